@@ -1,0 +1,116 @@
+"""Errors that weft shows to its users.
+
+Each error says where (file, line, caret), what is wrong, the evidence, and a remedy.
+The rooms of weft raise these; nothing else may reach the user.
+"""
+
+from __future__ import annotations
+
+import linecache
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Location:
+    """A span of the user's source: lines count from 1, columns from 0 (as in Python's ast)."""
+
+    file: str
+    line: int
+    column: int = 0
+    end_column: int | None = None
+
+    def text(self) -> str:
+        """The source line, or "" where the file cannot be read."""
+        return linecache.getline(self.file, self.line).rstrip("\n")
+
+    def render(self) -> str:
+        """`file:line:column`, the line and a caret under the span."""
+        head = f"{self.file}:{self.line}:{self.column + 1}"
+        text = self.text()
+        if not text:
+            return head
+        end = self.end_column if self.end_column is not None else self.column + 1
+        width = max(1, min(end, len(text)) - self.column)
+        stripped = text.lstrip()
+        shift = len(text) - len(stripped)
+        caret = " " * max(0, self.column - shift) + "^" * width
+        return f"{head}\n    {stripped}\n    {caret}"
+
+
+class WeftError(Exception):
+    """Base of all errors for users.
+
+    message: what is wrong, one sentence. location: where. evidence: facts (values, shapes, iterations).
+    remedy: what to do about it.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        location: Location | None = None,
+        evidence: tuple[str, ...] | list[str] = (),
+        remedy: str = "",
+    ) -> None:
+        self.message = message
+        self.location = location
+        self.evidence = tuple(evidence)
+        self.remedy = remedy
+        super().__init__(self.render())
+
+    def __reduce__(self):  # type: ignore[no-untyped-def]
+        state = {"location": self.location, "evidence": self.evidence, "remedy": self.remedy}
+        return (_rebuild, (type(self), self.message, state))
+
+    def render(self) -> str:
+        lines = [self.message]
+        if self.location is not None:
+            lines += ["  at " + self.location.render().replace("\n", "\n  ")]
+        lines += [f"  because: {fact}" for fact in self.evidence]
+        if self.remedy:
+            lines += [f"  remedy: {self.remedy}"]
+        return "\n".join(lines)
+
+
+def _rebuild(kind: type[WeftError], message: str, state: dict) -> WeftError:  # type: ignore[type-arg]
+    return kind(message, **state)
+
+
+class UnsupportedSyntax(WeftError, SyntaxError):
+    """The function uses Python that is not in weft's language."""
+
+
+class UndefinedName(WeftError, NameError):
+    """A name is read before it has a value on every path."""
+
+
+class TypeMismatch(WeftError, TypeError):
+    """An expression or an argument has a type (dtype, kind, rank) that does not fit."""
+
+
+class ShapeMismatch(WeftError, ValueError):
+    """Sizes of arguments do not fit each other or the subscripts."""
+
+
+class OutOfRange(WeftError, IndexError):
+    """A subscript leaves its array."""
+
+
+class DeviceMismatch(WeftError, RuntimeError):
+    """Arguments lie on different devices, or the device asked for is not there."""
+
+
+class OverlapError(WeftError, RuntimeError):
+    """An array that is written shares memory with itself or with another argument."""
+
+
+class NotDifferentiable(WeftError, RuntimeError):
+    """A gradient is asked for that weft cannot derive."""
+
+
+class DependenceError(WeftError, RuntimeError):
+    """What was asked for would reorder iterations that depend on each other."""
+
+
+class CompileError(WeftError, RuntimeError):
+    """The generated code could not be compiled (no compiler, or the compiler's refusal)."""

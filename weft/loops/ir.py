@@ -1,0 +1,421 @@
+"""The loop nest: the one program form between the language and the block graph.
+
+A function is a list of statements in static single assignment: every bound name is unique in its function, a
+scalar carried by a loop is an explicit `Carry`, and a scalar merged by a branch is an explicit `Merge`. So a scalar
+that is private to an iteration is private by construction, and the only hidden dependences are through arrays.
+
+Expressions are typed by register types (`weft.loops.types`): all operands of an `Op` already have the type it computes in,
+with explicit `Cast`s where the Python has implicit ones. A `Load` yields the op-math type of its array's memory type, a
+`Store` rounds to the memory type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from weft.errors import Location
+from weft.loops.operators import OPERATORS
+from weft.loops.types import BOOL, INT64, ScalarType
+
+# ---------------------------------------------------------------- expressions
+
+
+@dataclass(frozen=True)
+class Const:
+    value: bool | int | float
+    type: ScalarType
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A size, a scalar parameter, a loop variable, or a name bound by Let, Carry or Merge."""
+
+    name: str
+    type: ScalarType
+
+
+@dataclass(frozen=True)
+class Load:
+    """`array[index]`, one element. Indices are int64 expressions, never negative when executed."""
+
+    array: str
+    index: tuple[Expr, ...]
+    type: ScalarType
+    location: Location | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Op:
+    """An operator of `weft.loops.operators.OPERATORS`. `where`, `and`, `or` evaluate only what they need."""
+
+    name: str
+    args: tuple[Expr, ...]
+    type: ScalarType
+
+
+@dataclass(frozen=True)
+class Cast:
+    """Conversion to a register type, as C does it (float to int truncates)."""
+
+    value: Expr
+    type: ScalarType
+
+
+@dataclass(frozen=True)
+class Round:
+    """Rounding to a memory type (float16, bfloat16) and back to its op-math type: `.half()`, `.to(dtype)`."""
+
+    value: Expr
+    to: ScalarType
+
+    @property
+    def type(self) -> ScalarType:
+        return self.to.opmath
+
+
+Expr = Const | Ref | Load | Op | Cast | Round
+
+# ---------------------------------------------------------------- statements
+
+
+@dataclass(frozen=True)
+class Let:
+    name: str
+    value: Expr
+    location: Location | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Store:
+    array: str
+    index: tuple[Expr, ...]
+    value: Expr
+    location: Location | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Carry:
+    """A scalar that a loop carries: `name` is its value when an iteration starts, `init` (in scope before the loop)
+    when the first one does, `next` (in scope at the end of the body) when it ends; `result` names it after the loop.
+    """
+
+    name: str
+    init: Expr
+    next: Expr
+    result: str
+
+    @property
+    def type(self) -> ScalarType:
+        return self.init.type
+
+
+@dataclass(frozen=True)
+class For:
+    """`for var in range(start, stop, step)`. step is a non-zero constant. `implied`: it came from a slice, not a for."""
+
+    var: str
+    start: Expr
+    stop: Expr
+    step: int
+    carries: tuple[Carry, ...]
+    body: tuple[Stmt, ...]
+    implied: bool = False
+    location: Location | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Merge:
+    """After an If, `name` is `then` (in scope at the end of the then-branch) or `orelse`."""
+
+    name: str
+    then: Expr
+    orelse: Expr
+
+    @property
+    def type(self) -> ScalarType:
+        return self.then.type
+
+
+@dataclass(frozen=True)
+class If:
+    condition: Expr
+    then: tuple[Stmt, ...]
+    orelse: tuple[Stmt, ...]
+    merges: tuple[Merge, ...]
+    location: Location | None = field(default=None, compare=False)
+
+
+Stmt = Let | Store | For | If
+
+# ---------------------------------------------------------------- functions
+
+
+@dataclass(frozen=True)
+class Array:
+    """An array of the function.
+
+    role: "input" (a tensor argument that is only read), "inout" (an argument that is written), "result" (made here and
+    returned), "local" (made here, not returned).
+    shape: int64 expressions over sizes and scalar parameters; for an argument each is a Ref to the size of that axis.
+    fill: the value every element has at first; None where it has none (`torch.empty`).
+    within: the loop variables around its creation, outermost first: a fresh one for every iteration of them; its shape
+    is then constant. () for arrays of the whole call.
+    """
+
+    name: str
+    dtype: ScalarType
+    shape: tuple[Expr, ...]
+    role: Literal["input", "inout", "result", "local"]
+    fill: Const | None = None
+    within: tuple[str, ...] = ()
+    location: Location | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Size:
+    """`name` is the size of axis `axis` of the argument `array`."""
+
+    name: str
+    array: str
+    axis: int
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A scalar parameter, of type bool, int64 or float64."""
+
+    name: str
+    type: ScalarType
+
+
+@dataclass(frozen=True)
+class Equality:
+    """What the Python would check when the call runs: these two sizes agree (`what` says why)."""
+
+    left: Expr
+    right: Expr
+    what: str
+    location: Location | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Function:
+    """A whole kernel, specialised to the ranks and dtypes of its arguments, general in its sizes, strides and scalars.
+
+    parameters: names in the order of the Python signature, each an Array or a Scalar.
+    results: what the Python returns, in order: names of arrays (an "inout" argument may be among them).
+    """
+
+    name: str
+    parameters: tuple[str, ...]
+    scalars: tuple[Scalar, ...]
+    sizes: tuple[Size, ...]
+    arrays: tuple[Array, ...]
+    body: tuple[Stmt, ...]
+    results: tuple[str, ...]
+    equalities: tuple[Equality, ...] = ()
+    location: Location | None = field(default=None, compare=False)
+
+    def array(self, name: str) -> Array:
+        return next(a for a in self.arrays if a.name == name)
+
+
+# ---------------------------------------------------------------- walking
+
+
+def operands(expr: Expr) -> tuple[Expr, ...]:
+    match expr:
+        case Load(index=index):
+            return index
+        case Op(args=args):
+            return args
+        case Cast(value=value) | Round(value=value):
+            return (value,)
+    return ()
+
+
+def with_operands(expr: Expr, new: tuple[Expr, ...]) -> Expr:
+    match expr:
+        case Load():
+            return replace(expr, index=new)
+        case Op():
+            return replace(expr, args=new)
+        case Cast() | Round():
+            return replace(expr, value=new[0])
+    return expr
+
+
+def walk_expr(expr: Expr) -> Iterator[Expr]:
+    """expr and everything below it, top first."""
+    yield expr
+    for operand in operands(expr):
+        yield from walk_expr(operand)
+
+
+def rewrite(expr: Expr, rule: Callable[[Expr], Expr | None]) -> Expr:
+    """Apply `rule` bottom up; None keeps the (rebuilt) expression."""
+    old = operands(expr)
+    new = tuple(rewrite(o, rule) for o in old)
+    if any(a is not b for a, b in zip(old, new, strict=True)):
+        expr = with_operands(expr, new)
+    changed = rule(expr)
+    return expr if changed is None else changed
+
+
+def substitute(expr: Expr, names: dict[str, Expr]) -> Expr:
+    """Replace every Ref whose name is in `names`."""
+    return rewrite(expr, lambda e: names.get(e.name) if isinstance(e, Ref) else None)
+
+
+def free_names(expr: Expr) -> set[str]:
+    return {e.name for e in walk_expr(expr) if isinstance(e, Ref)}
+
+
+def statement_exprs(stmt: Stmt) -> tuple[Expr, ...]:
+    """The expressions a statement holds itself (not those of its body)."""
+    match stmt:
+        case Let(value=value):
+            return (value,)
+        case Store(index=index, value=value):
+            return (*index, value)
+        case For():
+            return (stmt.start, stmt.stop, *(e for c in stmt.carries for e in (c.init, c.next)))
+        case If():
+            return (stmt.condition, *(e for m in stmt.merges for e in (m.then, m.orelse)))
+    raise TypeError(stmt)
+
+
+def bodies(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
+    match stmt:
+        case For(body=body):
+            return (body,)
+        case If(then=then, orelse=orelse):
+            return (then, orelse)
+    return ()
+
+
+def walk(statements: tuple[Stmt, ...]) -> Iterator[Stmt]:
+    """All statements, in textual order, a loop before its body."""
+    for stmt in statements:
+        yield stmt
+        for body in bodies(stmt):
+            yield from walk(body)
+
+
+def map_statement(
+    stmt: Stmt, on_expr: Callable[[Expr], Expr], on_body: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]]
+) -> Stmt:
+    """Rebuild a statement with its expressions and bodies mapped; bound names stay."""
+    match stmt:
+        case Let():
+            return replace(stmt, value=on_expr(stmt.value))
+        case Store():
+            return replace(stmt, index=tuple(map(on_expr, stmt.index)), value=on_expr(stmt.value))
+        case For():
+            carries = tuple(replace(c, init=on_expr(c.init), next=on_expr(c.next)) for c in stmt.carries)
+            start, stop = on_expr(stmt.start), on_expr(stmt.stop)
+            return replace(stmt, start=start, stop=stop, carries=carries, body=on_body(stmt.body))
+        case If():
+            merges = tuple(replace(m, then=on_expr(m.then), orelse=on_expr(m.orelse)) for m in stmt.merges)
+            condition = on_expr(stmt.condition)
+            return replace(stmt, condition=condition, then=on_body(stmt.then), orelse=on_body(stmt.orelse), merges=merges)
+    raise TypeError(stmt)
+
+
+def substitute_statements(statements: tuple[Stmt, ...], names: dict[str, Expr]) -> tuple[Stmt, ...]:
+    """Replace free Refs in whole statements (bound names are unique, so nothing is captured)."""
+    return tuple(
+        map_statement(s, lambda e: substitute(e, names), lambda b: substitute_statements(b, names)) for s in statements
+    )
+
+
+def bound_names(stmt: Stmt) -> tuple[str, ...]:
+    """Names a statement binds for what follows it (not those that live in its body alone)."""
+    match stmt:
+        case Let(name=name):
+            return (name,)
+        case For(carries=carries):
+            return tuple(c.result for c in carries)
+        case If(merges=merges):
+            return tuple(m.name for m in merges)
+    return ()
+
+
+# ---------------------------------------------------------------- the rules
+
+
+def validate(function: Function) -> None:
+    """Raise AssertionError (an internal fault, never the user's) if the function breaks a rule of this form."""
+    arrays = {a.name: a for a in function.arrays}
+    bound: set[str] = set()
+
+    def bind(name: str, scope: dict[str, ScalarType], type_: ScalarType) -> None:
+        assert name not in bound, f"{name} is bound twice"
+        bound.add(name)
+        scope[name] = type_
+
+    def check(expr: Expr, scope: dict[str, ScalarType]) -> None:
+        for e in walk_expr(expr):
+            match e:
+                case Ref():
+                    assert e.name in scope, f"{e.name} is not in scope"
+                    assert scope[e.name] == e.type, f"{e.name} is {scope[e.name]}, read as {e.type}"
+                case Load():
+                    array = arrays[e.array]
+                    assert len(e.index) == len(array.shape), f"{e.array} has rank {len(array.shape)}"
+                    assert e.type == array.dtype.opmath, f"load of {e.array}"
+                    assert all(i.type == INT64 for i in e.index), f"index of {e.array}"
+                case Op():
+                    OPERATORS[e.name].check(tuple(a.type for a in e.args), e.type)
+                case Const() | Cast():
+                    assert e.type.opmath == e.type, f"{e.type} is no register type"
+
+    def block(statements: tuple[Stmt, ...], scope: dict[str, ScalarType]) -> dict[str, ScalarType]:
+        scope = dict(scope)
+        for stmt in statements:
+            match stmt:
+                case Let():
+                    check(stmt.value, scope)
+                    bind(stmt.name, scope, stmt.value.type)
+                case Store():
+                    array = arrays[stmt.array]
+                    assert array.role != "input", f"{array.name} is written"
+                    assert len(stmt.index) == len(array.shape), f"{array.name} has rank {len(array.shape)}"
+                    for e in (*stmt.index, stmt.value):
+                        check(e, scope)
+                    assert stmt.value.type == array.dtype.opmath, f"store to {array.name} of {stmt.value.type}"
+                case For():
+                    assert stmt.step != 0
+                    check(stmt.start, scope), check(stmt.stop, scope)
+                    inner = dict(scope)
+                    bind(stmt.var, inner, INT64)
+                    for c in stmt.carries:
+                        check(c.init, scope)
+                        bind(c.name, inner, c.type)
+                    end = block(stmt.body, inner)
+                    for c in stmt.carries:
+                        check(c.next, end)
+                        assert c.next.type == c.type, f"{c.name} changes type"
+                        bind(c.result, scope, c.type)
+                case If():
+                    check(stmt.condition, scope)
+                    assert stmt.condition.type == BOOL
+                    then, orelse = block(stmt.then, scope), block(stmt.orelse, scope)
+                    for m in stmt.merges:
+                        check(m.then, then), check(m.orelse, orelse)
+                        assert m.then.type == m.orelse.type, f"{m.name} changes type"
+                        bind(m.name, scope, m.type)
+        return scope
+
+    top: dict[str, ScalarType] = {}
+    for size in function.sizes:
+        bind(size.name, top, INT64)
+    for scalar in function.scalars:
+        bind(scalar.name, top, scalar.type)
+    for array in function.arrays:
+        for extent in array.shape:
+            check(extent, top)
+    block(function.body, top)
+    assert all(r in arrays for r in function.results)

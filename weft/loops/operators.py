@@ -1,0 +1,166 @@
+"""The operators of expressions, as one table: type rule, meaning in Python, spelling in C++.
+
+Spelling: `{0} + {1}` is C++ infix; a bare word is a function of `runtime/device/scalar.cuh`, overloaded on the
+register types and meaning the same on the host and on the device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from weft.loops.types import BOOL, ScalarType
+
+Rule = Literal[
+    "arithmetic",  # T, T -> T for int and float
+    "float",  # float T, ... -> T
+    "integer",  # int or bool T, ... -> T
+    "comparison",  # T, T -> bool
+    "logical",  # bool, ... -> bool
+    "predicate",  # T -> bool
+    "where",  # bool, T, T -> T
+]
+
+
+@dataclass(frozen=True)
+class Operator:
+    name: str
+    arity: int
+    rule: Rule
+    spelling: str
+    evaluate: Callable[..., Any]
+
+    def check(self, args: tuple[ScalarType, ...], result: ScalarType) -> None:
+        """Raise AssertionError if these register types break the operator's type rule."""
+        assert len(args) == self.arity, f"{self.name} takes {self.arity} operands"
+        if self.rule == "where":
+            assert args[0] == BOOL and args[1] == args[2] == result, self.name
+            return
+        assert all(a == args[0] for a in args), f"{self.name} of {args}"
+        category = args[0].category
+        if self.rule in ("comparison", "predicate"):
+            assert result == BOOL, self.name
+        elif self.rule == "logical":
+            assert args[0] == BOOL == result, self.name
+        else:
+            assert result == args[0], f"{self.name}: {args} -> {result}"
+            allowed = {"arithmetic": ("int", "float"), "float": ("float",), "integer": ("bool", "int")}[self.rule]
+            assert category in allowed, f"{self.name} of {category}"
+
+
+def _guard(function: Callable[..., float]) -> Callable[..., float]:
+    """The IEEE result where Python's math raises."""
+
+    def evaluate(*args: float) -> float:
+        try:
+            return function(*args)
+        except OverflowError:
+            return math.inf
+        except (ValueError, ZeroDivisionError):
+            return math.nan
+
+    return evaluate
+
+
+def _divide(a: float, b: float) -> float:
+    if b == 0:
+        return math.nan if a == 0 or math.isnan(a) else math.copysign(math.inf, a) * math.copysign(1, b)
+    return a / b
+
+
+def _floor_divide(a: Any, b: Any) -> Any:
+    if b == 0:
+        return _divide(a, b) if isinstance(a, float) else 0
+    return a // b
+
+
+def _mod(a: Any, b: Any) -> Any:
+    if b == 0:
+        return math.nan if isinstance(a, float) else 0
+    return a % b
+
+
+def _log(function: Callable[[float], float]) -> Callable[[float], float]:
+    return lambda x: -math.inf if x == 0 else _guard(function)(x)
+
+
+def _maximum(a: Any, b: Any) -> Any:
+    return a if a != a or a > b else b
+
+
+def _minimum(a: Any, b: Any) -> Any:
+    return a if a != a or a < b else b
+
+
+def _fmax(a: Any, b: Any) -> Any:
+    return b if a != a else a if b != b else max(a, b)
+
+
+def _fmin(a: Any, b: Any) -> Any:
+    return b if a != a else a if b != b else min(a, b)
+
+
+def _sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
+
+
+_TABLE = [
+    Operator("add", 2, "arithmetic", "{0} + {1}", lambda a, b: a + b),
+    Operator("sub", 2, "arithmetic", "{0} - {1}", lambda a, b: a - b),
+    Operator("mul", 2, "arithmetic", "{0} * {1}", lambda a, b: a * b),
+    Operator("neg", 1, "arithmetic", "-{0}", lambda a: -a),
+    Operator("abs", 1, "arithmetic", "absolute", abs),
+    # Python's // and %: towards minus infinity, the sign of the divisor; an integer divided by 0 gives 0
+    Operator("floordiv", 2, "arithmetic", "floor_divide", _floor_divide),
+    Operator("mod", 2, "arithmetic", "modulo", _mod),
+    # Python's max(a, b) is b if b > a else a; maximum and minimum propagate NaN, fmax and fmin drop it
+    Operator("max", 2, "arithmetic", "python_max", lambda a, b: b if b > a else a),
+    Operator("min", 2, "arithmetic", "python_min", lambda a, b: b if b < a else a),
+    Operator("maximum", 2, "arithmetic", "maximum", _maximum),
+    Operator("minimum", 2, "arithmetic", "minimum", _minimum),
+    Operator("fmax", 2, "arithmetic", "drop_nan_max", _fmax),
+    Operator("fmin", 2, "arithmetic", "drop_nan_min", _fmin),
+    Operator("sign", 1, "arithmetic", "sign", lambda a: (a > 0) - (a < 0)),
+    Operator("pow", 2, "arithmetic", "power", _guard(lambda a, b: a**b)),
+    Operator("div", 2, "float", "{0} / {1}", _divide),
+    Operator("fmod", 2, "float", "fmod", _guard(math.fmod)),
+    Operator("atan2", 2, "float", "atan2", math.atan2),
+    Operator("hypot", 2, "float", "hypot", math.hypot),
+    Operator("copysign", 2, "float", "copysign", math.copysign),
+    *(
+        Operator(name, 1, "float", name, _guard(getattr(math, name)))
+        for name in "exp exp2 expm1 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc sqrt".split()
+    ),
+    *(Operator(name, 1, "float", name, _log(getattr(math, name))) for name in ("log", "log2", "log10")),
+    Operator("log1p", 1, "float", "log1p", lambda x: -math.inf if x == -1 else _guard(math.log1p)(x)),
+    Operator("rsqrt", 1, "float", "rsqrt", lambda x: math.inf if x == 0 else _guard(lambda v: 1 / math.sqrt(v))(x)),
+    Operator("sigmoid", 1, "float", "sigmoid", _sigmoid),
+    *(
+        Operator(name, 1, "float", name, lambda x, f=function: float(f(x)) if math.isfinite(x) else x)
+        for name, function in (("floor", math.floor), ("ceil", math.ceil), ("trunc", math.trunc), ("round", round))
+    ),
+    Operator("lt", 2, "comparison", "{0} < {1}", lambda a, b: a < b),
+    Operator("le", 2, "comparison", "{0} <= {1}", lambda a, b: a <= b),
+    Operator("gt", 2, "comparison", "{0} > {1}", lambda a, b: a > b),
+    Operator("ge", 2, "comparison", "{0} >= {1}", lambda a, b: a >= b),
+    Operator("eq", 2, "comparison", "{0} == {1}", lambda a, b: a == b),
+    Operator("ne", 2, "comparison", "{0} != {1}", lambda a, b: a != b),
+    Operator("isnan", 1, "predicate", "is_nan", lambda a: a != a),
+    Operator("isinf", 1, "predicate", "is_inf", lambda a: abs(a) == math.inf),
+    Operator("isfinite", 1, "predicate", "is_finite", lambda a: a == a and abs(a) != math.inf),
+    Operator("and", 2, "logical", "{0} && {1}", lambda a, b: a and b),
+    Operator("or", 2, "logical", "{0} || {1}", lambda a, b: a or b),
+    Operator("not", 1, "logical", "!{0}", lambda a: not a),
+    Operator("bitand", 2, "integer", "{0} & {1}", lambda a, b: a & b),
+    Operator("bitor", 2, "integer", "{0} | {1}", lambda a, b: a | b),
+    Operator("bitxor", 2, "integer", "{0} ^ {1}", lambda a, b: a ^ b),
+    Operator("bitnot", 1, "integer", "bit_not", lambda a: (not a) if isinstance(a, bool) else ~a),
+    # shifts by the width or more give 0 or -1, by a negative amount 0
+    Operator("shl", 2, "integer", "shift_left", lambda a, b: a << b if 0 <= b < 64 else 0),
+    Operator("shr", 2, "integer", "shift_right", lambda a, b: a >> b if b >= 0 else 0),
+    Operator("where", 3, "where", "{0} ? {1} : {2}", lambda c, a, b: a if c else b),
+]
+
+OPERATORS: dict[str, Operator] = {operator.name: operator for operator in _TABLE}

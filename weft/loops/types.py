@@ -1,0 +1,96 @@
+"""Scalar types, PyTorch's promotion of them, and the type arithmetic runs in.
+
+Memory types are what tensors hold. Register types are what expressions compute in: the op-math
+type of the memory type (float32 for float16 and bfloat16, as PyTorch's `opmath_t`), the type itself otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Category = Literal["bool", "int", "float"]
+_CATEGORY_ORDER = {"bool": 0, "int": 1, "float": 2}
+
+
+@dataclass(frozen=True)
+class ScalarType:
+    """A scalar type: PyTorch's name for it, its category, its size in memory in bytes."""
+
+    name: str
+    category: Category
+    size: int
+    signed: bool = True
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def opmath(self) -> ScalarType:
+        """The register type that arithmetic on this memory type runs in."""
+        return FLOAT32 if self in (FLOAT16, BFLOAT16) else self
+
+
+BOOL = ScalarType("bool", "bool", 1, signed=False)
+UINT8 = ScalarType("uint8", "int", 1, signed=False)
+INT8 = ScalarType("int8", "int", 1)
+INT16 = ScalarType("int16", "int", 2)
+INT32 = ScalarType("int32", "int", 4)
+INT64 = ScalarType("int64", "int", 8)
+FLOAT16 = ScalarType("float16", "float", 2)
+BFLOAT16 = ScalarType("bfloat16", "float", 2)
+FLOAT32 = ScalarType("float32", "float", 4)
+FLOAT64 = ScalarType("float64", "float", 8)
+
+SCALAR_TYPES = {
+    t.name: t for t in (BOOL, UINT8, INT8, INT16, INT32, INT64, FLOAT16, BFLOAT16, FLOAT32, FLOAT64)
+}
+
+
+def promote_types(a: ScalarType, b: ScalarType) -> ScalarType:
+    """`torch.promote_types(a, b)`."""
+    if a == b:
+        return a
+    if a.category != b.category:
+        return a if _CATEGORY_ORDER[a.category] > _CATEGORY_ORDER[b.category] else b
+    if a.category == "float":
+        if a.size == b.size:  # float16 with bfloat16
+            return FLOAT32
+        return a if a.size > b.size else b
+    # integers: an unsigned with a signed of its size or less needs the next signed one
+    if a.signed == b.signed:
+        return a if a.size > b.size else b
+    unsigned, signed = (b, a) if a.signed else (a, b)
+    if signed.size > unsigned.size:
+        return signed
+    return {1: INT16, 2: INT32, 4: INT64}[unsigned.size]
+
+
+@dataclass(frozen=True)
+class Typed:
+    """The type of a Python-level value, before registers: its scalar type and how much it weighs.
+
+    weight 2: a tensor with dimensions; 1: one element of a tensor (a 0-dim tensor in the plain Python);
+    0: a Python number (bool, int as int64, float as float64).
+    """
+
+    scalar: ScalarType
+    weight: int
+
+    @property
+    def register(self) -> ScalarType:
+        return self.scalar.opmath
+
+
+def promote(a: Typed, b: Typed, default_float: ScalarType = FLOAT32) -> Typed:
+    """The type of `a + b` in PyTorch: a lighter operand counts only if its category is higher."""
+    if a.weight < b.weight:
+        a, b = b, a
+    if a.weight == b.weight:
+        return Typed(promote_types(a.scalar, b.scalar), a.weight)
+    if _CATEGORY_ORDER[b.scalar.category] <= _CATEGORY_ORDER[a.scalar.category]:
+        return a
+    if b.weight == 0:
+        scalar = {"int": INT64, "float": default_float, "bool": BOOL}[b.scalar.category]
+        return Typed(scalar, a.weight)
+    return Typed(b.scalar, a.weight)
