@@ -1,0 +1,85 @@
+"""How a generated kernel takes its arguments, on every target alike: one 8-byte slot each, in the order given here.
+
+A slot holds a pointer, an int64 (strides in elements, sizes, integer and bool scalars) or a float64. A CUDA kernel has
+one parameter a slot; a C++ function takes the address of the slots.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from weft.loops.ir import Array, Function, Load, Ref, Stmt, Store, statement_exprs, walk, walk_expr
+from weft.loops.schedule import Nest
+from weft.loops.types import FLOAT64, INT64, ScalarType
+
+
+@dataclass(frozen=True)
+class Slot:
+    """kind "pointer" (array `array`), "stride" (of its `axis`), "size" or "scalar"; `name` is its C++ name."""
+
+    kind: Literal["pointer", "stride", "size", "scalar"]
+    name: str
+    type: ScalarType
+    array: str = ""
+    axis: int = 0
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a kernel is specialised to beyond ranks and dtypes; part of its cache key, checked at every call.
+
+    unit: (array, axis) whose stride is 1 and so is not passed. vectors: arrays whose pointer, other strides and sizes
+    along the unit axis are multiples of this many elements (absent: 1). wide: offsets need 64 bits.
+    """
+
+    unit: frozenset[tuple[str, int]] = frozenset()
+    vectors: tuple[tuple[str, int], ...] = ()
+    wide: bool = True
+
+    def vector(self, array: str) -> int:
+        return dict(self.vectors).get(array, 1)
+
+
+def used_names(statements: tuple[Stmt, ...]) -> tuple[set[str], set[str]]:
+    """Arrays touched, and names of all Refs, in these statements."""
+    arrays: set[str] = set()
+    names: set[str] = set()
+    for stmt in walk(statements):
+        if isinstance(stmt, Store):
+            arrays.add(stmt.array)
+        for expr in statement_exprs(stmt):
+            for e in walk_expr(expr):
+                if isinstance(e, Load):
+                    arrays.add(e.array)
+                elif isinstance(e, Ref):
+                    names.add(e.name)
+    return arrays, names
+
+
+def nest_arrays(function: Function, nest: Nest) -> tuple[Array, ...]:
+    """The arrays in global memory that a nest touches, in the function's order (those local to an iteration left out)."""
+    touched, _ = used_names(nest.body)
+    return tuple(a for a in function.arrays if a.name in touched and not a.within)
+
+
+def slots(function: Function, nest: Nest, facts: Facts) -> tuple[Slot, ...]:
+    """The arguments of a nest's kernel: pointers, then strides that are not 1, then sizes, then scalars."""
+    arrays = nest_arrays(function, nest)
+    _, names = used_names(nest.body)
+    for axis in nest.axes:
+        for expr in (axis.start, axis.stop):
+            names |= {e.name for e in walk_expr(expr) if isinstance(e, Ref)}
+    for array in arrays:  # sizes of arrays that are subscripted dynamically are needed to check the subscripts
+        for extent in array.shape:
+            names |= {e.name for e in walk_expr(extent) if isinstance(e, Ref)}
+    out = [Slot("pointer", a.name, a.dtype, a.name) for a in arrays]
+    for a in arrays:
+        for axis in range(len(a.shape)):
+            if (a.name, axis) not in facts.unit:
+                out.append(Slot("stride", f"{a.name}_stride_{axis}", INT64, a.name, axis))
+    out += [Slot("size", s.name, INT64) for s in function.sizes if s.name in names]
+    out += [
+        Slot("scalar", s.name, FLOAT64 if s.type == FLOAT64 else INT64) for s in function.scalars if s.name in names
+    ]
+    return tuple(out)
