@@ -114,3 +114,7 @@ class DependenceError(WeftError, RuntimeError):
 
 class CompileError(WeftError, RuntimeError):
     """The generated code could not be compiled (no compiler, or the compiler's refusal)."""
+
+
+class LaunchError(WeftError, RuntimeError):
+    """The CUDA driver refused to load or to launch a kernel."""

@@ -1,0 +1,204 @@
+"""What every benchmark shares: rows, the results file, options of the command line.
+
+A row is `{"bench", "case": {...}, "weft_ms", "peer", "peer_ms", "ratio"}` with ratio = peer_ms / weft_ms: above 1, weft
+is the faster. A results file holds rows beside one `meta` object. Running a benchmark again replaces its own rows and
+leaves the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from weft.errors import DeviceMismatch
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "bench" / "results"
+PACKAGES = ("weft", "torch", "triton", "cuda-core", "cuda-bindings", "nvidia-cuda-nvrtc", "islpy")
+
+
+@dataclass(frozen=True)
+class Options:
+    """device: where to run. quick: small sizes and few rounds, to see that the benchmark works; never recorded."""
+
+    device: torch.device
+    quick: bool = False
+
+    @property
+    def seconds(self) -> float:
+        """How long to measure one case."""
+        return 0.02 if self.quick else 0.5
+
+
+@dataclass(frozen=True)
+class Row:
+    """One comparison. peer, peer_ms and ratio are None where weft alone is measured."""
+
+    bench: str
+    case: dict[str, Any]
+    weft_ms: float
+    peer: str | None = None
+    peer_ms: float | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        return None if self.peer_ms is None else self.peer_ms / self.weft_ms
+
+    def as_json(self) -> dict[str, Any]:
+        rounded = {"weft_ms": _significant(self.weft_ms), "peer_ms": _significant(self.peer_ms)}
+        return {**asdict(self), **rounded, "ratio": _significant(self.ratio)}
+
+
+Benchmark = Callable[[Options], list[Row]]
+
+
+def need_gpu(options: Options) -> None:
+    """Raise DeviceMismatch where the benchmark is defined for a GPU and there is none."""
+    if options.device.type != "cuda" and not options.quick:
+        raise DeviceMismatch(
+            "this benchmark is defined for a GPU",
+            evidence=[f"the device is {options.device}"],
+            remedy="run it on a machine with a CUDA GPU, or with --quick to see that it works",
+        )
+
+
+def meta(device: torch.device, command: str) -> dict[str, Any]:
+    """Versions, device, commit and command of a run."""
+    return {
+        "device": device_name(device),
+        "python": platform.python_version(),
+        "versions": {name: version for name in PACKAGES if (version := _version(name)) is not None},
+        "cuda": torch.version.cuda,
+        "threads": torch.get_num_threads(),
+        "commit": _commit(),
+        "command": command,
+    }
+
+
+def device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU {platform.machine()}"
+
+
+def results_file(device: torch.device) -> Path:
+    """bench/results/NAME.json: cpu, h200, or the last word of another device's name."""
+    return RESULTS / f"{'cpu' if device.type == 'cpu' else device_name(device).split()[-1].lower()}.json"
+
+
+def load(path: Path) -> dict[str, Any]:
+    """The results in a file; empty ones where there is none."""
+    if not path.is_file():
+        return {"meta": {}, "rows": []}
+    data: dict[str, Any] = json.loads(path.read_text())
+    return data
+
+
+def merge(old: dict[str, Any], rows: Sequence[Row], about: dict[str, Any]) -> dict[str, Any]:
+    """The results with the rows of every benchmark in `rows` replaced, ordered by benchmark."""
+    ran = {row.bench for row in rows}
+    kept = [row for row in old["rows"] if row["bench"] not in ran]
+    return {"meta": about, "rows": sorted(kept + [row.as_json() for row in rows], key=lambda row: str(row["bench"]))}
+
+
+def save(results: dict[str, Any], path: Path) -> None:
+    """Write results, one row a line, so that a difference between two runs reads as one."""
+    rows = ",\n".join("  " + json.dumps(row) for row in results["rows"])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(f".{os.getpid()}")
+    temporary.write_text(f'{{\n"meta": {json.dumps(results["meta"], indent=2)},\n"rows": [\n{rows}\n]\n}}\n')
+    temporary.replace(path)
+
+
+def show(rows: Sequence[Row], console: Console) -> None:
+    """Print rows as a table."""
+    table = Table()
+    for heading in ("bench", "case", "weft ms", "GB/s", "peer", "peer ms", "ratio"):
+        table.add_column(heading, justify="left" if heading in ("bench", "case", "peer") else "right")
+    for row in rows:
+        case = " ".join(f"{k}={v}" for k, v in row.case.items() if k != "bytes")
+        speed = f"{row.case['bytes'] / row.weft_ms / 1e6:,.0f}" if "bytes" in row.case else ""
+        peer_ms = "" if row.peer_ms is None else f"{row.peer_ms:.4g}"
+        ratio = "" if row.ratio is None else f"{row.ratio:.3f}"
+        table.add_row(row.bench, case, f"{row.weft_ms:.4g}", speed, row.peer or "", peer_ms, ratio)
+    console.print(table)
+
+
+def main(name: str, argv: Sequence[str] = ()) -> int:
+    """Run the benchmark `name` with the options in argv, print its rows and record them. Returns 0."""
+    parser = argparse.ArgumentParser(prog=f"weft bench {name}")
+    parser.add_argument("--device", help="cuda or cpu; a GPU where there is one if left out")
+    parser.add_argument("--quick", action="store_true", help="small sizes, nothing recorded")
+    parser.add_argument("--out", type=Path, help="results file; bench/results/DEVICE.json if left out")
+    given = parser.parse_args(argv)
+    command = shlex.join(["weft", "bench", name, *argv])
+    return record([name], options_of(given.device, given.quick), command, given.out)
+
+
+def options_of(device: str | None, quick: bool) -> Options:
+    """Raises DeviceMismatch where a GPU is asked for and there is none."""
+    if device is not None and device.startswith("cuda") and not torch.cuda.is_available():
+        raise DeviceMismatch("there is no GPU here", remedy="leave --device out, or use --device cpu")
+    return Options(torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")), quick)
+
+
+def record(names: Sequence[str], options: Options, command: str, out: Path | None) -> int:
+    """Run benchmarks one after another, each recorded as soon as it is done."""
+    console = Console()
+    for name in names:
+        module = importlib.import_module(f"bench.{name}")
+        device = torch.device("cpu") if getattr(module, "CPU_ONLY", False) else options.device
+        with console.status(f"bench {name} on {device_name(device)}"):
+            rows = module.run(Options(device, options.quick))
+        show(rows, console)
+        if options.quick:
+            continue
+        path = out or results_file(device)
+        save(merge(load(path), rows, meta(device, command)), path)
+        console.print(f"recorded in {path}")
+    return 0
+
+
+def _significant(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.4g}")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _commit() -> str:
+    """The commit of the checkout, marked where files differ from it; $WEFT_COMMIT where there is no git."""
+    given = os.environ.get("WEFT_COMMIT")
+    if given:
+        return given
+    try:
+        head = _git("rev-parse", "HEAD")
+        changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!bench/results", ":!README.md")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return head + (" with changes" if changed else "")
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2:]))

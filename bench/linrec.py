@@ -1,0 +1,55 @@
+"""The linear recurrence, forward and backward, against a torch.add that moves equal bytes.
+
+Bytes are counted as the algorithm needs them, once each: forward reads x and c and writes y (12 an element in float32);
+backward reads dy, c and y and writes dx and dc (20).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+
+from bench.harness import Options, Row
+from weft.kernels.linrec import linrec
+from weft.runtime.timing import add_of_equal_bytes, median_ms, rotations
+
+LENGTHS = (256, 1024, 4096, 16384, 65536)
+
+
+def run(options: Options) -> list[Row]:
+    rows = 64 if options.quick or options.device.type == "cpu" else 132 * 100
+    lengths = LENGTHS[:2] if options.quick or options.device.type == "cpu" else LENGTHS
+    return [row for length in lengths for row in _length(rows, length, options)]
+
+
+def _length(rows: int, length: int, options: Options) -> list[Row]:
+    device = options.device
+    generator = torch.Generator(device).manual_seed(length)
+    forward_bytes, backward_bytes = 12 * rows * length, 20 * rows * length
+    sets = [_inputs(rows, length, generator) for _ in range(rotations(forward_bytes))]
+    small = forward_bytes < 2**28  # where the host's time to launch would show
+    with torch.no_grad():
+        forward = [partial(linrec.kernel, x, c) for x, c, _ in sets]
+        forward_ms = median_ms(forward, device, seconds=options.seconds, graph=small)
+    graphs = []
+    for x, c, dy in sets:
+        leaves = (x.requires_grad_(), c.requires_grad_())
+        graphs.append((linrec(*leaves), leaves, dy))
+    backward = [partial(torch.autograd.grad, y, leaves, dy, retain_graph=True) for y, leaves, dy in graphs]
+    backward_ms = median_ms(backward, device, seconds=options.seconds)
+    del sets, graphs, forward, backward
+    measured = []
+    passes = (("forward", forward_bytes, forward_ms), ("backward", backward_bytes, backward_ms))
+    for direction, bytes_moved, ms in passes:
+        case = {"pass": direction, "rows": rows, "length": length, "dtype": "float32", "bytes": bytes_moved}
+        add_ms = add_of_equal_bytes(bytes_moved, device, seconds=options.seconds)
+        measured.append(Row("linrec", case, ms, "torch.add of equal bytes", add_ms))
+    return measured
+
+
+def _inputs(rows: int, length: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    shape, device = (rows, length), generator.device
+    x = torch.randn(shape, device=device, generator=generator)
+    c = torch.rand(shape, device=device, generator=generator)
+    return x, c, torch.randn(shape, device=device, generator=generator)

@@ -1,0 +1,56 @@
+"""The table of results in README.md, written between its markers from bench/results: `python -m bench.table`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from bench.harness import RESULTS, ROOT, load
+
+BEGIN, END = "<!-- results: written by `make table` -->", "<!-- end of results -->"
+
+
+def render(results: dict[str, Any]) -> str:
+    """Markdown: one line a row of the results, under what they were measured with."""
+    if not results["rows"]:
+        return "Nothing is recorded yet: `make bench` measures, `make table` writes the table here."
+    about = results["meta"]
+    versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items() if name != "weft")
+    lines = [
+        f"{about['device']}; {versions}; commit `{about['commit'][:12]}`; `{about['command']}`.",
+        "",
+        "| benchmark | case | weft ms | GB/s | peer | peer ms | ratio |",
+        "| --- | --- | ---: | ---: | --- | ---: | ---: |",
+    ]
+    for row in results["rows"]:
+        case = ", ".join(_fact(k, v) for k, v in row["case"].items() if k != "bytes")
+        speed = f"{row['case']['bytes'] / row['weft_ms'] / 1e6:,.0f}" if "bytes" in row["case"] else ""
+        peer_ms, ratio = ("" if row[k] is None else f"{row[k]:.4g}" for k in ("peer_ms", "ratio"))
+        cells = (row["bench"], case, f"{row['weft_ms']:.4g}", speed, row["peer"] or "", peer_ms, ratio)
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def insert(text: str, table: str) -> str:
+    """The text with what stands between the markers replaced. Raises ValueError where a marker is missing."""
+    head, begin, rest = text.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the markers {BEGIN} and {END} are missing")
+    return f"{head}{BEGIN}\n{table}\n{END}{tail}"
+
+
+def _fact(name: str, value: object) -> str:
+    if isinstance(value, list):
+        return "[" + ", ".join(map(str, value)) + "]"
+    return f"{name} {value:,}" if isinstance(value, int) else str(value)
+
+
+def main(readme: Path = ROOT / "README.md", results: Path = RESULTS / "h200.json") -> int:
+    readme.write_text(insert(readme.read_text(), render(load(results))))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

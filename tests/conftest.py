@@ -1,0 +1,63 @@
+"""What the tests share: options, the marker `gpu`, golden files, and a kernel cache of their own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+GOLDEN = Path(__file__).parent / "golden"
+_CACHE = pytest.StashKey[str]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("weft")
+    group.addoption("--update-golden", action="store_true", help="rewrite tests/golden from what the code gives now")
+    group.addoption("--programs", type=int, metavar="N", help="examples of every property that sets no number itself")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    programs = config.getoption("--programs")
+    quick = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+    hypothesis.settings.register_profile("weft", max_examples=programs or 50, **quick)
+    hypothesis.settings.load_profile("weft")
+    # One cache a run, shared by its workers (which inherit the environment) and apart from the user's own.
+    if not hasattr(config, "workerinput"):
+        config.stash[_CACHE] = os.environ["WEFT_CACHE"] = tempfile.mkdtemp(prefix="weft-tests-")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    cache = config.stash.get(_CACHE, None)
+    if cache is not None:
+        shutil.rmtree(cache, ignore_errors=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if not marked:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """`golden(name, text)`: the text equals tests/golden/NAME, which `pytest --update-golden` rewrites."""
+
+    def compare(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        assert path.is_file(), f"{path} is missing: run pytest --update-golden and read what it writes"
+        assert text == path.read_text(), f"{path} differs: if the change is meant, run pytest --update-golden"
+
+    return compare

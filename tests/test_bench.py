@@ -1,0 +1,112 @@
+"""The benchmark harness: rows, merging, timing, the table in README.md, and that every benchmark runs."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from bench import table
+from bench.harness import Options, Row, load, merge, meta, save
+from weft.errors import DeviceMismatch
+from weft.runtime.timing import CACHE_BYTES, median_ms, rotations
+
+CPU = torch.device("cpu")
+KEYS = {"bench", "case", "weft_ms", "peer", "peer_ms", "ratio"}
+
+
+def test_a_row_has_the_agreed_keys_and_ratio() -> None:
+    row = Row("linrec", {"rows": 2}, weft_ms=2.0, peer="torch.add", peer_ms=3.0)
+    assert row.as_json() == {
+        "bench": "linrec", "case": {"rows": 2}, "weft_ms": 2.0, "peer": "torch.add", "peer_ms": 3.0, "ratio": 1.5,
+    }  # fmt: skip
+    assert Row("x", {}, 1.0).as_json()["ratio"] is None
+
+
+def test_a_benchmark_run_again_replaces_its_own_rows_alone(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    first = merge(load(path), [Row("b", {"n": 1}, 1.0), Row("a", {}, 1.0)], {"commit": "1"})
+    save(first, path)
+    save(merge(load(path), [Row("b", {"n": 2}, 5.0)], {"commit": "2"}), path)
+    results = load(path)
+    assert [(row["bench"], row["case"]) for row in results["rows"]] == [("a", {}), ("b", {"n": 2})]
+    assert results["meta"] == {"commit": "2"} and all(set(row) == KEYS for row in results["rows"])
+    assert not list(tmp_path.glob("*.[0-9]*")), "no temporary file is left"
+
+
+def test_meta_names_versions_device_commit_and_command() -> None:
+    about = meta(CPU, "weft bench x")
+    assert about["command"] == "weft bench x" and about["device"].startswith("CPU")
+    assert about["versions"]["torch"] == torch.__version__ and about["commit"]
+    json.dumps(about)
+
+
+def test_rotating_inputs_outgrow_the_caches() -> None:
+    for size in (1, 10**6, 10**8, 10**10):
+        assert rotations(size) == 64 or rotations(size) * size >= CACHE_BYTES
+    assert rotations(10**10) == 1
+
+
+def test_the_median_is_of_one_call() -> None:
+    ms = median_ms([lambda: time.sleep(0.002)] * 3, CPU, seconds=0.0, at_least=3)
+    assert 1.9 < ms < 20
+
+
+def test_the_table_goes_between_its_markers() -> None:
+    results = {
+        "meta": {"device": "D", "versions": {"torch": "2"}, "commit": "abc", "command": "weft bench x"},
+        "rows": [Row("x", {"rows": 13200, "shape": [2, 3], "bytes": 2_000_000}, 1.0, "add", 2.0).as_json()],
+    }
+    text = table.insert(f"before\n{table.BEGIN}\nold\n{table.END}\nafter\n", table.render(results))
+    assert text.startswith("before\n") and text.endswith("\nafter\n") and "old" not in text
+    assert "| x | rows 13,200, [2, 3] | 1 | 2 | add | 2 | 2 |" in text
+    with pytest.raises(ValueError, match="markers"):
+        table.insert("no markers", "")
+
+
+def test_the_table_in_the_readme_is_what_the_results_give() -> None:
+    readme = (table.ROOT / "README.md").read_text()
+    assert table.insert(readme, table.render(load(table.RESULTS / "h200.json"))) == readme, "run `make table`"
+
+
+@pytest.mark.parametrize("name", ["linrec", "rows", "cpu", "host_overhead"])
+def test_every_benchmark_runs(name: str) -> None:
+    import importlib
+
+    rows = importlib.import_module(f"bench.{name}").run(Options(CPU, quick=True))
+    assert rows and all(row.weft_ms > 0 for row in rows)
+    json.dumps([row.as_json() for row in rows])
+
+
+@pytest.mark.slow
+def test_first_calls_are_measured_in_processes_of_their_own() -> None:
+    from bench import first_call
+
+    cold, cached = first_call.run(Options(CPU, quick=True))
+    assert cold.case["state"] == "cold" and 0 < cached.weft_ms < cold.weft_ms
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_benchmark_for_a_gpu_is_refused_without_one() -> None:
+    from bench import rows
+
+    with pytest.raises(DeviceMismatch, match="defined for a GPU"):
+        rows.run(Options(CPU))
+
+
+def test_the_plot_is_drawn_from_the_results(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from bench import plot
+
+    path = tmp_path / "results.json"
+    size = {"bytes": 10**9}
+    rows = [
+        Row("linrec", {"pass": "forward", "length": 256, **size}, 1.0, "torch.add of equal bytes", 1.0),
+        Row("rows", {"kernel": "softmax", **size}, 1.0, "torch eager", 2.0),
+        Row("rows", {"kernel": "softmax", **size}, 1.0, "torch.compile", 2.0),
+    ]
+    save(merge(load(path), rows, meta(CPU, "")), path)
+    assert plot.draw(path).stat().st_size > 1000

@@ -1,0 +1,218 @@
+"""Expressions of the loop nest as C++ text, the same for the CPU and for CUDA.
+
+Functions are those of `runtime/device/scalar.cuh`; parentheses stand only where C++ needs them.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from weft.emit.subscripts import simplify
+from weft.loops.ir import Cast, Const, Expr, Load, Op, Ref, Round, walk_expr
+from weft.loops.operators import OPERATORS
+from weft.loops.types import BFLOAT16, BOOL, FLOAT16, FLOAT32, FLOAT64, INT64, ScalarType
+
+# How tightly C++ binds, loosest first. Text of one level can stand unparenthesised where a looser one is allowed.
+TERNARY, OR, AND, BIT_OR, BIT_XOR, BIT_AND, EQUALITY, RELATION, SUM, PRODUCT, UNARY, PRIMARY = range(1, 13)
+
+_INFIX = {
+    "add": (" + ", SUM),
+    "sub": (" - ", SUM),
+    "mul": (" * ", PRODUCT),
+    "div": (" / ", PRODUCT),
+    "lt": (" < ", RELATION),
+    "le": (" <= ", RELATION),
+    "gt": (" > ", RELATION),
+    "ge": (" >= ", RELATION),
+    "eq": (" == ", EQUALITY),
+    "ne": (" != ", EQUALITY),
+    "and": (" && ", AND),
+    "or": (" || ", OR),
+    "bitand": (" & ", BIT_AND),
+    "bitor": (" | ", BIT_OR),
+    "bitxor": (" ^ ", BIT_XOR),
+}
+_WRAPPING = {"add": "wrapping_add", "sub": "wrapping_sub", "mul": "wrapping_mul", "neg": "wrapping_neg"}
+
+_RESERVED = frozenset(
+    word
+    for line in """
+    alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t class compl const
+    const_cast constexpr continue decltype default delete do double dynamic_cast else enum explicit export extern false
+    float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private
+    protected public register reinterpret_cast return short signed sizeof static static_assert static_cast struct switch
+    template this thread_local throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t
+    while xor xor_eq int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t size_t std weft weft_slot
+    NAN INFINITY NULL EOF HUGE_VAL errno assert min max threadIdx blockIdx blockDim gridDim warpSize linux unix
+    """.splitlines()
+    for word in line.split()
+)
+
+
+def identifier(name: str) -> str:
+    """A C++ identifier for a Python or SSA name: itself where it can be."""
+    text = "".join(c if c.isascii() and (c.isalnum() or c == "_") else f"_u{ord(c):x}" for c in name.replace(".", "_"))
+    if text in _RESERVED:
+        return text + "_"
+    return "v" + text if text.startswith("__") or not text[:1].isidentifier() else text
+
+
+def register_type(type_: ScalarType) -> str:
+    """The C++ type that arithmetic on this type runs in."""
+    return _cpp(type_.opmath)
+
+
+def memory_type(type_: ScalarType) -> str:
+    """The C++ type of an element in memory."""
+    if type_ in (FLOAT16, BFLOAT16):
+        return f"weft::{type_.name}"
+    return "weft::boolean" if type_ == BOOL else _cpp(type_)
+
+
+def _cpp(type_: ScalarType) -> str:
+    return {"bool": "bool", "float32": "float", "float64": "double"}.get(type_.name, f"{type_.name}_t")
+
+
+def literal(value: bool | int | float, type_: ScalarType, typed: bool = False) -> str:
+    """A constant of a register type. typed: the text alone has that type, as an argument of a template needs."""
+    if type_ == BOOL:
+        return "true" if value else "false"
+    if type_.category == "int":
+        wrapped = int(value) & ((1 << 8 * type_.size) - 1)
+        number = wrapped - (1 << 8 * type_.size) if type_.signed and wrapped >> (8 * type_.size - 1) else wrapped
+        text = "-9223372036854775807 - 1" if number == -(1 << 63) else str(number)
+        return f"{_cpp(type_)}({text})" if typed or number == -(1 << 63) else text
+    real = float(value)
+    if math.isnan(real) or math.isinf(real):
+        text = "NAN" if math.isnan(real) else "INFINITY"
+        text = f"double({text})" if type_ == FLOAT64 else text
+        return "-" + text if real < 0 else text
+    if type_ == FLOAT64:
+        return repr(real)
+    return _shortest_float32(real)
+
+
+def _shortest_float32(number: float) -> str:
+    """The shortest decimal text of the float32 nearest to a number."""
+    try:
+        (nearest,) = struct.unpack("f", struct.pack("f", number))
+    except OverflowError:
+        return "INFINITY" if number > 0 else "-INFINITY"
+    for digits in range(1, 10):
+        text = repr(float(f"{nearest:.{digits}g}"))
+        if struct.unpack("f", struct.pack("f", float(text)))[0] == nearest:
+            return text + "f"
+    return repr(nearest) + "f"
+
+
+@dataclass(frozen=True)
+class Text:
+    """C++ text and how tightly it binds."""
+
+    text: str
+    level: int = PRIMARY
+
+    def within(self, level: int) -> str:
+        return self.text if self.level >= level else f"({self.text})"
+
+
+@dataclass(frozen=True)
+class Printer:
+    """Prints expressions; the target says how names and elements of arrays are spelled.
+
+    bounded: whether an int64 name stays far from overflow (sizes, loop variables), so that sums and products of such
+    names need not wrap.
+    """
+
+    name: Callable[[Ref], str]
+    load: Callable[[Load], Text]
+    bounded: Callable[[str], bool]
+
+    def value(self, expr: Expr, level: int = TERNARY) -> str:
+        """A value, parenthesised if it binds less tightly than `level`."""
+        return self._print(expr, wrap=True).within(level)
+
+    def index(self, expr: Expr, level: int = TERNARY) -> str:
+        """A subscript or a bound: simplified, and plain arithmetic where nothing in it was loaded."""
+        expr = simplify(expr)
+        return self._print(expr, wrap=any(isinstance(e, Load) for e in walk_expr(expr))).within(level)
+
+    def _print(self, expr: Expr, wrap: bool) -> Text:
+        match expr:
+            case Const(value=value, type=type_):
+                text = literal(value, type_)
+                return Text(text, UNARY if text.startswith("-") else PRIMARY)
+            case Ref():
+                return Text(self.name(expr))
+            case Load():
+                return self.load(expr)
+            case Cast(value=value, type=type_):
+                return self._cast(value, type_, wrap)
+            case Round(value=value, to=to):
+                return self._round(value, to, wrap)
+            case Op():
+                return self._operator(expr, wrap)
+        raise TypeError(expr)
+
+    def _cast(self, value: Expr, type_: ScalarType, wrap: bool) -> Text:
+        if value.type == type_:
+            return self._print(value, wrap)
+        if isinstance(value, Const) and type_.category == "float" and not isinstance(value.value, bool):
+            return self._print(Const(float(value.value), type_), wrap)
+        text = self._print(value, wrap).text
+        if value.type.category == "float" and type_.category == "int" and type_.size < 4:
+            text = f"int64_t({text})"  # wraps, where a direct conversion would be undefined
+        return Text(f"{_cpp(type_)}({text})")
+
+    def _round(self, value: Expr, to: ScalarType, wrap: bool) -> Text:
+        inner = self._cast(value, to.opmath, wrap)
+        return Text(f"weft::round_{to.name}({inner.text})") if to in (FLOAT16, BFLOAT16) else inner
+
+    def _operator(self, expr: Op, wrap: bool) -> Text:
+        name, args, type_ = expr.name, expr.args, expr.type
+        narrow = type_ == BOOL or (type_.category == "int" and type_.size < 4)  # C++ promotes these to int
+        if name == "where":
+            condition = self._print(args[0], wrap).within(OR)
+            then, orelse = (self._exact(a, wrap) for a in args[1:])
+            return Text(f"{condition} ? {then.within(OR)} : {orelse.within(TERNARY)}", TERNARY)
+        if name in _WRAPPING and type_.category == "int" and wrap and not self._stays_small(expr):
+            return self._call(_WRAPPING[name], args, wrap)
+        if name in ("neg", "not"):
+            inner = self._print(args[0], wrap).within(UNARY)
+            sign = "-" if name == "neg" else "!"
+            return Text(sign + (f"({inner})" if inner.startswith("-") else inner), UNARY)
+        if name in _INFIX:
+            spelling, level = _INFIX[name]
+            constants = all(isinstance(a, Const) for a in args)
+            first = self._exact(args[0], wrap) if constants else self._print(args[0], wrap)
+            text = Text(f"{first.within(level)}{spelling}{self._print(args[1], wrap).within(level + 1)}", level)
+            return Text(f"{_cpp(type_)}({text.text})") if narrow and name.startswith("bit") else text
+        return self._call(OPERATORS[name].spelling, args, wrap)
+
+    def _call(self, function: str, args: tuple[Expr, ...], wrap: bool) -> Text:
+        return Text(f"weft::{function}({', '.join(self._exact(a, wrap).text for a in args)})")
+
+    def _exact(self, expr: Expr, wrap: bool) -> Text:
+        """Text whose C++ type is exactly the register type."""
+        if isinstance(expr, Const) and expr.type.category == "int":
+            return Text(literal(expr.value, expr.type, typed=True))
+        return self._print(expr, wrap)
+
+    def _stays_small(self, expr: Expr) -> bool:
+        """Whether an int64 expression is a sum or product of sizes, loop variables and small constants."""
+        match expr:
+            case Const(value=value):
+                return expr.type == INT64 and abs(value) < 1 << 31
+            case Ref(name=name):
+                return expr.type == INT64 and self.bounded(name)
+            case Op(name="add" | "sub" | "mul" | "neg", args=args):
+                return expr.type == INT64 and all(map(self._stays_small, args))
+        return False
+
+
+def zero(type_: ScalarType) -> str:
+    """The text of 0 in a register type."""
+    return literal(0, type_ if type_ != FLOAT16 and type_ != BFLOAT16 else FLOAT32)

@@ -1,0 +1,167 @@
+"""The block graph: what one block (or one warp, or one thread) computes for one iteration of the grid.
+
+The grid's axes are rows. For each row the graph is a sequence of steps: statements on row scalars, and stages. A
+stage runs over a range of the column axis, tile by tile; its operators turn tiles into tiles, into row scalars, or
+into memory. Every operator names its result; expressions refer to results, axes, sizes and scalars by name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from weft.errors import Location
+from weft.loops.affine import Affine
+from weft.loops.ir import Expr, If, Let, Store, free_names
+from weft.loops.schedule import Axis
+from weft.loops.types import ScalarType
+
+
+@dataclass(frozen=True)
+class Input:
+    """A tile of `array`: its element at column j lies at `index`, where axis `axis` is j + offset and the others do not
+    depend on j. Elements outside the array are not loaded (they are zero, and nothing uses them).
+    """
+
+    name: str
+    array: str
+    index: tuple[Expr, ...]
+    axis: int
+    offset: Affine
+    type: ScalarType
+    location: Location | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Map:
+    """A tile computed element by element."""
+
+    name: str
+    value: Expr
+    location: Location | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Reduce:
+    """A row scalar `result` = init joined with the addends of all columns by an algebra.
+
+    For "affine" (value = coefficient * value + addend, columns in order) `coefficient` is set.
+    """
+
+    name: str
+    result: str
+    algebra: str
+    coefficient: Expr | None
+    addend: Expr
+    init: Expr
+    next: Expr
+    location: Location | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A tile `name`: the state before each column; `next` is the state after it (an expression of the tiles), and
+    `result`, a row scalar, the state after the last column.
+    """
+
+    name: str
+    result: str
+    algebra: str
+    coefficient: Expr | None
+    addend: Expr
+    init: Expr
+    next: Expr
+    location: Location | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Output:
+    """Stores a tile: the element of column j goes to `index`, under `guard` where there is one.
+
+    axis: the array's axis that is j + offset while the others do not depend on j; None: each element by itself.
+    """
+
+    array: str
+    index: tuple[Expr, ...]
+    axis: int | None
+    offset: Affine
+    value: Expr
+    guard: Expr | None
+    location: Location | None = field(default=None, compare=False)
+
+
+Operator = Input | Map | Reduce | Scan | Output
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Operators over the columns `start <= column < stop`; `reverse`: the scans run from the last column to the first.
+
+    operators are in an order in which each uses only results before it; scans come where their states are first needed.
+    """
+
+    column: str
+    start: Expr
+    stop: Expr
+    reverse: bool
+    operators: tuple[Operator, ...]
+    location: Location | None = field(default=None, compare=False)
+
+    def inputs(self) -> tuple[Input, ...]:
+        return tuple(o for o in self.operators if isinstance(o, Input))
+
+    def outputs(self) -> tuple[Output, ...]:
+        return tuple(o for o in self.operators if isinstance(o, Output))
+
+    def scans(self) -> tuple[Scan, ...]:
+        return tuple(o for o in self.operators if isinstance(o, Scan))
+
+    def reductions(self) -> tuple[Reduce, ...]:
+        return tuple(o for o in self.operators if isinstance(o, Reduce))
+
+
+Step = Let | Store | If | Stage
+
+
+@dataclass(frozen=True)
+class BlockGraph:
+    """rows: the grid's axes, outermost first. steps: what is done for one row, in order."""
+
+    name: str
+    rows: tuple[Axis, ...]
+    steps: tuple[Step, ...]
+
+    def stages(self) -> tuple[Stage, ...]:
+        return tuple(s for s in self.steps if isinstance(s, Stage))
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether columns are independent of each other: one stage of maps."""
+        return len(self.steps) == 1 and all(not s.scans() and not s.reductions() for s in self.stages())
+
+
+def validate(graph: BlockGraph) -> None:
+    """Raise AssertionError (an internal fault) if an operator uses a tile that no operator before it made."""
+    rows: set[str] = {a.var for a in graph.rows}
+    tiles_anywhere = {o.name for s in graph.stages() for o in s.operators if not isinstance(o, Output)}
+    for step in graph.steps:
+        if isinstance(step, Let):
+            rows.add(step.name)
+        if not isinstance(step, Stage):
+            continue
+        known: set[str] = set()
+        for o in step.operators:
+            match o:
+                case Input():
+                    known.add(o.name)
+                case Map():
+                    missing = (free_names(o.value) & tiles_anywhere) - known - rows
+                    assert not missing, f"{o.name} uses {missing} before they are made"
+                    known.add(o.name)
+                case Scan():
+                    known.add(o.name)
+                case Reduce():
+                    known.add(o.name)
+                case Output():
+                    missing = (free_names(o.value) & tiles_anywhere) - known - rows
+                    assert not missing, f"the store to {o.array} uses {missing} before they are made"
+        rows |= {o.result for o in (*step.scans(), *step.reductions())}

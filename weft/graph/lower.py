@@ -1,0 +1,265 @@
+"""From a nest to a block graph, where its body is a sequence of loops over columns; a reason where it is not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from weft.graph.block import BlockGraph, Input, Map, Operator, Output, Reduce, Scan, Stage, Step
+from weft.loops.accesses import Access, collect
+from weft.loops.affine import Affine, affine
+from weft.loops.ir import (
+    Const,
+    Expr,
+    For,
+    Function,
+    If,
+    Let,
+    Load,
+    Op,
+    Ref,
+    Stmt,
+    Store,
+    free_names,
+    rewrite,
+    substitute,
+    walk,
+    walk_expr,
+)
+from weft.loops.polyhedra import Polyhedra
+from weft.loops.promote import Names
+from weft.loops.schedule import Axis, Nest
+from weft.loops.types import BOOL
+
+
+class NotRows(Exception):
+    """Why a nest is not a block graph of rows and columns; it then runs with one thread for each iteration of its axes."""
+
+
+def lower(function: Function, nest: Nest, column: str) -> BlockGraph:
+    """The block graph of a nest. `column`: the axis to become the columns where the body has no loops ("" for none).
+
+    Raises NotRows.
+    """
+    if any(a.within for a in function.arrays if a.name in {x.array for x in collect(nest.body)}):
+        raise NotRows("it keeps an array of its own in every iteration")
+    rows, body = nest.axes, nest.body
+    loops = nest.loops()
+    if not loops and column:
+        axis = next(a for a in rows if a.var == column)
+        rows = tuple(a for a in rows if a is not axis)
+        body = (For(axis.var, axis.start, axis.stop, axis.step, (), body, location=_first_location(body)),)
+    elif not loops:
+        raise NotRows("it has no columns")
+    around = tuple(For(a.var, a.start, a.stop, a.step, (), ()) for a in rows)
+    _check_memory(function, body, around)
+    lowering = _Lowering(function, nest, around, Names.of(replace(function, body=body)))
+    steps = tuple(lowering.step(s) for s in body)
+    return BlockGraph(nest.name, rows, steps)
+
+
+def _first_location(body: tuple[Stmt, ...]):  # type: ignore[no-untyped-def]
+    return next((s.location for s in walk(body) if s.location is not None), None)
+
+
+def column_axes(nest: Nest) -> tuple[Axis, ...]:
+    """The axes that may become the columns of a nest without loops, innermost first."""
+    return tuple(reversed([a for a in nest.axes if abs(a.step) == 1]))
+
+
+def _check_memory(function: Function, body: tuple[Stmt, ...], around: tuple[For, ...]) -> None:
+    """What one column stores, no other column or later statement may load: lanes share registers, not memory."""
+    accesses = collect(body, around)
+    shared = frozenset(f.var for f in around)
+    polyhedra = Polyhedra(function)
+    for w in accesses:
+        if not w.write:
+            continue
+        for a in accesses:
+            if a.array != w.array or a is w:
+                continue
+            same = _in_column(a) == _in_column(w)
+            if same and (a.write or a.position < w.position):
+                continue
+            if polyhedra.meet(a, w, shared):
+                raise NotRows(f"{w.array} is stored by one column and used by another")
+
+
+def _in_column(access: Access) -> tuple[Affine | None, ...]:
+    """The subscript with the column variable under one name."""
+    if not access.loops:
+        return access.subscript
+    var = access.loops[-1].var
+    return tuple(
+        None if s is None else Affine.make({("column" if n == var else n): c for n, c in s.terms}, s.constant)
+        for s in access.subscript
+    )
+
+
+@dataclass
+class _Lowering:
+    function: Function
+    nest: Nest
+    around: tuple[For, ...]
+    names: Names
+    inputs: dict[tuple[str, tuple[Expr, ...], int], str] = field(default_factory=dict)
+
+    def step(self, stmt: Stmt) -> Step:
+        match stmt:
+            case For():
+                return self.stage(stmt)
+            case If():
+                if any(isinstance(s, For) for s in walk((stmt,))):
+                    raise NotRows("a loop stands under a condition")
+                return stmt
+        return stmt
+
+    def stage(self, loop: For) -> Stage:
+        if any(isinstance(s, For) for s in walk(loop.body)):
+            raise NotRows(f"loop {loop.var} has a loop inside it")
+        if abs(loop.step) != 1:
+            raise NotRows(f"loop {loop.var} steps by {loop.step}")
+        is_axis = not self.nest.loops()
+        verdict = None if is_axis else self.nest.verdict(loop)
+        if verdict is not None and verdict.kind == "sequential":
+            raise NotRows(f"loop {loop.var} is sequential: {verdict.why}")
+        stage = _StageBuilder(self, loop)
+        stage.block(loop.body, None)
+        carried = []
+        updates = verdict.updates if verdict is not None else ()
+        carries = {c.name: c for c in loop.carries}
+        for u in updates:
+            c = carries[u.name]
+            kind = Scan if u.used else Reduce
+            coefficient = None if u.coefficient is None else stage.tiles(u.coefficient, loop.location)
+            addend = stage.tiles(u.addend, loop.location)
+            after = stage.tiles(c.next, loop.location)
+            carried.append(kind(u.name, c.result, u.algebra, coefficient, addend, c.init, after, loop.location))
+        loads = tuple(o for o in stage.operators if isinstance(o, Input))
+        rest = tuple(o for o in stage.operators if not isinstance(o, Input))
+        scans = tuple(o for o in carried if isinstance(o, Scan))
+        reductions = tuple(o for o in carried if isinstance(o, Reduce))
+        if loop.step > 0:
+            start, stop = loop.start, loop.stop
+        else:
+            start, stop = _plus_one(loop.stop), _plus_one(loop.start)
+        operators: tuple[Operator, ...] = (*loads, *scans, *rest, *reductions)
+        return Stage(loop.var, start, stop, loop.step < 0, operators, loop.location)
+
+
+def _plus_one(expr: Expr) -> Expr:
+    form = affine(expr)
+    if form is None:
+        return Op("add", (expr, Const(1, expr.type)), expr.type)
+    return (form + Affine((), 1)).expr()
+
+
+class _StageBuilder:
+    """The operators of one loop over columns."""
+
+    def __init__(self, lowering: _Lowering, loop: For) -> None:
+        self.lowering, self.loop = lowering, loop
+        self.operators: list[Operator] = []
+        self.inner = {s.name for s in walk(loop.body) if isinstance(s, Let)} | {loop.var}
+        self.inner |= {c.name for c in loop.carries}
+
+    def tiles(self, expr: Expr, location: object) -> Expr:
+        """The expression with its loads along the column replaced by input tiles."""
+
+        def rule(e: Expr) -> Expr | None:
+            if not isinstance(e, Load):
+                return None
+            forms = [affine(i) for i in e.index]
+            depends = [k for k, i in enumerate(e.index) if free_names(i) & self.inner or _loads_memory(i)]
+            if len(depends) != 1:
+                return None
+            axis = depends[0]
+            form = forms[axis]
+            if form is None or form.coefficient(self.loop.var) != 1 or form.names & (self.inner - {self.loop.var}):
+                return None
+            if not self.safe(e, axis):
+                return None
+            return Ref(self.input(e, axis, form), e.type)
+
+        return rewrite(expr, rule)
+
+    def safe(self, load: Load, axis: int) -> bool:
+        """Whether all axes but the column's are inside the array whenever the row exists."""
+        forms = tuple(affine(i) if k != axis else None for k, i in enumerate(load.index))
+        if any(f is None for k, f in enumerate(forms) if k != axis):
+            return False
+        access = Access(load.array, forms, load.index, False, self.lowering.around, (), 0, None)
+        polyhedra = Polyhedra(self.lowering.function)
+        outside = polyhedra.outside(access, self.lowering.function.array(load.array).shape)
+        # a condition on sizes is checked at the call wherever the loop runs at all; elsewhere nothing is loaded
+        return outside is None or _unguarded(self.loop, load)
+
+    def input(self, load: Load, axis: int, form: Affine) -> str:
+        offset = form - Affine(((self.loop.var, 1),), 0)
+        others = tuple(i for k, i in enumerate(load.index) if k != axis)
+        key = (load.array, (*others, offset.expr()), axis)
+        name = self.lowering.inputs.get(key)
+        if name is None:
+            name = self.lowering.names.fresh(f"{load.array}_tile")
+            self.lowering.inputs[key] = name
+        if not any(isinstance(o, Input) and o.name == name for o in self.operators):
+            self.operators.append(Input(name, load.array, load.index, axis, offset, load.type, load.location))
+        return name
+
+    def block(self, statements: tuple[Stmt, ...], guard: Expr | None) -> None:
+        for stmt in statements:
+            match stmt:
+                case Let():
+                    self.operators.append(Map(stmt.name, self.tiles(stmt.value, stmt.location), stmt.location))
+                case Store():
+                    self.store(stmt, guard)
+                case If():
+                    self.branch(stmt, guard)
+
+    def branch(self, stmt: If, guard: Expr | None) -> None:
+        condition = self.lowering.names.fresh("taken")
+        self.operators.append(Map(condition, self.tiles(stmt.condition, stmt.location), stmt.location))
+        ref = Ref(condition, BOOL)
+        refused = Op("not", (ref,), BOOL)
+        lets: dict[str, Expr] = {}
+        for body, holds in ((stmt.then, ref), (stmt.orelse, refused)):
+            inner = holds if guard is None else Op("and", (guard, holds), BOOL)
+            for s in body:
+                match s:
+                    case Let():
+                        value = self.tiles(substitute(s.value, lets), s.location)
+                        if _loads_memory(value):
+                            lets[s.name] = value  # evaluated only where it is used, under the same condition
+                        else:
+                            self.operators.append(Map(s.name, value, s.location))
+                    case Store():
+                        index = tuple(substitute(i, lets) for i in s.index)
+                        self.store(replace(s, index=index, value=substitute(s.value, lets)), inner)
+                    case If():
+                        self.branch(s, inner)
+        for m in stmt.merges:
+            then, orelse = (self.tiles(substitute(e, lets), stmt.location) for e in (m.then, m.orelse))
+            self.operators.append(Map(m.name, Op("where", (ref, then, orelse), m.type), stmt.location))
+            self.inner.add(m.name)
+
+    def store(self, stmt: Store, guard: Expr | None) -> None:
+        value = self.tiles(stmt.value, stmt.location)
+        index = tuple(self.tiles(i, stmt.location) for i in stmt.index)
+        depends = [k for k, i in enumerate(index) if free_names(i) & self.inner or _loads_memory(i)]
+        axis: int | None = None
+        offset = Affine((), 0)
+        if len(depends) == 1:
+            form = affine(index[depends[0]])
+            if form is not None and form.coefficient(self.loop.var) == 1:
+                rest = form - Affine(((self.loop.var, 1),), 0)
+                if not rest.names & self.inner:
+                    axis, offset = depends[0], rest
+        self.operators.append(Output(stmt.array, index, axis, offset, value, guard, stmt.location))
+
+
+def _loads_memory(expr: Expr) -> bool:
+    return any(isinstance(e, Load) for e in walk_expr(expr))
+
+
+def _unguarded(loop: For, load: Load) -> bool:
+    """Whether a load is evaluated in every iteration of the loop."""
+    return any(a.array == load.array and a.index == load.index and not a.guard for a in collect(loop.body))

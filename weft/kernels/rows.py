@@ -1,0 +1,118 @@
+"""Kernels of rows, called with tensors of any number of leading dimensions.
+
+The library writes its loops over `[rows, length]`. That is the form that reads best, its states are scalars and so
+live in op-math registers (an array state in bfloat16 would be rounded at every step), and it is the form that `explain`
+shows. What makes it general is here, once: the leading dimensions of a tensor are seen as one. The view costs nothing
+wherever PyTorch can express it, and the order of the leading dimensions in memory does not matter; only leading
+dimensions that no single stride can walk (a slice of two dimensions at once) are copied, as `Tensor.flatten` does.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import update_wrapper
+from typing import Any
+
+import torch
+
+import weft
+from weft.errors import ShapeMismatch, TypeMismatch
+
+
+class RowKernel:
+    """A kernel over `[rows, length]` that takes its row tensors as `[..., length]`.
+
+    kernel: the `weft.Kernel` itself. rows: the parameters that have rows; the others pass as they are.
+    Everything that can be asked of a kernel can be asked of this: `py`, `name`, `example`, `explain`, `source`,
+    `resources`.
+    """
+
+    def __init__(self, kernel: weft.Kernel, rows: tuple[str, ...]) -> None:
+        self.kernel = kernel
+        self.py: Callable[..., Any] = kernel.py
+        self.name: str = kernel.name
+        self.example: Mapping[str, Any] = kernel.example
+        self._parameters = tuple(inspect.signature(kernel.py).parameters.values())
+        self._names = tuple(p.name for p in self._parameters)
+        self._rows = tuple(self._names.index(name) for name in rows)
+        update_wrapper(self, kernel.py)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """The result, in the shape of the first row tensor. Raises ShapeMismatch where leading dimensions differ."""
+        given = self._bind(args, kwargs)
+        first = given[self._rows[0]]
+        if all(given[i].dim() == 2 for i in self._rows):
+            return self.kernel(*given)  # type: ignore[no-any-return]
+        for i in self._rows:
+            self._check(i, given[i], first)
+        if first.dim() == 1:
+            for i in self._rows:
+                given[i] = given[i].unsqueeze(0)
+            return self.kernel(*given).squeeze(0)  # type: ignore[no-any-return]
+        order = _memory_order(first)
+        for i in self._rows:
+            given[i] = given[i].permute(*order, -1).flatten(0, -2)
+        leading = [first.shape[d] for d in order]
+        result = self.kernel(*given).unflatten(0, leading)
+        back = sorted(range(len(order)), key=order.__getitem__)
+        return result.permute(*back, -1)  # type: ignore[no-any-return]
+
+    def explain(self, *args: Any, format: str = "text") -> str:
+        """As `weft.Kernel.explain`, of the loops over `[rows, length]`."""
+        return self.kernel.explain(*args, format=format)
+
+    def source(self, *args: Any, arch: str | None = None) -> str:
+        """As `weft.Kernel.source`."""
+        return self.kernel.source(*args, arch=arch)
+
+    def resources(self, *args: Any, arch: str | None = None) -> Any:
+        """As `weft.Kernel.resources`."""
+        return self.kernel.resources(*args, arch=arch)
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """The arguments in the order of the parameters, with defaults."""
+        given = list(args)
+        if len(given) == len(self._names) and not kwargs:
+            return given
+        unknown = [name for name in kwargs if name not in self._names[len(given) :]]
+        if len(given) > len(self._names) or unknown:
+            fact = f"given twice or no parameter: {', '.join(unknown)}" if unknown else f"{len(given)} arguments given"
+            raise TypeMismatch(
+                f"{self.name} takes ({', '.join(self._names)})", evidence=[fact], remedy="pass each parameter once"
+            )
+        for parameter in self._parameters[len(given) :]:
+            value = kwargs.get(parameter.name, parameter.default)
+            if value is inspect.Parameter.empty:
+                raise TypeMismatch(
+                    f"{self.name} needs its argument {parameter.name}",
+                    evidence=[f"its parameters are ({', '.join(self._names)})"],
+                    remedy=f"pass {parameter.name}",
+                )
+            given.append(value)
+        return given
+
+    def _check(self, index: int, tensor: torch.Tensor, first: torch.Tensor) -> None:
+        name, first_name = self._names[index], self._names[self._rows[0]]
+        if tensor.dim() == 0:
+            raise ShapeMismatch(f"{name} of {self.name} has no dimension", remedy=f"pass {name} as [..., length]")
+        if tensor.shape[:-1] != first.shape[:-1]:
+            raise ShapeMismatch(
+                f"the leading dimensions of {name} and {first_name} differ",
+                evidence=[f"{name} is {list(tensor.shape)}", f"{first_name} is {list(first.shape)}"],
+                remedy="expand the smaller one (`Tensor.expand` copies nothing)",
+            )
+
+
+def over_rows(*rows: str) -> Callable[[weft.Kernel], RowKernel]:
+    """Decorate a kernel over `[rows, length]`: its parameters `rows` then take `[..., length]`."""
+    return lambda kernel: RowKernel(kernel, rows)
+
+
+def _memory_order(tensor: torch.Tensor) -> list[int]:
+    """The leading dimensions in the order in which one stride can walk them, as they are where that already can."""
+    shape, strides = tensor.shape, tensor.stride()
+    leading = range(tensor.dim() - 1)
+    if all(strides[d] == strides[d + 1] * shape[d + 1] for d in leading[:-1]):
+        return list(leading)
+    return sorted(leading, key=lambda d: -strides[d])

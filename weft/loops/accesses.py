@@ -1,0 +1,123 @@
+"""The array accesses of a loop nest, each with the iterations in which it happens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from weft.errors import Location
+from weft.loops.affine import Affine, affine
+from weft.loops.ir import Const, Expr, For, If, Let, Load, Op, Stmt, Store, operands
+from weft.loops.types import BOOL, INT64
+
+# A conjunction of conditions, each (expression, whether it holds).
+Guard = tuple[tuple[Expr, bool], ...]
+
+
+@dataclass(frozen=True)
+class Access:
+    """One textual read or write of an array.
+
+    loops: the loops around it, outermost first. guard: what else must hold for it to happen. subscript: its affine
+    index by axis, None where an axis is not affine (it may then be anything). position: its textual order.
+    """
+
+    array: str
+    subscript: tuple[Affine | None, ...]
+    index: tuple[Expr, ...]
+    write: bool
+    loops: tuple[For, ...]
+    guard: Guard
+    position: int
+    location: Location | None
+
+
+def _loads(expr: Expr, guard: Guard) -> Iterator[tuple[Load, Guard]]:
+    """Loads of an expression with the conditions under which they are evaluated."""
+    match expr:
+        case Op(name="where", args=(condition, then, orelse)):
+            yield from _loads(condition, guard)
+            yield from _loads(then, (*guard, (condition, True)))
+            yield from _loads(orelse, (*guard, (condition, False)))
+        case Op(name="and" | "or" as name, args=(left, right)):
+            yield from _loads(left, guard)
+            yield from _loads(right, (*guard, (left, name == "and")))
+        case _:
+            if isinstance(expr, Load):
+                yield expr, guard
+            for operand in operands(expr):
+                yield from _loads(operand, guard)
+
+
+class _Collector:
+    def __init__(self) -> None:
+        self.accesses: list[Access] = []
+
+    def add(self, array: str, index: tuple[Expr, ...], write: bool, loops: tuple[For, ...], guard: Guard,
+            location: Location | None) -> None:  # fmt: skip
+        subscript = tuple(affine(i) for i in index)
+        self.accesses.append(
+            Access(array, subscript, index, write, loops, guard, len(self.accesses), location)
+        )
+
+    def expr(self, expr: Expr, loops: tuple[For, ...], guard: Guard, location: Location | None) -> None:
+        for load, condition in _loads(expr, guard):
+            self.add(load.array, load.index, False, loops, condition, load.location or location)
+
+    def block(self, statements: tuple[Stmt, ...], loops: tuple[For, ...], guard: Guard) -> None:
+        for stmt in statements:
+            match stmt:
+                case Let(value=value):
+                    self.expr(value, loops, guard, stmt.location)
+                case Store():
+                    for e in (*stmt.index, stmt.value):
+                        self.expr(e, loops, guard, stmt.location)
+                    self.add(stmt.array, stmt.index, True, loops, guard, stmt.location)
+                case If():
+                    self.expr(stmt.condition, loops, guard, stmt.location)
+                    for body, holds in ((stmt.then, True), (stmt.orelse, False)):
+                        self.block(body, loops, (*guard, (stmt.condition, holds)))
+                    for m in stmt.merges:
+                        self.expr(m.then, loops, (*guard, (stmt.condition, True)), stmt.location)
+                        self.expr(m.orelse, loops, (*guard, (stmt.condition, False)), stmt.location)
+                case For():
+                    self.expr(stmt.start, loops, guard, stmt.location)
+                    self.expr(stmt.stop, loops, guard, stmt.location)
+                    for c in stmt.carries:
+                        self.expr(c.init, loops, guard, stmt.location)
+                    self.block(stmt.body, (*loops, stmt), guard)
+                    for c in stmt.carries:
+                        self.expr(c.next, (*loops, stmt), guard, stmt.location)
+
+
+def collect(statements: tuple[Stmt, ...], loops: tuple[For, ...] = ()) -> tuple[Access, ...]:
+    """All accesses, in textual order (a statement's reads before its write)."""
+    collector = _Collector()
+    collector.block(statements, loops, ())
+    return tuple(collector.accesses)
+
+
+# ---------------------------------------------------------------- conditions
+
+TRUE, FALSE = Const(True, BOOL), Const(False, BOOL)
+_COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "=", "ne": "!="}
+_NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
+
+# (left - right, comparison sign): what isl is told.
+Constraint = tuple[Affine, str]
+
+
+def constraints(condition: Expr, holds: bool) -> tuple[Constraint, ...]:
+    """Affine facts implied by a condition (a superset of where it holds: what is not affine is left out)."""
+    match condition:
+        case Op(name="not", args=(inner,)):
+            return constraints(inner, not holds)
+        case Op(name="and", args=(a, b)) if holds:
+            return constraints(a, True) + constraints(b, True)
+        case Op(name="or", args=(a, b)) if not holds:
+            return constraints(a, False) + constraints(b, False)
+        case Op(name=name, args=(a, b)) if name in _COMPARE and a.type == INT64:
+            left, right = affine(a), affine(b)
+            if left is not None and right is not None:
+                return ((left - right, _COMPARE[name if holds else _NEGATED[name]]),)
+    return ()

@@ -1,0 +1,255 @@
+"""The first pass over a function: one spelling for what the analysis must recognise.
+
+Sizes that the call proves equal get one name, index arithmetic is folded into the subscripts, branches without effects
+become `where`, comparisons-and-selects become min and max, and what nothing uses is dropped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.loops.affine import affine
+from weft.loops.ir import (
+    Const,
+    Expr,
+    For,
+    Function,
+    If,
+    Let,
+    Load,
+    Op,
+    Ref,
+    Stmt,
+    bodies,
+    bound_names,
+    free_names,
+    map_statement,
+    rewrite,
+    statement_exprs,
+    substitute,
+    walk_expr,
+)
+from weft.loops.ir import Store as StoreStatement
+from weft.loops.types import INT64
+
+# An expression larger than this is bound to a name rather than copied into its uses.
+_COPY_LIMIT = 64
+
+
+def normalize(function: Function) -> Function:
+    function = unify_sizes(function)
+    body = fold_names(function.body, {})
+    return replace(function, body=drop_unused(body))
+
+
+def unify_sizes(function: Function) -> Function:
+    """Give sizes that an Equality declares equal one name (the first one's); the Equality stays, for the call to check."""
+    order = [s.name for s in function.sizes]
+    parent: dict[str, str] = {}
+
+    def find(name: str) -> str:
+        while name in parent:
+            name = parent[name]
+        return name
+
+    for equality in function.equalities:
+        if isinstance(equality.left, Ref) and isinstance(equality.right, Ref):
+            a, b = find(equality.left.name), find(equality.right.name)
+            if a != b and a in order and b in order:
+                first, second = sorted((a, b), key=order.index)
+                parent[second] = first
+    names: dict[str, Expr] = {name: Ref(find(name), INT64) for name in order if find(name) != name}
+    if not names:
+        return function
+
+    def body(statements: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        return tuple(map_statement(s, lambda e: substitute(e, names), body) for s in statements)
+
+    arrays = tuple(replace(a, shape=tuple(substitute(e, names) for e in a.shape)) for a in function.arrays)
+    return replace(function, body=body(function.body), arrays=arrays)
+
+
+def _size(expr: Expr) -> int:
+    return sum(1 for _ in walk_expr(expr))
+
+
+def _is_index_arithmetic(expr: Expr) -> bool:
+    return expr.type == INT64 and affine(expr) is not None
+
+
+def simplify(expr: Expr) -> Expr:
+    """Affine arithmetic in normal form, constant conditions decided, `where` as min or max where it is one."""
+
+    def rule(e: Expr) -> Expr | None:
+        match e:
+            case Op(name="add" | "sub" | "mul" | "neg", type=type_) if type_ == INT64:
+                form = affine(e)
+                return None if form is None else form.expr()
+            case Op(name="lt" | "le" | "gt" | "ge" | "eq" | "ne", args=(a, b)):
+                return _decide(e, a, b)
+            case Op(name="where", args=(Const(value=value), then, orelse)):
+                return then if value else orelse
+            case Op(name="where", args=(condition, then, orelse)):
+                if then == orelse and not _has_load(condition):
+                    return then
+                return _select_as_extremum(condition, then, orelse)
+            case Op(name="and", args=(Const(value=value), other)):
+                return other if value else Const(False, e.type)
+            case Op(name="or", args=(Const(value=value), other)):
+                return Const(True, e.type) if value else other
+        return None
+
+    return rewrite(expr, rule)
+
+
+def _decide(e: Op, a: Expr, b: Expr) -> Expr | None:
+    """A comparison of affine forms that differ by a constant."""
+    if a.type != INT64:
+        return None
+    left, right = affine(a), affine(b)
+    if left is None or right is None:
+        return None
+    difference = left - right
+    if difference.terms:
+        return None
+    d = difference.constant
+    holds = {"lt": d < 0, "le": d <= 0, "gt": d > 0, "ge": d >= 0, "eq": d == 0, "ne": d != 0}[e.name]
+    return Const(holds, e.type)
+
+
+def _has_load(expr: Expr) -> bool:
+    return any(isinstance(e, Load) for e in walk_expr(expr))
+
+
+def _select_as_extremum(condition: Expr, then: Expr, orelse: Expr) -> Expr | None:
+    """`a if a > b else b` is Python's max(b, a): it differs from max(a, b) in what a NaN does, and is kept apart."""
+    match condition:
+        case Op(name="gt" | "ge", args=(a, b)) if (a, b) == (then, orelse):
+            return Op("max", (b, a), then.type)
+        case Op(name="lt" | "le", args=(a, b)) if (b, a) == (then, orelse):
+            return Op("max", (a, b), then.type)
+        case Op(name="lt" | "le", args=(a, b)) if (a, b) == (then, orelse):
+            return Op("min", (b, a), then.type)
+        case Op(name="gt" | "ge", args=(a, b)) if (b, a) == (then, orelse):
+            return Op("min", (a, b), then.type)
+    return None
+
+
+def fold_names(statements: tuple[Stmt, ...], names: dict[str, Expr]) -> tuple[Stmt, ...]:
+    """Copy index arithmetic, plain copies and constants into their uses; turn branches without effects into selects.
+
+    `names` collects what was copied: names are unique, so one dictionary serves all scopes.
+    """
+
+    def expr(e: Expr) -> Expr:
+        return simplify(substitute(e, names))
+
+    out: list[Stmt] = []
+    for stmt in statements:
+        match stmt:
+            case Let(name=name, value=value):
+                value = expr(value)
+                if isinstance(value, (Ref, Const)) or _is_index_arithmetic(value):
+                    names[name] = value
+                else:
+                    out.append(replace(stmt, value=value))
+            case If():
+                out += _fold_branch(stmt, names)
+            case For():
+                start, stop = expr(stmt.start), expr(stmt.stop)
+                inits = [expr(c.init) for c in stmt.carries]
+                body = fold_names(stmt.body, names)
+                carries = tuple(
+                    replace(c, init=init, next=expr(c.next)) for c, init in zip(stmt.carries, inits, strict=True)
+                )
+                out.append(replace(stmt, start=start, stop=stop, carries=carries, body=body))
+            case StoreStatement():
+                out.append(map_statement(stmt, expr, lambda b: b))
+    return tuple(out)
+
+
+def _fold_branch(stmt: If, names: dict[str, Expr]) -> list[Stmt]:
+    condition = simplify(substitute(stmt.condition, names))
+    then, orelse = fold_names(stmt.then, names), fold_names(stmt.orelse, names)
+    merges = [
+        replace(m, then=simplify(substitute(m.then, names)), orelse=simplify(substitute(m.orelse, names)))
+        for m in stmt.merges
+    ]
+    if isinstance(condition, Const):
+        for m in merges:
+            names[m.name] = m.then if condition.value else m.orelse
+        return list(then if condition.value else orelse)
+    if all(isinstance(s, Let) for s in (*then, *orelse)):
+        local: dict[str, Expr] = {}
+        for s in (*then, *orelse):
+            assert isinstance(s, Let)
+            local[s.name] = substitute(s.value, local)
+        selects = [
+            simplify(Op("where", (condition, substitute(m.then, local), substitute(m.orelse, local)), m.type))
+            for m in merges
+        ]
+        if sum(map(_size, selects)) <= _COPY_LIMIT:
+            out: list[Stmt] = []
+            for m, select in zip(merges, selects, strict=True):
+                if isinstance(select, (Ref, Const)):
+                    names[m.name] = select
+                else:
+                    out.append(Let(m.name, select, stmt.location))
+            return out
+    return [replace(stmt, condition=condition, then=then, orelse=orelse, merges=tuple(merges))]
+
+
+def drop_unused(statements: tuple[Stmt, ...], live: frozenset[str] = frozenset()) -> tuple[Stmt, ...]:
+    """Remove bindings, carries and merges that no store depends on, and loops and branches left without effect.
+
+    live: names that what follows these statements uses.
+    """
+    needed = set(live)
+    out: list[Stmt] = []
+    for stmt in reversed(statements):
+        kept = _drop_in(stmt, needed)
+        if kept is not None:
+            needed |= _used(kept)
+            out.append(kept)
+    return tuple(reversed(out))
+
+
+def _used(stmt: Stmt) -> set[str]:
+    names = {n for e in statement_exprs(stmt) for n in free_names(e)}
+    for body in bodies(stmt):
+        for inner in body:
+            names |= _used(inner)
+    return names
+
+
+def _drop_in(stmt: Stmt, needed: set[str]) -> Stmt | None:
+    match stmt:
+        case Let(name=name):
+            return stmt if name in needed else None
+        case If():
+            merges = tuple(m for m in stmt.merges if m.name in needed)
+            then = drop_unused(stmt.then, frozenset(n for m in merges for n in free_names(m.then)))
+            orelse = drop_unused(stmt.orelse, frozenset(n for m in merges for n in free_names(m.orelse)))
+            if not (then or orelse or merges):
+                return None
+            return replace(stmt, then=then, orelse=orelse, merges=merges)
+        case For():
+            # a carry is needed if its result is, or if the body uses it for something that is needed
+            kept = {c.name for c in stmt.carries if c.result in needed}
+            while True:
+                carries = tuple(c for c in stmt.carries if c.name in kept)
+                body = drop_unused(stmt.body, frozenset(n for c in carries for n in free_names(c.next)))
+                used = {n for s in body for n in _used(s)} | {n for c in carries for n in free_names(c.next)}
+                more = {c.name for c in stmt.carries if c.name in used} - kept
+                if not more:
+                    break
+                kept |= more
+            if not body and not any(c.result in needed for c in carries):
+                return None
+            return replace(stmt, body=body, carries=carries)
+    return stmt
+
+
+def defined(statements: tuple[Stmt, ...]) -> set[str]:
+    """The names that these statements bind for what follows them."""
+    return {name for s in statements for name in bound_names(s)}

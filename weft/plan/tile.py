@@ -1,0 +1,117 @@
+"""The plan of a block graph of rows and columns: which thread holds which columns, and what is kept in registers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.emit.abi import Facts
+from weft.graph.block import BlockGraph, Input, Output, Stage
+from weft.layout import Layout
+from weft.loops.ir import Const, Expr, Function, Ref
+
+# Threads of a block, and the columns a thread has in flight at a time, where nothing asks for other numbers.
+BLOCK = 256
+COLUMNS_IN_FLIGHT = 16
+# Registers that the tiles of a held row may take of a thread's.
+TILE_REGISTERS = 64
+# Rows from which on a warp a row fills the machine for a scan; below, a block works on each.
+ROWS_FOR_WARPS = 1056
+
+
+@dataclass(frozen=True)
+class TilePlan:
+    """threads: of a row's team (part of a warp, a warp, or the whole block); teams: rows of a block at a time.
+
+    layout: (thread, (vector, chunk)) -> column within a tile. held: the tile is the whole row, loaded once; otherwise
+    each stage runs over tiles. spread: the columns of a row are independent, so blocks share them; the team's size is
+    then decided at the launch.
+    """
+
+    threads: int
+    teams: int
+    layout: Layout
+    held: bool = False
+    spread: bool = False
+
+    @property
+    def vector(self) -> int:
+        return int(self.layout.shape[1][0])
+
+    @property
+    def chunks(self) -> int:
+        return int(self.layout.shape[1][1])
+
+    @property
+    def columns(self) -> int:
+        """Columns of a tile."""
+        return int(self.layout.size())
+
+    @property
+    def block(self) -> int:
+        return self.threads * self.teams
+
+
+def tile_layout(threads: int, vector: int, chunks: int) -> Layout:
+    """Each thread holds `chunks` runs of `vector` neighbouring columns; the runs of the threads lie side by side."""
+    return Layout((threads, (vector, chunks)), (vector, (1, vector * threads)))
+
+
+def vector_of(function: Function, graph: BlockGraph) -> int:
+    """Columns that 16 bytes of the narrowest array hold, 8 at the most."""
+    arrays = {o.array for s in graph.stages() for o in s.operators if isinstance(o, (Input, Output))}
+    sizes = [function.array(a).dtype.size for a in arrays]
+    return min(8, 16 // min(sizes)) if sizes else 4
+
+
+def power_of_two_class(n: int) -> int:
+    """The smallest power of two that is at least n (and at least 32)."""
+    return max(32, 1 << max(0, n - 1).bit_length())
+
+
+def common_range(graph: BlockGraph) -> tuple[Expr, Expr] | None:
+    """The range of columns, if all stages run over the same one."""
+    ranges = {(s.start, s.stop) for s in graph.stages()}
+    return next(iter(ranges)) if len(ranges) == 1 else None
+
+
+def plan(function: Function, graph: BlockGraph, rows: int, columns: int) -> TilePlan:
+    """The plan for this many rows, and columns up to the power-of-two class of `columns`.
+
+    Lengths matter only for rows held in registers; counts of rows only for scans.
+    """
+    vector = vector_of(function, graph)
+    chunks = max(1, COLUMNS_IN_FLIGHT // vector)
+    if graph.pointwise:
+        return TilePlan(BLOCK, 1, tile_layout(BLOCK, vector, chunks), spread=True)
+    scans = any(s.scans() for s in graph.stages())
+    if not scans and common_range(graph) is not None:
+        held = held_plan(graph, vector, power_of_two_class(columns))
+        if held is not None:
+            return held
+    if scans and rows >= ROWS_FOR_WARPS:
+        return TilePlan(32, 4, tile_layout(32, vector, chunks))
+    return TilePlan(BLOCK, 1, tile_layout(BLOCK, vector, chunks))
+
+
+def held_plan(graph: BlockGraph, vector: int, columns: int) -> TilePlan | None:
+    """A plan that keeps whole rows of up to `columns` in registers, if they fit."""
+    tiles = len({o.name for s in graph.stages() for o in s.inputs()})
+    threads = min(1024, max(1, columns // COLUMNS_IN_FLIGHT))
+    threads = max(threads, min(32, columns // vector))
+    chunks = max(1, columns // (threads * vector))
+    if chunks * vector * tiles > TILE_REGISTERS:
+        return None
+    teams = max(1, 128 // threads)
+    return TilePlan(threads, teams, tile_layout(threads, vector, chunks), held=True)
+
+
+def divisible(stage: Stage, function: Function, facts: Facts, vector: int) -> bool:
+    """Whether the stage's columns start at 0 and are known to be a multiple of the vector: a run is then all in or out."""
+    if stage.start != Const(0, stage.start.type) or not isinstance(stage.stop, Ref):
+        return False
+    for o in stage.operators:
+        if isinstance(o, (Input, Output)) and o.axis is not None:
+            extent = function.array(o.array).shape[o.axis]
+            if extent == stage.stop and (o.array, o.axis) in facts.unit and facts.vector(o.array) >= vector:
+                return True
+    return False

@@ -1,0 +1,360 @@
+"""Load a cubin and launch it, through the CUDA driver's own library.
+
+A launch costs about a microsecond of Python: the arguments are written by one C call into a record that the driver is
+given by address, and `cuLaunchKernelEx` takes grid, block and stream in one structure. Nothing here synchronises or
+allocates on the device, so launches can be captured in a CUDA graph. Kernels stay loaded as long as the process runs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from weft.errors import DeviceMismatch, LaunchError
+from weft.runtime.slots import Frame, Slots
+
+_DEFAULT_SHARED = 48 * 1024  # bytes a block may have without asking for more
+_INVALID_CONTEXT = 201
+_NO_BINARY_FOR_GPU = 209
+# numbers of the driver's enumerations
+_FUNCTION = {"max_threads": 0, "static_shared": 1, "local": 3, "registers": 4}
+_MAX_DYNAMIC_SHARED = 8
+_DEVICE = {
+    "multiprocessors": 16,
+    "shared_per_block": 8,
+    "shared_per_block_optin": 97,
+    "shared_per_multiprocessor": 81,
+    "shared_reserved": 111,
+    "registers_per_multiprocessor": 82,
+    "threads_per_multiprocessor": 39,
+    "blocks_per_multiprocessor": 106,
+    "l2_bytes": 38,
+}
+_CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76
+
+_TARGETS = {(8, 0): "sm_80", (8, 6): "sm_86", (8, 9): "sm_89", (9, 0): "sm_90a"}
+
+Size3 = tuple[int, int, int]
+
+
+def target_arch(capability: tuple[int, int]) -> str:
+    """The architecture to compile for: (9, 0) gives "sm_90a". Raises DeviceMismatch for one weft does not know."""
+    if capability in _TARGETS:
+        return _TARGETS[capability]
+    known = ", ".join(f"{major}.{minor}" for major, minor in _TARGETS)
+    raise DeviceMismatch(
+        f"weft does not compile for GPUs of compute capability {capability[0]}.{capability[1]}",
+        evidence=(f"it compiles for {known}",),
+        remedy="move the tensors to such a GPU or to the CPU",
+    )
+
+
+class _Config(ctypes.Structure):
+    """The driver's CUlaunchConfig."""
+
+    _fields_ = (
+        *((name, ctypes.c_uint) for name in ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared")),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.c_void_p),
+        ("attribute_count", ctypes.c_uint),
+    )
+
+
+class Driver:
+    """The CUDA driver, with every status checked.
+
+    library: libcuda, or what stands in for it. current_device: gives the calling thread's device, quickly.
+    """
+
+    def __init__(self, library: ctypes.CDLL, current_device: Callable[[], int]) -> None:
+        self._library = library
+        self.current_device = current_device
+        # Taking addresses as plain ints, four arguments cost 0.3 us to convert; cuLaunchKernel's eleven cost 1.1 us.
+        self.launch_kernel = library.cuLaunchKernelEx
+        self.launch_kernel.argtypes = [ctypes.c_void_p] * 4
+        self._contexts: dict[int, int] = {}
+        self.call("cuInit", 0)
+
+    def status(self, function: str, *arguments: object) -> int:
+        return int(getattr(self._library, function)(*arguments))
+
+    def call(self, function: str, *arguments: object) -> None:
+        """Call a function of the driver. Raises LaunchError if it fails."""
+        if status := self.status(function, *arguments):
+            raise self.error(status, f"{function} failed")
+
+    def error(self, status: int, what: str, *evidence: str) -> LaunchError:
+        """The error for a failed call: the driver's name for it and its words."""
+        words = []
+        for function in ("cuGetErrorName", "cuGetErrorString"):
+            text = ctypes.c_char_p()
+            self.status(function, status, ctypes.byref(text))
+            words.append((text.value or b"unknown error").decode())
+        remedy = "an error of an earlier kernel can surface here: run with CUDA_LAUNCH_BLOCKING=1 to find it"
+        return LaunchError(f"{what}: {words[0]}", evidence=(f"{words[1]} ({status})", *evidence), remedy=remedy)
+
+    def context(self, device: int) -> int:
+        """The device's primary context, the one PyTorch uses; kept for as long as the process runs."""
+        if device not in self._contexts:
+            context = ctypes.c_void_p()
+            self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), self._ordinal(device))
+            self._contexts[device] = context.value or 0
+        return self._contexts[device]
+
+    @contextmanager
+    def on(self, device: int) -> Iterator[None]:
+        """The device's context is current for this thread inside, and what was current before is so again after."""
+        self.call("cuCtxPushCurrent_v2", ctypes.c_void_p(self.context(device)))
+        try:
+            yield
+        finally:
+            self.status("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+
+    def device_attribute(self, device: int, attribute: int) -> int:
+        value = ctypes.c_int()
+        self.call("cuDeviceGetAttribute", ctypes.byref(value), attribute, self._ordinal(device))
+        return value.value
+
+    def device_name(self, device: int) -> str:
+        name = ctypes.create_string_buffer(256)
+        self.call("cuDeviceGetName", name, len(name), self._ordinal(device))
+        return name.value.decode()
+
+    def device_memory(self, device: int) -> int:
+        size = ctypes.c_size_t()
+        self.call("cuDeviceTotalMem_v2", ctypes.byref(size), self._ordinal(device))
+        return size.value
+
+    def _ordinal(self, device: int) -> ctypes.c_int:
+        count, ordinal = ctypes.c_int(), ctypes.c_int()
+        self.call("cuDeviceGetCount", ctypes.byref(count))
+        if not 0 <= device < count.value:
+            raise DeviceMismatch(
+                f"there is no GPU {device}",
+                evidence=(f"the CUDA driver shows {count.value}, counted from 0",),
+                remedy="look at CUDA_VISIBLE_DEVICES",
+            )
+        self.call("cuDeviceGet", ctypes.byref(ordinal), device)
+        return ordinal
+
+
+@functools.lru_cache(maxsize=1)
+def find_driver() -> Driver:
+    """The machine's CUDA driver. Raises DeviceMismatch where there is none or PyTorch was built without CUDA."""
+    try:
+        # Not PyDLL: a launch can wait for room in the stream, and what it waits for may be a Python callback.
+        library = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise DeviceMismatch(
+            "there is no CUDA driver on this machine",
+            evidence=(str(error),),
+            remedy="install NVIDIA's driver, or use CPU tensors",
+        ) from error
+    return Driver(library, _torch_function("_cuda_getDevice"))
+
+
+@functools.lru_cache(maxsize=1)
+def current_stream() -> Callable[[int], int]:
+    """A function from a device's index to PyTorch's current stream on it, as the driver's handle."""
+    return _torch_function("_cuda_getCurrentRawStream")
+
+
+def _torch_function(name: str) -> Callable[..., int]:
+    import torch
+
+    function: Callable[..., int] | None = getattr(torch._C, name, None)
+    if function is None:
+        raise DeviceMismatch(
+            "this PyTorch is built without CUDA",
+            evidence=(f"torch {torch.__version__}",),
+            remedy="install a CUDA build of PyTorch, or use CPU tensors",
+        )
+    return function
+
+
+@dataclass(frozen=True)
+class DeviceProperties:
+    """A GPU: its target architecture, memory sizes in bytes, and how much fits one of its multiprocessors.
+
+    shared_per_block_optin: what a block may have at most; shared_per_block: what it may have without asking.
+    shared_reserved: what the system takes of the multiprocessor's shared memory for each block.
+    """
+
+    name: str
+    capability: tuple[int, int]
+    arch: str
+    memory_bytes: int
+    multiprocessors: int
+    shared_per_block: int
+    shared_per_block_optin: int
+    shared_per_multiprocessor: int
+    shared_reserved: int
+    registers_per_multiprocessor: int
+    threads_per_multiprocessor: int
+    blocks_per_multiprocessor: int
+    l2_bytes: int
+
+
+def device_properties(index: int) -> DeviceProperties:
+    """The properties of PyTorch's device `cuda:index`. Raises DeviceMismatch if weft cannot use it."""
+    return _properties(find_driver(), index)
+
+
+@functools.lru_cache(maxsize=64)
+def _properties(driver: Driver, index: int) -> DeviceProperties:
+    major, minor = (driver.device_attribute(index, a) for a in (_CAPABILITY_MAJOR, _CAPABILITY_MINOR))
+    return DeviceProperties(
+        name=driver.device_name(index),
+        capability=(major, minor),
+        arch=target_arch((major, minor)),
+        memory_bytes=driver.device_memory(index),
+        **{name: driver.device_attribute(index, attribute) for name, attribute in _DEVICE.items()},
+    )
+
+
+@dataclass(frozen=True)
+class KernelHandle:
+    """A kernel loaded on one device: the driver's address of it and what it takes.
+
+    registers, local: a thread's, local in bytes. static_shared: bytes a block. max_threads: the largest block.
+    """
+
+    driver: Driver
+    function: int
+    entry: str
+    device: int
+    registers: int
+    local: int
+    static_shared: int
+    max_threads: int
+
+    def occupancy(self, threads: int, shared_bytes: int = 0) -> int:
+        """How many blocks of so many threads and bytes of dynamic shared memory fit a multiprocessor at a time."""
+        blocks = ctypes.c_int()
+        with self.driver.on(self.device):
+            self._allow(shared_bytes)
+            self.driver.call(
+                "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+                ctypes.byref(blocks),
+                ctypes.c_void_p(self.function),
+                threads,
+                ctypes.c_size_t(shared_bytes),
+            )
+        return blocks.value
+
+    def admit(self, grid: Size3, block: Size3, shared_bytes: int) -> None:
+        """Raise LaunchError if such a launch is beyond the kernel or the device; ask for large shared memory."""
+        faults = []
+        threads = block[0] * block[1] * block[2]
+        if not 0 < threads <= self.max_threads or block[2] > 64:
+            faults.append(f"a block of {block} is {threads} threads, and this kernel allows {self.max_threads}")
+        if not (0 <= grid[0] < 2**31 and 0 <= grid[1] < 2**16 and 0 <= grid[2] < 2**16):
+            faults.append(f"a grid of {grid} is beyond (2147483647, 65535, 65535)")
+        room = _properties(self.driver, self.device).shared_per_block_optin - self.static_shared
+        if not 0 <= shared_bytes <= room:
+            faults.append(f"{shared_bytes} bytes of dynamic shared memory are asked for, {room} are free in a block")
+        if faults:
+            raise LaunchError(f"{self.entry} cannot be launched so", evidence=faults, remedy="choose a smaller tile")
+        with self.driver.on(self.device):
+            self._allow(shared_bytes)
+
+    def _allow(self, shared_bytes: int) -> None:
+        # All there is rather than what is asked for: another launcher of this kernel may need more than this one.
+        if shared_bytes + self.static_shared > _DEFAULT_SHARED:
+            room = _properties(self.driver, self.device).shared_per_block_optin - self.static_shared
+            self.driver.call("cuFuncSetAttribute", ctypes.c_void_p(self.function), _MAX_DYNAMIC_SHARED, room)
+
+
+def load(binary: bytes, entry: str, device: int, driver: Driver | None = None) -> KernelHandle:
+    """Load the kernel `entry` of a cubin on a device (PyTorch's index).
+
+    Not to be called while a CUDA graph is captured. Raises LaunchError, or DeviceMismatch if the cubin is for another
+    architecture.
+    """
+    driver = driver or find_driver()
+    module, function = ctypes.c_void_p(), ctypes.c_void_p()
+    with driver.on(device):
+        status = driver.status("cuModuleLoadData", ctypes.byref(module), binary)
+        if status == _NO_BINARY_FOR_GPU:
+            raise DeviceMismatch(
+                f"{entry} is compiled for another architecture than that of GPU {device}",
+                evidence=(driver.device_name(device),),
+                remedy=f"compile it for {_properties(driver, device).arch}",
+            )
+        if status:
+            raise driver.error(status, f"{entry} cannot be loaded on GPU {device}")
+        if status := driver.status("cuModuleGetFunction", ctypes.byref(function), module, entry.encode()):
+            raise driver.error(status, f"the program has no kernel {entry}")
+
+        def attribute(number: int) -> int:
+            value = ctypes.c_int()
+            driver.call("cuFuncGetAttribute", ctypes.byref(value), number, function)
+            return value.value
+
+        facts = {name: attribute(number) for name, number in _FUNCTION.items()}
+    return KernelHandle(driver, function.value or 0, entry, device, **facts)
+
+
+class Launcher:
+    """A kernel with its grid, block, dynamic shared memory in bytes and fixed arguments; may be shared by threads.
+
+    Nothing is launched for a grid that is empty. Raises LaunchError if such a launch is beyond the device.
+    """
+
+    def __init__(self, handle: KernelHandle, grid: Size3, block: Size3, shared_bytes: int, slots: Slots) -> None:
+        handle.admit(grid, block, shared_bytes)
+        self._handle = handle
+        self._function = handle.function
+        self._device = handle.device
+        self._current_device = handle.driver.current_device
+        self._launch_kernel = handle.driver.launch_kernel
+        self._empty = 0 in grid
+        self._shape = (*grid, *block, shared_bytes)
+        self._slots = slots
+        # Frames not in use. Taking one out and putting it back are atomic, so no two threads share a frame.
+        self._frames = [_LaunchFrame(slots, self._shape)]
+
+    def launch(self, stream: int, *values: int | float) -> None:
+        """Launch on a stream (the driver's handle) of the kernel's device, with the given slots in order."""
+        if self._empty:
+            return
+        try:
+            frame = self._frames.pop()
+        except IndexError:
+            frame = _LaunchFrame(self._slots, self._shape)
+        frame.write(*values)
+        frame.config.stream = stream
+        if self._current_device() == self._device:
+            status = self._launch_kernel(frame.config_address, self._function, frame.parameters_address, None)
+        else:
+            status = _INVALID_CONTEXT
+        if status:
+            self._launch_elsewhere(status, frame)
+        self._frames.append(frame)
+
+    def _launch_elsewhere(self, status: int, frame: _LaunchFrame) -> None:
+        """Another device is current, or nothing is yet in this thread: launch under the kernel's own context."""
+        driver = self._handle.driver
+        if status == _INVALID_CONTEXT:
+            with driver.on(self._device):
+                status = self._launch_kernel(frame.config_address, self._function, frame.parameters_address, None)
+        if status:
+            facts = f"grid {self._shape[:3]}, block {self._shape[3:6]}, {self._shape[6]} bytes of shared memory"
+            raise driver.error(status, f"{self._handle.entry} was not launched", facts)
+
+
+class _LaunchFrame(Frame):
+    """A frame with what the driver wants beside it: the launch configuration and the addresses of the slots."""
+
+    __slots__ = ("config", "config_address", "parameters", "parameters_address")
+
+    def __init__(self, slots: Slots, shape: tuple[int, ...]) -> None:
+        super().__init__(slots)
+        self.config = _Config(*shape)
+        self.config_address = ctypes.addressof(self.config)
+        count = len(slots)
+        self.parameters = (ctypes.c_void_p * max(1, count))(*(self.address + 8 * n for n in range(count)))
+        self.parameters_address = ctypes.addressof(self.parameters)

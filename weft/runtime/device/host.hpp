@@ -1,0 +1,140 @@
+// What generated C++ needs besides the scalar functions: its arguments, checked subscripts, and tiles of several rows.
+#pragma once
+
+#include <algorithm>
+
+#include "weft/scalar.cuh"
+
+// One argument of a kernel.
+union weft_slot {
+    void* pointer;
+    int64_t integer;
+    double number;
+};
+
+namespace weft {
+
+// Whether a subscript lies in [0, size); if not, `outside` takes `code`, which names the array.
+inline bool inside(int64_t index, int64_t size, int64_t code, int64_t& outside) {
+    const bool valid = uint64_t(index) < uint64_t(size);
+    outside = valid ? outside : code;
+    return valid;
+}
+
+// ---------------------------------------------------------------- tiles
+//
+// A tile holds `steps` consecutive elements of each of `lanes` rows, transposed to [step][lane], in the register type:
+// a loop over the steps then runs its lanes as one vector. Rows are read and written in whole cache lines.
+
+constexpr int tile_steps = 16;
+template <class T, int lanes> using tile = T[tile_steps][lanes];
+
+namespace detail {
+
+// An 8 x 8 block of 4-byte elements, transposed in registers: halves, then pairs, then neighbours change places.
+typedef float quarter_line __attribute__((vector_size(16), aligned(4), may_alias));
+typedef float half_line __attribute__((vector_size(32), aligned(4), may_alias));
+
+inline void transpose_8x8(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
+    half_line row[8], pair[8];
+    for (int i = 0; i < 4; ++i) {
+        const float* low = from + i * from_stride;
+        const float* high = low + 4 * from_stride;
+        for (int half = 0; half < 2; ++half)
+            row[i + 4 * half] = __builtin_shufflevector(*reinterpret_cast<const quarter_line*>(low + 4 * half),
+                                                        *reinterpret_cast<const quarter_line*>(high + 4 * half),
+                                                        0, 1, 2, 3, 4, 5, 6, 7);
+    }
+    for (int i = 0; i < 8; i += 2) {
+        pair[i] = __builtin_shufflevector(row[i], row[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+        pair[i + 1] = __builtin_shufflevector(row[i], row[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+    }
+    for (int i = 0; i < 8; i += 4)
+        for (int j = 0; j < 2; ++j) {
+            float* column = to + (i + 2 * j) * to_stride;
+            *reinterpret_cast<half_line*>(column) =
+                __builtin_shufflevector(pair[i + j], pair[i + j + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+            *reinterpret_cast<half_line*>(column + to_stride) =
+                __builtin_shufflevector(pair[i + j], pair[i + j + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+        }
+}
+
+// A 4 x 4 block of 8-byte elements.
+typedef uint64_t double_words __attribute__((vector_size(32), aligned(8), may_alias));
+
+inline void transpose_4x4(const uint64_t* from, int64_t from_stride, uint64_t* to, int64_t to_stride) {
+    double_words row[4], pair[4];
+    for (int i = 0; i < 4; ++i) row[i] = *reinterpret_cast<const double_words*>(from + i * from_stride);
+    for (int i = 0; i < 4; i += 2) {
+        pair[i] = __builtin_shuffle(row[i], row[i + 1], double_words{0, 4, 2, 6});
+        pair[i + 1] = __builtin_shuffle(row[i], row[i + 1], double_words{1, 5, 3, 7});
+    }
+    for (int i = 0; i < 2; ++i) {
+        *reinterpret_cast<double_words*>(to + i * to_stride) =
+            __builtin_shuffle(pair[i], pair[i + 2], double_words{0, 1, 4, 5});
+        *reinterpret_cast<double_words*>(to + (i + 2) * to_stride) =
+            __builtin_shuffle(pair[i], pair[i + 2], double_words{2, 3, 6, 7});
+    }
+}
+
+// to[j][i] = from[i][j] for a whole tile.
+template <int rows, int columns, class T>
+inline void transpose(const T* from, int64_t from_stride, T* to, int64_t to_stride) {
+    if constexpr (sizeof(T) == 4 && rows % 8 == 0 && columns % 8 == 0) {
+        for (int i = 0; i < rows; i += 8)
+            for (int j = 0; j < columns; j += 8)
+                transpose_8x8(reinterpret_cast<const float*>(from) + i * from_stride + j, from_stride,
+                              reinterpret_cast<float*>(to) + j * to_stride + i, to_stride);
+    } else if constexpr (sizeof(T) == 8 && rows % 4 == 0 && columns % 4 == 0) {
+        for (int i = 0; i < rows; i += 4)
+            for (int j = 0; j < columns; j += 4)
+                transpose_4x4(reinterpret_cast<const uint64_t*>(from) + i * from_stride + j, from_stride,
+                              reinterpret_cast<uint64_t*>(to) + j * to_stride + i, to_stride);
+    } else {
+        for (int i = 0; i < rows; ++i)
+            for (int j = 0; j < columns; ++j) to[j * to_stride + i] = from[i * from_stride + j];
+    }
+}
+
+template <class A, class B> inline constexpr bool same = false;
+template <class A> inline constexpr bool same<A, A> = true;
+
+}  // namespace detail
+
+// tile[s][w] = first[w * row_stride + s] for s < steps.
+template <int lanes, class T, class M>
+inline void load_tile(tile<T, lanes>& to, const M* first, int64_t row_stride, int steps) {
+    if (steps == tile_steps) {
+        if constexpr (detail::same<T, M>) {
+            detail::transpose<lanes, tile_steps>(first, row_stride, &to[0][0], lanes);
+        } else {
+            T converted[lanes][tile_steps];
+            for (int w = 0; w < lanes; ++w)
+                for (int s = 0; s < tile_steps; ++s) converted[w][s] = T(first[w * row_stride + s]);
+            detail::transpose<lanes, tile_steps>(&converted[0][0], tile_steps, &to[0][0], lanes);
+        }
+    } else {
+        for (int w = 0; w < lanes; ++w)
+            for (int s = 0; s < steps; ++s) to[s][w] = T(first[w * row_stride + s]);
+    }
+}
+
+// first[w * row_stride + s] = tile[s][w] for s < steps.
+template <int lanes, class T, class M>
+inline void store_tile(const tile<T, lanes>& from, M* first, int64_t row_stride, int steps) {
+    if (steps == tile_steps) {
+        if constexpr (detail::same<T, M>) {
+            detail::transpose<tile_steps, lanes>(&from[0][0], lanes, first, row_stride);
+        } else {
+            T rows[lanes][tile_steps];
+            detail::transpose<tile_steps, lanes>(&from[0][0], lanes, &rows[0][0], tile_steps);
+            for (int w = 0; w < lanes; ++w)
+                for (int s = 0; s < tile_steps; ++s) first[w * row_stride + s] = rows[w][s];
+        }
+    } else {
+        for (int w = 0; w < lanes; ++w)
+            for (int s = 0; s < steps; ++s) first[w * row_stride + s] = from[s][w];
+    }
+}
+
+}  // namespace weft

@@ -1,0 +1,341 @@
+// Scalar functions of generated code: one meaning on the host (C++17) and on the device (NVRTC, no headers needed).
+//
+// Arithmetic runs in register types (bool, integers, float, double). float16, bfloat16 and boolean are types of memory:
+// they convert to their register type explicitly, `float(x[i])`, and back by assignment, `y[i] = value`, which rounds to
+// nearest even.
+#pragma once
+
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+#define WEFT_ON_DEVICE 1
+#define WEFT_FUNCTION __device__ __forceinline__
+#else
+#define WEFT_ON_DEVICE 0
+#define WEFT_FUNCTION inline
+#endif
+
+#if defined(__CUDACC_RTC__)
+typedef signed char int8_t;
+typedef short int16_t;
+typedef int int32_t;
+typedef long long int64_t;
+typedef unsigned char uint8_t;
+typedef unsigned short uint16_t;
+typedef unsigned int uint32_t;
+typedef unsigned long long uint64_t;
+#ifndef INFINITY
+#define INFINITY __int_as_float(0x7f800000)
+#endif
+#ifndef NAN
+#define NAN __int_as_float(0x7fc00000)
+#endif
+#else
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#endif
+
+namespace weft {
+
+// ---------------------------------------------------------------- types
+
+namespace detail {
+
+template <class T> struct kind { static constexpr bool floating = false; };
+template <> struct kind<float> { static constexpr bool floating = true; };
+template <> struct kind<double> { static constexpr bool floating = true; };
+
+template <int size> struct word;
+template <> struct word<1> { using type = uint32_t; };  // at least 32 bits: narrower operands would promote to int
+template <> struct word<2> { using type = uint32_t; };
+template <> struct word<4> { using type = uint32_t; };
+template <> struct word<8> { using type = uint64_t; };
+
+template <class T> constexpr bool is_signed = T(-1) < T(0);
+
+}  // namespace detail
+
+template <class T> inline constexpr bool is_floating = detail::kind<T>::floating;
+template <class T> using unsigned_word = typename detail::word<sizeof(T)>::type;
+
+WEFT_FUNCTION uint32_t bits_of(float value) {
+#if WEFT_ON_DEVICE
+    return __float_as_uint(value);
+#else
+    uint32_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    return bits;
+#endif
+}
+
+WEFT_FUNCTION float float_of(uint32_t bits) {
+#if WEFT_ON_DEVICE
+    return __uint_as_float(bits);
+#else
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+#endif
+}
+
+// ---------------------------------------------------------------- types of memory
+
+// The host conversions select instead of branching, so that a compiler can vectorise loops over them.
+
+WEFT_FUNCTION uint16_t float16_bits(float value) {
+#if WEFT_ON_DEVICE
+    uint16_t bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+#else
+    const uint32_t bits = bits_of(value);
+    const uint32_t magnitude = bits & 0x7fffffffu;
+    const uint32_t odd = (magnitude >> 13) & 1u;
+    uint32_t half = (magnitude - 0x38000000u + 0xfffu + odd) >> 13;  // rebias the exponent, round the mantissa
+    // below 2^-14 the unit is 2^-24, that of floats from 0.5 to 1: the addition rounds
+    const uint32_t subnormal = bits_of(float_of(magnitude) + 0.5f) - 0x3f000000u;
+    half = magnitude < 0x38800000u ? subnormal : half;
+    half = magnitude >= 0x477ff000u ? 0x7c00u : half;  // 65520 and above round to infinity
+    half = magnitude > 0x7f800000u ? 0x7e00u : half;
+    return uint16_t(half | ((bits >> 16) & 0x8000u));
+#endif
+}
+
+WEFT_FUNCTION float float_of_float16(uint16_t bits) {
+#if WEFT_ON_DEVICE
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+    return value;
+#else
+    const uint32_t shifted = uint32_t(bits & 0x7fffu) << 13;
+    const uint32_t finite = bits_of(float_of(shifted) * 0x1p112f);  // rebias the exponent; subnormals become normal
+    const uint32_t magnitude = shifted >= 0x0f800000u ? shifted | 0x7f800000u : finite;
+    return float_of(magnitude | (uint32_t(bits & 0x8000u) << 16));
+#endif
+}
+
+WEFT_FUNCTION uint16_t bfloat16_bits(float value) {
+#if WEFT_ON_DEVICE
+    uint16_t bits;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+#else
+    const uint32_t bits = bits_of(value);
+    const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    return uint16_t((bits & 0x7fffffffu) > 0x7f800000u ? (bits >> 16) | 0x40u : rounded);
+#endif
+}
+
+struct float16 {
+    uint16_t bits;
+    float16() = default;
+    WEFT_FUNCTION explicit float16(float value) : bits(float16_bits(value)) {}
+    WEFT_FUNCTION float16& operator=(float value) {
+        bits = float16_bits(value);
+        return *this;
+    }
+    WEFT_FUNCTION explicit operator float() const { return float_of_float16(bits); }
+};
+
+struct bfloat16 {
+    uint16_t bits;
+    bfloat16() = default;
+    WEFT_FUNCTION explicit bfloat16(float value) : bits(bfloat16_bits(value)) {}
+    WEFT_FUNCTION bfloat16& operator=(float value) {
+        bits = bfloat16_bits(value);
+        return *this;
+    }
+    WEFT_FUNCTION explicit operator float() const { return float_of(uint32_t(bits) << 16); }
+};
+
+// A byte of a bool tensor: any value but 0 is true.
+struct boolean {
+    uint8_t bits;
+    boolean() = default;
+    WEFT_FUNCTION explicit boolean(bool value) : bits(value) {}
+    WEFT_FUNCTION boolean& operator=(bool value) {
+        bits = value;
+        return *this;
+    }
+    WEFT_FUNCTION explicit operator bool() const { return bits != 0; }
+};
+
+WEFT_FUNCTION float round_float16(float value) { return float(float16(value)); }
+WEFT_FUNCTION float round_bfloat16(float value) { return float(bfloat16(value)); }
+
+// ---------------------------------------------------------------- integers that wrap
+
+template <class T> WEFT_FUNCTION T wrapping_add(T a, T b) {
+    return T(unsigned_word<T>(a) + unsigned_word<T>(b));
+}
+template <class T> WEFT_FUNCTION T wrapping_sub(T a, T b) {
+    return T(unsigned_word<T>(a) - unsigned_word<T>(b));
+}
+template <class T> WEFT_FUNCTION T wrapping_mul(T a, T b) {
+    return T(unsigned_word<T>(a) * unsigned_word<T>(b));
+}
+template <class T> WEFT_FUNCTION T wrapping_neg(T a) { return T(unsigned_word<T>(0) - unsigned_word<T>(a)); }
+
+template <class T> WEFT_FUNCTION T bit_not(T a) { return T(~a); }
+WEFT_FUNCTION bool bit_not(bool a) { return !a; }
+
+// A shift by the width or more gives 0, or -1 for a negative number shifted right; by a negative amount 0.
+template <class T> WEFT_FUNCTION T shift_left(T a, T b) {
+    return b >= T(0) && uint64_t(b) < 8 * sizeof(T) ? T(unsigned_word<T>(a) << b) : T(0);
+}
+template <class T> WEFT_FUNCTION T shift_right(T a, T b) {
+    constexpr int last = 8 * int(sizeof(T)) - 1;
+    if (b < T(0)) return T(0);
+    if (uint64_t(b) > uint64_t(last)) return detail::is_signed<T> ? T(a >> last) : T(0);
+    return T(a >> b);
+}
+WEFT_FUNCTION bool shift_left(bool a, bool) { return a; }
+WEFT_FUNCTION bool shift_right(bool a, bool b) { return a && !b; }
+
+// ---------------------------------------------------------------- mathematics of the platform
+
+#define WEFT_MATH(name, function)                                             \
+    WEFT_FUNCTION float name(float x) { return ::function##f(x); }            \
+    WEFT_FUNCTION double name(double x) { return ::function(x); }
+#define WEFT_MATH2(name)                                                      \
+    WEFT_FUNCTION float name(float a, float b) { return ::name##f(a, b); }    \
+    WEFT_FUNCTION double name(double a, double b) { return ::name(a, b); }
+
+WEFT_MATH(exp, exp)
+WEFT_MATH(exp2, exp2)
+WEFT_MATH(expm1, expm1)
+WEFT_MATH(log, log)
+WEFT_MATH(log2, log2)
+WEFT_MATH(log10, log10)
+WEFT_MATH(log1p, log1p)
+WEFT_MATH(sin, sin)
+WEFT_MATH(cos, cos)
+WEFT_MATH(tan, tan)
+WEFT_MATH(asin, asin)
+WEFT_MATH(acos, acos)
+WEFT_MATH(atan, atan)
+WEFT_MATH(sinh, sinh)
+WEFT_MATH(cosh, cosh)
+WEFT_MATH(tanh, tanh)
+WEFT_MATH(asinh, asinh)
+WEFT_MATH(acosh, acosh)
+WEFT_MATH(atanh, atanh)
+WEFT_MATH(erf, erf)
+WEFT_MATH(erfc, erfc)
+WEFT_MATH(sqrt, sqrt)
+WEFT_MATH(floor, floor)
+WEFT_MATH(ceil, ceil)
+WEFT_MATH(trunc, trunc)
+WEFT_MATH(round, rint)  // halves to even, as in Python
+WEFT_MATH2(fmod)
+WEFT_MATH2(atan2)
+WEFT_MATH2(hypot)
+WEFT_MATH2(copysign)
+
+#undef WEFT_MATH
+#undef WEFT_MATH2
+
+#if WEFT_ON_DEVICE
+WEFT_FUNCTION float rsqrt(float x) { return ::rsqrtf(x); }
+WEFT_FUNCTION double rsqrt(double x) { return ::rsqrt(x); }
+#else
+WEFT_FUNCTION float rsqrt(float x) { return 1.0f / ::sqrtf(x); }
+WEFT_FUNCTION double rsqrt(double x) { return 1.0 / ::sqrt(x); }
+#endif
+
+// ---------------------------------------------------------------- predicates
+
+template <class T> WEFT_FUNCTION bool is_nan(T a) { return a != a; }
+template <class T> WEFT_FUNCTION bool is_inf(T a) {
+    if constexpr (is_floating<T>) return a == T(INFINITY) || a == -T(INFINITY);
+    return false;
+}
+template <class T> WEFT_FUNCTION bool is_finite(T a) { return !is_nan(a) && !is_inf(a); }
+
+// ---------------------------------------------------------------- order
+
+// Python's max and min: a unless b is greater (less), so a NaN is kept as a and dropped as b.
+template <class T> WEFT_FUNCTION T python_max(T a, T b) { return b > a ? b : a; }
+template <class T> WEFT_FUNCTION T python_min(T a, T b) { return b < a ? b : a; }
+
+// NaN propagates.
+template <class T> WEFT_FUNCTION T maximum(T a, T b) { return (a > b) | (a != a) ? a : b; }
+template <class T> WEFT_FUNCTION T minimum(T a, T b) { return (a < b) | (a != a) ? a : b; }
+
+// NaN gives way to a number.
+template <class T> WEFT_FUNCTION T drop_nan_max(T a, T b) { return (b > a) | (a != a) ? b : a; }
+template <class T> WEFT_FUNCTION T drop_nan_min(T a, T b) { return (b < a) | (a != a) ? b : a; }
+
+template <class T> WEFT_FUNCTION T sign(T a) { return T((a > T(0)) - (a < T(0))); }
+
+template <class T> WEFT_FUNCTION T absolute(T a) {
+    if constexpr (is_floating<T>) {
+        return weft::copysign(a, T(1));
+    } else {
+        return a < T(0) ? wrapping_neg(a) : a;
+    }
+}
+
+// ---------------------------------------------------------------- division
+
+// Python's a // b and a % b: towards minus infinity, the remainder with the sign of b. An integer divided by 0 gives 0.
+template <class T> WEFT_FUNCTION T modulo(T a, T b) {
+    if constexpr (is_floating<T>) {
+        const T remainder = weft::fmod(a, b);
+        if (remainder == T(0)) return weft::copysign(T(0), b);
+        return (remainder < T(0)) != (b < T(0)) ? remainder + b : remainder;
+    } else {
+        if (b == T(0) || b == T(-1)) return T(0);  // the lowest number % -1 traps
+        const T remainder = T(a % b);
+        return remainder != T(0) && (remainder < T(0)) != (b < T(0)) ? T(remainder + b) : remainder;
+    }
+}
+
+template <class T> WEFT_FUNCTION T floor_divide(T a, T b) {
+    if constexpr (is_floating<T>) {
+        if (b == T(0)) return a / b;
+        const T remainder = weft::fmod(a, b);
+        T quotient = (a - remainder) / b;  // whole but for rounding
+        if (remainder != T(0) && (remainder < T(0)) != (b < T(0))) quotient -= T(1);
+        if (quotient == T(0)) return weft::copysign(T(0), a / b);
+        const T whole = weft::floor(quotient);
+        return quotient - whole > T(0.5) ? whole + T(1) : whole;
+    } else {
+        if (b == T(0)) return T(0);
+        if (detail::is_signed<T> && b == T(-1)) return wrapping_neg(a);  // the lowest number / -1 traps
+        const T quotient = T(a / b);
+        const T remainder = T(a % b);
+        return remainder != T(0) && (remainder < T(0)) != (b < T(0)) ? T(quotient - T(1)) : quotient;
+    }
+}
+
+// ---------------------------------------------------------------- powers and the logistic function
+
+// Integers wrap; a negative exponent gives the whole part of the quotient.
+template <class T> WEFT_FUNCTION T power(T base, T exponent) {
+    if constexpr (is_floating<T>) {
+        if constexpr (sizeof(T) == 4) {
+            return ::powf(base, exponent);
+        } else {
+            return ::pow(base, exponent);
+        }
+    } else {
+        if (exponent < T(0)) {
+            if (base == T(1)) return base;
+            return base == T(-1) ? ((exponent & T(1)) ? base : T(1)) : T(0);
+        }
+        T result = T(1);
+        while (exponent != T(0)) {
+            if (exponent & T(1)) result = wrapping_mul(result, base);
+            base = wrapping_mul(base, base);
+            exponent = T(exponent >> 1);
+        }
+        return result;
+    }
+}
+
+template <class T> WEFT_FUNCTION T sigmoid(T x) {
+    const T tail = weft::exp(-weft::absolute(x));
+    return x >= T(0) ? T(1) / (T(1) + tail) : tail / (T(1) + tail);
+}
+
+}  // namespace weft

@@ -1,0 +1,170 @@
+"""C++ to a shared library by the machine's compiler, and its functions called without Python's lock.
+
+A generated function is `extern "C" int64_t NAME(const weft_slot* slots, int threads)`: it takes the record of its
+arguments and how many threads to use, and gives 0 or a code of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from weft.errors import CompileError
+from weft.runtime import cache
+from weft.runtime.include import Source, refusal, resolve
+from weft.runtime.slots import Frame, Slots
+
+FLAGS = (
+    "-std=c++17",
+    "-O3",
+    "-march=native",
+    "-fopenmp",
+    "-fPIC",
+    "-shared",
+    "-ffp-contract=fast",  # a*b + c rounded once, as on the GPU
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-pipe",
+)
+_FORMAT = "host 1"
+_TIMEOUT_SECONDS = 600
+_CPU_FACTS = frozenset(
+    ("vendor_id", "cpu family", "model", "model name", "stepping", "flags")  # as x86 names them
+    + ("Features", "CPU implementer", "CPU variant", "CPU part")  # as Arm does
+)
+_REMEDY = "install a C++17 compiler with OpenMP (g++ or clang++), or name it in the environment variable CXX"
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C++ compiler: the command that runs it, and what tells it from others (its file, size and date)."""
+
+    command: tuple[str, ...]
+    identity: str
+
+
+def find_compiler() -> Compiler:
+    """$CXX (which may carry arguments), else the first of c++, g++, clang++ on the PATH.
+
+    Raises CompileError if there is none.
+    """
+    chosen = shlex.split(os.environ.get("CXX", ""))
+    for command in [chosen] if chosen else [["c++"], ["g++"], ["clang++"]]:
+        found = shutil.which(command[0])
+        if found is not None:
+            place = os.path.realpath(found)
+            facts = os.stat(place)
+            identity = f"{place} {facts.st_size} {facts.st_mtime_ns} {command[1:]}"
+            return Compiler((found, *command[1:]), identity)
+    sought = f"CXX={os.environ['CXX']}" if chosen else f"c++, g++ and clang++ on PATH={os.environ.get('PATH', '')}"
+    raise CompileError("there is no C++ compiler", evidence=(f"looked for {sought}",), remedy=_REMEDY)
+
+
+@functools.lru_cache(maxsize=1)
+def cpu_model() -> str:
+    """What `-march=native` depends on: a library built for one CPU may be illegal instructions on another."""
+    facts = [platform.machine(), platform.processor()]
+    with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
+        for line in file:  # the first CPU's lines; reading them all is slow where there are hundreds
+            name, _, value = line.partition(":")
+            if not value:
+                break
+            if name.strip() in _CPU_FACTS:
+                facts.append(value.strip())
+    return "\n".join(facts)
+
+
+@dataclass(frozen=True)
+class HostFunction:
+    """A compiled function, its library kept open. `call(slots_address, threads)` runs it."""
+
+    entry: str
+    call: Callable[[int, int], int]
+
+
+def load(source: str, entry: str, *, name: str) -> HostFunction:
+    """Compile C++ (headers of weft included by `#include "weft/..."`) and open its function `entry`.
+
+    name: what messages call the source. Taken from the disk cache where it is there. Raises CompileError with the
+    compiler's log and the lines it complains of, or where there is no compiler.
+    """
+    whole = resolve(source, name)
+    compiler = find_compiler()
+    key = cache.key(_FORMAT, compiler.identity, cpu_model(), *FLAGS, whole.text)
+    binary = cache.load(key)  # whole and unharmed, or None: what is damaged must not reach the dynamic loader
+    place = cache.path(key)
+    if binary is None:
+        binary = _compile(whole, compiler, name)
+        place = cache.store(key, binary)
+    function = _open(binary, place, name)[entry]
+    function.argtypes = [ctypes.c_void_p, ctypes.c_int]
+    function.restype = ctypes.c_int64
+    return HostFunction(entry, function)
+
+
+def _compile(source: Source, compiler: Compiler, name: str) -> bytes:
+    with tempfile.TemporaryDirectory(prefix="weft-") as directory:
+        output = Path(directory, "kernel.so")
+        Path(directory, "kernel.cpp").write_text(source.text, encoding="utf-8")
+        command = [*compiler.command, *FLAGS, "kernel.cpp", "-o", str(output)]
+        environment = {**os.environ, "LC_ALL": "C"}  # messages that can be searched for "error"
+        try:
+            run = subprocess.run(
+                command, cwd=directory, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise CompileError(f"the C++ compiler fails on {name}", evidence=(str(error),), remedy=_REMEDY) from error
+        if run.returncode != 0 or not output.exists():
+            log = run.stderr or f"{shlex.join(command)} ended with {run.returncode} and said nothing"
+            remedy = f"see that {compiler.command[0]} compiles C++17 with -fopenmp; if it does, please report this"
+            raise refusal(compiler.command[0], source, log, remedy)
+        return output.read_bytes()
+
+
+def _open(binary: bytes, place: Path | None, name: str) -> ctypes.CDLL:
+    """The library of these bytes, opened where the cache keeps it, else (a home that forbids execution) from a copy."""
+    if place is not None:
+        with contextlib.suppress(OSError):
+            return ctypes.CDLL(str(place))
+    with tempfile.NamedTemporaryFile(prefix="weft-", suffix=".so") as copy:
+        copy.write(binary)
+        copy.flush()
+        try:
+            return ctypes.CDLL(copy.name)
+        except OSError as error:
+            raise CompileError(
+                f"{name} is compiled but cannot be opened",
+                evidence=(str(error),),
+                remedy="set TMPDIR or WEFT_CACHE to a directory whose files may be executed",
+            ) from error
+
+
+class HostKernel:
+    """A compiled function with its fixed arguments; may be run by several threads at a time."""
+
+    def __init__(self, function: HostFunction, slots: Slots) -> None:
+        self._call = function.call
+        self._slots = slots
+        # Frames not in use. Taking one out and putting it back are atomic, so no two threads share a frame.
+        self._frames = [Frame(slots)]
+
+    def launch(self, threads: int, *values: int | float) -> int:
+        """Run with so many threads and the given slots in order, Python's lock released. The function's own code."""
+        try:
+            frame = self._frames.pop()
+        except IndexError:
+            frame = Frame(self._slots)
+        frame.write(*values)
+        code = self._call(frame.address, threads)
+        self._frames.append(frame)
+        return code

@@ -1,0 +1,93 @@
+"""How long a call takes: medians of many, over inputs that rotate through more memory than the caches hold."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from statistics import median
+
+import torch
+
+Call = Callable[[], object]
+
+# Larger than the last-level caches this is run on (60 MB on an H200), twice over, so that no input survives a round.
+CACHE_BYTES = 128 * 2**20
+
+
+def rotations(bytes_per_call: int) -> int:
+    """How many sets of inputs, of so many bytes each, it takes to leave the caches cold: 1 to 64."""
+    return max(1, min(64, -(-CACHE_BYTES // max(1, bytes_per_call))))
+
+
+def median_ms(
+    calls: Sequence[Call], device: torch.device, *, seconds: float = 0.5, at_least: int = 7, graph: bool = False
+) -> float:
+    """Milliseconds of one call: the median over rounds, a round being all `calls` (the rotation) in turn.
+
+    seconds: how long to measure, about; at_least: rounds, however long they take. On CUDA the clock is the device's own
+    events around a round; graph: the round is captured once as a CUDA graph and replayed, so that the host's time to
+    launch is left out. On the CPU the clock is `time.perf_counter` and graph has no meaning.
+    """
+    _play(calls)  # compiles, and fills the allocator
+    if device.type == "cuda":
+        return _median_cuda(calls, device, seconds, at_least, graph)
+    times: list[float] = []
+    begin = time.perf_counter()
+    while len(times) < at_least or time.perf_counter() - begin < seconds:
+        start = time.perf_counter()
+        _play(calls)
+        times.append((time.perf_counter() - start) / len(calls))
+    return 1e3 * median(times)
+
+
+def _median_cuda(calls: Sequence[Call], device: torch.device, seconds: float, at_least: int, graph: bool) -> float:
+    with torch.cuda.device(device):
+        play = _captured(calls) if graph else lambda: _play(calls)
+        torch.cuda.synchronize(device)
+        start = time.perf_counter()
+        play()
+        torch.cuda.synchronize(device)
+        round_seconds = max(1e-6, time.perf_counter() - start)
+        rounds = max(at_least, min(1000, int(seconds / round_seconds)))
+        marks = [(_event(), _event()) for _ in range(rounds)]
+        for before, after in marks:
+            before.record()
+            play()
+            after.record()
+        torch.cuda.synchronize(device)
+        return median(float(before.elapsed_time(after)) / len(calls) for before, after in marks)
+
+
+def _play(calls: Sequence[Call]) -> None:
+    for call in calls:
+        call()
+
+
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+
+def _captured(calls: Sequence[Call]) -> Call:
+    """The calls as one CUDA graph."""
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        _play(calls)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        _play(calls)
+    return graph.replay
+
+
+def add_of_equal_bytes(total_bytes: int, device: torch.device, *, seconds: float = 0.5) -> float:
+    """Milliseconds of a float32 `torch.add` that reads two tensors and writes one, `total_bytes` in all.
+
+    The yardstick: what streaming so many bytes through memory costs PyTorch on this device.
+    """
+    numel = max(1, total_bytes // 12)
+    sets = [
+        (torch.randn(numel, device=device), torch.randn(numel, device=device)) for _ in range(rotations(total_bytes))
+    ]
+    return median_ms([partial(torch.add, a, b) for a, b in sets], device, seconds=seconds)
