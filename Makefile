@@ -43,7 +43,7 @@ test: lint gate
 	$(BIN)/pytest -n 2
 
 fuzz: $(STAMP)
-	$(BIN)/python -m tests.fuzz --programs 2000
+	$(BIN)/pytest -n 2 -m fuzz --programs 2000
 
 bench: $(STAMP)
 	$(BIN)/python -m bench.all

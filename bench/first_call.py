@@ -28,7 +28,7 @@ print(first_call.measure(*sys.argv[1:]))
 
 
 def run(options: Options) -> list[Row]:
-    repeats = 1 if options.quick else 5
+    repeats = 1 if options.quick else 3
     kernels = KERNELS[1:2] if options.quick else KERNELS
     compilable = {work.kernel for work in WORKS} if not options.quick else set()
     measured = []

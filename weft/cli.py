@@ -151,7 +151,7 @@ def _bench(options: argparse.Namespace) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="weft", description=" ".join((__doc__ or "").split("\n\n")[0].split()))
+    parser = argparse.ArgumentParser(prog="weft", description="Python loops to CUDA kernels for PyTorch, and why.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     demo = commands.add_parser("demo", help="compile two kernels from their loops, run, check and time them here")

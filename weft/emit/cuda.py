@@ -2,253 +2,233 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from weft.emit.abi import Facts, slots
-from weft.emit.expressions import Printer, cpp_type, memory_type
-from weft.emit.statements import StatementPrinter
+from weft.emit.expressions import PRODUCT, SUM, Printer, Text, identifier, literal, memory_type, register_type
 from weft.emit.text import Writer
-from weft.errors import Location
 from weft.graph.block import BlockGraph, Input, Map, Output, Reduce, Scan, Stage
 from weft.loops.affine import Affine
-from weft.loops.ir import Const, Expr, Function, If, Let, Load, Ref, Store, free_names, walk, walk_expr
-from weft.loops.recurrences import ALGEBRAS, definitions
-from weft.loops.schedule import Nest
+from weft.loops.ir import Const, Expr, Function, If, Let, Load, Ref, Stmt, Store, free_names, walk
+from weft.loops.recurrences import AFFINE, ALGEBRAS
+from weft.loops.schedule import Axis, Nest
 from weft.loops.types import INT64, ScalarType
 from weft.plan.tile import TilePlan, divisible
 
-ALGEBRA_TYPES = {
+_ALGEBRA_TYPES = {
     "sum": "Sum", "product": "Product", "max": "Max", "min": "Min", "maximum": "Maximum", "minimum": "Minimum",
-    "fmax": "FMax", "fmin": "FMin", "and": "And", "or": "Or", "affine": "Affine",
+    "fmax": "FMax", "fmin": "FMin", "and": "And", "or": "Or", AFFINE: "Affine",
 }  # fmt: skip
+_JOIN = {"add": "{0} + {1}", "mul": "{0} * {1}", "and": "{0} && {1}", "or": "{0} || {1}"}
+_JOIN |= {"max": "weft::python_max({0}, {1})", "min": "weft::python_min({0}, {1})"}
+_JOIN |= {"maximum": "weft::maximum({0}, {1})", "minimum": "weft::minimum({0}, {1})"}
+_JOIN |= {"fmax": "weft::drop_nan_max({0}, {1})", "fmin": "weft::drop_nan_min({0}, {1})"}
+
+ZERO = Const(0, INT64)
+HERE = Affine((), 0)
+
+
+def emit(function: Function, nest: Nest, graph: BlockGraph, plan: TilePlan, facts: Facts) -> str:
+    """The kernel's translation unit. Its one entry has the nest's name and takes the slots of `weft.emit.abi`."""
+    return _TileEmitter(function, nest, graph, plan, facts).emit()
 
 
 def algebra_type(name: str, type_: ScalarType) -> str:
-    return f"weft::{ALGEBRA_TYPES[name]}<{cpp_type(type_)}>"
+    return f"weft::{_ALGEBRA_TYPES[name]}<{register_type(type_)}>"
 
 
-def join(algebra: str, first: str, second: str) -> str:
-    """C++ for `first (algebra) second` where first is the start of it all."""
-    operator = ALGEBRAS[algebra].join
-    infix = {"add": "+", "mul": "*", "and": "&&", "or": "||"}
-    if operator in infix:
-        return f"{first} {infix[operator]} {second}"
-    function = {"max": "python_max", "min": "python_min", "fmax": "drop_nan_max", "fmin": "drop_nan_min"}
-    return f"weft::{function.get(operator, operator)}({first}, {second})"
-
-
-@dataclass
-class _Scope:
-    """How names are spelled where code is being written: tiles inside the element loop, rows' scalars as they are."""
-
-    spelled: dict[str, str] = field(default_factory=dict)
-
-
-class TileEmitter:
-    """Writes one kernel."""
-
+class _TileEmitter:
     def __init__(self, function: Function, nest: Nest, graph: BlockGraph, plan: TilePlan, facts: Facts) -> None:
         self.function, self.nest, self.graph, self.plan, self.facts = function, nest, graph, plan, facts
         self.out = Writer()
-        self.spelled: dict[str, str] = {}
-        self.pointers: dict[tuple[str, tuple[Expr, ...], int | None], str] = {}
-        self.loaded: set[str] = set()  # tiles of a held row that are in registers already
         self.index = "int64_t" if facts.wide else "int32_t"
-        self.printer = Printer(self.name_of, self.load_of)
-        self.shown: Location | None = None
-        self.row_loops = 0
+        self.spelled: dict[str, str] = {}  # how tiles are spelled in the loop over their elements
+        self.pointers: dict[tuple[str, tuple[Expr, ...], int], str] = {}
+        self.loaded: set[str] = set()  # tiles of a held row that are in registers
+        self.written = {s.array for s in walk(nest.body) if isinstance(s, Store)}
+        bounded = {s.name for s in function.sizes} | {a.var for a in graph.rows} | {s.column for s in graph.stages()}
+        self.printer = Printer(self.name, self.element, lambda n: n in bounded)
 
-    # ---- names
+    # ---------------------------------------------------------------- spelling
 
-    def name_of(self, ref: Ref) -> str:
-        return self.spelled.get(ref.name, ref.name)
+    def name(self, ref: Ref) -> str:
+        return self.spelled.get(ref.name) or identifier(ref.name)
 
-    def expr(self, e: Expr) -> str:
-        return self.printer.text(e)
-
-    def load_of(self, load: Load) -> str:
-        """A load that is not part of a tile: one element, where it is used."""
+    def element(self, load: Load) -> Text:
+        """A load that is part of no tile: one element, where it is used."""
         array = self.function.array(load.array)
-        type_ = cpp_type(array.dtype.opmath)
-        access = f"{load.array}[{self.offset(load.array, load.index)}]"
-        return access if memory_type(array.dtype) == type_ else f"{type_}({access})"
+        access = f"{identifier(load.array)}[{self.offset(load.array, load.index)}]"
+        type_ = register_type(array.dtype)
+        return Text(access if memory_type(array.dtype) == type_ else f"{type_}({access})")
 
     def stride(self, array: str, axis: int) -> str:
-        return "1" if (array, axis) in self.facts.unit else f"{array}_stride_{axis}"
+        return "1" if (array, axis) in self.facts.unit else identifier(f"{array}_stride_{axis}")
 
     def offset(self, array: str, index: tuple[Expr, ...]) -> str:
         terms = []
         for axis, i in enumerate(index):
-            if i == Const(0, INT64):
-                continue
-            stride = self.stride(array, axis)
-            text = self.printer.text(i) if stride == "1" else self.printer.factor(i)
-            terms.append(text if stride == "1" else f"{text} * {stride}")
+            if i != ZERO:
+                stride = self.stride(array, axis)
+                terms.append(self.printer.index(i, SUM) if stride == "1" else self.times(i, stride))
         return " + ".join(terms) or "0"
 
-    # ---- the kernel
+    def times(self, i: Expr, stride: str) -> str:
+        return f"{self.printer.index(i, PRODUCT)} * {stride}"
+
+    def plus(self, name: str, offset: Affine) -> str:
+        if offset == HERE:
+            return name
+        text = self.printer.index(offset.expr(), SUM)
+        return f"{name} - {text[1:]}" if text.startswith("-") else f"{name} + {text}"
+
+    # ---------------------------------------------------------------- the kernel
 
     def emit(self) -> str:
-        out = self.out
-        out.line('#include "weft/memory.cuh"')
-        if not self.graph.pointwise:
-            out.line('#include "weft/team.cuh"')
-        out.line()
-        self.signature()
-        with out.block():
+        self.out.line('#include "weft/memory.cuh"')
+        if not self.plan.spread:
+            self.out.line('#include "weft/team.cuh"')
+        self.out.line()
+        self.out.cite(self.function.location)
+        with self.out.block(self.signature()):
             self.prologue()
-            self.row_loop()
-        return out.text()
+            self.rows()
+        return self.out.text()
 
-    def signature(self) -> None:
-        written = {s.array for s in walk(self.nest.body) if isinstance(s, Store)}
-        alone = all(a.role != "inout" for a in self.function.arrays)
+    def signature(self) -> str:
+        restrict = "" if any(a.role == "inout" for a in self.function.arrays) else " __restrict__"
         parameters = []
         for slot in slots(self.function, self.nest, self.facts):
+            name = identifier(slot.name)
             if slot.kind == "pointer":
-                const = "" if slot.array in written else "const "
-                restrict = " __restrict__" if alone else ""
-                parameters.append(f"{const}{memory_type(slot.type)}*{restrict} {slot.name}")
+                const = "" if slot.array in self.written else "const "
+                parameters.append(f"{const}{memory_type(slot.type)}*{restrict} {name}")
             else:
-                parameters.append(f"{cpp_type(slot.type)} {slot.name}")
-        bound = 256 if self.plan.spread else self.plan.block
-        self.out.line(f'extern "C" __global__ void __launch_bounds__({bound}) {self.nest.name}(')
-        for k, parameter in enumerate(parameters):
-            self.out.line("    " + parameter + (")" if k == len(parameters) - 1 else ","))
-
-    def cites(self, location: Location | None) -> None:
-        """The user's line, above the code that came from it."""
-        if location is None or (self.shown and (location.file, location.line) == (self.shown.file, self.shown.line)):
-            return
-        self.shown = location
-        name = location.file.rsplit("/", 1)[-1]
-        self.out.line(f"// {name}:{location.line}: {location.text().strip()}")
+                parameters.append(f"const {register_type(slot.type)} {name}")
+        lines = ",\n    ".join(parameters)
+        return f'extern "C" __global__ void __launch_bounds__({self.plan.block}) {self.nest.name}(\n    {lines})'
 
     def prologue(self) -> None:
         out, plan = self.out, self.plan
-        vector, chunks = plan.vector, plan.chunks
+        runs = f"{plan.vector} neighbouring columns" + (f", {plan.chunks} times" if plan.chunks > 1 else "")
         if plan.spread:
-            out.line(f"// a block's rows of threads take {vector} neighbouring columns a thread, {chunks} times")
+            out.line(f"// each thread takes {runs}; blocks share the columns of a row")
             out.line("const int32_t thread = threadIdx.x;")
             out.line("const int32_t threads = blockDim.x;")
-        else:
-            whose = f"{plan.teams} rows" if plan.teams > 1 else "one row"
-            how = f"{plan.threads} threads a row, {chunks} times {vector} neighbouring columns a thread"
-            out.line(f"// {whose} a block; {how}")
-            thread = "threadIdx.x" if plan.teams == 1 else f"threadIdx.x % {plan.threads}"
-            out.line(f"const int32_t thread = {thread};")
-        self.scratch()
-
-    def scratch(self) -> None:
-        """Shared memory through which the warps of a team exchange, two of each kind, used in turn."""
-        if self.plan.threads <= 32 or self.plan.spread:
             return
-        kinds = []
+        whose = f"{plan.teams} rows a block, a warp each" if plan.teams > 1 else f"a row a block of {plan.threads} threads"
+        out.line(f"// {whose}; each thread takes {runs}")
+        out.line(f"const int32_t thread = threadIdx.x{f' % {plan.threads}' if plan.teams > 1 else ''};")
+        scratch = {}
         for stage in self.graph.stages():
             for o in (*stage.scans(), *stage.reductions()):
-                if self.scratch_of(o) not in [k for k, _ in kinds]:
-                    kinds.append((self.scratch_of(o), f"{algebra_type(o.algebra, o.init.type)}::Value"))
-        for name, type_ in kinds:
-            self.out.line(f"__shared__ {type_} {name}[2][{self.plan.threads // 32}];")
-        if kinds:
-            self.out.line("int32_t turn = 0;")
+                scratch[self.scratch(o)] = f"{algebra_type(o.algebra, o.init.type)}::Value"
+        if plan.threads > 32 and scratch:
+            out.line("// what the warps of a row tell each other; two of each, used in turn, so that one barrier does")
+            for name, type_ in scratch.items():
+                out.line(f"__shared__ {type_} {name}[2][{plan.threads // 32}];")
+            out.line("int32_t turn = 0;")
 
-    def scratch_of(self, o: Scan | Reduce) -> str:
-        if self.plan.threads <= 32:
-            return ""
-        kind = "maps" if o.algebra == "affine" else "values"
-        return f"{kind}_{cpp_type(o.init.type)}".removesuffix("_t")
+    def scratch(self, o: Scan | Reduce) -> str:
+        type_ = register_type(o.init.type).removesuffix("_t")
+        return f"{type_}_maps" if o.algebra == AFFINE else f"{type_}_values"
 
     def scratch_argument(self, o: Scan | Reduce) -> str:
-        if self.plan.threads <= 32:
-            return "nullptr"
-        return f"{self.scratch_of(o)}[turn ^= 1]"
+        algebra = f"{algebra_type(o.algebra, o.init.type)}::Value"
+        return f"{self.scratch(o)}[turn ^= 1]" if self.plan.threads > 32 else f"({algebra}*)nullptr"
 
-    def extent_of(self, k: int) -> str:
-        axis = self.graph.rows[k]
-        return f"{axis.var}_count"
+    # ---------------------------------------------------------------- rows
 
-    def row_loop(self) -> None:
-        out, plan, rows = self.out, self.plan, self.graph.rows
-        counts = []
-        for axis in rows:
-            counts.append(self.count(axis.start, axis.stop, axis.step))
-        if len(rows) > 1:
-            for axis, count in zip(rows, counts, strict=True):
-                out.line(f"const {self.index} {axis.var}_count = {count};")
-            total = " * ".join(["int64_t(" + f"{rows[0].var}_count" + ")", *(f"{a.var}_count" for a in rows[1:])])
-        else:
-            total = counts[0] if counts else "1"
+    def rows(self) -> None:
+        out, plan = self.out, self.plan
+        total = self.row_total()
         if plan.spread:
-            self.spread_loop(total)
-            return
-        single = len(rows) == 1 and rows[0].start == Const(0, INT64) and rows[0].step == 1
-        row = rows[0].var if single else "row"
-        first = "blockIdx.x" if plan.teams == 1 else f"int64_t(blockIdx.x) * {plan.teams} + threadIdx.x / {plan.threads}"
-        step = "gridDim.x" if plan.teams == 1 else f"int64_t(gridDim.x) * {plan.teams}"
-        if not rows:
+            self.spread(total)
+        elif not self.graph.rows:
             self.steps()
-            return
-        if plan.threads > 32 or plan.teams == 1:
+        else:
+            row = self.row_name()
+            if plan.teams == 1:
+                first, step = "blockIdx.x", "gridDim.x"
+            else:
+                first = f"int64_t(blockIdx.x) * {plan.teams} + threadIdx.x / {plan.threads}"
+                step = f"int64_t(gridDim.x) * {plan.teams}"
             with out.block(f"for (int64_t {row} = {first}; {row} < {total}; {row} += {step})"):
-                self.row_body(row, single)
-            return
-        # lanes of a warp exchange by shuffles: all of them stay, those beyond the last row work on it again
-        with out.block(f"for (int64_t {row} = {first}; {row} - thread / 32 < {total}; {row} += {step})"):
-            self.row_body(row, single)
+                self.row_indices(row)
+                self.steps()
 
-    def row_body(self, row: str, single: bool) -> None:
-        self.row_indices(row, single)
-        self.steps()
+    def row_name(self) -> str:
+        """The loop over rows runs over the axis itself where there is just one, from 0 by 1."""
+        rows = self.graph.rows
+        plain = len(rows) == 1 and rows[0].start == ZERO and rows[0].step == 1
+        return identifier(rows[0].var) if plain else "row"
 
-    def count(self, start: Expr, stop: Expr, step: int) -> str:
-        """Iterations of an axis."""
-        if start == Const(0, INT64) and step == 1:
-            return self.expr(stop)
-        low, high = (start, stop) if step > 0 else (stop, start)
-        span = self.expr(high) if low == Const(0, INT64) else f"{self.expr(high)} - ({self.expr(low)})"
-        if abs(step) == 1:
-            return f"weft::python_max(int64_t({span}), int64_t(0))"
-        return f"(weft::python_max(int64_t({span}), int64_t(0)) + {abs(step) - 1}) / {abs(step)}"
+    def row_total(self) -> str:
+        rows = self.graph.rows
+        if not rows:
+            return "1"
+        if len(rows) == 1:
+            return self.count(rows[0])
+        for axis in rows:
+            self.out.line(f"const int64_t {identifier(axis.var)}_count = {self.count(axis)};")
+        return " * ".join(f"{identifier(a.var)}_count" for a in rows)
 
-    def row_indices(self, row: str, single: bool) -> None:
-        if single:
+    def count(self, axis: Axis) -> str:
+        if axis.start == ZERO and axis.step == 1:
+            return self.printer.index(axis.stop, SUM)
+        low, high = (axis.start, axis.stop) if axis.step > 0 else (axis.stop, axis.start)
+        span = self.printer.index(high, SUM)
+        if low != ZERO:
+            span += f" - {self.printer.index(low, PRODUCT)}"
+        size = abs(axis.step)
+        return f"weft::maximum<int64_t>({span}, 0)" if size == 1 else f"weft::maximum<int64_t>({span} + {size - 1}, 0) / {size}"
+
+    def row_indices(self, row: str) -> None:
+        rows = self.graph.rows
+        if not rows or row == identifier(rows[0].var):
             return
         rest = row
-        for k in range(len(self.graph.rows) - 1, -1, -1):
-            axis = self.graph.rows[k]
-            position = f"{rest} % {axis.var}_count" if k else rest
+        for k in range(len(rows) - 1, -1, -1):
+            axis, name = rows[k], identifier(rows[k].var)
+            position = f"{rest} % {name}_count" if k else rest
             if axis.step != 1:
-                position = f"({position}) * {axis.step}" if axis.step > 0 else f"-({position}) * {-axis.step}"
-            if axis.start != Const(0, INT64):
-                position = f"{self.expr(axis.start)} + {position}"
-            self.out.line(f"const int64_t {axis.var} = {position};")
-            if k:
-                rest = f"{rest} / {axis.var}_count" if "/" not in rest else f"({rest}) / {axis.var}_count"
+                position = f"{position} * {axis.step}" if "%" not in position else f"({position}) * {axis.step}"
+            if axis.start != ZERO:
+                position = f"{self.printer.index(axis.start, SUM)} + {position}"
+            self.out.line(f"const int64_t {name} = {position};")
+            rest = f"{rest} / {name}_count"
 
-    # ---- pointwise: blocks share the columns of a row
-
-    def spread_loop(self, total: str) -> None:
-        out, rows, plan = self.out, self.graph.rows, self.plan
+    def spread(self, total: str) -> None:
+        """Independent columns: a block takes a tile of a row, or of blockDim.y rows."""
+        out, plan = self.out, self.plan
         stage = self.graph.stages()[0]
-        stop = self.expr(stage.stop)
+        start, stop = stage.start, self.printer.index(stage.stop, SUM)
+        columns = stop if start == ZERO else f"{stop} - {self.aligned(stage)}"
         out.line(f"const {self.index} tile_columns = threads * {plan.vector * plan.chunks};")
-        out.line(f"const int64_t tiles = ({stop} + tile_columns - 1) / tile_columns;")
-        group = f"({total} + blockDim.y - 1) / blockDim.y" if rows else "1"
-        with out.block(f"for (int64_t block = blockIdx.x; block < tiles * ({group}); block += gridDim.x)"):
-            if rows:
-                single = len(rows) == 1 and rows[0].start == Const(0, INT64) and rows[0].step == 1
-                row = rows[0].var if single else "row"
+        out.line(f"const int64_t tiles = ({columns} + tile_columns - 1) / tile_columns;")
+        blocks = f"tiles * (({total} + blockDim.y - 1) / blockDim.y)" if self.graph.rows else "tiles"
+        with out.block(f"for (int64_t block = blockIdx.x; block < {blocks}; block += gridDim.x)"):
+            tile = "block * tile_columns"
+            if self.graph.rows:
+                row = self.row_name()
                 out.line(f"const int64_t {row} = block / tiles * blockDim.y + threadIdx.y;")
                 out.line(f"if ({row} >= {total}) continue;")
-                self.row_indices(row, single)
-                out.line(f"const {self.index} first_column = block % tiles * tile_columns;")
-            else:
-                out.line(f"const {self.index} first_column = block * tile_columns;")
+                self.row_indices(row)
+                tile = "block % tiles * tile_columns"
+            base = "" if start == ZERO else f"{self.aligned(stage)} + "
+            out.line(f"const {self.index} tile = {self.index}({base}{tile});")
             self.row_pointers(stage)
-            self.tile("first_column", stage)
+            self.load_tile(stage, "tile")
+            self.compute(stage, "tile")
 
-    # ---- rows
+    def aligned(self, stage: Stage) -> str:
+        """The first column of the first tile: runs stay aligned wherever a stage starts."""
+        start, columns = self.printer.index(stage.start, PRODUCT), self.plan.columns
+        if isinstance(stage.start, Const):
+            return str(int(stage.start.value) // columns * columns)
+        return f"{start} / {columns} * {columns}"
+
+    # ---------------------------------------------------------------- steps
 
     def steps(self) -> None:
         for step in self.graph.steps:
@@ -256,161 +236,245 @@ class TileEmitter:
                 case Stage():
                     self.stage(step)
                 case Let():
-                    self.cites(step.location)
-                    self.out.line(f"const {cpp_type(step.value.type)} {step.name} = {self.expr(step.value)};")
+                    self.out.cite(step.location)
+                    self.out.line(f"const {register_type(step.value.type)} {identifier(step.name)} = {self.value(step.value)};")
                 case Store() | If():
-                    self.cites(step.location)
+                    self.out.cite(step.location)
                     with self.out.block("if (thread == 0)"):
-                        StatementPrinter(self.out, self.printer, self.store_text, self.cites).statement(step)
+                        self.statement(step)
+
+    def value(self, e: Expr) -> str:
+        return self.printer.value(e)
+
+    def statement(self, stmt: Stmt) -> None:
+        """A statement on row scalars."""
+        out = self.out
+        match stmt:
+            case Let():
+                out.line(f"const {register_type(stmt.value.type)} {identifier(stmt.name)} = {self.value(stmt.value)};")
+            case Store():
+                out.line(self.store_text(stmt.array, stmt.index, stmt.value))
+            case If():
+                assert not stmt.merges
+                with out.block(f"if ({self.value(stmt.condition)})"):
+                    for s in stmt.then:
+                        self.statement(s)
+                if stmt.orelse:
+                    with out.block("else"):
+                        for s in stmt.orelse:
+                            self.statement(s)
 
     def store_text(self, array: str, index: tuple[Expr, ...], value: Expr) -> str:
-        return f"{array}[{self.offset(array, index)}] = {self.expr(value)};"
+        return f"{identifier(array)}[{self.offset(array, index)}] = {self.value(value)};"
+
+    def stage(self, stage: Stage) -> None:
+        out = self.out
+        self.row_pointers(stage)
+        for o in stage.scans():
+            out.cite(o.location)
+            out.line(f"{register_type(o.init.type)} {identifier(o.result)} = {self.value(o.init)};")
+        for r in stage.reductions():
+            out.cite(r.location)
+            algebra = algebra_type(r.algebra, r.init.type)
+            out.line(f"{register_type(r.init.type)} {self.partial(r)} = {algebra}::identity();")
+        if self.plan.held:
+            self.load_tile(stage, "0")
+            self.scans(stage, "0")
+            self.compute(stage, "0")
+        elif stage.scans() and stage.inputs():
+            self.pipelined(stage)
+        else:
+            with out.block(self.tile_loop(stage)):
+                self.load_tile(stage, "tile")
+                self.scans(stage, "tile")
+                self.compute(stage, "tile")
+        for r in stage.reductions():
+            out.cite(r.location)
+            algebra = algebra_type(r.algebra, r.init.type)
+            total = f"weft::reduce<{algebra}, {self.plan.threads}>({self.partial(r)}, {self.scratch_argument(r)})"
+            if r.init != ALGEBRAS[r.algebra].identity(r.init.type):
+                total = _JOIN[ALGEBRAS[r.algebra].join].format(self.printer.value(r.init, SUM), total)
+            out.line(f"const {register_type(r.init.type)} {identifier(r.result)} = {total};")
+
+    def partial(self, r: Reduce) -> str:
+        return identifier(f"{r.name}_partial")
+
+    def tile_loop(self, stage: Stage) -> str:
+        columns, stop = self.plan.columns, self.printer.index(stage.stop, SUM)
+        if stage.reverse:
+            low = "0" if stage.start == ZERO else self.aligned(stage)
+            return f"for ({self.index} tile = {self.last_tile(stage)}; tile >= {low}; tile -= {columns})"
+        return f"for ({self.index} tile = {self.first_tile(stage)}; tile < {stop}; tile += {columns})"
+
+    def first_tile(self, stage: Stage) -> str:
+        return "0" if stage.start == ZERO else self.aligned(stage)
+
+    def last_tile(self, stage: Stage) -> str:
+        # an empty range gives a tile before the first
+        return f"({self.printer.index(stage.stop, SUM)} + {self.plan.columns - 1}) / {self.plan.columns} * {self.plan.columns} - {self.plan.columns}"
+
+    def pipelined(self, stage: Stage) -> None:
+        """Tile after tile, the next one loaded while this one is scanned."""
+        out, plan = self.out, self.plan
+        inputs = stage.inputs()
+        first = self.last_tile(stage) if stage.reverse else self.first_tile(stage)
+        self.declare(inputs, "next")
+        self.load_tile(stage, self.tuck(first), "next")
+        with out.block(self.tile_loop(stage)):
+            self.declare(inputs, "")
+            with self.runs(stage, None), self.lanes():
+                for o in inputs:
+                    out.line(f"{identifier(o.name)}[chunk][v] = {self.tile_name(o, 'next')}[chunk][v];")
+            step = "-" if stage.reverse else "+"
+            self.load_tile(stage, f"tile {step} {plan.columns}", "next")
+            self.scans(stage, "tile")
+            self.compute(stage, "tile")
+
+    @staticmethod
+    def tuck(text: str) -> str:
+        return text if text.isidentifier() or text.isdigit() else f"({text})"
+
+    # ---------------------------------------------------------------- tiles
+
+    @contextmanager
+    def runs(self, stage: Stage, base: str | None, backwards: bool = False) -> Iterator[None]:
+        """The loop over a thread's runs of neighbouring columns; the first column of the run is `<column>_run`."""
+        plan = self.plan
+        (thread_stride, (_, chunk_stride)) = plan.layout.stride
+        order = f"int32_t chunk = {plan.chunks - 1}; chunk >= 0; --chunk" if backwards else f"int32_t chunk = 0; chunk < {plan.chunks}; ++chunk"
+        self.out.line("#pragma unroll")
+        with self.out.block(f"for ({order})"):
+            if base is not None:
+                run = f"chunk * threads * {thread_stride}" if plan.spread else f"chunk * {chunk_stride}"
+                parts = ([] if base == "0" else [base]) + ([run] if plan.chunks > 1 else []) + [f"thread * {thread_stride}"]
+                self.out.line(f"const {self.index} {self.run(stage)} = {' + '.join(parts)};")
+            yield
+
+    @contextmanager
+    def lanes(self, backwards: bool = False) -> Iterator[None]:
+        """The loop over the columns of a run."""
+        vector = self.plan.vector
+        self.out.line("#pragma unroll")
+        order = f"int32_t v = {vector - 1}; v >= 0; --v" if backwards else f"int32_t v = 0; v < {vector}; ++v"
+        with self.out.block(f"for ({order})"):
+            yield
+
+    @contextmanager
+    def columns(self, stage: Stage, exprs: tuple[Expr, ...], backwards: bool) -> Iterator[None]:
+        """The loop over a run's columns that are in the stage's range; tiles are spelled as their elements."""
+        whole = self.whole(stage)
+        self.spelled |= {o.name: f"{identifier(o.name)}[chunk][v]" for o in stage.inputs()}
+        names = {n for e in exprs for n in free_names(e)}
+        with self.lanes(backwards):
+            column = identifier(stage.column)
+            if stage.column in names or not whole:
+                self.out.line(f"const {self.index} {column} = {self.run(stage)} + v;")
+            if whole:
+                yield
+            else:
+                low = "" if stage.start == ZERO else f"{column} >= {self.printer.index(stage.start, SUM)} && "
+                with self.out.block(f"if ({low}{column} < {self.printer.index(stage.stop, SUM)})"):
+                    yield
+        for o in stage.inputs():
+            del self.spelled[o.name]
+
+    @contextmanager
+    def inside(self, stage: Stage) -> Iterator[None]:
+        """Only runs that are in the stage's range, where runs are wholly in or out."""
+        if self.whole(stage):
+            with self.out.block(f"if ({self.run(stage)} < {self.printer.index(stage.stop, SUM)})"):
+                yield
+        else:
+            yield
+
+    def whole(self, stage: Stage) -> bool:
+        return divisible(stage, self.function, self.facts, self.plan.vector)
+
+    def run(self, stage: Stage) -> str:
+        return identifier(f"{stage.column}_run")
+
+    def tile_name(self, o: Input, suffix: str) -> str:
+        return identifier(f"{o.name}_{suffix}" if suffix else o.name)
+
+    def declare(self, inputs: tuple[Input, ...], suffix: str) -> None:
+        for o in inputs:
+            shape = f"[{self.plan.chunks}][{self.plan.vector}]"
+            self.out.line(f"{register_type(o.type)} {self.tile_name(o, suffix)}{shape};")
+
+    def load_tile(self, stage: Stage, base: str, suffix: str = "") -> None:
+        inputs = tuple(o for o in stage.inputs() if o.name not in self.loaded)
+        if not inputs:
+            return
+        if not suffix:
+            self.declare(inputs, "")
+        backwards_guard = stage.reverse and suffix == "next"
+        with self.runs(stage, base):
+            condition = []
+            if backwards_guard:
+                condition.append(f"{self.run(stage)} >= 0")
+            if self.whole(stage):
+                condition.append(f"{self.run(stage)} < {self.printer.index(stage.stop, SUM)}")
+            if condition:
+                with self.out.block(f"if ({' && '.join(condition)})"):
+                    for o in inputs:
+                        self.load(stage, o, suffix)
+            else:
+                for o in inputs:
+                    self.load(stage, o, suffix)
+        if self.plan.held:
+            self.loaded |= {o.name for o in inputs}
 
     def row_pointers(self, stage: Stage) -> None:
-        """For each array of the stage a pointer to the row's columns."""
+        """For each array of the stage, a pointer to the row's columns."""
         for o in stage.operators:
             if not isinstance(o, (Input, Output)) or o.axis is None:
                 continue
-            others = tuple(Const(0, INT64) if k == o.axis else i for k, i in enumerate(o.index))
-            key = (o.array, others, o.axis)
-            if key in self.pointers or all(i == Const(0, INT64) for i in others):
-                self.pointers.setdefault(key, o.array)
+            key = self.pointer_key(o)
+            if key in self.pointers:
                 continue
-            names = sorted({n for i in others for n in free_names(i)} & {a.var for a in self.graph.rows})
-            name = self.unique("_".join([o.array, *(names or ["row"])]))
+            if all(i == ZERO for i in key[1]):
+                self.pointers[key] = identifier(o.array)
+                continue
+            vars_ = [a.var for a in self.graph.rows if any(a.var in free_names(i) for i in key[1])]
+            name, k = identifier("_".join([o.array, *(vars_ or ["row"])])), 1
+            while name in self.pointers.values():
+                name, k = identifier("_".join([o.array, *(vars_ or ["row"]), str(k)])), k + 1
             self.pointers[key] = name
-            array = self.function.array(o.array)
-            const = "const " if isinstance(o, Input) and not self.is_written(o.array) else ""
-            self.out.line(f"{const}{memory_type(array.dtype)}* const {name} = {o.array} + {self.offset(o.array, others)};")
+            const = "" if o.array in self.written else "const "
+            type_ = memory_type(self.function.array(o.array).dtype)
+            self.out.line(f"{const}{type_}* const {name} = {identifier(o.array)} + {self.offset(o.array, key[1])};")
 
-    def is_written(self, array: str) -> bool:
-        return any(isinstance(s, Store) and s.array == array for s in walk(self.nest.body))
-
-    def unique(self, name: str) -> str:
-        taken = set(self.pointers.values()) | {a.name for a in self.function.arrays} | {s.name for s in self.function.sizes}
-        k, candidate = 0, name
-        while candidate in taken:
-            k += 1
-            candidate = f"{name}_{k}"
-        return candidate
-
-    def pointer(self, o: Input | Output) -> str:
-        others = tuple(Const(0, INT64) if k == o.axis else i for k, i in enumerate(o.index))
-        return self.pointers[o.array, others, o.axis]
-
-    # ---- a stage
-
-    def stage(self, stage: Stage) -> None:
-        self.row_pointers(stage)
-        self.cites(stage.location)
-        for o in stage.scans():
-            self.out.line(f"{cpp_type(o.init.type)} {o.result} = {self.expr(o.init)};")
-        for r in stage.reductions():
-            self.out.line(f"{cpp_type(r.init.type)} {self.partial(r)} = {algebra_type(r.algebra, r.init.type)}::identity();")
-        if self.plan.held:
-            self.tile("0", stage)
-        else:
-            self.tile_loop(stage)
-        for r in stage.reductions():
-            self.cites(r.location)
-            algebra = algebra_type(r.algebra, r.init.type)
-            total = f"weft::reduce<{algebra}, {self.plan.threads}>({self.partial(r)}, {self.scratch_argument(r)})"
-            neutral = ALGEBRAS[r.algebra].identity(r.init.type)
-            value = total if r.init == neutral else join(r.algebra, self.expr(r.init), total)
-            self.out.line(f"const {cpp_type(r.init.type)} {r.result} = {value};")
-
-    def partial(self, r: Reduce) -> str:
-        return f"{r.name}_partial"
-
-    def tile_loop(self, stage: Stage) -> None:
-        columns = self.plan.columns
-        start, stop = self.expr(stage.start), self.expr(stage.stop)
-        zero = stage.start == Const(0, INT64)
-        first = "0" if zero else f"{self.printer.factor(stage.start)} / {columns} * {columns}"
-        if stage.reverse:
-            last = f"({stop} - 1) / {columns} * {columns}"
-            low = "0" if zero else f"{start} - {columns - 1}"
-            head = f"for ({self.index} tile = {last}; tile >= {low} && {stop} > {start}; tile -= {columns})"
-        else:
-            head = f"for ({self.index} tile = {first}; tile < {stop}; tile += {columns})"
-        with self.out.block(head):
-            self.tile("tile", stage)
-
-    def tile(self, base: str, stage: Stage) -> None:
-        """The stage's operators on the tile that begins at column `base`."""
-        new = [o for o in stage.inputs() if o.name not in self.loaded]
-        for o in new:
-            type_ = cpp_type(o.type)
-            self.out.line(f"{type_} {o.name}[{self.plan.chunks}][{self.plan.vector}];")
-        if new:
-            with self.chunks(base, stage):
-                whole = divisible(stage, self.function, self.facts, self.plan.vector)
-                for o in new:
-                    self.cites(o.location)
-                    self.load(o, stage, whole)
-        if self.plan.held:
-            self.loaded |= {o.name for o in new}
-        known: list[Scan] = []
-        for o in stage.scans():
-            self.scan(base, stage, o, known)
-            known.append(o)
-        self.compute(base, stage)
-
-    def chunks(self, base: str, stage: Stage, backwards: bool = False):  # type: ignore[no-untyped-def]
-        """The loop over a thread's runs of columns; `column` is the first of the run."""
-        return _Chunks(self, base, stage, backwards)
-
-    # ---- loads and stores of runs
-
-    def load(self, o: Input, stage: Stage, whole: bool) -> None:
+    @staticmethod
+    def pointer_key(o: Input | Output) -> tuple[str, tuple[Expr, ...], int]:
         assert o.axis is not None
-        pointer, tile = self.pointer(o), f"{o.name}[chunk]"
-        column = stage.column
+        return o.array, tuple(ZERO if k == o.axis else i for k, i in enumerate(o.index)), o.axis
+
+    def load(self, stage: Stage, o: Input, suffix: str) -> None:
+        """The elements of one run. Those outside the array are not loaded."""
+        assert o.axis is not None
+        pointer, tile = self.pointers[self.pointer_key(o)], f"{self.tile_name(o, suffix)}[chunk]"
+        run, extent = self.run(stage), self.function.array(o.array).shape[o.axis]
         unit = (o.array, o.axis) in self.facts.unit
+        stride = self.stride(o.array, o.axis)
         width = min(self.facts.vector(o.array), self.plan.vector) if unit else 1
-        extent = self.expr(self.function.array(o.array).shape[o.axis])
-        shift = self.plus(column, o.offset)
-        if o.offset == Affine((), 0) and whole and self.covers(stage, o):
+        inside = self.whole(stage) and extent == stage.stop  # the run is all inside the array
+        size = self.printer.index(extent, SUM)
+        if inside and o.offset == HERE:
             if unit:
-                self.out.line(f"weft::load<{width}>({pointer} + {column}, {tile});")
+                self.out.line(f"weft::load<{width}>({pointer} + {run}, {tile});")
             else:
-                stride = self.stride(o.array, o.axis)
-                self.out.line(f"weft::load_strided({pointer} + {column} * {stride}, {stride}, {tile});")
-            return
-        neighbour = o.offset.constant if not o.offset.terms else 0
-        if unit and whole and self.covers(stage, o) and abs(neighbour) == 1 and width == self.plan.vector:
-            which = "load_shifted_up" if neighbour == -1 else "load_shifted_down"
-            self.out.line(f"weft::{which}<{width}>({pointer}, {column}, {extent}, {tile});")
-            return
-        stride = "1" if unit else self.stride(o.array, o.axis)
-        address = f"{pointer} + {shift}" if unit else f"{pointer} + ({shift}) * {stride}"
-        if o.offset == Affine((), 0) and unit:
-            with self.out.block(f"if ({column} + {self.plan.vector} <= {extent})"):
-                self.out.line(f"weft::load<{width}>({address}, {tile});")
-            with self.out.block("else"):
-                self.out.line(f"weft::load_within({address}, {stride}, {shift}, {extent}, {tile});")
-            return
-        self.out.line(f"weft::load_within({address}, {stride}, {shift}, {extent}, {tile});")
+                self.out.line(f"weft::load_strided({pointer} + int64_t({run}) * {stride}, {stride}, {tile});")
+        elif inside and unit and width == self.plan.vector and o.offset in (Affine((), -1), Affine((), 1)):
+            where = "before" if o.offset.constant < 0 else "after"
+            self.out.line(f"weft::load_{where}<{width}>({pointer}, {run}, {size}, {tile});")
+        else:
+            first = self.plus(run, o.offset)
+            address = f"{pointer} + {first}" if unit else f"{pointer} + int64_t({first}) * {stride}"
+            self.out.line(f"weft::load_within({address}, {stride}, {first}, {size}, {tile});")
 
-    def covers(self, stage: Stage, o: Input | Output) -> bool:
-        """Whether the array's extent along the columns is the stage's, so that a column of the stage is one of the array."""
-        assert o.axis is not None
-        return self.function.array(o.array).shape[o.axis] == stage.stop
+    # ---------------------------------------------------------------- scans
 
-    def plus(self, column: str, offset: Affine) -> str:
-        if offset == Affine((), 0):
-            return column
-        if not offset.terms:
-            sign = "+" if offset.constant > 0 else "-"
-            return f"{column} {sign} {abs(offset.constant)}"
-        return f"{column} + {self.printer.factor(offset.expr())}"
-
-    # ---- scans
-
-    def step_of(self, o: Scan) -> str:
-        return f"{o.name}_step"
-
-    def needed(self, stage: Stage, exprs: tuple[Expr, ...]) -> list[Map]:
+    def needed(self, stage: Stage, exprs: tuple[Expr, ...]) -> tuple[Map, ...]:
         """The maps that these expressions need, in order."""
         maps = {m.name: m for m in stage.operators if isinstance(m, Map)}
         wanted: set[str] = set()
@@ -420,149 +484,130 @@ class TileEmitter:
             if name in maps and name not in wanted:
                 wanted.add(name)
                 pending |= free_names(maps[name].value)
-        return [m for m in stage.operators if isinstance(m, Map) and m.name in wanted]
+        return tuple(m for m in stage.operators if isinstance(m, Map) and m.name in wanted)
 
-    def scan(self, base: str, stage: Stage, o: Scan, known: list[Scan]) -> None:
-        """Find the state before each run of columns: combine a thread's columns, scan over the team, apply to the state."""
-        out, type_ = self.out, cpp_type(o.init.type)
-        algebra = algebra_type(o.algebra, o.init.type)
-        own, before = f"{o.name}_own", f"{o.name}_before"
-        chunks, threads = self.plan.chunks, self.plan.threads
-        out.line(f"// what a thread's columns do to {o.result}")
-        out.line(f"{algebra}::Value {own}[{chunks}];")
-        with self.chunks(base, stage, stage.reverse) as loop:
-            loop.open()
-            out.line(f"{own}[chunk] = {algebra}::identity();")
-            exprs = (o.addend,) if o.coefficient is None else (o.coefficient, o.addend)
-            used = self.needed(stage, exprs)
-            replay = [k for k in known if self.depends(used, exprs, k.name)]
-            for k in replay:
-                out.line(f"{cpp_type(k.init.type)} {k.name} = {k.name}_before[chunk];")
-            with loop.elements(reads_state=bool(replay)):
-                more = self.needed(stage, (*exprs, *(k.next for k in replay)))
-                self.maps(more)
-                if o.coefficient is not None:
-                    value = f"{{{self.expr(o.coefficient)}, {self.expr(o.addend)}}}"
-                    out.line(f"{own}[chunk] = {algebra}::combine({own}[chunk], {value});")
-                else:
-                    out.line(f"{own}[chunk] = {algebra}::combine({own}[chunk], {self.expr(o.addend)});")
-                for k in replay:
-                    out.line(f"{k.name} = {self.expr(k.next)};")
-        out.line(f"{type_} {before}[{chunks}];  // {o.result} before each run")
-        backwards = "true" if stage.reverse else "false"
-        order = f"int32_t chunk = {chunks - 1}; chunk >= 0; --chunk" if stage.reverse else f"int32_t chunk = 0; chunk < {chunks}; ++chunk"
-        out.line("#pragma unroll")
-        with out.block(f"for ({order})"):
-            scan = f"weft::scan<{algebra}, {threads}, {backwards}>({own}[chunk], {self.scratch_argument(o)})"
-            out.line(f"const auto {self.step_of(o)} = {scan};")
-            if o.algebra == "affine":
-                out.line(f"{before}[chunk] = {self.step_of(o)}.before({o.result});")
-                out.line(f"{o.result} = {self.step_of(o)}.all({o.result});")
-            else:
-                out.line(f"{before}[chunk] = {join(o.algebra, o.result, self.step_of(o) + '.before')};")
-                out.line(f"{o.result} = {join(o.algebra, o.result, self.step_of(o) + '.all')};")
-
-    def depends(self, maps: list[Map], exprs: tuple[Expr, ...], name: str) -> bool:
-        return any(name in free_names(e) for e in (*exprs, *(m.value for m in maps)))
-
-    def maps(self, maps: list[Map]) -> None:
+    def maps(self, maps: tuple[Map, ...]) -> None:
         for m in maps:
-            self.cites(m.location)
-            self.out.line(f"const {cpp_type(m.value.type)} {m.name} = {self.expr(m.value)};")
+            self.out.cite(m.location)
+            self.out.line(f"const {register_type(m.value.type)} {identifier(m.name)} = {self.value(m.value)};")
 
-    # ---- the element loops
+    def scans(self, stage: Stage, base: str) -> None:
+        known: list[Scan] = []
+        for o in stage.scans():
+            self.scan(stage, base, o, tuple(known))
+            known.append(o)
 
-    def compute(self, base: str, stage: Stage) -> None:
-        """Maps, reductions and stores of a tile, with the scans' states replayed column by column."""
-        out, plan = self.out, self.plan
+    def replayed(self, stage: Stage, exprs: tuple[Expr, ...], known: tuple[Scan, ...]) -> tuple[Scan, ...]:
+        """The scans whose states these expressions need."""
+        found: list[Scan] = []
+        for o in reversed(known):
+            used = (*exprs, *(p.next for p in found))
+            maps = self.needed(stage, used)
+            if any(o.name in free_names(e) for e in (*used, *(m.value for m in maps))):
+                found.append(o)
+        return tuple(reversed(found))
+
+    def scan(self, stage: Stage, base: str, o: Scan, known: tuple[Scan, ...]) -> None:
+        """The state before each run: combine a thread's columns, scan over the team, apply to the state so far."""
+        out, type_, algebra = self.out, register_type(o.init.type), algebra_type(o.algebra, o.init.type)
+        own, before, state = (identifier(f"{o.name}_{s}") for s in ("own", "before", "prefix"))
+        result = identifier(o.result)
+        exprs = (o.addend,) if o.coefficient is None else (o.coefficient, o.addend)
+        replayed = self.replayed(stage, exprs, known)
+        exprs = (*exprs, *(k.next for k in replayed))
+        maps = self.needed(stage, exprs)
+        out.line(f"{algebra}::Value {own}[{self.plan.chunks}];  // what each run does to {result}")
+        with self.runs(stage, base):
+            out.line(f"{own}[chunk] = {algebra}::identity();")
+            with self.inside(stage):
+                for k in replayed:
+                    out.line(f"{register_type(k.init.type)} {identifier(k.name)} = {identifier(f'{k.name}_before')}[chunk];")
+                with self.columns(stage, (*exprs, *(m.value for m in maps)), stage.reverse):
+                    self.maps(maps)
+                    if o.coefficient is None:
+                        step = self.value(o.addend)
+                    else:
+                        step = f"{{{self.value(o.coefficient)}, {self.value(o.addend)}}}"
+                    out.line(f"{own}[chunk] = {algebra}::combine({own}[chunk], {step});")
+                    for k in replayed:
+                        out.line(f"{identifier(k.name)} = {self.value(k.next)};")
+        out.line(f"{type_} {before}[{self.plan.chunks}];  // {result} before each run")
+        with self.runs(stage, None, stage.reverse):
+            backwards = "true" if stage.reverse else "false"
+            scan = f"weft::scan<{algebra}, {self.plan.threads}, {backwards}>"
+            out.line(f"const auto {state} = {scan}({own}[chunk], {self.scratch_argument(o)});")
+            for target, part in ((f"{before}[chunk]", "before"), (result, "all")):
+                if o.algebra == AFFINE:
+                    out.line(f"{target} = {state}.{part}({result});")
+                else:
+                    out.line(f"{target} = {_JOIN[ALGEBRAS[o.algebra].join].format(result, f'{state}.{part}')};")
+
+    # ---------------------------------------------------------------- the columns themselves
+
+    def compute(self, stage: Stage, base: str) -> None:
+        """Maps, partial reductions and stores of a tile; the states of scans are replayed column by column."""
+        out = self.out
         outputs, scans, reductions = stage.outputs(), stage.scans(), stage.reductions()
-        whole = divisible(stage, self.function, self.facts, plan.vector)
-        with self.chunks(base, stage, stage.reverse and bool(scans)) as loop:
-            loop.open()
-            for o in scans:
-                out.line(f"{cpp_type(o.init.type)} {o.name} = {o.name}_before[chunk];")
-            runs = {id(o): self.run_name(o, outputs) for o in outputs if self.as_run(o, stage, whole)}
-            for o in outputs:
-                if id(o) in runs:
-                    out.line(f"{cpp_type(o.value.type)} {runs[id(o)]}[{plan.vector}];")
-            with loop.elements(reads_state=bool(scans)):
-                wanted = (
-                    *(o.value for o in outputs), *(o.guard for o in outputs if o.guard is not None),
-                    *(i for o in outputs for i in o.index), *(r.addend for r in reductions), *(o.next for o in scans),
-                )  # fmt: skip
-                done: set[str] = set()
-                for o in stage.operators:
-                    needed = {m.name for m in self.needed(stage, wanted)}
-                    match o:
-                        case Map() if o.name in needed and o.name not in done:
-                            done.add(o.name)
-                            self.maps([o])
-                        case Output():
-                            self.cites(o.location)
-                            if id(o) in runs:
-                                out.line(f"{runs[id(o)]}[v] = {self.expr(o.value)};")
-                            else:
-                                self.store_element(o)
+        wanted: tuple[Expr, ...] = tuple(e for o in outputs for e in (o.value, *o.index, *((o.guard,) if o.guard else ())))
+        wanted += tuple(r.addend for r in reductions)
+        if not wanted:
+            return
+        replayed = self.replayed(stage, wanted, scans)
+        wanted += tuple(o.next for o in replayed)
+        maps = self.needed(stage, wanted)
+        backwards = stage.reverse and bool(replayed)
+        runs = {k: self.run_of(o, outputs) for k, o in enumerate(outputs) if self.stored_at_once(stage, o)}
+        with self.runs(stage, base), self.inside(stage):
+            for o in replayed:
+                out.line(f"{register_type(o.init.type)} {identifier(o.name)} = {identifier(f'{o.name}_before')}[chunk];")
+            for k, name in runs.items():
+                out.line(f"{register_type(outputs[k].value.type)} {name}[{self.plan.vector}];")
+            with self.columns(stage, (*wanted, *(m.value for m in maps)), backwards):
+                stored = 0
+                for op in stage.operators:
+                    if isinstance(op, Map) and op in maps:
+                        self.maps((op,))
+                    elif isinstance(op, Output):
+                        out.cite(op.location)
+                        if stored in runs:
+                            out.line(f"{runs[stored]}[v] = {self.value(op.value)};")
+                        else:
+                            text = self.store_text(op.array, op.index, op.value)
+                            out.line(text if op.guard is None else f"if ({self.value(op.guard)}) {text}")
+                        stored += 1
                 for r in reductions:
-                    self.cites(r.location)
-                    algebra = algebra_type(r.algebra, r.init.type)
-                    name = self.partial(r)
-                    out.line(f"{name} = {algebra}::combine({name}, {self.expr(r.addend)});")
-                for o in scans:
-                    if o.next != Ref(o.name, o.next.type):
-                        out.line(f"{o.name} = {self.expr(o.next)};")
-            for o in outputs:
-                if id(o) in runs:
-                    self.cites(o.location)
-                    width = min(self.facts.vector(o.array), plan.vector)
-                    out.line(f"weft::store<{width}>({self.pointer(o)} + {stage.column}, {runs[id(o)]});")
+                    out.cite(r.location)
+                    algebra, name = algebra_type(r.algebra, r.init.type), self.partial(r)
+                    out.line(f"{name} = {algebra}::combine({name}, {self.value(r.addend)});")
+                self.advance(replayed)
+            for k, name in runs.items():
+                o = outputs[k]
+                width = min(self.facts.vector(o.array), self.plan.vector)
+                out.line(f"weft::store<{width}>({self.pointers[self.pointer_key(o)]} + {self.run(stage)}, {name});")
 
-    def run_name(self, o: Output, outputs: tuple[Output, ...]) -> str:
+    def advance(self, scans: tuple[Scan, ...]) -> None:
+        """The states after this column; where one needs another's state before it, through a copy."""
+        later = [free_names(o.next) for o in scans]
+        for k, o in enumerate(scans):
+            if any(o.name in names for names in later[k + 1 :]):
+                self.out.line(f"const {register_type(o.init.type)} {identifier(f'{o.name}_after')} = {self.value(o.next)};")
+        for k, o in enumerate(scans):
+            copied = any(o.name in names for names in later[k + 1 :])
+            if not copied:
+                self.out.line(f"{identifier(o.name)} = {self.value(o.next)};")
+        for k, o in enumerate(scans):
+            if any(o.name in names for names in later[k + 1 :]):
+                self.out.line(f"{identifier(o.name)} = {identifier(f'{o.name}_after')};")
+
+    def run_of(self, o: Output, outputs: tuple[Output, ...]) -> str:
         same = [p for p in outputs if p.array == o.array]
-        return f"{o.array}_run" if len(same) == 1 else f"{o.array}_run_{same.index(o)}"
+        return identifier(f"{o.array}_run" if len(same) == 1 else f"{o.array}_run_{same.index(o)}")
 
-    def as_run(self, o: Output, stage: Stage, whole: bool) -> bool:
-        """Whether a run of columns is stored at once."""
-        if o.axis is None or o.guard is not None or o.offset != Affine((), 0) or not whole:
+    def stored_at_once(self, stage: Stage, o: Output) -> bool:
+        """Whether a run is stored as vectors: neighbours in memory, all or none of them in the range."""
+        if o.axis is None or o.guard is not None or o.offset != HERE or not self.whole(stage):
             return False
         return (o.array, o.axis) in self.facts.unit
 
-    def store_element(self, o: Output) -> None:
-        text = f"{o.array}[{self.offset(o.array, o.index)}] = {self.expr(o.value)};"
-        if o.guard is None:
-            self.out.line(text)
-        else:
-            self.out.line(f"if ({self.expr(o.guard)}) {text}")
 
-
-class _Chunks:
-    """`for chunk` with the run's first column, and inside it `for v` with the column itself."""
-
-    def __init__(self, emitter: TileEmitter, base: str, stage: Stage, backwards: bool) -> None:
-        self.e, self.base, self.stage, self.backwards = emitter, base, stage, backwards
-        self.blocks: list[object] = []
-
-    def __enter__(self) -> _Chunks:
-        e, plan, out = self.e, self.e.plan, self.e.out
-        layout = plan.layout
-        thread_stride, chunk_stride = layout.stride[0], layout.stride[1][1]
-        out.line("#pragma unroll")
-        count = plan.chunks
-        if self.backwards:
-            head = f"for (int32_t chunk = {count - 1}; chunk >= 0; --chunk)"
-        else:
-            head = f"for (int32_t chunk = 0; chunk < {count}; ++chunk)"
-        self.enter(out.block(head))
-        run = f"chunk * threads * {thread_stride}" if plan.spread else f"chunk * {chunk_stride}"
-        if count == 1:
-            run = ""
-        parts = [p for p in (self.base if self.base != "0" else "", run, f"thread * {thread_stride}") if p]
-        out.line(f"const {e.index} {self.stage.column} = {' + '.join(parts)};")
-        self.column = self.stage.column
-        return self
-
-    def enter(self, block: object) -> None:
-        block.__enter__()  # type: ignore[attr-defined]
-        self.blocks.append(block)
-"""
-"""
+__all__ = ["emit", "literal"]

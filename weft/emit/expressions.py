@@ -37,9 +37,13 @@ _INFIX = {
 }
 _WRAPPING = {"add": "wrapping_add", "sub": "wrapping_sub", "mul": "wrapping_mul", "neg": "wrapping_neg"}
 
-_RESERVED = frozenset(
-    word
-    for line in """
+
+def words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_RESERVED = words(
+    """
     alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t class compl const
     const_cast constexpr continue decltype default delete do double dynamic_cast else enum explicit export extern false
     float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private
@@ -47,8 +51,7 @@ _RESERVED = frozenset(
     template this thread_local throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t
     while xor xor_eq int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t size_t std weft weft_slot
     NAN INFINITY NULL EOF HUGE_VAL errno assert min max threadIdx blockIdx blockDim gridDim warpSize linux unix
-    """.splitlines()
-    for word in line.split()
+    """
 )
 
 
@@ -134,6 +137,10 @@ class Printer:
     def value(self, expr: Expr, level: int = TERNARY) -> str:
         """A value, parenthesised if it binds less tightly than `level`."""
         return self._print(expr, wrap=True).within(level)
+
+    def exact(self, expr: Expr, level: int = TERNARY) -> str:
+        """A value whose C++ type alone is its register type, as a template's argument needs."""
+        return self._exact(expr, wrap=True).within(level)
 
     def index(self, expr: Expr, level: int = TERNARY) -> str:
         """A subscript or a bound: simplified, and plain arithmetic where nothing in it was loaded."""

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 import weft
-from weft.errors import ShapeMismatch, TypeMismatch
+from weft.errors import ShapeMismatch
 
 
 class RowKernel:
@@ -33,14 +33,13 @@ class RowKernel:
         self.py: Callable[..., Any] = kernel.py
         self.name: str = kernel.name
         self.example: Mapping[str, Any] = kernel.example
-        self._parameters = tuple(inspect.signature(kernel.py).parameters.values())
-        self._names = tuple(p.name for p in self._parameters)
+        self._names = tuple(inspect.signature(kernel.py).parameters)
         self._rows = tuple(self._names.index(name) for name in rows)
         update_wrapper(self, kernel.py)
 
     def __call__(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """The result, in the shape of the first row tensor. Raises ShapeMismatch where leading dimensions differ."""
-        given = self._bind(args, kwargs)
+        given = list(args if len(args) == len(self._names) and not kwargs else self.kernel.bind(args, kwargs))
         first = given[self._rows[0]]
         if all(given[i].dim() == 2 for i in self._rows):
             return self.kernel(*given)  # type: ignore[no-any-return]
@@ -70,28 +69,6 @@ class RowKernel:
         """As `weft.Kernel.resources`."""
         return self.kernel.resources(*args, arch=arch)
 
-    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        """The arguments in the order of the parameters, with defaults."""
-        given = list(args)
-        if len(given) == len(self._names) and not kwargs:
-            return given
-        unknown = [name for name in kwargs if name not in self._names[len(given) :]]
-        if len(given) > len(self._names) or unknown:
-            fact = f"given twice or no parameter: {', '.join(unknown)}" if unknown else f"{len(given)} arguments given"
-            raise TypeMismatch(
-                f"{self.name} takes ({', '.join(self._names)})", evidence=[fact], remedy="pass each parameter once"
-            )
-        for parameter in self._parameters[len(given) :]:
-            value = kwargs.get(parameter.name, parameter.default)
-            if value is inspect.Parameter.empty:
-                raise TypeMismatch(
-                    f"{self.name} needs its argument {parameter.name}",
-                    evidence=[f"its parameters are ({', '.join(self._names)})"],
-                    remedy=f"pass {parameter.name}",
-                )
-            given.append(value)
-        return given
-
     def _check(self, index: int, tensor: torch.Tensor, first: torch.Tensor) -> None:
         name, first_name = self._names[index], self._names[self._rows[0]]
         if tensor.dim() == 0:
@@ -115,4 +92,10 @@ def _memory_order(tensor: torch.Tensor) -> list[int]:
     leading = range(tensor.dim() - 1)
     if all(strides[d] == strides[d + 1] * shape[d + 1] for d in leading[:-1]):
         return list(leading)
-    return sorted(leading, key=lambda d: -strides[d])
+    order: list[int] = []
+    for d in leading:  # by insertion, largest stride first: comparisons are what torch.compile can guard on
+        place = len(order)
+        while place > 0 and strides[order[place - 1]] < strides[d]:
+            place -= 1
+        order.insert(place, d)
+    return order

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from weft.errors import Location
 from weft.loops.affine import Affine, affine
-from weft.loops.ir import Const, Expr, For, If, Let, Load, Op, Stmt, Store, operands
+from weft.loops.ir import Const, Expr, For, If, Let, Load, Op, Stmt, Store, operands, with_operands
 from weft.loops.types import BOOL, INT64
 
 # A conjunction of conditions, each (expression, whether it holds).
@@ -47,6 +47,26 @@ def _loads(expr: Expr, guard: Guard) -> Iterator[tuple[Load, Guard]]:
                 yield expr, guard
             for operand in operands(expr):
                 yield from _loads(operand, guard)
+
+
+def rewrite_loads(expr: Expr, rule: Callable[[Load, Guard], Expr | None], guard: Guard = ()) -> Expr:
+    """Replace loads, each seen with the conditions under which it is evaluated; None keeps it."""
+    match expr:
+        case Op(name="where", args=(condition, then, orelse)):
+            new: tuple[Expr, ...] = (
+                rewrite_loads(condition, rule, guard),
+                rewrite_loads(then, rule, (*guard, (condition, True))),
+                rewrite_loads(orelse, rule, (*guard, (condition, False))),
+            )
+        case Op(name="and" | "or" as name, args=(left, right)):
+            new = (rewrite_loads(left, rule, guard), rewrite_loads(right, rule, (*guard, (left, name == "and"))))
+        case _:
+            new = tuple(rewrite_loads(o, rule, guard) for o in operands(expr))
+    if new != operands(expr):
+        expr = with_operands(expr, new)
+    if isinstance(expr, Load):
+        return rule(expr, guard) or expr
+    return expr
 
 
 class _Collector:

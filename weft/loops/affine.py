@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from weft.loops.ir import Cast, Const, Expr, Op, Ref
+from weft.loops.operators import OPERATORS
 from weft.loops.types import INT64
 
 
@@ -87,3 +89,19 @@ def affine(expr: Expr) -> Affine | None:
             if not right.terms:
                 return left * right.constant
     return None
+
+
+def evaluate(expr: Expr, names: Mapping[str, int]) -> int:
+    """The value of an integer expression without loads. Raises KeyError for a name that is not given."""
+    match expr:
+        case Const(value=value):
+            return int(value)
+        case Ref(name=name):
+            return names[name]
+        case Cast(value=value):
+            return evaluate(value, names)
+        case Op(name="where", args=(condition, then, orelse)):
+            return evaluate(then if evaluate(condition, names) else orelse, names)
+        case Op(name=name, args=args):
+            return int(OPERATORS[name].evaluate(*(evaluate(a, names) for a in args)))
+    raise KeyError(expr)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from weft.errors import Location
 from weft.loops.accesses import Access, collect
 from weft.loops.axes import Grouping, find_axes
 from weft.loops.ir import For, Function, Let, Load, Stmt, Store, bound_names, free_names, statement_exprs, walk, walk_expr
@@ -11,31 +12,36 @@ from weft.loops.normalize import drop_unused, normalize
 from weft.loops.polyhedra import Polyhedra
 from weft.loops.promote import Names, Promoter
 from weft.loops.recurrences import WORDS, match_updates
+from weft.loops.show import show_expr
 from weft.loops.schedule import Nest, Schedule, Verdict
 
 
 @dataclass(frozen=True)
 class Requirement:
     """What must hold for a call to stay inside its arrays: `condition`, a Python expression over the names of sizes and
-    integer scalars, is true where the access leaves axis `axis` of `array`.
+    integer scalars, is true where axis `axis` of `array` is left by the subscript `index`.
     """
 
     condition: str
     array: str
     axis: int
-    access: Access
+    index: str
+    write: bool
+    location: Location | None
 
 
 def requirements(function: Function) -> tuple[Requirement, ...]:
     """Every affine subscript is inside its array, or gives a condition to check when the sizes are known."""
     polyhedra = Polyhedra(function)
-    seen: dict[tuple[str, str, int], Requirement] = {}
+    found: dict[tuple[str, str, int], Requirement] = {}
     for access in collect(function.body):
-        found = polyhedra.outside(access, function.array(access.array).shape)
-        if found is not None:
-            condition, axis = found
-            seen.setdefault((condition, access.array, axis), Requirement(condition, access.array, axis, access))
-    return tuple(seen.values())
+        outside = polyhedra.outside(access, function.array(access.array).shape)
+        if outside is not None:
+            condition, axis = outside
+            index = show_expr(access.index[axis])
+            requirement = Requirement(condition, access.array, axis, index, access.write, access.location)
+            found.setdefault((condition, access.array, axis), requirement)
+    return tuple(found.values())
 
 
 def schedule(function: Function) -> Schedule:

@@ -60,6 +60,8 @@ def _cover(statements: tuple[Stmt, ...], key: Range, skip: int, invariant: froze
                 if here and skip == 0:
                     chosen.append(stmt)
                     continue
+                if not any(isinstance(s, Store) for s in walk(stmt.body)):
+                    return None  # a reduction is not to be repeated for every value of the axis
                 below = _cover(stmt.body, key, skip - 1 if here else skip, invariant)
                 if below is None:
                     if not here:

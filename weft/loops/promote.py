@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from weft.loops.accesses import Access, collect
+from weft.loops.accesses import Access, Guard, collect, rewrite_loads
 from weft.loops.affine import Affine, affine
 from weft.loops.ir import (
     Carry,
@@ -28,7 +28,6 @@ from weft.loops.ir import (
     Ref,
     Stmt,
     Store,
-    bodies,
     bound_names,
     free_names,
     map_statement,
@@ -39,6 +38,7 @@ from weft.loops.ir import (
 )
 from weft.loops.normalize import simplify
 from weft.loops.polyhedra import Polyhedra
+from weft.loops.recurrences import definitions, expand
 from weft.loops.types import BOOL, INT64, ScalarType
 
 Subscript = tuple[Affine, ...]
@@ -98,6 +98,10 @@ def zero(type_: ScalarType) -> Const:
 
 def touches(stmt: Stmt, array: str) -> bool:
     return any(a.array == array for a in collect((stmt,)))
+
+
+def loaded_arrays(statements: tuple[Stmt, ...]) -> set[str]:
+    return {a.array for a in collect(statements) if not a.write}
 
 
 def writes(statements: tuple[Stmt, ...], array: str) -> bool:
@@ -332,6 +336,8 @@ class Promoter:
     def _recurrence(self, loop: For, loops: tuple[For, ...], array: str) -> For:
         accesses = [a for a in collect(loop.body, (*loops, loop)) if a.array == array]
         stores = [a for a in accesses if a.write]
+        if len(stores) == len(accesses):
+            return loop
         subscripts = {a.subscript for a in stores}
         if len(subscripts) != 1 or None in stores[0].subscript or any(len(a.loops) > len(loops) + 1 for a in stores):
             return loop
@@ -443,19 +449,17 @@ class Promoter:
         out: list[Stmt] = []
 
         def read(e: Expr, around: tuple[For, ...]) -> Expr:
-            def rule(x: Expr) -> Expr | None:
-                if not isinstance(x, Load):
-                    return None
+            def rule(x: Load, guard: Guard) -> Expr | None:
                 form = subscript_of(x.index)
                 if form is None:
                     return None
                 if Cell(x.array, form) in available:
                     return available[Cell(x.array, form)]
-                return self._from_filled(x, form, filled, around)
+                return self._from_filled(x, form, filled, around, guard)
 
-            return rewrite(e, rule)
+            return rewrite_loads(e, rule)
 
-        for stmt in statements:
+        for position, stmt in enumerate(statements):
             match stmt:
                 case Store():
                     value = read(stmt.value, loops)
@@ -463,7 +467,7 @@ class Promoter:
                     form = subscript_of(index)
                     available = {c: v for c, v in available.items() if not _may_meet(c, stmt.array, form)}
                     filled = [f for f in filled if f[1].array != stmt.array]
-                    if form is not None:
+                    if form is not None and stmt.array in loaded_arrays(statements[position + 1 :]):
                         if not isinstance(value, (Ref, Const)):
                             name = self.names.fresh(stmt.array)
                             out.append(Let(name, value, stmt.location))
@@ -533,14 +537,16 @@ class Promoter:
             form = subscript_of(s.index)
             if form is None or not any(abs(a.coefficient(loop.var)) == 1 for a in form):
                 continue
-            loaded = {e.array for e in walk_expr(s.value) if isinstance(e, Load)}
+            lets = definitions(loop.body)
+            value = expand(s.value, lets, set(lets))
+            loaded = {e.array for e in walk_expr(value) if isinstance(e, Load)}
             inner = {n for b in loop.body for n in bound_names(b)}
-            if all(self.function.array(n).role == "input" for n in loaded) and not free_names(s.value) & inner:
-                found.append((loop, s))
+            if all(self.function.array(n).role == "input" for n in loaded) and not free_names(value) & inner:
+                found.append((loop, replace(s, value=value)))
         return found
 
     def _from_filled(
-        self, load: Load, form: Subscript, filled: list[tuple[For, Store]], around: tuple[For, ...]
+        self, load: Load, form: Subscript, filled: list[tuple[For, Store]], around: tuple[For, ...], guard: Guard
     ) -> Expr | None:
         for loop, store in filled:
             if store.array != load.array:
@@ -555,12 +561,12 @@ class Promoter:
             low, high = affine(ends[0]), affine(ends[1])
             if low is None or high is None:
                 continue
-            if self._always_between(at, low + Affine((), shift), high + Affine((), shift), around):
+            if self._always_between(at, low + Affine((), shift), high + Affine((), shift), around, guard):
                 return substitute(store.value, {loop.var: at.expr()})
         return None
 
-    def _always_between(self, at: Affine, low: Affine, high: Affine, around: tuple[For, ...]) -> bool:
-        probe = Access("", (at - low,), (), False, around, (), 0, None)
+    def _always_between(self, at: Affine, low: Affine, high: Affine, around: tuple[For, ...], guard: Guard) -> bool:
+        probe = Access("", (at - low,), (), False, around, guard, 0, None)
         return self.polyhedra.outside(probe, ((high - low).expr(),)) is None
 
 
@@ -596,5 +602,3 @@ def _may_meet(cell: Cell, array: str, form: Subscript | None) -> bool:
             return False
     return True
 
-
-__all__ = ["Names", "Promoter", "Promotion", "bodies"]

@@ -94,15 +94,14 @@ def plan(function: Function, graph: BlockGraph, rows: int, columns: int) -> Tile
 
 
 def held_plan(graph: BlockGraph, vector: int, columns: int) -> TilePlan | None:
-    """A plan that keeps whole rows of up to `columns` in registers, if they fit."""
+    """A plan that keeps whole rows of up to `columns` (a power of two) in registers, if they fit."""
     tiles = len({o.name for s in graph.stages() for o in s.inputs()})
-    threads = min(1024, max(1, columns // COLUMNS_IN_FLIGHT))
-    threads = max(threads, min(32, columns // vector))
-    chunks = max(1, columns // (threads * vector))
+    threads = min(1024, max(32, columns // COLUMNS_IN_FLIGHT))
+    vector = max(1, min(vector, columns // threads))
+    chunks = columns // (threads * vector)
     if chunks * vector * tiles > TILE_REGISTERS:
         return None
-    teams = max(1, 128 // threads)
-    return TilePlan(threads, teams, tile_layout(threads, vector, chunks), held=True)
+    return TilePlan(threads, 4 if threads == 32 else 1, tile_layout(threads, vector, chunks), held=True)
 
 
 def divisible(stage: Stage, function: Function, facts: Facts, vector: int) -> bool:

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <utility>
 
 #include "weft/scalar.cuh"
 
@@ -60,20 +63,20 @@ inline void transpose_8x8(const float* from, int64_t from_stride, float* to, int
 }
 
 // A 4 x 4 block of 8-byte elements.
-typedef uint64_t double_words __attribute__((vector_size(32), aligned(8), may_alias));
+typedef double double_words __attribute__((vector_size(32), aligned(8), may_alias));
 
-inline void transpose_4x4(const uint64_t* from, int64_t from_stride, uint64_t* to, int64_t to_stride) {
+inline void transpose_4x4(const double* from, int64_t from_stride, double* to, int64_t to_stride) {
     double_words row[4], pair[4];
     for (int i = 0; i < 4; ++i) row[i] = *reinterpret_cast<const double_words*>(from + i * from_stride);
     for (int i = 0; i < 4; i += 2) {
-        pair[i] = __builtin_shuffle(row[i], row[i + 1], double_words{0, 4, 2, 6});
-        pair[i + 1] = __builtin_shuffle(row[i], row[i + 1], double_words{1, 5, 3, 7});
+        pair[i] = __builtin_shufflevector(row[i], row[i + 1], 0, 4, 2, 6);
+        pair[i + 1] = __builtin_shufflevector(row[i], row[i + 1], 1, 5, 3, 7);
     }
     for (int i = 0; i < 2; ++i) {
         *reinterpret_cast<double_words*>(to + i * to_stride) =
-            __builtin_shuffle(pair[i], pair[i + 2], double_words{0, 1, 4, 5});
+            __builtin_shufflevector(pair[i], pair[i + 2], 0, 1, 4, 5);
         *reinterpret_cast<double_words*>(to + (i + 2) * to_stride) =
-            __builtin_shuffle(pair[i], pair[i + 2], double_words{2, 3, 6, 7});
+            __builtin_shufflevector(pair[i], pair[i + 2], 2, 3, 6, 7);
     }
 }
 
@@ -88,8 +91,8 @@ inline void transpose(const T* from, int64_t from_stride, T* to, int64_t to_stri
     } else if constexpr (sizeof(T) == 8 && rows % 4 == 0 && columns % 4 == 0) {
         for (int i = 0; i < rows; i += 4)
             for (int j = 0; j < columns; j += 4)
-                transpose_4x4(reinterpret_cast<const uint64_t*>(from) + i * from_stride + j, from_stride,
-                              reinterpret_cast<uint64_t*>(to) + j * to_stride + i, to_stride);
+                transpose_4x4(reinterpret_cast<const double*>(from) + i * from_stride + j, from_stride,
+                              reinterpret_cast<double*>(to) + j * to_stride + i, to_stride);
     } else {
         for (int i = 0; i < rows; ++i)
             for (int j = 0; j < columns; ++j) to[j * to_stride + i] = from[i * from_stride + j];
@@ -135,6 +138,129 @@ inline void store_tile(const tile<T, lanes>& from, M* first, int64_t row_stride,
         for (int w = 0; w < lanes; ++w)
             for (int s = 0; s < steps; ++s) first[w * row_stride + s] = from[s][w];
     }
+}
+
+// ---------------------------------------------------------------- scans
+//
+// One vector of iterations at a time: what each contributes is composed in log2 steps, each step combining every lane
+// with the one 1, 2, 4, ... before it; `carried` then enters from the left. before[w] is the value when iteration w
+// starts; `carried` becomes the value after the last.
+
+#if defined(__AVX512F__)
+constexpr int vector_bytes = 64;
+#elif defined(__AVX__)
+constexpr int vector_bytes = 32;
+#else
+constexpr int vector_bytes = 16;
+#endif
+
+template <class T> constexpr int scan_lanes = vector_bytes / int(sizeof(T));
+
+namespace detail {
+
+template <class T> struct vector_of {
+    typedef T type __attribute__((vector_size(vector_bytes)));
+};
+template <class T> using vector = typename vector_of<T>::type;
+
+template <class V, class T> inline V load_vector(const T* from) {
+    V value;
+    std::memcpy(&value, from, sizeof value);
+    return value;
+}
+
+// The lanes moved up by `distance`, those of `fill` below.
+template <int distance, class V, std::size_t... lane>
+inline V shifted(V value, V fill, std::index_sequence<lane...>) {
+    constexpr int lanes = int(sizeof...(lane));
+    return __builtin_shufflevector(value, fill,
+                                   (int(lane) < distance ? lanes + int(lane) : int(lane) - distance)...);
+}
+template <int distance, class T> inline vector<T> shift(vector<T> value, T fill) {
+    return shifted<distance>(value, vector<T>{} + fill, std::make_index_sequence<scan_lanes<T>>());
+}
+
+// `value` in the lanes from `distance` on, `first` below.
+template <int distance, class V, std::size_t... lane> inline V from_lane(V first, V value, std::index_sequence<lane...>) {
+    constexpr int lanes = int(sizeof...(lane));
+    return __builtin_shufflevector(first, value, (int(lane) < distance ? int(lane) : lanes + int(lane))...);
+}
+
+template <class T, int distance> inline void compose_affine(vector<T>& coefficient, vector<T>& addend) {
+    if constexpr (distance < scan_lanes<T>) {
+        const vector<T> sum = coefficient * shift<distance>(addend, T(0)) + addend;
+        // infinity * 0 must not reach the lanes that have nothing before them
+        addend = from_lane<distance>(addend, sum, std::make_index_sequence<scan_lanes<T>>());
+        coefficient *= shift<distance>(coefficient, T(1));
+        compose_affine<T, 2 * distance>(coefficient, addend);
+    }
+}
+
+template <int distance, class T, class Combine> inline vector<T> compose(vector<T> value, T neutral, Combine combine) {
+    if constexpr (distance < scan_lanes<T>) {
+        return compose<2 * distance>(vector<T>(combine(shift<distance>(value, neutral), value)), neutral, combine);
+    } else {
+        return value;
+    }
+}
+
+template <class T, class Combine>
+inline void scan(const T* addend, T& carried, T* before, T neutral, Combine combine) {
+    vector<T> value = combine(vector<T>{} + neutral, load_vector<vector<T>>(addend));
+    value = combine(vector<T>{} + carried, compose<1>(value, neutral, combine));
+    const vector<T> earlier = shift<1>(value, carried);
+    std::memcpy(before, &earlier, sizeof earlier);
+    carried = value[scan_lanes<T> - 1];
+}
+
+template <class T> constexpr T lowest() {
+    return std::numeric_limits<T>::has_infinity ? -std::numeric_limits<T>::infinity() : std::numeric_limits<T>::lowest();
+}
+template <class T> constexpr T highest() {
+    return std::numeric_limits<T>::has_infinity ? std::numeric_limits<T>::infinity() : std::numeric_limits<T>::max();
+}
+template <class T> constexpr T missing(T otherwise) {
+    return std::numeric_limits<T>::has_quiet_NaN ? std::numeric_limits<T>::quiet_NaN() : otherwise;
+}
+
+}  // namespace detail
+
+// carried = coefficient[w] * carried + addend[w]
+template <class T> inline void scan_affine(const T* coefficient, const T* addend, T& carried, T* before) {
+    auto product = detail::load_vector<detail::vector<T>>(coefficient);
+    auto sum = detail::load_vector<detail::vector<T>>(addend);
+    detail::compose_affine<T, 1>(product, sum);
+    sum += product * carried;
+    const auto earlier = detail::shift<1>(sum, carried);
+    std::memcpy(before, &earlier, sizeof earlier);
+    carried = sum[scan_lanes<T> - 1];
+}
+
+template <class T> inline void scan_sum(const T* addend, T& carried, T* before) {
+    detail::scan(addend, carried, before, T(0), [](auto a, auto b) { return a + b; });
+}
+template <class T> inline void scan_product(const T* factor, T& carried, T* before) {
+    detail::scan(factor, carried, before, T(1), [](auto a, auto b) { return a * b; });
+}
+template <class T> inline void scan_python_max(const T* value, T& carried, T* before) {
+    detail::scan(value, carried, before, detail::lowest<T>(), [](auto a, auto b) { return python_max(a, b); });
+}
+template <class T> inline void scan_python_min(const T* value, T& carried, T* before) {
+    detail::scan(value, carried, before, detail::highest<T>(), [](auto a, auto b) { return python_min(a, b); });
+}
+template <class T> inline void scan_maximum(const T* value, T& carried, T* before) {
+    detail::scan(value, carried, before, detail::lowest<T>(), [](auto a, auto b) { return maximum(a, b); });
+}
+template <class T> inline void scan_minimum(const T* value, T& carried, T* before) {
+    detail::scan(value, carried, before, detail::highest<T>(), [](auto a, auto b) { return minimum(a, b); });
+}
+template <class T> inline void scan_drop_nan_max(const T* value, T& carried, T* before) {
+    const T neutral = detail::missing(detail::lowest<T>());
+    detail::scan(value, carried, before, neutral, [](auto a, auto b) { return drop_nan_max(a, b); });
+}
+template <class T> inline void scan_drop_nan_min(const T* value, T& carried, T* before) {
+    const T neutral = detail::missing(detail::highest<T>());
+    detail::scan(value, carried, before, neutral, [](auto a, auto b) { return drop_nan_min(a, b); });
 }
 
 }  // namespace weft

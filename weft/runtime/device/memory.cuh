@@ -36,6 +36,26 @@ WEFT_FUNCTION void load_within(const T* address, int64_t stride, int64_t first, 
     }
 }
 
+// tile[v] = row[first + v - 1]: the columns before those of an aligned run; before the row, 0
+template <int width, typename T, typename Value, int count>
+WEFT_FUNCTION void load_before(const T* row, int64_t first, int64_t, Value (&tile)[count]) {
+    Value run[count];
+    load<width>(row + first, run);
+#pragma unroll
+    for (int v = count - 1; v > 0; --v) tile[v] = run[v - 1];
+    tile[0] = first > 0 ? Value(row[first - 1]) : Value(0);
+}
+
+// tile[v] = row[first + v + 1]: the columns after those of an aligned run; behind the row's end at `size`, 0
+template <int width, typename T, typename Value, int count>
+WEFT_FUNCTION void load_after(const T* row, int64_t first, int64_t size, Value (&tile)[count]) {
+    Value run[count];
+    load<width>(row + first, run);
+#pragma unroll
+    for (int v = 0; v < count - 1; ++v) tile[v] = run[v + 1];
+    tile[count - 1] = first + count < size ? Value(row[first + count]) : Value(0);
+}
+
 template <int width, typename T, typename Value, int count>
 WEFT_FUNCTION void store(T* address, const Value (&tile)[count]) {
 #pragma unroll

@@ -1,0 +1,193 @@
+"""The road from a function to kernels, in two halves.
+
+`analyze` depends on the types of the arguments alone and is kept on disk: normal form, dependences, schedule, block
+graphs, and what a call must satisfy. `variant` decides, for the sizes, strides and addresses of one call, how each nest
+runs; kernels are compiled for variants. Importing this module is quick: the analysis is imported when it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from weft.emit.abi import Facts, nest_arrays
+from weft.graph.block import BlockGraph, Input, Output
+from weft.loops.affine import evaluate
+from weft.loops.ir import Expr, Function
+from weft.loops.schedule import Nest, Schedule
+from weft.plan.facts import Geometry, facts_of
+from weft.plan.threads import ThreadPlan, plan_threads
+from weft.plan.tile import TilePlan, plan
+
+if TYPE_CHECKING:
+    from weft.loops.analyze import Requirement
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """The block graphs of a nest by the axis that is their columns ("" for its loops' own), or why there are none."""
+
+    graphs: tuple[tuple[str, BlockGraph], ...]
+    why_not: str = ""
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """All that is known of a function before its sizes are: `schedule.function` is its normal form."""
+
+    schedule: Schedule
+    requirements: tuple[Requirement, ...]
+    lowered: tuple[Lowered, ...]
+
+    @property
+    def function(self) -> Function:
+        return self.schedule.function
+
+
+def analyze(function: Function) -> Analysis:
+    """The analysis of a function (its first half of the road)."""
+    from weft.loops.analyze import requirements, schedule
+
+    scheduled = schedule(function)
+    lowered = tuple(_lower(scheduled.function, nest) for nest in scheduled.nests)
+    return Analysis(scheduled, requirements(scheduled.function), lowered)
+
+
+def _lower(function: Function, nest: Nest) -> Lowered:
+    from weft.graph.block import validate
+    from weft.graph.lower import NotRows, column_axes, lower
+
+    graphs = []
+    why = ""
+    columns = [""] if nest.loops() else [a.var for a in column_axes(nest)]
+    for column in columns or [""]:
+        try:
+            graph = lower(function, nest, column)
+        except NotRows as reason:
+            why = str(reason)
+            continue
+        validate(graph)
+        graphs.append((column, graph))
+    return Lowered(tuple(graphs), why)
+
+
+# ---------------------------------------------------------------- variants
+
+
+@dataclass(frozen=True)
+class Variant:
+    """How one nest runs for some calls: tiles of a block graph, or a thread for each iteration of the axes."""
+
+    nest: int
+    facts: Facts
+    graph: BlockGraph | None
+    plan: TilePlan | ThreadPlan
+
+
+@dataclass(frozen=True)
+class Launch:
+    """The launch of a variant for one call."""
+
+    variant: Variant
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+
+
+_LARGEST_GRID = (1 << 31) - 1
+
+
+def launch(analysis: Analysis, nest: int, arrays: Mapping[str, Geometry], names: Mapping[str, int]) -> Launch:
+    """The variant and the grid for a call on CUDA. names: the values of sizes and integer scalars."""
+    function, own = analysis.function, analysis.schedule.nests[nest]
+    used = {a.name: arrays[a.name] for a in nest_arrays(function, own)}
+    extents = [_count(a.start, a.stop, a.step, names) for a in own.axes]
+    facts = facts_of(used, extents)
+    graph = _best_graph(analysis.lowered[nest], facts, own)
+    if graph is None:
+        threads = plan_threads(own, facts)
+        total = 1
+        for n in extents:
+            total *= n
+        grid = min(_LARGEST_GRID, -(-total // threads.block))
+        return Launch(Variant(nest, facts, None, threads), (grid, 1, 1), (threads.block, 1, 1))
+    rows = 1
+    for axis in graph.rows:
+        rows *= _count(axis.start, axis.stop, axis.step, names)
+    columns = _columns(graph, used, names)
+    tile = plan(function, graph, rows, columns)
+    variant = Variant(nest, facts, graph, tile)
+    if not tile.spread:
+        return Launch(variant, (min(_LARGEST_GRID, -(-rows // tile.teams)), 1, 1), (tile.block, 1, 1))
+    lanes = max(1, -(-columns // (tile.vector * tile.chunks)))
+    across = min(tile.block, 1 << (lanes - 1).bit_length())
+    down = tile.block // across if graph.rows else 1
+    tiles = -(-columns // (across * tile.vector * tile.chunks))
+    return Launch(variant, (min(_LARGEST_GRID, tiles * -(-rows // down)), 1, 1), (across, down, 1))
+
+
+def _count(start: Expr, stop: Expr, step: int, names: Mapping[str, int]) -> int:
+    return len(range(evaluate(start, names), evaluate(stop, names), step))
+
+
+def _columns(graph: BlockGraph, arrays: Mapping[str, Geometry], names: Mapping[str, int]) -> int:
+    """The most columns of a stage; where data decide it, the longest axis that is loaded along the columns."""
+    most = 0
+    for stage in graph.stages():
+        try:
+            most = max(most, evaluate(stage.stop, names))
+        except KeyError:
+            along = [arrays[o.array].shape[o.axis] for o in stage.operators
+                     if isinstance(o, (Input, Output)) and o.axis is not None]  # fmt: skip
+            most = max([most, *along])
+    return most
+
+
+def _best_graph(lowered: Lowered, facts: Facts, nest: Nest) -> BlockGraph | None:
+    """The graph whose columns are neighbours in memory for the most arrays; None where an axis of rows is so for more."""
+    best: BlockGraph | None = None
+    score = 0
+    for _, graph in lowered.graphs:
+        along = across = 0
+        for stage in graph.stages():
+            for o in stage.operators:
+                if isinstance(o, (Input, Output)) and o.axis is not None:
+                    along += (o.array, o.axis) in facts.unit
+                    across += (o.array, o.axis) not in facts.unit and any(
+                        (o.array, k) in facts.unit and i == _ref(a.var)
+                        for k, i in enumerate(o.index) for a in graph.rows
+                    )  # fmt: skip
+        if best is None and along >= across or along > score:
+            best, score = graph, along
+    return best
+
+
+def _ref(var: str) -> Expr:
+    from weft.loops.ir import Ref
+    from weft.loops.types import INT64
+
+    return Ref(var, INT64)
+
+
+# ---------------------------------------------------------------- sources
+
+
+def cuda_source(analysis: Analysis, variant: Variant) -> str:
+    """The CUDA C++ of a variant; its entry is the nest's name."""
+    nest = analysis.schedule.nests[variant.nest]
+    if variant.graph is None:
+        from weft.emit.threads import emit as emit_threads
+
+        assert isinstance(variant.plan, ThreadPlan)
+        return emit_threads(analysis.function, nest, variant.plan, variant.facts)
+    from weft.emit.cuda import emit
+
+    assert isinstance(variant.plan, TilePlan)
+    return emit(analysis.function, nest, variant.graph, variant.plan, variant.facts)
+
+
+def host_source(analysis: Analysis, nest: int, facts: Facts) -> str:
+    """The C++ of a nest; its entry is `weft.emit.cpp.entry` of the nest."""
+    from weft.emit.cpp import emit
+
+    return emit(analysis.function, analysis.schedule.nests[nest], facts)

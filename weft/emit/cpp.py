@@ -1,0 +1,412 @@
+"""A nest as C++17 with OpenMP: one translation unit, one function.
+
+The axes of a nest are parallel: threads share the outer ones. How one thread works through its part depends on what the
+body carries and on where memory is consecutive:
+
+- no loop in the body: the axis along consecutive memory is innermost and vectorised;
+- a loop with carries, an axis along consecutive memory (time-major): the lanes of that axis run side by side under the
+  loop, their carries in a small array;
+- a loop with carries that must run in order, along consecutive memory: several rows run side by side, their elements
+  transposed by tiles;
+- otherwise one iteration of the axes at a time; scans and reductions of a known algebra are vectorised along the loop.
+"""
+
+from __future__ import annotations
+
+from weft.emit.abi import Facts, Slot, nest_arrays, slots
+from weft.emit.cpp_body import ORDERED, Body, Lanes, Names, scan_levels
+from weft.emit.expressions import PRODUCT, identifier, literal, memory_type, register_type, words
+from weft.emit.lanes import loads, needed, pieces, runs_in_lanes, stores, tiles
+from weft.emit.subscripts import affine, coefficient, constant, simplify
+from weft.emit.text import Writer
+from weft.loops.ir import (
+    Array,
+    Expr,
+    For,
+    Function,
+    Let,
+    Load,
+    Op,
+    Stmt,
+    bound_names,
+    free_names,
+    statement_exprs,
+    walk,
+    walk_expr,
+)
+from weft.loops.schedule import Axis, Nest
+from weft.loops.types import FLOAT64, INT64, ScalarType
+
+PARALLEL_WORK = 32768  # iterations below which threads cost more than they bring
+VECTOR_BLOCK = 4096  # elements of a vectorised axis that one thread takes at a time
+LANES = 256  # elements side by side where the lanes are consecutive in memory
+ROWS = 8  # rows side by side where tiles transpose them
+
+# Names the unit uses itself, and C functions that an entry must not replace.
+_OWN = frozenset({"slots", "threads", "outside", "weft", "std", "block", "lanes"})
+_C_FUNCTIONS = words(
+    """
+    abs labs acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs floor fma
+    fmax fmin fmod frexp hypot ldexp lgamma log log10 log1p log2 logb modf nan pow remainder rint round scalbn sin sinh
+    sqrt tan tanh tgamma trunc j0 j1 jn y0 y1 yn gamma signgam div drem index main read write free malloc signal remove
+    rename time clock exit abort select send
+    """
+)
+
+
+def entry(nest: Nest) -> str:
+    """The name of a nest's function in its library: the nest's own name where C++ and its C library leave it free."""
+    name = identifier(nest.name)
+    return name + "_" if name in _C_FUNCTIONS | _OWN else name
+
+
+def emit(function: Function, nest: Nest, facts: Facts) -> str:
+    """The C++ translation unit of one nest.
+
+    It defines `extern "C" int64_t ENTRY(const weft_slot* slots, int threads)`, ENTRY as `entry(nest)` says, the slots
+    as `weft.emit.abi.slots(function, nest, facts)` does. The function gives 0, or, where a subscript that depends on
+    data leaves its array, the position of that array in `function.arrays`, counted from 1; nothing outside an array is
+    read or written even then.
+    """
+    return _Unit(function, nest, facts).text()
+
+
+class _Unit:
+    def __init__(self, function: Function, nest: Nest, facts: Facts) -> None:
+        self.function, self.facts = function, facts
+        self.nest = Nest(nest.name, nest.axes, _without_unused(function, nest), nest.verdicts)
+        self.touched = nest_arrays(function, self.nest)
+        self.slots = slots(function, nest, facts)
+        self.fresh = Names(_OWN | {entry(nest)})
+        varying = _varying(self.nest, set())
+        large = _varying(self.nest, {s.name for s in function.scalars})
+        self.body = Body(function, self.nest, facts, Writer(), self.fresh, {}, {}, varying, large)
+        for slot in self.slots:
+            name = self.fresh.fresh(slot.name)
+            if slot.kind == "pointer":
+                self.body.arrays[slot.array] = name
+            else:
+                self.body.names[slot.name] = name
+        self.checked = self.body.checked(self.nest.body)
+
+    # ------------------------------------------------------------ the unit
+
+    def text(self) -> str:
+        rows = self._rows_axis()
+        helper = Writer()
+        main = Writer()
+        self.body.writer = main
+        with main.block(f'extern "C" int64_t {entry(self.nest)}(const weft_slot* slots, int threads)'):
+            self._unpack()
+            if self.checked:
+                main.line("int64_t outside = 0;")
+            main.line()
+            if rows is not None:
+                self._tiled_rows(rows, helper)
+            elif (channel := self._channel_axis()) is not None:
+                self._channels(channel)
+            elif not any(isinstance(s, For) for s in self.nest.body) and self.nest.axes:
+                self._elementwise()
+            else:
+                self._plain()
+            main.line(f"return {'outside' if self.checked else '0'};")
+        head = Writer()
+        head.line('#include "weft/host.hpp"')
+        head.line()
+        for algebra, type_ in sorted(self.body.reductions, key=str):
+            self._declare_reduction(head, algebra, type_)
+        code = helper.text() + "\n" if helper.text().strip() else ""
+        return head.text() + code + main.text()
+
+    def _unpack(self) -> None:
+        writer = self.body.writer
+        for position, slot in enumerate(self.slots):
+            if slot.kind == "pointer":
+                if slot.array not in {a.name for a in self.touched}:
+                    continue
+                kind = self._pointer(self.function.array(slot.array))
+                name = self.body.arrays[slot.array]
+                cast = kind.replace(" __restrict__", "").strip()
+                writer.line(f"{kind} {name} = static_cast<{cast}>(slots[{position}].pointer);")
+            elif slot.name in self._used():
+                name, kind = self.body.names[slot.name], self._value_type(slot)
+                field = "number" if slot.type == FLOAT64 else "integer"
+                writer.line(f"const {kind} {name} = slots[{position}].{field}{' != 0' if kind == 'bool' else ''};")
+
+    def _value_type(self, slot: Slot) -> str:
+        scalar = next((s for s in self.function.scalars if s.name == slot.name), None)
+        return register_type(slot.type if scalar is None else scalar.type)
+
+    def _pointer(self, array: Array) -> str:
+        const = "const " if array.role == "input" else ""
+        restrict = "" if array.role == "inout" or self._shared(array) else " __restrict__"
+        return f"{const}{memory_type(array.dtype)}*{restrict}"
+
+    def _shared(self, array: Array) -> bool:
+        """An argument that is only read may share memory with one that is written, or with another that is read."""
+        return array.role == "input" and any(a.role == "inout" for a in self.touched)
+
+    def _used(self) -> set[str]:
+        """Names of slots that the code spells: strides, and the sizes and scalars in expressions or checked extents."""
+        used = {
+            f"{a.name}_stride_{axis}"
+            for a in self.touched
+            for axis in range(len(a.shape))
+            if (a.name, axis) not in self.facts.unit and self._subscripted(a.name, axis)
+        }
+        exprs = [e for axis in self.nest.axes for e in (axis.start, axis.stop)]
+        for stmt in walk(self.nest.body):
+            exprs += statement_exprs(stmt)
+        if self.checked:
+            exprs += [e for a in self.touched for e in a.shape]
+        return used.union(*(free_names(e) for e in exprs))
+
+    def _subscripted(self, array: str, axis: int) -> bool:
+        """Whether any access has another subscript than 0 there."""
+        indices = [e.index for e in loads(self.nest.body) if e.array == array]
+        indices += [s.index for s in stores(self.nest.body) if s.array == array]
+        return any(simplify(i[axis]) != constant(0) for i in indices)
+
+    def _declare_reduction(self, writer: Writer, algebra: str, type_: ScalarType) -> None:
+        function = ORDERED[algebra]
+        if algebra in ("fmax", "fmin") and type_.category == "float":
+            neutral = literal(float("nan"), type_)
+        elif type_.category == "float":
+            neutral = literal(float("-inf") if "max" in algebra else float("inf"), type_)
+        else:
+            bits = 8 * type_.size - (1 if type_.signed else 0)
+            lowest = -(1 << bits) if type_.signed else 0
+            neutral = literal(lowest if "max" in algebra else (1 << bits) - 1, type_, typed=True)
+        writer.pragma(
+            f"omp declare reduction({function} : {register_type(type_)} : omp_out = weft::{function}(omp_out, omp_in))"
+            f" initializer(omp_priv = {neutral})"
+        )
+        writer.line()
+
+    # ------------------------------------------------------------ the axes
+
+    def _threads(self, collapse: int, axes: tuple[Axis, ...]) -> None:
+        clauses = f" collapse({collapse})" if collapse > 1 else ""
+        clauses += " num_threads(threads) schedule(static)"
+        clauses += " reduction(max : outside)" if self.checked else ""
+        work = self._work(axes)
+        clauses += f" if ({work} > {PARALLEL_WORK})" if work else ""
+        self.body.writer.pragma(f"omp parallel for{clauses}")
+
+    def _work(self, axes: tuple[Axis, ...]) -> str:
+        """The number of innermost iterations, as far as the sizes tell it."""
+        factors = [(a.start, a.stop, a.step) for a in axes]
+        statements = self.nest.body
+        while loops := [s for s in statements if isinstance(s, For)]:
+            known = {s.name for s in self.function.sizes} | {s.name for s in self.function.scalars}
+            shown = [s for s in loops if all(affine(simplify(e), known) for e in (s.start, s.stop))]
+            if not shown:
+                break
+            deepest = max(shown, key=lambda s: sum(isinstance(t, For) for t in walk((s,))))
+            factors.append((deepest.start, deepest.stop, deepest.step))
+            statements = deepest.body
+        texts = [t for f in factors if (t := self._trips(*f)) != "1"]
+        return " * ".join(texts)
+
+    def _trips(self, start: Expr, stop: Expr, step: int) -> str:
+        """The number of iterations, or about it where the step is larger."""
+        low, high = (start, stop) if step > 0 else (stop, start)
+        return self.body.printer.index(Op("sub", (high, low), INT64), PRODUCT)
+
+    def _axis_header(self, axis: Axis) -> str:
+        printer = self.body.printer
+        loop = For(axis.var, axis.start, axis.stop, axis.step, (), ())
+        return self.body.header(loop, self.body.declare(axis.var), printer.index(axis.start), printer.index(axis.stop))
+
+    def _elementwise(self) -> None:
+        """Outer axes and blocks of the inner one to the threads, the inner one vectorised."""
+        body, writer = self.body, self.body.writer
+        inner = self._consecutive(self.nest.axes) or self.nest.axes[-1]
+        outer = [a for a in self.nest.axes if a is not inner]
+        first, last = (self.fresh.fresh(f"{inner.var}_{part}") for part in ("0", "end"))
+        start, stop = body.printer.index(inner.start), body.printer.index(inner.stop)
+        block = VECTOR_BLOCK * abs(inner.step)
+        forward = inner.step > 0
+        compare, sign, least = ("<", "+", "min") if forward else (">", "-", "max")
+        self._threads(len(outer) + 1, self.nest.axes)
+        with writer.blocks([self._axis_header(a) for a in outer]):
+            header = f"for (int64_t {first} = {start}; {first} {compare} {stop}; {first} {sign}= {block})"
+            with writer.block(header):
+                writer.line(f"const int64_t {last} = std::{least}<int64_t>({first} {sign} {block}, {stop});")
+                body.hoist(self.nest.body, [a.var for a in outer])
+                for a in outer:
+                    body.local_arrays(a.var)
+                body.pragma_simd("omp simd", self.nest.body)
+                loop = For(inner.var, inner.start, inner.stop, inner.step, (), ())
+                with writer.block(body.header(loop, body.declare(inner.var), first, last)):
+                    body.local_arrays(inner.var)
+                    body.statements(self.nest.body)
+
+    def _plain(self) -> None:
+        """All axes to the threads; the body in order."""
+        body, writer = self.body, self.body.writer
+        if self.nest.axes:
+            self._threads(len(self.nest.axes), self.nest.axes)
+        with writer.blocks([self._axis_header(a) for a in self.nest.axes]):
+            variables = [a.var for a in self.nest.axes]
+            body.hoist(self.nest.body, variables)
+            for var in variables:
+                body.local_arrays(var)
+            body.statements(self.nest.body)
+
+    # ------------------------------------------------------------ axes along consecutive memory
+
+    def _consecutive(self, axes: tuple[Axis, ...]) -> Axis | None:
+        """The axis along which most accesses are consecutive, None where none is."""
+        scores = [(self._unit_accesses(a.var), position) for position, a in enumerate(axes)]
+        best, position = max(scores, default=(0, 0))
+        return axes[position] if best else None
+
+    def _unit_accesses(self, var: str) -> int:
+        """How many accesses move by one element with a variable."""
+        accesses = [(e.array, e.index) for e in loads(self.nest.body)]
+        accesses += [(s.array, s.index) for s in stores(self.nest.body)]
+        return sum(self._moves_by_one(array, index, var) for array, index in accesses)
+
+    def _moves_by_one(self, array: str, index: tuple[Expr, ...], var: str) -> bool:
+        return all(
+            coefficient(i, var) in ((1, -1) if (array, axis) in self.facts.unit else (0,))
+            for axis, i in enumerate(index)
+            if var in free_names(i)
+        ) and any(var in free_names(i) for i in index)
+
+    def _carried(self) -> list[For]:
+        return [s for s in self.nest.loops() if s.carries]
+
+    def _channel_axis(self) -> Axis | None:
+        """The axis whose lanes run side by side under the loops: consecutive for more accesses than any loop is."""
+        if not self.nest.loops():
+            return None
+        axis = self._consecutive(self.nest.axes)
+        if axis is None or axis.step != 1 or not runs_in_lanes(self.function, self.nest.body, {axis.var}):
+            return None
+        along_loops = max(self._unit_accesses(s.var) for s in self.nest.loops())
+        return axis if self._unit_accesses(axis.var) > along_loops else None
+
+    def _channels(self, axis: Axis) -> None:
+        body, writer = self.body, self.body.writer
+        outer = [a for a in self.nest.axes if a is not axis]
+        first, index = self.fresh.fresh(f"{axis.var}_0"), self.fresh.fresh("w")
+        start, stop = body.printer.index(axis.start), body.printer.index(axis.stop)
+        writer.line(f"constexpr int block = {LANES};")
+        self._threads(len(outer) + 1, self.nest.axes)
+        with writer.blocks([self._axis_header(a) for a in outer]):
+            header = f"for (int64_t {first} = {start}; {first} < {stop}; {first} += block)"
+            with writer.block(header):
+                left = body.printer.index(Op("sub", (axis.stop, body.raw(first)), INT64))
+                writer.line(f"const int lanes = int(std::min<int64_t>(block, {left}));")
+                body.lanes = Lanes(axis.var, first, index, "lanes", "block", tiled=False)
+                body.hoist(self.nest.body, [a.var for a in outer])
+                body.in_lanes(pieces(self.nest.body), self._uniform(outer))
+
+    # ------------------------------------------------------------ rows by tiles
+
+    def _rows_axis(self) -> Axis | None:
+        """The axis of the rows that run side by side, where a loop must run in order along consecutive memory."""
+        carried = self._carried()
+        if not carried or not self.nest.axes or self._channel_axis() is not None:
+            return None
+        axis = self.nest.axes[-1]
+        if axis.step != 1 or not runs_in_lanes(self.function, self.nest.body, {axis.var}):
+            return None
+        uniform = self._uniform([a for a in self.nest.axes if a is not axis]) | {s.var for s in self.nest.loops()}
+        chained = [s for s in carried if not self._vectorised_along(s)]
+        return axis if any(tiles(s, axis.var, uniform - {s.var}, self.facts).loads for s in chained) else None
+
+    def _vectorised_along(self, loop: For) -> bool:
+        verdict = dict(self.nest.verdicts).get(loop.var)
+        if verdict is None or verdict.kind not in ("reduction", "scan"):
+            return False
+        updates = {u.name: u for u in verdict.updates}
+        if any(c.name not in updates for c in loop.carries) or any(isinstance(s, For) for s in walk(loop.body)):
+            return False
+        if verdict.kind == "reduction" and all(u.algebra != "affine" for u in updates.values()):
+            return True
+        return bool(scan_levels(loop, updates)) and not self.body.checked(loop.body)
+
+    def _uniform(self, outer: list[Axis]) -> set[str]:
+        sizes = {s.name for s in self.function.sizes} | {s.name for s in self.function.scalars if s.type == INT64}
+        return sizes | {a.var for a in outer}
+
+    def _tiled_rows(self, axis: Axis, helper: Writer) -> None:
+        """The body becomes a function template of the number of rows: `ROWS` at a time, the rest one at a time."""
+        body, main = self.body, self.body.writer
+        outer = [a for a in self.nest.axes if a is not axis]
+        name = self.fresh.fresh(f"{self.nest.name}_rows")
+        first = self.fresh.fresh(f"{axis.var}_0")
+        declared = {body.arrays[a.name]: f"{self._pointer(a)} " for a in self.touched}
+        for slot in self.slots:
+            if slot.kind != "pointer":
+                declared[body.names[slot.name]] = self._value_type(slot) + " "
+        declared |= {body.declare(a.var): "int64_t " for a in outer} | {first: "int64_t "}
+
+        body.writer = inside = Writer(depth=1)
+        if self.checked:
+            inside.line("int64_t outside = 0;")
+        body.lanes = Lanes(axis.var, first, self.fresh.fresh("w"), "lanes", "lanes", tiled=True)
+        body.hoist(self.nest.body, [a.var for a in outer])
+        body.in_lanes(pieces(self.nest.body), self._uniform(outer))
+        if self.checked:
+            inside.line("return outside;")
+        arguments = [n for n in declared if n != first and inside.mentions(n, 0)]
+        helper.line(f"// `lanes` rows side by side, from {first} on")
+        helper.line("template <int lanes>")
+        parameters = [declared[n] + n for n in (*arguments, first)]
+        helper.wrapped(f"static {'int64_t' if self.checked else 'void'} {name}(", parameters, ") {")
+        helper.append(inside)
+        helper.line("}")
+
+        body.writer, body.lanes, body.passed = main, None, frozenset()
+        row = body.declare(axis.var)
+        stop = body.printer.index(axis.stop)
+        rows = self._trips(axis.start, axis.stop, 1)
+        count = " * ".join([*(self._trips(a.start, a.stop, a.step) for a in outer), rows])
+        main.line(f"const int64_t block = {count} >= {ROWS} * threads ? {ROWS} : 1;")
+        self._threads(len(outer) + 1, self.nest.axes)
+
+        def call(lanes: int, at: str) -> str:
+            text = f"{name}<{lanes}>({', '.join([*arguments, at])})"
+            return f"outside = std::max(outside, {text});" if self.checked else f"{text};"
+
+        with main.blocks([self._axis_header(a) for a in outer]):
+            header = f"for (int64_t {first} = {body.printer.index(axis.start)}; {first} < {stop}; {first} += block)"
+            with main.block(header):
+                with main.block(f"if (block == {ROWS} && {first} + {ROWS} <= {stop})", ""):
+                    main.line(call(ROWS, first))
+                with main.block("} else"):
+                    end = f"std::min<int64_t>({first} + block, {stop})"
+                    with main.block(f"for (int64_t {row} = {first}; {row} < {end}; ++{row})"):
+                        main.line(call(1, row))
+
+
+def _varying(nest: Nest, seeds: set[str]) -> frozenset[str]:
+    """`seeds`, and names whose value depends on them or on data, or is not a sum of loop variables and sizes."""
+    varying = set(seeds)
+    for stmt in walk(nest.body):
+        if isinstance(stmt, Let):
+            known = free_names(stmt.value) - varying
+            if stmt.value.type != INT64 or not affine(simplify(stmt.value), known):
+                varying.add(stmt.name)
+        elif isinstance(stmt, For):
+            varying |= {c.name for c in stmt.carries} | {c.result for c in stmt.carries}
+        else:
+            varying |= set(bound_names(stmt))
+    return frozenset(varying)
+
+
+def _without_unused(function: Function, nest: Nest) -> tuple[Stmt, ...]:
+    """The body without names that nothing reads, unless finding their value may leave an array."""
+    varying = _varying(nest, set())
+    risky = {
+        stmt.name
+        for stmt in walk(nest.body)
+        if isinstance(stmt, Let)
+        for e in walk_expr(stmt.value)
+        if isinstance(e, Load) and any(not affine(simplify(i), free_names(i) - varying) for i in e.index)
+    }
+    return needed(nest.body, (), risky)

@@ -1,0 +1,242 @@
+"""What an expression of the language evaluates to while a function is parsed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from weft.errors import Location
+from weft.language.source import Source
+from weft.loops.affine import affine
+from weft.loops.ir import Const, Expr, Load, Op, Ref, walk_expr
+from weft.loops.types import BOOL, FLOAT64, INT64, ScalarType, Typed
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """The type of a tensor argument: the memory type of its elements and its number of dimensions."""
+
+    dtype: ScalarType
+    rank: int
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(':' * self.rank)}]"
+
+
+@dataclass(frozen=True)
+class Alias:
+    """A scalar that is, in the plain Python, a view of an array element. index: None where it may be any element."""
+
+    array: str
+    index: tuple[Expr, ...] | None
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A number or one element of a tensor: an expression of the register type of `typed`."""
+
+    expr: Expr
+    typed: Typed
+    alias: Alias | None = field(default=None, compare=False)
+
+    @property
+    def constant(self) -> bool | int | float | None:
+        """The value of a Python number known while parsing, else None."""
+        return self.expr.value if isinstance(self.expr, Const) and self.typed.weight == 0 else None
+
+
+@dataclass(frozen=True)
+class Axis:
+    """How a view walks one axis of what it views: index = offset + step * (the view's index along `dim`).
+
+    dim None: the axis is fixed at offset.
+    """
+
+    offset: Expr
+    step: int = 0
+    dim: int | None = None
+
+
+@dataclass(frozen=True)
+class View:
+    """A tensor that is (a view of) an array; storing into it stores into the array. dims: its sizes, int64."""
+
+    array: str
+    dtype: ScalarType
+    dims: tuple[Expr, ...]
+    axes: tuple[Axis, ...]
+
+    @property
+    def typed(self) -> Typed:
+        return Typed(self.dtype, 2 if self.dims else 1)
+
+    def index(self, at: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """The subscript in the array of the view's element `at`."""
+        return tuple(walk_axis(axis, at) for axis in self.axes)
+
+    def is_whole(self) -> bool:
+        """Whether this is the array itself, not a part or a permutation of it."""
+        return len(self.axes) == len(self.dims) and all(
+            a.dim == k and a.step == 1 and a.offset == ZERO for k, a in enumerate(self.axes)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Computed:
+    """A tensor-valued expression: `element(index)` is its element, an expression of the register type of `typed`.
+
+    loops: computing an element emits a loop (a reduction), so that no element should be computed twice.
+    """
+
+    dims: tuple[Expr, ...]
+    typed: Typed
+    element: Callable[[tuple[Expr, ...]], Expr]
+    loops: bool = False
+
+
+@dataclass(frozen=True)
+class Tuple:
+    """A Python tuple or list, a shape."""
+
+    items: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Static:
+    """A value known while parsing: None, a string, a dtype (ScalarType), a Module, a Known, an ellipsis."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class Helper:
+    """A function of the user's."""
+
+    source: Source
+
+
+@dataclass(frozen=True)
+class Method:
+    """`value.name`, about to be called."""
+
+    value: Any
+    name: str
+
+
+@dataclass(frozen=True)
+class Range:
+    """`range(start, stop, step)`."""
+
+    start: Expr
+    stop: Expr
+    step: int
+
+
+@dataclass(frozen=True)
+class Unset:
+    """A name without a usable value, and why."""
+
+    why: str
+    remedy: str
+    location: Location | None = field(default=None, compare=False)
+
+
+Tensor = View | Computed
+Value = Scalar | View | Computed | Tuple | Static | Helper | Method | Range | Unset
+
+ZERO, ONE = Const(0, INT64), Const(1, INT64)
+NUMBER_TYPES = {bool: BOOL, int: INT64, float: FLOAT64}
+
+
+def number(value: bool | int | float) -> Scalar:
+    """A Python number."""
+    type_ = NUMBER_TYPES[type(value)]
+    return Scalar(Const(value, type_), Typed(type_, 0))
+
+
+def integer(expr: Expr) -> Scalar:
+    """A Python int that is known when the function runs."""
+    return Scalar(tidy(expr), Typed(INT64, 0))
+
+
+def tidy(expr: Expr) -> Expr:
+    """Index arithmetic in its normal form where it is affine, else as it is."""
+    if isinstance(expr, (Const, Ref)) or expr.type != INT64:
+        return expr
+    form = affine(expr)
+    return expr if form is None else form.expr()
+
+
+def walk_axis(axis: Axis, at: tuple[Expr, ...]) -> Expr:
+    if axis.dim is None:
+        return axis.offset
+    inner = at[axis.dim]
+    if axis.step != 1:
+        inner = Op("mul", (Const(axis.step, INT64), inner), INT64)
+    return inner if axis.offset == ZERO else tidy(Op("add", (axis.offset, inner), INT64))
+
+
+def difference(a: Expr, b: Expr) -> int | None:
+    """a - b where it is a constant, else None."""
+    left, right = affine(a), affine(b)
+    if left is None or right is None:
+        return 0 if a == b else None
+    delta = left - right
+    return None if delta.terms else delta.constant
+
+
+def has_load(expr: Expr) -> bool:
+    return any(isinstance(e, Load) for e in walk_expr(expr))
+
+
+def whole(array: str, dtype: ScalarType, dims: tuple[Expr, ...]) -> View:
+    """The view of a whole array."""
+    return View(array, dtype, dims, tuple(Axis(ZERO, 1, k) for k in range(len(dims))))
+
+
+def select(view: Tensor, dims: tuple[Expr, ...], axes: tuple[Axis, ...]) -> Tensor:
+    """The part of `view` that `axes` (one for each of its dimensions, over the new `dims`) walk."""
+    if isinstance(view, Computed):
+        source = view
+        return Computed(
+            dims,
+            Typed(view.typed.scalar, 2 if dims else 1),
+            lambda at: source.element(tuple(walk_axis(axis, at) for axis in axes)),
+            view.loops,
+        )
+    composed = []
+    for axis in view.axes:
+        if axis.dim is None:
+            composed.append(axis)
+            continue
+        inner = axes[axis.dim]
+        shifted = walk_axis(axis, tuple(a.offset for a in axes))
+        composed.append(replace(inner, offset=tidy(shifted), step=axis.step * inner.step))
+    return View(view.array, view.dtype, dims, tuple(composed))
+
+
+def describe(value: object) -> str:
+    """What a value is, for errors."""
+    match value:
+        case Scalar(typed=Typed(scalar=scalar, weight=0)):
+            return {"bool": "a bool", "int": "an int", "float": "a float"}[scalar.category]
+        case Scalar(typed=Typed(scalar=scalar)):
+            return f"one {scalar} element"
+        case View(dims=dims) | Computed(dims=dims):
+            return f"a tensor of {len(dims)} dimension{'s' * (len(dims) != 1)}"
+        case Tuple():
+            return "a tuple"
+        case Helper(source=source):
+            return f"the function {source.name}"
+        case Method(name=name):
+            return f"the method {name}"
+        case Range():
+            return "a range"
+        case Static(value=None):
+            return "None"
+        case Static(value=ScalarType() as dtype):
+            return f"the dtype torch.{dtype}"
+        case Static(value=inner):
+            return getattr(inner, "name", None) or repr(inner)
+    return type(value).__name__

@@ -1,0 +1,351 @@
+"""The derivative of every operator, as one table, and the proof that some values have none.
+
+An entry maps (seed, operands, result) to what the operator hands back to each operand: the seed times the partial
+derivative, or None where that is zero everywhere. Operators that are not in the table are piecewise constant. At
+points without a derivative the choice is PyTorch's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from weft.loops.ir import Carry, Cast, Const, Expr, For, Function, If, Let, Load, Op, Ref, Round, Stmt, Store
+from weft.loops.simplify import add, div, mul, neg, number, select, sub
+from weft.loops.types import BOOL
+
+Contributions = tuple[Expr | None, ...]
+_Rule = Callable[[Expr, tuple[Expr, ...], Expr], Contributions]
+
+
+def _compare(name: str, a: Expr, b: Expr) -> Expr:
+    return Op(name, (a, b), BOOL)
+
+
+def _apply(name: str, a: Expr) -> Expr:
+    return Op(name, (a,), a.type)
+
+
+def _zero(like: Expr) -> Const:
+    return number(0, like.type)
+
+
+def _one(like: Expr) -> Const:
+    return number(1, like.type)
+
+
+def _scaled(like: Expr, factor: float) -> Const:
+    return number(factor, like.type)
+
+
+def _square(a: Expr) -> Expr:
+    return mul(a, a)
+
+
+def _picked(beats: str) -> _Rule:
+    """Python's max and min give b if it beats a, else a: the seed goes to the one given."""
+
+    def rule(g: Expr, args: tuple[Expr, ...], r: Expr) -> Contributions:
+        a, b = args
+        taken = _compare(beats, b, a)
+        return select(taken, _zero(g), g), select(taken, g, _zero(g))
+
+    return rule
+
+
+def _shared(loses: str) -> _Rule:
+    """torch.maximum and minimum: ties share the seed equally."""
+
+    def rule(g: Expr, args: tuple[Expr, ...], r: Expr) -> Contributions:
+        a, b = args
+        tied, half = _compare("eq", a, b), mul(_scaled(g, 0.5), g)
+        first = select(tied, half, select(_compare(loses, a, b), _zero(g), g))
+        second = select(tied, half, select(_compare(loses, b, a), _zero(g), g))
+        return first, second
+
+    return rule
+
+
+def _dropping(keeps: str) -> _Rule:
+    """torch.fmax and fmin: the first operand has the seed on ties and where the second is NaN."""
+
+    def rule(g: Expr, args: tuple[Expr, ...], r: Expr) -> Contributions:
+        a, b = args
+        first = Op("or", (_compare(keeps, a, b), Op("isnan", (b,), BOOL)), BOOL)
+        return select(first, g, _zero(g)), select(first, _zero(g), g)
+
+    return rule
+
+
+def _power(g: Expr, args: tuple[Expr, ...], r: Expr) -> Contributions:
+    a, b = args
+    if isinstance(b, Const):
+        if b.value == 0:
+            return None, None
+        if b.value == 1:
+            return g, None
+        lowered = a if b.value == 2 else Op("pow", (a, number(b.value - 1, a.type)), a.type)
+        return mul(g, mul(b, lowered)), None
+    lowered = Op("pow", (a, sub(b, _one(b))), a.type)
+    base = select(_compare("eq", b, _zero(b)), _zero(g), mul(g, mul(b, lowered)))
+    flat = Op("and", (_compare("eq", a, _zero(a)), _compare("ge", b, _zero(b))), BOOL)
+    return base, select(flat, _zero(g), mul(mul(g, r), _apply("log", a)))
+
+
+def _angle(g: Expr, args: tuple[Expr, ...], r: Expr) -> Contributions:
+    y, x = args
+    norm = add(_square(y), _square(x))
+    nowhere = _compare("eq", norm, _zero(norm))
+    return (
+        select(nowhere, _zero(g), div(mul(g, x), norm)),
+        select(nowhere, _zero(g), neg(div(mul(g, y), norm))),
+    )
+
+
+def _copysign(g: Expr, args: tuple[Expr, ...], r: Expr) -> Contributions:
+    a = args[0]
+    return select(_compare("eq", a, _zero(a)), _zero(g), mul(g, div(r, a))), None
+
+
+def _unary(partial: Callable[[Expr, Expr], Expr]) -> _Rule:
+    """A function of one operand from its derivative in terms of (operand, result)."""
+    return lambda g, args, r: (mul(g, partial(args[0], r)),)
+
+
+def _reciprocal(denominator: Callable[[Expr, Expr], Expr]) -> _Rule:
+    """A function of one operand whose derivative is 1 over this."""
+    return lambda g, args, r: (div(g, denominator(args[0], r)),)
+
+
+def _minus_square(a: Expr) -> Expr:
+    return sub(_one(a), _square(a))
+
+
+_ROOT_PI = 2 / math.sqrt(math.pi)
+
+_DERIVATIVES: dict[str, _Rule] = {
+    "add": lambda g, args, r: (g, g),
+    "sub": lambda g, args, r: (g, neg(g)),
+    "mul": lambda g, args, r: (mul(g, args[1]), mul(g, args[0])),
+    "div": lambda g, args, r: (div(g, args[1]), neg(div(mul(g, r), args[1]))),
+    "neg": lambda g, args, r: (neg(g),),
+    "abs": _unary(lambda a, r: _apply("sign", a)),
+    "mod": lambda g, args, r: (g, neg(mul(g, Op("floordiv", args, r.type)))),
+    "fmod": lambda g, args, r: (g, neg(mul(g, _apply("trunc", Op("div", args, r.type))))),
+    "max": _picked("gt"),
+    "min": _picked("lt"),
+    "maximum": _shared("lt"),
+    "minimum": _shared("gt"),
+    "fmax": _dropping("ge"),
+    "fmin": _dropping("le"),
+    "pow": _power,
+    "atan2": _angle,
+    "hypot": lambda g, args, r: (mul(g, div(args[0], r)), mul(g, div(args[1], r))),
+    "copysign": _copysign,
+    "exp": _unary(lambda a, r: r),
+    "exp2": _unary(lambda a, r: mul(_scaled(a, math.log(2)), r)),
+    "expm1": _unary(lambda a, r: add(r, _one(a))),
+    "sin": _unary(lambda a, r: _apply("cos", a)),
+    "cos": _unary(lambda a, r: neg(_apply("sin", a))),
+    "tan": _unary(lambda a, r: add(_one(a), _square(r))),
+    "asin": _unary(lambda a, r: _apply("rsqrt", _minus_square(a))),
+    "acos": _unary(lambda a, r: neg(_apply("rsqrt", _minus_square(a)))),
+    "atan": _reciprocal(lambda a, r: add(_one(a), _square(a))),
+    "sinh": _unary(lambda a, r: _apply("cosh", a)),
+    "cosh": _unary(lambda a, r: _apply("sinh", a)),
+    "tanh": _unary(lambda a, r: _minus_square(r)),
+    "asinh": _unary(lambda a, r: _apply("rsqrt", add(_square(a), _one(a)))),
+    "acosh": _unary(lambda a, r: _apply("rsqrt", sub(_square(a), _one(a)))),
+    "atanh": _reciprocal(lambda a, r: _minus_square(a)),
+    "erf": _unary(lambda a, r: mul(_scaled(a, _ROOT_PI), _apply("exp", neg(_square(a))))),
+    "erfc": _unary(lambda a, r: mul(_scaled(a, -_ROOT_PI), _apply("exp", neg(_square(a))))),
+    "sqrt": _reciprocal(lambda a, r: mul(_scaled(a, 2.0), r)),
+    "rsqrt": _unary(lambda a, r: mul(_scaled(a, -0.5), mul(r, _square(r)))),
+    "log": _reciprocal(lambda a, r: a),
+    "log2": _reciprocal(lambda a, r: mul(_scaled(a, math.log(2)), a)),
+    "log10": _reciprocal(lambda a, r: mul(_scaled(a, math.log(10)), a)),
+    "log1p": _reciprocal(lambda a, r: add(a, _one(a))),
+    "sigmoid": _unary(lambda a, r: mul(r, sub(_one(a), r))),
+}
+
+
+def contributions(name: str, seed: Expr, args: tuple[Expr, ...], result: Expr) -> Contributions:
+    """What the float operator `name` hands back to each operand; `where` is control flow and not asked for here."""
+    rule = _DERIVATIVES.get(name)
+    return (None,) * len(args) if rule is None else rule(seed, args, result)
+
+
+def sources(expr: Expr) -> Iterator[Ref | Load]:
+    """The names and loads that an expression depends on with a derivative that is not zero everywhere."""
+    if expr.type.category != "float":
+        return
+    match expr:
+        case Ref() | Load():
+            yield expr
+        case Op(name="where", args=(_, then, orelse)):
+            yield from sources(then)
+            yield from sources(orelse)
+        case Op(name=name, args=args) if name in _DERIVATIVES:
+            for a in args:
+                yield from sources(a)
+        case Cast(value=value) | Round(value=value):
+            yield from sources(value)
+
+
+# ---------------------------------------------------------------- values that cancel
+
+# A stabiliser is a value that the function uses but whose choice changes no result, like the maximum that softmax
+# subtracts. Its derivative is zero, and the proof is symbolic: follow how every value changes with it.
+
+
+@dataclass(frozen=True)
+class _Change:
+    """How a value v changes with the stabiliser m: dv/dm = amount ("shift"), or amount * v ("scale").
+
+    No change is a shift by 0; a constant 0 is "any", for it fits every scale.
+    """
+
+    kind: str
+    amount: float = 0.0
+
+
+_NONE, _ANY = _Change("shift", 0.0), _Change("any")
+
+
+def _scale(amount: float) -> _Change:
+    return _Change("scale", amount) if amount else _NONE
+
+
+def _as_scale(change: _Change) -> float | None:
+    return change.amount if change.kind == "scale" else 0.0 if change in (_NONE, _ANY) else None
+
+
+def _as_shift(change: _Change) -> float | None:
+    return change.amount if change.kind == "shift" else None
+
+
+def _joined(a: _Change | None, b: _Change | None) -> _Change | None:
+    """The change of a value that is one of two."""
+    if a == _ANY:
+        return b
+    return a if b in (_ANY, a) else None
+
+
+def _sum(a: _Change, b: _Change, sign: float) -> _Change | None:
+    if _ANY in (a, b):
+        rest = b if a == _ANY else a
+        return _Change("shift", sign * b.amount) if a == _ANY and b.kind == "shift" else rest
+    if a.kind == b.kind == "shift":
+        return _Change("shift", a.amount + sign * b.amount)
+    return a if a == b else None
+
+
+def _product(args: tuple[Expr, ...], a: _Change, b: _Change, sign: float) -> _Change | None:
+    if a == _ANY or (b == _ANY and sign > 0):
+        return _ANY
+    left, right = _as_scale(a), _as_scale(b)
+    if left is not None and right is not None:
+        return _scale(left + sign * right)
+    for (factor, other), usable in (((args[1], a), True), ((args[0], b), sign > 0)):
+        if usable and isinstance(factor, Const) and factor.value and other.kind == "shift":
+            value = float(factor.value)
+            return _Change("shift", other.amount * value if sign > 0 else other.amount / value)
+    return None
+
+
+class _Changes:
+    """Follows the changes of all values of a function with one of its names; any it cannot follow is None."""
+
+    def __init__(self, function: Function, name: str) -> None:
+        self.of: dict[str, _Change | None] = {name: _Change("shift", 1.0)}
+        self.name = name
+        self.cancels = True
+        self.block(function.body)
+
+    def block(self, statements: tuple[Stmt, ...]) -> None:
+        for stmt in statements:
+            match stmt:
+                case Let():
+                    self.set(stmt.name, self.expr(stmt.value))
+                case Store():
+                    self.cancels = self.cancels and self.expr(stmt.value) in (_NONE, _ANY)
+                case If():
+                    self.block(stmt.then)
+                    self.block(stmt.orelse)
+                    for m in stmt.merges:
+                        self.set(m.name, _joined(self.expr(m.then), self.expr(m.orelse)))
+                case For():
+                    self.loop(stmt)
+
+    def set(self, name: str, change: _Change | None) -> None:
+        if name != self.name:
+            self.of[name] = change
+
+    def loop(self, loop: For) -> None:
+        # from what the starts allow, to a change that an iteration keeps
+        guess = {c.name: self.expr(c.init) for c in loop.carries}
+        for _ in range(len(loop.carries) + 2):
+            self.of |= guess
+            self.block(loop.body)
+            after = {c.name: self.step(c, guess[c.name]) for c in loop.carries}
+            if after == guess:
+                break
+            guess = after
+        else:
+            guess = dict.fromkeys(guess)
+            self.of |= guess
+            self.block(loop.body)
+        for c in loop.carries:
+            self.set(c.result, guess[c.name])
+
+    def step(self, carry: Carry, before: _Change | None) -> _Change | None:
+        return None if before is None else _joined(before, self.expr(carry.next))
+
+    def expr(self, e: Expr) -> _Change | None:
+        if e.type.category != "float":
+            return _NONE
+        match e:
+            case Const(value=value):
+                return _NONE if value else _ANY
+            case Ref(name=name):
+                return self.of.get(name, _NONE)
+            case Load():
+                return _NONE  # what is stored does not change, or the proof has failed
+            case Cast(value=value):
+                return self.expr(value) if value.type.category == "float" else _NONE
+            case Round(value=value):
+                return self.expr(value)
+            case Op(name="where", args=(_, then, orelse)):
+                return _joined(self.expr(then), self.expr(orelse))
+            case Op(name=name, args=args):
+                changes = [self.expr(a) for a in args]
+                known = [c for c in changes if c is not None]
+                return self.operator(name, args, known) if len(known) == len(changes) else None
+        return None
+
+    def operator(self, name: str, args: tuple[Expr, ...], of: list[_Change]) -> _Change | None:
+        a = of[0]
+        match name:
+            case "add" | "sub":
+                return _sum(a, of[1], 1.0 if name == "add" else -1.0)
+            case "mul" | "div":
+                return _product(args, a, of[1], 1.0 if name == "mul" else -1.0)
+            case "neg":
+                return _Change("shift", -a.amount) if a.kind == "shift" else a
+            case "exp" if a.kind == "shift":
+                return _scale(a.amount)
+            case "log" if a.kind == "scale":
+                return _Change("shift", a.amount)
+            case "sqrt" | "rsqrt" if a.kind == "scale":
+                return _scale(a.amount * (0.5 if name == "sqrt" else -0.5))
+            case "abs" if a.kind == "scale":
+                return a
+            case "max" | "min" | "maximum" | "minimum" | "fmax" | "fmin":
+                return _joined(a, of[1]) if a.kind == "shift" else None
+        return _NONE if all(c in (_NONE, _ANY) for c in of) else None
+
+
+def cancels(function: Function, name: str) -> bool:
+    """Whether every value that the function stores is provably free of `name`, however it is computed."""
+    return _Changes(function, name).cancels

@@ -1,0 +1,386 @@
+"""One call of a kernel: its arguments checked, results allocated, nests launched.
+
+`prepare` does all that depends on types, shapes, strides and alignment once, and leaves a function that does the rest:
+allocate, take addresses, launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from weft.compiler import Analysis, Variant, cuda_source, host_source, launch
+from weft.emit.abi import Facts, slots
+from weft.errors import DeviceMismatch, OutOfRange, OverlapError, ShapeMismatch, TypeMismatch
+from weft.language import Signature, TensorType
+from weft.loops.affine import evaluate
+from weft.loops.ir import Array, Function, Ref, walk, Store
+from weft.loops.types import BOOL, FLOAT64, INT64, SCALAR_TYPES, ScalarType
+from weft.plan.facts import Geometry, facts_of
+from weft.pytorch.specialize import ArgumentType, Specializable
+from weft.runtime import cuda, host, nvrtc
+from weft.runtime.slots import Given, Slots, pack
+
+CallPlan = Callable[[tuple[Any, ...]], Any]
+
+DTYPES: dict[torch.dtype, ScalarType] = {getattr(torch, name): t for name, t in SCALAR_TYPES.items()}
+_SUPPORTED = ", ".join(SCALAR_TYPES)
+
+
+# ---------------------------------------------------------------- arguments
+
+
+def argument_types(signature: Signature, args: Sequence[Any]) -> tuple[ArgumentType, ...]:
+    """The types of the arguments. Raises TypeMismatch where one does not fit its parameter."""
+    return tuple(_argument_type(signature, p.name, p.kind, a) for p, a in zip(signature.parameters, args, strict=True))
+
+
+def _argument_type(signature: Signature, name: str, kind: str, value: Any) -> ArgumentType:
+    def refuse(what: str, remedy: str) -> TypeMismatch:
+        return TypeMismatch(f"{name} {what}", location=signature.location, remedy=remedy)
+
+    if isinstance(value, torch.Tensor):
+        if kind != "tensor":
+            raise refuse(f"is a tensor, and {signature.name} uses it as a {kind}", f"pass {name}.item(), or a number")
+        if value.layout is not torch.strided:
+            raise refuse(f"has layout {value.layout}", "pass a dense tensor")
+        scalar = DTYPES.get(value.dtype)
+        if scalar is None:
+            raise refuse(f"is a tensor of {value.dtype}, which weft does not know", f"use one of {_SUPPORTED}")
+        return TensorType(scalar, value.dim())
+    if kind == "tensor":
+        raise refuse(f"is {value!r}, and {signature.name} uses it as a tensor", "pass a tensor")
+    if isinstance(value, bool):
+        return BOOL
+    if isinstance(value, (int, torch.SymInt)):
+        return FLOAT64 if kind == "float" else INT64
+    if isinstance(value, (float, torch.SymFloat)) and kind in ("float", "number"):
+        return FLOAT64
+    raise refuse(f"is {value!r}, and {signature.name} uses it as a {kind}", f"pass {name} as a {kind}")
+
+
+def common_device(name: str, tensors: Mapping[str, torch.Tensor]) -> torch.device:
+    """The device all tensors lie on. Raises DeviceMismatch."""
+    devices = {n: t.device for n, t in tensors.items()}
+    if len(set(devices.values())) > 1:
+        facts = [f"{n} lies on {d}" for n, d in devices.items()]
+        raise DeviceMismatch(f"the tensors of {name} lie on different devices", evidence=facts, remedy="move them to one")
+    device = next(iter(devices.values()), torch.device("cpu"))
+    if device.type not in ("cpu", "cuda"):
+        raise DeviceMismatch(f"{name} cannot run on {device}", remedy="move the tensors to a CUDA GPU or to the CPU")
+    return device
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The arguments of a call by name: tensors, the values of sizes and scalars."""
+
+    tensors: dict[str, torch.Tensor]
+    names: dict[str, Any]
+
+
+def bind(function: Function, args: Sequence[Any]) -> Bound:
+    given = dict(zip(function.parameters, args, strict=True))
+    tensors = {n: v for n, v in given.items() if isinstance(v, torch.Tensor)}
+    names: dict[str, Any] = {s.name: given[s.name] for s in function.scalars}
+    for s in function.sizes:
+        names[s.name] = tensors[s.array].shape[s.axis]
+    return Bound(tensors, names)
+
+
+def check(analysis: Analysis, bound: Bound) -> None:
+    """Raise ShapeMismatch or OutOfRange where the Python would fail on these sizes."""
+    shapes = [f"{n} is {list(t.shape)}" for n, t in bound.tensors.items()]
+    for e in analysis.function.equalities:
+        left, right = evaluate(e.left, bound.names), evaluate(e.right, bound.names)
+        if left != right:
+            fact = f"{left} and {right}"
+            raise ShapeMismatch(f"sizes differ: {e.what}", location=e.location, evidence=[fact, *shapes],
+                                remedy="pass tensors whose sizes agree")  # fmt: skip
+    for r in analysis.requirements:
+        if eval(r.condition, {"floord": lambda a, b: a // b, "min": min, "max": max}, bound.names):
+            extent = evaluate(analysis.function.array(r.array).shape[r.axis], bound.names)
+            verb = "stores to" if r.write else "reads"
+            raise OutOfRange(
+                f"{analysis.function.name} {verb} {r.array} outside axis {r.axis}, at index {r.index}",
+                location=r.location,
+                evidence=[f"axis {r.axis} of {r.array} has size {extent}", *shapes],
+                remedy="change the loop's range, or pass a larger tensor",
+            )
+
+
+def check_overlap(function: Function, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Raise OverlapError where a tensor that is written shares memory with itself or with another argument."""
+    for array in function.arrays:
+        if array.role != "inout":
+            continue
+        written = tensors[array.name]
+        if written.numel() == 0:
+            continue
+        if _overlaps_itself(written):
+            raise OverlapError(
+                f"{array.name} is written, and two of its elements share memory",
+                location=array.location,
+                evidence=[f"shape {list(written.shape)}, strides {list(written.stride())}"],
+                remedy=f"pass {array.name}.clone()",
+            )
+        for name, other in tensors.items():
+            if name != array.name and _spans_meet(written, other):
+                raise OverlapError(
+                    f"{array.name} is written, and {name} shares memory with it",
+                    location=array.location,
+                    evidence=[f"both lie in the storage at {written.untyped_storage().data_ptr():#x}"],
+                    remedy=f"pass {name}.clone()",
+                )
+
+
+def _overlaps_itself(tensor: torch.Tensor) -> bool:
+    """Whether strides let two subscripts meet (sorted by stride, an axis must step past all smaller ones)."""
+    reach = 0
+    for stride, size in sorted((s, n) for n, s in zip(tensor.shape, tensor.stride(), strict=True) if n > 1):
+        if stride <= reach:
+            return True
+        reach += stride * (size - 1)
+    return False
+
+
+def _spans_meet(a: torch.Tensor, b: torch.Tensor) -> bool:
+    if b.numel() == 0:
+        return False
+
+    def span(t: torch.Tensor) -> tuple[int, int]:
+        size = 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
+        return t.data_ptr(), t.data_ptr() + size * t.element_size()
+
+    (a0, a1), (b0, b1) = span(a), span(b)
+    return a0 < b1 and b0 < a1
+
+
+# ---------------------------------------------------------------- results
+
+
+def like(function: Function, array: Array) -> str | None:
+    """The tensor argument whose sizes an array has: the array then takes its order of strides, as `empty_like` does."""
+    for parameter in function.arrays:
+        if parameter.role in ("input", "inout") and parameter.shape == array.shape and array.shape:
+            return parameter.name
+    return None
+
+
+def allocate(function: Function, array: Array, bound: Bound, device: torch.device) -> torch.Tensor:
+    """A new tensor for an array that the function makes; its fill is written if it has one."""
+    dtype = getattr(torch, array.dtype.name)
+    model = like(function, array)
+    if model is not None:
+        made = torch.empty_like(bound.tensors[model], dtype=dtype)
+    else:
+        made = torch.empty([evaluate(e, bound.names) for e in array.shape], dtype=dtype, device=device)
+    if array.fill is not None:
+        made.fill_(array.fill.value)
+    return made
+
+
+def made_arrays(analysis: Analysis) -> tuple[Array, ...]:
+    """The arrays that a call allocates: results, and locals that a nest still touches."""
+    from weft.emit.abi import nest_arrays
+
+    function = analysis.function
+    touched = {a.name for nest in analysis.schedule.nests for a in nest_arrays(function, nest)}
+    return tuple(
+        a for a in function.arrays if a.role == "result" or (a.role == "local" and not a.within and a.name in touched)
+    )
+
+
+# ---------------------------------------------------------------- plans
+
+
+def prepare(specializable: Specializable, signature: Signature, args: tuple[Any, ...]) -> CallPlan:
+    """A function that runs calls with arguments of these types, shapes, strides, alignment and integer values."""
+    analysis = specializable.analysis(argument_types(signature, args))
+    function = analysis.function
+    bound = bind(function, args)
+    device = common_device(function.name, bound.tensors)
+    check(analysis, bound)
+    check_overlap(function, bound.tensors)
+    arrays = {n: _geometry(function.array(n), t.shape, t.stride(), t.data_ptr()) for n, t in bound.tensors.items()}
+    for a in made_arrays(analysis):
+        model = like(function, a)
+        shape = tuple(evaluate(e, bound.names) for e in a.shape)
+        if any(n < 0 for n in shape):
+            raise ShapeMismatch(f"{a.name} would have shape {list(shape)}", location=a.location, remedy="pass larger sizes")
+        if model is not None:
+            strides = torch.empty_like(bound.tensors[model], device="meta").stride()
+        else:
+            strides = torch.empty(shape, device="meta").stride()
+        arrays[a.name] = _geometry(a, shape, strides, 0)
+    launches = []
+    for k in range(len(analysis.schedule.nests)):
+        make = _cuda_launcher if device.type == "cuda" else _host_launcher
+        launches.append(make(analysis, k, arrays, bound, device))
+    return _runner(analysis, device, launches)
+
+
+def _geometry(array: Array, shape: Sequence[int], strides: Sequence[int], address: int) -> Geometry:
+    return Geometry(array.dtype, tuple(shape), tuple(strides), address)
+
+
+@dataclass(frozen=True)
+class _Launch:
+    """A nest ready to go: `launch(...)` takes the values of `given`, names of arrays (their addresses) and scalars."""
+
+    launch: Callable[..., Any]
+    given: tuple[str, ...]
+    arrays: frozenset[str]
+
+
+def _slots(
+    function: Function, analysis: Analysis, nest: int, facts: Facts, arrays: Mapping[str, Geometry], bound: Bound
+) -> tuple[Slots, tuple[str, ...], frozenset[str]]:
+    values: list[Given | int | float] = []
+    given: list[str] = []
+    pointers: set[str] = set()
+    for s in slots(function, analysis.schedule.nests[nest], facts):
+        match s.kind:
+            case "pointer":
+                values.append(Given.POINTER)
+                given.append(s.array)
+                pointers.add(s.array)
+            case "stride":
+                values.append(arrays[s.array].strides[s.axis])
+            case "size":
+                values.append(int(bound.names[s.name]))
+            case "scalar" if s.type == FLOAT64:
+                values.append(Given.REAL)
+                given.append(s.name)
+            case "scalar":
+                values.append(int(bound.names[s.name]))
+    return pack(values), tuple(given), frozenset(pointers)
+
+
+def _cuda_launcher(
+    analysis: Analysis, nest: int, arrays: Mapping[str, Geometry], bound: Bound, device: torch.device
+) -> _Launch:
+    index = torch.cuda.current_device() if device.index is None else device.index
+    plan = launch(analysis, nest, arrays, bound.names)
+    arch = cuda.device_properties(index).arch
+    handle = _loaded(analysis, plan.variant, arch, index)
+    packed, given, pointers = _slots(analysis.function, analysis, nest, plan.variant.facts, arrays, bound)
+    launcher = cuda.Launcher(handle, plan.grid, plan.block, 0, packed)
+    return _Launch(launcher.launch, given, pointers)
+
+
+_handles: dict[tuple[str, str, int], cuda.KernelHandle] = {}
+_sources: dict[tuple[int, Variant], tuple[Analysis, str]] = {}
+
+
+def _loaded(analysis: Analysis, variant: Variant, arch: str, device: int) -> cuda.KernelHandle:
+    """The kernel of a variant on a device; equal source text is compiled and loaded once."""
+    known = _sources.get((id(analysis), variant))
+    if known is None:  # the analysis is kept with its source, so that its id stays its own
+        known = _sources[id(analysis), variant] = (analysis, cuda_source(analysis, variant))
+    source = known[1]
+    entry = analysis.schedule.nests[variant.nest].name
+    handle = _handles.get((source, arch, device))
+    if handle is None:
+        cubin = nvrtc.compile_cubin(source, arch, name=f"{entry}.cu")
+        handle = _handles[source, arch, device] = cuda.load(cubin.binary, entry, device)
+    return handle
+
+
+def _host_launcher(
+    analysis: Analysis, nest: int, arrays: Mapping[str, Geometry], bound: Bound, device: torch.device
+) -> _Launch:
+    from weft.emit.cpp import entry
+
+    function, own = analysis.function, analysis.schedule.nests[nest]
+    extents = [len(range(evaluate(a.start, bound.names), evaluate(a.stop, bound.names), a.step)) for a in own.axes]
+    from weft.emit.abi import nest_arrays
+
+    used = {a.name: arrays[a.name] for a in nest_arrays(function, own)}
+    facts = facts_of(used, extents)
+    source = host_source(analysis, nest, facts)
+    loaded = host.load(source, entry(own), name=f"{own.name}.cpp")
+    packed, given, pointers = _slots(function, analysis, nest, facts, arrays, bound)
+    kernel = host.HostKernel(loaded, packed)
+
+    def run(threads: int, *values: Any) -> None:
+        code = kernel.launch(threads, *values)
+        if code:
+            array = function.arrays[code - 1]
+            raise OutOfRange(
+                f"{function.name} is given a subscript that leaves {array.name}",
+                location=array.location,
+                evidence=["the subscript is read from another tensor"],
+                remedy=f"make every such value lie inside {array.name}",
+            )
+
+    return _Launch(run, given, pointers)
+
+
+def _runner(analysis: Analysis, device: torch.device, launches: list[_Launch]) -> CallPlan:
+    """The Python of a call, written out: allocation, addresses, launches, results."""
+    function = analysis.function
+    scope: dict[str, Any] = {"torch": torch, "empty_like": torch.empty_like, "empty": torch.empty, "device": device}
+    position = {n: k for k, n in enumerate(function.parameters)}
+    local = {n: f"a{k}" for n, k in position.items()}
+    lines = [f"({', '.join(f'a{k}' for k in range(len(position)))},) = args"] if position else []
+    sizes = {s.name: f"{local[s.array]}.shape[{s.axis}]" for s in function.sizes}
+    written = any(a.role == "inout" for a in function.arrays)
+    if written:
+        scope["check_overlap"], scope["function"] = check_overlap, function
+        tensors = ", ".join(f"{n!r}: {local[n]}" for n in position if n not in {s.name for s in function.scalars})
+        lines.append(f"check_overlap(function, {{{tensors}}})")
+    for k, a in enumerate(made_arrays(analysis)):
+        local[a.name] = f"r{k}"
+        scope[f"dtype{k}"] = getattr(torch, a.dtype.name)
+        model = like(function, a)
+        if model is not None:
+            same = function.array(model).dtype == a.dtype
+            lines.append(f"r{k} = empty_like({local[model]}{'' if same else f', dtype=dtype{k}'})")
+        else:
+            scope[f"shape{k}"] = a.shape
+            names = ", ".join(f"{n!r}: {t}" for n, t in sizes.items())
+            names += "".join(f", {s.name!r}: {local[s.name]}" for s in function.scalars)
+            scope["evaluate"] = evaluate
+            lines.append(f"names = {{{names}}}")
+            lines.append(f"r{k} = empty([evaluate(e, names) for e in shape{k}], dtype=dtype{k}, device=device)")
+        if a.fill is not None:
+            scope[f"fill{k}"] = a.fill.value
+            lines.append(f"r{k}.fill_(fill{k})")
+    addresses = {n for launch in launches for n in launch.arrays}
+    uses = [n for launch in launches for n in launch.given if n in addresses]
+    for n in addresses:
+        if uses.count(n) > 1:
+            lines.append(f"p_{local[n]} = {local[n]}.data_ptr()")
+    if device.type == "cuda":
+        scope["stream_of"] = cuda.current_stream()
+        scope["index"] = torch.cuda.current_device() if device.index is None else device.index
+        first = "stream_of(index)"
+    else:
+        scope["threads"] = torch.get_num_threads
+        first = "threads()"
+    if len(launches) > 1:
+        lines.append(f"first = {first}")
+        first = "first"
+    for k, item in enumerate(launches):
+        scope[f"launch{k}"] = item.launch
+        values = []
+        for n in item.given:
+            if n in addresses:
+                values.append(f"p_{local[n]}" if uses.count(n) > 1 else f"{local[n]}.data_ptr()")
+            else:
+                values.append(f"float({local[n]})" if n in position else n)
+        lines.append(f"launch{k}({', '.join([first, *values])})")
+    results = [local[r] for r in function.results]
+    if results:
+        lines.append("return " + (results[0] if len(results) == 1 else f"({', '.join(results)})"))
+    text = "def run(args):\n" + "".join(f"    {line}\n" for line in lines or ["pass"])
+    exec(compile(text, f"<call of {function.name}>", "exec"), scope)
+    run: CallPlan = scope["run"]
+    return run
+
+
+__all__ = ["INT64", "Ref", "Store", "allocate", "argument_types", "bind", "check", "prepare", "walk"]

@@ -1,0 +1,118 @@
+"""What can be run for arguments of any types: a user's function, or the adjoint of one.
+
+It keeps a prepared call for every combination of types, shapes, strides, alignment and integer values it has seen, so
+that a call seen before costs a look-up, the allocation of its results, and the launches.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import torch
+
+from weft.compiler import Analysis
+from weft.language import Parameter, Signature
+from weft.loops.ir import Function
+from weft.pytorch.call import CallPlan, prepare
+from weft.pytorch.operator import Operator, define
+from weft.pytorch.specialize import ArgumentType, Specializable, recalled
+
+_MOST_CALLS = 1024
+
+
+class Executable:
+    """A name, a signature, and the analyses behind it."""
+
+    def __init__(self, name: str, signature: Signature, specializable: Specializable) -> None:
+        self.name = name
+        self.signature = signature
+        self.specializable = specializable
+        self._calls: dict[Any, CallPlan] = {}
+        self._lock = threading.RLock()
+        self._operator: Operator | None = None
+
+    @property
+    def operator(self) -> Operator:
+        """The operator registered with PyTorch, as `torch.ops.weft.<name>`."""
+        if self._operator is None:
+            with self._lock:
+                if self._operator is None:
+                    self._operator = define(self)
+        return self._operator
+
+    def execute(self, args: tuple[Any, ...]) -> Any:
+        """Run on real tensors, without autograd."""
+        key = call_key(args)
+        plan = self._calls.get(key)
+        if plan is None:
+            plan = self.prepared(key, args)
+        return plan(args)
+
+    def prepared(self, key: Any, args: tuple[Any, ...]) -> CallPlan:
+        plan = prepare(self.specializable, self.signature, args)
+        with self._lock:
+            if len(self._calls) >= _MOST_CALLS:
+                self._calls.clear()
+            self._calls[key] = plan
+        return plan
+
+
+def call_key(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What a prepared call depends on."""
+    key: list[Any] = []
+    for a in args:
+        if isinstance(a, torch.Tensor):
+            key += (a.dtype, a.shape, a.stride(), a.device, a.data_ptr() & 31)
+        elif isinstance(a, float):
+            key.append(float)
+        else:
+            key += (type(a), a)
+    return tuple(key)
+
+
+class _AdjointAnalyses:
+    """The analysis of the adjoint of a function for the types that its arguments had."""
+
+    def __init__(
+        self, parent: Specializable, identity: str, types: tuple[ArgumentType, ...], wanted: tuple[str, ...]
+    ) -> None:
+        self._parent, self._types, self._wanted = parent, types, wanted
+        self.identity = f"adjoint of {identity} at {types!r} for {wanted}"
+        self._made: Analysis | None = None
+        self._derived: Function | None = None
+
+    def function(self, types: tuple[ArgumentType, ...]) -> Function:
+        from weft.loops.adjoint import adjoint
+
+        if self._derived is None:
+            self._derived = adjoint(self._parent.function(self._types), self._wanted)
+        return self._derived
+
+    def analysis(self, types: tuple[ArgumentType, ...]) -> Analysis:
+        if self._made is None:
+            self._made = recalled(self.identity, types, lambda: self.function(types))
+        return self._made
+
+
+def adjoint_of(parent: Executable, types: tuple[ArgumentType, ...], wanted: tuple[str, ...]) -> Executable:
+    """The executable for the gradients of the arguments `wanted`: takes the arguments, the results, and a gradient for
+    each result of a float type. Raises NotDifferentiable.
+    """
+    forward = parent.specializable
+    identity = getattr(forward, "identity", parent.name)
+    analyses = _AdjointAnalyses(forward, identity, types, wanted)
+    function = analyses.function(())
+    tensors = {a.name for a in function.arrays if a.role == "input"}
+    kinds = {p.name: p.kind for p in parent.signature.parameters}
+    parameters = tuple(
+        Parameter(name, "tensor" if name in tensors else kinds[name]) for name in function.parameters
+    )
+    signature = Signature(
+        name=function.name,
+        parameters=parameters,
+        written=frozenset(),
+        results=(None,) * len(function.results),
+        location=parent.signature.location,
+    )
+    return Executable(function.name, signature, analyses)

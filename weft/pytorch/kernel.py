@@ -1,0 +1,131 @@
+"""`weft.kernel`: a plain Python function with loops as a PyTorch operator."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from weft.errors import TypeMismatch
+from weft.language import read_signature
+from weft.pytorch.executable import Executable
+from weft.pytorch.specialize import Specializer
+
+_TENSORS = (torch.Tensor, torch.nn.Parameter)
+
+
+class Kernel(Executable):
+    """A compiled function. Call it like the function; `.py` is the function itself, and its meaning.
+
+    Results are new tensors; arguments that the function writes are written in place.
+    """
+
+    def __init__(self, function: Callable[..., Any], example: Mapping[str, Any] | None = None) -> None:
+        signature = read_signature(function)
+        super().__init__(function.__name__, signature, Specializer(function, signature))
+        self.py = function
+        self.example: Mapping[str, Any] = dict(example or {})
+        self._arity = len(signature.parameters)
+        functools.update_wrapper(self, function)
+
+    def __repr__(self) -> str:
+        return f"<weft.Kernel {self.name}>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if kwargs or len(args) != self._arity:
+            args = self.bind(args, kwargs)
+        if torch.compiler.is_compiling():
+            return self.operator(*args)
+        # The quick way, for plain tensors when nothing of PyTorch's wants to see the call: one look-up and go.
+        key: list[Any] = []
+        differentiable = False
+        for a in args:
+            kind = type(a)
+            if kind in _TENSORS:
+                key += (a.dtype, a.shape, a.stride(), a.device, a.data_ptr() & 31)
+                differentiable = differentiable or a.requires_grad
+            elif kind is float:
+                key.append(float)
+            elif kind is int or kind is bool:
+                key += (kind, a)
+            else:
+                return self.operator(*args)
+        if (differentiable and torch.is_grad_enabled()) or not _eager():
+            return self.operator(*args)
+        call = self._calls.get(tuple(key))
+        if call is None:
+            call = self.prepared(tuple(key), args)
+        return call(args)
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The arguments in order, defaults filled in. Raises TypeMismatch."""
+        parameters = self.signature.parameters
+        names = [p.name for p in parameters]
+        twice = [n for n in kwargs if n in names[: len(args)]]
+        unknown = [n for n in kwargs if n not in names]
+        if len(args) > len(names) or twice or unknown:
+            fact = f"given {len(args)} arguments by position"
+            if twice or unknown:
+                fact = f"{(twice or unknown)[0]!r} is {'given twice' if twice else 'no parameter'}"
+            raise TypeMismatch(
+                f"{self.name} takes ({', '.join(names)})",
+                location=self.signature.location,
+                evidence=[fact],
+                remedy="pass each parameter once",
+            )
+        bound = list(args)
+        for p in parameters[len(args) :]:
+            if p.name in kwargs:
+                bound.append(kwargs[p.name])
+            elif p.has_default:
+                bound.append(p.default)
+            else:
+                raise TypeMismatch(
+                    f"{self.name} needs its argument {p.name!r}",
+                    location=self.signature.location,
+                    evidence=[f"its parameters are ({', '.join(names)})"],
+                    remedy=f"pass {p.name}",
+                )
+        return tuple(bound)
+
+    # ---- looking inside
+
+    def explain(self, *args: Any, format: str = "text") -> str:
+        """Loops and their classes, the cycles, the transforms and the plan, for these arguments (tensors or specs).
+
+        format: "text", "mermaid" or "html". Without arguments the kernel's example stands in.
+        """
+        from weft.explain import explain
+
+        return explain(self, args, format)
+
+    def source(self, *args: Any, arch: str | None = None) -> str:
+        """The generated code: CUDA C++ for arch "sm_80", "sm_86", "sm_89" or "sm_90a", C++ for "cpu"; by default for
+        what this machine has.
+        """
+        from weft.pytorch.inspection import source
+
+        return source(self, args, arch)
+
+    def resources(self, *args: Any, arch: str | None = None) -> Any:
+        """Registers, spills and shared memory of each kernel, from the compiler, for a CUDA architecture."""
+        from weft.pytorch.inspection import resources
+
+        return resources(self, args, arch)
+
+
+def kernel(function: Callable[..., Any] | None = None, *, example: Mapping[str, Any] | None = None) -> Any:
+    """Decorate a function whose loops weft compiles.
+
+    example: inputs that stand in where none are given, as `{"x": "float32[64,1024]", "eps": 1e-6}`.
+    """
+    if function is None:
+        return lambda f: Kernel(f, example)
+    return Kernel(function, example)
+
+
+def _eager() -> bool:
+    """Whether no mode or transform of PyTorch's is active that must see every operator."""
+    return torch._C._len_torch_dispatch_stack() == 0 and torch._C._functorch.maybe_get_level() is None

@@ -1,0 +1,79 @@
+"""Analyses of a function by the types of its arguments: in memory, on disk, or made now."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import pickle
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import weft
+from weft.compiler import Analysis, analyze
+from weft.language import Signature, TensorType, fingerprint, parse
+from weft.loops.ir import Function
+from weft.loops.types import ScalarType
+from weft.runtime import cache
+
+# The type of an argument: a tensor's dtype and rank, or a scalar's type.
+ArgumentType = TensorType | ScalarType
+
+
+class Specializable(Protocol):
+    """What has an analysis for the types of its arguments."""
+
+    def function(self, types: tuple[ArgumentType, ...]) -> Function: ...
+    def analysis(self, types: tuple[ArgumentType, ...]) -> Analysis: ...
+
+
+@functools.lru_cache(maxsize=1)
+def compiler_version() -> str:
+    """What an analysis on disk depends on besides the function: this package's own code."""
+    root = Path(weft.__file__).parent
+    digest = hashlib.sha256()
+    for directory in ("", "language", "loops", "graph", "plan", "emit"):
+        for entry in sorted(os.scandir(root / directory), key=lambda e: e.name):
+            if entry.name.endswith(".py"):
+                facts = entry.stat()
+                digest.update(f"{entry.name} {facts.st_size} {facts.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
+
+
+class Specializer:
+    """The analyses of one Python function."""
+
+    def __init__(self, function: Callable[..., Any], signature: Signature) -> None:
+        self._function = function
+        self._names = tuple(p.name for p in signature.parameters)
+        self._analyses: dict[tuple[ArgumentType, ...], Analysis] = {}
+
+    @functools.cached_property
+    def identity(self) -> str:
+        return fingerprint(self._function)
+
+    def function(self, types: tuple[ArgumentType, ...]) -> Function:
+        return parse(self._function, dict(zip(self._names, types, strict=True)))
+
+    def analysis(self, types: tuple[ArgumentType, ...]) -> Analysis:
+        found = self._analyses.get(types)
+        if found is None:
+            found = self._analyses[types] = recalled(self.identity, types, lambda: self.function(types))
+        return found
+
+
+def recalled(identity: str, types: Sequence[ArgumentType], function: Callable[[], Function]) -> Analysis:
+    """The analysis that the disk cache holds for this function and these types, else a new one, which it then holds."""
+    key = cache.key("analysis", compiler_version(), identity, repr(tuple(types)))
+    kept = cache.load(key)
+    if kept is not None:
+        try:
+            analysis = pickle.loads(kept)
+        except Exception:  # written by another Python: any failure to read it is a miss
+            analysis = None
+        if isinstance(analysis, Analysis):
+            return analysis
+    analysis = analyze(function())
+    cache.store(key, pickle.dumps(analysis, protocol=pickle.HIGHEST_PROTOCOL))
+    return analysis
