@@ -533,6 +533,12 @@ def test_names_that_are_words_of_cpp() -> None:
     same(*case("exp", arrays, {"int": "w"}, body), random(30), random(30))
 
 
+def test_names_that_strides_would_have() -> None:
+    body = (Let("x_stride_0", plus(at("x", "i", "j"), number(1.0))), put("y", "i", "j", name("x_stride_0", F32)))
+    arrays = {"x": ("input", MATRIX, F32), "y": ("result", MATRIX, F32)}
+    same(*case("strides", arrays, {"i": "rows", "j": "length"}, body), random(4, 9))
+
+
 # ---------------------------------------------------------------- subscripts
 
 
@@ -607,6 +613,32 @@ def test_local_array() -> None:
     verdicts = (verdict("l", "sequential"), verdict("k", "sequential"), verdict("j", "sequential"))
     function, nest = case("window", arrays, {"r": "rows"}, (body,), *verdicts, local=(window,))
     same(function, nest, random(6, 25))
+
+
+def test_data_dependent_bounds_and_sparse_rows() -> None:
+    # y[i] = sum of values[k] * x[column[k]] for k in range(first[i], first[i + 1])
+    product = times(at("values", "k"), at("x", at("column", "k", type_=INT64)))
+    body = For(
+        "k",
+        at("first", "i", type_=INT64),
+        at("first", plus(name("i"), whole(1)), type_=INT64),
+        1,
+        (Carry("s", number(0.0), name("s_1", F32), "s_2"),),
+        (Let("s_1", plus(name("s", F32), product)),),
+    )
+    arrays = {
+        "values": ("input", ("entries",), F32),
+        "column": ("input", ("entries",), INT64),
+        "first": ("input", ("fences",), INT64),
+        "x": ("input", ("columns",), F32),
+        "y": ("inout", ("rows",), F32),
+    }
+    parts = (body, put("y", "i", name("s_2", F32)))
+    update = Update("s", "sum", product, None, False)
+    function, nest = case("sparse", arrays, {"i": "rows"}, parts, verdict("k", "reduction", update))
+    first = torch.tensor([0, 3, 3, 40, 50])
+    same(function, nest, random(50), torch.arange(50) * 7 % 11, first, random(11), random(4))
+    assert run(function, nest, (random(50), torch.arange(50), first, random(11), random(4)))[1] == 4
 
 
 def test_steps_and_triangles() -> None:

@@ -1,1 +1,33 @@
-"""weft: loops in Python to CUDA kernels for PyTorch, with proof of which may run in parallel."""
+"""weft: loops in Python to CUDA kernels for PyTorch, with proof of which may run in parallel.
+
+`weft.kernel` compiles a function; `weft.analyze` says how each of its loops may run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from weft.analysis import LoopAnalysis, analyze
+    from weft.pytorch.kernel import Kernel, kernel
+    from weft.pytorch.specs import TensorSpec
+
+__version__ = "0.1.0"
+__all__ = ["Kernel", "LoopAnalysis", "TensorSpec", "analyze", "kernel"]
+
+_HOMES = {
+    "Kernel": "weft.pytorch.kernel",
+    "kernel": "weft.pytorch.kernel",
+    "TensorSpec": "weft.pytorch.specs",
+    "LoopAnalysis": "weft.analysis",
+    "analyze": "weft.analysis",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # PyTorch is imported when something here is used, so that `weft.layout` and the command line start quickly
+    if name in _HOMES:
+        from importlib import import_module
+
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'weft' has no attribute {name!r}")

@@ -17,6 +17,7 @@ from weft.loops.affine import evaluate
 from weft.loops.ir import Expr, Function
 from weft.loops.schedule import Nest, Schedule
 from weft.plan.facts import Geometry, facts_of
+from weft.plan.share import share
 from weft.plan.threads import ThreadPlan, plan_threads
 from weft.plan.tile import TilePlan, plan
 
@@ -116,14 +117,18 @@ def launch(analysis: Analysis, nest: int, arrays: Mapping[str, Geometry], names:
         rows *= _count(axis.start, axis.stop, axis.step, names)
     columns = _columns(graph, used, names)
     tile = plan(function, graph, rows, columns)
+    if tile.held:
+        graph = share(graph, 1)
     variant = Variant(nest, facts, graph, tile)
     if not tile.spread:
         return Launch(variant, (min(_LARGEST_GRID, -(-rows // tile.teams)), 1, 1), (tile.block, 1, 1))
     lanes = max(1, -(-columns // (tile.vector * tile.chunks)))
     across = min(tile.block, 1 << (lanes - 1).bit_length())
-    down = tile.block // across if graph.rows else 1
     tiles = -(-columns // (across * tile.vector * tile.chunks))
-    return Launch(variant, (min(_LARGEST_GRID, tiles * -(-rows // down)), 1, 1), (across, down, 1))
+    if not graph.rows:
+        return Launch(variant, (min(_LARGEST_GRID, tiles), 1, 1), (across, 1, 1))
+    down = tile.block // across
+    return Launch(variant, (min(_LARGEST_GRID, -(-rows // down)), min(65535, tiles), 1), (across, down, 1))
 
 
 def _count(start: Expr, stop: Expr, step: int, names: Mapping[str, int]) -> int:

@@ -14,9 +14,9 @@ body carries and on where memory is consecutive:
 from __future__ import annotations
 
 from weft.emit.abi import Facts, Slot, nest_arrays, slots
-from weft.emit.cpp_body import ORDERED, Body, Lanes, Names, scan_levels
+from weft.emit.cpp_body import ORDERED, Body, Lanes, Names, scan_levels, slot_key
 from weft.emit.expressions import PRODUCT, identifier, literal, memory_type, register_type, words
-from weft.emit.lanes import loads, needed, pieces, runs_in_lanes, stores, tiles
+from weft.emit.lanes import loads, needed, passed_on, pieces, runs_in_lanes, stores, tiles
 from weft.emit.subscripts import affine, coefficient, constant, simplify
 from weft.emit.text import Writer
 from weft.loops.ir import (
@@ -39,7 +39,7 @@ from weft.loops.types import FLOAT64, INT64, ScalarType
 
 PARALLEL_WORK = 32768  # iterations below which threads cost more than they bring
 VECTOR_BLOCK = 4096  # elements of a vectorised axis that one thread takes at a time
-LANES = 256  # elements side by side where the lanes are consecutive in memory
+LEAST_LANES, MOST_LANES = 256, 4096  # lanes consecutive in memory, as many as keep what they carry in a near cache
 ROWS = 8  # rows side by side where tiles transpose them
 
 # Names the unit uses itself, and C functions that an entry must not replace.
@@ -74,19 +74,19 @@ def emit(function: Function, nest: Nest, facts: Facts) -> str:
 class _Unit:
     def __init__(self, function: Function, nest: Nest, facts: Facts) -> None:
         self.function, self.facts = function, facts
-        self.nest = Nest(nest.name, nest.axes, _without_unused(function, nest), nest.verdicts)
+        self.nest = Nest(nest.name, nest.axes, without_unused(function, nest), nest.verdicts)
         self.touched = nest_arrays(function, self.nest)
         self.slots = slots(function, nest, facts)
         self.fresh = Names(_OWN | {entry(nest)})
-        varying = _varying(self.nest, set())
-        large = _varying(self.nest, {s.name for s in function.scalars})
-        self.body = Body(function, self.nest, facts, Writer(), self.fresh, {}, {}, varying, large)
+        varies = varying(self.nest, set())
+        large = varying(self.nest, {s.name for s in function.scalars})
+        self.body = Body(function, self.nest, facts, Writer(), self.fresh, {}, {}, varies, large)
         for slot in self.slots:
             name = self.fresh.fresh(slot.name)
             if slot.kind == "pointer":
                 self.body.arrays[slot.array] = name
             else:
-                self.body.names[slot.name] = name
+                self.body.names[slot_key(slot)] = name
         self.checked = self.body.checked(self.nest.body)
 
     # ------------------------------------------------------------ the unit
@@ -128,8 +128,8 @@ class _Unit:
                 name = self.body.arrays[slot.array]
                 cast = kind.replace(" __restrict__", "").strip()
                 writer.line(f"{kind} {name} = static_cast<{cast}>(slots[{position}].pointer);")
-            elif slot.name in self._used():
-                name, kind = self.body.names[slot.name], self._value_type(slot)
+            elif slot_key(slot) in self._used():
+                name, kind = self.body.names[slot_key(slot)], self._value_type(slot)
                 field = "number" if slot.type == FLOAT64 else "integer"
                 writer.line(f"const {kind} {name} = slots[{position}].{field}{' != 0' if kind == 'bool' else ''};")
 
@@ -149,7 +149,7 @@ class _Unit:
     def _used(self) -> set[str]:
         """Names of slots that the code spells: strides, and the sizes and scalars in expressions or checked extents."""
         used = {
-            f"{a.name}_stride_{axis}"
+            f"@{a.name}_stride_{axis}"
             for a in self.touched
             for axis in range(len(a.shape))
             if (a.name, axis) not in self.facts.unit and self._subscripted(a.name, axis)
@@ -157,8 +157,7 @@ class _Unit:
         exprs = [e for axis in self.nest.axes for e in (axis.start, axis.stop)]
         for stmt in walk(self.nest.body):
             exprs += statement_exprs(stmt)
-        if self.checked:
-            exprs += [e for a in self.touched for e in a.shape]
+        exprs += [e for a in self.touched if self.body.unproven_array(a.name) for e in a.shape]
         return used.union(*(free_names(e) for e in exprs))
 
     def _subscripted(self, array: str, axis: int) -> bool:
@@ -293,16 +292,21 @@ class _Unit:
         outer = [a for a in self.nest.axes if a is not axis]
         first, index = self.fresh.fresh(f"{axis.var}_0"), self.fresh.fresh("w")
         start, stop = body.printer.index(axis.start), body.printer.index(axis.stop)
-        writer.line(f"constexpr int block = {LANES};")
+        lanes = self._trips(axis.start, axis.stop, 1)
+        groups = " * ".join(self._trips(a.start, a.stop, a.step) for a in outer) or "1"
+        body_pieces = pieces(self.nest.body)
+        held = len(passed_on(body_pieces)) + sum(len(s.carries) for s in self.nest.loops())
+        writer.line(f"constexpr int most = {max(LEAST_LANES, MOST_LANES >> (held - 1).bit_length())};")
+        writer.line(f"const int64_t block = weft::lane_block({lanes}, {groups}, most, threads);")
         self._threads(len(outer) + 1, self.nest.axes)
         with writer.blocks([self._axis_header(a) for a in outer]):
             header = f"for (int64_t {first} = {start}; {first} < {stop}; {first} += block)"
             with writer.block(header):
                 left = body.printer.index(Op("sub", (axis.stop, body.raw(first)), INT64))
                 writer.line(f"const int lanes = int(std::min<int64_t>(block, {left}));")
-                body.lanes = Lanes(axis.var, first, index, "lanes", "block", tiled=False)
+                body.lanes = Lanes(axis.var, first, index, "lanes", "most", False, f"block < {lanes}")
                 body.hoist(self.nest.body, [a.var for a in outer])
-                body.in_lanes(pieces(self.nest.body), self._uniform(outer))
+                body.in_lanes(body_pieces, self._uniform(outer))
 
     # ------------------------------------------------------------ rows by tiles
 
@@ -342,7 +346,7 @@ class _Unit:
         declared = {body.arrays[a.name]: f"{self._pointer(a)} " for a in self.touched}
         for slot in self.slots:
             if slot.kind != "pointer":
-                declared[body.names[slot.name]] = self._value_type(slot) + " "
+                declared[body.names[slot_key(slot)]] = self._value_type(slot) + " "
         declared |= {body.declare(a.var): "int64_t " for a in outer} | {first: "int64_t "}
 
         body.writer = inside = Writer(depth=1)
@@ -384,29 +388,29 @@ class _Unit:
                         main.line(call(1, row))
 
 
-def _varying(nest: Nest, seeds: set[str]) -> frozenset[str]:
+def varying(nest: Nest, seeds: set[str]) -> frozenset[str]:
     """`seeds`, and names whose value depends on them or on data, or is not a sum of loop variables and sizes."""
-    varying = set(seeds)
+    found = set(seeds)
     for stmt in walk(nest.body):
         if isinstance(stmt, Let):
-            known = free_names(stmt.value) - varying
+            known = free_names(stmt.value) - found
             if stmt.value.type != INT64 or not affine(simplify(stmt.value), known):
-                varying.add(stmt.name)
+                found.add(stmt.name)
         elif isinstance(stmt, For):
-            varying |= {c.name for c in stmt.carries} | {c.result for c in stmt.carries}
+            found |= {c.name for c in stmt.carries} | {c.result for c in stmt.carries}
         else:
-            varying |= set(bound_names(stmt))
-    return frozenset(varying)
+            found |= set(bound_names(stmt))
+    return frozenset(found)
 
 
-def _without_unused(function: Function, nest: Nest) -> tuple[Stmt, ...]:
+def without_unused(function: Function, nest: Nest) -> tuple[Stmt, ...]:
     """The body without names that nothing reads, unless finding their value may leave an array."""
-    varying = _varying(nest, set())
+    varies = varying(nest, set())
     risky = {
         stmt.name
         for stmt in walk(nest.body)
         if isinstance(stmt, Let)
         for e in walk_expr(stmt.value)
-        if isinstance(e, Load) and any(not affine(simplify(i), free_names(i) - varying) for i in e.index)
+        if isinstance(e, Load) and any(not affine(simplify(i), free_names(i) - varies) for i in e.index)
     }
     return needed(nest.body, (), risky)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from weft.emit.abi import Facts
+from weft.emit.abi import Facts, Slot
 from weft.emit.expressions import (
     PRODUCT,
     SUM,
@@ -27,9 +27,12 @@ from weft.emit.lanes import (
     Piece,
     Straight,
     Tiles,
+    item_exprs,
+    loads,
     needed,
     own_elements_only,
     passed_on,
+    stores,
     straights,
     tiles,
 )
@@ -75,6 +78,11 @@ _SCANS = {"affine": "scan_affine", "sum": "scan_sum", "product": "scan_product"}
 }
 
 
+def slot_key(slot: Slot) -> str:
+    """What a slot's value is called among the names of a nest: a stride apart from the user's own names."""
+    return f"@{slot.name}" if slot.kind == "stride" else slot.name
+
+
 class Names:
     """C++ identifiers, unique in their unit."""
 
@@ -96,7 +104,7 @@ class Lanes:
     """How a body runs in lanes: lane `index` of `count` handles the axis `axis` at `first` + `index`.
 
     extent: what sizes the arrays of one element a lane. tiled: several rows by tiles, otherwise lanes are consecutive
-    in memory.
+    in memory. jumps: the condition that the lanes do not reach over the whole axis.
     """
 
     axis: str
@@ -105,6 +113,7 @@ class Lanes:
     count: str
     extent: str
     tiled: bool
+    jumps: str = "false"
 
 
 @dataclass
@@ -186,7 +195,10 @@ class Body:
         return f"{self.printer.index(index, PRODUCT)} * {stride}"
 
     def stride(self, array: str, axis: int) -> str:
-        return "1" if (array, axis) in self.facts.unit else self.names[f"{array}_stride_{axis}"]
+        if (array, axis) in self.facts.unit:
+            return "1"
+        name = f"{array}_stride_{axis}"
+        return self.names.get(f"@{name}") or self.names[name]
 
     def checks(self, array: str, index: tuple[Expr, ...]) -> list[str]:
         """Conditions for the subscripts that only the data can show to be inside."""
@@ -209,6 +221,12 @@ class Body:
             if any(self.unproven(i) for subscripts in (index, *loads) for i in subscripts):
                 return True
         return False
+
+    def unproven_array(self, array: str) -> bool:
+        """Whether any access to an array is checked."""
+        accesses = [e.index for e in loads(self.nest.body) if e.array == array]
+        accesses += [s.index for s in stores(self.nest.body) if s.array == array]
+        return any(self.unproven(i) for index in accesses for i in index)
 
     def hoist(self, statements: tuple[Stmt, ...], variables: list[str]) -> None:
         """Declare row pointers: `x_r` for the axes of x that every access subscripts alike, by `variables` alone."""
@@ -343,6 +361,7 @@ class Body:
             self.names[c.result] = self.declare(c.name)
             self.writer.line(f"{register_type(c.type)} {self.names[c.name]} = {init};")
         straight = not any(isinstance(s, For) for s in walk(loop.body))
+        start, stop = self.printer.index(loop.start), self.stop(loop)
         updates = {u.name: u for u in verdict.updates} if verdict else {}
         known = all(c.name in updates for c in loop.carries)
         if verdict and straight and verdict.kind == "parallel" and not loop.carries:
@@ -351,12 +370,13 @@ class Body:
             used = [updates[c.name] for c in loop.carries]
             if all(u.algebra in _OPENMP or u.algebra in ORDERED for u in used):
                 self.pragma_simd("omp simd" + "".join(map(self.reduction, loop.carries, used)), loop.body)
-        elif verdict and straight and known and verdict.kind == "scan" and self.block_scan(loop, updates):
+        elif verdict and straight and known and verdict.kind == "scan" and self.block_scan(loop, updates, start, stop):
             return
-        self.in_order(loop, self.printer.index(loop.start))
+        self.in_order(loop, start, stop)
 
-    def in_order(self, loop: For, start: str) -> None:
-        stop = self.stop(loop)
+    def in_order(self, loop: For, start: str, stop: str = "") -> None:
+        """The loop from `start` on, one iteration after another. stop: its bound, where that is spelled already."""
+        stop = stop or self.stop(loop)
         with self.writer.block(self.header(loop, self.declare(loop.var), start, stop)):
             self.local_arrays(loop.var)
             self.statements(loop.body)
@@ -400,7 +420,7 @@ class Body:
 
     # ------------------------------------------------------------ scans by blocks
 
-    def block_scan(self, loop: For, updates: dict[str, Update]) -> bool:
+    def block_scan(self, loop: For, updates: dict[str, Update], start: str, stop: str) -> bool:
         """A scan along consecutive memory, a vector at a time: what each iteration adds is computed side by side, the
         algebra composes it in log steps, and the body runs side by side on the carries so found. False, with nothing
         written, where the loop is not of that form.
@@ -409,7 +429,6 @@ class Body:
         if not levels or abs(loop.step) != 1 or self.checked(loop.body):
             return False
         types = sorted({c.type for c in loop.carries}, key=lambda t: -t.size)
-        start, stop = self.printer.index(loop.start), self.stop(loop)
         first = self.fresh.fresh(f"{loop.var}_0")
         lane, width = self.fresh.fresh("w"), self.fresh.fresh("width")
         forward = loop.step > 0
@@ -426,7 +445,7 @@ class Body:
                 with self._side_by_side(over_lanes, loop.var, variable, body):
                     self.statements(body)
         self.instead.clear()
-        self.in_order(loop, first)
+        self.in_order(loop, first, stop)
         return True
 
     def _scan_level(
@@ -496,9 +515,7 @@ class Body:
             bound: list[tuple[str, ScalarType]] = []
             if isinstance(item, Begin):
                 self.names[item.carry.result] = self.declare(item.carry.name)
-                self.writer.line(
-                    f"{register_type(item.carry.type)} {self.names[item.carry.name]}[{lanes.extent}];"
-                )
+                self.writer.line(f"{register_type(item.carry.type)} {self.names[item.carry.name]}[{lanes.extent}];")
             elif isinstance(item, Let):
                 bound = [(item.name, item.value.type)]
             elif isinstance(item, If):
@@ -509,7 +526,8 @@ class Body:
         statements = tuple(i for i in piece.items if not isinstance(i, Begin | Advance))
         header = f"for (int {lanes.index} = 0; {lanes.index} < {lanes.count}; ++{lanes.index})"
         variable = f"const int64_t {{}} = {lanes.first} + {lanes.index};"
-        with self._side_by_side(header, lanes.axis, variable, statements):
+        carried = tuple(Let("", e) for i in piece.items if isinstance(i, Begin | Advance) for e in item_exprs(i))
+        with self._side_by_side(header, lanes.axis, variable, (*statements, *carried)):
             for item in piece.items:
                 self._item(item)
 
@@ -533,7 +551,28 @@ class Body:
         stop = self.stop(loop)
         start = self.printer.index(loop.start)
         with self.writer.block(self.header(loop, self.declare(loop.var), start, stop)):
+            if all(isinstance(p, Straight) for p in piece.body):
+                self._prefetch(loop)
             self._pieces(piece.body, uniform | {loop.var})
+
+    def _prefetch(self, loop: For) -> None:
+        """Ask for what the next iteration reads and writes along the lanes, where that does not follow in memory."""
+        lanes = self.lanes
+        assert lanes is not None
+        accesses = [(e.array, e.index) for e in loads(loop.body)] + [(s.array, s.index) for s in stores(loop.body)]
+        following = {loop.var: add(Ref(loop.var, INT64), constant(loop.step)), lanes.axis: self.raw(lanes.first)}
+        lines = []
+        for array, index in dict.fromkeys(accesses):
+            along = [axis for axis, i in enumerate(index) if coefficient(i, lanes.axis) != 0]
+            consecutive = len(along) == 1 and (array, along[0]) in self.facts.unit
+            if consecutive and any(coefficient(i, loop.var) for i in index) and not any(map(self.unproven, index)):
+                pointer, hoisted = self.pointers.get(array, (self.arrays[array], frozenset()))
+                offset = self.offset(array, tuple(simplify(substitute(i, following)) for i in index), hoisted)
+                lines.append(f"weft::prefetch({pointer} + {offset}, {lanes.count});")
+        if lines:
+            with self.writer.block(f"if ({lanes.jumps})"):
+                for text in lines:
+                    self.writer.line(text)
 
     def _tiled(self, piece: Nested, found: Tiles) -> None:
         loop, lanes = piece.loop, self.lanes

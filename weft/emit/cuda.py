@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from weft.emit.abi import Facts, slots
-from weft.emit.expressions import PRODUCT, SUM, Printer, Text, identifier, literal, memory_type, register_type
+from weft.emit.cpp_body import Names
+from weft.emit.expressions import PRODUCT, SUM, Printer, Text, memory_type, register_type
 from weft.emit.text import Writer
-from weft.graph.block import BlockGraph, Input, Map, Output, Reduce, Scan, Stage
+from weft.graph.block import BlockGraph, Input, Map, Operator, Output, Reduce, Scan, Stage
 from weft.loops.affine import Affine
-from weft.loops.ir import Const, Expr, Function, If, Let, Load, Ref, Stmt, Store, free_names, walk
+from weft.loops.ir import Const, Expr, Function, If, Let, Load, Op, Ref, Stmt, Store, bound_names, free_names, walk, walk_expr
 from weft.loops.recurrences import AFFINE, ALGEBRAS
 from weft.loops.schedule import Axis, Nest
 from weft.loops.types import INT64, ScalarType
@@ -25,8 +28,23 @@ _JOIN |= {"max": "weft::python_max({0}, {1})", "min": "weft::python_min({0}, {1}
 _JOIN |= {"maximum": "weft::maximum({0}, {1})", "minimum": "weft::minimum({0}, {1})"}
 _JOIN |= {"fmax": "weft::drop_nan_max({0}, {1})", "fmin": "weft::drop_nan_min({0}, {1})"}
 
+# The words of the kernel itself; a user's name that is one of them keeps it, and ours gives way.
+_WORDS = ("thread", "threads", "row", "tile", "tile_columns", "chunk", "v", "turn")
+
 ZERO = Const(0, INT64)
 HERE = Affine((), 0)
+
+
+def user_names(function: Function, nest: Nest, graph: BlockGraph) -> list[str]:
+    """Every name of the function that the kernel may spell."""
+    names = [a.name for a in function.arrays] + [z.name for z in function.sizes] + [z.name for z in function.scalars]
+    names += [a.var for a in graph.rows] + [z.column for z in graph.stages()]
+    for stmt in walk(nest.body):
+        names += bound_names(stmt)
+    for stage in graph.stages():
+        names += [o.name for o in stage.operators if not isinstance(o, Output)]
+        names += [o.result for o in (*stage.scans(), *stage.reductions())]
+    return names
 
 
 def emit(function: Function, nest: Nest, graph: BlockGraph, plan: TilePlan, facts: Facts) -> str:
@@ -38,6 +56,32 @@ def algebra_type(name: str, type_: ScalarType) -> str:
     return f"weft::{_ALGEBRA_TYPES[name]}<{register_type(type_)}>"
 
 
+@dataclass(frozen=True)
+class _TilePrinter(Printer):
+    """divisors: row scalars that many elements are divided by, and the C++ names of their `weft::Divisor`s."""
+
+    divisors: dict[Ref, str] = field(default_factory=dict)
+
+    def _operator(self, expr: Op, wrap: bool) -> Text:
+        match expr:
+            case Op(name="div", args=(a, Ref() as by)) if by in self.divisors:
+                return Text(f"weft::divide({self.value(a)}, {self.divisors[by]})")
+        return super()._operator(expr, wrap)
+
+
+def expressions(o: Operator) -> tuple[Expr, ...]:
+    """The expressions of an operator that are evaluated column by column."""
+    match o:
+        case Map(value=value):
+            return (value,)
+        case Output(value=value, guard=guard):
+            return (value,) if guard is None else (value, guard)
+        case Reduce() | Scan():
+            return tuple(e for e in (o.coefficient, o.addend, o.next) if e is not None)
+        case Input():
+            return ()
+
+
 class _TileEmitter:
     def __init__(self, function: Function, nest: Nest, graph: BlockGraph, plan: TilePlan, facts: Facts) -> None:
         self.function, self.nest, self.graph, self.plan, self.facts = function, nest, graph, plan, facts
@@ -46,24 +90,45 @@ class _TileEmitter:
         self.spelled: dict[str, str] = {}  # how tiles are spelled in the loop over their elements
         self.pointers: dict[tuple[str, tuple[Expr, ...], int], str] = {}
         self.loaded: set[str] = set()  # tiles of a held row that are in registers
+        self.ahead: dict[str, str] = {}  # tiles whose runs were fetched before their row began: what the runs are called
         self.written = {s.array for s in walk(nest.body) if isinstance(s, Store)}
+        self.fresh = Names()
+        self.identifiers: dict[str, str] = {}
+        for slot in slots(function, nest, facts):
+            self.identifier(slot.name)
+        for name in user_names(function, nest, graph):
+            self.identifier(name)
+        self.words = {w: self.fresh.fresh(w) for w in _WORDS}
+        self.derived_names: dict[str, str] = {}
         bounded = {s.name for s in function.sizes} | {a.var for a in graph.rows} | {s.column for s in graph.stages()}
-        self.printer = Printer(self.name, self.element, lambda n: n in bounded)
+        self.printer = _TilePrinter(self.name, self.element, lambda n: n in bounded)
 
     # ---------------------------------------------------------------- spelling
 
+    def identifier(self, name: str) -> str:
+        """The C++ name of one of the user's names: the name itself where C++ allows it."""
+        if name not in self.identifiers:
+            self.identifiers[name] = self.fresh.fresh(name)
+        return self.identifiers[name]
+
+    def derived(self, name: str) -> str:
+        """A C++ name made of one of the user's, as `h_before`; the same for the same name, never the user's own."""
+        if name not in self.derived_names:
+            self.derived_names[name] = self.fresh.fresh(name)
+        return self.derived_names[name]
+
     def name(self, ref: Ref) -> str:
-        return self.spelled.get(ref.name) or identifier(ref.name)
+        return self.spelled.get(ref.name) or self.identifier(ref.name)
 
     def element(self, load: Load) -> Text:
         """A load that is part of no tile: one element, where it is used."""
         array = self.function.array(load.array)
-        access = f"{identifier(load.array)}[{self.offset(load.array, load.index)}]"
+        access = f"{self.identifier(load.array)}[{self.offset(load.array, load.index)}]"
         type_ = register_type(array.dtype)
         return Text(access if memory_type(array.dtype) == type_ else f"{type_}({access})")
 
     def stride(self, array: str, axis: int) -> str:
-        return "1" if (array, axis) in self.facts.unit else identifier(f"{array}_stride_{axis}")
+        return "1" if (array, axis) in self.facts.unit else self.identifier(f"{array}_stride_{axis}")
 
     def offset(self, array: str, index: tuple[Expr, ...]) -> str:
         terms = []
@@ -93,13 +158,13 @@ class _TileEmitter:
         with self.out.block(self.signature()):
             self.prologue()
             self.rows()
-        return self.out.text()
+        return re.sub(rf"\$({'|'.join(_WORDS)})\b", lambda m: self.words[m[1]], self.out.text())
 
     def signature(self) -> str:
         restrict = "" if any(a.role == "inout" for a in self.function.arrays) else " __restrict__"
         parameters = []
         for slot in slots(self.function, self.nest, self.facts):
-            name = identifier(slot.name)
+            name = self.identifier(slot.name)
             if slot.kind == "pointer":
                 const = "" if slot.array in self.written else "const "
                 parameters.append(f"{const}{memory_type(slot.type)}*{restrict} {name}")
@@ -113,12 +178,12 @@ class _TileEmitter:
         runs = f"{plan.vector} neighbouring columns" + (f", {plan.chunks} times" if plan.chunks > 1 else "")
         if plan.spread:
             out.line(f"// each thread takes {runs}; blocks share the columns of a row")
-            out.line("const int32_t thread = threadIdx.x;")
-            out.line("const int32_t threads = blockDim.x;")
+            out.line("const int32_t $thread = threadIdx.x;")
+            out.line("const int32_t $threads = blockDim.x;")
             return
         whose = f"{plan.teams} rows a block, a warp each" if plan.teams > 1 else f"a row a block of {plan.threads} threads"
         out.line(f"// {whose}; each thread takes {runs}")
-        out.line(f"const int32_t thread = threadIdx.x{f' % {plan.threads}' if plan.teams > 1 else ''};")
+        out.line(f"const int32_t $thread = threadIdx.x{f' % {plan.threads}' if plan.teams > 1 else ''};")
         scratch = {}
         for stage in self.graph.stages():
             for o in (*stage.scans(), *stage.reductions()):
@@ -127,15 +192,15 @@ class _TileEmitter:
             out.line("// what the warps of a row tell each other; two of each, used in turn, so that one barrier does")
             for name, type_ in scratch.items():
                 out.line(f"__shared__ {type_} {name}[2][{plan.threads // 32}];")
-            out.line("int32_t turn = 0;")
+            out.line("int32_t $turn = 0;")
 
     def scratch(self, o: Scan | Reduce) -> str:
         type_ = register_type(o.init.type).removesuffix("_t")
-        return f"{type_}_maps" if o.algebra == AFFINE else f"{type_}_values"
+        return self.derived(f"{type_}_maps" if o.algebra == AFFINE else f"{type_}_values")
 
     def scratch_argument(self, o: Scan | Reduce) -> str:
         algebra = f"{algebra_type(o.algebra, o.init.type)}::Value"
-        return f"{self.scratch(o)}[turn ^= 1]" if self.plan.threads > 32 else f"({algebra}*)nullptr"
+        return f"{self.scratch(o)}[$turn ^= 1]" if self.plan.threads > 32 else f"({algebra}*)nullptr"
 
     # ---------------------------------------------------------------- rows
 
@@ -153,15 +218,49 @@ class _TileEmitter:
             else:
                 first = f"int64_t(blockIdx.x) * {plan.teams} + threadIdx.x / {plan.threads}"
                 step = f"int64_t(gridDim.x) * {plan.teams}"
+            if plan.held:
+                self.held_rows(row, first, step, total)
+                return
             with out.block(f"for (int64_t {row} = {first}; {row} < {total}; {row} += {step})"):
                 self.row_indices(row)
                 self.steps()
+
+    def held_rows(self, row: str, first: str, step: str, total: str) -> None:
+        """Row after row, the next one fetched while this one is worked on; what all rows share is fetched once."""
+        out, stage = self.out, self.graph.stages()[0]
+        inputs = {o.name: o for s in self.graph.stages() for o in s.inputs()}
+        vars_ = {a.var for a in self.graph.rows}
+        own = tuple(o for o in inputs.values() if any(free_names(i) & vars_ for i in o.index))
+        shared = tuple(o for o in inputs.values() if o not in own)
+        self.declare_runs(shared, "run")
+        self.declare_runs(own, "next")
+        if shared:
+            self.row_pointers(shared)
+            with self.runs(stage, "0"):
+                self.fetch(stage, shared, "run")
+        self.ahead = {o.name: "run" for o in shared}
+        pointers = dict(self.pointers)
+        with out.block(f"const auto fetch_row = [&](const int64_t {row})", "};"):
+            self.row_indices(row)
+            self.row_pointers(own)
+            with self.runs(stage, "0"):
+                self.fetch(stage, own, "next")
+        self.pointers = pointers
+        out.line(f"if ({first} < {total}) fetch_row({first});")
+        with out.block(f"for (int64_t {row} = {first}; {row} < {total}; {row} += {step})"):
+            self.row_indices(row)
+            self.declare(own)
+            with self.runs(stage, "0"), self.in_range(stage):
+                self.unpack(own, "next")
+            self.loaded |= {o.name for o in own}
+            out.line(f"if ({row} + {step} < {total}) fetch_row({row} + {step});")
+            self.steps()
 
     def row_name(self) -> str:
         """The loop over rows runs over the axis itself where there is just one, from 0 by 1."""
         rows = self.graph.rows
         plain = len(rows) == 1 and rows[0].start == ZERO and rows[0].step == 1
-        return identifier(rows[0].var) if plain else "row"
+        return self.identifier(rows[0].var) if plain else "$row"
 
     def row_total(self) -> str:
         rows = self.graph.rows
@@ -170,8 +269,8 @@ class _TileEmitter:
         if len(rows) == 1:
             return self.count(rows[0])
         for axis in rows:
-            self.out.line(f"const int64_t {identifier(axis.var)}_count = {self.count(axis)};")
-        return " * ".join(f"{identifier(a.var)}_count" for a in rows)
+            self.out.line(f"const int64_t {self.derived(f'{axis.var}_count')} = {self.count(axis)};")
+        return " * ".join(self.derived(f"{a.var}_count") for a in rows)
 
     def count(self, axis: Axis) -> str:
         if axis.start == ZERO and axis.step == 1:
@@ -181,45 +280,55 @@ class _TileEmitter:
         if low != ZERO:
             span += f" - {self.printer.index(low, PRODUCT)}"
         size = abs(axis.step)
-        return f"weft::maximum<int64_t>({span}, 0)" if size == 1 else f"weft::maximum<int64_t>({span} + {size - 1}, 0) / {size}"
+        if size == 1:
+            return f"weft::maximum<int64_t>({span}, 0)"
+        return f"(weft::maximum<int64_t>({span}, 0) + {size - 1}) / {size}"
 
     def row_indices(self, row: str) -> None:
         rows = self.graph.rows
-        if not rows or row == identifier(rows[0].var):
+        if not rows or row == self.identifier(rows[0].var):
             return
         rest = row
         for k in range(len(rows) - 1, -1, -1):
-            axis, name = rows[k], identifier(rows[k].var)
-            position = f"{rest} % {name}_count" if k else rest
-            if axis.step != 1:
-                position = f"{position} * {axis.step}" if "%" not in position else f"({position}) * {axis.step}"
-            if axis.start != ZERO:
+            axis, name = rows[k], self.identifier(rows[k].var)
+            count = self.derived(f"{axis.var}_count")
+            position = f"{rest} % {count}" if k else rest
+            if abs(axis.step) != 1:
+                position = f"({position}) * {abs(axis.step)}"
+            if axis.step < 0:
+                position = f"{self.printer.index(axis.start, SUM)} - ({position})"
+            elif axis.start != ZERO:
                 position = f"{self.printer.index(axis.start, SUM)} + {position}"
             self.out.line(f"const int64_t {name} = {position};")
-            rest = f"{rest} / {name}_count"
+            rest = f"{rest} / {count}"
 
     def spread(self, total: str) -> None:
-        """Independent columns: a block takes a tile of a row, or of blockDim.y rows."""
+        """Independent columns: a block takes a tile of blockDim.y rows."""
         out, plan = self.out, self.plan
         stage = self.graph.stages()[0]
-        start, stop = stage.start, self.printer.index(stage.stop, SUM)
-        columns = stop if start == ZERO else f"{stop} - {self.aligned(stage)}"
-        out.line(f"const {self.index} tile_columns = threads * {plan.vector * plan.chunks};")
-        out.line(f"const int64_t tiles = ({columns} + tile_columns - 1) / tile_columns;")
-        blocks = f"tiles * (({total} + blockDim.y - 1) / blockDim.y)" if self.graph.rows else "tiles"
-        with out.block(f"for (int64_t block = blockIdx.x; block < {blocks}; block += gridDim.x)"):
-            tile = "block * tile_columns"
-            if self.graph.rows:
-                row = self.row_name()
-                out.line(f"const int64_t {row} = block / tiles * blockDim.y + threadIdx.y;")
-                out.line(f"if ({row} >= {total}) continue;")
-                self.row_indices(row)
-                tile = "block % tiles * tile_columns"
-            base = "" if start == ZERO else f"{self.aligned(stage)} + "
-            out.line(f"const {self.index} tile = {self.index}({base}{tile});")
-            self.row_pointers(stage)
-            self.load_tile(stage, "tile")
-            self.compute(stage, "tile")
+        stop = self.printer.index(stage.stop, SUM)
+        out.line(f"const {self.index} $tile_columns = $threads * {plan.vector * plan.chunks};")
+        if self.graph.rows:
+            row = self.row_name()
+            first, step = "int64_t(blockIdx.x) * blockDim.y + threadIdx.y", "int64_t(gridDim.x) * blockDim.y"
+            tile, tiles = "blockIdx.y", "gridDim.y"
+        else:
+            tile, tiles = "blockIdx.x", "gridDim.x"
+        base = "" if stage.start == ZERO else f"{self.aligned(stage)} + "
+
+        def columns() -> None:
+            self.row_pointers(stage.operators)
+            loop = f"for ({self.index} $tile = {base}{tile} * $tile_columns; $tile < {stop}; $tile += {tiles} * $tile_columns)"
+            with out.block(loop):
+                self.load_tile(stage, "$tile")
+                self.compute(stage, "$tile")
+
+        if not self.graph.rows:
+            columns()
+            return
+        with out.block(f"for (int64_t {row} = {first}; {row} < {total}; {row} += {step})"):
+            self.row_indices(row)
+            columns()
 
     def aligned(self, stage: Stage) -> str:
         """The first column of the first tile: runs stay aligned wherever a stage starts."""
@@ -237,10 +346,10 @@ class _TileEmitter:
                     self.stage(step)
                 case Let():
                     self.out.cite(step.location)
-                    self.out.line(f"const {register_type(step.value.type)} {identifier(step.name)} = {self.value(step.value)};")
+                    self.out.line(f"const {register_type(step.value.type)} {self.identifier(step.name)} = {self.value(step.value)};")
                 case Store() | If():
                     self.out.cite(step.location)
-                    with self.out.block("if (thread == 0)"):
+                    with self.out.block("if ($thread == 0)"):
                         self.statement(step)
 
     def value(self, e: Expr) -> str:
@@ -251,7 +360,7 @@ class _TileEmitter:
         out = self.out
         match stmt:
             case Let():
-                out.line(f"const {register_type(stmt.value.type)} {identifier(stmt.name)} = {self.value(stmt.value)};")
+                out.line(f"const {register_type(stmt.value.type)} {self.identifier(stmt.name)} = {self.value(stmt.value)};")
             case Store():
                 out.line(self.store_text(stmt.array, stmt.index, stmt.value))
             case If():
@@ -265,18 +374,24 @@ class _TileEmitter:
                             self.statement(s)
 
     def store_text(self, array: str, index: tuple[Expr, ...], value: Expr) -> str:
-        return f"{identifier(array)}[{self.offset(array, index)}] = {self.value(value)};"
+        return f"{self.identifier(array)}[{self.offset(array, index)}] = {self.value(value)};"
 
     def stage(self, stage: Stage) -> None:
         out = self.out
-        self.row_pointers(stage)
+        self.row_pointers(tuple(o for o in stage.operators if not (isinstance(o, Input) and (o.name in self.loaded or o.name in self.ahead))))
         for o in stage.scans():
             out.cite(o.location)
-            out.line(f"{register_type(o.init.type)} {identifier(o.result)} = {self.value(o.init)};")
+            out.line(f"{register_type(o.init.type)} {self.identifier(o.result)} = {self.value(o.init)};")
         for r in stage.reductions():
             out.cite(r.location)
             algebra = algebra_type(r.algebra, r.init.type)
             out.line(f"{register_type(r.init.type)} {self.partial(r)} = {algebra}::identity();")
+        for m in stage.operators:
+            if isinstance(m, Map) and m.kept:
+                name = self.identifier(m.name)
+                out.line(f"{register_type(m.value.type)} {name}[{self.plan.chunks}][{self.plan.vector}];")
+                self.spelled[m.name] = f"{name}[$chunk][$v]"
+        self.divisors(stage)
         if self.plan.held:
             self.load_tile(stage, "0")
             self.scans(stage, "0")
@@ -285,26 +400,38 @@ class _TileEmitter:
             self.pipelined(stage)
         else:
             with out.block(self.tile_loop(stage)):
-                self.load_tile(stage, "tile")
-                self.scans(stage, "tile")
-                self.compute(stage, "tile")
+                self.load_tile(stage, "$tile")
+                self.scans(stage, "$tile")
+                self.compute(stage, "$tile")
         for r in stage.reductions():
             out.cite(r.location)
             algebra = algebra_type(r.algebra, r.init.type)
             total = f"weft::reduce<{algebra}, {self.plan.threads}>({self.partial(r)}, {self.scratch_argument(r)})"
             if r.init != ALGEBRAS[r.algebra].identity(r.init.type):
                 total = _JOIN[ALGEBRAS[r.algebra].join].format(self.printer.value(r.init, SUM), total)
-            out.line(f"const {register_type(r.init.type)} {identifier(r.result)} = {total};")
+            out.line(f"const {register_type(r.init.type)} {self.identifier(r.result)} = {total};")
+
+    def divisors(self, stage: Stage) -> None:
+        """What the columns are divided by is the same for the whole row: its reciprocal is taken once."""
+        tiles = {stage.column} | {o.name for o in stage.operators if not isinstance(o, Output)}
+        for o in stage.operators:
+            for e in (x for root in expressions(o) for x in walk_expr(root)):
+                match e:
+                    case Op(name="div", args=(_, by)) if isinstance(by, Ref) and by.name not in tiles:
+                        if by not in self.printer.divisors:
+                            name = self.derived(f"{by.name}_divisor")
+                            self.printer.divisors[by] = name
+                            self.out.line(f"const weft::Divisor<{register_type(by.type)}> {name}({self.value(by)});")
 
     def partial(self, r: Reduce) -> str:
-        return identifier(f"{r.name}_partial")
+        return self.derived(f"{r.name}_partial")
 
     def tile_loop(self, stage: Stage) -> str:
         columns, stop = self.plan.columns, self.printer.index(stage.stop, SUM)
         if stage.reverse:
             low = "0" if stage.start == ZERO else self.aligned(stage)
-            return f"for ({self.index} tile = {self.last_tile(stage)}; tile >= {low}; tile -= {columns})"
-        return f"for ({self.index} tile = {self.first_tile(stage)}; tile < {stop}; tile += {columns})"
+            return f"for ({self.index} $tile = {self.last_tile(stage)}; $tile >= {low}; $tile -= {columns})"
+        return f"for ({self.index} $tile = {self.first_tile(stage)}; $tile < {stop}; $tile += {columns})"
 
     def first_tile(self, stage: Stage) -> str:
         return "0" if stage.start == ZERO else self.aligned(stage)
@@ -314,25 +441,26 @@ class _TileEmitter:
         return f"({self.printer.index(stage.stop, SUM)} + {self.plan.columns - 1}) / {self.plan.columns} * {self.plan.columns} - {self.plan.columns}"
 
     def pipelined(self, stage: Stage) -> None:
-        """Tile after tile, the next one loaded while this one is scanned."""
+        """Tile after tile, the next one fetched while this one is scanned."""
         out, plan = self.out, self.plan
         inputs = stage.inputs()
         first = self.last_tile(stage) if stage.reverse else self.first_tile(stage)
-        self.declare(inputs, "next")
-        self.load_tile(stage, self.tuck(first), "next")
+        self.declare_runs(inputs, "next")
+        with self.runs(stage, self.tuck(first)):
+            self.fetch(stage, inputs, "next")
         with out.block(self.tile_loop(stage)):
-            self.declare(inputs, "")
-            with self.runs(stage, None), self.lanes():
-                for o in inputs:
-                    out.line(f"{identifier(o.name)}[chunk][v] = {self.tile_name(o, 'next')}[chunk][v];")
+            self.declare(inputs)
+            with self.runs(stage, None):
+                self.unpack(inputs, "next")
             step = "-" if stage.reverse else "+"
-            self.load_tile(stage, f"tile {step} {plan.columns}", "next")
-            self.scans(stage, "tile")
-            self.compute(stage, "tile")
+            with self.runs(stage, f"$tile {step} {plan.columns}"):
+                self.fetch(stage, inputs, "next")
+            self.scans(stage, "$tile")
+            self.compute(stage, "$tile")
 
     @staticmethod
     def tuck(text: str) -> str:
-        return text if text.isidentifier() or text.isdigit() else f"({text})"
+        return text if text.isdigit() else f"({text})"
 
     # ---------------------------------------------------------------- tiles
 
@@ -341,12 +469,12 @@ class _TileEmitter:
         """The loop over a thread's runs of neighbouring columns; the first column of the run is `<column>_run`."""
         plan = self.plan
         (thread_stride, (_, chunk_stride)) = plan.layout.stride
-        order = f"int32_t chunk = {plan.chunks - 1}; chunk >= 0; --chunk" if backwards else f"int32_t chunk = 0; chunk < {plan.chunks}; ++chunk"
+        order = f"int32_t $chunk = {plan.chunks - 1}; $chunk >= 0; --$chunk" if backwards else f"int32_t $chunk = 0; $chunk < {plan.chunks}; ++$chunk"
         self.out.line("#pragma unroll")
         with self.out.block(f"for ({order})"):
             if base is not None:
-                run = f"chunk * threads * {thread_stride}" if plan.spread else f"chunk * {chunk_stride}"
-                parts = ([] if base == "0" else [base]) + ([run] if plan.chunks > 1 else []) + [f"thread * {thread_stride}"]
+                run = f"$chunk * $threads * {thread_stride}" if plan.spread else f"$chunk * {chunk_stride}"
+                parts = ([] if base == "0" else [base]) + ([run] if plan.chunks > 1 else []) + [f"$thread * {thread_stride}"]
                 self.out.line(f"const {self.index} {self.run(stage)} = {' + '.join(parts)};")
             yield
 
@@ -355,7 +483,7 @@ class _TileEmitter:
         """The loop over the columns of a run."""
         vector = self.plan.vector
         self.out.line("#pragma unroll")
-        order = f"int32_t v = {vector - 1}; v >= 0; --v" if backwards else f"int32_t v = 0; v < {vector}; ++v"
+        order = f"int32_t $v = {vector - 1}; $v >= 0; --$v" if backwards else f"int32_t $v = 0; $v < {vector}; ++$v"
         with self.out.block(f"for ({order})"):
             yield
 
@@ -363,12 +491,12 @@ class _TileEmitter:
     def columns(self, stage: Stage, exprs: tuple[Expr, ...], backwards: bool) -> Iterator[None]:
         """The loop over a run's columns that are in the stage's range; tiles are spelled as their elements."""
         whole = self.whole(stage)
-        self.spelled |= {o.name: f"{identifier(o.name)}[chunk][v]" for o in stage.inputs()}
+        self.spelled |= {o.name: f"{self.identifier(o.name)}[$chunk][$v]" for o in stage.inputs()}
         names = {n for e in exprs for n in free_names(e)}
         with self.lanes(backwards):
-            column = identifier(stage.column)
+            column = self.identifier(stage.column)
             if stage.column in names or not whole:
-                self.out.line(f"const {self.index} {column} = {self.run(stage)} + v;")
+                self.out.line(f"const {self.index} {column} = {self.run(stage)} + $v;")
             if whole:
                 yield
             else:
@@ -379,10 +507,15 @@ class _TileEmitter:
             del self.spelled[o.name]
 
     @contextmanager
-    def inside(self, stage: Stage) -> Iterator[None]:
-        """Only runs that are in the stage's range, where runs are wholly in or out."""
+    def in_range(self, stage: Stage, ahead: bool = False) -> Iterator[None]:
+        """Only runs that are in the stage's range, where runs are wholly in or out. ahead: of a tile still to come."""
+        condition = []
+        if ahead and stage.reverse:
+            condition.append(f"{self.run(stage)} >= 0")
         if self.whole(stage):
-            with self.out.block(f"if ({self.run(stage)} < {self.printer.index(stage.stop, SUM)})"):
+            condition.append(f"{self.run(stage)} < {self.printer.index(stage.stop, SUM)}")
+        if condition:
+            with self.out.block(f"if ({' && '.join(condition)})"):
                 yield
         else:
             yield
@@ -391,86 +524,96 @@ class _TileEmitter:
         return divisible(stage, self.function, self.facts, self.plan.vector)
 
     def run(self, stage: Stage) -> str:
-        return identifier(f"{stage.column}_run")
+        return self.derived(f"{stage.column}_run")
 
-    def tile_name(self, o: Input, suffix: str) -> str:
-        return identifier(f"{o.name}_{suffix}" if suffix else o.name)
+    def run_name(self, o: Input, suffix: str) -> str:
+        return self.derived(f"{o.name.removesuffix('_tile')}_{suffix}")
 
-    def declare(self, inputs: tuple[Input, ...], suffix: str) -> None:
+    def declare(self, inputs: tuple[Input, ...]) -> None:
         for o in inputs:
-            shape = f"[{self.plan.chunks}][{self.plan.vector}]"
-            self.out.line(f"{register_type(o.type)} {self.tile_name(o, suffix)}{shape};")
+            self.out.line(f"{register_type(o.type)} {self.identifier(o.name)}[{self.plan.chunks}][{self.plan.vector}];")
 
-    def load_tile(self, stage: Stage, base: str, suffix: str = "") -> None:
+    def declare_runs(self, inputs: tuple[Input, ...], suffix: str) -> None:
+        for o in inputs:
+            type_ = memory_type(self.function.array(o.array).dtype)
+            run = f"weft::Run<{type_}, {self.plan.vector}>"
+            self.out.line(f"{run} {self.run_name(o, suffix)}[{self.plan.chunks}];")
+
+    def unpack(self, inputs: tuple[Input, ...], suffix: str) -> None:
+        for o in inputs:
+            self.out.line(f"weft::unpack({self.run_name(o, suffix)}[$chunk], {self.identifier(o.name)}[$chunk]);")
+
+    def fetch(self, stage: Stage, inputs: tuple[Input, ...], suffix: str) -> None:
+        """Inside a loop over runs: the runs that are in the stage's range, as they are in memory."""
+        with self.in_range(stage, ahead=True):
+            for o in inputs:
+                self.out.line(f"{self.run_name(o, suffix)}[$chunk] = {self.fetched(stage, o)};")
+
+    def load_tile(self, stage: Stage, base: str) -> None:
         inputs = tuple(o for o in stage.inputs() if o.name not in self.loaded)
         if not inputs:
             return
-        if not suffix:
-            self.declare(inputs, "")
-        backwards_guard = stage.reverse and suffix == "next"
-        with self.runs(stage, base):
-            condition = []
-            if backwards_guard:
-                condition.append(f"{self.run(stage)} >= 0")
-            if self.whole(stage):
-                condition.append(f"{self.run(stage)} < {self.printer.index(stage.stop, SUM)}")
-            if condition:
-                with self.out.block(f"if ({' && '.join(condition)})"):
-                    for o in inputs:
-                        self.load(stage, o, suffix)
-            else:
-                for o in inputs:
-                    self.load(stage, o, suffix)
+        self.declare(inputs)
+        with self.runs(stage, base), self.in_range(stage):
+            for o in inputs:
+                if o.name in self.ahead:
+                    self.out.line(f"weft::hold({self.run_name(o, self.ahead[o.name])}[$chunk]);")
+                    self.unpack((o,), self.ahead[o.name])
+                else:
+                    self.out.line(f"weft::unpack({self.fetched(stage, o)}, {self.identifier(o.name)}[$chunk]);")
         if self.plan.held:
             self.loaded |= {o.name for o in inputs}
 
-    def row_pointers(self, stage: Stage) -> None:
-        """For each array of the stage, a pointer to the row's columns."""
-        for o in stage.operators:
+    def row_pointers(self, operators: tuple[Operator, ...]) -> None:
+        """For each array along the columns, a pointer to the row's."""
+        for o in operators:
             if not isinstance(o, (Input, Output)) or o.axis is None:
                 continue
             key = self.pointer_key(o)
             if key in self.pointers:
                 continue
             if all(i == ZERO for i in key[1]):
-                self.pointers[key] = identifier(o.array)
+                self.pointers[key] = self.identifier(o.array)
                 continue
             vars_ = [a.var for a in self.graph.rows if any(a.var in free_names(i) for i in key[1])]
-            name, k = identifier("_".join([o.array, *(vars_ or ["row"])])), 1
+            name, k = self.derived("_".join([o.array, *(vars_ or ["row"])])), 1
             while name in self.pointers.values():
-                name, k = identifier("_".join([o.array, *(vars_ or ["row"]), str(k)])), k + 1
+                name, k = self.derived("_".join([o.array, *(vars_ or ["row"]), str(k)])), k + 1
             self.pointers[key] = name
             const = "" if o.array in self.written else "const "
             type_ = memory_type(self.function.array(o.array).dtype)
-            self.out.line(f"{const}{type_}* const {name} = {identifier(o.array)} + {self.offset(o.array, key[1])};")
+            self.out.line(f"{const}{type_}* const {name} = {self.identifier(o.array)} + {self.offset(o.array, key[1])};")
 
     @staticmethod
     def pointer_key(o: Input | Output) -> tuple[str, tuple[Expr, ...], int]:
         assert o.axis is not None
         return o.array, tuple(ZERO if k == o.axis else i for k, i in enumerate(o.index)), o.axis
 
-    def load(self, stage: Stage, o: Input, suffix: str) -> None:
+    def fetched(self, stage: Stage, o: Input) -> str:
         """The elements of one run. Those outside the array are not loaded."""
         assert o.axis is not None
-        pointer, tile = self.pointers[self.pointer_key(o)], f"{self.tile_name(o, suffix)}[chunk]"
+        pointer, count = self.pointers[self.pointer_key(o)], self.plan.vector
         run, extent = self.run(stage), self.function.array(o.array).shape[o.axis]
         unit = (o.array, o.axis) in self.facts.unit
         stride = self.stride(o.array, o.axis)
-        width = min(self.facts.vector(o.array), self.plan.vector) if unit else 1
+        width = self.width(o.array) if unit else 1
         inside = self.whole(stage) and extent == stage.stop  # the run is all inside the array
         size = self.printer.index(extent, SUM)
         if inside and o.offset == HERE:
             if unit:
-                self.out.line(f"weft::load<{width}>({pointer} + {run}, {tile});")
-            else:
-                self.out.line(f"weft::load_strided({pointer} + int64_t({run}) * {stride}, {stride}, {tile});")
-        elif inside and unit and width == self.plan.vector and o.offset in (Affine((), -1), Affine((), 1)):
-            where = "before" if o.offset.constant < 0 else "after"
-            self.out.line(f"weft::load_{where}<{width}>({pointer}, {run}, {size}, {tile});")
-        else:
-            first = self.plus(run, o.offset)
-            address = f"{pointer} + {first}" if unit else f"{pointer} + int64_t({first}) * {stride}"
-            self.out.line(f"weft::load_within({address}, {stride}, {first}, {size}, {tile});")
+                return f"weft::fetch<{count}, {width}>({pointer} + {run})"
+            return f"weft::fetch_strided<{count}>({pointer} + int64_t({run}) * {stride}, {stride})"
+        if inside and unit and o.offset == Affine((), -1):
+            return f"weft::fetch_before<{count}, {width}>({pointer}, {run})"
+        if inside and unit and o.offset == Affine((), 1):
+            return f"weft::fetch_after<{count}, {width}>({pointer}, {run}, {size})"
+        first = self.plus(run, o.offset)
+        address = f"{pointer} + {first}" if unit else f"{pointer} + int64_t({first}) * {stride}"
+        return f"weft::fetch_within<{count}>({address}, {stride}, {first}, {size})"
+
+    def width(self, array: str) -> int:
+        """How many neighbours one instruction moves: 16 bytes at most."""
+        return min(self.facts.vector(array), self.plan.vector, 16 // self.function.array(array).dtype.size)
 
     # ---------------------------------------------------------------- scans
 
@@ -489,7 +632,10 @@ class _TileEmitter:
     def maps(self, maps: tuple[Map, ...]) -> None:
         for m in maps:
             self.out.cite(m.location)
-            self.out.line(f"const {register_type(m.value.type)} {identifier(m.name)} = {self.value(m.value)};")
+            if m.kept:
+                self.out.line(f"{self.spelled[m.name]} = {self.value(m.value)};")
+                continue
+            self.out.line(f"const {register_type(m.value.type)} {self.identifier(m.name)} = {self.value(m.value)};")
 
     def scans(self, stage: Stage, base: str) -> None:
         known: list[Scan] = []
@@ -510,33 +656,33 @@ class _TileEmitter:
     def scan(self, stage: Stage, base: str, o: Scan, known: tuple[Scan, ...]) -> None:
         """The state before each run: combine a thread's columns, scan over the team, apply to the state so far."""
         out, type_, algebra = self.out, register_type(o.init.type), algebra_type(o.algebra, o.init.type)
-        own, before, state = (identifier(f"{o.name}_{s}") for s in ("own", "before", "prefix"))
-        result = identifier(o.result)
+        own, before, state = (self.derived(f"{o.name}_{s}") for s in ("own", "before", "prefix"))
+        result = self.identifier(o.result)
         exprs = (o.addend,) if o.coefficient is None else (o.coefficient, o.addend)
         replayed = self.replayed(stage, exprs, known)
         exprs = (*exprs, *(k.next for k in replayed))
         maps = self.needed(stage, exprs)
         out.line(f"{algebra}::Value {own}[{self.plan.chunks}];  // what each run does to {result}")
         with self.runs(stage, base):
-            out.line(f"{own}[chunk] = {algebra}::identity();")
-            with self.inside(stage):
+            out.line(f"{own}[$chunk] = {algebra}::identity();")
+            with self.in_range(stage):
                 for k in replayed:
-                    out.line(f"{register_type(k.init.type)} {identifier(k.name)} = {identifier(f'{k.name}_before')}[chunk];")
+                    out.line(f"{register_type(k.init.type)} {self.identifier(k.name)} = {self.derived(f'{k.name}_before')}[$chunk];")
                 with self.columns(stage, (*exprs, *(m.value for m in maps)), stage.reverse):
                     self.maps(maps)
                     if o.coefficient is None:
                         step = self.value(o.addend)
                     else:
                         step = f"{{{self.value(o.coefficient)}, {self.value(o.addend)}}}"
-                    out.line(f"{own}[chunk] = {algebra}::combine({own}[chunk], {step});")
+                    out.line(f"{own}[$chunk] = {algebra}::combine({own}[$chunk], {step});")
                     for k in replayed:
-                        out.line(f"{identifier(k.name)} = {self.value(k.next)};")
+                        out.line(f"{self.identifier(k.name)} = {self.value(k.next)};")
         out.line(f"{type_} {before}[{self.plan.chunks}];  // {result} before each run")
         with self.runs(stage, None, stage.reverse):
             backwards = "true" if stage.reverse else "false"
             scan = f"weft::scan<{algebra}, {self.plan.threads}, {backwards}>"
-            out.line(f"const auto {state} = {scan}({own}[chunk], {self.scratch_argument(o)});")
-            for target, part in ((f"{before}[chunk]", "before"), (result, "all")):
+            out.line(f"const auto {state} = {scan}({own}[$chunk], {self.scratch_argument(o)});")
+            for target, part in ((f"{before}[$chunk]", "before"), (result, "all")):
                 if o.algebra == AFFINE:
                     out.line(f"{target} = {state}.{part}({result});")
                 else:
@@ -548,7 +694,10 @@ class _TileEmitter:
         """Maps, partial reductions and stores of a tile; the states of scans are replayed column by column."""
         out = self.out
         outputs, scans, reductions = stage.outputs(), stage.scans(), stage.reductions()
-        wanted: tuple[Expr, ...] = tuple(e for o in outputs for e in (o.value, *o.index, *((o.guard,) if o.guard else ())))
+        runs = {k: self.run_of(o, outputs) for k, o in enumerate(outputs) if self.stored_at_once(stage, o)}
+        wanted: tuple[Expr, ...] = tuple(o.value for o in outputs)
+        wanted += tuple(o.guard for o in outputs if o.guard is not None)
+        wanted += tuple(i for k, o in enumerate(outputs) if k not in runs for i in o.index)
         wanted += tuple(r.addend for r in reductions)
         if not wanted:
             return
@@ -556,10 +705,9 @@ class _TileEmitter:
         wanted += tuple(o.next for o in replayed)
         maps = self.needed(stage, wanted)
         backwards = stage.reverse and bool(replayed)
-        runs = {k: self.run_of(o, outputs) for k, o in enumerate(outputs) if self.stored_at_once(stage, o)}
-        with self.runs(stage, base), self.inside(stage):
+        with self.runs(stage, base), self.in_range(stage):
             for o in replayed:
-                out.line(f"{register_type(o.init.type)} {identifier(o.name)} = {identifier(f'{o.name}_before')}[chunk];")
+                out.line(f"{register_type(o.init.type)} {self.identifier(o.name)} = {self.derived(f'{o.name}_before')}[$chunk];")
             for k, name in runs.items():
                 out.line(f"{register_type(outputs[k].value.type)} {name}[{self.plan.vector}];")
             with self.columns(stage, (*wanted, *(m.value for m in maps)), backwards):
@@ -570,7 +718,7 @@ class _TileEmitter:
                     elif isinstance(op, Output):
                         out.cite(op.location)
                         if stored in runs:
-                            out.line(f"{runs[stored]}[v] = {self.value(op.value)};")
+                            out.line(f"{runs[stored]}[$v] = {self.value(op.value)};")
                         else:
                             text = self.store_text(op.array, op.index, op.value)
                             out.line(text if op.guard is None else f"if ({self.value(op.guard)}) {text}")
@@ -590,18 +738,18 @@ class _TileEmitter:
         later = [free_names(o.next) for o in scans]
         for k, o in enumerate(scans):
             if any(o.name in names for names in later[k + 1 :]):
-                self.out.line(f"const {register_type(o.init.type)} {identifier(f'{o.name}_after')} = {self.value(o.next)};")
+                self.out.line(f"const {register_type(o.init.type)} {self.derived(f'{o.name}_after')} = {self.value(o.next)};")
         for k, o in enumerate(scans):
             copied = any(o.name in names for names in later[k + 1 :])
             if not copied:
-                self.out.line(f"{identifier(o.name)} = {self.value(o.next)};")
+                self.out.line(f"{self.identifier(o.name)} = {self.value(o.next)};")
         for k, o in enumerate(scans):
             if any(o.name in names for names in later[k + 1 :]):
-                self.out.line(f"{identifier(o.name)} = {identifier(f'{o.name}_after')};")
+                self.out.line(f"{self.identifier(o.name)} = {self.derived(f'{o.name}_after')};")
 
     def run_of(self, o: Output, outputs: tuple[Output, ...]) -> str:
         same = [p for p in outputs if p.array == o.array]
-        return identifier(f"{o.array}_run" if len(same) == 1 else f"{o.array}_run_{same.index(o)}")
+        return self.derived(f"{o.array}_run" if len(same) == 1 else f"{o.array}_run_{same.index(o)}")
 
     def stored_at_once(self, stage: Stage, o: Output) -> bool:
         """Whether a run is stored as vectors: neighbours in memory, all or none of them in the range."""
@@ -609,5 +757,3 @@ class _TileEmitter:
             return False
         return (o.array, o.axis) in self.facts.unit
 
-
-__all__ = ["emit", "literal"]

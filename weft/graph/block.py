@@ -33,10 +33,11 @@ class Input:
 
 @dataclass(frozen=True)
 class Map:
-    """A tile computed element by element."""
+    """A tile computed element by element. kept: later stages use it too, so it stays in registers."""
 
     name: str
     value: Expr
+    kept: bool = False
     location: Location | None = field(default=None, compare=False)
 
 

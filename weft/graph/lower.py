@@ -69,6 +69,9 @@ def column_axes(nest: Nest) -> tuple[Axis, ...]:
 def _check_memory(function: Function, body: tuple[Stmt, ...], around: tuple[For, ...]) -> None:
     """What one column stores, no other column or later statement may load: lanes share registers, not memory."""
     accesses = collect(body, around)
+    for a in accesses:
+        if None in a.subscript:
+            raise NotRows(f"a subscript of {a.array} is no affine form of the loop variables")
     shared = frozenset(f.var for f in around)
     polyhedra = Polyhedra(function)
     for w in accesses:
@@ -209,7 +212,7 @@ class _StageBuilder:
         for stmt in statements:
             match stmt:
                 case Let():
-                    self.operators.append(Map(stmt.name, self.tiles(stmt.value, stmt.location), stmt.location))
+                    self.operators.append(Map(stmt.name, self.tiles(stmt.value, stmt.location), location=stmt.location))
                 case Store():
                     self.store(stmt, guard)
                 case If():
@@ -217,7 +220,7 @@ class _StageBuilder:
 
     def branch(self, stmt: If, guard: Expr | None) -> None:
         condition = self.lowering.names.fresh("taken")
-        self.operators.append(Map(condition, self.tiles(stmt.condition, stmt.location), stmt.location))
+        self.operators.append(Map(condition, self.tiles(stmt.condition, stmt.location), location=stmt.location))
         ref = Ref(condition, BOOL)
         refused = Op("not", (ref,), BOOL)
         lets: dict[str, Expr] = {}
@@ -230,7 +233,7 @@ class _StageBuilder:
                         if _loads_memory(value):
                             lets[s.name] = value  # evaluated only where it is used, under the same condition
                         else:
-                            self.operators.append(Map(s.name, value, s.location))
+                            self.operators.append(Map(s.name, value, location=s.location))
                     case Store():
                         index = tuple(substitute(i, lets) for i in s.index)
                         self.store(replace(s, index=index, value=substitute(s.value, lets)), inner)
@@ -238,7 +241,7 @@ class _StageBuilder:
                         self.branch(s, inner)
         for m in stmt.merges:
             then, orelse = (self.tiles(substitute(e, lets), stmt.location) for e in (m.then, m.orelse))
-            self.operators.append(Map(m.name, Op("where", (ref, then, orelse), m.type), stmt.location))
+            self.operators.append(Map(m.name, Op("where", (ref, then, orelse), m.type), location=stmt.location))
             self.inner.add(m.name)
 
     def store(self, stmt: Store, guard: Expr | None) -> None:

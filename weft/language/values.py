@@ -26,10 +26,19 @@ class TensorType:
 
 @dataclass(frozen=True)
 class Alias:
-    """A scalar that is, in the plain Python, a view of an array element. index: None where it may be any element."""
+    """A scalar that is, in the plain Python, a view of an element of one of these arrays.
 
-    array: str
+    index: which element, where there is one array and it is known; None where it may be any.
+    """
+
+    arrays: frozenset[str]
     index: tuple[Expr, ...] | None
+
+    def join(self, other: Alias | None) -> Alias:
+        """What may be a view of either."""
+        if other is None or other == self:
+            return Alias(self.arrays, None) if other is None else self
+        return Alias(self.arrays | other.arrays, None)
 
 
 @dataclass(frozen=True)
@@ -214,6 +223,16 @@ def select(view: Tensor, dims: tuple[Expr, ...], axes: tuple[Axis, ...]) -> Tens
         shifted = walk_axis(axis, tuple(a.offset for a in axes))
         composed.append(replace(inner, offset=tidy(shifted), step=axis.step * inner.step))
     return View(view.array, view.dtype, dims, tuple(composed))
+
+
+def mentions(value: Value, array: str) -> bool:
+    """Whether a value is, or holds, a view of the array."""
+    match value:
+        case View():
+            return value.array == array
+        case Tuple(items=items):
+            return any(mentions(item, array) for item in items)
+    return False
 
 
 def describe(value: object) -> str:

@@ -128,7 +128,7 @@ _DERIVATIVES: dict[str, _Rule] = {
     "add": lambda g, args, r: (g, g),
     "sub": lambda g, args, r: (g, neg(g)),
     "mul": lambda g, args, r: (mul(g, args[1]), mul(g, args[0])),
-    "div": lambda g, args, r: (div(g, args[1]), neg(div(mul(g, r), args[1]))),
+    "div": lambda g, args, r: (div(g, args[1]), neg(mul(div(g, args[1]), r))),
     "neg": lambda g, args, r: (neg(g),),
     "abs": _unary(lambda a, r: _apply("sign", a)),
     "mod": lambda g, args, r: (g, neg(mul(g, Op("floordiv", args, r.type)))),

@@ -17,7 +17,7 @@ from weft.emit.abi import Facts, slots
 from weft.errors import DeviceMismatch, OutOfRange, OverlapError, ShapeMismatch, TypeMismatch
 from weft.language import Signature, TensorType
 from weft.loops.affine import evaluate
-from weft.loops.ir import Array, Function, Ref, walk, Store
+from weft.loops.ir import Array, Function
 from weft.loops.types import BOOL, FLOAT64, INT64, SCALAR_TYPES, ScalarType
 from weft.plan.facts import Geometry, facts_of
 from weft.pytorch.specialize import ArgumentType, Specializable
@@ -205,22 +205,31 @@ def prepare(specializable: Specializable, signature: Signature, args: tuple[Any,
     device = common_device(function.name, bound.tensors)
     check(analysis, bound)
     check_overlap(function, bound.tensors)
-    arrays = {n: _geometry(function.array(n), t.shape, t.stride(), t.data_ptr()) for n, t in bound.tensors.items()}
-    for a in made_arrays(analysis):
-        model = like(function, a)
-        shape = tuple(evaluate(e, bound.names) for e in a.shape)
-        if any(n < 0 for n in shape):
-            raise ShapeMismatch(f"{a.name} would have shape {list(shape)}", location=a.location, remedy="pass larger sizes")
-        if model is not None:
-            strides = torch.empty_like(bound.tensors[model], device="meta").stride()
-        else:
-            strides = torch.empty(shape, device="meta").stride()
-        arrays[a.name] = _geometry(a, shape, strides, 0)
+    arrays = geometries(analysis, bound)
     launches = []
     for k in range(len(analysis.schedule.nests)):
         make = _cuda_launcher if device.type == "cuda" else _host_launcher
         launches.append(make(analysis, k, arrays, bound, device))
     return _runner(analysis, device, launches)
+
+
+def geometries(analysis: Analysis, bound: Bound, aligned: bool = False) -> dict[str, Geometry]:
+    """Where the arrays of a call lie: its arguments, and what it will allocate. aligned: as if they began a page."""
+    function = analysis.function
+    arrays = {
+        n: _geometry(function.array(n), t.shape, t.stride(), 0 if aligned else t.data_ptr())
+        for n, t in bound.tensors.items()
+    }
+    for a in made_arrays(analysis):
+        shape = tuple(evaluate(e, bound.names) for e in a.shape)
+        if any(n < 0 for n in shape):
+            raise ShapeMismatch(
+                f"{a.name} would have shape {list(shape)}", location=a.location, remedy="pass larger sizes"
+            )
+        model = like(function, a)
+        made = torch.empty(shape, device="meta") if model is None else torch.empty_like(bound.tensors[model], device="meta")
+        arrays[a.name] = _geometry(a, shape, made.stride(), 0)
+    return arrays
 
 
 def _geometry(array: Array, shape: Sequence[int], strides: Sequence[int], address: int) -> Geometry:
@@ -382,5 +391,3 @@ def _runner(analysis: Analysis, device: torch.device, launches: list[_Launch]) -
     run: CallPlan = scope["run"]
     return run
 
-
-__all__ = ["INT64", "Ref", "Store", "allocate", "argument_types", "bind", "check", "prepare", "walk"]

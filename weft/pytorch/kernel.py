@@ -128,4 +128,4 @@ def kernel(function: Callable[..., Any] | None = None, *, example: Mapping[str, 
 
 def _eager() -> bool:
     """Whether no mode or transform of PyTorch's is active that must see every operator."""
-    return torch._C._len_torch_dispatch_stack() == 0 and torch._C._functorch.maybe_get_level() is None
+    return torch._C._len_torch_dispatch_stack() == 0 and torch._C._functorch.peek_interpreter_stack() is None

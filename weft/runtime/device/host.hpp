@@ -24,6 +24,21 @@ inline bool inside(int64_t index, int64_t size, int64_t code, int64_t& outside) 
     return valid;
 }
 
+// ---------------------------------------------------------------- lanes consecutive in memory
+
+// How many consecutive lanes a thread takes at a time, of `lanes` in each of `outer` groups: as many as leave work to
+// every thread (longer stretches of memory are read faster), but no more than `most`.
+inline int64_t lane_block(int64_t lanes, int64_t outer, int most, int threads) {
+    const int64_t share = (lanes * outer + threads - 1) / std::max(threads, 1);
+    return std::clamp<int64_t>((share + 63) / 64 * 64, 64, most);
+}
+
+// Bring `count` elements near before they are used: the hardware foresees no jump from one stretch of memory to another.
+template <class T> inline void prefetch(const T* first, int count) {
+    constexpr int into_second_level = 2;
+    for (int i = 0; i < count; i += 64 / int(sizeof(T))) __builtin_prefetch(first + i, 0, into_second_level);
+}
+
 // ---------------------------------------------------------------- tiles
 //
 // A tile holds `steps` consecutive elements of each of `lanes` rows, transposed to [step][lane], in the register type:

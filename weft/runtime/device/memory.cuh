@@ -4,66 +4,178 @@
 
 namespace weft {
 
+// Whether a subscript read from memory lies inside its array; where it does not, `outside` keeps the array's number.
+WEFT_FUNCTION bool inside(int64_t index, int64_t size, int64_t array, int64_t& outside) {
+    const bool ok = index >= 0 && index < size;
+    if (!ok) outside = array;
+    return ok;
+}
+
 // What one instruction moves.
 template <typename T, int count> struct alignas(count * sizeof(T)) Packet {
     T lane[count];
 };
 
-// tile = the consecutive elements from `address` on, `width` of them an instruction; `address` is a multiple of those.
-template <int width, typename T, typename Value, int count>
-WEFT_FUNCTION void load(const T* address, Value (&tile)[count]) {
+// Two neighbours of a 16-bit type in one word, the first in its low half.
+template <typename T> WEFT_FUNCTION void unpack(uint32_t word, float& first, float& second) {
+    T pair[2];
+    pair[0].bits = uint16_t(word);
+    pair[1].bits = uint16_t(word >> 16);
+    first = float(pair[0]);
+    second = float(pair[1]);
+}
+template <> WEFT_FUNCTION void unpack<bfloat16>(uint32_t word, float& first, float& second) {
+    first = float_of(word << 16);
+    second = float_of(word & 0xffff0000u);
+}
+template <typename T> WEFT_FUNCTION uint32_t pack(float first, float second) {
+    return uint32_t(T(first).bits) | uint32_t(T(second).bits) << 16;
+}
+#if WEFT_ON_DEVICE
+template <> WEFT_FUNCTION uint32_t pack<bfloat16>(float first, float second) {
+    uint32_t word;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+    return word;
+}
+template <> WEFT_FUNCTION uint32_t pack<float16>(float first, float second) {
+    uint32_t word;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+    return word;
+}
+#endif
+
+template <typename T> inline constexpr bool is_half = false;
+template <> inline constexpr bool is_half<float16> = true;
+template <> inline constexpr bool is_half<bfloat16> = true;
+
+// Neighbouring elements as they are in memory, waiting in registers: two of a 16-bit type share one.
+template <typename T, int count, bool paired = is_half<T> && count % 2 == 0> struct Run {
+    T lane[count];
+    template <typename Value> WEFT_FUNCTION void unpack(Value (&tile)[count]) const {
 #pragma unroll
-    for (int k = 0; k < count; k += width) {
-        const Packet<T, width> packet = *reinterpret_cast<const Packet<T, width>*>(address + k);
-#pragma unroll
-        for (int v = 0; v < width; ++v) tile[k + v] = Value(packet.lane[v]);
+        for (int v = 0; v < count; ++v) tile[v] = Value(lane[v]);
     }
-}
-
-// tile[v] = address[v * stride]
-template <typename T, typename Value, int count>
-WEFT_FUNCTION void load_strided(const T* address, int64_t stride, Value (&tile)[count]) {
+    WEFT_FUNCTION void set(int v, T value) { lane[v] = value; }
+    template <int width> WEFT_FUNCTION void read(const T* address) {
 #pragma unroll
-    for (int v = 0; v < count; ++v) tile[v] = Value(address[v * stride]);
+        for (int k = 0; k < count; k += width) {
+            const auto packet = *reinterpret_cast<const Packet<T, width>*>(address + k);
+#pragma unroll
+            for (int v = 0; v < width; ++v) lane[k + v] = packet.lane[v];
+        }
+    }
+};
+template <typename T, int count> struct Run<T, count, true> {
+    uint32_t pair[count / 2];
+    WEFT_FUNCTION void unpack(float (&tile)[count]) const {
+#pragma unroll
+        for (int v = 0; v < count; v += 2) weft::unpack<T>(pair[v / 2], tile[v], tile[v + 1]);
+    }
+    WEFT_FUNCTION void set(int v, T value) {
+        if (v % 2) pair[v / 2] = (pair[v / 2] & 0xffffu) | uint32_t(value.bits) << 16;
+        else pair[v / 2] = (pair[v / 2] & 0xffff0000u) | value.bits;
+    }
+    template <int width> WEFT_FUNCTION void read(const T* address) {
+        if constexpr (width == 1) {
+#pragma unroll
+            for (int v = 0; v < count; v += 2) pair[v / 2] = uint32_t(address[v].bits) | uint32_t(address[v + 1].bits) << 16;
+        } else {
+#pragma unroll
+            for (int k = 0; k < count; k += width) {
+                const auto packet = *reinterpret_cast<const Packet<uint32_t, width / 2>*>(address + k);
+#pragma unroll
+                for (int v = 0; v < width; v += 2) pair[(k + v) / 2] = packet.lane[v / 2];
+            }
+        }
+    }
+};
+
+template <typename T, typename Value, int count>
+WEFT_FUNCTION void unpack(const Run<T, count>& run, Value (&tile)[count]) {
+    run.unpack(tile);
 }
 
-// tile[v] = address[v * stride] where 0 <= first + v < size, elsewhere 0
-template <typename T, typename Value, int count>
-WEFT_FUNCTION void load_within(const T* address, int64_t stride, int64_t first, int64_t size, Value (&tile)[count]) {
+// The run stays as it is in memory until here: what is unpacked from it is not kept in registers from earlier.
+template <typename T, int count> WEFT_FUNCTION void hold(Run<T, count>& run) {
+#if WEFT_ON_DEVICE
+    if constexpr (is_half<T> && count % 2 == 0) {
+#pragma unroll
+        for (int k = 0; k < count / 2; ++k) asm volatile("" : "+r"(run.pair[k]));
+    }
+#endif
+}
+
+// The elements from `address` on, `width` of them an instruction; `address` is a multiple of those.
+template <int count, int width, typename T> WEFT_FUNCTION Run<T, count> fetch(const T* address) {
+    Run<T, count> run;
+    run.template read<width>(address);
+    return run;
+}
+
+// Every `stride`-th element.
+template <int count, typename T> WEFT_FUNCTION Run<T, count> fetch_strided(const T* address, int64_t stride) {
+    Run<T, count> run = {};
+#pragma unroll
+    for (int v = 0; v < count; ++v) run.set(v, address[v * stride]);
+    return run;
+}
+
+// Element v where 0 <= first + v < size, elsewhere 0.
+template <int count, typename T>
+WEFT_FUNCTION Run<T, count> fetch_within(const T* address, int64_t stride, int64_t first, int64_t size) {
+    Run<T, count> run = {};
 #pragma unroll
     for (int v = 0; v < count; ++v) {
-        tile[v] = first + v >= 0 && first + v < size ? Value(address[v * stride]) : Value(0);
+        if (first + v >= 0 && first + v < size) run.set(v, address[v * stride]);
     }
+    return run;
 }
 
-// tile[v] = row[first + v - 1]: the columns before those of an aligned run; before the row, 0
-template <int width, typename T, typename Value, int count>
-WEFT_FUNCTION void load_before(const T* row, int64_t first, int64_t, Value (&tile)[count]) {
-    Value run[count];
-    load<width>(row + first, run);
+// Element v is row[first + v - 1], the column before those of an aligned run; before the row, 0.
+template <int count, int width, typename T> WEFT_FUNCTION Run<T, count> fetch_before(const T* row, int64_t first) {
+    Packet<T, count> here;
 #pragma unroll
-    for (int v = count - 1; v > 0; --v) tile[v] = run[v - 1];
-    tile[0] = first > 0 ? Value(row[first - 1]) : Value(0);
-}
-
-// tile[v] = row[first + v + 1]: the columns after those of an aligned run; behind the row's end at `size`, 0
-template <int width, typename T, typename Value, int count>
-WEFT_FUNCTION void load_after(const T* row, int64_t first, int64_t size, Value (&tile)[count]) {
-    Value run[count];
-    load<width>(row + first, run);
+    for (int k = 0; k < count; k += width) {
+        *reinterpret_cast<Packet<T, width>*>(&here.lane[k]) = *reinterpret_cast<const Packet<T, width>*>(row + first + k);
+    }
+    Run<T, count> run = {};
 #pragma unroll
-    for (int v = 0; v < count - 1; ++v) tile[v] = run[v + 1];
-    tile[count - 1] = first + count < size ? Value(row[first + count]) : Value(0);
+    for (int v = 1; v < count; ++v) run.set(v, here.lane[v - 1]);
+    if (first > 0) run.set(0, row[first - 1]);
+    return run;
 }
 
+// Element v is row[first + v + 1], the column after those of an aligned run; from the row's end at `size` on, 0.
+template <int count, int width, typename T>
+WEFT_FUNCTION Run<T, count> fetch_after(const T* row, int64_t first, int64_t size) {
+    Packet<T, count> here;
+#pragma unroll
+    for (int k = 0; k < count; k += width) {
+        *reinterpret_cast<Packet<T, width>*>(&here.lane[k]) = *reinterpret_cast<const Packet<T, width>*>(row + first + k);
+    }
+    Run<T, count> run = {};
+#pragma unroll
+    for (int v = 0; v < count - 1; ++v) run.set(v, here.lane[v + 1]);
+    if (first + count < size) run.set(count - 1, row[first + count]);
+    return run;
+}
+
+// The consecutive elements from `address` on = tile, rounded to the type in memory.
 template <int width, typename T, typename Value, int count>
 WEFT_FUNCTION void store(T* address, const Value (&tile)[count]) {
 #pragma unroll
     for (int k = 0; k < count; k += width) {
-        Packet<T, width> packet;
+        if constexpr (is_half<T> && width % 2 == 0) {
+            Packet<uint32_t, width / 2> packet;
 #pragma unroll
-        for (int v = 0; v < width; ++v) packet.lane[v] = T(tile[k + v]);
-        *reinterpret_cast<Packet<T, width>*>(address + k) = packet;
+            for (int v = 0; v < width; v += 2) packet.lane[v / 2] = pack<T>(tile[k + v], tile[k + v + 1]);
+            *reinterpret_cast<Packet<uint32_t, width / 2>*>(address + k) = packet;
+        } else {
+            Packet<T, width> packet;
+#pragma unroll
+            for (int v = 0; v < width; ++v) packet.lane[v] = T(tile[k + v]);
+            *reinterpret_cast<Packet<T, width>*>(address + k) = packet;
+        }
     }
 }
 

@@ -1,0 +1,145 @@
+"""A nest as CUDA C++ with a thread for every iteration of its axes: each works through the whole body in order."""
+
+from __future__ import annotations
+
+from weft.emit.abi import Facts, nest_arrays, slots
+from weft.emit.cpp import varying, without_unused
+from weft.emit.cpp_body import Body, Names
+from weft.emit.expressions import PRODUCT, SUM, literal, memory_type, register_type
+from weft.emit.text import Writer
+from weft.loops.ir import Array, Const, For, Function, walk
+from weft.loops.schedule import Axis, Nest
+from weft.loops.types import BOOL, INT64, ScalarType
+from weft.plan.threads import ThreadPlan
+
+# Iterations of an innermost loop that the compiler may overlap: loads of later ones go out before earlier ones end.
+_UNROLL = 4
+
+
+class _ThreadBody(Body):
+    """The statements of one thread."""
+
+    def pragma_simd(self, text: str, body: object) -> None:
+        """A thread has no lanes of its own."""
+
+    def loop(self, loop: For) -> None:
+        self.writer.cite(loop.location)
+        for c in loop.carries:
+            init = self.printer.value(c.init)
+            self.names[c.result] = self.declare(c.name)
+            self.writer.line(f"{register_type(c.type)} {self.names[c.name]} = {init};")
+        if not any(isinstance(s, For) for s in walk(loop.body)):
+            self.writer.line(f"#pragma unroll {_UNROLL}")
+        self.in_order(loop, self.printer.index(loop.start))
+
+    def stop(self, loop: For) -> str:
+        return self.printer.index(loop.stop)
+
+    def _local(self, array: Array) -> None:
+        name = self.arrays[array.name] = self.fresh.fresh(array.name)
+        sizes = [int(e.value) for e in array.shape if isinstance(e, Const)]
+        elements = 1
+        for size in sizes:
+            elements *= size
+        self.writer.cite(array.location)
+        shape = "".join(f"[{max(1, s)}]" for s in sizes) or "[1]"
+        self.writer.line(f"{memory_type(array.dtype)} {name}{shape};")
+        if array.fill is not None:
+            value = literal(array.fill.value, array.dtype.opmath, typed=True)
+            first = f"(&{name}{'[0]' * max(1, len(sizes))})[k]"
+            self.writer.line(f"for (int32_t k = 0; k < {max(1, elements)}; ++k) {first} = {value};")
+
+
+def emit(function: Function, nest: Nest, plan: ThreadPlan, facts: Facts) -> str:
+    """The kernel's translation unit. Its one entry has the nest's name and takes the slots of `weft.emit.abi`."""
+    own = Nest(nest.name, nest.axes, without_unused(function, nest), nest.verdicts)
+    writer = Writer()
+    fresh = Names(frozenset({nest.name, "item", "outside"}))
+    large = varying(own, {s.name for s in function.scalars})
+    body = _ThreadBody(function, own, facts, writer, fresh, {}, {}, varying(own, set()), large)
+    writer.line('#include "weft/memory.cuh"')
+    writer.line()
+    with writer.block(_signature(function, own, facts, plan, body)):
+        _threads(own, plan, body)
+    return writer.text()
+
+
+def _signature(function: Function, nest: Nest, facts: Facts, plan: ThreadPlan, body: _ThreadBody) -> str:
+    touched = {a.name for a in nest_arrays(function, nest)}
+    alone = all(a.role != "inout" for a in function.arrays)
+    parameters = []
+    for slot in slots(function, nest, facts):
+        name = body.fresh.fresh(slot.name)
+        if slot.kind == "pointer":
+            assert slot.array in touched
+            body.arrays[slot.array] = name
+            const = "const " if function.array(slot.array).role == "input" else ""
+            parameters.append(f"{const}{memory_type(slot.type)}*{' __restrict__' if alone else ''} {name}")
+        else:
+            body.names[slot.name] = name
+            parameters.append(f"const {_parameter_type(function, slot.name, slot.type)} {name}")
+    lines = ",\n    ".join(parameters)
+    return f'extern "C" __global__ void __launch_bounds__({plan.block}) {nest.name}(\n    {lines})'
+
+
+def _parameter_type(function: Function, name: str, type_: ScalarType) -> str:
+    # a bool comes as an int64, as every integer slot does
+    scalar = next((s for s in function.scalars if s.name == name), None)
+    return "int64_t" if scalar is not None and scalar.type == BOOL else register_type(type_)
+
+
+def _threads(nest: Nest, plan: ThreadPlan, body: _ThreadBody) -> None:
+    writer = body.writer
+    checked = body.checked(nest.body)
+    if checked:
+        writer.line("int64_t outside = 0;")
+    axes = {a.var: a for a in nest.axes}
+    order = [axes[v] for v in plan.order]
+    if not order:
+        with writer.block("if (blockIdx.x == 0 && threadIdx.x == 0)"):
+            body.statements(nest.body)
+    else:
+        counts = []
+        for axis in order:
+            count = body.fresh.fresh(f"{axis.var}_count")
+            counts.append(count)
+            writer.line(f"const int64_t {count} = {_count(axis, body)};")
+        writer.line(f"// a thread for each ({', '.join(plan.order)}); neighbours along {plan.order[-1]}")
+        first = f"int64_t(blockIdx.x) * {plan.block} + threadIdx.x"
+        step = f"int64_t(gridDim.x) * {plan.block}"
+        with writer.block(f"for (int64_t item = {first}; item < {' * '.join(counts)}; item += {step})"):
+            rest = "item"
+            lines = []
+            for k in range(len(order) - 1, -1, -1):
+                position = f"{rest} % {counts[k]}" if k else rest
+                lines.append(f"const int64_t {body.declare(order[k].var)} = {_value(order[k], position, body)};")
+                rest = f"{rest} / {counts[k]}"
+            for line in reversed(lines):
+                writer.line(line)
+            variables = [a.var for a in nest.axes]
+            body.hoist(nest.body, variables)
+            for var in variables:
+                body.local_arrays(var)
+            body.statements(nest.body)
+    if checked:
+        writer.line("if (outside) __trap();  // a subscript read from memory left its array: as PyTorch's own kernels do")
+
+
+def _count(axis: Axis, body: _ThreadBody) -> str:
+    low, high = (axis.start, axis.stop) if axis.step > 0 else (axis.stop, axis.start)
+    span = body.printer.index(high, SUM)
+    if low != Const(0, INT64):
+        span += f" - {body.printer.index(low, PRODUCT)}"
+    size = abs(axis.step)
+    if size == 1:
+        return span if low == Const(0, INT64) and axis.step > 0 else f"weft::maximum<int64_t>({span}, 0)"
+    return f"(weft::maximum<int64_t>({span}, 0) + {size - 1}) / {size}"
+
+
+def _value(axis: Axis, position: str, body: _ThreadBody) -> str:
+    if abs(axis.step) != 1:
+        position = f"({position}) * {abs(axis.step)}" if " " in position else f"{position} * {abs(axis.step)}"
+    start = body.printer.index(axis.start, SUM)
+    if axis.step < 0:
+        return f"{start} - {f'({position})' if ' ' in position else position}"
+    return position if axis.start == Const(0, INT64) else f"{start} + {position}"

@@ -1,0 +1,180 @@
+"""Arithmetic of scalars as PyTorch and Python do it: promotion, explicit casts, constants folded.
+
+Every function takes and gives `Scalar`s and emits nothing. Errors are raised without a location; who evaluates the
+expression adds it.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import reduce
+
+from weft.errors import TypeMismatch
+from weft.language.values import Scalar, describe, number
+from weft.loops.ir import Cast, Const, Expr, Op, Round
+from weft.loops.operators import OPERATORS
+from weft.loops.types import BFLOAT16, BOOL, FLOAT16, FLOAT64, INT64, ScalarType, Typed, promote
+
+# Up to this exponent x**n is a product, as PyTorch computes small squares and cubes.
+_PRODUCT_POWERS = 4
+
+
+def cast(expr: Expr, to: ScalarType) -> Expr:
+    """expr as register type `to`."""
+    if expr.type == to:
+        return expr
+    if isinstance(expr, Const):
+        if to.category == "float":
+            return Const(float(expr.value), to)
+        if to.category == "bool":
+            return Const(bool(expr.value), to)
+        if expr.type.category != "float":
+            return Const(int(expr.value), to)
+    if to == BOOL:
+        return Op("ne", (expr, Const(0.0 if expr.type.category == "float" else 0, expr.type)), BOOL)
+    return Cast(expr, to)
+
+
+def common(values: tuple[Scalar, ...], default_float: ScalarType) -> Typed:
+    """The type that arithmetic on these values has."""
+    typed = reduce(lambda a, b: promote(a, b, default_float), (v.typed for v in values))
+    if typed.weight == 0 and typed.scalar.category == "float":
+        return Typed(FLOAT64, 0)
+    return typed
+
+
+def as_type(value: Scalar, typed: Typed) -> Scalar:
+    """The same value as type `typed` (a conversion that the promotion made; nothing is rounded)."""
+    if value.typed == typed:
+        return value
+    return Scalar(cast(value.expr, typed.register), typed, value.alias)
+
+
+def operate(name: str, values: tuple[Scalar, ...], default_float: ScalarType) -> Scalar:
+    """An operator of weft.loops.operators on values of any types."""
+    operator = OPERATORS[name]
+    typed = common(values, default_float)
+    if operator.rule == "logical":
+        return _make(name, tuple(truth(v) for v in values), Typed(BOOL, typed.weight))
+    if operator.rule == "integer":
+        if typed.scalar.category == "float":
+            raise TypeMismatch(f"{name} of {describe(values[0])}", remedy="it works on ints and bools")
+        if name in ("shl", "shr") and typed.scalar == BOOL:
+            typed = Typed(INT64, typed.weight)
+    elif operator.rule == "float":
+        typed = floating(typed, default_float)
+    elif operator.rule == "arithmetic" and typed.scalar == BOOL:
+        if typed.weight == 0:
+            typed = Typed(INT64, 0)
+        else:
+            logical = {"add": "or", "mul": "and", "maximum": "or", "minimum": "and"}.get(name)
+            if logical is None:
+                raise TypeMismatch(f"{name} of bool tensors", remedy="convert with .to(dtype) first")
+            return _make(logical, values, typed)
+    if operator.rule == "predicate":
+        typed = floating(typed, default_float)
+    operands = tuple(as_type(v, typed) for v in values)
+    if operator.rule in ("comparison", "predicate"):
+        return _make(name, operands, Typed(BOOL, typed.weight))
+    return _make(name, operands, typed)
+
+
+def _make(name: str, operands: tuple[Scalar, ...], typed: Typed) -> Scalar:
+    constants = [v.expr.value for v in operands if isinstance(v.expr, Const)]
+    if typed.weight == 0 and len(constants) == len(operands):
+        value = OPERATORS[name].evaluate(*constants)
+        return Scalar(Const(value, typed.register), typed)
+    return Scalar(Op(name, tuple(v.expr for v in operands), typed.register), typed)
+
+
+def floating(typed: Typed, default_float: ScalarType) -> Typed:
+    """The type of a float operator on `typed`."""
+    if typed.scalar.category == "float":
+        return typed
+    return Typed(FLOAT64 if typed.weight == 0 else default_float, typed.weight)
+
+
+def truth(value: Scalar) -> Scalar:
+    """value as a condition."""
+    return Scalar(cast(value.expr, BOOL), Typed(BOOL, value.typed.weight))
+
+
+def convert(value: Scalar, dtype: ScalarType) -> Scalar:
+    """`.to(dtype)`: rounded to the memory type."""
+    register = dtype.opmath
+    typed = Typed(dtype, max(1, value.typed.weight))
+    expr = cast(value.expr, register)
+    if dtype in (FLOAT16, BFLOAT16) and value.typed != typed:
+        expr = Round(expr, dtype)
+    return Scalar(expr, typed)
+
+
+def to_number(value: Scalar, type_: ScalarType) -> Scalar:
+    """Python's float(), int() or bool()."""
+    if isinstance(value.expr, Const) and type_ == INT64 and math.isfinite(value.expr.value):
+        return number(int(value.expr.value))
+    return Scalar(cast(value.expr, type_), Typed(type_, 0))
+
+
+def divide(a: Scalar, b: Scalar, default_float: ScalarType) -> Scalar:
+    """Python's and PyTorch's true division."""
+    return operate("div", (a, b), default_float)
+
+
+def power(base: Scalar, exponent: Scalar, default_float: ScalarType) -> Scalar:
+    """`base ** exponent`; base should be cheap to repeat."""
+    constant = exponent.constant
+    if base.constant is not None and constant is not None:
+        try:
+            result = base.constant**constant
+        except (OverflowError, ZeroDivisionError):
+            result = math.inf
+        if isinstance(result, complex):
+            raise TypeMismatch(f"{base.constant} ** {constant} is complex")
+        return number(result)
+    typed = common((base, exponent), default_float)
+    if constant is not None and float(constant).is_integer() and 0 <= constant <= _PRODUCT_POWERS:
+        base = as_type(base, typed)
+        if constant == 0:
+            return Scalar(cast(Const(1, INT64), typed.register), typed)
+        product = base
+        for _ in range(int(constant) - 1):
+            product = operate("mul", (product, base), default_float)
+        return product
+    if typed.scalar.category == "float":
+        if constant == 0.5:
+            return operate("sqrt", (as_type(base, typed),), default_float)
+        if constant == -0.5:
+            return operate("rsqrt", (as_type(base, typed),), default_float)
+        if constant == -1:
+            return operate("div", (as_type(number(1), typed), as_type(base, typed)), default_float)
+        return operate("pow", (base, exponent), default_float)
+    if constant is not None and constant < 0 and typed.weight == 0:
+        return operate("pow", (to_number(base, FLOAT64), to_number(exponent, FLOAT64)), default_float)
+    if constant is None or constant < 0:
+        raise TypeMismatch(
+            "an int to the power of an int that is not a constant of 0 or more",
+            remedy="write float(a) ** b",
+        )
+    return operate("pow", (base, exponent), default_float)
+
+
+def choose(condition: Scalar, then: Scalar, orelse: Scalar, default_float: ScalarType) -> Scalar:
+    """`then if condition else orelse`, `torch.where`."""
+    typed = common((then, orelse), default_float)
+    a, b = as_type(then, typed), as_type(orelse, typed)
+    test = truth(condition)
+    if isinstance(test.expr, Const):
+        return a if test.expr.value else b
+    return Scalar(Op("where", (test.expr, a.expr, b.expr), typed.register), typed)
+
+
+def extreme(type_: ScalarType, largest: bool) -> Const:
+    """The largest (or smallest) value of a memory type, as a constant of its register type."""
+    if type_.category == "float":
+        return Const(math.inf if largest else -math.inf, type_.opmath)
+    if type_ == BOOL:
+        return Const(largest, BOOL)
+    bits = 8 * type_.size - (1 if type_.signed else 0)
+    return Const((1 << bits) - 1 if largest else (-(1 << bits) if type_.signed else 0), type_)
+

@@ -1,0 +1,356 @@
+"""Emits a function: statements in blocks, names, arrays, loops; and takes a block back where it must be done again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from weft.errors import Location, ShapeMismatch, UnsupportedSyntax
+from weft.language.values import (
+    ONE,
+    ZERO,
+    Axis,
+    Scalar,
+    Unset,
+    Value,
+    View,
+    difference,
+    has_load,
+    mentions,
+    tidy,
+    whole,
+)
+from weft.loops.affine import affine
+from weft.loops.ir import (
+    Array,
+    Carry,
+    Const,
+    Equality,
+    Expr,
+    For,
+    If,
+    Let,
+    Load,
+    Merge,
+    Op,
+    Ref,
+    Stmt,
+    Store,
+    free_names,
+    substitute,
+)
+from weft.loops.types import FLOAT32, INT64, SCALAR_TYPES, ScalarType
+
+Environment = dict[str, Value]
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop that is open while its body is emitted."""
+
+    var: str
+    start: Expr
+    stop: Expr
+    step: int
+
+
+@dataclass
+class Builder:
+    """The state of one function being emitted. `environments`: what names mean, in each frame of inlined functions."""
+
+    function: str
+    default_float: ScalarType = FLOAT32
+    taken: set[str] = field(default_factory=set)
+    arrays: dict[str, Array] = field(default_factory=dict)
+    equalities: list[Equality] = field(default_factory=list)
+    blocks: list[list[Stmt]] = field(default_factory=lambda: [[]])
+    loops: list[Loop] = field(default_factory=list)
+    environments: list[Environment] = field(default_factory=list)
+    definitions: dict[str, Expr] = field(default_factory=dict)
+    dynamic: set[str] = field(default_factory=set)
+    fixed: set[str] = field(default_factory=set)
+    created: dict[str, View] = field(default_factory=dict)
+    location: Location | None = None
+
+    # ------------------------------------------------------------ names and blocks
+
+    def fresh(self, hint: str) -> str:
+        """A name made from `hint` that nothing else in the function has."""
+        name, count = hint, 0
+        while name in self.taken:
+            count += 1
+            name = f"{hint}_{count}"
+        self.taken.add(name)
+        return name
+
+    def emit(self, stmt: Stmt) -> None:
+        self.blocks[-1].append(stmt)
+
+    @contextmanager
+    def block(self) -> Iterator[list[Stmt]]:
+        """Statements emitted inside go to the list."""
+        statements: list[Stmt] = []
+        self.blocks.append(statements)
+        depth, loops = len(self.blocks), len(self.loops)
+        try:
+            yield statements
+        finally:
+            del self.blocks[depth - 1 :]
+            del self.loops[loops:]
+
+    def snapshot(self) -> Callable[[], None]:
+        """A function that brings everything back to how it is now."""
+        taken, arrays, equalities = set(self.taken), dict(self.arrays), list(self.equalities)
+        environments = [dict(e) for e in self.environments]
+        definitions, dynamic = dict(self.definitions), set(self.dynamic)
+        blocks, loops = [len(b) for b in self.blocks], list(self.loops)
+
+        def restore() -> None:
+            self.taken, self.arrays, self.equalities = set(taken), dict(arrays), list(equalities)
+            self.definitions, self.dynamic = dict(definitions), set(dynamic)
+            del self.environments[len(environments) :]
+            for environment, old in zip(self.environments, environments, strict=True):
+                environment.clear()
+                environment.update(old)
+            del self.blocks[len(blocks) :]
+            for block, length in zip(self.blocks, blocks, strict=True):
+                del block[length:]
+            self.loops = list(loops)
+
+        return restore
+
+    # ------------------------------------------------------------ scalars
+
+    def let(self, hint: str, expr: Expr) -> Ref:
+        name = self.fresh(hint)
+        self.emit(Let(name, expr, self.location))
+        if self.is_dynamic(expr):
+            self.dynamic.add(name)
+        elif expr.type == INT64:
+            self.definitions[name] = expr
+        return Ref(name, expr.type)
+
+    def share(self, value: Scalar, hint: str = "t") -> Scalar:
+        """The value under a name, so that it can be used several times."""
+        if isinstance(value.expr, (Const, Ref)):
+            return value
+        return replace(value, expr=self.let(hint, value.expr))
+
+    def is_dynamic(self, expr: Expr) -> bool:
+        """Whether a value depends on what tensors hold."""
+        return has_load(expr) or bool(free_names(expr) & self.dynamic)
+
+    def steady(self, expr: Expr, hint: str = "index") -> Expr:
+        """An index that stays what it is now, whatever is stored later."""
+        return self.let(hint, expr) if has_load(expr) else expr
+
+    # ------------------------------------------------------------ sizes
+
+    def _class_of(self, expr: Expr) -> Expr:
+        for equality in self.equalities:
+            if expr == equality.right:
+                return self._class_of(equality.left)
+        return expr
+
+    def canonical(self, expr: Expr) -> Expr:
+        """A size in sizes and scalars where it is one of them, equal sizes by one name."""
+        expr = self.in_sizes(expr)
+        names: dict[str, Expr] = {}
+        for name in free_names(expr):
+            names[name] = self._class_of(Ref(name, INT64))
+        return tidy(self._class_of(tidy(substitute(expr, names))))
+
+    def in_sizes(self, expr: Expr) -> Expr:
+        """Names bound to index arithmetic replaced by it, as far down as they go."""
+        while True:
+            names = {n: self.definitions[n] for n in free_names(expr) if n in self.definitions}
+            if not names:
+                return tidy(expr)
+            expr = substitute(expr, names)
+
+    def same_size(self, a: Expr, b: Expr) -> bool:
+        return a == b or difference(self.canonical(a), self.canonical(b)) == 0
+
+    def same_sizes(self, a: tuple[Expr, ...], b: tuple[Expr, ...]) -> bool:
+        return len(a) == len(b) and all(map(self.same_size, a, b))
+
+    def require_equal(self, a: Expr, b: Expr, what: str) -> None:
+        """Two sizes agree: known while parsing, or to be checked by the call; ShapeMismatch where neither can be."""
+        if self.same_size(a, b):
+            return
+        left, right = self.canonical(a), self.canonical(b)
+        distance = difference(left, right)
+        if distance is not None:
+            raise ShapeMismatch(
+                f"the sizes do not agree {what}", evidence=[f"one is larger than the other by {abs(distance)}"]
+            )
+        if not (free_names(left) | free_names(right)) <= self.fixed:
+            raise ShapeMismatch(
+                f"the sizes do not provably agree {what}",
+                evidence=["they depend on loop variables or on values of tensors"],
+                remedy="write the loop over the elements instead of the slice",
+            )
+        if isinstance(right, Ref) and not isinstance(left, Ref):
+            left, right = right, left
+        self.equalities.append(Equality(left, right, what, self.location))
+
+    # ------------------------------------------------------------ arrays
+
+    def load(self, view: View, at: tuple[Expr, ...]) -> Load:
+        return Load(view.array, view.index(at), view.dtype.opmath, self.location)
+
+    def store(self, array: str, index: tuple[Expr, ...], value: Expr) -> None:
+        """Emit a store; names that are views of the stored element are read again from now on."""
+        self.emit(Store(array, index, value, self.location))
+        for environment in self.environments:
+            for name, held in environment.items():
+                if isinstance(held, Scalar) and held.alias is not None and array in held.alias.arrays:
+                    environment[name] = self._after_store(name, held, array, index)
+
+    def _after_store(self, name: str, held: Scalar, array: str, index: tuple[Expr, ...]) -> Value:
+        assert held.alias is not None
+        if held.alias.index is None:
+            return Unset(
+                f"{name} is a view of an element of {array}, which was stored into since",
+                f"copy the element where {name} gets it: {name} = {array}[...].clone()",
+                self.location,
+            )
+        if apart(held.alias.index, index):
+            return held
+        return replace(held, expr=Load(array, held.alias.index, held.typed.register, self.location))
+
+    def allocate(
+        self, hint: str, dtype: ScalarType, dims: tuple[Expr, ...], fill: bool | int | float | None = None
+    ) -> View:
+        """A new local array of these sizes, fresh in every iteration of the loops that are open."""
+        name = self.fresh(hint)
+        constant = None if fill is None else Const(_fit(fill, dtype), dtype.opmath)
+        shape = tuple(self.in_sizes(d) for d in dims)
+        if not self.loops or all(isinstance(d, Const) for d in shape):
+            within = tuple(loop.var for loop in self.loops)
+            self._declare(Array(name, dtype, tuple(map(_not_negative, shape)), "local", constant, within, self.location))
+            return self._own(whole(name, dtype, dims))
+        leading, offsets = [], []
+        for loop in self.loops:
+            extent, offset = self._unrolled(loop, name)
+            leading.append(_not_negative(extent))
+            offsets.append(offset)
+        own = tuple(_not_negative(self._bounded(d, name)) for d in shape)
+        self._declare(Array(name, dtype, (*leading, *own), "local", constant, (), self.location))
+        view = whole(name, dtype, dims)
+        return self._own(replace(view, axes=(*(Axis(o) for o in offsets), *view.axes)))
+
+    def _declare(self, array: Array) -> None:
+        self.arrays[array.name] = array
+
+    def _own(self, view: View) -> View:
+        self.created[view.array] = view
+        return view
+
+    def is_free(self, view: View, name: str) -> bool:
+        """Whether `view` is all of an array made here that no other name means, so that `name` may be given new values
+        by storing into it.
+        """
+        if self.created.get(view.array) != view:
+            return False
+        holders = [n for e in self.environments for n, v in e.items() if mentions(v, view.array)]
+        return holders in ([], [name])
+
+    def _unrolled(self, loop: Loop, name: str) -> tuple[Expr, Expr]:
+        """How many values a loop's variable has at most, and the number of the current one (not always dense)."""
+        var = Ref(loop.var, INT64)
+        if loop.step > 0:
+            low, high = self.in_sizes(loop.start), Op("sub", (loop.stop, ONE), INT64)
+        else:
+            low, high = Op("add", (self.in_sizes(loop.stop), ONE), INT64), loop.start
+        low = tidy(low)
+        low = low if isinstance(low, Const) and low.value >= 0 else self._bounded(low, name, lower=True)
+        top = self._bounded(high, name)
+        base = ZERO if isinstance(low, Const) and low.value >= 0 else low
+        return tidy(Op("add", (Op("sub", (top, base), INT64), ONE), INT64)), tidy(Op("sub", (var, base), INT64))
+
+    def _bounded(self, expr: Expr, name: str, lower: bool = False) -> Expr:
+        """The largest (or smallest) value of an affine size over the loops that are open, in sizes and scalars."""
+        expr = self.in_sizes(expr)
+        for loop in reversed(self.loops):
+            if loop.var not in free_names(expr):
+                continue
+            form = affine(expr)
+            if form is None:
+                break
+            rising = (form.coefficient(loop.var) > 0) != lower
+            first, last = loop.start, Op("sub", (loop.stop, Const(1 if loop.step > 0 else -1, INT64)), INT64)
+            end = last if rising == (loop.step > 0) else first
+            expr = self.in_sizes(substitute(expr, {loop.var: end}))
+        if not free_names(expr) <= self.fixed or has_load(expr):
+            raise UnsupportedSyntax(
+                f"the size of {name} is not known before the loops around it",
+                evidence=["it depends on values that the loops compute"],
+                remedy="create it before the loops, with a size taken from the arguments",
+            )
+        return expr
+
+    # ------------------------------------------------------------ loops
+
+    @contextmanager
+    def loop(self, var: str, start: Expr, stop: Expr, step: int = 1, implied: bool = False) -> Iterator[list[Carry]]:
+        """Open a loop, its body emitted inside; carries are appended to the list. var: its (fresh) name."""
+        carries: list[Carry] = []
+        location = self.location
+        with self.block() as body:
+            self.loops.append(Loop(var, start, stop, step))
+            yield carries
+            statements = tuple(body)
+        self.emit(For(var, start, stop, step, tuple(carries), statements, implied, location))
+
+    def nest(self, dims: tuple[Expr, ...], body: Callable[[tuple[Expr, ...]], None]) -> None:
+        """Implied loops over `dims`, the body inside all of them. Sizes of 1 need no loop."""
+
+        def go(k: int, at: tuple[Expr, ...]) -> None:
+            if k == len(dims):
+                body(at)
+            elif dims[k] == ONE:
+                go(k + 1, (*at, ZERO))
+            else:
+                var = self.fresh(implied_name(dims[k], len(self.loops)))
+                with self.loop(var, ZERO, dims[k], implied=True):
+                    go(k + 1, (*at, Ref(var, INT64)))
+
+        go(0, ())
+
+    def branch(self, condition: Expr, then: list[Stmt], orelse: list[Stmt], merges: tuple[Merge, ...]) -> None:
+        self.emit(If(condition, tuple(then), tuple(orelse), merges, self.location))
+
+
+def implied_name(extent: Expr, depth: int) -> str:
+    """A readable name for the variable of an implied loop."""
+    return f"i_{extent.name}" if isinstance(extent, Ref) else f"i{depth}"
+
+
+def apart(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> bool:
+    """Whether two subscripts provably name different elements (the names in them having one value)."""
+    return any((d := difference(x, y)) is not None and d != 0 for x, y in zip(a, b, strict=True))
+
+
+def _not_negative(size: Expr) -> Expr:
+    """A size that is 0 where the expression is negative."""
+    if isinstance(size, Ref):
+        return size
+    if isinstance(size, Const):
+        return Const(max(0, int(size.value)), INT64)
+    return Op("max", (size, ZERO), INT64)
+
+
+def _fit(value: bool | int | float, dtype: ScalarType) -> bool | int | float:
+    return {"bool": bool, "int": int, "float": float}[dtype.category](value)  # type: ignore[no-any-return]
+
+
+def default_float() -> ScalarType:
+    """PyTorch's default dtype, float32 while PyTorch is not loaded."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return FLOAT32
+    name = str(torch.get_default_dtype()).removeprefix("torch.")
+    return SCALAR_TYPES.get(name, FLOAT32)

@@ -1,0 +1,416 @@
+"""Expressions: Python's syntax tree -> values, with what they need emitted before them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from weft.errors import TypeMismatch, UndefinedName, UnsupportedSyntax, WeftError
+from weft.language import arithmetic, functions, resolve, slices, tensors
+from weft.language.arithmetic import as_type, common, operate, truth
+from weft.language.builder import Builder, Environment
+from weft.language.source import Known, Source
+from weft.language.values import (
+    Computed,
+    Helper,
+    Method,
+    Scalar,
+    Static,
+    Tuple,
+    Unset,
+    Value,
+    View,
+    describe,
+    integer,
+    number,
+)
+from weft.loops.ir import Const, Merge, Op, Ref, Stmt
+from weft.loops.types import BOOL, Typed
+
+_BINARY = {
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.Div: "div",
+    ast.FloorDiv: "floordiv",
+    ast.Mod: "mod",
+    ast.LShift: "shl",
+    ast.RShift: "shr",
+    ast.BitAnd: "bitand",
+    ast.BitOr: "bitor",
+    ast.BitXor: "bitxor",
+}
+_COMPARE = {ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne"}
+_UNSUPPORTED = {
+    ast.Lambda: ("a lambda", "define a function with def"),
+    ast.ListComp: ("a list comprehension", "write a for loop over range(...) that stores into a tensor"),
+    ast.GeneratorExp: ("a generator", "write a for loop over range(...)"),
+    ast.Dict: ("a dict", "use tensors, numbers and tuples"),
+    ast.Set: ("a set", "use tensors, numbers and tuples"),
+    ast.NamedExpr: ("an assignment inside an expression", "assign on a line of its own"),
+    ast.Await: ("await", "use plain functions"),
+    ast.Yield: ("yield", "return tensors"),
+    ast.JoinedStr: ("a formatted string", "use numbers and tensors"),
+}
+
+
+def binary(operator: ast.operator) -> Callable[..., Scalar]:
+    """The scalar function of a binary operator of Python (@ excepted)."""
+    if isinstance(operator, ast.Pow):
+        return lambda b, x, y: arithmetic.power(b.share(x, "x"), y, b.default_float)
+    name = _BINARY[type(operator)]
+    return lambda b, x, y: operate(name, (x, y), b.default_float)
+
+
+class Evaluator:
+    """Evaluates the expressions of one function. inline: calls a helper (its source, arguments, keyword arguments).
+
+    direct: the expression that is the whole right side of the statement being executed.
+    """
+
+    def __init__(
+        self,
+        builder: Builder,
+        source: Source,
+        environment: Environment,
+        inline: Callable[[Source, tuple[Value, ...], dict[str, Value], bool], Value],
+        local: frozenset[str],
+    ) -> None:
+        self.builder, self.source, self.environment = builder, source, environment
+        self.inline, self.local = inline, local
+        self.direct: ast.expr | None = None
+
+    def __call__(self, node: ast.expr, hint: str = "t") -> Value:
+        """The value of an expression; an array that it makes is named after `hint`."""
+        method = getattr(self, f"_{type(node).__name__.lower()}", None)
+        try:
+            if method is None:
+                what, remedy = _UNSUPPORTED.get(type(node), (f"{type(node).__name__} syntax", "rewrite it"))
+                raise UnsupportedSyntax(f"weft's language has no {what.removeprefix('a ')}", remedy=remedy)
+            value: Value = method(node, hint)
+            return value
+        except WeftError as error:
+            raise self.at(error, node) from None
+
+    def at(self, error: WeftError, node: ast.AST) -> WeftError:
+        """The error with the place of `node`, unless it has one."""
+        if error.location is not None:
+            return error
+        where = self.source.location(node)
+        return type(error)(error.message, location=where, evidence=error.evidence, remedy=error.remedy)
+
+    def scalar(self, node: ast.expr, what: str) -> Scalar:
+        """The value of an expression that must be a number or one element."""
+        value = tensors.scalar_of(self.builder, self(node))
+        if value is None:
+            error = TypeMismatch(
+                f"{describe(self(node))} where {what} needs a number", remedy="index one element, or reduce the tensor"
+            )
+            raise self.at(error, node)
+        return value
+
+    # ------------------------------------------------------------ names and attributes
+
+    def _constant(self, node: ast.Constant, hint: str) -> Value:
+        if isinstance(node.value, (bool, int, float)):
+            return number(node.value)
+        if node.value is None or node.value is Ellipsis or isinstance(node.value, str):
+            return Static(node.value)
+        raise UnsupportedSyntax(f"weft's language has no {type(node.value).__name__} constants")
+
+    def _name(self, node: ast.Name, hint: str) -> Value:
+        value = self.environment.get(node.id)
+        if value is not None and not isinstance(value, Unset):
+            return value
+        if isinstance(value, Unset):
+            evidence = [f"see line {value.location.line}"] if value.location else []
+            raise UndefinedName(f"{node.id} has no value here: {value.why}", evidence=evidence, remedy=value.remedy)
+        if node.id in self.local:
+            raise UndefinedName(f"{node.id} is read before it has a value", remedy=f"give {node.id} a value first")
+        try:
+            found = self.source.lookup(node.id)
+        except KeyError:
+            raise UndefinedName(
+                f"{node.id} is not defined", remedy=f"define {node.id}, or make it a parameter"
+            ) from None
+        return resolve.value_of(found, node.id)
+
+    def _attribute(self, node: ast.Attribute, hint: str) -> Value:
+        value = self(node.value)
+        if isinstance(value, Static):
+            return resolve.attribute(value, node.attr)
+        if isinstance(value, (View, Computed)) or (isinstance(value, Scalar) and value.typed.weight):
+            return self._of_tensor(value, node.attr)
+        raise TypeMismatch(f"{describe(value)} has no attribute {node.attr} in weft's language")
+
+    def _of_tensor(self, value: View | Computed | Scalar, name: str) -> Value:
+        dims = () if isinstance(value, Scalar) else value.dims
+        if name == "shape":
+            return Tuple(tuple(integer(d) for d in dims))
+        if name == "ndim":
+            return number(len(dims))
+        if name == "dtype":
+            return Static(value.typed.scalar)
+        if name == "device":
+            return Static("device")
+        if name in ("T", "mT") and not isinstance(value, Scalar):
+            rank = len(dims)
+            if name == "mT" and rank < 2:
+                raise TypeMismatch(f"mT of {describe(value)}", remedy="it needs two dimensions")
+            order = (
+                tuple(reversed(range(rank))) if name == "T" else (*range(rank - 2), rank - 1, rank - 2)
+            )
+            return tensors.permute(value, order)
+        return Method(value, name)
+
+    def _tuple(self, node: ast.Tuple | ast.List, hint: str) -> Value:
+        return Tuple(tuple(self._items(node.elts)))
+
+    _list = _tuple
+
+    def _items(self, nodes: list[ast.expr]) -> list[Any]:
+        """The values of expressions, `*spliced` tuples included."""
+        values: list[Any] = []
+        for node in nodes:
+            if isinstance(node, ast.Starred):
+                inner = self(node.value)
+                if not isinstance(inner, Tuple):
+                    raise self.at(TypeMismatch(f"* of {describe(inner)}", remedy="splice a tuple"), node)
+                values += inner.items
+            else:
+                values.append(self(node))
+        return values
+
+    # ------------------------------------------------------------ subscripts
+
+    def _subscript(self, node: ast.Subscript, hint: str) -> Value:
+        part = self.part(node)
+        if isinstance(part, (View, Computed)) and not part.dims:
+            outer, self.builder.location = self.builder.location, self.source.location(node)
+            value = tensors.element(self.builder, part, ())
+            self.builder.location = outer
+            return value
+        return part
+
+    def part(self, node: ast.Subscript) -> Value:
+        """What a subscript names, as a view where it can be stored into."""
+        value = self(node.value)
+        items = self._subscripts(node.slice)
+        try:
+            if isinstance(value, Tuple):
+                return slices.take(value, items)
+            if isinstance(value, (View, Computed)):
+                return slices.subscript(self.builder, value, items)
+        except WeftError as error:
+            raise self.at(self._about(error, node.value, value), node) from None
+        raise self.at(
+            TypeMismatch(f"a subscript of {describe(value)}", remedy="only tensors and tuples have subscripts"), node
+        )
+
+    def _about(self, error: WeftError, node: ast.expr, value: Value) -> WeftError:
+        if error.evidence or not isinstance(value, (View, Computed)):
+            return error
+        fact = f"{ast.unparse(node)} is {describe(value)} of dtype {value.typed.scalar}"
+        return type(error)(error.message, location=error.location, evidence=[fact], remedy=error.remedy)
+
+    def _subscripts(self, node: ast.expr) -> tuple[slices.Item, ...]:
+        nodes = node.elts if isinstance(node, ast.Tuple) else [node]
+        items: list[slices.Item] = []
+        for inner in nodes:
+            if isinstance(inner, ast.Slice):
+                parts = (self(p) if p is not None else None for p in (inner.lower, inner.upper, inner.step))
+                bounds = [tensors.scalar_of(self.builder, p) or p if p is not None else None for p in parts]
+                items.append(slices.Slice(*bounds))
+            else:
+                for value in self._items([inner]):
+                    if isinstance(value, Tuple):
+                        items += value.items
+                    else:
+                        items.append(tensors.scalar_of(self.builder, value) or value)
+        return tuple(items)
+
+    # ------------------------------------------------------------ operators
+
+    def _binop(self, node: ast.BinOp, hint: str) -> Value:
+        left, right = self(node.left), self(node.right)
+        return self.operate(node.op, left, right)
+
+    def operate(self, operator: ast.operator, left: Value, right: Value) -> Value:
+        b = self.builder
+        if isinstance(left, Tuple) or isinstance(right, Tuple):
+            return _of_tuples(operator, left, right)
+        if isinstance(operator, ast.MatMult):
+            if not isinstance(left, (View, Computed)) or not isinstance(right, (View, Computed)):
+                raise TypeMismatch(f"@ of {describe(left)} and {describe(right)}", remedy="it works on tensors")
+            return tensors.matmul(b, left, right)
+        return tensors.lift(b, binary(operator), left, right)
+
+    def _unaryop(self, node: ast.UnaryOp, hint: str) -> Value:
+        value = self(node.operand)
+        b = self.builder
+        if isinstance(node.op, ast.UAdd):
+            return value
+        if isinstance(node.op, ast.USub):
+            return tensors.lift(b, lambda _, x: operate("neg", (x,), b.default_float), value)
+        if isinstance(node.op, ast.Invert):
+            return tensors.lift(b, lambda _, x: _invert(b, x), value)
+        if isinstance(value, Static):
+            return number(not value.value)
+        return operate("not", (self.scalar(node.operand, "not"),), b.default_float)
+
+    def _compare(self, node: ast.Compare, hint: str) -> Value:
+        left = self(node.left)
+        result: Value | None = None
+        for k, (operator, right_node) in enumerate(zip(node.ops, node.comparators, strict=True)):
+            right = self(right_node)
+            if isinstance(right, Scalar) and k + 1 < len(node.ops):
+                right = self.builder.share(right)
+            one = self._compare_two(operator, left, right)
+            if result is None:
+                result = one
+            else:
+                result = tensors.lift(self.builder, lambda b, x, y: operate("and", (x, y), b.default_float), result, one)
+            left = right
+        assert result is not None
+        return result
+
+    def _compare_two(self, operator: ast.cmpop, left: Value, right: Value) -> Value:
+        if isinstance(operator, (ast.Is, ast.IsNot)):
+            if not (isinstance(right, Static) or isinstance(left, Static)):
+                raise UnsupportedSyntax("weft's language compares with is only to None", remedy="write ==")
+            return number((left == right) == isinstance(operator, ast.Is))
+        if isinstance(operator, (ast.In, ast.NotIn)):
+            if isinstance(right, Tuple) and all(isinstance(v, Static) for v in (left, *right.items)):
+                return number((left in right.items) == isinstance(operator, ast.In))
+            raise UnsupportedSyntax("weft's language has no `in`", remedy="compare with each value")
+        if isinstance(left, Static) and isinstance(right, Static):
+            if isinstance(operator, (ast.Eq, ast.NotEq)):
+                return number((left == right) == isinstance(operator, ast.Eq))
+        elif isinstance(left, Tuple) and isinstance(right, Tuple):
+            same = len(left.items) == len(right.items) and all(
+                isinstance(x, Scalar) and isinstance(y, Scalar) and self.builder.same_size(x.expr, y.expr)
+                for x, y in zip(left.items, right.items, strict=True)
+            )
+            if isinstance(operator, (ast.Eq, ast.NotEq)) and (same or len(left.items) != len(right.items)):
+                return number(same == isinstance(operator, ast.Eq))
+            raise UnsupportedSyntax("a comparison of shapes", remedy="write assert x.shape == y.shape")
+        name = _COMPARE[type(operator)]
+        return tensors.lift(self.builder, lambda b, x, y: operate(name, (x, y), b.default_float), left, right)
+
+    # ------------------------------------------------------------ conditions
+
+    def condition(self, node: ast.expr, what: str) -> Scalar:
+        """An expression as a bool: constant where it is known while parsing."""
+        value = self(node)
+        if isinstance(value, Static):
+            return number(bool(value.value))
+        if isinstance(value, Tuple):
+            return number(bool(value.items))
+        scalar = tensors.scalar_of(self.builder, value)
+        if scalar is None:
+            raise self.at(
+                TypeMismatch(f"{describe(value)} as {what}", remedy="index one element, or use torch.where"), node
+            )
+        return truth(scalar)
+
+    def _boolop(self, node: ast.BoolOp, hint: str) -> Value:
+        is_and = isinstance(node.op, ast.And)
+        first, rest = node.values[0], node.values[1:]
+        value = self.condition(first, "a condition")
+        for inner in rest:
+            if isinstance(value.expr, Const):
+                if bool(value.expr.value) != is_and:
+                    return value
+                value = self.condition(inner, "a condition")
+                continue
+            with self.builder.block() as statements:
+                right = self.condition(inner, "a condition")
+            if isinstance(right.expr, Const) and bool(right.expr.value) == is_and:
+                continue
+            typed = Typed(BOOL, max(value.typed.weight, right.typed.weight))
+            if not statements:
+                value = Scalar(Op("and" if is_and else "or", (value.expr, right.expr), BOOL), typed)
+                continue
+            decided = Const(not is_and, BOOL)
+            name = self.builder.fresh("condition")
+            blocks: tuple[list[Stmt], list[Stmt]] = (statements, []) if is_and else ([], statements)
+            sides = (right.expr, decided) if is_and else (decided, right.expr)
+            self.builder.branch(value.expr, *blocks, (Merge(name, *sides),))
+            value = Scalar(Ref(name, BOOL), typed)
+        return value
+
+    def _ifexp(self, node: ast.IfExp, hint: str) -> Value:
+        test = self.condition(node.test, "a condition")
+        if isinstance(test.expr, Const):
+            return self(node.body if test.expr.value else node.orelse, hint)
+        b = self.builder
+        with b.block() as then_block:
+            then = self(node.body, hint)
+            then_scalar = tensors.scalar_of(b, then)
+        with b.block() as else_block:
+            orelse = self(node.orelse, hint)
+            else_scalar = tensors.scalar_of(b, orelse)
+        if then_scalar is None or else_scalar is None:
+            usable = all(isinstance(v, (Scalar, Computed)) for v in (then, orelse))
+            if not usable or then_block or else_block:
+                raise UnsupportedSyntax(
+                    f"a choice between {describe(then)} and {describe(orelse)}",
+                    remedy="choose element by element with torch.where(condition, a, b)",
+                )
+            return tensors.lift(b, lambda _, c, x, y: arithmetic.choose(c, x, y, b.default_float), test, then, orelse)
+        alias = None
+        if then_scalar.alias or else_scalar.alias:
+            one = then_scalar.alias or else_scalar.alias
+            assert one is not None
+            alias = replace(one.join(else_scalar.alias), index=None)
+        if not then_block and not else_block:
+            chosen = arithmetic.choose(test, then_scalar, else_scalar, b.default_float)
+            return replace(chosen, alias=alias)
+        typed = common((then_scalar, else_scalar), b.default_float)
+        name = b.fresh(hint if hint != "t" else "choice")
+        sides = (as_type(v, typed).expr for v in (then_scalar, else_scalar))
+        b.branch(test.expr, then_block, else_block, (Merge(name, *sides),))
+        if any(b.is_dynamic(v.expr) for v in (then_scalar, else_scalar)) or b.is_dynamic(test.expr):
+            b.dynamic.add(name)
+        return Scalar(Ref(name, typed.register), typed, alias)
+
+    # ------------------------------------------------------------ calls
+
+    def _call(self, node: ast.Call, hint: str) -> Value:
+        direct = node is self.direct
+        self.direct = None
+        function = self(node.func)
+        args = tuple(self._items(node.args))
+        kwargs: dict[str, Value] = {}
+        for keyword in node.keywords:
+            if keyword.arg is None:
+                raise UnsupportedSyntax("weft's language has no ** arguments", remedy="write the arguments out")
+            kwargs[keyword.arg] = self(keyword.value)
+        arguments = functions.Arguments(ast.unparse(node.func), args, kwargs)
+        match function:
+            case Helper(source=source):
+                return self.inline(source, args, kwargs, direct)
+            case Static(value=Known(name=name)):
+                return functions.call(self.builder, name, arguments, hint)
+            case Method(value=value, name=name):
+                return functions.method_call(self.builder, value, name, arguments, hint)
+        raise TypeMismatch(f"a call of {describe(function)}", remedy="call functions")
+
+
+def _invert(b: Builder, x: Scalar) -> Scalar:
+    if x.typed.scalar == BOOL and x.typed.weight:
+        return operate("not", (x,), b.default_float)
+    if x.typed.scalar == BOOL:
+        x = arithmetic.to_number(x, number(0).typed.scalar)
+    return operate("bitnot", (x,), b.default_float)
+
+
+def _of_tuples(operator: ast.operator, left: Value, right: Value) -> Value:
+    if isinstance(operator, ast.Add) and isinstance(left, Tuple) and isinstance(right, Tuple):
+        return Tuple(left.items + right.items)
+    count = functions.static_int(right)
+    if isinstance(operator, ast.Mult) and isinstance(left, Tuple) and count is not None:
+        return Tuple(left.items * count)
+    raise TypeMismatch(f"an operator on {describe(left)} and {describe(right)}")

@@ -1,0 +1,335 @@
+"""A Python function -> a `weft.loops.ir.Function`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from weft.errors import TypeMismatch, UnsupportedSyntax
+from weft.language import tensors
+from weft.language.arithmetic import cast
+from weft.language.builder import Builder, Environment, default_float
+from weft.language.source import Source
+from weft.language.statements import Executor, bound_in
+from weft.language.values import (
+    Computed,
+    Scalar,
+    Static,
+    TensorType,
+    Tuple,
+    Unset,
+    Value,
+    View,
+    describe,
+    whole,
+)
+from weft.loops.ir import (
+    Array,
+    Expr,
+    For,
+    Function,
+    Load,
+    Ref,
+    Size,
+    Stmt,
+    Store,
+    bodies,
+    free_names,
+    map_statement,
+    statement_exprs,
+    validate,
+    walk,
+    walk_expr,
+)
+from weft.loops.ir import Scalar as ScalarParameter
+from weft.loops.types import FLOAT64, INT64, ScalarType, Typed
+
+ArgumentType = TensorType | ScalarType | None
+
+
+def parse(function: Any, types: Mapping[str, ArgumentType], name: str | None = None) -> Function:
+    """The loop nest of a function (a function object, a kernel, a Source, or a text that defines it).
+
+    types: the type of each argument: a TensorType; bool, int64 or float64 for a number; None for the argument None
+    (which is then no parameter of the result). Raises a WeftError where the function is not in weft's language.
+    """
+    source = Source.of(function, name)
+    result = _Parser(source, types).parse()
+    validate(result)
+    return result
+
+
+@dataclass
+class _Parser:
+    source: Source
+    types: Mapping[str, ArgumentType]
+
+    def __post_init__(self) -> None:
+        self.builder = Builder(self.source.name, default_float())
+        self.calls: list[Source] = [self.source]
+        self.sizes: list[Size] = []
+        self.scalars: list[ScalarParameter] = []
+        self.names: list[str] = []
+
+    def parse(self) -> Function:
+        b = self.builder
+        b.location = self.source.where
+        environment: Environment = {}
+        b.environments.append(environment)
+        _check_signature(self.source)
+        names = size_names(self.source, self.types)
+        b.taken |= {p.arg for p in self.source.parameters} | set(names.values())
+        for parameter in self.source.parameters:
+            environment[parameter.arg] = self._parameter(parameter, names)
+        executor = Executor(b, self.source, environment, self.inline)
+        executor.run(self.source.node.body)
+        results = self._results(executor.result)
+        return self._function(results)
+
+    def _parameter(self, parameter: ast.arg, names: dict[tuple[str, int], str]) -> Value:
+        b, name = self.builder, parameter.arg
+        if name not in self.types:
+            raise TypeMismatch(
+                f"the type of {name} is not given",
+                location=self.source.location(parameter),
+                remedy=f"pass a value for {name}",
+            )
+        type_ = self.types[name]
+        if type_ is None:
+            return Static(None)
+        self.names.append(name)
+        if isinstance(type_, ScalarType):
+            self.scalars.append(ScalarParameter(name, type_))
+            b.fixed.add(name)
+            return Scalar(Ref(name, type_), Typed(type_, 0))
+        dims: list[Expr] = []
+        for axis in range(type_.rank):
+            size = names.get((name, axis)) or b.fresh(f"{name}_size_{axis}")
+            self.sizes.append(Size(size, name, axis))
+            b.fixed.add(size)
+            dims.append(Ref(size, INT64))
+        b.arrays[name] = Array(name, type_.dtype, tuple(dims), "input", location=self.source.location(parameter))
+        return whole(name, type_.dtype, tuple(dims))
+
+    # ------------------------------------------------------------ calls of helpers
+
+    def inline(self, source: Source, args: tuple[Value, ...], kwargs: dict[str, Value], direct: bool) -> Value:
+        """The value of a call of the user's own function, its statements emitted here."""
+        b = self.builder
+        if any(s.node is source.node or (s.file, s.where.line) == (source.file, source.where.line) for s in self.calls):
+            raise UnsupportedSyntax(f"{source.name} calls itself", remedy="write it as a loop")
+        _check_signature(source)
+        environment = self._bind(source, args, kwargs)
+        outer, existing = b.location, set(b.arrays)
+        b.environments.append(environment)
+        self.calls.append(source)
+        start = len(b.blocks[-1])
+        executor = Executor(b, source, environment, self.inline)
+        executor.run(source.node.body)
+        result = executor.result if executor.result is not None else Static(None)
+        written = {
+            s.array for s in walk(tuple(b.blocks[-1][start:])) if isinstance(s, Store) and s.array in existing
+        }
+        self.calls.pop()
+        b.environments.pop()
+        b.location = outer
+        if written and not direct:
+            raise UnsupportedSyntax(
+                f"{source.name} writes into {', '.join(sorted(written))} in the middle of an expression",
+                remedy=f"call {source.name} on a line of its own",
+            )
+        return result
+
+    def _bind(self, source: Source, args: tuple[Value, ...], kwargs: dict[str, Value]) -> Environment:
+        """The parameters of a helper and what they mean."""
+        b = self.builder
+        parameters = source.parameters
+        positional = parameters[: len(parameters) - len(source.node.args.kwonlyargs)]
+        if len(args) > len(positional):
+            raise TypeMismatch(f"{source.name} takes {len(positional)} arguments, not {len(args)}")
+        environment: Environment = {p.arg: v for p, v in zip(positional, args, strict=False)}
+        for name, value in kwargs.items():
+            if name in environment or name not in {p.arg for p in parameters}:
+                raise TypeMismatch(f"{source.name} has no free parameter {name}")
+            environment[name] = value
+        defaults = source.defaults
+        for parameter in parameters:
+            name = parameter.arg
+            if name in environment:
+                environment[name] = self._argument(environment[name], name)
+            elif name in defaults:
+                environment[name] = Executor(b, source, {}, self.inline).evaluate(defaults[name])
+            else:
+                raise TypeMismatch(f"{source.name} needs its argument {name}")
+        return environment
+
+    def _argument(self, value: Value, name: str) -> Value:
+        if isinstance(value, Scalar):
+            return self.builder.share(value, name)
+        if isinstance(value, Computed):
+            return tensors.materialise(self.builder, value, name)
+        return value
+
+    # ------------------------------------------------------------ results
+
+    def _results(self, value: Value | None) -> tuple[str, ...]:
+        if value is None or value == Static(None):
+            return ()
+        items = value.items if isinstance(value, Tuple) else (value,)
+        return tuple(self._result(item) for item in items)
+
+    def _result(self, value: Value) -> str:
+        b = self.builder
+        if isinstance(value, View) and value.is_whole():
+            array = b.arrays[value.array]
+            if array.role == "local":
+                b.arrays[value.array] = replace(array, role="result")
+            return value.array
+        if isinstance(value, Scalar) and value.typed.weight:
+            view = b.allocate("result", value.typed.scalar, ())
+            b.store(view.array, (), cast(value.expr, view.dtype.opmath))
+        elif isinstance(value, (View, Computed)):
+            view = tensors.materialise(b, value, "result")
+        else:
+            raise TypeMismatch(
+                f"{self.source.name} returns {describe(value)}",
+                location=b.location,
+                remedy="return tensors: store the value into one, as in y = torch.empty(()); y[()] = value"
+                if isinstance(value, Scalar) else "return tensors",
+            )  # fmt: skip
+        b.arrays[view.array] = replace(b.arrays[view.array], role="result")
+        return view.array
+
+    def _function(self, results: tuple[str, ...]) -> Function:
+        b = self.builder
+        (block,) = b.blocks
+        body = drop_idle_carries(tuple(block))
+        stored = {s.array for s in walk(body) if isinstance(s, Store)}
+        used = stored | set(results) | set(self.names) | _read(body)
+        if not results and not stored & set(self.names):
+            raise UnsupportedSyntax(
+                f"{self.source.name} returns nothing and writes into none of its arguments",
+                location=self.source.where,
+                remedy="return the tensors it makes",
+            )
+        arrays = tuple(
+            replace(a, role="inout") if a.role == "input" and a.name in stored else a
+            for a in b.arrays.values()
+            if a.name in used
+        )
+        return Function(
+            self.source.name,
+            tuple(self.names),
+            tuple(self.scalars),
+            tuple(self.sizes),
+            arrays,
+            body,
+            results,
+            tuple(b.equalities),
+            self.source.where,
+        )
+
+
+def _read(body: tuple[Stmt, ...]) -> set[str]:
+    exprs = (e for s in walk(body) for top in statement_exprs(s) for e in walk_expr(top))
+    return {e.array for e in exprs if isinstance(e, Load)}
+
+
+def drop_idle_carries(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """Leave out the carries that nothing reads: names that every iteration sets before it uses them."""
+    while True:
+        used = {n for s in walk(body) for e in statement_exprs(s) for n in free_names(e)}
+
+        def clean(statements: tuple[Stmt, ...], used: set[str] = used) -> tuple[Stmt, ...]:
+            out = []
+            for stmt in statements:
+                if isinstance(stmt, For):
+                    kept = tuple(c for c in stmt.carries if c.name in used or c.result in used)
+                    stmt = replace(stmt, carries=kept)
+                out.append(map_statement(stmt, lambda e: e, clean) if bodies(stmt) else stmt)
+            return tuple(out)
+
+        cleaned = clean(body)
+        if cleaned == body:
+            return body
+        body = cleaned
+
+
+def _check_signature(source: Source) -> None:
+    arguments = source.node.args
+    for extra in (arguments.vararg, arguments.kwarg):
+        if extra is not None:
+            raise UnsupportedSyntax(
+                f"{source.name} takes *{extra.arg}",
+                location=source.location(extra),
+                remedy="name each parameter",
+            )
+
+
+def size_names(source: Source, types: Mapping[str, ArgumentType]) -> dict[tuple[str, int], str]:
+    """The user's names for sizes of arguments, where they are unpacked from a shape: (argument, axis) -> name."""
+    found: dict[tuple[str, int], str] = {}
+    parameters = {p.arg for p in source.parameters}
+    bound = bound_in(source.node.body)
+
+    def add(array: str, axis: int, target: ast.expr) -> None:
+        type_ = types.get(array)
+        if not isinstance(target, ast.Name) or not isinstance(type_, TensorType) or array in bound:
+            return
+        if -type_.rank <= axis < type_.rank and target.id not in parameters | set(found.values()) | {"_"}:
+            found.setdefault((array, axis % type_.rank), target.id)
+
+    for node in ast.walk(source.node):
+        if not isinstance(node, ast.Assign):
+            continue
+        for target in node.targets:
+            value = node.value
+            array = _shape_of(value)
+            if array is not None and isinstance(target, ast.Tuple):
+                stars = [k for k, t in enumerate(target.elts) if isinstance(t, ast.Starred)]
+                for k, t in enumerate(target.elts):
+                    if not stars or k < stars[0]:
+                        add(array, k, t)
+                    elif k > stars[0]:
+                        add(array, k - len(target.elts), t)
+            elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+                for t, v in zip(target.elts, value.elts, strict=False):
+                    place = _size_of(v)
+                    if place is not None:
+                        add(*place, t)
+            else:
+                place = _size_of(value)
+                if place is not None:
+                    add(*place, target)
+    return found
+
+
+def _shape_of(node: ast.expr) -> str | None:
+    match node:
+        case ast.Attribute(value=ast.Name(id=array), attr="shape"):
+            return array
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=array), attr="size"), args=[], keywords=[]):
+            return array
+    return None
+
+
+def _size_of(node: ast.expr) -> tuple[str, int] | None:
+    match node:
+        case ast.Subscript(value=shape, slice=index):
+            array = _shape_of(shape)
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=array), attr="size"), args=[index]):
+            pass
+        case ast.Call(func=ast.Name(id="len"), args=[ast.Name(id=array)]):
+            return array, 0
+        case _:
+            return None
+    try:
+        axis = ast.literal_eval(index)
+    except ValueError:
+        return None
+    return (array, axis) if array is not None and isinstance(axis, int) else None
+
+
+__all__ = ["FLOAT64", "ArgumentType", "Unset", "parse", "size_names"]

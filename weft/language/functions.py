@@ -1,0 +1,698 @@
+"""The functions of the language: Python's, math's and PyTorch's, by their full names.
+
+A function takes the builder, its arguments as values and a name for an array it may make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from weft.errors import TypeMismatch, UnsupportedSyntax
+from weft.language import arithmetic, tensors
+from weft.language.arithmetic import as_type, choose, common, convert, operate, power, to_number
+from weft.language.builder import Builder
+from weft.language.values import (
+    ONE,
+    Computed,
+    Range,
+    Scalar,
+    Static,
+    Tuple,
+    Value,
+    View,
+    describe,
+    difference,
+    integer,
+    number,
+    tidy,
+)
+from weft.loops.ir import Const, Expr, Op
+from weft.loops.types import BOOL, FLOAT64, INT64, SCALAR_TYPES, ScalarType, Typed
+
+ScalarFunction = Callable[..., Scalar]
+
+# ---------------------------------------------------------------- functions of scalars, lifted over tensors
+
+
+def _plain(name: str) -> ScalarFunction:
+    return lambda b, *args: operate(name, args, b.default_float)
+
+
+def _rounding(name: str) -> ScalarFunction:
+    """floor, ceil, trunc, round of PyTorch: integers stay as they are."""
+
+    def function(b: Builder, x: Scalar) -> Scalar:
+        return x if x.typed.scalar.category != "float" else operate(name, (x,), b.default_float)
+
+    return function
+
+
+def _in(b: Builder, x: Scalar) -> Scalar:
+    """x as a float, cheap to repeat."""
+    return b.share(as_type(x, arithmetic.floating(x.typed, b.default_float)), "x")
+
+
+def _op(b: Builder, name: str, *args: Scalar | float) -> Scalar:
+    return operate(name, tuple(a if isinstance(a, Scalar) else number(a) for a in args), b.default_float)
+
+
+def _silu(b: Builder, x: Scalar) -> Scalar:
+    x = _in(b, x)
+    return _op(b, "mul", x, _op(b, "sigmoid", x))
+
+
+def _gelu(b: Builder, x: Scalar) -> Scalar:
+    x = _in(b, x)
+    return _op(b, "mul", _op(b, "mul", 0.5, x), _op(b, "add", 1.0, _op(b, "erf", _op(b, "mul", x, 0.5**0.5))))
+
+
+def _gelu_tanh(b: Builder, x: Scalar) -> Scalar:
+    x = _in(b, x)
+    cube = _op(b, "mul", _op(b, "mul", x, x), x)
+    inner = _op(b, "mul", 0.7978845608028654, _op(b, "add", x, _op(b, "mul", 0.044715, cube)))
+    return _op(b, "mul", _op(b, "mul", 0.5, x), _op(b, "add", 1.0, _op(b, "tanh", inner)))
+
+
+def _softplus(b: Builder, x: Scalar) -> Scalar:
+    x = _in(b, x)
+    return choose(_op(b, "gt", x, 20.0), x, _op(b, "log1p", _op(b, "exp", x)), b.default_float)
+
+
+def _relu(b: Builder, x: Scalar) -> Scalar:
+    return as_type(_op(b, "maximum", x, 0), x.typed)
+
+
+def _square(b: Builder, x: Scalar) -> Scalar:
+    x = b.share(x, "x")
+    return operate("mul", (x, x), b.default_float)
+
+
+def _clamp(b: Builder, x: Scalar, low: Scalar | None, high: Scalar | None) -> Scalar:
+    bounds = tuple(v for v in (low, high) if v is not None)
+    typed = common((x, *bounds), b.default_float)
+    if low is not None:
+        x = operate("maximum", (x, low), b.default_float)
+    if high is not None:
+        x = operate("minimum", (x, high), b.default_float)
+    return as_type(x, typed)
+
+
+def _pow(b: Builder, x: Scalar, y: Scalar) -> Scalar:
+    return power(b.share(x, "x"), y, b.default_float)
+
+
+def _float_mod(b: Builder, x: Scalar, y: Scalar) -> Scalar:
+    """C's fmod, the sign of the dividend, for integers too."""
+    typed = common((x, y), b.default_float)
+    if typed.scalar.category == "float":
+        return operate("fmod", (x, y), b.default_float)
+    x, y = b.share(as_type(x, typed), "x"), b.share(as_type(y, typed), "y")
+    size = _op(b, "mod", _op(b, "abs", x), _op(b, "abs", y))
+    return choose(_op(b, "lt", x, 0), _op(b, "neg", size), size, b.default_float)
+
+
+def _predicate(name: str, of_integer: bool) -> ScalarFunction:
+    def function(b: Builder, x: Scalar) -> Scalar:
+        if x.typed.scalar.category != "float":
+            return Scalar(Const(of_integer, BOOL), Typed(BOOL, x.typed.weight))
+        return operate(name, (x,), b.default_float)
+
+    return function
+
+
+def _leaky_relu(b: Builder, x: Scalar, slope: Scalar) -> Scalar:
+    x = _in(b, x)
+    return choose(_op(b, "gt", x, 0.0), x, _op(b, "mul", x, slope), b.default_float)
+
+
+def _where(b: Builder, condition: Scalar, then: Scalar, orelse: Scalar) -> Scalar:
+    return replace(choose(condition, then, orelse, b.default_float), alias=None)
+
+
+_FLOAT = ["exp", "exp2", "expm1", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "sqrt", "log", "log2", "log10", "log1p", "rsqrt", "sigmoid"]
+
+# Functions of torch, and methods of tensors, that work element by element: (function, number of operands).
+ELEMENTWISE: dict[str, tuple[ScalarFunction, int]] = {
+    **{name: (_plain(name), 1) for name in (*_FLOAT, "abs", "neg")},
+    **{name: (_rounding(name), 1) for name in ("floor", "ceil", "trunc", "round")},
+    "absolute": (_plain("abs"), 1),
+    "negative": (_plain("neg"), 1),
+    "sign": (lambda b, x: as_type(_op(b, "sign", x), x.typed), 1),
+    "square": (_square, 1),
+    "reciprocal": (lambda b, x: _op(b, "div", 1.0, as_type(x, arithmetic.floating(x.typed, b.default_float))), 1),
+    "relu": (_relu, 1),
+    "isnan": (_predicate("isnan", False), 1),
+    "isinf": (_predicate("isinf", False), 1),
+    "isfinite": (_predicate("isfinite", True), 1),
+    "logical_not": (_plain("not"), 1),
+    "bitwise_not": (_plain("bitnot"), 1),
+    **{name: (_plain(name), 2) for name in ("mul", "maximum", "minimum", "fmax", "fmin", "atan2", "hypot", "copysign")},
+    "multiply": (_plain("mul"), 2),
+    "true_divide": (_plain("div"), 2),
+    "floor_divide": (_plain("floordiv"), 2),
+    "remainder": (_plain("mod"), 2),
+    "fmod": (_float_mod, 2),
+    "pow": (_pow, 2),
+    "logical_and": (_plain("and"), 2),
+    "logical_or": (_plain("or"), 2),
+    "logical_xor": (lambda b, x, y: _op(b, "ne", arithmetic.truth(x), arithmetic.truth(y)), 2),
+    "bitwise_and": (_plain("bitand"), 2),
+    "bitwise_or": (_plain("bitor"), 2),
+    "bitwise_xor": (_plain("bitxor"), 2),
+    **{name: (_plain(name), 2) for name in ("lt", "le", "gt", "ge", "eq", "ne")},
+    "where": (_where, 3),
+}
+_NEURAL: dict[str, ScalarFunction] = {
+    "silu": _silu,
+    "softplus": _softplus,
+    "relu": _relu,
+    "sigmoid": ELEMENTWISE["sigmoid"][0],
+    "tanh": ELEMENTWISE["tanh"][0],
+    "logsigmoid": lambda b, x: _op(b, "neg", _softplus(b, _op(b, "neg", x))),
+}
+_MATH_FLOAT = frozenset(
+    ["exp", "exp2", "expm1", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "sqrt", "log", "log2", "log10", "log1p", "atan2", "hypot", "copysign", "fmod", "pow", "fabs"]
+)
+_DTYPES = {**SCALAR_TYPES, "float": SCALAR_TYPES["float32"], "double": FLOAT64, "half": SCALAR_TYPES["float16"],
+           "long": INT64, "int": SCALAR_TYPES["int32"], "short": SCALAR_TYPES["int16"]}  # fmt: skip
+_MATH_CONSTANTS = {"pi": 3.141592653589793, "e": 2.718281828459045, "tau": 6.283185307179586,
+                   "inf": float("inf"), "nan": float("nan")}  # fmt: skip
+_CREATE = {"empty": None, "zeros": 0, "ones": 1}
+
+
+def constant(name: str) -> Value | None:
+    """What a name of a module is where it is no function: a dtype, a mathematical constant."""
+    module, _, last = name.rpartition(".")
+    if module == "torch" and last in _DTYPES:
+        return Static(_DTYPES[last])
+    if module in ("math", "torch") and last in _MATH_CONSTANTS:
+        return number(_MATH_CONSTANTS[last])
+    return None
+
+
+# ---------------------------------------------------------------- arguments
+
+
+class Arguments:
+    """The arguments of a call, taken by position or name; what is left over at the end is an error."""
+
+    def __init__(self, name: str, args: tuple[Value, ...], kwargs: dict[str, Value]) -> None:
+        self.name, self.args, self.kwargs = name, list(args), dict(kwargs)
+
+    def take(self, *names: str) -> Value | None:
+        """The next positional argument, or the one of these names."""
+        if self.args:
+            return self.args.pop(0)
+        return self.named(*names)
+
+    def named(self, *names: str) -> Value | None:
+        for name in names:
+            if name in self.kwargs:
+                return self.kwargs.pop(name)
+        return None
+
+    def need(self, *names: str) -> Value:
+        value = self.take(*names)
+        if value is None:
+            raise TypeMismatch(f"{self.name} needs an argument {names[0]}")
+        return value
+
+    def rest(self) -> tuple[Value, ...]:
+        values, self.args = tuple(self.args), []
+        return values
+
+    def done(self) -> None:
+        if self.args:
+            raise UnsupportedSyntax(f"{self.name} has {len(self.args)} arguments more than weft knows")
+        if self.kwargs:
+            raise UnsupportedSyntax(f"{self.name} has an argument {next(iter(self.kwargs))}, which weft does not know")
+
+
+def static_int(value: Value | None) -> int | None:
+    """The value of an int that is known while parsing."""
+    if isinstance(value, Scalar) and isinstance(value.constant, int):
+        return int(value.constant)
+    return None
+
+
+def static_bool(value: Value | None, default: bool = False) -> bool:
+    if value is None:
+        return default
+    if isinstance(value, Scalar) and isinstance(value.constant, bool):
+        return value.constant
+    raise TypeMismatch(f"{describe(value)} where a constant True or False is needed")
+
+
+def size_of(value: Value) -> Expr:
+    """A value as a size or a subscript that is a Python int."""
+    if isinstance(value, Scalar) and value.typed.scalar.category == "int":
+        return tidy(arithmetic.cast(value.expr, INT64))
+    raise TypeMismatch(f"{describe(value)} where an int is needed", remedy="use an int")
+
+
+def sizes_of(values: tuple[Value, ...]) -> tuple[Expr, ...]:
+    """A shape given as one tuple or as several ints."""
+    if len(values) == 1 and isinstance(values[0], Tuple):
+        values = values[0].items
+    return tuple(size_of(v) for v in values)
+
+
+def dtype_of(value: Value | None) -> ScalarType | None:
+    match value:
+        case None | Static(value=None):
+            return None
+        case Static(value=ScalarType() as dtype):
+            return dtype
+        case Static(value=found) if getattr(found, "name", "") in ("builtins.float", "builtins.int", "builtins.bool"):
+            return {"float": FLOAT64, "int": INT64, "bool": BOOL}[found.name.split(".")[1]]
+    raise TypeMismatch(f"{describe(value)} is not a dtype that weft knows")
+
+
+# ---------------------------------------------------------------- making tensors
+
+
+def _create(b: Builder, arguments: Arguments, kind: str, like: View | Computed | None, hint: str) -> View:
+    """torch.empty, zeros, ones, full and their forms that take a shape or a dtype from a tensor (`like`)."""
+    value: Value | None = None
+    if like is not None and kind.endswith("_like"):
+        dims = like.dims
+    elif kind == "full" or arguments.args:
+        first = arguments.need("size")
+        dims = sizes_of((first,)) if kind in ("full", "new_full") else sizes_of((first, *arguments.rest()))
+    else:
+        dims = sizes_of((arguments.need("size"),))
+    base = kind.removesuffix("_like").removeprefix("new_")
+    if base == "full":
+        value = arguments.need("fill_value")
+    dtype = dtype_of(arguments.named("dtype"))
+    arguments.named("device")
+    layout = [arguments.named(name) for name in ("layout", "memory_format", "requires_grad", "pin_memory")]
+    if any(isinstance(v, Scalar) and v.constant is True for v in layout):
+        raise UnsupportedSyntax(f"{arguments.name} with requires_grad or pin_memory inside a kernel")
+    arguments.done()
+    if base == "full":
+        filler = tensors.scalar_of(b, value) if value is not None else None
+        if filler is None:
+            raise TypeMismatch("the fill value is not a number")
+        if dtype is None:
+            inferred = filler.typed.scalar
+            dtype = like.typed.scalar if like is not None else (
+                b.default_float if inferred.category == "float" and filler.typed.weight == 0 else inferred
+            )  # fmt: skip
+        if filler.constant is not None:
+            return b.allocate(hint, dtype, dims, filler.constant)
+        view = b.allocate(hint, dtype, dims)
+        tensors.assign(b, view, filler)
+        return view
+    if dtype is None:
+        dtype = like.typed.scalar if like is not None else b.default_float
+    return b.allocate(hint, dtype, dims, _CREATE[base])
+
+
+def _tensor(b: Builder, value: Value, what: str) -> View | Computed:
+    if isinstance(value, (View, Computed)):
+        return value
+    if isinstance(value, Scalar) and value.typed.weight > 0:
+        scalar = value
+        return Computed((), value.typed, lambda at: scalar.expr)
+    raise TypeMismatch(f"{what} of {describe(value)}", remedy="it works on tensors")
+
+
+def dimension(value: Value | None, rank: int) -> int:
+    """A dimension given as a constant int, counted from the first."""
+    dim = static_int(value)
+    if dim is None:
+        raise TypeMismatch("a dimension that is not a constant int", remedy="write it as a number")
+    if not -max(rank, 1) <= dim < max(rank, 1):
+        raise TypeMismatch(f"dimension {dim} of a tensor of {rank} dimensions")
+    return dim % max(rank, 1)
+
+
+def _reduce(b: Builder, kind: str, arguments: Arguments, value: View | Computed) -> Value:
+    given = arguments.take("dim", "axis")
+    keep = static_bool(arguments.take("keepdim", "keepdims"))
+    dtype = dtype_of(arguments.named("dtype"))
+    arguments.done()
+    if dtype is not None:
+        converted = tensors.as_dtype(b, value, dtype)
+        value = converted if not isinstance(converted, Scalar) else _tensor(b, converted, kind)
+    rank = len(value.dims)
+    if given is None or (isinstance(given, Static) and given.value is None):
+        dims = tuple(range(rank))
+    elif isinstance(given, Tuple):
+        dims = tuple(sorted(dimension(d, rank) for d in given.items))
+    else:
+        dims = (dimension(given, rank),)
+    if rank == 0:
+        dims = ()
+    return tensors.reduce(b, kind, value, dims, keep)
+
+
+def _softmax(b: Builder, arguments: Arguments, value: View | Computed, log: bool) -> Value:
+    dim = dimension(arguments.need("dim"), len(value.dims))
+    dtype = dtype_of(arguments.named("dtype"))
+    arguments.named("_stacklevel")
+    arguments.done()
+    if dtype is not None:
+        value = _tensor(b, tensors.as_dtype(b, value, dtype), "softmax")
+    largest = tensors.reduce(b, "amax", value, (dim,), True)
+    shifted = tensors.lift(b, _plain("sub"), value, largest)
+    powers = tensors.lift(b, _plain("exp"), shifted)
+    total = tensors.reduce(b, "sum", _tensor(b, powers, "softmax"), (dim,), True)
+    if log:
+        return tensors.lift(b, _plain("sub"), shifted, tensors.lift(b, _plain("log"), total))
+    return tensors.lift(b, _plain("div"), powers, total)
+
+
+# ---------------------------------------------------------------- calls
+
+
+def _scaled(b: Builder, name: str, arguments: Arguments, x: Value) -> Value:
+    """add and sub, with alpha."""
+    y, alpha = arguments.need("other"), arguments.named("alpha")
+    if alpha is not None:
+        y = tensors.lift(b, _plain("mul"), y, alpha)
+    arguments.done()
+    return tensors.lift(b, _plain(name), x, y)
+
+
+def _div(b: Builder, arguments: Arguments, x: Value) -> Value:
+    y, mode = arguments.need("other"), arguments.named("rounding_mode")
+    arguments.done()
+    kind = mode.value if isinstance(mode, Static) else None
+    if kind == "floor":
+        return tensors.lift(b, _plain("floordiv"), x, y)
+    if kind == "trunc":
+        raise UnsupportedSyntax("div with rounding_mode='trunc'", remedy="write torch.trunc(a / b)")
+    return tensors.lift(b, _plain("div"), x, y)
+
+
+def torch_call(b: Builder, name: str, arguments: Arguments, x: Value, hint: str) -> Value | None:
+    """A function of torch whose first argument is x, or a method of x; None where weft knows none of this name."""
+    if name in ("add", "sub", "subtract"):
+        return _scaled(b, name[:3], arguments, x)
+    if name in ("div", "divide"):
+        return _div(b, arguments, x)
+    if name in ("max", "min"):
+        if not arguments.args and not arguments.kwargs:
+            return _reduce(b, f"a{name}", arguments, _tensor(b, x, name))
+        other = arguments.take("other", "dim")
+        if isinstance(other, (View, Computed)) or (isinstance(other, Scalar) and other.typed.weight):
+            arguments.done()
+            return tensors.lift(b, _plain(f"{name}imum"), x, other)
+        raise UnsupportedSyntax(f"{name} with a dimension gives values and indices", remedy=f"write a{name}(dim)")
+    if name in tensors.REDUCTIONS:
+        return _reduce(b, name, arguments, _tensor(b, x, name))
+    if name in ("softmax", "log_softmax"):
+        return _softmax(b, arguments, _tensor(b, x, name), name == "log_softmax")
+    if name in ("clamp", "clip"):
+        low, high = arguments.take("min"), arguments.take("max")
+        arguments.done()
+        bounds = [v for v in (low, high) if v is not None and not (isinstance(v, Static) and v.value is None)]
+        has_low = bool(bounds) and bounds[0] is low
+
+        def clamp(builder: Builder, value: Scalar, *limits: Scalar) -> Scalar:
+            rest = list(limits)
+            return _clamp(builder, value, rest.pop(0) if has_low else None, rest.pop(0) if rest else None)
+
+        return tensors.lift(b, clamp, x, *bounds)
+    if name in ("matmul", "mm", "mv", "bmm", "dot", "inner", "vdot"):
+        y = arguments.need("other", "mat2", "vec2")
+        arguments.done()
+        return tensors.matmul(b, _tensor(b, x, name), _tensor(b, y, name))
+    if name in ELEMENTWISE:
+        function, count = ELEMENTWISE[name]
+        others = [arguments.need("other", "exponent", "input") for _ in range(count - 1)]
+        arguments.done()
+        return tensors.lift(b, function, x, *others)
+    return _shape_call(b, name, arguments, x, hint)
+
+
+def _shape_call(b: Builder, name: str, arguments: Arguments, x: Value, hint: str) -> Value | None:
+    """Copies, conversions and views."""
+    if name in ("clone", "contiguous"):
+        arguments.named("memory_format")
+        arguments.done()
+        return tensors.lift(b, lambda _, v: replace(v, alias=None), x) if name == "clone" else x
+    if name == "detach":
+        raise UnsupportedSyntax("detach inside a kernel", remedy="detach the argument before the call")
+    if name.endswith("_like") and name.removesuffix("_like") in ("empty", "zeros", "ones", "full"):
+        return _create(b, arguments, name, _tensor(b, x, name), hint)
+    if name.startswith("new_") and name.removeprefix("new_") in ("empty", "zeros", "ones", "full"):
+        return _create(b, arguments, name, _tensor(b, x, name), hint)
+    if name in ("permute", "transpose", "t", "unsqueeze", "squeeze", "expand", "expand_as", "view_as", "swapaxes"):
+        return _view_call(b, name, arguments, _tensor(b, x, name))
+    return None
+
+
+def _view_call(b: Builder, name: str, arguments: Arguments, x: View | Computed) -> Value:
+    rank = len(x.dims)
+    result: View | Computed
+    if name == "permute":
+        given = arguments.rest()
+        order = given[0].items if len(given) == 1 and isinstance(given[0], Tuple) else given
+        dims = tuple(dimension(d, rank) for d in order)
+        if sorted(dims) != list(range(rank)):
+            raise TypeMismatch(f"permute of {rank} dimensions by {list(dims)}")
+        result = tensors.permute(x, dims)
+    elif name in ("transpose", "swapaxes", "t"):
+        first, second = (0, 1) if name == "t" else (
+            dimension(arguments.need("dim0"), rank), dimension(arguments.need("dim1"), rank))  # fmt: skip
+        swap = {first: second, second: first}
+        result = tensors.permute(x, tuple(swap.get(k, k) for k in range(rank))) if rank > 1 else x
+    elif name == "unsqueeze":
+        result = tensors.unsqueeze(x, dimension(arguments.need("dim"), rank + 1))
+    elif name == "squeeze":
+        dim = dimension(arguments.need("dim"), rank)
+        if x.dims[dim] != ONE:
+            raise TypeMismatch("squeeze of a dimension that is not the constant 1", remedy="index it with 0")
+        result = tensors.squeeze(x, dim)
+    elif name == "expand":
+        given = arguments.rest()
+        items = given[0].items if len(given) == 1 and isinstance(given[0], Tuple) else given
+        shift = len(items) - rank
+        sizes = tuple(x.dims[k - shift] if static_int(v) == -1 else size_of(v) for k, v in enumerate(items))
+        result = tensors.expand(b, x, sizes)
+    else:
+        other = arguments.need("other")
+        if not isinstance(other, (View, Computed)):
+            raise TypeMismatch(f"{name} of {describe(other)}")
+        result = tensors.expand(b, x, other.dims)
+    arguments.done()
+    return result
+
+
+def method_call(b: Builder, x: Value, name: str, arguments: Arguments, hint: str) -> Value:
+    """`x.name(...)` of a tensor or an element."""
+    shape = x.dims if isinstance(x, (View, Computed)) else ()
+    if name in ("size", "dim", "ndimension", "numel", "nelement"):
+        if name == "size":
+            given = arguments.take("dim")
+            arguments.done()
+            if given is None:
+                return Tuple(tuple(integer(d) for d in shape))
+            return integer(shape[dimension(given, len(shape))])
+        arguments.done()
+        if name in ("dim", "ndimension"):
+            return number(len(shape))
+        return number_of_elements(shape)
+    if name == "item":
+        arguments.done()
+        scalar = tensors.scalar_of(b, x)
+        if scalar is None:
+            raise TypeMismatch(f"item of {describe(x)}", remedy="index one element")
+        type_ = {"bool": BOOL, "int": INT64, "float": FLOAT64}[scalar.typed.scalar.category]
+        return to_number(scalar, type_)
+    if name in ("float", "double", "half", "bfloat16", "long", "int", "short", "bool"):
+        arguments.done()
+        return tensors.as_dtype(b, x, _DTYPES[name])
+    if name in ("to", "type"):
+        dtype = dtype_of(arguments.need("dtype"))
+        arguments.done()
+        return x if dtype is None else tensors.as_dtype(b, x, dtype)
+    if name == "type_as":
+        other = arguments.need("other")
+        arguments.done()
+        return tensors.as_dtype(b, x, _tensor(b, other, name).typed.scalar)
+    result = torch_call(b, name, arguments, x, hint)
+    if result is None:
+        raise UnsupportedSyntax(
+            f"weft's language has no tensor method {name}", remedy="write it with loops over elements"
+        )
+    return result
+
+
+def number_of_elements(shape: tuple[Expr, ...]) -> Scalar:
+    count: Expr = ONE
+    for size in shape:
+        count = size if count == ONE else Op("mul", (count, size), INT64)
+    return integer(count)
+
+
+def call(b: Builder, name: str, arguments: Arguments, hint: str) -> Value:
+    """A call of a function by its full name."""
+    module, _, last = name.rpartition(".")
+    result: Value | None = None
+    if module == "builtins":
+        result = _python_call(b, last, arguments)
+    elif module == "math":
+        result = _math_call(b, last, arguments)
+    elif module == "torch" and last in ("empty", "zeros", "ones", "full"):
+        result = _create(b, arguments, last, None, hint)
+    elif module == "torch.nn.functional" and last in _NEURAL:
+        x = arguments.need("input")
+        arguments.named("inplace")
+        arguments.done()
+        result = tensors.lift(b, _NEURAL[last], x)
+    elif module == "torch.nn.functional" and last == "gelu":
+        x, kind = arguments.need("input"), arguments.named("approximate")
+        arguments.done()
+        tanh = isinstance(kind, Static) and kind.value == "tanh"
+        result = tensors.lift(b, _gelu_tanh if tanh else _gelu, x)
+    elif module == "torch.nn.functional" and last == "leaky_relu":
+        x, slope = arguments.need("input"), arguments.take("negative_slope") or number(0.01)
+        arguments.done()
+        result = tensors.lift(b, _leaky_relu, x, slope)
+    elif module in ("torch", "torch.nn.functional", "torch.special", "torch.linalg"):
+        first = arguments.need("condition") if last == "where" else arguments.need("input", "self", "x")
+        result = torch_call(b, last, arguments, first, hint)
+    if result is None:
+        raise UnsupportedSyntax(
+            f"weft's language has no {name.removeprefix('builtins.')}",
+            remedy="write it with loops over elements, or as a function of your own",
+        )
+    return result
+
+
+def _numbers(b: Builder, arguments: Arguments) -> tuple[Scalar, ...]:
+    values = []
+    for value in arguments.rest():
+        scalar = tensors.scalar_of(b, value)
+        if scalar is None:
+            raise TypeMismatch(
+                f"{arguments.name} of {describe(value)}", remedy="use torch's function of that name for tensors"
+            )
+        values.append(scalar)
+    arguments.done()
+    return tuple(values)
+
+
+def _math_call(b: Builder, name: str, arguments: Arguments) -> Value | None:
+    """Functions of math: of Python floats, in double precision."""
+    operator = {"fabs": "abs"}.get(name, name)
+    if name in _MATH_FLOAT:
+        values = tuple(to_number(v, FLOAT64) for v in _numbers(b, arguments))
+        if name == "log" and len(values) == 2:
+            return _op(b, "div", _op(b, "log", values[0]), _op(b, "log", values[1]))
+        return operate(operator, values, b.default_float)
+    if name in ("floor", "ceil", "trunc"):
+        (x,) = _numbers(b, arguments)
+        if x.typed.scalar.category != "float":
+            return to_number(x, INT64)
+        return to_number(operate(name, (to_number(x, FLOAT64),), b.default_float), INT64)
+    if name in ("isnan", "isinf", "isfinite"):
+        (x,) = _numbers(b, arguments)
+        return operate(name, (to_number(x, FLOAT64),), b.default_float)
+    return None
+
+
+def _python_call(b: Builder, name: str, arguments: Arguments) -> Value | None:
+    if name in ("max", "min"):
+        given = arguments.args
+        if len(given) == 1 and isinstance(given[0], Tuple):
+            arguments.args = list(given[0].items)
+        values = _numbers(b, arguments)
+        if not values:
+            return None
+        result = values[0]
+        for value in values[1:]:
+            alias = result.alias or value.alias
+            joined = alias.join(value.alias if alias is result.alias else None) if alias else None
+            result = replace(operate(name, (result, value), b.default_float), alias=joined)
+        return result
+    if name == "abs":
+        (x,) = arguments.rest()
+        arguments.done()
+        return tensors.lift(b, _plain("abs"), x)
+    if name in ("float", "int", "bool"):
+        value = arguments.need("x")
+        if isinstance(value, Static) and isinstance(value.value, str) and name == "float":
+            arguments.done()
+            try:
+                return number(float(value.value))
+            except ValueError:
+                raise TypeMismatch(f"float({value.value!r}) is not a number") from None
+        arguments.args.insert(0, value)
+        (x,) = _numbers(b, arguments)
+        return to_number(x, {"float": FLOAT64, "int": INT64, "bool": BOOL}[name])
+    if name == "round":
+        (x,) = _numbers(b, arguments)
+        if x.typed.scalar.category != "float":
+            return to_number(x, INT64)
+        return to_number(operate("round", (to_number(x, FLOAT64),), b.default_float), INT64)
+    if name == "pow":
+        x, y = _numbers(b, arguments)
+        return _pow(b, x, y)
+    if name == "len":
+        value = arguments.need("obj")
+        arguments.done()
+        if isinstance(value, Tuple):
+            return number(len(value.items))
+        if isinstance(value, (View, Computed)) and value.dims:
+            return integer(value.dims[0])
+        raise TypeMismatch(f"len of {describe(value)}")
+    if name in ("tuple", "list"):
+        value = arguments.need("iterable")
+        arguments.done()
+        return value if isinstance(value, Tuple) else None
+    if name == "range":
+        return _range(b, arguments)
+    if name == "reversed":
+        value = arguments.need("sequence")
+        arguments.done()
+        return _reversed(value) if isinstance(value, Range) else None
+    return None
+
+
+def _range(b: Builder, arguments: Arguments) -> Range:
+    bounds = []
+    for value in arguments.rest():
+        scalar = tensors.scalar_of(b, value)
+        if scalar is None or scalar.typed.scalar.category == "float":
+            raise TypeMismatch(f"range of {describe(value)}", remedy="use ints")
+        bounds.append(scalar)
+    arguments.done()
+    if not 1 <= len(bounds) <= 3:
+        raise TypeMismatch(f"range takes 1 to 3 arguments, not {len(bounds)}")
+    step = static_int(bounds[2]) if len(bounds) == 3 else 1
+    if step is None:
+        raise UnsupportedSyntax("a range whose step is not a constant", remedy="write the step as a number")
+    if step == 0:
+        raise UnsupportedSyntax("a range whose step is 0", remedy="use a step that is not 0")
+    first = bounds[0] if len(bounds) > 1 else number(0)
+    last = bounds[1] if len(bounds) > 1 else bounds[0]
+    return Range(*(b.steady(tidy(arithmetic.cast(v.expr, INT64)), "bound") for v in (first, last)), step)
+
+
+def _reversed(value: Range) -> Range:
+    """The same numbers from the last to the first."""
+    start, stop, step = value.start, value.stop, value.step
+    sign = Const(1 if step > 0 else -1, INT64)
+    if abs(step) == 1:
+        return Range(tidy(Op("sub", (stop, sign), INT64)), tidy(Op("sub", (start, sign), INT64)), -step)
+    distance = difference(stop, start)
+    size = Const(step, INT64)
+    if distance is not None:
+        count: Expr = Const(len(range(0, distance, step)), INT64)
+    else:
+        span = Op("add", (Op("sub", (stop, start), INT64), Const(step - (1 if step > 0 else -1), INT64)), INT64)
+        count = Op("floordiv", (tidy(span), size), INT64)
+    last = Op("add", (start, Op("mul", (Op("sub", (count, ONE), INT64), size), INT64)), INT64)
+    return Range(tidy(last), tidy(Op("sub", (start, sign), INT64)), -step)
+
+
+KnownFunction = Callable[[Builder, str, Arguments, str], Any]
+
+__all__ = ["Arguments", "call", "constant", "convert", "dimension", "method_call", "size_of", "static_bool", "static_int"]

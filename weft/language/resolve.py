@@ -1,0 +1,73 @@
+"""What Python objects that a function's free names mean are in the language."""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import Any
+
+from weft.errors import TypeMismatch, UnsupportedSyntax
+from weft.language import functions
+from weft.language.source import Known, Module, Source, plain_function
+from weft.language.values import Helper, Static, Tuple, Value, number
+from weft.loops.types import SCALAR_TYPES
+
+# Modules whose functions the language knows; the first that has an object under its own name is where it comes from.
+_MODULES = ("math", "torch", "torch.nn.functional", "torch.special", "builtins")
+_SUBMODULES = frozenset(("torch.nn", "torch.nn.functional", "torch.special", "torch.linalg"))
+
+
+def known(name: str) -> Value:
+    """A name of a module that the language knows."""
+    if name in _SUBMODULES:
+        return Static(Module(name))
+    constant = functions.constant(name)
+    return constant if constant is not None else Static(Known(name))
+
+
+def value_of(obj: Any, name: str) -> Value:
+    """The value that a Python object, found under `name` outside the function, is. Raises where it cannot be used."""
+    if isinstance(obj, (bool, int, float)):
+        return number(obj)
+    if obj is None or obj is Ellipsis or isinstance(obj, (str, Module)):
+        return Static(obj)
+    if isinstance(obj, Known):
+        return known(obj.name)
+    if isinstance(obj, Source):
+        return Helper(obj)
+    if isinstance(obj, (tuple, list)):
+        return Tuple(tuple(value_of(item, name) for item in obj))
+    if isinstance(obj, types.ModuleType):
+        outer = obj.__name__.split(".")[0]
+        return Static(Module(obj.__name__) if outer in ("torch", "math", "builtins") else obj)
+    kind = type(obj)
+    if kind.__module__ == "torch" and kind.__name__ == "dtype":
+        dtype = str(obj).removeprefix("torch.")
+        if dtype not in SCALAR_TYPES:
+            raise TypeMismatch(f"weft has no dtype {dtype}", evidence=["it has " + ", ".join(SCALAR_TYPES)])
+        return Static(SCALAR_TYPES[dtype])
+    own = getattr(obj, "__name__", None)
+    if isinstance(own, str):
+        for module in _MODULES:
+            if getattr(sys.modules.get(module), own, None) is obj:
+                return known(f"{module}.{own}")
+    plain = plain_function(obj)
+    if plain is not None:
+        return Helper(Source.of(plain))
+    if kind.__name__ in ("Tensor", "Parameter") and kind.__module__.startswith("torch"):
+        raise TypeMismatch(f"{name} is a tensor from outside the function", remedy=f"make {name} a parameter")
+    raise UnsupportedSyntax(
+        f"{name} is a {kind.__name__} from outside the function, which weft does not know",
+        remedy="use numbers, dtypes and functions from outside; pass everything else as an argument",
+    )
+
+
+def attribute(value: Static, name: str) -> Value:
+    """`module.name`."""
+    if isinstance(value.value, Module):
+        return known(f"{value.value.name}.{name}")
+    if isinstance(value.value, Known):
+        return known(f"{value.value.name}.{name}")
+    if isinstance(value.value, types.ModuleType) and hasattr(value.value, name):
+        return value_of(getattr(value.value, name), name)
+    raise UnsupportedSyntax(f"weft knows no attribute {name} of {value.value!r}")

@@ -1,0 +1,329 @@
+"""A function's parameters and results, read from its syntax tree alone: what they are and which are written."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from weft.language.source import Known, Module, Source, plain_function
+
+Kind = Literal["tensor", "int", "float", "bool", "number"]
+
+_SIZED = frozenset("empty zeros ones full new_empty new_zeros new_ones new_full".split())
+# Functions of torch that take a number where others of torch take a tensor.
+_TAKES_NUMBERS = _SIZED | frozenset("where arange tensor".split())
+# Attributes and methods whose value is (a view of) the tensor itself.
+_VIEWS = frozenset(
+    "T mT transpose permute unsqueeze squeeze expand expand_as view_as swapaxes t contiguous to float double".split()
+)
+_MISSING = object()
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """default: the value of a constant default; `has_default` tells whether there is any."""
+
+    name: str
+    kind: Kind
+    has_default: bool = False
+    default: Any = None
+
+
+@dataclass(frozen=True)
+class Signature:
+    """parameters: in order. written: parameters that are stored into. results: for each thing returned, the parameter
+    that it is, or None where it is something new.
+    """
+
+    parameters: tuple[Parameter, ...]
+    written: frozenset[str]
+    results: tuple[str | None, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(p.name for p in self.parameters)
+
+    def __getitem__(self, name: str) -> Parameter:
+        return next(p for p in self.parameters if p.name == name)
+
+
+def read_signature(function: Any) -> Signature:
+    """The signature of a function object, a kernel, a Source or a text. Reads the syntax tree only."""
+    return _read(Source.of(function), ())
+
+
+def _read(source: Source, calls: tuple[ast.FunctionDef, ...]) -> Signature:
+    uses = _Uses(source, (*calls, source.node))
+    uses.block(source.node.body)
+    defaults = source.defaults
+    parameters = []
+    for parameter in source.parameters:
+        name = parameter.arg
+        node = defaults.get(name)
+        default = _default(source, node) if node is not None else None
+        kind = _annotated(parameter.annotation) or uses.kinds.get(name) or _kind_of_default(default) or "number"
+        parameters.append(Parameter(name, kind, node is not None, default))
+    tensors = {p.name for p in parameters if p.kind == "tensor"}
+    written = frozenset(uses.stored | (uses.augmented & tensors))
+    return Signature(tuple(parameters), written, uses.results)
+
+
+def _annotated(node: ast.expr | None) -> Kind | None:
+    if node is None:
+        return None
+    text = ast.unparse(node).strip("'\"")
+    if "Tensor" in text:
+        return "tensor"
+    for kind in ("bool", "int", "float"):
+        if text == kind or text.startswith(f"{kind} |"):
+            return kind  # type: ignore[return-value]
+    return None
+
+
+def _kind_of_default(value: Any) -> Kind | None:
+    if isinstance(value, bool):
+        return "bool"
+    return "int" if isinstance(value, int) else "float" if isinstance(value, float) else None
+
+
+def _default(source: Source, node: ast.expr) -> Any:
+    """The value of a default: a literal, or a number of the function's module."""
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        value = _lookup(source, node)
+        return value if isinstance(value, (bool, int, float)) else None
+
+
+def _lookup(source: Source, node: ast.expr) -> Any:
+    """What a name, or an attribute of a module, is outside the function; None where it is nothing known."""
+    if isinstance(node, ast.Name):
+        try:
+            return source.lookup(node.id)
+        except KeyError:
+            return None
+    if isinstance(node, ast.Attribute):
+        outer = _lookup(source, node.value)
+        if isinstance(outer, (Module, Known)):
+            return Known(f"{outer.name}.{node.attr}")
+        if outer is None or isinstance(outer, Source):
+            return None
+        return getattr(outer, node.attr, None)
+    return None
+
+
+def _names(node: ast.expr) -> Iterator[str]:
+    """Names in index arithmetic: not those inside a subscript's base or a call."""
+    if isinstance(node, ast.Name):
+        yield node.id
+    elif isinstance(node, (ast.Subscript, ast.Call, ast.Attribute)):
+        return
+    else:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr):
+                yield from _names(child)
+
+
+class _Uses:
+    """How a function uses its parameters. `roots`: the parameters that a name may be (a view of) at this point."""
+
+    def __init__(self, source: Source, calls: tuple[ast.FunctionDef, ...]) -> None:
+        self.source, self.calls = source, calls
+        self.roots: dict[str, frozenset[str]] = {p.arg: frozenset((p.arg,)) for p in source.parameters}
+        self.kinds: dict[str, Kind] = {}
+        self.stored: set[str] = set()
+        self.augmented: set[str] = set()
+        self.results: tuple[str | None, ...] = ()
+
+    # ------------------------------------------------------------ statements
+
+    def block(self, statements: list[ast.stmt]) -> None:
+        for stmt in statements:
+            match stmt:
+                case ast.Assign(targets=targets, value=value):
+                    self.expr(value)
+                    for target in targets:
+                        self.bind(target, value)
+                case ast.AnnAssign(target=target, value=ast.expr() as value):
+                    self.expr(value)
+                    self.bind(target, value)
+                case ast.AugAssign(target=target, value=value):
+                    self.expr(value)
+                    self.expr(target)
+                    if isinstance(target, ast.Name):
+                        self.augmented |= self.root(target)
+                    else:
+                        self.stored |= self.root(target)
+                case ast.For(target=target, iter=over, body=body):
+                    self.expr(over)
+                    for _ in range(2):  # what one iteration leaves is what the next one finds
+                        before = dict(self.roots)
+                        self.bind(target, None)
+                        self.block(body)
+                        self.join(before)
+                case ast.If(test=test, body=body, orelse=orelse):
+                    self.expr(test)
+                    before = dict(self.roots)
+                    self.block(body)
+                    then, self.roots = self.roots, before
+                    self.block(orelse)
+                    self.join(then)
+                case ast.Return(value=value):
+                    if value is not None:
+                        self.expr(value)
+                        self.results = self.returned(value)
+                case _:
+                    for child in ast.iter_child_nodes(stmt):
+                        if isinstance(child, ast.expr):
+                            self.expr(child)
+
+    def join(self, other: dict[str, frozenset[str]]) -> None:
+        for name, roots in other.items():
+            self.roots[name] = self.roots.get(name, frozenset()) | roots
+
+    def bind(self, target: ast.expr, value: ast.expr | None) -> None:
+        match target:
+            case ast.Name(id=name):
+                self.roots[name] = self.root(value) if value is not None else frozenset()
+            case ast.Subscript():
+                self.expr(target)
+                self.stored |= self.root(target)
+            case ast.Tuple(elts=targets) | ast.List(elts=targets):
+                values = value.elts if isinstance(value, ast.Tuple) and len(value.elts) == len(targets) else None
+                roots = [self.root(v) if v is not None else frozenset() for v in values or [None] * len(targets)]
+                for t, v, root in zip(targets, values or [None] * len(targets), roots, strict=True):
+                    self.bind(t, v)
+                    if isinstance(t, ast.Name):
+                        self.roots[t.id] = root
+            case ast.Starred(value=inner):
+                self.bind(inner, None)
+
+    def returned(self, value: ast.expr) -> tuple[str | None, ...]:
+        if isinstance(value, ast.Constant) and value.value is None:
+            return ()
+        if isinstance(value, ast.Call):
+            helper = self.helper(value)
+            if helper is not None:
+                inner = _read(helper, self.calls)
+                given = dict(zip(inner.names, value.args, strict=False))
+                given |= {k.arg: k.value for k in value.keywords if k.arg is not None}
+                return tuple(self.identity(given[r]) if r in given else None for r in inner.results)
+        items = value.elts if isinstance(value, (ast.Tuple, ast.List)) else [value]
+        return tuple(self.identity(item) for item in items)
+
+    def identity(self, node: ast.expr) -> str | None:
+        """The parameter that an expression is."""
+        roots = self.roots.get(node.id, frozenset()) if isinstance(node, ast.Name) else frozenset()
+        return next(iter(roots)) if len(roots) == 1 else None
+
+    # ------------------------------------------------------------ expressions
+
+    def root(self, node: ast.expr) -> frozenset[str]:
+        """The parameters that an expression may be a view of."""
+        match node:
+            case ast.Name(id=name):
+                return self.roots.get(name, frozenset())
+            case ast.Subscript(value=inner):
+                return self.root(inner)
+            case ast.Attribute(value=inner, attr=attr) if attr in _VIEWS:
+                return self.root(inner)
+            case ast.Call(func=ast.Attribute(value=inner, attr=attr)) if attr in _VIEWS:
+                return self.root(inner)
+            case ast.IfExp(body=a, orelse=b):
+                return self.root(a) | self.root(b)
+        return frozenset()
+
+    def mark(self, names: frozenset[str], kind: Kind) -> None:
+        for name in names:
+            if self.kinds.get(name) != "tensor":
+                self.kinds[name] = kind
+
+    def is_tensor(self, node: ast.expr) -> None:
+        if isinstance(node, ast.Name):
+            self.mark(self.roots.get(node.id, frozenset()), "tensor")
+
+    def is_int(self, node: ast.expr) -> None:
+        for name in _names(node):
+            self.mark(self.roots.get(name, frozenset()), "int")
+
+    def expr(self, node: ast.expr) -> None:
+        for inner in ast.walk(node):
+            match inner:
+                case ast.Subscript(value=base, slice=index):
+                    self.is_tensor(base)
+                    self.is_int(index)
+                case ast.Attribute(value=base):
+                    self.is_tensor(base)
+                case ast.BinOp(op=ast.MatMult(), left=left, right=right):
+                    self.is_tensor(left)
+                    self.is_tensor(right)
+                case ast.Call():
+                    self.call(inner)
+
+    def call(self, node: ast.Call) -> None:
+        helper = self.helper(node)
+        if helper is not None:
+            self.helper_call(helper, node)
+            return
+        target = _lookup(self.source, node.func)
+        name = self.name_of(target, node.func)
+        if name.endswith("range"):
+            for arg in node.args:
+                self.is_int(arg)
+        elif name.split(".")[-1] in _SIZED:
+            sizes = node.args[:1] if name.endswith("full") else node.args
+            for arg in sizes:
+                self.is_int(arg)
+        elif name == "builtins.len" and node.args:
+            self.is_tensor(node.args[0])
+        elif name.startswith("torch.") and name.split(".")[-1] not in _TAKES_NUMBERS and node.args:
+            self.is_tensor(node.args[0])
+        if isinstance(node.func, ast.Attribute) and node.func.attr.endswith("_") and not name.startswith("torch."):
+            self.stored |= self.root(node.func.value)
+
+    def name_of(self, target: Any, node: ast.expr) -> str:
+        """The full name of a function of Python, math or torch."""
+        if isinstance(target, (Known, Module)):
+            return target.name
+        module = getattr(target, "__module__", None) or ""
+        own = getattr(target, "__name__", "")
+        if module.startswith("torch") or (isinstance(node, ast.Attribute) and _is_torch(self.source, node.value)):
+            return f"torch.{own}"
+        if isinstance(node, ast.Attribute):
+            return node.attr
+        return f"{module}.{own}"
+
+    def helper(self, node: ast.Call) -> Source | None:
+        """The user's own function that a call is of; None for others, and for one that is being read already."""
+        value = _lookup(self.source, node.func)
+        if isinstance(value, Source):
+            source = value
+        else:
+            plain = plain_function(value)
+            if plain is None or (plain.__module__ or "").split(".")[0] in ("torch", "math"):
+                return None
+            source = Source.of(plain)
+        same = (ast.dump(source.node) == ast.dump(n) for n in self.calls if n.name == source.node.name)
+        return None if any(same) else source
+
+    def helper_call(self, helper: Source, node: ast.Call) -> None:
+        signature = _read(helper, self.calls)
+        given = dict(zip(signature.names, node.args, strict=False))
+        given |= {k.arg: k.value for k in node.keywords if k.arg is not None}
+        for name, value in given.items():
+            if name not in signature.names:
+                continue
+            kind = signature[name].kind
+            if kind == "tensor":
+                self.is_tensor(value)
+            elif kind == "int":
+                self.is_int(value)
+            if name in signature.written:
+                self.stored |= self.root(value)
+
+
+def _is_torch(source: Source, node: ast.expr) -> bool:
+    value = _lookup(source, node)
+    return (getattr(value, "__name__", None) or getattr(value, "name", "") or "").split(".")[0] == "torch"

@@ -1,0 +1,662 @@
+"""Statements: assignments, loops, branches, returns."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+from weft.errors import Location, TypeMismatch, UnsupportedSyntax, WeftError
+from weft.language import tensors
+from weft.language.arithmetic import as_type, cast, common
+from weft.language.builder import Builder, Environment
+from weft.language.expressions import Evaluator
+from weft.language.source import Module, Source
+from weft.language.values import (
+    Alias,
+    Computed,
+    Range,
+    Scalar,
+    Static,
+    Tuple,
+    Unset,
+    Value,
+    View,
+    describe,
+    integer,
+    mentions,
+)
+from weft.loops.ir import Carry, Const, Merge, Ref, Stmt
+from weft.loops.types import INT64, Typed
+
+Inline = Callable[[Source, tuple[Value, ...], dict[str, Value], bool], Value]
+
+_REMEDIES = {
+    ast.While: ("while", "write a for loop over range(...)"),
+    ast.Break: ("break", "let the loop run on and guard its statements with if"),
+    ast.Continue: ("continue", "put the rest of the body under an if"),
+    ast.Try: ("try", "check the condition with if"),
+    ast.With: ("with", "leave it outside the function"),
+    ast.FunctionDef: ("functions inside functions", "define it outside"),
+    ast.AsyncFunctionDef: ("async functions", "use plain functions"),
+    ast.ClassDef: ("classes", "use functions"),
+    ast.Delete: ("del", "leave the name; it costs nothing"),
+    ast.Global: ("global", "return the value"),
+    ast.Nonlocal: ("nonlocal", "return the value"),
+    ast.Raise: ("raise", "check the arguments before the call"),
+    ast.Match: ("match", "write if and elif"),
+}
+
+
+def bound_in(statements: Iterable[ast.stmt]) -> list[str]:
+    """The names that statements bind, each once, in the order of the text."""
+    found: dict[str, None] = {}
+    for stmt in statements:
+        for node in ast.walk(stmt):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                found[node.id] = None
+            elif isinstance(node, (ast.Import, ast.ImportFrom)):
+                found |= {(a.asname or a.name.split(".")[0]): None for a in node.names}
+    return list(found)
+
+
+@dataclass
+class Head:
+    """What is known of the names that a loop carries when its body starts; grown until it holds at the body's end.
+
+    scalars: the type of each carried scalar and what it may be a view of. unset: names without a usable value.
+    own: names whose array must be their own. held: other names (frame, name) whose meaning a store in the body changes.
+    dynamic: carried scalars that depend on what tensors hold.
+    """
+
+    scalars: dict[str, tuple[Typed, Alias | None]] = field(default_factory=dict)
+    unset: dict[str, Unset] = field(default_factory=dict)
+    own: set[str] = field(default_factory=set)
+    held: dict[tuple[int, str], Value] = field(default_factory=dict)
+    dynamic: set[str] = field(default_factory=set)
+
+
+class Executor:
+    """Executes the statements of one function. `result`: what it returned, None before."""
+
+    def __init__(self, builder: Builder, source: Source, environment: Environment, inline: Inline) -> None:
+        self.builder, self.source, self.environment = builder, source, environment
+        local = frozenset(bound_in(source.node.body))
+        self.evaluate = Evaluator(builder, source, environment, inline, local)
+        self.result: Value | None = None
+        self.depth = 0
+
+    def run(self, statements: list[ast.stmt]) -> None:
+        for stmt in statements:
+            if self.result is not None:
+                return
+            self.builder.location = self.source.location(stmt)
+            method = getattr(self, f"_{type(stmt).__name__.lower()}", None)
+            try:
+                if method is None:
+                    what, remedy = _REMEDIES.get(type(stmt), (f"{type(stmt).__name__} statements", "rewrite it"))
+                    raise UnsupportedSyntax(f"weft's language has no {what}", remedy=remedy)
+                method(stmt)
+            except WeftError as error:
+                raise self.evaluate.at(error, stmt) from None
+
+    def _value(self, node: ast.expr, hint: str) -> Value:
+        self.evaluate.direct = node
+        return self.evaluate(node, hint)
+
+    # ------------------------------------------------------------ assignments
+
+    def _assign(self, stmt: ast.Assign) -> None:
+        first = stmt.targets[0]
+        hint = first.id if isinstance(first, ast.Name) else "t"
+        value = self._value(stmt.value, hint)
+        if len(stmt.targets) > 1:
+            value = self._settle(value, hint)
+        for target in stmt.targets:
+            self._bind(target, value)
+
+    def _annassign(self, stmt: ast.AnnAssign) -> None:
+        if stmt.value is not None:
+            hint = stmt.target.id if isinstance(stmt.target, ast.Name) else "t"
+            self._bind(stmt.target, self._value(stmt.value, hint))
+
+    def _bind(self, target: ast.expr, value: Value) -> None:
+        match target:
+            case ast.Name(id=name):
+                self._bind_name(name, value)
+            case ast.Subscript():
+                self._store(target, value)
+            case ast.Tuple(elts=targets) | ast.List(elts=targets):
+                self._unpack(target, targets, value)
+            case _:
+                error = UnsupportedSyntax("an assignment to an attribute", remedy="assign to a name or an element")
+                raise self.evaluate.at(error, target)
+
+    def _bind_name(self, name: str, value: Value) -> None:
+        b = self.builder
+        scalar = tensors.scalar_of(b, value) if not isinstance(value, View) or not value.dims else None
+        if scalar is not None:
+            self.environment[name] = self._settle(scalar, name)
+        elif isinstance(value, Computed):
+            held = self.environment.get(name)
+            if (
+                isinstance(held, View)
+                and held.dtype == value.typed.scalar
+                and b.is_free(held, name)
+                and b.same_sizes(held.dims, value.dims)
+            ):
+                tensors.assign(b, held, value)
+            else:
+                self.environment[name] = tensors.materialise(b, value, name)
+        else:
+            self.environment[name] = self._settle(value, name)
+
+    def _settle(self, value: Value, hint: str) -> Value:
+        """A value that later statements cannot change: scalars under names, tensors in arrays, subscripts fixed."""
+        b = self.builder
+        match value:
+            case Scalar(expr=Const() | Ref()):
+                return value
+            case Scalar():
+                alias = value.alias
+                if alias is not None and alias.index is not None:
+                    alias = replace(alias, index=tuple(map(b.steady, alias.index)))
+                return Scalar(b.let(hint, value.expr), value.typed, alias)
+            case Computed(dims=()):
+                return self._settle(tensors.element(b, value, ()), hint)
+            case Computed():
+                return tensors.materialise(b, value, hint)
+            case View():
+                axes = tuple(replace(axis, offset=b.steady(axis.offset)) for axis in value.axes)
+                return replace(value, axes=axes)
+            case Tuple(items=items):
+                return Tuple(tuple(self._settle(item, hint) for item in items))
+        return value
+
+    def _unpack(self, target: ast.expr, targets: list[ast.expr], value: Value) -> None:
+        if not isinstance(value, Tuple):
+            error = TypeMismatch(f"{describe(value)} cannot be unpacked", remedy="unpack a tuple or a shape")
+            raise self.evaluate.at(error, target)
+        items = list(value.items)
+        starred = [k for k, t in enumerate(targets) if isinstance(t, ast.Starred)]
+        if starred:
+            k = starred[0]
+            extra = len(items) - len(targets) + 1
+            if extra >= 0:
+                items = [*items[:k], Tuple(tuple(items[k : k + extra])), *items[k + extra :]]
+        if len(items) != len(targets):
+            wanted = f"{len(targets) - len(starred)}{' or more' if starred else ''}"
+            raise self.evaluate.at(
+                TypeMismatch(
+                    f"{len(value.items)} values for {wanted} names",
+                    remedy="pass a tensor of that many dimensions, or unpack as many names as there are values",
+                ),
+                target,
+            )
+        names = [t.value if isinstance(t, ast.Starred) else t for t in targets]
+        if not all(isinstance(i, Scalar) and i.typed == Typed(INT64, 0) for i in items):
+            items = [
+                self._settle(item, t.id if isinstance(t, ast.Name) else "t")
+                for item, t in zip(items, names, strict=True)
+            ]
+        for t, item in zip(names, items, strict=True):
+            self._bind(t, item)
+
+    def _store(self, target: ast.Subscript, value: Value) -> None:
+        part = self._target(target)
+        scalar = tensors.scalar_of(self.builder, value)
+        if scalar is None and not isinstance(value, (View, Computed)):
+            raise self.evaluate.at(TypeMismatch(f"{describe(value)} cannot be stored into a tensor"), target)
+        tensors.assign(self.builder, part, scalar if scalar is not None else value)  # type: ignore[arg-type]
+
+    def _target(self, node: ast.Subscript) -> View:
+        part = self.evaluate.part(node)
+        if not isinstance(part, View):
+            error = TypeMismatch(f"{describe(part)} cannot be stored into", remedy="store into a tensor")
+            raise self.evaluate.at(error, node)
+        steady = self._settle(part, "index")
+        assert isinstance(steady, View)
+        return steady
+
+    def _augassign(self, stmt: ast.AugAssign) -> None:
+        b = self.builder
+        target = stmt.target
+        if isinstance(target, ast.Attribute):
+            raise UnsupportedSyntax("an assignment to an attribute", remedy="assign to a name or an element")
+        held: Value
+        if isinstance(target, ast.Subscript):
+            held = self._target(target)
+        else:
+            held = self.evaluate(ast.copy_location(ast.Name(target.id, ast.Load()), target))
+        value = self._value(stmt.value, "t")
+        if isinstance(held, View):
+            self._in_place(held, stmt.op, value)
+            return
+        assert isinstance(target, ast.Name)
+        if isinstance(held, Scalar):
+            self._check_in_place(target.id, held)
+        result = self.evaluate.operate(stmt.op, held, value)
+        if isinstance(held, Scalar) and held.typed.weight and isinstance(result, Computed) and result.dims:
+            raise TypeMismatch(f"{target.id} is one element, the right side {describe(result)}", remedy="write = instead")
+        self._bind_name(target.id, result)
+
+    def _in_place(self, held: View, operator: ast.operator, value: Value) -> None:
+        """`held op= value`: stored into the array, in its dtype."""
+        result = self.evaluate.operate(operator, held, value)
+        if not isinstance(result, (Scalar, Computed)):
+            raise TypeMismatch(f"{describe(result)} cannot be stored into a tensor")
+        order = ("bool", "int", "float")
+        if order.index(result.typed.scalar.category) > order.index(held.dtype.category):
+            raise TypeMismatch(
+                f"a result of {result.typed.scalar} cannot be stored in place into {held.dtype}",
+                remedy="convert the tensor first, or the value",
+            )
+        tensors.assign(self.builder, held, result)
+
+    def _check_in_place(self, name: str, held: Scalar) -> None:
+        """In the plain Python `h += 1` of an element changes what every view of it sees."""
+        if held.typed.weight == 0:
+            return
+        if held.alias is not None:
+            arrays = " or ".join(sorted(held.alias.arrays))
+            raise UnsupportedSyntax(
+                f"{name} is a view of an element of {arrays}, and an assignment in place would change it there too",
+                remedy=f"write {name} = {name} + ..., or store into the element",
+            )
+        others = [
+            n
+            for environment in self.builder.environments
+            for n, v in environment.items()
+            if isinstance(v, Scalar) and v.expr == held.expr and isinstance(v.expr, Ref)
+        ]
+        if len(others) > 1:
+            raise UnsupportedSyntax(
+                f"{name} is also called {next(n for n in others if n != name)}, and an assignment in place would "
+                "change both",
+                remedy=f"write {name} = {name} + ...",
+            )
+
+    # ------------------------------------------------------------ small statements
+
+    def _pass(self, stmt: ast.Pass) -> None:
+        pass
+
+    def _import(self, stmt: ast.Import) -> None:
+        for alias in stmt.names:
+            name = alias.name if alias.asname else alias.name.split(".")[0]
+            self.environment[alias.asname or name] = Static(Module(name))
+
+    def _expr(self, stmt: ast.Expr) -> None:
+        if isinstance(stmt.value, ast.Constant):  # a docstring
+            return
+        if not isinstance(stmt.value, ast.Call):
+            raise UnsupportedSyntax("a statement without effect", remedy="remove it, or assign its value")
+        if not self._method_in_place(stmt.value):
+            self._value(stmt.value, "t")
+
+    def _method_in_place(self, call: ast.Call) -> bool:
+        """`y.copy_(x)`, `y.zero_()`, `y.fill_(v)`, `y.add_(x)`, `y.sub_(x)`, `y.mul_(x)`, `y.div_(x)`."""
+        if not (isinstance(call.func, ast.Attribute) and call.func.attr.endswith("_")):
+            return False
+        name = call.func.attr[:-1]
+        operators: dict[str, ast.operator] = {"add": ast.Add(), "sub": ast.Sub(), "mul": ast.Mult(), "div": ast.Div()}
+        inner = call.func.value
+        held = self.evaluate.part(inner) if isinstance(inner, ast.Subscript) else self.evaluate(inner)
+        if not isinstance(held, View) or call.keywords or len(call.args) != (name != "zero"):
+            return False
+        if name == "zero":
+            tensors.assign(self.builder, held, Scalar(Const(0, INT64), Typed(INT64, 0)))
+        elif name in ("copy", "fill"):
+            value = self.evaluate(call.args[0])
+            scalar = tensors.scalar_of(self.builder, value)
+            if scalar is None and not isinstance(value, (View, Computed)):
+                return False
+            tensors.assign(self.builder, held, scalar if scalar is not None else value)  # type: ignore[arg-type]
+        elif name in operators:
+            self._in_place(held, operators[name], self.evaluate(call.args[0]))
+        else:
+            return False
+        return True
+
+    def _assert(self, stmt: ast.Assert) -> None:
+        """Asserts on shapes become checks of the call."""
+        self._check(stmt.test)
+
+    def _check(self, test: ast.expr) -> None:
+        b = self.builder
+        if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+            for value in test.values:
+                self._check(value)
+            return
+        if isinstance(test, ast.Compare) and all(isinstance(op, ast.Eq) for op in test.ops):
+            values = [self.evaluate(node) for node in (test.left, *test.comparators)]
+            if all(self._equate(left, right, ast.unparse(test)) for left, right in zip(values, values[1:], strict=False)):
+                return
+        condition = self.evaluate.condition(test, "a condition")
+        if not isinstance(condition.expr, Const):
+            raise UnsupportedSyntax(
+                "an assert that is not an equality of sizes", remedy="check it before the call", location=b.location
+            )
+        if not condition.expr.value:
+            raise TypeMismatch(f"the assert {ast.unparse(test)} does not hold")
+
+    def _equate(self, left: Value, right: Value, what: str) -> bool:
+        """Require two sizes or two shapes to be equal; False where they are no sizes."""
+        b = self.builder
+        if isinstance(left, Tuple) and isinstance(right, Tuple):
+            if len(left.items) != len(right.items):
+                return False
+            return all(self._equate(x, y, what) for x, y in zip(left.items, right.items, strict=True))
+        if not (isinstance(left, Scalar) and isinstance(right, Scalar)):
+            return False
+        if left.typed != Typed(INT64, 0) or right.typed != Typed(INT64, 0):
+            return False
+        if left.constant is not None and right.constant is not None and left.constant != right.constant:
+            return False
+        b.require_equal(left.expr, right.expr, f"in the assert {what}")
+        return True
+
+    def _return(self, stmt: ast.Return) -> None:
+        if self.depth:
+            where = "a loop or a branch"
+            raise UnsupportedSyntax(
+                f"weft's language has no return inside {where}",
+                remedy="assign to a name, and return it at the end of the function",
+            )
+        self.result = Static(None) if stmt.value is None else self._value(stmt.value, "result")
+
+    # ------------------------------------------------------------ branches
+
+    def _if(self, stmt: ast.If) -> None:
+        test = self.evaluate.condition(stmt.test, "the condition of an if")
+        if isinstance(test.expr, Const):
+            self.run(stmt.body if test.expr.value else stmt.orelse)
+            return
+        b = self.builder
+        location = b.location
+        before = [dict(e) for e in b.environments]
+        self.depth += 1
+        with b.block() as then:
+            self.run(stmt.body)
+        after_then = [dict(e) for e in b.environments]
+        _restore(b.environments, before)
+        with b.block() as orelse:
+            self.run(stmt.orelse)
+        after_else = [dict(e) for e in b.environments]
+        self.depth -= 1
+        b.location = location
+        merges: list[Merge] = []
+        for environment, one, other in zip(b.environments, after_then, after_else, strict=True):
+            for name in dict.fromkeys((*one, *other)):
+                merged = self._merge(name, one.get(name), other.get(name), then, orelse, merges, test)
+                environment[name] = merged
+        b.location = location
+        b.branch(test.expr, then, orelse, tuple(merges))
+
+    def _merge(
+        self,
+        name: str,
+        one: Value | None,
+        other: Value | None,
+        then: list[Stmt],
+        orelse: list[Stmt],
+        merges: list[Merge],
+        test: Scalar,
+    ) -> Value:
+        """What a name means after a branch that leaves it `one` or `other`."""
+        b = self.builder
+        if one == other and one is not None and getattr(one, "alias", None) == getattr(other, "alias", None):
+            return one
+        if isinstance(one, Scalar) and isinstance(other, Scalar):
+            typed = common((one, other), b.default_float)
+            merged = b.fresh(name)
+            merges.append(Merge(merged, as_type(one, typed).expr, as_type(other, typed).expr))
+            if any(b.is_dynamic(e) for e in (one.expr, other.expr, test.expr)):
+                b.dynamic.add(merged)
+            alias = one.alias or other.alias
+            if alias is not None:
+                alias = replace(alias.join(other.alias), index=None)
+            return Scalar(Ref(merged, typed.register), typed, alias)
+        if isinstance(one, View) and isinstance(other, View):
+            joined = self._merge_arrays(name, one, other, then, orelse)
+            if joined is not None:
+                return joined
+            return Unset("it is a different tensor on each branch", "store into one tensor on both branches", b.location)
+        for value in (one, other):
+            if isinstance(value, Unset):
+                return value
+        if one is None or other is None:
+            which = "if" if other is None else "else"
+            return Unset(
+                f"only the {which} branch gives it one", f"give {name} a value before the if, or on both branches",
+                b.location,
+            )  # fmt: skip
+        return Unset(
+            f"it is {describe(one)} on one branch and {describe(other)} on the other",
+            "use two names",
+            b.location,
+        )
+
+    def _merge_arrays(
+        self, name: str, one: View, other: View, then: list[Stmt], orelse: list[Stmt]
+    ) -> View | None:
+        """An array that both branches copy theirs to, where both are arrays made here."""
+        b = self.builder
+        made = all(b.created.get(v.array) == v for v in (one, other))
+        if not made or one.dtype != other.dtype or not b.same_sizes(one.dims, other.dims):
+            return None
+        view = b.allocate(name, one.dtype, one.dims)
+        for block, value in ((then, one), (orelse, other)):
+            with b.block() as copy:
+                tensors.assign(b, view, value)
+            block += copy
+        return view
+
+    # ------------------------------------------------------------ loops
+
+    def _for(self, stmt: ast.For) -> None:
+        b = self.builder
+        if stmt.orelse:
+            raise UnsupportedSyntax("weft's language has no else of a loop", remedy="write it after the loop")
+        if not isinstance(stmt.target, ast.Name):
+            raise UnsupportedSyntax("a loop over several names", remedy="loop over range(...)")
+        try:
+            over = self.evaluate(stmt.iter)
+        except UnsupportedSyntax as error:
+            if isinstance(stmt.iter, ast.Call) and isinstance(stmt.iter.func, ast.Name):
+                error = UnsupportedSyntax(
+                    f"a loop over {ast.unparse(stmt.iter.func)}(...)",
+                    location=error.location,
+                    evidence=error.evidence or ["loops run over range(...) or reversed(range(...))"],
+                    remedy=error.remedy if "range" in error.message else "loop over range(...)",
+                )
+            raise error from None
+        if not isinstance(over, Range):
+            raise self.evaluate.at(
+                UnsupportedSyntax(f"a loop over {describe(over)}", remedy="loop over range(...)"), stmt.iter
+            )
+        head = Head()
+        location = b.location
+        while True:
+            restore = b.snapshot()
+            if self._loop(stmt, over, head):
+                return
+            restore()
+            b.location = location
+
+    def _loop(self, stmt: ast.For, over: Range, head: Head) -> bool:
+        """Emit the loop as `head` says; False where head was not all there is to know (and has grown)."""
+        b = self.builder
+        assert isinstance(stmt.target, ast.Name)
+        target = stmt.target.id
+        location = b.location
+        bound = [n for n in bound_in(stmt.body) if n != target]
+        for (frame, name), value in head.held.items():
+            b.environments[frame][name] = value
+        for name in sorted(head.own):
+            view = self.environment[name]
+            assert isinstance(view, View)
+            self.environment[name] = tensors.materialise(b, view, name)
+        before = [dict(e) for e in b.environments]
+        env = self.environment
+        mine = dict(env)
+        carried: dict[str, tuple[str, Scalar]] = {}
+        for name in bound:
+            value = mine.get(name)
+            if name in head.unset:
+                env[name] = head.unset[name]
+            elif isinstance(value, Scalar):
+                typed, alias = head.scalars.setdefault(name, (value.typed, _anywhere(value.alias)))
+                carried[name] = (b.fresh(name), as_type(value, typed))
+                env[name] = Scalar(Ref(carried[name][0], typed.register), typed, alias)
+                if name in head.dynamic:
+                    b.dynamic.add(carried[name][0])
+            elif value is None:
+                env[name] = Unset(
+                    f"only an earlier iteration of the loop over {target} would give it one",
+                    f"give {name} a value before the loop", location,
+                )  # fmt: skip
+        var = b.fresh(target)
+        env[target] = integer(Ref(var, INT64))
+        results: dict[str, str] = {}
+        grown = False
+        self.depth += 1
+        with b.loop(var, over.start, over.stop, over.step) as carries:
+            self.run(stmt.body)
+            b.location = location
+            self._copy_back(bound, mine, head)
+            for name, (carry, init) in carried.items():
+                end = self._end_of(name, env.get(name), head)
+                if end is None:
+                    grown = True
+                    continue
+                grown |= self._grow(name, end, head)
+                results[name] = b.fresh(f"{name}_last")
+                carries.append(Carry(carry, init.expr, cast(end.expr, head.scalars[name][0].register), results[name]))
+        self.depth -= 1
+        grown |= self._other_names(before, bound, target, head)
+        if grown or any(name not in results for name in carried if name not in head.unset):
+            return False
+        if any(n in head.own and mine.get(n) != env.get(n) for n in bound):
+            return False
+        self._after(bound, mine, results, head, target, location)
+        return True
+
+    def _end_of(self, name: str, value: Value | None, head: Head) -> Scalar | None:
+        """The value at the end of an iteration of a name that the loop carries; None where it is no scalar."""
+        if isinstance(value, Scalar):
+            return value
+        if isinstance(value, Unset):
+            head.unset[name] = value
+        else:
+            what = describe(value) if value is not None else "nothing"
+            head.unset[name] = Unset(
+                f"it is a number before the loop and {what} after an iteration",
+                f"use two names, or give {name} its shape before the loop (torch.zeros...)",
+                self.builder.location,
+            )
+        return None
+
+    def _grow(self, name: str, end: Scalar, head: Head) -> bool:
+        """Widen what head says of a carried scalar to hold for `end` too; whether it grew."""
+        typed, alias = head.scalars[name]
+        wider = common((Scalar(Ref("a", typed.register), typed), end), self.builder.default_float)
+        place = _anywhere(end.alias)
+        joined = alias if place is None else place if alias is None else Alias(alias.arrays | place.arrays, None)
+        grown = (wider, joined) != (typed, alias)
+        head.scalars[name] = (wider, joined)
+        if self.builder.is_dynamic(end.expr) and name not in head.dynamic:
+            head.dynamic.add(name)
+            grown |= wider.scalar.category == "int"
+        return grown
+
+    def _copy_back(self, bound: list[str], before: Environment, head: Head) -> None:
+        """Bring the arrays of rebound names back to those they had when the iteration started."""
+        b, env = self.builder, self.environment
+        moved: list[tuple[str, View, View]] = []
+        for name in bound:
+            old, new = before.get(name), env.get(name)
+            if not isinstance(old, View) or name in head.unset or old == new:
+                continue
+            if not isinstance(new, View) or new.dtype != old.dtype or not b.same_sizes(old.dims, new.dims):
+                what = "of another shape or dtype" if isinstance(new, View) else describe(new)
+                head.unset[name] = Unset(
+                    f"it is {describe(old)} before the loop and {what} after an iteration", "use two names", b.location
+                )
+            elif b.created.get(old.array) != old or name not in head.own:
+                head.own.add(name)
+            else:
+                moved.append((name, old, new))
+        targets = {old.array for _, old, _ in moved}
+        if any(mentions(new, array) for _, _, new in moved for array in targets):
+            moved = [(name, old, tensors.materialise(b, new, name)) for name, old, new in moved]
+        for name, old, new in moved:
+            tensors.assign(b, old, new)
+            env[name] = old
+
+    def _other_names(self, before: list[Environment], bound: list[str], target: str, head: Head) -> bool:
+        """Names that the body does not bind, but whose meaning a store changed: they start changed. Whether any did."""
+        grown = False
+        for frame, (old, new) in enumerate(zip(before, self.builder.environments, strict=True)):
+            for name, value in old.items():
+                own = self.environment is self.builder.environments[frame]
+                if own and (name in bound or name == target):
+                    continue
+                now = new.get(name)
+                if now is not value and now != value and now is not None:
+                    head.held[frame, name] = now
+                    grown = True
+        for name in bound:
+            old_value, new_value = before[-1].get(name), self.environment.get(name)
+            plain = not isinstance(old_value, (Scalar, View, Unset)) and old_value is not None
+            if plain and old_value != new_value and name not in head.unset:
+                head.unset[name] = Unset(
+                    "it is a different thing after an iteration", "use another name", self.builder.location
+                )
+                grown = True
+        return grown
+
+    def _after(
+        self,
+        bound: list[str],
+        before: Environment,
+        results: dict[str, str],
+        head: Head,
+        target: str,
+        location: Location | None,
+    ) -> None:
+        """What names mean after the loop."""
+        b, env = self.builder, self.environment
+        b.location = location
+        for name in bound:
+            if name in results:
+                typed, alias = head.scalars[name]
+                env[name] = Scalar(Ref(results[name], typed.register), typed, alias)
+                if name in head.dynamic:
+                    b.dynamic.add(results[name])
+            elif name in head.unset:
+                env[name] = head.unset[name]
+            elif before.get(name) is None:
+                env[name] = Unset(
+                    f"the loop over {target} gives it one only if it runs",
+                    f"give {name} a value before the loop", b.location,
+                )  # fmt: skip
+            elif isinstance(before[name], Unset):
+                env[name] = before[name]
+            # arrays and known values are what they were
+        env[target] = Unset(
+            "it is the variable of a loop that has ended",
+            f"give another name the value of {target} inside the loop", b.location,
+        )  # fmt: skip
+
+
+def _restore(environments: list[Environment], old: list[Environment]) -> None:
+    for environment, values in zip(environments, old, strict=True):
+        environment.clear()
+        environment.update(values)
+
+
+def _anywhere(alias: Alias | None) -> Alias | None:
+    return None if alias is None else Alias(alias.arrays, None)
+
+

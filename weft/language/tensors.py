@@ -1,0 +1,362 @@
+"""Tensor-valued expressions: broadcasting, elementwise functions, reductions, products, stores; all as implied loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from weft.errors import ShapeMismatch, TypeMismatch
+from weft.language import arithmetic
+from weft.language.arithmetic import as_type, cast, operate
+from weft.language.builder import Builder, apart
+from weft.language.values import (
+    ONE,
+    ZERO,
+    Alias,
+    Axis,
+    Computed,
+    Scalar,
+    Tensor,
+    Tuple,
+    Value,
+    View,
+    describe,
+    number,
+    select,
+)
+from weft.loops.ir import Carry, Const, Expr, Ref, Stmt, Store, statement_exprs, walk, walk_expr
+from weft.loops.ir import Load as LoadExpr
+from weft.loops.types import BOOL, INT64, ScalarType, Typed
+
+ScalarFunction = Callable[..., Scalar]
+
+
+def element(builder: Builder, value: Tensor | Scalar, at: tuple[Expr, ...]) -> Scalar:
+    """One element of a tensor, or a scalar itself; `at` counts from the last dimension (leading ones are broadcast)."""
+    if isinstance(value, Scalar):
+        return value
+    rank = len(value.dims)
+    own = tuple(ZERO if d == ONE else i for d, i in zip(value.dims, at[len(at) - rank :], strict=True))
+    if isinstance(value, View):
+        return Scalar(builder.load(value, own), value.typed, Alias(frozenset((value.array,)), value.index(own)))
+    return Scalar(value.element(own), value.typed)
+
+
+def scalar_of(builder: Builder, value: Value) -> Scalar | None:
+    """The value as one scalar where it is a number or a tensor without dimensions."""
+    if isinstance(value, Scalar):
+        return value
+    if isinstance(value, (View, Computed)) and not value.dims:
+        return element(builder, value, ())
+    return None
+
+
+def broadcast(builder: Builder, operands: tuple[Tensor | Scalar, ...]) -> tuple[Expr, ...]:
+    """The sizes that operands are broadcast to. A size that is the constant 1 is repeated, others must agree."""
+    shapes = [v.dims for v in operands if not isinstance(v, Scalar)]
+    rank = max(map(len, shapes))
+    dims: list[Expr] = []
+    for axis in range(rank):
+        chosen: Expr = ONE
+        for shape in shapes:
+            k = axis - rank + len(shape)
+            if k < 0 or shape[k] == ONE:
+                continue
+            if chosen == ONE:
+                chosen = shape[k]
+            else:
+                builder.require_equal(chosen, shape[k], f"along dimension {axis - rank} of tensors used together")
+        dims.append(chosen)
+    return tuple(dims)
+
+
+def lift(builder: Builder, function: ScalarFunction, *operands: Value) -> Scalar | Computed:
+    """An elementwise function of scalars and tensors. The function takes the builder, then Scalars."""
+    values: list[Tensor | Scalar] = []
+    for operand in operands:
+        plain = scalar_of(builder, operand)
+        if plain is None and not isinstance(operand, (View, Computed)):
+            raise TypeMismatch(f"{describe(operand)} is not a number or a tensor")
+        values.append(plain if plain is not None else operand)  # type: ignore[arg-type]
+    if all(isinstance(v, Scalar) for v in values):
+        return function(builder, *values)
+    dims = broadcast(builder, tuple(values))
+    fixed = tuple(_hold(builder, v, dims) for v in values)
+    sample = function(builder, *(_sample(v) for v in fixed))
+    loops = any(isinstance(v, Computed) and v.loops for v in fixed)
+    return Computed(
+        dims,
+        Typed(sample.typed.scalar, 2),
+        lambda at: function(builder, *(element(builder, v, at) for v in fixed)).expr,
+        loops,
+    )
+
+
+def _sample(value: Tensor | Scalar) -> Scalar:
+    if isinstance(value, Scalar):
+        return value
+    return Scalar(Ref("element", value.typed.register), value.typed)
+
+
+def _hold(builder: Builder, value: Tensor | Scalar, dims: tuple[Expr, ...]) -> Tensor | Scalar:
+    """An operand that may be used several times: what needs a loop for each element is computed once."""
+    if isinstance(value, Scalar):
+        return replace(builder.share(value), alias=None)
+    if isinstance(value, Computed) and value.loops and not builder.same_sizes(value.dims, dims):
+        return materialise(builder, value, "t")
+    return value
+
+
+# ---------------------------------------------------------------- stores
+
+
+def materialise(builder: Builder, value: Tensor, hint: str) -> View:
+    """A new local array that holds a tensor's elements."""
+    view = builder.allocate(hint, value.typed.scalar, value.dims)
+    _store_all(builder, view, value)
+    return view
+
+
+def _store_all(builder: Builder, target: View, value: Tensor | Scalar) -> None:
+    """Store every element, in implied loops; the value must not depend on what is being stored."""
+    register = target.dtype.opmath
+
+    def body(at: tuple[Expr, ...]) -> None:
+        result = element(builder, value, at)
+        builder.store(target.array, target.index(at), cast(result.expr, register))
+
+    builder.nest(target.dims, body)
+
+
+def assign(builder: Builder, target: View, value: Tensor | Scalar, what: str = "of the two sides of =") -> None:
+    """`target[...] = value`: broadcast, converted to the target's dtype; the right side is as it was before."""
+    value = _fit_to(builder, target, value, what)
+    if isinstance(value, Scalar) and target.dims:
+        value = builder.share(value)
+    restore = builder.snapshot()
+    with builder.block() as trial:
+        _store_all(builder, target, value)
+    if not _reads_what_it_stores(trial, target.array):
+        for stmt in trial:
+            builder.emit(stmt)
+        return
+    restore()
+    assert not isinstance(value, Scalar)
+    _store_all(builder, target, materialise(builder, value, f"{target.array}_new"))
+
+
+def _fit_to(builder: Builder, target: View, value: Tensor | Scalar, what: str) -> Tensor | Scalar:
+    """The value with the target's number of dimensions at most, its sizes agreeing."""
+    if isinstance(value, Scalar):
+        return value
+    while len(value.dims) > len(target.dims):
+        if value.dims[0] != ONE:
+            raise ShapeMismatch(
+                f"a tensor of {len(value.dims)} dimensions does not fit into {len(target.dims)}",
+                remedy="index or sum over the other dimensions",
+            )
+        rest = value.dims[1:]
+        value = select(value, rest, (Axis(ZERO), *(Axis(ZERO, 1, k) for k in range(len(rest)))))
+    shift = len(target.dims) - len(value.dims)
+    expands = any(d == ONE and t != ONE for d, t in zip(value.dims, target.dims[shift:], strict=True)) or shift
+    for k, size in enumerate(value.dims):
+        if size != ONE:
+            builder.require_equal(target.dims[shift + k], size, f"along dimension {k - len(value.dims)} {what}")
+    if isinstance(value, Computed) and value.loops and expands:
+        return materialise(builder, value, "t")
+    return value
+
+
+def _reads_what_it_stores(statements: list[Stmt], array: str) -> bool:
+    """Whether loops that store into an array also read another element of it that they store into."""
+    body = tuple(walk(tuple(statements)))
+    stores = [s for s in body if isinstance(s, Store) and s.array == array]
+    if len(body) == len(stores) == 1:  # one element, computed before it is stored
+        return False
+    reads = [e for s in body for top in statement_exprs(s) for e in walk_expr(top) if isinstance(e, LoadExpr)]
+    local = {s.var for s in body if hasattr(s, "var")}
+
+    def other(read: LoadExpr, store: Store) -> bool:
+        if read.index == store.index:
+            return False
+        outer = [
+            (a, b)
+            for a, b in zip(read.index, store.index, strict=True)
+            if not any(isinstance(e, Ref) and e.name in local for i in (a, b) for e in walk_expr(i))
+        ]
+        return not apart(tuple(a for a, _ in outer), tuple(b for _, b in outer))
+
+    return any(other(read, store) for read in reads if read.array == array for store in stores)
+
+
+# ---------------------------------------------------------------- reductions
+
+_REDUCTIONS = {"sum": "add", "mean": "add", "prod": "mul", "amax": "maximum", "amin": "minimum", "all": "and", "any": "or"}  # noqa: E501
+REDUCTIONS = frozenset(_REDUCTIONS)
+
+
+def _accumulator(kind: str, typed: Typed) -> tuple[Typed, Const]:
+    """The type a reduction of elements of this type gives, and the value it starts from."""
+    scalar = typed.scalar
+    if kind in ("all", "any"):
+        return replace(typed, scalar=BOOL), Const(kind == "all", BOOL)
+    if kind == "mean" and scalar.category != "float":
+        raise TypeMismatch(f"mean of {scalar} elements", remedy="convert with .float() first")
+    if kind in ("amax", "amin"):
+        return typed, arithmetic.extreme(scalar, largest=kind == "amin")
+    if scalar.category != "float":
+        scalar = INT64
+    start = Const(1 if kind == "prod" else 0, INT64)
+    first = cast(start, scalar.opmath)
+    assert isinstance(first, Const)
+    return replace(typed, scalar=scalar), first
+
+
+def reduce(builder: Builder, kind: str, value: Tensor, dims: tuple[int, ...], keep: bool) -> Scalar | Computed:
+    """Reduce over `dims` (not negative, sorted): a scalar where none is left, else a tensor."""
+    typed, first = _accumulator(kind, value.typed)
+    inner = tuple(value.dims[d] for d in dims)
+    outer = tuple(k for k in range(len(value.dims)) if k not in dims)
+
+    def total(at: tuple[Expr, ...]) -> Expr:
+        def term(over: tuple[Expr, ...]) -> Scalar:
+            index = [ZERO] * len(value.dims)
+            for k, i in (*zip(outer, at, strict=True), *zip(dims, over, strict=True)):
+                index[k] = i  # type: ignore[call-overload]
+            return as_type(element(builder, value, tuple(index)), Typed(typed.scalar, value.typed.weight))
+
+        result = accumulate(builder, kind, typed, first, inner, term)
+        if kind == "mean":
+            count = number(1)
+            for size in inner:
+                count = operate("mul", (count, Scalar(size, Typed(INT64, 0))), builder.default_float)
+            result = operate("div", (Scalar(result, typed), count), builder.default_float).expr
+        return result
+
+    if not outer:
+        scalar = Scalar(total(()), Typed(typed.scalar, 1))
+        if not keep:
+            return scalar
+        return Computed((ONE,) * len(dims), typed, lambda at: scalar.expr)
+    kept = tuple(value.dims[k] for k in outer)
+    if not keep:
+        return Computed(kept, typed, total, loops=True)
+    sizes = tuple(ONE if k in dims else size for k, size in enumerate(value.dims))
+    return Computed(sizes, typed, lambda at: total(tuple(at[k] for k in outer)), loops=True)
+
+
+def accumulate(
+    builder: Builder,
+    kind: str,
+    typed: Typed,
+    first: Expr,
+    dims: tuple[Expr, ...],
+    term: Callable[[tuple[Expr, ...]], Scalar],
+) -> Expr:
+    """Implied loops over `dims` that carry `first` updated with every term; the last value."""
+
+    def go(k: int, at: tuple[Expr, ...], start: Expr) -> Expr:
+        if k == len(dims):
+            running = Scalar(start, typed)
+            return operate(_REDUCTIONS[kind], (running, term(at)), builder.default_float).expr
+        name = builder.fresh(kind)
+        result = builder.fresh(f"{kind}_last")
+        var = builder.fresh(f"i_{dims[k].name}" if isinstance(dims[k], Ref) else f"i{len(builder.loops)}")  # type: ignore[union-attr]
+        with builder.loop(var, ZERO, dims[k], implied=True) as carries:
+            after = go(k + 1, (*at, Ref(var, INT64)), Ref(name, first.type))
+            carries.append(Carry(name, start, after, result))
+        builder.dynamic.update((name, result))
+        return Ref(result, first.type)
+
+    return go(0, (), first)
+
+
+# ---------------------------------------------------------------- products
+
+
+def matmul(builder: Builder, a: Tensor, b: Tensor) -> Scalar | Computed:
+    """`a @ b`: vectors, matrices, and stacks of matrices whose leading dimensions are broadcast."""
+    if not a.dims or not b.dims:
+        raise ShapeMismatch("@ of a tensor without dimensions", remedy="write * instead")
+    if a.typed.scalar != b.typed.scalar:
+        raise TypeMismatch(
+            "the dtypes of the two sides of @ differ",
+            evidence=[f"left: {a.typed.scalar}, right: {b.typed.scalar}"],
+            remedy="convert one with .to(dtype)",
+        )
+    rows, columns = len(a.dims) > 1, len(b.dims) > 1
+    inner = a.dims[-1]
+    shared = b.dims[-2] if columns else b.dims[-1]
+    if inner == ONE:
+        inner, shared = shared, inner
+    builder.require_equal(inner, shared, "in the dimension that @ sums over")
+    stacks = [v for v in (a, b) if len(v.dims) > 2]
+    leading = broadcast(builder, tuple(select_leading(v) for v in stacks)) if stacks else ()
+    a = a if isinstance(a, View) or not (columns or a.loops) else materialise(builder, a, "left")
+    b = b if isinstance(b, View) or not (rows or b.loops) else materialise(builder, b, "right")
+    typed = Typed(a.typed.scalar, 2)
+    first = cast(Const(0, INT64), typed.register)
+
+    def entry(at: tuple[Expr, ...]) -> Expr:
+        stack = at[: len(leading)]
+        i = (at[len(leading)],) if rows else ()
+        j = (at[-1],) if columns else ()
+
+        def term(over: tuple[Expr, ...]) -> Scalar:
+            left = element(builder, a, (*stack, *i, *over)) if rows else element(builder, a, over)
+            right = element(builder, b, (*stack, *over, *j)) if columns else element(builder, b, over)
+            return operate("mul", (left, right), builder.default_float)
+
+        return accumulate(builder, "sum", typed, first, (inner,), term)
+
+    dims = (*leading, *((a.dims[-2],) if rows else ()), *((b.dims[-1],) if columns else ()))
+    if not dims:
+        return Scalar(entry(()), Typed(typed.scalar, 1))
+    return Computed(dims, typed, entry, loops=True)
+
+
+def select_leading(value: Tensor) -> Computed:
+    """A stand-in with the dimensions of a stack of matrices that are not the matrices'."""
+    return Computed(value.dims[:-2], value.typed, lambda at: ZERO)
+
+
+# ---------------------------------------------------------------- shapes
+
+
+def permute(value: Tensor, order: tuple[int, ...]) -> Tensor:
+    """The dimensions of the result are the dimensions `order` of value."""
+    axes = tuple(Axis(ZERO, 1, order.index(k)) for k in range(len(order)))
+    return select(value, tuple(value.dims[k] for k in order), axes)
+
+
+def unsqueeze(value: Tensor, dim: int) -> Tensor:
+    dims = (*value.dims[:dim], ONE, *value.dims[dim:])
+    return select(value, dims, tuple(Axis(ZERO, 1, k + (k >= dim)) for k in range(len(value.dims))))
+
+
+def squeeze(value: Tensor, dim: int) -> Tensor:
+    dims = (*value.dims[:dim], *value.dims[dim + 1 :])
+    axes = (Axis(ZERO) if k == dim else Axis(ZERO, 1, k - (k > dim)) for k in range(len(value.dims)))
+    return select(value, dims, tuple(axes))
+
+
+def expand(builder: Builder, value: Tensor, dims: tuple[Expr, ...]) -> Tensor:
+    """value broadcast to `dims`."""
+    shift = len(dims) - len(value.dims)
+    axes = []
+    for k, size in enumerate(value.dims):
+        if size == ONE and dims[shift + k] != ONE:
+            axes.append(Axis(ZERO))
+        else:
+            builder.require_equal(dims[shift + k], size, "of expand")
+            axes.append(Axis(ZERO, 1, shift + k))
+    return select(value, dims, tuple(axes))
+
+
+def as_dtype(builder: Builder, value: Value, dtype: ScalarType) -> Scalar | Computed:
+    """`.to(dtype)` of a tensor or an element."""
+    return lift(builder, lambda _, x: arithmetic.convert(x, dtype), value)
+
+
+def items_of(value: Value) -> tuple[Value, ...] | None:
+    return value.items if isinstance(value, Tuple) else None

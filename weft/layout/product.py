@@ -1,0 +1,95 @@
+"""Products: a layout repeated, the repetitions laid out by another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.layout.complement import complement
+from weft.layout.compose import compose
+from weft.layout.errors import LayoutError
+from weft.layout.layout import Layout, concatenate
+from weft.layout.swizzle import AnyLayout, behind
+from weft.layout.tilers import as_tiler, by_mode
+
+
+def logical_product(block: AnyLayout, tiler: Any) -> AnyLayout:
+    """(block, copies): at (i, j) element i of the copy that `tiler` places at j; no two copies overlap.
+
+    tiler: a layout of copies; an int n for n copies side by side; or a tuple of these for the modes of the block, None
+    leaving a mode as it is. Injective if block and tiler are. Raises LayoutError where copies of the block cannot fill
+    an interval (see complement).
+    """
+    return behind(block, lambda inner: _logical(inner, tiler))
+
+
+def zipped_product(block: AnyLayout, tiler: Any) -> AnyLayout:
+    """((block, ...), (copies, ...)): logical_product with the parts within blocks gathered first."""
+    return behind(block, lambda inner: concatenate(*_zipped(inner, tiler)))
+
+
+def tiled_product(block: AnyLayout, tiler: Any) -> AnyLayout:
+    """((block, ...), copies, ...)."""
+
+    def operation(inner: Layout) -> Layout:
+        parts, copies = _zipped(inner, tiler)
+        return concatenate(parts, *copies)
+
+    return behind(block, operation)
+
+
+def flat_product(block: AnyLayout, tiler: Any) -> AnyLayout:
+    """(block, ..., copies, ...)."""
+
+    def operation(inner: Layout) -> Layout:
+        parts, copies = _zipped(inner, tiler)
+        return concatenate(*parts, *copies)
+
+    return behind(block, operation)
+
+
+def blocked_product(block: AnyLayout, tiler: Any) -> AnyLayout:
+    """((block_0, copies_0), (block_1, copies_1), ...): a matrix of whole blocks, block and tiler side by side by mode."""
+    return behind(block, lambda inner: _interleaved(inner, tiler, raked=False))
+
+
+def raked_product(block: AnyLayout, tiler: Any) -> AnyLayout:
+    """((copies_0, block_0), (copies_1, block_1), ...): the elements of a block lie apart, those of the copies together."""
+    return behind(block, lambda inner: _interleaved(inner, tiler, raked=True))
+
+
+def _logical(block: Layout, tiler: Any) -> Layout:
+    if isinstance(tiler, (tuple, list)):
+        return by_mode(block, tuple(tiler), _logical, "logical_product")
+    tiler = as_tiler(tiler, "logical_product")
+    if any(d < 0 for d in tiler.flat_stride if d != 0):
+        raise LayoutError(f"{tiler} places copies before the block itself", operation="logical_product")
+    return concatenate(block, compose(complement(block, block.size() * tiler.cosize()), tiler))
+
+
+def _zipped(block: Layout, tiler: Any) -> tuple[Layout, Layout]:
+    return _unzip(_logical(block, tiler), tiler)
+
+
+def _unzip(product: Layout, tiler: Any) -> tuple[Layout, Layout]:
+    if not isinstance(tiler, (tuple, list)):
+        return product[0], product[1]
+    parts: list[Layout] = []
+    copies: list[Layout] = []
+    for mode, t in zip(product, tiler, strict=False):
+        if t is None:
+            parts.append(mode)
+        else:
+            part, copy = _unzip(mode, t)
+            parts.append(part)
+            copies.append(copy)
+    return concatenate(*parts, *list(product)[len(tiler) :]), concatenate(*copies)
+
+
+def _interleaved(block: Layout, tiler: Any, *, raked: bool) -> Layout:
+    tiler = as_tiler(tiler, "raked_product" if raked else "blocked_product")
+    rank = max(block.rank(), tiler.rank())
+    one = Layout(1, 0)
+    padded = [concatenate(*x, *[one] * (rank - x.rank())) for x in (block, tiler)]
+    inner, outer = _logical(padded[0], padded[1])
+    pairs = zip(outer, inner, strict=True) if raked else zip(inner, outer, strict=True)
+    return concatenate(*[concatenate(*pair).coalesce() for pair in pairs])

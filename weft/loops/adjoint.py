@@ -1,0 +1,1078 @@
+"""The adjoint of a function: a function whose loops compute the vector-Jacobian product, by reverse mode on the nest.
+
+The adjoint of a block is the block again, without its stores, for the values that derivatives need (the sweep), then
+the adjoints of its statements, last first. A loop becomes the loop over the same iterations, last first, whose body is
+the adjoint of the body; it carries the adjoints of the scalars that the loop carried. What the adjoint needs of earlier
+iterations is read back from results where the function stored it, and else saved by the sweep. Nothing is computed in
+vain: what no gradient needs is dead code and dropped at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from weft.errors import Location, NotDifferentiable
+from weft.loops.derivatives import cancels, contributions, sources
+from weft.loops.ir import (
+    Array,
+    Carry,
+    Cast,
+    Const,
+    Equality,
+    Expr,
+    For,
+    Function,
+    If,
+    Let,
+    Load,
+    Merge,
+    Op,
+    Ref,
+    Round,
+    Size,
+    Stmt,
+    Store,
+    bound_names,
+    free_names,
+    operands,
+    statement_exprs,
+    substitute,
+    validate,
+    walk,
+    walk_expr,
+    with_operands,
+)
+from weft.loops.normalize import normalize
+from weft.loops.promote import Names
+from weft.loops.recurrences import dependents
+from weft.loops.simplify import (
+    Memory,
+    accumulate,
+    accumulate_into,
+    accumulation,
+    add,
+    base_name,
+    div,
+    drop_dead,
+    expanded,
+    expanded_index,
+    extents,
+    fold,
+    hoist_invariants,
+    inline,
+    loaded_arrays,
+    mul,
+    number,
+    propagate,
+    select,
+    share,
+    tidy_names,
+)
+from weft.loops.types import BOOL, INT64, ScalarType
+
+
+def differentiable(function: Function) -> tuple[str, ...]:
+    """The parameters for which a gradient makes sense: floating arrays that are only read.
+
+    Empty for a function that writes into its arguments.
+    """
+    arrays = {a.name: a for a in function.arrays}
+    if any(a.role == "inout" for a in function.arrays):
+        return ()
+    named = (arrays[p] for p in function.parameters if p in arrays)
+    return tuple(a.name for a in named if a.role == "input" and a.dtype.category == "float")
+
+
+def adjoint(function: Function, wanted: tuple[str, ...]) -> Function:
+    """The function whose results are the gradients of `wanted` (names of floating input arrays of `function`).
+
+    Its parameters: those of `function`; the results of `function` as they were returned; the gradient of each floating
+    result, of the result's dtype and shape. Its results: one gradient for each wanted name, of that array's dtype and
+    shape. Raises NotDifferentiable.
+    """
+    _refuse(function, wanted)
+    return _Adjoint(normalize(function), wanted).build()
+
+
+def _refuse(function: Function, wanted: tuple[str, ...]) -> None:
+    written = [a for a in function.arrays if a.role == "inout"]
+    if written:
+        raise NotDifferentiable(
+            f"{function.name} writes into its argument {written[0].name}, so no gradient can pass through it",
+            location=written[0].location or function.location,
+            evidence=[f"the values that {written[0].name} had are overwritten by the call"],
+            remedy="return a new array instead, or call it without gradients (torch.no_grad, detach)",
+        )
+    allowed = differentiable(function)
+    for name in wanted:
+        if name not in allowed:
+            raise NotDifferentiable(
+                f"{name} of {function.name} has no gradient",
+                location=function.location,
+                evidence=[f"the floating arrays it reads are ({', '.join(allowed)})"],
+                remedy="ask for gradients of floating tensors alone",
+            )
+
+
+# ---------------------------------------------------------------- what the derivative touches
+
+
+def _active(function: Function, wanted: tuple[str, ...]) -> tuple[frozenset[str], frozenset[str]]:
+    """The scalars and the arrays that depend on a wanted input and on which a floating result depends."""
+    after: dict[tuple[str, str], set[tuple[str, str]]] = {}
+
+    def flow(target: tuple[str, str], *exprs: Expr) -> None:
+        for e in exprs:
+            for s in sources(e):
+                key = ("array", s.array) if isinstance(s, Load) else ("name", s.name)
+                after.setdefault(key, set()).add(target)
+
+    for stmt in walk(function.body):
+        match stmt:
+            case Let():
+                flow(("name", stmt.name), stmt.value)
+            case Store():
+                flow(("array", stmt.array), stmt.value)
+            case For():
+                for c in stmt.carries:
+                    flow(("name", c.name), c.init, c.next)
+                    flow(("name", c.result), c.init, c.next)
+            case If():
+                for m in stmt.merges:
+                    flow(("name", m.name), m.then, m.orelse)
+    before: dict[tuple[str, str], set[tuple[str, str]]] = {}
+    for source, targets in after.items():
+        for target in targets:
+            before.setdefault(target, set()).add(source)
+    floating = {a.name for a in function.arrays if a.dtype.category == "float"}
+    varied = _reached({("array", n) for n in wanted}, after)
+    useful = _reached({("array", n) for n in function.results if n in floating}, before)
+    both = varied & useful
+    return frozenset(n for k, n in both if k == "name"), frozenset(n for k, n in both if k == "array")
+
+
+def _reached(
+    start: set[tuple[str, str]], edges: Mapping[tuple[str, str], set[tuple[str, str]]]
+) -> set[tuple[str, str]]:
+    seen, pending = set(start), list(start)
+    while pending:
+        for node in edges.get(pending.pop(), ()):
+            if node not in seen:
+                seen.add(node)
+                pending.append(node)
+    return seen
+
+
+# ---------------------------------------------------------------- extrema
+
+
+@dataclass(frozen=True)
+class _Extremum:
+    """A carried maximum or minimum of which the last value alone is used: `element` where `condition` holds."""
+
+    carry: Carry
+    element: Expr
+    condition: Expr | None
+
+
+_EXTREMA = frozenset({"max", "min", "maximum", "minimum", "fmax", "fmin"})
+
+
+def _extremum(loop: For, carry: Carry) -> _Extremum | None:
+    lets = {s.name: s.value for s in loop.body if isinstance(s, Let)}
+    own = dependents(loop.body, carry.name) - {carry.name}
+    value = carry.next
+    chain = set()
+    while isinstance(value, Ref) and value.name in lets and value.name in own:
+        chain.add(value.name)
+        value = lets[value.name]
+    used = [
+        n
+        for s in walk(loop.body)
+        if not (isinstance(s, Let) and s.name in chain)
+        for e in statement_exprs(s)
+        for n in free_names(e)
+    ]
+    used += [n for c in loop.carries if c is not carry for n in free_names(c.next)]
+    if own - chain or any(n in chain or n == carry.name for n in used):
+        return None
+    condition: Expr | None = None
+    itself = Ref(carry.name, carry.type)
+    match value:
+        case Op(name="where", args=(test, then, orelse)) if orelse == itself:
+            condition, value = test, then
+        case Op(name="where", args=(test, then, orelse)) if then == itself:
+            condition, value = Op("not", (test,), BOOL), orelse
+    match value:
+        case Op(name=name, args=(a, b)) if name in _EXTREMA and itself in (a, b):
+            element = b if a == itself else a
+            free = free_names(element) | (set() if condition is None else free_names(condition))
+            return None if carry.name in free else _Extremum(carry, element, condition)
+    return None
+
+
+# ---------------------------------------------------------------- names of the function, in the adjoint
+
+
+@dataclass(frozen=True)
+class _Scope:
+    """A place in the adjoint.
+
+    loops: the function's loops around it. root: how many of them are around the block whose sweep this is.
+    names: the function's names that have a value here, and which. copies: the local copy of each written array that
+    this place reads. sweeping: the arrays whose copies hold what the function's own array held at the same moment.
+    adjoints: the array that holds the adjoint of each array here.
+    """
+
+    loops: tuple[For, ...] = ()
+    root: int = 0
+    names: dict[str, Expr] = field(default_factory=dict)
+    copies: dict[str, str] = field(default_factory=dict)
+    sweeping: frozenset[str] = frozenset()
+    adjoints: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        return tuple(f.var for f in self.loops)
+
+    def fork(self) -> _Scope:
+        return replace(self, names=dict(self.names), copies=dict(self.copies), adjoints=dict(self.adjoints))
+
+
+Seeds = dict[str, Expr]
+
+
+class _Adjoint:
+    def __init__(self, function: Function, wanted: tuple[str, ...]) -> None:
+        self.names = Names.of(function)
+        self.memory = Memory.of(function)
+        self.named: dict[str, str] = {}  # names of loads of elements that change later, by the array
+        function = self._name_passing_loads(function)
+        self.function, self.wanted = function, wanted
+        self.memory = Memory.of(function)
+        self.of = {a.name: a for a in function.arrays}
+        self.active, self.active_arrays = _active(function, wanted)
+        self.active -= self._stabilisers()
+        self.arrays: list[Array] = []
+        self.temporary: set[str] = set()
+        self.owner: dict[str, str] = {}  # the function's array that a copy or an adjoint stands for
+        self.broken: dict[str, tuple[str, Location | None]] = {}
+        self.tapes: dict[str, tuple[str, tuple[For, ...]]] = {}
+        written = dict.fromkeys(s.array for s in walk(function.body) if isinstance(s, Store))
+        self.written = tuple(written)
+        self.homes = {a: self._home(a) for a in self.written}
+        self.final = {
+            (a.array, a.index)
+            for a in self.memory.accesses
+            if not a.write and a.array in written and self.memory.last(a.array, a.index, False)
+        }
+        self.location: Location | None = None
+        self.stored = self._stored_values()
+
+    # ---- the function that is built
+
+    def build(self) -> Function:
+        f = self.function
+        parameters, sizes, equalities = list(f.parameters), list(f.sizes), list(f.equalities)
+        self.arrays = [a for a in f.arrays if a.name in f.parameters]
+        self.saved: dict[str, str] = {}
+        self.seeds: dict[str, list[str]] = {}
+        for result in f.results:
+            array = self.of[result]
+            name = result if result not in parameters else self.names.fresh(result)
+            self.saved.setdefault(result, name)
+            self._parameter(name, array, parameters, sizes, equalities)
+        for result in f.results:
+            array = self.of[result]
+            if array.dtype.category == "float":
+                name = self.names.fresh(f"grad_{result}")
+                self.seeds.setdefault(result, []).append(name)
+                self._parameter(name, array, parameters, sizes, equalities)
+        self.gradients = {w: self.names.fresh(f"grad_{w}") for w in self.wanted}
+        self.sums: dict[str, str] = {}
+        for w, gradient in self.gradients.items():
+            array = self.of[w]
+            zero = number(0, array.dtype.opmath)
+            self.arrays.append(Array(gradient, array.dtype, array.shape, "result", zero))
+        self._classify()
+        scope = _Scope()
+        body: list[Stmt] = []
+        for name in self.copied:
+            if not self.of[name].within:
+                scope.adjoints[name] = self._adjoint_array(name, scope)
+                if self.of[name].role == "result" and self.kept[name] == "copied":
+                    body += self._copy(scope.adjoints[name], name)
+        block, _ = self.block(f.body, scope, {}, ())
+        body += block
+        for w in self.wanted:
+            if w in f.results:
+                body += self._pass_through(w)
+        made = Function(
+            f"{f.name}_adjoint",
+            tuple(parameters),
+            f.scalars,
+            tuple(sizes),
+            tuple(self.arrays),
+            tuple(body),
+            tuple(self.gradients[w] for w in self.wanted),
+            tuple(equalities),
+            f.location,
+        )
+        return self._finish(made)
+
+    def _parameter(
+        self, name: str, like: Array, parameters: list[str], sizes: list[Size], equalities: list[Equality]
+    ) -> None:
+        """A new input with the dtype and shape of an array of the function."""
+        shape: list[Expr] = []
+        for axis, extent in enumerate(like.shape):
+            size = Size(self.names.fresh(f"{name}_size_{axis}"), name, axis)
+            sizes.append(size)
+            shape.append(Ref(size.name, INT64))
+            equalities.append(Equality(shape[-1], extent, f"{name} has the shape of {like.name}", like.location))
+        parameters.append(name)
+        self.arrays.append(Array(name, like.dtype, tuple(shape), "input", location=like.location))
+
+    def _finish(self, made: Function) -> Function:
+        targets = tuple(self.gradients.values())
+        bases = {base_name(n) for n in self.temporary}
+        made = drop_dead(propagate(made))
+        self._check(made)
+        made = accumulate(made, targets, self.names)
+        kept = {a.name for a in made.arrays}
+        sums = [a for a, n in self.owner.items() if a in kept and self.kept.get(n) == "once" and a in self.adjoints]
+        for array in sums:
+            made = store_once(made, array)
+        made = drop_dead(propagate(made))
+        made = share(hoist_invariants(share(made, self.names), self.names), self.names)
+        made = inline(made, lambda n: base_name(n) in bases)
+        made = self._in_opmath(made)
+        made = tidy_names(drop_dead(propagate(made)))
+        validate(made)
+        return made
+
+    def _check(self, made: Function) -> None:
+        """Refuse what needs values that cannot be had."""
+        needed = loaded_arrays(made.body) & self.broken.keys()
+        for name in sorted(needed):
+            why, location = self.broken[name]
+            raise NotDifferentiable(
+                f"the gradient of {self.function.name} needs values that are gone when it is computed",
+                location=location or self.function.location,
+                evidence=[why],
+                remedy="keep every such value in an element of its own, or differentiate the plain Python function",
+            )
+
+    def _in_opmath(self, made: Function) -> Function:
+        """Half-precision gradients that are summed in memory are summed in the op-math type and rounded at the end."""
+        for target in self.gradients.values():
+            array = made.array(target)
+            summed = any(isinstance(s, Store) and s.array == target and accumulation(s) for s in walk(made.body))
+            if not summed or array.dtype == array.dtype.opmath:
+                continue
+            total = replace(array, name=self.names.fresh(f"{target}_sum"), dtype=array.dtype.opmath, role="local")
+            total = replace(total, fill=number(0, total.dtype) if array.fill is not None else None)
+            body = _rename_array(made.body, target, total.name)
+            body = (*body, *self._elementwise(target, array.shape, lambda i, t=total: Load(t.name, i, t.dtype)))
+            arrays = (*(replace(a, fill=None) if a.name == target else a for a in made.arrays), total)
+            made = replace(made, body=body, arrays=arrays)
+        return made
+
+    # ---- preparation
+
+    def _stored_values(self) -> dict[str, Load]:
+        """Names that depend on what a loop carries and that every iteration stores, unrounded, in a result."""
+        found: dict[str, Load] = {}
+        for loop in walk(self.function.body):
+            if not isinstance(loop, For):
+                continue
+            lets = {s.name for s in loop.body if isinstance(s, Let)}
+            carried = {n for c in loop.carries for n in dependents(loop.body, c.name)}
+            for s in loop.body:
+                if not (isinstance(s, Store) and isinstance(s.value, Ref) and s.value.name in lets & carried):
+                    continue
+                exact = self.of[s.array].dtype == s.value.type and s.array in self.function.results
+                if exact and self.memory.last(s.array, s.index, write=True):
+                    found.setdefault(s.value.name, Load(s.array, s.index, s.value.type))
+                    self.final.add((s.array, s.index))
+        return found
+
+    def _stabilisers(self) -> frozenset[str]:
+        """Carried extrema that cancel: however they are chosen, the results are the same."""
+        found: set[str] = set()
+        for loop in walk(self.function.body):
+            if isinstance(loop, For):
+                for c in loop.carries:
+                    if c.result in self.active and _extremum(loop, c) and cancels(self.function, c.result):
+                        found |= {c.result, c.name}
+        return frozenset(found)
+
+    def _name_passing_loads(self, function: Function) -> Function:
+        """Bind loads of elements that are stored to later on to names, which a sweep can save."""
+        written = {s.array for s in walk(function.body) if isinstance(s, Store)}
+        passing: dict[tuple[str, tuple[Expr, ...]], bool] = {}
+
+        def pull(e: Expr, out: list[Stmt], location: Location | None) -> Expr:
+            lazy = isinstance(e, Op) and e.name in ("where", "and", "or")
+            old = operands(e)
+            new = tuple(pull(o, out, location) if k == 0 or not lazy else o for k, o in enumerate(old))
+            key = (e.array, e.index) if isinstance(e, Load) and e.array in written else None
+            if new != old:
+                e = with_operands(e, new)
+            if key is None:
+                return e
+            if key not in passing:
+                passing[key] = not self.memory.last(*key, write=False)
+            if not passing[key]:
+                return e
+            assert isinstance(e, Load)
+            name = self.names.fresh(f"{e.array}_before")
+            self.named[name] = e.array
+            out.append(Let(name, e, e.location or location))
+            return Ref(name, e.type)
+
+        def block(statements: tuple[Stmt, ...], ends: tuple[Expr, ...]) -> tuple[tuple[Stmt, ...], list[Expr]]:
+            out: list[Stmt] = []
+            for stmt in statements:
+                at = stmt.location
+                match stmt:
+                    case Let(value=Load(array=array, index=index)) if array in written:
+                        if not self.memory.last(array, index, write=False):
+                            self.named[stmt.name] = array
+                        out.append(stmt)
+                    case Let():
+                        value = pull(stmt.value, out, at)
+                        out.append(replace(stmt, value=value))
+                    case Store():
+                        own = accumulation(stmt, alone=False)
+                        if own is not None:  # its own element is added to, whatever it is
+                            out.append(accumulate_into(stmt.array, stmt.index, pull(own, out, at), stmt))
+                        else:
+                            index = tuple(pull(i, out, at) for i in stmt.index)
+                            out.append(replace(stmt, index=index, value=pull(stmt.value, out, at)))
+                    case For():
+                        start, stop = pull(stmt.start, out, at), pull(stmt.stop, out, at)
+                        inits = [pull(c.init, out, at) for c in stmt.carries]
+                        body, nexts = block(stmt.body, tuple(c.next for c in stmt.carries))
+                        carries = tuple(
+                            replace(c, init=i, next=n) for c, i, n in zip(stmt.carries, inits, nexts, strict=True)
+                        )
+                        out.append(replace(stmt, start=start, stop=stop, carries=carries, body=body))
+                    case If():
+                        condition = pull(stmt.condition, out, at)
+                        then, a = block(stmt.then, tuple(m.then for m in stmt.merges))
+                        orelse, b = block(stmt.orelse, tuple(m.orelse for m in stmt.merges))
+                        merges = tuple(
+                            replace(m, then=x, orelse=y) for m, x, y in zip(stmt.merges, a, b, strict=True)
+                        )
+                        out.append(replace(stmt, condition=condition, then=then, orelse=orelse, merges=merges))
+            last = [pull(e, out, None) for e in ends]
+            return tuple(out), last
+
+        return replace(function, body=block(function.body, ())[0])
+
+    def _home(self, array: str) -> tuple[str, ...]:
+        """The outermost loops that all accesses share and whose iterations have the array to themselves."""
+        mine = [a for a in self.memory.accesses if a.array == array]
+        written = [a for a in mine if a.write]
+        within = frozenset(self.function.array(array).within)
+        path: list[str] = []
+        for k, loop in enumerate(mine[0].loops):
+            if not all(len(a.loops) > k and a.loops[k].var == loop.var for a in mine):
+                break
+            if loop.var not in within and any(
+                self.memory.polyhedra.carried(a, b, loop, within) is not None for a in written for b in mine
+            ):
+                break
+            path.append(loop.var)
+        return tuple(path)
+
+    def _classify(self) -> None:
+        """How the adjoint of each written array is kept.
+
+        direct: it is the gradient of the result, for no element is loaded with a gradient or stored twice. once: the
+        gradient of the result, if it is one, plus what later loads contributed, in an array. copied: an array that
+        starts as the gradient and is updated backwards through every store.
+        """
+        self.kept: dict[str, Literal["direct", "once", "copied"]] = {}
+        loaded = {
+            s.array
+            for stmt in walk(self.function.body)
+            for e in self._differentiated(stmt)
+            for s in sources(e)
+            if isinstance(s, Load)
+        }
+        for name in self.written:
+            if name not in self.active_arrays:
+                continue
+            stores = [s for s in walk(self.function.body) if isinstance(s, Store) and s.array == name]
+            summed = all(accumulation(s, alone=False) is not None for s in stores)
+            once = summed or self.memory.stored_once(name)
+            if name in loaded or not once:
+                self.kept[name] = "once" if once and not summed else "copied"
+            else:
+                self.kept[name] = "direct"
+        self.copied = [n for n, k in self.kept.items() if k != "direct"]
+
+    def _differentiated(self, stmt: Stmt) -> tuple[Expr, ...]:
+        """The expressions of a statement that a derivative passes through."""
+        match stmt:
+            case Let():
+                return (stmt.value,)
+            case Store():
+                own = accumulation(stmt, alone=False)
+                return (stmt.value,) if own is None else (own,)
+            case For():
+                return tuple(e for c in stmt.carries for e in (c.init, c.next))
+            case If():
+                return tuple(e for m in stmt.merges for e in (m.then, m.orelse))
+        raise TypeError(stmt)
+
+    # ---- arrays of the adjoint
+
+    def _within(self, array: Array, scope: _Scope) -> tuple[str, ...]:
+        out = []
+        for v in array.within:
+            ref = scope.names[v]
+            assert isinstance(ref, Ref)
+            out.append(ref.name)
+        return tuple(out)
+
+    def _copy_array(self, name: str, scope: _Scope) -> str:
+        """A local array with the life of an array of the function."""
+        array = self.of[name]
+        fresh = self.names.fresh(f"{name}_again")
+        within = self._within(array, scope)
+        self.arrays.append(replace(array, name=fresh, role="local", within=within))
+        self.owner[fresh] = name
+        return fresh
+
+    def _adjoint_array(self, name: str, scope: _Scope) -> str:
+        array = self.of[name]
+        type_ = array.dtype.opmath
+        fresh = self.names.fresh(f"d_{name}")
+        self.owner[fresh] = name
+        whole = array.role == "result" and self.kept[name] == "copied"
+        fill = None if whole else number(0, type_)
+        self.arrays.append(Array(fresh, type_, array.shape, "local", fill, self._within(array, scope)))
+        return fresh
+
+    def _elementwise(self, array: str, shape: tuple[Expr, ...], value, location: Location | None = None) -> list[Stmt]:  # type: ignore[no-untyped-def]
+        """Store `value(index)` to every element."""
+        variables = [self.names.fresh("i") for _ in shape]
+        index = tuple(Ref(v, INT64) for v in variables)
+        stmt: Stmt = Store(array, index, value(index), location)
+        for v, extent in reversed(list(zip(variables, shape, strict=True))):
+            stmt = For(v, number(0, INT64), extent, 1, (), (stmt,), location=location)
+        return [stmt]
+
+    def _copy(self, adjoint_array: str, name: str) -> list[Stmt]:
+        return self._elementwise(adjoint_array, self.of[name].shape, lambda i: self._result_seed(name, i))
+
+    def _pass_through(self, name: str) -> list[Stmt]:
+        """An input that the function returns as it is."""
+        gradient = self.gradients[name]
+        type_ = self.of[name].dtype.opmath
+
+        def value(index: tuple[Expr, ...]) -> Expr:
+            return Op("add", (Load(gradient, index, type_), self._result_seed(name, index)), type_)
+
+        return self._elementwise(gradient, self.of[name].shape, value)
+
+    def _result_seed(self, name: str, index: tuple[Expr, ...]) -> Expr:
+        type_ = self.of[name].dtype.opmath
+        total: Expr = number(0, type_)
+        for seed in self.seeds.get(name, ()):
+            total = add(total, Load(seed, index, type_))
+        return total
+
+    def _lost(self, why: str, type_: ScalarType, location: Location | None) -> Expr:
+        """A value that cannot be had: an error, should the gradient turn out to need it."""
+        name = self.names.fresh("lost")
+        self.arrays.append(Array(name, type_, (), "local"))
+        self.broken[name] = (why, location)
+        return Load(name, (), type_)
+
+    # ---- values of the function
+
+    def primal(self, e: Expr, scope: _Scope) -> Expr:
+        """An expression of the function, evaluated in the adjoint."""
+        match e:
+            case Ref(name=name):
+                return scope.names.get(name, e)
+            case Load(array=array):
+                index = tuple(self.primal(i, scope) for i in e.index)
+                name = self._source(e, scope)
+                if name is None:
+                    why = f"an element of {array} is read here and overwritten later"
+                    return self._lost(why, e.type, e.location)
+                return replace(e, array=name, index=index)
+        old = operands(e)
+        new = tuple(self.primal(o, scope) for o in old)
+        return with_operands(e, new) if new != old else e
+
+    def _source(self, load: Load, scope: _Scope) -> str | None:
+        """The array of the adjoint that holds what a load of the function yields."""
+        array = load.array
+        if self.of[array].role == "input":
+            return array
+        if array in self.saved and (array not in self.written or (array, load.index) in self.final):
+            return self.saved[array]
+        if array in scope.sweeping or (array, load.index) in self.final or array not in self.written:
+            return scope.copies.get(array)
+        return None
+
+    def _tape(self, name: str, type_: ScalarType, loops: tuple[For, ...], location: Location | None) -> str | None:
+        """The array that saves a name in every iteration of the loops around it; None where their sizes are unknown."""
+        if name not in self.tapes:
+            found = extents(self.function, loops)
+            if found is None:
+                return None
+            tape = self.names.fresh(f"{name}_saved")
+            self.arrays.append(expanded(tape, type_, found))
+            self.tapes[name] = (tape, loops)
+        return self.tapes[name][0]
+
+    def _tape_index(self, name: str, scope: _Scope) -> tuple[Expr, ...]:
+        loops = self.tapes[name][1]
+        found = extents(self.function, loops)
+        assert found is not None
+        return expanded_index(found, (scope.names[f.var] for f in loops))
+
+    def _save(self, name: str, value: Ref, loops: tuple[For, ...], scope: _Scope, out: list[Stmt]) -> None:
+        tape = self._tape(name, value.type, loops, None)
+        if tape is not None:
+            out.append(Store(tape, self._tape_index(name, scope), value))
+
+    def _saved_value(self, name: str, type_: ScalarType, loop: For | None, scope: _Scope) -> Expr:
+        if name in self.tapes:
+            return Load(self.tapes[name][0], self._tape_index(name, scope), type_)
+        location = None if loop is None else loop.location
+        return self._lost(f"{name} takes a new value in loops whose bounds are not affine", type_, location)
+
+    # ---- the sweep: the function again
+
+    def sweep_block(self, statements: tuple[Stmt, ...], scope: _Scope, branch: bool, save: bool = True) -> list[Stmt]:
+        """The sweep of a block; binds its names in scope. branch: it is a branch, where no array has its home.
+
+        save: whether what the adjoints of the block's loops need of earlier iterations is saved.
+        """
+        depth = len(scope.path)
+        here = [a for a in self.written if self.homes[a][:depth] == scope.path]
+        if branch:
+            here = [a for a in here if len(self.homes[a]) > depth]
+        for array in here:
+            if all(v in scope.names for v in self.of[array].within):
+                scope.copies[array] = self._copy_array(array, scope)
+        return self.sweep(statements, replace(scope, sweeping=frozenset(here), root=depth), save)
+
+    def sweep(self, statements: tuple[Stmt, ...], scope: _Scope, top: bool) -> list[Stmt]:
+        """The statements again; binds their names in scope. top: they are the block's own, whose loops are saved."""
+        out: list[Stmt] = []
+        for stmt in statements:
+            self.location = stmt.location
+            match stmt:
+                case Let():
+                    self._sweep_let(stmt, scope, top, out)
+                case Store():
+                    if stmt.array in scope.sweeping:
+                        index = tuple(self.primal(i, scope) for i in stmt.index)
+                        own = accumulation(stmt, alone=False)
+                        copy = scope.copies[stmt.array]
+                        if own is not None:
+                            out.append(accumulate_into(copy, index, self.primal(own, scope), stmt))
+                        else:
+                            out.append(Store(copy, index, self.primal(stmt.value, scope), stmt.location))
+                case If():
+                    self._sweep_if(stmt, scope, out)
+                case For():
+                    self._sweep_loop(stmt, scope, top, out)
+        return out
+
+    def _sweep_let(self, stmt: Let, scope: _Scope, top: bool, out: list[Stmt]) -> None:
+        if top and stmt.name in self.stored:
+            scope.names[stmt.name] = self.primal(self.stored[stmt.name], scope)
+            return
+        array = self.named.get(stmt.name)
+        if array is not None and array not in scope.sweeping:
+            loop = scope.loops[-1] if scope.loops else None
+            scope.names[stmt.name] = self._saved_value(stmt.name, stmt.value.type, loop, scope)
+            return
+        ref = Ref(self.names.fresh(stmt.name), stmt.value.type)
+        out.append(Let(ref.name, self.primal(stmt.value, scope), stmt.location))
+        scope.names[stmt.name] = ref
+        if array is not None and len(self.homes[array]) == scope.root:
+            self._save(stmt.name, ref, scope.loops, scope, out)
+
+    def _sweep_if(self, stmt: If, scope: _Scope, out: list[Stmt]) -> None:
+        condition = self.primal(stmt.condition, scope)
+        left, right = scope.fork(), scope.fork()
+        then, orelse = self.sweep(stmt.then, left, False), self.sweep(stmt.orelse, right, False)
+        merges = []
+        for m in stmt.merges:
+            name = self.names.fresh(m.name)
+            merges.append(Merge(name, self.primal(m.then, left), self.primal(m.orelse, right)))
+            scope.names[m.name] = Ref(name, m.type)
+        out.append(If(condition, tuple(then), tuple(orelse), tuple(merges), stmt.location))
+
+    def _sweep_loop(self, stmt: For, scope: _Scope, top: bool, out: list[Stmt]) -> None:
+        var = self.names.fresh(stmt.var)
+        inner = replace(scope.fork(), loops=(*scope.loops, stmt))
+        inner.names[stmt.var] = Ref(var, INT64)
+        body: list[Stmt] = []
+        carried = {c.name: Ref(self.names.fresh(c.name), c.type) for c in stmt.carries}
+        inner.names.update(carried)
+        for array in self.written:
+            if array in scope.sweeping and self.of[array].within[-1:] == (stmt.var,):
+                inner.copies[array] = self._copy_array(array, inner)
+        if top:
+            for c in stmt.carries:
+                self._save(c.name, carried[c.name], inner.loops, inner, body)
+        body += self.sweep(stmt.body, inner, False)
+        carries = []
+        for c in stmt.carries:
+            result = self.names.fresh(c.result)
+            init, after = self.primal(c.init, scope), self.primal(c.next, inner)
+            carries.append(Carry(carried[c.name].name, init, after, result))
+            scope.names[c.result] = Ref(result, c.type)
+        start, stop = self.primal(stmt.start, scope), self.primal(stmt.stop, scope)
+        out.append(replace(stmt, var=var, start=start, stop=stop, carries=tuple(carries), body=tuple(body)))
+
+    # ---- the adjoint of statements
+
+    def block(
+        self,
+        statements: tuple[Stmt, ...],
+        scope: _Scope,
+        seeds: Seeds,
+        tail: Iterable[tuple[Expr, Expr]],
+        extrema: Iterable[tuple[_Extremum, Expr, Expr]] = (),
+        branch: bool = False,
+    ) -> tuple[list[Stmt], Seeds]:
+        """The sweep of a block and its adjoint; returns the statements and the adjoints of the names from around it.
+
+        tail: pairs (an expression at the end of the block, its adjoint). extrema: (which, its last value, the share of
+        each element that attains it). branch: the block is a branch, where no array has its home.
+        """
+        for array in self.copied:
+            within = self.of[array].within
+            if within and scope.path[-1:] == within[-1:] and not branch:
+                scope.adjoints[array] = self._adjoint_array(array, scope)
+        out = self.sweep_block(statements, scope, branch)
+        adj = dict(seeds)
+        for e, seed in tail:
+            self.backward(e, seed, scope, adj, out)
+        for extremum, last, share_ in extrema:
+            self._attaining(extremum, last, share_, scope, adj, out)
+        for stmt in reversed(statements):
+            self.location = stmt.location
+            match stmt:
+                case Let():
+                    self._reverse_let(stmt, scope, adj, out)
+                case Store():
+                    self._reverse_store(stmt, scope, adj, out)
+                case If():
+                    self._reverse_if(stmt, scope, adj, out)
+                case For():
+                    self._reverse_loop(stmt, scope, adj, out)
+        return out, adj
+
+    def _bind(self, value: Expr, name: str, out: list[Stmt]) -> Expr:
+        if isinstance(value, (Ref, Const)):
+            return value
+        fresh = self.names.fresh(name)
+        self.temporary.add(fresh)
+        out.append(Let(fresh, value, self.location))
+        return Ref(fresh, value.type)
+
+    def _reverse_let(self, stmt: Let, scope: _Scope, adj: Seeds, out: list[Stmt]) -> None:
+        seed = adj.pop(stmt.name, None)
+        if seed is not None:
+            self.backward(stmt.value, self._bind(seed, f"d_{stmt.name}", out), scope, adj, out)
+
+    def _reverse_store(self, stmt: Store, scope: _Scope, adj: Seeds, out: list[Stmt]) -> None:
+        kept = self.kept.get(stmt.array)
+        if kept is None:
+            return
+        type_ = stmt.value.type
+        index = tuple(self.primal(i, scope) for i in stmt.index)
+        own = accumulation(stmt, alone=False)
+        seed: Expr = number(0, type_)
+        if kept != "copied" and self.of[stmt.array].role == "result":
+            seed = self._result_seed(stmt.array, index)
+        if stmt.array in scope.adjoints:
+            seed = add(seed, Load(scope.adjoints[stmt.array], index, type_))
+        seed = self._bind(seed, f"d_{stmt.array}", out)
+        if kept == "copied" and own is None:
+            out.append(Store(scope.adjoints[stmt.array], index, number(0, type_), stmt.location))
+        self.backward(stmt.value if own is None else own, seed, scope, adj, out)
+
+    def _reverse_if(self, stmt: If, scope: _Scope, adj: Seeds, out: list[Stmt]) -> None:
+        seeds = {m.name: adj.pop(m.name) for m in stmt.merges if m.name in adj}
+        bound = {n: self._bind(s, f"d_{n}", out) for n, s in seeds.items()}
+        left, right = scope.fork(), scope.fork()
+        then, a = self.block(stmt.then, left, {}, _pairs(stmt.merges, bound, "then"), branch=True)
+        orelse, b = self.block(stmt.orelse, right, {}, _pairs(stmt.merges, bound, "orelse"), branch=True)
+        self._join(self.primal(stmt.condition, scope), (then, a), (orelse, b), adj, out)
+
+    def _join(
+        self,
+        condition: Expr,
+        then: tuple[list[Stmt], Seeds],
+        orelse: tuple[list[Stmt], Seeds],
+        adj: Seeds,
+        out: list[Stmt],
+    ) -> None:
+        """A branch whose two sides contribute to adjoints."""
+        merges = []
+        for name in dict.fromkeys((*then[1], *orelse[1])):
+            type_ = (then[1].get(name) or orelse[1][name]).type
+            zero = number(0, type_)
+            merge = Merge(self.names.fresh(f"d_{name}"), then[1].get(name, zero), orelse[1].get(name, zero))
+            self.temporary.add(merge.name)
+            merges.append(merge)
+            self._contribute(adj, name, Ref(merge.name, type_))
+        if merges or then[0] or orelse[0]:
+            out.append(If(condition, tuple(then[0]), tuple(orelse[0]), tuple(merges), self.location))
+
+    def _contribute(self, adj: Seeds, name: str, value: Expr) -> None:
+        adj[name] = add(adj[name], value) if name in adj else value
+
+    # ---- loops
+
+    def _reverse_loop(self, stmt: For, scope: _Scope, adj: Seeds, out: list[Stmt]) -> None:
+        location = stmt.location
+        inner = replace(scope.fork(), loops=(*scope.loops, stmt))
+        var = Ref(self.names.fresh(stmt.var), INT64)
+        inner.names[stmt.var] = var
+        prologue: list[Stmt] = []
+        for c in stmt.carries:
+            before = self._before(stmt, c, inner)
+            ref = Ref(self.names.fresh(c.name), c.type)
+            prologue.append(Let(ref.name, before, location))
+            inner.names[c.name] = ref
+        extrema: list[tuple[_Extremum, Expr, Expr]] = []
+        carried: dict[str, tuple[Carry, Ref, Expr]] = {}
+        for c in stmt.carries:
+            seed = adj.pop(c.result, None)
+            if c.name not in self.active and c.result not in self.active:
+                continue
+            extremum = _extremum(stmt, c)
+            if extremum is not None:
+                if seed is not None:
+                    extrema.append(self._ties(stmt, extremum, seed, scope, adj, out))
+                continue
+            ref = Ref(self.names.fresh(f"d_{c.name}"), c.type)
+            carried[c.name] = (c, ref, number(0, c.type) if seed is None else seed)
+        tail = [(c.next, ref) for c, ref, _ in carried.values()]
+        body, contributed = self.block(stmt.body, inner, {}, tail, extrema)
+        carries: list[Carry] = []
+        unchanged = True
+        for name, (c, ref, init) in carried.items():
+            after = contributed.pop(name, number(0, c.type))
+            result = Ref(self.names.fresh(f"d_{c.name}"), c.type)
+            carries.append(Carry(ref.name, init, after, result.name))
+            unchanged = unchanged and after == ref
+        for name, value in contributed.items():
+            total = Ref(self.names.fresh(f"d_{name}_sum"), value.type)
+            result = Ref(self.names.fresh(f"d_{name}_sum"), value.type)
+            carries.append(Carry(total.name, number(0, value.type), add(total, value), result.name))
+            self._contribute(adj, name, result)
+        start, stop = self.primal(stmt.start, scope), self.primal(stmt.stop, scope)
+        step = stmt.step
+        if not unchanged or self._orders_memory(body, stmt.var):
+            start, stop, step = _reversed(start, stop, step)
+        loop = For(var.name, start, stop, step, tuple(carries), (*prologue, *body), stmt.implied, location)
+        out.append(loop)
+        self.location = location
+        for (c, _, _), carry in zip(carried.values(), carries, strict=False):
+            self.backward(c.init, Ref(carry.result, c.type), scope, adj, out)
+
+    def _orders_memory(self, statements: Iterable[Stmt], var: str) -> bool:
+        """Whether the statements change memory that iterations of the loop over `var` share, so that order matters."""
+        gradients = set(self.gradients.values())
+        saved = {tape for tape, _ in self.tapes.values()}
+        made = {s.array for s in walk(tuple(statements)) if isinstance(s, Store)}
+        return any(self.memory.shared(self.owner[a], var) for a in made - gradients - saved)
+
+    def _before(self, loop: For, c: Carry, scope: _Scope) -> Expr:
+        """The value of a carried scalar when an iteration starts, in the adjoint's iteration."""
+        back = self._read_back(loop, c)
+        if back is not None:
+            return self.primal(back, scope)
+        return self._saved_value(c.name, c.type, loop, scope)
+
+    def _read_back(self, loop: For, c: Carry) -> Expr | None:
+        """The value at the start of an iteration, from what the iteration before stored, or from what it read."""
+        stored: dict[Expr, Load] = {}
+        for s in loop.body:
+            if isinstance(s, Store) and s.array in self.saved and self.memory.last(s.array, s.index, write=True):
+                stored.setdefault(s.value, Load(s.array, s.index, s.value.type))
+        lets = {s.name: s.value for s in loop.body if isinstance(s, Let)}
+        inside = {n for s in loop.body for n in bound_names(s)} | {k.name for k in loop.carries}
+
+        def resolve(e: Expr) -> Expr | None:
+            if e in stored:
+                target = stored[e]
+                index = [resolve(i) for i in target.index]
+                found = [i for i in index if i is not None]
+                return replace(target, index=tuple(found)) if len(found) == len(index) else None
+            if isinstance(e, Ref) and e.name in inside:
+                return resolve(lets[e.name]) if e.name in lets and e.name not in self.named else None
+            if isinstance(e, Load) and e.array in self.written and not (
+                (e.array, e.index) in self.final and e.array in self.saved
+            ):
+                return None
+            old = operands(e)
+            new = [resolve(o) for o in old]
+            known = tuple(o for o in new if o is not None)
+            if len(known) != len(old):
+                return None
+            return with_operands(e, known) if known != old else e
+
+        after = resolve(c.next)
+        if after is None:
+            return None
+        var = Ref(loop.var, INT64)
+        earlier = fold(Op("sub", (var, Const(loop.step, INT64)), INT64))
+        later = Op("gt" if loop.step > 0 else "lt", (var, loop.start), BOOL)
+        moved = _substitute_loads(after, {loop.var: earlier})
+        # what was read from results is their last value at the index of another iteration, too
+        self.final |= {(e.array, e.index) for e in walk_expr(moved) if isinstance(e, Load) and e.array in self.written}
+        return select(later, moved, c.init)
+
+    # ---- extrema
+
+    def _ties(
+        self, stmt: For, extremum: _Extremum, seed: Expr, scope: _Scope, adj: Seeds, out: list[Stmt]
+    ) -> tuple[_Extremum, Expr, Expr]:
+        """Count what attains the extremum: all of it share the adjoint equally, the start among them."""
+        c = extremum.carry
+        last = scope.names[c.result]
+        one, zero = number(1, c.type), number(0, c.type)
+        init = self.primal(c.init, scope)
+        infinite = isinstance(c.init, Const) and abs(float(c.init.value)) == float("inf")
+        starts: Expr = zero if infinite else select(Op("eq", (init, last), BOOL), one, zero)
+        inner = replace(scope.fork(), loops=(*scope.loops, stmt))
+        var = Ref(self.names.fresh(stmt.var), INT64)
+        inner.names[stmt.var] = var
+        body: list[Stmt] = []
+        for k in stmt.carries:
+            ref = Ref(self.names.fresh(k.name), k.type)
+            body.append(Let(ref.name, self._before(stmt, k, inner), stmt.location))
+            inner.names[k.name] = ref
+        body += self.sweep_block(stmt.body, inner, branch=False, save=False)
+        count, result = Ref(self.names.fresh("ties"), c.type), Ref(self.names.fresh("ties"), c.type)
+        after = add(count, select(self._attains(extremum, last, inner), one, zero))
+        start, stop = self.primal(stmt.start, scope), self.primal(stmt.stop, scope)
+        carry = Carry(count.name, starts, after, result.name)
+        out.append(For(var.name, start, stop, stmt.step, (carry,), tuple(body), stmt.implied, stmt.location))
+        share_ = self._bind(div(seed, result), f"d_{c.name}", out)
+        if not infinite and any(True for _ in sources(c.init)):
+            self.backward(c.init, self._bind(mul(share_, starts), f"d_{c.name}", out), scope, adj, out)
+        return extremum, last, share_
+
+    def _attains(self, extremum: _Extremum, last: Expr, scope: _Scope) -> Expr:
+        attains = Op("eq", (self.primal(extremum.element, scope), last), BOOL)
+        if extremum.condition is None:
+            return attains
+        return Op("and", (self.primal(extremum.condition, scope), attains), BOOL)
+
+    def _attaining(
+        self, extremum: _Extremum, last: Expr, share_: Expr, scope: _Scope, adj: Seeds, out: list[Stmt]
+    ) -> None:
+        inside: list[Stmt] = []
+        taken: Seeds = {}
+        self.backward(extremum.element, share_, scope, taken, inside)
+        self._join(self._attains(extremum, last, scope), (inside, taken), ([], {}), adj, out)
+
+    # ---- expressions
+
+    def _moves(self, e: Expr) -> bool:
+        """Whether the expression has an active source."""
+        return any(
+            (s.array in self.active_arrays if isinstance(s, Load) else s.name in self.active) for s in sources(e)
+        )
+
+    def backward(self, e: Expr, seed: Expr, scope: _Scope, adj: Seeds, out: list[Stmt]) -> None:
+        """Hand the adjoint of an expression on to the names and elements it is made of."""
+        if not self._moves(e) or (isinstance(seed, Const) and seed.value == 0):
+            return
+        match e:
+            case Ref(name=name):
+                self._contribute(adj, name, seed)
+            case Load():
+                self._deposit(e, seed, scope, out)
+            case Cast(value=value) | Round(value=value):
+                if seed.type != value.type:
+                    seed = Cast(seed, value.type)
+                self.backward(value, seed, scope, adj, out)
+            case Op(name="where", args=(condition, a, b)):
+                seed = self._bind(seed, "d", out)
+                then: tuple[list[Stmt], Seeds] = ([], {})
+                orelse: tuple[list[Stmt], Seeds] = ([], {})
+                self.backward(a, seed, scope, then[1], then[0])
+                self.backward(b, seed, scope, orelse[1], orelse[0])
+                self._join(self.primal(condition, scope), then, orelse, adj, out)
+            case Op(name=name, args=args):
+                if sum(map(self._moves, args)) > 1:
+                    seed = self._bind(seed, "d", out)
+                primal = tuple(self.primal(a, scope) for a in args)
+                parts = contributions(name, seed, primal, replace(e, args=primal))
+                if len(args) == 2 and args[0] == args[1] and None not in parts:
+                    args, parts = args[:1], (add(parts[0], parts[1]),)  # type: ignore[arg-type]
+                for a, part in zip(args, parts, strict=True):
+                    if part is not None:
+                        self.backward(a, part, scope, adj, out)
+
+    def _deposit(self, load: Load, seed: Expr, scope: _Scope, out: list[Stmt]) -> None:
+        index = tuple(self.primal(i, scope) for i in load.index)
+        target = self.gradients.get(load.array) or scope.adjoints[load.array]
+        out.append(replace(accumulate_into(target, index, seed), location=load.location or self.location))
+
+
+# ---------------------------------------------------------------- helpers
+
+
+def _pairs(merges: tuple[Merge, ...], seeds: Seeds, side: Literal["then", "orelse"]) -> list[tuple[Expr, Expr]]:
+    return [(getattr(m, side), seeds[m.name]) for m in merges if m.name in seeds]
+
+
+def _reversed(start: Expr, stop: Expr, step: int) -> tuple[Expr, Expr, int]:
+    """The same iterations, last first."""
+    one = Const(1, INT64)
+    if step == 1:
+        return fold(Op("sub", (stop, one), INT64)), fold(Op("sub", (start, one), INT64)), -1
+    if step == -1:
+        return fold(Op("add", (stop, one), INT64)), fold(Op("add", (start, one), INT64)), 1
+    ends = (stop, start) if step > 0 else (start, stop)
+    span = Op("sub", (fold(Op("sub", ends, INT64)), one), INT64)
+    count = Op("floordiv", (fold(span), Const(abs(step), INT64)), INT64)
+    last = Op("add", (start, Op("mul", (count, Const(step, INT64)), INT64)), INT64)
+    return last, fold(Op("sub" if step > 0 else "add", (start, one), INT64)), -step
+
+
+def _substitute_loads(expr: Expr, names: dict[str, Expr]) -> Expr:
+    """Substitute and fold the indices, keeping the shape of the expression around them."""
+    if isinstance(expr, Load):
+        return replace(expr, index=tuple(fold(substitute(i, names)) for i in expr.index))
+    if isinstance(expr, Ref):
+        return names.get(expr.name, expr)
+    old = operands(expr)
+    new = tuple(_substitute_loads(o, names) for o in old)
+    return with_operands(expr, new) if new != old else expr
+
+
+def _rename_array(statements: tuple[Stmt, ...], old: str, new: str) -> tuple[Stmt, ...]:
+    from weft.loops.ir import map_statement, rewrite
+
+    def expr(e: Expr) -> Expr:
+        return rewrite(e, lambda x: replace(x, array=new) if isinstance(x, Load) and x.array == old else None)
+
+    def block(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        mapped = (map_statement(s, expr, block) for s in body)
+        return tuple(replace(s, array=new) if isinstance(s, Store) and s.array == old else s for s in mapped)
+
+    return block(statements)

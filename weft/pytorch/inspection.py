@@ -1,0 +1,126 @@
+"""Generated code and its resources, for tensors, for descriptions of tensors, or for a kernel's own example."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from weft.compiler import Analysis, Launch, cuda_source, host_source, launch
+from weft.emit.abi import nest_arrays
+from weft.errors import TypeMismatch
+from weft.loops.affine import evaluate
+from weft.plan.facts import Geometry, facts_of
+from weft.pytorch.call import argument_types, bind, check, geometries
+from weft.pytorch.specs import TensorSpec, parse
+from weft.runtime import nvrtc
+
+if TYPE_CHECKING:
+    from weft.pytorch.kernel import Kernel
+
+ARCHITECTURES = ("cpu", *nvrtc.ARCHITECTURES)
+
+
+@dataclass(frozen=True)
+class Examined:
+    """A kernel at some arguments: its analysis, the values of its sizes, where its arrays lie."""
+
+    analysis: Analysis
+    names: dict[str, Any]
+    arrays: dict[str, Geometry]
+
+    def launches(self) -> tuple[Launch, ...]:
+        return tuple(
+            launch(self.analysis, k, self.arrays, self.names) for k in range(len(self.analysis.schedule.nests))
+        )
+
+
+def examine(kernel: Kernel, args: Sequence[Any]) -> Examined:
+    """Analyse a kernel for arguments: tensors, specs (`TensorSpec` or text), numbers; none: the kernel's example."""
+    if not args and kernel.signature.parameters:
+        args = tuple(kernel.example[p.name] if p.name in kernel.example else p.default
+                     for p in kernel.signature.parameters if p.name in kernel.example or p.has_default)  # fmt: skip
+    if len(args) != len(kernel.signature.parameters):
+        raise TypeMismatch(
+            f"{kernel.name} is asked about without all of its arguments",
+            location=kernel.signature.location,
+            evidence=[f"{len(args)} given, {len(kernel.signature.parameters)} needed"],
+            remedy='pass tensors or specs, or give it an example: @weft.kernel(example={"x": "float32[64,1024]"})',
+        )
+    stand_ins = tuple(_stand_in(a) for a in args)
+    analysis = kernel.specializable.analysis(argument_types(kernel.signature, stand_ins))
+    bound = bind(analysis.function, stand_ins)
+    check(analysis, bound)
+    return Examined(analysis, bound.names, geometries(analysis, bound, aligned=True))
+
+
+def _stand_in(value: Any) -> Any:
+    """A tensor without memory for a spec; what is no spec is itself."""
+    if isinstance(value, str):
+        value = parse(value)
+    if isinstance(value, TensorSpec):
+        dtype = getattr(torch, value.dtype)
+        if value.strides is None:
+            return torch.empty(value.shape, dtype=dtype, device="meta")
+        return torch.empty_strided(value.shape, value.strides, dtype=dtype, device="meta")
+    return value
+
+
+def default_arch() -> str:
+    """The architecture of this machine's GPU, or "cpu"."""
+    if not torch.cuda.is_available():
+        return "cpu"
+    from weft.runtime.cuda import target_arch
+
+    return target_arch(torch.cuda.get_device_capability())
+
+
+def _sources(examined: Examined, arch: str) -> list[tuple[str, str]]:
+    """(name, generated code) of each nest."""
+    if arch not in ARCHITECTURES:
+        raise TypeMismatch(f"{arch!r} is no architecture", remedy=f"use one of {', '.join(ARCHITECTURES)}")
+    analysis, out = examined.analysis, []
+    for k, nest in enumerate(analysis.schedule.nests):
+        if arch == "cpu":
+            used = {a.name: examined.arrays[a.name] for a in nest_arrays(analysis.function, nest)}
+            extents = [
+                len(range(evaluate(a.start, examined.names), evaluate(a.stop, examined.names), a.step))
+                for a in nest.axes
+            ]
+            out.append((nest.name, host_source(analysis, k, facts_of(used, extents))))
+        else:
+            out.append((nest.name, cuda_source(analysis, launch(analysis, k, examined.arrays, examined.names).variant)))
+    return out
+
+
+def source(kernel: Kernel, args: Sequence[Any], arch: str | None) -> str:
+    """The generated code of all the kernels of a call, as one text."""
+    texts = [text for _, text in _sources(examine(kernel, args), arch or default_arch())]
+    return "\n".join(texts)
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What the compiler says of one kernel: registers a thread, spilled and local bytes a thread, shared bytes a block."""
+
+    name: str
+    arch: str
+    registers: int
+    spill_stores: int
+    spill_loads: int
+    shared: int
+
+
+def resources(kernel: Kernel, args: Sequence[Any], arch: str | None) -> tuple[Resources, ...]:
+    chosen = arch or default_arch()
+    if chosen == "cpu":
+        raise TypeMismatch("registers are counted for CUDA architectures", remedy='pass arch="sm_90a", or another one')
+    out = []
+    for name, text in _sources(examine(kernel, args), chosen):
+        cubin = nvrtc.compile_cubin(text, chosen, name=f"{name}.cu")
+        out.append(
+            Resources(name, chosen, cubin.registers, cubin.spill_stores, cubin.spill_loads, cubin.shared)
+        )
+    return tuple(out)
