@@ -132,13 +132,13 @@ class _Lowering:
         carries = {c.name: c for c in loop.carries}
         for u in updates:
             c = carries[u.name]
-            kind = Scan if u.used else Reduce
+            kind = Scan if u.used or u.coefficient is not None else Reduce  # affine maps combine in order
             coefficient = None if u.coefficient is None else stage.tiles(u.coefficient, loop.location)
             addend = stage.tiles(u.addend, loop.location)
             after = stage.tiles(c.next, loop.location)
             carried.append(kind(u.name, c.result, u.algebra, coefficient, addend, c.init, after, loop.location))
         loads = tuple(o for o in stage.operators if isinstance(o, Input))
-        rest = tuple(o for o in stage.operators if not isinstance(o, Input))
+        rest = _needed_only(tuple(o for o in stage.operators if not isinstance(o, Input)), tuple(carried))
         scans = tuple(o for o in carried if isinstance(o, Scan))
         reductions = tuple(o for o in carried if isinstance(o, Reduce))
         if loop.step > 0:
@@ -147,6 +147,27 @@ class _Lowering:
             start, stop = _plus_one(loop.stop), _plus_one(loop.start)
         operators: tuple[Operator, ...] = (*loads, *scans, *rest, *reductions)
         return Stage(loop.var, start, stop, loop.step < 0, operators, loop.location)
+
+
+def _needed_only(operators: tuple[Operator, ...], carried: tuple[Operator, ...]) -> tuple[Operator, ...]:
+    """Without the maps that nothing needs: those that only led to a reduction's next value."""
+    needed: set[str] = set()
+    for o in carried:
+        assert isinstance(o, (Scan, Reduce))
+        exprs = (o.coefficient, o.addend, *((o.next,) if isinstance(o, Scan) else ()))
+        needed |= {n for e in exprs if e is not None for n in free_names(e)}
+    kept: list[Operator] = []
+    for o in reversed(operators):
+        match o:
+            case Output():
+                exprs = (o.value, o.guard, *o.index)
+                needed |= {n for e in exprs if e is not None for n in free_names(e)}
+            case Map():
+                if o.name not in needed:
+                    continue
+                needed |= free_names(o.value)
+        kept.append(o)
+    return tuple(reversed(kept))
 
 
 def _plus_one(expr: Expr) -> Expr:

@@ -177,4 +177,3 @@ def extreme(type_: ScalarType, largest: bool) -> Const:
         return Const(largest, BOOL)
     bits = 8 * type_.size - (1 if type_.signed else 0)
     return Const((1 << bits) - 1 if largest else (-(1 << bits) if type_.signed else 0), type_)
-

@@ -58,7 +58,13 @@ class Loop:
 
 @dataclass
 class Builder:
-    """The state of one function being emitted. `environments`: what names mean, in each frame of inlined functions."""
+    """The state of one function being emitted.
+
+    environments: what names mean, in each frame of inlined functions. definitions: index arithmetic by the name it is
+    bound to. dynamic: names that depend on what tensors hold. fixed: sizes and scalar parameters. named: the sizes that
+    the user named. created: the whole view of each array made here. events: names of elements that got a second name
+    ("shared") and that were changed in place ("changed").
+    """
 
     function: str
     default_float: ScalarType = FLOAT32
@@ -71,7 +77,9 @@ class Builder:
     definitions: dict[str, Expr] = field(default_factory=dict)
     dynamic: set[str] = field(default_factory=set)
     fixed: set[str] = field(default_factory=set)
+    named: set[str] = field(default_factory=set)
     created: dict[str, View] = field(default_factory=dict)
+    events: list[tuple[str, str]] = field(default_factory=list)
     location: Location | None = None
 
     # ------------------------------------------------------------ names and blocks
@@ -230,7 +238,9 @@ class Builder:
         shape = tuple(self.in_sizes(d) for d in dims)
         if not self.loops or all(isinstance(d, Const) for d in shape):
             within = tuple(loop.var for loop in self.loops)
-            self._declare(Array(name, dtype, tuple(map(_not_negative, shape)), "local", constant, within, self.location))
+            self._declare(
+                Array(name, dtype, tuple(map(_not_negative, shape)), "local", constant, within, self.location)
+            )
             return self._own(whole(name, dtype, dims))
         leading, offsets = [], []
         for loop in self.loops:
@@ -314,19 +324,20 @@ class Builder:
             elif dims[k] == ONE:
                 go(k + 1, (*at, ZERO))
             else:
-                var = self.fresh(implied_name(dims[k], len(self.loops)))
+                var = self.fresh(self.implied_name(dims[k]))
                 with self.loop(var, ZERO, dims[k], implied=True):
                     go(k + 1, (*at, Ref(var, INT64)))
 
         go(0, ())
 
+    def implied_name(self, extent: Expr) -> str:
+        """A readable name for the variable of an implied loop."""
+        if isinstance(extent, Ref) and extent.name in self.named:
+            return f"i_{extent.name}"
+        return f"i{len(self.loops)}"
+
     def branch(self, condition: Expr, then: list[Stmt], orelse: list[Stmt], merges: tuple[Merge, ...]) -> None:
         self.emit(If(condition, tuple(then), tuple(orelse), merges, self.location))
-
-
-def implied_name(extent: Expr, depth: int) -> str:
-    """A readable name for the variable of an implied loop."""
-    return f"i_{extent.name}" if isinstance(extent, Ref) else f"i{depth}"
 
 
 def apart(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> bool:

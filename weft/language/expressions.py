@@ -101,6 +101,13 @@ class Evaluator:
         where = self.source.location(node)
         return type(error)(error.message, location=where, evidence=error.evidence, remedy=error.remedy)
 
+    def note_shared(self, *nodes: ast.expr) -> None:
+        """Note the names among expressions whose value gets another name: elements of tensors are shared then."""
+        for node in nodes:
+            held = self.environment.get(node.id) if isinstance(node, ast.Name) else None
+            if isinstance(held, Scalar) and held.typed.weight and isinstance(node, ast.Name):
+                self.builder.events.append(("shared", node.id))
+
     def scalar(self, node: ast.expr, what: str) -> Scalar:
         """The value of an expression that must be a number or one element."""
         value = tensors.scalar_of(self.builder, self(node))
@@ -159,9 +166,7 @@ class Evaluator:
             rank = len(dims)
             if name == "mT" and rank < 2:
                 raise TypeMismatch(f"mT of {describe(value)}", remedy="it needs two dimensions")
-            order = (
-                tuple(reversed(range(rank))) if name == "T" else (*range(rank - 2), rank - 1, rank - 2)
-            )
+            order = tuple(reversed(range(rank))) if name == "T" else (*range(rank - 2), rank - 1, rank - 2)
             return tensors.permute(value, order)
         return Method(value, name)
 
@@ -271,7 +276,8 @@ class Evaluator:
             if result is None:
                 result = one
             else:
-                result = tensors.lift(self.builder, lambda b, x, y: operate("and", (x, y), b.default_float), result, one)
+                both = (result, one)
+                result = tensors.lift(self.builder, lambda b, x, y: operate("and", (x, y), b.default_float), *both)
             left = right
         assert result is not None
         return result
@@ -343,6 +349,7 @@ class Evaluator:
 
     def _ifexp(self, node: ast.IfExp, hint: str) -> Value:
         test = self.condition(node.test, "a condition")
+        self.note_shared(node.body, node.orelse)
         if isinstance(test.expr, Const):
             return self(node.body if test.expr.value else node.orelse, hint)
         b = self.builder
@@ -393,6 +400,8 @@ class Evaluator:
             case Helper(source=source):
                 return self.inline(source, args, kwargs, direct)
             case Static(value=Known(name=name)):
+                if name in ("builtins.max", "builtins.min"):
+                    self.note_shared(*node.args)
                 return functions.call(self.builder, name, arguments, hint)
             case Method(value=value, name=name):
                 return functions.method_call(self.builder, value, name, arguments, hint)

@@ -19,7 +19,6 @@ from weft.language.values import (
     Static,
     TensorType,
     Tuple,
-    Unset,
     Value,
     View,
     describe,
@@ -44,7 +43,7 @@ from weft.loops.ir import (
     walk_expr,
 )
 from weft.loops.ir import Scalar as ScalarParameter
-from weft.loops.types import FLOAT64, INT64, ScalarType, Typed
+from weft.loops.types import INT64, ScalarType, Typed
 
 ArgumentType = TensorType | ScalarType | None
 
@@ -81,6 +80,7 @@ class _Parser:
         _check_signature(self.source)
         names = size_names(self.source, self.types)
         b.taken |= {p.arg for p in self.source.parameters} | set(names.values())
+        b.named = set(names.values())
         for parameter in self.source.parameters:
             environment[parameter.arg] = self._parameter(parameter, names)
         executor = Executor(b, self.source, environment, self.inline)
@@ -129,9 +129,7 @@ class _Parser:
         executor = Executor(b, source, environment, self.inline)
         executor.run(source.node.body)
         result = executor.result if executor.result is not None else Static(None)
-        written = {
-            s.array for s in walk(tuple(b.blocks[-1][start:])) if isinstance(s, Store) and s.array in existing
-        }
+        written = {s.array for s in walk(tuple(b.blocks[-1][start:])) if isinstance(s, Store) and s.array in existing}
         self.calls.pop()
         b.environments.pop()
         b.location = outer
@@ -237,6 +235,10 @@ def _read(body: tuple[Stmt, ...]) -> set[str]:
     return {e.array for e in exprs if isinstance(e, Load)}
 
 
+def _same(expr: Expr) -> Expr:
+    return expr
+
+
 def drop_idle_carries(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     """Leave out the carries that nothing reads: names that every iteration sets before it uses them."""
     while True:
@@ -248,7 +250,7 @@ def drop_idle_carries(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
                 if isinstance(stmt, For):
                     kept = tuple(c for c in stmt.carries if c.name in used or c.result in used)
                     stmt = replace(stmt, carries=kept)
-                out.append(map_statement(stmt, lambda e: e, clean) if bodies(stmt) else stmt)
+                out.append(map_statement(stmt, _same, clean) if bodies(stmt) else stmt)
             return tuple(out)
 
         cleaned = clean(body)
@@ -330,6 +332,3 @@ def _size_of(node: ast.expr) -> tuple[str, int] | None:
     except ValueError:
         return None
     return (array, axis) if array is not None and isinstance(axis, int) else None
-
-
-__all__ = ["FLOAT64", "ArgumentType", "Unset", "parse", "size_names"]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from weft.errors import TypeMismatch, UnsupportedSyntax
 from weft.language import arithmetic, tensors
@@ -131,7 +130,32 @@ def _where(b: Builder, condition: Scalar, then: Scalar, orelse: Scalar) -> Scala
     return replace(choose(condition, then, orelse, b.default_float), alias=None)
 
 
-_FLOAT = ["exp", "exp2", "expm1", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "sqrt", "log", "log2", "log10", "log1p", "rsqrt", "sigmoid"]
+_FLOAT = [
+    "exp",
+    "exp2",
+    "expm1",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "asinh",
+    "acosh",
+    "atanh",
+    "erf",
+    "erfc",
+    "sqrt",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "rsqrt",
+    "sigmoid",
+]
 
 # Functions of torch, and methods of tensors, that work element by element: (function, number of operands).
 ELEMENTWISE: dict[str, tuple[ScalarFunction, int]] = {
@@ -173,7 +197,36 @@ _NEURAL: dict[str, ScalarFunction] = {
     "logsigmoid": lambda b, x: _op(b, "neg", _softplus(b, _op(b, "neg", x))),
 }
 _MATH_FLOAT = frozenset(
-    ["exp", "exp2", "expm1", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "sqrt", "log", "log2", "log10", "log1p", "atan2", "hypot", "copysign", "fmod", "pow", "fabs"]
+    [
+        "exp",
+        "exp2",
+        "expm1",
+        "sin",
+        "cos",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "asinh",
+        "acosh",
+        "atanh",
+        "erf",
+        "erfc",
+        "sqrt",
+        "log",
+        "log2",
+        "log10",
+        "log1p",
+        "atan2",
+        "hypot",
+        "copysign",
+        "fmod",
+        "pow",
+        "fabs",
+    ]
 )
 _DTYPES = {**SCALAR_TYPES, "float": SCALAR_TYPES["float32"], "double": FLOAT64, "half": SCALAR_TYPES["float16"],
            "long": INT64, "int": SCALAR_TYPES["int32"], "short": SCALAR_TYPES["int16"]}  # fmt: skip
@@ -309,6 +362,20 @@ def _create(b: Builder, arguments: Arguments, kind: str, like: View | Computed |
     if dtype is None:
         dtype = like.typed.scalar if like is not None else b.default_float
     return b.allocate(hint, dtype, dims, _CREATE[base])
+
+
+def _constant_tensor(b: Builder, arguments: Arguments) -> Scalar:
+    """torch.tensor of a number: one element."""
+    value = arguments.need("data")
+    dtype = dtype_of(arguments.named("dtype"))
+    arguments.named("device")
+    arguments.done()
+    if not isinstance(value, Scalar):
+        raise TypeMismatch(f"torch.tensor of {describe(value)}", remedy="make it with torch.zeros and store into it")
+    if dtype is None:
+        scalar, weight = value.typed.scalar, value.typed.weight
+        dtype = b.default_float if scalar.category == "float" and weight == 0 else scalar
+    return replace(convert(value, dtype), alias=None)
 
 
 def _tensor(b: Builder, value: Value, what: str) -> View | Computed:
@@ -541,6 +608,8 @@ def call(b: Builder, name: str, arguments: Arguments, hint: str) -> Value:
         result = _math_call(b, last, arguments)
     elif module == "torch" and last in ("empty", "zeros", "ones", "full"):
         result = _create(b, arguments, last, None, hint)
+    elif name in ("torch.tensor", "torch.as_tensor"):
+        result = _constant_tensor(b, arguments)
     elif module == "torch.nn.functional" and last in _NEURAL:
         x = arguments.need("input")
         arguments.named("inplace")
@@ -691,8 +760,3 @@ def _reversed(value: Range) -> Range:
         count = Op("floordiv", (tidy(span), size), INT64)
     last = Op("add", (start, Op("mul", (Op("sub", (count, ONE), INT64), size), INT64)), INT64)
     return Range(tidy(last), tidy(Op("sub", (start, sign), INT64)), -step)
-
-
-KnownFunction = Callable[[Builder, str, Arguments, str], Any]
-
-__all__ = ["Arguments", "call", "constant", "convert", "dimension", "method_call", "size_of", "static_bool", "static_int"]

@@ -44,7 +44,9 @@ def _ranks(source: Source, calls: tuple[ast.FunctionDef, ...]) -> dict[str, int]
 
     for node in ast.walk(source.node):
         match node:
-            case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Attribute(value=ast.Name(id=name), attr="shape")):
+            case ast.Assign(
+                targets=[ast.Tuple(elts=targets)], value=ast.Attribute(value=ast.Name(id=name), attr="shape")
+            ):
                 exact[name] = len(targets)
             case ast.Assign(targets=[ast.Name(id=left)], value=ast.Call(args=[ast.Name(id=right), *_])):
                 same.append((left, right))

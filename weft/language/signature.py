@@ -7,16 +7,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from weft.errors import Location
 from weft.language.source import Known, Module, Source, plain_function
 
 Kind = Literal["tensor", "int", "float", "bool", "number"]
 
-_SIZED = frozenset("empty zeros ones full new_empty new_zeros new_ones new_full".split())
+_SIZED = frozenset(["empty", "zeros", "ones", "full", "new_empty", "new_zeros", "new_ones", "new_full"])
 # Functions of torch that take a number where others of torch take a tensor.
-_TAKES_NUMBERS = _SIZED | frozenset("where arange tensor".split())
+_TAKES_NUMBERS = _SIZED | frozenset(["where", "arange", "tensor"])
 # Attributes and methods whose value is (a view of) the tensor itself.
 _VIEWS = frozenset(
-    "T mT transpose permute unsqueeze squeeze expand expand_as view_as swapaxes t contiguous to float double".split()
+    ["T", "mT", "transpose", "permute", "unsqueeze", "squeeze", "expand", "expand_as", "view_as", "swapaxes", "t", "contiguous", "to", "float", "double"]
 )
 _MISSING = object()
 
@@ -33,13 +34,15 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Signature:
-    """parameters: in order. written: parameters that are stored into. results: for each thing returned, the parameter
+    """name, location: of the function. parameters: in order. written: parameters that are stored into. results: for each thing returned, the parameter
     that it is, or None where it is something new.
     """
 
     parameters: tuple[Parameter, ...]
     written: frozenset[str]
     results: tuple[str | None, ...]
+    name: str = ""
+    location: Location | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -67,7 +70,7 @@ def _read(source: Source, calls: tuple[ast.FunctionDef, ...]) -> Signature:
         parameters.append(Parameter(name, kind, node is not None, default))
     tensors = {p.name for p in parameters if p.kind == "tensor"}
     written = frozenset(uses.stored | (uses.augmented & tensors))
-    return Signature(tuple(parameters), written, uses.results)
+    return Signature(tuple(parameters), written, uses.results, source.name, source.where)
 
 
 def _annotated(node: ast.expr | None) -> Kind | None:
@@ -276,9 +279,7 @@ class _Uses:
             sizes = node.args[:1] if name.endswith("full") else node.args
             for arg in sizes:
                 self.is_int(arg)
-        elif name == "builtins.len" and node.args:
-            self.is_tensor(node.args[0])
-        elif name.startswith("torch.") and name.split(".")[-1] not in _TAKES_NUMBERS and node.args:
+        elif name == "builtins.len" and node.args or name.startswith("torch.") and name.split(".")[-1] not in _TAKES_NUMBERS and node.args:
             self.is_tensor(node.args[0])
         if isinstance(node.func, ast.Attribute) and node.func.attr.endswith("_") and not name.startswith("torch."):
             self.stored |= self.root(node.func.value)

@@ -108,9 +108,7 @@ class Source:
         positional = (*arguments.posonlyargs, *arguments.args)
         count = len(arguments.defaults)
         found = {p.arg: d for p, d in zip(positional[len(positional) - count :], arguments.defaults, strict=True)}
-        found |= {
-            p.arg: d for p, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d is not None
-        }
+        found |= {p.arg: d for p, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d is not None}
         return found
 
 

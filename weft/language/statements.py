@@ -108,6 +108,7 @@ class Executor:
 
     def _assign(self, stmt: ast.Assign) -> None:
         first = stmt.targets[0]
+        self.evaluate.note_shared(stmt.value, *(stmt.value.elts if isinstance(stmt.value, ast.Tuple) else ()))
         hint = first.id if isinstance(first, ast.Name) else "t"
         value = self._value(stmt.value, hint)
         if len(stmt.targets) > 1:
@@ -134,22 +135,26 @@ class Executor:
 
     def _bind_name(self, name: str, value: Value) -> None:
         b = self.builder
-        scalar = tensors.scalar_of(b, value) if not isinstance(value, View) or not value.dims else None
+        held = self.environment.get(name)
+        scalar = tensors.scalar_of(b, value) if not isinstance(value, View) else None
         if scalar is not None:
-            self.environment[name] = self._settle(scalar, name)
+            if isinstance(held, View) and self._can_hold(held, name, scalar):
+                tensors.assign(b, held, scalar)
+            else:
+                self.environment[name] = self._settle(scalar, name)
         elif isinstance(value, Computed):
-            held = self.environment.get(name)
-            if (
-                isinstance(held, View)
-                and held.dtype == value.typed.scalar
-                and b.is_free(held, name)
-                and b.same_sizes(held.dims, value.dims)
-            ):
+            if isinstance(held, View) and self._can_hold(held, name, value):
                 tensors.assign(b, held, value)
             else:
                 self.environment[name] = tensors.materialise(b, value, name)
         else:
             self.environment[name] = self._settle(value, name)
+
+    def _can_hold(self, held: View, name: str, value: Computed | Scalar) -> bool:
+        """Whether the array that a name has can take the name's new value."""
+        dims = value.dims if isinstance(value, Computed) else ()
+        fits = held.dtype == value.typed.scalar and value.typed.weight > 0 and self.builder.same_sizes(held.dims, dims)
+        return fits and self.builder.is_free(held, name)
 
     def _settle(self, value: Value, hint: str) -> Value:
         """A value that later statements cannot change: scalars under names, tensors in arrays, subscripts fixed."""
@@ -219,7 +224,6 @@ class Executor:
         return steady
 
     def _augassign(self, stmt: ast.AugAssign) -> None:
-        b = self.builder
         target = stmt.target
         if isinstance(target, ast.Attribute):
             raise UnsupportedSyntax("an assignment to an attribute", remedy="assign to a name or an element")
@@ -237,7 +241,9 @@ class Executor:
             self._check_in_place(target.id, held)
         result = self.evaluate.operate(stmt.op, held, value)
         if isinstance(held, Scalar) and held.typed.weight and isinstance(result, Computed) and result.dims:
-            raise TypeMismatch(f"{target.id} is one element, the right side {describe(result)}", remedy="write = instead")
+            raise TypeMismatch(
+                f"{target.id} is one element, the right side {describe(value)}", remedy="write = instead"
+            )
         self._bind_name(target.id, result)
 
     def _in_place(self, held: View, operator: ast.operator, value: Value) -> None:
@@ -269,6 +275,7 @@ class Executor:
             for n, v in environment.items()
             if isinstance(v, Scalar) and v.expr == held.expr and isinstance(v.expr, Ref)
         ]
+        self.builder.events.append(("changed", name))
         if len(others) > 1:
             raise UnsupportedSyntax(
                 f"{name} is also called {next(n for n in others if n != name)}, and an assignment in place would "
@@ -330,7 +337,8 @@ class Executor:
             return
         if isinstance(test, ast.Compare) and all(isinstance(op, ast.Eq) for op in test.ops):
             values = [self.evaluate(node) for node in (test.left, *test.comparators)]
-            if all(self._equate(left, right, ast.unparse(test)) for left, right in zip(values, values[1:], strict=False)):
+            pairs = zip(values, values[1:], strict=False)
+            if all(self._equate(left, right, ast.unparse(test)) for left, right in pairs):
                 return
         condition = self.evaluate.condition(test, "a condition")
         if not isinstance(condition.expr, Const):
@@ -421,7 +429,8 @@ class Executor:
             joined = self._merge_arrays(name, one, other, then, orelse)
             if joined is not None:
                 return joined
-            return Unset("it is a different tensor on each branch", "store into one tensor on both branches", b.location)
+            why = "it is a different tensor on each branch"
+            return Unset(why, "store into one tensor on both branches", b.location)
         for value in (one, other):
             if isinstance(value, Unset):
                 return value
@@ -437,9 +446,7 @@ class Executor:
             b.location,
         )
 
-    def _merge_arrays(
-        self, name: str, one: View, other: View, then: list[Stmt], orelse: list[Stmt]
-    ) -> View | None:
+    def _merge_arrays(self, name: str, one: View, other: View, then: list[Stmt], orelse: list[Stmt]) -> View | None:
         """An array that both branches copy theirs to, where both are arrays made here."""
         b = self.builder
         made = all(b.created.get(v.array) == v for v in (one, other))
@@ -520,6 +527,7 @@ class Executor:
         env[target] = integer(Ref(var, INT64))
         results: dict[str, str] = {}
         grown = False
+        events = len(b.events)
         self.depth += 1
         with b.loop(var, over.start, over.stop, over.step) as carries:
             self.run(stmt.body)
@@ -534,6 +542,7 @@ class Executor:
                 results[name] = b.fresh(f"{name}_last")
                 carries.append(Carry(carry, init.expr, cast(end.expr, head.scalars[name][0].register), results[name]))
         self.depth -= 1
+        self._check_events(events, mine)
         grown |= self._other_names(before, bound, target, head)
         if grown or any(name not in results for name in carried if name not in head.unset):
             return False
@@ -541,6 +550,21 @@ class Executor:
             return False
         self._after(bound, mine, results, head, target, location)
         return True
+
+    def _check_events(self, start: int, before: Environment) -> None:
+        """Refuse an element changed in place that another name means too, in this iteration or from an earlier one."""
+        events = self.builder.events[start:]
+        shared = {name for kind, name in events if kind == "shared"}
+        held = [v.expr for v in before.values() if isinstance(v, Scalar) and isinstance(v.expr, Ref) and v.typed.weight]
+        for kind, name in events:
+            value = before.get(name)
+            twice = isinstance(value, Scalar) and held.count(value.expr) > 1
+            if kind == "changed" and (name in shared or twice):
+                raise UnsupportedSyntax(
+                    f"{name} is changed in place, and another name means the same element",
+                    evidence=["in the plain Python both names would change"],
+                    remedy=f"write {name} = {name} + ... in place of {name} += ...",
+                )
 
     def _end_of(self, name: str, value: Value | None, head: Head) -> Scalar | None:
         """The value at the end of an iteration of a name that the loop carries; None where it is no scalar."""
@@ -588,8 +612,10 @@ class Executor:
             else:
                 moved.append((name, old, new))
         targets = {old.array for _, old, _ in moved}
-        if any(mentions(new, array) for _, _, new in moved for array in targets):
-            moved = [(name, old, tensors.materialise(b, new, name)) for name, old, new in moved]
+        moved = [
+            (name, old, tensors.materialise(b, new, name) if any(mentions(new, t) for t in targets) else new)
+            for name, old, new in moved
+        ]
         for name, old, new in moved:
             tensors.assign(b, old, new)
             env[name] = old
@@ -658,5 +684,3 @@ def _restore(environments: list[Environment], old: list[Environment]) -> None:
 
 def _anywhere(alias: Alias | None) -> Alias | None:
     return None if alias is None else Alias(alias.arrays, None)
-
-

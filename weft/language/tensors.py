@@ -1,7 +1,8 @@
-"""Tensor-valued expressions: broadcasting, elementwise functions, reductions, products, stores; all as implied loops."""
+"""Tensor-valued expressions as implied loops: broadcasting, elementwise functions, reductions, products, stores."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -179,19 +180,27 @@ def _reads_what_it_stores(statements: list[Stmt], array: str) -> bool:
     def other(read: LoadExpr, store: Store) -> bool:
         if read.index == store.index:
             return False
-        outer = [
-            (a, b)
-            for a, b in zip(read.index, store.index, strict=True)
-            if not any(isinstance(e, Ref) and e.name in local for i in (a, b) for e in walk_expr(i))
-        ]
-        return not apart(tuple(a for a, _ in outer), tuple(b for _, b in outer))
+        inner, outer = [], []
+        for pair in zip(read.index, store.index, strict=True):
+            moves = any(isinstance(e, Ref) and e.name in local for i in pair for e in walk_expr(i))
+            (inner if moves else outer).append(pair)
+        # rows that are one and the same or another altogether, walked alike, or rows that are never the same
+        return any(a != b for a, b in inner) and not apart(tuple(a for a, _ in outer), tuple(b for _, b in outer))
 
     return any(other(read, store) for read in reads if read.array == array for store in stores)
 
 
 # ---------------------------------------------------------------- reductions
 
-_REDUCTIONS = {"sum": "add", "mean": "add", "prod": "mul", "amax": "maximum", "amin": "minimum", "all": "and", "any": "or"}  # noqa: E501
+_REDUCTIONS = {
+    "sum": "add",
+    "mean": "add",
+    "prod": "mul",
+    "amax": "maximum",
+    "amin": "minimum",
+    "all": "and",
+    "any": "or",
+}  # noqa: E501
 REDUCTIONS = frozenset(_REDUCTIONS)
 
 
@@ -227,9 +236,8 @@ def reduce(builder: Builder, kind: str, value: Tensor, dims: tuple[int, ...], ke
 
         result = accumulate(builder, kind, typed, first, inner, term)
         if kind == "mean":
-            count = number(1)
-            for size in inner:
-                count = operate("mul", (count, Scalar(size, Typed(INT64, 0))), builder.default_float)
+            counts = [Scalar(size, Typed(INT64, 0)) for size in inner] or [number(1)]
+            count = functools.reduce(lambda a, b: operate("mul", (a, b), builder.default_float), counts)
             result = operate("div", (Scalar(result, typed), count), builder.default_float).expr
         return result
 
@@ -261,7 +269,7 @@ def accumulate(
             return operate(_REDUCTIONS[kind], (running, term(at)), builder.default_float).expr
         name = builder.fresh(kind)
         result = builder.fresh(f"{kind}_last")
-        var = builder.fresh(f"i_{dims[k].name}" if isinstance(dims[k], Ref) else f"i{len(builder.loops)}")  # type: ignore[union-attr]
+        var = builder.fresh(builder.implied_name(dims[k]))
         with builder.loop(var, ZERO, dims[k], implied=True) as carries:
             after = go(k + 1, (*at, Ref(var, INT64)), Ref(name, first.type))
             carries.append(Carry(name, start, after, result))

@@ -9,7 +9,7 @@ vain: what no gradient needs is dead code and dropped at the end.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -36,7 +36,9 @@ from weft.loops.ir import (
     Store,
     bound_names,
     free_names,
+    map_statement,
     operands,
+    rewrite,
     statement_exprs,
     substitute,
     validate,
@@ -68,6 +70,7 @@ from weft.loops.simplify import (
     propagate,
     select,
     share,
+    store_once,
     tidy_names,
 )
 from weft.loops.types import BOOL, INT64, ScalarType
@@ -291,7 +294,7 @@ class _Adjoint:
                 self.seeds.setdefault(result, []).append(name)
                 self._parameter(name, array, parameters, sizes, equalities)
         self.gradients = {w: self.names.fresh(f"grad_{w}") for w in self.wanted}
-        self.sums: dict[str, str] = {}
+        self.sums: list[str] = []  # adjoints of arrays that start as zero and are added to alone
         for w, gradient in self.gradients.items():
             array = self.of[w]
             zero = number(0, array.dtype.opmath)
@@ -342,9 +345,9 @@ class _Adjoint:
         self._check(made)
         made = accumulate(made, targets, self.names)
         kept = {a.name for a in made.arrays}
-        sums = [a for a, n in self.owner.items() if a in kept and self.kept.get(n) == "once" and a in self.adjoints]
-        for array in sums:
-            made = store_once(made, array)
+        for array in self.sums:
+            if array in kept:
+                made = store_once(made, array)
         made = drop_dead(propagate(made))
         made = share(hoist_invariants(share(made, self.names), self.names), self.names)
         made = inline(made, lambda n: base_name(n) in bases)
@@ -375,7 +378,7 @@ class _Adjoint:
             total = replace(array, name=self.names.fresh(f"{target}_sum"), dtype=array.dtype.opmath, role="local")
             total = replace(total, fill=number(0, total.dtype) if array.fill is not None else None)
             body = _rename_array(made.body, target, total.name)
-            body = (*body, *self._elementwise(target, array.shape, lambda i, t=total: Load(t.name, i, t.dtype)))
+            body = (*body, *self._elementwise(target, array.shape, _loader(total)))
             arrays = (*(replace(a, fill=None) if a.name == target else a for a in made.arrays), total)
             made = replace(made, body=body, arrays=arrays)
         return made
@@ -555,17 +558,21 @@ class _Adjoint:
         fresh = self.names.fresh(f"d_{name}")
         self.owner[fresh] = name
         whole = array.role == "result" and self.kept[name] == "copied"
+        if self.kept[name] == "once":
+            self.sums.append(fresh)
         fill = None if whole else number(0, type_)
         self.arrays.append(Array(fresh, type_, array.shape, "local", fill, self._within(array, scope)))
         return fresh
 
-    def _elementwise(self, array: str, shape: tuple[Expr, ...], value, location: Location | None = None) -> list[Stmt]:  # type: ignore[no-untyped-def]
+    def _elementwise(
+        self, array: str, shape: tuple[Expr, ...], value: Callable[[tuple[Expr, ...]], Expr]
+    ) -> list[Stmt]:
         """Store `value(index)` to every element."""
         variables = [self.names.fresh("i") for _ in shape]
         index = tuple(Ref(v, INT64) for v in variables)
-        stmt: Stmt = Store(array, index, value(index), location)
+        stmt: Stmt = Store(array, index, value(index))
         for v, extent in reversed(list(zip(variables, shape, strict=True))):
-            stmt = For(v, number(0, INT64), extent, 1, (), (stmt,), location=location)
+            stmt = For(v, number(0, INT64), extent, 1, (), (stmt,))
         return [stmt]
 
     def _copy(self, adjoint_array: str, name: str) -> list[Stmt]:
@@ -604,11 +611,11 @@ class _Adjoint:
                 return scope.names.get(name, e)
             case Load(array=array):
                 index = tuple(self.primal(i, scope) for i in e.index)
-                name = self._source(e, scope)
-                if name is None:
+                source = self._source(e, scope)
+                if source is None:
                     why = f"an element of {array} is read here and overwritten later"
                     return self._lost(why, e.type, e.location)
-                return replace(e, array=name, index=index)
+                return replace(e, array=source, index=index)
         old = operands(e)
         new = tuple(self.primal(o, scope) for o in old)
         return with_operands(e, new) if new != old else e
@@ -1036,6 +1043,10 @@ class _Adjoint:
 # ---------------------------------------------------------------- helpers
 
 
+def _loader(array: Array) -> Callable[[tuple[Expr, ...]], Expr]:
+    return lambda index: Load(array.name, index, array.dtype.opmath)
+
+
 def _pairs(merges: tuple[Merge, ...], seeds: Seeds, side: Literal["then", "orelse"]) -> list[tuple[Expr, Expr]]:
     return [(getattr(m, side), seeds[m.name]) for m in merges if m.name in seeds]
 
@@ -1066,8 +1077,6 @@ def _substitute_loads(expr: Expr, names: dict[str, Expr]) -> Expr:
 
 
 def _rename_array(statements: tuple[Stmt, ...], old: str, new: str) -> tuple[Stmt, ...]:
-    from weft.loops.ir import map_statement, rewrite
-
     def expr(e: Expr) -> Expr:
         return rewrite(e, lambda x: replace(x, array=new) if isinstance(x, Load) and x.array == old else None)
 

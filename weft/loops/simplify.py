@@ -384,7 +384,10 @@ def _replace_known(expr: Expr, known: dict[Expr, Ref]) -> Expr:
 
 
 def _replace_in(statements: tuple[Stmt, ...], known: dict[Expr, Ref]) -> tuple[Stmt, ...]:
-    return tuple(map_statement(s, lambda e: _replace_known(e, known), lambda b: _replace_in(b, known)) for s in statements)
+    def expr(e: Expr) -> Expr:
+        return _replace_known(e, known)
+
+    return tuple(map_statement(s, expr, lambda b: _replace_in(b, known)) for s in statements)
 
 
 def _share(
@@ -817,8 +820,8 @@ def accumulate(function: Function, targets: tuple[str, ...], names: Names) -> Fu
     """Give the accumulations into the arrays `targets` a form that runs in parallel.
 
     targets: arrays filled with 0 that the function touches by `array[index] += value` alone. Where an element gets
-    many values, they become a sum carried by a loop of its own; where it gets one, a plain store. What cannot be brought
-    into either form stays as it is.
+    many values, they become a sum carried by a loop of its own; where it gets one, a plain store. What cannot be
+    brought into either form stays as it is.
     """
     for target in targets:
         function = replace(function, body=_hoist(function, function.body, target, (), names))
@@ -1004,9 +1007,9 @@ class _Closure:
             here: set[str] = set()
             for stmt in step.before:
                 names = {n for n, _ in _bindings(stmt)}
-                if not isinstance(stmt, Let) or not _stable(stmt.value, stable):
-                    here |= names
-                elif k < self.innermost and free_names(stmt.value) & (below | here):
+                cheap = isinstance(stmt, Let) and _stable(stmt.value, stable)
+                made = isinstance(stmt, Let) and bool(free_names(stmt.value) & (below | here))
+                if not cheap or (made and k < self.innermost):
                     here |= names
             below |= here
             out.append(here)
@@ -1265,8 +1268,8 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
     for plan in group:
         known: dict[str, Expr] = {}
         for p in plan.placed:
-            value = Affine(((variables[p.axis], 1),), 0) - p.rest
-            known[p.var] = (value * p.sign).expr()
+            at = Affine(((variables[p.axis], 1),), 0) - p.rest
+            known[p.var] = (at * p.sign).expr()
         known |= {f.var: Ref(v, INT64) for f, v in zip(plan.summed, sums, strict=True)}
         repeated = _repeat(function, plan, known, names, edit, arrays, use)
         if repeated is None:
@@ -1425,7 +1428,7 @@ def _merge_pair(function: Function, a: _Site, b: _Site, names: Names) -> Functio
         return None
     stable = frozenset(x.name for x in function.arrays if x.role == "input")
     closure = _Closure(a, depth, stable)
-    if closure.spills or (not closure.repeatable and len(a.path) > depth):
+    if closure.spills or not closure.repeatable:
         return None
     statements, value = closure.repeat(known, names)
     edit = _Edit({id(a.store): []})
