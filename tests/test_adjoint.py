@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import hypothesis.strategies as st
 import pytest
 import torch
+from hypothesis import given, settings
 from torch import Tensor
 
 from weft.errors import NotDifferentiable
+from weft.kernels import LIBRARY
+from weft.language import TensorType, parse
 from weft.loops.adjoint import adjoint, differentiable
 from weft.loops.interpret import interpret
 from weft.loops.ir import (
@@ -166,8 +171,11 @@ def function(
     fill: dict[str, float] | None = None,
     scalars: Sequence[str] = (),
     dtype: ScalarType = FLOAT64,
+    dtypes: dict[str, ScalarType] | None = None,
 ) -> Function:
-    """inputs, results: array -> names of its sizes, separated by spaces; a size belongs to the first input that names it.
+    """inputs, results: array -> names of its sizes (or constants), separated by spaces.
+
+    A size belongs to the first input that names it; where another names it too, the two are declared equal.
 
     local: array -> (sizes or constants, the loops it is fresh in, fill).
     """
@@ -175,7 +183,7 @@ def function(
     equalities: list[Equality] = []
     arrays: list[Array] = []
     for a, text in inputs.items():
-        shape = []
+        shape: list[Expr] = []
         for axis, size in enumerate(text.split()):
             own = size if size not in {s.name for s in sizes} else f"{a}_{axis}"
             sizes.append(Size(own, a, axis))
@@ -191,6 +199,7 @@ def function(
         extents = tuple(map(_extent, text.split()))
         start = None if given is None else Const(given, dtype.opmath)
         arrays.append(Array(a, dtype, extents, "local", start, within))
+    arrays = [replace(a, dtype=(dtypes or {}).get(a.name, a.dtype)) for a in arrays]
     made = Function(
         name,
         (*inputs, *scalars),
@@ -328,7 +337,7 @@ def call(made: Function) -> Callable[..., Any]:
             return tuple(next(found) if needed[p] else None for p in made.parameters)
 
     def run(*args: Any) -> Any:
-        return Call.apply(*args)
+        return Call.apply(*args)  # type: ignore[no-untyped-call]
 
     return run
 
@@ -350,13 +359,15 @@ def check(made: Function, plain: Callable[..., Any], *args: Any, wanted: Sequenc
         torch.testing.assert_close(a, b.detach())
     grads = [rand(*r.shape, seed=5 + k) for k, r in enumerate(results)]
     inputs = [leaf for p, leaf in zip(made.parameters, leaves, strict=True) if p in names]
-    want = torch.autograd.grad(expected, inputs, grads, allow_unused=True, materialize_grads=True)
+    moving = [(e, g) for e, g in zip(expected, grads, strict=True) if e.requires_grad]
+    total = sum(((e * g).sum() for e, g in moving), start=torch.zeros((), dtype=torch.float64, requires_grad=True))
+    want = torch.autograd.grad(total, inputs, allow_unused=True, materialize_grads=True)
     backward = adjoint(made, names)
     validate(backward)
     assert len(backward.results) == len(names)
     found = interpret(backward, *args, *results, *grads)
     for name, a, b in zip(names, found, want, strict=True):
-        torch.testing.assert_close(a, b, msg=lambda text, n=name: f"gradient of {n}: {text}")
+        torch.testing.assert_close(a, b, msg=f"the gradient of {name} is\n{a}\nand should be\n{b}")
     return backward
 
 
@@ -448,7 +459,7 @@ TORCH: dict[str, Callable[..., Any]] = {
 
 
 class Autograd:
-    """Executes a function element by element on tensors without dimensions, so that autograd sees what the nest says."""
+    """Executes a function element by element on tensors without dimensions: autograd sees what the nest says."""
 
     def __init__(self, made: Function, args: Sequence[Any]) -> None:
         given = dict(zip(made.parameters, args, strict=True))
@@ -533,16 +544,16 @@ def test_memory_recurrences() -> None:
     """y[l] = y[l-1] * c[l] + x[l], written through memory: guarded, peeled, and added to a copy."""
     term = at("y", "r", n("l") - 1) * at("c", "r", "l") + at("x", "r", "l")
     guarded = _rows(loop("l", 0, "length", put("y", ("r", "l"), op("where", n("l") > 0, term, at("x", "r", "l")))))
-    peeled = _rows(
-        put("y", ("r", 0), at("x", "r", 0)), loop("l", 1, "length", put("y", ("r", "l"), term))
-    )
+    peeled = _rows(put("y", ("r", 0), at("x", "r", 0)), loop("l", 1, "length", put("y", ("r", "l"), term)))
     added = (
         _rows(loop("l0", 0, "length", put("y", ("r", "l0"), at("x", "r", "l0")))),
         loop(
             "q",
             0,
             "rows",
-            loop("l", 1, "length", put("y", ("q", "l"), at("y", "q", "l") + at("y", "q", n("l") - 1) * at("c", "q", "l"))),
+            loop(
+                "l", 1, "length", put("y", ("q", "l"), at("y", "q", "l") + at("y", "q", n("l") - 1) * at("c", "q", "l"))
+            ),
         ),
     )
     time_major = (
@@ -650,9 +661,7 @@ def test_programs_over_one_row() -> None:
             "n",
             branch(at_x > at_c, [put("y", ("i",), at_x * at_x)], [put("y", ("i",), at_c * at_x)]),
         ),
-        "stencil": loop(
-            "i", 0, "n", put("y", ("i",), op("where", l > 0, at_x * at("x", l - 1), at_c * at_x))
-        ),
+        "stencil": loop("i", 0, "n", put("y", ("i",), op("where", l > 0, at_x * at("x", l - 1), at_c * at_x))),
         "shifted and reversed": loop("i", 0, "n", put("y", ("i",), at("x", n("n") - l - 1) * at_c)),
         "masked recurrence": loop(
             "i",
@@ -670,7 +679,12 @@ def test_programs_over_one_row() -> None:
             put("y", ("i",), "z_last"),
         ),
         "fibonacci": loop(
-            "i", 0, "n", let("a1", f("a") * at_c + f("b")), put("y", ("i",), f("a1")), carry={"a": (1.0, "a1"), "b": (0.0, "a")}
+            "i",
+            0,
+            "n",
+            let("a1", f("a") * at_c + f("b")),
+            put("y", ("i",), f("a1")),
+            carry={"a": (1.0, "a1"), "b": (0.0, "a")},
         ),
         "wrap around": loop(
             "i", 0, "n", put("y", ("i",), at_c * f("before") * f("before")), carry={"before": (0.5, at_x)}
@@ -682,7 +696,12 @@ def test_programs_over_one_row() -> None:
         "backwards by two": (
             loop("j", 0, "n", put("y", ("j",), at("c", "j"))),
             loop(
-                "i", n("n") - 1, 0, put("y", ("i",), f("h") * at_c), step=-2, carry={"h": (0.1, op("sin", f("h") + at_x))}
+                "i",
+                n("n") - 1,
+                0,
+                put("y", ("i",), f("h") * at_c),
+                step=-2,
+                carry={"h": (0.1, op("sin", f("h") + at_x))},
             ),
         ),
         "one weight for all": loop("i", 0, "n", put("y", ("i",), at_x * at("c", 2))),
@@ -702,16 +721,363 @@ def test_programs_over_one_row() -> None:
             loop("j", 0, "n", put("t", ("j",), at("x", "j") * at("c", "j"))),
             loop("i", 0, "n", put("y", ("i",), at("t", "i") * at("t", n("n") - 1 - l))),
         ),
-        "histogram": (
-            loop("i", 0, "n", put("y", (l - op("mod", l, 2),), at("y", l - op("mod", l, 2)) + at_x * at_c)),
-        ),
+        "histogram": (loop("i", 0, "n", put("y", (l - op("mod", l, 2),), at("y", l - op("mod", l, 2)) + at_x * at_c)),),
     }
     for name, body in programs.items():
         body = body if isinstance(body, tuple) else (body,)
         made = function(
-            name.replace(" ", "_"), {"x": "n", "c": "n"}, {"y": "n"}, *body, fill={"y": 0.0}, local={"t": ("n", (), None)}
+            name.replace(" ", "_"),
+            {"x": "n", "c": "n"},
+            {"y": "n"},
+            *body,
+            fill={"y": 0.0},
+            local={"t": ("n", (), None)},
         )
         try:
             check_itself(made, x, c)
         except Exception as error:
             raise AssertionError(name) from error
+
+
+# ---------------------------------------------------------------- random programs
+
+
+class Writer:
+    """Writes a random program over rows: sums, products, extrema, scans, branches, arrays written and read again."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.count = 0
+
+    def fresh(self, base: str) -> str:
+        self.count += 1
+        return f"{base}{self.count}"
+
+    def program(self) -> Function:
+        scalars: list[str] = []
+        body: list[Stmt] = []
+        for _ in range(self.random.randint(1, 4)):
+            body += self.random.choice([self.reduction, self.scan, self.scan, self.elementwise, self.elementwise,
+                                        self.scalar, self.states])(scalars)  # fmt: skip
+        body.append(put("s", ("r",), self.expr(None, scalars, 1)))
+        return function(
+            "random",
+            {"x": "rows length", "w": "length"},
+            {"y": "rows length", "s": "rows"},
+            _rows(*body),
+            fill={"y": 0.5, "s": 0.0},
+            local={"t": ("rows length", (), 0.25), "u": ("2", ("r",), 0.0)},
+        )
+
+    def leaf(self, l: str | None, scalars: Sequence[str]) -> V:
+        pick = self.random.randint(0, 9)
+        if l is not None:
+            i, last = n(l), n("length") - 1
+            if pick < 5:
+                return [at("x", "r", l), at("w", l), at("x", "r", last - i), at("y", "r", l), at("t", "r", l)][pick]
+            if pick == 5:
+                array = self.random.choice(["x", "y", "t"])
+                return op("where", i > 0, at(array, "r", i - 1), at("w", 0))
+            if pick == 6:
+                return at(self.random.choice(["y", "t"]), "r", last - i)
+        if scalars and pick < 9:
+            return f(self.random.choice(list(scalars)))
+        return [V(Const(0.75, FLOAT64)), at("x", "r", 0), at("u", self.random.randint(0, 1))][self.random.randint(0, 2)]
+
+    def expr(self, l: str | None, scalars: Sequence[str], depth: int) -> V:
+        if depth == 0:
+            return self.leaf(l, scalars)
+        a, b = self.expr(l, scalars, depth - 1), self.expr(l, scalars, self.random.randint(0, depth - 1))
+        kind = self.random.choice(["add", "sub", "mul", "mul", "sin", "tanh", "where", "max", "square", "div"])
+        match kind:
+            case "sin" | "tanh":
+                return op(kind, a)
+            case "where":
+                return op("where", a > b, b, a * 0.5)
+            case "square":
+                return a * a
+            case "div":
+                return a / (1.5 + b * b)
+        return op(kind, a, b)
+
+    def _loop(self, l: str, *body: Stmt, carry: dict[str, tuple[Any, Any]] | None = None) -> Stmt:
+        if self.random.random() < 0.3:
+            return loop(l, n("length") - 1, -1, *body, step=-1, carry=carry)
+        return loop(l, self.random.choice([0, 0, 1]), "length", *body, carry=carry)
+
+    def reduction(self, scalars: list[str]) -> list[Stmt]:
+        l, name = self.fresh("l"), self.fresh("sum")
+        e, own = self.expr(l, scalars, 1), f(name)
+        init, update = self.random.choice(
+            [(0.0, own + e), (1.0, own * (e * 0.5 + 0.75)), (-9.0, op("max", own, e)), (9.0, op("minimum", own, e))]
+        )
+        made = self._loop(l, carry={name: (init, update)})
+        scalars.append(f"{name}_last")
+        return [made]
+
+    def scan(self, scalars: list[str]) -> list[Stmt]:
+        l, name, after = self.fresh("l"), self.fresh("h"), self.fresh("h")
+        inside = [*scalars, name]
+        update = self.random.choice(
+            [
+                lambda: self.expr(l, scalars, 1) * f(name) * 0.5 + self.expr(l, scalars, 1),
+                lambda: op("tanh", self.expr(l, inside, 1)),
+                lambda: op("max", f(name), self.expr(l, scalars, 1)),
+            ]
+        )()  # type: ignore[no-untyped-call]
+        stored: Any = self.random.choice([after, self.expr(l, [*inside, after], 1)])
+        array = self.random.choice(["y", "t"])
+        init = f(self.random.choice(scalars)) if scalars else 0.5
+        made = self._loop(l, let(after, update), put(array, ("r", l), stored), carry={name: (init, after)})
+        scalars.append(f"{name}_last")
+        return [made]
+
+    def elementwise(self, scalars: list[str]) -> list[Stmt]:
+        l, array = self.fresh("l"), self.random.choice(["y", "t"])
+        store = put(array, ("r", l), self.expr(l, scalars, 2))
+        pick = self.random.randint(0, 3)
+        if pick == 0:
+            store = branch(self.expr(l, scalars, 1) > 0.2, [store], [put("y", ("r", l), self.expr(l, scalars, 1))])
+        elif pick == 1:
+            store = put(array, ("r", l), at(array, "r", l) + self.expr(l, scalars, 1))
+        return [self._loop(l, store)]
+
+    def scalar(self, scalars: list[str]) -> list[Stmt]:
+        name = self.fresh("v")
+        if scalars and self.random.random() < 0.5:
+            inner = self.fresh("v")
+            made = branch(
+                f(scalars[0]) > 0.3,
+                [let(inner, self.expr(None, scalars, 1))],
+                [],
+                {name: (inner, self.expr(None, scalars, 1))},
+            )
+        else:
+            made = let(name, self.expr(None, scalars, 1))
+        scalars.append(name)
+        return [made]
+
+    def states(self, scalars: list[str]) -> list[Stmt]:
+        l, k, name = self.fresh("l"), self.fresh("k"), self.fresh("sum")
+        factor = op("tanh", self.expr(l, scalars, 1))  # bounded, or sines of huge states would be noise
+        update = put("u", (k,), at("u", k) * 0.5 + factor * at("u", 1 - n(k)) + at("x", "r", l))
+        inner = loop(k, 0, 2, update, carry={name: (0.0, f(name) + op("sin", at("u", k)))})
+        return [self._loop(l, inner, put("y", ("r", l), f"{name}_last"))]
+
+
+@given(st.integers(0, 10**9))
+@settings(max_examples=40)
+def test_random_programs(seed: int) -> None:
+    made = Writer(seed).program()
+    check_itself(made, rand(2, 3, seed=seed % 7), rand(3, seed=seed % 5))
+
+
+@given(st.integers(0, 10**9))
+@settings(max_examples=10)
+def test_the_adjoint_of_the_adjoint_of_random_programs(seed: int) -> None:
+    made = Writer(seed).program()
+    x, w = rand(2, 3, seed=seed % 7), rand(3, seed=seed % 5)
+    results = interpret(made, x, w)
+    grads = [rand(*r.shape, seed=3) for r in results]
+    check_itself(adjoint(made, ("x", "w")), x, w, *results, *grads)
+
+
+# ---------------------------------------------------------------- types, results, refusals
+
+
+@pytest.mark.parametrize("dtype", [BFLOAT16, FLOAT32])
+def test_memory_types_round_at_stores_alone(dtype: ScalarType) -> None:
+    memory = {BFLOAT16: torch.bfloat16, FLOAT32: torch.float32}[dtype]
+
+    def load(array: str, *axes: Any) -> V:
+        return at(array, *axes, type_=FLOAT32)
+
+    body = loop(
+        "i",
+        0,
+        "n",
+        loop("j", 0, "m", put("y", ("i", "j"), load("x", n("i") + n("j")) * load("w", 0), FLOAT32)),
+    )
+    made = function("window", {"x": "p", "w": "one", "like": "n m"}, {"y": "n m"}, body, dtype=dtype)
+    x, w = rand(6).to(memory), rand(1).to(memory)
+    like, gy = torch.zeros(3, 4, dtype=memory), rand(3, 4).to(memory)
+    backward = adjoint(made, ("x", "w"))
+    assert [backward.array(r).dtype for r in backward.results] == [dtype, dtype]
+    grad_x, grad_w = interpret(backward, x, w, like, like, gy)
+    assert grad_x.dtype == grad_w.dtype == memory
+    windows = x.double().unfold(0, 4, 1)
+    expected = torch.zeros(6, dtype=torch.float64)
+    for i in range(3):
+        expected[i : i + 4] += gy[i].double() * w.double()
+    torch.testing.assert_close(grad_x, expected.to(memory))
+    torch.testing.assert_close(grad_w, (gy.double() * windows).sum().reshape(1).to(memory))
+
+
+def test_float32_parameters_of_float64_arithmetic() -> None:
+    body = loop("i", 0, "n", put("y", ("i",), op("exp", V(Cast(at("x", "i", type_=FLOAT32).expr, FLOAT64)))))
+    made = function("widened", {"x": "n"}, {"y": "n"}, body, dtypes={"x": FLOAT32})
+    x, gy = rand(4).float(), rand(4)
+    (grad,) = interpret(adjoint(made, ("x",)), x, torch.exp(x.double()), gy)
+    assert grad.dtype == torch.float32
+    torch.testing.assert_close(grad, (gy * torch.exp(x.double())).float())
+
+
+def test_several_results_and_integers() -> None:
+    """Integer results get no gradient; a result that is returned twice gets two, which add up."""
+    body = loop(
+        "i",
+        0,
+        "n",
+        put("y", ("i",), at("x", "i") * at("x", "i")),
+        Store("k", index("i"), Cast(at("x", "i").expr, INT64)),
+    )
+    made = function("several", {"x": "n"}, {"y": "n", "k": "n"}, body, dtypes={"k": INT64})
+    made = replace(made, results=("y", "k", "y"))
+    x = rand(4)
+    y, k, again = interpret(made, x)
+    backward = adjoint(made, ("x",))
+    assert len(backward.parameters) == 1 + 3 + 2
+    (grad,) = interpret(backward, x, y, k, again, torch.full((4,), 2.0).double(), torch.ones(4).double())
+    torch.testing.assert_close(grad, 6 * x)
+
+
+def test_what_has_no_gradient() -> None:
+    body = loop("i", 0, "n", put("y", ("i",), op("floor", at("x", "i"))))
+    made = function("steps", {"x": "n"}, {"y": "n"}, body)
+    check(made, torch.floor, rand(5))
+    whole = loop("i", 0, "n", put("y", ("i",), V(Cast(at("x", "i", type_=INT64).expr, FLOAT64))))
+    integers = function("steps", {"x": "n"}, {"y": "n"}, whole, dtypes={"x": INT64})
+    assert differentiable(integers) == ()
+    with pytest.raises(NotDifferentiable, match="x of steps has no gradient"):
+        adjoint(integers, ("x",))
+    written = replace(made, arrays=tuple(replace(a, role="inout") if a.name == "x" else a for a in made.arrays))
+    assert differentiable(written) == ()
+    with pytest.raises(NotDifferentiable, match="writes into its argument x"):
+        adjoint(written, ("x",))
+
+
+def test_values_that_are_gone_are_refused() -> None:
+    """The state is needed, and takes a new value in a loop whose bounds are data: there is nowhere to save it."""
+    inner = loop("k", 0, V(Cast(at("c", "i").expr, INT64)), carry={"z": (at("x", "i"), op("sin", f("z")))})
+    body = loop("i", 0, "n", inner, put("y", ("i",), "z_last"))
+    made = function("gone", {"x": "n", "c": "n"}, {"y": "n"}, body)
+    with pytest.raises(NotDifferentiable, match="values that are gone"):
+        adjoint(made, ("x",))
+
+
+BINARY = {name for name, operator in OPERATORS.items() if operator.arity == 2}
+FLOATING = [
+    name
+    for name, operator in OPERATORS.items()
+    if operator.rule in ("arithmetic", "float") and name not in ("floordiv", "round")
+]
+
+
+@pytest.mark.parametrize("name", FLOATING)
+def test_every_operator(name: str) -> None:
+    x = torch.tensor([0.3, 0.9, 0.5, 0.25], dtype=torch.float64) + (1.0 if name == "acosh" else 0.0)
+    c = torch.tensor([0.7, 0.4, 1.3, 2.1], dtype=torch.float64)
+    args = (at("x", "i"), at("c", "i")) if name in BINARY else (at("x", "i"),)
+    made = function("one", {"x": "n", "c": "n"}, {"y": "n"}, loop("i", 0, "n", put("y", ("i",), op(name, *args))))
+    check_itself(made, x, c)
+
+
+def test_points_without_a_derivative_are_as_in_pytorch() -> None:
+    zero = torch.zeros(1, dtype=torch.float64)
+    for name, expected in (("sqrt", math.inf), ("abs", 0.0), ("rsqrt", -math.inf)):
+        body = loop("i", 0, "n", put("y", ("i",), op(name, at("x", "i"))))
+        made = function("point", {"x": "n"}, {"y": "n"}, body)
+        (grad,) = interpret(adjoint(made, ("x",)), zero, zero, torch.ones(1).double())
+        assert grad.item() == expected, name
+    for name in ("max", "maximum", "minimum", "fmax", "fmin", "atan2"):
+        body = loop("i", 0, "n", put("y", ("i",), op(name, at("x", "i"), at("c", "i"))))
+        made = function("tie", {"x": "n", "c": "n"}, {"y": "n"}, body)
+        check_itself(made, zero, zero)
+    body = loop("i", 0, "n", put("y", ("i",), op("pow", at("x", "i"), V(Const(2.0, FLOAT64)))))
+    check_itself(function("square", {"x": "n"}, {"y": "n"}, body), torch.tensor([-2.0, 0.0, 3.0]).double())
+
+
+# ---------------------------------------------------------------- programs as people write them
+
+
+def clone_and_add(x, c):  # type: ignore[no-untyped-def]
+    y = x.clone()
+    for l in range(1, x.shape[-1]):
+        y[..., l] += c[..., l] * y[..., l - 1]
+    return y
+
+
+def first_step_peeled(x, c):  # type: ignore[no-untyped-def]
+    y = torch.empty_like(x)
+    y[..., 0] = x[..., 0]
+    for l in range(1, x.shape[-1]):
+        y[..., l] = y[..., l - 1] * c[..., l] + x[..., l]
+    return y
+
+
+def product_of_matrices(x, c):  # type: ignore[no-untyped-def]
+    rows, length = x.shape
+    y = torch.empty_like(x)
+    for i in range(rows):
+        y[i, :] = 0.0
+        for j in range(length):
+            for k in range(length):
+                y[i, j] += x[i, k] * torch.tanh(c[k % rows, j])
+    return y
+
+
+def attention(x, c):  # type: ignore[no-untyped-def]
+    """One query for each row, keys and values from c, the softmax computed online."""
+    rows, length = x.shape
+    y = torch.empty_like(x)
+    for r in range(rows):
+        largest = -math.inf
+        total = 0.0
+        out = 0.0
+        for l in range(length):
+            score = x[r, 0] * c[r, l]
+            new = max(largest, score)
+            scale = math.exp(largest - new)
+            weight = math.exp(score - new)
+            total = total * scale + weight
+            out = out * scale + weight * x[r, l]
+            largest = new
+        for l in range(length):
+            y[r, l] = out / total + x[r, l]
+    return y
+
+
+def selective(x, c):  # type: ignore[no-untyped-def]
+    rows, length = x.shape
+    y = torch.zeros_like(x)
+    for r in range(rows):
+        h = torch.zeros(3)
+        for l in range(length):
+            for n in range(3):
+                h[n] = h[n] * torch.sigmoid(c[r, l]) + x[r, l] * (n + 1.0)
+                y[r, l] += h[n] * c[r, l]
+    return y
+
+
+@pytest.mark.parametrize("program", [clone_and_add, first_step_peeled, product_of_matrices, attention, selective])
+def test_programs_in_python(program: Callable[[Tensor, Tensor], Tensor]) -> None:
+    matrix = TensorType(FLOAT64, 2)
+    made = parse(program, {"x": matrix, "c": matrix})
+    x, c = rand(2, 4), rand(2, 4, seed=1)
+    torch.testing.assert_close(interpret(made, x, c)[0], program(x, c))
+    check_itself(made, x, c)
+
+
+@pytest.mark.parametrize("name", LIBRARY)
+def test_library(name: str) -> None:
+    """Against autograd of the kernel's own Python, which is differentiable as it stands."""
+    kernel = LIBRARY[name]
+    args = [
+        0.3 if isinstance(given, float) else rand(*((2, 4)[-len(str(given).split(",")) :]))
+        for given in kernel.example.values()
+    ]
+    types = {
+        p: FLOAT64 if isinstance(a, float) else TensorType(FLOAT64, a.dim())
+        for p, a in zip(kernel.example, args, strict=True)
+    }
+    check(parse(kernel.py, types), kernel.py, *args)

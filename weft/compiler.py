@@ -7,23 +7,19 @@ runs; kernels are compiled for variants. Importing this module is quick: the ana
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from weft.emit.abi import Facts, nest_arrays
 from weft.graph.block import BlockGraph, Input, Output
 from weft.loops.affine import evaluate
 from weft.loops.ir import Expr, Function
-from weft.loops.schedule import Nest, Schedule
+from weft.loops.schedule import Nest, Requirement, Schedule
 from weft.plan.facts import Geometry, facts_of
 from weft.plan.share import share
 from weft.plan.threads import ThreadPlan, plan_threads
-from weft.plan.tile import TilePlan, plan
-
-if TYPE_CHECKING:
-    from weft.loops.analyze import Requirement
-
+from weft.plan.tile import TilePlan, plan, team
+from weft.runtime import cache
 
 @dataclass(frozen=True)
 class Lowered:
@@ -35,11 +31,15 @@ class Lowered:
 
 @dataclass(frozen=True)
 class Analysis:
-    """All that is known of a function before its sizes are: `schedule.function` is its normal form."""
+    """All that is known of a function before its sizes are: `schedule.function` is its normal form.
+
+    key: what the disk cache knows it by, and its sources.
+    """
 
     schedule: Schedule
     requirements: tuple[Requirement, ...]
     lowered: tuple[Lowered, ...]
+    key: str = ""
 
     @property
     def function(self) -> Function:
@@ -85,14 +85,21 @@ class Variant:
     graph: BlockGraph | None
     plan: TilePlan | ThreadPlan
 
+    @property
+    def key(self) -> str:
+        """A text that tells the variants of an analysis apart."""
+        columns = None if self.graph is None else [s.column for s in self.graph.stages()]
+        return f"{self.nest} {columns} {self.facts.key} {self.plan!r}"
+
 
 @dataclass(frozen=True)
 class Launch:
-    """The launch of a variant for one call."""
+    """The launch of a variant for one call. resident: blocks go from row to row, so no more of them than fit at a time."""
 
     variant: Variant
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
+    resident: bool = False
 
 
 _LARGEST_GRID = (1 << 31) - 1
@@ -116,12 +123,13 @@ def launch(analysis: Analysis, nest: int, arrays: Mapping[str, Geometry], names:
     for axis in graph.rows:
         rows *= _count(axis.start, axis.stop, axis.step, names)
     columns = _columns(graph, used, names)
-    tile = plan(function, graph, rows, columns)
+    tile = plan(function, graph, columns)
     if tile.held:
         graph = share(graph, 1)
     variant = Variant(nest, facts, graph, tile)
     if not tile.spread:
-        return Launch(variant, (min(_LARGEST_GRID, -(-rows // tile.teams)), 1, 1), (tile.block, 1, 1))
+        threads, teams = team(tile, rows, columns)
+        return Launch(variant, (min(_LARGEST_GRID, -(-rows // teams)), 1, 1), (threads, teams, 1), tile.held)
     lanes = max(1, -(-columns // (tile.vector * tile.chunks)))
     across = min(tile.block, 1 << (lanes - 1).bit_length())
     tiles = -(-columns // (across * tile.vector * tile.chunks))
@@ -179,6 +187,28 @@ def _ref(var: str) -> Expr:
 
 def cuda_source(analysis: Analysis, variant: Variant) -> str:
     """The CUDA C++ of a variant; its entry is the nest's name."""
+    return _recalled(analysis, f"cuda {variant.key}", lambda: _cuda_source(analysis, variant))
+
+
+def host_source(analysis: Analysis, nest: int, facts: Facts) -> str:
+    """The C++ of a nest; its entry is `weft.emit.cpp.entry` of the nest."""
+    return _recalled(analysis, f"host {nest} {facts.key}", lambda: _host_source(analysis, nest, facts))
+
+
+def _recalled(analysis: Analysis, what: str, make: Callable[[], str]) -> str:
+    """A text of an analysis, from the disk cache where it is there."""
+    if not analysis.key:
+        return make()
+    key = cache.key("source", analysis.key, what)
+    kept = cache.load(key)
+    if kept is not None:
+        return kept.decode()
+    text = make()
+    cache.store(key, text.encode())
+    return text
+
+
+def _cuda_source(analysis: Analysis, variant: Variant) -> str:
     nest = analysis.schedule.nests[variant.nest]
     if variant.graph is None:
         from weft.emit.threads import emit as emit_threads
@@ -191,8 +221,7 @@ def cuda_source(analysis: Analysis, variant: Variant) -> str:
     return emit(analysis.function, nest, variant.graph, variant.plan, variant.facts)
 
 
-def host_source(analysis: Analysis, nest: int, facts: Facts) -> str:
-    """The C++ of a nest; its entry is `weft.emit.cpp.entry` of the nest."""
+def _host_source(analysis: Analysis, nest: int, facts: Facts) -> str:
     from weft.emit.cpp import emit
 
     return emit(analysis.function, analysis.schedule.nests[nest], facts)

@@ -6,10 +6,11 @@ one parameter a slot; a C++ function takes the address of the slots.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from weft.loops.ir import Array, Function, Load, Ref, Stmt, Store, statement_exprs, walk, walk_expr
+from weft.loops.ir import Array, Const, Expr, Function, Load, Ref, Stmt, Store, statement_exprs, walk, walk_expr
 from weft.loops.schedule import Nest
 from weft.loops.types import FLOAT64, INT64, ScalarType
 
@@ -37,6 +38,11 @@ class Facts:
     vectors: tuple[tuple[str, int], ...] = ()
     wide: bool = True
 
+    @property
+    def key(self) -> str:
+        """A text that is the same for equal facts, in every process."""
+        return f"{sorted(self.unit)} {sorted(self.vectors)} {self.wide}"
+
     def vector(self, array: str) -> int:
         return dict(self.vectors).get(array, 1)
 
@@ -57,6 +63,17 @@ def used_names(statements: tuple[Stmt, ...]) -> tuple[set[str], set[str]]:
     return arrays, names
 
 
+def subscripts(statements: tuple[Stmt, ...]) -> Iterator[tuple[str, tuple[Expr, ...]]]:
+    """Every access in these statements: the array and its subscript."""
+    for stmt in walk(statements):
+        if isinstance(stmt, Store):
+            yield stmt.array, stmt.index
+        for expr in statement_exprs(stmt):
+            for e in walk_expr(expr):
+                if isinstance(e, Load):
+                    yield e.array, e.index
+
+
 def nest_arrays(function: Function, nest: Nest) -> tuple[Array, ...]:
     """The arrays in global memory that a nest touches, in the function's order (those local to an iteration left out)."""
     touched, _ = used_names(nest.body)
@@ -67,12 +84,14 @@ def slots(function: Function, nest: Nest, facts: Facts) -> tuple[Slot, ...]:
     """The arguments of a nest's kernel: pointers, then strides that are not 1, then sizes, then scalars."""
     arrays = nest_arrays(function, nest)
     _, names = used_names(nest.body)
-    for axis in nest.axes:
-        for expr in (axis.start, axis.stop):
+    for parallel in nest.axes:
+        for expr in (parallel.start, parallel.stop):
             names |= {e.name for e in walk_expr(expr) if isinstance(e, Ref)}
-    for array in arrays:  # sizes of arrays that are subscripted dynamically are needed to check the subscripts
-        for extent in array.shape:
-            names |= {e.name for e in walk_expr(extent) if isinstance(e, Ref)}
+    axes = {a.var for a in nest.axes}
+    for name, index in subscripts(nest.body):  # where a subscript is no axis of the nest, its array's extent may be needed
+        for i, extent in zip(index, function.array(name).shape, strict=True):
+            if not (isinstance(i, (Const, Ref)) and (isinstance(i, Const) or i.name in axes)):
+                names |= {e.name for e in walk_expr(extent) if isinstance(e, Ref)}
     out = [Slot("pointer", a.name, a.dtype, a.name) for a in arrays]
     for a in arrays:
         for axis in range(len(a.shape)):

@@ -29,7 +29,7 @@ _JOIN |= {"maximum": "weft::maximum({0}, {1})", "minimum": "weft::minimum({0}, {
 _JOIN |= {"fmax": "weft::drop_nan_max({0}, {1})", "fmin": "weft::drop_nan_min({0}, {1})"}
 
 # The words of the kernel itself; a user's name that is one of them keeps it, and ours gives way.
-_WORDS = ("thread", "threads", "row", "tile", "tile_columns", "chunk", "v", "turn")
+_WORDS = ("thread", "threads", "warps", "row", "tile", "tile_columns", "chunk", "v", "turn")
 
 ZERO = Const(0, INT64)
 HERE = Affine((), 0)
@@ -176,18 +176,24 @@ class _TileEmitter:
     def prologue(self) -> None:
         out, plan = self.out, self.plan
         runs = f"{plan.vector} neighbouring columns" + (f", {plan.chunks} times" if plan.chunks > 1 else "")
-        if plan.spread:
-            out.line(f"// each thread takes {runs}; blocks share the columns of a row")
-            out.line("const int32_t $thread = threadIdx.x;")
-            out.line("const int32_t $threads = blockDim.x;")
-            return
-        whose = f"{plan.teams} rows a block, a warp each" if plan.teams > 1 else f"a row a block of {plan.threads} threads"
-        out.line(f"// {whose}; each thread takes {runs}")
-        out.line(f"const int32_t $thread = threadIdx.x{f' % {plan.threads}' if plan.teams > 1 else ''};")
         scratch = {}
         for stage in self.graph.stages():
             for o in (*stage.scans(), *stage.reductions()):
                 scratch[self.scratch(o)] = f"{algebra_type(o.algebra, o.init.type)}::Value"
+        if plan.spread:
+            out.line(f"// each thread takes {runs}; blocks share the columns of a row")
+        elif plan.held:
+            whose = f"{plan.teams} rows a block, a warp each" if plan.teams > 1 else f"a row a block of {plan.threads} threads"
+            out.line(f"// {whose}; each thread holds {runs}")
+        else:
+            out.line(f"// a row a team of warps, all of a block or one of several; each thread takes {runs} of a tile")
+        out.line("const int32_t $thread = threadIdx.x;")
+        if not plan.held:
+            out.line("const int32_t $threads = blockDim.x;")
+        if not plan.held and not plan.spread:
+            out.line(f"const int32_t $tile_columns = $threads * {plan.vector * plan.chunks};")
+            if scratch:
+                out.line("const int32_t $warps = $threads / 32;")
         if plan.threads > 32 and scratch:
             out.line("// what the warps of a row tell each other; two of each, used in turn, so that one barrier does")
             for name, type_ in scratch.items():
@@ -198,7 +204,13 @@ class _TileEmitter:
         type_ = register_type(o.init.type).removesuffix("_t")
         return self.derived(f"{type_}_maps" if o.algebra == AFFINE else f"{type_}_values")
 
+    def team_size(self) -> str:
+        """The template argument for a team whose size is known."""
+        return f", {self.plan.threads}" if self.plan.held else ""
+
     def scratch_argument(self, o: Scan | Reduce) -> str:
+        if not self.plan.held:
+            return f"{self.scratch(o)}[$turn ^= 1], $warps"
         algebra = f"{algebra_type(o.algebra, o.init.type)}::Value"
         return f"{self.scratch(o)}[$turn ^= 1]" if self.plan.threads > 32 else f"({algebra}*)nullptr"
 
@@ -213,11 +225,10 @@ class _TileEmitter:
             self.steps()
         else:
             row = self.row_name()
-            if plan.teams == 1:
+            if plan.held and plan.teams == 1:
                 first, step = "blockIdx.x", "gridDim.x"
             else:
-                first = f"int64_t(blockIdx.x) * {plan.teams} + threadIdx.x / {plan.threads}"
-                step = f"int64_t(gridDim.x) * {plan.teams}"
+                first, step = "int64_t(blockIdx.x) * blockDim.y + threadIdx.y", "int64_t(gridDim.x) * blockDim.y"
             if plan.held:
                 self.held_rows(row, first, step, total)
                 return
@@ -331,11 +342,10 @@ class _TileEmitter:
             columns()
 
     def aligned(self, stage: Stage) -> str:
-        """The first column of the first tile: runs stay aligned wherever a stage starts."""
-        start, columns = self.printer.index(stage.start, PRODUCT), self.plan.columns
-        if isinstance(stage.start, Const):
-            return str(int(stage.start.value) // columns * columns)
-        return f"{start} / {columns} * {columns}"
+        """The first column of the first tile: tiles begin at multiples of their size wherever a stage starts."""
+        if stage.start == ZERO:
+            return "0"
+        return f"{self.printer.index(stage.start, PRODUCT)} / $tile_columns * $tile_columns"
 
     # ---------------------------------------------------------------- steps
 
@@ -406,7 +416,7 @@ class _TileEmitter:
         for r in stage.reductions():
             out.cite(r.location)
             algebra = algebra_type(r.algebra, r.init.type)
-            total = f"weft::reduce<{algebra}, {self.plan.threads}>({self.partial(r)}, {self.scratch_argument(r)})"
+            total = f"weft::reduce<{algebra}{self.team_size()}>({self.partial(r)}, {self.scratch_argument(r)})"
             if r.init != ALGEBRAS[r.algebra].identity(r.init.type):
                 total = _JOIN[ALGEBRAS[r.algebra].join].format(self.printer.value(r.init, SUM), total)
             out.line(f"const {register_type(r.init.type)} {self.identifier(r.result)} = {total};")
@@ -427,40 +437,34 @@ class _TileEmitter:
         return self.derived(f"{r.name}_partial")
 
     def tile_loop(self, stage: Stage) -> str:
-        columns, stop = self.plan.columns, self.printer.index(stage.stop, SUM)
+        first, step = self.first_tile(stage), "$tile_columns"
         if stage.reverse:
-            low = "0" if stage.start == ZERO else self.aligned(stage)
-            return f"for ({self.index} $tile = {self.last_tile(stage)}; $tile >= {low}; $tile -= {columns})"
-        return f"for ({self.index} $tile = {self.first_tile(stage)}; $tile < {stop}; $tile += {columns})"
+            return f"for ({self.index} $tile = {first}; $tile >= {self.aligned(stage)}; $tile -= {step})"
+        stop = self.printer.index(stage.stop, SUM)
+        return f"for ({self.index} $tile = {first}; $tile < {stop}; $tile += {step})"
 
     def first_tile(self, stage: Stage) -> str:
-        return "0" if stage.start == ZERO else self.aligned(stage)
-
-    def last_tile(self, stage: Stage) -> str:
-        # an empty range gives a tile before the first
-        return f"({self.printer.index(stage.stop, SUM)} + {self.plan.columns - 1}) / {self.plan.columns} * {self.plan.columns} - {self.plan.columns}"
+        if not stage.reverse:
+            return self.aligned(stage)
+        # the last tile that has a column; for an empty range it lies before the first
+        return f"({self.printer.index(stage.stop, SUM)} + $tile_columns - 1) / $tile_columns * $tile_columns - $tile_columns"
 
     def pipelined(self, stage: Stage) -> None:
         """Tile after tile, the next one fetched while this one is scanned."""
-        out, plan = self.out, self.plan
+        out = self.out
         inputs = stage.inputs()
-        first = self.last_tile(stage) if stage.reverse else self.first_tile(stage)
         self.declare_runs(inputs, "next")
-        with self.runs(stage, self.tuck(first)):
+        with self.runs(stage, self.first_tile(stage)):
             self.fetch(stage, inputs, "next")
         with out.block(self.tile_loop(stage)):
             self.declare(inputs)
             with self.runs(stage, None):
                 self.unpack(inputs, "next")
             step = "-" if stage.reverse else "+"
-            with self.runs(stage, f"$tile {step} {plan.columns}"):
+            with self.runs(stage, f"$tile {step} $tile_columns"):
                 self.fetch(stage, inputs, "next")
             self.scans(stage, "$tile")
             self.compute(stage, "$tile")
-
-    @staticmethod
-    def tuck(text: str) -> str:
-        return text if text.isdigit() else f"({text})"
 
     # ---------------------------------------------------------------- tiles
 
@@ -473,7 +477,7 @@ class _TileEmitter:
         self.out.line("#pragma unroll")
         with self.out.block(f"for ({order})"):
             if base is not None:
-                run = f"$chunk * $threads * {thread_stride}" if plan.spread else f"$chunk * {chunk_stride}"
+                run = f"$chunk * {chunk_stride}" if plan.held else f"$chunk * $threads * {thread_stride}"
                 parts = ([] if base == "0" else [base]) + ([run] if plan.chunks > 1 else []) + [f"$thread * {thread_stride}"]
                 self.out.line(f"const {self.index} {self.run(stage)} = {' + '.join(parts)};")
             yield
@@ -597,7 +601,8 @@ class _TileEmitter:
         unit = (o.array, o.axis) in self.facts.unit
         stride = self.stride(o.array, o.axis)
         width = self.width(o.array) if unit else 1
-        inside = self.whole(stage) and extent == stage.stop  # the run is all inside the array
+        # the run is all inside the array: it is as long as the stage, or the call has checked every column of the stage
+        inside = self.whole(stage) and (extent == stage.stop or (o.always and o.offset == HERE))
         size = self.printer.index(extent, SUM)
         if inside and o.offset == HERE:
             if unit:
@@ -680,7 +685,7 @@ class _TileEmitter:
         out.line(f"{type_} {before}[{self.plan.chunks}];  // {result} before each run")
         with self.runs(stage, None, stage.reverse):
             backwards = "true" if stage.reverse else "false"
-            scan = f"weft::scan<{algebra}, {self.plan.threads}, {backwards}>"
+            scan = f"weft::scan<{algebra}, {backwards}>"
             out.line(f"const auto {state} = {scan}({own}[$chunk], {self.scratch_argument(o)});")
             for target, part in ((f"{before}[$chunk]", "before"), (result, "all")):
                 if o.algebra == AFFINE:
@@ -720,7 +725,7 @@ class _TileEmitter:
                         if stored in runs:
                             out.line(f"{runs[stored]}[$v] = {self.value(op.value)};")
                         else:
-                            text = self.store_text(op.array, op.index, op.value)
+                            text = self.store_element(op)
                             out.line(text if op.guard is None else f"if ({self.value(op.guard)}) {text}")
                         stored += 1
                 for r in reductions:
@@ -732,6 +737,14 @@ class _TileEmitter:
                 o = outputs[k]
                 width = min(self.facts.vector(o.array), self.plan.vector)
                 out.line(f"weft::store<{width}>({self.pointers[self.pointer_key(o)]} + {self.run(stage)}, {name});")
+
+    def store_element(self, o: Output) -> str:
+        if o.axis is None:
+            return self.store_text(o.array, o.index, o.value)
+        stride = self.stride(o.array, o.axis)
+        column = self.printer.index(o.index[o.axis], SUM if stride == "1" else PRODUCT)
+        column = column if stride == "1" else f"{column} * {stride}"
+        return f"{self.pointers[self.pointer_key(o)]}[{column}] = {self.value(o.value)};"
 
     def advance(self, scans: tuple[Scan, ...]) -> None:
         """The states after this column; where one needs another's state before it, through a copy."""

@@ -19,7 +19,8 @@ from weft.loops.types import ScalarType
 @dataclass(frozen=True)
 class Input:
     """A tile of `array`: its element at column j lies at `index`, where axis `axis` is j + offset and the others do not
-    depend on j. Elements outside the array are not loaded (they are zero, and nothing uses them).
+    depend on j. Elements outside the array are not loaded (they are zero, and nothing uses them). always: the program
+    loads it in every column, so that the call has checked that all of them are inside.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Input:
     axis: int
     offset: Affine
     type: ScalarType
+    always: bool
     location: Location | None = field(default=None, compare=False)
 
 

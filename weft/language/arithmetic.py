@@ -130,7 +130,7 @@ def power(base: Scalar, exponent: Scalar, default_float: ScalarType) -> Scalar:
         except (OverflowError, ZeroDivisionError):
             result = math.inf
         if isinstance(result, complex):
-            raise TypeMismatch(f"{base.constant} ** {constant} is complex")
+            raise TypeMismatch(f"{base.constant} ** {constant} is complex", remedy="use real numbers")
         return number(result)
     typed = common((base, exponent), default_float)
     if constant is not None and float(constant).is_integer() and 0 <= constant <= _PRODUCT_POWERS:

@@ -192,7 +192,9 @@ class Builder:
         distance = difference(left, right)
         if distance is not None:
             raise ShapeMismatch(
-                f"the sizes do not agree {what}", evidence=[f"one is larger than the other by {abs(distance)}"]
+                f"the sizes do not agree {what}",
+                evidence=[f"one is larger than the other by {abs(distance)}"],
+                remedy="make them equal, or one of them the constant 1",
             )
         if not (free_names(left) | free_names(right)) <= self.fixed:
             raise ShapeMismatch(
@@ -272,10 +274,10 @@ class Builder:
         """How many values a loop's variable has at most, and the number of the current one (not always dense)."""
         var = Ref(loop.var, INT64)
         if loop.step > 0:
-            low, high = self.in_sizes(loop.start), Op("sub", (loop.stop, ONE), INT64)
+            first, high = loop.start, tidy(Op("sub", (loop.stop, ONE), INT64))
         else:
-            low, high = Op("add", (self.in_sizes(loop.stop), ONE), INT64), loop.start
-        low = tidy(low)
+            first, high = tidy(Op("add", (loop.stop, ONE), INT64)), loop.start
+        low = self.in_sizes(first)
         low = low if isinstance(low, Const) and low.value >= 0 else self._bounded(low, name, lower=True)
         top = self._bounded(high, name)
         base = ZERO if isinstance(low, Const) and low.value >= 0 else low

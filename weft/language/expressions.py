@@ -44,15 +44,15 @@ _BINARY = {
 }
 _COMPARE = {ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne"}
 _UNSUPPORTED = {
-    ast.Lambda: ("a lambda", "define a function with def"),
-    ast.ListComp: ("a list comprehension", "write a for loop over range(...) that stores into a tensor"),
-    ast.GeneratorExp: ("a generator", "write a for loop over range(...)"),
-    ast.Dict: ("a dict", "use tensors, numbers and tuples"),
-    ast.Set: ("a set", "use tensors, numbers and tuples"),
-    ast.NamedExpr: ("an assignment inside an expression", "assign on a line of its own"),
+    ast.Lambda: ("lambda", "define a function with def"),
+    ast.ListComp: ("list comprehensions", "write a for loop over range(...) that stores into a tensor"),
+    ast.GeneratorExp: ("generators", "write a for loop over range(...)"),
+    ast.Dict: ("dicts", "use tensors, numbers and tuples"),
+    ast.Set: ("sets", "use tensors, numbers and tuples"),
+    ast.NamedExpr: ("assignment inside an expression", "assign on a line of its own"),
     ast.Await: ("await", "use plain functions"),
     ast.Yield: ("yield", "return tensors"),
-    ast.JoinedStr: ("a formatted string", "use numbers and tensors"),
+    ast.JoinedStr: ("formatted strings", "use numbers and tensors"),
 }
 
 
@@ -88,7 +88,7 @@ class Evaluator:
         try:
             if method is None:
                 what, remedy = _UNSUPPORTED.get(type(node), (f"{type(node).__name__} syntax", "rewrite it"))
-                raise UnsupportedSyntax(f"weft's language has no {what.removeprefix('a ')}", remedy=remedy)
+                raise UnsupportedSyntax(f"weft's language has no {what}", remedy=remedy)
             value: Value = method(node, hint)
             return value
         except WeftError as error:
@@ -125,7 +125,9 @@ class Evaluator:
             return number(node.value)
         if node.value is None or node.value is Ellipsis or isinstance(node.value, str):
             return Static(node.value)
-        raise UnsupportedSyntax(f"weft's language has no {type(node.value).__name__} constants")
+        raise UnsupportedSyntax(
+            f"weft's language has no {type(node.value).__name__} constants", remedy="use bools, ints and floats"
+        )
 
     def _name(self, node: ast.Name, hint: str) -> Value:
         value = self.environment.get(node.id)
@@ -150,7 +152,9 @@ class Evaluator:
             return resolve.attribute(value, node.attr)
         if isinstance(value, (View, Computed)) or (isinstance(value, Scalar) and value.typed.weight):
             return self._of_tensor(value, node.attr)
-        raise TypeMismatch(f"{describe(value)} has no attribute {node.attr} in weft's language")
+        raise TypeMismatch(
+            f"{describe(value)} has no attribute {node.attr} in weft's language", remedy="use attributes of tensors"
+        )
 
     def _of_tensor(self, value: View | Computed | Scalar, name: str) -> Value:
         dims = () if isinstance(value, Scalar) else value.dims
@@ -168,6 +172,10 @@ class Evaluator:
                 raise TypeMismatch(f"mT of {describe(value)}", remedy="it needs two dimensions")
             order = tuple(reversed(range(rank))) if name == "T" else (*range(rank - 2), rank - 1, rank - 2)
             return tensors.permute(value, order)
+        if name not in functions.METHODS:
+            raise UnsupportedSyntax(
+                f"weft's language has no tensor attribute or method {name}", remedy="write it with loops over elements"
+            )
         return Method(value, name)
 
     def _tuple(self, node: ast.Tuple | ast.List, hint: str) -> Value:
@@ -422,4 +430,4 @@ def _of_tuples(operator: ast.operator, left: Value, right: Value) -> Value:
     count = functions.static_int(right)
     if isinstance(operator, ast.Mult) and isinstance(left, Tuple) and count is not None:
         return Tuple(left.items * count)
-    raise TypeMismatch(f"an operator on {describe(left)} and {describe(right)}")
+    raise TypeMismatch(f"an operator on {describe(left)} and {describe(right)}", remedy="use numbers and tensors")

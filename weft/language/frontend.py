@@ -146,11 +146,15 @@ class _Parser:
         parameters = source.parameters
         positional = parameters[: len(parameters) - len(source.node.args.kwonlyargs)]
         if len(args) > len(positional):
-            raise TypeMismatch(f"{source.name} takes {len(positional)} arguments, not {len(args)}")
+            raise TypeMismatch(
+                f"{source.name} takes {len(positional)} arguments, not {len(args)}", remedy="pass each parameter once"
+            )
         environment: Environment = {p.arg: v for p, v in zip(positional, args, strict=False)}
         for name, value in kwargs.items():
             if name in environment or name not in {p.arg for p in parameters}:
-                raise TypeMismatch(f"{source.name} has no free parameter {name}")
+                raise TypeMismatch(
+                    f"{source.name} has no parameter {name} left to pass", remedy="pass each parameter once"
+                )
             environment[name] = value
         defaults = source.defaults
         for parameter in parameters:
@@ -160,7 +164,7 @@ class _Parser:
             elif name in defaults:
                 environment[name] = Executor(b, source, {}, self.inline).evaluate(defaults[name])
             else:
-                raise TypeMismatch(f"{source.name} needs its argument {name}")
+                raise TypeMismatch(f"{source.name} needs its argument {name}", remedy=f"pass {name}")
         return environment
 
     def _argument(self, value: Value, name: str) -> Value:

@@ -235,6 +235,21 @@ _MATH_CONSTANTS = {"pi": 3.141592653589793, "e": 2.718281828459045, "tau": 6.283
 _CREATE = {"empty": None, "zeros": 0, "ones": 1}
 
 
+# What can be asked of a tensor besides its shape, dtype and transposes.
+METHODS = frozenset(
+    (
+        *ELEMENTWISE,
+        *tensors.REDUCTIONS,
+        *("add", "sub", "subtract", "div", "divide", "max", "min", "softmax", "log_softmax", "clamp", "clip"),
+        *("matmul", "mm", "mv", "bmm", "dot", "inner", "vdot", "clone", "contiguous", "detach", "item", "type_as"),
+        *(f"new_{kind}" for kind in ("empty", "zeros", "ones", "full")),
+        *("permute", "transpose", "t", "swapaxes", "unsqueeze", "squeeze", "expand", "expand_as", "view_as"),
+        *("size", "dim", "ndimension", "numel", "nelement", "to", "type"),
+        *("float", "double", "half", "bfloat16", "long", "int", "short", "bool"),
+    )
+)
+
+
 def constant(name: str) -> Value | None:
     """What a name of a module is where it is no function: a dtype, a mathematical constant."""
     module, _, last = name.rpartition(".")
@@ -269,7 +284,7 @@ class Arguments:
     def need(self, *names: str) -> Value:
         value = self.take(*names)
         if value is None:
-            raise TypeMismatch(f"{self.name} needs an argument {names[0]}")
+            raise TypeMismatch(f"{self.name} needs an argument {names[0]}", remedy=f"pass {names[0]}")
         return value
 
     def rest(self) -> tuple[Value, ...]:
@@ -278,9 +293,14 @@ class Arguments:
 
     def done(self) -> None:
         if self.args:
-            raise UnsupportedSyntax(f"{self.name} has {len(self.args)} arguments more than weft knows")
+            raise UnsupportedSyntax(
+                f"{self.name} has {len(self.args)} arguments more than weft knows", remedy="leave them out"
+            )
         if self.kwargs:
-            raise UnsupportedSyntax(f"{self.name} has an argument {next(iter(self.kwargs))}, which weft does not know")
+            name = next(iter(self.kwargs))
+            raise UnsupportedSyntax(
+                f"{self.name} has an argument {name}, which weft does not know", remedy="leave it out"
+            )
 
 
 def static_int(value: Value | None) -> int | None:
@@ -295,7 +315,7 @@ def static_bool(value: Value | None, default: bool = False) -> bool:
         return default
     if isinstance(value, Scalar) and isinstance(value.constant, bool):
         return value.constant
-    raise TypeMismatch(f"{describe(value)} where a constant True or False is needed")
+    raise TypeMismatch(f"{describe(value)} where a constant True or False is needed", remedy="write True or False")
 
 
 def size_of(value: Value) -> Expr:
@@ -320,7 +340,9 @@ def dtype_of(value: Value | None) -> ScalarType | None:
             return dtype
         case Static(value=found) if getattr(found, "name", "") in ("builtins.float", "builtins.int", "builtins.bool"):
             return {"float": FLOAT64, "int": INT64, "bool": BOOL}[found.name.split(".")[1]]
-    raise TypeMismatch(f"{describe(value)} is not a dtype that weft knows")
+    raise TypeMismatch(
+        f"{describe(value)} is not a dtype that weft knows", remedy="use one of torch." + ", torch.".join(SCALAR_TYPES)
+    )
 
 
 # ---------------------------------------------------------------- making tensors
@@ -343,12 +365,14 @@ def _create(b: Builder, arguments: Arguments, kind: str, like: View | Computed |
     arguments.named("device")
     layout = [arguments.named(name) for name in ("layout", "memory_format", "requires_grad", "pin_memory")]
     if any(isinstance(v, Scalar) and v.constant is True for v in layout):
-        raise UnsupportedSyntax(f"{arguments.name} with requires_grad or pin_memory inside a kernel")
+        raise UnsupportedSyntax(
+            f"{arguments.name} with requires_grad or pin_memory inside a kernel", remedy="leave it out"
+        )
     arguments.done()
     if base == "full":
         filler = tensors.scalar_of(b, value) if value is not None else None
         if filler is None:
-            raise TypeMismatch("the fill value is not a number")
+            raise TypeMismatch("the fill value is not a number", remedy="fill with a number")
         if dtype is None:
             inferred = filler.typed.scalar
             dtype = like.typed.scalar if like is not None else (
@@ -393,7 +417,9 @@ def dimension(value: Value | None, rank: int) -> int:
     if dim is None:
         raise TypeMismatch("a dimension that is not a constant int", remedy="write it as a number")
     if not -max(rank, 1) <= dim < max(rank, 1):
-        raise TypeMismatch(f"dimension {dim} of a tensor of {rank} dimensions")
+        raise TypeMismatch(
+            f"dimension {dim} of a tensor of {rank} dimensions", remedy=f"use one from {-rank} to {rank - 1}"
+        )
     return dim % max(rank, 1)
 
 
@@ -522,7 +548,7 @@ def _view_call(b: Builder, name: str, arguments: Arguments, x: View | Computed) 
         order = given[0].items if len(given) == 1 and isinstance(given[0], Tuple) else given
         dims = tuple(dimension(d, rank) for d in order)
         if sorted(dims) != list(range(rank)):
-            raise TypeMismatch(f"permute of {rank} dimensions by {list(dims)}")
+            raise TypeMismatch(f"permute of {rank} dimensions by {list(dims)}", remedy="name each dimension once")
         result = tensors.permute(x, dims)
     elif name in ("transpose", "swapaxes", "t"):
         first, second = (0, 1) if name == "t" else (
@@ -545,7 +571,7 @@ def _view_call(b: Builder, name: str, arguments: Arguments, x: View | Computed) 
     else:
         other = arguments.need("other")
         if not isinstance(other, (View, Computed)):
-            raise TypeMismatch(f"{name} of {describe(other)}")
+            raise TypeMismatch(f"{name} of {describe(other)}", remedy="pass a tensor")
         result = tensors.expand(b, x, other.dims)
     arguments.done()
     return result
@@ -669,9 +695,8 @@ def _math_call(b: Builder, name: str, arguments: Arguments) -> Value | None:
 
 def _python_call(b: Builder, name: str, arguments: Arguments) -> Value | None:
     if name in ("max", "min"):
-        given = arguments.args
-        if len(given) == 1 and isinstance(given[0], Tuple):
-            arguments.args = list(given[0].items)
+        if len(arguments.args) == 1 and isinstance(arguments.args[0], Tuple):
+            arguments.args = list(arguments.args[0].items)
         values = _numbers(b, arguments)
         if not values:
             return None
@@ -682,18 +707,16 @@ def _python_call(b: Builder, name: str, arguments: Arguments) -> Value | None:
             result = replace(operate(name, (result, value), b.default_float), alias=joined)
         return result
     if name == "abs":
-        (x,) = arguments.rest()
+        operand = arguments.need("x")
         arguments.done()
-        return tensors.lift(b, _plain("abs"), x)
+        return tensors.lift(b, _plain("abs"), operand)
     if name in ("float", "int", "bool"):
-        value = arguments.need("x")
-        if isinstance(value, Static) and isinstance(value.value, str) and name == "float":
-            arguments.done()
+        given = arguments.args[0] if arguments.args else number(0)
+        if isinstance(given, Static) and isinstance(given.value, str) and name == "float":
             try:
-                return number(float(value.value))
+                return number(float(given.value))
             except ValueError:
-                raise TypeMismatch(f"float({value.value!r}) is not a number") from None
-        arguments.args.insert(0, value)
+                raise TypeMismatch(f"float({given.value!r}) is not a number", remedy="use a number") from None
         (x,) = _numbers(b, arguments)
         return to_number(x, {"float": FLOAT64, "int": INT64, "bool": BOOL}[name])
     if name == "round":
@@ -705,23 +728,23 @@ def _python_call(b: Builder, name: str, arguments: Arguments) -> Value | None:
         x, y = _numbers(b, arguments)
         return _pow(b, x, y)
     if name == "len":
-        value = arguments.need("obj")
+        sized = arguments.need("obj")
         arguments.done()
-        if isinstance(value, Tuple):
-            return number(len(value.items))
-        if isinstance(value, (View, Computed)) and value.dims:
-            return integer(value.dims[0])
-        raise TypeMismatch(f"len of {describe(value)}")
+        if isinstance(sized, Tuple):
+            return number(len(sized.items))
+        if isinstance(sized, (View, Computed)) and sized.dims:
+            return integer(sized.dims[0])
+        raise TypeMismatch(f"len of {describe(sized)}", remedy="it works on tensors and tuples")
     if name in ("tuple", "list"):
-        value = arguments.need("iterable")
+        items = arguments.need("iterable")
         arguments.done()
-        return value if isinstance(value, Tuple) else None
+        return items if isinstance(items, Tuple) else None
     if name == "range":
         return _range(b, arguments)
     if name == "reversed":
-        value = arguments.need("sequence")
+        sequence = arguments.need("sequence")
         arguments.done()
-        return _reversed(value) if isinstance(value, Range) else None
+        return _reversed(sequence) if isinstance(sequence, Range) else None
     return None
 
 
@@ -734,7 +757,7 @@ def _range(b: Builder, arguments: Arguments) -> Range:
         bounds.append(scalar)
     arguments.done()
     if not 1 <= len(bounds) <= 3:
-        raise TypeMismatch(f"range takes 1 to 3 arguments, not {len(bounds)}")
+        raise TypeMismatch(f"range takes 1 to 3 arguments, not {len(bounds)}", remedy="pass start, stop, step")
     step = static_int(bounds[2]) if len(bounds) == 3 else 1
     if step is None:
         raise UnsupportedSyntax("a range whose step is not a constant", remedy="write the step as a number")
@@ -742,7 +765,8 @@ def _range(b: Builder, arguments: Arguments) -> Range:
         raise UnsupportedSyntax("a range whose step is 0", remedy="use a step that is not 0")
     first = bounds[0] if len(bounds) > 1 else number(0)
     last = bounds[1] if len(bounds) > 1 else bounds[0]
-    return Range(*(b.steady(tidy(arithmetic.cast(v.expr, INT64)), "bound") for v in (first, last)), step)
+    start, stop = (b.steady(tidy(arithmetic.cast(v.expr, INT64)), "bound") for v in (first, last))
+    return Range(start, stop, step)
 
 
 def _reversed(value: Range) -> Range:

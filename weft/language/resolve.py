@@ -44,7 +44,9 @@ def value_of(obj: Any, name: str) -> Value:
     if kind.__module__ == "torch" and kind.__name__ == "dtype":
         dtype = str(obj).removeprefix("torch.")
         if dtype not in SCALAR_TYPES:
-            raise TypeMismatch(f"weft has no dtype {dtype}", evidence=["it has " + ", ".join(SCALAR_TYPES)])
+            raise TypeMismatch(
+                f"weft has no dtype {dtype}", evidence=["it has " + ", ".join(SCALAR_TYPES)], remedy="use one it has"
+            )
         return Static(SCALAR_TYPES[dtype])
     own = getattr(obj, "__name__", None)
     if isinstance(own, str):
@@ -70,4 +72,4 @@ def attribute(value: Static, name: str) -> Value:
         return known(f"{value.value.name}.{name}")
     if isinstance(value.value, types.ModuleType) and hasattr(value.value, name):
         return value_of(getattr(value.value, name), name)
-    raise UnsupportedSyntax(f"weft knows no attribute {name} of {value.value!r}")
+    raise UnsupportedSyntax(f"weft knows no attribute {name} of {value.value!r}", remedy="write it out")

@@ -17,9 +17,11 @@ _SIZED = frozenset(["empty", "zeros", "ones", "full", "new_empty", "new_zeros", 
 _TAKES_NUMBERS = _SIZED | frozenset(["where", "arange", "tensor"])
 # Attributes and methods whose value is (a view of) the tensor itself.
 _VIEWS = frozenset(
-    ["T", "mT", "transpose", "permute", "unsqueeze", "squeeze", "expand", "expand_as", "view_as", "swapaxes", "t", "contiguous", "to", "float", "double"]
+    (
+        *("T", "mT", "permute", "transpose", "t", "swapaxes", "unsqueeze", "squeeze", "expand", "expand_as", "view_as"),
+        *("contiguous", "to", "float", "double"),
+    )
 )
-_MISSING = object()
 
 
 @dataclass(frozen=True)
@@ -34,8 +36,8 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Signature:
-    """name, location: of the function. parameters: in order. written: parameters that are stored into. results: for each thing returned, the parameter
-    that it is, or None where it is something new.
+    """parameters: in order. written: parameters that are stored into. results: for each thing returned, the parameter
+    that it is, or None where it is something new. name, location: of the function.
     """
 
     parameters: tuple[Parameter, ...]
@@ -69,7 +71,7 @@ def _read(source: Source, calls: tuple[ast.FunctionDef, ...]) -> Signature:
         kind = _annotated(parameter.annotation) or uses.kinds.get(name) or _kind_of_default(default) or "number"
         parameters.append(Parameter(name, kind, node is not None, default))
     tensors = {p.name for p in parameters if p.kind == "tensor"}
-    written = frozenset(uses.stored | (uses.augmented & tensors))
+    written = frozenset((uses.stored | (uses.augmented & tensors)) - {NEW})
     return Signature(tuple(parameters), written, uses.results, source.name, source.where)
 
 
@@ -79,10 +81,8 @@ def _annotated(node: ast.expr | None) -> Kind | None:
     text = ast.unparse(node).strip("'\"")
     if "Tensor" in text:
         return "tensor"
-    for kind in ("bool", "int", "float"):
-        if text == kind or text.startswith(f"{kind} |"):
-            return kind  # type: ignore[return-value]
-    return None
+    kinds: tuple[Kind, ...] = ("bool", "int", "float")
+    return next((k for k in kinds if text == k or text.startswith(f"{k} |")), None)
 
 
 def _kind_of_default(value: Any) -> Kind | None:
@@ -129,8 +129,16 @@ def _names(node: ast.expr) -> Iterator[str]:
                 yield from _names(child)
 
 
+# Among the parameters that a name may be: something new, or a part of one.
+NEW = ""
+
+
 class _Uses:
-    """How a function uses its parameters. `roots`: the parameters that a name may be (a view of) at this point."""
+    """How a function uses its parameters.
+
+    roots: the parameters that a name may be, or be a view of, at this point; with NEW where it may be something else
+    than a parameter itself.
+    """
 
     def __init__(self, source: Source, calls: tuple[ast.FunctionDef, ...]) -> None:
         self.source, self.calls = source, calls
@@ -184,19 +192,21 @@ class _Uses:
 
     def join(self, other: dict[str, frozenset[str]]) -> None:
         for name, roots in other.items():
-            self.roots[name] = self.roots.get(name, frozenset()) | roots
+            self.roots[name] = self.roots.get(name, frozenset((NEW,))) | roots
 
     def bind(self, target: ast.expr, value: ast.expr | None) -> None:
         match target:
             case ast.Name(id=name):
-                self.roots[name] = self.root(value) if value is not None else frozenset()
+                self.roots[name] = self.root(value) if value is not None else frozenset((NEW,))
             case ast.Subscript():
                 self.expr(target)
                 self.stored |= self.root(target)
             case ast.Tuple(elts=targets) | ast.List(elts=targets):
-                values = value.elts if isinstance(value, ast.Tuple) and len(value.elts) == len(targets) else None
-                roots = [self.root(v) if v is not None else frozenset() for v in values or [None] * len(targets)]
-                for t, v, root in zip(targets, values or [None] * len(targets), roots, strict=True):
+                values: list[ast.expr | None] = [None] * len(targets)
+                if isinstance(value, ast.Tuple) and len(value.elts) == len(targets):
+                    values = [*value.elts]
+                roots = [self.root(v) if v is not None else frozenset((NEW,)) for v in values]
+                for t, v, root in zip(targets, values, roots, strict=True):
                     self.bind(t, v)
                     if isinstance(t, ast.Name):
                         self.roots[t.id] = root
@@ -219,7 +229,7 @@ class _Uses:
     def identity(self, node: ast.expr) -> str | None:
         """The parameter that an expression is."""
         roots = self.roots.get(node.id, frozenset()) if isinstance(node, ast.Name) else frozenset()
-        return next(iter(roots)) if len(roots) == 1 else None
+        return next(iter(roots)) if len(roots) == 1 and NEW not in roots else None
 
     # ------------------------------------------------------------ expressions
 
@@ -229,17 +239,17 @@ class _Uses:
             case ast.Name(id=name):
                 return self.roots.get(name, frozenset())
             case ast.Subscript(value=inner):
-                return self.root(inner)
+                return self.root(inner) | {NEW}
             case ast.Attribute(value=inner, attr=attr) if attr in _VIEWS:
-                return self.root(inner)
+                return self.root(inner) | {NEW}
             case ast.Call(func=ast.Attribute(value=inner, attr=attr)) if attr in _VIEWS:
-                return self.root(inner)
+                return self.root(inner) | {NEW}
             case ast.IfExp(body=a, orelse=b):
                 return self.root(a) | self.root(b)
-        return frozenset()
+        return frozenset((NEW,))
 
     def mark(self, names: frozenset[str], kind: Kind) -> None:
-        for name in names:
+        for name in names - {NEW}:
             if self.kinds.get(name) != "tensor":
                 self.kinds[name] = kind
 
@@ -272,16 +282,24 @@ class _Uses:
             return
         target = _lookup(self.source, node.func)
         name = self.name_of(target, node.func)
+        last = name.split(".")[-1]
         if name.endswith("range"):
             for arg in node.args:
                 self.is_int(arg)
-        elif name.split(".")[-1] in _SIZED:
+        elif last in _SIZED:
             sizes = node.args[:1] if name.endswith("full") else node.args
             for arg in sizes:
                 self.is_int(arg)
-        elif name == "builtins.len" and node.args or name.startswith("torch.") and name.split(".")[-1] not in _TAKES_NUMBERS and node.args:
+        elif (
+            name == "builtins.len"
+            and node.args
+            or name.startswith("torch.")
+            and name.split(".")[-1] not in _TAKES_NUMBERS
+            and node.args
+        ):
             self.is_tensor(node.args[0])
-        if isinstance(node.func, ast.Attribute) and node.func.attr.endswith("_") and not name.startswith("torch."):
+        method = isinstance(node.func, ast.Attribute) and not name.startswith("torch.")
+        if isinstance(node.func, ast.Attribute) and method and node.func.attr.endswith("_"):
             self.stored |= self.root(node.func.value)
 
     def name_of(self, target: Any, node: ast.expr) -> str:

@@ -150,21 +150,24 @@ def _bound(builder: Builder, value: Value | None, size: Expr, default: Expr) -> 
 def take(value: Tuple, items: tuple[Item, ...]) -> Value:
     """A subscript of a tuple: a constant int or slice."""
     if len(items) != 1:
-        raise TypeMismatch("several subscripts of a tuple")
+        raise TypeMismatch("several subscripts of a tuple", remedy="use one")
     item = items[0]
     count = len(value.items)
     if isinstance(item, Slice):
-        bounds = []
+        bounds: list[int | None] = []
         for bound in (item.start, item.stop, item.step):
             constant = bound.constant if isinstance(bound, Scalar) else None
-            if constant is None and bound is not None and not _is_none(bound):
-                raise TypeMismatch("a slice of a tuple whose bounds are not constants")
-            bounds.append(constant)
-        return Tuple(value.items[slice(*bounds)])
+            if not isinstance(constant, int) and bound is not None and not _is_none(bound):
+                raise TypeMismatch("a slice of a tuple whose bounds are not constants", remedy="use numbers")
+            bounds.append(None if constant is None else int(constant))
+        start, stop, step = bounds
+        return Tuple(value.items[start:stop:step])
     index = item.constant if isinstance(item, Scalar) else None
     if not isinstance(index, int):
         raise TypeMismatch("a subscript of a tuple that is not a constant int", remedy="use a number")
     if not -count <= index < count:
-        raise OutOfRange(f"subscript {index} is outside a tuple of {count}")
+        raise OutOfRange(
+            f"subscript {index} is outside a tuple of {count}", remedy=f"use one from {-count} to {count - 1}"
+        )
     found: Value = value.items[index]
     return found

@@ -7,6 +7,7 @@ import builtins
 import hashlib
 import inspect
 import linecache
+import sys
 import textwrap
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -76,7 +77,9 @@ class Source:
             tree = ast.parse(text)
         except SyntaxError as error:
             where = Location(file, error.lineno or 1, max(0, (error.offset or 1) - 1))
-            raise UnsupportedSyntax(f"this is not Python: {error.msg}", location=where) from None
+            raise UnsupportedSyntax(
+                f"this is not Python: {error.msg}", location=where, remedy="correct the syntax"
+            ) from None
         functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
         chosen = name if name is not None else next(reversed(functions), None)
         if chosen is None or chosen not in functions:
@@ -233,11 +236,26 @@ def _free_names(node: ast.FunctionDef) -> Iterator[tuple[str, ...]]:
                 yield key
 
 
+def _told(value: Any) -> str:
+    """What a value outside the function is, as text that is the same in every process (no addresses)."""
+    kind = type(value)
+    if isinstance(value, (bool, int, float, str, tuple, list, type(None), Module, Known)):
+        return repr(value)
+    if isinstance(value, types.ModuleType):
+        return value.__name__
+    if kind.__module__ == "torch" and kind.__name__ == "dtype":
+        return str(value)
+    return f"{kind.__qualname__} {getattr(value, '__qualname__', '')}"
+
+
 def fingerprint(function: Any) -> str:
     """A hash of everything the meaning of a function depends on: its source, the functions it calls, the constants
-    of its module and closure that it reads. Equal for equal meaning in another process.
+    of its module and closure that it reads, and where it stands in its file (errors and generated code cite lines).
+    Equal in another process for the same function.
     """
     digest = hashlib.sha256()
+    torch = sys.modules.get("torch")
+    digest.update(str(torch.get_default_dtype() if torch is not None else "torch.float32").encode())
     done: set[tuple[str, int, str]] = set()
 
     def add(source: Source) -> None:
@@ -245,7 +263,7 @@ def fingerprint(function: Any) -> str:
         if key in done:
             return
         done.add(key)
-        digest.update(f"{source.name}\0{source.text}\0".encode())
+        digest.update(f"{source.file}\0{source.line}\0{source.name}\0{source.text}\0".encode())
         for path in _free_names(source.node):
             try:
                 value = source.lookup(path[0])
@@ -266,12 +284,8 @@ def fingerprint(function: Any) -> str:
                     add(_of_function(plain))
                 except UnsupportedSyntax:
                     digest.update(f"{path[0]}=?\0".encode())
-            elif isinstance(value, (bool, int, float, str, tuple, type(None), Module, Known)):
-                digest.update(f"{'.'.join(path)}={value!r}\0".encode())
-            elif isinstance(value, types.ModuleType):
-                digest.update(f"{'.'.join(path)}={value.__name__}\0".encode())
             else:
-                digest.update(f"{'.'.join(path)}={type(value).__name__}:{value}\0"[:200].encode())
+                digest.update(f"{'.'.join(path)}={_told(value)}\0".encode())
 
     add(Source.of(function))
     return digest.hexdigest()

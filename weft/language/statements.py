@@ -26,7 +26,7 @@ from weft.language.values import (
     integer,
     mentions,
 )
-from weft.loops.ir import Carry, Const, Merge, Ref, Stmt
+from weft.loops.ir import Carry, Const, Expr, Merge, Ref, Stmt
 from weft.loops.types import INT64, Typed
 
 Inline = Callable[[Source, tuple[Value, ...], dict[str, Value], bool], Value]
@@ -108,7 +108,8 @@ class Executor:
 
     def _assign(self, stmt: ast.Assign) -> None:
         first = stmt.targets[0]
-        self.evaluate.note_shared(stmt.value, *(stmt.value.elts if isinstance(stmt.value, ast.Tuple) else ()))
+        if any(not isinstance(target, ast.Subscript) for target in stmt.targets):
+            self.evaluate.note_shared(stmt.value, *(stmt.value.elts if isinstance(stmt.value, ast.Tuple) else ()))
         hint = first.id if isinstance(first, ast.Name) else "t"
         value = self._value(stmt.value, hint)
         if len(stmt.targets) > 1:
@@ -211,7 +212,10 @@ class Executor:
         part = self._target(target)
         scalar = tensors.scalar_of(self.builder, value)
         if scalar is None and not isinstance(value, (View, Computed)):
-            raise self.evaluate.at(TypeMismatch(f"{describe(value)} cannot be stored into a tensor"), target)
+            raise self.evaluate.at(
+                TypeMismatch(f"{describe(value)} cannot be stored into a tensor", remedy="store numbers or tensors"),
+                target,
+            )
         tensors.assign(self.builder, part, scalar if scalar is not None else value)  # type: ignore[arg-type]
 
     def _target(self, node: ast.Subscript) -> View:
@@ -250,7 +254,7 @@ class Executor:
         """`held op= value`: stored into the array, in its dtype."""
         result = self.evaluate.operate(operator, held, value)
         if not isinstance(result, (Scalar, Computed)):
-            raise TypeMismatch(f"{describe(result)} cannot be stored into a tensor")
+            raise TypeMismatch(f"{describe(result)} cannot be stored into a tensor", remedy="store numbers or tensors")
         order = ("bool", "int", "float")
         if order.index(result.typed.scalar.category) > order.index(held.dtype.category):
             raise TypeMismatch(
@@ -346,7 +350,7 @@ class Executor:
                 "an assert that is not an equality of sizes", remedy="check it before the call", location=b.location
             )
         if not condition.expr.value:
-            raise TypeMismatch(f"the assert {ast.unparse(test)} does not hold")
+            raise TypeMismatch(f"the assert {ast.unparse(test)} does not hold", remedy="pass other arguments")
 
     def _equate(self, left: Value, right: Value, what: str) -> bool:
         """Require two sizes or two shapes to be equal; False where they are no sizes."""
@@ -431,6 +435,7 @@ class Executor:
                 return joined
             why = "it is a different tensor on each branch"
             return Unset(why, "store into one tensor on both branches", b.location)
+        one, other = (None if isinstance(v, Unset) and u is not None else v for v, u in ((one, other), (other, one)))
         for value in (one, other):
             if isinstance(value, Unset):
                 return value
@@ -466,16 +471,19 @@ class Executor:
         if stmt.orelse:
             raise UnsupportedSyntax("weft's language has no else of a loop", remedy="write it after the loop")
         if not isinstance(stmt.target, ast.Name):
-            raise UnsupportedSyntax("a loop over several names", remedy="loop over range(...)")
+            raise UnsupportedSyntax(
+                "a loop over several names", remedy="loop over range(...), and take elements by their subscripts"
+            )
         try:
             over = self.evaluate(stmt.iter)
         except UnsupportedSyntax as error:
-            if isinstance(stmt.iter, ast.Call) and isinstance(stmt.iter.func, ast.Name):
+            called = stmt.iter.func if isinstance(stmt.iter, ast.Call) else None
+            if isinstance(called, ast.Name) and called.id not in ("range", "reversed"):
                 error = UnsupportedSyntax(
-                    f"a loop over {ast.unparse(stmt.iter.func)}(...)",
+                    f"a loop over {called.id}(...)",
                     location=error.location,
-                    evidence=error.evidence or ["loops run over range(...) or reversed(range(...))"],
-                    remedy=error.remedy if "range" in error.message else "loop over range(...)",
+                    evidence=["loops run over range(...) or reversed(range(...))"],
+                    remedy="loop over range(...), and take elements by their subscripts",
                 )
             raise error from None
         if not isinstance(over, Range):
@@ -498,8 +506,8 @@ class Executor:
         target = stmt.target.id
         location = b.location
         bound = [n for n in bound_in(stmt.body) if n != target]
-        for (frame, name), value in head.held.items():
-            b.environments[frame][name] = value
+        for (frame, name), changed in head.held.items():
+            b.environments[frame][name] = changed
         for name in sorted(head.own):
             view = self.environment[name]
             assert isinstance(view, View)
@@ -509,7 +517,7 @@ class Executor:
         mine = dict(env)
         carried: dict[str, tuple[str, Scalar]] = {}
         for name in bound:
-            value = mine.get(name)
+            value: Value | None = mine.get(name)
             if name in head.unset:
                 env[name] = head.unset[name]
             elif isinstance(value, Scalar):
@@ -555,7 +563,9 @@ class Executor:
         """Refuse an element changed in place that another name means too, in this iteration or from an earlier one."""
         events = self.builder.events[start:]
         shared = {name for kind, name in events if kind == "shared"}
-        held = [v.expr for v in before.values() if isinstance(v, Scalar) and isinstance(v.expr, Ref) and v.typed.weight]
+        held: list[Expr] = [
+            v.expr for v in before.values() if isinstance(v, Scalar) and isinstance(v.expr, Ref) and v.typed.weight
+        ]
         for kind, name in events:
             value = before.get(name)
             twice = isinstance(value, Scalar) and held.count(value.expr) > 1

@@ -77,7 +77,7 @@ def lift(builder: Builder, function: ScalarFunction, *operands: Value) -> Scalar
     for operand in operands:
         plain = scalar_of(builder, operand)
         if plain is None and not isinstance(operand, (View, Computed)):
-            raise TypeMismatch(f"{describe(operand)} is not a number or a tensor")
+            raise TypeMismatch(f"{describe(operand)} is not a number or a tensor", remedy="use numbers and tensors")
         values.append(plain if plain is not None else operand)  # type: ignore[arg-type]
     if all(isinstance(v, Scalar) for v in values):
         return function(builder, *values)
@@ -180,7 +180,8 @@ def _reads_what_it_stores(statements: list[Stmt], array: str) -> bool:
     def other(read: LoadExpr, store: Store) -> bool:
         if read.index == store.index:
             return False
-        inner, outer = [], []
+        inner: list[tuple[Expr, Expr]] = []
+        outer: list[tuple[Expr, Expr]] = []
         for pair in zip(read.index, store.index, strict=True):
             moves = any(isinstance(e, Ref) and e.name in local for i in pair for e in walk_expr(i))
             (inner if moves else outer).append(pair)
@@ -229,9 +230,9 @@ def reduce(builder: Builder, kind: str, value: Tensor, dims: tuple[int, ...], ke
 
     def total(at: tuple[Expr, ...]) -> Expr:
         def term(over: tuple[Expr, ...]) -> Scalar:
-            index = [ZERO] * len(value.dims)
+            index: list[Expr] = [ZERO] * len(value.dims)
             for k, i in (*zip(outer, at, strict=True), *zip(dims, over, strict=True)):
-                index[k] = i  # type: ignore[call-overload]
+                index[k] = i
             return as_type(element(builder, value, tuple(index)), Typed(typed.scalar, value.typed.weight))
 
         result = accumulate(builder, kind, typed, first, inner, term)

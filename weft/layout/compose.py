@@ -190,7 +190,7 @@ def _check_jointly(function: Jumps, b: Layout, offset: Any, parts: list[Layout])
 
 
 def _far_corners(b: Layout, boundaries: tuple[int, ...]) -> Iterator[list[int]]:
-    """Coordinates at which a carry is likely: each mode, or each pair of modes, as far towards a boundary as it goes."""
+    """Coordinates at which a carry is likely: single modes, pairs and more, as far towards a boundary as they go."""
     modes = range(len(b._flat_shape))
     for boundary in boundaries:
         corner = []

@@ -7,6 +7,7 @@ from typing import Any
 from weft.layout.compose import compose
 from weft.layout.errors import LayoutError
 from weft.layout.layout import Layout
+from weft.layout.linear import as_layout, linear
 from weft.layout.swizzle import IDENTITY, AnyLayout, ComposedLayout, Swizzle, composed
 from weft.layout.tilers import as_tiler, by_mode
 
@@ -16,7 +17,8 @@ def composition(a: Layout | ComposedLayout | Swizzle, b: Any) -> Any:
 
     a: a layout (of all integers: its last mode extends without bound), a composed layout or a swizzle. b: the same, an
     int n for n:1, or a tuple of these for the modes of a, None leaving its mode whole. Raises LayoutError, with a
-    coordinate at which every layout of that shape is wrong, where there is no such function.
+    coordinate at which every layout of that shape is wrong, where there is no such function; after a swizzle, where
+    there is no layout behind one swizzle.
     """
     if type(a) is Layout and type(b) is Layout:
         return compose(a, b)
@@ -71,7 +73,13 @@ def _product(a: Swizzle, b: Swizzle) -> Swizzle:
 def _onto_composed(a: Layout, b: ComposedLayout) -> AnyLayout:
     if b.swizzle.is_identity:
         return composed(IDENTITY, a(b.offset), compose(a, b.layout, b.offset))
-    raise _no_form(a, b)
+    # Powers of two: a on as many bits as b's values have, and b, are maps over F2; so is a after b.
+    inner = linear(b)
+    width = max(inner.constant, *inner.bases, 1).bit_length()
+    result = as_layout(linear(compose(a, Layout(1 << width, 1))).after(inner))
+    if isinstance(result, Layout):
+        return compose(result, Layout(b.shape))
+    return result.with_layout(compose(result.layout, Layout(b.shape)))
 
 
 def _no_form(a: Any, b: Any) -> LayoutError:
@@ -80,6 +88,3 @@ def _no_form(a: Any, b: Any) -> LayoutError:
         operation="composition",
         remedy="compose the layouts first and swizzle last",
     )
-
-
-

@@ -23,6 +23,11 @@ class Coordinates:
             raise LayoutError(f"axes are numbered from 0: {list(steps)}")
         self._steps = tuple(sorted((a, step) for a, step in steps.items() if step != 0))
 
+    @property
+    def steps(self) -> tuple[tuple[int, Any], ...]:
+        """(axis, steps) for each axis with any, ascending."""
+        return self._steps
+
     def along(self, axis: int) -> Any:
         """The steps along one axis."""
         return dict(self._steps).get(axis, 0)

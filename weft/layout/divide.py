@@ -15,9 +15,9 @@ from weft.layout.tilers import as_tiler, by_mode
 def logical_divide(layout: AnyLayout, tiler: Any, *, partial: bool = False) -> AnyLayout:
     """(layout o tiler, layout o complement of tiler): at (i, j) element i of tile j.
 
-    tiler: a layout of indices of `layout`; an int n for n:1; or a tuple of tilers, one for each of the first modes, where
-    None leaves a mode whole. Each mode is cut in place. partial: let the last tiles run over the end (the last mode goes
-    on past the size, for the caller to mask) instead of refusing a tiler that does not divide the layout.
+    tiler: a layout of indices of `layout`; an int n for n:1; or a tuple of tilers, one for each of the first modes, and
+    None to leave a mode whole. Each mode is cut in place. partial: let the last tiles run over the end (the last mode
+    goes on past the size, for the caller to mask) instead of refusing a tiler that does not divide the layout.
     Raises LayoutError where it does not, where the tiler overlaps itself, or where a composition has no layout.
     """
     return behind(layout, lambda inner: _logical(inner, tiler, partial))
@@ -87,5 +87,3 @@ def _unzip(divided: Layout, tiler: Any) -> tuple[Layout, Layout]:
             tiles.append(tile)
             rests.append(rest)
     return concatenate(*tiles), concatenate(*rests, *list(divided)[len(tiler) :])
-
-

@@ -8,14 +8,14 @@ from typing import Any
 from weft.layout.coordinates import Coordinates
 from weft.layout.errors import LayoutError
 from weft.layout.layout import Jumps, Layout, from_modes
-from weft.layout.predicates import collision
+from weft.layout.predicates import collision, is_bijective
 from weft.layout.solve import solve
 from weft.layout.swizzle import AnyLayout, ComposedLayout
 from weft.layout.tuples import show
 
 # Up to this largest value, every possible left inverse is tried; up to this many values, one of another form is made.
 SEARCHED = 64
-TABULATED = 4096
+TABULATED = 1024
 
 
 def right_inverse(layout: AnyLayout) -> AnyLayout:
@@ -47,12 +47,15 @@ def right_inverse(layout: AnyLayout) -> AnyLayout:
     return from_modes(sizes, strides).coalesce()
 
 
-def left_inverse(layout: Layout) -> Layout | Jumps:
+def left_inverse(layout: AnyLayout) -> AnyLayout | Jumps:
     """A function R with R(layout(i)) == i for every index i: a Layout where one has these values, else a sum of floors.
 
     Exists for every injective layout of integers; for strides that divide one another it is found without evaluation.
+    The inverse of a swizzled layout is asked for only where it is bijective.
     Raises LayoutError for a layout that is not injective, with two coordinates of the same value.
     """
+    if isinstance(layout, ComposedLayout) and is_bijective(layout):
+        return right_inverse(layout)
     if not isinstance(layout, Layout) or any(type(x) is not int for x in layout.flat_shape + layout.flat_stride):
         raise LayoutError(f"{layout} is not a layout of known integers", operation="left_inverse")
     twice = collision(layout)
@@ -89,7 +92,7 @@ def _of_a_chain(modes: list[tuple[int, int, int]]) -> Layout | None:
     sizes: list[int] = []
     strides: list[int] = []
     last, step = 1, 0
-    for d, s, index in modes:
+    for d, _, index in modes:
         if d % last:
             return None
         sizes.append(d // last)

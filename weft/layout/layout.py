@@ -10,12 +10,12 @@ Every layout keeps this jump form once it has been asked for; the operations wor
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from weft.layout.coordinates import Coordinates
 from weft.layout.errors import LayoutError
-from weft.layout.symbolic import Size
+from weft.layout.symbolic import Size, substitute
 from weft.layout.tuples import (
     as_integer,
     congruent,
@@ -124,6 +124,8 @@ class Layout:
 
     def cosize(self) -> Any:
         """The length of the smallest interval that holds all values; with no negative stride, the largest value + 1."""
+        if any(isinstance(d, Coordinates) for d in self._flat_stride):
+            raise LayoutError(f"{self} has coordinates as values: they lie in no interval", operation="cosize")
         reach: Any = 1
         for s, d in zip(self._flat_shape, self._flat_stride, strict=True):
             reach += (s - 1) * abs(d)
@@ -172,11 +174,17 @@ class Layout:
 
     def values(self) -> list[Any]:
         """The values at the indices 0 ... size - 1, in order."""
+        if any(type(s) is not int for s in self._flat_shape):
+            raise LayoutError(f"{self} has sizes that are not known", remedy="give them values with substitute")
         result: list[Any] = [0]
         for s, d in zip(self._flat_shape, self._flat_stride, strict=True):
             if s != 1:
                 result = [v + k * d for k in range(s) for v in result]
         return result
+
+    def substitute(self, values: Mapping[str, int]) -> Layout:
+        """The layout with these values for its symbolic sizes. LayoutError for one left out, or against its facts."""
+        return Layout(substitute(self._shape, values), substitute(self._stride, values))
 
     def coordinate(self, index: Any) -> Any:
         """The coordinate, nested as the shape, of an index; the last mode takes what is left over."""

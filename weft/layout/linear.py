@@ -18,7 +18,7 @@ from weft.layout.swizzle import IDENTITY, AnyLayout, ComposedLayout, Swizzle, co
 
 @dataclass(frozen=True)
 class LinearLayout:
-    """x -> constant ^ (XOR of bases[k] over the bits k of x), for 0 <= x < 2 ** len(bases). == is equality of functions."""
+    """x -> constant ^ (XOR of bases[k] over the bits k of x), for 0 <= x < 2 ** len(bases). Equal functions are ==."""
 
     bases: tuple[int, ...]
     constant: int = 0
@@ -54,7 +54,7 @@ class LinearLayout:
         origin = f2.combination(self.bases, self.constant)
         if origin is None:
             raise LayoutError(f"{self} never takes the value 0", operation="right_inverse")
-        bases = []
+        bases: list[int] = []
         while (source := f2.combination(self.bases, 1 << len(bases))) is not None:
             bases.append(source)
         return LinearLayout(tuple(bases), origin)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from weft.layout.coordinates import Coordinates
 from weft.layout.errors import LayoutError
 from weft.layout.layout import Layout
 from weft.layout.swizzle import AnyLayout, ComposedLayout
@@ -23,7 +24,8 @@ def is_bijective(layout: AnyLayout) -> bool:
     """Whether the values are the integers from 0 to size - 1, each once."""
     if isinstance(layout, ComposedLayout):
         return is_injective(layout) and layout.cosize() == layout.size() and min(layout.values()) == 0
-    return all(d >= 0 for d in layout.flat_stride) and bool(layout.cosize() == layout.size()) and is_injective(layout)
+    upwards = all(s == 1 or d >= 0 for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True))
+    return upwards and bool(layout.cosize() == layout.size()) and is_injective(layout)
 
 
 def is_compatible(a: Any, b: Any) -> bool:
@@ -49,14 +51,17 @@ def collision(layout: Layout) -> tuple[Any, Any] | None:
     for d, _, i in modes:
         if d == 0:
             return _two(layout, {i: 1})
+    if any(isinstance(d, Coordinates) for d, _, _ in modes):
+        return _collision_along_axes(layout, modes)
     if any(type(x) is not int for mode in modes for x in mode[:2]):
-        return _symbolic_collision(layout, modes)
+        _prove_injective(layout, modes)
+        return None
     modes.sort(key=lambda mode: -abs(mode[0]))
     reach = [0] * (len(modes) + 1)
     for k in range(len(modes) - 1, -1, -1):
         reach[k] = reach[k + 1] + abs(modes[k][0]) * (modes[k][1] - 1)
     steps = 0
-    # Each entry: how many modes are decided, the sum so far, the differences chosen. The first that is not 0 is positive.
+    # Each entry: how many modes are decided, their sum, their differences. The first that is not 0 is positive.
     stack: list[tuple[int, int, tuple[int, ...]]] = [(0, 0, ())]
     while stack:
         k, total, chosen = stack.pop()
@@ -76,8 +81,24 @@ def collision(layout: Layout) -> tuple[Any, Any] | None:
     return None
 
 
-def _symbolic_collision(layout: Layout, modes: list[tuple[Any, Any, int]]) -> None:
-    """None if each stride is at least what all the smaller ones reach; raises LayoutError (Undecided) if not proven."""
+def _collision_along_axes(layout: Layout, modes: list[tuple[Any, Any, int]]) -> tuple[Any, Any] | None:
+    """The same for strides along axes, each along one: coordinates collide if they do along every axis."""
+    axes: dict[int, list[tuple[Any, Any, int]]] = {}
+    for d, s, i in modes:
+        steps = d.steps if isinstance(d, Coordinates) else ()
+        if len(steps) != 1:
+            raise LayoutError(f"whether {layout} is injective is not known for stride {d}", operation="is_injective")
+        axes.setdefault(steps[0][0], []).append((steps[0][1], s, i))
+    for group in axes.values():
+        along = Layout(tuple([s for _, s, _ in group]), tuple([d for d, _, _ in group]))
+        twice = collision(along)
+        if twice is not None:
+            return _two(layout, {i: b - a for (_, _, i), a, b in zip(group, *twice, strict=True)})
+    return None
+
+
+def _prove_injective(layout: Layout, modes: list[tuple[Any, Any, int]]) -> None:
+    """Raise LayoutError unless each stride is proven to be at least what all the smaller ones reach together."""
     left = list(modes)
     reached: Any = 1
     while left:

@@ -42,15 +42,12 @@ def upcast(layout: Layout, count: int) -> Layout:
             strides.append(1 if s != steps else 0)
     covered = 1
     for d, s in sorted(inside):
-        if d != covered:
-            break
-        covered *= s
+        covered = covered * s if d == covered else 0
     if covered != count:
         raise LayoutError(
-            f"{layout} does not reach all elements of each unit of {count}: {covered} side by side",
+            f"{layout} does not reach the elements of each unit of {count} once each",
             operation="upcast",
             boundary=count,
-            load=covered,
             remedy="count in units that the layout covers",
         )
     return Layout(unflatten(sizes, layout.shape), unflatten(strides, layout.shape))
@@ -117,10 +114,10 @@ def nullspace(layout: Layout) -> Layout:
 
 
 def _count(count: Any, operation: str) -> int:
-    count = as_integer(count, "units")
-    if count < 1:
-        raise LayoutError(f"there is no unit of {count} elements", operation=operation)
-    return count
+    known = as_integer(count, "units")
+    if known < 1:
+        raise LayoutError(f"there is no unit of {known} elements", operation=operation)
+    return known
 
 
 def _refused(layout: Layout, count: int, mode: int, why: str) -> LayoutError:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 
 class Misfit(NamedTuple):
-    """Why values are those of no layout: at `position`, a layout right before it gives `found`, but there is `value`."""
+    """Why values are those of no layout: one right before `position` gives `found` there, not `value`."""
 
     position: int
     value: Any
@@ -19,8 +19,8 @@ def recognise(values: Sequence[Any], total: int | None = None) -> tuple[list[int
     """Sizes and strides of the one coalesced layout with these values, the first of which is zero.
 
     The first run of constant steps must be the first mode: its length must divide the whole and the same run must start
-    at each of its multiples. Then the values at those multiples are read the same way. total: how many values there are,
-    where only the first of them are given; the answer is then a misfit among these, or None for no answer.
+    at each of its multiples. Then the values at those multiples are read the same way. total: how many values there
+    are, where only the first of them are given; the answer is then a misfit among these, or None for no answer.
     """
     sizes: list[int] = []
     strides: list[Any] = []

@@ -53,7 +53,7 @@ def same_size(a: Layout, b: Layout, operation: str) -> Any:
 def _chain(boundaries: dict[Any, None], size: Any, operation: str, a: Layout, b: Layout) -> list[Any]:
     """The boundaries in ascending order, if each divides the next and the last divides the size."""
     cuts = sorted(boundaries)
-    for p, q in zip(cuts, [*cuts[1:], size], strict=True):
+    for p, q in zip(cuts, [*cuts, size][1:], strict=True):
         if q % p != 0:
             raise LayoutError(
                 f"{a} and {b} have no common shape: the boundaries {p} and {q} do not divide one another",

@@ -218,6 +218,13 @@ def _extremum(loop: For, carry: Carry) -> _Extremum | None:
 
 # ---------------------------------------------------------------- names of the function, in the adjoint
 
+# A load of an array under this name yields what the function returned in the end, whenever it is evaluated.
+_RETURNED = "returned "
+
+
+def _returned(array: str) -> str:
+    return _RETURNED + array
+
 
 @dataclass(frozen=True)
 class _Scope:
@@ -398,8 +405,7 @@ class _Adjoint:
                     continue
                 exact = self.of[s.array].dtype == s.value.type and s.array in self.function.results
                 if exact and self.memory.last(s.array, s.index, write=True):
-                    found.setdefault(s.value.name, Load(s.array, s.index, s.value.type))
-                    self.final.add((s.array, s.index))
+                    found.setdefault(s.value.name, Load(_returned(s.array), s.index, s.value.type))
         return found
 
     def _stabilisers(self) -> frozenset[str]:
@@ -417,33 +423,49 @@ class _Adjoint:
         written = {s.array for s in walk(function.body) if isinstance(s, Store)}
         passing: dict[tuple[str, tuple[Expr, ...]], bool] = {}
 
-        def pull(e: Expr, out: list[Stmt], location: Location | None) -> Expr:
-            lazy = isinstance(e, Op) and e.name in ("where", "and", "or")
-            old = operands(e)
-            new = tuple(pull(o, out, location) if k == 0 or not lazy else o for k, o in enumerate(old))
-            key = (e.array, e.index) if isinstance(e, Load) and e.array in written else None
-            if new != old:
-                e = with_operands(e, new)
-            if key is None:
-                return e
+        def passes(e: Expr) -> bool:
+            if not isinstance(e, Load) or e.array not in written:
+                return False
+            key = (e.array, e.index)
             if key not in passing:
                 passing[key] = not self.memory.last(*key, write=False)
-            if not passing[key]:
+            return passing[key]
+
+        def pull(e: Expr, out: list[Stmt], location: Location | None) -> Expr:
+            if not any(map(passes, walk_expr(e))):
                 return e
-            assert isinstance(e, Load)
+            match e:
+                case Op(name="where", args=(condition, a, b)):
+                    return choose(condition, a, b, out, location)
+                case Op(name="and", args=(a, b)):
+                    return choose(a, b, Const(False, BOOL), out, location)
+                case Op(name="or", args=(a, b)):
+                    return choose(a, Const(True, BOOL), b, out, location)
+            new = with_operands(e, tuple(pull(o, out, location) for o in operands(e)))
+            if not (isinstance(e, Load) and passes(e)):
+                return new
             name = self.names.fresh(f"{e.array}_before")
             self.named[name] = e.array
-            out.append(Let(name, e, e.location or location))
+            out.append(Let(name, new, e.location or location))
             return Ref(name, e.type)
+
+        def choose(condition: Expr, a: Expr, b: Expr, out: list[Stmt], location: Location | None) -> Expr:
+            """A branch in place of an expression that evaluates a or b, so that what is loaded there can be named."""
+            condition = pull(condition, out, location)
+            if not any(map(passes, (*walk_expr(a), *walk_expr(b)))):
+                return Op("where", (condition, a, b), a.type)
+            then, orelse = list[Stmt](), list[Stmt]()
+            merge = Merge(self.names.fresh("chosen"), pull(a, then, location), pull(b, orelse, location))
+            out.append(If(condition, tuple(then), tuple(orelse), (merge,), location))
+            return Ref(merge.name, merge.type)
 
         def block(statements: tuple[Stmt, ...], ends: tuple[Expr, ...]) -> tuple[tuple[Stmt, ...], list[Expr]]:
             out: list[Stmt] = []
             for stmt in statements:
                 at = stmt.location
                 match stmt:
-                    case Let(value=Load(array=array, index=index)) if array in written:
-                        if not self.memory.last(array, index, write=False):
-                            self.named[stmt.name] = array
+                    case Let(value=Load(array=array)) if passes(stmt.value):
+                        self.named[stmt.name] = array
                         out.append(stmt)
                     case Let():
                         value = pull(stmt.value, out, at)
@@ -467,9 +489,7 @@ class _Adjoint:
                         condition = pull(stmt.condition, out, at)
                         then, a = block(stmt.then, tuple(m.then for m in stmt.merges))
                         orelse, b = block(stmt.orelse, tuple(m.orelse for m in stmt.merges))
-                        merges = tuple(
-                            replace(m, then=x, orelse=y) for m, x, y in zip(stmt.merges, a, b, strict=True)
-                        )
+                        merges = tuple(replace(m, then=x, orelse=y) for m, x, y in zip(stmt.merges, a, b, strict=True))
                         out.append(replace(stmt, condition=condition, then=then, orelse=orelse, merges=merges))
             last = [pull(e, out, None) for e in ends]
             return tuple(out), last
@@ -609,12 +629,11 @@ class _Adjoint:
         match e:
             case Ref(name=name):
                 return scope.names.get(name, e)
-            case Load(array=array):
+            case Load():
                 index = tuple(self.primal(i, scope) for i in e.index)
                 source = self._source(e, scope)
                 if source is None:
-                    why = f"an element of {array} is read here and overwritten later"
-                    return self._lost(why, e.type, e.location)
+                    return self._unavailable(e)
                 return replace(e, array=source, index=index)
         old = operands(e)
         new = tuple(self.primal(o, scope) for o in old)
@@ -623,13 +642,25 @@ class _Adjoint:
     def _source(self, load: Load, scope: _Scope) -> str | None:
         """The array of the adjoint that holds what a load of the function yields."""
         array = load.array
+        if array.startswith(_RETURNED):
+            return self.saved[array.removeprefix(_RETURNED)]
         if self.of[array].role == "input":
             return array
         if array in self.saved and (array not in self.written or (array, load.index) in self.final):
             return self.saved[array]
-        if array in scope.sweeping or (array, load.index) in self.final or array not in self.written:
+        if array in scope.sweeping or (array, load.index) in self.final:
             return scope.copies.get(array)
         return None
+
+    def _unavailable(self, load: Load) -> Expr:
+        array = self.of[load.array]
+        if array.name in self.written:
+            return self._lost(
+                f"an element of {array.name} is read here and overwritten later", load.type, load.location
+            )
+        if array.fill is not None:
+            return Const(array.fill.value, load.type)
+        return self._lost(f"no element of {array.name} is ever stored", load.type, load.location)
 
     def _tape(self, name: str, type_: ScalarType, loops: tuple[For, ...], location: Location | None) -> str | None:
         """The array that saves a name in every iteration of the loops around it; None where their sizes are unknown."""
@@ -812,7 +843,7 @@ class _Adjoint:
         if stmt.array in scope.adjoints:
             seed = add(seed, Load(scope.adjoints[stmt.array], index, type_))
         seed = self._bind(seed, f"d_{stmt.array}", out)
-        if kept == "copied" and own is None:
+        if kept == "copied" and own is None and not self.memory.first(stmt.array, stmt.index):
             out.append(Store(scope.adjoints[stmt.array], index, number(0, type_), stmt.location))
         self.backward(stmt.value if own is None else own, seed, scope, adj, out)
 
@@ -916,7 +947,7 @@ class _Adjoint:
         stored: dict[Expr, Load] = {}
         for s in loop.body:
             if isinstance(s, Store) and s.array in self.saved and self.memory.last(s.array, s.index, write=True):
-                stored.setdefault(s.value, Load(s.array, s.index, s.value.type))
+                stored.setdefault(s.value, Load(_returned(s.array), s.index, s.value.type))
         lets = {s.name: s.value for s in loop.body if isinstance(s, Let)}
         inside = {n for s in loop.body for n in bound_names(s)} | {k.name for k in loop.carries}
 
@@ -928,10 +959,10 @@ class _Adjoint:
                 return replace(target, index=tuple(found)) if len(found) == len(index) else None
             if isinstance(e, Ref) and e.name in inside:
                 return resolve(lets[e.name]) if e.name in lets and e.name not in self.named else None
-            if isinstance(e, Load) and e.array in self.written and not (
-                (e.array, e.index) in self.final and e.array in self.saved
-            ):
-                return None
+            if isinstance(e, Load) and e.array in self.written:
+                if (e.array, e.index) not in self.final or e.array not in self.saved:
+                    return None
+                e = replace(e, array=_returned(e.array))
             old = operands(e)
             new = [resolve(o) for o in old]
             known = tuple(o for o in new if o is not None)
@@ -946,8 +977,6 @@ class _Adjoint:
         earlier = fold(Op("sub", (var, Const(loop.step, INT64)), INT64))
         later = Op("gt" if loop.step > 0 else "lt", (var, loop.start), BOOL)
         moved = _substitute_loads(after, {loop.var: earlier})
-        # what was read from results is their last value at the index of another iteration, too
-        self.final |= {(e.array, e.index) for e in walk_expr(moved) if isinstance(e, Load) and e.array in self.written}
         return select(later, moved, c.init)
 
     # ---- extrema

@@ -13,21 +13,7 @@ from weft.loops.polyhedra import Polyhedra
 from weft.loops.promote import Names, Promoter
 from weft.loops.recurrences import WORDS, match_updates
 from weft.loops.show import show_expr
-from weft.loops.schedule import Nest, Schedule, Verdict
-
-
-@dataclass(frozen=True)
-class Requirement:
-    """What must hold for a call to stay inside its arrays: `condition`, a Python expression over the names of sizes and
-    integer scalars, is true where axis `axis` of `array` is left by the subscript `index`.
-    """
-
-    condition: str
-    array: str
-    axis: int
-    index: str
-    write: bool
-    location: Location | None
+from weft.loops.schedule import Nest, Requirement, Schedule, Verdict
 
 
 def requirements(function: Function) -> tuple[Requirement, ...]:
@@ -35,12 +21,14 @@ def requirements(function: Function) -> tuple[Requirement, ...]:
     polyhedra = Polyhedra(function)
     found: dict[tuple[str, str, int], Requirement] = {}
     for access in collect(function.body):
-        outside = polyhedra.outside(access, function.array(access.array).shape)
-        if outside is not None:
-            condition, axis = outside
-            index = show_expr(access.index[axis])
-            requirement = Requirement(condition, access.array, axis, index, access.write, access.location)
-            found.setdefault((condition, access.array, axis), requirement)
+        shape = function.array(access.array).shape
+        for axis in range(len(shape)):
+            outside = polyhedra.outside(access, shape, axis)
+            if outside is not None:
+                condition, _ = outside
+                index = show_expr(access.index[axis])
+                requirement = Requirement(condition, access.array, axis, index, access.write, access.location)
+                found.setdefault((condition, access.array, axis), requirement)
     return tuple(found.values())
 
 

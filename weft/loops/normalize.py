@@ -17,6 +17,7 @@ from weft.loops.ir import (
     If,
     Let,
     Load,
+    Merge,
     Op,
     Ref,
     Stmt,
@@ -179,24 +180,37 @@ def _fold_branch(stmt: If, names: dict[str, Expr]) -> list[Stmt]:
         for m in merges:
             names[m.name] = m.then if condition.value else m.orelse
         return list(then if condition.value else orelse)
-    if all(isinstance(s, Let) for s in (*then, *orelse)):
-        local: dict[str, Expr] = {}
-        for s in (*then, *orelse):
-            assert isinstance(s, Let)
-            local[s.name] = substitute(s.value, local)
-        selects = [
-            simplify(Op("where", (condition, substitute(m.then, local), substitute(m.orelse, local)), m.type))
-            for m in merges
-        ]
-        if sum(map(_size, selects)) <= _COPY_LIMIT:
+    if all(isinstance(s, (Let, StoreStatement)) for s in (*then, *orelse)):
+        selects = _selects(condition, then, orelse, merges)
+        if selects is not None:
             out: list[Stmt] = []
             for m, select in zip(merges, selects, strict=True):
                 if isinstance(select, (Ref, Const)):
                     names[m.name] = select
                 else:
                     out.append(Let(m.name, select, stmt.location))
+            if any(isinstance(s, StoreStatement) for s in (*then, *orelse)):
+                out.append(replace(stmt, condition=condition, then=then, orelse=orelse, merges=()))
             return out
     return [replace(stmt, condition=condition, then=then, orelse=orelse, merges=tuple(merges))]
+
+
+def _selects(
+    condition: Expr, then: tuple[Stmt, ...], orelse: tuple[Stmt, ...], merges: list[Merge]
+) -> list[Expr] | None:
+    """The merges as selects evaluated before the branch; None where they would read what the branch stores, or be large."""
+    local: dict[str, Expr] = {}
+    stored = {s.array for s in (*then, *orelse) if isinstance(s, StoreStatement)}
+    for s in (*then, *orelse):
+        if isinstance(s, Let):
+            local[s.name] = substitute(s.value, local)
+    selects = [
+        simplify(Op("where", (condition, substitute(m.then, local), substitute(m.orelse, local)), m.type)) for m in merges
+    ]
+    if sum(map(_size, selects)) > _COPY_LIMIT:
+        return None
+    loaded = {e.array for select in selects for e in walk_expr(select) if isinstance(e, Load)}
+    return None if loaded & stored else selects
 
 
 def drop_unused(statements: tuple[Stmt, ...], live: frozenset[str] = frozenset()) -> tuple[Stmt, ...]:

@@ -14,7 +14,7 @@ import islpy
 
 from weft.loops.accesses import Access, Constraint, constraints
 from weft.loops.affine import Affine, affine
-from weft.loops.ir import Expr, For, Function
+from weft.loops.ir import Expr, For, Function, Op
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,7 @@ class System:
         self.dimensions: dict[str, str] = {}
         self.lines: list[str] = []
         self._fresh = 0
+        self.exact = True  # whether nothing of the program was left out
 
     def dimension(self, name: str) -> str:
         """Add (or find) a dimension."""
@@ -67,23 +68,26 @@ class System:
         """The iterations of a loop: its variable (renamed) runs over its range."""
         name = rename.get(loop.var, loop.var)
         symbol = self.dimension(name)
-        start, stop = affine(loop.start), affine(loop.stop)
-        low = None if start is None else self.text(start, rename)
-        high = None if stop is None else self.text(stop, rename)
-        if loop.step > 0:
-            if low is not None:
-                self.lines.append(f"{symbol} >= {low}")
-            if high is not None:
-                self.lines.append(f"{symbol} < {high}")
-        else:
-            if low is not None:
-                self.lines.append(f"{symbol} <= {low}")
-            if high is not None:
-                self.lines.append(f"{symbol} > {high}")
-        if abs(loop.step) != 1 and low is not None:
+        low = self.bounds(loop.start, "max" if loop.step > 0 else "min", rename)
+        high = self.bounds(loop.stop, "min" if loop.step > 0 else "max", rename)
+        self.exact = self.exact and None not in (low, high)
+        signs = (">=", "<") if loop.step > 0 else ("<=", ">")
+        for sign, texts in zip(signs, (low, high), strict=True):
+            self.lines += [f"{symbol} {sign} {text}" for text in texts or ()]
+        if abs(loop.step) != 1 and low is not None and len(low) == 1:
             self._fresh += 1
             k = f"k{self._fresh}"
-            self.lines.append(f"exists ({k} : {symbol} - ({low}) = {abs(loop.step)}*{k})")
+            self.lines.append(f"exists ({k} : {symbol} - ({low[0]}) = {abs(loop.step)}*{k})")
+
+    def bounds(self, bound: Expr, extremum: str, rename: dict[str, str]) -> list[str] | None:
+        """The affine forms that a bound is the extremum of: `range(min(a, b))` is below both; None if it is no such."""
+        match bound:
+            case Op(name=name, args=(a, b)) if name == extremum:
+                left, right = self.bounds(a, extremum, rename), self.bounds(b, extremum, rename)
+                return None if left is None or right is None else left + right
+        form = affine(bound)
+        text = None if form is None else self.text(form, rename)
+        return None if text is None else [text]
 
     def add_domain(self, access: Access, rename: dict[str, str]) -> None:
         for loop in access.loops:
@@ -194,15 +198,18 @@ class Polyhedra:
         points = system.build(f"{symbols[0]} != {symbols[1]}")
         return None if points.is_empty() else self._witness(system, points)
 
-    def outside(self, access: Access, shape: tuple[Expr, ...]) -> tuple[str, int] | None:
-        """For which sizes an affine subscript leaves its array: (Python condition over sizes, axis); None: for none."""
+    def outside(self, access: Access, shape: tuple[Expr, ...], only: int | None = None) -> tuple[str, int] | None:
+        """For which sizes an affine subscript leaves its array: (Python condition over sizes, axis); None: for none.
+
+        only: the one axis to look at.
+        """
         system = self.system()
         system.add_domain(access, {})
         total: islpy.Set | None = None
         worst = 0
         for axis, (form, extent) in enumerate(zip(access.subscript, shape, strict=True)):
             limit = affine(extent)
-            if form is None or limit is None:
+            if form is None or limit is None or only not in (None, axis):
                 continue
             index, bound = system.text(form, {}), system.text(limit, {})
             if index is None or bound is None:

@@ -84,3 +84,17 @@ class Schedule:
     function: Function
     nests: tuple[Nest, ...]
     loops: tuple[Verdict, ...]
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """What must hold for a call to stay inside its arrays: `condition`, a Python expression over the names of sizes and
+    integer scalars, is true where axis `axis` of `array` is left by the subscript `index`.
+    """
+
+    condition: str
+    array: str
+    axis: int
+    index: str
+    write: bool
+    location: Location | None

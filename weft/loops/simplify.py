@@ -159,6 +159,9 @@ def fold(expr: Expr) -> Expr:
 
 # ---------------------------------------------------------------- names and branches
 
+# A branch whose values are larger than this stays a branch rather than being copied into `where`.
+_COPY_LIMIT = 64
+
 
 def propagate(function: Function) -> Function:
     """Fold arithmetic, copy plain values into their uses, drop carries that never change, and turn branches that only
@@ -205,9 +208,7 @@ def _propagate_loop(loop: For, names: dict[str, Expr]) -> For:
         if c.next == Ref(c.name, c.type):
             names[c.name] = names[c.result] = inits[c.name]
     body = _propagate(loop.body, names)
-    carries = tuple(
-        replace(c, init=inits[c.name], next=expr(c.next)) for c in loop.carries if c.name not in names
-    )
+    carries = tuple(replace(c, init=inits[c.name], next=expr(c.next)) for c in loop.carries if c.name not in names)
     kept = replace(loop, start=start, stop=stop, carries=carries, body=body)
     if any(c.next == Ref(c.name, c.type) for c in carries):  # seen only now that the body is folded
         return _propagate_loop(kept, names)
@@ -231,13 +232,15 @@ def _select_branch(
     for s in (*then, *orelse):
         assert isinstance(s, Let)
         local[s.name] = substitute(s.value, local)
+    chosen = [select(condition, substitute(m.then, local), substitute(m.orelse, local)) for m in merges]
+    if local and sum(1 for e in chosen for _ in walk_expr(e)) > _COPY_LIMIT:
+        return [replace(stmt, condition=condition, then=then, orelse=orelse, merges=tuple(merges))]
     out: list[Stmt] = []
-    for m in merges:
-        chosen = select(condition, substitute(m.then, local), substitute(m.orelse, local))
-        if isinstance(chosen, (Ref, Const)):
-            names[m.name] = chosen
+    for m, value in zip(merges, chosen, strict=True):
+        if isinstance(value, (Ref, Const)):
+            names[m.name] = value
         else:
-            out.append(Let(m.name, chosen, stmt.location))
+            out.append(Let(m.name, value, stmt.location))
     return out
 
 
@@ -625,6 +628,11 @@ class Memory:
         mine = [a for a in self.accesses if a.array == array and a.index == index and a.write == write]
         return not any(self.before(a, s) for a in mine for s in self.touching(array, True))
 
+    def first(self, array: str, index: tuple[Expr, ...]) -> bool:
+        """Whether nothing touches, before any of these stores, the element that it stores to."""
+        mine = [a for a in self.touching(array, True) if a.index == index]
+        return not any(self.before(a, s) for a in self.accesses if a.array == array for s in mine)
+
     def stored_once(self, array: str) -> bool:
         """Whether no element is stored twice."""
         stores = self.touching(array, True)
@@ -899,8 +907,11 @@ def _hoist_one(
 
 
 def _runs(loop: For) -> Expr:
-    ends = (loop.start, loop.stop) if loop.step > 0 else (loop.stop, loop.start)
-    return Op("lt", ends, BOOL)
+    """Whether a loop has an iteration."""
+    bounds = _ascending(loop)
+    if bounds is not None:
+        return Op("lt", (bounds[0].expr(), bounds[1].expr()), BOOL)
+    return Op("lt", (loop.start, loop.stop) if loop.step > 0 else (loop.stop, loop.start), BOOL)
 
 
 def _bound_inside(loop: For) -> set[str]:

@@ -9,29 +9,35 @@ from weft.graph.block import BlockGraph, Input, Output, Stage
 from weft.layout import Layout
 from weft.loops.ir import Const, Expr, Function, Ref
 
-# Threads of a block, and the columns a thread has in flight at a time, where nothing asks for other numbers.
-BLOCK = 256
+# The columns a thread has in flight at a time.
 COLUMNS_IN_FLIGHT = 16
+# Threads of a block whose blocks share the columns of a row.
+SPREAD_BLOCK = 256
+# Threads of a row's team where its size is decided at the launch: the most, and what does for many rows.
+LARGEST_TEAM, TEAM = 256, 128
 # Registers that the tiles of a held row may take of a thread's.
 TILE_REGISTERS = 64
-# Rows from which on a warp a row fills the machine for a scan; below, a block works on each.
-ROWS_FOR_WARPS = 1056
+# Rows from which on teams of TEAM threads fill the machine; below, larger ones do.
+MANY_ROWS = 1056
 
 
 @dataclass(frozen=True)
 class TilePlan:
-    """threads: of a row's team (part of a warp, a warp, or the whole block); teams: rows of a block at a time.
+    """layout: (thread, (vector, chunk)) -> column within a tile.
 
-    layout: (thread, (vector, chunk)) -> column within a tile. held: the tile is the whole row, loaded once; otherwise
-    each stage runs over tiles. spread: the columns of a row are independent, so blocks share them; the team's size is
-    then decided at the launch.
+    held: a row is one tile, loaded once; the layout has all its threads and `teams` rows share a block. Otherwise each
+    stage runs over tiles, the layout's threads are the most there can be, and the launch decides how many there are.
+    spread: the columns of a row are independent, so blocks share them.
     """
 
-    threads: int
-    teams: int
     layout: Layout
+    teams: int = 1
     held: bool = False
     spread: bool = False
+
+    @property
+    def threads(self) -> int:
+        return int(self.layout.shape[0])
 
     @property
     def vector(self) -> int:
@@ -40,11 +46,6 @@ class TilePlan:
     @property
     def chunks(self) -> int:
         return int(self.layout.shape[1][1])
-
-    @property
-    def columns(self) -> int:
-        """Columns of a tile."""
-        return int(self.layout.size())
 
     @property
     def block(self) -> int:
@@ -74,23 +75,17 @@ def common_range(graph: BlockGraph) -> tuple[Expr, Expr] | None:
     return next(iter(ranges)) if len(ranges) == 1 else None
 
 
-def plan(function: Function, graph: BlockGraph, rows: int, columns: int) -> TilePlan:
-    """The plan for this many rows, and columns up to the power-of-two class of `columns`.
-
-    Lengths matter only for rows held in registers; counts of rows only for scans.
-    """
+def plan(function: Function, graph: BlockGraph, columns: int) -> TilePlan:
+    """The plan for columns up to the power-of-two class of `columns`, which matters only for rows held in registers."""
     vector = vector_of(function, graph)
     chunks = max(1, COLUMNS_IN_FLIGHT // vector)
     if graph.pointwise:
-        return TilePlan(BLOCK, 1, tile_layout(BLOCK, vector, chunks), spread=True)
-    scans = any(s.scans() for s in graph.stages())
-    if not scans and common_range(graph) is not None:
+        return TilePlan(tile_layout(SPREAD_BLOCK, vector, chunks), spread=True)
+    if not any(s.scans() for s in graph.stages()) and common_range(graph) is not None:
         held = held_plan(graph, vector, power_of_two_class(columns))
         if held is not None:
             return held
-    if scans and rows >= ROWS_FOR_WARPS:
-        return TilePlan(32, 4, tile_layout(32, vector, chunks))
-    return TilePlan(BLOCK, 1, tile_layout(BLOCK, vector, chunks))
+    return TilePlan(tile_layout(LARGEST_TEAM, vector, chunks))
 
 
 def held_plan(graph: BlockGraph, vector: int, columns: int) -> TilePlan | None:
@@ -101,7 +96,18 @@ def held_plan(graph: BlockGraph, vector: int, columns: int) -> TilePlan | None:
     chunks = columns // (threads * vector)
     if chunks * vector * tiles > TILE_REGISTERS:
         return None
-    return TilePlan(threads, 4 if threads == 32 else 1, tile_layout(threads, vector, chunks), held=True)
+    return TilePlan(tile_layout(threads, vector, chunks), teams=4 if threads == 32 else 1, held=True)
+
+
+def team(plan: TilePlan, rows: int, columns: int) -> tuple[int, int]:
+    """(threads of a row, rows of a block) for a launch: short rows get a warp each, few long ones a large block."""
+    if plan.held:
+        return plan.threads, plan.teams
+    if columns <= 32 * plan.vector * plan.chunks:
+        return 32, 4
+    if rows >= MANY_ROWS or columns <= TEAM * plan.vector * plan.chunks:
+        return TEAM, 1
+    return plan.threads, 1
 
 
 def divisible(stage: Stage, function: Function, facts: Facts, vector: int) -> bool:

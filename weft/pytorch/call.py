@@ -14,7 +14,7 @@ import torch
 
 from weft.compiler import Analysis, Variant, cuda_source, host_source, launch
 from weft.emit.abi import Facts, slots
-from weft.errors import DeviceMismatch, OutOfRange, OverlapError, ShapeMismatch, TypeMismatch
+from weft.errors import DeviceMismatch, OutOfRange, OverlapError, ShapeMismatch, TypeMismatch, UnsupportedSyntax
 from weft.language import Signature, TensorType
 from weft.loops.affine import evaluate
 from weft.loops.ir import Array, Function
@@ -42,24 +42,40 @@ def _argument_type(signature: Signature, name: str, kind: str, value: Any) -> Ar
     def refuse(what: str, remedy: str) -> TypeMismatch:
         return TypeMismatch(f"{name} {what}", location=signature.location, remedy=remedy)
 
+    use = f"{signature.name} uses it as {_ARTICLES[kind]}"
     if isinstance(value, torch.Tensor):
         if kind != "tensor":
-            raise refuse(f"is a tensor, and {signature.name} uses it as a {kind}", f"pass {name}.item(), or a number")
+            raise refuse(f"is a tensor, and {use}", f"pass {name}.item(), or a number")
         if value.layout is not torch.strided:
-            raise refuse(f"has layout {value.layout}", "pass a dense tensor")
+            raise refuse(f"is a tensor of layout {value.layout}", f"pass {name}.to_dense()")
         scalar = DTYPES.get(value.dtype)
         if scalar is None:
             raise refuse(f"is a tensor of {value.dtype}, which weft does not know", f"use one of {_SUPPORTED}")
         return TensorType(scalar, value.dim())
     if kind == "tensor":
-        raise refuse(f"is {value!r}, and {signature.name} uses it as a tensor", "pass a tensor")
+        maker = "from_numpy" if type(value).__module__ == "numpy" else "tensor"
+        raise refuse(f"is {_described(value)}, and {use}", f"pass a tensor, as torch.{maker}({name})")
     if isinstance(value, bool):
-        return BOOL
+        return FLOAT64 if kind == "float" else INT64 if kind == "int" else BOOL
     if isinstance(value, (int, torch.SymInt)):
-        return FLOAT64 if kind == "float" else INT64
+        return {"float": FLOAT64, "bool": BOOL}.get(kind, INT64)
     if isinstance(value, (float, torch.SymFloat)) and kind in ("float", "number"):
         return FLOAT64
-    raise refuse(f"is {value!r}, and {signature.name} uses it as a {kind}", f"pass {name} as a {kind}")
+    raise refuse(f"is {_described(value)}, and {use}", f"pass {_ARTICLES[kind]}")
+
+
+_ARTICLES = {"tensor": "a tensor", "int": "an int", "float": "a float", "bool": "a bool", "number": "a number"}
+
+
+def _described(value: Any) -> str:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return repr(value)
+    return f"a {type(value).__module__}.{type(value).__qualname__}".replace("a builtins.", "a ")
+
+
+def plain(value: Any) -> Any:
+    """Python's number for one of numpy's; anything else as it is."""
+    return value.item() if type(value).__module__ == "numpy" and value.ndim == 0 else value
 
 
 def common_device(name: str, tensors: Mapping[str, torch.Tensor]) -> torch.device:
@@ -86,6 +102,7 @@ def bind(function: Function, args: Sequence[Any]) -> Bound:
     given = dict(zip(function.parameters, args, strict=True))
     tensors = {n: v for n, v in given.items() if isinstance(v, torch.Tensor)}
     names: dict[str, Any] = {s.name: given[s.name] for s in function.scalars}
+    names |= {s.name: bool(given[s.name]) for s in function.scalars if s.type == BOOL}
     for s in function.sizes:
         names[s.name] = tensors[s.array].shape[s.axis]
     return Bound(tensors, names)
@@ -199,6 +216,12 @@ def made_arrays(analysis: Analysis) -> tuple[Array, ...]:
 
 def prepare(specializable: Specializable, signature: Signature, args: tuple[Any, ...]) -> CallPlan:
     """A function that runs calls with arguments of these types, shapes, strides, alignment and integer values."""
+    if torch.jit.is_tracing():
+        raise UnsupportedSyntax(
+            f"torch.jit.trace cannot record a call of {signature.name}",
+            location=signature.location,
+            remedy="use torch.compile or torch.export",
+        )
     analysis = specializable.analysis(argument_types(signature, args))
     function = analysis.function
     bound = bind(function, args)
@@ -210,7 +233,36 @@ def prepare(specializable: Specializable, signature: Signature, args: tuple[Any,
     for k in range(len(analysis.schedule.nests)):
         make = _cuda_launcher if device.type == "cuda" else _host_launcher
         launches.append(make(analysis, k, arrays, bound, device))
-    return _runner(analysis, device, launches)
+    lazy = tuple(n for n, t in bound.tensors.items() if _may_be_negated(t))
+    return _runner(analysis, device, launches, lazy)
+
+
+def _may_be_negated(tensor: torch.Tensor) -> bool:
+    """Whether tensors with these strides may have PyTorch's bit for a negation that is still to be done: they are
+    imaginary parts of complex tensors, so every stride is even. The dispatcher resolves it; a call past it must too.
+    """
+    return all(n <= 1 or s % 2 == 0 for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def _resolved(run: CallPlan, function: Function, args: tuple[Any, ...]) -> Any:
+    """A call whose tensors may be negated: with copies that are not, of the same strides, since the plan is for them."""
+
+    def copied(tensor: Any) -> Any:
+        if not isinstance(tensor, torch.Tensor) or not tensor.is_neg():
+            return tensor
+        span = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)) if tensor.numel() else 0
+        return tensor.as_strided((span,), (1,)).resolve_neg().as_strided(tensor.shape, tensor.stride(), 0)
+
+    given = tuple(map(copied, args))
+    made = run(given)
+    written = {a.name for a in function.arrays if a.role == "inout"}
+    originals = {id(g): a for g, a in zip(given, args, strict=True)}
+    for name, g, a in zip(function.parameters, given, args, strict=True):
+        if name in written and g is not a:
+            a.copy_(g)
+    if isinstance(made, tuple):
+        return tuple(originals.get(id(m), m) for m in made)
+    return originals.get(id(made), made)
 
 
 def geometries(analysis: Analysis, bound: Bound, aligned: bool = False) -> dict[str, Geometry]:
@@ -277,7 +329,11 @@ def _cuda_launcher(
     arch = cuda.device_properties(index).arch
     handle = _loaded(analysis, plan.variant, arch, index)
     packed, given, pointers = _slots(analysis.function, analysis, nest, plan.variant.facts, arrays, bound)
-    launcher = cuda.Launcher(handle, plan.grid, plan.block, 0, packed)
+    grid = plan.grid
+    if plan.resident:
+        fit = handle.occupancy(plan.block[0] * plan.block[1]) * cuda.device_properties(index).multiprocessors
+        grid = (min(grid[0], max(1, fit)), *grid[1:])
+    launcher = cuda.Launcher(handle, grid, plan.block, 0, packed)
     return _Launch(launcher.launch, given, pointers)
 
 
@@ -329,19 +385,25 @@ def _host_launcher(
     return _Launch(run, given, pointers)
 
 
-def _runner(analysis: Analysis, device: torch.device, launches: list[_Launch]) -> CallPlan:
-    """The Python of a call, written out: allocation, addresses, launches, results."""
+def _runner(analysis: Analysis, device: torch.device, launches: list[_Launch], lazy: tuple[str, ...]) -> CallPlan:
+    """The Python of a call, written out: allocation, addresses, launches, results. lazy: tensors that may be negated."""
     function = analysis.function
-    scope: dict[str, Any] = {"torch": torch, "empty_like": torch.empty_like, "empty": torch.empty, "device": device}
+    scope: dict[str, Any] = {"function": function, "device": device}
+    scope |= {"empty_like": torch.empty_like, "empty": torch.empty}
     position = {n: k for k, n in enumerate(function.parameters)}
     local = {n: f"a{k}" for n, k in position.items()}
     lines = [f"({', '.join(f'a{k}' for k in range(len(position)))},) = args"] if position else []
+    scope["resolved"] = _resolved
+    for n in lazy:
+        lines.append(f"if {local[n]}.is_neg(): return resolved(run, function, args)")
     sizes = {s.name: f"{local[s.array]}.shape[{s.axis}]" for s in function.sizes}
     written = any(a.role == "inout" for a in function.arrays)
     if written:
-        scope["check_overlap"], scope["function"] = check_overlap, function
+        scope["check_overlap"] = check_overlap
         tensors = ", ".join(f"{n!r}: {local[n]}" for n in position if n not in {s.name for s in function.scalars})
         lines.append(f"check_overlap(function, {{{tensors}}})")
+        scope["increment_version"] = torch.autograd.graph.increment_version  # what autograd saved is no more
+        lines += [f"increment_version({local[a.name]})" for a in function.arrays if a.role == "inout"]
     for k, a in enumerate(made_arrays(analysis)):
         local[a.name] = f"r{k}"
         scope[f"dtype{k}"] = getattr(torch, a.dtype.name)
@@ -351,8 +413,7 @@ def _runner(analysis: Analysis, device: torch.device, launches: list[_Launch]) -
             lines.append(f"r{k} = empty_like({local[model]}{'' if same else f', dtype=dtype{k}'})")
         else:
             scope[f"shape{k}"] = a.shape
-            names = ", ".join(f"{n!r}: {t}" for n, t in sizes.items())
-            names += "".join(f", {s.name!r}: {local[s.name]}" for s in function.scalars)
+            names = ", ".join(f"{n!r}: {t}" for n, t in (sizes | {s.name: local[s.name] for s in function.scalars}).items())
             scope["evaluate"] = evaluate
             lines.append(f"names = {{{names}}}")
             lines.append(f"r{k} = empty([evaluate(e, names) for e in shape{k}], dtype=dtype{k}, device=device)")

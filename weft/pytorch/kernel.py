@@ -7,10 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from weft.errors import TypeMismatch
 from weft.language import read_signature
+from weft.pytorch.call import argument_types, plain
 from weft.pytorch.executable import Executable
+from weft.pytorch.operator import define, has_tangent, no_forward_mode
 from weft.pytorch.specialize import Specializer
 
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
@@ -28,6 +31,7 @@ class Kernel(Executable):
         self.py = function
         self.example: Mapping[str, Any] = dict(example or {})
         self._arity = len(signature.parameters)
+        self._operator = define(self)  # now: torch.compile cannot register an operator while it traces a call
         functools.update_wrapper(self, function)
 
     def __repr__(self) -> str:
@@ -38,26 +42,42 @@ class Kernel(Executable):
             args = self.bind(args, kwargs)
         if torch.compiler.is_compiling():
             return self.operator(*args)
+        if not _eager():
+            return self._dispatched(args)
         # The quick way, for plain tensors when nothing of PyTorch's wants to see the call: one look-up and go.
         key: list[Any] = []
         differentiable = False
-        for a in args:
-            kind = type(a)
-            if kind in _TENSORS:
-                key += (a.dtype, a.shape, a.stride(), a.device, a.data_ptr() & 31)
-                differentiable = differentiable or a.requires_grad
-            elif kind is float:
-                key.append(float)
-            elif kind is int or kind is bool:
-                key += (kind, a)
-            else:
-                return self.operator(*args)
-        if (differentiable and torch.is_grad_enabled()) or not _eager():
-            return self.operator(*args)
+        try:
+            for a in args:
+                kind = type(a)
+                if kind in _TENSORS:
+                    key += (a.dtype, a.shape, a.stride(), a.device, a.data_ptr() & 31)
+                    differentiable = differentiable or a.requires_grad
+                elif kind is float:
+                    key.append(float)
+                elif kind is int or kind is bool:
+                    key += (kind, a)
+                else:
+                    return self._dispatched(args)
+        except RuntimeError:  # a tensor without strides or storage
+            return self._dispatched(args)
+        if differentiable and torch.is_grad_enabled():
+            return self._dispatched(args)
         call = self._calls.get(tuple(key))
         if call is None:
             call = self.prepared(tuple(key), args)
         return call(args)
+
+    def __reduce__(self) -> str:
+        return self.py.__qualname__  # as functions do: by name, so that a copy is the kernel itself
+
+    def _dispatched(self, args: tuple[Any, ...]) -> Any:
+        """The call through PyTorch's dispatcher, which autograd, modes and transforms listen to."""
+        args = tuple(map(plain, args))
+        argument_types(self.signature, args)
+        if forward_ad._current_level >= 0 and any(map(has_tangent, args)):
+            raise no_forward_mode(self.signature)
+        return self.operator(*args)
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """The arguments in order, defaults filled in. Raises TypeMismatch."""
@@ -128,4 +148,8 @@ def kernel(function: Callable[..., Any] | None = None, *, example: Mapping[str, 
 
 def _eager() -> bool:
     """Whether no mode or transform of PyTorch's is active that must see every operator."""
-    return torch._C._len_torch_dispatch_stack() == 0 and torch._C._functorch.peek_interpreter_stack() is None
+    return (
+        torch._C._len_torch_dispatch_stack() == 0
+        and torch._C._functorch.peek_interpreter_stack() is None
+        and forward_ad._current_level < 0
+    )

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.autograd import forward_ad
 
-from weft.errors import NotDifferentiable
-from weft.language import TensorType
+from weft.errors import NotDifferentiable, OverlapError
+from weft.language import Signature, TensorType
 from weft.loops.types import ScalarType
-from weft.pytorch.call import DTYPES, allocate, argument_types, bind
+from weft.pytorch.call import DTYPES, allocate, argument_types, bind, common_device
 
 if TYPE_CHECKING:
     from weft.pytorch.executable import Executable
@@ -32,6 +33,11 @@ def _unique(name: str) -> str:
     raise AssertionError
 
 
+def _schema_name(name: str, position: int) -> str:
+    """A parameter's name in a schema, whose grammar knows ASCII alone and keeps words such as `alias` for itself."""
+    return name if name.isascii() else f"argument_{position}"
+
+
 @dataclass(frozen=True)
 class Operator:
     """An operator registered with PyTorch; called like the kernel."""
@@ -39,10 +45,11 @@ class Operator:
     overload: Any
     results: tuple[str | None, ...]
     parameters: tuple[str, ...]
+    transformed: Callable[..., Any]  # what to call under torch.func's transforms
 
     def __call__(self, *args: Any) -> Any:
         """The kernel's results: new tensors from the operator, written arguments as they were passed."""
-        made = self.overload(*args)
+        made = (self.transformed if torch._C._are_functorch_transforms_active() else self.overload)(*args)
         fresh = iter(() if made is None else made if isinstance(made, (tuple, list)) else (made,))
         given = dict(zip(self.parameters, args, strict=True))
         out = tuple(next(fresh) if r is None else given[r] for r in self.results)
@@ -56,12 +63,12 @@ def define(executable: Executable) -> Operator:
     for k, p in enumerate(signature.parameters):
         if p.kind == "tensor":
             mark = f"({chr(ord('a') + k)}!)" if p.name in signature.written else ""
-            arguments.append(f"Tensor{mark} {p.name}")
+            arguments.append(f"Tensor{mark} {_schema_name(p.name, k)}")
         else:
-            arguments.append(f"{_SCHEMA_TYPES[p.kind]} {p.name}")
+            arguments.append(f"{_SCHEMA_TYPES[p.kind]} {_schema_name(p.name, k)}")
     fresh = sum(r is None for r in signature.results)
     returns = "()" if fresh == 0 else "Tensor" if fresh == 1 else f"({', '.join(['Tensor'] * fresh)})"
-    name = _unique(executable.name)
+    name = _unique(executable.name if executable.name.isascii() else "kernel")
     LIBRARY.define(f"{name}({', '.join(arguments)}) -> {returns}", tags=(torch.Tag.pt2_compliant_tag,))
 
     def implementation(*args: Any) -> Any:
@@ -70,13 +77,20 @@ def define(executable: Executable) -> Operator:
         made = tuple(m for m, r in zip(made, signature.results, strict=True) if r is None)
         return None if not made else made[0] if len(made) == 1 else made
 
-    LIBRARY.impl(name, implementation, "CPU")
-    LIBRARY.impl(name, implementation, "CUDA")
+    takes_tensors = any(p.kind == "tensor" for p in signature.parameters)
+    for key in ("CPU", "CUDA") if takes_tensors else ("CompositeExplicitAutograd",):
+        LIBRARY.impl(name, implementation, key)
     torch.library.register_fake(f"weft::{name}", _fake(executable), lib=LIBRARY)
-    setup, backward = _autograd(executable)
-    torch.library.register_autograd(f"weft::{name}", backward, setup_context=setup, lib=LIBRARY)
     overload = getattr(torch.ops.weft, name).default
-    return Operator(overload, signature.results, tuple(p.name for p in signature.parameters))
+    torch.library.register_vmap(f"weft::{name}", _one_by_one(signature, overload), lib=LIBRARY)
+    transformed = overload
+    if signature.written:
+        LIBRARY.impl(name, _refuse_gradients(signature, overload), "Autograd", with_keyset=True)
+    else:
+        setup, backward = _autograd(executable)
+        torch.library.register_autograd(f"weft::{name}", backward, setup_context=setup, lib=LIBRARY)
+        transformed = _transformable(signature, overload, setup, backward)
+    return Operator(overload, signature.results, tuple(p.name for p in signature.parameters), transformed)
 
 
 def _fake(executable: Executable) -> Callable[..., Any]:
@@ -85,7 +99,7 @@ def _fake(executable: Executable) -> Callable[..., Any]:
         analysis = executable.specializable.analysis(types)
         function = analysis.function
         bound = bind(function, args)
-        device = next((t.device for t in bound.tensors.values()), torch.device("cpu"))
+        device = common_device(function.name, bound.tensors)
         made = tuple(
             allocate(function, function.array(r), bound, device)
             for r in function.results
@@ -97,6 +111,29 @@ def _fake(executable: Executable) -> Callable[..., Any]:
 
 
 # ---------------------------------------------------------------- autograd
+
+
+def _refuse_gradients(signature: Signature, overload: Any) -> Callable[..., Any]:
+    """Autograd of an operator that writes into arguments: there is none; what needs no gradient passes."""
+
+    def implementation(keyset: Any, *args: Any) -> Any:
+        if torch.is_grad_enabled():
+            given = zip(signature.parameters, args, strict=True)
+            tracked = [p.name for p, a in given if isinstance(a, torch.Tensor) and a.requires_grad]
+            if tracked:
+                raise NotDifferentiable(
+                    f"{signature.name} writes in place, and a gradient is asked for",
+                    location=signature.location,
+                    evidence=[
+                        f"it writes into {', '.join(sorted(signature.written))}",
+                        f"{', '.join(tracked)} require{'s' if len(tracked) == 1 else ''} a gradient",
+                    ],
+                    remedy="write to a new tensor (y = torch.empty_like(x)), or call it under torch.no_grad()",
+                )
+        with torch._C._AutoDispatchBelowAutograd():
+            return overload.redispatch(keyset & torch._C._after_autograd_keyset, *args)
+
+    return implementation
 
 
 @dataclass
@@ -121,13 +158,6 @@ def _autograd(executable: Executable) -> tuple[Callable[..., None], Callable[...
 
     def setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         outputs = output if isinstance(output, (tuple, list)) else () if output is None else (output,)
-        if signature.written:
-            names = ", ".join(sorted(signature.written))
-            raise NotDifferentiable(
-                f"{executable.name} writes its argument(s) {names} in place, and a gradient is asked for",
-                location=signature.location,
-                remedy="write to a new tensor (`y = torch.empty_like(x)`), or call it under torch.no_grad()",
-            )
         tensors = [a for a in inputs if isinstance(a, torch.Tensor)]
         ctx.save_for_backward(*tensors, *outputs)
         ctx.scalars = [None if isinstance(a, torch.Tensor) else a for a in inputs]
@@ -151,6 +181,64 @@ def _autograd(executable: Executable) -> tuple[Callable[..., None], Callable[...
     return setup, backward
 
 
-def flat(result: Any) -> Sequence[torch.Tensor]:
-    """Results as a sequence."""
-    return () if result is None else result if isinstance(result, tuple) else (result,)
+# ---------------------------------------------------------------- torch.func
+
+
+def _one_by_one(signature: Signature, call: Callable[..., Any]) -> Callable[..., Any]:
+    """torch.vmap of an operator: a call for each element of the batch, as no loop of the kernel is the batch's."""
+
+    def rule(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
+        for p, d in zip(signature.parameters, in_dims, strict=True):
+            if p.name in signature.written and d is None:
+                raise OverlapError(
+                    f"{signature.name} writes into {p.name}, which all elements of torch.vmap's batch share",
+                    location=signature.location,
+                    remedy=f"give {p.name} the batch's dimension too, as with {p.name}.expand(...).clone()",
+                )
+
+        def element(i: int) -> tuple[Any, ...]:
+            return tuple(a if d is None else a.select(d, i) for a, d in zip(args, in_dims, strict=True))
+
+        made = [call(*element(i)) for i in range(info.batch_size)]
+        if made[0] is None:
+            return None, None
+        if isinstance(made[0], (tuple, list)):
+            return tuple(map(torch.stack, zip(*made, strict=True))), (0,) * len(made[0])
+        return torch.stack(made), 0
+
+    return rule
+
+
+def _transformable(
+    signature: Signature, overload: Any, setup: Callable[..., None], backward: Callable[..., Any]
+) -> Callable[..., Any]:
+    """The operator with its gradient in the form that torch.func's transforms can see through."""
+
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        raise no_forward_mode(signature)
+
+    def apply(*args: Any) -> Any:
+        return (transformed if torch._C._are_functorch_transforms_active() else overload)(*args)
+
+    methods = {
+        "forward": staticmethod(lambda *args: overload(*args)),
+        "setup_context": staticmethod(lambda ctx, inputs, output: setup(ctx, inputs, output)),
+        "backward": staticmethod(backward),
+        "jvp": staticmethod(jvp),
+        "vmap": staticmethod(_one_by_one(signature, apply)),
+    }
+    transformed = type(signature.name, (torch.autograd.Function,), methods).apply  # type: ignore[attr-defined]
+    return transformed  # type: ignore[no-any-return]
+
+
+def no_forward_mode(signature: Signature) -> NotDifferentiable:
+    return NotDifferentiable(
+        f"{signature.name} has no forward-mode derivative",
+        location=signature.location,
+        remedy="use reverse mode: backward(), or torch.func.vjp, jacrev or grad",
+    )
+
+
+def has_tangent(value: Any) -> bool:
+    """Whether a tensor carries a tangent of PyTorch's forward mode."""
+    return isinstance(value, torch.Tensor) and forward_ad.unpack_dual(value).tangent is not None

@@ -7,12 +7,13 @@ import hashlib
 import os
 import pickle
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import weft
 from weft.compiler import Analysis, analyze
-from weft.language import Signature, TensorType, fingerprint, parse
+from weft.language import Signature, TensorType, default_float, fingerprint, parse
 from weft.loops.ir import Function
 from weft.loops.types import ScalarType
 from weft.runtime import cache
@@ -47,7 +48,7 @@ class Specializer:
     def __init__(self, function: Callable[..., Any], signature: Signature) -> None:
         self._function = function
         self._names = tuple(p.name for p in signature.parameters)
-        self._analyses: dict[tuple[ArgumentType, ...], Analysis] = {}
+        self._analyses: dict[Any, Analysis] = {}
 
     @functools.cached_property
     def identity(self) -> str:
@@ -57,15 +58,16 @@ class Specializer:
         return parse(self._function, dict(zip(self._names, types, strict=True)))
 
     def analysis(self, types: tuple[ArgumentType, ...]) -> Analysis:
-        found = self._analyses.get(types)
+        key = (types, default_float())
+        found = self._analyses.get(key)
         if found is None:
-            found = self._analyses[types] = recalled(self.identity, types, lambda: self.function(types))
+            found = self._analyses[key] = recalled(self.identity, types, lambda: self.function(types))
         return found
 
 
 def recalled(identity: str, types: Sequence[ArgumentType], function: Callable[[], Function]) -> Analysis:
     """The analysis that the disk cache holds for this function and these types, else a new one, which it then holds."""
-    key = cache.key("analysis", compiler_version(), identity, repr(tuple(types)))
+    key = cache.key("analysis", compiler_version(), identity, repr(tuple(types)), default_float().name)
     kept = cache.load(key)
     if kept is not None:
         try:
@@ -74,6 +76,6 @@ def recalled(identity: str, types: Sequence[ArgumentType], function: Callable[[]
             analysis = None
         if isinstance(analysis, Analysis):
             return analysis
-    analysis = analyze(function())
+    analysis = replace(analyze(function()), key=key)
     cache.store(key, pickle.dumps(analysis, protocol=pickle.HIGHEST_PROTOCOL))
     return analysis
