@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 
 import weft.kernels
+from weft.errors import WeftError
 from weft.language import Source, TensorType, fingerprint, infer_types, parse, read_signature
 from weft.loops.interpret import interpret
 from weft.loops.ir import For, Function, walk
@@ -1015,4 +1016,7 @@ def _check_text(lines: list[str]) -> None:
     text = "def program(x, c, a):\n" + "".join(f"    {line}\n" for line in lines)
     scope: dict[str, Any] = {"torch": torch}
     exec(text, scope)
-    check(text, scope["program"], (R(4, 4) - 0.4, R(4), 0.75))
+    try:
+        check(text, scope["program"], (R(4, 4) - 0.4, R(4), 0.75))
+    except WeftError as refusal:  # a name that is a view of an element, which was stored into since
+        assert "is a view of an element" in refusal.message

@@ -18,7 +18,7 @@ from weft.loops.schedule import Nest, Requirement, Schedule
 from weft.plan.facts import Geometry, facts_of
 from weft.plan.share import share
 from weft.plan.threads import ThreadPlan, plan_threads
-from weft.plan.tile import TilePlan, plan, team
+from weft.plan.tile import TilePlan, plan, team, team_entry
 from weft.runtime import cache
 
 @dataclass(frozen=True)
@@ -33,12 +33,13 @@ class Lowered:
 class Analysis:
     """All that is known of a function before its sizes are: `schedule.function` is its normal form.
 
-    key: what the disk cache knows it by, and its sources.
+    assumed: pairs of sizes that are equal in the calls it is for. key: what the disk cache knows it by, and its sources.
     """
 
     schedule: Schedule
     requirements: tuple[Requirement, ...]
     lowered: tuple[Lowered, ...]
+    assumed: tuple[tuple[str, str], ...] = ()
     key: str = ""
 
     @property
@@ -46,13 +47,13 @@ class Analysis:
         return self.schedule.function
 
 
-def analyze(function: Function) -> Analysis:
+def analyze(function: Function, assumed: tuple[tuple[str, str], ...] = ()) -> Analysis:
     """The analysis of a function (its first half of the road)."""
     from weft.loops.analyze import requirements, schedule
 
     scheduled = schedule(function)
     lowered = tuple(_lower(scheduled.function, nest) for nest in scheduled.nests)
-    return Analysis(scheduled, requirements(scheduled.function), lowered)
+    return Analysis(scheduled, requirements(scheduled.function), lowered, assumed)
 
 
 def _lower(function: Function, nest: Nest) -> Lowered:
@@ -94,9 +95,10 @@ class Variant:
 
 @dataclass(frozen=True)
 class Launch:
-    """The launch of a variant for one call. resident: blocks go from row to row, so no more of them than fit at a time."""
+    """The launch of a variant for one call: the entry of its source, grid and block. resident: blocks go from row to row, so no more of them than fit at a time."""
 
     variant: Variant
+    entry: str
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     resident: bool = False
@@ -118,7 +120,7 @@ def launch(analysis: Analysis, nest: int, arrays: Mapping[str, Geometry], names:
         for n in extents:
             total *= n
         grid = min(_LARGEST_GRID, -(-total // threads.block))
-        return Launch(Variant(nest, facts, None, threads), (grid, 1, 1), (threads.block, 1, 1))
+        return Launch(Variant(nest, facts, None, threads), own.name, (grid, 1, 1), (threads.block, 1, 1))
     rows = 1
     for axis in graph.rows:
         rows *= _count(axis.start, axis.stop, axis.step, names)
@@ -129,14 +131,15 @@ def launch(analysis: Analysis, nest: int, arrays: Mapping[str, Geometry], names:
     variant = Variant(nest, facts, graph, tile)
     if not tile.spread:
         threads, teams = team(tile, rows, columns)
-        return Launch(variant, (min(_LARGEST_GRID, -(-rows // teams)), 1, 1), (threads, teams, 1), tile.held)
+        entry = own.name if tile.held else team_entry(own.name, threads)
+        return Launch(variant, entry, (min(_LARGEST_GRID, -(-rows // teams)), 1, 1), (threads, teams, 1), tile.held)
     lanes = max(1, -(-columns // (tile.vector * tile.chunks)))
     across = min(tile.block, 1 << (lanes - 1).bit_length())
     tiles = -(-columns // (across * tile.vector * tile.chunks))
     if not graph.rows:
-        return Launch(variant, (min(_LARGEST_GRID, tiles), 1, 1), (across, 1, 1))
+        return Launch(variant, own.name, (min(_LARGEST_GRID, tiles), 1, 1), (across, 1, 1))
     down = tile.block // across
-    return Launch(variant, (min(_LARGEST_GRID, -(-rows // down)), min(65535, tiles), 1), (across, down, 1))
+    return Launch(variant, own.name, (min(_LARGEST_GRID, -(-rows // down)), min(65535, tiles), 1), (across, down, 1))
 
 
 def _count(start: Expr, stop: Expr, step: int, names: Mapping[str, int]) -> int:

@@ -17,7 +17,7 @@ from weft.loops.ir import Const, Expr, Function, If, Let, Load, Op, Ref, Stmt, S
 from weft.loops.recurrences import AFFINE, ALGEBRAS
 from weft.loops.schedule import Axis, Nest
 from weft.loops.types import INT64, ScalarType
-from weft.plan.tile import TilePlan, divisible
+from weft.plan.tile import TEAMS, TilePlan, divisible, team_entry
 
 _ALGEBRA_TYPES = {
     "sum": "Sum", "product": "Product", "max": "Max", "min": "Min", "maximum": "Maximum", "minimum": "Minimum",
@@ -29,7 +29,7 @@ _JOIN |= {"maximum": "weft::maximum({0}, {1})", "minimum": "weft::minimum({0}, {
 _JOIN |= {"fmax": "weft::drop_nan_max({0}, {1})", "fmin": "weft::drop_nan_min({0}, {1})"}
 
 # The words of the kernel itself; a user's name that is one of them keeps it, and ours gives way.
-_WORDS = ("thread", "threads", "warps", "row", "tile", "tile_columns", "chunk", "v", "turn")
+_WORDS = ("thread", "threads", "row", "tile", "tile_columns", "chunk", "v", "turn")
 
 ZERO = Const(0, INT64)
 HERE = Affine((), 0)
@@ -90,11 +90,11 @@ class _TileEmitter:
         self.spelled: dict[str, str] = {}  # how tiles are spelled in the loop over their elements
         self.pointers: dict[tuple[str, tuple[Expr, ...], int], str] = {}
         self.loaded: set[str] = set()  # tiles of a held row that are in registers
-        self.ahead: dict[str, str] = {}  # tiles whose runs were fetched before their row began: what the runs are called
         self.written = {s.array for s in walk(nest.body) if isinstance(s, Store)}
         self.fresh = Names()
         self.identifiers: dict[str, str] = {}
-        for slot in slots(function, nest, facts):
+        self.slots = slots(function, nest, facts)
+        for slot in self.slots:
             self.identifier(slot.name)
         for name in user_names(function, nest, graph):
             self.identifier(name)
@@ -155,23 +155,44 @@ class _TileEmitter:
             self.out.line('#include "weft/team.cuh"')
         self.out.line()
         self.out.cite(self.function.location)
-        with self.out.block(self.signature()):
-            self.prologue()
-            self.rows()
+        if self.plan.held or self.plan.spread:
+            with self.out.block(self.signature(self.nest.name, f"__launch_bounds__({self.plan.block})")):
+                self.body()
+        else:
+            self.for_every_team()
         return re.sub(rf"\$({'|'.join(_WORDS)})\b", lambda m: self.words[m[1]], self.out.text())
 
-    def signature(self) -> str:
+    def for_every_team(self) -> None:
+        """One body, and an entry for each size of team, so that no length needs another compilation."""
+        name = self.fresh.fresh(f"{self.nest.name}_rows")
+        head = self.signature(name, "").replace('extern "C" __global__ void', "__device__ __forceinline__ void")
+        self.out.line("// $threads: of a row's team, a warp or all the warps of a block")
+        self.out.line("template <int32_t $threads>")
+        with self.out.block(head):
+            self.body()
+        arguments = ", ".join(self.identifier(slot.name) for slot in self.slots)
+        for threads, teams in TEAMS:
+            self.out.line()
+            bounds = f"__launch_bounds__({threads * teams})"
+            with self.out.block(self.signature(team_entry(self.nest.name, threads), bounds)):
+                self.out.line(f"{name}<{threads}>({arguments});")
+
+    def signature(self, name: str, bounds: str) -> str:
         restrict = "" if any(a.role == "inout" for a in self.function.arrays) else " __restrict__"
         parameters = []
-        for slot in slots(self.function, self.nest, self.facts):
-            name = self.identifier(slot.name)
+        for slot in self.slots:
+            own = self.identifier(slot.name)
             if slot.kind == "pointer":
                 const = "" if slot.array in self.written else "const "
-                parameters.append(f"{const}{memory_type(slot.type)}*{restrict} {name}")
+                parameters.append(f"{const}{memory_type(slot.type)}*{restrict} {own}")
             else:
-                parameters.append(f"const {register_type(slot.type)} {name}")
+                parameters.append(f"const {register_type(slot.type)} {own}")
         lines = ",\n    ".join(parameters)
-        return f'extern "C" __global__ void __launch_bounds__({self.plan.block}) {self.nest.name}(\n    {lines})'
+        return f'extern "C" __global__ void {bounds}{" " if bounds else ""}{name}(\n    {lines})'
+
+    def body(self) -> None:
+        self.prologue()
+        self.rows()
 
     def prologue(self) -> None:
         out, plan = self.out, self.plan
@@ -186,18 +207,17 @@ class _TileEmitter:
             whose = f"{plan.teams} rows a block, a warp each" if plan.teams > 1 else f"a row a block of {plan.threads} threads"
             out.line(f"// {whose}; each thread holds {runs}")
         else:
-            out.line(f"// a row a team of warps, all of a block or one of several; each thread takes {runs} of a tile")
+            out.line(f"// each thread takes {runs} of a tile; tile after tile")
         out.line("const int32_t $thread = threadIdx.x;")
-        if not plan.held:
+        if plan.spread:
             out.line("const int32_t $threads = blockDim.x;")
-        if not plan.held and not plan.spread:
-            out.line(f"const int32_t $tile_columns = $threads * {plan.vector * plan.chunks};")
-            if scratch:
-                out.line("const int32_t $warps = $threads / 32;")
+        elif not plan.held:
+            out.line(f"constexpr int32_t $tile_columns = $threads * {plan.vector * plan.chunks};")
         if plan.threads > 32 and scratch:
             out.line("// what the warps of a row tell each other; two of each, used in turn, so that one barrier does")
+            warps = str(plan.threads // 32) if plan.held else "$threads / 32"
             for name, type_ in scratch.items():
-                out.line(f"__shared__ {type_} {name}[2][{plan.threads // 32}];")
+                out.line(f"__shared__ {type_} {name}[2][{warps}];")
             out.line("int32_t $turn = 0;")
 
     def scratch(self, o: Scan | Reduce) -> str:
@@ -205,14 +225,12 @@ class _TileEmitter:
         return self.derived(f"{type_}_maps" if o.algebra == AFFINE else f"{type_}_values")
 
     def team_size(self) -> str:
-        """The template argument for a team whose size is known."""
-        return f", {self.plan.threads}" if self.plan.held else ""
+        return str(self.plan.threads) if self.plan.held else "$threads"
 
     def scratch_argument(self, o: Scan | Reduce) -> str:
-        if not self.plan.held:
-            return f"{self.scratch(o)}[$turn ^= 1], $warps"
-        algebra = f"{algebra_type(o.algebra, o.init.type)}::Value"
-        return f"{self.scratch(o)}[$turn ^= 1]" if self.plan.threads > 32 else f"({algebra}*)nullptr"
+        if self.plan.threads > 32:
+            return f"{self.scratch(o)}[$turn ^= 1]"
+        return f"({algebra_type(o.algebra, o.init.type)}::Value*)nullptr"
 
     # ---------------------------------------------------------------- rows
 
@@ -237,19 +255,12 @@ class _TileEmitter:
                 self.steps()
 
     def held_rows(self, row: str, first: str, step: str, total: str) -> None:
-        """Row after row, the next one fetched while this one is worked on; what all rows share is fetched once."""
+        """Row after row, the next one fetched while this one is worked on."""
         out, stage = self.out, self.graph.stages()[0]
         inputs = {o.name: o for s in self.graph.stages() for o in s.inputs()}
         vars_ = {a.var for a in self.graph.rows}
         own = tuple(o for o in inputs.values() if any(free_names(i) & vars_ for i in o.index))
-        shared = tuple(o for o in inputs.values() if o not in own)
-        self.declare_runs(shared, "run")
         self.declare_runs(own, "next")
-        if shared:
-            self.row_pointers(shared)
-            with self.runs(stage, "0"):
-                self.fetch(stage, shared, "run")
-        self.ahead = {o.name: "run" for o in shared}
         pointers = dict(self.pointers)
         with out.block(f"const auto fetch_row = [&](const int64_t {row})", "};"):
             self.row_indices(row)
@@ -388,7 +399,7 @@ class _TileEmitter:
 
     def stage(self, stage: Stage) -> None:
         out = self.out
-        self.row_pointers(tuple(o for o in stage.operators if not (isinstance(o, Input) and (o.name in self.loaded or o.name in self.ahead))))
+        self.row_pointers(tuple(o for o in stage.operators if not (isinstance(o, Input) and o.name in self.loaded)))
         for o in stage.scans():
             out.cite(o.location)
             out.line(f"{register_type(o.init.type)} {self.identifier(o.result)} = {self.value(o.init)};")
@@ -416,7 +427,7 @@ class _TileEmitter:
         for r in stage.reductions():
             out.cite(r.location)
             algebra = algebra_type(r.algebra, r.init.type)
-            total = f"weft::reduce<{algebra}{self.team_size()}>({self.partial(r)}, {self.scratch_argument(r)})"
+            total = f"weft::reduce<{algebra}, {self.team_size()}>({self.partial(r)}, {self.scratch_argument(r)})"
             if r.init != ALGEBRAS[r.algebra].identity(r.init.type):
                 total = _JOIN[ALGEBRAS[r.algebra].join].format(self.printer.value(r.init, SUM), total)
             out.line(f"const {register_type(r.init.type)} {self.identifier(r.result)} = {total};")
@@ -560,11 +571,7 @@ class _TileEmitter:
         self.declare(inputs)
         with self.runs(stage, base), self.in_range(stage):
             for o in inputs:
-                if o.name in self.ahead:
-                    self.out.line(f"weft::hold({self.run_name(o, self.ahead[o.name])}[$chunk]);")
-                    self.unpack((o,), self.ahead[o.name])
-                else:
-                    self.out.line(f"weft::unpack({self.fetched(stage, o)}, {self.identifier(o.name)}[$chunk]);")
+                self.out.line(f"weft::unpack({self.fetched(stage, o)}, {self.identifier(o.name)}[$chunk]);")
         if self.plan.held:
             self.loaded |= {o.name for o in inputs}
 
@@ -578,6 +585,11 @@ class _TileEmitter:
                 continue
             if all(i == ZERO for i in key[1]):
                 self.pointers[key] = self.identifier(o.array)
+                if self.plan.held and isinstance(o, Input):
+                    # the same for every row, and too much to keep in registers from one to the next: the cache keeps it
+                    self.pointers[key] = self.derived(f"{o.array}_row")
+                    type_ = memory_type(self.function.array(o.array).dtype)
+                    self.out.line(f"const {type_}* const {self.pointers[key]} = weft::opaque({self.identifier(o.array)});")
                 continue
             vars_ = [a.var for a in self.graph.rows if any(a.var in free_names(i) for i in key[1])]
             name, k = self.derived("_".join([o.array, *(vars_ or ["row"])])), 1
@@ -603,7 +615,7 @@ class _TileEmitter:
         width = self.width(o.array) if unit else 1
         # the run is all inside the array: it is as long as the stage, or the call has checked every column of the stage
         inside = self.whole(stage) and (extent == stage.stop or (o.always and o.offset == HERE))
-        size = self.printer.index(extent, SUM)
+        size = self.printer.index(stage.stop if o.always and o.offset == HERE else extent, SUM)
         if inside and o.offset == HERE:
             if unit:
                 return f"weft::fetch<{count}, {width}>({pointer} + {run})"
@@ -685,7 +697,7 @@ class _TileEmitter:
         out.line(f"{type_} {before}[{self.plan.chunks}];  // {result} before each run")
         with self.runs(stage, None, stage.reverse):
             backwards = "true" if stage.reverse else "false"
-            scan = f"weft::scan<{algebra}, {backwards}>"
+            scan = f"weft::scan<{algebra}, {self.team_size()}, {backwards}>"
             out.line(f"const auto {state} = {scan}({own}[$chunk], {self.scratch_argument(o)});")
             for target, part in ((f"{before}[$chunk]", "before"), (result, "all")):
                 if o.algebra == AFFINE:

@@ -71,6 +71,7 @@ class _Parser:
         self.sizes: list[Size] = []
         self.scalars: list[ScalarParameter] = []
         self.names: list[str] = []
+        self.arguments: dict[str, View] = {}
 
     def parse(self) -> Function:
         b = self.builder
@@ -111,7 +112,8 @@ class _Parser:
             b.fixed.add(size)
             dims.append(Ref(size, INT64))
         b.arrays[name] = Array(name, type_.dtype, tuple(dims), "input", location=self.source.location(parameter))
-        return whole(name, type_.dtype, tuple(dims))
+        self.arguments[name] = whole(name, type_.dtype, tuple(dims))
+        return self.arguments[name]
 
     # ------------------------------------------------------------ calls of helpers
 
@@ -188,7 +190,8 @@ class _Parser:
             array = b.arrays[value.array]
             if array.role == "local":
                 b.arrays[value.array] = replace(array, role="result")
-            return value.array
+            if array.role != "input" or value is self.arguments[value.array]:
+                return value.array  # a view that is as large as the argument is another tensor, and is copied below
         if isinstance(value, Scalar) and value.typed.weight:
             view = b.allocate("result", value.typed.scalar, ())
             b.store(view.array, (), cast(value.expr, view.dtype.opmath))
@@ -244,23 +247,32 @@ def _same(expr: Expr) -> Expr:
 
 
 def drop_idle_carries(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-    """Leave out the carries that nothing reads: names that every iteration sets before it uses them."""
+    """Leave out the carries that nothing but other such carries reads: names that are set before they are used."""
+    loops = [s for s in walk(body) if isinstance(s, For)]
+    idle = {c.name: c for loop in loops for c in loop.carries}
+    used = {n for s in walk(body) for e in _own_exprs(s) for n in free_names(e)}
     while True:
-        used = {n for s in walk(body) for e in statement_exprs(s) for n in free_names(e)}
+        needed = [c for c in idle.values() if c.name in used or c.result in used]
+        if not needed:
+            break
+        for c in needed:
+            used |= free_names(c.init) | free_names(c.next)
+            del idle[c.name]
 
-        def clean(statements: tuple[Stmt, ...], used: set[str] = used) -> tuple[Stmt, ...]:
-            out = []
-            for stmt in statements:
-                if isinstance(stmt, For):
-                    kept = tuple(c for c in stmt.carries if c.name in used or c.result in used)
-                    stmt = replace(stmt, carries=kept)
-                out.append(map_statement(stmt, _same, clean) if bodies(stmt) else stmt)
-            return tuple(out)
+    def clean(statements: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        return tuple(map(clean_one, statements))
 
-        cleaned = clean(body)
-        if cleaned == body:
-            return body
-        body = cleaned
+    def clean_one(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, For):
+            stmt = replace(stmt, carries=tuple(c for c in stmt.carries if c.name not in idle))
+        return map_statement(stmt, _same, clean) if bodies(stmt) else stmt
+
+    return clean(body) if idle else body
+
+
+def _own_exprs(stmt: Stmt) -> tuple[Expr, ...]:
+    """The expressions of a statement, those of a loop's carries left out."""
+    return (stmt.start, stmt.stop) if isinstance(stmt, For) else statement_exprs(stmt)
 
 
 def _check_signature(source: Source) -> None:

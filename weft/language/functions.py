@@ -528,7 +528,9 @@ def _shape_call(b: Builder, name: str, arguments: Arguments, x: Value, hint: str
     if name in ("clone", "contiguous"):
         arguments.named("memory_format")
         arguments.done()
-        return tensors.lift(b, lambda _, v: replace(v, alias=None), x) if name == "clone" else x
+        if name == "contiguous":
+            return replace(x) if isinstance(x, View) else x
+        return tensors.lift(b, lambda _, v: replace(v, alias=None), x)
     if name == "detach":
         raise UnsupportedSyntax("detach inside a kernel", remedy="detach the argument before the call")
     if name.endswith("_like") and name.removesuffix("_like") in ("empty", "zeros", "ones", "full"):

@@ -56,12 +56,17 @@ class Signature:
 
 def read_signature(function: Any) -> Signature:
     """The signature of a function object, a kernel, a Source or a text. Reads the syntax tree only."""
-    return _read(Source.of(function), ())
+    source = Source.of(function)
+    return _read(source, _uses(source, ()))
 
 
-def _read(source: Source, calls: tuple[ast.FunctionDef, ...]) -> Signature:
+def _uses(source: Source, calls: tuple[ast.FunctionDef, ...]) -> _Uses:
     uses = _Uses(source, (*calls, source.node))
     uses.block(source.node.body)
+    return uses
+
+
+def _read(source: Source, uses: _Uses) -> Signature:
     defaults = source.defaults
     parameters = []
     for parameter in source.parameters:
@@ -147,6 +152,7 @@ class _Uses:
         self.stored: set[str] = set()
         self.augmented: set[str] = set()
         self.results: tuple[str | None, ...] = ()
+        self.given_back: frozenset[str] = frozenset((NEW,))
 
     # ------------------------------------------------------------ statements
 
@@ -185,6 +191,8 @@ class _Uses:
                     if value is not None:
                         self.expr(value)
                         self.results = self.returned(value)
+                        items = value.elts if isinstance(value, (ast.Tuple, ast.List)) else [value]
+                        self.given_back = frozenset(r for item in items for r in self.root(item))
                 case _:
                     for child in ast.iter_child_nodes(stmt):
                         if isinstance(child, ast.expr):
@@ -205,7 +213,8 @@ class _Uses:
                 values: list[ast.expr | None] = [None] * len(targets)
                 if isinstance(value, ast.Tuple) and len(value.elts) == len(targets):
                     values = [*value.elts]
-                roots = [self.root(v) if v is not None else frozenset((NEW,)) for v in values]
+                shared = self.root(value) | {NEW} if value is not None else frozenset((NEW,))
+                roots = [self.root(v) if v is not None else shared for v in values]
                 for t, v, root in zip(targets, values, roots, strict=True):
                     self.bind(t, v)
                     if isinstance(t, ast.Name):
@@ -219,9 +228,8 @@ class _Uses:
         if isinstance(value, ast.Call):
             helper = self.helper(value)
             if helper is not None:
-                inner = _read(helper, self.calls)
-                given = dict(zip(inner.names, value.args, strict=False))
-                given |= {k.arg: k.value for k in value.keywords if k.arg is not None}
+                inner = _read(helper, _uses(helper, self.calls))
+                given = _given(helper, value)
                 return tuple(self.identity(given[r]) if r in given else None for r in inner.results)
         items = value.elts if isinstance(value, (ast.Tuple, ast.List)) else [value]
         return tuple(self.identity(item) for item in items)
@@ -244,9 +252,24 @@ class _Uses:
                 return self.root(inner) | {NEW}
             case ast.Call(func=ast.Attribute(value=inner, attr=attr)) if attr in _VIEWS:
                 return self.root(inner) | {NEW}
+            case ast.Call():
+                return self.root_of_call(node)
+            case ast.Tuple(elts=items) | ast.List(elts=items):
+                return frozenset(r for item in items for r in self.root(item)) | {NEW}
             case ast.IfExp(body=a, orelse=b):
                 return self.root(a) | self.root(b)
         return frozenset((NEW,))
+
+    def root_of_call(self, node: ast.Call) -> frozenset[str]:
+        """The parameters that what a helper returns may be a view of."""
+        helper = self.helper(node)
+        found: frozenset[str] = frozenset((NEW,))
+        if helper is not None:
+            given = _given(helper, node)
+            for name in _uses(helper, self.calls).given_back:
+                if name in given:
+                    found |= self.root(given[name])
+        return found
 
     def mark(self, names: frozenset[str], kind: Kind) -> None:
         for name in names - {NEW}:
@@ -328,12 +351,8 @@ class _Uses:
         return None if any(same) else source
 
     def helper_call(self, helper: Source, node: ast.Call) -> None:
-        signature = _read(helper, self.calls)
-        given = dict(zip(signature.names, node.args, strict=False))
-        given |= {k.arg: k.value for k in node.keywords if k.arg is not None}
-        for name, value in given.items():
-            if name not in signature.names:
-                continue
+        signature = _read(helper, _uses(helper, self.calls))
+        for name, value in _given(helper, node).items():
             kind = signature[name].kind
             if kind == "tensor":
                 self.is_tensor(value)
@@ -341,6 +360,13 @@ class _Uses:
                 self.is_int(value)
             if name in signature.written:
                 self.stored |= self.root(value)
+
+
+def _given(helper: Source, node: ast.Call) -> dict[str, ast.expr]:
+    """The arguments of a call of a helper by its parameters."""
+    names = [p.arg for p in helper.parameters]
+    given = dict(zip(names, node.args, strict=False))
+    return given | {k.arg: k.value for k in node.keywords if k.arg in names and k.arg is not None}
 
 
 def _is_torch(source: Source, node: ast.expr) -> bool:

@@ -174,7 +174,7 @@ class Executor:
                 return tensors.materialise(b, value, hint)
             case View():
                 axes = tuple(replace(axis, offset=b.steady(axis.offset)) for axis in value.axes)
-                return replace(value, axes=axes)
+                return value if axes == value.axes else replace(value, axes=axes)
             case Tuple(items=items):
                 return Tuple(tuple(self._settle(item, hint) for item in items))
         return value

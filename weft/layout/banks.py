@@ -69,6 +69,8 @@ def _bases(layout: AnyLayout) -> tuple[tuple[int, ...], int] | None:
         used = 0
         bases: list[int] = []
         for s, d in zip(layout._flat_shape, layout._flat_stride, strict=True):
+            if type(d) is not int or type(s) is not int:
+                raise LayoutError(f"{layout} is not of known integers", operation="bank_conflicts")
             if s & (s - 1) or d < 0:
                 return None
             while s > 1:
@@ -178,7 +180,10 @@ def find_padding(tile: Layout, accesses: Sequence[Access], element_bytes: int) -
     indices = [access.lanes.values() for access in accesses]
     best = WARP + 1
     found: list[tuple[int, int, Layout]] = []
-    for k, (_, padded_mode) in enumerate(modes):
+    for k, (stride, padded_mode) in enumerate(modes):
+        if any(stride % access.vector for access in accesses):
+            # Padding there would part the elements of a vector.
+            continue
         for padding in range(ROW_BYTES // element_bytes):
             padded = _padded(tile, modes, k, padding)
             if padded is None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from weft.layout.coordinates import Coordinates
 from weft.layout.errors import LayoutError
-from weft.layout.symbolic import Size, substitute
+from weft.layout.symbolic import Size, Undecided, substitute
 from weft.layout.tuples import (
     as_integer,
     congruent,
@@ -302,11 +302,11 @@ def _value(c: Any, shape: Any, stride: Any, last: bool) -> Any:
     if type(shape) is not tuple:
         if type(c) is tuple:
             raise LayoutError(f"coordinate {show(c)} is nested deeper than the shape {show(shape)}")
-        if not last and not 0 <= c < shape:
+        if not last and is_outside(c, shape):
             raise LayoutError(f"coordinate {c} is not within the size {shape}", witness=c)
         return c * stride
     if type(c) is not tuple:
-        if not last and not 0 <= c < product(shape):
+        if not last and is_outside(c, product(shape)):
             raise LayoutError(f"coordinate {c} is not within the shape {show(shape)}", witness=c)
         c = coordinate_of(c, shape)
     if len(c) != len(shape):
@@ -315,6 +315,14 @@ def _value(c: Any, shape: Any, stride: Any, last: bool) -> Any:
     for i, (x, s, d) in enumerate(zip(c, shape, stride, strict=True)):
         total += _value(x, s, d, last and i == len(shape) - 1)
     return total
+
+
+def is_outside(c: Any, size: Any) -> bool:
+    """Whether a coordinate is known to lie outside a size (symbolic ones may leave that open)."""
+    try:
+        return not 0 <= c < size
+    except Undecided:
+        return False
 
 
 def _has_none(c: Any) -> bool:

@@ -102,9 +102,8 @@ def _prove_injective(layout: Layout, modes: list[tuple[Any, Any, int]]) -> None:
     left = list(modes)
     reached: Any = 1
     while left:
-        mode = next((m for m in left if _at_least(m[0], reached)), None)
-        smallest = mode if mode is not None and _is_smallest(mode, left) else None
-        if smallest is None:
+        smallest = next((m for m in left if _is_smallest(m, left)), None)
+        if smallest is None or not _at_least(smallest[0], reached):
             raise LayoutError(f"{layout} is not proven to be injective for all sizes", operation="is_injective")
         left.remove(smallest)
         reached = reached + (smallest[1] - 1) * smallest[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft.layout.errors import LayoutError
-from weft.layout.layout import Layout, concatenate
+from weft.layout.layout import Layout, concatenate, is_outside
 from weft.layout.swizzle import IDENTITY, AnyLayout, ComposedLayout, composed
 from weft.layout.tuples import show
 
@@ -35,7 +35,7 @@ def _walk(layout: Layout, c: Any) -> tuple[list[Layout], Any]:
     if c is None:
         return [layout], 0
     if not isinstance(c, (tuple, list)):
-        if type(c) is int and not 0 <= c < layout.size():
+        if type(c) is int and is_outside(c, layout.size()):
             raise LayoutError(
                 f"{c} is outside the mode {layout}",
                 operation="slice",

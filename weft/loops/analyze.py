@@ -91,11 +91,20 @@ def _groups(function: Function) -> list[Grouping]:
             tied = any(free_names(e) & defined for s in walk(tuple(later)) for e in statement_exprs(s))
             union = find_axes(function, (*before, *item))
             fewest = min(len(grouping.axes), len(own.axes))
-            if tied or (len(union.axes) == fewest and fewest > 0) or (fewest == 0 and not grouping.axes and not own.axes):
+            together = len(union.axes) == fewest and _outermost(union, grouping) and _outermost(union, own)
+            if tied or (together and (fewest > 0 or not (grouping.axes or own.axes))):
                 groups[-1] = ((*before, *item), union)
                 continue
         groups.append((item, own))
     return [grouping for _, grouping in groups]
+
+
+def _outermost(union: Grouping, part: Grouping) -> bool:
+    """Whether the axes of a union are the outermost ones that a part of it has by itself: none is lost to another."""
+    for whole, own in zip(union.choices, part.choices, strict=False):
+        if not {f.var for f in own.loops} <= {f.var for f in whole.loops}:
+            return False
+    return True
 
 
 def _nested(statements: tuple[Stmt, ...], loops: tuple[For, ...]) -> list[tuple[For, tuple[For, ...]]]:

@@ -9,16 +9,16 @@ from weft.graph.block import BlockGraph, Input, Output, Stage
 from weft.layout import Layout
 from weft.loops.ir import Const, Expr, Function, Ref
 
-# The columns a thread has in flight at a time.
-COLUMNS_IN_FLIGHT = 16
+# The columns a thread has in flight at a time: of a row that it shares with its team; of one shared by blocks.
+COLUMNS_IN_FLIGHT, SPREAD_COLUMNS = 16, 8
 # Threads of a block whose blocks share the columns of a row.
 SPREAD_BLOCK = 256
-# Threads of a row's team where its size is decided at the launch: the most, and what does for many rows.
-LARGEST_TEAM, TEAM = 256, 128
+# (threads of a row, rows of a block) that a kernel that goes through tiles has entries for: short rows, many, few.
+TEAMS = ((32, 4), (128, 1), (256, 1))
 # Registers that the tiles of a held row may take of a thread's.
 TILE_REGISTERS = 64
-# Rows from which on teams of TEAM threads fill the machine; below, larger ones do.
-MANY_ROWS = 1056
+# Rows from which on the middle team fills the machine; below, the largest does.
+MANY_ROWS = 2048
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class TilePlan:
     """layout: (thread, (vector, chunk)) -> column within a tile.
 
     held: a row is one tile, loaded once; the layout has all its threads and `teams` rows share a block. Otherwise each
-    stage runs over tiles, the layout's threads are the most there can be, and the launch decides how many there are.
+    stage runs over tiles, the layout is that of the largest team, and the launch picks one of TEAMS.
     spread: the columns of a row are independent, so blocks share them.
     """
 
@@ -80,12 +80,12 @@ def plan(function: Function, graph: BlockGraph, columns: int) -> TilePlan:
     vector = vector_of(function, graph)
     chunks = max(1, COLUMNS_IN_FLIGHT // vector)
     if graph.pointwise:
-        return TilePlan(tile_layout(SPREAD_BLOCK, vector, chunks), spread=True)
+        return TilePlan(tile_layout(SPREAD_BLOCK, vector, max(1, SPREAD_COLUMNS // vector)), spread=True)
     if not any(s.scans() for s in graph.stages()) and common_range(graph) is not None:
         held = held_plan(graph, vector, power_of_two_class(columns))
         if held is not None:
             return held
-    return TilePlan(tile_layout(LARGEST_TEAM, vector, chunks))
+    return TilePlan(tile_layout(TEAMS[-1][0], vector, chunks))
 
 
 def held_plan(graph: BlockGraph, vector: int, columns: int) -> TilePlan | None:
@@ -100,14 +100,19 @@ def held_plan(graph: BlockGraph, vector: int, columns: int) -> TilePlan | None:
 
 
 def team(plan: TilePlan, rows: int, columns: int) -> tuple[int, int]:
-    """(threads of a row, rows of a block) for a launch: short rows get a warp each, few long ones a large block."""
+    """(threads of a row, rows of a block) for a launch: short rows get a warp each, few long ones the largest team."""
     if plan.held:
         return plan.threads, plan.teams
-    if columns <= 32 * plan.vector * plan.chunks:
-        return 32, 4
-    if rows >= MANY_ROWS or columns <= TEAM * plan.vector * plan.chunks:
-        return TEAM, 1
-    return plan.threads, 1
+    warp, many, few = TEAMS
+    per_thread = plan.vector * plan.chunks
+    if columns <= warp[0] * per_thread:
+        return warp
+    return many if rows >= MANY_ROWS or columns <= many[0] * per_thread else few
+
+
+def team_entry(name: str, threads: int) -> str:
+    """The entry of a kernel for a team of so many threads."""
+    return f"{name}_{threads}"
 
 
 def divisible(stage: Stage, function: Function, facts: Facts, vector: int) -> bool:

@@ -108,6 +108,17 @@ def bind(function: Function, args: Sequence[Any]) -> Bound:
     return Bound(tensors, names)
 
 
+def analysis_for(specializable: Specializable, signature: Signature, args: Sequence[Any]) -> tuple[Analysis, Bound]:
+    """The analysis for a call: the one for sizes that agree as expected if they do, else the one for any."""
+    types = argument_types(signature, args)
+    analysis = specializable.analysis(types, True)
+    bound = bind(analysis.function, args)
+    if all(bound.names[a] == bound.names[b] for a, b in analysis.assumed):
+        return analysis, bound
+    analysis = specializable.analysis(types, False)
+    return analysis, bind(analysis.function, args)
+
+
 def check(analysis: Analysis, bound: Bound) -> None:
     """Raise ShapeMismatch or OutOfRange where the Python would fail on these sizes."""
     shapes = [f"{n} is {list(t.shape)}" for n, t in bound.tensors.items()]
@@ -222,9 +233,8 @@ def prepare(specializable: Specializable, signature: Signature, args: tuple[Any,
             location=signature.location,
             remedy="use torch.compile or torch.export",
         )
-    analysis = specializable.analysis(argument_types(signature, args))
+    analysis, bound = analysis_for(specializable, signature, args)
     function = analysis.function
-    bound = bind(function, args)
     device = common_device(function.name, bound.tensors)
     check(analysis, bound)
     check_overlap(function, bound.tensors)
@@ -327,7 +337,7 @@ def _cuda_launcher(
     index = torch.cuda.current_device() if device.index is None else device.index
     plan = launch(analysis, nest, arrays, bound.names)
     arch = cuda.device_properties(index).arch
-    handle = _loaded(analysis, plan.variant, arch, index)
+    handle = _loaded(analysis, plan.variant, plan.entry, arch, index)
     packed, given, pointers = _slots(analysis.function, analysis, nest, plan.variant.facts, arrays, bound)
     grid = plan.grid
     if plan.resident:
@@ -337,21 +347,21 @@ def _cuda_launcher(
     return _Launch(launcher.launch, given, pointers)
 
 
-_handles: dict[tuple[str, str, int], cuda.KernelHandle] = {}
+_handles: dict[tuple[str, str, str, int], cuda.KernelHandle] = {}
 _sources: dict[tuple[int, Variant], tuple[Analysis, str]] = {}
 
 
-def _loaded(analysis: Analysis, variant: Variant, arch: str, device: int) -> cuda.KernelHandle:
+def _loaded(analysis: Analysis, variant: Variant, entry: str, arch: str, device: int) -> cuda.KernelHandle:
     """The kernel of a variant on a device; equal source text is compiled and loaded once."""
     known = _sources.get((id(analysis), variant))
     if known is None:  # the analysis is kept with its source, so that its id stays its own
         known = _sources[id(analysis), variant] = (analysis, cuda_source(analysis, variant))
     source = known[1]
-    entry = analysis.schedule.nests[variant.nest].name
-    handle = _handles.get((source, arch, device))
+    name = analysis.schedule.nests[variant.nest].name
+    handle = _handles.get((source, entry, arch, device))
     if handle is None:
-        cubin = nvrtc.compile_cubin(source, arch, name=f"{entry}.cu")
-        handle = _handles[source, arch, device] = cuda.load(cubin.binary, entry, device)
+        cubin = nvrtc.compile_cubin(source, arch, name=f"{name}.cu")
+        handle = _handles[source, entry, arch, device] = cuda.load(cubin.binary, entry, device)
     return handle
 
 

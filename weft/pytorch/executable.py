@@ -79,20 +79,20 @@ class _AdjointAnalyses:
     ) -> None:
         self._parent, self._types, self._wanted = parent, types, wanted
         self.identity = f"adjoint of {identity} at {types!r} for {wanted}"
-        self._made: Analysis | None = None
-        self._derived: Function | None = None
+        self._made: dict[bool, Analysis] = {}
+        self._derived: dict[bool, Function] = {}
 
-    def function(self, types: tuple[ArgumentType, ...]) -> Function:
+    def function(self, types: tuple[ArgumentType, ...], agree: bool) -> Function:
         from weft.loops.adjoint import adjoint
 
-        if self._derived is None:
-            self._derived = adjoint(self._parent.function(self._types), self._wanted)
-        return self._derived
+        if agree not in self._derived:
+            self._derived[agree] = adjoint(self._parent.function(self._types, agree), self._wanted)
+        return self._derived[agree]
 
-    def analysis(self, types: tuple[ArgumentType, ...]) -> Analysis:
-        if self._made is None:
-            self._made = recalled(self.identity, types, lambda: self.function(types))
-        return self._made
+    def analysis(self, types: tuple[ArgumentType, ...], agree: bool) -> Analysis:
+        if agree not in self._made:
+            self._made[agree] = recalled(self.identity, types, agree, lambda: self.function(types, agree))
+        return self._made[agree]
 
 
 def adjoint_of(parent: Executable, types: tuple[ArgumentType, ...], wanted: tuple[str, ...]) -> Executable:
@@ -102,7 +102,7 @@ def adjoint_of(parent: Executable, types: tuple[ArgumentType, ...], wanted: tupl
     forward = parent.specializable
     identity = getattr(forward, "identity", parent.name)
     analyses = _AdjointAnalyses(forward, identity, types, wanted)
-    function = analyses.function(())
+    function = analyses.function((), True)
     tensors = {a.name for a in function.arrays if a.role == "input"}
     kinds = {p.name: p.kind for p in parent.signature.parameters}
     parameters = tuple(

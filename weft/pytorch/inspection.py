@@ -13,7 +13,7 @@ from weft.emit.abi import nest_arrays
 from weft.errors import TypeMismatch
 from weft.loops.affine import evaluate
 from weft.plan.facts import Geometry, facts_of
-from weft.pytorch.call import argument_types, bind, check, geometries
+from weft.pytorch.call import analysis_for, check, geometries
 from weft.pytorch.specs import TensorSpec, parse
 from weft.runtime import nvrtc
 
@@ -50,8 +50,7 @@ def examine(kernel: Kernel, args: Sequence[Any]) -> Examined:
             remedy='pass tensors or specs, or give it an example: @weft.kernel(example={"x": "float32[64,1024]"})',
         )
     stand_ins = tuple(_stand_in(a) for a in args)
-    analysis = kernel.specializable.analysis(argument_types(kernel.signature, stand_ins))
-    bound = bind(analysis.function, stand_ins)
+    analysis, bound = analysis_for(kernel.specializable, kernel.signature, stand_ins)
     check(analysis, bound)
     return Examined(analysis, bound.names, geometries(analysis, bound, aligned=True))
 

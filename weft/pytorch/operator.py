@@ -96,7 +96,7 @@ def define(executable: Executable) -> Operator:
 def _fake(executable: Executable) -> Callable[..., Any]:
     def fake(*args: Any) -> Any:
         types = argument_types(executable.signature, args)
-        analysis = executable.specializable.analysis(types)
+        analysis = executable.specializable.analysis(types, False)
         function = analysis.function
         bound = bind(function, args)
         device = common_device(function.name, bound.tensors)
@@ -196,15 +196,19 @@ def _one_by_one(signature: Signature, call: Callable[..., Any]) -> Callable[...,
                     remedy=f"give {p.name} the batch's dimension too, as with {p.name}.expand(...).clone()",
                 )
 
-        def element(i: int) -> tuple[Any, ...]:
-            return tuple(a if d is None else a.select(d, i) for a, d in zip(args, in_dims, strict=True))
+        def element(a: Any, d: int | None, i: int) -> Any:
+            if d is None:
+                return a
+            return a.select(d, i) if info.batch_size else a.new_zeros([*a.shape[:d], *a.shape[d + 1 :]])
 
-        made = [call(*element(i)) for i in range(info.batch_size)]
+        # an empty batch takes one call too: its results have the shapes
+        calls = range(max(1, info.batch_size))
+        made = [call(*(element(a, d, i) for a, d in zip(args, in_dims, strict=True))) for i in calls]
         if made[0] is None:
             return None, None
         if isinstance(made[0], (tuple, list)):
-            return tuple(map(torch.stack, zip(*made, strict=True))), (0,) * len(made[0])
-        return torch.stack(made), 0
+            return tuple(torch.stack(m)[: info.batch_size] for m in zip(*made, strict=True)), (0,) * len(made[0])
+        return torch.stack(made)[: info.batch_size], 0
 
     return rule
 

@@ -23,10 +23,10 @@ ArgumentType = TensorType | ScalarType
 
 
 class Specializable(Protocol):
-    """What has an analysis for the types of its arguments."""
+    """What has analyses for the types of its arguments: one for calls whose sizes agree as expected, one for any."""
 
-    def function(self, types: tuple[ArgumentType, ...]) -> Function: ...
-    def analysis(self, types: tuple[ArgumentType, ...]) -> Analysis: ...
+    def function(self, types: tuple[ArgumentType, ...], agree: bool) -> Function: ...
+    def analysis(self, types: tuple[ArgumentType, ...], agree: bool) -> Analysis: ...
 
 
 @functools.lru_cache(maxsize=1)
@@ -54,20 +54,26 @@ class Specializer:
     def identity(self) -> str:
         return fingerprint(self._function)
 
-    def function(self, types: tuple[ArgumentType, ...]) -> Function:
-        return parse(self._function, dict(zip(self._names, types, strict=True)))
+    def function(self, types: tuple[ArgumentType, ...], agree: bool) -> Function:
+        from weft.loops.agree import agreeing
 
-    def analysis(self, types: tuple[ArgumentType, ...]) -> Analysis:
-        key = (types, default_float())
+        function = parse(self._function, dict(zip(self._names, types, strict=True)))
+        return agreeing(function)[0] if agree else function
+
+    def analysis(self, types: tuple[ArgumentType, ...], agree: bool) -> Analysis:
+        key = (types, agree, default_float())
         found = self._analyses.get(key)
         if found is None:
-            found = self._analyses[key] = recalled(self.identity, types, lambda: self.function(types))
+            make = functools.partial(self.function, types, False)
+            found = self._analyses[key] = recalled(self.identity, types, agree, make)
         return found
 
 
-def recalled(identity: str, types: Sequence[ArgumentType], function: Callable[[], Function]) -> Analysis:
+def recalled(
+    identity: str, types: Sequence[ArgumentType], agree: bool, function: Callable[[], Function]
+) -> Analysis:
     """The analysis that the disk cache holds for this function and these types, else a new one, which it then holds."""
-    key = cache.key("analysis", compiler_version(), identity, repr(tuple(types)), default_float().name)
+    key = cache.key("analysis", compiler_version(), identity, repr(tuple(types)), str(agree), default_float().name)
     kept = cache.load(key)
     if kept is not None:
         try:
@@ -76,6 +82,9 @@ def recalled(identity: str, types: Sequence[ArgumentType], function: Callable[[]
             analysis = None
         if isinstance(analysis, Analysis):
             return analysis
-    analysis = replace(analyze(function()), key=key)
+    from weft.loops.agree import agreeing
+
+    made, pairs = agreeing(function()) if agree else (function(), ())
+    analysis = replace(analyze(made, pairs), key=key)
     cache.store(key, pickle.dumps(analysis, protocol=pickle.HIGHEST_PROTOCOL))
     return analysis

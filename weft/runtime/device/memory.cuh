@@ -95,14 +95,12 @@ WEFT_FUNCTION void unpack(const Run<T, count>& run, Value (&tile)[count]) {
     run.unpack(tile);
 }
 
-// The run stays as it is in memory until here: what is unpacked from it is not kept in registers from earlier.
-template <typename T, int count> WEFT_FUNCTION void hold(Run<T, count>& run) {
+// The same address, but the compiler does not know it: loads through it stay where they are written.
+template <typename T> WEFT_FUNCTION const T* opaque(const T* address) {
 #if WEFT_ON_DEVICE
-    if constexpr (is_half<T> && count % 2 == 0) {
-#pragma unroll
-        for (int k = 0; k < count / 2; ++k) asm volatile("" : "+r"(run.pair[k]));
-    }
+    asm volatile("" : "+l"(address));
 #endif
+    return address;
 }
 
 // The elements from `address` on, `width` of them an instruction; `address` is a multiple of those.

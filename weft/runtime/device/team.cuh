@@ -1,7 +1,6 @@
 // What the lanes of one row do together: reductions and scans over a warp or a block, in a fixed order of combination.
 //
-// A team is the threads of a row: a warp, or all the warps of a block; threadIdx.x counts its threads. Where the number
-// of threads is a template's argument the compiler unrolls by it, otherwise `warps` is what the launch decided.
+// A team is the threads of a row: a warp, or all the warps of a block; threadIdx.x counts its threads.
 #pragma once
 #include "weft/scalar.cuh"
 
@@ -152,17 +151,6 @@ WEFT_FUNCTION typename Algebra::Value reduce(typename Algebra::Value value, type
     }
 }
 
-// The same for a number of warps that the launch decides.
-template <class Algebra>
-WEFT_FUNCTION typename Algebra::Value reduce(typename Algebra::Value value, typename Algebra::Value* scratch, int warps) {
-    value = reduce_lanes<Algebra, 32>(value);
-    if (warps == 1) return value;
-    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
-    __syncthreads();
-    const int lane = threadIdx.x % 32;
-    return reduce_lanes<Algebra, 32>(lane < warps ? scratch[lane] : Algebra::identity());
-}
-
 // ---------------------------------------------------------------- scans
 
 // What the lanes before this one combine to (after it, if `backwards`), and what all of them do.
@@ -185,16 +173,21 @@ WEFT_FUNCTION Prefix<Algebra> scan_lanes(typename Algebra::Value value) {
     return {before, shuffle(value, backwards ? 0 : lanes - 1, lanes)};
 }
 
-// The same over a team of so many warps. `scratch` as for reduce.
-template <class Algebra, bool backwards>
-WEFT_FUNCTION Prefix<Algebra> scan(typename Algebra::Value value, typename Algebra::Value* scratch, int warps) {
-    const Prefix<Algebra> own = scan_lanes<Algebra, 32, backwards>(value);
-    if (warps == 1) return own;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    if (lane == 0) scratch[warp] = own.all;
-    __syncthreads();
-    const Prefix<Algebra> others = scan_lanes<Algebra, 32, backwards>(lane < warps ? scratch[lane] : Algebra::identity());
-    return {Algebra::combine(shuffle(others.before, warp, 32), own.before), others.all};
+// The same over a team. `scratch` as for reduce.
+template <class Algebra, int threads, bool backwards>
+WEFT_FUNCTION Prefix<Algebra> scan(typename Algebra::Value value, typename Algebra::Value* scratch) {
+    if constexpr (threads <= 32) {
+        return scan_lanes<Algebra, threads, backwards>(value);
+    } else {
+        constexpr int warps = threads / 32;
+        const int warp = threadIdx.x / 32;
+        const Prefix<Algebra> own = scan_lanes<Algebra, 32, backwards>(value);
+        if (threadIdx.x % 32 == 0) scratch[warp] = own.all;
+        __syncthreads();
+        const Prefix<Algebra> others = scan_lanes<Algebra, warps, backwards>(scratch[threadIdx.x % warps]);
+        const auto before = shuffle(others.before, warp, warps);
+        return {Algebra::combine(before, own.before), others.all};
+    }
 }
 
 }  // namespace weft
