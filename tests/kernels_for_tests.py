@@ -111,7 +111,7 @@ def logistic_map(x):
     for r in range(rows):
         h = 0.5
         for l in range(length):
-            h = 3.7 * h * (1.0 - h) + 0.01 * x[r, l]
+            h = 0.5 * h * (1.0 - h) + 0.1 * x[r, l]
             y[r, l] = h
     return y
 

@@ -16,7 +16,9 @@ def nested(leaf: st.SearchStrategy[Any], most: int = 4) -> st.SearchStrategy[Any
 
 
 @st.composite
-def layouts(draw: st.DrawFn, low: int = 0, high: int = 24, sizes: st.SearchStrategy[int] = SIZES, most: int = 4) -> Layout:
+def layouts(
+    draw: st.DrawFn, low: int = 0, high: int = 24, sizes: st.SearchStrategy[int] = SIZES, most: int = 4
+) -> Layout:
     """Any layout: nested, of any strides."""
     shape = draw(nested(sizes, most))
     count = len(flat(shape))

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from weft.layout import (
-    LayoutError,
     Layout,
+    LayoutError,
     Swizzle,
     arrange,
     fragment,
@@ -79,7 +79,9 @@ def c_wgmma(thread: int, i: int) -> Place:
     return row, 8 * (i // 4) + 2 * (thread % 4) + i % 2
 
 
-def is_fragment(layout: Layout | None, rows: int, columns: int, threads: int, where: Callable[[int, int], Place]) -> None:
+def is_fragment(
+    layout: Layout | None, rows: int, columns: int, threads: int, where: Callable[[int, int], Place]
+) -> None:
     assert layout is not None
     values = rows * columns // threads
     assert layout[0].size() == threads and layout[1].size() == values and is_bijective(layout)

@@ -32,7 +32,7 @@ from weft.layout import (
 
 
 def covers_once(a: Layout, rest: Layout, size: int) -> bool:
-    """Whether each integer of an interval of at least `size` is a sum of one value of each (broadcasts counted once)."""
+    """Whether each integer from 0 to at least `size` is a sum of one value of each (broadcasts counted once)."""
     sums = sorted(v + w for v in set(values(a)) for w in values(rest))
     return sums == list(range(len(sums))) and len(sums) >= size
 

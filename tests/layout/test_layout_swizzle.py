@@ -18,13 +18,13 @@ from weft.layout import (
     as_layout,
     composition,
     equivalent,
+    f2,
     linear,
     normal_form,
     parse,
     right_inverse,
     slice,
 )
-from weft.layout import f2
 
 
 @st.composite

@@ -36,7 +36,7 @@ M = symbol("m", at_least=3)
 def test_arithmetic() -> None:
     assert N + N == 2 * N and N - N == 0 and N * M == M * N and (N + 1) - N == 1
     assert N % 8 == 0 and (N * M) // N == M and divmod(3 * N + 5, 8) == (3 * (N // 8), 5)
-    assert N >= 8 and N > 7 and M >= 3 and not M < 3 and N * M > 23 and 8 <= N and 2 < M
+    assert N >= 8 and N > 7 and M >= 3 and not M < 3 and N * M > 23 and N >= 8 and M > 2
     assert (M * M + 2 * M + 1).substitute({"m": 5}) == 36
     assert str(N // 8) == "n/8" and str(2 * N * M - 3) == "2*m*n-3"
     assert len({N, symbol("n", multiple_of=8)}) == 1
@@ -97,25 +97,29 @@ def test_operations_hold_for_every_value(n: int, m: int) -> None:
 
     a = Layout((N, 64), (64, 1))
     tiled = zipped_divide(a, (8, 16))
-    assert isinstance(tiled, Layout) and known(tiled) == zipped_divide(known(a), (8, 16))
+    assert isinstance(tiled, Layout) and known(tiled).values() == zipped_divide(known(a), (8, 16)).values()
     b = Layout((64, N, M))
     tile = Layout((8, 4, 2), (1, 64, 64 * N))
     assert known(composition(b, tile)).values() == composition(known(b), known(tile)).values()
-    assert known(complement(Layout(8, 8), N)) == complement(Layout(8, 8), 8 * n)
+    assert known(complement(Layout(8, 1), N)).values() == complement(Layout(8, 1), 8 * n).values()
     divided, multiplied = logical_divide(Layout(N), 8), logical_product(Layout((4, 2)), M)
-    assert isinstance(divided, Layout) and known(divided) == logical_divide(Layout(8 * n), 8)
+    assert isinstance(divided, Layout) and equivalent(known(divided), logical_divide(Layout(8 * n), 8))
     assert isinstance(multiplied, Layout) and equivalent(known(multiplied), Layout((8, m)))
     column = Layout((64, N), (N, 1))
     inverse = right_inverse(column)
     assert isinstance(inverse, Layout)
     assert [known(column)(known(inverse)(i)) for i in range(512 * n)] == list(range(512 * n))
-    assert known(layout_add(a, Layout((N, 64), (1, 0)))).values() == [65 * r + c for c in range(64) for r in range(8 * n)]
+    assert known(layout_add(a, Layout((N, 64), (1, 0)))).values() == [
+        65 * r + c for c in range(64) for r in range(8 * n)
+    ]
 
 
 def test_questions_about_unknown_sizes() -> None:
     assert is_injective(Layout((64, M), (1, 64))) and is_injective(Layout((M, 4), (4, 1)))
     assert vector_width(Layout((M, N), (N, 1)), Layout((M, N), (2 * N, 1)), 2) == 8
-    assert vector_width(Layout((N, M), (M, 1)), Layout((N, M), (M, 1)), 2) == 1
+    # The elements of rows of unknown length: together side by side, with gaps between rows not known to be aligned.
+    assert vector_width(Layout((N, M), (M, 1)), Layout((N, M), (M, 1)), 2) == 8
+    assert vector_width(Layout((N, M), (2 * M, 1)), Layout((N, M), (2 * M, 1)), 2) == 1
     assert max_common_vector(Layout((M, N), (N, 1)), Layout((M, N), (2 * N, 1))) == N
     with pytest.raises(LayoutError):
         is_injective(Layout((M, 4), (1, 3)))
@@ -132,6 +136,7 @@ def test_boxes_of_coordinates() -> None:
     assert part(((3, 5), (1, 2))).as_tuple(2) == (2 * 16 + 5, 8 + 3)
     assert str(part) == "((8,16),(n/8,4)):((1@1,1@0),(8@1,16@0))"
     assert box.coalesce() == box and axis(0) - axis(0) == 0 and axis(0) + 2 * axis(1) == axis(1) * 2 + axis(0)
-    for call in (lambda: axis(-1), lambda: axis(2).as_tuple(2), lambda: box.cosize(), lambda: complement(box)):
+    calls: list[Any] = [lambda: axis(-1), lambda: axis(2).as_tuple(2), lambda: box.cosize(), lambda: complement(box)]
+    for call in calls:
         with pytest.raises(LayoutError):
             call()

@@ -29,7 +29,7 @@ _JOIN |= {"maximum": "weft::maximum({0}, {1})", "minimum": "weft::minimum({0}, {
 _JOIN |= {"fmax": "weft::drop_nan_max({0}, {1})", "fmin": "weft::drop_nan_min({0}, {1})"}
 
 # The words of the kernel itself; a user's name that is one of them keeps it, and ours gives way.
-_WORDS = ("thread", "threads", "row", "tile", "tile_columns", "chunk", "v", "turn")
+_WORDS = ("thread", "threads", "teams", "row", "tile", "tile_columns", "chunk", "v", "turn")
 
 ZERO = Const(0, INT64)
 HERE = Affine((), 0)
@@ -166,8 +166,8 @@ class _TileEmitter:
         """One body, and an entry for each size of team, so that no length needs another compilation."""
         name = self.fresh.fresh(f"{self.nest.name}_rows")
         head = self.signature(name, "").replace('extern "C" __global__ void', "__device__ __forceinline__ void")
-        self.out.line("// $threads: of a row's team, a warp or all the warps of a block")
-        self.out.line("template <int32_t $threads>")
+        self.out.line("// $threads: of a row's team, a warp or all the warps of a block; $teams: rows of a block")
+        self.out.line("template <int32_t $threads, int32_t $teams>")
         with self.out.block(head):
             self.body()
         arguments = ", ".join(self.identifier(slot.name) for slot in self.slots)
@@ -175,7 +175,7 @@ class _TileEmitter:
             self.out.line()
             bounds = f"__launch_bounds__({threads * teams})"
             with self.out.block(self.signature(team_entry(self.nest.name, threads), bounds)):
-                self.out.line(f"{name}<{threads}>({arguments});")
+                self.out.line(f"{name}<{threads}, {teams}>({arguments});")
 
     def signature(self, name: str, bounds: str) -> str:
         restrict = "" if any(a.role == "inout" for a in self.function.arrays) else " __restrict__"
@@ -245,8 +245,12 @@ class _TileEmitter:
             row = self.row_name()
             if plan.held and plan.teams == 1:
                 first, step = "blockIdx.x", "gridDim.x"
+            elif plan.held:
+                first = f"int64_t(blockIdx.x) * {plan.teams} + threadIdx.y"
+                step = f"int64_t(gridDim.x) * {plan.teams}"
             else:
-                first, step = "int64_t(blockIdx.x) * blockDim.y + threadIdx.y", "int64_t(gridDim.x) * blockDim.y"
+                # a row of a whole block is the same for all its threads, and shall look so to the compiler
+                first, step = "int64_t(blockIdx.x) * $teams + ($teams > 1 ? threadIdx.y : 0)", "int64_t(gridDim.x) * $teams"
             if plan.held:
                 self.held_rows(row, first, step, total)
                 return

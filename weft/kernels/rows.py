@@ -18,6 +18,7 @@ import torch
 
 import weft
 from weft.errors import ShapeMismatch
+from weft.pytorch.quick import MISS
 
 
 class RowKernel:
@@ -39,6 +40,10 @@ class RowKernel:
 
     def __call__(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """The result, in the shape of the first row tensor. Raises ShapeMismatch where leading dimensions differ."""
+        if not kwargs and len(args) == len(self._names) and not torch.compiler.is_compiling():
+            made = self.kernel.quick(*args)  # tensors like those of the last call have two dimensions
+            if made is not MISS:
+                return made  # type: ignore[no-any-return]
         given = list(args if len(args) == len(self._names) and not kwargs else self.kernel.bind(args, kwargs))
         first = given[self._rows[0]]
         if all(given[i].dim() == 2 for i in self._rows):
@@ -56,6 +61,9 @@ class RowKernel:
         result = self.kernel(*given).unflatten(0, leading)
         back = sorted(range(len(order)), key=order.__getitem__)
         return result.permute(*back, -1)  # type: ignore[no-any-return]
+
+    def __reduce__(self) -> str:
+        return self.py.__qualname__  # as functions do: by name, so that a copy is the kernel itself
 
     def explain(self, *args: Any, format: str = "text") -> str:
         """As `weft.Kernel.explain`, of the loops over `[rows, length]`."""

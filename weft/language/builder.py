@@ -226,6 +226,7 @@ class Builder:
                 f"{name} is a view of an element of {array}, which was stored into since",
                 f"copy the element where {name} gets it: {name} = {array}[...].clone()",
                 self.location,
+                stale=True,
             )
         if apart(held.alias.index, index):
             return held

@@ -11,6 +11,7 @@ from weft.errors import TypeMismatch, UnsupportedSyntax
 from weft.language import tensors
 from weft.language.arithmetic import cast
 from weft.language.builder import Builder, Environment, default_float
+from weft.language.signature import check_parameters
 from weft.language.source import Source
 from weft.language.statements import Executor, bound_in
 from weft.language.values import (
@@ -78,7 +79,7 @@ class _Parser:
         b.location = self.source.where
         environment: Environment = {}
         b.environments.append(environment)
-        _check_signature(self.source)
+        check_parameters(self.source)
         names = size_names(self.source, self.types)
         b.taken |= {p.arg for p in self.source.parameters} | set(names.values())
         b.named = set(names.values())
@@ -122,7 +123,7 @@ class _Parser:
         b = self.builder
         if any(s.node is source.node or (s.file, s.where.line) == (source.file, source.where.line) for s in self.calls):
             raise UnsupportedSyntax(f"{source.name} calls itself", remedy="write it as a loop")
-        _check_signature(source)
+        check_parameters(source)
         environment = self._bind(source, args, kwargs)
         outer, existing = b.location, set(b.arrays)
         b.environments.append(environment)
@@ -273,17 +274,6 @@ def drop_idle_carries(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
 def _own_exprs(stmt: Stmt) -> tuple[Expr, ...]:
     """The expressions of a statement, those of a loop's carries left out."""
     return (stmt.start, stmt.stop) if isinstance(stmt, For) else statement_exprs(stmt)
-
-
-def _check_signature(source: Source) -> None:
-    arguments = source.node.args
-    for extra in (arguments.vararg, arguments.kwarg):
-        if extra is not None:
-            raise UnsupportedSyntax(
-                f"{source.name} takes *{extra.arg}",
-                location=source.location(extra),
-                remedy="name each parameter",
-            )
 
 
 def size_names(source: Source, types: Mapping[str, ArgumentType]) -> dict[tuple[str, int], str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from weft.errors import Location
+from weft.errors import Location, UnsupportedSyntax
 from weft.language.source import Known, Module, Source, plain_function
 
 Kind = Literal["tensor", "int", "float", "bool", "number"]
@@ -57,7 +57,20 @@ class Signature:
 def read_signature(function: Any) -> Signature:
     """The signature of a function object, a kernel, a Source or a text. Reads the syntax tree only."""
     source = Source.of(function)
+    check_parameters(source)
     return _read(source, _uses(source, ()))
+
+
+def check_parameters(source: Source) -> None:
+    """Raise UnsupportedSyntax where a function takes `*args` or `**kwargs`."""
+    arguments = source.node.args
+    for extra, stars in ((arguments.vararg, "*"), (arguments.kwarg, "**")):
+        if extra is not None:
+            raise UnsupportedSyntax(
+                f"{source.name} takes {stars}{extra.arg}",
+                location=source.location(extra),
+                remedy="name each parameter",
+            )
 
 
 def _uses(source: Source, calls: tuple[ast.FunctionDef, ...]) -> _Uses:
@@ -197,6 +210,7 @@ class _Uses:
                     for child in ast.iter_child_nodes(stmt):
                         if isinstance(child, ast.expr):
                             self.expr(child)
+                    self.block([child for child in ast.iter_child_nodes(stmt) if isinstance(child, ast.stmt)])
 
     def join(self, other: dict[str, frozenset[str]]) -> None:
         for name, roots in other.items():

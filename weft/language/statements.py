@@ -398,10 +398,16 @@ class Executor:
         self.depth -= 1
         b.location = location
         merges: list[Merge] = []
-        for environment, one, other in zip(b.environments, after_then, after_else, strict=True):
+        for environment, old, one, other in zip(b.environments, before, after_then, after_else, strict=True):
             for name in dict.fromkeys((*one, *other)):
-                merged = self._merge(name, one.get(name), other.get(name), then, orelse, merges, test)
-                environment[name] = merged
+                # what had no value before and gets one on one branch is told as that
+                held = old.get(name)
+                unset = held if isinstance(held, Unset) and not held.stale else None
+                sides = [v if v is not unset else None for v in (one.get(name), other.get(name))]
+                if sides == [None, None] and unset is not None:
+                    environment[name] = unset
+                else:
+                    environment[name] = self._merge(name, sides[0], sides[1], then, orelse, merges, test)
         b.location = location
         b.branch(test.expr, then, orelse, tuple(merges))
 
@@ -435,7 +441,6 @@ class Executor:
                 return joined
             why = "it is a different tensor on each branch"
             return Unset(why, "store into one tensor on both branches", b.location)
-        one, other = (None if isinstance(v, Unset) and u is not None else v for v, u in ((one, other), (other, one)))
         for value in (one, other):
             if isinstance(value, Unset):
                 return value

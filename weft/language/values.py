@@ -144,11 +144,12 @@ class Range:
 
 @dataclass(frozen=True)
 class Unset:
-    """A name without a usable value, and why."""
+    """A name without a usable value, and why. stale: it had one, which a store changed since."""
 
     why: str
     remedy: str
     location: Location | None = field(default=None, compare=False)
+    stale: bool = False
 
 
 Tensor = View | Computed

@@ -138,8 +138,9 @@ def find_swizzle(tile: Layout, accesses: Sequence[Access], element_bytes: int) -
     best: tuple[int, Any] | None = None
     tried = 0
     for swizzle in swizzles(width):
-        # Whole blocks up to the highest bit that changes stay within the tile.
-        if extent % (1 << swizzle.target.bit_length()):
+        # Blocks up to the highest bit that changes stay whole; what is left over must stay within the tile.
+        block = 1 << swizzle.target.bit_length()
+        if any(swizzle(x) >= extent for x in range(extent - extent % block, extent)):
             continue
         tried += 1
         worst = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, overload
 
 from weft.layout.compose import compose
 from weft.layout.errors import LayoutError
@@ -12,6 +12,10 @@ from weft.layout.swizzle import IDENTITY, AnyLayout, ComposedLayout, Swizzle, co
 from weft.layout.tilers import as_tiler, by_mode
 
 
+@overload
+def composition(a: Layout, b: Layout | int | tuple[Any, ...]) -> Layout: ...
+@overload
+def composition(a: Layout | ComposedLayout | Swizzle, b: Any) -> Any: ...
 def composition(a: Layout | ComposedLayout | Swizzle, b: Any) -> Any:
     """The function c -> a(b(c)), of a shape that refines b's.
 

@@ -19,9 +19,10 @@ from weft.layout.layout import Layout
 from weft.layout.linear import LinearLayout, linear
 from weft.layout.shuffle import Shuffles, plan_shuffles
 
-# What the parts of a conversion take, in turns of the shared-memory pipe for each warp: a select is arithmetic, and a
-# barrier waits for the slowest warp and the latency of the store before it.
+# What the parts of a conversion take, in turns of the shared-memory pipe for each warp: a select is arithmetic, a
+# shuffle or an access is issued and has its address made, a barrier waits for the slowest warp and the store before it.
 SELECT_COST = 0.25
+ISSUE_COST = 0.5
 WARP_BARRIER_COST = 2.0
 BLOCK_BARRIER_COST = 16.0
 
@@ -44,7 +45,8 @@ class Cost:
     def total(self) -> float:
         """One number to compare plans by, in turns of the shared-memory pipe."""
         barrier = BLOCK_BARRIER_COST * self.block_barrier + WARP_BARRIER_COST * self.warp_barrier
-        return SELECT_COST * self.selects + self.shuffles + self.turns + barrier
+        issued = ISSUE_COST * (self.shuffles + self.accesses)
+        return SELECT_COST * self.selects + issued + self.shuffles + self.turns + barrier
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from weft.layout.complement import complement_and_extent
 from weft.layout.compose import compose
 from weft.layout.errors import LayoutError
 from weft.layout.layout import Layout, concatenate
-from weft.layout.swizzle import AnyLayout, behind
+from weft.layout.swizzle import Kind, behind
 from weft.layout.tilers import as_tiler, by_mode
 
 
-def logical_divide(layout: AnyLayout, tiler: Any, *, partial: bool = False) -> AnyLayout:
+def logical_divide(layout: Kind, tiler: Any, *, partial: bool = False) -> Kind:
     """(layout o tiler, layout o complement of tiler): at (i, j) element i of tile j.
 
     tiler: a layout of indices of `layout`; an int n for n:1; or a tuple of tilers, one for each of the first modes, and
@@ -23,7 +23,7 @@ def logical_divide(layout: AnyLayout, tiler: Any, *, partial: bool = False) -> A
     return behind(layout, lambda inner: _logical(inner, tiler, partial))
 
 
-def zipped_divide(layout: AnyLayout, tiler: Any, *, partial: bool = False) -> AnyLayout:
+def zipped_divide(layout: Kind, tiler: Any, *, partial: bool = False) -> Kind:
     """((tile, ...), (rest, ...)): logical_divide with the parts within tiles gathered first.
 
     Modes that no tiler cuts belong to the rest.
@@ -31,7 +31,7 @@ def zipped_divide(layout: AnyLayout, tiler: Any, *, partial: bool = False) -> An
     return behind(layout, lambda inner: concatenate(*_zipped(inner, tiler, partial)))
 
 
-def tiled_divide(layout: AnyLayout, tiler: Any, *, partial: bool = False) -> AnyLayout:
+def tiled_divide(layout: Kind, tiler: Any, *, partial: bool = False) -> Kind:
     """((tile, ...), rest, ...)."""
 
     def operation(inner: Layout) -> Layout:
@@ -41,7 +41,7 @@ def tiled_divide(layout: AnyLayout, tiler: Any, *, partial: bool = False) -> Any
     return behind(layout, operation)
 
 
-def flat_divide(layout: AnyLayout, tiler: Any, *, partial: bool = False) -> AnyLayout:
+def flat_divide(layout: Kind, tiler: Any, *, partial: bool = False) -> Kind:
     """(tile, ..., rest, ...)."""
 
     def operation(inner: Layout) -> Layout:

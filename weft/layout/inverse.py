@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, overload
 
 from weft.layout.coordinates import Coordinates
 from weft.layout.errors import LayoutError
 from weft.layout.layout import Jumps, Layout, from_modes
+from weft.layout.linear import LinearLayout, composed_inverse
 from weft.layout.predicates import collision, is_bijective
 from weft.layout.solve import solve
 from weft.layout.swizzle import AnyLayout, ComposedLayout
@@ -18,15 +19,17 @@ SEARCHED = 64
 TABULATED = 1024
 
 
-def right_inverse(layout: AnyLayout) -> AnyLayout:
+@overload
+def right_inverse(layout: Layout) -> Layout: ...
+@overload
+def right_inverse(layout: ComposedLayout) -> AnyLayout | LinearLayout: ...
+def right_inverse(layout: AnyLayout) -> AnyLayout | LinearLayout:
     """The largest layout R with layout(R(i)) == i for every i < size(R): where the layout is contiguous from 0 on.
 
-    1:0 where the layout never takes the value 1. The right inverse of a swizzled layout is one of a swizzle and a
-    layout where that has such a form (powers of two), else a LayoutError.
+    1:0 where the layout never takes the value 1. The inverse of a swizzled layout (of powers of two, else LayoutError)
+    is a layout behind one swizzle where there is such a form, and a map over F2 where there is none.
     """
     if isinstance(layout, ComposedLayout):
-        from weft.layout.linear import composed_inverse
-
         return composed_inverse(layout)
     modes = []
     index: Any = 1
@@ -47,7 +50,7 @@ def right_inverse(layout: AnyLayout) -> AnyLayout:
     return from_modes(sizes, strides).coalesce()
 
 
-def left_inverse(layout: AnyLayout) -> AnyLayout | Jumps:
+def left_inverse(layout: AnyLayout) -> AnyLayout | LinearLayout | Jumps:
     """A function R with R(layout(i)) == i for every index i: a Layout where one has these values, else a sum of floors.
 
     Exists for every injective layout of integers; for strides that divide one another it is found without evaluation.

@@ -123,9 +123,16 @@ def swizzles(width: int) -> Iterator[Swizzle]:
                 yield Swizzle(bits, base, -shift)
 
 
-def composed_inverse(layout: ComposedLayout) -> AnyLayout:
-    """The right inverse of a swizzled or shifted layout, through F2. Raises LayoutError where it has no such form."""
-    return as_layout(linear(layout).right_inverse())
+def composed_inverse(layout: ComposedLayout) -> AnyLayout | LinearLayout:
+    """The right inverse of a swizzled or shifted layout, through F2; as a layout behind one swizzle where it is one.
+
+    Raises LayoutError where the layout is no map over F2.
+    """
+    inverse = linear(layout).right_inverse()
+    try:
+        return as_layout(inverse)
+    except LayoutError:
+        return inverse
 
 
 def _disjoint(values: list[Any]) -> bool:

@@ -9,12 +9,12 @@ from weft.layout.compose import compose
 from weft.layout.errors import LayoutError
 from weft.layout.layout import Layout, concatenate
 from weft.layout.predicates import collision, is_injective
-from weft.layout.swizzle import AnyLayout, behind
+from weft.layout.swizzle import Kind, behind
 from weft.layout.tilers import as_tiler, by_mode
 from weft.layout.tuples import show
 
 
-def logical_product(block: AnyLayout, tiler: Any) -> AnyLayout:
+def logical_product(block: Kind, tiler: Any) -> Kind:
     """(block, copies): at (i, j) element i of the copy that `tiler` places at j; no two copies overlap.
 
     tiler: a layout of copies; an int n for n copies side by side; or a tuple of these for the modes of the block, None
@@ -24,12 +24,12 @@ def logical_product(block: AnyLayout, tiler: Any) -> AnyLayout:
     return behind(block, lambda inner: _logical(inner, tiler))
 
 
-def zipped_product(block: AnyLayout, tiler: Any) -> AnyLayout:
+def zipped_product(block: Kind, tiler: Any) -> Kind:
     """((block, ...), (copies, ...)): logical_product with the parts within blocks gathered first."""
     return behind(block, lambda inner: concatenate(*_zipped(inner, tiler)))
 
 
-def tiled_product(block: AnyLayout, tiler: Any) -> AnyLayout:
+def tiled_product(block: Kind, tiler: Any) -> Kind:
     """((block, ...), copies, ...)."""
 
     def operation(inner: Layout) -> Layout:
@@ -39,7 +39,7 @@ def tiled_product(block: AnyLayout, tiler: Any) -> AnyLayout:
     return behind(block, operation)
 
 
-def flat_product(block: AnyLayout, tiler: Any) -> AnyLayout:
+def flat_product(block: Kind, tiler: Any) -> Kind:
     """(block, ..., copies, ...)."""
 
     def operation(inner: Layout) -> Layout:
@@ -49,12 +49,12 @@ def flat_product(block: AnyLayout, tiler: Any) -> AnyLayout:
     return behind(block, operation)
 
 
-def blocked_product(block: AnyLayout, tiler: Any) -> AnyLayout:
+def blocked_product(block: Kind, tiler: Any) -> Kind:
     """((block_0, copies_0), (block_1, copies_1), ...): a matrix of whole blocks, mode by mode."""
     return behind(block, lambda inner: _interleaved(inner, tiler, raked=False))
 
 
-def raked_product(block: AnyLayout, tiler: Any) -> AnyLayout:
+def raked_product(block: Kind, tiler: Any) -> Kind:
     """((copies_0, block_0), (copies_1, block_1), ...): neighbours are of different copies, a block is spread out."""
     return behind(block, lambda inner: _interleaved(inner, tiler, raked=True))
 

@@ -6,9 +6,9 @@ banks of shared memory while rows stay together.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from weft.layout.errors import LayoutError
 from weft.layout.layout import Layout
@@ -127,11 +127,16 @@ class ComposedLayout:
     def __len__(self) -> int:
         return self.rank()
 
+    def __iter__(self) -> Iterator[AnyLayout]:
+        return map(self.__getitem__, range(self.rank()))
+
     def __str__(self) -> str:
         return f"{self.swizzle} o {self.offset} o {self.layout}"
 
 
 AnyLayout = Layout | ComposedLayout
+# What rearranges coordinates gives back what it got: a layout, or one behind a swizzle.
+Kind = TypeVar("Kind", Layout, ComposedLayout)
 
 
 def composed(swizzle: Swizzle, offset: Any, layout: Layout) -> AnyLayout:
@@ -141,7 +146,7 @@ def composed(swizzle: Swizzle, offset: Any, layout: Layout) -> AnyLayout:
     return ComposedLayout(swizzle, offset, layout)
 
 
-def behind(layout: AnyLayout, operation: Callable[[Layout], Layout]) -> AnyLayout:
+def behind(layout: Kind, operation: Callable[[Layout], Layout]) -> Kind:
     """An operation that only rearranges coordinates, applied to what lies behind the swizzle and the offset."""
     if isinstance(layout, ComposedLayout):
         return layout.with_layout(operation(layout.layout))

@@ -85,7 +85,8 @@ def plan(function: Function, graph: BlockGraph, columns: int) -> TilePlan:
         held = held_plan(graph, vector, power_of_two_class(columns))
         if held is not None:
             return held
-    return TilePlan(tile_layout(TEAMS[-1][0], vector, chunks))
+    scans = max((len(s.scans()) for s in graph.stages()), default=1)
+    return TilePlan(tile_layout(TEAMS[-1][0], vector, max(1, chunks // max(1, scans))))
 
 
 def held_plan(graph: BlockGraph, vector: int, columns: int) -> TilePlan | None:

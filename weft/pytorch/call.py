@@ -20,11 +20,22 @@ from weft.loops.affine import evaluate
 from weft.loops.ir import Array, Function
 from weft.loops.types import BOOL, FLOAT64, INT64, SCALAR_TYPES, ScalarType
 from weft.plan.facts import Geometry, facts_of
+from weft.pytorch.quick import quick_call
 from weft.pytorch.specialize import ArgumentType, Specializable
 from weft.runtime import cuda, host, nvrtc
 from weft.runtime.slots import Given, Slots, pack
 
-CallPlan = Callable[[tuple[Any, ...]], Any]
+Run = Callable[[tuple[Any, ...]], Any]
+
+
+@dataclass(frozen=True)
+class CallPlan:
+    """A prepared call. run: for arguments of these types, shapes, strides and alignment. quick: for those, or MISS."""
+
+    run: Run
+    quick: Callable[..., Any]
+
+
 
 DTYPES: dict[torch.dtype, ScalarType] = {getattr(torch, name): t for name, t in SCALAR_TYPES.items()}
 _SUPPORTED = ", ".join(SCALAR_TYPES)
@@ -44,6 +55,11 @@ def _argument_type(signature: Signature, name: str, kind: str, value: Any) -> Ar
 
     use = f"{signature.name} uses it as {_ARTICLES[kind]}"
     if isinstance(value, torch.Tensor):
+        if kind == "number":
+            raise refuse(
+                f"is a tensor, and nothing in {signature.name} shows that it takes one",
+                f"annotate the parameter: {name}: torch.Tensor",
+            )
         if kind != "tensor":
             raise refuse(f"is a tensor, and {use}", f"pass {name}.item(), or a number")
         if value.layout is not torch.strided:
@@ -78,15 +94,25 @@ def plain(value: Any) -> Any:
     return value.item() if type(value).__module__ == "numpy" and value.ndim == 0 else value
 
 
-def common_device(name: str, tensors: Mapping[str, torch.Tensor]) -> torch.device:
+def common_device(function: Function, tensors: Mapping[str, torch.Tensor]) -> torch.device:
     """The device all tensors lie on. Raises DeviceMismatch."""
     devices = {n: t.device for n, t in tensors.items()}
     if len(set(devices.values())) > 1:
         facts = [f"{n} lies on {d}" for n, d in devices.items()]
-        raise DeviceMismatch(f"the tensors of {name} lie on different devices", evidence=facts, remedy="move them to one")
+        raise DeviceMismatch(
+            f"the tensors of {function.name} lie on different devices",
+            location=function.location,
+            evidence=facts,
+            remedy="move them to one",
+        )
     device = next(iter(devices.values()), torch.device("cpu"))
     if device.type not in ("cpu", "cuda"):
-        raise DeviceMismatch(f"{name} cannot run on {device}", remedy="move the tensors to a CUDA GPU or to the CPU")
+        raise DeviceMismatch(
+            f"{function.name} cannot run on {device}",
+            location=function.location,
+            evidence=[f"{n} lies on {d}" for n, d in devices.items()],
+            remedy="move the tensors to a CUDA GPU or to the CPU",
+        )
     return device
 
 
@@ -235,7 +261,7 @@ def prepare(specializable: Specializable, signature: Signature, args: tuple[Any,
         )
     analysis, bound = analysis_for(specializable, signature, args)
     function = analysis.function
-    device = common_device(function.name, bound.tensors)
+    device = common_device(function, bound.tensors)
     check(analysis, bound)
     check_overlap(function, bound.tensors)
     arrays = geometries(analysis, bound)
@@ -244,7 +270,11 @@ def prepare(specializable: Specializable, signature: Signature, args: tuple[Any,
         make = _cuda_launcher if device.type == "cuda" else _host_launcher
         launches.append(make(analysis, k, arrays, bound, device))
     lazy = tuple(n for n, t in bound.tensors.items() if _may_be_negated(t))
-    return _runner(analysis, device, launches, lazy)
+    run = _runner(analysis, device, launches, lazy)
+    quick = quick_call(
+        function, made_arrays(analysis), arrays, [(item.launch, item.given) for item in launches], device, args
+    )
+    return CallPlan(run, quick)
 
 
 def _may_be_negated(tensor: torch.Tensor) -> bool:
@@ -254,7 +284,7 @@ def _may_be_negated(tensor: torch.Tensor) -> bool:
     return all(n <= 1 or s % 2 == 0 for n, s in zip(tensor.shape, tensor.stride(), strict=True))
 
 
-def _resolved(run: CallPlan, function: Function, args: tuple[Any, ...]) -> Any:
+def _resolved(run: Run, function: Function, args: tuple[Any, ...]) -> Any:
     """A call whose tensors may be negated: with copies that are not, of the same strides, since the plan is for them."""
 
     def copied(tensor: Any) -> Any:
@@ -348,6 +378,7 @@ def _cuda_launcher(
 
 
 _handles: dict[tuple[str, str, str, int], cuda.KernelHandle] = {}
+_binaries: dict[tuple[str, str], bytes] = {}
 _sources: dict[tuple[int, Variant], tuple[Analysis, str]] = {}
 
 
@@ -357,11 +388,13 @@ def _loaded(analysis: Analysis, variant: Variant, entry: str, arch: str, device:
     if known is None:  # the analysis is kept with its source, so that its id stays its own
         known = _sources[id(analysis), variant] = (analysis, cuda_source(analysis, variant))
     source = known[1]
-    name = analysis.schedule.nests[variant.nest].name
     handle = _handles.get((source, entry, arch, device))
     if handle is None:
-        cubin = nvrtc.compile_cubin(source, arch, name=f"{name}.cu")
-        handle = _handles[source, entry, arch, device] = cuda.load(cubin.binary, entry, device)
+        binary = _binaries.get((source, arch))
+        if binary is None:
+            name = analysis.schedule.nests[variant.nest].name
+            binary = _binaries[source, arch] = nvrtc.compile_cubin(source, arch, name=f"{name}.cu").binary
+        handle = _handles[source, entry, arch, device] = cuda.load(binary, entry, device)
     return handle
 
 
@@ -395,7 +428,7 @@ def _host_launcher(
     return _Launch(run, given, pointers)
 
 
-def _runner(analysis: Analysis, device: torch.device, launches: list[_Launch], lazy: tuple[str, ...]) -> CallPlan:
+def _runner(analysis: Analysis, device: torch.device, launches: list[_Launch], lazy: tuple[str, ...]) -> Run:
     """The Python of a call, written out: allocation, addresses, launches, results. lazy: tensors that may be negated."""
     function = analysis.function
     scope: dict[str, Any] = {"function": function, "device": device}
@@ -459,6 +492,6 @@ def _runner(analysis: Analysis, device: torch.device, launches: list[_Launch], l
         lines.append("return " + (results[0] if len(results) == 1 else f"({', '.join(results)})"))
     text = "def run(args):\n" + "".join(f"    {line}\n" for line in lines or ["pass"])
     exec(compile(text, f"<call of {function.name}>", "exec"), scope)
-    run: CallPlan = scope["run"]
+    run: Run = scope["run"]
     return run
 

@@ -7,6 +7,7 @@ that a call seen before costs a look-up, the allocation of its results, and the 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from weft.compiler import Analysis
 from weft.language import Parameter, Signature
 from weft.loops.ir import Function
 from weft.pytorch.call import CallPlan, prepare
+from weft.pytorch.quick import never
 from weft.pytorch.operator import Operator, define
 from weft.pytorch.specialize import ArgumentType, Specializable, recalled
 
@@ -29,6 +31,7 @@ class Executable:
         self.signature = signature
         self.specializable = specializable
         self._calls: dict[Any, CallPlan] = {}
+        self.quick: Callable[..., Any] = never  # the quick way of the last call
         self._lock = threading.RLock()
         self._operator: Operator | None = None
 
@@ -47,7 +50,7 @@ class Executable:
         plan = self._calls.get(key)
         if plan is None:
             plan = self.prepared(key, args)
-        return plan(args)
+        return plan.run(args)
 
     def prepared(self, key: Any, args: tuple[Any, ...]) -> CallPlan:
         plan = prepare(self.specializable, self.signature, args)
@@ -102,7 +105,7 @@ def adjoint_of(parent: Executable, types: tuple[ArgumentType, ...], wanted: tupl
     forward = parent.specializable
     identity = getattr(forward, "identity", parent.name)
     analyses = _AdjointAnalyses(forward, identity, types, wanted)
-    function = analyses.function((), True)
+    function = analyses.analysis((), True).function  # from the disk cache without deriving it again
     tensors = {a.name for a in function.arrays if a.role == "input"}
     kinds = {p.name: p.kind for p in parent.signature.parameters}
     parameters = tuple(

@@ -14,6 +14,7 @@ from weft.language import read_signature
 from weft.pytorch.call import argument_types, plain
 from weft.pytorch.executable import Executable
 from weft.pytorch.operator import define, has_tangent, no_forward_mode
+from weft.pytorch.quick import MISS
 from weft.pytorch.specialize import Specializer
 
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
@@ -38,13 +39,17 @@ class Kernel(Executable):
         return f"<weft.Kernel {self.name}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if kwargs or len(args) != self._arity:
-            args = self.bind(args, kwargs)
         if torch.compiler.is_compiling():
-            return self.operator(*args)
+            return self.operator(*(self.bind(args, kwargs) if kwargs or len(args) != self._arity else args))
+        if not kwargs and len(args) == self._arity:
+            made = self.quick(*args)
+            if made is not MISS:
+                return made
+        else:
+            args = self.bind(args, kwargs)
         if not _eager():
             return self._dispatched(args)
-        # The quick way, for plain tensors when nothing of PyTorch's wants to see the call: one look-up and go.
+        # The next quickest, for plain tensors when nothing of PyTorch's wants to see the call: one look-up and go.
         key: list[Any] = []
         differentiable = False
         try:
@@ -66,7 +71,8 @@ class Kernel(Executable):
         call = self._calls.get(tuple(key))
         if call is None:
             call = self.prepared(tuple(key), args)
-        return call(args)
+        self.quick = call.quick
+        return call.run(args)
 
     def __reduce__(self) -> str:
         return self.py.__qualname__  # as functions do: by name, so that a copy is the kernel itself

@@ -86,7 +86,7 @@ def define(executable: Executable) -> Operator:
     transformed = overload
     if signature.written:
         LIBRARY.impl(name, _refuse_gradients(signature, overload), "Autograd", with_keyset=True)
-    else:
+    elif fresh:
         setup, backward = _autograd(executable)
         torch.library.register_autograd(f"weft::{name}", backward, setup_context=setup, lib=LIBRARY)
         transformed = _transformable(signature, overload, setup, backward)
@@ -99,7 +99,7 @@ def _fake(executable: Executable) -> Callable[..., Any]:
         analysis = executable.specializable.analysis(types, False)
         function = analysis.function
         bound = bind(function, args)
-        device = common_device(function.name, bound.tensors)
+        device = common_device(function, bound.tensors)
         made = tuple(
             allocate(function, function.array(r), bound, device)
             for r in function.results

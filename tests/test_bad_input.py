@@ -1,0 +1,584 @@
+"""What cannot be run is refused by one named error: where, what, the evidence, a remedy. Nothing else reaches a user."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import weft
+from weft.errors import (
+    CompileError,
+    DeviceMismatch,
+    NotDifferentiable,
+    OutOfRange,
+    OverlapError,
+    ShapeMismatch,
+    TypeMismatch,
+    UndefinedName,
+    UnsupportedSyntax,
+    WeftError,
+)
+from weft.kernels import LIBRARY
+
+HERE = Path(__file__).name
+CALLS = 0
+
+
+def refused(call: Callable[[], Any], error: type[WeftError], *words: str, where: str | None = HERE) -> str:
+    """The text of the error that a call ends in: of this class, with these words, and with a caret in file `where`."""
+    with pytest.raises(error) as caught:
+        call()
+    text = str(caught.value)
+    assert type(caught.value) is error, f"{type(caught.value)} is not {error}"
+    for word in (*words, "remedy:"):
+        assert word in text, f"{word!r} is not in\n{text}"
+    if where is not None:
+        location = caught.value.location
+        assert location is not None and Path(location.file).name == where, text
+        assert f"{where}:{location.line}:{location.column + 1}" in text
+        lines = text.split("\n")
+        at = next(k for k, line in enumerate(lines) if where in line)
+        assert set(lines[at + 2].strip()) == {"^"}, text
+    return text
+
+
+# ---------------------------------------------------------------- syntax
+
+
+def has_while(x):
+    y = torch.empty_like(x)
+    i = 0
+    while i < x.shape[0]:
+        y[i] = x[i]
+        i += 1
+    return y
+
+
+def has_break(x):
+    y = x.clone()
+    for i in range(x.shape[0]):
+        if x[i] > 0:
+            break
+        y[i] = 0.0
+    return y
+
+
+def has_try(x):
+    try:
+        y = x.clone()
+    finally:
+        pass
+    return y
+
+
+def has_with(x):
+    with torch.no_grad():
+        y = x.clone()
+    return y
+
+
+def has_comprehension(x):
+    y = torch.empty_like(x)
+    weights = [i * 2 for i in range(3)]
+    for i in range(x.shape[0]):
+        y[i] = x[i] * weights[0]
+    return y
+
+
+def has_early_return(x):
+    y = x.clone()
+    for i in range(x.shape[0]):
+        return y
+    return y
+
+
+def has_loop_over_a_tensor(x):
+    y = x.clone()
+    for v in x:
+        y[0] = v
+    return y
+
+
+def has_print(x):
+    print(x)
+    return x.clone()
+
+
+def has_global(x):
+    global CALLS
+    CALLS += 1
+    return x.clone()
+
+
+def has_class(x):
+    class Inner:
+        pass
+
+    return x.clone()
+
+
+def has_fft(x):
+    return torch.fft.fft(x)
+
+
+def has_zero_step(x):
+    y = x.clone()
+    for i in range(0, x.shape[0], 0):
+        y[i] = 0.0
+    return y
+
+
+def has_float_range(x):
+    y = x.clone()
+    for i in range(x[0]):
+        y[i] = 0.0
+    return y
+
+
+def has_string(x):
+    y = x.clone()
+    y[0] = "zero"
+    return y
+
+
+def has_tensor_condition(x):
+    y = x.clone()
+    if x > 0:
+        y[0] = 0.0
+    return y
+
+
+def returns_a_number(x):
+    s = 0.0
+    for _ in range(x.shape[0]):
+        s += 1.0
+    return s
+
+
+def returns_nothing(x):
+    y = torch.empty_like(x)
+    for i in range(x.shape[0]):
+        y[i] = x[i]
+
+
+def calls_itself(x: torch.Tensor):
+    return calls_itself(x)
+
+
+def reads_an_undefined_name(x):
+    y = torch.empty_like(x)
+    for i in range(x.shape[0]):
+        y[i] = undefined_name * x[i]  # noqa: F821
+    return y
+
+
+def reads_a_name_set_on_one_branch(x):
+    y = torch.empty_like(x)
+    for i in range(x.shape[0]):
+        if x[i] > 0:
+            t = 1.0
+        y[i] = t
+    return y
+
+
+def reads_a_name_set_in_a_loop(x):
+    y = torch.empty_like(x)
+    for i in range(x.shape[0]):
+        t = x[i]
+    y[0] = t
+    return y
+
+
+def past_the_end(x):
+    y = torch.zeros(3)
+    for i in range(3):
+        y[i] = x[i]
+    y[3] = 1.0
+    return y
+
+
+def before_the_start(x):
+    y = torch.zeros(3)
+    for i in range(3):
+        y[i] = x[i]
+    y[-4] = 1.0
+    return y
+
+
+def float_subscript(x):
+    y = torch.empty_like(x)
+    for i in range(x.shape[0]):
+        y[i / 2] = x[i]
+    return y
+
+
+def too_many_subscripts(x):
+    y = torch.empty(x.shape[0])
+    for i in range(x.shape[0]):
+        y[i, 0] = x[i]
+    return y
+
+
+def complex_result(x):
+    return torch.zeros_like(x, dtype=torch.complex64)
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "words"),
+    [
+        (has_while, UnsupportedSyntax, "no while"),
+        (has_break, UnsupportedSyntax, "no break"),
+        (has_try, UnsupportedSyntax, "no try"),
+        (has_with, UnsupportedSyntax, "no with"),
+        (has_comprehension, UnsupportedSyntax, "no list comprehensions"),
+        (has_early_return, UnsupportedSyntax, "return inside a loop"),
+        (has_loop_over_a_tensor, UnsupportedSyntax, "a loop over a tensor"),
+        (has_print, UnsupportedSyntax, "no print"),
+        (has_global, UnsupportedSyntax, "no global"),
+        (has_class, UnsupportedSyntax, "no classes"),
+        (has_fft, UnsupportedSyntax, "no torch.fft.fft"),
+        (has_zero_step, UnsupportedSyntax, "step is 0"),
+        (has_float_range, TypeMismatch, "range of one float32 element"),
+        (has_string, TypeMismatch, "'zero' cannot be stored"),
+        (has_tensor_condition, TypeMismatch, "as the condition of an if"),
+        (returns_a_number, TypeMismatch, "returns a float"),
+        (returns_nothing, UnsupportedSyntax, "returns nothing"),
+        (calls_itself, UnsupportedSyntax, "calls itself"),
+        (reads_an_undefined_name, UndefinedName, "undefined_name is not defined"),
+        (reads_a_name_set_on_one_branch, UndefinedName, "only the if branch gives it one"),
+        (reads_a_name_set_in_a_loop, UndefinedName, "only if it runs"),
+        (past_the_end, OutOfRange, "subscript 3 is outside dimension 0, which has size 3"),
+        (before_the_start, OutOfRange, "subscript -4 is outside dimension 0"),
+        (float_subscript, TypeMismatch, "subscript"),
+        (too_many_subscripts, TypeMismatch, "subscripts"),
+        (complex_result, TypeMismatch, "torch.complex64"),
+    ],
+)
+def test_functions_that_are_not_in_the_language(
+    function: Callable[..., Any], error: type[WeftError], words: str
+) -> None:
+    refused(lambda: weft.kernel(function)(torch.rand(5)), error, words)
+
+
+def test_what_is_no_function_with_a_source() -> None:
+    for value, words in ((3, "3 is not a Python function"), (len, "is not a Python function")):
+        refused(lambda value=value: weft.kernel(value), TypeMismatch, words, where=None)
+    refused(lambda: weft.kernel(lambda x: x * 2), UnsupportedSyntax, "is a lambda")
+    scope: dict[str, Any] = {}
+    exec("def made(x):\n    return x * 2", scope)
+    refused(lambda: weft.kernel(scope["made"]), UnsupportedSyntax, "the source of made cannot be found", where=None)
+
+    def starred(*tensors):
+        return tensors[0]
+
+    refused(lambda: weft.kernel(starred), UnsupportedSyntax, "takes *tensors")
+
+
+# ---------------------------------------------------------------- arguments
+
+
+@weft.kernel
+def transposed(x):
+    n, m = x.shape
+    y = torch.empty(m, n, dtype=x.dtype)
+    for i in range(n):
+        for j in range(m):
+            y[j, i] = x[i, j]
+    return y
+
+
+@weft.kernel
+def scale_(x, weight, alpha: float = 1.0):
+    rows, length = x.shape
+    for r in range(rows):
+        for l in range(length):
+            x[r, l] = x[r, l] * weight[l] + alpha
+
+
+@weft.kernel
+def gather(x, index, n: int):
+    y = torch.empty(n, dtype=x.dtype)
+    for i in range(n):
+        y[i] = x[index[i]]
+    return y
+
+
+@weft.kernel
+def scatter(x, index, size: int):
+    y = torch.zeros(size, dtype=x.dtype)
+    for i in range(x.shape[0]):
+        y[index[i]] = x[i]
+    return y
+
+
+@weft.kernel
+def shifted(x, by: int):
+    y = torch.empty_like(x)
+    for i in range(x.shape[0]):
+        y[i] = x[i + by]
+    return y
+
+
+@weft.kernel
+def product(a, b):
+    return a @ b
+
+
+X, W = torch.rand(3, 5), torch.rand(5)
+
+
+def test_wrong_kinds_of_arguments() -> None:
+    numpy = pytest.importorskip("numpy")
+    for value, words in (
+        ([1.0, 2.0], "x is a list"),
+        (None, "x is None"),
+        ("abc", "x is 'abc'"),
+        (2.5, "x is 2.5"),
+    ):
+        refused(lambda value=value: transposed(value), TypeMismatch, words, "uses it as a tensor", "torch.tensor(x)")
+    refused(lambda: transposed(numpy.zeros((2, 2))), TypeMismatch, "x is a numpy.ndarray", "torch.from_numpy(x)")
+    refused(lambda: scale_(X, W, torch.tensor(1.0)), TypeMismatch, "alpha is a tensor", "alpha.item()")
+    refused(lambda: scale_(X, W, "1"), TypeMismatch, "alpha is '1'", "pass a float")
+    refused(lambda: gather(W, torch.arange(5), 2.5), TypeMismatch, "n is 2.5", "pass an int")
+    with torch.enable_grad():  # the road of autograd gives the same errors
+        refused(lambda: gather(W.clone().requires_grad_(), [0], 1), TypeMismatch, "index is a list")
+
+
+def test_a_tensor_where_nothing_shows_that_one_is_taken() -> None:
+    @weft.kernel
+    def doubled(x):
+        return x * 2
+
+    refused(lambda: doubled(X), TypeMismatch, "nothing in doubled shows", "x: torch.Tensor")
+
+
+def test_wrong_numbers_and_names_of_arguments() -> None:
+    refused(lambda: transposed(X, X), TypeMismatch, "transposed takes (x)", "given 2 arguments")
+    refused(lambda: scale_(X), TypeMismatch, "needs its argument 'weight'")
+    refused(lambda: scale_(X, W, beta=1.0), TypeMismatch, "'beta' is no parameter")
+    refused(lambda: scale_(X, W, weight=W), TypeMismatch, "'weight' is given twice")
+
+
+def test_dtypes_that_weft_does_not_know() -> None:
+    refused(lambda: transposed(X.to(torch.complex64)), TypeMismatch, "torch.complex64", "float32")
+    refused(lambda: transposed(X.to(torch.float8_e4m3fn)), TypeMismatch, "torch.float8_e4m3fn")
+    refused(lambda: gather(W, W, 2), TypeMismatch, "a subscript that is one float32 element")
+
+
+def test_layouts_that_weft_does_not_know() -> None:
+    refused(lambda: transposed(X.to_sparse()), TypeMismatch, "torch.sparse_coo", "x.to_dense()")
+    refused(lambda: transposed(X.to_sparse_csr()), TypeMismatch, "torch.sparse_csr")
+
+
+def test_wrong_ranks() -> None:
+    for x in (W, X[None], torch.tensor(1.0)):
+        refused(lambda x=x: transposed(x), TypeMismatch, "for 2 names")
+    refused(lambda: scale_(X, X), TypeMismatch, "weight")
+    refused(lambda: LIBRARY["linrec"](torch.tensor(1.0), torch.tensor(1.0)), TypeMismatch, "2 names", where="linrec.py")
+
+
+def test_sizes_that_differ() -> None:
+    text = refused(lambda: product(X, X), ShapeMismatch, "sizes differ: in the dimension that @ sums over")
+    assert "5 and 3" in text and "a is [3, 5]" in text
+    text = refused(lambda: LIBRARY["linrec"](X, X[:, :3]), OutOfRange, "linrec reads c outside axis 1", where="linrec.py")
+    assert "axis 1 of c has size 3" in text and "x is [3, 5]" in text
+    refused(lambda: LIBRARY["linrec"](X, X[:2]), OutOfRange, "reads c outside axis 0", where="linrec.py")
+    refused(lambda: scale_(X.clone(), W[:4]), OutOfRange, "reads weight outside axis 0")
+
+
+def test_negative_sizes() -> None:
+    refused(lambda: scatter(W, torch.arange(5), -1), ShapeMismatch, "y would have shape [-1]", "y = torch.zeros(size")
+
+
+def test_subscripts_that_leave_an_array_for_the_sizes_of_a_call() -> None:
+    torch.testing.assert_close(shifted(W, 0), W)
+    refused(lambda: shifted(W, 1), OutOfRange, "reads x outside axis 0, at index i + by", "x is [5]")
+    refused(lambda: shifted(W, -1), OutOfRange, "reads x outside axis 0, at index i + by")
+    torch.testing.assert_close(shifted(W[:0], 7), W[:0])
+
+
+def test_subscripts_that_leave_an_array_by_the_data() -> None:
+    torch.testing.assert_close(gather(W, torch.tensor([4, -5]), 2), W[[4, 0]])
+    for index in ([0, 5], [-6, 0], [1 << 40, 0]):
+        refused(lambda index=index: gather(W, torch.tensor(index), 2), OutOfRange, "a subscript that leaves x")
+        refused(lambda index=index: scatter(W[:2], torch.tensor(index), 5), OutOfRange, "a subscript that leaves y")
+
+
+# ---------------------------------------------------------------- written subscripts that are not affine
+
+
+def test_written_subscripts_that_are_not_affine_run_in_order() -> None:
+    index = torch.tensor([3, 1, 3, 0, 1])
+    torch.testing.assert_close(scatter(W, index, 4), scatter.py(W, index, 4))
+    verdict = weft.analyze(scatter).loops["i"]
+    assert verdict.kind == "sequential" and verdict.cycle == ("y",)
+
+    @weft.kernel
+    def squared(x):
+        y = torch.zeros(30, dtype=x.dtype)
+        for i in range(x.shape[0]):
+            y[i * i] = x[i]
+        return y
+
+    torch.testing.assert_close(squared(W), squared.py(W))
+
+    @weft.kernel
+    def wrapped(x):
+        y = torch.zeros(3, dtype=x.dtype)
+        for i in range(x.shape[0]):
+            y[i % 3] = 2.0 * y[i % 3] + x[i]
+        return y
+
+    torch.testing.assert_close(wrapped(W), wrapped.py(W))
+    assert weft.analyze(wrapped).loops["i"].kind == "sequential"
+
+
+# ---------------------------------------------------------------- devices
+
+
+def test_devices() -> None:
+    meta = X.to("meta")
+    refused(lambda: transposed(meta), DeviceMismatch, "cannot run on meta")
+    refused(lambda: transposed(meta.clone().requires_grad_()), DeviceMismatch, "cannot run on meta")
+    text = refused(lambda: scale_(X.clone(), W.to("meta")), DeviceMismatch, "lie on different devices")
+    assert "x lies on cpu" in text and "weight lies on meta" in text
+    tracked = W.clone().requires_grad_()
+    refused(lambda: gather(tracked, torch.arange(5, device="meta"), 2), DeviceMismatch, "lie on different devices")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_no_gpu_where_one_is_asked_for() -> None:
+    from weft.pytorch.specs import make_arguments, parse
+
+    specs = {"x": parse("float32[2,3]")}
+    refused(lambda: make_arguments(specs, device="cuda"), DeviceMismatch, "no device cuda", where=None)
+    refused(lambda: transposed.resources(X), TypeMismatch, "CUDA architectures", 'arch="sm_90a"', where=None)
+
+
+@pytest.mark.gpu
+def test_mixed_devices_of_cpu_and_gpu() -> None:
+    refused(lambda: scale_(X.cuda(), W), DeviceMismatch, "weight lies on cpu")
+
+
+def test_architectures_that_weft_does_not_know() -> None:
+    refused(lambda: transposed.source(X, arch="sm_70"), TypeMismatch, "'sm_70' is no architecture", "sm_90a", where=None)
+
+
+# ---------------------------------------------------------------- memory that is shared
+
+
+def test_a_written_tensor_that_overlaps_itself() -> None:
+    text = refused(lambda: scale_(X[:1].expand(3, 5), W), OverlapError, "two of its elements share memory")
+    assert "strides [0, 1]" in text and "x.clone()" in text
+    windows = torch.rand(8).as_strided((3, 5), (1, 1))
+    refused(lambda: scale_(windows, W), OverlapError, "two of its elements share memory")
+
+
+def test_a_written_tensor_that_overlaps_another_argument() -> None:
+    x = X.clone()
+    text = refused(lambda: scale_(x, x[1]), OverlapError, "weight shares memory with it", "weight.clone()")
+    assert "def scale_" in text
+    scale_(x[:2], x[2])  # neighbours in one storage that do not touch
+    columns = torch.rand(3, 10)
+    scale_(columns[:, :5], W)
+    assert transposed(X[:1].expand(3, 5)).shape == (5, 3), "what is only read may overlap"
+
+
+def test_overlap_is_seen_at_every_call_and_not_the_first_alone() -> None:
+    x = torch.rand(4, 5)
+    scale_(x[:3], torch.rand(5))
+    refused(lambda: scale_(x[:3], x[1]), OverlapError, "weight shares memory with it")
+
+
+# ---------------------------------------------------------------- gradients
+
+
+def test_gradients_through_arguments_written_in_place() -> None:
+    text = refused(lambda: scale_(X.clone().requires_grad_(), W), NotDifferentiable, "writes in place")
+    assert "it writes into x" in text and "torch.no_grad()" in text
+    refused(lambda: scale_(X.clone(), W.clone().requires_grad_()), NotDifferentiable, "weight requires a gradient")
+
+
+# ---------------------------------------------------------------- compilers
+
+
+def a_new_kernel() -> weft.Kernel:
+    """A kernel that no cache can know: its constant is this process's and this call's own."""
+    global CALLS
+    CALLS += 1
+    unique = os.getpid() + CALLS / 1024
+
+    @weft.kernel
+    def new(x):
+        y = torch.empty_like(x)
+        for i in range(x.shape[0]):
+            y[i] = x[i] + unique
+        return y
+
+    return new
+
+
+def test_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    refused(lambda: a_new_kernel()(W), CompileError, "there is no C++ compiler", str(tmp_path), "CXX", where=None)
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    refused(lambda: a_new_kernel()(W), CompileError, "CXX=no-such-compiler", where=None)
+    kernel = a_new_kernel()
+    refused(lambda: kernel(W), CompileError, "there is no C++ compiler", where=None)
+    monkeypatch.undo()
+    torch.testing.assert_close(kernel(W), kernel.py(W))  # a failure leaves nothing behind
+
+
+def test_a_compiler_that_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.write_text("#!/bin/sh\necho 'kernel.cpp:3:1: error: it is broken' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("CXX", str(broken))
+    refused(lambda: a_new_kernel()(W), CompileError, "it is broken", where=None)
+    monkeypatch.setenv("CXX", f"{sys.executable} -c pass")
+    refused(lambda: a_new_kernel()(W), CompileError, "said nothing", where=None)
+
+
+def test_nvrtc_refuses_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    import weft.pytorch.inspection as inspection
+
+    whole = inspection.cuda_source
+    monkeypatch.setattr(inspection, "cuda_source", lambda *given: whole(*given) + "\nint broken = undeclared;\n")
+    text = refused(
+        lambda: transposed.resources(X, arch="sm_90a"), CompileError, "int broken = undeclared;", where=None
+    )
+    assert 'identifier "undeclared" is undefined' in text and "report" in text
+
+
+def test_nvrtc_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    import weft.pytorch.inspection as inspection
+
+    whole = inspection.cuda_source
+    mark = f"// {os.getpid()} {math.pi}\n"
+    monkeypatch.setattr(inspection, "cuda_source", lambda *given: whole(*given) + mark)
+    monkeypatch.setitem(sys.modules, "cuda.core", None)
+    refused(lambda: transposed.resources(X, arch="sm_80"), CompileError, "NVRTC is not here", "pip install", where=None)
+
+
+# ---------------------------------------------------------------- what is asked of a kernel
+
+
+def test_explaining_without_all_arguments() -> None:
+    refused(lambda: transposed.explain(), TypeMismatch, "without all of its arguments", "example")
+    refused(lambda: transposed.explain("float32[2,3]", format="pdf"), TypeMismatch, "'pdf' is no format", where=None)
+    refused(lambda: transposed.explain("float32[2,x]"), ShapeMismatch, "a size that is no integer", where=None)
+
+
+def test_analysing_what_is_not_in_the_language() -> None:
+    refused(lambda: weft.analyze(has_while), UnsupportedSyntax, "no while")
+    refused(lambda: weft.analyze("def f(x):\n    return undefined"), UndefinedName, "undefined is not defined", where=None)
+    refused(lambda: weft.analyze("def f(x:"), UnsupportedSyntax, where=None)
+    refused(lambda: weft.analyze(3), TypeMismatch, "not a Python function", where=None)

@@ -1,0 +1,106 @@
+"""The shortest way through a call that was made before.
+
+PyTorch's own guard (the one torch.compile uses) tells in one C call whether the tensors are like those of the last call:
+plain, strided, of the same dtype, device, sizes and strides, and without a gradient to record. If they are, and lie as
+aligned, all that is left is to allocate the results, take addresses and launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from weft.loops.ir import Array, Function
+from weft.plan.facts import Geometry
+from weft.runtime import cuda
+
+# What a quick call gives when the call is not like the one it was made for.
+MISS: Any = type("Miss", (), {"__repr__": lambda self: "MISS"})()
+ALIGNMENT = 31
+
+
+def never(*args: Any) -> Any:
+    """The quick call of what was never called."""
+    return MISS
+
+
+def eager_allocator(device: torch.device) -> tuple[Callable[..., torch.Tensor], bool]:
+    """The quickest (sizes, strides, dtype) -> tensor, and whether it takes the current device."""
+    guards = torch._C._dynamo.guards
+    name = f"_empty_strided_{device.type}"
+    found = getattr(guards, name, None)
+    if found is not None:
+        return found, True
+    return (lambda size, stride, dtype: torch.empty_strided(size, stride, dtype=dtype, device=device)), False
+
+
+def quick_call(
+    function: Function,
+    made: Sequence[Array],
+    arrays: Mapping[str, Geometry],
+    launches: Sequence[tuple[Callable[..., Any], tuple[str, ...]]],
+    device: torch.device,
+    args: tuple[Any, ...],
+) -> Callable[..., Any]:
+    """A function of the arguments, for calls like this one; `never` where there is no quick way for it.
+
+    launches: (launch, names of arrays and scalars whose addresses and values it takes), in order.
+    """
+    tensors = [a for a in args if isinstance(a, torch.Tensor)]
+    if any(a.role == "inout" for a in function.arrays) or any(a.fill is not None for a in made):
+        return never
+    if any(type(t) not in (torch.Tensor, torch.nn.Parameter) or t.requires_grad for t in tensors) or not tensors:
+        return never
+    if any(t.data_ptr() & ALIGNMENT for t in tensors):
+        return never
+    try:
+        guard = torch._C._dynamo.guards.TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
+        if not guard.check(*tensors):
+            return never
+    except (AttributeError, TypeError, RuntimeError):  # another PyTorch
+        return never
+    empty, on_current = eager_allocator(device)
+    scope: dict[str, Any] = {
+        "stack": torch._C._len_torch_dispatch_stack, "check": guard.check, "MISS": MISS, "empty": empty,
+        "ad": torch.autograd.forward_ad,
+    }  # fmt: skip
+    local = {n: f"a{k}" for k, n in enumerate(function.parameters)}
+    checked = [local[n] for n, a in zip(function.parameters, args, strict=True) if isinstance(a, torch.Tensor)]
+    conditions = ["stack()", "ad._current_level >= 0", f"not check({', '.join(checked)})"]
+    for name, value in zip(function.parameters, args, strict=True):
+        if isinstance(value, float):
+            conditions.append(f"type({local[name]}) is not float")
+        elif not isinstance(value, torch.Tensor):
+            scope[f"v_{local[name]}"] = value
+            conditions.append(f"type({local[name]}) is not type(v_{local[name]}) or {local[name]} != v_{local[name]}")
+    if device.type == "cuda":
+        index = torch.cuda.current_device() if device.index is None else device.index
+        scope |= {"first": cuda.current_stream(), "index": index, "current": cuda.find_driver().current_device}
+        first = "first(index)"
+        if on_current:
+            conditions.append("current() != index")
+    else:
+        scope["first"] = torch.get_num_threads
+        first = "first()"
+    lines = [f"if {' or '.join(conditions)}: return MISS"]
+    lines += [f"p_{t} = {t}.data_ptr()" for t in checked]
+    lines.append(f"if ({' | '.join(f'p_{t}' for t in checked)}) & {ALIGNMENT}: return MISS")
+    addresses = {n: f"p_{local[n]}" for n, a in zip(function.parameters, args, strict=True) if isinstance(a, torch.Tensor)}
+    for k, array in enumerate(made):
+        local[array.name] = f"r{k}"
+        scope |= {f"size{k}": arrays[array.name].shape, f"stride{k}": arrays[array.name].strides}
+        scope[f"dtype{k}"] = getattr(torch, array.dtype.name)
+        lines.append(f"r{k} = empty(size{k}, stride{k}, dtype{k})")
+        addresses[array.name] = f"r{k}.data_ptr()"
+    for k, (launch, given) in enumerate(launches):
+        scope[f"launch{k}"] = launch
+        values = [addresses.get(n, local.get(n, "")) for n in given]
+        lines.append(f"launch{k}({', '.join([first, *values])})")
+    results = [local[r] for r in function.results]
+    lines.append(f"return {results[0] if len(results) == 1 else '(' + ', '.join(results) + ')' if results else 'None'}")
+    text = f"def quick({', '.join(f'a{k}' for k in range(len(args)))}):\n" + "".join(f"    {line}\n" for line in lines)
+    exec(compile(text, f"<quick call of {function.name}>", "exec"), scope)
+    quick: Callable[..., Any] = scope["quick"]
+    return quick
