@@ -58,7 +58,8 @@ class _Poisoned:
 
         def filled(*args: Any, **options: Any) -> torch.Tensor:
             tensor: torch.Tensor = made(*args, **options)
-            return tensor.fill_(self._poison if tensor.dtype.is_floating_point else int(self._poison))
+            scale = torch.arange(1, tensor.numel() + 1, dtype=torch.float64).view(tensor.shape) ** 1.5
+            return tensor.copy_(self._poison * scale)
 
         return filled
 

@@ -183,7 +183,7 @@ class Generator:
             used.insert(0, "x")
         kinds = {"alpha": "float" if self.floating else "int", "q": "int", "flag": "bool"}
         for n in used:  # what is only ever used whole might be a number as well
-            if n in ARRAYS and not re.search(rf"\b{n}[[.]", text + ("x.p." if n in "xp" else "")):
+            if n in ARRAYS and not re.search(rf"\b{n}[\[.]", text + ("x.p." if n in "xp" else "")):
                 kinds[n] = "torch.Tensor"
         parameters = ", ".join(f"{n}: {kinds[n]}" if n in kinds else n for n in used)
         head = ["".join(_HELPERS[h] + "\n\n" for h in self.helpers) + f"def program({parameters}):"]

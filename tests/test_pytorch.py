@@ -1,4 +1,4 @@
-"""Kernels as PyTorch's own: operators, gradients, torch.compile, transforms, modes, layouts of memory, dtypes, caches."""
+"""Kernels as PyTorch's own: operators, gradients, torch.compile, transforms, modes, strides, dtypes, the disk cache."""
 
 from __future__ import annotations
 

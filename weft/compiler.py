@@ -21,6 +21,7 @@ from weft.plan.threads import ThreadPlan, plan_threads
 from weft.plan.tile import TilePlan, plan, team, team_entry
 from weft.runtime import cache
 
+
 @dataclass(frozen=True)
 class Lowered:
     """The block graphs of a nest by the axis that is their columns ("" for its loops' own), or why there are none."""

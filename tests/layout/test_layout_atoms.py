@@ -92,7 +92,7 @@ def is_fragment(
 
 
 def swapped(where: Callable[[int, int], Place]) -> Callable[[int, int], Place]:
-    return lambda t, v: where(t, v)[::-1]  # type: ignore[return-value]
+    return lambda t, v: where(t, v)[::-1]
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

@@ -13,7 +13,22 @@ from weft.emit.expressions import PRODUCT, SUM, Printer, Text, memory_type, regi
 from weft.emit.text import Writer
 from weft.graph.block import BlockGraph, Input, Map, Operator, Output, Reduce, Scan, Stage
 from weft.loops.affine import Affine
-from weft.loops.ir import Const, Expr, Function, If, Let, Load, Op, Ref, Stmt, Store, bound_names, free_names, walk, walk_expr
+from weft.loops.ir import (
+    Const,
+    Expr,
+    Function,
+    If,
+    Let,
+    Load,
+    Op,
+    Ref,
+    Stmt,
+    Store,
+    bound_names,
+    free_names,
+    walk,
+    walk_expr,
+)
 from weft.loops.recurrences import AFFINE, ALGEBRAS
 from weft.loops.schedule import Axis, Nest
 from weft.loops.types import INT64, ScalarType

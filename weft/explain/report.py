@@ -86,7 +86,7 @@ def _plan(examined: Examined, launch: Launch) -> list[str]:
     elif plan.held:
         how = f"{plan.threads} threads a row, which is read once and held in registers"
     else:
-        how = f"{plan.threads} threads a row, tile after tile of {plan.columns} columns"
+        how = f"{plan.threads} threads a row, tile after tile of {plan.vector * plan.chunks} columns a thread"
     return [
         f"rows: {rows}; columns: {columns}",
         how,

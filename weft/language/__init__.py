@@ -1,11 +1,19 @@
-"""Python source -> loop nest."""
+"""Python source -> loop nest.
 
-from weft.language.builder import default_float
-from weft.language.frontend import ArgumentType, parse
-from weft.language.infer import infer_types
+What a call needs that was made before is imported here; the front end itself when something is parsed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from weft.language.signature import Parameter, Signature, read_signature
 from weft.language.source import Source, fingerprint
-from weft.language.values import TensorType
+from weft.language.types import ArgumentType, TensorType, default_float
+
+if TYPE_CHECKING:
+    from weft.language.frontend import parse
+    from weft.language.infer import infer_types
 
 __all__ = [
     "ArgumentType",
@@ -19,3 +27,15 @@ __all__ = [
     "parse",
     "read_signature",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "parse":
+        from weft.language.frontend import parse
+
+        return parse
+    if name == "infer_types":
+        from weft.language.infer import infer_types
+
+        return infer_types
+    raise AttributeError(f"module 'weft.language' has no attribute {name!r}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -41,7 +40,7 @@ from weft.loops.ir import (
     free_names,
     substitute,
 )
-from weft.loops.types import FLOAT32, INT64, SCALAR_TYPES, ScalarType
+from weft.loops.types import FLOAT32, INT64, ScalarType
 
 Environment = dict[str, Value]
 
@@ -359,12 +358,3 @@ def _not_negative(size: Expr) -> Expr:
 
 def _fit(value: bool | int | float, dtype: ScalarType) -> bool | int | float:
     return {"bool": bool, "int": int, "float": float}[dtype.category](value)  # type: ignore[no-any-return]
-
-
-def default_float() -> ScalarType:
-    """PyTorch's default dtype, float32 while PyTorch is not loaded."""
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return FLOAT32
-    name = str(torch.get_default_dtype()).removeprefix("torch.")
-    return SCALAR_TYPES.get(name, FLOAT32)

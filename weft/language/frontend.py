@@ -10,21 +10,12 @@ from typing import Any
 from weft.errors import TypeMismatch, UnsupportedSyntax
 from weft.language import tensors
 from weft.language.arithmetic import cast
-from weft.language.builder import Builder, Environment, default_float
+from weft.language.builder import Builder, Environment
 from weft.language.signature import check_parameters
 from weft.language.source import Source
 from weft.language.statements import Executor, bound_in
-from weft.language.values import (
-    Computed,
-    Scalar,
-    Static,
-    TensorType,
-    Tuple,
-    Value,
-    View,
-    describe,
-    whole,
-)
+from weft.language.types import TensorType, default_float
+from weft.language.values import Computed, Scalar, Static, Tuple, Value, View, describe, whole
 from weft.loops.ir import (
     Array,
     Expr,

@@ -7,7 +7,7 @@ from typing import Any
 
 from weft.language.signature import read_signature
 from weft.language.source import Source, plain_function
-from weft.language.values import TensorType
+from weft.language.types import TensorType
 from weft.loops.types import BOOL, FLOAT32, FLOAT64, INT64, ScalarType
 
 # What a tensor is taken for whose number of dimensions nothing shows.

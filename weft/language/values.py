@@ -14,17 +14,6 @@ from weft.loops.types import BOOL, FLOAT64, INT64, ScalarType, Typed
 
 
 @dataclass(frozen=True)
-class TensorType:
-    """The type of a tensor argument: the memory type of its elements and its number of dimensions."""
-
-    dtype: ScalarType
-    rank: int
-
-    def __str__(self) -> str:
-        return f"{self.dtype}[{', '.join(':' * self.rank)}]"
-
-
-@dataclass(frozen=True)
 class Alias:
     """A scalar that is, in the plain Python, a view of an element of one of these arrays.
 

@@ -229,7 +229,12 @@ class Layout:
 
 def concatenate(*layouts: Layout) -> Layout:
     """The layout whose modes are these layouts: at (c_0, c_1, ...) the sum of their values."""
-    return _trusted(tuple([a._shape for a in layouts]), tuple([a._stride for a in layouts]))
+    return trusted(
+        tuple([a._shape for a in layouts]),
+        tuple([a._stride for a in layouts]),
+        tuple([s for a in layouts for s in a._flat_shape]),
+        tuple([d for a in layouts for d in a._flat_stride]),
+    )
 
 
 def from_modes(sizes: list[Any], strides: list[Any]) -> Layout:

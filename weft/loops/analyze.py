@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from weft.errors import Location
 from weft.loops.accesses import Access, collect
 from weft.loops.axes import Grouping, find_axes
-from weft.loops.ir import For, Function, Let, Load, Stmt, Store, bound_names, free_names, statement_exprs, walk, walk_expr
+from weft.loops.ir import (
+    For,
+    Function,
+    Let,
+    Load,
+    Stmt,
+    Store,
+    bound_names,
+    free_names,
+    statement_exprs,
+    walk,
+    walk_expr,
+)
 from weft.loops.normalize import drop_unused, normalize
 from weft.loops.polyhedra import Polyhedra
 from weft.loops.promote import Names, Promoter
 from weft.loops.recurrences import WORDS, match_updates
-from weft.loops.show import show_expr
 from weft.loops.schedule import Nest, Requirement, Schedule, Verdict
+from weft.loops.show import show_expr
 
 
 def requirements(function: Function) -> tuple[Requirement, ...]:

@@ -39,7 +39,7 @@ from weft.loops.ir import (
 from weft.loops.normalize import simplify
 from weft.loops.polyhedra import Polyhedra
 from weft.loops.recurrences import definitions, expand
-from weft.loops.types import BOOL, INT64, ScalarType
+from weft.loops.types import BOOL, ScalarType
 
 Subscript = tuple[Affine, ...]
 

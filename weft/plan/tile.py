@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from weft.emit.abi import Facts
 from weft.graph.block import BlockGraph, Input, Output, Stage
-from weft.layout import Layout
 from weft.loops.ir import Const, Expr, Function, Ref
+
+if TYPE_CHECKING:
+    from weft.layout import Layout
 
 # The columns a thread has in flight at a time: of a row that it shares with its team; of one shared by blocks.
 COLUMNS_IN_FLIGHT, SPREAD_COLUMNS = 16, 8
@@ -23,38 +26,31 @@ MANY_ROWS = 2048
 
 @dataclass(frozen=True)
 class TilePlan:
-    """layout: (thread, (vector, chunk)) -> column within a tile.
+    """Which columns of a tile each of `threads` threads holds: `chunks` runs of `vector` neighbours, as `layout` says.
 
-    held: a row is one tile, loaded once; the layout has all its threads and `teams` rows share a block. Otherwise each
-    stage runs over tiles, the layout is that of the largest team, and the launch picks one of TEAMS.
-    spread: the columns of a row are independent, so blocks share them.
+    held: a row is one tile, loaded once, and `teams` rows share a block. Otherwise each stage runs over tiles, threads are
+    those of the largest team, and the launch picks one of TEAMS. spread: the columns of a row are independent, so blocks
+    share them.
     """
 
-    layout: Layout
+    threads: int
+    vector: int
+    chunks: int
     teams: int = 1
     held: bool = False
     spread: bool = False
 
     @property
-    def threads(self) -> int:
-        return int(self.layout.shape[0])
+    def layout(self) -> Layout:
+        """(thread, (vector, chunk)) -> column within a tile: the runs of the threads lie side by side."""
+        from weft.layout import Layout
 
-    @property
-    def vector(self) -> int:
-        return int(self.layout.shape[1][0])
-
-    @property
-    def chunks(self) -> int:
-        return int(self.layout.shape[1][1])
+        vector = self.vector
+        return Layout((self.threads, (vector, self.chunks)), (vector, (1, vector * self.threads)))
 
     @property
     def block(self) -> int:
         return self.threads * self.teams
-
-
-def tile_layout(threads: int, vector: int, chunks: int) -> Layout:
-    """Each thread holds `chunks` runs of `vector` neighbouring columns; the runs of the threads lie side by side."""
-    return Layout((threads, (vector, chunks)), (vector, (1, vector * threads)))
 
 
 def vector_of(function: Function, graph: BlockGraph) -> int:
@@ -80,13 +76,13 @@ def plan(function: Function, graph: BlockGraph, columns: int) -> TilePlan:
     vector = vector_of(function, graph)
     chunks = max(1, COLUMNS_IN_FLIGHT // vector)
     if graph.pointwise:
-        return TilePlan(tile_layout(SPREAD_BLOCK, vector, max(1, SPREAD_COLUMNS // vector)), spread=True)
+        return TilePlan(SPREAD_BLOCK, vector, max(1, SPREAD_COLUMNS // vector), spread=True)
     if not any(s.scans() for s in graph.stages()) and common_range(graph) is not None:
         held = held_plan(graph, vector, power_of_two_class(columns))
         if held is not None:
             return held
     scans = max((len(s.scans()) for s in graph.stages()), default=1)
-    return TilePlan(tile_layout(TEAMS[-1][0], vector, max(1, chunks // max(1, scans))))
+    return TilePlan(TEAMS[-1][0], vector, max(1, chunks // max(1, scans)))
 
 
 def held_plan(graph: BlockGraph, vector: int, columns: int) -> TilePlan | None:
@@ -97,7 +93,7 @@ def held_plan(graph: BlockGraph, vector: int, columns: int) -> TilePlan | None:
     chunks = columns // (threads * vector)
     if chunks * vector * tiles > TILE_REGISTERS:
         return None
-    return TilePlan(tile_layout(threads, vector, chunks), teams=4 if threads == 32 else 1, held=True)
+    return TilePlan(threads, vector, chunks, teams=4 if threads == 32 else 1, held=True)
 
 
 def team(plan: TilePlan, rows: int, columns: int) -> tuple[int, int]:

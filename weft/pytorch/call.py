@@ -15,13 +15,13 @@ import torch
 from weft.compiler import Analysis, Variant, cuda_source, host_source, launch
 from weft.emit.abi import Facts, slots
 from weft.errors import DeviceMismatch, OutOfRange, OverlapError, ShapeMismatch, TypeMismatch, UnsupportedSyntax
-from weft.language import Signature, TensorType
+from weft.language import ArgumentType, Signature, TensorType
 from weft.loops.affine import evaluate
 from weft.loops.ir import Array, Function
 from weft.loops.types import BOOL, FLOAT64, INT64, SCALAR_TYPES, ScalarType
 from weft.plan.facts import Geometry, facts_of
 from weft.pytorch.quick import quick_call
-from weft.pytorch.specialize import ArgumentType, Specializable
+from weft.pytorch.specialize import Specializable
 from weft.runtime import cuda, host, nvrtc
 from weft.runtime.slots import Given, Slots, pack
 
@@ -253,7 +253,7 @@ def made_arrays(analysis: Analysis) -> tuple[Array, ...]:
 
 def prepare(specializable: Specializable, signature: Signature, args: tuple[Any, ...]) -> CallPlan:
     """A function that runs calls with arguments of these types, shapes, strides, alignment and integer values."""
-    if torch.jit.is_tracing():
+    if torch._C._get_tracing_state() is not None:
         raise UnsupportedSyntax(
             f"torch.jit.trace cannot record a call of {signature.name}",
             location=signature.location,
@@ -285,7 +285,7 @@ def _may_be_negated(tensor: torch.Tensor) -> bool:
 
 
 def _resolved(run: Run, function: Function, args: tuple[Any, ...]) -> Any:
-    """A call whose tensors may be negated: with copies that are not, of the same strides, since the plan is for them."""
+    """A call with negated tensors, run on copies that are not, of the same strides, since the plan is for them."""
 
     def copied(tensor: Any) -> Any:
         if not isinstance(tensor, torch.Tensor) or not tensor.is_neg():
@@ -319,7 +319,10 @@ def geometries(analysis: Analysis, bound: Bound, aligned: bool = False) -> dict[
                 f"{a.name} would have shape {list(shape)}", location=a.location, remedy="pass larger sizes"
             )
         model = like(function, a)
-        made = torch.empty(shape, device="meta") if model is None else torch.empty_like(bound.tensors[model], device="meta")
+        if model is None:
+            made = torch.empty(shape, device="meta")
+        else:
+            made = torch.empty_like(bound.tensors[model], device="meta")
         arrays[a.name] = _geometry(a, shape, made.stride(), 0)
     return arrays
 
@@ -429,7 +432,7 @@ def _host_launcher(
 
 
 def _runner(analysis: Analysis, device: torch.device, launches: list[_Launch], lazy: tuple[str, ...]) -> Run:
-    """The Python of a call, written out: allocation, addresses, launches, results. lazy: tensors that may be negated."""
+    """The Python of a call, written out: allocation, addresses, launches, results. lazy: what may be negated."""
     function = analysis.function
     scope: dict[str, Any] = {"function": function, "device": device}
     scope |= {"empty_like": torch.empty_like, "empty": torch.empty}
@@ -456,7 +459,8 @@ def _runner(analysis: Analysis, device: torch.device, launches: list[_Launch], l
             lines.append(f"r{k} = empty_like({local[model]}{'' if same else f', dtype=dtype{k}'})")
         else:
             scope[f"shape{k}"] = a.shape
-            names = ", ".join(f"{n!r}: {t}" for n, t in (sizes | {s.name: local[s.name] for s in function.scalars}).items())
+            known = sizes | {s.name: local[s.name] for s in function.scalars}
+            names = ", ".join(f"{n!r}: {t}" for n, t in known.items())
             scope["evaluate"] = evaluate
             lines.append(f"names = {{{names}}}")
             lines.append(f"r{k} = empty([evaluate(e, names) for e in shape{k}], dtype=dtype{k}, device=device)")

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 
 from weft.compiler import Analysis
-from weft.language import Parameter, Signature
+from weft.language import ArgumentType, Parameter, Signature
 from weft.loops.ir import Function
 from weft.pytorch.call import CallPlan, prepare
-from weft.pytorch.quick import never
 from weft.pytorch.operator import Operator, define
-from weft.pytorch.specialize import ArgumentType, Specializable, recalled
+from weft.pytorch.quick import never
+from weft.pytorch.specialize import Specializable, recalled
 
 _MOST_CALLS = 1024
 

@@ -40,8 +40,8 @@ class Examined:
 def examine(kernel: Kernel, args: Sequence[Any]) -> Examined:
     """Analyse a kernel for arguments: tensors, specs (`TensorSpec` or text), numbers; none: the kernel's example."""
     if not args and kernel.signature.parameters:
-        args = tuple(kernel.example[p.name] if p.name in kernel.example else p.default
-                     for p in kernel.signature.parameters if p.name in kernel.example or p.has_default)  # fmt: skip
+        known = [p for p in kernel.signature.parameters if p.name in kernel.example or p.has_default]
+        args = tuple(kernel.example.get(p.name, p.default) for p in known)
     if len(args) != len(kernel.signature.parameters):
         raise TypeMismatch(
             f"{kernel.name} is asked about without all of its arguments",
@@ -102,7 +102,7 @@ def source(kernel: Kernel, args: Sequence[Any], arch: str | None) -> str:
 
 @dataclass(frozen=True)
 class Resources:
-    """What the compiler says of one kernel: registers a thread, spilled and local bytes a thread, shared bytes a block."""
+    """What the compiler says of one kernel: registers and spilled bytes a thread, shared bytes a block."""
 
     name: str
     arch: str

@@ -13,13 +13,9 @@ from typing import Any, Protocol
 
 import weft
 from weft.compiler import Analysis, analyze
-from weft.language import Signature, TensorType, default_float, fingerprint, parse
+from weft.language import ArgumentType, Signature, default_float, fingerprint
 from weft.loops.ir import Function
-from weft.loops.types import ScalarType
 from weft.runtime import cache
-
-# The type of an argument: a tensor's dtype and rank, or a scalar's type.
-ArgumentType = TensorType | ScalarType
 
 
 class Specializable(Protocol):
@@ -55,6 +51,7 @@ class Specializer:
         return fingerprint(self._function)
 
     def function(self, types: tuple[ArgumentType, ...], agree: bool) -> Function:
+        from weft.language import parse
         from weft.loops.agree import agreeing
 
         function = parse(self._function, dict(zip(self._names, types, strict=True)))
