@@ -196,9 +196,20 @@ def _fails(a: Flat, b: Flat, error: LayoutError) -> bool:
     if len(moved) > 1:
         return bool(error.found == sum(evaluate(a, c * w) for c, w in zip(witness, stride, strict=True)))
     (m,) = moved
-    along = [evaluate(a, c * stride[m]) for c in range(shape[m])]
-    run = next(c for c in range(2, shape[m]) if along[c] != c * along[1])
-    c = witness[m]
-    if c == run:
-        return shape[m] % run != 0 and error.found == run * along[1]
-    return bool(shape[m] % run == 0 and error.found == along[c - c % run] + c % run * along[1])
+    return _breaks_a_run([evaluate(a, c * stride[m]) for c in range(shape[m])], witness[m], error.found)
+
+
+def _breaks_a_run(values: list[int], c: int, found: int) -> bool:
+    """Whether every layout of so many values, right before c, gives `found` at c.
+
+    The first run of equal steps must be its first size: it must divide the whole, and be repeated at its multiples. Then
+    the same holds of the values at those.
+    """
+    while len(values) > 1:
+        run = next((i for i in range(2, len(values)) if values[i] != i * values[1]), len(values))
+        if len(values) % run:
+            return c == run and found == run * values[1]
+        if c % run:
+            return found == values[c - c % run] + c % run * values[1]
+        values, c = values[::run], c // run
+    return False

@@ -351,6 +351,23 @@ def test_wrong_kinds_of_arguments() -> None:
         refused(lambda: gather(W.clone().requires_grad_(), [0], 1), TypeMismatch, "index is a list")
 
 
+def test_wrong_kinds_of_arguments_after_a_call_that_was_right() -> None:
+    linrec = LIBRARY["linrec"]
+    for _ in range(3):
+        transposed(X)
+        linrec(X, X)
+        gather(W, torch.arange(5), 2)
+    for wrong in ([1.0], None, "abc", 2.5):
+        refused(lambda wrong=wrong: transposed(wrong), TypeMismatch, "uses it as a tensor")
+        refused(lambda wrong=wrong: linrec(X, wrong), TypeMismatch, "c is ", where="linrec.py")
+        refused(lambda wrong=wrong: linrec(wrong, X), TypeMismatch, "x is ", where="linrec.py")
+    refused(lambda: gather(W, torch.arange(5), [2]), TypeMismatch, "n is a list")
+    refused(lambda: transposed(X.to_sparse()), TypeMismatch, "torch.sparse_coo")
+    refused(lambda: linrec(X.to_sparse(), X), TypeMismatch, "torch.sparse_coo", where="linrec.py")
+    refused(lambda: linrec(X.to("meta"), X), DeviceMismatch, "different devices", where="linrec.py")
+    refused(lambda: linrec(X.to(torch.complex64), X), TypeMismatch, "torch.complex64", where="linrec.py")
+
+
 def test_a_tensor_where_nothing_shows_that_one_is_taken() -> None:
     @weft.kernel
     def doubled(x):
@@ -381,7 +398,8 @@ def test_wrong_ranks() -> None:
     for x in (W, X[None], torch.tensor(1.0)):
         refused(lambda x=x: transposed(x), TypeMismatch, "for 2 names")
     refused(lambda: scale_(X, X), ShapeMismatch, "x[r, l] = x[r, l] * weight[l] + alpha", "index or sum over")
-    refused(lambda: LIBRARY["linrec"](torch.tensor(1.0), torch.tensor(1.0)), TypeMismatch, "2 names", where="linrec.py")
+    scalar = torch.tensor(1.0)
+    refused(lambda: LIBRARY["linrec"](scalar, scalar), ShapeMismatch, "x of linrec has no dimension", where=None)
 
 
 def test_sizes_that_differ() -> None:

@@ -11,10 +11,17 @@ from weft.loops.schedule import Schedule, Verdict
 
 @dataclass(frozen=True)
 class LoopAnalysis:
-    """loops: the verdict of each loop by its variable; schedule: all that was found."""
+    """loops: the verdict of each loop by its variable; schedule: all that was found. As text: a line for each loop,
+    and why.
+    """
 
     loops: dict[str, Verdict]
     schedule: Schedule
+
+    def __str__(self) -> str:
+        from weft.explain import loop_lines
+
+        return "\n".join(loop_lines(self.schedule))
 
 
 def analyze(function: Callable[..., Any] | str) -> LoopAnalysis:

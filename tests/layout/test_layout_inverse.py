@@ -78,6 +78,17 @@ def test_left_inverses_of_any_chain(a: Layout) -> None:
     assert equivalent(composition(inverse, a.flatten()), Layout(a.size()))
 
 
+@given(layouts(high=40, most=3))
+def test_every_injective_layout_has_a_left_inverse(a: Layout) -> None:
+    image = values(a)
+    if len(set(image)) < len(image):
+        with pytest.raises(LayoutError):
+            left_inverse(a)
+        return
+    inverse = left_inverse(a)
+    assert [inverse(v) for v in image] == list(range(len(image)))
+
+
 def test_left_inverses_that_do_not_exist_show_a_collision() -> None:
     with pytest.raises(LayoutError) as caught:
         left_inverse(Layout((4, (2, 3)), (1, (3, 10))))
@@ -93,6 +104,14 @@ def test_right_inverses(a: Layout) -> None:
     inverse = right_inverse(a)
     assert isinstance(inverse, Layout)
     assert [evaluate(a, inverse(i)) for i in range(inverse.size())] == list(range(inverse.size()))
+
+
+def test_a_right_inverse_takes_the_longest_way() -> None:
+    assert right_inverse(Layout((4, (2, 2)), (1, (8, 4)))) == Layout((4, 2, 2), (1, 8, 4))
+    assert right_inverse(Layout((4, (2, 3)), (1, (8, 4)))) == Layout((4, 2, 2), (1, 8, 4))
+    # 3:1 would end at 3, where nothing starts; two steps of either mode of stride 1 lead on to 50:2.
+    assert right_inverse(Layout((3, 2, 50), (1, 1, 2))).size() == 100
+    assert right_inverse(Layout(4, 2)) == Layout(1, 0) == right_inverse(Layout(1, 7))
 
 
 @given(compact())
@@ -282,6 +301,23 @@ def test_casts_there_and_back(a: Layout, count: int) -> None:
         return
     assert sorted(values(narrow)) == sorted(count * v + k for v in values(a) for k in range(count))
     assert values(upcast(narrow, count)) == values(a)
+
+
+def test_casts_of_swizzled_layouts() -> None:
+    tile = shared_atom(128, 16)
+    assert isinstance(tile, ComposedLayout)
+    chunks = upcast(tile, 8)
+    assert chunks == ComposedLayout(Swizzle(3, 0, 3), 0, Layout((8, 8), (8, 1)))
+    assert [chunks(r, c) for r in range(8) for c in range(8)] == [
+        tile(r, 8 * c) // 8 for r in range(8) for c in range(8)
+    ]
+    assert downcast(chunks, 8) == tile and recast(tile, 16, 8) == shared_atom(128, 8)
+    assert nullspace(tile) == Layout(1, 0)
+    shifted = ComposedLayout(Swizzle(0, 0, 0), 4, Layout(8))
+    calls: list[Any] = [lambda: upcast(tile, 16), lambda: upcast(shifted, 8), lambda: nullspace(shifted)]
+    for call in calls:
+        with pytest.raises(LayoutError):
+            call()
 
 
 def test_recast_between_units() -> None:

@@ -19,6 +19,7 @@ from weft.emit.expressions import PRODUCT, identifier, literal, memory_type, reg
 from weft.emit.lanes import loads, needed, passed_on, pieces, runs_in_lanes, stores, tiles
 from weft.emit.subscripts import affine, coefficient, constant, simplify
 from weft.emit.text import Writer
+from weft.loops.affine import is_bound
 from weft.loops.ir import (
     Array,
     Expr,
@@ -397,6 +398,8 @@ def varying(nest: Nest, seeds: set[str]) -> frozenset[str]:
             if stmt.value.type != INT64 or not affine(simplify(stmt.value), known):
                 found.add(stmt.name)
         elif isinstance(stmt, For):
+            if not all(is_bound(e, free_names(e) - found) for e in (stmt.start, stmt.stop)):
+                found.add(stmt.var)
             found |= {c.name for c in stmt.carries} | {c.result for c in stmt.carries}
         else:
             found |= set(bound_names(stmt))

@@ -16,7 +16,6 @@ from weft.loops.ir import (
     Load,
     Stmt,
     Store,
-    bound_names,
     free_names,
     statement_exprs,
     walk,
@@ -56,15 +55,14 @@ class StatementGraph:
 
 def user_names(function: Function) -> Callable[[str], str]:
     """The user's name for a name of the nest: passes number the values of one variable (`h_1`, `h_last`), and what is
-    kept of an array is named after it (`y_previous`). A name that stands in the cited source is the user's own.
+    kept of an array is named after it (`y_previous`). A name that stands in the cited source is the user's own; sizes
+    and loops keep theirs, which tell them apart.
     """
-    words: set[str] = set(function.parameters)
-    places = [s.location for s in walk(function.body) if not isinstance(s, If) or s.location] + [
-        a.location for a in function.arrays
-    ]
-    for place in places:
-        if place is not None:
-            words |= set(re.findall(r"\w+", place.text()))
+    words = {*function.parameters, *(s.name for s in function.sizes)}
+    words |= {s.var for s in walk(function.body) if isinstance(s, For)}
+    for cited in (*walk(function.body), *function.arrays):
+        if cited.location is not None:
+            words |= set(re.findall(r"\w+", cited.location.text()))
 
     def shown(name: str) -> str:
         base = name
@@ -175,6 +173,8 @@ class _Builder:
             readers += [m for m in makers if carry.name in free_names(carry.next)]
             for reader in dict.fromkeys(readers):
                 self.arrow(makers, reader, carry.name, stmt.var)
+            for name in free_names(carry.init) & self.carried.keys():  # it starts as what a loop outside carries
+                self.waiting += [(name, reader) for reader in readers]
             self.makers[carry.result] = makers
         verdict = dict(self.nest.verdicts).get(stmt.var)
         for array in verdict.cycle if verdict is not None and verdict.kind == "sequential" else ():
@@ -192,8 +192,3 @@ def statement_graph(function: Function, nest: Nest) -> StatementGraph:
     builder = _Builder(nest, user_names(function))
     builder.block(nest.body, tuple(a.var for a in nest.axes))
     return StatementGraph(tuple(builder.statements), tuple(dict.fromkeys(builder.arrows)))
-
-
-def names_of(nest: Nest) -> set[str]:
-    """Every name that the statements of a nest bind."""
-    return {n for s in walk(nest.body) for n in bound_names(s)}

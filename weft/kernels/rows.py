@@ -15,6 +15,7 @@ from functools import update_wrapper
 from typing import Any
 
 import torch
+from torch.compiler import is_compiling
 
 import weft
 from weft.errors import ShapeMismatch
@@ -40,10 +41,13 @@ class RowKernel:
 
     def __call__(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """The result, in the shape of the first row tensor. Raises ShapeMismatch where leading dimensions differ."""
-        if not kwargs and len(args) == len(self._names) and not torch.compiler.is_compiling():
-            made = self.kernel.quick(*args)  # tensors like those of the last call have two dimensions
-            if made is not MISS:
-                return made  # type: ignore[no-any-return]
+        if not kwargs and not is_compiling():
+            try:
+                made = self.kernel.quick(*args)  # tensors like those of its last call have two dimensions
+                if made is not MISS:
+                    return made  # type: ignore[no-any-return]
+            except TypeError:  # another number of arguments: told below
+                pass
         given = list(args if len(args) == len(self._names) and not kwargs else self.kernel.bind(args, kwargs))
         first = given[self._rows[0]]
         if all(given[i].dim() == 2 for i in self._rows):

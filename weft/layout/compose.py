@@ -111,20 +111,21 @@ def _cut(function: Jumps, x: Any, w: Any, stride: Any, cuts: list[Any]) -> tuple
         cuts.sort()
     sizes: list[Any] = []
     strides = [stride]
+    before: Any = 1
     last: Any = 1
     for cut in cuts:
-        size, rest = divmod(cut, last)
-        if rest:
+        if cut % before:
             return None
-        value = function(w * cut)
-        if value == size * strides[-1] and not sizes:
-            # The jumps at this cut cancel; the run goes on.
-            continue
-        if sizes and value == size * strides[-1]:
+        before = cut
+        size, value = cut // last, function(w * cut)
+        if value == size * strides[-1]:
+            # The jumps of several boundaries cancel here: the run goes on.
             continue
         sizes.append(size)
         strides.append(value)
         last = cut
+    if x % before:
+        return None
     sizes.append(x // last)
     return sizes, strides
 

@@ -24,7 +24,7 @@ def right_inverse(layout: Layout) -> Layout: ...
 @overload
 def right_inverse(layout: ComposedLayout) -> AnyLayout | LinearLayout: ...
 def right_inverse(layout: AnyLayout) -> AnyLayout | LinearLayout:
-    """The largest layout R with layout(R(i)) == i for every i < size(R): where the layout is contiguous from 0 on.
+    """The layout R with layout(R(i)) == i for every i < size(R), as large as modes that follow on one another make it.
 
     1:0 where the layout never takes the value 1. The inverse of a swizzled layout (of powers of two, else LayoutError)
     is a layout behind one swizzle where there is such a form, and a map over F2 where there is none.
@@ -39,15 +39,8 @@ def right_inverse(layout: AnyLayout) -> AnyLayout | LinearLayout:
         if s != 1 and d != 0:
             modes.append((d, s, index))
         index = index * s
-    sizes: list[Any] = []
-    strides: list[Any] = []
-    reached: Any = 1
-    # Of modes with the same stride the longest reaches furthest. Symbolic strides have no order, so each is looked for.
-    while (best := max([m for m in modes if m[0] == reached], key=_size_of, default=None)) is not None:
-        sizes.append(best[1])
-        strides.append(best[2])
-        reached = reached * best[1]
-    return from_modes(sizes, strides).coalesce()
+    chain = _longest_chain(modes, 1)
+    return from_modes([s for s, _ in chain], [i for _, i in chain]).coalesce()
 
 
 def left_inverse(layout: AnyLayout) -> AnyLayout | LinearLayout | Jumps:
@@ -84,8 +77,34 @@ def left_inverse(layout: AnyLayout) -> AnyLayout | LinearLayout | Jumps:
     return found.coalesce() if found is not None else _sum_of_floors(layout)
 
 
-def _size_of(mode: tuple[Any, Any, Any]) -> Any:
-    return mode[1]
+def _longest_chain(modes: list[tuple[Any, Any, Any]], reached: Any) -> list[tuple[Any, Any]]:
+    """(size, index stride) of modes (stride, size, index) of which each starts where those before it end.
+
+    Where strides overlap there is a choice: which of several modes goes on, and whether another takes over midway.
+    """
+    best: list[tuple[Any, Any]] = []
+    length: Any = 1
+    for k, (d, s, index) in enumerate(modes):
+        if d != reached:
+            continue
+        others = modes[:k] + modes[k + 1 :]
+        for size in [s, *_takeovers(others, reached, s)]:
+            rest = _longest_chain(others, reached * size)
+            whole: Any = size
+            for t, _ in rest:
+                whole = whole * t
+            if length == 1 or whole > length:
+                best, length = [(size, index), *rest], whole
+    return best
+
+
+def _takeovers(modes: list[tuple[Any, Any, Any]], reached: Any, size: Any) -> list[int]:
+    """How far a mode of `size` steps may go so that another mode starts there; for known integers."""
+    if type(reached) is not int or type(size) is not int:
+        return []
+    return sorted(
+        {d // reached for d, _, _ in modes if type(d) is int and d % reached == 0 and 1 < d // reached < size}
+    )
 
 
 def _of_a_chain(modes: list[tuple[int, int, int]]) -> Layout | None:

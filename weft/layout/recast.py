@@ -9,16 +9,27 @@ from weft.layout.coordinates import Coordinates
 from weft.layout.errors import LayoutError
 from weft.layout.layout import Layout, from_modes
 from weft.layout.predicates import collision
+from weft.layout.swizzle import AnyLayout, ComposedLayout, Kind, Swizzle
 from weft.layout.tuples import as_integer, unflatten
 
 
-def upcast(layout: Layout, count: int) -> Layout:
+def upcast(layout: Kind, count: int) -> Kind:
     """The layout in units of `count` elements: the value at each coordinate of the result is that of a whole unit.
 
     The elements of a unit must be reached together, by the modes whose strides divide `count`: these shrink, to 1 where
-    a unit covers them. All other strides are multiples of `count`, or 0. Raises LayoutError otherwise.
+    a unit covers them. All other strides are multiples of `count`, or 0. A swizzle must leave units whole. Raises
+    LayoutError otherwise.
     """
     count = _count(count, "upcast")
+    if isinstance(layout, ComposedLayout):
+        offset, rest = divmod(layout.offset, count)
+        if rest:
+            raise LayoutError(f"the offset of {layout} is within a unit of {count}", operation="upcast")
+        return ComposedLayout(_shifted(layout.swizzle, count, wider=True), offset, _upcast(layout.layout, count))
+    return _upcast(layout, count)
+
+
+def _upcast(layout: Layout, count: int) -> Layout:
     sizes: list[Any] = []
     strides: list[Any] = []
     inside: list[tuple[int, int]] = []
@@ -53,12 +64,34 @@ def upcast(layout: Layout, count: int) -> Layout:
     return Layout(unflatten(sizes, layout.shape), unflatten(strides, layout.shape))
 
 
-def downcast(layout: Layout, count: int) -> Layout:
+def downcast(layout: Kind, count: int) -> Kind:
     """The layout in units `count` times as narrow: the mode of stride 1 grows by `count`, all other strides do.
 
     Raises LayoutError where no mode, or more than one, has stride 1: the elements of a unit belong to that mode.
     """
     count = _count(count, "downcast")
+    if isinstance(layout, ComposedLayout):
+        swizzle = _shifted(layout.swizzle, count, wider=False)
+        return ComposedLayout(swizzle, layout.offset * count, _downcast(layout.layout, count))
+    return _downcast(layout, count)
+
+
+def _shifted(swizzle: Swizzle, count: int, *, wider: bool) -> Swizzle:
+    """The swizzle of offsets in units `count` times as wide or as narrow."""
+    if swizzle.is_identity:
+        return swizzle
+    bits = count.bit_length() - 1
+    base = swizzle.base - bits if wider else swizzle.base + bits
+    if count & (count - 1) or base < 0:
+        raise LayoutError(
+            f"{swizzle} does not keep units of {count} whole",
+            operation="recast",
+            remedy="count in units of a power of two that the swizzle moves as a whole",
+        )
+    return Swizzle(swizzle.bits, base, swizzle.shift)
+
+
+def _downcast(layout: Layout, count: int) -> Layout:
     modes = list(zip(layout.flat_shape, layout.flat_stride, strict=True))
     ones = [m for m, (s, d) in enumerate(modes) if s != 1 and d == 1]
     if count == 1:
@@ -74,7 +107,7 @@ def downcast(layout: Layout, count: int) -> Layout:
     return Layout(unflatten(sizes, layout.shape), unflatten(strides, layout.shape))
 
 
-def recast(layout: Layout, old_bits: int, new_bits: int) -> Layout:
+def recast(layout: Kind, old_bits: int, new_bits: int) -> Kind:
     """The layout of elements of `old_bits` as one of elements of `new_bits` over the same memory."""
     old, new = _count(old_bits, "recast"), _count(new_bits, "recast")
     common = gcd(old, new)
@@ -82,11 +115,16 @@ def recast(layout: Layout, old_bits: int, new_bits: int) -> Layout:
     return upcast(downcast(layout, old // common), new // common)
 
 
-def nullspace(layout: Layout) -> Layout:
+def nullspace(layout: AnyLayout) -> Layout:
     """The layout of the indices with value zero: layout(N(i)) == 0 for all i, and for no other index below its size.
 
-    These are the modes of stride 0. Strides of both signs may cancel; a LayoutError says so where they do.
+    These are the modes of stride 0. Strides of both signs may cancel; a LayoutError says so where they do. A swizzle
+    moves nothing to 0; an offset must be 0.
     """
+    if isinstance(layout, ComposedLayout):
+        if layout.offset != 0:
+            raise LayoutError(f"{layout} starts at an offset: its zeros are no layout", operation="nullspace")
+        layout = layout.layout
     sizes: list[Any] = []
     strides: list[Any] = []
     moving: list[tuple[Any, Any]] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 from weft.loops.ir import Cast, Const, Expr, Op, Ref
@@ -89,6 +89,24 @@ def affine(expr: Expr) -> Affine | None:
             if not right.terms:
                 return left * right.constant
     return None
+
+
+def is_bound(expr: Expr, names: Container[str]) -> bool:
+    """Whether the polyhedra understand expr as a bound of a loop or an extent: the largest or smallest of sums of these
+    names, each times a constant, with divisions and remainders by positive constants.
+    """
+    match expr:
+        case Const(type=type_):
+            return type_.category == "int"
+        case Ref(name=name, type=type_):
+            return type_ == INT64 and name in names
+        case Op(name="neg" | "add" | "sub" | "min" | "max", args=args):
+            return all(is_bound(a, names) for a in args)
+        case Op(name="mul", args=(a, Const())) | Op(name="mul", args=(Const(), a)):
+            return is_bound(a, names)
+        case Op(name="floordiv" | "mod", args=(a, Const(value=divisor))):
+            return divisor > 0 and is_bound(a, names)
+    return False
 
 
 def evaluate(expr: Expr, names: Mapping[str, int]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft.loops.accesses import Access, collect
+from weft.loops.affine import is_bound
 from weft.loops.axes import Grouping, find_axes
 from weft.loops.ir import (
     For,
@@ -19,7 +20,7 @@ from weft.loops.ir import (
     walk,
     walk_expr,
 )
-from weft.loops.normalize import drop_unused, normalize
+from weft.loops.normalize import drop_unused, fold_subscripts, normalize
 from weft.loops.polyhedra import Polyhedra
 from weft.loops.promote import Names, Promoter
 from weft.loops.recurrences import WORDS, match_updates
@@ -28,12 +29,18 @@ from weft.loops.show import show_expr
 
 
 def requirements(function: Function) -> tuple[Requirement, ...]:
-    """Every affine subscript is inside its array, or gives a condition to check when the sizes are known."""
+    """Every affine subscript is inside its array, or gives a condition to check when the sizes are known.
+
+    Subscripts of what nothing uses are among them, since the Python evaluates these too.
+    """
     polyhedra = Polyhedra(function)
     found: dict[tuple[str, str, int], Requirement] = {}
-    for access in collect(function.body):
+    for access in dict.fromkeys((*collect(fold_subscripts(function).body), *collect(normalize(function).body))):
         shape = function.array(access.array).shape
-        for axis in range(len(shape)):
+        unknown = unknown_ranges(function, access)
+        for axis, form in enumerate(access.subscript):
+            if form is None or form.names & unknown:
+                continue  # the kernel itself checks it
             outside = polyhedra.outside(access, shape, axis)
             if outside is not None:
                 condition, _ = outside
@@ -41,6 +48,18 @@ def requirements(function: Function) -> tuple[Requirement, ...]:
                 requirement = Requirement(condition, access.array, axis, index, access.write, access.location)
                 found.setdefault((condition, access.array, axis), requirement)
     return tuple(found.values())
+
+
+def unknown_ranges(function: Function, access: Access) -> set[str]:
+    """The loops around an access whose bounds data decide."""
+    known = {s.name for s in function.sizes} | {s.name for s in function.scalars}
+    unknown = set()
+    for loop in access.loops:
+        if is_bound(loop.start, known) and is_bound(loop.stop, known):
+            known.add(loop.var)
+        else:
+            unknown.add(loop.var)
+    return unknown
 
 
 def schedule(function: Function) -> Schedule:

@@ -28,6 +28,8 @@ from weft.loops.ir import (
     rewrite,
     statement_exprs,
     substitute,
+    substitute_statements,
+    walk,
     walk_expr,
 )
 from weft.loops.ir import Store as StoreStatement
@@ -41,6 +43,18 @@ def normalize(function: Function) -> Function:
     function = unify_sizes(function)
     body = fold_names(function.body, {})
     return replace(function, body=drop_unused(body))
+
+
+def fold_subscripts(function: Function) -> Function:
+    """Index arithmetic copied into its uses, and nothing else changed: every access of the Python is still there."""
+    function = unify_sizes(function)
+    names: dict[str, Expr] = {}
+    for stmt in walk(function.body):
+        if isinstance(stmt, Let):
+            value = substitute(stmt.value, names)
+            if _is_index_arithmetic(value):
+                names[stmt.name] = value
+    return replace(function, body=substitute_statements(function.body, names))
 
 
 def unify_sizes(function: Function) -> Function:

@@ -14,7 +14,7 @@ import islpy
 
 from weft.loops.accesses import Access, Constraint, constraints
 from weft.loops.affine import Affine, affine
-from weft.loops.ir import Expr, For, Function, Op
+from weft.loops.ir import Const, Expr, For, Function, Op
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,6 @@ class System:
         self.dimensions: dict[str, str] = {}
         self.lines: list[str] = []
         self._fresh = 0
-        self.exact = True  # whether nothing of the program was left out
 
     def dimension(self, name: str) -> str:
         """Add (or find) a dimension."""
@@ -66,28 +65,43 @@ class System:
 
     def add_loop(self, loop: For, rename: dict[str, str]) -> None:
         """The iterations of a loop: its variable (renamed) runs over its range."""
-        name = rename.get(loop.var, loop.var)
-        symbol = self.dimension(name)
-        low = self.bounds(loop.start, "max" if loop.step > 0 else "min", rename)
-        high = self.bounds(loop.stop, "min" if loop.step > 0 else "max", rename)
-        self.exact = self.exact and None not in (low, high)
+        symbol = self.dimension(rename.get(loop.var, loop.var))
+        low, high = self.bound(loop.start, rename), self.bound(loop.stop, rename)
         signs = (">=", "<") if loop.step > 0 else ("<=", ">")
-        for sign, texts in zip(signs, (low, high), strict=True):
-            self.lines += [f"{symbol} {sign} {text}" for text in texts or ()]
-        if abs(loop.step) != 1 and low is not None and len(low) == 1:
+        for sign, text in zip(signs, (low, high), strict=True):
+            if text is not None:
+                self.lines.append(f"{symbol} {sign} {text}")
+        if abs(loop.step) != 1 and low is not None:
             self._fresh += 1
             k = f"k{self._fresh}"
-            self.lines.append(f"exists ({k} : {symbol} - ({low[0]}) = {abs(loop.step)}*{k})")
+            self.lines.append(f"exists ({k} : {symbol} - ({low}) = {abs(loop.step)}*{k})")
 
-    def bounds(self, bound: Expr, extremum: str, rename: dict[str, str]) -> list[str] | None:
-        """The affine forms that a bound is the extremum of: `range(min(a, b))` is below both; None if it is no such."""
-        match bound:
-            case Op(name=name, args=(a, b)) if name == extremum:
-                left, right = self.bounds(a, extremum, rename), self.bounds(b, extremum, rename)
-                return None if left is None or right is None else left + right
-        form = affine(bound)
-        text = None if form is None else self.text(form, rename)
-        return None if text is None else [text]
+    def bound(self, expr: Expr, rename: dict[str, str]) -> str | None:
+        """isl's text of a bound or an extent; None where it is none that isl can be told."""
+        form = affine(expr)
+        if form is not None:
+            return self.text(form, rename)
+        match expr:
+            case Op(name="floordiv" | "mod" as name, args=(a, Const(value=divisor))) if divisor > 0:
+                inner = self.bound(a, rename)
+                if inner is None:
+                    return None
+                return f"floor(({inner})/{divisor})" if name == "floordiv" else f"(({inner}) mod {divisor})"
+            case Op(name="add" | "sub" as name, args=(a, b)):
+                left, right = self.bound(a, rename), self.bound(b, rename)
+                if left is None or right is None:
+                    return None
+                return f"({left}) {'+' if name == 'add' else '-'} ({right})"
+            case Op(name="neg", args=(a,)):
+                inner = self.bound(a, rename)
+                return None if inner is None else f"-({inner})"
+            case Op(name="mul", args=(a, Const(value=factor))) | Op(name="mul", args=(Const(value=factor), a)):
+                inner = self.bound(a, rename)
+                return None if inner is None else f"{factor}*({inner})"
+            case Op(name="min" | "max" as name, args=(a, b)):
+                left, right = self.bound(a, rename), self.bound(b, rename)
+                return None if left is None or right is None else f"{name}({left}, {right})"
+        return None
 
     def add_domain(self, access: Access, rename: dict[str, str]) -> None:
         for loop in access.loops:
@@ -208,12 +222,11 @@ class Polyhedra:
         total: islpy.Set | None = None
         worst = 0
         for axis, (form, extent) in enumerate(zip(access.subscript, shape, strict=True)):
-            limit = affine(extent)
-            if form is None or limit is None or only not in (None, axis):
+            if form is None or only not in (None, axis):
                 continue
-            index, bound = system.text(form, {}), system.text(limit, {})
+            index, bound = system.text(form, {}), system.bound(extent, {})
             if index is None or bound is None:
-                continue
+                continue  # the kernel itself checks it
             bad = system.build(f"{index} < 0 or {index} >= {bound}")
             if bad.is_empty():
                 continue

@@ -272,7 +272,7 @@ def prepare(specializable: Specializable, signature: Signature, args: tuple[Any,
     lazy = tuple(n for n, t in bound.tensors.items() if _may_be_negated(t))
     run = _runner(analysis, device, launches, lazy)
     quick = quick_call(
-        function, made_arrays(analysis), arrays, [(item.launch, item.given) for item in launches], device, args
+        function, made_arrays(analysis), arrays, [(item.launch, item.given, item.parts) for item in launches], device, args
     )
     return CallPlan(run, quick)
 
@@ -338,6 +338,7 @@ class _Launch:
     launch: Callable[..., Any]
     given: tuple[str, ...]
     arrays: frozenset[str]
+    parts: cuda.LaunchParts | None = None
 
 
 def _slots(
@@ -377,7 +378,7 @@ def _cuda_launcher(
         fit = handle.occupancy(plan.block[0] * plan.block[1]) * cuda.device_properties(index).multiprocessors
         grid = (min(grid[0], max(1, fit)), *grid[1:])
     launcher = cuda.Launcher(handle, grid, plan.block, 0, packed)
-    return _Launch(launcher.launch, given, pointers)
+    return _Launch(launcher.launch, given, pointers, launcher.parts())
 
 
 _handles: dict[tuple[str, str, str, int], cuda.KernelHandle] = {}

@@ -55,6 +55,15 @@ def examine(kernel: Kernel, args: Sequence[Any]) -> Examined:
     return Examined(analysis, bound.names, geometries(analysis, bound, aligned=True))
 
 
+def explain(kernel: Kernel, args: Sequence[Any], format: str) -> str:
+    """The explanation of a kernel for arguments, as "text", "mermaid" or "html"."""
+    from weft.explain import Explained
+    from weft.explain import explain as written
+
+    examined = examine(kernel, args)
+    return written(Explained(examined.analysis, examined.names, examined.launches()), format)
+
+
 def _stand_in(value: Any) -> Any:
     """A tensor without memory for a spec; what is no spec is itself."""
     if isinstance(value, str):

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch.autograd import forward_ad
+from torch.compiler import is_compiling
 
 from weft.errors import TypeMismatch
 from weft.language import read_signature
@@ -39,13 +40,16 @@ class Kernel(Executable):
         return f"<weft.Kernel {self.name}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():
+        if is_compiling():
             return self.operator(*(self.bind(args, kwargs) if kwargs or len(args) != self._arity else args))
-        if not kwargs and len(args) == self._arity:
-            made = self.quick(*args)
-            if made is not MISS:
-                return made
-        else:
+        if not kwargs:
+            try:
+                made = self.quick(*args)
+                if made is not MISS:
+                    return made
+            except TypeError:  # another number of arguments: told below
+                pass
+        if kwargs or len(args) != self._arity:
             args = self.bind(args, kwargs)
         if not _eager():
             return self._dispatched(args)
@@ -123,7 +127,7 @@ class Kernel(Executable):
 
         format: "text", "mermaid" or "html". Without arguments the kernel's example stands in.
         """
-        from weft.explain import explain
+        from weft.pytorch.inspection import explain
 
         return explain(self, args, format)
 

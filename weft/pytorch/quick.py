@@ -40,13 +40,13 @@ def quick_call(
     function: Function,
     made: Sequence[Array],
     arrays: Mapping[str, Geometry],
-    launches: Sequence[tuple[Callable[..., Any], tuple[str, ...]]],
+    launches: Sequence[tuple[Callable[..., Any], tuple[str, ...], cuda.LaunchParts | None]],
     device: torch.device,
     args: tuple[Any, ...],
 ) -> Callable[..., Any]:
     """A function of the arguments, for calls like this one; `never` where there is no quick way for it.
 
-    launches: (launch, names of arrays and scalars whose addresses and values it takes), in order.
+    launches: (launch, names of arrays and scalars whose addresses and values it takes, its parts on CUDA), in order.
     """
     tensors = [a for a in args if isinstance(a, torch.Tensor)]
     if any(a.role == "inout" for a in function.arrays) or any(a.fill is not None for a in made):
@@ -79,7 +79,7 @@ def quick_call(
         index = torch.cuda.current_device() if device.index is None else device.index
         scope |= {"first": cuda.current_stream(), "index": index, "current": cuda.find_driver().current_device}
         first = "first(index)"
-        if on_current:
+        if on_current and torch.cuda.device_count() > 1:
             conditions.append("current() != index")
     else:
         scope["first"] = torch.get_num_threads
@@ -94,10 +94,24 @@ def quick_call(
         scope[f"dtype{k}"] = getattr(torch, array.dtype.name)
         lines.append(f"r{k} = empty(size{k}, stride{k}, dtype{k})")
         addresses[array.name] = f"r{k}.data_ptr()"
-    for k, (launch, given) in enumerate(launches):
-        scope[f"launch{k}"] = launch
+    for k, (launch, given, parts) in enumerate(launches):
         values = [addresses.get(n, local.get(n, "")) for n in given]
-        lines.append(f"launch{k}({', '.join([first, *values])})")
+        if parts is None:
+            scope[f"launch{k}"] = launch
+            lines.append(f"launch{k}({', '.join([first, *values])})")
+            continue
+        # spelled out: two calls fewer
+        scope |= {f"frames{k}": parts.frames, f"fresh{k}": parts.fresh, f"launch{k}": parts.launch_kernel}
+        scope |= {f"function{k}": parts.function, f"failed{k}": parts.failed}
+        lines += [
+            f"try: frame = frames{k}.pop()",
+            f"except IndexError: frame = fresh{k}()",
+            f"frame.write({', '.join(values)})",
+            f"frame.config.stream = {first}",
+            f"status = launch{k}(frame.config_address, function{k}, frame.parameters_address, None)",
+            f"if status: failed{k}(status, frame)",
+            f"frames{k}.append(frame)",
+        ]
     results = [local[r] for r in function.results]
     lines.append(f"return {results[0] if len(results) == 1 else '(' + ', '.join(results) + ')' if results else 'None'}")
     text = f"def quick({', '.join(f'a{k}' for k in range(len(args)))}):\n" + "".join(f"    {line}\n" for line in lines)

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-import weft
 from weft.compiler import Analysis, analyze
 from weft.language import ArgumentType, Signature, default_float, fingerprint
 from weft.loops.ir import Function
@@ -28,7 +27,7 @@ class Specializable(Protocol):
 @functools.lru_cache(maxsize=1)
 def compiler_version() -> str:
     """What an analysis on disk depends on besides the function: this package's own code."""
-    root = Path(weft.__file__).parent
+    root = Path(__file__).parent.parent
     digest = hashlib.sha256()
     for directory in ("", "language", "loops", "graph", "plan", "emit"):
         for entry in sorted(os.scandir(root / directory), key=lambda e: e.name):

@@ -335,6 +335,16 @@ class Launcher:
             self._launch_elsewhere(status, frame)
         self._frames.append(frame)
 
+    def parts(self) -> LaunchParts | None:
+        """What a launch consists of, for callers that spell it out; None where nothing is launched."""
+        if self._empty:
+            return None
+
+        def fresh() -> _LaunchFrame:
+            return _LaunchFrame(self._slots, self._shape)
+
+        return LaunchParts(self._frames, fresh, self._launch_kernel, self._function, self._launch_elsewhere)
+
     def _launch_elsewhere(self, status: int, frame: _LaunchFrame) -> None:
         """Another device is current, or nothing is yet in this thread: launch under the kernel's own context."""
         driver = self._handle.driver
@@ -344,6 +354,20 @@ class Launcher:
         if status:
             facts = f"grid {self._shape[:3]}, block {self._shape[3:6]}, {self._shape[6]} bytes of shared memory"
             raise driver.error(status, f"{self._handle.entry} was not launched", facts)
+
+
+@dataclass(frozen=True)
+class LaunchParts:
+    """One launch, step by step: take a frame of `frames` or a fresh one, write the given slots, set its stream, call
+    `launch_kernel(frame.config_address, function, frame.parameters_address, None)`, hand a status that is not 0 to
+    `failed(status, frame)`, put the frame back.
+    """
+
+    frames: list[_LaunchFrame]
+    fresh: Callable[[], _LaunchFrame]
+    launch_kernel: Callable[..., int]
+    function: int
+    failed: Callable[[int, _LaunchFrame], None]
 
 
 class _LaunchFrame(Frame):

@@ -1,0 +1,241 @@
+"""What `weft.analyze` and `kernel.explain()` say. The texts are in golden/explain; `pytest --update-golden` rewrites them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import torch
+
+import weft
+from weft.kernels import LIBRARY
+
+Golden = Callable[[str, str], None]
+ROWS = "float32[64,1024]"
+
+
+@weft.kernel
+def attention(q, k, v):
+    queries, dim = q.shape
+    keys, _ = k.shape
+    out = torch.empty_like(q)
+    for i in range(queries):
+        largest = -math.inf
+        total = 0.0
+        acc = torch.zeros(64)
+        for j in range(keys):
+            score = 0.0
+            for e in range(dim):
+                score = score + q[i, e] * k[j, e]
+            new = max(largest, score)
+            old = math.exp(largest - new)
+            p = math.exp(score - new)
+            total = total * old + p
+            for e in range(64):
+                acc[e] = acc[e] * old + p * v[j, e]
+            largest = new
+        for e in range(64):
+            out[i, e] = acc[e] / total
+    return out
+
+
+@weft.kernel
+def online_softmax(x):
+    rows, length = x.shape
+    y = torch.empty_like(x)
+    for r in range(rows):
+        largest = -math.inf
+        total = 0.0
+        for l in range(length):
+            new = max(largest, x[r, l])
+            total = total * math.exp(largest - new) + math.exp(x[r, l] - new)
+            largest = new
+        for l in range(length):
+            y[r, l] = math.exp(x[r, l] - largest) / total
+    return y
+
+
+@weft.kernel
+def logistic(x):
+    rows, length = x.shape
+    y = torch.empty_like(x)
+    for r in range(rows):
+        h = 0.5
+        for l in range(length):
+            h = 3.5 * h * (1.0 - h) + x[r, l]
+            y[r, l] = h
+    return y
+
+
+@weft.kernel
+def histogram(index, bins: int):
+    count = torch.zeros(bins, dtype=torch.int64)
+    for i in range(index.shape[0]):
+        count[index[i]] += 1
+    return count
+
+
+@weft.kernel
+def reference_loop(x, c):
+    y = torch.empty_like(x)
+    y[..., 0] = x[..., 0]
+    for l in range(1, x.shape[-1]):
+        y[..., l] = y[..., l - 1] * c[..., l] + x[..., l]
+    return y
+
+
+def without_plan(text: str) -> str:
+    return text.partition("\nPlan")[0]
+
+
+# ---------------------------------------------------------------- golden texts
+
+
+@pytest.mark.parametrize("name", ["linrec", "softmax"])
+def test_the_library_in_words(name: str, golden: Golden) -> None:
+    golden(f"explain/{name}.txt", LIBRARY[name].explain())
+
+
+@pytest.mark.parametrize(
+    ("kernel", "arguments"),
+    [
+        (attention, ("float32[128,64]", "float32[256,64]", "float32[256,64]")),
+        (online_softmax, (ROWS,)),
+        (logistic, (ROWS,)),
+        (histogram, ("int64[1000]", 8)),
+        (reference_loop, (ROWS, ROWS)),
+    ],
+    ids=lambda value: value.name if isinstance(value, weft.Kernel) else "",
+)
+def test_loops_and_statements_in_words(kernel: weft.Kernel, arguments: tuple[object, ...], golden: Golden) -> None:
+    golden(f"explain/{kernel.name}.txt", without_plan(kernel.explain(*arguments)))
+
+
+def test_mermaid(golden: Golden) -> None:
+    golden("explain/linrec.mmd", LIBRARY["linrec"].explain(format="mermaid"))
+    golden("explain/attention.mmd", attention.explain(*["float32[128,64]"] * 3, format="mermaid"))
+
+
+# ---------------------------------------------------------------- what they must say
+
+
+def test_linrec_is_parallel_rows_and_a_scan_with_its_cycle_named() -> None:
+    text = LIBRARY["linrec"].explain()
+    rows, length = (next(k for k in text.split("\n") if k.startswith(f"  {var}  ")) for var in ("r", "l"))
+    assert "parallel" in rows and "for r in range(rows):" in rows
+    assert "scan (affine)" in length and "for l in range(length):" in length
+    assert "it carries h by affine composition" in text and "cycle: h -> h" in text and "h_1" not in text
+
+
+def test_names_are_the_user_s() -> None:
+    text = attention.explain(*["float32[128,64]"] * 3)
+    for made_up in ("total_", "largest_", "acc_", "score_", "p_1"):
+        assert made_up not in text
+
+
+def test_a_user_s_own_numbered_names_stay() -> None:
+    @weft.kernel
+    def numbered(x):
+        y = torch.empty_like(x)
+        h_1 = 0.0
+        h_2 = 1.0
+        for i in range(x.shape[0]):
+            h_1 = h_1 + x[i]
+            h_2 = h_2 * x[i]
+            y[i] = h_1 + h_2
+        return y
+
+    text = numbered.explain("float32[100]")
+    assert "it carries h_1 by a sum, h_2 by a product" in text and "cycle: h_1 -> h_1" in text
+
+
+def test_a_sequential_loop_names_what_collides() -> None:
+    verdict = weft.analyze(histogram).loops["i"]
+    assert verdict.kind == "sequential" and verdict.cycle == ("count",)
+    assert "count" in verdict.why and "i = 0" in verdict.why and "i = 1" in verdict.why
+    assert "S1 -> S1  count, carried by i" in histogram.explain("int64[10]", 4)
+
+
+def test_the_plan_follows_the_sizes() -> None:
+    short, long = (LIBRARY["linrec"].explain(f"float32[8,{n}]", f"float32[8,{n}]") for n in (32, 65536))
+    assert "rows: r; columns: l" in short and "layout (thread, (vector, chunk)) -> column" in long
+    assert "length = 65536" in long and short != long
+
+
+def test_tensors_and_specs_say_the_same() -> None:
+    x = torch.empty(64, 1024)
+    assert logistic.explain(x) == logistic.explain(ROWS) == logistic.explain(weft.TensorSpec("float32", (64, 1024)))
+
+
+def test_every_kernel_of_the_library_can_be_explained() -> None:
+    for kernel in LIBRARY.values():
+        for format in ("text", "mermaid", "html"):
+            assert kernel.py.__name__ in kernel.explain(format=format)
+
+
+def test_html_is_one_page_that_needs_nothing_else() -> None:
+    @weft.kernel
+    def clipped(x):
+        y = torch.empty_like(x)
+        for i in range(x.shape[0]):
+            y[i] = 0.0 if x[i] < 0 and x[i] > -1.0 else x[i]
+        return y
+
+    page = clipped.explain("float32[10]", format="html")
+    assert "x[i] &lt; 0" in page and "x[i] < 0" not in page
+    assert "http" not in page and "src=" not in page
+
+    class Outline(HTMLParser):
+        tags: list[str] = []
+
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            self.tags.append(tag)
+
+    outline = Outline()
+    outline.feed(page)
+    assert {"title", "h1", "table", "pre"} <= set(outline.tags)
+    assert "class=parallel" in page
+
+
+def test_mermaid_labels_are_quoted() -> None:
+    @weft.kernel
+    def chosen(x):
+        y = torch.empty_like(x)
+        for i in range(x.shape[0]):
+            y[i] = x[i] if x[i] > 0 else -x[i]  # "both" ways
+        return y
+
+    text = chosen.explain("float32[10]", format="mermaid")
+    (box,) = [line for line in text.split("\n") if '["S1: ' in line]
+    assert "x[i] #gt; 0" in box and box.count('"') == 2
+
+
+# ---------------------------------------------------------------- weft.analyze
+
+
+def test_analyze_takes_a_function_a_kernel_or_a_text() -> None:
+    def squares(x):
+        y = torch.empty_like(x)
+        for i in range(x.shape[0]):
+            y[i] = x[i] * x[i]
+        return y
+
+    text = """
+def squares(x):
+    y = torch.empty_like(x)
+    for i in range(x.shape[0]):
+        y[i] = x[i] * x[i]
+    return y
+"""
+    for given in (squares, weft.kernel(squares), text):
+        analysis = weft.analyze(given)
+        assert {var: verdict.kind for var, verdict in analysis.loops.items()} == {"i": "parallel"}
+        assert "i  parallel" in str(analysis) and "for i in range(x.shape[0]):" in str(analysis)
+    assert weft.analyze(LIBRARY["linrec"]).loops["l"].algebra == ("affine",)
+
+
+def test_analyze_cites_the_file(tmp_path: Path) -> None:
+    assert f"{Path(__file__).name}:" in str(weft.analyze(logistic))
