@@ -364,6 +364,7 @@ def test_wrong_kinds_of_arguments_after_a_call_that_was_right() -> None:
     refused(lambda: gather(W, torch.arange(5), [2]), TypeMismatch, "n is a list")
     refused(lambda: transposed(X.to_sparse()), TypeMismatch, "torch.sparse_coo")
     refused(lambda: linrec(X.to_sparse(), X), TypeMismatch, "torch.sparse_coo", where="linrec.py")
+    refused(lambda: linrec(X[None].to_sparse(), X[None]), TypeMismatch, "torch.sparse_coo", where="linrec.py")
     refused(lambda: linrec(X.to("meta"), X), DeviceMismatch, "different devices", where="linrec.py")
     refused(lambda: linrec(X.to(torch.complex64), X), TypeMismatch, "torch.complex64", where="linrec.py")
 

@@ -7,6 +7,7 @@ runs; kernels are compiled for variants. Importing this module is quick: the ana
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -105,7 +106,7 @@ class Launch:
     resident: bool = False
 
 
-_LARGEST_GRID = (1 << 31) - 1
+_LARGEST_GRID, _MOST_TILES = (1 << 31) - 1, (1 << 16) - 1
 
 
 def launch(analysis: Analysis, nest: int, arrays: Mapping[str, Geometry], names: Mapping[str, int]) -> Launch:
@@ -116,31 +117,37 @@ def launch(analysis: Analysis, nest: int, arrays: Mapping[str, Geometry], names:
     facts = facts_of(used, extents)
     graph = _best_graph(analysis.lowered[nest], facts, own)
     if graph is None:
-        threads = plan_threads(own, facts)
-        total = 1
-        for n in extents:
-            total *= n
-        grid = min(_LARGEST_GRID, -(-total // threads.block))
-        return Launch(Variant(nest, facts, None, threads), own.name, (grid, 1, 1), (threads.block, 1, 1))
-    rows = 1
-    for axis in graph.rows:
-        rows *= _count(axis.start, axis.stop, axis.step, names)
+        return _launch_threads(Variant(nest, facts, None, plan_threads(own, facts)), own.name, extents)
+    rows = math.prod(_count(a.start, a.stop, a.step, names) for a in graph.rows)
     columns = _columns(graph, used, names)
     tile = plan(function, graph, columns)
-    if tile.held:
-        graph = share(graph, 1)
-    variant = Variant(nest, facts, graph, tile)
-    if not tile.spread:
-        threads, teams = team(tile, rows, columns)
-        entry = own.name if tile.held else team_entry(own.name, threads)
-        return Launch(variant, entry, (min(_LARGEST_GRID, -(-rows // teams)), 1, 1), (threads, teams, 1), tile.held)
-    lanes = max(1, -(-columns // (tile.vector * tile.chunks)))
-    across = min(tile.block, 1 << (lanes - 1).bit_length())
-    tiles = -(-columns // (across * tile.vector * tile.chunks))
-    if not graph.rows:
-        return Launch(variant, own.name, (min(_LARGEST_GRID, tiles), 1, 1), (across, 1, 1))
+    variant = Variant(nest, facts, share(graph, 1) if tile.held else graph, tile)
+    return (_launch_spread if tile.spread else _launch_rows)(variant, tile, own.name, rows, columns)
+
+
+def _launch_threads(variant: Variant, name: str, extents: list[int]) -> Launch:
+    assert isinstance(variant.plan, ThreadPlan)
+    block = variant.plan.block
+    return Launch(variant, name, (min(_LARGEST_GRID, -(-math.prod(extents) // block)), 1, 1), (block, 1, 1))
+
+
+def _launch_rows(variant: Variant, tile: TilePlan, name: str, rows: int, columns: int) -> Launch:
+    threads, teams = team(tile, rows, columns)
+    entry = name if tile.held else team_entry(name, threads)
+    return Launch(variant, entry, (min(_LARGEST_GRID, -(-rows // teams)), 1, 1), (threads, teams, 1), tile.held)
+
+
+def _launch_spread(variant: Variant, tile: TilePlan, name: str, rows: int, columns: int) -> Launch:
+    """Threads across the columns as far as they go, the rest of a block down the rows."""
+    per_thread = tile.vector * tile.chunks
+    across = min(tile.block, 1 << (max(1, -(-columns // per_thread)) - 1).bit_length())
+    tiles = -(-columns // (across * per_thread))
+    assert variant.graph is not None
+    if not variant.graph.rows:
+        return Launch(variant, name, (min(_LARGEST_GRID, tiles), 1, 1), (across, 1, 1))
     down = tile.block // across
-    return Launch(variant, own.name, (min(_LARGEST_GRID, -(-rows // down)), min(65535, tiles), 1), (across, down, 1))
+    grid = (min(_LARGEST_GRID, -(-rows // down)), min(_MOST_TILES, tiles), 1)
+    return Launch(variant, name, grid, (across, down, 1))
 
 
 def _count(start: Expr, stop: Expr, step: int, names: Mapping[str, int]) -> int:

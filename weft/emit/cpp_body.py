@@ -38,6 +38,7 @@ from weft.emit.lanes import (
 )
 from weft.emit.subscripts import add, affine, coefficient, constant, simplify, sub
 from weft.emit.text import Writer
+from weft.loops.affine import is_bound
 from weft.loops.ir import (
     Array,
     Carry,
@@ -205,28 +206,29 @@ class Body:
         declared = self.function.array(array)
         code = self.function.arrays.index(declared) + 1
         return [
-            f"weft::inside({self.printer.index(i)}, {self.printer.index(extent)}, {code}, outside)"
-            for i, extent in zip(index, declared.shape, strict=True)
-            if self.unproven(i)
+            f"weft::inside({self.printer.index(i)}, {self.printer.index(declared.shape[axis])}, {code}, outside)"
+            for axis, i in enumerate(index)
+            if self.unproven(array, axis, i)
         ]
 
-    def unproven(self, index: Expr) -> bool:
-        return not affine(simplify(index), free_names(index) - self.varies)
+    def unproven(self, array: str, axis: int, index: Expr) -> bool:
+        """Whether the call could not tell that this subscript of an axis is inside."""
+        extent = self.function.array(array).shape[axis]
+        return not affine(simplify(index), free_names(index) - self.varies) or not is_bound(extent, free_names(extent))
+
+    def unproven_access(self, array: str, index: tuple[Expr, ...]) -> bool:
+        return any(self.unproven(array, axis, i) for axis, i in enumerate(index))
 
     def checked(self, statements: tuple[Stmt, ...]) -> bool:
         """Whether any subscript in these statements is checked."""
-        for stmt in walk(statements):
-            index = stmt.index if isinstance(stmt, Store) else ()
-            loads = (e.index for x in statement_exprs(stmt) for e in walk_expr(x) if isinstance(e, Load))
-            if any(self.unproven(i) for subscripts in (index, *loads) for i in subscripts):
-                return True
-        return False
+        accesses = [(e.array, e.index) for e in loads(statements)] + [(s.array, s.index) for s in stores(statements)]
+        return any(self.unproven_access(array, index) for array, index in accesses)
 
     def unproven_array(self, array: str) -> bool:
         """Whether any access to an array is checked."""
         accesses = [e.index for e in loads(self.nest.body) if e.array == array]
         accesses += [s.index for s in stores(self.nest.body) if s.array == array]
-        return any(self.unproven(i) for index in accesses for i in index)
+        return any(self.unproven_access(array, index) for index in accesses)
 
     def hoist(self, statements: tuple[Stmt, ...], variables: list[str]) -> None:
         """Declare row pointers: `x_r` for the axes of x that every access subscripts alike, by `variables` alone."""
@@ -249,7 +251,7 @@ class Body:
                 for axis, i in enumerate(first)
                 if free_names(i) & set(variables)
                 and free_names(i) <= known
-                and not self.unproven(i)
+                and not self.unproven(array.name, axis, i)
                 and all(other[axis] == i for other in rest)
             ]
             if not axes:
@@ -565,7 +567,7 @@ class Body:
         for array, index in dict.fromkeys(accesses):
             along = [axis for axis, i in enumerate(index) if coefficient(i, lanes.axis) != 0]
             consecutive = len(along) == 1 and (array, along[0]) in self.facts.unit
-            if consecutive and any(coefficient(i, loop.var) for i in index) and not any(map(self.unproven, index)):
+            if consecutive and any(coefficient(i, loop.var) for i in index) and not self.unproven_access(array, index):
                 pointer, hoisted = self.pointers.get(array, (self.arrays[array], frozenset()))
                 offset = self.offset(array, tuple(simplify(substitute(i, following)) for i in index), hoisted)
                 lines.append(f"weft::prefetch({pointer} + {offset}, {lanes.count});")

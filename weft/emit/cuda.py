@@ -58,7 +58,7 @@ def user_names(function: Function, nest: Nest, graph: BlockGraph) -> list[str]:
         names += bound_names(stmt)
     for stage in graph.stages():
         names += [o.name for o in stage.operators if not isinstance(o, Output)]
-        names += [o.result for o in (*stage.scans(), *stage.reductions())]
+        names += [o.result for o in stage.carried()]
     return names
 
 
@@ -214,7 +214,7 @@ class _TileEmitter:
         runs = f"{plan.vector} neighbouring columns" + (f", {plan.chunks} times" if plan.chunks > 1 else "")
         scratch = {}
         for stage in self.graph.stages():
-            for o in (*stage.scans(), *stage.reductions()):
+            for o in stage.carried():
                 scratch[self.scratch(o)] = f"{algebra_type(o.algebra, o.init.type)}::Value"
         if plan.spread:
             out.line(f"// each thread takes {runs}; blocks share the columns of a row")
@@ -765,9 +765,9 @@ class _TileEmitter:
                     out.line(f"{name} = {algebra}::combine({name}, {self.value(r.addend)});")
                 self.advance(replayed)
             for k, name in runs.items():
-                o = outputs[k]
-                width = min(self.facts.vector(o.array), self.plan.vector)
-                out.line(f"weft::store<{width}>({self.pointers[self.pointer_key(o)]} + {self.run(stage)}, {name});")
+                output = outputs[k]
+                address = f"{self.pointers[self.pointer_key(output)]} + {self.run(stage)}"
+                out.line(f"weft::store<{self.width(output.array)}>({address}, {name});")
 
     def store_element(self, o: Output) -> str:
         if o.axis is None:

@@ -121,6 +121,10 @@ class Stage:
     def reductions(self) -> tuple[Reduce, ...]:
         return tuple(o for o in self.operators if isinstance(o, Reduce))
 
+    def carried(self) -> tuple[Scan | Reduce, ...]:
+        """What goes from column to column, scans first."""
+        return (*self.scans(), *self.reductions())
+
 
 Step = Let | Store | If | Stage
 
@@ -167,4 +171,4 @@ def validate(graph: BlockGraph) -> None:
                 case Output():
                     missing = (free_names(o.value) & tiles_anywhere) - known - rows
                     assert not missing, f"the store to {o.array} uses {missing} before they are made"
-        rows |= {o.result for o in (*step.scans(), *step.reductions())}
+        rows |= {o.result for o in step.carried()}

@@ -50,6 +50,9 @@ class RowKernel:
                 pass
         given = list(args if len(args) == len(self._names) and not kwargs else self.kernel.bind(args, kwargs))
         first = given[self._rows[0]]
+        # what has no rows that could be viewed as one, the kernel refuses
+        if not all(isinstance(given[i], torch.Tensor) and given[i].layout is torch.strided for i in self._rows):
+            return self.kernel(*given)  # type: ignore[no-any-return]
         if all(given[i].dim() == 2 for i in self._rows):
             return self.kernel(*given)  # type: ignore[no-any-return]
         for i in self._rows:

@@ -388,7 +388,8 @@ def validate(function: Function) -> None:
                     assert stmt.value.type == array.dtype.opmath, f"store to {array.name} of {stmt.value.type}"
                 case For():
                     assert stmt.step != 0
-                    check(stmt.start, scope), check(stmt.stop, scope)
+                    check(stmt.start, scope)
+                    check(stmt.stop, scope)
                     inner = dict(scope)
                     bind(stmt.var, inner, INT64)
                     for c in stmt.carries:
@@ -404,7 +405,8 @@ def validate(function: Function) -> None:
                     assert stmt.condition.type == BOOL
                     then, orelse = block(stmt.then, scope), block(stmt.orelse, scope)
                     for m in stmt.merges:
-                        check(m.then, then), check(m.orelse, orelse)
+                        check(m.then, then)
+                        check(m.orelse, orelse)
                         assert m.then.type == m.orelse.type, f"{m.name} changes type"
                         bind(m.name, scope, m.type)
         return scope

@@ -6,6 +6,7 @@ A carried scalar is understood if its update is `h = h (algebra) e` for an assoc
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from weft.loops.accesses import FALSE
@@ -155,6 +156,9 @@ def match_updates(loop: For) -> tuple[tuple[Update, ...], str, tuple[str, ...]]:
             why = f"the update of {carry.name} is no associative operation on {carry.name}"
             return (), why, (carry.name,)
         algebra, coefficient, addend = matched
+        if coefficient is not None and carry.type.category == "float" and not _starts_finite(loop, carry, coefficient):
+            why = f"{carry.name} starts anew in some iterations, and 0 * {carry.name} is NaN where {carry.name} is infinite"
+            return (), why, (carry.name,)
         updates.append(Update(carry.name, algebra, addend, coefficient, _used(loop, carry, tainted[carry.name], lets)))
     return tuple(updates), "", ()
 
@@ -186,6 +190,36 @@ def _match(carry: Carry, next_: Expr) -> tuple[str, Expr | None, Expr] | None:
         if found is not None:
             return found
     return None
+
+
+def _starts_finite(loop: For, carry: Carry, coefficient: Expr) -> bool:
+    """Whether the coefficient is never a 0 that the program does not multiply by, but in the first iteration from a finite
+    start: there `0 * h + e` is e, as the program has it.
+    """
+    match coefficient:
+        case Const(value=value):
+            return value != 0
+        case Op(name="where", args=(condition, then, orelse)):
+            first = Op("eq", (Ref(loop.var, loop.start.type), loop.start), condition.type)
+            finite = isinstance(carry.init, Const) and math.isfinite(carry.init.value)
+            if finite and condition in (first, Op("eq", (first.args[1], first.args[0]), first.type)):
+                return _starts_finite(loop, carry, orelse)
+            if finite and isinstance(condition, Op) and _others(condition, loop):
+                return _starts_finite(loop, carry, then)
+            return all(_starts_finite(loop, carry, e) for e in (then, orelse))
+        case Op(name="mul" | "div" | "neg", args=args):
+            return all(_starts_finite(loop, carry, a) for a in args)
+    return True
+
+
+def _others(condition: Op, loop: For) -> bool:
+    """Whether a condition holds for every iteration but the first: `l > start` where l grows, `l < start` where it falls."""
+    var, start = Ref(loop.var, loop.start.type), loop.start
+    if condition.name == "ne":
+        return set(condition.args) == {var, start}
+    after = "gt" if loop.step > 0 else "lt"
+    mirrored = "lt" if loop.step > 0 else "gt"
+    return (condition.name, condition.args) in ((after, (var, start)), (mirrored, (start, var)))
 
 
 def _match_operator(name: str, e: Expr) -> tuple[str, Expr | None, Expr] | None:

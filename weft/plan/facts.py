@@ -26,7 +26,7 @@ class Geometry:
         """The axis of stride 1: the last such one longer than 1, else the last of size 1."""
         candidates = [k for k, (n, s) in enumerate(zip(self.shape, self.strides, strict=True)) if s == 1 or n == 1]
         longer = [k for k in candidates if self.shape[k] != 1]
-        return (longer or candidates or [None])[-1]
+        return longer[-1] if longer else candidates[-1] if candidates else None
 
     def vector(self) -> int:
         """A power of two of elements that address, other strides and the size along the unit axis are multiples of."""

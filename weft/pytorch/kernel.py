@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch.autograd import forward_ad
@@ -146,7 +146,15 @@ class Kernel(Executable):
         return resources(self, args, arch)
 
 
-def kernel(function: Callable[..., Any] | None = None, *, example: Mapping[str, Any] | None = None) -> Any:
+@overload
+def kernel(function: Callable[..., Any], *, example: Mapping[str, Any] | None = None) -> Kernel: ...
+@overload
+def kernel(
+    function: None = None, *, example: Mapping[str, Any] | None = None
+) -> Callable[[Callable[..., Any]], Kernel]: ...
+def kernel(
+    function: Callable[..., Any] | None = None, *, example: Mapping[str, Any] | None = None
+) -> Kernel | Callable[[Callable[..., Any]], Kernel]:
     """Decorate a function whose loops weft compiles.
 
     example: inputs that stand in where none are given, as `{"x": "float32[64,1024]", "eps": 1e-6}`.

@@ -18,7 +18,7 @@ from weft.pytorch.call import DTYPES, allocate, argument_types, bind, common_dev
 if TYPE_CHECKING:
     from weft.pytorch.executable import Executable
 
-LIBRARY = torch.library.Library("weft", "FRAGMENT")
+LIBRARY = torch.library.Library("weft", "FRAGMENT")  # type: ignore[no-untyped-call]
 _SCHEMA_TYPES = {"int": "SymInt", "float": "float", "bool": "bool", "number": "Scalar"}
 _taken: set[str] = set()
 
@@ -69,7 +69,8 @@ def define(executable: Executable) -> Operator:
     fresh = sum(r is None for r in signature.results)
     returns = "()" if fresh == 0 else "Tensor" if fresh == 1 else f"({', '.join(['Tensor'] * fresh)})"
     name = _unique(executable.name if executable.name.isascii() else "kernel")
-    LIBRARY.define(f"{name}({', '.join(arguments)}) -> {returns}", tags=(torch.Tag.pt2_compliant_tag,))
+    schema = f"{name}({', '.join(arguments)}) -> {returns}"
+    LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,))  # type: ignore[no-untyped-call]
 
     def implementation(*args: Any) -> Any:
         made = executable.execute(args)
@@ -79,13 +80,14 @@ def define(executable: Executable) -> Operator:
 
     takes_tensors = any(p.kind == "tensor" for p in signature.parameters)
     for key in ("CPU", "CUDA") if takes_tensors else ("CompositeExplicitAutograd",):
-        LIBRARY.impl(name, implementation, key)
+        LIBRARY.impl(name, implementation, key)  # type: ignore[no-untyped-call]
     torch.library.register_fake(f"weft::{name}", _fake(executable), lib=LIBRARY)
     overload = getattr(torch.ops.weft, name).default
     torch.library.register_vmap(f"weft::{name}", _one_by_one(signature, overload), lib=LIBRARY)
     transformed = overload
     if signature.written:
-        LIBRARY.impl(name, _refuse_gradients(signature, overload), "Autograd", with_keyset=True)
+        refuse = _refuse_gradients(signature, overload)
+        LIBRARY.impl(name, refuse, "Autograd", with_keyset=True)  # type: ignore[no-untyped-call]
     elif fresh:
         setup, backward = _autograd(executable)
         torch.library.register_autograd(f"weft::{name}", backward, setup_context=setup, lib=LIBRARY)
@@ -245,4 +247,6 @@ def no_forward_mode(signature: Signature) -> NotDifferentiable:
 
 def has_tangent(value: Any) -> bool:
     """Whether a tensor carries a tangent of PyTorch's forward mode."""
-    return isinstance(value, torch.Tensor) and forward_ad.unpack_dual(value).tangent is not None
+    if not isinstance(value, torch.Tensor):
+        return False
+    return forward_ad.unpack_dual(value).tangent is not None  # type: ignore[no-untyped-call]
