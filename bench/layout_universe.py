@@ -202,8 +202,8 @@ def _fails(a: Flat, b: Flat, error: LayoutError) -> bool:
 def _breaks_a_run(values: list[int], c: int, found: int) -> bool:
     """Whether every layout of so many values, right before c, gives `found` at c.
 
-    The first run of equal steps must be its first size: it must divide the whole, and be repeated at its multiples. Then
-    the same holds of the values at those.
+    The first run of equal steps must be its first size: it must divide the whole, and be repeated at its multiples.
+    Then the same holds of the values at those.
     """
     while len(values) > 1:
         run = next((i for i in range(2, len(values)) if values[i] != i * values[1]), len(values))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from layout_strategies import compact, evaluate, layouts, powers, values
 
-from bench.layout_universe import UNIVERSES, count
+from bench import layout_universe as universe
+from bench.layout_universe import UNIVERSES, Counts, Universe, count
 from weft.layout import (
     ComposedLayout,
     Layout,
@@ -35,11 +38,26 @@ def check(a: Layout, b: Layout) -> Layout | None:
     return r
 
 
-@pytest.mark.parametrize("universe", UNIVERSES, ids=lambda u: u.name.replace(" ", "-"))
-def test_a_sample_of_the_universes(universe: object) -> None:
-    counts = count(universe, 101)  # type: ignore[arg-type]
+@pytest.mark.parametrize("small", UNIVERSES, ids=lambda u: u.name.replace(" ", "-"))
+def test_a_sample_of_the_universes(small: Universe) -> None:
+    counts = count(small, 101)
     assert counts.pairs > 1000 and counts.right > counts.pairs // 3
     assert counts.faults == 0 and counts.refused_with_an_answer == 0
+
+
+def test_deep_layouts_whose_jumps_cancel() -> None:
+    rng = Random(5)
+    counts = Counts()
+    for _ in range(4000):
+        shape = tuple(rng.choices((2, 3, 4, 6), k=rng.randint(3, 6)))
+        stride = [rng.randint(-3, 6)]
+        for size in shape[:-1]:
+            stride.append(size * stride[-1] + rng.choice((0, 1, -1, 2, -2)))
+        modes = rng.randint(1, 3)
+        sizes = tuple(rng.choices((2, 3, 4, 6, 8, 12), k=modes))
+        steps = tuple(rng.choices((0, 1, 2, 3, 4, 6, 9, 12, 24, 36, -1, -2, -6), k=modes))
+        universe.check((shape, tuple(stride)), (sizes, steps), counts)
+    assert counts.right > 400 and counts.faults == 0 and counts.refused_with_an_answer == 0
 
 
 @settings(max_examples=300)

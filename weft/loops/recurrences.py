@@ -156,7 +156,7 @@ def match_updates(loop: For) -> tuple[tuple[Update, ...], str, tuple[str, ...]]:
             why = f"the update of {carry.name} is no associative operation on {carry.name}"
             return (), why, (carry.name,)
         algebra, coefficient, addend = matched
-        if coefficient is not None and carry.type.category == "float" and not _starts_finite(loop, carry, coefficient):
+        if coefficient is not None and carry.type.category == "float" and _forgets(loop, carry, next_):
             why = f"{carry.name} starts anew in some iterations, and 0 * {carry.name} is NaN where {carry.name} is infinite"
             return (), why, (carry.name,)
         updates.append(Update(carry.name, algebra, addend, coefficient, _used(loop, carry, tainted[carry.name], lets)))
@@ -192,34 +192,33 @@ def _match(carry: Carry, next_: Expr) -> tuple[str, Expr | None, Expr] | None:
     return None
 
 
-def _starts_finite(loop: For, carry: Carry, coefficient: Expr) -> bool:
-    """Whether the coefficient is never a 0 that the program does not multiply by, but in the first iteration from a finite
-    start: there `0 * h + e` is e, as the program has it.
+def _forgets(loop: For, carry: Carry, e: Expr) -> bool:
+    """Whether some iteration gives the carry a value without looking at the one before, so that `0 * h + e` is not what
+    the program does. In the first iteration that is harmless where h starts as a finite number.
     """
-    match coefficient:
-        case Const(value=value):
-            return value != 0
+    if carry.name not in free_names(e):
+        return True
+    match e:
         case Op(name="where", args=(condition, then, orelse)):
-            first = Op("eq", (Ref(loop.var, loop.start.type), loop.start), condition.type)
             finite = isinstance(carry.init, Const) and math.isfinite(carry.init.value)
-            if finite and condition in (first, Op("eq", (first.args[1], first.args[0]), first.type)):
-                return _starts_finite(loop, carry, orelse)
-            if finite and isinstance(condition, Op) and _others(condition, loop):
-                return _starts_finite(loop, carry, then)
-            return all(_starts_finite(loop, carry, e) for e in (then, orelse))
-        case Op(name="mul" | "div" | "neg", args=args):
-            return all(_starts_finite(loop, carry, a) for a in args)
-    return True
+            at_start = _at_start(condition, loop) if finite else None
+            sides = [x for x, here in ((then, True), (orelse, False)) if at_start is not here]
+            return any(_forgets(loop, carry, x) for x in sides)
+        case Op(name="add" | "sub" | "neg" | "mul" | "div", args=args):
+            return any(_forgets(loop, carry, a) for a in args if carry.name in free_names(a))
+    return False
 
 
-def _others(condition: Op, loop: For) -> bool:
-    """Whether a condition holds for every iteration but the first: `l > start` where l grows, `l < start` where it falls."""
+def _at_start(condition: Expr, loop: For) -> bool | None:
+    """The value that a condition has in the first iteration alone; None where it is no such condition."""
     var, start = Ref(loop.var, loop.start.type), loop.start
-    if condition.name == "ne":
-        return set(condition.args) == {var, start}
-    after = "gt" if loop.step > 0 else "lt"
-    mirrored = "lt" if loop.step > 0 else "gt"
-    return (condition.name, condition.args) in ((after, (var, start)), (mirrored, (start, var)))
+    match condition:
+        case Op(name="eq" | "ne" as name, args=args) if set(args) == {var, start}:
+            return name == "eq"
+        case Op(name="gt" | "lt" as name, args=args) if set(args) == {var, start}:
+            grows = (name == "gt") == (args[0] == var)
+            return False if grows == (loop.step > 0) else None
+    return None
 
 
 def _match_operator(name: str, e: Expr) -> tuple[str, Expr | None, Expr] | None:
