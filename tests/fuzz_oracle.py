@@ -7,6 +7,7 @@ parallel, and every commutative reduction, run in a random order.
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,7 +30,8 @@ from weft.pytorch.call import argument_types
 Outcome = Literal["equal", "refused", "skipped"]
 Road = Literal["kernel", "schedule"]
 
-SIZES = ({"n": 4, "m": 5, "d": 3}, {"n": 3, "m": 21, "d": 2}, {"n": 2, "m": 2, "d": 1}, {"n": 1, "m": 0, "d": 2})
+# Odd sizes along the rows, so that one compilation serves all: what is a multiple of a vector is compiled apart.
+SIZES = ({"n": 4, "m": 5, "d": 3}, {"n": 3, "m": 21, "d": 3}, {"n": 2, "m": 1, "d": 1}, {"n": 1, "m": 0, "d": 1})
 _RELATIVE = 1e-7
 
 
@@ -93,7 +95,9 @@ def expected(program: Program, args: Sequence[Any], poisons: Sequence[float] = (
 
 
 def difference(want: Expected, found: tuple[torch.Tensor, ...]) -> str | None:
-    """Where results differ by more than rounding, in words."""
+    """Where results differ by more than rounding, in words. What overflows may be an infinity or a NaN: it depends on the
+    order of additions which.
+    """
     if len(found) != len(want.values):
         return f"{len(found)} outputs, not {len(want.values)}"
     finite = [float(v[v.isfinite()].abs().max()) for v in want.values if v.is_floating_point() and v.isfinite().any()]
@@ -103,7 +107,7 @@ def difference(want: Expected, found: tuple[torch.Tensor, ...]) -> str | None:
             return f"output {k} is {got.dtype} {list(got.shape)}, not {value.dtype} {list(value.shape)}"
         good = _same(value, got)
         if value.is_floating_point():
-            good = good | ((value - got).abs() <= tolerance)
+            good = good | ((value - got).abs() <= tolerance) | ~(value.isfinite() | got.isfinite())
         wrong = (~good & defined).nonzero()
         if len(wrong):
             at = tuple(wrong[0].tolist())
@@ -194,7 +198,8 @@ class _Replay(_Machine):
         elif own.type.category == "bool":
             close = bool(found) == bool(wanted)
         else:
-            close = found == wanted or found != found and wanted != wanted or abs(found - wanted) <= 1e-9 * (1 + abs(wanted))
+            finite = math.isfinite(found), math.isfinite(wanted)
+            close = not any(finite) or all(finite) and abs(found - wanted) <= 1e-9 * (1 + abs(wanted))
         if not close:
             raise Mismatch(f"the update of {update.name} by {update.algebra} gives {found}, the loop {wanted}")
 
@@ -235,14 +240,15 @@ def check(program: Program, road: Road, sizes: Sequence[dict[str, int]] = SIZES)
     for k, size in enumerate(sizes):
         if "p" in program.parameters and size["m"] > 8:
             size = {**size, "m": 8}
-        args = arguments(program, size, k, strided=(program.seed + k) % 5 == 0)
+        strided = program.seed % 7 == 0
+        args = arguments(program, size, k, strided)
         try:
             want: Expected | None = expected(program, args)
         except IndexError:
             want = None
         except (OverflowError, RuntimeError, ValueError, ZeroDivisionError):
             continue  # the Python itself fails: nothing is asked of weft
-        own = _copied(args) if (program.seed + k) % 5 else [_keep_strides(a) for a in args]
+        own = [_keep_strides(a) for a in args]
         try:
             found = runner(own)
         except OutOfRange as error:

@@ -96,11 +96,12 @@ class Index:
 
 @dataclass(frozen=True)
 class Held:
-    """An array in scope: its axes, whether it may be stored into, and whether its elements are 0-dim tensors."""
+    """An array in scope: its axes, whether it may be stored into, whether every element has a value to be read."""
 
     name: str
     axes: tuple[str, ...]
     writable: bool
+    readable: bool = True
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,10 @@ class Scope:
 
     def with_scalar(self, name: str) -> Scope:
         return replace(self, scalars=tuple(dict.fromkeys((*self.scalars, name))))
+
+    @property
+    def readable(self) -> tuple[Held, ...]:
+        return tuple(a for a in self.arrays if a.readable)
 
     @property
     def writable(self) -> tuple[Held, ...]:
@@ -208,7 +213,11 @@ class Generator:
             if self.square:
                 text, axes = re.sub(r"\bn\b", "m", text), tuple("m" if a == "n" else a for a in axes)
             body.line(1, f"{name} = {text if text.startswith('x') else 'torch.' + text}")
-            arrays.append(Held(name, axes, True))
+            readable = "empty" not in text
+            if not readable and len(axes) == 2 and axes[1] == "m" and self.chance(0.6):
+                body.line(1, f"{name}[{self.random.choice(['...', ':, :'])}] = {self.random.choice(['x', 'c', 'w', '1'])}")
+                readable = True
+            arrays.append(Held(name, axes, True, readable))
             out.append(name)
         return out
 
@@ -333,7 +342,7 @@ class Generator:
 
     def load(self, scope: Scope) -> str:
         for _ in range(8):
-            array = self.random.choice(scope.arrays)
+            array = self.random.choice(scope.readable)
             if array.name == "p" and not any(i.size == "d" for i in scope.loops) and self.chance(0.8):
                 continue
             text = self.element(array, scope)
@@ -431,7 +440,7 @@ class Generator:
 
     def accumulate(self, body: Writer, depth: int, scope: Scope) -> None:
         target = self.target(scope)
-        if target is None:
+        if target is None or not target[1].readable:
             return
         value = self.expr(scope, 1)
         forms = ["{0} += {1}", "{0} -= {1}", "{0} = {0} + {1}", "{0} = {1} + {0}", "{0} = max({0}, {1})",
@@ -442,7 +451,7 @@ class Generator:
     def recurrence(self, body: Writer, depth: int, scope: Scope) -> None:
         """An element from earlier ones of the same array, through memory."""
         loops = [i for i in scope.loops if i.low >= 1 or i.slack >= 1]
-        arrays = [a for a in scope.writable if any(i.size in (s, s.removesuffix("+1")) for s in a.axes for i in loops)]
+        arrays = [a for a in scope.writable if a.readable and any(i.size in (s, s.removesuffix("+1")) for s in a.axes for i in loops)]
         if not arrays:
             return self.store(body, depth, scope)
         array = self.random.choice(arrays)
@@ -557,7 +566,7 @@ class Generator:
 
     def sliced(self, body: Writer, depth: int, scope: Scope) -> None:
         """A statement over a whole axis at once."""
-        wide = [a for a in scope.writable if len(a.axes) == 2 and a.axes == (("m", "m") if self.square else ("n", "m"))]
+        wide = [a for a in scope.writable if a.readable and len(a.axes) == 2 and a.axes == (("m", "m") if self.square else ("n", "m"))]
         if not wide:
             return
         y = self.random.choice(wide).name

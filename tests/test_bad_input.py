@@ -1,4 +1,4 @@
-"""What cannot be run is refused by one named error: where, what, the evidence, a remedy. Nothing else reaches a user."""
+"""What cannot be run is refused by one named error: where, what, the evidence, a remedy. Nothing else gets out."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def has_comprehension(x):
 
 def has_early_return(x):
     y = x.clone()
-    for i in range(x.shape[0]):
+    for _ in range(x.shape[0]):
         return y
     return y
 
@@ -406,9 +406,10 @@ def test_wrong_ranks() -> None:
 def test_sizes_that_differ() -> None:
     text = refused(lambda: product(X, X), ShapeMismatch, "sizes differ: in the dimension that @ sums over")
     assert "5 and 3" in text and "a is [3, 5]" in text
-    text = refused(lambda: LIBRARY["linrec"](X, X[:, :3]), OutOfRange, "linrec reads c outside axis 1", where="linrec.py")
+    linrec = LIBRARY["linrec"]
+    text = refused(lambda: linrec(X, X[:, :3]), OutOfRange, "linrec reads c outside axis 1", where="linrec.py")
     assert "axis 1 of c has size 3" in text and "x is [3, 5]" in text
-    refused(lambda: LIBRARY["linrec"](X, X[:2]), OutOfRange, "reads c outside axis 0", where="linrec.py")
+    refused(lambda: linrec(X, X[:2]), OutOfRange, "reads c outside axis 0", where="linrec.py")
     refused(lambda: scale_(X.clone(), W[:4]), OutOfRange, "reads weight outside axis 0")
 
 
@@ -487,7 +488,8 @@ def test_mixed_devices_of_cpu_and_gpu() -> None:
 
 
 def test_architectures_that_weft_does_not_know() -> None:
-    refused(lambda: transposed.source(X, arch="sm_70"), TypeMismatch, "'sm_70' is no architecture", "sm_90a", where=None)
+    for call in (transposed.source, transposed.resources):
+        refused(lambda call=call: call(X, arch="sm_70"), TypeMismatch, "'sm_70' is no", "sm_90a", where=None)
 
 
 # ---------------------------------------------------------------- memory that is shared
@@ -598,6 +600,7 @@ def test_explaining_without_all_arguments() -> None:
 
 def test_analysing_what_is_not_in_the_language() -> None:
     refused(lambda: weft.analyze(has_while), UnsupportedSyntax, "no while")
-    refused(lambda: weft.analyze("def f(x):\n    return undefined"), UndefinedName, "undefined is not defined", where=None)
+    text = "def f(x):\n    return undefined"
+    refused(lambda: weft.analyze(text), UndefinedName, "undefined is not defined", where=None)
     refused(lambda: weft.analyze("def f(x:"), UnsupportedSyntax, where=None)
     refused(lambda: weft.analyze(3), UnsupportedSyntax, "not a Python function", where=None)

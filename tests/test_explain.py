@@ -1,4 +1,4 @@
-"""What `weft.analyze` and `kernel.explain()` say. The texts are in golden/explain; `pytest --update-golden` rewrites them."""
+"""What `weft.analyze` and `kernel.explain()` say; the texts are in golden/explain (`pytest --update-golden`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The statements of a nest as a dependence graph: the user's lines, what each needs from which, what goes round a loop."""
+"""The statements of a nest as a dependence graph: the user's lines, and what each needs from which."""
 
 from __future__ import annotations
 

@@ -25,6 +25,7 @@ from weft.loops.affine import affine
 from weft.loops.ir import (
     Array,
     Carry,
+    Cast,
     Const,
     Equality,
     Expr,
@@ -62,7 +63,9 @@ class Builder:
     environments: what names mean, in each frame of inlined functions. definitions: index arithmetic by the name it is
     bound to. dynamic: names that depend on what tensors hold. fixed: sizes and scalar parameters. named: the sizes that
     the user named. created: the whole view of each array made here. events: names of elements that got a second name
-    ("shared") and that were changed in place ("changed").
+    ("shared") and that were changed in place ("changed"). objects: a forest of the names of elements, one tree for those
+    that may be one tensor in the plain Python. changes: for each element changed in place, the user's name of it, its own
+    name, and the user's other names with theirs.
     """
 
     function: str
@@ -79,6 +82,8 @@ class Builder:
     named: set[str] = field(default_factory=set)
     created: dict[str, View] = field(default_factory=dict)
     events: list[tuple[str, str]] = field(default_factory=list)
+    objects: dict[str, str] = field(default_factory=dict)
+    changes: list[tuple[str, str, tuple[tuple[str, str], ...]]] = field(default_factory=list)
     location: Location | None = None
 
     # ------------------------------------------------------------ names and blocks
@@ -112,11 +117,14 @@ class Builder:
         taken, arrays, equalities = set(self.taken), dict(self.arrays), list(self.equalities)
         environments = [dict(e) for e in self.environments]
         definitions, dynamic = dict(self.definitions), set(self.dynamic)
+        objects, changes = dict(self.objects), len(self.changes)
         blocks, loops = [len(b) for b in self.blocks], list(self.loops)
 
         def restore() -> None:
             self.taken, self.arrays, self.equalities = set(taken), dict(arrays), list(equalities)
             self.definitions, self.dynamic = dict(definitions), set(dynamic)
+            self.objects = dict(objects)
+            del self.changes[changes:]
             del self.environments[len(environments) :]
             for environment, old in zip(self.environments, environments, strict=True):
                 environment.clear()
@@ -133,11 +141,33 @@ class Builder:
     def let(self, hint: str, expr: Expr) -> Ref:
         name = self.fresh(hint)
         self.emit(Let(name, expr, self.location))
+        if isinstance(expr, Op):
+            self.same_object(name, expr)
         if self.is_dynamic(expr):
             self.dynamic.add(name)
         elif expr.type == INT64:
             self.definitions[name] = expr
         return Ref(name, expr.type)
+
+    def object_of(self, name: str) -> str:
+        """The name that stands for all names of elements that may be the same tensor as this one's."""
+        while name in self.objects:
+            name = self.objects[name]
+        return name
+
+    def same_object(self, name: str, *values: Expr) -> None:
+        """Note that in the plain Python the element `name` may be one of these very tensors."""
+        pending = list(values)
+        while pending:
+            match pending.pop():
+                case Ref(name=other):
+                    one, two = self.object_of(name), self.object_of(other)
+                    if one != two:
+                        self.objects[one] = two
+                case Cast(value=value):
+                    pending.append(value)
+                case Op(name="where", args=(_, *chosen)) | Op(name="max" | "min", args=chosen):
+                    pending += chosen
 
     def share(self, value: Scalar, hint: str = "t") -> Scalar:
         """The value under a name, so that it can be used several times."""

@@ -273,19 +273,29 @@ class Executor:
                 f"{name} is a view of an element of {arrays}, and an assignment in place would change it there too",
                 remedy=f"write {name} = {name} + ..., or store into the element",
             )
-        others = [
-            n
+        if not isinstance(held.expr, Ref):
+            return
+        others = tuple(
+            (n, v.expr.name)
             for environment in self.builder.environments
             for n, v in environment.items()
-            if isinstance(v, Scalar) and v.expr == held.expr and isinstance(v.expr, Ref)
-        ]
+            if isinstance(v, Scalar) and isinstance(v.expr, Ref) and v.typed.weight
+            and (n != name or environment is not self.environment)
+        )
         self.builder.events.append(("changed", name))
-        if len(others) > 1:
-            raise UnsupportedSyntax(
-                f"{name} is also called {next(n for n in others if n != name)}, and an assignment in place would "
-                "change both",
-                remedy=f"write {name} = {name} + ...",
-            )
+        self.builder.changes.append((name, held.expr.name, others))
+        self._check_objects(len(self.builder.changes) - 1)
+
+    def _check_objects(self, start: int) -> None:
+        """Refuse a change in place, of those from `start` on, of an element that another name may mean too."""
+        b = self.builder
+        for name, own, others in b.changes[start:]:
+            for other, theirs in others:
+                if b.object_of(own) == b.object_of(theirs):
+                    raise UnsupportedSyntax(
+                        f"{name} may also be called {other}, and an assignment in place would change both",
+                        remedy=f"write {name} = {name} + ... in place of {name} += ...",
+                    )
 
     # ------------------------------------------------------------ small statements
 
@@ -429,6 +439,7 @@ class Executor:
             typed = common((one, other), b.default_float)
             merged = b.fresh(name)
             merges.append(Merge(merged, as_type(one, typed).expr, as_type(other, typed).expr))
+            b.same_object(merged, *(v.expr for v in (one, other) if v.typed.weight))
             if any(b.is_dynamic(e) for e in (one.expr, other.expr, test.expr)):
                 b.dynamic.add(merged)
             alias = one.alias or other.alias
@@ -540,7 +551,7 @@ class Executor:
         env[target] = integer(Ref(var, INT64))
         results: dict[str, str] = {}
         grown = False
-        events = len(b.events)
+        events, changes = len(b.events), len(b.changes)
         self.depth += 1
         with b.loop(var, over.start, over.stop, over.step) as carries:
             self.run(stmt.body)
@@ -553,9 +564,11 @@ class Executor:
                     continue
                 grown |= self._grow(name, end, head)
                 results[name] = b.fresh(f"{name}_last")
+                b.same_object(carry, init.expr, end.expr, Ref(results[name], end.typed.register))
                 carries.append(Carry(carry, init.expr, cast(end.expr, head.scalars[name][0].register), results[name]))
         self.depth -= 1
         self._check_events(events, mine)
+        self._check_objects(changes)
         grown |= self._other_names(before, bound, target, head)
         if grown or any(name not in results for name in carried if name not in head.unset):
             return False

@@ -6,6 +6,7 @@ from math import gcd
 from typing import Any, NamedTuple
 
 from weft.layout.errors import LayoutError
+from weft.layout.functions import normal_form
 from weft.layout.layout import Layout
 from weft.layout.refine import same_size
 from weft.layout.swizzle import AnyLayout, ComposedLayout
@@ -27,6 +28,7 @@ def max_common_vector(a: AnyLayout, b: AnyLayout) -> Any:
     The coordinates need not be neighbours: two row-major matrices have a row in common. Raises LayoutError where the
     sizes differ. Whether the rest of the layouts goes in steps of V is what `vector_width` adds.
     """
+    a, b = normal_form(a), normal_form(b)
     if any(isinstance(x, ComposedLayout) and x.offset != 0 for x in (a, b)):
         return 1
     run = _common(_plain(a), _plain(b)).run
@@ -46,10 +48,12 @@ def vector_width(
     """The most elements that every access of a copy may move at once: a power of two, at least 1.
 
     They lie side by side on both sides, and each vector starts at a multiple of its bytes, given the alignment in bytes
-    of both base addresses. Raises LayoutError for element sizes that are no power of two up to 16, or unequal sizes.
+    of both base addresses. Behind a swizzle of other sizes than powers of two, a width that is safe but perhaps not the
+    most. Raises LayoutError for element sizes that are no power of two up to 16, or unequal sizes.
     """
     if element_bytes not in (1, 2, 4, 8, 16):
         raise LayoutError(f"an element of {element_bytes} bytes cannot be copied", operation="vector_width")
+    source, target = normal_form(source), normal_form(target)
     common = _common(_plain(source), _plain(target))
     width = gcd(min(widest, WIDEST), source_alignment, target_alignment) // element_bytes
     width = 1 << max(0, width.bit_length() - 1)
@@ -121,5 +125,5 @@ def _block(x: AnyLayout) -> int | None:
     """The elements that a swizzle keeps side by side; None for all of them."""
     if not isinstance(x, ComposedLayout) or x.swizzle.is_identity:
         return None
-    target = x.swizzle.target
-    return target & -target
+    fields = x.swizzle.target | x.swizzle.source
+    return fields & -fields

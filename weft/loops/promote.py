@@ -38,7 +38,7 @@ from weft.loops.ir import (
 )
 from weft.loops.normalize import simplify
 from weft.loops.polyhedra import Polyhedra
-from weft.loops.recurrences import definitions, expand
+from weft.loops.recurrences import definitions, expand, overwritten_after
 from weft.loops.types import BOOL, ScalarType
 
 Subscript = tuple[Affine, ...]
@@ -215,7 +215,35 @@ class Promoter:
     def run(self, statements: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         statements = self.cells(statements, self.around)
         statements = self.recurrences(statements, self.around)
-        return self.forward(statements, self.around)
+        statements = self.forward(statements, self.around)
+        return tuple(self.name_overwritten(s) for s in statements)
+
+    # ---- loads that the iteration overwrites later
+
+    def name_overwritten(self, stmt: Stmt) -> Stmt:
+        """Give a name to what a loop body loads before it stores to that array, apart from what is computed with it: an
+        update `s + z[l]` of a carry can then be told at the end of the body, though z[l] is another by then.
+        """
+        if isinstance(stmt, If):
+            then, orelse = (tuple(map(self.name_overwritten, b)) for b in (stmt.then, stmt.orelse))
+            return replace(stmt, then=then, orelse=orelse)
+        if not isinstance(stmt, For):
+            return stmt
+        body: list[Stmt] = []
+        for s in map(self.name_overwritten, stmt.body):
+            if isinstance(s, Let) and stmt.carries and not isinstance(s.value, Load):
+                overwritten = set(overwritten_after(stmt.body, s.name))
+
+                def rule(load: Load, guard: Guard, arrays: set[str] = overwritten, at: Let = s) -> Expr | None:
+                    if guard or load.array not in arrays:
+                        return None
+                    name = self.names.fresh(load.array)
+                    body.append(Let(name, load, load.location or at.location))
+                    return Ref(name, load.type)
+
+                s = replace(s, value=rewrite_loads(s.value, rule))
+            body.append(s)
+        return replace(stmt, body=tuple(body))
 
     # ---- cells
 

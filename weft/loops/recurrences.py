@@ -17,6 +17,7 @@ from weft.loops.ir import (
     For,
     If,
     Let,
+    Load,
     Op,
     Ref,
     Stmt,
@@ -25,6 +26,7 @@ from weft.loops.ir import (
     statement_exprs,
     substitute,
     walk,
+    walk_expr,
 )
 from weft.loops.schedule import Update
 from weft.loops.types import ScalarType
@@ -150,7 +152,11 @@ def match_updates(loop: For) -> tuple[tuple[Update, ...], str, tuple[str, ...]]:
     updates = []
     for carry in order:
         own = tainted[carry.name] - {carry.name}
-        next_ = expand(carry.next, lets, own & lets.keys())
+        chain = _feeding(carry, lets, own)
+        overwritten = next((a for n in sorted(chain) for a in overwritten_after(loop.body, n)), None)
+        if overwritten is not None:
+            return (), f"the update of {carry.name} reads {overwritten}, which the iteration then overwrites", (carry.name,)
+        next_ = expand(carry.next, lets, chain)
         matched = None if free_names(next_) & own else _match(carry, next_)
         if matched is None:
             why = f"the update of {carry.name} is no associative operation on {carry.name}"
@@ -165,13 +171,7 @@ def match_updates(loop: For) -> tuple[tuple[Update, ...], str, tuple[str, ...]]:
 
 def _used(loop: For, carry: Carry, tainted: set[str], lets: dict[str, Expr]) -> bool:
     """Whether anything but the carry's own update reads a value of it before the loop ends."""
-    chain: set[str] = set()  # Lets that only feed the update
-    pending = free_names(carry.next)
-    while pending:
-        name = pending.pop()
-        if name in lets and name in tainted and name not in chain:
-            chain.add(name)
-            pending |= free_names(lets[name])
+    chain = _feeding(carry, lets, tainted)
     for other in loop.carries:
         if other is not carry and free_names(other.next) & tainted:
             return True
@@ -181,6 +181,27 @@ def _used(loop: For, carry: Carry, tainted: set[str], lets: dict[str, Expr]) -> 
         if any(free_names(e) & tainted for e in statement_exprs(stmt)):
             return True
     return False
+
+
+def _feeding(carry: Carry, lets: dict[str, Expr], tainted: set[str]) -> set[str]:
+    """The Lets through which a carry reaches its own update."""
+    chain: set[str] = set()
+    pending = free_names(carry.next)
+    while pending:
+        name = pending.pop()
+        if name in lets and name in tainted and name not in chain:
+            chain.add(name)
+            pending |= free_names(lets[name])
+    return chain
+
+
+def overwritten_after(body: tuple[Stmt, ...], name: str) -> list[str]:
+    """Arrays that the Let of `name`, at the top of a loop body, loads and that later statements of the body store."""
+    at = next(k for k, s in enumerate(body) if isinstance(s, Let) and s.name == name)
+    stored = {s.array for s in walk(body[at + 1 :]) if isinstance(s, Store)}
+    let = body[at]
+    assert isinstance(let, Let)
+    return [e.array for e in walk_expr(let.value) if isinstance(e, Load) and e.array in stored]
 
 
 def _match(carry: Carry, next_: Expr) -> tuple[str, Expr | None, Expr] | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from weft.emit.abi import Facts
 from weft.graph.block import BlockGraph, Input, Output, Stage
-from weft.loops.ir import Const, Expr, Function, Ref
+from weft.loops.ir import Const, Expr, Function, Ref, free_names
 
 if TYPE_CHECKING:
     from weft.layout import Layout
@@ -18,8 +18,8 @@ COLUMNS_IN_FLIGHT, SPREAD_COLUMNS = 16, 8
 SPREAD_BLOCK = 256
 # (threads of a row, rows of a block) that a kernel that goes through tiles has entries for: short rows, many, few.
 TEAMS = ((32, 4), (128, 1), (256, 1))
-# Registers that the tiles of a held row may take of a thread's.
-TILE_REGISTERS = 64
+# Registers of a multiprocessor, and of a thread besides the tiles that it holds.
+REGISTERS, OTHER_REGISTERS = 1 << 16, 32
 # Rows from which on the middle team fills the machine; below, the largest does.
 MANY_ROWS = 2048
 
@@ -87,11 +87,14 @@ def plan(function: Function, graph: BlockGraph, columns: int) -> TilePlan:
 
 def held_plan(graph: BlockGraph, vector: int, columns: int) -> TilePlan | None:
     """A plan that keeps whole rows of up to `columns` (a power of two) in registers, if they fit."""
-    tiles = len({o.name for s in graph.stages() for o in s.inputs()})
+    rows = {a.var for a in graph.rows}
+    inputs = {o.name: o for s in graph.stages() for o in s.inputs()}
+    tiles = sum(any(free_names(i) & rows for i in o.index) for o in inputs.values())
     threads = min(1024, max(32, columns // COLUMNS_IN_FLIGHT))
     vector = max(1, min(vector, columns // threads))
     chunks = columns // (threads * vector)
-    if chunks * vector * tiles > TILE_REGISTERS:
+    # a row's own tiles, the one that is fetched meanwhile, and what else a thread needs
+    if chunks * vector * (tiles + 1) + OTHER_REGISTERS > REGISTERS // threads:
         return None
     return TilePlan(threads, vector, chunks, teams=4 if threads == 32 else 1, held=True)
 

@@ -63,7 +63,7 @@ class Executable:
 
 def call_key(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """What a prepared call depends on."""
-    key: list[Any] = []
+    key: list[Any] = [torch.get_default_dtype()]
     for a in args:
         if isinstance(a, torch.Tensor):
             key += (a.dtype, a.shape, a.stride(), a.device, a.data_ptr() & 31)

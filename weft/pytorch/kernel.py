@@ -54,7 +54,7 @@ class Kernel(Executable):
         if not _eager():
             return self._dispatched(args)
         # The next quickest, for plain tensors when nothing of PyTorch's wants to see the call: one look-up and go.
-        key: list[Any] = []
+        key: list[Any] = [torch.get_default_dtype()]
         differentiable = False
         try:
             for a in args:

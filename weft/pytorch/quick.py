@@ -15,6 +15,8 @@ import torch
 from weft.loops.ir import Array, Function
 from weft.plan.facts import Geometry
 from weft.runtime import cuda
+from weft.runtime.quick import QuickLaunch
+from weft.runtime.quick import make as compile_quick
 
 # What a quick call gives when the call is not like the one it was made for.
 MISS: Any = type("Miss", (), {"__repr__": lambda self: "MISS"})()
@@ -64,11 +66,14 @@ def quick_call(
     empty, on_current = eager_allocator(device)
     scope: dict[str, Any] = {
         "stack": torch._C._len_torch_dispatch_stack, "check": guard.check, "MISS": MISS, "empty": empty,
-        "ad": torch.autograd.forward_ad,
+        "ad": torch.autograd.forward_ad, "default": torch.get_default_dtype, "dtype": torch.get_default_dtype(),
     }  # fmt: skip
+    compiled = _compiled(function, made, arrays, launches, device, args, guard.check, empty)
+    if compiled is not None:
+        return compiled
     local = {n: f"a{k}" for k, n in enumerate(function.parameters)}
     checked = [local[n] for n, a in zip(function.parameters, args, strict=True) if isinstance(a, torch.Tensor)]
-    conditions = ["stack()", "ad._current_level >= 0", f"not check({', '.join(checked)})"]
+    conditions = ["stack()", "ad._current_level >= 0", "default() is not dtype", f"not check({', '.join(checked)})"]
     for name, value in zip(function.parameters, args, strict=True):
         if isinstance(value, float):
             conditions.append(f"type({local[name]}) is not float")
@@ -118,3 +123,34 @@ def quick_call(
     exec(compile(text, f"<quick call of {function.name}>", "exec"), scope)
     quick: Callable[..., Any] = scope["quick"]
     return quick
+
+
+def _compiled(
+    function: Function,
+    made: Sequence[Array],
+    arrays: Mapping[str, Geometry],
+    launches: Sequence[tuple[Callable[..., Any], tuple[str, ...], cuda.LaunchParts | None]],
+    device: torch.device,
+    args: tuple[Any, ...],
+    check: Callable[..., bool],
+    empty: Callable[..., torch.Tensor],
+) -> Callable[..., Any] | None:
+    """The quick call without Python between its steps, for CUDA calls of tensors and floats; None for others."""
+    if device.type != "cuda" or torch.cuda.device_count() > 1 or not launches:
+        return None
+    if any(parts is None for _, _, parts in launches) or not all(isinstance(a, (torch.Tensor, float)) for a in args):
+        return None
+    where = {n: ("argument" if isinstance(a, torch.Tensor) else "number", k)
+             for k, (n, a) in enumerate(zip(function.parameters, args, strict=True))}  # fmt: skip
+    where |= {a.name: ("result", k) for k, a in enumerate(made)}
+    if [a.name for a in made] != list(function.results):  # a workspace, or an argument among the results
+        return None
+    objects = {
+        "miss": MISS, "data_ptr": "data_ptr", "check": check, "modes": torch._C._len_torch_dispatch_stack,
+        "forward_mode": torch.autograd.forward_ad, "level": "_current_level", "empty": empty,
+        "default_dtype": torch.get_default_dtype, "dtype": torch.get_default_dtype(),
+        "stream": cuda.current_stream(), "device": 0 if device.index is None else device.index,
+    }  # fmt: skip
+    results = [(arrays[a.name].shape, arrays[a.name].strides, getattr(torch, a.dtype.name)) for a in made]
+    items = [QuickLaunch(parts, tuple(where[n] for n in given)) for _, given, parts in launches if parts is not None]
+    return compile_quick(objects, [isinstance(a, torch.Tensor) for a in args], results, items)

@@ -343,7 +343,9 @@ class Launcher:
         def fresh() -> _LaunchFrame:
             return _LaunchFrame(self._slots, self._shape)
 
-        return LaunchParts(self._frames, fresh, self._launch_kernel, self._function, self._launch_elsewhere)
+        return LaunchParts(
+            self._frames, fresh, self._launch_kernel, self._function, self._launch_elsewhere, self._shape, self._slots
+        )
 
     def _launch_elsewhere(self, status: int, frame: _LaunchFrame) -> None:
         """Another device is current, or nothing is yet in this thread: launch under the kernel's own context."""
@@ -360,7 +362,7 @@ class Launcher:
 class LaunchParts:
     """One launch, step by step: take a frame of `frames` or a fresh one, write the given slots, set its stream, call
     `launch_kernel(frame.config_address, function, frame.parameters_address, None)`, hand a status that is not 0 to
-    `failed(status, frame)`, put the frame back.
+    `failed(status, frame)`, put the frame back. shape: grid, block, bytes of dynamic shared memory. slots: of a frame.
     """
 
     frames: list[_LaunchFrame]
@@ -368,6 +370,8 @@ class LaunchParts:
     launch_kernel: Callable[..., int]
     function: int
     failed: Callable[[int, _LaunchFrame], None]
+    shape: tuple[int, ...]
+    slots: Slots
 
 
 class _LaunchFrame(Frame):

@@ -98,6 +98,14 @@ def load(source: str, entry: str, *, name: str) -> HostFunction:
     name: what messages call the source. Taken from the disk cache where it is there. Raises CompileError with the
     compiler's log and the lines it complains of, or where there is no compiler.
     """
+    function = library(source, name)[entry]
+    function.argtypes = [ctypes.c_void_p, ctypes.c_int]
+    function.restype = ctypes.c_int64
+    return HostFunction(entry, function)
+
+
+def library(source: str, name: str, kind: type[ctypes.CDLL] = ctypes.CDLL) -> ctypes.CDLL:
+    """Compile C++ and open the library, from the disk cache where it is there. Raises as `load` does."""
     whole = resolve(source, name)
     compiler = find_compiler()
     key = cache.key(_FORMAT, compiler.identity, cpu_model(), *FLAGS, whole.text)
@@ -106,10 +114,7 @@ def load(source: str, entry: str, *, name: str) -> HostFunction:
     if binary is None:
         binary = _compile(whole, compiler, name)
         place = cache.store(key, binary)
-    function = _open(binary, place, name)[entry]
-    function.argtypes = [ctypes.c_void_p, ctypes.c_int]
-    function.restype = ctypes.c_int64
-    return HostFunction(entry, function)
+    return _open(binary, place, name, kind)
 
 
 def _compile(source: Source, compiler: Compiler, name: str) -> bytes:
@@ -131,16 +136,16 @@ def _compile(source: Source, compiler: Compiler, name: str) -> bytes:
         return output.read_bytes()
 
 
-def _open(binary: bytes, place: Path | None, name: str) -> ctypes.CDLL:
+def _open(binary: bytes, place: Path | None, name: str, kind: type[ctypes.CDLL]) -> ctypes.CDLL:
     """The library of these bytes, opened where the cache keeps it, else (a home that forbids execution) from a copy."""
     if place is not None:
         with contextlib.suppress(OSError):
-            return ctypes.CDLL(str(place))
+            return kind(str(place))
     with tempfile.NamedTemporaryFile(prefix="weft-", suffix=".so") as copy:
         copy.write(binary)
         copy.flush()
         try:
-            return ctypes.CDLL(copy.name)
+            return kind(copy.name)
         except OSError as error:
             raise CompileError(
                 f"{name} is compiled but cannot be opened",

@@ -1,0 +1,181 @@
+// A call that was made before, without Python between its steps: guard, allocate, take addresses, launch.
+//
+// The interpreter's functions are declared here as its stable ABI has them, so that no headers of Python are needed.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+extern "C" {
+struct object;
+object* PyObject_Vectorcall(object* callable, object* const* arguments, size_t count, object* names);
+object* PyObject_VectorcallMethod(object* name, object* const* arguments, size_t count, object* names);
+object* PyObject_GetAttr(object* holder, object* name);
+int PyObject_IsTrue(object* value);
+unsigned long long PyLong_AsUnsignedLongLong(object* value);
+long PyLong_AsLong(object* value);
+double PyFloat_AsDouble(object* value);
+object* PyErr_Occurred();
+object* PyTuple_New(ptrdiff_t size);
+int PyTuple_SetItem(object* tuple, ptrdiff_t position, object* value);
+void Py_IncRef(object* value);
+void Py_DecRef(object* value);
+void* PyEval_SaveThread();
+void PyEval_RestoreThread(void* state);
+struct method {
+    const char* name;
+    object* (*function)(object* self, object* const* arguments, ptrdiff_t count);
+    int flags;
+    const char* text;
+};
+object* PyCFunction_NewEx(method* definition, object* self, object* module);
+}
+
+namespace weft {
+
+constexpr int most = 16;        // arguments, results, launches of a call
+constexpr int most_slots = 64;  // of a launch
+
+// The driver's CUlaunchConfig.
+struct LaunchConfig {
+    unsigned grid[3], block[3], shared;
+    void* stream;
+    void* attributes;
+    unsigned attribute_count;
+};
+
+// Slot `slot` of a launch takes the address of argument or result `index`, or the value of argument `index`.
+struct Given {
+    enum Kind : int64_t { ARGUMENT, RESULT, NUMBER } kind;
+    int64_t slot, index;
+};
+
+struct Launch {
+    int (*launch)(const LaunchConfig*, void* function, void** parameters, void** extra);
+    void* function;
+    LaunchConfig config;
+    int64_t slots, given_count;
+    uint64_t words[most_slots];
+    Given given[most];
+};
+
+struct Call {
+    object *miss, *data_ptr, *check, *modes, *forward_mode, *level, *default_dtype, *dtype, *empty, *stream, *device;
+    int64_t arguments, results, launches;
+    int64_t is_tensor[most];
+    object* result[most][3];  // sizes, strides, dtype
+    Launch launch[4];
+};
+
+// A new reference to an object, or the object nullptr.
+inline object* kept(object* value) {
+    Py_IncRef(value);
+    return value;
+}
+
+inline bool address_of(object* tensor, object* data_ptr, uint64_t& address) {
+    object* number = PyObject_VectorcallMethod(data_ptr, &tensor, 1, nullptr);
+    if (number == nullptr) return false;
+    address = PyLong_AsUnsignedLongLong(number);
+    Py_DecRef(number);
+    return true;
+}
+
+// 1 or 0 as the number that a call gives is above a bound or not; -1 for an error.
+inline int number_above(object* number, long bound) {
+    if (number == nullptr) return -1;
+    const long value = PyLong_AsLong(number);
+    Py_DecRef(number);
+    return value > bound;
+}
+
+// The result of a call like the one the Call was made for; `miss` for another; nullptr with Python's error set.
+inline object* run(const Call& call, object* const* arguments, ptrdiff_t count) {
+    if (count != call.arguments) return kept(call.miss);
+    object* tensors[most];
+    uint64_t addresses[most], results[most];
+    int tensor_count = 0;
+    for (int k = 0; k < count; ++k) {
+        if (call.is_tensor[k]) tensors[tensor_count++] = arguments[k];
+    }
+    if (const int seen = number_above(PyObject_Vectorcall(call.modes, nullptr, 0, nullptr), 0)) {
+        return seen < 0 ? nullptr : kept(call.miss);
+    }
+    if (const int seen = number_above(PyObject_GetAttr(call.forward_mode, call.level), -1)) {
+        return seen < 0 ? nullptr : kept(call.miss);
+    }
+    object* const dtype = PyObject_Vectorcall(call.default_dtype, nullptr, 0, nullptr);
+    if (dtype == nullptr) return nullptr;
+    Py_DecRef(dtype);
+    if (dtype != call.dtype) return kept(call.miss);
+    object* alike = PyObject_Vectorcall(call.check, tensors, tensor_count, nullptr);
+    if (alike == nullptr) return nullptr;
+    const bool same = PyObject_IsTrue(alike) == 1;
+    Py_DecRef(alike);
+    if (!same) return kept(call.miss);
+    uint64_t alignment = 0;
+    double numbers[most];
+    for (int k = 0; k < count; ++k) {
+        if (call.is_tensor[k]) {
+            if (!address_of(arguments[k], call.data_ptr, addresses[k])) return nullptr;
+            alignment |= addresses[k];
+        } else {
+            numbers[k] = PyFloat_AsDouble(arguments[k]);
+            if (PyErr_Occurred()) return nullptr;
+        }
+    }
+    if (alignment & 31) return kept(call.miss);
+    object* stream_number = PyObject_Vectorcall(call.stream, &call.device, 1, nullptr);
+    if (stream_number == nullptr) return nullptr;
+    void* const stream = reinterpret_cast<void*>(PyLong_AsUnsignedLongLong(stream_number));
+    Py_DecRef(stream_number);
+    object* made[most];
+    for (int k = 0; k < call.results; ++k) {
+        made[k] = PyObject_Vectorcall(call.empty, call.result[k], 3, nullptr);
+        if (made[k] == nullptr || !address_of(made[k], call.data_ptr, results[k])) {
+            for (int j = 0; j <= k; ++j) {
+                if (made[j] != nullptr) Py_DecRef(made[j]);
+            }
+            return nullptr;
+        }
+    }
+    int status = 0;
+    for (int k = 0; k < call.launches && status == 0; ++k) {
+        const Launch& own = call.launch[k];
+        uint64_t words[most_slots];
+        void* parameters[most_slots];
+        std::memcpy(words, own.words, own.slots * sizeof(uint64_t));
+        for (int g = 0; g < own.given_count; ++g) {
+            const Given& given = own.given[g];
+            if (given.kind == Given::NUMBER) std::memcpy(&words[given.slot], &numbers[given.index], sizeof(double));
+            else words[given.slot] = given.kind == Given::ARGUMENT ? addresses[given.index] : results[given.index];
+        }
+        for (int s = 0; s < own.slots; ++s) parameters[s] = &words[s];
+        LaunchConfig config = own.config;
+        config.stream = stream;
+        void* const state = PyEval_SaveThread();  // a full stream may wait for a callback that needs the interpreter
+        status = own.launch(&config, own.function, parameters, nullptr);
+        PyEval_RestoreThread(state);
+    }
+    if (status == 0 && call.results == 1) return made[0];
+    object* const all = status == 0 ? PyTuple_New(call.results) : nullptr;
+    for (int k = 0; k < call.results; ++k) {
+        if (all != nullptr) PyTuple_SetItem(all, k, made[k]);
+        else Py_DecRef(made[k]);
+    }
+    return status == 0 ? all : kept(call.miss);  // the long way tells what is wrong
+}
+
+}  // namespace weft
+
+extern "C" object* quick_call(object* self, object* const* arguments, ptrdiff_t count) {
+    return weft::run(*reinterpret_cast<const weft::Call*>(PyLong_AsUnsignedLongLong(self)), arguments, count);
+}
+
+// A function of Python's for the Call at the address that `self`, an int, is.
+extern "C" object* make_quick_call(object* self) {
+    static method definition = {"quick", quick_call, 0x80, nullptr};
+    return PyCFunction_NewEx(&definition, self, nullptr);
+}
+
+extern "C" int64_t size_of_call() { return sizeof(weft::Call); }

@@ -1,0 +1,127 @@
+"""Calls without Python between their steps: the records that `device/quick.hpp` reads, and the functions it makes."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weft.errors import CompileError
+from weft.runtime import host
+from weft.runtime.cuda import LaunchParts
+
+_MOST, _MOST_SLOTS, _MOST_LAUNCHES = 16, 64, 4
+_KINDS = {"argument": 0, "result": 1, "number": 2}
+
+
+class _Config(ctypes.Structure):
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.c_void_p),
+        ("attribute_count", ctypes.c_uint),
+    )
+
+
+class _Given(ctypes.Structure):
+    _fields_ = (("kind", ctypes.c_int64), ("slot", ctypes.c_int64), ("index", ctypes.c_int64))
+
+
+class _Launch(ctypes.Structure):
+    _fields_ = (
+        ("launch", ctypes.c_void_p),
+        ("function", ctypes.c_void_p),
+        ("config", _Config),
+        ("slots", ctypes.c_int64),
+        ("given_count", ctypes.c_int64),
+        ("words", ctypes.c_uint64 * _MOST_SLOTS),
+        ("given", _Given * _MOST),
+    )
+
+
+_OBJECTS = (
+    *("miss", "data_ptr", "check", "modes", "forward_mode", "level"),
+    *("default_dtype", "dtype", "empty", "stream", "device"),
+)
+
+
+class _Call(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.py_object) for name in _OBJECTS),
+        ("arguments", ctypes.c_int64),
+        ("results", ctypes.c_int64),
+        ("launches", ctypes.c_int64),
+        ("is_tensor", ctypes.c_int64 * _MOST),
+        ("result", ctypes.py_object * 3 * _MOST),
+        ("launch", _Launch * _MOST_LAUNCHES),
+    )
+
+
+class _Address(int):
+    """The address of a record, which it keeps alive."""
+
+    record: _Call
+
+
+@dataclass(frozen=True)
+class QuickLaunch:
+    """parts: of the launch. given: for each slot given at launch, in order, ("argument" | "result" | "number", index)."""
+
+    parts: LaunchParts
+    given: tuple[tuple[str, int], ...]
+
+
+@functools.lru_cache(maxsize=1)
+def _library() -> ctypes.PyDLL | None:
+    """The compiled functions; None where there is no C++ compiler, or Python's own functions cannot be found."""
+    try:
+        library = host.library('#include "weft/quick.hpp"\n', "quick.cpp", ctypes.PyDLL)
+        library.make_quick_call.argtypes = [ctypes.py_object]
+        library.make_quick_call.restype = ctypes.py_object
+        library.size_of_call.restype = ctypes.c_int64
+    except (CompileError, OSError, AttributeError):
+        return None
+    return library if library.size_of_call() == ctypes.sizeof(_Call) else None  # type: ignore[return-value]
+
+
+def make(
+    objects: dict[str, Any],
+    is_tensor: Sequence[bool],
+    results: Sequence[tuple[Any, Any, Any]],
+    launches: Sequence[QuickLaunch],
+) -> Callable[..., Any] | None:
+    """A function of the call's arguments: its results, or `objects["miss"]` for a call that is not like it.
+
+    objects: what `Call` in device/quick.hpp names. results: sizes, strides, dtype of each. None where it cannot be made.
+    """
+    library = _library()
+    if library is None or len(is_tensor) > _MOST or len(results) > _MOST or len(launches) > _MOST_LAUNCHES:
+        return None
+    if any(len(item.given) > _MOST or len(item.parts.slots) > _MOST_SLOTS for item in launches):
+        return None
+    call = _Call(**objects)
+    call.arguments, call.results, call.launches = len(is_tensor), len(results), len(launches)
+    for k, tensor in enumerate(is_tensor):
+        call.is_tensor[k] = tensor
+    for k, parts in enumerate(results):
+        for j, part in enumerate(parts):
+            call.result[k][j] = part
+    for k, item in enumerate(launches):
+        own, parts = call.launch[k], item.parts
+        own.launch = ctypes.cast(parts.launch_kernel, ctypes.c_void_p).value
+        own.function = parts.function
+        grid_block = parts.shape
+        own.config = _Config((ctypes.c_uint * 3)(*grid_block[:3]), (ctypes.c_uint * 3)(*grid_block[3:6]), grid_block[6])
+        own.slots = len(parts.slots)
+        ctypes.memmove(own.words, parts.slots.words, len(parts.slots.words))
+        own.given_count = len(item.given)
+        for g, ((slot, _), (kind, index)) in enumerate(zip(parts.slots.given, item.given, strict=True)):
+            own.given[g] = _Given(_KINDS[kind], slot, index)
+    address = _Address(ctypes.addressof(call))
+    address.record = call
+    made: Callable[..., Any] = library.make_quick_call(address)
+    return made
