@@ -29,6 +29,11 @@ class Program:
     dtype: str
 
     @property
+    def square(self) -> bool:
+        """Whether x and c have as many rows as columns."""
+        return "n, m = x.shape" not in self.source
+
+    @property
     def parameters(self) -> list[str]:
         match = re.search(r"^def program\((.*?)\):", self.source, re.MULTILINE)
         assert match is not None
@@ -53,6 +58,8 @@ SCALARS = ("alpha", "q", "flag")
 def arguments(program: Program, sizes: dict[str, int], seed: int = 0, strided: bool = False) -> list[Any]:
     """Arguments for the sizes n, m, d; the same seed gives the same values. strided: tensors that are not contiguous."""
     generator = torch.Generator().manual_seed(7919 * program.seed + seed)
+    if program.square:
+        sizes = {**sizes, "n": sizes["m"]}
     dtype = DTYPES[program.dtype]
 
     def tensor(shape: list[int]) -> torch.Tensor:
@@ -215,7 +222,9 @@ class Generator:
             body.line(1, f"{name} = {text if text.startswith('x') else 'torch.' + text}")
             readable = "empty" not in text
             if not readable and len(axes) == 2 and axes[1] == "m" and self.chance(0.6):
-                body.line(1, f"{name}[{self.random.choice(['...', ':, :'])}] = {self.random.choice(['x', 'c', 'w', '1'])}")
+                body.line(
+                    1, f"{name}[{self.random.choice(['...', ':, :'])}] = {self.random.choice(['x', 'c', 'w', '1'])}"
+                )
                 readable = True
             arrays.append(Held(name, axes, True, readable))
             out.append(name)
@@ -273,7 +282,7 @@ class Generator:
         depth = len(scope.loops)
         var = "ijkl"[depth] if depth < 4 and self.chance(0.9) else self.name("k")
         symbols = ["m"] if self.square else ["n", "m", "m"]
-        if any("p" == a.name for a in scope.arrays):
+        if any(a.name == "p" for a in scope.arrays):
             symbols.append("d")
         taken = [i.size for i in scope.loops]
         rest = [s for s in symbols if s not in taken] or symbols
@@ -379,7 +388,9 @@ class Generator:
         for helper in _HELPERS:
             if re.search(rf"\b{helper}\(", form):
                 self.helpers[helper] = None
-        text = form.format(f"({a()})" if not form.startswith("m") else a(), f"({a()})", self.condition(scope), self.number(scope))
+        text = form.format(
+            f"({a()})" if not form.startswith("m") else a(), f"({a()})", self.condition(scope), self.number(scope)
+        )
         return re.sub(r"\(([\w.]+(\[[^\]()]*\])?)\)", r"(\1)", text)
 
     def number(self, scope: Scope) -> str:
@@ -390,7 +401,9 @@ class Generator:
         options: list[Callable[[], str]] = [lambda: self.load(scope)] * 4
         if scope.scalars:
             options += [lambda: self.random.choice(scope.scalars)] * 3
-        constants = ["0.5", "-0.25", "1.0", "2", "alpha"] if self.floating else ["2", "-1", "3", "alpha", *self.vars(scope)]
+        constants = (
+            ["0.5", "-0.25", "1.0", "2", "alpha"] if self.floating else ["2", "-1", "3", "alpha", *self.vars(scope)]
+        )
         options.append(lambda: self.random.choice(constants))
         return self.random.choice(options)()
 
@@ -451,11 +464,17 @@ class Generator:
     def recurrence(self, body: Writer, depth: int, scope: Scope) -> None:
         """An element from earlier ones of the same array, through memory."""
         loops = [i for i in scope.loops if i.low >= 1 or i.slack >= 1]
-        arrays = [a for a in scope.writable if a.readable and any(i.size in (s, s.removesuffix("+1")) for s in a.axes for i in loops)]
+        arrays = [
+            a
+            for a in scope.writable
+            if a.readable and any(i.size in (s, s.removesuffix("+1")) for s in a.axes for i in loops)
+        ]
         if not arrays:
             return self.store(body, depth, scope)
         array = self.random.choice(arrays)
-        axis = self.random.choice([k for k, s in enumerate(array.axes) if any(i.size == s.removesuffix("+1") for i in loops)])
+        axis = self.random.choice(
+            [k for k, s in enumerate(array.axes) if any(i.size == s.removesuffix("+1") for i in loops)]
+        )
         i = self.random.choice([i for i in loops if i.size == array.axes[axis].removesuffix("+1")])
         rest = [i.var if k == axis else self.subscript(s, scope) for k, s in enumerate(array.axes)]
         if None in rest:
@@ -477,7 +496,14 @@ class Generator:
             )  # fmt: skip
         else:
             form = self.random.choice(
-                ["{0} + {1}", "{0} + {1} - {2}", "max({0}, {1})", "{1} - {0}", "{0} * {3} + {1}", "({0} if {4} else {1})"]
+                [
+                    "{0} + {1}",
+                    "{0} + {1} - {2}",
+                    "max({0}, {1})",
+                    "{1} - {0}",
+                    "{0} * {3} + {1}",
+                    "({0} if {4} else {1})",
+                ]
             )
         text = form.format(a, f"({value})", b, self.atom(scope), self.condition(scope))
         body.line(depth, f"{at(0)} = {text}")
@@ -566,7 +592,11 @@ class Generator:
 
     def sliced(self, body: Writer, depth: int, scope: Scope) -> None:
         """A statement over a whole axis at once."""
-        wide = [a for a in scope.writable if a.readable and len(a.axes) == 2 and a.axes == (("m", "m") if self.square else ("n", "m"))]
+        wide = [
+            a
+            for a in scope.writable
+            if a.readable and len(a.axes) == 2 and a.axes == (("m", "m") if self.square else ("n", "m"))
+        ]
         if not wide:
             return
         y = self.random.choice(wide).name

@@ -573,9 +573,7 @@ def test_nvrtc_refuses_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
 
     whole = inspection.cuda_source
     monkeypatch.setattr(inspection, "cuda_source", lambda *given: whole(*given) + "\nint broken = undeclared;\n")
-    text = refused(
-        lambda: transposed.resources(X, arch="sm_90a"), CompileError, "int broken = undeclared;", where=None
-    )
+    text = refused(lambda: transposed.resources(X, arch="sm_90a"), CompileError, "int broken = undeclared;", where=None)
     assert 'identifier "undeclared" is undefined' in text and "report" in text
 
 

@@ -19,7 +19,7 @@ from weft.pytorch.specs import TensorSpec
 ROOT = Path(__file__).parent.parent
 LINREC = f"{ROOT}/weft/kernels/linrec.py:linrec"
 
-USER_FILE = '''
+USER_FILE = """
 import torch
 import weft
 
@@ -31,7 +31,7 @@ def double(x):
 
 scale = weft.kernel(double)
 number = 3
-'''
+"""
 
 
 @pytest.fixture

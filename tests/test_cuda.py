@@ -46,7 +46,9 @@ def assert_close(got: Any, want: Any, dtype: torch.dtype) -> None:
     for g, w in zip(flat(got), flat(want), strict=True):
         assert g.shape == w.shape
         scale = max(1.0, w.double().abs().nan_to_num(0).max().item() if w.numel() else 1.0)
-        torch.testing.assert_close(g.cpu().double(), w.cpu().double(), rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype] * scale)
+        torch.testing.assert_close(
+            g.cpu().double(), w.cpu().double(), rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype] * scale
+        )
 
 
 @GPU
@@ -90,7 +92,10 @@ def test_any_strides(name: str) -> None:
         lambda t: torch.cat([t[:, :1], t], -1)[:, 1:] if t.dim() == 2 else torch.cat([t[:1], t])[1:],  # misaligned
     ):
         changed = tuple(
-            change(a.cuda()) if isinstance(a, torch.Tensor) and a.dim() == 2 else (a.cuda() if isinstance(a, torch.Tensor) else a) for a in args
+            change(a.cuda())
+            if isinstance(a, torch.Tensor) and a.dim() == 2
+            else (a.cuda() if isinstance(a, torch.Tensor) else a)
+            for a in args
         )
         assert_close(LIBRARY[name](*changed), want, torch.float32)
 

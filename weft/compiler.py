@@ -55,7 +55,7 @@ def analyze(function: Function, assumed: tuple[tuple[str, str], ...] = ()) -> An
 
     scheduled = schedule(function)
     lowered = tuple(_lower(scheduled.function, nest) for nest in scheduled.nests)
-    return Analysis(scheduled, requirements(scheduled.function), lowered, assumed)
+    return Analysis(scheduled, requirements(function), lowered, assumed)
 
 
 def _lower(function: Function, nest: Nest) -> Lowered:
@@ -97,7 +97,10 @@ class Variant:
 
 @dataclass(frozen=True)
 class Launch:
-    """The launch of a variant for one call: the entry of its source, grid and block. resident: blocks go from row to row, so no more of them than fit at a time."""
+    """The launch of a variant for one call: the entry of its source, grid and block.
+
+    resident: blocks go from row to row, so no more of them than fit at a time.
+    """
 
     variant: Variant
     entry: str

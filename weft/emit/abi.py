@@ -88,7 +88,9 @@ def slots(function: Function, nest: Nest, facts: Facts) -> tuple[Slot, ...]:
         for expr in (parallel.start, parallel.stop):
             names |= {e.name for e in walk_expr(expr) if isinstance(e, Ref)}
     axes = {a.var for a in nest.axes}
-    for name, index in subscripts(nest.body):  # where a subscript is no axis of the nest, its array's extent may be needed
+    for name, index in subscripts(
+        nest.body
+    ):  # where a subscript is no axis of the nest, its array's extent may be needed
         for i, extent in zip(index, function.array(name).shape, strict=True):
             if not (isinstance(i, (Const, Ref)) and (isinstance(i, Const) or i.name in axes)):
                 names |= {e.name for e in walk_expr(extent) if isinstance(e, Ref)}

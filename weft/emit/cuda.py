@@ -219,7 +219,11 @@ class _TileEmitter:
         if plan.spread:
             out.line(f"// each thread takes {runs}; blocks share the columns of a row")
         elif plan.held:
-            whose = f"{plan.teams} rows a block, a warp each" if plan.teams > 1 else f"a row a block of {plan.threads} threads"
+            whose = (
+                f"{plan.teams} rows a block, a warp each"
+                if plan.teams > 1
+                else f"a row a block of {plan.threads} threads"
+            )
             out.line(f"// {whose}; each thread holds {runs}")
         else:
             out.line(f"// each thread takes {runs} of a tile; tile after tile")
@@ -265,7 +269,10 @@ class _TileEmitter:
                 step = f"int64_t(gridDim.x) * {plan.teams}"
             else:
                 # a row of a whole block is the same for all its threads, and shall look so to the compiler
-                first, step = "int64_t(blockIdx.x) * $teams + ($teams > 1 ? threadIdx.y : 0)", "int64_t(gridDim.x) * $teams"
+                first, step = (
+                    "int64_t(blockIdx.x) * $teams + ($teams > 1 ? threadIdx.y : 0)",
+                    "int64_t(gridDim.x) * $teams",
+                )
             if plan.held:
                 self.held_rows(row, first, step, total)
                 return
@@ -386,7 +393,9 @@ class _TileEmitter:
                     self.stage(step)
                 case Let():
                     self.out.cite(step.location)
-                    self.out.line(f"const {register_type(step.value.type)} {self.identifier(step.name)} = {self.value(step.value)};")
+                    self.out.line(
+                        f"const {register_type(step.value.type)} {self.identifier(step.name)} = {self.value(step.value)};"
+                    )
                 case Store() | If():
                     self.out.cite(step.location)
                     with self.out.block("if ($thread == 0)"):
@@ -400,7 +409,9 @@ class _TileEmitter:
         out = self.out
         match stmt:
             case Let():
-                out.line(f"const {register_type(stmt.value.type)} {self.identifier(stmt.name)} = {self.value(stmt.value)};")
+                out.line(
+                    f"const {register_type(stmt.value.type)} {self.identifier(stmt.name)} = {self.value(stmt.value)};"
+                )
             case Store():
                 out.line(self.store_text(stmt.array, stmt.index, stmt.value))
             case If():
@@ -503,12 +514,20 @@ class _TileEmitter:
         """The loop over a thread's runs of neighbouring columns; the first column of the run is `<column>_run`."""
         plan = self.plan
         (thread_stride, (_, chunk_stride)) = plan.layout.stride
-        order = f"int32_t $chunk = {plan.chunks - 1}; $chunk >= 0; --$chunk" if backwards else f"int32_t $chunk = 0; $chunk < {plan.chunks}; ++$chunk"
+        order = (
+            f"int32_t $chunk = {plan.chunks - 1}; $chunk >= 0; --$chunk"
+            if backwards
+            else f"int32_t $chunk = 0; $chunk < {plan.chunks}; ++$chunk"
+        )
         self.out.line("#pragma unroll")
         with self.out.block(f"for ({order})"):
             if base is not None:
                 run = f"$chunk * {chunk_stride}" if plan.held else f"$chunk * $threads * {thread_stride}"
-                parts = ([] if base == "0" else [base]) + ([run] if plan.chunks > 1 else []) + [f"$thread * {thread_stride}"]
+                parts = (
+                    ([] if base == "0" else [base])
+                    + ([run] if plan.chunks > 1 else [])
+                    + [f"$thread * {thread_stride}"]
+                )
                 self.out.line(f"const {self.index} {self.run(stage)} = {' + '.join(parts)};")
             yield
 
@@ -608,7 +627,9 @@ class _TileEmitter:
                     # the same for every row, and too much to keep in registers from one to the next: the cache keeps it
                     self.pointers[key] = self.derived(f"{o.array}_row")
                     type_ = memory_type(self.function.array(o.array).dtype)
-                    self.out.line(f"const {type_}* const {self.pointers[key]} = weft::opaque({self.identifier(o.array)});")
+                    self.out.line(
+                        f"const {type_}* const {self.pointers[key]} = weft::opaque({self.identifier(o.array)});"
+                    )
                 continue
             vars_ = [a.var for a in self.graph.rows if any(a.var in free_names(i) for i in key[1])]
             name, k = self.derived("_".join([o.array, *(vars_ or ["row"])])), 1
@@ -617,7 +638,9 @@ class _TileEmitter:
             self.pointers[key] = name
             const = "" if o.array in self.written else "const "
             type_ = memory_type(self.function.array(o.array).dtype)
-            self.out.line(f"{const}{type_}* const {name} = {self.identifier(o.array)} + {self.offset(o.array, key[1])};")
+            self.out.line(
+                f"{const}{type_}* const {name} = {self.identifier(o.array)} + {self.offset(o.array, key[1])};"
+            )
 
     @staticmethod
     def pointer_key(o: Input | Output) -> tuple[str, tuple[Expr, ...], int]:
@@ -703,7 +726,9 @@ class _TileEmitter:
             out.line(f"{own}[$chunk] = {algebra}::identity();")
             with self.in_range(stage):
                 for k in replayed:
-                    out.line(f"{register_type(k.init.type)} {self.identifier(k.name)} = {self.derived(f'{k.name}_before')}[$chunk];")
+                    out.line(
+                        f"{register_type(k.init.type)} {self.identifier(k.name)} = {self.derived(f'{k.name}_before')}[$chunk];"
+                    )
                 with self.columns(stage, (*exprs, *(m.value for m in maps)), stage.reverse):
                     self.maps(maps)
                     if o.coefficient is None:
@@ -743,7 +768,9 @@ class _TileEmitter:
         backwards = stage.reverse and bool(replayed)
         with self.runs(stage, base), self.in_range(stage):
             for o in replayed:
-                out.line(f"{register_type(o.init.type)} {self.identifier(o.name)} = {self.derived(f'{o.name}_before')}[$chunk];")
+                out.line(
+                    f"{register_type(o.init.type)} {self.identifier(o.name)} = {self.derived(f'{o.name}_before')}[$chunk];"
+                )
             for k, name in runs.items():
                 out.line(f"{register_type(outputs[k].value.type)} {name}[{self.plan.vector}];")
             with self.columns(stage, (*wanted, *(m.value for m in maps)), backwards):
@@ -782,7 +809,9 @@ class _TileEmitter:
         later = [free_names(o.next) for o in scans]
         for k, o in enumerate(scans):
             if any(o.name in names for names in later[k + 1 :]):
-                self.out.line(f"const {register_type(o.init.type)} {self.derived(f'{o.name}_after')} = {self.value(o.next)};")
+                self.out.line(
+                    f"const {register_type(o.init.type)} {self.derived(f'{o.name}_after')} = {self.value(o.next)};"
+                )
         for k, o in enumerate(scans):
             copied = any(o.name in names for names in later[k + 1 :])
             if not copied:
@@ -800,4 +829,3 @@ class _TileEmitter:
         if o.axis is None or o.guard is not None or o.offset != HERE or not self.whole(stage):
             return False
         return (o.array, o.axis) in self.facts.unit
-

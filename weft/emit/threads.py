@@ -122,7 +122,9 @@ def _threads(nest: Nest, plan: ThreadPlan, body: _ThreadBody) -> None:
                 body.local_arrays(var)
             body.statements(nest.body)
     if checked:
-        writer.line("if (outside) __trap();  // a subscript read from memory left its array: as PyTorch's own kernels do")
+        writer.line(
+            "if (outside) __trap();  // a subscript read from memory left its array: as PyTorch's own kernels do"
+        )
 
 
 def _count(axis: Axis, body: _ThreadBody) -> str:

@@ -226,7 +226,9 @@ class _StageBuilder:
             name = self.lowering.names.fresh(f"{load.array}_tile")
             self.lowering.inputs[key] = name
         if not any(isinstance(o, Input) and o.name == name for o in self.operators):
-            self.operators.append(Input(name, load.array, load.index, axis, offset, load.type, _unguarded(self.loop, load), load.location))
+            self.operators.append(
+                Input(name, load.array, load.index, axis, offset, load.type, _unguarded(self.loop, load), load.location)
+            )
         return name
 
     def block(self, statements: tuple[Stmt, ...], guard: Expr | None) -> None:

@@ -279,7 +279,9 @@ class Executor:
             (n, v.expr.name)
             for environment in self.builder.environments
             for n, v in environment.items()
-            if isinstance(v, Scalar) and isinstance(v.expr, Ref) and v.typed.weight
+            if isinstance(v, Scalar)
+            and isinstance(v.expr, Ref)
+            and v.typed.weight
             and (n != name or environment is not self.environment)
         )
         self.builder.events.append(("changed", name))

@@ -76,9 +76,7 @@ class _Collector:
     def add(self, array: str, index: tuple[Expr, ...], write: bool, loops: tuple[For, ...], guard: Guard,
             location: Location | None) -> None:  # fmt: skip
         subscript = tuple(affine(i) for i in index)
-        self.accesses.append(
-            Access(array, subscript, index, write, loops, guard, len(self.accesses), location)
-        )
+        self.accesses.append(Access(array, subscript, index, write, loops, guard, len(self.accesses), location))
 
     def expr(self, expr: Expr, loops: tuple[For, ...], guard: Guard, location: Location | None) -> None:
         for load, condition in _loads(expr, guard):

@@ -81,7 +81,9 @@ def schedule(function: Function) -> Schedule:
         promoter = Promoter(function, around, frozenset(touched[k] - others), names)
         body = drop_unused(promoter.run(group.body))
         transforms = tuple(dict.fromkeys(f"scalar replacement of {p.array}: {p.what}" for p in promoter.made))
-        judged = tuple((loop.var, _judge(function, loop, loops, transforms, group)) for loop, loops in _nested(body, around))
+        judged = tuple(
+            (loop.var, _judge(function, loop, loops, transforms, group)) for loop, loops in _nested(body, around)
+        )
         name = function.name if len(groups) == 1 else f"{function.name}_{k + 1}"
         nests.append(Nest(name, group.axes, body, judged))
         verdicts |= dict(judged)
@@ -96,7 +98,9 @@ def _as_written(function: Function, verdicts: dict[str, Verdict]) -> tuple[Verdi
     out = []
     for loop in walk(function.body):
         if isinstance(loop, For):
-            out.append(verdicts.get(loop.var, Verdict(loop.var, "parallel", why="it has no effect", location=loop.location)))
+            out.append(
+                verdicts.get(loop.var, Verdict(loop.var, "parallel", why="it has no effect", location=loop.location))
+            )
     return tuple(out)
 
 
@@ -199,7 +203,11 @@ def _judge(
     location = loop.location
     if conflict is not None:
         a, b, witness = conflict
-        kinds = {(True, False): "written, then read", (False, True): "read, then written", (True, True): "written twice"}
+        kinds = {
+            (True, False): "written, then read",
+            (False, True): "read, then written",
+            (True, True): "written twice",
+        }
         why = f"an element of {a.array} is {kinds[a.write, b.write]} in {witness}"
         return Verdict(loop.var, "sequential", why=why, cycle=(a.array,), requires=transforms, location=location)
     updates, why, cycle = match_updates(loop)

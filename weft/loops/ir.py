@@ -320,7 +320,9 @@ def map_statement(
         case If():
             merges = tuple(replace(m, then=on_expr(m.then), orelse=on_expr(m.orelse)) for m in stmt.merges)
             condition = on_expr(stmt.condition)
-            return replace(stmt, condition=condition, then=on_body(stmt.then), orelse=on_body(stmt.orelse), merges=merges)
+            return replace(
+                stmt, condition=condition, then=on_body(stmt.then), orelse=on_body(stmt.orelse), merges=merges
+            )
     raise TypeError(stmt)
 
 

@@ -219,7 +219,8 @@ def _selects(
         if isinstance(s, Let):
             local[s.name] = substitute(s.value, local)
     selects = [
-        simplify(Op("where", (condition, substitute(m.then, local), substitute(m.orelse, local)), m.type)) for m in merges
+        simplify(Op("where", (condition, substitute(m.then, local), substitute(m.orelse, local)), m.type))
+        for m in merges
     ]
     if sum(map(_size, selects)) > _COPY_LIMIT:
         return None

@@ -131,7 +131,10 @@ _TABLE = [
     Operator("copysign", 2, "float", "copysign", math.copysign),
     *(
         Operator(name, 1, "float", name, _guard(getattr(math, name)))
-        for name in "exp exp2 expm1 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc sqrt".split()
+        for name in (
+            *("exp", "exp2", "expm1", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh"),
+            *("asinh", "acosh", "atanh", "erf", "erfc", "sqrt"),
+        )
     ),
     *(Operator(name, 1, "float", name, _log(getattr(math, name))) for name in ("log", "log2", "log10")),
     Operator("log1p", 1, "float", "log1p", lambda x: -math.inf if x == -1 else _guard(math.log1p)(x)),

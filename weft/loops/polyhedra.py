@@ -121,9 +121,7 @@ class System:
         everything = points.move_dims(islpy.dim_type.set, 0, islpy.dim_type.param, 0, len(self.parameters))
         point = everything.lexmin().sample_point() if _bounded(everything) else everything.sample_point()
         names = [*self.parameters, *self.dimensions]
-        return {
-            name: int(point.get_coordinate_val(islpy.dim_type.set, k).to_python()) for k, name in enumerate(names)
-        }
+        return {name: int(point.get_coordinate_val(islpy.dim_type.set, k).to_python()) for k, name in enumerate(names)}
 
 
 def _bounded(points: islpy.Set) -> bool:

@@ -71,7 +71,9 @@ class Names:
 
     @staticmethod
     def of(function: Function) -> Names:
-        taken = {s.name for s in function.sizes} | {s.name for s in function.scalars} | {a.name for a in function.arrays}
+        taken = (
+            {s.name for s in function.sizes} | {s.name for s in function.scalars} | {a.name for a in function.arrays}
+        )
         for stmt in walk(function.body):
             taken |= set(bound_names(stmt))
             if isinstance(stmt, For):
@@ -401,9 +403,7 @@ class Promoter:
         def block(inner_statements: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
             return tuple(map_statement(s, lambda e: rewrite(e, read), block) for s in inner_statements)
 
-        carries = [
-            replace(c, next=rewrite(c.next, read)) for c in self._threaded_carries(thread, loop, stored)
-        ]
+        carries = [replace(c, next=rewrite(c.next, read)) for c in self._threaded_carries(thread, loop, stored)]
         for k, (name, initial) in enumerate(zip(previous, initials, strict=True)):
             assert initial is not None
             after = rewrite(stored, read) if k == 0 else Ref(previous[k - 1], type_)
@@ -615,7 +615,8 @@ def _solve(form: Subscript, target: Subscript, var: str) -> Affine | None:
             rest = Affine.make({n: k for n, k in t.terms if n != var}, t.constant)
             at = (f - rest) * c
             matched = tuple(
-                Affine.make({n: k for n, k in u.terms if n != var}, u.constant) + at * u.coefficient(var) for u in target
+                Affine.make({n: k for n, k in u.terms if n != var}, u.constant) + at * u.coefficient(var)
+                for u in target
             )
             return at if matched == form else None
     return None
@@ -629,4 +630,3 @@ def _may_meet(cell: Cell, array: str, form: Subscript | None) -> bool:
         if not difference.terms and difference.constant:
             return False
     return True
-

@@ -155,7 +155,11 @@ def match_updates(loop: For) -> tuple[tuple[Update, ...], str, tuple[str, ...]]:
         chain = _feeding(carry, lets, own)
         overwritten = next((a for n in sorted(chain) for a in overwritten_after(loop.body, n)), None)
         if overwritten is not None:
-            return (), f"the update of {carry.name} reads {overwritten}, which the iteration then overwrites", (carry.name,)
+            return (
+                (),
+                f"the update of {carry.name} reads {overwritten}, which the iteration then overwrites",
+                (carry.name,),
+            )
         next_ = expand(carry.next, lets, chain)
         matched = None if free_names(next_) & own else _match(carry, next_)
         if matched is None:

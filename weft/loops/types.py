@@ -42,9 +42,7 @@ BFLOAT16 = ScalarType("bfloat16", "float", 2)
 FLOAT32 = ScalarType("float32", "float", 4)
 FLOAT64 = ScalarType("float64", "float", 8)
 
-SCALAR_TYPES = {
-    t.name: t for t in (BOOL, UINT8, INT8, INT16, INT32, INT64, FLOAT16, BFLOAT16, FLOAT32, FLOAT64)
-}
+SCALAR_TYPES = {t.name: t for t in (BOOL, UINT8, INT8, INT16, INT32, INT64, FLOAT16, BFLOAT16, FLOAT32, FLOAT64)}
 
 
 def promote_types(a: ScalarType, b: ScalarType) -> ScalarType:

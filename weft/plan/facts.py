@@ -35,7 +35,9 @@ class Geometry:
             return 1
         count = min(_MOST_ELEMENTS, _MOST_BYTES // self.dtype.size)
         others = [s for k, (n, s) in enumerate(zip(self.shape, self.strides, strict=True)) if k != axis and n > 1]
-        while count > 1 and (self.address % (count * self.dtype.size) or any(n % count for n in (self.shape[axis], *others))):
+        while count > 1 and (
+            self.address % (count * self.dtype.size) or any(n % count for n in (self.shape[axis], *others))
+        ):
             count //= 2
         return count
 

@@ -9,8 +9,39 @@ from weft.loops.ir import Expr, Op, Ref, free_names, operands, substitute, walk_
 
 # Operators that cost more than the registers their result takes.
 _COSTLY = frozenset(
-    ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh")
-    + ("tanh", "asinh", "acosh", "atanh", "erf", "erfc", "sqrt", "rsqrt", "sigmoid", "pow", "atan2", "hypot", "fmod", "mod")
+    (
+        "exp",
+        "exp2",
+        "expm1",
+        "log",
+        "log2",
+        "log10",
+        "log1p",
+        "sin",
+        "cos",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+    )
+    + (
+        "tanh",
+        "asinh",
+        "acosh",
+        "atanh",
+        "erf",
+        "erfc",
+        "sqrt",
+        "rsqrt",
+        "sigmoid",
+        "pow",
+        "atan2",
+        "hypot",
+        "fmod",
+        "mod",
+    )
 )
 
 

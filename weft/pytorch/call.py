@@ -36,7 +36,6 @@ class CallPlan:
     quick: Callable[..., Any]
 
 
-
 DTYPES: dict[torch.dtype, ScalarType] = {getattr(torch, name): t for name, t in SCALAR_TYPES.items()}
 _SUPPORTED = ", ".join(SCALAR_TYPES)
 
@@ -272,7 +271,12 @@ def prepare(specializable: Specializable, signature: Signature, args: tuple[Any,
     lazy = tuple(n for n, t in bound.tensors.items() if _may_be_negated(t))
     run = _runner(analysis, device, launches, lazy)
     quick = quick_call(
-        function, made_arrays(analysis), arrays, [(item.launch, item.given, item.parts) for item in launches], device, args
+        function,
+        made_arrays(analysis),
+        arrays,
+        [(item.launch, item.given, item.parts) for item in launches],
+        device,
+        args,
     )
     return CallPlan(run, quick)
 
@@ -499,4 +503,3 @@ def _runner(analysis: Analysis, device: torch.device, launches: list[_Launch], l
     exec(compile(text, f"<call of {function.name}>", "exec"), scope)
     run: Run = scope["run"]
     return run
-

@@ -108,9 +108,7 @@ def adjoint_of(parent: Executable, types: tuple[ArgumentType, ...], wanted: tupl
     function = analyses.analysis((), True).function  # from the disk cache without deriving it again
     tensors = {a.name for a in function.arrays if a.role == "input"}
     kinds = {p.name: p.kind for p in parent.signature.parameters}
-    parameters = tuple(
-        Parameter(name, "tensor" if name in tensors else kinds[name]) for name in function.parameters
-    )
+    parameters = tuple(Parameter(name, "tensor" if name in tensors else kinds[name]) for name in function.parameters)
     signature = Signature(
         name=function.name,
         parameters=parameters,

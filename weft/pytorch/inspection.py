@@ -128,7 +128,5 @@ def resources(kernel: Kernel, args: Sequence[Any], arch: str | None) -> tuple[Re
     out = []
     for name, text in _sources(examine(kernel, args), chosen):
         cubin = nvrtc.compile_cubin(text, chosen, name=f"{name}.cu")
-        out.append(
-            Resources(name, chosen, cubin.registers, cubin.spill_stores, cubin.spill_loads, cubin.shared)
-        )
+        out.append(Resources(name, chosen, cubin.registers, cubin.spill_stores, cubin.spill_loads, cubin.shared))
     return tuple(out)

@@ -92,7 +92,9 @@ def quick_call(
     lines = [f"if {' or '.join(conditions)}: return MISS"]
     lines += [f"p_{t} = {t}.data_ptr()" for t in checked]
     lines.append(f"if ({' | '.join(f'p_{t}' for t in checked)}) & {ALIGNMENT}: return MISS")
-    addresses = {n: f"p_{local[n]}" for n, a in zip(function.parameters, args, strict=True) if isinstance(a, torch.Tensor)}
+    addresses = {
+        n: f"p_{local[n]}" for n, a in zip(function.parameters, args, strict=True) if isinstance(a, torch.Tensor)
+    }
     for k, array in enumerate(made):
         local[array.name] = f"r{k}"
         scope |= {f"size{k}": arrays[array.name].shape, f"stride{k}": arrays[array.name].strides}

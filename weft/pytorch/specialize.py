@@ -65,9 +65,7 @@ class Specializer:
         return found
 
 
-def recalled(
-    identity: str, types: Sequence[ArgumentType], agree: bool, function: Callable[[], Function]
-) -> Analysis:
+def recalled(identity: str, types: Sequence[ArgumentType], agree: bool, function: Callable[[], Function]) -> Analysis:
     """The analysis that the disk cache holds for this function and these types, else a new one, which it then holds."""
     key = cache.key("analysis", compiler_version(), identity, repr(tuple(types)), str(agree), default_float().name)
     kept = cache.load(key)

@@ -154,9 +154,7 @@ def make_arguments(
 
     where = _device(device)
     generator = torch.Generator(where).manual_seed(seed)
-    return {
-        name: spec.make(where, generator) if isinstance(spec, TensorSpec) else spec for name, spec in specs.items()
-    }
+    return {name: spec.make(where, generator) if isinstance(spec, TensorSpec) else spec for name, spec in specs.items()}
 
 
 def _integers(text: str, whole: str) -> tuple[int, ...]:

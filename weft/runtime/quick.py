@@ -107,12 +107,12 @@ def make(
     call.arguments, call.results, call.launches = len(is_tensor), len(results), len(launches)
     for k, tensor in enumerate(is_tensor):
         call.is_tensor[k] = tensor
-    for k, parts in enumerate(results):
-        for j, part in enumerate(parts):
-            call.result[k][j] = part
+    for k, facts in enumerate(results):
+        for j, fact in enumerate(facts):
+            call.result[k][j] = fact
     for k, item in enumerate(launches):
         own, parts = call.launch[k], item.parts
-        own.launch = ctypes.cast(parts.launch_kernel, ctypes.c_void_p).value
+        own.launch = ctypes.cast(parts.launch_kernel, ctypes.c_void_p).value  # type: ignore[arg-type]
         own.function = parts.function
         grid_block = parts.shape
         own.config = _Config((ctypes.c_uint * 3)(*grid_block[:3]), (ctypes.c_uint * 3)(*grid_block[3:6]), grid_block[6])
