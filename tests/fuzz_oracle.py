@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -275,7 +276,8 @@ def check(program: Program, road: Road) -> Verdicts:
         except Exception as error:
             raise Mismatch(f"{type(error).__name__}: {error}") from error
         if want is None:
-            if road == "kernel":
+            # torch looks at every subscript of a slice, weft at those of the elements that there are
+            if road == "kernel" and not (0 in size.values() and re.search(r"\[[^]]*(:|\.\.\.)", program.source)):
                 raise Mismatch(f"the Python raises IndexError at {size}, weft nothing")
             continue
         outcome = "equal"

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from weft.emit.abi import Facts, slots
 from weft.emit.cpp import emit, entry
 from weft.errors import Location
 from weft.loops.interpret import interpret, torch_dtype
@@ -43,6 +42,7 @@ from weft.loops.ir import (
 from weft.loops.operators import OPERATORS
 from weft.loops.schedule import Axis, Nest, Update, Verdict
 from weft.loops.types import BOOL, FLOAT16, FLOAT32, FLOAT64, INT8, INT64, SCALAR_TYPES, ScalarType
+from weft.plan.arguments import Facts, slots
 
 HEADERS = Path(__file__).parent.parent / "weft" / "runtime"
 FLAGS = "-O3 -march=native -std=c++17 -fopenmp -fPIC -shared -fno-math-errno -fno-trapping-math -ffp-contract=fast"

@@ -16,18 +16,16 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "weft"
 
 # Every room of the package and the rooms it may import. The ground is `errors`, which everyone may import.
-# `emit.abi` is a room of its own: how kernels take their arguments is agreed below the plans that are made for it.
-_STAGES = {"emit", "emit.abi", "plan", "graph", "language", "loops", "layout"}
+_STAGES = {"emit", "plan", "graph", "language", "loops", "layout"}
 BELOW: dict[str, set[str]] = {
     "errors": set(),
     "layout": set(),
     "runtime": set(),
     "loops": set(),
     "language": {"loops"},
-    "emit.abi": {"loops"},
     "graph": {"loops", "layout"},
-    "plan": {"emit.abi", "graph", "loops", "layout"},
-    "emit": {"emit.abi", "plan", "graph", "loops", "layout"},
+    "plan": {"graph", "loops", "layout"},
+    "emit": {"plan", "graph", "loops", "layout"},
     "compiler": {"runtime", *_STAGES},
     "explain": {"compiler", *_STAGES},
     "analysis": {"explain", *_STAGES},

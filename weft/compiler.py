@@ -11,11 +11,11 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from weft.emit.abi import Facts, nest_arrays
 from weft.graph.block import BlockGraph, Input, Output
 from weft.loops.affine import evaluate
 from weft.loops.ir import Expr, Function
 from weft.loops.schedule import Nest, Requirement, Schedule
+from weft.plan.arguments import Facts, nest_arrays
 from weft.plan.facts import Geometry, facts_of
 from weft.plan.share import share
 from weft.plan.threads import ThreadPlan, plan_threads

@@ -13,7 +13,6 @@ body carries and on where memory is consecutive:
 
 from __future__ import annotations
 
-from weft.emit.abi import Facts, Slot, nest_arrays, slots
 from weft.emit.cpp_body import ORDERED, Body, Lanes, Names, scan_levels, slot_key
 from weft.emit.expressions import PRODUCT, identifier, literal, memory_type, register_type, words
 from weft.emit.lanes import loads, needed, passed_on, pieces, runs_in_lanes, stores, tiles
@@ -37,6 +36,7 @@ from weft.loops.ir import (
 )
 from weft.loops.schedule import Axis, Nest
 from weft.loops.types import FLOAT64, INT64, ScalarType
+from weft.plan.arguments import Facts, Slot, nest_arrays, slots
 
 PARALLEL_WORK = 32768  # iterations below which threads cost more than they bring
 VECTOR_BLOCK = 4096  # elements of a vectorised axis that one thread takes at a time
@@ -65,7 +65,7 @@ def emit(function: Function, nest: Nest, facts: Facts) -> str:
     """The C++ translation unit of one nest.
 
     It defines `extern "C" int64_t ENTRY(const weft_slot* slots, int threads)`, ENTRY as `entry(nest)` says, the slots
-    as `weft.emit.abi.slots(function, nest, facts)` does. The function gives 0, or, where a subscript that depends on
+    as `weft.plan.arguments.slots(function, nest, facts)` does. The function gives 0, or, where a subscript that depends on
     data leaves its array, the position of that array in `function.arrays`, counted from 1; nothing outside an array is
     read or written even then.
     """

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from weft.emit.abi import Facts, Slot
 from weft.emit.expressions import (
     PRODUCT,
     SUM,
@@ -61,6 +60,7 @@ from weft.loops.ir import (
 )
 from weft.loops.schedule import Nest, Update
 from weft.loops.types import INT64, ScalarType
+from weft.plan.arguments import Facts, Slot
 
 STACK_LIMIT = 64 * 1024  # bytes of a local array above which it is kept off the stack
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from weft.emit.abi import Facts, slots
 from weft.emit.cpp_body import Names
 from weft.emit.expressions import PRODUCT, SUM, Printer, Text, memory_type, register_type
 from weft.emit.text import Writer
@@ -32,6 +31,7 @@ from weft.loops.ir import (
 from weft.loops.recurrences import AFFINE, ALGEBRAS
 from weft.loops.schedule import Axis, Nest
 from weft.loops.types import INT64, ScalarType
+from weft.plan.arguments import Facts, slots
 from weft.plan.tile import TEAMS, TilePlan, divisible, team_entry
 
 _ALGEBRA_TYPES = {
@@ -63,7 +63,7 @@ def user_names(function: Function, nest: Nest, graph: BlockGraph) -> list[str]:
 
 
 def emit(function: Function, nest: Nest, graph: BlockGraph, plan: TilePlan, facts: Facts) -> str:
-    """The kernel's translation unit. Its one entry has the nest's name and takes the slots of `weft.emit.abi`."""
+    """The kernel's translation unit. Its one entry has the nest's name and takes the slots of `weft.plan.arguments`."""
     return _TileEmitter(function, nest, graph, plan, facts).emit()
 
 

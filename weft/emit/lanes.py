@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from weft.emit.abi import Facts
 from weft.emit.subscripts import coefficient
 from weft.loops.ir import (
     Carry,
@@ -32,6 +31,7 @@ from weft.loops.ir import (
     walk,
     walk_expr,
 )
+from weft.plan.arguments import Facts
 
 
 @dataclass(frozen=True)

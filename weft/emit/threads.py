@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from weft.emit.abi import Facts, nest_arrays, slots
 from weft.emit.cpp import varying, without_unused
 from weft.emit.cpp_body import Body, Names
 from weft.emit.expressions import PRODUCT, SUM, literal, memory_type, register_type
@@ -10,6 +9,7 @@ from weft.emit.text import Writer
 from weft.loops.ir import Array, Const, For, Function, walk
 from weft.loops.schedule import Axis, Nest
 from weft.loops.types import BOOL, INT64, ScalarType
+from weft.plan.arguments import Facts, nest_arrays, slots
 from weft.plan.threads import ThreadPlan
 
 # Iterations of an innermost loop that the compiler may overlap: loads of later ones go out before earlier ones end.
@@ -51,7 +51,7 @@ class _ThreadBody(Body):
 
 
 def emit(function: Function, nest: Nest, plan: ThreadPlan, facts: Facts) -> str:
-    """The kernel's translation unit. Its one entry has the nest's name and takes the slots of `weft.emit.abi`."""
+    """The kernel's translation unit. Its one entry has the nest's name and takes the slots of `weft.plan.arguments`."""
     own = Nest(nest.name, nest.axes, without_unused(function, nest), nest.verdicts)
     writer = Writer()
     fresh = Names(frozenset({nest.name, "item", "outside"}))

@@ -108,10 +108,12 @@ def simplify(expr: Expr) -> Expr:
                 if then == orelse and not _has_load(condition):
                     return then
                 return _select_as_extremum(condition, then, orelse)
-            case Op(name="and", args=(Const(value=value), other)):
+            case Op(name="and", args=(Const(value=value), other)) | Op(name="and", args=(other, Const(value=value))):
                 return other if value else Const(False, e.type)
-            case Op(name="or", args=(Const(value=value), other)):
+            case Op(name="or", args=(Const(value=value), other)) | Op(name="or", args=(other, Const(value=value))):
                 return Const(True, e.type) if value else other
+            case Op(name="not", args=(Const(value=value),)):
+                return Const(not value, e.type)
         return None
 
     return rewrite(expr, rule)
@@ -203,10 +205,32 @@ def _fold_branch(stmt: If, names: dict[str, Expr]) -> list[Stmt]:
                     names[m.name] = select
                 else:
                     out.append(Let(m.name, select, stmt.location))
-            if any(isinstance(s, StoreStatement) for s in (*then, *orelse)):
+            store = _common_store(condition, then, orelse)
+            if store is not None:
+                out.append(store)
+            elif any(isinstance(s, StoreStatement) for s in (*then, *orelse)):
                 out.append(replace(stmt, condition=condition, then=then, orelse=orelse, merges=()))
             return out
     return [replace(stmt, condition=condition, then=then, orelse=orelse, merges=tuple(merges))]
+
+
+def _common_store(condition: Expr, then: tuple[Stmt, ...], orelse: tuple[Stmt, ...]) -> StoreStatement | None:
+    """One store for two branches whose only effect is to store one element each, the same one."""
+    ends: list[StoreStatement] = []
+    for branch in (then, orelse):
+        local: dict[str, Expr] = {}
+        for s in branch[:-1]:
+            if not isinstance(s, Let):
+                return None
+            local[s.name] = substitute(s.value, local)
+        if not branch or not isinstance(branch[-1], StoreStatement):
+            return None
+        ends.append(map_statement(branch[-1], lambda e, names=local: substitute(e, names), lambda b: b))  # type: ignore
+    one, other = ends
+    if (one.array, one.index) != (other.array, other.index):
+        return None
+    value = simplify(Op("where", (condition, one.value, other.value), one.value.type))
+    return replace(one, value=value) if _size(value) <= _COPY_LIMIT else None
 
 
 def _selects(

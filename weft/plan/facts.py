@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from weft.emit.abi import Facts
 from weft.loops.types import ScalarType
+from weft.plan.arguments import Facts
 
 # The most elements whose alignment a kernel may rely on, and the most bytes.
 _MOST_ELEMENTS, _MOST_BYTES = 8, 32

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.emit.abi import Facts
 from weft.loops.accesses import collect
 from weft.loops.affine import Affine
 from weft.loops.ir import For
 from weft.loops.schedule import Nest
+from weft.plan.arguments import Facts
 
 
 @dataclass(frozen=True)

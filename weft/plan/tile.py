@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from weft.emit.abi import Facts
 from weft.graph.block import BlockGraph, Input, Output, Stage
 from weft.loops.ir import Const, Expr, Function, Ref, free_names
+from weft.plan.arguments import Facts
 
 if TYPE_CHECKING:
     from weft.layout import Layout

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 
 from weft.compiler import Analysis, Variant, cuda_source, host_source, launch
-from weft.emit.abi import Facts, slots
 from weft.errors import DeviceMismatch, OutOfRange, OverlapError, ShapeMismatch, TypeMismatch, UnsupportedSyntax
 from weft.language import ArgumentType, Signature, TensorType
 from weft.loops.affine import evaluate
 from weft.loops.ir import Array, Function
 from weft.loops.types import BOOL, FLOAT64, INT64, SCALAR_TYPES, ScalarType
+from weft.plan.arguments import Facts, slots
 from weft.plan.facts import Geometry, facts_of
 from weft.pytorch.quick import quick_call
 from weft.pytorch.specialize import Specializable
@@ -238,7 +238,7 @@ def allocate(function: Function, array: Array, bound: Bound, device: torch.devic
 
 def made_arrays(analysis: Analysis) -> tuple[Array, ...]:
     """The arrays that a call allocates: results, and locals that a nest still touches."""
-    from weft.emit.abi import nest_arrays
+    from weft.plan.arguments import nest_arrays
 
     function = analysis.function
     touched = {a.name for nest in analysis.schedule.nests for a in nest_arrays(function, nest)}
@@ -413,7 +413,7 @@ def _host_launcher(
 
     function, own = analysis.function, analysis.schedule.nests[nest]
     extents = [len(range(evaluate(a.start, bound.names), evaluate(a.stop, bound.names), a.step)) for a in own.axes]
-    from weft.emit.abi import nest_arrays
+    from weft.plan.arguments import nest_arrays
 
     used = {a.name: arrays[a.name] for a in nest_arrays(function, own)}
     facts = facts_of(used, extents)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from weft.compiler import Analysis, Launch, cuda_source, host_source, launch
-from weft.emit.abi import nest_arrays
 from weft.errors import TypeMismatch
 from weft.loops.affine import evaluate
+from weft.plan.arguments import nest_arrays
 from weft.plan.facts import Geometry, facts_of
 from weft.pytorch.call import analysis_for, check, geometries
 from weft.pytorch.specs import TensorSpec, parse
