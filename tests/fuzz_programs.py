@@ -537,11 +537,13 @@ class Generator:
             "if {e} > {h}:\n    {h} = {e}", "if {h} < {e}:\n    {h} = {e}", "{h} = {h} if {h} < {e} else {e}",
             "{h} = {x} * {h} + {e}", "{h} = {e} + {h} * {x}", "if {c}:\n    {h} = {h} + {e}",
             "if {c}:\n    {h} = {e}", "{h} = {h} + {e} if {c} else {h}", "{h} = {x} - {h}", "{h} = {e}",
-            "{t} = {h} + {e}\n{h} = {t}", "{t} = max({h}, {e})\n{h} = {t}", "if {c}:\n    {h} = {h} * {x} + {e}\nelse:\n    {h} = {e}",
+            "{t} = {h} + {e}\n{h} = {t}", "{t} = max({h}, {e})\n{h} = {t}",
+            "if {c}:\n    {h} = {h} * {x} + {e}\nelse:\n    {h} = {e}",
             "if {c}:\n    {h} = {h} + {e}\nelse:\n    {h} = {h} - {e}",
         ]  # fmt: skip
         if self.floating:
-            plain += ["{h} = 0.5 * {h} + {e}", "{h} = math.tanh({h} + {e})", "{h} = {h} / 2 + {e}", "{h} = 0.9 * {h} + 0.1 * {e}",
+            plain += ["{h} = 0.5 * {h} + {e}", "{h} = math.tanh({h} + {e})", "{h} = {h} / 2 + {e}",
+                      "{h} = 0.9 * {h} + 0.1 * {e}",
                       "{h} = ({h} + {e}) * 0.5", "{h} *= " + bound, "{h} = {e} - 0.5 * {h}"]  # fmt: skip
         if others:
             plain += ["{h}, {g} = {g}, {h}", "{h} = 0.5 * {h} + {g}" if self.floating else "{h} = {h} + {g}",
@@ -605,19 +607,24 @@ class Generator:
         columns = [i for i in scope.loops if i.size == "m"]
         half = "0.5" if self.floating else "2"
         forms = ["{y}[:, :] = x * {half} + w", "{y}[:, 1:] = {z}[:, :-1] * {half} + x[:, 1:]", "{y}[..., 0] = x[..., 0]",
-                 "{y}[0, :] = w", "{y}[:, :-1] += {z}[:, 1:]", "{y}[:, ::2] = {half} * x[:, ::2]", "{y}[:, -1] = x[:, 0]"]  # fmt: skip
+                 "{y}[0, :] = w", "{y}[:, :-1] += {z}[:, 1:]", "{y}[:, ::2] = {half} * x[:, ::2]",
+                 "{y}[:, -1] = x[:, 0]"]  # fmt: skip
         if rows:
             r = self.offset(rows[-1], 0)
-            forms += ["{y}[{r}, :] = x[{r}, :] * {half} + w", "{y}[{r}] = {y}[{r}] - {e}", "{y}[{r}, 1:] = {z}[{r}, :-1] - w[1:]",
+            forms += ["{y}[{r}, :] = x[{r}, :] * {half} + w", "{y}[{r}] = {y}[{r}] - {e}",
+                      "{y}[{r}, 1:] = {z}[{r}, :-1] - w[1:]",
                       "{y}[{r}, :] += {e} * w", "{y}[{r}, :-1] = {z}[{r}, 1:]"]  # fmt: skip
             forms = [f.replace("{r}", r) for f in forms]
         if columns:
             i = columns[-1]
             forms += [f.replace("{l}", self.offset(i, 0)) for f in (
-                "{y}[..., {l}] = x[..., {l}] + {e}", "{y}[:, {l}] = {half} * {z}[:, {l}] + c[:, {l}]", "{y}[:, {l}] += {e}")]  # fmt: skip
+                "{y}[..., {l}] = x[..., {l}] + {e}", "{y}[:, {l}] = {half} * {z}[:, {l}] + c[:, {l}]",
+                "{y}[:, {l}] += {e}")]  # fmt: skip
             if i.low:
                 forms += [f"{{y}}[..., {i.var}] = {{y}}[..., {i.var} - 1] * c[..., {i.var}] + x[..., {i.var}]"] * 3
-        body.line(depth, self.random.choice(forms).format(y=y, z=z, half=half, e=f"({self.atom(scope)})"))
+        # what torch makes of an element of y added to a slice of y in place depends on its order
+        others = replace(scope, arrays=tuple(a for a in scope.arrays if a.name != y))
+        body.line(depth, self.random.choice(forms).format(y=y, z=z, half=half, e=f"({self.atom(others)})"))
 
 
 def generate(seed: int) -> Program:

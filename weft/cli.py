@@ -139,7 +139,8 @@ def _demo(options: argparse.Namespace) -> int:
 def _bench(options: argparse.Namespace) -> int:
     root = Path(__file__).resolve().parent.parent
     names = sorted(p.stem for p in (root / "bench").glob("*.py") if "\ndef run(" in p.read_text())
-    if options.name not in names:
+    name = options.name.replace("-", "_")
+    if name not in names:
         raise UndefinedName(
             f"there is no benchmark {options.name!r}",
             evidence=[f"benchmarks here: {', '.join(names)}" if names else f"{root} holds no bench directory"],
@@ -147,7 +148,7 @@ def _bench(options: argparse.Namespace) -> int:
         )
     sys.path.insert(0, str(root))
     harness = importlib.import_module("bench.harness")
-    return cast(int, harness.main(options.name, options.rest))
+    return cast(int, harness.main(name, options.rest))
 
 
 def _parser() -> argparse.ArgumentParser:

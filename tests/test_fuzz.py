@@ -1,0 +1,78 @@
+"""Random programs: what weft computes is what the plain Python computes, and what it refuses it refuses by name.
+
+`pytest -m fuzz --programs 2000` runs that many through the compiler of the machine. A failure shows the program made small.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+
+import pytest
+
+from tests.fuzz_oracle import Mismatch, Road, check
+from tests.fuzz_programs import Program, generate
+from tests.fuzz_shrink import shrink
+from weft.errors import WeftError
+
+pytestmark = pytest.mark.fuzz
+
+_CHUNK = 10
+_KERNELS, _SCHEDULES = 30, 150  # in the ordinary suite
+_MOST_REFUSED = 0.5  # of a chunk; about 8 in 100 are
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    asked = metafunc.config.getoption("--programs")
+    if "first" in metafunc.fixturenames:
+        count = asked or (_KERNELS if "kernel" in metafunc.function.__name__ else _SCHEDULES)
+        metafunc.parametrize("first", range(0, count, _CHUNK))
+
+
+def _check_all(seeds: range, road: Road, tries: int) -> None:
+    outcomes: Counter[str] = Counter()
+    refusals: list[tuple[int, WeftError]] = []
+    for seed in seeds:
+        program = generate(seed)
+        try:
+            result = check(program, road)
+        except Mismatch as mismatch:
+            pytest.fail(_report(program, road, mismatch, tries), pytrace=False)
+        outcomes[result.outcome] += 1
+        if result.refusal is not None:
+            refusals.append((seed, result.refusal))
+    told = "\n".join(f"{seed}: {error}" for seed, error in refusals)
+    assert outcomes["refused"] <= _MOST_REFUSED * len(seeds), f"too many programs are refused:\n{told}"
+
+
+def _report(program: Program, road: Road, mismatch: Mismatch, tries: int) -> str:
+    kind = str(mismatch)[:10]
+
+    def fails(candidate: Program) -> bool:
+        try:
+            check(candidate, road)
+        except Mismatch as again:
+            return str(again)[:10] == kind
+        return False
+
+    small = shrink(program, fails, tries)
+    try:
+        check(small, road)
+    except Mismatch as again:
+        mismatch = again
+    return f"program {program.seed} ({program.dtype}), by the {road}: {mismatch}\n\n{small.source}"
+
+
+@pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="no C++ compiler")
+def test_random_programs_as_kernels(first: int) -> None:
+    _check_all(range(first, first + _CHUNK), "kernel", tries=100)
+
+
+def test_random_programs_as_schedules_in_any_order(first: int) -> None:
+    """Loops called parallel, and reductions that commute, give the same in a random order."""
+    _check_all(range(100_000 + first, 100_000 + first + _CHUNK), "schedule", tries=1000)
+
+
+def test_a_seed_is_a_program() -> None:
+    assert generate(17) == generate(17)
+    assert generate(17).source != generate(18).source

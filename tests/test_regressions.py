@@ -1,0 +1,214 @@
+"""Programs that weft once computed wrongly, or refused without cause; each is compared with its plain Python."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import weft
+from weft.errors import OutOfRange, UnsupportedSyntax
+
+CASES: list[Callable[..., Any]] = []
+
+
+def case(function: Callable[..., Any]) -> Callable[..., Any]:
+    CASES.append(function)
+    return function
+
+
+def values(*shape: int) -> torch.Tensor:
+    return torch.rand(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(3)) - 0.5
+
+
+@case
+def starts_anew_from_infinity(x):
+    """0 * infinity is NaN; the program does not multiply."""
+    n, m = x.shape
+    y = torch.zeros_like(x)
+    for i in range(n):
+        h = -math.inf
+        for j in range(m):
+            if x[i, j] > 0:
+                h = x[i, j] * 2
+            y[i, j] = h
+    return y
+
+
+@case
+def last_value_after_infinity(x):
+    n, m = x.shape
+    y = torch.zeros_like(x)
+    for i in range(n):
+        h = math.inf
+        for j in range(m):
+            y[i, j] = h
+            h = 0.5 * x[i, j]
+    return y
+
+
+@case
+def adds_what_it_then_overwrites(x):
+    n, m = x.shape
+    z = x * 2
+    y = torch.zeros_like(x)
+    for i in range(n):
+        s = 0.5
+        for j in range(m):
+            s = z[i, j] + s
+            z[i, j] = x[i, j] - 3
+            y[i, j] = s
+    return y, z
+
+
+@case
+def overwritten_on_one_branch(x):
+    n, m = x.shape
+    z = x * 2
+    y = torch.zeros(n, dtype=x.dtype)
+    for i in range(n):
+        s = 0.0
+        for j in range(m):
+            s += z[i, 0] * z[i, j]
+            if x[i, j] > 0:
+                z[i, 0] = s
+        y[i] = s
+    return y
+
+
+@case
+def stepped_slice(x):
+    y = torch.zeros_like(x)
+    y[:, ::2] = 0.5 * x[:, ::2]
+    y[:, 1::3] = x[:, 1::3]
+    return y
+
+
+@case
+def halves(x):
+    n, m = x.shape
+    y = torch.zeros(n, (m + 1) // 2, dtype=x.dtype)
+    for i in range(n):
+        for j in range((m + 1) // 2):
+            y[i, j] = x[i, 2 * j]
+    return y
+
+
+@case
+def guarded_in_both_branches(x):
+    n, m = x.shape
+    y = torch.empty_like(x)
+    for i in range(n):
+        for j in range(m):
+            if j == 0:
+                y[i, j] = x[i, j]
+            else:
+                t = 0.5 * y[i, j - 1]
+                y[i, j] = t + x[i, j]
+    return y
+
+
+@case
+def flattened(x):
+    n, m = x.shape
+    y = torch.zeros(n * m, dtype=x.dtype)
+    for i in range(n * m):
+        y[i] = x[i // m, i % m]
+    return y
+
+
+@pytest.mark.parametrize("function", CASES, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("shape", [(3, 7), (2, 40), (1, 1), (0, 3)])
+def test_computes_what_the_python_computes(function: Callable[..., Any], shape: tuple[int, int]) -> None:
+    x = values(*shape)
+    found, expected = weft.kernel(function)(x.clone()), function(x.clone())
+    torch.testing.assert_close(found, expected, equal_nan=True)
+
+
+def test_ragged_rows_run_as_far_as_the_data_say() -> None:
+    def ragged(x, lengths):
+        n, m = x.shape
+        y = torch.zeros_like(x)
+        for i in range(n):
+            for j in range(int(lengths[i])):
+                y[i, j] = 2 * x[i, j]
+        return y
+
+    kernel, x = weft.kernel(ragged), values(3, 5)
+    lengths = torch.tensor([0, 5, 2])
+    torch.testing.assert_close(kernel(x, lengths), ragged(x, lengths))
+    with pytest.raises(OutOfRange, match="leaves (x|y)"):
+        kernel(x, torch.tensor([0, 6, 2]))
+
+
+def test_an_array_whose_size_is_no_sum_is_not_left() -> None:
+    def halved(x):
+        n = x.shape[0]
+        y = torch.zeros(n // 2, dtype=x.dtype)
+        for i in range(n):
+            y[i] = x[i]
+        return y
+
+    def squared(x):
+        n = x.shape[0]
+        y = torch.zeros(n * n, dtype=x.dtype)
+        for i in range(n * n + 1):
+            y[i] = x[0]
+        return y
+
+    for function in (halved, squared):
+        with pytest.raises(OutOfRange):
+            weft.kernel(function)(values(6))
+
+
+def test_a_subscript_of_what_nothing_uses_is_checked() -> None:
+    def unused(x):
+        y = torch.zeros_like(x)
+        for i in range(x.shape[0]):
+            t = x[i + 1]  # noqa: F841
+            y[i] = 1.0
+        return y
+
+    with pytest.raises(OutOfRange, match="index i \\+ 1"):
+        weft.kernel(unused)(values(4))
+
+
+def test_an_element_that_may_have_two_names_is_not_changed_in_place() -> None:
+    """In the plain Python `h += 1` changes a too."""
+
+    def one_branch(x, flag: bool):
+        y = torch.zeros_like(x)
+        a = x[0] * 1
+        h = 0.0
+        if flag:
+            h = a
+        h += 1
+        y[0] = a
+        return y
+
+    def selected(x, flag: bool):
+        y = torch.zeros_like(x)
+        a, b = x[0] * 1, x[1] * 1
+        h = a if flag else b
+        h += 1
+        y[0] = a
+        return y
+
+    def earlier_iteration(x, flag: bool):
+        y = torch.zeros_like(x)
+        a = x[0] * 1
+        h = 1.0
+        for i in range(x.shape[0]):
+            if i < 2:
+                h = a
+            else:
+                h += 1
+                y[i] = h + a
+        return y
+
+    for function in (one_branch, selected, earlier_iteration):
+        with pytest.raises(UnsupportedSyntax, match="may also be called"):
+            weft.kernel(function)(values(4), True)
