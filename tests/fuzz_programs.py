@@ -66,6 +66,9 @@ def arguments(program: Program, sizes: dict[str, int], seed: int = 0, strided: b
         stored = shape[::-1] if strided else shape
         if dtype.is_floating_point:
             made = 2 * torch.rand(stored, dtype=dtype, generator=generator) - 1
+            if program.seed % 6 == 3:
+                for value in (math.nan, math.inf, -math.inf):
+                    made[torch.rand(stored, generator=generator) < 0.04] = value
         else:
             made = torch.randint(-6, 7, stored, dtype=dtype, generator=generator)
         return made.permute(*reversed(range(len(shape)))) if strided else made
@@ -391,7 +394,7 @@ class Generator:
         text = form.format(
             f"({a()})" if not form.startswith("m") else a(), f"({a()})", self.condition(scope), self.number(scope)
         )
-        return re.sub(r"\(([\w.]+(\[[^\]()]*\])?)\)", r"(\1)", text)
+        return text
 
     def number(self, scope: Scope) -> str:
         """A Python number: a loop variable, or a constant."""

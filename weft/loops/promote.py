@@ -525,8 +525,10 @@ class Promoter:
                     filled += self._fills(stmt)
                     out.append(stmt)
                 case _:
-                    if isinstance(stmt, (Let, If)):
-                        stmt = map_statement(stmt, lambda e: read(e, loops), lambda b: b)
+                    if isinstance(stmt, Let):
+                        stmt = replace(stmt, value=read(stmt.value, loops))
+                    elif isinstance(stmt, If):  # what it merges may be what its branches stored
+                        stmt = replace(stmt, condition=read(stmt.condition, loops))
                     elif isinstance(stmt, For):
                         carries = tuple(replace(c, init=read(c.init, loops)) for c in stmt.carries)
                         stmt = replace(stmt, carries=carries)

@@ -342,7 +342,7 @@ class _Launch:
     launch: Callable[..., Any]
     given: tuple[str, ...]
     arrays: frozenset[str]
-    parts: cuda.LaunchParts | None = None
+    parts: cuda.LaunchParts | host.HostParts | None = None
 
 
 def _slots(
@@ -433,7 +433,7 @@ def _host_launcher(
                 remedy=f"make every such value lie inside {array.name}",
             )
 
-    return _Launch(run, given, pointers)
+    return _Launch(run, given, pointers, kernel.parts())
 
 
 def _runner(analysis: Analysis, device: torch.device, launches: list[_Launch], lazy: tuple[str, ...]) -> Run:

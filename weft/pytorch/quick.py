@@ -15,6 +15,7 @@ import torch
 from weft.loops.ir import Array, Function
 from weft.plan.facts import Geometry
 from weft.runtime import cuda
+from weft.runtime.host import HostParts
 from weft.runtime.quick import QuickLaunch
 from weft.runtime.quick import make as compile_quick
 
@@ -42,7 +43,7 @@ def quick_call(
     function: Function,
     made: Sequence[Array],
     arrays: Mapping[str, Geometry],
-    launches: Sequence[tuple[Callable[..., Any], tuple[str, ...], cuda.LaunchParts | None]],
+    launches: Sequence[tuple[Callable[..., Any], tuple[str, ...], cuda.LaunchParts | HostParts | None]],
     device: torch.device,
     args: tuple[Any, ...],
 ) -> Callable[..., Any]:
@@ -92,9 +93,7 @@ def quick_call(
     lines = [f"if {' or '.join(conditions)}: return MISS"]
     lines += [f"p_{t} = {t}.data_ptr()" for t in checked]
     lines.append(f"if ({' | '.join(f'p_{t}' for t in checked)}) & {ALIGNMENT}: return MISS")
-    addresses = {
-        n: f"p_{local[n]}" for n, a in zip(function.parameters, args, strict=True) if isinstance(a, torch.Tensor)
-    }
+    addresses = {n: f"p_{local[n]}" for n, a in zip(function.parameters, args, strict=True) if isinstance(a, torch.Tensor)}
     for k, array in enumerate(made):
         local[array.name] = f"r{k}"
         scope |= {f"size{k}": arrays[array.name].shape, f"stride{k}": arrays[array.name].strides}
@@ -103,7 +102,7 @@ def quick_call(
         addresses[array.name] = f"r{k}.data_ptr()"
     for k, (launch, given, parts) in enumerate(launches):
         values = [addresses.get(n, local.get(n, "")) for n in given]
-        if parts is None:
+        if not isinstance(parts, cuda.LaunchParts):
             scope[f"launch{k}"] = launch
             lines.append(f"launch{k}({', '.join([first, *values])})")
             continue
@@ -131,14 +130,15 @@ def _compiled(
     function: Function,
     made: Sequence[Array],
     arrays: Mapping[str, Geometry],
-    launches: Sequence[tuple[Callable[..., Any], tuple[str, ...], cuda.LaunchParts | None]],
+    launches: Sequence[tuple[Callable[..., Any], tuple[str, ...], cuda.LaunchParts | HostParts | None]],
     device: torch.device,
     args: tuple[Any, ...],
     check: Callable[..., bool],
     empty: Callable[..., torch.Tensor],
 ) -> Callable[..., Any] | None:
-    """The quick call without Python between its steps, for CUDA calls of tensors and floats; None for others."""
-    if device.type != "cuda" or torch.cuda.device_count() > 1 or not launches:
+    """The quick call without Python between its steps, for calls of tensors and floats; None for others."""
+    on_gpu = device.type == "cuda"
+    if (on_gpu and torch.cuda.device_count() > 1) or not launches:
         return None
     if any(parts is None for _, _, parts in launches) or not all(isinstance(a, (torch.Tensor, float)) for a in args):
         return None
@@ -151,8 +151,8 @@ def _compiled(
         "miss": MISS, "data_ptr": "data_ptr", "check": check, "modes": torch._C._len_torch_dispatch_stack,
         "forward_mode": torch.autograd.forward_ad, "level": "_current_level", "empty": empty,
         "default_dtype": torch.get_default_dtype, "dtype": torch.get_default_dtype(),
-        "stream": cuda.current_stream(), "device": 0 if device.index is None else device.index,
+        "where": cuda.current_stream() if on_gpu else torch.get_num_threads, "device": device.index or 0,
     }  # fmt: skip
     results = [(arrays[a.name].shape, arrays[a.name].strides, getattr(torch, a.dtype.name)) for a in made]
     items = [QuickLaunch(parts, tuple(where[n] for n in given)) for _, given, parts in launches if parts is not None]
-    return compile_quick(objects, [isinstance(a, torch.Tensor) for a in args], results, items)
+    return compile_quick(objects, [isinstance(a, torch.Tensor) for a in args], results, items, int(on_gpu))

@@ -154,6 +154,14 @@ def _open(binary: bytes, place: Path | None, name: str, kind: type[ctypes.CDLL])
             ) from error
 
 
+@dataclass(frozen=True)
+class HostParts:
+    """What running a function consists of, for callers that spell it out."""
+
+    call: Callable[[int, int], int]
+    slots: Slots
+
+
 class HostKernel:
     """A compiled function with its fixed arguments; may be run by several threads at a time."""
 
@@ -162,6 +170,9 @@ class HostKernel:
         self._slots = slots
         # Frames not in use. Taking one out and putting it back are atomic, so no two threads share a frame.
         self._frames = [Frame(slots)]
+
+    def parts(self) -> HostParts:
+        return HostParts(self._call, self._slots)
 
     def launch(self, threads: int, *values: int | float) -> int:
         """Run with so many threads and the given slots in order, Python's lock released. The function's own code."""

@@ -11,6 +11,7 @@ from typing import Any
 from weft.errors import CompileError
 from weft.runtime import host
 from weft.runtime.cuda import LaunchParts
+from weft.runtime.host import HostParts
 
 _MOST, _MOST_SLOTS, _MOST_LAUNCHES = 16, 64, 4
 _KINDS = {"argument": 0, "result": 1, "number": 2}
@@ -35,6 +36,7 @@ class _Launch(ctypes.Structure):
     _fields_ = (
         ("launch", ctypes.c_void_p),
         ("function", ctypes.c_void_p),
+        ("host", ctypes.c_void_p),
         ("config", _Config),
         ("slots", ctypes.c_int64),
         ("given_count", ctypes.c_int64),
@@ -45,7 +47,7 @@ class _Launch(ctypes.Structure):
 
 _OBJECTS = (
     *("miss", "data_ptr", "check", "modes", "forward_mode", "level"),
-    *("default_dtype", "dtype", "empty", "stream", "device"),
+    *("default_dtype", "dtype", "empty", "where", "device"),
 )
 
 
@@ -55,6 +57,7 @@ class _Call(ctypes.Structure):
         ("arguments", ctypes.c_int64),
         ("results", ctypes.c_int64),
         ("launches", ctypes.c_int64),
+        ("where_count", ctypes.c_int64),
         ("is_tensor", ctypes.c_int64 * _MOST),
         ("result", ctypes.py_object * 3 * _MOST),
         ("launch", _Launch * _MOST_LAUNCHES),
@@ -71,7 +74,7 @@ class _Address(int):
 class QuickLaunch:
     """parts: of the launch. given: for each slot given at launch, in order, ("argument" | "result" | "number", index)."""
 
-    parts: LaunchParts
+    parts: LaunchParts | HostParts
     given: tuple[tuple[str, int], ...]
 
 
@@ -93,10 +96,12 @@ def make(
     is_tensor: Sequence[bool],
     results: Sequence[tuple[Any, Any, Any]],
     launches: Sequence[QuickLaunch],
+    where_count: int,
 ) -> Callable[..., Any] | None:
     """A function of the call's arguments: its results, or `objects["miss"]` for a call that is not like it.
 
-    objects: what `Call` in device/quick.hpp names. results: sizes, strides, dtype of each. None where it cannot be made.
+    objects: what `Call` in device/quick.hpp names. results: sizes, strides, dtype of each. where_count: arguments of
+    `objects["where"]`. None where it cannot be made.
     """
     library = _library()
     if library is None or len(is_tensor) > _MOST or len(results) > _MOST or len(launches) > _MOST_LAUNCHES:
@@ -105,6 +110,7 @@ def make(
         return None
     call = _Call(**objects)
     call.arguments, call.results, call.launches = len(is_tensor), len(results), len(launches)
+    call.where_count = where_count
     for k, tensor in enumerate(is_tensor):
         call.is_tensor[k] = tensor
     for k, facts in enumerate(results):
@@ -112,10 +118,13 @@ def make(
             call.result[k][j] = fact
     for k, item in enumerate(launches):
         own, parts = call.launch[k], item.parts
-        own.launch = ctypes.cast(parts.launch_kernel, ctypes.c_void_p).value  # type: ignore[arg-type]
-        own.function = parts.function
-        grid_block = parts.shape
-        own.config = _Config((ctypes.c_uint * 3)(*grid_block[:3]), (ctypes.c_uint * 3)(*grid_block[3:6]), grid_block[6])
+        if isinstance(parts, HostParts):
+            own.host = ctypes.cast(parts.call, ctypes.c_void_p).value  # type: ignore[arg-type]
+        else:
+            own.launch = ctypes.cast(parts.launch_kernel, ctypes.c_void_p).value  # type: ignore[arg-type]
+            own.function = parts.function
+            grid, block = parts.shape[:3], parts.shape[3:6]
+            own.config = _Config((ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(*block), parts.shape[6])
         own.slots = len(parts.slots)
         ctypes.memmove(own.words, parts.slots.words, len(parts.slots.words))
         own.given_count = len(item.given)

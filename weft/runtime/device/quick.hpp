@@ -50,9 +50,11 @@ struct Given {
     int64_t slot, index;
 };
 
+// A kernel of the GPU, launched by the driver's `launch`; or, where `host` is set, a function of the CPU.
 struct Launch {
     int (*launch)(const LaunchConfig*, void* function, void** parameters, void** extra);
     void* function;
+    int64_t (*host)(const void* slots, int threads);
     LaunchConfig config;
     int64_t slots, given_count;
     uint64_t words[most_slots];
@@ -60,8 +62,9 @@ struct Launch {
 };
 
 struct Call {
-    object *miss, *data_ptr, *check, *modes, *forward_mode, *level, *default_dtype, *dtype, *empty, *stream, *device;
+    object *miss, *data_ptr, *check, *modes, *forward_mode, *level, *default_dtype, *dtype, *empty, *where, *device;
     int64_t arguments, results, launches;
+    int64_t where_count;  // arguments of `where`: which says the stream of a device, or how many threads to use
     int64_t is_tensor[most];
     object* result[most][3];  // sizes, strides, dtype
     Launch launch[4];
@@ -125,10 +128,10 @@ inline object* run(const Call& call, object* const* arguments, ptrdiff_t count) 
         }
     }
     if (alignment & 31) return kept(call.miss);
-    object* stream_number = PyObject_Vectorcall(call.stream, &call.device, 1, nullptr);
-    if (stream_number == nullptr) return nullptr;
-    void* const stream = reinterpret_cast<void*>(PyLong_AsUnsignedLongLong(stream_number));
-    Py_DecRef(stream_number);
+    object* where_number = PyObject_Vectorcall(call.where, &call.device, call.where_count, nullptr);
+    if (where_number == nullptr) return nullptr;
+    const uint64_t where = PyLong_AsUnsignedLongLong(where_number);
+    Py_DecRef(where_number);
     object* made[most];
     for (int k = 0; k < call.results; ++k) {
         made[k] = PyObject_Vectorcall(call.empty, call.result[k], 3, nullptr);
@@ -152,9 +155,10 @@ inline object* run(const Call& call, object* const* arguments, ptrdiff_t count) 
         }
         for (int s = 0; s < own.slots; ++s) parameters[s] = &words[s];
         LaunchConfig config = own.config;
-        config.stream = stream;
+        config.stream = reinterpret_cast<void*>(where);
         void* const state = PyEval_SaveThread();  // a full stream may wait for a callback that needs the interpreter
-        status = own.launch(&config, own.function, parameters, nullptr);
+        status = own.host != nullptr ? own.host(words, int(where)) != 0
+                                     : own.launch(&config, own.function, parameters, nullptr);
         PyEval_RestoreThread(state);
     }
     if (status == 0 && call.results == 1) return made[0];
