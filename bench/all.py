@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 from pathlib import Path
 
@@ -21,7 +20,7 @@ def main(argv: list[str]) -> int:
     given = parser.parse_args(argv)
     options = options_of(given.device, given.quick)
     names = ON_GPU if options.device.type == "cuda" else ON_CPU
-    status = record(names, options, shlex.join(["python", "-m", "bench.all", *argv]), given.out)
+    status = record(names, options, "python -m bench.all", given.out)
     if not given.quick:
         from bench import plot
 

@@ -29,6 +29,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # One cache a run, shared by its workers (which inherit the environment) and apart from the user's own.
     if not hasattr(config, "workerinput"):
         config.stash[_CACHE] = os.environ["WEFT_CACHE"] = tempfile.mkdtemp(prefix="weft-tests-")
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(os.environ["WEFT_CACHE"], "inductor")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

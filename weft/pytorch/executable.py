@@ -6,6 +6,7 @@ that a call seen before costs a look-up, the allocation of its results, and the 
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -16,9 +17,10 @@ from weft.compiler import Analysis
 from weft.language import ArgumentType, Parameter, Signature
 from weft.loops.ir import Function
 from weft.pytorch.call import CallPlan, prepare
-from weft.pytorch.operator import Operator, define
+from weft.pytorch.operator import Operator, define, executables
 from weft.pytorch.quick import never
 from weft.pytorch.specialize import Specializable, recalled
+from weft.runtime import cache
 
 _MOST_CALLS = 1024
 
@@ -26,8 +28,11 @@ _MOST_CALLS = 1024
 class Executable:
     """A name, a signature, and the analyses behind it."""
 
-    def __init__(self, name: str, signature: Signature, specializable: Specializable) -> None:
+    def __init__(
+        self, name: str, signature: Signature, specializable: Specializable, operator_name: str | None = None
+    ) -> None:
         self.name = name
+        self.operator_name = operator_name
         self.signature = signature
         self.specializable = specializable
         self._calls: dict[Any, CallPlan] = {}
@@ -41,7 +46,7 @@ class Executable:
         if self._operator is None:
             with self._lock:
                 if self._operator is None:
-                    self._operator = define(self)
+                    self._operator = define(self, self.operator_name)
         return self._operator
 
     def execute(self, args: tuple[Any, ...]) -> Any:
@@ -116,4 +121,20 @@ def adjoint_of(parent: Executable, types: tuple[ArgumentType, ...], wanted: tupl
         results=(None,) * len(function.results),
         location=parent.signature.location,
     )
-    return Executable(function.name, signature, analyses)
+    # a name that another process gives it too: torch.compile keeps graphs on disk that call it
+    own = f"{function.name}_{cache.key(analyses.identity)[:8]}" if function.name.isascii() else None
+    if own is not None:
+        cache.store(cache.key("operator", own), pickle.dumps((parent.operator.name, types, wanted)))
+    return Executable(function.name, signature, analyses, own)
+
+
+def recall_adjoint(name: str) -> None:
+    """Define the operator of an adjoint that another process defined, if its kernel is known to this one."""
+    kept = cache.load(cache.key("operator", name))
+    if kept is None:
+        return
+    parent_name, types, wanted = pickle.loads(kept)
+    getattr(torch.ops.weft, parent_name, None)  # itself perhaps an adjoint
+    parent = executables.get(parent_name)
+    if parent is not None:
+        define(adjoint_of(parent, types, wanted), name)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 LIBRARY = torch.library.Library("weft", "FRAGMENT")  # type: ignore[no-untyped-call]
 _SCHEMA_TYPES = {"int": "SymInt", "float": "float", "bool": "bool", "number": "Scalar"}
 _taken: set[str] = set()
+executables: dict[str, Any] = {}  # by the names of their operators
 
 
 def _unique(name: str) -> str:
@@ -40,8 +41,9 @@ def _schema_name(name: str, position: int) -> str:
 
 @dataclass(frozen=True)
 class Operator:
-    """An operator registered with PyTorch; called like the kernel."""
+    """An operator registered with PyTorch as `torch.ops.weft.<name>`; called like the kernel."""
 
+    name: str
     overload: Any
     results: tuple[str | None, ...]
     parameters: tuple[str, ...]
@@ -56,8 +58,11 @@ class Operator:
         return None if not out else out[0] if len(out) == 1 else out
 
 
-def define(executable: Executable) -> Operator:
-    """Register an executable: its schema from its signature, and what PyTorch asks of an operator."""
+def define(executable: Executable, name: str | None = None) -> Operator:
+    """Register an executable: its schema from its signature, and what PyTorch asks of an operator.
+
+    name: of the operator, if none has it yet; the executable's own name otherwise, with a number if that is taken.
+    """
     signature = executable.signature
     arguments = []
     for k, p in enumerate(signature.parameters):
@@ -68,7 +73,8 @@ def define(executable: Executable) -> Operator:
             arguments.append(f"{_SCHEMA_TYPES[p.kind]} {_schema_name(p.name, k)}")
     fresh = sum(r is None for r in signature.results)
     returns = "()" if fresh == 0 else "Tensor" if fresh == 1 else f"({', '.join(['Tensor'] * fresh)})"
-    name = _unique(executable.name if executable.name.isascii() else "kernel")
+    name = _unique(name or (executable.name if executable.name.isascii() else "kernel"))
+    executables[name] = executable
     schema = f"{name}({', '.join(arguments)}) -> {returns}"
     LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,))  # type: ignore[no-untyped-call]
 
@@ -92,7 +98,7 @@ def define(executable: Executable) -> Operator:
         setup, backward = _autograd(executable)
         torch.library.register_autograd(f"weft::{name}", backward, setup_context=setup, lib=LIBRARY)
         transformed = _transformable(signature, overload, setup, backward)
-    return Operator(overload, signature.results, tuple(p.name for p in signature.parameters), transformed)
+    return Operator(name, overload, signature.results, tuple(p.name for p in signature.parameters), transformed)
 
 
 def _fake(executable: Executable) -> Callable[..., Any]:
@@ -250,3 +256,24 @@ def has_tangent(value: Any) -> bool:
     if not isinstance(value, torch.Tensor):
         return False
     return forward_ad.unpack_dual(value).tangent is not None  # type: ignore[no-untyped-call]
+
+
+# ---------------------------------------------------------------- operators that another process defined
+
+
+class _Operators(torch._ops._OpNamespace):
+    """`torch.ops.weft`. A graph that torch.compile kept on disk names the adjoints that the process which made it had
+    defined; they are defined here when they are first asked for.
+    """
+
+    __module__ = torch._ops._OpNamespace.__module__  # operators take their module's name from it
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _taken and not name.startswith("_"):
+            from weft.pytorch.executable import recall_adjoint
+
+            recall_adjoint(name)
+        return super().__getattr__(name)
+
+
+setattr(torch.ops, "weft", _Operators("weft"))  # noqa: B010
