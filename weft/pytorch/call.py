@@ -323,10 +323,8 @@ def geometries(analysis: Analysis, bound: Bound, aligned: bool = False) -> dict[
                 f"{a.name} would have shape {list(shape)}", location=a.location, remedy="pass larger sizes"
             )
         model = like(function, a)
-        if model is None:
-            made = torch.empty(shape, device="meta")
-        else:
-            made = torch.empty_like(bound.tensors[model], device="meta")
+        meta = torch.device("meta")
+        made = torch.empty(shape, device=meta) if model is None else torch.empty_like(bound.tensors[model], device=meta)
         arrays[a.name] = _geometry(a, shape, made.stride(), 0)
     return arrays
 
