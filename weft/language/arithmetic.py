@@ -116,11 +116,6 @@ def to_number(value: Scalar, type_: ScalarType) -> Scalar:
     return Scalar(cast(value.expr, type_), Typed(type_, 0))
 
 
-def divide(a: Scalar, b: Scalar, default_float: ScalarType) -> Scalar:
-    """Python's and PyTorch's true division."""
-    return operate("div", (a, b), default_float)
-
-
 def power(base: Scalar, exponent: Scalar, default_float: ScalarType) -> Scalar:
     """`base ** exponent`; base should be cheap to repeat."""
     constant = exponent.constant

@@ -196,38 +196,7 @@ _NEURAL: dict[str, ScalarFunction] = {
     "tanh": ELEMENTWISE["tanh"][0],
     "logsigmoid": lambda b, x: _op(b, "neg", _softplus(b, _op(b, "neg", x))),
 }
-_MATH_FLOAT = frozenset(
-    [
-        "exp",
-        "exp2",
-        "expm1",
-        "sin",
-        "cos",
-        "tan",
-        "asin",
-        "acos",
-        "atan",
-        "sinh",
-        "cosh",
-        "tanh",
-        "asinh",
-        "acosh",
-        "atanh",
-        "erf",
-        "erfc",
-        "sqrt",
-        "log",
-        "log2",
-        "log10",
-        "log1p",
-        "atan2",
-        "hypot",
-        "copysign",
-        "fmod",
-        "pow",
-        "fabs",
-    ]
-)
+_MATH_FLOAT = frozenset({*_FLOAT, "atan2", "hypot", "copysign", "fmod", "pow", "fabs"}) - {"rsqrt", "sigmoid"}
 _DTYPES = {**SCALAR_TYPES, "float": SCALAR_TYPES["float32"], "double": FLOAT64, "half": SCALAR_TYPES["float16"],
            "long": INT64, "int": SCALAR_TYPES["int32"], "short": SCALAR_TYPES["int16"]}  # fmt: skip
 _MATH_CONSTANTS = {"pi": 3.141592653589793, "e": 2.718281828459045, "tau": 6.283185307179586,

@@ -18,7 +18,6 @@ from weft.language.values import (
     Computed,
     Scalar,
     Tensor,
-    Tuple,
     Value,
     View,
     describe,
@@ -365,7 +364,3 @@ def expand(builder: Builder, value: Tensor, dims: tuple[Expr, ...]) -> Tensor:
 def as_dtype(builder: Builder, value: Value, dtype: ScalarType) -> Scalar | Computed:
     """`.to(dtype)` of a tensor or an element."""
     return lift(builder, lambda _, x: arithmetic.convert(x, dtype), value)
-
-
-def items_of(value: Value) -> tuple[Value, ...] | None:
-    return value.items if isinstance(value, Tuple) else None

@@ -117,7 +117,7 @@ def collect(statements: tuple[Stmt, ...], loops: tuple[For, ...] = ()) -> tuple[
 
 # ---------------------------------------------------------------- conditions
 
-TRUE, FALSE = Const(True, BOOL), Const(False, BOOL)
+FALSE = Const(False, BOOL)
 _COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "=", "ne": "!="}
 _NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
 

@@ -11,14 +11,12 @@ from weft.loops.ir import (
     For,
     Function,
     Let,
-    Load,
     Stmt,
     Store,
     bound_names,
     free_names,
     statement_exprs,
     walk,
-    walk_expr,
 )
 from weft.loops.normalize import drop_unused, fold_subscripts, normalize
 from weft.loops.polyhedra import Polyhedra
@@ -216,19 +214,8 @@ def _judge(
     if not updates:
         why = "no two iterations touch the same element with a write among them"
         return Verdict(loop.var, "parallel", why=why, location=location)
-    names = ", ".join(f"{_shown(u.name)} by {WORDS[u.algebra]}" for u in updates)
+    names = ", ".join(f"{u.name} by {WORDS[u.algebra]}" for u in updates)
     kind = "scan" if any(u.used for u in updates) else "reduction"
     what = "every value is used" if kind == "scan" else "only the last value is used"
-    cycle = tuple(_shown(u.name) for u in updates)
+    cycle = tuple(u.name for u in updates)
     return Verdict(loop.var, kind, updates, f"it carries {names}; {what}", cycle, transforms, location=location)  # type: ignore[arg-type]
-
-
-def _shown(name: str) -> str:
-    return name
-
-
-def loads(expr_statements: tuple[Stmt, ...]) -> set[str]:
-    """Arrays read by these statements."""
-    return {
-        e.array for s in walk(expr_statements) for x in statement_exprs(s) for e in walk_expr(x) if isinstance(e, Load)
-    }

@@ -221,10 +221,6 @@ def _as_scale(change: _Change) -> float | None:
     return change.amount if change.kind == "scale" else 0.0 if change in (_NONE, _ANY) else None
 
 
-def _as_shift(change: _Change) -> float | None:
-    return change.amount if change.kind == "shift" else None
-
-
 def _joined(a: _Change | None, b: _Change | None) -> _Change | None:
     """The change of a value that is one of two."""
     if a == _ANY:

@@ -22,7 +22,6 @@ from weft.loops.ir import (
     Ref,
     Stmt,
     bodies,
-    bound_names,
     free_names,
     map_statement,
     rewrite,
@@ -301,8 +300,3 @@ def _drop_in(stmt: Stmt, needed: set[str]) -> Stmt | None:
                 return None
             return replace(stmt, body=body, carries=carries)
     return stmt
-
-
-def defined(statements: tuple[Stmt, ...]) -> set[str]:
-    """The names that these statements bind for what follows them."""
-    return {name for s in statements for name in bound_names(s)}

@@ -106,10 +106,6 @@ def loaded_arrays(statements: tuple[Stmt, ...]) -> set[str]:
     return {a.array for a in collect(statements) if not a.write}
 
 
-def writes(statements: tuple[Stmt, ...], array: str) -> bool:
-    return any(isinstance(s, Store) and s.array == array for s in walk(statements))
-
-
 # ---------------------------------------------------------------- threading one cell through statements
 
 
