@@ -116,7 +116,7 @@ class _TileEmitter:
         self.words = {w: self.fresh.fresh(w) for w in _WORDS}
         self.derived_names: dict[str, str] = {}
         bounded = {s.name for s in function.sizes} | {a.var for a in graph.rows} | {s.column for s in graph.stages()}
-        self.printer = _TilePrinter(self.name, self.element, lambda n: n in bounded)
+        self.printer = _TilePrinter(self.name, self.element, lambda n: n in bounded, fuses=True)
 
     # ---------------------------------------------------------------- spelling
 
@@ -732,10 +732,11 @@ class _TileEmitter:
                 with self.columns(stage, (*exprs, *(m.value for m in maps)), stage.reverse):
                     self.maps(maps)
                     if o.coefficient is None:
-                        step = self.value(o.addend)
+                        combined = self.combined(f"{own}[$chunk]", o)
                     else:
                         step = f"{{{self.value(o.coefficient)}, {self.value(o.addend)}}}"
-                    out.line(f"{own}[$chunk] = {algebra}::combine({own}[$chunk], {step});")
+                        combined = f"{algebra}::combine({own}[$chunk], {step})"
+                    out.line(f"{own}[$chunk] = {combined};")
                     for k in replayed:
                         out.line(f"{self.identifier(k.name)} = {self.value(k.next)};")
         out.line(f"{type_} {before}[{self.plan.chunks}];  // {result} before each run")
@@ -748,6 +749,11 @@ class _TileEmitter:
                     out.line(f"{target} = {state}.{part}({result});")
                 else:
                     out.line(f"{target} = {_JOIN[ALGEBRAS[o.algebra].join].format(result, f'{state}.{part}')};")
+
+    def combined(self, name: str, o: Scan | Reduce) -> str:
+        """A partial result with what this column adds: as the replay of a scan adds it, so a sum of products fuses."""
+        fused = self.printer.accumulated(name, o.addend) if o.algebra == "sum" else None
+        return fused or f"{algebra_type(o.algebra, o.init.type)}::combine({name}, {self.value(o.addend)})"
 
     # ---------------------------------------------------------------- the columns themselves
 
@@ -788,8 +794,7 @@ class _TileEmitter:
                         stored += 1
                 for r in reductions:
                     out.cite(r.location)
-                    algebra, name = algebra_type(r.algebra, r.init.type), self.partial(r)
-                    out.line(f"{name} = {algebra}::combine({name}, {self.value(r.addend)});")
+                    out.line(f"{self.partial(r)} = {self.combined(self.partial(r), r)};")
                 self.advance(replayed)
             for k, name in runs.items():
                 output = outputs[k]

@@ -1,6 +1,10 @@
 """Expressions of the loop nest as C++ text, the same for the CPU and for CUDA.
 
 Functions are those of `runtime/device/scalar.cuh`; parentheses stand only where C++ needs them.
+
+For CUDA, whose compiler is told to contract nothing, the text states which multiply-adds round once, so that whoever
+compiles it gets the same bits: a sum or difference of floats with a product, perhaps negated, as one of its operands
+(the left one where both are) is `weft::fma`. A product that has a name is rounded before it is added.
 """
 
 from __future__ import annotations
@@ -8,7 +12,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from weft.emit.subscripts import simplify
 from weft.loops.ir import Cast, Const, Expr, Load, Op, Ref, Round, walk_expr
@@ -123,16 +127,38 @@ class Text:
 
 
 @dataclass(frozen=True)
+class Product:
+    """A product of floats, perhaps negated: its factors."""
+
+    first: Expr
+    second: Expr
+    negated: bool = False
+
+    @staticmethod
+    def of(expr: Expr) -> Product | None:
+        match expr:
+            case Op(name="mul", args=(first, second)) if expr.type.category == "float":
+                return Product(first, second)
+            case Op(name="neg", args=(inner,)):
+                product = Product.of(inner)
+                return product and replace(product, negated=not product.negated)
+            case Cast(value=value, type=type_) if value.type == type_:
+                return Product.of(value)
+        return None
+
+
+@dataclass(frozen=True)
 class Printer:
     """Prints expressions; the target says how names and elements of arrays are spelled.
 
     bounded: whether an int64 name stays far from overflow (sizes, loop variables), so that sums and products of such
-    names need not wrap.
+    names need not wrap. fuses: state multiply-adds of floats as `weft::fma`; otherwise they are left to the compiler.
     """
 
     name: Callable[[Ref], str]
     load: Callable[[Load], Text]
     bounded: Callable[[str], bool]
+    fuses: bool = False
 
     def value(self, expr: Expr, level: int = TERNARY) -> str:
         """A value, parenthesised if it binds less tightly than `level`."""
@@ -141,6 +167,11 @@ class Printer:
     def exact(self, expr: Expr, level: int = TERNARY) -> str:
         """A value whose C++ type alone is its register type, as a template's argument needs."""
         return self._exact(expr, wrap=True).within(level)
+
+    def accumulated(self, total: str, value: Expr) -> str | None:
+        """`total + value` as a multiply-add, where this printer fuses and the value is a product of floats."""
+        product = Product.of(value)
+        return self._fma(product, Text(total), wrap=True).text if self.fuses and product else None
 
     def index(self, expr: Expr, level: int = TERNARY) -> str:
         """A subscript or a bound: simplified, and plain arithmetic where nothing in it was loaded."""
@@ -181,6 +212,14 @@ class Printer:
     def _operator(self, expr: Op, wrap: bool) -> Text:
         name, args, type_ = expr.name, expr.args, expr.type
         narrow = type_ == BOOL or (type_.category == "int" and type_.size < 4)  # C++ promotes these to int
+        if self.fuses and name in ("add", "sub"):
+            first, second = args
+            if product := Product.of(first):
+                addend = self._print(second, wrap)
+                return self._fma(product, addend if name == "add" else _minus(addend), wrap)
+            if product := Product.of(second):
+                negated = product.negated != (name == "sub")
+                return self._fma(replace(product, negated=negated), self._print(first, wrap), wrap)
         if name == "where":
             condition = self._print(args[0], wrap).within(OR)
             then, orelse = (self._exact(a, wrap) for a in args[1:])
@@ -188,16 +227,23 @@ class Printer:
         if name in _WRAPPING and type_.category == "int" and wrap and not self._stays_small(expr):
             return self._call(_WRAPPING[name], args, wrap)
         if name in ("neg", "not"):
-            inner = self._print(args[0], wrap).within(UNARY)
-            sign = "-" if name == "neg" else "!"
-            return Text(sign + (f"({inner})" if inner.startswith("-") else inner), UNARY)
+            inner = self._print(args[0], wrap)
+            return _minus(inner) if name == "neg" else Text(f"!{inner.within(UNARY)}", UNARY)
         if name in _INFIX:
             spelling, level = _INFIX[name]
             constants = all(isinstance(a, Const) for a in args)
-            first = self._exact(args[0], wrap) if constants else self._print(args[0], wrap)
-            text = Text(f"{first.within(level)}{spelling}{self._print(args[1], wrap).within(level + 1)}", level)
+            left = self._exact(args[0], wrap) if constants else self._print(args[0], wrap)
+            text = Text(f"{left.within(level)}{spelling}{self._print(args[1], wrap).within(level + 1)}", level)
             return Text(f"{_cpp(type_)}({text.text})") if narrow and name.startswith("bit") else text
         return self._call(OPERATORS[name].spelling, args, wrap)
+
+    def _fma(self, product: Product, addend: Text, wrap: bool) -> Text:
+        first, second = self._print(product.first, wrap), self._print(product.second, wrap)
+        if product.negated and first.level < UNARY <= second.level:
+            second = _minus(second)  # exact on either factor; here it needs no parentheses
+        elif product.negated:
+            first = _minus(first)
+        return Text(f"weft::fma({first.text}, {second.text}, {addend.text})")
 
     def _call(self, function: str, args: tuple[Expr, ...], wrap: bool) -> Text:
         return Text(f"weft::{function}({', '.join(self._exact(a, wrap).text for a in args)})")
@@ -218,6 +264,11 @@ class Printer:
             case Op(name="add" | "sub" | "mul" | "neg", args=args):
                 return expr.type == INT64 and all(map(self._stays_small, args))
         return False
+
+
+def _minus(value: Text) -> Text:
+    inner = value.within(UNARY)
+    return Text(f"-({inner})" if inner.startswith("-") else f"-{inner}", UNARY)
 
 
 def zero(type_: ScalarType) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from weft.emit.cpp import varying, without_unused
 from weft.emit.cpp_body import Body, Names
 from weft.emit.expressions import PRODUCT, SUM, literal, memory_type, register_type
@@ -18,6 +20,10 @@ _UNROLL = 4
 
 class _ThreadBody(Body):
     """The statements of one thread."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.printer = replace(self.printer, fuses=True)
 
     def pragma_simd(self, text: str, body: object) -> None:
         """A thread has no lanes of its own."""

@@ -16,7 +16,7 @@ from weft.runtime.include import Source, refusal, resolve
 
 ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90a")
 
-_FORMAT = "cubin 1"
+_FORMAT = "cubin 2"
 _LOSS = re.compile(r"C75\d\d|Potential Performance Loss")
 _MISSING = 'install NVIDIA\'s compiler: pip install "cuda-core[cu13]"'
 _HEADER = struct.Struct("<I")
@@ -41,20 +41,21 @@ class Cubin:
     log: str
 
 
-def compile_cubin(source: str, arch: str, *, name: str, fmad: bool = True) -> Cubin:
+def compile_cubin(source: str, arch: str, *, name: str) -> Cubin:
     """Compile CUDA C++ (headers of weft included by `#include "weft/..."`) for one of ARCHITECTURES.
 
-    name: what messages call the source. fmad: contract a*b + c to one rounding. Taken from the disk cache where it is
-    there. Raises CompileError with the compiler's log and the lines it complains of, or where NVRTC is missing.
+    name: what messages call the source. Nothing is contracted: `a * b + c` rounds twice, and what shall round once says
+    `weft::fma`. Taken from the disk cache where it is there. Raises CompileError with the compiler's log and the lines
+    it complains of, or where NVRTC is missing.
     """
     if arch not in ARCHITECTURES:
         raise CompileError(f"weft does not compile for {arch!r}", remedy=f"use one of {', '.join(ARCHITECTURES)}")
     whole = resolve(source, name)
-    key = cache.key(_FORMAT, nvrtc_version(), arch, f"fmad={fmad}", whole.text)
+    key = cache.key(_FORMAT, nvrtc_version(), arch, whole.text)
     entry = cache.load(key)
     if entry is not None:
         return _decode(entry)
-    cubin = _compile(whole, arch, name, fmad)
+    cubin = _compile(whole, arch, name)
     cache.store(key, _encode(cubin))
     return cubin
 
@@ -90,7 +91,7 @@ def nvrtc_version() -> str:
     return f"{release}.{minor}"
 
 
-def _compile(source: Source, arch: str, name: str, fmad: bool) -> Cubin:
+def _compile(source: Source, arch: str, name: str) -> Cubin:
     try:
         core = importlib.import_module("cuda.core")  # slow to import: only where something is compiled
         program, program_options = core.Program, core.ProgramOptions
@@ -98,7 +99,7 @@ def _compile(source: Source, arch: str, name: str, fmad: bool) -> Cubin:
         raise CompileError("NVRTC is not here", evidence=(str(error),), remedy=_MISSING) from error
     log = io.StringIO()
     try:
-        options = program_options(name=name, arch=arch, std="c++17", fma=fmad, ptxas_options=["-v"])
+        options = program_options(name=name, arch=arch, std="c++17", fma=False, ptxas_options=["-v"])
         binary = bytes(program(source.text, "c++", options).compile("cubin", logs=log).code)
     except Exception as error:  # its error for a refusal lives in a private module; the text carries the log
         text = str(error)

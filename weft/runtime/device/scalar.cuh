@@ -232,6 +232,18 @@ WEFT_MATH2(copysign)
 #undef WEFT_MATH
 #undef WEFT_MATH2
 
+// a * b + c, rounded once. Nothing else is: no compiler contracts generated code for the device.
+WEFT_FUNCTION float fma(float a, float b, float c) {
+#if WEFT_ON_DEVICE
+    float result;  // by its instruction: ptxas finds fewer registers for what it makes of ::fmaf
+    asm("fma.rn.f32 %0, %1, %2, %3;" : "=f"(result) : "f"(a), "f"(b), "f"(c));
+    return result;
+#else
+    return ::fmaf(a, b, c);
+#endif
+}
+WEFT_FUNCTION double fma(double a, double b, double c) { return ::fma(a, b, c); }
+
 WEFT_FUNCTION double exp(double x) { return ::exp(x); }
 
 // Without branches or a call on the host, so that loops over it vectorise: 2^n e^r with |r| <= log(2) / 2, within one
@@ -357,20 +369,20 @@ WEFT_FUNCTION double erf(double x) { return ::erf(x); }
 WEFT_FUNCTION float erf(float x) {
     const float square = x * x;
     float p = -0x1.3a8aacp-11f;
-    p = ::fmaf(p, square, 0x1.47575ap-8f);
-    p = ::fmaf(p, square, -0x1.b68ff4p-6f);
-    p = ::fmaf(p, square, 0x1.ce1abap-4f);
-    p = ::fmaf(p, square, -0x1.8126e8p-2f);
-    p = ::fmaf(p, square, 0x1.06eba8p-3f);
-    const float near = ::fmaf(p, x, x);
+    p = fma(p, square, 0x1.47575ap-8f);
+    p = fma(p, square, -0x1.b68ff4p-6f);
+    p = fma(p, square, 0x1.ce1abap-4f);
+    p = fma(p, square, -0x1.8126e8p-2f);
+    p = fma(p, square, 0x1.06eba8p-3f);
+    const float near = fma(p, x, x);
     const float size = minimum(absolute(x), 4.0f);  // beyond it erf is 1; a NaN stays
     float q = 0x1.26e8c6p-12f;
-    q = ::fmaf(q, size, -0x1.1ed486p-8f);
-    q = ::fmaf(q, size, 0x1.064034p-5f);
-    q = ::fmaf(q, size, -0x1.32dba4p-3f);
-    q = ::fmaf(q, size, -0x1.d6b902p-1f);
-    q = ::fmaf(q, size, -0x1.a0776ep+0f);
-    q = ::fmaf(q, size, -0x1.392b54p-12f);
+    q = fma(q, size, -0x1.1ed486p-8f);
+    q = fma(q, size, 0x1.064034p-5f);
+    q = fma(q, size, -0x1.32dba4p-3f);
+    q = fma(q, size, -0x1.d6b902p-1f);
+    q = fma(q, size, -0x1.a0776ep+0f);
+    q = fma(q, size, -0x1.392b54p-12f);
 #if WEFT_ON_DEVICE
     float tail;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(tail) : "f"(q));

@@ -81,17 +81,21 @@ template <typename T> struct Or {
     static WEFT_FUNCTION T combine(T first, T second) { return first || second; }
 };
 
-// h -> coefficient * h + addend
+// h -> coefficient * h + addend, rounded once; integers wrap.
 template <typename T> struct AffineMap {
     T coefficient;
     T addend;
-    WEFT_FUNCTION T operator()(T h) const { return T(coefficient * h + addend); }
+    WEFT_FUNCTION T operator()(T h) const {
+        if constexpr (is_floating<T>) return fma(coefficient, h, addend);
+        else return wrapping_add(wrapping_mul(coefficient, h), addend);
+    }
 };
 template <typename T> struct Affine {
     using Value = AffineMap<T>;
     static WEFT_FUNCTION Value identity() { return {T(1), T(0)}; }
     static WEFT_FUNCTION Value combine(const Value& first, const Value& second) {
-        return {T(second.coefficient * first.coefficient), second(first.addend)};
+        if constexpr (is_floating<T>) return {second.coefficient * first.coefficient, second(first.addend)};
+        else return {wrapping_mul(second.coefficient, first.coefficient), second(first.addend)};
     }
 };
 
@@ -166,7 +170,8 @@ WEFT_FUNCTION Prefix<Algebra> scan_lanes(typename Algebra::Value value) {
 #pragma unroll
     for (int distance = 1; distance < lanes; distance *= 2) {
         const auto other = backwards ? shuffle_down(value, distance) : shuffle_up(value, distance);
-        if (position >= distance) value = Algebra::combine(other, value);
+        const auto combined = Algebra::combine(other, value);  // by all lanes: a choice between values, no branch
+        value = position >= distance ? combined : value;
     }
     auto before = backwards ? shuffle_down(value, 1) : shuffle_up(value, 1);
     if (position == 0) before = Algebra::identity();
