@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -22,6 +22,9 @@ _NO_BINARY_FOR_GPU = 209
 # numbers of the driver's enumerations
 _FUNCTION = {"max_threads": 0, "static_shared": 1, "local": 3, "registers": 4}
 _MAX_DYNAMIC_SHARED = 8
+_COOPERATIVE, _CLUSTER_DIMENSION = 2, 4  # launch attributes
+_LARGEST_CLUSTER = 8  # blocks, on every device that has clusters
+_TENSOR_MAP_BYTES = 128
 _DEVICE = {
     "multiprocessors": 16,
     "shared_per_block": 8,
@@ -61,6 +64,12 @@ class _Config(ctypes.Structure):
         ("attributes", ctypes.c_void_p),
         ("attribute_count", ctypes.c_uint),
     )
+
+
+class _Attribute(ctypes.Structure):
+    """The driver's CUlaunchAttribute: a number, and a union of 64 bytes that starts with what weft uses of it."""
+
+    _fields_ = (("number", ctypes.c_uint64), ("value", ctypes.c_uint * 16))
 
 
 class Driver:
@@ -245,7 +254,9 @@ class KernelHandle:
             )
         return blocks.value
 
-    def admit(self, grid: Size3, block: Size3, shared_bytes: int) -> None:
+    def admit(
+        self, grid: Size3, block: Size3, shared_bytes: int, cluster: Size3 = (1, 1, 1), cooperative: bool = False
+    ) -> None:
         """Raise LaunchError if such a launch is beyond the kernel or the device; ask for large shared memory."""
         faults = []
         threads = block[0] * block[1] * block[2]
@@ -256,10 +267,29 @@ class KernelHandle:
         room = _properties(self.driver, self.device).shared_per_block_optin - self.static_shared
         if not 0 <= shared_bytes <= room:
             faults.append(f"{shared_bytes} bytes of dynamic shared memory are asked for, {room} are free in a block")
+        faults += self._cluster_faults(grid, cluster)
+        if not faults and cooperative:
+            fit = self.occupancy(threads, shared_bytes) * _properties(self.driver, self.device).multiprocessors
+            if (blocks := grid[0] * grid[1] * grid[2]) > fit:
+                faults.append(f"{blocks} blocks are to run at once, and {fit} fit the device")
         if faults:
             raise LaunchError(f"{self.entry} cannot be launched so", evidence=faults, remedy="choose a smaller tile")
         with self.driver.on(self.device):
             self._allow(shared_bytes)
+
+    def _cluster_faults(self, grid: Size3, cluster: Size3) -> list[str]:
+        if cluster == (1, 1, 1):
+            return []
+        faults = []
+        blocks = cluster[0] * cluster[1] * cluster[2]
+        if not 0 < blocks <= _LARGEST_CLUSTER or min(cluster) < 1:
+            faults.append(f"a cluster of {cluster} is {blocks} blocks, and it can have 1 to {_LARGEST_CLUSTER}")
+        elif any(g % c for g, c in zip(grid, cluster, strict=True)):
+            faults.append(f"a grid of {grid} is not made of whole clusters of {cluster}")
+        capability = _properties(self.driver, self.device).capability
+        if capability < (9, 0):
+            faults.append(f"clusters need compute capability 9.0, and this device has {capability[0]}.{capability[1]}")
+        return faults
 
     def _allow(self, shared_bytes: int) -> None:
         # All there is rather than what is asked for: another launcher of this kernel may need more than this one.
@@ -301,11 +331,25 @@ def load(binary: bytes, entry: str, device: int, driver: Driver | None = None) -
 class Launcher:
     """A kernel with its grid, block, dynamic shared memory in bytes and fixed arguments; may be shared by threads.
 
+    cluster: blocks of a cluster. cooperative: all blocks run at once, as grid_sync needs. tensor_maps: encodings of 128
+    bytes, the kernel's parameters after its slots.
+
     Nothing is launched for a grid that is empty. Raises LaunchError if such a launch is beyond the device.
     """
 
-    def __init__(self, handle: KernelHandle, grid: Size3, block: Size3, shared_bytes: int, slots: Slots) -> None:
-        handle.admit(grid, block, shared_bytes)
+    def __init__(
+        self,
+        handle: KernelHandle,
+        grid: Size3,
+        block: Size3,
+        shared_bytes: int,
+        slots: Slots,
+        *,
+        cluster: Size3 = (1, 1, 1),
+        cooperative: bool = False,
+        tensor_maps: Sequence[bytes] = (),
+    ) -> None:
+        handle.admit(grid, block, shared_bytes, cluster, cooperative)
         self._handle = handle
         self._function = handle.function
         self._device = handle.device
@@ -314,8 +358,9 @@ class Launcher:
         self._empty = 0 in grid
         self._shape = (*grid, *block, shared_bytes)
         self._slots = slots
+        self._extras = _extras(cluster, cooperative, tensor_maps)
         # Frames not in use. Taking one out and putting it back are atomic, so no two threads share a frame.
-        self._frames = [_LaunchFrame(slots, self._shape)]
+        self._frames = [_LaunchFrame(slots, self._shape, self._extras)]
 
     def launch(self, stream: int, *values: int | float) -> None:
         """Launch on a stream (the driver's handle) of the kernel's device, with the given slots in order."""
@@ -324,7 +369,7 @@ class Launcher:
         try:
             frame = self._frames.pop()
         except IndexError:
-            frame = _LaunchFrame(self._slots, self._shape)
+            frame = _LaunchFrame(self._slots, self._shape, self._extras)
         frame.write(*values)
         frame.config.stream = stream
         if self._current_device() == self._device:
@@ -336,8 +381,11 @@ class Launcher:
         self._frames.append(frame)
 
     def parts(self) -> LaunchParts | None:
-        """What a launch consists of, for callers that spell it out; None where nothing is launched."""
-        if self._empty:
+        """What a launch consists of, for callers that spell it out.
+
+        None where nothing is launched, and where a launch has more than a shape and slots: `launch` does those.
+        """
+        if self._empty or self._extras is not None:
             return None
 
         def fresh() -> _LaunchFrame:
@@ -374,15 +422,54 @@ class LaunchParts:
     slots: Slots
 
 
+@dataclass(frozen=True)
+class _Extras:
+    """What launches have beside a shape and slots, the same for all: the driver only reads it, so frames share it.
+
+    attributes: the driver's. maps: holds the tensor maps, at map_addresses.
+    """
+
+    attributes: ctypes.Array[_Attribute]
+    maps: ctypes.Array[ctypes.c_char]
+    map_addresses: tuple[int, ...]
+
+
+def _extras(cluster: Size3, cooperative: bool, tensor_maps: Sequence[bytes]) -> _Extras | None:
+    """None where there is nothing."""
+    attributes = []
+    if cluster != (1, 1, 1):
+        attributes.append(_Attribute(_CLUSTER_DIMENSION, (ctypes.c_uint * 16)(*cluster)))
+    if cooperative:
+        attributes.append(_Attribute(_COOPERATIVE, (ctypes.c_uint * 16)(1)))
+    if not attributes and not tensor_maps:
+        return None
+    if any(len(encoding) != _TENSOR_MAP_BYTES for encoding in tensor_maps):
+        raise LaunchError(
+            f"a tensor map has {_TENSOR_MAP_BYTES} bytes",
+            evidence=(f"they have {', '.join(str(len(encoding)) for encoding in tensor_maps)}",),
+            remedy="encode them by weft.runtime.tensor_map",
+        )
+    maps = ctypes.create_string_buffer(_TENSOR_MAP_BYTES * len(tensor_maps) + 64)
+    first = ctypes.addressof(maps) + -ctypes.addressof(maps) % 64
+    addresses = tuple(first + _TENSOR_MAP_BYTES * n for n in range(len(tensor_maps)))
+    for address, encoding in zip(addresses, tensor_maps, strict=True):
+        ctypes.memmove(address, encoding, _TENSOR_MAP_BYTES)
+    return _Extras((_Attribute * len(attributes))(*attributes), maps, addresses)
+
+
 class _LaunchFrame(Frame):
     """A frame with what the driver wants beside it: the launch configuration and the addresses of the slots."""
 
     __slots__ = ("config", "config_address", "parameters", "parameters_address")
 
-    def __init__(self, slots: Slots, shape: tuple[int, ...]) -> None:
+    def __init__(self, slots: Slots, shape: tuple[int, ...], extras: _Extras | None = None) -> None:
         super().__init__(slots)
         self.config = _Config(*shape)
         self.config_address = ctypes.addressof(self.config)
-        count = len(slots)
-        self.parameters = (ctypes.c_void_p * max(1, count))(*(self.address + 8 * n for n in range(count)))
+        addresses = [self.address + 8 * n for n in range(len(slots))]
+        if extras is not None:
+            self.config.attributes = ctypes.addressof(extras.attributes)
+            self.config.attribute_count = len(extras.attributes)
+            addresses += extras.map_addresses
+        self.parameters = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
         self.parameters_address = ctypes.addressof(self.parameters)

@@ -1,0 +1,1630 @@
+"""Small kernels written against weft's device functions: every function is used by one at least.
+
+A kernel's parameters are pointers to its inputs, pointers to its outputs, then its tensor maps. bfloat16 arrays are their
+bits in uint16. Most inputs are small whole numbers, so that sums are exact in any order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from weft.runtime.tensor_map import TensorMap, row_major
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class DeviceKernel:
+    """source: CUDA C++ with one kernel called `name`. arch: the least it compiles for.
+
+    inputs: makes the arrays it reads. reference: what it writes, from those inputs. scratch: positions of inputs that it
+    also writes (counters, flags), not compared. maps: tensor maps, each of the array at a position of inputs and outputs
+    counted together. shared: bytes of dynamic shared memory. cooperative: its blocks wait for each other.
+    exact: the outputs equal the reference; otherwise within tolerance.
+    """
+
+    name: str
+    source: str
+    inputs: Callable[[np.random.Generator], tuple[Array, ...]]
+    reference: Callable[..., tuple[Array, ...]]
+    grid: tuple[int, int, int] = (1, 1, 1)
+    block: tuple[int, int, int] = (128, 1, 1)
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    shared: int = 0
+    maps: tuple[tuple[int, TensorMap], ...] = ()
+    scratch: tuple[int, ...] = ()
+    arch: str = "sm_80"
+    cooperative: bool = False
+    exact: bool = True
+    tolerance: float = 2e-6
+
+    @property
+    def architectures(self) -> tuple[str, ...]:
+        return ("sm_80", "sm_90a") if self.arch == "sm_80" else ("sm_90a",)
+
+
+def whole(generator: np.random.Generator, *shape: int, dtype: Any = np.float32, size: int = 4) -> Array:
+    """Whole numbers from -size to size."""
+    return generator.integers(-size, size + 1, shape).astype(dtype)
+
+
+def bfloat16_bits(x: Array) -> Array:
+    """float32 rounded to nearest even, as bits."""
+    bits = np.ascontiguousarray(x, dtype=np.float32).view(np.uint32).astype(np.uint64)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def bfloat16_values(bits: Array) -> Array:
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+# ---------------------------------------------------------------- scalar.cuh
+
+
+def _scalar_reference(x: Array, y: Array) -> tuple[Array, ...]:
+    a, b = x.astype(np.float64), y.astype(np.float64)
+    with np.errstate(divide="ignore"):
+        powers = np.abs(a) ** b
+    rows = [
+        np.array([math.erf(v) for v in a]), np.exp(a), 1 / (1 + np.exp(-a)), np.mod(a, b), np.floor(a / b), a / b,
+        np.where(b > a, b, a), np.maximum(a, b), np.fmin(a, b), powers, np.tanh(a), np.sign(np.nan_to_num(a)),
+    ]  # fmt: skip
+    return (np.concatenate(rows).astype(np.float32),)
+
+
+def _scalar_inputs(generator: np.random.Generator) -> tuple[Array, ...]:
+    x = generator.uniform(-6, 6, 256).astype(np.float32)
+    y = (generator.uniform(0.3, 3, 256) * generator.choice([-1, 1], 256)).astype(np.float32)
+    x[3], x[7], y[9] = np.nan, 0.0, np.nan
+    return x, y
+
+
+SCALAR_FUNCTIONS = DeviceKernel(
+    "scalar_functions",
+    """
+#include "weft/scalar.cuh"
+
+extern "C" __global__ void scalar_functions(const float* x, const float* y, float* out) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    const int n = gridDim.x * blockDim.x;
+    const float a = x[i], b = y[i];
+    out[i] = weft::erf(a);
+    out[n + i] = weft::exp(a);
+    out[2 * n + i] = weft::sigmoid(a);
+    out[3 * n + i] = weft::modulo(a, b);
+    out[4 * n + i] = weft::floor_divide(a, b);
+    out[5 * n + i] = weft::divide(a, weft::Divisor<float>(b));
+    out[6 * n + i] = weft::python_max(a, b);
+    out[7 * n + i] = weft::maximum(a, b);
+    out[8 * n + i] = weft::drop_nan_min(a, b);
+    out[9 * n + i] = weft::power(weft::absolute(a), b);
+    out[10 * n + i] = weft::tanh(a);
+    out[11 * n + i] = weft::sign(a);
+}
+""",
+    _scalar_inputs,
+    _scalar_reference,
+    grid=(4, 1, 1),
+    block=(64, 1, 1),
+    exact=False,
+)
+
+
+def _wrap(value: int) -> int:
+    return (value + 2**31) % 2**32 - 2**31
+
+
+def _integer_reference(x: Array, y: Array) -> tuple[Array, ...]:
+    rows: list[list[int]] = [[] for _ in range(9)]
+    for a, b in zip(x.tolist(), y.tolist(), strict=True):
+        results = (
+            a % b if b else 0, _wrap(a // b) if b else 0, _wrap(a + b), _wrap(a - b), _wrap(a * b), _wrap(-a),
+            _wrap(a << b) if 0 <= b < 32 else 0, (a >> min(b, 31)) if b >= 0 else 0,
+            _wrap(a**b) if b >= 0 else (a if a == 1 else (a if b % 2 else 1) if a == -1 else 0),
+        )  # fmt: skip
+        for row, value in zip(rows, results, strict=True):
+            row.append(value)
+    return (np.array(rows, dtype=np.int64).astype(np.int32).reshape(-1),)
+
+
+def _integer_inputs(generator: np.random.Generator) -> tuple[Array, ...]:
+    x = generator.integers(-(2**31), 2**31, 128).astype(np.int32)
+    x[64:] = generator.integers(-3, 4, 64)
+    y = generator.integers(-40, 41, 128).astype(np.int32)
+    x[:4], y[:4] = (-(2**31), 5, -5, 7), (-1, 0, 3, -3)
+    return x, y
+
+
+INTEGER_FUNCTIONS = DeviceKernel(
+    "integer_functions",
+    """
+#include "weft/scalar.cuh"
+
+extern "C" __global__ void integer_functions(const int32_t* x, const int32_t* y, int32_t* out) {
+    const int i = threadIdx.x;
+    const int n = blockDim.x;
+    const int32_t a = x[i], b = y[i];
+    out[i] = weft::modulo(a, b);
+    out[n + i] = weft::floor_divide(a, b);
+    out[2 * n + i] = weft::wrapping_add(a, b);
+    out[3 * n + i] = weft::wrapping_sub(a, b);
+    out[4 * n + i] = weft::wrapping_mul(a, b);
+    out[5 * n + i] = weft::wrapping_neg(a);
+    out[6 * n + i] = weft::shift_left(a, b);
+    out[7 * n + i] = weft::shift_right(a, b);
+    out[8 * n + i] = weft::power(a, b);
+}
+""",
+    _integer_inputs,
+    _integer_reference,
+)
+
+
+def _conversion_inputs(generator: np.random.Generator) -> tuple[Array, ...]:
+    x = (generator.standard_normal(256) * 10.0 ** generator.integers(-8, 5, 256)).astype(np.float32)
+    x[:6] = 0.0, -0.0, np.inf, 65519.0, 65520.0, 2.0**-25
+    return (x,)
+
+
+def _conversion_reference(x: Array) -> tuple[Array, ...]:
+    with np.errstate(over="ignore"):
+        half = x.astype(np.float16)
+    rounded = bfloat16_bits(x)
+    values = np.concatenate([half.astype(np.float32), bfloat16_values(rounded)])
+    return np.concatenate([half.view(np.uint16), rounded]), values, (x > 0).astype(np.uint8)
+
+
+CONVERSIONS = DeviceKernel(
+    "conversions",
+    """
+#include "weft/memory.cuh"
+
+extern "C" __global__ void conversions(const float* x, uint16_t* bits, float* values, weft::boolean* positive) {
+    const int n = 2 * blockDim.x;
+    const int i = 2 * threadIdx.x;
+    const uint32_t half = weft::pack<weft::float16>(x[i], x[i + 1]);
+    const uint32_t brain = weft::pack<weft::bfloat16>(x[i], x[i + 1]);
+    bits[i] = uint16_t(half);
+    bits[i + 1] = uint16_t(half >> 16);
+    bits[n + i] = weft::bfloat16(x[i]).bits;
+    bits[n + i + 1] = uint16_t(brain >> 16);
+    weft::unpack<weft::float16>(half, values[i], values[i + 1]);
+    weft::unpack<weft::bfloat16>(brain, values[n + i], values[n + i + 1]);
+    positive[i] = x[i] > 0.0f;
+    positive[i + 1] = x[i + 1] > 0.0f;
+}
+""",
+    _conversion_inputs,
+    _conversion_reference,
+)
+
+# ---------------------------------------------------------------- memory.cuh
+
+
+def _runs_reference(x: Array) -> tuple[Array, ...]:
+    flat = x.reshape(-1)
+    padded = np.concatenate([np.zeros(2, x.dtype), flat, np.zeros(2, x.dtype)])
+    strided = flat.reshape(4, 32).T.reshape(-1)
+    rows = [flat, strided, padded[:128], padded[1:129], padded[3:131]]
+    return (np.stack(rows),)
+
+
+def _runs(name: str, kind: str, dtype: Any) -> DeviceKernel:
+    return DeviceKernel(
+        name,
+        f"""
+#include "weft/memory.cuh"
+
+using Element = {kind};
+
+extern "C" __global__ void {name}(const Element* x, Element* y) {{
+    constexpr int count = 4;
+    const int first = count * threadIdx.x;
+    float tile[count];
+    auto run = weft::fetch<count, count>(weft::opaque(x + first));
+    run.set(1, x[first + 1]);
+    weft::unpack(run, tile);
+    weft::store<count>(y + first, tile);
+    weft::unpack(weft::fetch_strided<count>(x + threadIdx.x, 32), tile);
+    weft::store<count>(y + 128 + first, tile);
+    weft::unpack(weft::fetch_within<count>(x + first - 2, 1, first - 2, 128), tile);
+    weft::store<2>(y + 256 + first, tile);
+    weft::unpack(weft::fetch_before<count, count>(x, first), tile);
+    weft::store<count>(y + 384 + first, tile);
+    weft::unpack(weft::fetch_after<count, 2>(x, first, 128), tile);
+    weft::store<1>(y + 512 + first, tile);
+}}
+""",
+        lambda generator: (whole(generator, 4, 32, dtype=dtype, size=100),),
+        _runs_reference,
+        block=(32, 1, 1),
+    )
+
+
+GATHER = DeviceKernel(
+    "gather",
+    """
+#include "weft/memory.cuh"
+
+extern "C" __global__ void gather(const float* x, const int64_t* subscript, float* y, int64_t* outside) {
+    const int i = threadIdx.x;
+    int64_t fault = 0;
+    y[i] = weft::inside(subscript[i], 128, 3, fault) ? x[subscript[i]] : 0.0f;
+    outside[i] = fault;
+}
+""",
+    lambda generator: (whole(generator, 128), generator.integers(-20, 150, 128)),
+    lambda x, s: (
+        np.where((s >= 0) & (s < 128), x[np.clip(s, 0, 127)], 0).astype(np.float32),
+        np.where((s >= 0) & (s < 128), 0, 3),
+    ),
+)
+
+# ---------------------------------------------------------------- team.cuh
+
+
+def _reduce_reference(x: Array, f: Array) -> tuple[Array, ...]:
+    rows = [x.sum(1), np.bitwise_or.reduce(x != 0, axis=1), x.min(1), x.max(1)]
+    lanes = x.reshape(len(x), -1, 8).sum(2).repeat(8, 1)
+    with np.errstate(invalid="ignore"):
+        floats = np.stack([np.fmax.reduce(f, axis=1), np.minimum.reduce(f, axis=1)], 1)
+    return np.stack(rows, 1).astype(np.int32), lanes.astype(np.int32), floats
+
+
+def _reduce_inputs(generator: np.random.Generator) -> tuple[Array, ...]:
+    f = generator.standard_normal((3, 128)).astype(np.float32)
+    f[1, 17] = np.nan
+    return whole(generator, 3, 128, dtype=np.int32, size=1000), f
+
+
+TEAM_REDUCE = DeviceKernel(
+    "team_reduce",
+    """
+#include "weft/team.cuh"
+
+extern "C" __global__ void team_reduce(const int32_t* x, const float* f, int32_t* y, int32_t* eights, float* g) {
+    __shared__ int32_t scratch[4][4];
+    __shared__ float float_scratch[2][4];
+    const int row = blockIdx.x;
+    const int32_t value = x[row * 128 + threadIdx.x];
+    const float real = f[row * 128 + threadIdx.x];
+    const int32_t sum = weft::reduce<weft::Sum<int32_t>, 128>(value, scratch[0]);
+    const int32_t any = weft::reduce<weft::Or<int32_t>, 128>(value, scratch[1]);
+    const int32_t least = weft::reduce<weft::Min<int32_t>, 128>(value, scratch[2]);
+    const int32_t most = weft::reduce<weft::Maximum<int32_t>, 128>(value, scratch[3]);
+    const float greatest = weft::reduce<weft::FMax<float>, 128>(real, float_scratch[0]);
+    const float smallest = weft::reduce<weft::Minimum<float>, 128>(real, float_scratch[1]);
+    eights[row * 128 + threadIdx.x] = weft::reduce_lanes<weft::Sum<int32_t>, 8>(value);
+    if (threadIdx.x == 0) {
+        y[row * 4] = sum;
+        y[row * 4 + 1] = any;
+        y[row * 4 + 2] = least;
+        y[row * 4 + 3] = most;
+        g[row * 2] = greatest;
+        g[row * 2 + 1] = smallest;
+    }
+}
+""",
+    _reduce_inputs,
+    _reduce_reference,
+    grid=(3, 1, 1),
+)
+
+
+def _scan_reference(x: Array, c: Array) -> tuple[Array, ...]:
+    n = x.shape[1]
+    before, after = np.cumsum(x, 1) - x, np.cumsum(x[:, ::-1], 1)[:, ::-1] - x
+    state, states = np.zeros(len(x), np.uint32), np.empty_like(x)
+    for t in range(n):
+        state = c[:, t] * state + x[:, t]
+        states[:, t] = state
+    greatest = np.full_like(x, 0)
+    greatest[:, 1:] = np.maximum.accumulate(x.reshape(-1, 32), 1).reshape(x.shape)[:, :-1]
+    greatest[:, ::32] = 0
+    return (np.stack([before, after, states, greatest]).astype(np.uint32),)
+
+
+TEAM_SCAN = DeviceKernel(
+    "team_scan",
+    """
+#include "weft/team.cuh"
+
+// The running sum before and after each element, the recurrence h = c h + x, and the greatest before it within its warp.
+extern "C" __global__ void team_scan(const uint32_t* x, const uint32_t* c, uint32_t* y) {
+    __shared__ uint32_t scratch[2][4];
+    __shared__ weft::AffineMap<uint32_t> maps[4];
+    const int i = blockIdx.x * 128 + threadIdx.x;
+    const int n = gridDim.x * 128;
+    y[i] = weft::scan<weft::Sum<uint32_t>, 128, false>(x[i], scratch[0]).before;
+    y[n + i] = weft::scan<weft::Sum<uint32_t>, 128, true>(x[i], scratch[1]).before;
+    const weft::AffineMap<uint32_t> map = {c[i], x[i]};
+    y[2 * n + i] = map(weft::scan<weft::Affine<uint32_t>, 128, false>(map, maps).before(0u));
+    y[3 * n + i] = weft::scan_lanes<weft::Max<uint32_t>, 32, false>(x[i]).before;
+}
+""",
+    lambda generator: tuple(generator.integers(0, 2**32, (2, 128), dtype=np.uint32) for _ in range(2)),
+    _scan_reference,
+    grid=(2, 1, 1),
+)
+
+# ---------------------------------------------------------------- barrier.cuh
+
+NAMED_BARRIERS = DeviceKernel(
+    "named_barriers",
+    """
+#include "weft/barrier.cuh"
+
+// Warp 0 fills a slot, warps 1 and 2 double what is in it, four times over.
+extern "C" __global__ void named_barriers(const float* x, float* y) {
+    enum { full = 1, empty = 2 };
+    constexpr int rounds = 4;
+    __shared__ float slot[64];
+    const int warp = threadIdx.x / 32;
+    for (int round = 0; round < rounds; ++round) {
+        if (warp == 0) {
+            if (round > 0) weft::barrier_sync(empty, 96);
+            slot[threadIdx.x] = x[round * 64 + threadIdx.x];
+            slot[threadIdx.x + 32] = x[round * 64 + threadIdx.x + 32];
+            weft::barrier_arrive(full, 96);
+        } else {
+            weft::barrier_sync(full, 96);
+            const int i = threadIdx.x - 32;
+            y[round * 64 + i] = 2.0f * slot[63 - i];
+            if (round + 1 < rounds) weft::barrier_arrive(empty, 96);
+        }
+    }
+}
+""",
+    lambda generator: (whole(generator, 4, 64),),
+    lambda x: (2 * x[:, ::-1],),
+    block=(96, 1, 1),
+)
+
+# ---------------------------------------------------------------- atomic.cuh
+
+MESSAGE = DeviceKernel(
+    "message",
+    """
+#include "weft/atomic.cuh"
+
+// Block 0 hands an array to block 1 through global memory.
+extern "C" __global__ void message(const float* x, uint32_t* ready, float* between, float* y) {
+    const int i = threadIdx.x;
+    if (blockIdx.x == 0) {
+        between[i] = 2.0f * x[i];
+        __syncthreads();
+        if (i == 0) weft::store_release<weft::Scope::gpu>(ready, 1u);
+    } else {
+        if (i == 0) {
+            while (weft::load_acquire<weft::Scope::gpu>(ready) == 0) {
+            }
+        }
+        __syncthreads();
+        y[i] = between[127 - i] + 1.0f;
+    }
+}
+""",
+    lambda generator: (whole(generator, 128), np.zeros(1, np.uint32)),
+    lambda x, ready: (2 * x, (2 * x + 1)[::-1]),
+    grid=(2, 1, 1),
+    scratch=(1,),
+    cooperative=True,
+)
+
+MESSAGE_BY_FENCE = DeviceKernel(
+    "message_by_fence",
+    """
+#include "weft/atomic.cuh"
+
+// The same through relaxed accesses and fences.
+extern "C" __global__ void message_by_fence(const float* x, uint32_t* ready, float* between, float* y) {
+    const int i = threadIdx.x;
+    if (blockIdx.x == 0) {
+        between[i] = 2.0f * x[i];
+        __syncthreads();
+        if (i == 0) {
+            weft::fence<weft::Scope::gpu>();
+            weft::store_relaxed<weft::Scope::gpu>(ready, 1u);
+        }
+    } else {
+        if (i == 0) {
+            while (weft::load_relaxed<weft::Scope::gpu>(ready) == 0) {
+            }
+            weft::fence<weft::Scope::gpu>();
+        }
+        __syncthreads();
+        y[i] = between[127 - i] + 1.0f;
+    }
+}
+""",
+    lambda generator: (whole(generator, 128), np.zeros(1, np.uint32)),
+    lambda x, ready: (2 * x, (2 * x + 1)[::-1]),
+    grid=(2, 1, 1),
+    scratch=(1,),
+    cooperative=True,
+)
+
+LAST_BLOCK = DeviceKernel(
+    "last_block",
+    """
+#include "weft/atomic.cuh"
+#include "weft/team.cuh"
+
+// Each block adds up a part; the last to finish adds up the parts.
+extern "C" __global__ void last_block(const int32_t* x, uint32_t* finished, int32_t* parts, int32_t* total) {
+    __shared__ int32_t scratch[4];
+    __shared__ bool last;
+    const int32_t part = weft::reduce<weft::Sum<int32_t>, 128>(x[blockIdx.x * 128 + threadIdx.x], scratch);
+    if (threadIdx.x == 0) {
+        parts[blockIdx.x] = part;
+        last = weft::atomic_add_acquire_release<weft::Scope::gpu>(finished, 1u) == gridDim.x - 1;
+    }
+    __syncthreads();
+    if (last && threadIdx.x < 32) {
+        const int32_t value = threadIdx.x < gridDim.x ? parts[threadIdx.x] : 0;
+        const int32_t sum = weft::reduce_lanes<weft::Sum<int32_t>, 32>(value);
+        if (threadIdx.x == 0) {
+            *total = sum;
+            *finished = 0;
+        }
+    }
+}
+""",
+    lambda generator: (whole(generator, 6, 128, dtype=np.int32), np.zeros(1, np.uint32)),
+    lambda x, finished: (x.sum(1).astype(np.int32), x.sum(keepdims=True).reshape(1).astype(np.int32)),
+    grid=(6, 1, 1),
+    scratch=(1,),
+)
+
+LOCK = DeviceKernel(
+    "lock",
+    """
+#include "weft/atomic.cuh"
+
+// A lock around an ordinary counter: one thread of each warp adds its block's number.
+extern "C" __global__ void lock(uint32_t* taken, int32_t* counter, const int32_t* x, int32_t* y) {
+    if (threadIdx.x % 32 == 0) {
+        while (weft::atomic_compare_exchange_acquire<weft::Scope::gpu>(taken, 0u, 1u) != 0) {
+        }
+        *counter += x[blockIdx.x];
+        weft::atomic_exchange_release<weft::Scope::gpu>(taken, 0u);
+    }
+    y[blockIdx.x * blockDim.x + threadIdx.x] = x[blockIdx.x];
+}
+""",
+    lambda generator: (np.zeros(1, np.uint32), np.zeros(1, np.int32), whole(generator, 3, dtype=np.int32)),
+    lambda taken, counter, x: (x.repeat(64),),
+    grid=(3, 1, 1),
+    block=(64, 1, 1),
+    scratch=(0, 1),
+)
+
+_ORDERS = ("relaxed", "acquire", "release", "acquire_release")
+_ATOMIC_SCOPES = ("block", "cluster", "gpu", "system")
+
+EVERY_ATOMIC = DeviceKernel(
+    "every_atomic",
+    """
+#include "weft/atomic.cuh"
+
+extern "C" __global__ void every_atomic(uint32_t* words, uint64_t* longs, float* reals, uint32_t* y) {
+    const uint32_t i = threadIdx.x;
+    __shared__ uint32_t own;
+    if (i == 0) own = 0;
+    __syncthreads();
+    uint32_t sum = 0;
+"""
+    + "".join(
+        f"""    sum += weft::atomic_add_{order}<weft::Scope::{scope}>(words + {4 * n + m}, 1u) < 64;
+    weft::atomic_add_{order}<weft::Scope::{scope}>(longs + {4 * n + m}, uint64_t(i));
+    weft::atomic_add_{order}<weft::Scope::{scope}>(reals + {4 * n + m}, 0.5f);
+    weft::atomic_add_{order}<weft::Scope::{scope}>(&own, 1u);
+"""
+        for n, order in enumerate(_ORDERS)
+        for m, scope in enumerate(_ATOMIC_SCOPES)
+    )
+    + "".join(
+        f"""    sum += weft::atomic_exchange_{order}<weft::Scope::gpu>(words + 16 + i, 7u) == i;
+    sum += weft::atomic_exchange_{order}<weft::Scope::gpu>(longs + 16 + i, uint64_t(7)) == i;
+    sum += weft::atomic_compare_exchange_{order}<weft::Scope::gpu>(words + 16 + i, 7u, i) == 7;
+    sum += weft::atomic_compare_exchange_{order}<weft::Scope::gpu>(longs + 16 + i, uint64_t(8), uint64_t(i)) == 7;
+    weft::store_release<weft::Scope::block>(longs + 16 + i, weft::load_acquire<weft::Scope::block>(longs + 16 + i) - 7 + i);
+"""
+        for order in _ORDERS
+    )
+    + """    weft::store_volatile(reals + 16 + i, 2.0f * weft::load_volatile(reals + 16 + i));
+    __syncthreads();
+    y[i] = sum + 1000 * own;
+}
+""",
+    lambda generator: (
+        np.concatenate([np.zeros(16, np.uint32), np.arange(64, dtype=np.uint32)]),
+        np.concatenate([np.zeros(16, np.uint64), np.arange(64, dtype=np.uint64)]),
+        np.zeros(16 + 64, np.float32),
+    ),
+    lambda words, longs, reals: (np.full(64, 16 + 16 + 1000 * 16 * 64, np.uint32),),
+    block=(64, 1, 1),
+    scratch=(0, 1, 2),
+)
+
+
+def _relaxation_reference(x: Array, counter: Array) -> tuple[Array, ...]:
+    planes = [x]
+    for _ in range(6):
+        planes.append(np.roll(planes[-1], 1) + np.roll(planes[-1], -1))
+    return (np.stack(planes[1:]),)
+
+
+RELAXATION = DeviceKernel(
+    "relaxation",
+    """
+#include "weft/atomic.cuh"
+
+// Six rounds of neighbours' sums on a ring that all blocks share.
+extern "C" __global__ void relaxation(const int32_t* x, uint32_t* counter, int32_t* planes) {
+    const int n = gridDim.x * blockDim.x;
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    const int32_t* before = x;
+    for (int round = 0; round < 6; ++round) {
+        planes[i] = before[(i + n - 1) % n] + before[(i + 1) % n];
+        weft::grid_sync(counter);
+        before = planes;
+        planes += n;
+    }
+}
+""",
+    lambda generator: (whole(generator, 256, dtype=np.int32), np.zeros(1, np.uint32)),
+    _relaxation_reference,
+    grid=(4, 1, 1),
+    block=(64, 1, 1),
+    scratch=(1,),
+    cooperative=True,
+)
+
+# ---------------------------------------------------------------- async.cuh
+
+
+def _tiles_reference(x: Array) -> tuple[Array, ...]:
+    tiles = np.concatenate([x, np.zeros(-len(x) % 256, x.dtype)]).reshape(-1, 256)
+    return (tiles + np.roll(tiles, -1, 1),)
+
+
+STAGED_TILES = DeviceKernel(
+    "staged_tiles",
+    """
+#include "weft/async.cuh"
+
+// Tiles of 256 floats, the next one on its way while this one is added to its own neighbours; zeros after the array's end.
+extern "C" __global__ void staged_tiles(const float* x, float* y) {
+    constexpr int size = 1000, tile = 256, tiles = 4;
+    __shared__ alignas(16) float stage[2][tile];
+    const int own = 4 * threadIdx.x;
+    weft::copy_async_or_zero<16>(&stage[0][own], x + own, own < size);
+    weft::commit_copies();
+    for (int t = 0; t < tiles; ++t) {
+        if (t + 1 < tiles) {
+            const int first = (t + 1) * tile + own;
+            weft::copy_async_or_zero<16>(&stage[(t + 1) % 2][own], x + (first < size ? first : 0), first < size);
+        }
+        weft::commit_copies();
+        weft::wait_copies<1>();
+        __syncthreads();
+        const float* here = stage[t % 2];
+        for (int i = threadIdx.x; i < tile; i += blockDim.x) y[t * tile + i] = here[i] + here[(i + 1) % tile];
+        __syncthreads();
+    }
+}
+""",
+    lambda generator: (whole(generator, 1000),),
+    _tiles_reference,
+    block=(64, 1, 1),
+)
+
+COPY_SIZES = DeviceKernel(
+    "copy_sizes",
+    """
+#include "weft/async.cuh"
+
+// Copies of each size, waited for through a barrier in shared memory.
+extern "C" __global__ void copy_sizes(const float* x, float* y) {
+    __shared__ alignas(16) float stage[5 * 64 * 4];
+    __shared__ weft::Mbarrier copied;
+    const int i = threadIdx.x;
+    if (i == 0) copied.init(64);
+    weft::fence_mbarrier_init();
+    __syncthreads();
+    weft::copy_async<16>(stage + 4 * i, x + 4 * i);
+    weft::copy_async<8>(stage + 256 + 4 * i, x + 4 * i);
+    weft::copy_async<8>(stage + 258 + 4 * i, x + 4 * i + 2);
+    weft::copy_async_or_zero<8>(stage + 512 + 4 * i, x + 4 * i, i % 2 == 0);
+    weft::copy_async_or_zero<8>(stage + 514 + 4 * i, x + 4 * i, i % 2 == 1);
+    for (int k = 0; k < 4; ++k) {
+        weft::copy_async<4>(stage + 768 + 64 * k + i, x + 64 * k + i);
+        weft::copy_async_or_zero<4>(stage + 1024 + 64 * k + i, x + 64 * k + i, i < 40);
+    }
+    weft::arrive_on_copies(copied);
+    copied.wait(0);
+    for (int k = i; k < 5 * 256; k += 64) y[k] = stage[k ^ 32];
+}
+""",
+    lambda generator: (whole(generator, 256, size=100),),
+    lambda x: (_copy_sizes(x)[np.arange(1280) ^ 32],),
+    block=(64, 1, 1),
+)
+
+
+def _copy_sizes(x: Array) -> Array:
+    fours = x.reshape(64, 4)
+    halves = np.zeros((64, 4), np.float32)
+    halves[0::2, :2] = fours[0::2, :2]
+    halves[1::2, 2:] = fours[1::2, :2]
+    cut = x.reshape(4, 64) * (np.arange(64) < 40)
+    return np.concatenate([x, x, halves.reshape(-1), x, cut.reshape(-1)]).astype(np.float32)
+
+
+# ---------------------------------------------------------------- mbarrier.cuh
+
+BARRIER_RING = DeviceKernel(
+    "barrier_ring",
+    """
+#include "weft/mbarrier.cuh"
+
+// Warp 0 fills a ring of two slots with ordinary stores, two warps empty it.
+extern "C" __global__ void barrier_ring(const float* x, float* y) {
+    constexpr int slots = 2, rounds = 7;
+    __shared__ float slot[slots][64];
+    __shared__ weft::Mbarrier full[slots], empty[slots];
+    if (threadIdx.x == 0) {
+        for (int s = 0; s < slots; ++s) {
+            full[s].init(32);
+            empty[s].init(64);
+        }
+    }
+    weft::fence_mbarrier_init();
+    __syncthreads();
+    for (int round = 0; round < rounds; ++round) {
+        const int s = round % slots;
+        const uint32_t parity = round / slots % 2;
+        if (threadIdx.x < 32) {
+            empty[s].wait(parity ^ 1);
+            slot[s][threadIdx.x] = x[round * 64 + threadIdx.x];
+            slot[s][threadIdx.x + 32] = x[round * 64 + threadIdx.x + 32];
+            full[s].arrive();
+        } else {
+            const int i = threadIdx.x - 32;
+            while (!full[s].test(parity)) {
+            }
+            y[round * 64 + i] = slot[s][63 - i] + 1.0f;
+            empty[s].arrive();
+        }
+    }
+    __syncthreads();
+    if (threadIdx.x < slots) full[threadIdx.x].invalidate();
+}
+""",
+    lambda generator: (whole(generator, 7, 64),),
+    lambda x: (x[:, ::-1] + 1,),
+    block=(96, 1, 1),
+)
+
+# ---------------------------------------------------------------- bulk.cuh
+
+BULK_RUNS = DeviceKernel(
+    "bulk_runs",
+    """
+#include "weft/bulk.cuh"
+
+// A run of floats to shared memory, doubled there, and back.
+extern "C" __global__ void bulk_runs(const float* x, float* y) {
+    constexpr int count = 512;
+    __shared__ alignas(128) float run[count];
+    __shared__ weft::Mbarrier loaded;
+    if (threadIdx.x == 0) {
+        loaded.init(1);
+        weft::fence_mbarrier_init();
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        loaded.expect(sizeof run / 2);
+        loaded.arrive_expect(sizeof run / 2);
+        weft::bulk_load(run, x + blockIdx.x * count, sizeof run, loaded);
+    }
+    loaded.wait(0);
+    for (int i = threadIdx.x; i < count; i += blockDim.x) run[i] *= 2.0f;
+    weft::fence_proxy_async();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        weft::bulk_store(y + blockIdx.x * count, run, sizeof run);
+        weft::bulk_commit();
+        weft::bulk_wait<0>();
+    }
+}
+""",
+    lambda generator: (whole(generator, 3, 512),),
+    lambda x: (2 * x,),
+    grid=(3, 1, 1),
+    arch="sm_90a",
+)
+
+BULK_AFTER_STORE = DeviceKernel(
+    "bulk_after_store",
+    """
+#include "weft/bulk.cuh"
+
+// Global memory that threads have written by ordinary stores is read back by a bulk copy.
+extern "C" __global__ void bulk_after_store(const float* x, float* between, float* y) {
+    __shared__ alignas(128) float run[128];
+    __shared__ weft::Mbarrier loaded;
+    if (threadIdx.x == 0) {
+        loaded.init(1);
+        weft::fence_mbarrier_init();
+    }
+    between[threadIdx.x] = x[127 - threadIdx.x];
+    weft::fence_proxy_async_global();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        loaded.arrive_expect(sizeof run);
+        weft::bulk_load(run, static_cast<const float*>(between), sizeof run, loaded);
+    }
+    loaded.wait(0);
+    y[threadIdx.x] = run[threadIdx.x ^ 1];
+}
+""",
+    lambda generator: (whole(generator, 128),),
+    lambda x: (x[::-1], x[::-1][np.arange(128) ^ 1]),
+    arch="sm_90a",
+)
+
+
+def _boxes(x: Array, box: Sequence[int]) -> Array:
+    """x [outermost first] cut into boxes, zeros outside, in the order of the grid: the contiguous dimension fastest."""
+    counts = [-(-n // b) for n, b in zip(x.shape, box, strict=True)]
+    padded = np.pad(x, [(0, c * b - n) for n, b, c in zip(x.shape, box, counts, strict=True)])
+    cut = padded.reshape([m for c, b in zip(counts, box, strict=True) for m in (c, b)])
+    rank = x.ndim
+    return cut.transpose([*range(0, 2 * rank, 2), *range(1, 2 * rank, 2)]).reshape(-1, *box)
+
+
+def _tensor_copy(shape: tuple[int, ...], box: tuple[int, ...]) -> DeviceKernel:
+    """A tensor of any rank moved box by box, the last ones partly outside; shape and box in numpy's order."""
+    rank, elements = len(shape), math.prod(box)
+    counts = [-(-n // b) for n, b in zip(shape, box, strict=True)]
+    name = f"tensor_copy_{rank}d"
+    coordinates, rest = [], "blockIdx.x"
+    for c, b in reversed(list(zip(counts, box, strict=True))):
+        coordinates.append(f"int({rest} % {c}) * {b}")
+        rest = f"{rest} / {c}"
+    declared = "\n".join(f"    const int c{d} = {text};" for d, text in enumerate(coordinates))
+    names = ", ".join(f"c{d}" for d in range(rank))
+    return DeviceKernel(
+        name,
+        f"""
+#include "weft/bulk.cuh"
+
+extern "C" __global__ void {name}(const float* x, float* y, float* boxes, const __grid_constant__ weft::TensorMap from,
+                                  const __grid_constant__ weft::TensorMap to) {{
+    constexpr int elements = {elements};
+    __shared__ alignas(128) float box[elements];
+    __shared__ weft::Mbarrier loaded;
+    if (threadIdx.x == 0) {{
+        weft::prefetch(from);
+        loaded.init(1);
+        weft::fence_mbarrier_init();
+    }}
+    __syncthreads();
+{declared}
+    if (threadIdx.x == 0) {{
+        loaded.arrive_expect(sizeof box);
+        weft::tensor_load(box, from, loaded, {names});
+    }}
+    loaded.wait(0);
+    for (int i = threadIdx.x; i < elements; i += blockDim.x) boxes[blockIdx.x * elements + i] = box[i];
+    if (threadIdx.x == 0) {{
+        weft::tensor_store(to, box, {names});
+        weft::bulk_commit();
+        weft::bulk_wait_read<0>();
+    }}
+}}
+""",
+        lambda generator: (whole(generator, *shape, size=1000),),
+        lambda x: (x, _boxes(x, box)),
+        grid=(math.prod(counts), 1, 1),
+        block=(32, 1, 1),
+        maps=((0, row_major("float32", shape, box)), (1, row_major("float32", shape, box))),
+        arch="sm_90a",
+    )
+
+
+def _window_reference(x: Array) -> tuple[Array, ...]:
+    padded = np.pad(x, 12, constant_values=np.float32(np.nan))
+    zeros = np.pad(x, 12)
+    return padded[12 - 1 : 12 + 3, 12 - 2 : 12 + 6], zeros[12 + 1 : 12 + 9 : 2, 12 + 16 : 12 + 24]
+
+
+TENSOR_WINDOWS = DeviceKernel(
+    "tensor_windows",
+    """
+#include "weft/bulk.cuh"
+
+// A window that starts before the tensor, NaN outside, and one of every second row that ends after it.
+extern "C" __global__ void tensor_windows(const float* x, float* first, float* second,
+                                          const __grid_constant__ weft::TensorMap nan_map,
+                                          const __grid_constant__ weft::TensorMap stride_map) {
+    __shared__ alignas(128) float window[2][32];
+    __shared__ weft::Mbarrier loaded;
+    if (threadIdx.x == 0) {
+        loaded.init(1);
+        weft::fence_mbarrier_init();
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        loaded.arrive_expect(sizeof window);
+        weft::tensor_load(window[0], nan_map, loaded, -2, -1);
+        weft::tensor_load(window[1], stride_map, loaded, 16, 1);
+    }
+    loaded.wait(0);
+    first[threadIdx.x] = window[0][threadIdx.x];
+    second[threadIdx.x] = window[1][threadIdx.x];
+}
+""",
+    lambda generator: (whole(generator, 6, 20),),
+    _window_reference,
+    block=(32, 1, 1),
+    maps=(
+        (0, row_major("float32", (6, 20), (4, 8), fill="nan")),
+        (0, TensorMap("float32", (20, 6), (80,), (8, 8), element_strides=(1, 2))),
+    ),
+    arch="sm_90a",
+)
+
+
+def swizzled(bytes_offset: Array, swizzle: int) -> Array:
+    """Where a byte of a packed box lies in shared memory."""
+    mask = {0: 0, 32: 1, 64: 3, 128: 7}[swizzle]
+    return bytes_offset ^ (((bytes_offset >> 7) & mask) << 4)
+
+
+def _swizzle(swizzle: int) -> DeviceKernel:
+    width = swizzle // 2
+    name = f"swizzle_{swizzle}"
+
+    def reference(x: Array) -> tuple[Array, ...]:
+        out = np.empty(16 * width, np.uint16)
+        out[swizzled(np.arange(16 * width) * 2, swizzle) // 2] = x.reshape(-1)
+        return (out,)
+
+    return DeviceKernel(
+        name,
+        f"""
+#include "weft/bulk.cuh"
+
+extern "C" __global__ void {name}(const weft::bfloat16* x, uint16_t* y, const __grid_constant__ weft::TensorMap map) {{
+    __shared__ alignas(1024) weft::bfloat16 box[16 * {width}];
+    __shared__ weft::Mbarrier loaded;
+    if (threadIdx.x == 0) {{
+        loaded.init(1);
+        weft::fence_mbarrier_init();
+        loaded.arrive_expect(sizeof box);
+        weft::tensor_load(box, map, loaded, 0, 0);
+    }}
+    __syncthreads();
+    loaded.wait(0);
+    for (int i = threadIdx.x; i < 16 * {width}; i += blockDim.x) y[i] = box[i].bits;
+}}
+""",
+        lambda generator: (generator.integers(0, 2**16, (16, width)).astype(np.uint16),),
+        reference,
+        maps=((0, row_major("bfloat16", (16, width), (16, width), swizzle=swizzle)),),
+        arch="sm_90a",
+    )
+
+
+MULTICAST = DeviceKernel(
+    "multicast",
+    """
+#include "weft/bulk.cuh"
+#include "weft/cluster.cuh"
+
+// Two blocks of a cluster: each loads half a tile for both, once by its address and once by a tensor map.
+extern "C" __global__ void multicast(const float* x, float* y, const __grid_constant__ weft::TensorMap map) {
+    constexpr int half = 128;
+    __shared__ alignas(128) float tile[4 * half];
+    __shared__ weft::Mbarrier loaded;
+    const int rank = weft::cluster_rank();
+    if (threadIdx.x == 0) {
+        loaded.init(1);
+        weft::fence_mbarrier_init();
+    }
+    weft::cluster_sync();
+    if (threadIdx.x == 0) {
+        loaded.arrive_expect(sizeof tile);
+        const uint16_t both = 3;
+        weft::bulk_load_multicast(tile + rank * half, x + rank * half, half * sizeof(float), loaded, both);
+        weft::tensor_load_multicast(tile + (2 + rank) * half, map, loaded, both, (2 + rank) * half);
+    }
+    loaded.wait(0);
+    for (int i = threadIdx.x; i < 4 * half; i += blockDim.x) y[blockIdx.x * 4 * half + i] = tile[i] + float(rank);
+}
+""",
+    lambda generator: (whole(generator, 512),),
+    lambda x: (np.stack([x, x + 1]),),
+    grid=(2, 1, 1),
+    cluster=(2, 1, 1),
+    maps=((0, row_major("float32", (512,), (128,))),),
+    arch="sm_90a",
+)
+
+# ---------------------------------------------------------------- matrix.cuh
+
+_LANE = np.arange(32)
+
+
+def _lane_words(matrices: Array, transposed: bool) -> Array:
+    """[matrices, 8, 8] of 16 bits -> [lane, matrices] of 32, as ldmatrix hands them out."""
+    m = matrices.transpose(0, 2, 1) if transposed else matrices
+    first = m[:, _LANE // 4, 2 * (_LANE % 4)].astype(np.uint32)
+    second = m[:, _LANE // 4, 2 * (_LANE % 4) + 1].astype(np.uint32)
+    return (first | second << 16).T
+
+
+def _load_matrix_reference(x: Array) -> tuple[Array, ...]:
+    m = x.reshape(4, 8, 8)
+    parts = [_lane_words(m[:n], t).reshape(-1) for t in (False, True) for n in (1, 2, 4)]
+    return (np.concatenate(parts),)
+
+
+LOAD_MATRIX = DeviceKernel(
+    "load_matrices",
+    """
+#include "weft/matrix.cuh"
+
+template <int count> __device__ void put(uint32_t*& y, const uint32_t (&r)[count]) {
+    for (int k = 0; k < count; ++k) y[threadIdx.x * count + k] = r[k];
+    y += 32 * count;
+}
+
+extern "C" __global__ void load_matrices(const uint16_t* x, uint32_t* y) {
+    __shared__ alignas(16) uint16_t rows[32][8];
+    for (int k = 0; k < 8; ++k) rows[threadIdx.x][k] = x[threadIdx.x * 8 + k];
+    __syncwarp();
+    const uint16_t* row = rows[threadIdx.x];
+    uint32_t one[1], two[2], four[4];
+    weft::load_matrix(one, row);
+    put(y, one);
+    weft::load_matrix(two, row);
+    put(y, two);
+    weft::load_matrix(four, row);
+    put(y, four);
+    weft::load_matrix_transposed(one, row);
+    put(y, one);
+    weft::load_matrix_transposed(two, row);
+    put(y, two);
+    weft::load_matrix_transposed(four, row);
+    put(y, four);
+}
+""",
+    lambda generator: (generator.integers(0, 2**16, 256).astype(np.uint16),),
+    _load_matrix_reference,
+    block=(32, 1, 1),
+)
+
+
+def _store_matrix_reference(x: Array) -> tuple[Array, ...]:
+    m = x.reshape(4, 8, 8)
+    return (np.concatenate([(m[:n].transpose(0, 2, 1) if t else m[:n]).reshape(-1) for t in (0, 1) for n in (1, 2, 4)]),)
+
+
+STORE_MATRIX = DeviceKernel(
+    "store_matrices",
+    """
+#include "weft/matrix.cuh"
+
+extern "C" __global__ void store_matrices(const uint16_t* x, uint16_t* y) {
+    __shared__ alignas(16) uint16_t rows[14][8][8];
+    const int lane = threadIdx.x;
+    uint32_t r[4];
+    for (int k = 0; k < 4; ++k) {
+        const uint16_t* pair = x + 64 * k + 8 * (lane / 4) + 2 * (lane % 4);
+        r[k] = pair[0] | uint32_t(pair[1]) << 16;
+    }
+    const uint32_t one[1] = {r[0]}, two[2] = {r[0], r[1]};
+    uint16_t* row = &rows[0][0][0] + 8 * lane;
+    weft::store_matrix(lane < 8 ? row : &rows[0][0][0], one);
+    weft::store_matrix((lane < 16 ? row : &rows[0][0][0]) + 64, two);
+    weft::store_matrix(row + 3 * 64, r);
+    weft::store_matrix_transposed((lane < 8 ? row : &rows[0][0][0]) + 7 * 64, one);
+    weft::store_matrix_transposed((lane < 16 ? row : &rows[0][0][0]) + 8 * 64, two);
+    weft::store_matrix_transposed(row + 10 * 64, r);
+    __syncwarp();
+    for (int i = lane; i < 14 * 64; i += 32) y[i] = (&rows[0][0][0])[i];
+}
+""",
+    lambda generator: (generator.integers(0, 2**16, 256).astype(np.uint16),),
+    _store_matrix_reference,
+    block=(32, 1, 1),
+    arch="sm_90a",
+)
+
+
+def _half_bits(x: Array, dtype: str) -> Array:
+    return bfloat16_bits(x) if dtype == "bfloat16" else x.astype(np.float16).view(np.uint16)
+
+
+def _half_values(bits: Array, dtype: str) -> Array:
+    return bfloat16_values(bits) if dtype == "bfloat16" else bits.view(np.float16).astype(np.float32)
+
+
+def _mma_half(dtype: str, k: int, half_accumulator: bool = False) -> DeviceKernel:
+    name = f"mma_{dtype}_k{k}" + ("_half" if half_accumulator else "")
+    registers = k // 4
+    accumulator = "uint32_t c[2] = {}" if half_accumulator else "float c[4] = {}"
+    if half_accumulator:
+        put = "\n".join(
+            f"    weft::unpack<weft::float16>(c[{h}], y[(g + {8 * h}) * 8 + 2 * t], y[(g + {8 * h}) * 8 + 2 * t + 1]);"
+            for h in range(2)
+        )
+    else:
+        put = "\n".join(f"    y[(g + {8 * (v // 2)}) * 8 + 2 * t + {v % 2}] = c[{v}];" for v in range(4))
+    return DeviceKernel(
+        name,
+        f"""
+#include "weft/matrix.cuh"
+#include "weft/memory.cuh"
+
+extern "C" __global__ void {name}(const uint16_t* a, const uint16_t* b, float* y) {{
+    const int g = threadIdx.x / 4, t = threadIdx.x % 4;
+    uint32_t left[{registers}], right[{registers // 2}];
+    for (int r = 0; r < {registers}; ++r)
+        left[r] = *reinterpret_cast<const uint32_t*>(a + (g + r % 2 * 8) * {k} + 2 * t + r / 2 * 8);
+    for (int r = 0; r < {registers // 2}; ++r)
+        right[r] = *reinterpret_cast<const uint32_t*>(b + g * {k} + 2 * t + r * 8);
+    {accumulator};
+    weft::mma<weft::{dtype}>(c, left, right);
+    weft::mma<weft::{dtype}>(c, left, right);
+{put}
+}}
+""",
+        lambda generator: tuple(_half_bits(whole(generator, rows, k), dtype) for rows in (16, 8)),
+        lambda a, b: (2 * _half_values(a, dtype) @ _half_values(b, dtype).T,),
+        block=(32, 1, 1),
+    )
+
+
+def _mma_tfloat32(k: int) -> DeviceKernel:
+    name = f"mma_tfloat32_k{k}"
+    registers = k // 2
+    return DeviceKernel(
+        name,
+        f"""
+#include "weft/matrix.cuh"
+
+extern "C" __global__ void {name}(const float* a, const float* b, float* y) {{
+    const int g = threadIdx.x / 4, t = threadIdx.x % 4;
+    uint32_t left[{registers}], right[{registers // 2}];
+    for (int r = 0; r < {registers}; ++r) left[r] = weft::tfloat32_bits(a[(g + r % 2 * 8) * {k} + t + r / 2 * 4]);
+    for (int r = 0; r < {registers // 2}; ++r) right[r] = weft::tfloat32_bits(b[g * {k} + t + r * 4]);
+    float c[4] = {{}};
+    weft::mma<weft::tfloat32>(c, left, right);
+    for (int v = 0; v < 4; ++v) y[(g + v / 2 * 8) * 8 + 2 * t + v % 2] = c[v];
+}}
+""",
+        lambda generator: (whole(generator, 16, k) + np.float32(2.0**-12), whole(generator, 8, k)),
+        # A has bits beyond those of tfloat32, and the product must not see them.
+        lambda a, b: (_round_tfloat32(a) @ b.T,),
+        block=(32, 1, 1),
+    )
+
+
+def _round_tfloat32(x: Array) -> Array:
+    """To nearest, halves away from zero, of 10 mantissa bits."""
+    return ((x.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+# ---------------------------------------------------------------- wgmma.cuh
+
+
+def _wgmma(
+    dtype: str, n: int, swizzle: int = 128, a: str = "k", b: str = "k", registers: bool = False
+) -> DeviceKernel:
+    """C [64, n] = 2 A [64, k] B [n, k], staged by ordinary stores in the layout that the descriptor states."""
+    size = 4 if dtype == "tfloat32" else 2
+    step = 32 // size  # of k, for one instruction
+    line = max(16, swizzle) // size
+    # k-major lines hold `line` of k (two core matrices where there is no swizzle); row-major ones take one step of k
+    k = (line if swizzle else step) if a == b == "k" else step
+    count = n // 2
+    name = f"wgmma_{dtype}_n{n}_s{swizzle}_{a}_{'registers_' if registers else ''}{b}"
+    element = "float" if size == 4 else "uint16_t"
+
+    def place(major: str) -> str:
+        """The C++ of an element's byte in shared memory, from r and c."""
+        if major == "k":
+            if not swizzle:
+                return f"(r / 8 * {k * size // 16} + c / {line}) * 128 + r % 8 * 16 + c % {line} * {size}"
+            return f"r * {swizzle} + c * {size}"
+        lines = max(16, swizzle)
+        return f"(r / {line} * 2 + c / 8) * {8 * lines} + c % 8 * {lines} + r % {line} * {size}"
+
+    def distances(major: str) -> tuple[int, int]:
+        if major == "k":
+            return (16, 8 * swizzle) if swizzle else (128, 128 * (k * size // 16))
+        return (16 * swizzle, 8 * swizzle) if swizzle else (128, 256)
+
+    mask = {0: 0, 32: 1, 64: 3, 128: 7}[swizzle]
+
+    def elements(rows: int, major: str) -> int:
+        """Of a tile, whole atoms."""
+        return rows * max(k, line) if major == "k" else -(-rows // line) * line * k
+
+    (a_lead, a_stride), (b_lead, b_stride) = distances(a), distances(b)
+    majors = f"weft::Major::{b}" if registers else f"weft::Major::{a}, weft::Major::{b}"
+    stage_a, left = "", "left.advanced(s * 32)"
+    if not registers:
+        stage_a = f"""
+    for (int i = threadIdx.x; i < 64 * {k}; i += 128) {{
+        const int r = i / {k}, c = i % {k};
+        put(left_tile, {place(a)}, a[i]);
+    }}
+    const weft::SharedMatrix left = weft::shared_matrix<{swizzle}>(left_tile, {a_lead}, {a_stride});"""
+        tile_a = f"    __shared__ alignas(1024) {element} left_tile[{elements(64, a)}];\n"
+    else:
+        tile_a, left = "", "left[s]"
+        row, column = "16 * (threadIdx.x / 32) + threadIdx.x % 32 / 4 + r % 2 * 8", "threadIdx.x % 4"
+        wide = f"*reinterpret_cast<const uint32_t*>(a + ({row}) * {k} + s * {step} + {column} * 2 + r / 2 * 8)"
+        stage_a = f"""
+    uint32_t left[{k // step}][4];
+    for (int s = 0; s < {k // step}; ++s)
+        for (int r = 0; r < 4; ++r) left[s][r] = {wide};"""
+    return DeviceKernel(
+        name,
+        f"""
+#include "weft/bulk.cuh"
+#include "weft/wgmma.cuh"
+
+__device__ void put({element}* tile, int byte, {element} value) {{
+    tile[(byte ^ (((byte >> 7) & {mask}) << 4)) / {size}] = value;
+}}
+
+extern "C" __global__ void __launch_bounds__(128) {name}(const {element}* a, const {element}* b, float* y) {{
+{tile_a}    __shared__ alignas(1024) {element} right_tile[{elements(n, b)}];{stage_a}
+    for (int i = threadIdx.x; i < {n} * {k}; i += 128) {{
+        const int r = i / {k}, c = i % {k};
+        put(right_tile, {place(b)}, b[i]);
+    }}
+    const weft::SharedMatrix right = weft::shared_matrix<{swizzle}>(right_tile, {b_lead}, {b_stride});
+    weft::fence_proxy_async();
+    __syncthreads();
+    float d[{count}];
+    for (int v = 0; v < {count}; ++v) d[v] = 1000.0f;
+    weft::wgmma_fence(d);
+    for (int turn = 0; turn < 2; ++turn)
+        for (int s = 0; s < {k // step}; ++s)
+            weft::wgmma<weft::{dtype}, {majors}>(d, {left}, right.advanced(s * 32), turn + s > 0);
+    weft::wgmma_commit();
+    weft::wgmma_wait<0>(d);
+    const int row = 16 * (threadIdx.x / 32) + threadIdx.x % 32 / 4;
+    for (int v = 0; v < {count}; ++v)
+        y[(row + v / 2 % 2 * 8) * {n} + v / 4 * 8 + threadIdx.x % 4 * 2 + v % 2] = d[v];
+}}
+""".replace("for (int s", "_Pragma(\"unroll\") for (int s").replace("for (int turn", "_Pragma(\"unroll\") for (int turn"),
+        lambda generator: tuple(
+            whole(generator, rows, k) if size == 4 else _half_bits(whole(generator, rows, k), dtype) for rows in (64, n)
+        ),
+        lambda a, b: (2 * (a @ b.T) if size == 4 else 2 * _half_values(a, dtype) @ _half_values(b, dtype).T,),
+        arch="sm_90a",
+    )
+
+
+WGMMA = (
+    _wgmma("bfloat16", 8),
+    _wgmma("float16", 256),
+    _wgmma("bfloat16", 24, 64),
+    _wgmma("float16", 40, 32),
+    _wgmma("bfloat16", 64, 0),
+    _wgmma("bfloat16", 128, 128, "rows", "rows"),
+    _wgmma("float16", 64, 64, "rows", "k"),
+    _wgmma("float16", 32, 32, "k", "rows"),
+    _wgmma("bfloat16", 48, 0, "rows", "rows"),
+    _wgmma("tfloat32", 96),
+    _wgmma("bfloat16", 72, 128, registers=True),
+    _wgmma("float16", 128, 64, b="rows", registers=True),
+)
+
+# ---------------------------------------------------------------- cluster.cuh
+
+CLUSTER_RING = DeviceKernel(
+    "cluster_ring",
+    """
+#include "weft/cluster.cuh"
+#include "weft/bulk.cuh"
+
+// Each block sends its row to the next block of the cluster and adds what it gets from the one before.
+extern "C" __global__ void cluster_ring(const float* x, float* y) {
+    __shared__ alignas(128) float own[128], got[128];
+    __shared__ weft::Mbarrier full, taken;
+    const uint32_t rank = weft::cluster_rank(), size = weft::cluster_size();
+    if (threadIdx.x == 0) {
+        full.init(1);
+        taken.init(blockDim.x);
+        weft::fence_mbarrier_init();
+        full.arrive_expect(sizeof got);
+    }
+    own[threadIdx.x] = x[blockIdx.x * 128 + threadIdx.x];
+    weft::fence_proxy_async();
+    weft::cluster_sync();
+    if (threadIdx.x == 0) weft::bulk_send(got, own, sizeof own, full, (rank + 1) % size);
+    full.wait<weft::Scope::cluster>(0);
+    y[blockIdx.x * 128 + threadIdx.x] = own[threadIdx.x] + 10.0f * got[127 - threadIdx.x];
+    taken.arrive_at_peer((rank + size - 1) % size);
+    taken.wait<weft::Scope::cluster>(0);  // what this block has sent is read: it may exit
+    weft::cluster_sync();
+}
+""",
+    lambda generator: (whole(generator, 8, 128),),
+    lambda x: (x + 10 * np.roll(x.reshape(2, 4, 128), 1, 1).reshape(8, 128)[:, ::-1],),
+    grid=(8, 1, 1),
+    cluster=(4, 1, 1),
+    arch="sm_90a",
+)
+
+CLUSTER_REDUCTION = DeviceKernel(
+    "cluster_reduction",
+    """
+#include "weft/atomic.cuh"
+#include "weft/cluster.cuh"
+#include "weft/team.cuh"
+
+// A row is spread over the blocks of a cluster: each adds up its part, sends the sum to every block, and all subtract the mean.
+extern "C" __global__ void __launch_bounds__(128) cluster_reduction(const float* x, float* y, float* greatest) {
+    constexpr int blocks = 4, part = 256, row = blocks * part;
+    __shared__ float scratch[2][4];
+    __shared__ float sums[blocks];
+    __shared__ uint32_t arrived;
+    const int rank = weft::cluster_rank();
+    const int64_t first = int64_t(blockIdx.x / blocks) * row + rank * part;
+    if (threadIdx.x == 0) arrived = 0;
+    weft::cluster_arrive();
+    const float a = x[first + threadIdx.x], b = x[first + 128 + threadIdx.x];
+    const float sum = weft::reduce<weft::Sum<float>, 128>(a + b, scratch[0]);
+    const float most = weft::reduce<weft::Max<float>, 128>(a > b ? a : b, scratch[1]);
+    weft::cluster_wait();
+    if (threadIdx.x < blocks) {
+        *weft::peer(&sums[rank], threadIdx.x) = sum;
+        weft::atomic_add_release<weft::Scope::cluster>(weft::peer(&arrived, threadIdx.x), 1u);
+    }
+    if (threadIdx.x == 0) {
+        while (weft::load_acquire<weft::Scope::cluster>(&arrived) != blocks) {
+        }
+    }
+    __syncthreads();
+    float total = 0.0f;
+    for (int k = 0; k < blocks; ++k) total += sums[k];
+    const float mean = total / float(row);
+    y[first + threadIdx.x] = a - mean;
+    y[first + 128 + threadIdx.x] = b - mean;
+    if (threadIdx.x == 0) scratch[0][0] = most;
+    weft::cluster_sync();
+    if (rank == 0 && threadIdx.x == 0) {
+        float all = most;
+        for (int k = 1; k < blocks; ++k) {
+            const float there = *weft::peer(&scratch[0][0], k);
+            all = there > all ? there : all;
+        }
+        greatest[blockIdx.x / blocks] = all;
+    }
+    weft::cluster_sync();
+}
+""",
+    lambda generator: (whole(generator, 2, 1024),),
+    lambda x: (x - x.mean(1, keepdims=True, dtype=np.float32), x.max(1)),
+    grid=(8, 1, 1),
+    cluster=(4, 1, 1),
+    arch="sm_90a",
+)
+
+# ---------------------------------------------------------------- registers.cuh
+
+REGISTER_HANDOVER = DeviceKernel(
+    "register_handover",
+    """
+#include "weft/barrier.cuh"
+#include "weft/registers.cuh"
+
+// One warpgroup gives up registers, two take them.
+extern "C" __global__ void __launch_bounds__(384, 1) register_handover(const float* x, float* y) {
+    __shared__ float tile[256];
+    if (threadIdx.x < 128) {
+        weft::decrease_registers<40>();
+        tile[threadIdx.x] = x[threadIdx.x];
+        tile[threadIdx.x + 128] = x[threadIdx.x + 128];
+        weft::barrier_arrive(1, 384);
+    } else {
+        weft::increase_registers<232>();
+        weft::barrier_sync(1, 384);
+        const int i = threadIdx.x - 128;
+        y[i] = tile[i] + tile[255 - i];
+    }
+}
+""",
+    lambda generator: (whole(generator, 256),),
+    lambda x: (x + x[::-1],),
+    block=(384, 1, 1),
+    arch="sm_90a",
+)
+
+# ---------------------------------------------------------------- whole kernels
+
+PIPELINED_SCALE = DeviceKernel(
+    "pipelined_scale",
+    """
+#include "weft/barrier.cuh"
+#include "weft/bulk.cuh"
+
+// y = 2 x + 1 in tiles of [rows, columns]: warp 0 keeps a ring of loads going, four warps compute, results leave by TMA.
+extern "C" __global__ void __launch_bounds__(160)
+pipelined_scale(const float* x, float* y, const __grid_constant__ weft::TensorMap from,
+                const __grid_constant__ weft::TensorMap to) {
+    constexpr int rows = 8, columns = 64, tiles = 10, stages = 3, consumers = 128;
+    struct Tile {
+        float element[rows * columns];
+    };
+    __shared__ alignas(128) Tile in[stages];
+    __shared__ alignas(128) Tile out[2];
+    __shared__ weft::Mbarrier full[stages], empty[stages];
+    const int row = blockIdx.x * rows;
+    if (threadIdx.x == 0) {
+        for (int s = 0; s < stages; ++s) {
+            full[s].init(1);
+            empty[s].init(consumers / 32);
+        }
+        weft::fence_mbarrier_init();
+    }
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        if (threadIdx.x == 0) {
+            weft::prefetch(from);
+            for (int t = 0; t < tiles; ++t) {
+                const int s = t % stages;
+                empty[s].wait((t / stages % 2) ^ 1);
+                full[s].arrive_expect(sizeof(Tile));
+                weft::tensor_load(in[s].element, from, full[s], t * columns, row);
+            }
+        }
+    } else {
+        const int thread = threadIdx.x - 32;
+        for (int t = 0; t < tiles; ++t) {
+            const int s = t % stages;
+            Tile& result = out[t % 2];
+            if (thread == 0) weft::bulk_wait_read<1>();  // the store before the last has read `result`
+            weft::barrier_sync(1, consumers);
+            full[s].wait(t / stages % 2);
+            for (int i = thread; i < rows * columns; i += consumers) result.element[i] = 2.0f * in[s].element[i] + 1.0f;
+            __syncwarp();
+            if (thread % 32 == 0) empty[s].arrive();
+            weft::fence_proxy_async();
+            weft::barrier_sync(2, consumers);
+            if (thread == 0) {
+                weft::tensor_store(to, result.element, t * columns, row);
+                weft::bulk_commit();
+            }
+        }
+        if (thread == 0) weft::bulk_wait_read<0>();
+    }
+}
+""",
+    lambda generator: (whole(generator, 20, 600),),
+    lambda x: (2 * x + 1,),
+    grid=(3, 1, 1),
+    block=(160, 1, 1),
+    maps=((0, row_major("float32", (20, 600), (8, 64))), (1, row_major("float32", (20, 600), (8, 64)))),
+    arch="sm_90a",
+)
+
+WGMMA_PRODUCT = DeviceKernel(
+    "wgmma_product",
+    """
+#include "weft/bulk.cuh"
+#include "weft/memory.cuh"
+#include "weft/registers.cuh"
+#include "weft/wgmma.cuh"
+
+// C [m, n] = A [m, k] B [n, k] in tiles 128 x 128 x 64: a warpgroup loads by TMA, two multiply 64 rows each.
+extern "C" __global__ void __launch_bounds__(384, 1)
+wgmma_product(const weft::bfloat16* a, const weft::bfloat16* b, float* c, const __grid_constant__ weft::TensorMap a_map,
+              const __grid_constant__ weft::TensorMap b_map) {
+    constexpr int n = 256, depth = 320, side = 128, deep = 64, stages = 3, tiles = depth / deep;
+    constexpr int tile_bytes = side * deep * sizeof(weft::bfloat16);
+    struct Stage {
+        weft::bfloat16 a[side * deep], b[side * deep];
+    };
+    struct Shared {
+        Stage stage[stages];
+        weft::Mbarrier full[stages], empty[stages];
+    };
+    extern __shared__ __align__(1024) unsigned char dynamic[];
+    auto& [stage, full, empty] = *reinterpret_cast<Shared*>(dynamic);
+    if (threadIdx.x == 0) {
+        for (int s = 0; s < stages; ++s) {
+            full[s].init(1);
+            empty[s].init(2);
+        }
+        weft::fence_mbarrier_init();
+    }
+    __syncthreads();
+    const int row = blockIdx.y * side, column = blockIdx.x * side;
+    if (threadIdx.x < 128) {
+        weft::decrease_registers<40>();
+        if (threadIdx.x == 0) {
+            for (int t = 0; t < tiles; ++t) {
+                const int s = t % stages;
+                empty[s].wait((t / stages % 2) ^ 1);
+                full[s].arrive_expect(2 * tile_bytes);
+                weft::tensor_load(stage[s].a, a_map, full[s], t * deep, row);
+                weft::tensor_load(stage[s].b, b_map, full[s], t * deep, column);
+            }
+        }
+        return;
+    }
+    weft::increase_registers<232>();
+    const int group = threadIdx.x / 128 - 1;
+    float sum[64];
+    for (int t = 0; t < tiles; ++t) {
+        const int s = t % stages;
+        full[s].wait(t / stages % 2);
+        const weft::SharedMatrix left = weft::shared_matrix<128>(stage[s].a + group * 64 * deep, 16, 1024);
+        const weft::SharedMatrix right = weft::shared_matrix<128>(stage[s].b, 16, 1024);
+        weft::wgmma_fence(sum);
+#pragma unroll
+        for (int k = 0; k < deep / 16; ++k)
+            weft::wgmma<weft::bfloat16>(sum, left.advanced(32 * k), right.advanced(32 * k), t + k > 0);
+        weft::wgmma_commit();
+        weft::wgmma_wait<1>();  // the products of the tile before are done: its stage is free
+        if (t > 0 && threadIdx.x % 128 == 0) empty[(t - 1) % stages].arrive();
+    }
+    weft::wgmma_wait<0>(sum);
+    const int first = row + group * 64 + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
+#pragma unroll
+    for (int v = 0; v < 64; v += 2) {
+        const float pair[2] = {sum[v], sum[v + 1]};
+        weft::store<2>(c + (first + v / 2 % 2 * 8) * n + column + v / 4 * 8 + threadIdx.x % 4 * 2, pair);
+    }
+}
+""",
+    lambda generator: (bfloat16_bits(whole(generator, 128, 320)), bfloat16_bits(whole(generator, 256, 320))),
+    lambda a, b: (bfloat16_values(a) @ bfloat16_values(b).T,),
+    grid=(2, 1, 1),
+    block=(384, 1, 1),
+    shared=3 * (2 * 128 * 64 * 2 + 2 * 8),
+    maps=(
+        (0, row_major("bfloat16", (128, 320), (128, 64), swizzle=128)),
+        (1, row_major("bfloat16", (256, 320), (128, 64), swizzle=128)),
+    ),
+    arch="sm_90a",
+)
+
+HALF_PRODUCT = DeviceKernel(
+    "half_product",
+    """
+#include "weft/async.cuh"
+#include "weft/matrix.cuh"
+#include "weft/memory.cuh"
+
+// C [m, n] = A [m, k] B [n, k] in tiles 64 x 64 x 64, two stages; eight warps hold 16 x 32 of C each. Rows of a tile are eight
+// chunks of 16 bytes, XORed with the row's number, so that the eight rows of a matrix lie in different banks.
+extern "C" __global__ void __launch_bounds__(256) half_product(const weft::float16* a, const weft::float16* b, float* c) {
+    constexpr int m = 120, n = 88, depth = 192, side = 64, tiles = depth / side;
+    __shared__ alignas(128) weft::float16 stage[2][2][side * side];
+    const int row = blockIdx.y * side, column = blockIdx.x * side;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+
+    auto load = [&](int t) {
+        if (t < tiles) {
+#pragma unroll
+            for (int turn = 0; turn < 2; ++turn) {
+                const int r = threadIdx.x / 8 + turn * 32, chunk = threadIdx.x % 8;
+                const int place = r * side + (chunk ^ (r % 8)) * 8;
+                const int k = t * side + chunk * 8;
+                const bool in_a = row + r < m, in_b = column + r < n;
+                weft::copy_async_or_zero<16>(&stage[t % 2][0][place], a + (in_a ? (row + r) * depth + k : 0), in_a);
+                weft::copy_async_or_zero<16>(&stage[t % 2][1][place], b + (in_b ? (column + r) * depth + k : 0), in_b);
+            }
+        }
+        weft::commit_copies();
+    };
+
+    float sum[4][4] = {};
+    const int warp_row = warp / 2 * 16, warp_column = warp % 2 * 32;
+    load(0);
+    for (int t = 0; t < tiles; ++t) {
+        load(t + 1);
+        weft::wait_copies<1>();
+        __syncthreads();
+        const weft::float16* left_tile = stage[t % 2][0];
+        const weft::float16* right_tile = stage[t % 2][1];
+#pragma unroll
+        for (int k = 0; k < side / 16; ++k) {
+            uint32_t left[4];
+            const int left_row = warp_row + lane % 16, left_chunk = 2 * k + lane / 16;
+            weft::load_matrix(left, left_tile + left_row * side + (left_chunk ^ (left_row % 8)) * 8);
+#pragma unroll
+            for (int j = 0; j < 4; j += 2) {
+                uint32_t right[4];
+                const int right_row = warp_column + 8 * j + lane % 8 + lane / 16 * 8, right_chunk = 2 * k + lane / 8 % 2;
+                weft::load_matrix(right, right_tile + right_row * side + (right_chunk ^ (right_row % 8)) * 8);
+                const uint32_t first[2] = {right[0], right[1]}, second[2] = {right[2], right[3]};
+                weft::mma<weft::float16>(sum[j], left, first);
+                weft::mma<weft::float16>(sum[j + 1], left, second);
+            }
+        }
+        __syncthreads();
+    }
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int i = row + warp_row + lane / 4 + 8 * half, k = column + warp_column + 8 * j + lane % 4 * 2;
+            const float pair[2] = {sum[j][2 * half], sum[j][2 * half + 1]};
+            if (i < m && k < n) weft::store<2>(c + i * n + k, pair);
+        }
+    }
+}
+""",
+    lambda generator: (whole(generator, 120, 192, dtype=np.float16), whole(generator, 88, 192, dtype=np.float16)),
+    lambda a, b: (a.astype(np.float32) @ b.astype(np.float32).T,),
+    grid=(2, 2, 1),
+    block=(256, 1, 1),
+)
+
+KERNELS: tuple[DeviceKernel, ...] = (
+    SCALAR_FUNCTIONS,
+    INTEGER_FUNCTIONS,
+    CONVERSIONS,
+    _runs("half_runs", "weft::float16", np.float16),
+    _runs("float_runs", "float", np.float32),
+    GATHER,
+    TEAM_REDUCE,
+    TEAM_SCAN,
+    NAMED_BARRIERS,
+    MESSAGE,
+    MESSAGE_BY_FENCE,
+    LAST_BLOCK,
+    LOCK,
+    EVERY_ATOMIC,
+    RELAXATION,
+    STAGED_TILES,
+    COPY_SIZES,
+    BARRIER_RING,
+    BULK_RUNS,
+    BULK_AFTER_STORE,
+    *(
+        _tensor_copy(shape, box)
+        for shape, box in (
+            ((100,), (32,)),
+            ((10, 24), (4, 16)),
+            ((3, 6, 20), (2, 4, 8)),
+            ((2, 3, 5, 12), (1, 2, 4, 8)),
+            ((2, 3, 2, 3, 8), (1, 2, 2, 2, 4)),
+        )
+    ),
+    TENSOR_WINDOWS,
+    *map(_swizzle, (32, 64, 128)),
+    MULTICAST,
+    LOAD_MATRIX,
+    STORE_MATRIX,
+    *(_mma_half(dtype, k) for dtype, k in product(("float16", "bfloat16"), (8, 16))),
+    *(_mma_half("float16", k, half_accumulator=True) for k in (8, 16)),
+    *map(_mma_tfloat32, (4, 8)),
+    *WGMMA,
+    CLUSTER_RING,
+    CLUSTER_REDUCTION,
+    REGISTER_HANDOVER,
+    PIPELINED_SCALE,
+    WGMMA_PRODUCT,
+    HALF_PRODUCT,
+)
