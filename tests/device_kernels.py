@@ -844,7 +844,7 @@ extern "C" __global__ void {name}(const float* x, float* y, float* boxes, const 
 def _window_reference(x: Array) -> tuple[Array, ...]:
     padded = np.pad(x, 12, constant_values=np.float32(np.nan))
     zeros = np.pad(x, 12)
-    return padded[12 - 1 : 12 + 3, 12 - 2 : 12 + 6], zeros[12 + 1 : 12 + 9 : 2, 12 + 16 : 12 + 24]
+    return padded[12 - 1 : 12 + 3, 12 - 4 : 12 + 4], zeros[12 + 1 : 12 + 9 : 2, 12 + 16 : 12 + 24]
 
 
 TENSOR_WINDOWS = DeviceKernel(
@@ -865,7 +865,7 @@ extern "C" __global__ void tensor_windows(const float* x, float* first, float* s
     __syncthreads();
     if (threadIdx.x == 0) {
         loaded.arrive_expect(sizeof window);
-        weft::tensor_load(window[0], nan_map, loaded, -2, -1);
+        weft::tensor_load(window[0], nan_map, loaded, -4, -1);
         weft::tensor_load(window[1], stride_map, loaded, 16, 1);
     }
     loaded.wait(0);

@@ -148,7 +148,7 @@ def test_headers_are_put_in_once_and_lines_keep_their_numbers(tmp_path: Path) ->
     (tmp_path / "a.cuh").write_text('#pragma once\n#include "weft/b.cuh"\nint a;\n')
     (tmp_path / "b.cuh").write_text("#pragma once\nint b;\n")
     text = '#include "weft/a.cuh"\n#include "weft/b.cuh"\n#include <stdint.h>\nint c;\n'
-    source = resolve(text, "k.cu", headers=tmp_path)
+    source = resolve(text, "k.cu", headers=(tmp_path,))
     assert source.text.count("int b;") == 1
     assert "#pragma once" not in source.text and "#include <stdint.h>" in source.text
     place: dict[str, tuple[str, int]] = {}
@@ -165,7 +165,7 @@ def test_headers_are_put_in_once_and_lines_keep_their_numbers(tmp_path: Path) ->
 
 def test_missing_header_is_named(tmp_path: Path) -> None:
     with pytest.raises(CompileError, match=r'"weft/none.cuh" is missing[\s\S]*k.cu:2'):
-        resolve('\n#include "weft/none.cuh"\n', "k.cu", headers=tmp_path)
+        resolve('\n#include "weft/none.cuh"\n', "k.cu", headers=(tmp_path,))
 
 
 # ---------------------------------------------------------------- slots
@@ -258,9 +258,9 @@ def test_a_cached_cubin_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
     with monkeypatch.context() as context:
         context.setattr(nvrtc, "_compile", None)
         assert nvrtc.compile_cubin(ADD, "sm_90a", name="add.cu") == first
-        for arch, name, fmad in [("sm_80", "add.cu", True), ("sm_90a", "add.cu", False), ("sm_90a", "other.cu", True)]:
+        for arch, name in [("sm_80", "add.cu"), ("sm_90a", "other.cu")]:
             with pytest.raises(TypeError):  # it would compile
-                nvrtc.compile_cubin(ADD, arch, name=name, fmad=fmad)
+                nvrtc.compile_cubin(ADD, arch, name=name)
 
 
 @needs_nvrtc
@@ -271,12 +271,6 @@ def test_a_damaged_cubin_is_compiled_again(own_cache: Path) -> None:
     entry.write_bytes(whole[:2000])
     assert nvrtc.compile_cubin(ADD, "sm_80", name="add.cu").registers == first.registers
     assert len(entry.read_bytes()) > 2000
-
-
-@needs_nvrtc
-def test_fmad_is_an_argument() -> None:
-    fused, unfused = (nvrtc.compile_cubin(ADD, "sm_90a", name="add.cu", fmad=fmad).binary for fmad in (True, False))
-    assert fused != unfused
 
 
 @needs_nvrtc
@@ -390,7 +384,7 @@ def test_a_damaged_library_is_never_opened(own_cache: Path, damage: str) -> None
     source = AXPB + f"// {damage}\n"
     whole = resolve(source, "axpb.cpp")
     key = cache.key(host._FORMAT, host.find_compiler().identity, host.cpu_model(), *host.FLAGS, whole.text)
-    binary = host._compile(whole, host.find_compiler(), "axpb.cpp")
+    binary, _ = host._compile(whole, host.find_compiler(), "axpb.cpp", host.FLAGS)
     place = cache.store(key, binary)
     assert place is not None
     entry = place.read_bytes()

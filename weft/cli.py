@@ -1,4 +1,4 @@
-"""The command line: `weft demo | explain | source | bench`.
+"""The command line: `weft demo | explain | check | source | bench`.
 
 A kernel is named `FILE:NAME`; inputs are given as `x=float32[64,1024]` or `eps=1e-6`, and the kernel's own example
 stands for those not given. Errors for users print without a traceback and exit with status 2.
@@ -33,10 +33,11 @@ class Explainable(Protocol):
 
     def explain(self, *args: Any, format: str = "text") -> str: ...
     def source(self, *args: Any, arch: str | None = None) -> str: ...
+    def check(self, *args: Any, **options: Any) -> Any: ...
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status: 0, or 2 for an error of the user's."""
+    """Run one command; returns the exit status: 0, 1 where `check` finds something, 2 for an error of the user's."""
     options = _parser().parse_args(argv)
     try:
         return cast(int, options.run(options))
@@ -115,6 +116,24 @@ def _explain(options: argparse.Namespace) -> int:
     return 0
 
 
+def _check(options: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from weft.pytorch.specs import parse_named
+
+    kernel = load_kernel(options.kernel)
+    given = arguments(kernel, parse_named(options.inputs))
+    chosen = {"seeds": options.seeds, "arch": options.arch, "tolerance": options.tolerance, "gradients": options.gradients}
+    report = kernel.check(*given, **chosen)
+    if sys.stdout.isatty():
+        Console().print(report)
+    else:
+        print(report.text(), end="")
+    if options.html is not None:
+        options.html.write_text(report.html(), encoding="utf-8")
+    return 0 if report.ok else 1
+
+
 def _source(options: argparse.Namespace) -> int:
     from weft.pytorch.specs import parse_named
 
@@ -166,7 +185,17 @@ def _parser() -> argparse.ArgumentParser:
     source.add_argument("--arch", choices=ARCHITECTURES, help="the target; what this machine has if left out")
     source.set_defaults(run=_source)
 
-    for command in (explain, source):
+    check = commands.add_parser(
+        "check", help="execute the generated CUDA on the CPU: races, stray accesses, costs by line, against the Python"
+    )
+    check.add_argument("--seeds", type=int, default=1, metavar="N", help="schedules of the threads to try (1)")
+    check.add_argument("--arch", choices=ARCHITECTURES[1:], default="sm_90a", help="the target (sm_90a)")
+    check.add_argument("--tolerance", type=float, metavar="T", help="how far an element may be off, of its magnitude")
+    check.add_argument("--gradients", action="store_true", help="check the kernels of the gradients too")
+    check.add_argument("--html", type=Path, metavar="FILE", help="also write the report as a page beside the code")
+    check.set_defaults(run=_check)
+
+    for command in (explain, check, source):
         command.add_argument("kernel", metavar="FILE:NAME")
         command.add_argument("inputs", nargs="*", metavar="NAME=SPEC", help="x=float32[64,1024] or eps=1e-6")
 

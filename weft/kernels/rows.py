@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from functools import update_wrapper
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.compiler import is_compiling
@@ -21,13 +21,16 @@ import weft
 from weft.errors import ShapeMismatch
 from weft.pytorch.quick import MISS
 
+if TYPE_CHECKING:
+    from weft.check.report import Report
+
 
 class RowKernel:
     """A kernel over `[rows, length]` that takes its row tensors as `[..., length]`.
 
     kernel: the `weft.Kernel` itself. rows: the parameters that have rows; the others pass as they are.
     Everything that can be asked of a kernel can be asked of this: `py`, `name`, `example`, `explain`, `source`,
-    `resources`.
+    `resources`, `check`.
     """
 
     def __init__(self, kernel: weft.Kernel, rows: tuple[str, ...]) -> None:
@@ -83,6 +86,20 @@ class RowKernel:
     def resources(self, *args: Any, arch: str | None = None) -> Any:
         """As `weft.Kernel.resources`."""
         return self.kernel.resources(*args, arch=arch)
+
+    def check(
+        self, *args: Any, seeds: int = 1, arch: str = "sm_90a", tolerance: float | None = None, gradients: bool = False
+    ) -> Report:
+        """As `weft.Kernel.check`; tensors may have any number of leading dimensions."""
+        given = [*args]
+        first = given[self._rows[0]] if len(given) > max(self._rows) else None
+        if isinstance(first, torch.Tensor) and first.dim() != 2:
+            for i in self._rows:
+                self._check(i, given[i], first)
+            order = _memory_order(first)
+            for i in self._rows:
+                given[i] = given[i].permute(*order, -1).flatten(0, -2) if order else given[i].unsqueeze(0)
+        return self.kernel.check(*given, seeds=seeds, arch=arch, tolerance=tolerance, gradients=gradients)
 
     def _check(self, index: int, tensor: torch.Tensor, first: torch.Tensor) -> None:
         name, first_name = self._names[index], self._names[self._rows[0]]

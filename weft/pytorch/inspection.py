@@ -39,20 +39,31 @@ class Examined:
 
 def examine(kernel: Kernel, args: Sequence[Any]) -> Examined:
     """Analyse a kernel for arguments: tensors, specs (`TensorSpec` or text), numbers; none: the kernel's example."""
-    if not args and kernel.signature.parameters:
-        known = [p for p in kernel.signature.parameters if p.name in kernel.example or p.has_default]
-        args = tuple(kernel.example.get(p.name, p.default) for p in known)
-    if len(args) != len(kernel.signature.parameters):
-        raise TypeMismatch(
-            f"{kernel.name} is asked about without all of its arguments",
-            location=kernel.signature.location,
-            evidence=[f"{len(args)} given, {len(kernel.signature.parameters)} needed"],
-            remedy='pass tensors or specs, or give it an example: @weft.kernel(example={"x": "float32[64,1024]"})',
-        )
+    args = complete(kernel, args)
     stand_ins = tuple(_stand_in(a) for a in args)
     analysis, bound = analysis_for(kernel.specializable, kernel.signature, stand_ins)
     check(analysis, bound)
     return Examined(analysis, bound.names, geometries(analysis, bound, aligned=True))
+
+
+def complete(kernel: Kernel, args: Sequence[Any]) -> tuple[Any, ...]:
+    """All the arguments of a kernel: those given and its defaults, or its example where none are given.
+
+    Raises TypeMismatch.
+    """
+    parameters = kernel.signature.parameters
+    if not args and parameters:
+        known = [p for p in parameters if p.name in kernel.example or p.has_default]
+        args = tuple(kernel.example.get(p.name, p.default) for p in known)
+    args = (*args, *(p.default for p in parameters[len(args) :] if p.has_default))
+    if len(args) != len(parameters):
+        raise TypeMismatch(
+            f"{kernel.name} is asked about without all of its arguments",
+            location=kernel.signature.location,
+            evidence=[f"{len(args)} given, {len(parameters)} needed"],
+            remedy='pass tensors or specs, or give it an example: @weft.kernel(example={"x": "float32[64,1024]"})',
+        )
+    return tuple(args)
 
 
 def explain(kernel: Kernel, args: Sequence[Any], format: str) -> str:

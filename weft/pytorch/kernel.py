@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 from torch.autograd import forward_ad
@@ -17,6 +17,9 @@ from weft.pytorch.executable import Executable
 from weft.pytorch.operator import define, has_tangent, no_forward_mode
 from weft.pytorch.quick import MISS
 from weft.pytorch.specialize import Specializer
+
+if TYPE_CHECKING:
+    from weft.check.report import Report
 
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 
@@ -144,6 +147,26 @@ class Kernel(Executable):
         from weft.pytorch.inspection import resources
 
         return resources(self, args, arch)
+
+    def check(
+        self, *args: Any, seeds: int = 1, arch: str = "sm_90a", tolerance: float | None = None, gradients: bool = False
+    ) -> Report:
+        """Execute on the CPU the CUDA that a call would launch, every thread and asynchronous copy of it, and hold the
+        results against the plain Python; no GPU is needed.
+
+        args: tensors (on any device; they are copied and never changed), specs such as "float32[64,1024]" (random
+        tensors), numbers; without any, the kernel's example. seeds: how many schedules of the threads to try. arch: one of
+        "sm_80", "sm_86", "sm_89", "sm_90a". tolerance: how far an element may be off, of its magnitude; None takes 2e-5
+        for float32, 1e-10 for float64, 2e-3 for float16, 1.6e-2 for bfloat16. gradients: check the kernels of the
+        gradients too, for the tensors that require one, or for all of a float dtype if none does.
+
+        Returns a report: `.ok`, `.findings` (races, accesses out of bounds, reads of what no one wrote, deadlocks, ...),
+        `.comparisons`, and costs by line (sectors, bank conflicts); `print(report)`, `report.save("check.html")`. Raises
+        the errors of a call; NotDifferentiable where gradients are asked of a kernel that has none.
+        """
+        from weft.pytorch.check import check_call
+
+        return check_call(self, args, seeds=seeds, arch=arch, tolerance=tolerance, gradients=gradients)
 
 
 @overload

@@ -106,22 +106,38 @@ def load(source: str, entry: str, *, name: str) -> HostFunction:
 
 def library(source: str, name: str, kind: type[ctypes.CDLL] = ctypes.CDLL) -> ctypes.CDLL:
     """Compile C++ and open the library, from the disk cache where it is there. Raises as `load` does."""
-    whole = resolve(source, name)
+    built = build(resolve(source, name), name)
+    return _open(built.binary, built.place, name, kind)
+
+
+@dataclass(frozen=True)
+class Built:
+    """A shared library. place: the file where the cache keeps it, if it does. warnings: what the compiler said."""
+
+    binary: bytes
+    place: Path | None
+    warnings: str
+
+
+def build(whole: Source, name: str, flags: tuple[str, ...] = FLAGS) -> Built:
+    """Compile C++ to a shared library, or take it from the disk cache. Raises CompileError."""
     compiler = find_compiler()
-    key = cache.key(_FORMAT, compiler.identity, cpu_model(), *FLAGS, whole.text)
-    binary = cache.load(key)  # whole and unharmed, or None: what is damaged must not reach the dynamic loader
-    place = cache.path(key)
-    if binary is None:
-        binary = _compile(whole, compiler, name)
-        place = cache.store(key, binary)
-    return _open(binary, place, name, kind)
+    key = cache.key(_FORMAT, compiler.identity, cpu_model(), *flags, whole.text)
+    entry = cache.load(key)  # whole and unharmed, or None: what is damaged must not reach the dynamic loader
+    said = cache.key(key, "warnings")
+    if entry is not None:
+        return Built(entry, cache.path(key), (cache.load(said) or b"").decode())
+    binary, warnings = _compile(whole, compiler, name, flags)
+    if warnings:
+        cache.store(said, warnings.encode())
+    return Built(binary, cache.store(key, binary), warnings)
 
 
-def _compile(source: Source, compiler: Compiler, name: str) -> bytes:
+def _compile(source: Source, compiler: Compiler, name: str, flags: tuple[str, ...]) -> tuple[bytes, str]:
     with tempfile.TemporaryDirectory(prefix="weft-") as directory:
         output = Path(directory, "kernel.so")
         Path(directory, "kernel.cpp").write_text(source.text, encoding="utf-8")
-        command = [*compiler.command, *FLAGS, "kernel.cpp", "-o", str(output)]
+        command = [*compiler.command, *flags, "kernel.cpp", "-o", str(output)]
         environment = {**os.environ, "LC_ALL": "C"}  # messages that can be searched for "error"
         try:
             run = subprocess.run(
@@ -133,7 +149,7 @@ def _compile(source: Source, compiler: Compiler, name: str) -> bytes:
             log = run.stderr or f"{shlex.join(command)} ended with {run.returncode} and said nothing"
             remedy = f"see that {compiler.command[0]} compiles C++17 with -fopenmp; if it does, please report this"
             raise refusal(compiler.command[0], source, log, remedy)
-        return output.read_bytes()
+        return output.read_bytes(), run.stderr
 
 
 def _open(binary: bytes, place: Path | None, name: str, kind: type[ctypes.CDLL]) -> ctypes.CDLL:

@@ -14,6 +14,7 @@ from pathlib import Path
 from weft.errors import CompileError
 
 HEADERS = Path(__file__).parent / "device"
+HOST_TWINS = Path(__file__).parent / "sim"  # headers that give device functions a meaning on the host
 _INCLUDE = re.compile(r'[ \t]*#[ \t]*include[ \t]*"weft/([^"]+)"')
 _PRAGMA_ONCE = re.compile(r"[ \t]*#[ \t]*pragma[ \t]+once\b")
 _ERROR = re.compile(r"^(?P<file>[^\s(:][^(:\n]*)(?:\((?P<a>\d+)\)|:(?P<b>\d+)(?::\d+)?): (?:\w+ )?error", re.MULTILINE)
@@ -27,8 +28,10 @@ class Source:
     files: tuple[tuple[str, str], ...]
 
 
-def resolve(text: str, name: str, headers: Path = HEADERS) -> Source:
+def resolve(text: str, name: str, headers: tuple[Path, ...] = (HEADERS,)) -> Source:
     """`text`, called `name` in messages, with every header of weft put in where it is first included.
+
+    headers: the directories that are searched, in order.
 
     Includes are textual: one inside `#if` counts as taken. Raises CompileError for a header that is not there.
     """
@@ -53,9 +56,10 @@ def resolve(text: str, name: str, headers: Path = HEADERS) -> Source:
 
 
 @functools.lru_cache(maxsize=256)
-def _read(headers: Path, header: str, where: str) -> str:
+def _read(headers: tuple[Path, ...], header: str, where: str) -> str:
+    place = next((h / header for h in headers if (h / header).exists()), headers[-1] / header)
     try:
-        return (headers / header).read_text(encoding="utf-8")
+        return place.read_text(encoding="utf-8")
     except OSError as error:
         remedy = "reinstall weft: its headers are part of the package"
         raise CompileError(

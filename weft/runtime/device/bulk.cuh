@@ -46,9 +46,9 @@ struct alignas(64) TensorMap {
 WEFT_FUNCTION void prefetch(const TensorMap& map) { asm volatile("prefetch.tensormap [%0];" : : "l"(&map) : "memory"); }
 
 // tensor_load(shared, map, barrier, c0, c1, ...): the box whose first element has these coordinates (in elements, the
-// contiguous dimension first; they may lie outside the tensor) to `shared`, packed, in the map's swizzle. `shared` is a
-// multiple of 128 bytes, of 8 times the swizzle's where it has one. The barrier counts the bytes of the whole box, those
-// outside the tensor included.
+// contiguous dimension first; they may lie outside the tensor) to `shared`, packed, in the map's swizzle. c0 is a multiple of
+// 16 bytes: the hardware calls another an illegal instruction. `shared` is a multiple of 128 bytes, of 8 times the swizzle's
+// where it has one. The barrier counts the bytes of the whole box, those outside the tensor included.
 // tensor_load_multicast(shared, map, barrier, mask, c0, ...): as bulk_load_multicast.
 // tensor_store(map, shared, c0, ...): the other way; elements outside the tensor are not written.
 #define WEFT_LIST(...) __VA_ARGS__

@@ -11,6 +11,9 @@
 #else
 #define WEFT_ON_DEVICE 0
 #define WEFT_FUNCTION inline
+#if defined(__CUDA_ARCH__)
+#define WEFT_SIMULATED 1  // on the host in the device's stead: with its bits, where the host's own would be others
+#endif
 #endif
 
 #if defined(__CUDACC_RTC__)
@@ -95,6 +98,9 @@ WEFT_FUNCTION uint16_t float16_bits(float value) {
     const uint32_t subnormal = bits_of(float_of(magnitude) + 0.5f) - 0x3f000000u;
     half = magnitude < 0x38800000u ? subnormal : half;
     half = magnitude >= 0x477ff000u ? 0x7c00u : half;  // 65520 and above round to infinity
+#if defined(WEFT_SIMULATED)
+    if (magnitude > 0x7f800000u) return 0x7fff;  // the device's only NaN
+#endif
     half = magnitude > 0x7f800000u ? 0x7e00u : half;
     return uint16_t(half | ((bits >> 16) & 0x8000u));
 #endif
@@ -121,6 +127,9 @@ WEFT_FUNCTION uint16_t bfloat16_bits(float value) {
 #else
     const uint32_t bits = bits_of(value);
     const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+#if defined(WEFT_SIMULATED)
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fff;
+#endif
     return uint16_t((bits & 0x7fffffffu) > 0x7f800000u ? (bits >> 16) | 0x40u : rounded);
 #endif
 }
@@ -317,6 +326,18 @@ template <> WEFT_FUNCTION float minimum(float a, float b) {
 }
 template <> WEFT_FUNCTION float drop_nan_max(float a, float b) { return ::fmaxf(a, b); }
 template <> WEFT_FUNCTION float drop_nan_min(float a, float b) { return ::fminf(a, b); }
+#elif defined(WEFT_SIMULATED)
+// As those instructions: of zeros of both signs the greater is +0.
+template <> WEFT_FUNCTION float maximum(float a, float b) {
+    if ((a != a) | (b != b)) return NAN;
+    return a == b ? float_of(bits_of(a) & bits_of(b)) : a > b ? a : b;
+}
+template <> WEFT_FUNCTION float minimum(float a, float b) {
+    if ((a != a) | (b != b)) return NAN;
+    return a == b ? float_of(bits_of(a) | bits_of(b)) : a < b ? a : b;
+}
+template <> WEFT_FUNCTION float drop_nan_max(float a, float b) { return a != a ? b : b != b ? a : maximum(a, b); }
+template <> WEFT_FUNCTION float drop_nan_min(float a, float b) { return a != a ? b : b != b ? a : minimum(a, b); }
 #endif
 
 template <class T> WEFT_FUNCTION T sign(T a) { return T((a > T(0)) - (a < T(0))); }

@@ -1,0 +1,263 @@
+"""What a call must give: the plain Python in float64, or where that takes too long the CPU's own kernel, and how
+results are held against it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from weft.check.report import Comparison
+from weft.loops.affine import evaluate
+from weft.loops.ir import For, Function, Stmt, bodies
+from weft.pytorch.call import bind
+from weft.pytorch.simulated import still_unwritten
+
+if TYPE_CHECKING:
+    from weft.pytorch.kernel import Kernel
+
+# Iterations of the innermost loops that the plain Python is asked for: a few seconds of it. Its gradient goes through
+# autograd, whose graph has a node a statement and whose backward copies the result at each.
+MOST_ITERATIONS, MOST_ITERATIONS_OF_GRADIENTS = 250_000, 10_000
+
+# Of the magnitude an element has: what reassociated sums of some thousand elements may lose, and one rounding of a result.
+TOLERANCES = {torch.float16: 2e-3, torch.bfloat16: 1.6e-2, torch.float32: 2e-5, torch.float64: 1e-10}
+# Below this an element may differ by as much as one of this magnitude may: cancelled terms leave their rounding behind.
+_LEAST_MAGNITUDE = 1 / 16
+# An element may be off by so many times what it is off by in the same arithmetic, the most of RERUNS runs.
+_TIMES, RERUNS = 32, 4
+
+
+def iterations(function: Function, names: dict[str, Any]) -> int:
+    """About how many iterations the loops of the Python run; loops of slices run in PyTorch and count once."""
+
+    def count(statements: tuple[Stmt, ...], known: dict[str, Any]) -> int:
+        total = 0
+        for stmt in statements:
+            inner = known
+            times = 1
+            if isinstance(stmt, For) and not stmt.implied:
+                try:
+                    values = range(evaluate(stmt.start, known), evaluate(stmt.stop, known), stmt.step)
+                except KeyError:  # data decide it: as long as the longest size
+                    values = range(max((int(v) for v in names.values()), default=1))
+                times = len(values)
+                inner = known | {stmt.var: values[len(values) // 2] if values else 0}
+            total += times * max(1, sum(count(body, inner) for body in bodies(stmt))) if bodies(stmt) else 0
+        return total
+
+    return count(function.body, dict(names))
+
+
+def wide(args: Sequence[Any]) -> list[Any]:
+    """Copies of arguments, float tensors in float64."""
+    return [_copied(a, torch.float64) for a in args]
+
+
+def rounded(args: Sequence[Any], seed: int) -> list[Any]:
+    """Copies of arguments, each element of a float tensor off by up to a rounding and in the type of its arithmetic:
+    float64 for float64, float32 for the others.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    out = []
+    for a in args:
+        own = _copied(a, torch.float64)
+        if isinstance(a, torch.Tensor) and a.is_floating_point():
+            arithmetic = torch.float64 if a.dtype is torch.float64 else torch.float32
+            noise = torch.rand(a.shape, dtype=torch.float64, generator=generator) - 0.5
+            own = (own * (1 + torch.finfo(arithmetic).eps * noise)).to(arithmetic)
+        out.append(own)
+    return out
+
+
+def _copied(value: Any, floats: torch.dtype) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    own = value.detach().clone()
+    return own.to(floats) if own.is_floating_point() else own
+
+
+def reference(kernel: Kernel, function: Function, args: Sequence[Any]) -> tuple[dict[str, torch.Tensor], str]:
+    """The arrays that a call writes, by name; and in words what computed them. args: as `wide` or `rounded` give them,
+    since those that the function writes are written.
+
+    Memory that the Python leaves unwritten is NaN, or the largest integer.
+    """
+    call, who = _computed_by(kernel, function, args, MOST_ITERATIONS)
+    with _uninitialised_memory_filled(), torch.no_grad():
+        values = dict(zip(function.results, _results(call(*args)), strict=True))
+    given = dict(zip(function.parameters, args, strict=True))
+    return values | {a.name: given[a.name] for a in function.arrays if a.role == "inout"}, who
+
+
+def reference_gradients(
+    kernel: Kernel, function: Function, args: Sequence[Any], cotangents: Sequence[torch.Tensor], wanted: Sequence[str]
+) -> tuple[dict[str, torch.Tensor], str]:
+    """The gradients of the arguments `wanted`, by their names; and in words what computed them.
+
+    cotangents: one for each float result.
+    """
+    call, who = _computed_by(kernel, function, args, MOST_ITERATIONS_OF_GRADIENTS)
+    with _LeavesAutograd() as watch:
+        found = _gradients(call, function, args, cotangents, wanted)
+    if watch.left and call is kernel.py:
+        who = "weft's CPU kernel in float64 (the plain Python turns tensors into numbers, which autograd cannot follow)"
+        found = _gradients(kernel.operator, function, args, cotangents, wanted)
+    return found, who
+
+
+def _gradients(
+    call: Callable[..., Any],
+    function: Function,
+    args: Sequence[Any],
+    cotangents: Sequence[torch.Tensor],
+    wanted: Sequence[str],
+) -> dict[str, torch.Tensor]:
+    given = dict(zip(function.parameters, args, strict=True))
+    leaves = [given[name].detach().requires_grad_() for name in wanted]
+    given |= dict(zip(wanted, leaves, strict=True))
+    with _uninitialised_memory_filled(), torch.enable_grad():
+        floats = [r for r in _results(call(*given.values())) if r.is_floating_point()]
+        reached = [(r, g.to(r.dtype)) for r, g in zip(floats, cotangents, strict=True) if r.requires_grad]
+        results, weights = [r for r, _ in reached], [g for _, g in reached]
+        found = torch.autograd.grad(results, leaves, weights, allow_unused=True) if results else (None,) * len(leaves)
+    pairs = zip(wanted, leaves, found, strict=True)
+    return {n: torch.zeros_like(leaf) if gradient is None else gradient for n, leaf, gradient in pairs}
+
+
+class _LeavesAutograd(TorchFunctionMode):
+    """Watches for tensors with a gradient that are turned into Python's numbers, as by `math.exp`."""
+
+    left = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "") in ("__float__", "item", "tolist") and args[0].requires_grad:
+            self.left = True
+        return func(*args, **(kwargs or {}))
+
+
+def _computed_by(kernel: Kernel, function: Function, args: Sequence[Any], most: int) -> tuple[Callable[..., Any], str]:
+    size = iterations(function, bind(function, args).names)
+    if size <= most:
+        return kernel.py, "the plain Python in float64"
+    return kernel.operator, f"weft's CPU kernel in float64 (the plain Python would run {size:,} iterations)"
+
+
+def _results(made: Any) -> tuple[torch.Tensor, ...]:
+    return made if isinstance(made, tuple) else () if made is None else (made,)
+
+
+@contextmanager
+def _uninitialised_memory_filled() -> Iterator[None]:
+    """PyTorch fills what `torch.empty` and its like give: NaN, the largest integer, true."""
+    before, warn_only = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    settings: Any = torch.utils.deterministic
+    filled = settings.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    settings.fill_uninitialized_memory = True
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=warn_only)
+        settings.fill_uninitialized_memory = filled
+
+
+# ---------------------------------------------------------------- comparison
+
+
+def compare(
+    name: str,
+    every: Sequence[torch.Tensor],
+    seeds: Sequence[int],
+    want: torch.Tensor,
+    tolerance: float | None,
+    reruns: Callable[[], Sequence[torch.Tensor]] | None = None,
+) -> Comparison:
+    """Hold one array, as each seed gave it, against the reference.
+
+    An element of a float array may differ by `tolerance` (None: TOLERANCES of its dtype) times its magnitude, or the
+    median magnitude of the array, or 1/16, whichever is the largest; NaN equals NaN, and of two that overflow one may be
+    the infinity that the other has turned to NaN. Other dtypes are equal or not. reruns: gives the reference of runs in the
+    kernel's own arithmetic on inputs that are off by a rounding each (see `rounded`), called where elements differ; 32
+    times the most that an element is off by in those is allowed.
+    """
+    first = every[0]
+    bits = _bits(first)
+    differing_seeds = tuple(s for s, other in zip(seeds, every, strict=True) if not torch.equal(bits, _bits(other)))
+    allowed = TOLERANCES.get(first.dtype, 0.0) if tolerance is None else tolerance
+    worst: Comparison | None = None
+    for got in every if differing_seeds else every[:1]:
+        found = _compare(name, got, want, allowed if first.is_floating_point() else 0.0, differing_seeds)
+        if worst is None or (found.unwritten, found.differing, found.error) > (worst.unwritten, worst.differing, worst.error):
+            worst = found
+    assert worst is not None
+    if worst.differing and reruns is not None:
+        off = torch.stack([(other.double() - want.double()).abs() for other in reruns()])
+        moved = off.nan_to_num(nan=float("inf")).amax(0)
+        again = [_compare(name, got, want, worst.tolerance, differing_seeds, _TIMES * moved) for got in every]
+        if not any(c.differing for c in again):
+            return replace(worst, differing=0, sensitive=True)
+    return worst
+
+
+def _compare(
+    name: str,
+    got: torch.Tensor,
+    reference: torch.Tensor,
+    tolerance: float,
+    differing_seeds: tuple[int, ...],
+    besides: torch.Tensor | float = 0.0,
+) -> Comparison:
+    want = reference.to(got.dtype)  # what overflows there is an infinity here
+    shape = tuple(got.shape)
+    dtype = str(got.dtype).removeprefix("torch.")
+    empty = Comparison(name, dtype, shape, got.numel(), 0, 0, (), 0.0, 0.0, 0.0, 0.0, tolerance, differing_seeds)
+    if got.numel() == 0:
+        return empty
+    if not got.is_floating_point():
+        unequal = got != want
+        gap = (got.double() - want.double()).abs()
+        at = int(gap.argmax())
+        return _at(empty, got, want, at, differing=int(unequal.sum()), ulps=float(gap.flatten()[at]))
+    unwritten = still_unwritten(got) & ~want.isnan()
+    g, w = got.double(), reference.double()
+    finite = want.isfinite()
+    sizes = w[finite & (w != 0)].abs()
+    typical = max(_LEAST_MAGNITUDE, float(sizes.median()) if len(sizes) else 0.0)
+    same = (g == want.double()) | ~(got.isfinite() | finite)
+    gap = torch.where(same, 0.0, (g - w).abs()).nan_to_num(nan=float("inf"))
+    excess = gap / w.abs().nan_to_num().clamp(min=typical)
+    wrong = (excess > tolerance) & ~(gap <= besides) | (got.isfinite() != finite) & ~same
+    at = int(excess.argmax())
+    ulps = float(gap.flatten()[at]) / _ulp(float(want.flatten()[at]), got.dtype)
+    return _at(empty, got, want, at, differing=int((wrong & ~unwritten).sum()), unwritten=int(unwritten.sum()), ulps=ulps)
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous().flatten().view(torch.uint8)
+
+
+def _at(
+    empty: Comparison, got: torch.Tensor, want: torch.Tensor, at: int, *, differing: int, ulps: float, unwritten: int = 0
+) -> Comparison:
+    index = tuple(int(i) for i in torch.unravel_index(torch.tensor(at), got.shape)) if got.dim() else ()
+    g, w = float(got[index]), float(want[index])
+    error = 0.0 if g == w else abs(g - w)
+    return replace(empty, index=index, got=g, want=w, error=error, ulps=ulps, differing=differing, unwritten=unwritten)
+
+
+def _ulp(value: float, dtype: torch.dtype) -> float:
+    """The unit in the last place of a number in a float dtype; that of its smallest normal number below it."""
+    info = torch.finfo(dtype)
+    if value != value or abs(value) == float("inf"):
+        return info.eps * info.max
+    magnitude = torch.tensor(max(abs(value), info.tiny), dtype=torch.float64)
+    return float(2.0 ** torch.floor(torch.log2(magnitude))) * info.eps

@@ -1,0 +1,266 @@
+"""A call executed by the simulator: the variants, grids and arguments that a CUDA device would be given, in CPU memory."""
+
+from __future__ import annotations
+
+import functools
+import linecache
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from os.path import basename
+from typing import Any
+
+import torch
+
+from weft.check.limits import TARGETS, Target, occupancy, refusals
+from weft.check.report import Launched, Resources
+from weft.compiler import Analysis, Launch, cuda_source, launch
+from weft.errors import CompileError
+from weft.loops.ir import Array, Function, walk
+from weft.loops.types import FLOAT64
+from weft.plan.arguments import nest_arrays, slots
+from weft.plan.facts import Geometry
+from weft.pytorch.call import (
+    Bound,
+    allocate,
+    analysis_for,
+    check,
+    check_overlap,
+    common_device,
+    geometries,
+    made_arrays,
+)
+from weft.pytorch.executable import Executable
+from weft.runtime import nvrtc, simulator
+from weft.runtime.simulator import Finding, Place
+
+# Bits of a NaN that no arithmetic gives: memory that no one wrote is filled with them.
+_UNWRITTEN = {torch.float16: 0x7E5A, torch.bfloat16: 0x7FDA, torch.float32: 0x7FDA5A5A, torch.float64: 0x7FFA5A5A5A5A5A5A}
+_BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A call that was simulated. arrays: what it wrote, by name; results: the names of its results, in order.
+
+    sources: the text of each of the user's files that the kernels cite, by the name they cite it by.
+    """
+
+    arrays: dict[str, torch.Tensor]
+    results: tuple[str, ...]
+    launches: tuple[Launched, ...]
+    sources: dict[str, str]
+    function: Function
+
+
+@dataclass(frozen=True)
+class _Array:
+    """An array of a call. written: for each place of its memory whether it has a value, kept from launch to launch; None
+    where all have one.
+    """
+
+    tensor: torch.Tensor
+    written: bytearray | None = None
+
+    def argument(self, name: str, role: str) -> simulator.Tensor:
+        t = self.tensor
+        places, size = span(t), t.element_size()
+        shape, strides = tuple(t.shape), t.stride()
+        return simulator.Tensor(name, t.data_ptr(), places * size, size, role, shape, strides, self.written)
+
+
+def span(tensor: torch.Tensor) -> int:
+    """Elements of memory from the first to the last, gaps between strides among them."""
+    if tensor.numel() == 0:
+        return 0
+    return 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def simulate_call(executable: Executable, args: Sequence[Any], arch: str, seed: int, part: str) -> Ran:
+    """Run an executable on CPU tensors as the CUDA road would, launch after launch; arguments that it writes are written.
+
+    Raises the errors of a call.
+    """
+    analysis, bound = analysis_for(executable.specializable, executable.signature, args)
+    function = analysis.function
+    device = common_device(function, bound.tensors)
+    check(analysis, bound)
+    check_overlap(function, bound.tensors)
+    arrays = geometries(analysis, bound)
+    memory = {name: _Array(tensor) for name, tensor in bound.tensors.items()}
+    for array in made_arrays(analysis):
+        made = allocate(function, array, bound, device)
+        if array.fill is None:
+            fill_unwritten(made)
+        memory[array.name] = _Array(made, None if array.fill is not None else bytearray(span(made)))
+    sources = _cited(function)
+    launches = tuple(
+        _simulate(analysis, k, arrays, bound, memory, arch, seed, part, sources)
+        for k in range(len(analysis.schedule.nests))
+    )
+    launches = tuple(_with_unwritten(analysis, k, one, memory) for k, one in enumerate(launches))
+    written = {a.name for a in function.arrays if a.role == "inout"} | set(function.results)
+    return Ran({n: a.tensor for n, a in memory.items() if n in written}, function.results, launches, sources, function)
+
+
+def fill_unwritten(tensor: torch.Tensor) -> None:
+    """Fill a tensor with what stands for memory that no one wrote: a NaN of its own, the largest integer, true."""
+    if tensor.dtype in _UNWRITTEN:
+        tensor.view(_BITS[tensor.element_size()]).fill_(_UNWRITTEN[tensor.dtype])
+    else:
+        tensor.fill_(True if tensor.dtype is torch.bool else torch.iinfo(tensor.dtype).max)
+
+
+def still_unwritten(tensor: torch.Tensor) -> torch.Tensor:
+    """Where a tensor of floats holds what `fill_unwritten` left; nowhere for other dtypes, which cannot tell."""
+    if tensor.dtype not in _UNWRITTEN:
+        return torch.zeros(tensor.shape, dtype=torch.bool)
+    return tensor.contiguous().view(_BITS[tensor.element_size()]) == _UNWRITTEN[tensor.dtype]
+
+
+def _simulate(
+    analysis: Analysis,
+    nest: int,
+    arrays: Mapping[str, Geometry],
+    bound: Bound,
+    memory: Mapping[str, _Array],
+    arch: str,
+    seed: int,
+    part: str,
+    sources: Mapping[str, str],
+) -> Launched:
+    plan = launch(analysis, nest, arrays, bound.names)
+    source = cuda_source(analysis, plan.variant)
+    name = f"{analysis.schedule.nests[nest].name}.cu"
+    target, threads = TARGETS[arch], plan.block[0] * plan.block[1] * plan.block[2]
+    used = _resources(source, plan.entry, name, target, threads)
+    grid = plan.grid
+    if plan.resident:
+        fit = target.multiprocessors * (used.blocks if used is not None else occupancy(target, threads, 0, 0).blocks)
+        grid = (min(grid[0], max(1, fit)), *grid[1:])
+    simulations: tuple[simulator.Simulation, ...] = ()
+    if all(grid):  # a grid without blocks is never launched
+        simulations = (
+            simulator.simulate(
+                source,
+                name=name,
+                entry=plan.entry,
+                grid=grid,
+                block=plan.block,
+                arguments=_arguments(analysis, nest, plan, arrays, bound, memory),
+                arch=arch,
+                seed=seed,
+                user_files=dict(sources),
+            ),
+        )
+    return Launched(name, plan.entry, source, part, grid, plan.block, used, simulations)
+
+
+def _arguments(
+    analysis: Analysis,
+    nest: int,
+    plan: Launch,
+    arrays: Mapping[str, Geometry],
+    bound: Bound,
+    memory: Mapping[str, _Array],
+) -> list[simulator.Argument]:
+    """The slots of a nest's kernel, with their values."""
+    out: list[simulator.Argument] = []
+    for s in slots(analysis.function, analysis.schedule.nests[nest], plan.variant.facts):
+        match s.kind:
+            case "pointer":
+                out.append(memory[s.array].argument(s.array, _role(analysis, analysis.function.array(s.array), nest)))
+            case "stride":
+                out.append(simulator.Integer(arrays[s.array].strides[s.axis]))
+            case "size":
+                out.append(simulator.Integer(int(bound.names[s.name])))
+            case "scalar" if s.type == FLOAT64:
+                out.append(simulator.Real(float(bound.names[s.name]), 64))
+            case "scalar":
+                out.append(simulator.Integer(int(bound.names[s.name])))
+    return out
+
+
+def _role(analysis: Analysis, array: Array, nest: int) -> str:
+    """What an array is for a launch. Of a result that has no value at first, the last nest that touches it must leave
+    every element written; elements of an array that is not returned may stay unwritten.
+    """
+    if array.role in ("input", "inout"):
+        return array.role
+    touching = [k for k, n in enumerate(analysis.schedule.nests) if array in nest_arrays(analysis.function, n)]
+    return "output" if array.role == "result" and array.fill is None and nest == touching[-1] else "inout"
+
+
+def _with_unwritten(analysis: Analysis, nest: int, launched: Launched, memory: Mapping[str, _Array]) -> Launched:
+    """A launch with findings for the elements of results that were its to write and have no value."""
+    found = []
+    for array in nest_arrays(analysis.function, analysis.schedule.nests[nest]):
+        own = memory[array.name]
+        if own.written is None or not own.written or _role(analysis, array, nest) != "output":
+            continue
+        places = torch.frombuffer(own.written, dtype=torch.uint8)
+        missing = (places.as_strided(own.tensor.shape, own.tensor.stride()) == 0).nonzero()
+        if not len(missing):
+            continue
+        cited = array.location
+        found.append(
+            Finding(
+                kind="unwritten output",
+                message=f"{len(missing):,} of {own.tensor.numel():,} elements of {array.name} are never written",
+                evidence=(f"the first is {array.name}{missing[0].tolist()}",),
+                remedy=f"write every element of {array.name}, or make it with torch.zeros",
+                place=Place(launched.file, 0),
+                header=None,
+                user=Place(basename(cited.file), cited.line) if cited is not None else None,
+                times=1,
+            )
+        )
+    if not found or not launched.simulations:
+        return launched
+    last = launched.simulations[-1]
+    return replace(launched, simulations=(replace(last, findings=(*last.findings, *found)),))
+
+
+# ---------------------------------------------------------------- resources
+
+
+@functools.lru_cache(maxsize=256)
+def _resources(source: str, entry: str, name: str, target: Target, threads: int) -> Resources | None:
+    """What the compiler says of an entry; None where NVRTC is not here. Raises CompileError where it refuses the text."""
+    try:
+        nvrtc.nvrtc_version()
+    except CompileError:
+        return None
+    cubin = nvrtc.compile_cubin(source, target.arch, name=name)
+    registers, shared = _of_entry(cubin.log, entry) or (cubin.registers, cubin.shared)
+    fits = occupancy(target, threads, registers, shared)
+    return Resources(
+        registers=registers,
+        spill_stores=cubin.spill_stores,
+        spill_loads=cubin.spill_loads,
+        shared=shared,
+        blocks=fits.blocks,
+        limit=fits.limit,
+        problems=refusals(target, threads, registers, shared),
+        notes=tuple(nvrtc.gate(cubin)),
+    )
+
+
+def _of_entry(log: str, entry: str) -> tuple[int, int] | None:
+    """Registers and static shared bytes of one entry, from ptxas's log, where it says so."""
+    own = re.search(rf"entry function '{re.escape(entry)}'(.*?)(?=entry function '|\Z)", log, re.DOTALL)
+    registers = re.search(r"Used (\d+) registers", own[1]) if own is not None else None
+    if own is None or registers is None:
+        return None
+    shared = re.search(r"(\d+) bytes smem", own[1])
+    return int(registers[1]), int(shared[1]) if shared is not None else 0
+
+
+# ---------------------------------------------------------------- sources
+
+
+def _cited(function: Function) -> dict[str, str]:
+    """The text of the files that a function's statements come from, by their names without folders."""
+    places = [function.location, *(stmt.location for stmt in walk(function.body))]
+    files = {place.file for place in places if place is not None}
+    return {basename(f): "".join(linecache.getlines(f)) for f in sorted(files)}

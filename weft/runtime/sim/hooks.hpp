@@ -1,0 +1,180 @@
+// What the compiler's instrumentation calls, and how a launch is begun from outside.
+#pragma once
+#include "weft/launch.hpp"
+
+#define WEFT_PLACE __builtin_return_address(0)
+
+extern "C" {
+
+void __tsan_init() {}
+void __tsan_func_entry(void*) {}
+void __tsan_func_exit() {}
+void __tsan_vptr_update(void**, void*) {}
+void __tsan_vptr_read(void**) {}
+
+#define WEFT_HOOK(bytes)                                                                                                        \
+    void __tsan_read##bytes(void* a) { access(a, bytes, false, bytes, WEFT_PLACE); }                                           \
+    void __tsan_write##bytes(void* a) { access(a, bytes, true, bytes, WEFT_PLACE); }                                           \
+    void __tsan_unaligned_read##bytes(void* a) { access(a, bytes, false, 1, WEFT_PLACE); }                                     \
+    void __tsan_unaligned_write##bytes(void* a) { access(a, bytes, true, 1, WEFT_PLACE); }                                     \
+    void __tsan_volatile_read##bytes(void* a) {                                                                                \
+        access(a, bytes, false, bytes, WEFT_PLACE);                                                                            \
+        if (current) spin(site_of(WEFT_PLACE), "memory to change");                                                            \
+    }                                                                                                                          \
+    void __tsan_volatile_write##bytes(void* a) { access(a, bytes, true, bytes, WEFT_PLACE); }                                  \
+    void __tsan_unaligned_volatile_read##bytes(void* a) { access(a, bytes, false, 1, WEFT_PLACE); }                            \
+    void __tsan_unaligned_volatile_write##bytes(void* a) { access(a, bytes, true, 1, WEFT_PLACE); }
+WEFT_HOOK(1)
+WEFT_HOOK(2)
+WEFT_HOOK(4)
+WEFT_HOOK(8)
+WEFT_HOOK(16)
+#undef WEFT_HOOK
+
+// Aggregates of other sizes: the hardware takes 16 bytes at a time.
+static void range(void* a, unsigned long bytes, bool write, const void* place) {
+    auto* p = static_cast<char*>(a);
+    while (bytes) {
+        uint32_t step = 16;
+        while (step > bytes) step /= 2;
+        access(p, step, write, step, place);
+        p += step;
+        bytes -= step;
+    }
+}
+void __tsan_read_range(void* a, unsigned long bytes) { range(a, bytes, false, WEFT_PLACE); }
+void __tsan_write_range(void* a, unsigned long bytes) { range(a, bytes, true, WEFT_PLACE); }
+
+void weft_read(const void* a, uint32_t bytes) { access(a, bytes, false, bytes, WEFT_PLACE); }
+void weft_write(void* a, uint32_t bytes) { access(a, bytes, true, bytes, WEFT_PLACE); }
+
+// ---------------------------------------------------------------- from outside
+
+// Room for an array of `bytes` whose address is `like` modulo 256. 0 where there is no more.
+void* weft_place(uint32_t slot, uint64_t bytes, uint64_t like) {
+    if (!arena) {
+        void* made = mmap(nullptr, slot_bytes * slot_count, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (made == MAP_FAILED) return nullptr;
+        arena = reinterpret_cast<uintptr_t>(made);
+    }
+    if (slot >= slot_count || bytes + 2 * guard_bytes > slot_bytes) return nullptr;
+    const uintptr_t base = arena + slot * slot_bytes;
+    const uint64_t room = (bytes + 2 * guard_bytes + 4095) / 4096 * 4096;
+    if (mmap(reinterpret_cast<void*>(base), room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+             -1, 0) == MAP_FAILED) {
+        return nullptr;
+    }
+    auto region = std::make_unique<Region>();
+    region->base = base + guard_bytes + like % 256;
+    region->bytes = bytes;
+    region->number = slot;
+    regions[slot] = std::move(region);
+    return reinterpret_cast<void*>(regions[slot]->base);
+}
+
+// state: a byte for each cell of `granule` bytes: 0 not written yet, 1 written, 2 not of the array. Null: all written.
+void weft_track(uint32_t slot, uint32_t granule, const unsigned char* state, bool read_only) {
+    Region& r = *regions[slot];
+    r.granule = granule;
+    r.read_only = read_only;
+    r.untracked = read_only && !state;
+    if (r.untracked) return;
+    r.track(by_host);
+    if (!state) return;
+    for (size_t k = 0; k < r.cells.size(); ++k) r.cells[k].written = state[k];
+}
+
+// The state of cells afterwards, as `weft_track` takes it; false for a region that nobody could write.
+bool weft_states(uint32_t slot, unsigned char* state) {
+    Region& r = *regions[slot];
+    if (r.untracked) return false;
+    for (size_t k = 0; k < r.cells.size(); ++k) {
+        const Cell& c = r.cells[k];
+        state[k] = c.writer != nobody ? 1 : uint8_t(c.written);
+    }
+    return true;
+}
+
+void weft_forget() {
+    for (uint32_t k = 0; k < slot_count; ++k) {
+        if (!regions[k]) continue;
+        mmap(reinterpret_cast<void*>(arena + k * slot_bytes), slot_bytes, PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+        regions[k].reset();
+    }
+}
+
+struct weft_launch_options {
+    uint32_t grid[3], block[3], cluster[3];
+    uint32_t registers;
+    uint64_t seed;
+    void (*entry)(const uint64_t*);
+    void* (*anchor)();
+    const uint64_t* arguments;
+    const uint64_t* shared;  // of variables in shared memory: offset, bytes, whether a guard
+    uint64_t shared_count;
+};
+
+// Runs a launch. Its findings and counts stay until `weft_end`.
+void weft_begin(const weft_launch_options* o) {
+    launch = new Launch;
+    launch->grid = {o->grid[0], o->grid[1], o->grid[2]};
+    launch->block_size = {o->block[0], o->block[1], o->block[2]};
+    launch->cluster = {o->cluster[0], o->cluster[1], o->cluster[2]};
+    launch->threads = o->block[0] * o->block[1] * o->block[2];
+    launch->cluster_blocks = o->cluster[0] * o->cluster[1] * o->cluster[2];
+    launch->blocks = uint64_t(o->grid[0]) * o->grid[1] * o->grid[2];
+    launch->registers = o->registers;
+    launch->seed = o->seed;
+    launch->random.seed(o->seed);
+    launch->eagerness = uint32_t(o->seed % 3);
+    launch->entry = o->entry;
+    launch->anchor = o->anchor;
+    launch->arguments = o->arguments;
+    shared_variables.clear();
+    for (uint64_t k = 0; k < o->shared_count; ++k) {
+        shared_variables.push_back({o->shared[3 * k], o->shared[3 * k + 1], o->shared[3 * k + 2]});
+    }
+    if (launch->blocks > block_limit) {
+        report("too many blocks", 0, 0, "");
+        return;
+    }
+    launch->workers.push_back(std::make_unique<Worker>());
+    Worker& first = *launch->workers[0];
+    first.running = true;
+    work(first);
+    const auto unfinished = [&]() -> Worker* {
+        for (const auto& w : launch->workers) {
+            if (!w->finished) return w.get();
+        }
+        return nullptr;
+    };
+    while (Worker* w = unfinished()) hand_over(first, *w);
+    for (const auto& w : launch->workers) {
+        if (w->thread.joinable()) w->thread.join();
+    }
+}
+
+uint64_t weft_finding_count() { return launch->findings.size(); }
+// The k-th finding as a JSON object without its closing brace, and how often it was made.
+const char* weft_finding(uint64_t k, uint64_t* times) {
+    auto place = launch->findings.begin();
+    std::advance(place, k);
+    *times = place->second.times;
+    return place->second.json.c_str();
+}
+uint64_t weft_site_count() { return launch->site_place.size(); }
+// Ten numbers of a site: place, kind, object, requests, bytes, turns, ideal turns, degree, sectors, ideal sectors.
+void weft_site(uint64_t k, uint64_t* out) {
+    const SiteCounts& c = launch->counts[k];
+    const uint64_t values[] = {reinterpret_cast<uint64_t>(launch->site_place[k]), launch->site_kind[k], launch->site_object[k],
+                               c.requests, c.bytes, c.turns, c.ideal_turns, c.degree, c.sectors, c.ideal_sectors};
+    std::memcpy(out, values, sizeof values);
+}
+uint64_t weft_barriers() { return launch->barriers; }
+void weft_end() {
+    delete launch;
+    launch = nullptr;
+    current = nullptr;
+}
+}
