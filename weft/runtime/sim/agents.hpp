@@ -21,13 +21,14 @@ void learn(Knowledge& k, Actor a, uint32_t clock) {
     k.seen = more;
 }
 
-// All the thread knows is visible to the asynchronous proxy from here on.
-void fence_proxy(Knowledge& k) {
+// All the thread knows of a memory is visible to the asynchronous proxy from here on.
+void fence_proxy(Knowledge& k, Space space) {
+    const auto s = uint32_t(space);
     auto all = k.seen ? std::make_shared<Vector>(*k.seen) : std::make_shared<Vector>();
     all->block = block_of(k.self);
-    if (k.proxy) all->join(*k.proxy);
-    k.proxy = all;
-    k.fenced = k.clock;
+    if (k.proxy[s]) all->join(*k.proxy[s]);
+    k.proxy[s] = all;
+    k.fenced[s] = k.clock;
 }
 
 Message message_of(const Knowledge& k) {
@@ -198,18 +199,11 @@ void arrive(Mbarrier& m, uint32_t bytes, bool arrives, const Message& from, Site
     advance(m);
 }
 
-}  // namespace
-}  // namespace weft::sim
+// ---------------------------------------------------------------- atomics
 
-extern "C" {
-
-// ---------------------------------------------------------------- atomics and fences
-
-void weft_atomic(const void* address, uint32_t bytes, Atomic what, Order order, Scope scope) {
-    const SiteId site = WEFT_HERE;
+void atomic_access(uintptr_t a, uint32_t bytes, Atomic what, Order order, Scope scope, SiteId site) {
     Fiber& f = *current;
     Knowledge& k = f.knowledge;
-    const auto a = reinterpret_cast<uintptr_t>(address);
     bool stray;
     Region* r = region_of(a, bytes, stray);
     const bool reads = what != Atomic::store, writes = what != Atomic::load;
@@ -224,8 +218,8 @@ void weft_atomic(const void* address, uint32_t bytes, Atomic what, Order order, 
     who.atomic = true;
     if (!r->untracked) {
         if (r->space == Space::shared) peer_gone(*r, a, bytes, site);
-        if (reads) touch(*r, a, bytes, false, who);
-        if (writes) touch(*r, a, bytes, true, who);
+        if (writes && reads && r->cells[(a - r->base) / r->granule].written == never) touch(*r, a, bytes, false, who);
+        touch(*r, a, bytes, writes, who);
     }
     if (writes && r->read_only) report("write to an input", site, 0, place_json(r, a, bytes) + ",\"actor\":" + thread_json(&f));
     count(site, writes && reads ? Kind::atomic : writes ? Kind::write : Kind::read, *r, a, bytes);
@@ -244,6 +238,19 @@ void weft_atomic(const void* address, uint32_t bytes, Atomic what, Order order, 
         if (uint32_t(order) & uint32_t(Order::release)) ++k.clock;
         if (what != Atomic::exchange && what != Atomic::compare_exchange) ++launch->progress;
     }
+}
+
+}  // namespace
+}  // namespace weft::sim
+
+extern "C" {
+
+// ---------------------------------------------------------------- atomics and fences
+
+void weft_atomic(const void* address, uint32_t bytes, Atomic what, Order order, Scope scope) {
+    const SiteId site = WEFT_HERE;
+    give_way();
+    atomic_access(reinterpret_cast<uintptr_t>(address), bytes, what, order, scope, site);
 }
 
 void weft_fence(Scope) {
@@ -391,9 +398,9 @@ void weft_mbarrier_wait(void* barrier, uint32_t parity) {
 
 // ---------------------------------------------------------------- bulk copies
 
-void weft_fence_proxy() {
-    fence_proxy(current->knowledge);
-    weft_mbarrier_fence_init();
+void weft_fence_proxy(bool of_shared) {
+    fence_proxy(current->knowledge, of_shared ? Space::shared : Space::global);
+    if (of_shared) weft_mbarrier_fence_init();
 }
 
 }
@@ -412,8 +419,11 @@ void deliver(uintptr_t to, uint64_t bytes, uintptr_t barrier, SiteId site, std::
     Mbarrier& m = mbarrier(barrier, site, true);
     m.copy_site = site;
     auto work = std::make_shared<Work>();
-    work->happen = [=, &m] {
+    work->happen = [=, &m, phase = m.phase] {
         move();
+        if (m.phase != phase) {  // it ended without these bytes: fewer were announced
+            report("byte count", site, m.expect_site, ",\"actor\":null,\"bytes_too_many\":" + std::to_string(bytes));
+        }
         m.bytes -= int64_t(bytes);
         advance(m);
     };

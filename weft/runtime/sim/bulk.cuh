@@ -59,7 +59,7 @@ WEFT_TENSOR(5, WEFT_LIST(int c0, int c1, int c2, int c3, int c4), WEFT_LIST(c0, 
 WEFT_HOST_FUNCTION void bulk_commit() { weft_bulk_commit(); }
 template <int n> WEFT_HOST_FUNCTION void bulk_wait_read() { weft_bulk_wait(n, true); }
 template <int n> WEFT_HOST_FUNCTION void bulk_wait() { weft_bulk_wait(n, false); }
-WEFT_HOST_FUNCTION void fence_proxy_async() { weft_fence_proxy(); }
-WEFT_HOST_FUNCTION void fence_proxy_async_global() { weft_fence_proxy(); }
+WEFT_HOST_FUNCTION void fence_proxy_async() { weft_fence_proxy(true); }
+WEFT_HOST_FUNCTION void fence_proxy_async_global() { weft_fence_proxy(false); }
 
 }  // namespace weft

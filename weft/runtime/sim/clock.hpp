@@ -64,29 +64,35 @@ private:
 };
 using Shared = std::shared_ptr<const Vector>;
 
+enum class Space : uint32_t { global, shared };
+
 // What an actor has observed: a shared vector, its own clock beside it. `proxy` is the part of it that a proxy fence has
-// made visible to the asynchronous proxy, with the own clock at the last fence.
+// made visible to the asynchronous proxy, with the own clock at the last fence; global and shared memory have fences of
+// their own.
 struct Knowledge {
     Actor self = 0;
     uint32_t clock = 1;
-    uint32_t fenced = 0;
-    Shared seen, proxy;
+    uint32_t fenced[2] = {0, 0};
+    Shared seen, proxy[2];
 
     bool knows(Actor a, uint32_t at) const { return a == self ? at <= clock : seen && at <= seen->at(a); }
-    bool proxy_knows(Actor a, uint32_t at) const { return a == self ? at <= fenced : proxy && at <= proxy->at(a); }
+    bool proxy_knows(Actor a, uint32_t at, Space space) const {
+        const auto s = uint32_t(space);
+        return a == self ? at <= fenced[s] : proxy[s] && at <= proxy[s]->at(a);
+    }
 };
 
 // What a synchronising object hands on: the join of those who released.
 struct Message {
-    std::shared_ptr<Vector> seen, proxy;
+    std::shared_ptr<Vector> seen, proxy[2];
 
     void take(const Knowledge& k) {
-        add(seen, k.seen, k.self, k.clock);
-        add(proxy, k.proxy, k.self, k.fenced);
+        add(seen, last_seen_, k.seen, k.self, k.clock);
+        for (int s = 0; s < 2; ++s) add(proxy[s], last_proxy_[s], k.proxy[s], k.self, k.fenced[s]);
     }
     void take(const Message& m) {
         merge(seen, m.seen);
-        merge(proxy, m.proxy);
+        for (int s = 0; s < 2; ++s) merge(proxy[s], m.proxy[s]);
     }
     bool empty() const { return !seen; }
 
@@ -97,20 +103,19 @@ private:
         else if (into != from) into->join(*from);
     }
     // Joining the vector that was joined last changes nothing: after a barrier all threads hold the same one.
-    void add(std::shared_ptr<Vector>& into, const Shared& from, Actor self, uint32_t clock) {
+    static void add(std::shared_ptr<Vector>& into, Shared& last, const Shared& from, Actor self, uint32_t clock) {
         if (!from && clock == 0) return;
         if (!into) {
             into = std::make_shared<Vector>();
             into->block = block_of(self);
         }
-        Shared& last = &into == &seen ? last_seen_ : last_proxy_;
         if (from && from != last) {
             into->join(*from);
             last = from;
         }
         if (clock) into->raise(self, clock);
     }
-    Shared last_seen_, last_proxy_;
+    Shared last_seen_, last_proxy_[2];
 };
 
 inline Shared joined(const Shared& own, const std::shared_ptr<Vector>& message, uint32_t block) {
@@ -124,14 +129,16 @@ inline Shared joined(const Shared& own, const std::shared_ptr<Vector>& message, 
 
 inline void acquire(Knowledge& k, const Message& m) {
     k.seen = joined(k.seen, m.seen, block_of(k.self));
-    k.proxy = joined(k.proxy, m.proxy, block_of(k.self));
+    for (int s = 0; s < 2; ++s) k.proxy[s] = joined(k.proxy[s], m.proxy[s], block_of(k.self));
 }
 
 // All of a barrier's threads know all that any of them knew: the message holds their own vectors, so it replaces them. It
 // may not change any more.
 inline void adopt(Knowledge& k, const Message& m) {
     if (m.seen && m.seen->block == block_of(k.self)) k.seen = m.seen;
-    if (m.proxy && m.proxy->block == block_of(k.self)) k.proxy = m.proxy;
+    for (int s = 0; s < 2; ++s) {
+        if (m.proxy[s] && m.proxy[s]->block == block_of(k.self)) k.proxy[s] = m.proxy[s];
+    }
 }
 
 }  // namespace weft::sim

@@ -10,7 +10,7 @@
 #include "weft/engine.hpp"
 #include "weft/raw.hpp"
 
-#define __global__
+#define __global__ __attribute__((flatten))  // all of a kernel in one function, so that each access has its line
 #define __device__
 #define __host__
 #define __constant__

@@ -16,7 +16,6 @@ namespace weft::sim {
 constexpr uint64_t slot_bits = 34, slot_count = 64, guard_bytes = 64 << 20;
 constexpr uint64_t slot_bytes = 1ull << slot_bits;
 constexpr uint32_t worker_limit = 512;
-constexpr SiteId atomic_mark = 1u << 31;
 constexpr unsigned char poison = 0xfe;
 constexpr uint32_t idle_limit = 200;  // rounds of waiting loops that change nothing, before other blocks have a turn
 constexpr uint64_t step_limit = 1ull << 32;
@@ -48,7 +47,7 @@ struct Launch {
     std::vector<uint64_t> site_object{0};
     uint64_t barriers = 0;
 
-    ReaderSets readers;
+    AccessSets accesses;
     std::unordered_map<Actor, AgentName> agents;
     std::unordered_map<uintptr_t, Released> released;  // by atomics, by address
     std::map<std::tuple<std::string, SiteId, SiteId>, Found> findings;
@@ -120,10 +119,10 @@ std::string actor_json(Actor a) {
 
 // fields: more of the JSON object, each beginning with a comma.
 void report(const char* kind, SiteId site, SiteId other, const std::string& fields) {
-    Found& found = launch->findings[{kind, site & ~atomic_mark, other & ~atomic_mark}];
+    Found& found = launch->findings[{kind, site, other}];
     if (found.times++) return;
     char head[128];
-    std::snprintf(head, sizeof head, "{\"kind\":\"%s\",\"site\":%u,\"other\":%u", kind, site & ~atomic_mark, other & ~atomic_mark);
+    std::snprintf(head, sizeof head, "{\"kind\":\"%s\",\"site\":%u,\"other\":%u", kind, site, other);
     found.json = head + fields;
 }
 
@@ -174,7 +173,7 @@ void race(const Region& r, uintptr_t address, uint32_t bytes, const Who& who, bo
         kind = "missing proxy fence";
     } else if (who.agent && write && !other_write) {
         kind = "slot reused";
-    } else if (!who.agent && host_agent && other_write && launch->agents[other].kind == "mbarrier" && current) {
+    } else if (!(who.agent && write) && host_agent && other_write && launch->agents[other].kind == "mbarrier" && current) {
         const auto waited = current->waited.find(uintptr_t(launch->agents[other].of));
         if (waited != current->waited.end()) {
             kind = "wrong phase";
@@ -195,63 +194,56 @@ void forget_swizzle(const Region& r, uint64_t offset) {
 // Checks and records one access to cells of a region, within its bounds.
 void touch(Region& r, uintptr_t address, uint32_t bytes, bool write, const Who& who) {
     const uint64_t first = (address - r.base) / r.granule, last = (address + bytes - 1 - r.base) / r.granule;
-    const SiteId site = who.site | (who.atomic ? atomic_mark : 0);
-    bool told = false;
+    bool told = false;  // once an access is enough
     for (uint64_t k = first; k <= last; ++k) {
         Cell& c = r.cells[k];
-        if (c.writer == nobody) {
-            if (c.written == hole && !told) {
-                report("out of bounds", who.site, 0,
-                       place_json(&r, r.base + k * r.granule, bytes) + ",\"between\":true,\"actor\":" + actor_json(who.self) +
-                           ",\"action\":\"" + (write ? "write" : "read") + "\"");
-                told = true;
-            } else if (c.written == never && !write && !told) {
-                report("uninitialised read", who.site, 0,
-                       place_json(&r, r.base + k * r.granule, bytes) + ",\"actor\":" + actor_json(who.self));
-                told = true;
-            }
-        } else if (!(who.atomic && (c.write_site & atomic_mark)) && !(c.writer == who.self && !who.agent)) {
-            if (!knows(who, c.writer, c.written)) {
-                if (!told) race(r, r.base + k * r.granule, bytes, who, write, c.writer, c.write_site, true, false);
-                told = true;
-            } else if (who.async_proxy && !of_async_proxy(c.writer) && !who.knowledge->proxy_knows(c.writer, c.written)) {
-                if (!told) race(r, r.base + k * r.granule, bytes, who, write, c.writer, c.write_site, true, true);
-                told = true;
-            }
+        const uintptr_t place = r.base + k * r.granule;
+        const auto own = [&](Actor a) { return a == who.self && !who.agent; };
+        const auto unordered = [&](Actor a, uint32_t clock, SiteId site, bool wrote) {
+            if (told || own(a)) return;
+            const bool seen = knows(who, a, clock);
+            const bool fenced =
+                !wrote || !who.async_proxy || of_async_proxy(a) || who.knowledge->proxy_knows(a, clock, r.space);
+            if (seen && fenced) return;
+            race(r, place, bytes, who, write, a, site, wrote, seen);
+            told = true;
+        };
+        if (c.writer != nobody) {
+            unordered(c.writer, c.written, c.write_site, true);
+        } else if (!told && (c.written == hole || (c.written == never && !write))) {
+            const bool outside = c.written == hole;
+            report(outside ? "out of bounds" : "uninitialised read", who.site, 0,
+                   place_json(&r, place, bytes) + ",\"between\":true,\"actor\":" + actor_json(who.self) + ",\"action\":\"" +
+                       (write ? "write" : "read") + "\"");
+            told = true;
         }
-        if (write) {
-            if (r.space == Space::shared && !who.async_proxy) forget_swizzle(r, k);
-            const auto check = [&](Actor reader, uint32_t clock, SiteId read_site) {
-                if ((reader == who.self && !who.agent) || (who.atomic && (read_site & atomic_mark)) || told) return;
-                if (!knows(who, reader, clock)) {
-                    race(r, r.base + k * r.granule, bytes, who, true, reader, read_site, false, false);
-                    told = true;
-                }
-            };
-            if (c.reader == many) {
-                for (const Reader& reader : launch->readers[c.read]) check(reader.actor, reader.clock, reader.site);
-                launch->readers.release(c.read);
-            } else if (c.reader != nobody) {
-                check(c.reader, c.read, c.read_site);
+        if (c.reader == many && (write || launch->accesses[c.read].writes)) {
+            for (const Access& a : launch->accesses[c.read].accesses) {
+                if ((write || a.write) && !(who.atomic && a.atomic)) unordered(a.actor, a.clock, a.site, a.write);
             }
-            c.writer = who.self;
-            c.written = who.clock;
-            c.write_site = site;
-            c.reader = nobody;
-        } else if (!r.read_only) {
-            if (c.reader == who.self || c.reader == nobody || (c.reader != many && knows(who, c.reader, c.read))) {
+        } else if (write && c.reader != nobody && c.reader != many) {
+            unordered(c.reader, c.read, c.read_site, false);
+        }
+        if (write && r.space == Space::shared && !who.async_proxy) forget_swizzle(r, k);
+        if (write && !who.atomic) {
+            if (c.reader == many) launch->accesses.release(c.read);
+            c = Cell{who.self, who.clock, who.site, nobody, 0, 0};
+        } else if (who.atomic || !r.read_only) {
+            if (write && c.writer == nobody) c.written = by_host;  // there is a value from now on
+            const bool alone = c.reader == nobody || c.reader == who.self || (c.reader != many && knows(who, c.reader, c.read));
+            if (alone && !who.atomic) {
                 c.reader = who.self;
                 c.read = who.clock;
-                c.read_site = site;
-            } else {
-                if (c.reader != many) {
-                    const uint32_t set = launch->readers.make();
-                    launch->readers.insert(set, {c.reader, c.read, c.read_site});
-                    c.reader = many;
-                    c.read = set;
-                }
-                launch->readers.insert(c.read, {who.self, who.clock, site});
+                c.read_site = who.site;
+                continue;
             }
+            if (c.reader != many) {
+                const uint32_t set = launch->accesses.make();
+                if (c.reader != nobody) launch->accesses[set].insert({c.reader, c.read, c.read_site, false, false});
+                c.reader = many;
+                c.read = set;
+            }
+            launch->accesses[c.read].insert({who.self, who.clock, who.site, who.atomic, write});
         }
     }
 }
@@ -261,9 +253,9 @@ Who self(SiteId site) {
     return {f->knowledge.self, f->knowledge.clock, &f->knowledge, site};
 }
 
-void release_readers(Region& r) {
+void release_accesses(Region& r) {
     for (Cell& c : r.cells) {
-        if (c.reader == many) launch->readers.release(c.read);
+        if (c.reader == many) launch->accesses.release(c.read);
     }
 }
 
@@ -420,6 +412,14 @@ void wake(Fiber* f) {
     ++launch->progress;
 }
 
+// Under most seeds another thread may come first, so that atomics of many threads mix.
+void give_way() {
+    if (launch->seed == 0 || launch->random() % 4 != 0) return;
+    current->state = State::ready;
+    current->block->ready.push_back(current);
+    to_scheduler();
+}
+
 void spin(SiteId site, const char* what) {
     Fiber* f = current;
     f->state = State::spinning;
@@ -557,6 +557,29 @@ bool bytes_missing() {
     return found;
 }
 
+// Lanes that wait for others of their warp which have ended or wait elsewhere.
+bool warp_apart(Block& b) {
+    for (uint32_t k = 0; k < launch->threads; ++k) {
+        const Fiber& f = b.fibers[k];
+        if (!f.in_collective) continue;
+        for (uint32_t l = 0; l < 32; ++l) {
+            const uint32_t other = f.warp * 32 + l;
+            if (!(f.gave_mask >> l & 1) || other >= launch->threads || b.fibers[other].in_collective) continue;
+            const Fiber& o = b.fibers[other];
+            if (o.state == State::done) {
+                report("shuffle mask", f.wait_site, 0,
+                       ",\"actor\":" + actor_json(f.knowledge.self) + ",\"mask\":" + std::to_string(f.gave_mask) + ",\"absent\":" +
+                           std::to_string(l) + ",\"exists\":true");
+            } else {
+                report("divergent warp", f.wait_site, o.wait_site,
+                       ",\"actor\":" + actor_json(f.knowledge.self) + ",\"by\":" + actor_json(o.knowledge.self) + ",\"kinds\":true");
+            }
+            return true;
+        }
+    }
+    return false;
+}
+
 // Nobody in the block can go on by itself. False ends the launch.
 bool stuck(Block& b) {
     bool released = false;
@@ -572,7 +595,9 @@ bool stuck(Block& b) {
     for (uint32_t k = 0; k < launch->threads && !site; ++k) {
         if (b.fibers[k].state == State::waiting || b.fibers[k].state == State::spinning) site = b.fibers[k].wait_site;
     }
-    if (!bytes_missing()) report("deadlock", site, 0, waits_json());
+    bool apart = false;
+    for (const auto& each : launch->all_blocks) apart = apart || (each && !each->finished && warp_apart(*each));
+    if (!apart && !bytes_missing()) report("deadlock", site, 0, waits_json());
     launch->aborted = true;
     return false;
 }
@@ -710,8 +735,8 @@ void accesses_after_exit(Block& b) {
             const Cell& c = b.shared.cells[k];
             if (c.writer != nobody && !known(c.writer, c.written)) tell(k, c.writer, c.write_site, true);
             if (c.reader == many) {
-                for (const Reader& r : launch->readers[c.read]) {
-                    if (!known(r.actor, r.clock)) tell(k, r.actor, r.site, false);
+                for (const Access& a : launch->accesses[c.read].accesses) {
+                    if (!known(a.actor, a.clock)) tell(k, a.actor, a.site, a.write);
                 }
             } else if (c.reader != nobody && !known(c.reader, c.read)) {
                 tell(k, c.reader, c.read_site, false);
@@ -743,7 +768,7 @@ void end_block(Block& b) {
             }
         }
     }
-    release_readers(b.shared);
+    release_accesses(b.shared);
     b.worker->cells = std::move(b.shared.cells);
     b.shared.bytes = 0;  // the next block of this worker has the same addresses
     if (launch->cluster_blocks == 1) {

@@ -47,9 +47,8 @@ uint32_t weft_active_mask();
 void weft_fence(weft::sim::Scope scope);
 // Before the bytes are touched: an atomic of the caller, with what it orders.
 void weft_atomic(const void* address, uint32_t bytes, weft::sim::Atomic what, weft::sim::Order order, weft::sim::Scope scope);
-// An access that the compiler's instrumentation does not see.
-void weft_read(const void* address, uint32_t bytes);
-void weft_write(void* address, uint32_t bytes);
+// An access that the compiler's instrumentation does not see: 16 bytes of shared memory, by a lane of a matrix copy.
+void weft_shared_row(const void* row, bool write);
 // One operation of all 32 lanes of the warp: each gives a record of its own; when all are here `act` gets the 32 records, by
 // lane (null for lanes that have ended), and does the work of all. Orders nothing else.
 void weft_together(void* record, void (*act)(void* const* records));
@@ -80,7 +79,7 @@ void weft_tensor_load(void* shared, const void* map, void* barrier, const int32_
 void weft_tensor_store(const void* map, const void* shared, const int32_t* coordinates, uint32_t rank);
 void weft_bulk_commit();
 void weft_bulk_wait(uint32_t left, bool read_only);
-void weft_fence_proxy();
+void weft_fence_proxy(bool of_shared);  // else of global memory
 
 // ---- wgmma: of a warpgroup
 

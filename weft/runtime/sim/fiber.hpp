@@ -67,7 +67,7 @@ inline void switch_to(Context& from, Context& to) { swapcontext(&from.context, &
 // The stacks of a block's threads, each above a page that may not be touched.
 class Stacks {
 public:
-    static constexpr size_t bytes = 256 << 10, guard = 4096;
+    static constexpr size_t bytes = 1 << 20, guard = 4096;
     explicit Stacks(uint32_t count) : count_(count) {
         slab_ = static_cast<char*>(mmap(nullptr, count * bytes, PROT_READ | PROT_WRITE,
                                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));

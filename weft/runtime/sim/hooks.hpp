@@ -12,18 +12,23 @@ void __tsan_func_exit() {}
 void __tsan_vptr_update(void**, void*) {}
 void __tsan_vptr_read(void**) {}
 
+// A volatile access is a relaxed one; who waits by reading again and again must let others come between.
+static void relaxed(void* a, uint32_t bytes, Atomic what, const void* place) {
+    const auto address = reinterpret_cast<uintptr_t>(a);
+    if (!current || address - current->stack < Stacks::usable()) return;
+    if (what == Atomic::load) spin(site_of(place), "memory to change");
+    atomic_access(address, bytes, what, Order::relaxed, Scope::system, site_of(place));
+}
+
 #define WEFT_HOOK(bytes)                                                                                                        \
     void __tsan_read##bytes(void* a) { access(a, bytes, false, bytes, WEFT_PLACE); }                                           \
     void __tsan_write##bytes(void* a) { access(a, bytes, true, bytes, WEFT_PLACE); }                                           \
     void __tsan_unaligned_read##bytes(void* a) { access(a, bytes, false, 1, WEFT_PLACE); }                                     \
     void __tsan_unaligned_write##bytes(void* a) { access(a, bytes, true, 1, WEFT_PLACE); }                                     \
-    void __tsan_volatile_read##bytes(void* a) {                                                                                \
-        access(a, bytes, false, bytes, WEFT_PLACE);                                                                            \
-        if (current) spin(site_of(WEFT_PLACE), "memory to change");                                                            \
-    }                                                                                                                          \
-    void __tsan_volatile_write##bytes(void* a) { access(a, bytes, true, bytes, WEFT_PLACE); }                                  \
-    void __tsan_unaligned_volatile_read##bytes(void* a) { access(a, bytes, false, 1, WEFT_PLACE); }                            \
-    void __tsan_unaligned_volatile_write##bytes(void* a) { access(a, bytes, true, 1, WEFT_PLACE); }
+    void __tsan_volatile_read##bytes(void* a) { relaxed(a, bytes, Atomic::load, WEFT_PLACE); }                                 \
+    void __tsan_volatile_write##bytes(void* a) { relaxed(a, bytes, Atomic::store, WEFT_PLACE); }                               \
+    void __tsan_unaligned_volatile_read##bytes(void* a) { relaxed(a, bytes, Atomic::load, WEFT_PLACE); }                       \
+    void __tsan_unaligned_volatile_write##bytes(void* a) { relaxed(a, bytes, Atomic::store, WEFT_PLACE); }
 WEFT_HOOK(1)
 WEFT_HOOK(2)
 WEFT_HOOK(4)
@@ -45,8 +50,17 @@ static void range(void* a, unsigned long bytes, bool write, const void* place) {
 void __tsan_read_range(void* a, unsigned long bytes) { range(a, bytes, false, WEFT_PLACE); }
 void __tsan_write_range(void* a, unsigned long bytes) { range(a, bytes, true, WEFT_PLACE); }
 
-void weft_read(const void* a, uint32_t bytes) { access(a, bytes, false, bytes, WEFT_PLACE); }
-void weft_write(void* a, uint32_t bytes) { access(a, bytes, true, bytes, WEFT_PLACE); }
+void weft_shared_row(const void* row, bool write) {
+    const auto address = reinterpret_cast<uintptr_t>(row);
+    if (address - current->block->shared.base >= current->block->shared.bytes) {
+        bool stray;
+        report("out of bounds", WEFT_HERE, 0,
+               place_json(region_of(address, 16, stray), address, 16) + ",\"actor\":" + thread_json(current) + ",\"action\":\"" +
+                   (write ? "write" : "read") + "\"");
+        abort_launch();
+    }
+    access(row, 16, write, 16, WEFT_PLACE);
+}
 
 // ---------------------------------------------------------------- from outside
 

@@ -69,12 +69,12 @@ template <int count, bool transposed> WEFT_UNWATCHED void store_matrices(void* c
 }
 
 template <bool transposed, int count> WEFT_HOST_FUNCTION void load_matrix(uint32_t (&r)[count], const void* row) {
-    if (weft_self().linear % 32 < 8 * count) weft_read(row, 16);
+    if (weft_self().linear % 32 < 8 * count) weft_shared_row(row, false);
     MatrixRow own{static_cast<char*>(const_cast<void*>(row)), r};
     weft_together(&own, load_matrices<count, transposed>);
 }
 template <bool transposed, int count> WEFT_HOST_FUNCTION void store_matrix(void* row, const uint32_t (&r)[count]) {
-    if (weft_self().linear % 32 < 8 * count) weft_write(row, 16);
+    if (weft_self().linear % 32 < 8 * count) weft_shared_row(row, true);
     MatrixRow own{static_cast<char*>(row), const_cast<uint32_t*>(r)};
     weft_together(&own, store_matrices<count, transposed>);
 }

@@ -13,24 +13,43 @@ using SiteId = uint32_t;
 constexpr uint32_t never = 0, by_host = 1, hole = 2;  // write clocks of cells that no actor wrote
 constexpr Actor nobody = 0xffffffffu, many = 0xfffffffeu;
 
+// The last ordinary write, and who has accessed the cell since: its readers, and atomics that write. Ordinary writes follow
+// each other in order or there is a race, so the last one stands for all; atomics may come in any order, so each is kept.
 struct Cell {
     Actor writer = nobody;
     uint32_t written = never;
     SiteId write_site = 0;
     Actor reader = nobody;
-    uint32_t read = 0;  // with `many` readers, the number of their set
+    uint32_t read = 0;  // with `many` accesses, the number of their set
     SiteId read_site = 0;
 };
 
-struct Reader {
+struct Access {
     Actor actor;
     uint32_t clock;
     SiteId site;
+    bool atomic, write;  // only an atomic's write is kept so
+    uint64_t key() const { return uint64_t(actor) << 2 | uint64_t(atomic) << 1 | uint64_t(write); }
 };
 
-// Sets of readers, sorted by actor; used again when a write clears them.
-class ReaderSets {
+// Sets of accesses, sorted; used again when a write clears them.
+class AccessSets {
 public:
+    struct Set {
+        std::vector<Access> accesses;
+        bool writes = false;
+        void insert(Access a) {
+            writes = writes || a.write;
+            if (accesses.empty() || accesses.back().key() < a.key()) {
+                accesses.push_back(a);
+                return;
+            }
+            auto place = std::lower_bound(accesses.begin(), accesses.end(), a.key(),
+                                          [](const Access& other, uint64_t key) { return other.key() < key; });
+            if (place != accesses.end() && place->key() == a.key()) *place = a;
+            else accesses.insert(place, a);
+        }
+    };
     uint32_t make() {
         if (free_.empty()) {
             sets_.emplace_back();
@@ -41,27 +60,16 @@ public:
         return k;
     }
     void release(uint32_t k) {
-        sets_[k].clear();
+        sets_[k].accesses.clear();
+        sets_[k].writes = false;
         free_.push_back(k);
     }
-    std::vector<Reader>& operator[](uint32_t k) { return sets_[k]; }
-    void insert(uint32_t k, Reader r) {
-        auto& set = sets_[k];
-        if (set.empty() || set.back().actor < r.actor) {
-            set.push_back(r);
-            return;
-        }
-        auto place = std::lower_bound(set.begin(), set.end(), r.actor, [](const Reader& a, Actor b) { return a.actor < b; });
-        if (place != set.end() && place->actor == r.actor) *place = r;
-        else set.insert(place, r);
-    }
+    Set& operator[](uint32_t k) { return sets_[k]; }
 
 private:
-    std::vector<std::vector<Reader>> sets_;
+    std::vector<Set> sets_;
     std::vector<uint32_t> free_;
 };
-
-enum class Space : uint32_t { global, shared };
 
 // A range of memory that kernels may touch. `untracked`: all of it was written before and nobody may write it, so only
 // bounds are checked.

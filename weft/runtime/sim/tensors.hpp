@@ -108,7 +108,8 @@ float element_of(uint32_t word, uint32_t half, weft_element type) {
 Knowledge meet_of(const std::vector<Warpgroup::Given>& threads, size_t first, size_t count) {
     Knowledge all;
     all.self = nobody;
-    all.clock = all.fenced = 0;
+    all.clock = 0;
+    constexpr auto shared = uint32_t(Space::shared);
     const auto least = [&](bool proxy) {
         auto v = std::make_shared<Vector>();
         bool begun = false;
@@ -116,9 +117,9 @@ Knowledge meet_of(const std::vector<Warpgroup::Given>& threads, size_t first, si
             const Knowledge& k = threads[t].fiber->knowledge;
             Vector own;
             own.block = block_of(k.self);
-            const Shared& part = proxy ? k.proxy : k.seen;
+            const Shared& part = proxy ? k.proxy[shared] : k.seen;
             if (part) own = *part;
-            own.raise(k.self, proxy ? k.fenced : k.clock);
+            own.raise(k.self, proxy ? k.fenced[shared] : k.clock);
             if (!begun) *v = own;
             else v->limit(own);
             begun = true;
@@ -126,7 +127,7 @@ Knowledge meet_of(const std::vector<Warpgroup::Given>& threads, size_t first, si
         return v;
     };
     all.seen = least(false);
-    all.proxy = least(true);
+    all.proxy[shared] = least(true);
     return all;
 }
 

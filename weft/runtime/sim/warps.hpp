@@ -173,6 +173,9 @@ uint32_t weft_barrier_count(uint32_t predicate) {
 uint64_t weft_shuffle(uint32_t mask, uint64_t value, int32_t source) {
     const SiteId site = WEFT_HERE;
     Fiber& f = *current;
+    if (value == 0xfefefefeu || value == 0xfefefefefefefefeull) {
+        report("uninitialised registers", site, 0, ",\"actor\":" + thread_json(&f) + ",\"what\":\"the value of a shuffle\"");
+    }
     meet(mask, Op::shuffle, value, site);
     if (source < 0 || source > 31) return value;
     if (!(f.gave_mask >> source & 1)) {

@@ -33,6 +33,7 @@ _KERNEL_FLAGS = (
     "-fno-extern-tls-init",
     "-ftrivial-auto-var-init=pattern",
     "-Wuninitialized",
+    "-Werror=frame-larger-than=524288",  # of local memory, as on a GPU
     "-Wno-attributes",
     "-Wno-unknown-pragmas",
     "-lm",
