@@ -118,6 +118,12 @@ private:
     Shared last_seen_, last_proxy_[2];
 };
 
+inline Message message_of(const Knowledge& k) {
+    Message m;
+    m.take(k);
+    return m;
+}
+
 inline Shared joined(const Shared& own, const std::shared_ptr<Vector>& message, uint32_t block) {
     if (!message) return own;
     auto sum = std::make_shared<Vector>();

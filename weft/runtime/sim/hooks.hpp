@@ -50,6 +50,15 @@ static void range(void* a, unsigned long bytes, bool write, const void* place) {
 void __tsan_read_range(void* a, unsigned long bytes) { range(a, bytes, false, WEFT_PLACE); }
 void __tsan_write_range(void* a, unsigned long bytes) { range(a, bytes, true, WEFT_PLACE); }
 
+// Of rows that `weft_shared_row` has checked and counted, by the lane that gets it.
+void weft_row_part(const void* part, uint32_t bytes) {
+    Region& r = current->block->shared;
+    const auto address = reinterpret_cast<uintptr_t>(part);
+    const uint64_t offset = address - r.base;
+    if (offset + bytes > r.bytes || r.cells[offset].writer == nobody) return;
+    touch(r, address, bytes, false, self(site_of(WEFT_PLACE)));
+}
+
 void weft_shared_row(const void* row, bool write) {
     const auto address = reinterpret_cast<uintptr_t>(row);
     if (address - current->block->shared.base >= current->block->shared.bytes) {

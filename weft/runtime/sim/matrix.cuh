@@ -23,6 +23,7 @@ WEFT_HOST_FUNCTION bool all_here(void* const* records) {
 struct MatrixRow {
     char* row;
     uint32_t* registers;
+    const char* from[4][2];  // of each matrix, where this lane's two elements come from
 };
 
 // The places of lane l's two elements of a matrix.
@@ -46,7 +47,9 @@ template <int count, bool transposed> WEFT_UNWATCHED void load_matrices(void* co
         for (int m = 0; m < count; ++m) {
             uint16_t pair[2];
             for (int half = 0; half < 2; ++half) {
-                __builtin_memcpy(&pair[half], lanes[8 * m + at.row[half]]->row + 2 * at.column[half], 2);
+                const char* const from = lanes[8 * m + at.row[half]]->row + 2 * at.column[half];
+                lanes[lane]->from[m][half] = from;
+                __builtin_memcpy(&pair[half], from, 2);
             }
             lanes[lane]->registers[m] = pair[0] | uint32_t(pair[1]) << 16;
         }
@@ -70,12 +73,18 @@ template <int count, bool transposed> WEFT_UNWATCHED void store_matrices(void* c
 
 template <bool transposed, int count> WEFT_HOST_FUNCTION void load_matrix(uint32_t (&r)[count], const void* row) {
     if (weft_self().linear % 32 < 8 * count) weft_shared_row(row, false);
-    MatrixRow own{static_cast<char*>(const_cast<void*>(row)), r};
+    MatrixRow own{static_cast<char*>(const_cast<void*>(row)), r, {}};
     weft_together(&own, load_matrices<count, transposed>);
+    // what a lane gets it reads, whichever lane gave the address
+    for (int m = 0; m < count; ++m) {
+        for (int half = 0; half < 2; ++half) {
+            if (own.from[m][half]) weft_row_part(own.from[m][half], 2);
+        }
+    }
 }
 template <bool transposed, int count> WEFT_HOST_FUNCTION void store_matrix(void* row, const uint32_t (&r)[count]) {
     if (weft_self().linear % 32 < 8 * count) weft_shared_row(row, true);
-    MatrixRow own{static_cast<char*>(row), const_cast<uint32_t*>(r)};
+    MatrixRow own{static_cast<char*>(row), const_cast<uint32_t*>(r), {}};
     weft_together(&own, store_matrices<count, transposed>);
 }
 

@@ -1,0 +1,243 @@
+// The matrix products of warpgroups (wgmma).
+#pragma once
+#include "weft/agents.hpp"
+#include "weft/scalar.cuh"
+
+namespace weft::sim {
+namespace {
+
+struct Matrix {
+    weft_matrix at{};
+    uint32_t element = 2, depth = 16;  // bytes, elements along k
+    uint32_t offset(uint32_t row, uint32_t k) const {
+        const uint32_t s = at.swizzle;
+        uint32_t o;
+        if (s == 0) {
+            const uint32_t per = 16 / element;
+            o = at.rows_contiguous ? k / 8 * at.leading + row / 8 * at.stride + k % 8 * 16 + row % 8 * 2
+                                   : k / per * at.leading + row / 8 * at.stride + row % 8 * 16 + k % per * element;
+        } else if (at.rows_contiguous) {
+            o = row / (s / 2) * at.leading + k / 8 * at.stride + k % 8 * s + row % (s / 2) * 2;
+        } else {
+            o = row / 8 * at.stride + row % 8 * s + k * element;
+        }
+        o += at.start;
+        return swizzled(o & ~15u, s) | (o & 15u);
+    }
+};
+
+float element_at(const char* shared, uint32_t offset, weft_element type) {
+    uint16_t half;
+    uint32_t word;
+    if (type == weft_tfloat32) {
+        std::memcpy(&word, shared + offset, 4);
+        return weft::float_of(word & 0xffffe000u);
+    }
+    std::memcpy(&half, shared + offset, 2);
+    return type == weft_float16 ? weft::float_of_float16(half) : weft::float_of(uint32_t(half) << 16);
+}
+
+float element_of(uint32_t word, uint32_t half, weft_element type) {
+    if (type == weft_tfloat32) return weft::float_of(word & 0xffffe000u);
+    const auto bits = uint16_t(word >> 16 * half);
+    return type == weft_float16 ? weft::float_of_float16(bits) : weft::float_of(uint32_t(bits) << 16);
+}
+
+// What all of some threads know.
+Knowledge meet_of(const std::vector<Warpgroup::Given>& threads, size_t first, size_t count) {
+    Knowledge all;
+    all.self = nobody;
+    all.clock = 0;
+    constexpr auto shared = uint32_t(Space::shared);
+    const auto least = [&](bool proxy) {
+        auto v = std::make_shared<Vector>();
+        bool begun = false;
+        for (size_t t = first; t < first + count; ++t) {
+            const Knowledge& k = threads[t].fiber->knowledge;
+            Vector own;
+            own.block = block_of(k.self);
+            const Shared& part = proxy ? k.proxy[shared] : k.seen;
+            if (part) own = *part;
+            own.raise(k.self, proxy ? k.fenced[shared] : k.clock);
+            if (!begun) *v = own;
+            else v->limit(own);
+            begun = true;
+        }
+        return v;
+    };
+    all.seen = least(false);
+    all.proxy[shared] = least(true);
+    return all;
+}
+
+void read_matrix(Region& r, const Matrix& m, uint32_t first, uint32_t rows, const Who& who, Block& b) {
+    const uint32_t per = 16 / m.element;
+    const uint32_t along = m.at.rows_contiguous ? rows / 8 : rows, across = m.at.rows_contiguous ? m.depth : m.depth / per;
+    bool told = false;
+    for (uint32_t i = 0; i < along; ++i) {
+        for (uint32_t j = 0; j < across; ++j) {
+            const uint32_t offset = m.at.rows_contiguous ? m.offset(first + i * 8, j) : m.offset(first + i, j * per);
+            if (offset + 16 > r.bytes) {
+                if (!told) {
+                    report("out of bounds", who.site, 0, place_json(&r, r.base + offset, 16) + ",\"actor\":" + thread_json(current) +
+                                                           ",\"action\":\"read\"");
+                }
+                told = true;
+                continue;
+            }
+            touch(r, r.base + offset, 16, false, who);
+            if (!b.swizzles.empty() && b.swizzles[offset / 16] && b.swizzles[offset / 16] != 1 + m.at.swizzle / 32 && !told) {
+                report("swizzle", who.site, 0,
+                       place_json(&r, r.base + offset, 16) + ",\"actor\":" + thread_json(current) + ",\"written_with\":" +
+                           std::to_string((b.swizzles[offset / 16] - 1) * 32) + ",\"read_with\":" + std::to_string(m.at.swizzle));
+                told = true;
+            }
+        }
+    }
+}
+
+struct Product {
+    uint32_t columns;
+    weft_element type;
+    bool accumulate, a_in_registers;
+    Matrix a, b;
+    std::vector<float*> sums;
+    std::vector<uint32_t> a_registers;
+    const char* shared;
+
+    void run() const {
+        const uint32_t depth = b.depth;
+        std::vector<float> left(64 * depth), right(size_t(columns) * depth);
+        for (uint32_t n = 0; n < columns; ++n) {
+            for (uint32_t k = 0; k < depth; ++k) right[n * depth + k] = element_at(shared, b.offset(n, k), type);
+        }
+        for (uint32_t m = 0; m < 64; ++m) {
+            for (uint32_t k = 0; k < depth; ++k) {
+                if (!a_in_registers) {
+                    left[m * depth + k] = element_at(shared, a.offset(m, k), type);
+                    continue;
+                }
+                // a register holds 4 bytes of k: pairs of 16-bit elements, or one of 32
+                const uint32_t group = k * b.element / 4, per = 4 / b.element;
+                const uint32_t thread = m / 16 * 32 + m % 8 * 4 + group % 4, reg = (m % 16) / 8 + group / 4 * 2;
+                left[m * depth + k] = element_of(a_registers[thread * 4 + reg], k % per, type);
+            }
+        }
+        for (uint32_t t = 0; t < 128; ++t) {
+            for (uint32_t i = 0; i < columns / 2; ++i) {
+                const uint32_t row = t / 32 * 16 + t % 32 / 4 + i % 4 / 2 * 8, column = i / 4 * 8 + t % 4 * 2 + i % 2;
+                double sum = accumulate ? double(sums[t][i]) : 0.0;
+                for (uint32_t k = 0; k < depth; ++k) sum += double(left[row * depth + k]) * double(right[column * depth + k]);
+                sums[t][i] = float(sum);
+            }
+        }
+    }
+};
+
+void issue(Warpgroup& g, std::shared_ptr<Product> product, SiteId site) {
+    Fiber& f = *current;
+    Block& b = *f.block;
+    if (g.agent == nobody) g.agent = new_agent(b, "wgmma", f.number / 128);
+    const uint32_t stamp = f.products + 1;
+    const auto access = [&](const Knowledge& k) { return Who{g.agent, stamp, &k, site, true, true, false}; };
+    if (!product->a_in_registers) {
+        for (uint32_t w = 0; w < 4; ++w) {
+            const Knowledge warp = meet_of(g.here, w * 32, 32);
+            read_matrix(b.shared, product->a, w * 16, 16, access(warp), b);
+        }
+    }
+    const Knowledge all = meet_of(g.here, 0, 128);
+    read_matrix(b.shared, product->b, 0, product->columns, access(all), b);
+    auto work = std::make_shared<Work>();
+    work->happen = [product] { product->run(); };
+    if (g.issued.empty() || g.issued.back().stamp != stamp) g.issued.push_back({{}, stamp});
+    g.issued.back().works.push_back(std::move(work));
+    note(site, Kind::async_read, b.shared, b.shared.base, 16);
+    SiteCounts& counts = launch->counts[site];
+    counts.requests += 1;
+    counts.bytes += uint64_t((product->a_in_registers ? 0 : 64) + product->columns) * product->b.depth * product->b.element;
+    ++launch->progress;
+}
+
+}  // namespace
+}  // namespace weft::sim
+
+extern "C" {
+
+uint32_t weft_shared_offset(const void* shared) {
+    return uint32_t(reinterpret_cast<uintptr_t>(shared) - current->block->shared.base);
+}
+
+void weft_wgmma(float* sums, uint32_t columns, const uint32_t* a_registers, const weft_matrix* a, const weft_matrix* b,
+                bool accumulate, weft_element element) {
+    const SiteId site = WEFT_HERE;
+    Fiber& f = *current;
+    Block& block = *f.block;
+    const auto address = reinterpret_cast<uintptr_t>(sums);
+    const uint32_t bytes = columns * 2;
+    if (!f.fenced) {
+        report("missing wgmma fence", site, 0, ",\"actor\":" + thread_json(&f));
+        f.fenced = true;
+    }
+    const bool flying = std::any_of(f.in_flight.begin(), f.in_flight.end(), [&](const InFlight& r) { return r.address == address; });
+    uint32_t word = 0;
+    if (accumulate && !flying) std::memcpy(&word, sums, 4);
+    if (word == 0xfefefefeu) {
+        report("uninitialised registers", site, 0, ",\"actor\":" + thread_json(&f) + ",\"what\":\"accumulators of wgmma\"");
+    }
+    f.in_flight.push_back({address, bytes, f.products + 1});
+    const std::pair<uintptr_t, uint32_t> range{address, bytes};
+    if (std::find(f.accumulators.begin(), f.accumulators.end(), range) == f.accumulators.end()) f.accumulators.push_back(range);
+    Warpgroup& g = block.warpgroups[f.number / 128];
+    if (!g.here.empty() && g.site != site) {
+        report("divergent warp", site, g.site,
+               ",\"actor\":" + thread_json(&f) + ",\"by\":" + thread_json(g.here[0].fiber) + ",\"kinds\":false");
+    }
+    g.site = site;
+    g.here.push_back({&f, sums, a_registers});
+    if (g.here.size() < 128) {
+        wait("the threads of its warpgroup", site);
+        return;
+    }
+    std::sort(g.here.begin(), g.here.end(), [](const auto& x, const auto& y) { return x.fiber->number < y.fiber->number; });
+    auto product = std::make_shared<Product>();
+    product->columns = columns;
+    product->type = element;
+    product->accumulate = accumulate;
+    product->a_in_registers = a_registers != nullptr;
+    product->a.element = product->b.element = element == weft_tfloat32 ? 4 : 2;
+    product->a.depth = product->b.depth = element == weft_tfloat32 ? 8 : 16;
+    if (a) product->a.at = *a;
+    product->b.at = *b;
+    product->shared = reinterpret_cast<const char*>(block.shared.base);
+    for (const auto& given : g.here) {
+        product->sums.push_back(given.sums);
+        if (a_registers) product->a_registers.insert(product->a_registers.end(), given.a, given.a + 4);
+    }
+    issue(g, std::move(product), site);
+    const auto here = std::move(g.here);
+    g.here.clear();
+    for (const auto& given : here) {
+        ++given.fiber->knowledge.clock;
+        if (given.fiber != &f) wake(given.fiber);
+    }
+}
+
+void weft_wgmma_fence() { current->fenced = true; }
+
+void weft_wgmma_commit() { ++current->products; }
+
+void weft_wgmma_wait(uint32_t left) {
+    Fiber& f = *current;
+    Warpgroup& g = f.block->warpgroups[f.number / 128];
+    if (f.products <= left) return;
+    const uint32_t stamp = f.products - left;
+    while (!g.issued.empty() && g.issued.front().stamp <= stamp) {
+        for (const auto& work : g.issued.front().works) work->run();
+        g.issued.pop_front();
+    }
+    learn(f.knowledge, g.agent, stamp);
+    auto& flying = f.in_flight;
+    flying.erase(std::remove_if(flying.begin(), flying.end(), [&](const InFlight& r) { return r.stamp <= stamp; }), flying.end());
+}
+}
