@@ -29,10 +29,18 @@ def counted(offsets: list[int], element_bytes: int, vector: int) -> Conflicts:
     """Phase by phase, bank by bank: the distinct words that each bank is asked for."""
     width = element_bytes * vector
     lanes = min(32, 128 // width)
+    phases = [offsets[start : start + lanes] for start in range(0, len(offsets), lanes)]
+    if lanes < 32:  # two phases are one where neighbours want the same
+        pairs = [sum(phases[k : k + 2], []) for k in range(0, len(phases), 2)]
+        for k, pair in reversed(list(enumerate(pairs))):
+            one = all(pair[i] == pair[i ^ 1] for i in range(len(pair)) if i ^ 1 < len(pair))
+            two = all(pair[i] == pair[i ^ 2] for i in range(len(pair)) if i ^ 2 < len(pair))
+            if one or two:
+                phases[2 * k : 2 * k + 2] = [pair]
     turns = []
-    for start in range(0, len(offsets), lanes):
+    for phase in phases:
         banks: dict[int, set[int]] = {}
-        for offset in offsets[start : start + lanes]:
+        for offset in phase:
             for byte in range(offset * element_bytes, offset * element_bytes + width):
                 banks.setdefault(byte // 4 % 32, set()).add(byte // 4)
         turns.append(max(map(len, banks.values())))

@@ -103,7 +103,8 @@ def test_every_trip_through_shared_memory_is_right_and_free_of_conflicts(
         for r, how, vector in ((src, trip.store, trip.store_vector), (dst, trip.load, trip.load_vector)):
             if how == "vector":
                 lanes = LinearLayout(tuple([trip.address(b) for b in r.lanes]))
-                assert bank_conflicts(lanes, bits // 8, vector).degree == 1
+                asked = bits // 8 * vector << len(r.lanes)
+                assert bank_conflicts(lanes, bits // 8, vector).turns <= max(1, asked // 128)
 
 
 @given(st.data())

@@ -1,7 +1,10 @@
 """Banks of shared memory: how many turns a warp's access takes, and layouts under which it takes the fewest.
 
-Shared memory has 32 banks of 4 bytes; in one turn each bank serves one of its words, to any number of lanes. Lanes that
-access 8 bytes take turns by halves of the warp, 16 bytes by quarters, so that 128 bytes move in a turn at the most.
+Shared memory has 32 banks of 4 bytes; in one turn each bank serves one of its words, to any number of lanes, so that 128
+bytes move in a turn at the most. The lanes of a phase are served together: all 32 where each accesses up to 4 bytes, 16
+that access 8 bytes, 8 that access 16. Two phases of 8 or 16 bytes are one where each lane wants what its neighbour does
+(lane i what lane i ^ 1 does, or each what lane i ^ 2 does), so that the two want no more than 128 bytes. (As Nsight
+Compute's counters say of an H200; bench/counters.py.)
 """
 
 from __future__ import annotations
@@ -100,11 +103,32 @@ def _of_a_map(bases: tuple[int, ...], constant: int, element_bytes: int, width: 
         if element_bytes * b % width:
             raise _misaligned((1 << k) >> 1, element_bytes * (b if k == 0 else b ^ constant), width)
     unit = max(width, BANK_BYTES)
-    phase_bits = min(len(bases), (ROW_BYTES // unit).bit_length() - 1)
-    banks = ROW_BYTES // unit - 1
-    words = [element_bytes * b // unit for b in bases[:phase_bits]]
-    degree = 1 << (f2.rank(words) - f2.rank([w & banks for w in words]))
-    return Conflicts(degree, degree << (len(bases) - phase_bits))
+    banks = ROW_BYTES // unit
+    lanes = _phase_lanes(width)
+    if lanes < 1 << len(bases) and (bases[0] == 0 or bases[1] == 0):
+        lanes *= 2
+    phase = min(len(bases), lanes.bit_length() - 1)
+    words = [element_bytes * b // unit for b in bases[:phase]]
+    degree = 1 << (f2.rank(words) - f2.rank([w & banks - 1 for w in words]))
+    return Conflicts(degree, degree << (len(bases) - phase))
+
+
+def _phase_lanes(width: int) -> int:
+    """How many lanes make a phase."""
+    return min(WARP, ROW_BYTES // width)
+
+
+def _phases(addresses: list[int], width: int) -> list[list[int]]:
+    """The addresses of each phase."""
+    lanes = _phase_lanes(width)
+    if lanes == WARP:
+        return [addresses]
+    out = []
+    for start in range(0, len(addresses), 2 * lanes):
+        both = addresses[start : start + 2 * lanes]
+        alike = any(all(a == both[k ^ bit] for k, a in enumerate(both) if k ^ bit < len(both)) for bit in (1, 2))
+        out += [both] if alike else [part for part in (both[:lanes], both[lanes:]) if part]
+    return out
 
 
 def _counted(addresses: list[int], width: int) -> Conflicts:
@@ -117,9 +141,9 @@ def _counted(addresses: list[int], width: int) -> Conflicts:
     unit = max(width, BANK_BYTES)
     banks = ROW_BYTES // unit
     degrees = []
-    for start in range(0, len(addresses), banks):
+    for phase in _phases(addresses, width):
         counts = [0] * banks
-        for word in {address // unit for address in addresses[start : start + banks]}:
+        for word in {address // unit for address in phase}:
             counts[word % banks] += 1
         degrees.append(max(counts))
     return Conflicts(max(degrees), sum(degrees))

@@ -158,6 +158,23 @@ WEFT_FUNCTION Run<T, count> fetch_after(const T* row, int64_t first, int64_t siz
     return run;
 }
 
+// One instruction for the whole packet: left to itself the compiler stores values that were computed one by one so.
+template <typename T, int width> WEFT_FUNCTION void put(T* address, const Packet<T, width>& packet) {
+#if WEFT_ON_DEVICE
+    const auto* const words = reinterpret_cast<const uint32_t*>(&packet);
+    const uint64_t place = uint64_t(__cvta_generic_to_global(address));
+    if constexpr (sizeof packet == 16) {
+        asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
+                     : : "l"(place), "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3]) : "memory");
+        return;
+    } else if constexpr (sizeof packet == 8) {
+        asm volatile("st.global.v2.b32 [%0], {%1, %2};" : : "l"(place), "r"(words[0]), "r"(words[1]) : "memory");
+        return;
+    }
+#endif
+    *reinterpret_cast<Packet<T, width>*>(address) = packet;
+}
+
 // The consecutive elements from `address` on = tile, rounded to the type in memory.
 template <int width, typename T, typename Value, int count>
 WEFT_FUNCTION void store(T* address, const Value (&tile)[count]) {
@@ -167,12 +184,12 @@ WEFT_FUNCTION void store(T* address, const Value (&tile)[count]) {
             Packet<uint32_t, width / 2> packet;
 #pragma unroll
             for (int v = 0; v < width; v += 2) packet.lane[v / 2] = pack<T>(tile[k + v], tile[k + v + 1]);
-            *reinterpret_cast<Packet<uint32_t, width / 2>*>(address + k) = packet;
+            put(reinterpret_cast<uint32_t*>(address + k), packet);
         } else {
             Packet<T, width> packet;
 #pragma unroll
             for (int v = 0; v < width; ++v) packet.lane[v] = T(tile[k + v]);
-            *reinterpret_cast<Packet<T, width>*>(address + k) = packet;
+            put(address + k, packet);
         }
     }
 }

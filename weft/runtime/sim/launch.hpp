@@ -53,6 +53,7 @@ struct Groups {
 struct InFlight {
     uintptr_t address;
     uint32_t bytes, stamp;
+    bool operand = false;  // which it only reads
 };
 
 struct Fiber {

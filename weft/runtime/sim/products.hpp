@@ -186,6 +186,7 @@ void weft_wgmma(float* sums, uint32_t columns, const uint32_t* a_registers, cons
         report("uninitialised registers", site, 0, ",\"actor\":" + thread_json(&f) + ",\"what\":\"accumulators of wgmma\"");
     }
     f.in_flight.push_back({address, bytes, f.products + 1});
+    if (a_registers) f.in_flight.push_back({reinterpret_cast<uintptr_t>(a_registers), 16, f.products + 1, true});
     const std::pair<uintptr_t, uint32_t> range{address, bytes};
     if (std::find(f.accumulators.begin(), f.accumulators.end(), range) == f.accumulators.end()) f.accumulators.push_back(range);
     Warpgroup& g = block.warpgroups[f.number / 128];

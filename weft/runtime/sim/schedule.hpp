@@ -34,17 +34,21 @@ void wait(const char* what, SiteId site) {
 }
 
 void wake(Fiber* f) {
+    launch->moved = std::chrono::steady_clock::now();
     f->state = State::ready;
     f->block->ready.push_back(f);
     ++launch->progress;
 }
 
-// Under most seeds another thread may come first, so that atomics of many threads mix.
-void give_way() {
-    if (launch->seed == 0 || launch->random() % 4 != 0) return;
+void let_others() {
     current->state = State::ready;
     current->block->ready.push_back(current);
     to_scheduler();
+}
+
+// Under most seeds another thread may come first, so that atomics of many threads mix.
+void give_way() {
+    if (launch->seed != 0 && launch->random() % 4 == 0) let_others();
 }
 
 void spin(SiteId site, const char* what) {
@@ -84,6 +88,7 @@ void fiber_main() {
 }
 
 void thread_ended(Fiber& f) {
+    launch->moved = std::chrono::steady_clock::now();
     Block& b = *f.block;
     --b.live;
     ++b.exited;
@@ -98,7 +103,7 @@ void thread_ended(Fiber& f) {
         }
         for (const auto& work : groups->open) work->run();
     }
-    if (launch->cluster_blocks > 1) b.known_at_exit.take(f.knowledge);
+    if (launch->cluster_blocks > 1 || !b.mbarriers.empty()) b.known_at_exit.take(f.knowledge);
 }
 
 bool perform_some(Block& b, bool all) {
@@ -372,8 +377,26 @@ void accesses_after_exit(Block& b) {
     }
 }
 
+// Bulk loads into a block's shared memory must be known to be over when it ends: else they may land in another block's.
+void loads_after_exit(Block& b) {
+    const Message& m = b.known_at_exit;
+    SiteId told = 0;
+    for (const auto& [offset, bytes, guard] : shared_variables) {
+        for (uint64_t k = offset; k < offset + bytes; ++k) {
+            const Cell& c = b.shared.cells[k];
+            if (c.writer == nobody || block_of(c.writer) != b.number || number_of(c.writer) < launch->threads) continue;
+            if (c.write_site == told || (m.seen && c.written <= m.seen->at(c.writer))) continue;
+            if (launch->agents[c.writer].kind != "mbarrier") continue;
+            told = c.write_site;
+            report("bulk copy unfinished", told, 0,
+                   place_json(&b.shared, b.shared.base + k, 1) + ",\"actor\":" + actor_json(c.writer) + ",\"load\":true");
+        }
+    }
+}
+
 void end_block(Block& b) {
     for (Warp& w : b.warps) w.counts.close(launch->counts);
+    if (!b.mbarriers.empty() && !launch->aborted) loads_after_exit(b);
     if (launch->cluster_blocks > 1 && !launch->aborted) accesses_after_exit(b);
     b.finished = true;
     ++launch->progress;

@@ -1,5 +1,7 @@
 // The one launch that runs, the fiber that runs of it, and the memory of the device.
 #pragma once
+#include <chrono>
+
 #include "weft/launch.hpp"
 
 namespace weft::sim {
@@ -10,7 +12,7 @@ constexpr uint64_t slot_bytes = 1ull << slot_bits;
 constexpr uint32_t worker_limit = 512;
 constexpr unsigned char poison = 0xfe;
 constexpr uint32_t idle_limit = 200;  // rounds of waiting loops that change nothing, before other blocks have a turn
-constexpr uint64_t step_limit = 1ull << 32;
+constexpr std::chrono::seconds patience(30);  // with threads that neither end nor wait, before one is said to make no end
 
 struct Launch {
     Index3 grid{}, block_size{}, cluster{1, 1, 1};
@@ -30,6 +32,7 @@ struct Launch {
     std::vector<std::unique_ptr<Block>> all_blocks;
     std::map<uint64_t, Cluster> clusters;
     uint64_t progress = 0;
+    std::chrono::steady_clock::time_point moved = std::chrono::steady_clock::now();  // when a thread last ended or woke another
     bool aborted = false;
 
     std::unordered_map<const void*, SiteId> site_index;

@@ -179,19 +179,21 @@ void peer_gone(Region& r, uintptr_t address, uint32_t bytes, SiteId site) {
     }
 }
 
-void count(SiteId site, Kind kind, const Region& r, uintptr_t address, uint32_t bytes) {
+bool count(SiteId site, Kind kind, const Region& r, uintptr_t address, uint32_t bytes) {
     Fiber* f = current;
     launch->site_kind[site] = uint32_t(kind) | bytes << 8;
     launch->site_object[site] = uint64_t(r.space) << 63 | uint64_t(r.number) << 40 |
                                 (r.space == Space::shared ? (address - r.base) & ((1ull << 40) - 1) : 0);
     Warp& warp = f->block->warps[f->warp];
-    warp.counts.add(site, f->lane, address, bytes, r.space, launch->counts, warp.live);
+    return warp.counts.add(site, f->lane, address, bytes, r.space, launch->counts, warp.live);
 }
+
+void let_others();
 
 // A thread touches its own registers, which products may be writing.
 void accumulator(Fiber& f, uintptr_t address, uint32_t bytes, bool write, const void* place) {
     for (const InFlight& r : f.in_flight) {
-        if (address < r.address + r.bytes && r.address < address + bytes) {
+        if ((write || !r.operand) && address < r.address + r.bytes && r.address < address + bytes) {
             report("registers in flight", site_of(place), 0,
                    ",\"actor\":" + thread_json(&f) + ",\"action\":\"" + (write ? "write" : "read") + "\"");
         }
@@ -212,7 +214,7 @@ inline void access(const void* pointer, uint32_t bytes, bool write, uint32_t ali
         return;
     }
     const SiteId site = site_of(place);
-    if (++f->steps > step_limit) {
+    if ((++f->steps & 0xffff) == 0 && std::chrono::steady_clock::now() - launch->moved > patience) {
         report("does not end", site, 0, ",\"actor\":" + thread_json(f));
         abort_launch();
     }
@@ -242,7 +244,7 @@ inline void access(const void* pointer, uint32_t bytes, bool write, uint32_t ali
         if (r->space == Space::shared) peer_gone(*r, address, bytes, site);
         touch(*r, address, bytes, write, self(site));
     }
-    count(site, write ? Kind::write : Kind::read, *r, address, bytes);
+    if (count(site, write ? Kind::write : Kind::read, *r, address, bytes)) let_others();
 }
 
 }  // namespace

@@ -295,7 +295,23 @@ def _flight(f: Found) -> Words:
         "registers in flight",
         f"the registers of a wgmma are {'written' if f.facts['action'] == 'write' else 'read'} before it has finished",
         (f.actor("actor"),),
-        "call wgmma_wait before the accumulators are used",
+        "call wgmma_wait before its registers are used again",
+    )
+
+
+def _unfinished(f: Found) -> Words:
+    if "load" in f.facts:
+        return (
+            "bulk copy unfinished",
+            "a block ends before a bulk copy into its shared memory is known to be complete",
+            (f"{f.actor('actor')} writes {f.where()}", "no thread of the block has waited for it"),
+            "wait for the mbarrier of every bulk copy before the block ends",
+        )
+    return (
+        "bulk copy unfinished",
+        "a thread ends before its bulk stores have read shared memory",
+        (f.actor("actor"),),
+        "call bulk_commit() and bulk_wait_read<0>() before the block ends",
     )
 
 
@@ -333,11 +349,7 @@ _WORDS: dict[str, Callable[[Found], Words]] = {
     "trap": _simple("trap", "the kernel stops itself: a subscript read from memory left its array", "correct the subscripts"),
     "write to an input": _simple("write to an input", "a write to an array that is only read", "pass it to be written"),
     "does not end": _simple("does not end", "a thread makes no end", "see that its loops end"),
-    "bulk copy unfinished": _simple(
-        "bulk copy unfinished",
-        "a thread ends before its bulk stores have read shared memory",
-        "call bulk_commit() and bulk_wait_read<0>() before the block ends",
-    ),
+    "bulk copy unfinished": _unfinished,
     "too many blocks": _simple("too many blocks", "a launch of more blocks than the simulator numbers", "check smaller inputs"),
     "mbarrier not initialised": _simple(
         "mbarrier not initialised",
