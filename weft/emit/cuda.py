@@ -283,7 +283,7 @@ class _TileEmitter:
     def held_rows(self, row: str, first: str, step: str, total: str) -> None:
         """Row after row, the next one fetched while this one is worked on."""
         out, stage = self.out, self.graph.stages()[0]
-        inputs = {o.name: o for s in self.graph.stages() for o in s.inputs()}
+        inputs = {o.name: o for s in reversed(self.graph.stages()) for o in s.inputs()}  # the first to use each
         vars_ = {a.var for a in self.graph.rows}
         own = tuple(o for o in inputs.values() if any(free_names(i) & vars_ for i in o.index))
         self.declare_runs(own, "next")
@@ -600,6 +600,7 @@ class _TileEmitter:
         """Inside a loop over runs: the runs that are in the stage's range, as they are in memory."""
         with self.in_range(stage, ahead=True):
             for o in inputs:
+                self.out.cite(o.location)
                 self.out.line(f"{self.run_name(o, suffix)}[$chunk] = {self.fetched(stage, o)};")
 
     def load_tile(self, stage: Stage, base: str) -> None:
@@ -609,6 +610,7 @@ class _TileEmitter:
         self.declare(inputs)
         with self.runs(stage, base), self.in_range(stage):
             for o in inputs:
+                self.out.cite(o.location)
                 self.out.line(f"weft::unpack({self.fetched(stage, o)}, {self.identifier(o.name)}[$chunk]);")
         if self.plan.held:
             self.loaded |= {o.name for o in inputs}
