@@ -455,7 +455,7 @@ def main(argv: list[str]) -> int:
     show(rows, console)
     failed = any("error" in row for row in rows)
     if not given.quick:
-        command = "python -m bench.exactness" + (" --quick" if given.quick else "")
+        command = "python -m bench.exactness"
         console.print(f"recorded in {record(BENCH, rows, options.device, command, given.out)}")
     return int(failed)
 
