@@ -470,7 +470,6 @@ def test_the_launch_is_the_one_of_the_cuda_road(recorder: _Recorder) -> None:
         "c": ("input", (6 * 1024 - 1) * 4, 4),
         "y": ("output", 6 * 512 * 4, 4),
     }
-    assert "linrec.py" in call["user_files"] and "def linrec(" in call["user_files"]["linrec.py"]
     assert not report.ok and report.comparisons[0].unwritten == 6 * 512, "nothing was computed"
     assert report.arguments == ("x = float32[6,512]", "c = float32[6,512]:(1024,2)") and report.inputs == ""
 

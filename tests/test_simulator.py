@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from tests.device_kernels import KERNELS, Array
 from tests.test_device_simulator import run_simulated
 from weft.errors import CompileError, LaunchError
-from weft.runtime.simulator import Argument, Integer, Map, Real, Simulation, Site, Tensor, simulate
+from weft.runtime.simulator import Argument, Finding, Integer, Map, Real, Simulation, Site, Tensor, simulate
 from weft.runtime.tensor_map import TensorMap, row_major
 
 HERE = "// here"
@@ -1030,3 +1032,31 @@ def test_one_fault_is_told_once() -> None:
     body = "x1[threadIdx.x] = x0[threadIdx.x + 64];"
     (finding,) = launch(body, [(x, INPUT), (y, OUTPUT)], grid=1).findings
     assert finding.times == 64
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"block": (2048, 1, 1)}, "2048"),
+        ({"grid": (0, 1, 1)}, "no blocks"),
+        ({"grid": (3, 1, 1), "cluster": (2, 1, 1)}, "whole clusters"),
+        ({"shared": 1 << 20}, "dynamic shared memory"),
+    ],
+)
+def test_launches_that_no_device_takes_are_refused(options: dict[str, Any], message: str) -> None:
+    given = {"grid": (1, 1, 1), "block": (32, 1, 1), **options}
+    with pytest.raises(LaunchError, match=message):
+        simulate('extern "C" __global__ void k() {}\n', name="k.cu", entry="k", arguments=[], **given)
+
+
+def test_several_threads_may_simulate() -> None:
+    def run(_: int) -> tuple[Finding, ...]:
+        x = np.arange(64, dtype=np.float32)
+        source = 'extern "C" __global__ void k(float* x) { x[threadIdx.x] *= 2; }\n'
+        tensor = Tensor("x", x.ctypes.data, x.nbytes, 4, "inout")
+        made = simulate(source, name="k.cu", entry="k", grid=(1, 1, 1), block=(64, 1, 1), arguments=[tensor])
+        assert (x == 2 * np.arange(64)).all()
+        return made.findings
+
+    with ThreadPoolExecutor(4) as pool:
+        assert set(pool.map(run, range(16))) == {()}

@@ -95,7 +95,7 @@ def simulate_call(executable: Executable, args: Sequence[Any], arch: str, seed: 
         memory[array.name] = _Array(made, None if array.fill is not None else bytearray(span(made)))
     sources = _cited(function)
     launches = tuple(
-        _simulate(analysis, k, arrays, bound, memory, arch, seed, part, sources)
+        _simulate(analysis, k, arrays, bound, memory, arch, seed, part)
         for k in range(len(analysis.schedule.nests))
     )
     launches = tuple(_with_unwritten(analysis, k, one, memory) for k, one in enumerate(launches))
@@ -127,7 +127,6 @@ def _simulate(
     arch: str,
     seed: int,
     part: str,
-    sources: Mapping[str, str],
 ) -> Launched:
     plan = launch(analysis, nest, arrays, bound.names)
     source = cuda_source(analysis, plan.variant)
@@ -150,7 +149,6 @@ def _simulate(
                 arguments=_arguments(analysis, nest, plan, arrays, bound, memory),
                 arch=arch,
                 seed=seed,
-                user_files=dict(sources),
             ),
         )
     return Launched(name, plan.entry, source, part, grid, plan.block, used, simulations)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from weft.errors import LaunchError
@@ -13,9 +15,12 @@ from weft.runtime.simulator.arguments import Argument, Map
 from weft.runtime.simulator.engine import Options, engine
 from weft.runtime.simulator.findings import Found, Places, told
 from weft.runtime.simulator.memory import Memory
-from weft.runtime.simulator.program import Program, Variable, base_address, find_places, load
+from weft.runtime.simulator.program import MOST_DYNAMIC, Program, Variable, base_address, find_places, load
 from weft.runtime.simulator.results import Finding, Place, Simulation, Site
 
+Size3 = tuple[int, int, int]
+
+_ONE_AT_A_TIME = threading.Lock()  # the engine runs one launch
 _ACTIONS = ("none", "load", "store", "atomic", "async load", "async store")
 
 
@@ -24,15 +29,14 @@ def simulate(
     *,
     name: str,
     entry: str,
-    grid: tuple[int, int, int],
-    block: tuple[int, int, int],
+    grid: Size3,
+    block: Size3,
     arguments: Sequence[Argument],
-    cluster: tuple[int, int, int] = (1, 1, 1),
+    cluster: Size3 = (1, 1, 1),
     shared: int = 0,
     registers: int = 0,
     arch: str = "sm_90a",
     seed: int = 0,
-    user_files: Mapping[str, str] | None = None,
 ) -> Simulation:
     """Run one launch of a kernel on the CPU; arrays are read and written in place.
 
@@ -46,31 +50,46 @@ def simulate(
     function = getattr(program.library, f"weft_enter_{entry}", None)
     if function is None:
         raise LaunchError(f"{name} has no kernel {entry!r}", remedy="name one of its entries")
-    memory = Memory(library, [a.tensor if isinstance(a, Map) else a for a in arguments])
-    try:
-        slots, alive = memory.slots(arguments)
-        variables = [v for v in program.variables if not v.dynamic or shared]
-        sizes = [min(v.bytes, shared) if v.dynamic else v.bytes for v in variables]
-        spans = [n for v, size in zip(variables, sizes, strict=True) for n in (v.offset, size, v.guard)]
-        table = (ctypes.c_uint64 * max(1, len(spans)))(*spans)
-        options = Options(
-            grid, block, cluster, registers, seed,
-            ctypes.cast(function, ctypes.c_void_p), ctypes.cast(program.library.weft_anchor, ctypes.c_void_p),
-            ctypes.addressof(slots), ctypes.addressof(table), len(variables),
-        )  # fmt: skip
-        library.weft_begin(ctypes.byref(options))
-        findings, sites = _collect(library, program, memory, variables)
-        barriers = int(library.weft_barriers())
-        memory.take_back()
-        del alive
-    finally:
-        library.weft_end()
-        library.weft_forget()
+    if faults := _faults(grid, block, cluster, shared):
+        raise LaunchError(f"{entry} cannot be launched so", evidence=faults, remedy="correct the launch")
+    variables = [v for v in program.variables if not v.dynamic or shared]
+    sizes = [min(v.bytes, shared) if v.dynamic else v.bytes for v in variables]
+    spans = [n for v, size in zip(variables, sizes, strict=True) for n in (v.offset, size, v.guard)]
+    table = (ctypes.c_uint64 * max(1, len(spans)))(*spans)
+    with _ONE_AT_A_TIME:
+        try:
+            memory = Memory(library, [a.tensor if isinstance(a, Map) else a for a in arguments])
+            slots, alive = memory.slots(arguments)
+            options = Options(
+                grid, block, cluster, registers, seed,
+                ctypes.cast(function, ctypes.c_void_p), ctypes.cast(program.library.weft_anchor, ctypes.c_void_p),
+                ctypes.addressof(slots), ctypes.addressof(table), len(variables),
+            )  # fmt: skip
+            library.weft_begin(ctypes.byref(options))
+            findings, sites = _collect(library, program, memory, variables)
+            barriers = int(library.weft_barriers())
+            memory.take_back()
+            del alive
+        finally:
+            library.weft_end()
+            library.weft_forget()
     static = sum(v.bytes for v in variables if not v.dynamic and not v.guard)
-    threads = block[0] * block[1] * block[2]
-    blocks = grid[0] * grid[1] * grid[2]
     seconds = time.perf_counter() - begun
-    return Simulation(findings, sites, barriers, blocks, threads, static + shared, seconds)
+    return Simulation(findings, sites, barriers, math.prod(grid), math.prod(block), static + shared, seconds)
+
+
+def _faults(grid: Size3, block: Size3, cluster: Size3, shared: int) -> list[str]:
+    """What a device would refuse of a launch."""
+    faults = []
+    if not 0 < math.prod(block) <= 1024 or min(block) < 1:
+        faults.append(f"a block of {block} threads: it can have 1 to 1024")
+    if min(grid) < 1:
+        faults.append(f"a grid of {grid} has no blocks")
+    if min(cluster) < 1 or any(g % c for g, c in zip(grid, cluster, strict=True)):
+        faults.append(f"a grid of {grid} is not made of whole clusters of {cluster}")
+    if not 0 <= shared <= MOST_DYNAMIC:
+        faults.append(f"{shared} bytes of dynamic shared memory: a block can have {MOST_DYNAMIC}")
+    return faults
 
 
 def _collect(

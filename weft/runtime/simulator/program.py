@@ -50,7 +50,7 @@ _ENTRY = re.compile(r'extern\s+"C"\s+__global__\s+void\s+(?:__launch_bounds__\([
 _DYNAMIC = re.compile(r"extern\s+__shared__\s+(?P<before>[^;]*?)(?P<name>\w+)\s*\[\s*\]\s*;")
 _CITED = re.compile(r"//\s*(?P<file>[^\s:]+\.py):(?P<line>\d+):")
 _UNINITIALIZED = re.compile(r"^(?P<file>[^\s:]+):(?P<line>\d+):\d+: warning: (?P<what>.*) \[-Wuninitialized\]", re.MULTILINE)
-_MOST_DYNAMIC = 232448  # bytes of shared memory that a block of sm_90 may have
+MOST_DYNAMIC = 232448  # bytes of shared memory that a block of sm_90 may have
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def load(source: str, name: str, arch: str = "sm_90a") -> Program:
     dynamic = dict.fromkeys((m["name"], m["before"]) for m in _DYNAMIC.finditer(source))
     tail = ['#line 1 "weft/entries"']
     for n, t in ((n, _type(before)) for n, before in dynamic):
-        tail += [f"thread_local __attribute__((aligned(1024))) {t} {n}[{_MOST_DYNAMIC} / sizeof({t})];"]
+        tail += [f"thread_local __attribute__((aligned(1024))) {t} {n}[{MOST_DYNAMIC} / sizeof({t})];"]
     tail += ["thread_local __attribute__((aligned(16))) char weft_anchor_place[16];"]
     tail += ['extern "C" void* weft_anchor() { return weft_anchor_place; }']
     tail += [f"WEFT_ENTRY({e}, {_parameters(source, e)})" for e in entries]
@@ -143,10 +143,14 @@ def _parameters(source: str, entry: str) -> int:
 
 
 def _tool(name: str, *arguments: str, given: str = "") -> str:
-    """What a tool of the compiler's says; "" where it is not here."""
+    """What a tool that comes with the compiler says. Raises CompileError where it is not here."""
     where = shutil.which(name)
     if where is None:
-        return ""
+        raise CompileError(
+            f"{name} is not here, by which the simulator finds variables and lines",
+            evidence=["it is part of binutils, as the linker is"],
+            remedy="install binutils",
+        )
     return subprocess.run([where, *arguments], input=given, capture_output=True, text=True, check=False).stdout
 
 
