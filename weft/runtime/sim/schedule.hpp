@@ -62,13 +62,14 @@ void spin(SiteId site, const char* what) {
 
 void release_barrier(Block& b, Barrier& barrier) {
     ++launch->barriers;
+    uint32_t last = ~0u;  // the warp whose requests are counted: those of a warp mostly wait one after another
     for (Fiber* f : barrier.waiting) {
+        if (f->warp != last) b.warps[last = f->warp].counts.close(launch->counts);
         adopt(f->knowledge, barrier.message);
         ++f->knowledge.clock;
         wake(f);
     }
     barrier = Barrier{};
-    for (Warp& w : b.warps) w.counts.close(launch->counts);
 }
 
 void fiber_main() {
