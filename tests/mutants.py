@@ -274,23 +274,23 @@ IN_HEADERS: tuple[Mutant, ...] = (
     Mutant(
         "reduction_without_barrier", "softmax",
         "        __syncthreads();\n", "",
-        ("race",), (_SLOT_WRITTEN, _SLOT_READ), header="team.cuh", occurrence=0,
+        ("race",), (_SLOT_WRITTEN, _SLOT_READ), header="team.cuh", occurrence=1,
     ),
     Mutant(
         "scan_without_barrier", "linrec_256",
         "        __syncthreads();\n", "",
-        ("race",), ("scratch[warp]", "scratch[threadIdx.x % warps]"), header="team.cuh", occurrence=1,
+        ("race",), ("scratch[warp]", "scratch[threadIdx.x % warps]"), header="team.cuh", occurrence=2,
     ),
     Mutant(
         "barrier_of_one_warp", "softmax",
         "        __syncthreads();\n", "        if (threadIdx.x < 32) __syncthreads();\n",
-        ("divergent barrier",), ("__syncthreads",), header="team.cuh", occurrence=0,
+        ("divergent barrier",), ("__syncthreads",), header="team.cuh", occurrence=1,
     ),
     Mutant(
         "barrier_after_a_return", "linrec_128",
         "        __syncthreads();\n",
         "        if (threadIdx.x / 32 == 1) return {own.before, own.all};\n        __syncthreads();\n",
-        ("divergent barrier",), ("__syncthreads",), header="team.cuh", occurrence=1,
+        ("divergent barrier",), ("__syncthreads",), header="team.cuh", occurrence=2,
     ),
     Mutant(
         "slot_of_the_next_warp", "softmax",

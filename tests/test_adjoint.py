@@ -882,6 +882,14 @@ def test_the_adjoint_of_the_adjoint_of_random_programs(seed: int) -> None:
     check_itself(adjoint(made, ("x", "w")), x, w, *results, *grads)
 
 
+@pytest.mark.xfail(strict=True, reason="the gradient of a saved result is off by 0.3 % in this program: not understood yet")
+def test_a_second_adjoint_that_is_wrong() -> None:
+    made = Writer(1412).program()
+    x, w = rand(2, 3, seed=1412 % 7), rand(3, seed=1412 % 5)
+    results = interpret(made, x, w)
+    check_itself(adjoint(made, ("x", "w")), x, w, *results, *[rand(*r.shape, seed=3) for r in results])
+
+
 # ---------------------------------------------------------------- types, results, refusals
 
 

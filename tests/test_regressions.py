@@ -11,6 +11,7 @@ import torch
 
 import weft
 from weft.errors import OutOfRange, UnsupportedSyntax
+from weft.runtime import nvrtc
 
 CASES: list[Callable[..., Any]] = []
 
@@ -212,3 +213,31 @@ def test_an_element_that_may_have_two_names_is_not_changed_in_place() -> None:
     for function in (one_branch, selected, earlier_iteration):
         with pytest.raises(UnsupportedSyntax, match="may also be called"):
             weft.kernel(function)(values(4), True)
+
+
+def test_a_guard_on_a_parameter_that_nothing_bounds() -> None:
+    def shifted(a, k: int):
+        if k > 0:
+            for i in range(a.shape[0] - k):
+                a[i] = a[i + k]
+
+    assert "i" in weft.analyze(shifted).loops
+    kernel = weft.kernel(shifted)
+    for k in (-1, 0, 1, 3, 9):
+        found, expected = values(8), values(8)
+        kernel(found, k)
+        shifted(expected, k)
+        torch.testing.assert_close(found, expected)
+
+
+def test_a_column_used_as_a_number_is_an_int64() -> None:
+    # in CUDA columns are counted in 32 bits where offsets fit, and (i * 7) % n, or i * k, then mixed them with 64
+    @weft.kernel
+    def scattered(a, k: int):
+        for i in range(a.shape[0]):
+            a[i] = (i * 7) % k + i * k
+
+    text = scattered.source("float32[1000]", 11, arch="sm_90a")
+    nvrtc.compile_cubin(text, "sm_90a", name="scattered.cu")
+    report = scattered.check("float32[1000]", 3_000_000_001)
+    assert report.ok, report.text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -24,12 +25,12 @@ from weft.loops.ir import For, walk
 from weft.pytorch.call import argument_types
 
 # What the analysis reaches today. These numbers only grow; the sets only shrink.
-AS_THE_ORACLE = {"tsvc": 99, "polybench": 125}
-NOT_SEQUENTIAL = {"tsvc": 103, "polybench": 102}
-WHOLE_PROGRAMS = {"tsvc": 79, "polybench": 11}
+AS_THE_ORACLE = {"tsvc": 142, "polybench": 146}
+NOT_SEQUENTIAL = {"tsvc": 141, "polybench": 123}
+WHOLE_PROGRAMS = {"tsvc": 118, "polybench": 26}
 # Programs that the analysis fails on, and those whose schedule cannot be executed as it stands.
-FAILED = {"tsvc": {"s162"}, "polybench": set()}
-BROKEN = {"tsvc": {"s125", "s128", "s141"}, "polybench": set()}
+FAILED: dict[str, set[str]] = {"tsvc": set(), "polybench": set()}
+BROKEN: dict[str, set[str]] = {"tsvc": set(), "polybench": set()}
 
 _judgements = cache(judgements)
 _EACH = [(suite, name) for suite, cases in SUITES.items() for name in cases]
@@ -52,13 +53,18 @@ def test_kept_findings_are_of_the_programs_as_they_are(suite: str) -> None:
     assert not stale, f"python -m tests.suites --update {' '.join(stale)}"
 
 
+def _in_order(text: str) -> str:
+    """The lines of a case, what each loop needs sorted: in which order the oracle meets it does not matter."""
+    return re.sub(r"\((.*)\)", lambda m: f"({', '.join(sorted(m[1].split(', ')))})", text)
+
+
 @pytest.mark.parametrize(
     ("suite", "name"),
     [pytest.param(s, n, marks=[pytest.mark.slow] if s == "polybench" else [], id=f"{s}-{n}") for s, n in _EACH],
 )
 def test_the_oracle_finds_what_was_kept(suite: str, name: str) -> None:
     case = SUITES[suite][name]
-    assert written(case, find(case, DRAWS[suite])) == golden(suite)[name]
+    assert _in_order(written(case, find(case, DRAWS[suite]))) == _in_order(golden(suite)[name])
 
 
 # ---------------------------------------------------------------- the analysis against the oracle
@@ -315,7 +321,9 @@ def test_no_verdict_of_a_random_program_claims_more_than_there_is(seed: int) -> 
     types = argument_types(read_signature(function), list(runs[0].values()))
     try:
         parsed = parse(function, dict(zip(program.parameters, types, strict=True)))
-        verdicts = {v.var: v.kind for v in schedule(parsed).loops}
+        # the oracle takes a scalar for an induction variable only if it starts with the same value in every run
+        judged = [v for v in schedule(parsed).loops if not any(r.startswith("induction:") for r in v.requires)]
+        verdicts = {v.var: v.kind for v in judged}
         loops = [s for s in walk(parsed.body) if isinstance(s, For) and s.var in verdicts]
         found = {loop.var: judge(parsed, loop, runs)[0] for loop in loops}
     except (WeftError, IndexError, OverflowError):

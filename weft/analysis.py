@@ -4,19 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
+from weft.loops.ir import Function
 from weft.loops.schedule import Schedule, Verdict
+
+if TYPE_CHECKING:
+    from weft.loops.dependences import Dependence
+    from weft.loops.graph import DependenceGraph
 
 
 @dataclass(frozen=True)
 class LoopAnalysis:
-    """loops: the verdict of each loop by its variable; schedule: all that was found. As text: a line for each loop,
-    and why.
+    """loops: the verdict of each loop by its variable; schedule: all that was found; function: the nest as it was written.
+    As text: a line for each loop, and why.
     """
 
     loops: dict[str, Verdict]
     schedule: Schedule
+    function: Function
+
+    @cached_property
+    def dependences(self) -> tuple[Dependence, ...]:
+        """What each statement of the function needs from which, exactly where the function is affine."""
+        from weft.loops.dependences import dependences
+
+        return dependences(self.function)
+
+    @cached_property
+    def graph(self) -> DependenceGraph:
+        """The statements, their dependences and the cycles among them: `print` it, or see `weft.loops.graph`."""
+        from weft.loops.dependences import statements
+        from weft.loops.graph import graph_of
+
+        return graph_of(self.function.name, statements(self.function), self.dependences)
 
     def __str__(self) -> str:
         from weft.explain import loop_lines
@@ -31,7 +53,9 @@ def analyze(function: Callable[..., Any] | str) -> LoopAnalysis:
     """
     from weft.language import infer_types, parse
     from weft.loops.analyze import schedule
+    from weft.loops.guards import guarded
 
     plain = getattr(function, "py", function)
-    found = schedule(parse(plain, infer_types(plain)))
-    return LoopAnalysis({v.var: v for v in found.loops}, found)
+    parsed = parse(plain, infer_types(plain))
+    found = schedule(guarded(parsed))
+    return LoopAnalysis({v.var: v for v in found.loops}, found, parsed)

@@ -108,10 +108,19 @@ def arguments(kernel: Explainable, given: Mapping[str, Spec]) -> tuple[Any, ...]
 # ---------------------------------------------------------------- commands
 
 
+# How the dependence graph of the statements is written; it needs no inputs.
+_GRAPHS = {"graph": "to_text", "graph-mermaid": "to_mermaid", "graph-json": "to_json"}
+
+
 def _explain(options: argparse.Namespace) -> int:
     from weft.pytorch.specs import parse_named
 
     kernel = load_kernel(options.kernel)
+    if options.format in _GRAPHS:
+        import weft
+
+        print(getattr(weft.analyze(kernel.py).graph, _GRAPHS[options.format])(), end="")
+        return 0
     print(kernel.explain(*arguments(kernel, parse_named(options.inputs)), format=options.format))
     return 0
 
@@ -178,7 +187,7 @@ def _parser() -> argparse.ArgumentParser:
     demo.set_defaults(run=_demo)
 
     explain = commands.add_parser("explain", help="the loops of a kernel, their classes and why")
-    explain.add_argument("--format", choices=("text", "mermaid", "html"), default="text")
+    explain.add_argument("--format", choices=("text", "mermaid", "html", *_GRAPHS), default="text")
     explain.set_defaults(run=_explain)
 
     source = commands.add_parser("source", help="the generated CUDA C++ (or C++ for the CPU)")

@@ -132,6 +132,11 @@ def wrong(case: Case) -> str:
         return ""
     for seed, arguments in enumerate(case.arguments(1)):
         given = [arguments[name] for name in function.parameters]
+        if schedule.function.assumption is not None:
+            names = {n: a for n, a in arguments.items() if isinstance(a, int)}
+            names |= {z.name: arguments[z.array].shape[z.axis] for z in function.sizes}
+            if not eval(schedule.function.assumption.condition, {}, names):
+                continue  # a call of these arguments takes the other analysis
         ours, theirs = ([a.clone() if isinstance(a, torch.Tensor) else a for a in given] for _ in range(2))
         interpret(function, *theirs)
         try:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from weft.emit.cpp_body import Names
 from weft.emit.expressions import PRODUCT, SUM, Printer, Text, memory_type, register_type
 from weft.emit.text import Writer
-from weft.graph.block import BlockGraph, Input, Map, Operator, Output, Reduce, Scan, Stage
+from weft.graph.block import BlockGraph, Input, Map, Operator, Output, Reduce, Scan, Stage, Step
 from weft.loops.affine import Affine
 from weft.loops.ir import (
     Const,
@@ -67,6 +67,21 @@ def emit(function: Function, nest: Nest, graph: BlockGraph, plan: TilePlan, fact
     return _TileEmitter(function, nest, graph, plan, facts).emit()
 
 
+def arrays_stored(step: Step) -> set[str]:
+    if isinstance(step, Stage):
+        return {o.array for o in step.outputs()}
+    return {s.array for s in walk((step,)) if isinstance(s, Store)}
+
+
+def elements_read(step: Let | Stage) -> set[str]:
+    """The arrays of which all threads of a team read elements, apart from the columns that each has for itself."""
+    if isinstance(step, Let):
+        values = [step.value]
+    else:
+        values = [e for o in step.operators for e in expressions(o)] + [o.init for o in step.carried()]
+    return {x.array for e in values for x in walk_expr(e) if isinstance(x, Load)}
+
+
 def algebra_type(name: str, type_: ScalarType) -> str:
     return f"weft::{_ALGEBRA_TYPES[name]}<{register_type(type_)}>"
 
@@ -116,7 +131,10 @@ class _TileEmitter:
         self.words = {w: self.fresh.fresh(w) for w in _WORDS}
         self.derived_names: dict[str, str] = {}
         bounded = {s.name for s in function.sizes} | {a.var for a in graph.rows} | {s.column for s in graph.stages()}
-        self.printer = _TilePrinter(self.name, self.element, lambda n: n in bounded, fuses=True)
+        columns = set() if facts.wide else {s.column for s in graph.stages()}
+        self.printer = _TilePrinter(
+            self.name, self.element, lambda n: n in bounded, fuses=True, narrow=lambda n: n in columns
+        )
 
     # ---------------------------------------------------------------- spelling
 
@@ -387,7 +405,17 @@ class _TileEmitter:
     # ---------------------------------------------------------------- steps
 
     def steps(self) -> None:
+        elements: set[str] = set()  # arrays of which every thread may still be reading an element,
+        tiles: set[str] = set()  # and those of which each may be reading its columns
         for step in self.graph.steps:
+            stored = arrays_stored(step)
+            if stored & elements or (not isinstance(step, Stage) and stored & tiles):
+                self.out.line(f"weft::sync_team<{self.team_size()}>();")
+                elements, tiles = set(), set()
+            if isinstance(step, (Let, Stage)):
+                elements |= elements_read(step)
+            if isinstance(step, Stage):
+                tiles |= {o.array for o in step.inputs()}
             match step:
                 case Stage():
                     self.stage(step)

@@ -153,12 +153,14 @@ class Printer:
 
     bounded: whether an int64 name stays far from overflow (sizes, loop variables), so that sums and products of such
     names need not wrap. fuses: state multiply-adds of floats as `weft::fma`; otherwise they are left to the compiler.
+    narrow: whether an int64 name is a C++ variable of 32 bits, which subscripts may compute with, but values not.
     """
 
     name: Callable[[Ref], str]
     load: Callable[[Load], Text]
     bounded: Callable[[str], bool]
     fuses: bool = False
+    narrow: Callable[[str], bool] = lambda name: False
 
     def value(self, expr: Expr, level: int = TERNARY) -> str:
         """A value, parenthesised if it binds less tightly than `level`."""
@@ -227,13 +229,13 @@ class Printer:
         if name in _WRAPPING and type_.category == "int" and wrap and not self._stays_small(expr):
             return self._call(_WRAPPING[name], args, wrap)
         if name in ("neg", "not"):
-            inner = self._print(args[0], wrap)
+            inner = self._operand(args[0], type_, wrap)
             return _minus(inner) if name == "neg" else Text(f"!{inner.within(UNARY)}", UNARY)
         if name in _INFIX:
             spelling, level = _INFIX[name]
             constants = all(isinstance(a, Const) for a in args)
-            left = self._exact(args[0], wrap) if constants else self._print(args[0], wrap)
-            text = Text(f"{left.within(level)}{spelling}{self._print(args[1], wrap).within(level + 1)}", level)
+            left = self._exact(args[0], wrap) if constants else self._operand(args[0], type_, wrap)
+            text = Text(f"{left.within(level)}{spelling}{self._operand(args[1], type_, wrap).within(level + 1)}", level)
             return Text(f"{_cpp(type_)}({text.text})") if narrow and name.startswith("bit") else text
         return self._call(OPERATORS[name].spelling, args, wrap)
 
@@ -252,7 +254,14 @@ class Printer:
         """Text whose C++ type is exactly the register type."""
         if isinstance(expr, Const) and expr.type.category == "int":
             return Text(literal(expr.value, expr.type, typed=True))
-        return self._print(expr, wrap)
+        return self._operand(expr, expr.type, wrap)
+
+    def _operand(self, expr: Expr, result: ScalarType, wrap: bool) -> Text:
+        """An operand of an operation with this type of result, widened where that is an integer's and it is narrow."""
+        text = self._print(expr, wrap)
+        if wrap and result.category == "int" and isinstance(expr, Ref) and expr.type == INT64 and self.narrow(expr.name):
+            return Text(f"int64_t({text.text})")
+        return text
 
     def _stays_small(self, expr: Expr) -> bool:
         """Whether an int64 expression is a sum or product of sizes, loop variables and small constants."""

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from weft.compiler import Analysis, Launch
 from weft.errors import Location, TypeMismatch
-from weft.explain.statements import StatementGraph, renamed, statement_graph, user_names
+from weft.explain.statements import StatementGraph, statement_graph
+from weft.loops.graph import quoted
 from weft.loops.ir import For, Function, Stmt, bodies
 from weft.loops.schedule import Schedule, Verdict
-from weft.loops.show import show_expr
+from weft.loops.show import renamed, show_expr, user_names
 from weft.plan.threads import ThreadPlan
 
 
@@ -173,17 +174,12 @@ def _mermaid(explained: Explained) -> str:
     for nest in explained.analysis.schedule.nests:
         graph = statement_graph(explained.function, nest)
         lines.append(f'  subgraph {nest.name}["{nest.name}"]')
-        lines += [f'    {nest.name}_{s.label}["{s.label}: {_quoted(s.text)}"]' for s in graph.statements]
+        lines += [f'    {nest.name}_{s.label}["{s.label}: {quoted(s.text)}"]' for s in graph.statements]
         lines.append("  end")
         for a in graph.arrows:
             line, label = ("-.->", f"{a.through}, carried by {a.carried}") if a.carried else ("-->", a.through)
-            lines.append(f'  {nest.name}_{a.source} {line}|"{_quoted(label)}"| {nest.name}_{a.target}')
+            lines.append(f'  {nest.name}_{a.source} {line}|"{quoted(label)}"| {nest.name}_{a.target}')
     return "\n".join(lines) + "\n"
-
-
-def _quoted(text: str) -> str:
-    """Text inside a Mermaid label: its entities are HTML's with # for &."""
-    return text.replace("#", "#35;").replace('"', "#quot;").replace("<", "#lt;").replace(">", "#gt;")
 
 
 _STYLE = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -18,11 +17,10 @@ from weft.loops.ir import (
     Store,
     free_names,
     statement_exprs,
-    walk,
     walk_expr,
 )
 from weft.loops.schedule import Nest
-from weft.loops.show import show_expr
+from weft.loops.show import show_expr, user_names
 
 
 @dataclass(frozen=True)
@@ -48,34 +46,6 @@ class Arrow:
 class StatementGraph:
     statements: tuple[Statement, ...]
     arrows: tuple[Arrow, ...]
-
-
-# ---------------------------------------------------------------- names
-
-
-def user_names(function: Function) -> Callable[[str], str]:
-    """The user's name for a name of the nest: passes number the values of one variable (`h_1`, `h_last`), and what is
-    kept of an array is named after it (`y_previous`). A name that stands in the cited source is the user's own; sizes
-    and loops keep theirs, which tell them apart.
-    """
-    words = {*function.parameters, *(s.name for s in function.sizes)}
-    words |= {s.var for s in walk(function.body) if isinstance(s, For)}
-    for cited in (*walk(function.body), *function.arrays):
-        if cited.location is not None:
-            words |= set(re.findall(r"\w+", cited.location.text()))
-
-    def shown(name: str) -> str:
-        base = name
-        while base not in words and "_" in base.strip("_"):
-            base = base.rpartition("_")[0]
-        return base if base in words else name
-
-    return shown
-
-
-def renamed(text: str, shown: Callable[[str], str]) -> str:
-    """A sentence with every name in it as the user knows it."""
-    return re.sub(r"\b[^\W\d]\w*\b", lambda m: shown(m.group()) if "_" in m.group() else m.group(), text)
 
 
 # ---------------------------------------------------------------- the graph

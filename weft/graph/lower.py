@@ -25,8 +25,8 @@ from weft.loops.ir import (
     walk,
     walk_expr,
 )
+from weft.loops.names import Names
 from weft.loops.polyhedra import Polyhedra
-from weft.loops.promote import Names
 from weft.loops.schedule import Axis, Nest
 from weft.loops.types import BOOL
 

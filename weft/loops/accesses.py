@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from weft.errors import Location
-from weft.loops.affine import Affine, affine
-from weft.loops.ir import Const, Expr, For, If, Let, Load, Op, Stmt, Store, operands, with_operands
+from weft.loops.affine import Affine, affine, is_bound
+from weft.loops.ir import Const, Expr, For, Function, If, Let, Load, Op, Stmt, Store, operands, with_operands
 from weft.loops.types import BOOL, INT64
 
 # A conjunction of conditions, each (expression, whether it holds).
@@ -108,11 +108,23 @@ class _Collector:
                         self.expr(c.next, (*loops, stmt), guard, stmt.location)
 
 
-def collect(statements: tuple[Stmt, ...], loops: tuple[For, ...] = ()) -> tuple[Access, ...]:
-    """All accesses, in textual order (a statement's reads before its write)."""
+def collect(statements: tuple[Stmt, ...], loops: tuple[For, ...] = (), guard: Guard = ()) -> tuple[Access, ...]:
+    """All accesses, in textual order (a statement's reads before its write). loops, guard: what lies around them."""
     collector = _Collector()
-    collector.block(statements, loops, ())
+    collector.block(statements, loops, guard)
     return tuple(collector.accesses)
+
+
+def unknown_ranges(function: Function, access: Access) -> set[str]:
+    """The loops around an access whose bounds data decide."""
+    known = {s.name for s in function.sizes} | {s.name for s in function.scalars}
+    unknown = set()
+    for loop in access.loops:
+        if is_bound(loop.start, known) and is_bound(loop.stop, known):
+            known.add(loop.var)
+        else:
+            unknown.add(loop.var)
+    return unknown
 
 
 # ---------------------------------------------------------------- conditions

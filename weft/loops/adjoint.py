@@ -46,8 +46,8 @@ from weft.loops.ir import (
     walk_expr,
     with_operands,
 )
+from weft.loops.names import Names
 from weft.loops.normalize import normalize
-from weft.loops.promote import Names
 from weft.loops.recurrences import dependents
 from weft.loops.simplify import (
     Memory,

@@ -201,11 +201,20 @@ class Equality:
 
 
 @dataclass(frozen=True)
+class Assumption:
+    """What is taken to hold: a Python condition on sizes and integer scalars. loops: the variables of those it helps."""
+
+    condition: str
+    loops: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Function:
     """A whole kernel, specialised to the ranks and dtypes of its arguments, general in its sizes, strides and scalars.
 
     parameters: names in the order of the Python signature, each an Array or a Scalar.
     results: what the Python returns, in order: names of arrays (an "inout" argument may be among them).
+    assumption: what holds in the calls that it is for.
     """
 
     name: str
@@ -217,6 +226,7 @@ class Function:
     results: tuple[str, ...]
     equalities: tuple[Equality, ...] = ()
     location: Location | None = field(default=None, compare=False)
+    assumption: Assumption | None = None
 
     def array(self, name: str) -> Array:
         return next(a for a in self.arrays if a.name == name)

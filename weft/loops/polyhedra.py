@@ -7,14 +7,24 @@ in the program is left out of the constraints, so a set can only be too large: a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, reduce
 
 import islpy
 
-from weft.loops.accesses import Access, Constraint, constraints
+from weft.loops.accesses import Access
 from weft.loops.affine import Affine, affine
 from weft.loops.ir import Const, Expr, For, Function, Op
+from weft.loops.types import INT64
+
+_COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "=", "ne": "!="}
+_NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
+
+# Two accesses in a loop, and the loops in whose every iteration their array is a fresh one.
+Pair = tuple[Access, Access, frozenset[str]]
+
+_LARGE, _LONG = 64, 8  # a size and a number of iterations of calls that are worth an analysis of their own
 
 
 @dataclass(frozen=True)
@@ -34,12 +44,16 @@ class Witness:
 
 
 class System:
-    """A set under construction: dimensions, parameters, constraints. Names are the program's; isl sees x0, x1, p0 ..."""
+    """A set under construction: dimensions, parameters, constraints. Names are the program's; isl sees x0, x1, p0 ...
+
+    exact: nothing that was asked for has been left out.
+    """
 
     def __init__(self, parameters: Iterable[str]) -> None:
         self.parameters = {name: f"p{k}" for k, name in enumerate(parameters)}
         self.dimensions: dict[str, str] = {}
         self.lines: list[str] = []
+        self.exact = True
         self._fresh = 0
 
     def dimension(self, name: str) -> str:
@@ -57,11 +71,22 @@ class System:
             parts.append(f"{coefficient}*{symbol}")
         return " + ".join(parts).replace("+ -", "- ")
 
-    def require(self, constraint: Constraint, rename: dict[str, str]) -> None:
-        form, sign = constraint
-        text = self.text(form, rename)
-        if text is not None:
-            self.lines.append(f"{text} {sign} 0")
+    def holds(self, condition: Expr, holds: bool, rename: dict[str, str]) -> str:
+        """isl's text of a condition or of its contrary. What isl cannot be told is taken to hold."""
+        match condition:
+            case Const(value=value):
+                return "true" if bool(value) == holds else "false"
+            case Op(name="not", args=(inner,)):
+                return self.holds(inner, not holds, rename)
+            case Op(name="and" | "or" as name, args=(a, b)):
+                joined = "and" if (name == "and") == holds else "or"
+                return f"({self.holds(a, holds, rename)} {joined} {self.holds(b, holds, rename)})"
+            case Op(name=name, args=(a, b)) if name in _COMPARE and a.type == INT64:
+                left, right = self.bound(a, rename), self.bound(b, rename)
+                if left is not None and right is not None:
+                    return f"({left}) {_COMPARE[name if holds else _NEGATED[name]]} ({right})"
+        self.exact = False
+        return "true"
 
     def add_loop(self, loop: For, rename: dict[str, str]) -> None:
         """The iterations of a loop: its variable (renamed) runs over its range."""
@@ -69,7 +94,9 @@ class System:
         low, high = self.bound(loop.start, rename), self.bound(loop.stop, rename)
         signs = (">=", "<") if loop.step > 0 else ("<=", ">")
         for sign, text in zip(signs, (low, high), strict=True):
-            if text is not None:
+            if text is None:
+                self.exact = False
+            else:
                 self.lines.append(f"{symbol} {sign} {text}")
         if abs(loop.step) != 1 and low is not None:
             self._fresh += 1
@@ -103,12 +130,14 @@ class System:
                 return None if left is None or right is None else f"{name}({left}, {right})"
         return None
 
+    def condition(self, text: str) -> str:
+        """isl's text of a Python condition on parameters, as `free_when` gives it."""
+        return re.sub(r"[A-Za-z_]\w*", lambda m: self.parameters.get(m.group(), m.group()), text.replace("==", "="))
+
     def add_domain(self, access: Access, rename: dict[str, str]) -> None:
         for loop in access.loops:
             self.add_loop(loop, rename)
-        for condition, holds in access.guard:
-            for constraint in constraints(condition, holds):
-                self.require(constraint, rename)
+        self.lines += [self.holds(condition, holds, rename) for condition, holds in access.guard]
 
     def build(self, extra: str = "") -> islpy.Set:
         parameters = "[" + ", ".join(self.parameters.values()) + "] -> "
@@ -116,16 +145,66 @@ class System:
         lines = [f"({line})" for line in self.lines] + ([f"({extra})"] if extra else [])
         return islpy.Set(f"{parameters}{{ {dims} : {' and '.join(lines) or 'true'} }}")
 
+    def build_map(self, outputs: Sequence[str | None]) -> islpy.Map:
+        """From the dimensions to these coordinates; None: to every value of one."""
+        parameters = "[" + ", ".join(self.parameters.values()) + "] -> "
+        dims = "[" + ", ".join(self.dimensions.values()) + "]"
+        names = [f"e{k}" for k in range(len(outputs))]
+        same = [f"{name} = {output}" for name, output in zip(names, outputs, strict=True) if output is not None]
+        lines = " and ".join(f"({line})" for line in (*self.lines, *same))
+        return islpy.Map(f"{parameters}{{ {dims} -> [{', '.join(names)}] : {lines or 'true'} }}")
+
     def sample(self, points: islpy.Set) -> dict[str, int]:
-        """One point of a non-empty set, smallest parameters first: every name with its value."""
-        everything = points.move_dims(islpy.dim_type.set, 0, islpy.dim_type.param, 0, len(self.parameters))
-        point = everything.lexmin().sample_point() if _bounded(everything) else everything.sample_point()
-        names = [*self.parameters, *self.dimensions]
-        return {name: int(point.get_coordinate_val(islpy.dim_type.set, k).to_python()) for k, name in enumerate(names)}
+        """One point of a non-empty set: every name with its value, as small as can be, those of parameters first."""
+        return dict(zip([*self.parameters, *self.dimensions], _sample(points), strict=True))
 
 
-def _bounded(points: islpy.Set) -> bool:
-    return all(points.dim_has_lower_bound(islpy.dim_type.set, k) for k in range(points.dim(islpy.dim_type.set)))
+def _sample(points: islpy.Set) -> list[int]:
+    """The parameters and coordinates of one point of a non-empty set, none negative if that can be, each as near to 0 as
+    those before it allow.
+    """
+    points = points.move_dims(islpy.dim_type.set, 0, islpy.dim_type.param, 0, points.dim(islpy.dim_type.param))
+    count = points.dim(islpy.dim_type.set)
+    positive = points.intersect(_orthant(count))
+    first = None if positive.is_empty() else _least(positive)
+    if first is not None:
+        return _coordinates_of(first, count)
+    values = []
+    for k in range(points.dim(islpy.dim_type.set)):
+        values.append(_nearest_to_zero(points, k))
+        points = points.fix_val(islpy.dim_type.set, k, values[-1])
+    return values
+
+
+def _least(points: islpy.Set, largest: bool = False) -> islpy.Point | None:
+    """The first point of a set, or the last one; None where isl fails to find it, as it may in sets with quantifiers."""
+    try:
+        point = (points.lexmax() if largest else points.lexmin()).sample_point()
+    except islpy.Error:
+        return None
+    return None if point.is_void() or not islpy.Set.from_point(point).is_subset(points) else point
+
+
+def _coordinates_of(point: islpy.Point, count: int) -> list[int]:
+    return [int(point.get_coordinate_val(islpy.dim_type.set, k).to_python()) for k in range(count)]
+
+
+@cache
+def _orthant(count: int) -> islpy.Set:
+    holds = " and ".join(f"x{k} >= 0" for k in range(count)) or "true"
+    return islpy.Set(f"{{ {_coordinates('x', count)} : {holds} }}")
+
+
+def _nearest_to_zero(points: islpy.Set, k: int) -> int:
+    """The value of coordinate k nearest to 0 in a non-empty set."""
+    line = points.project_out(islpy.dim_type.set, k + 1, points.dim(islpy.dim_type.set) - k - 1)
+    line = line.project_out(islpy.dim_type.set, 0, k)
+    above = line.lower_bound_val(islpy.dim_type.set, 0, 0)
+    below = line.upper_bound_val(islpy.dim_type.set, 0, -1)
+    halves = [(half, largest) for half, largest in ((above, False), (below, True)) if not half.is_empty()]
+    ends = [_least(half, largest) or half.sample_point() for half, largest in halves]
+    found = [_coordinates_of(p, 1)[0] for p in ends]
+    return min(found, key=abs)
 
 
 def _integer_names(function: Function) -> list[str]:
@@ -141,6 +220,8 @@ class Polyhedra:
     def system(self) -> System:
         system = System(_integer_names(self.function))
         system.lines += [f"{system.parameters[s.name]} >= 0" for s in self.function.sizes]
+        if self.function.assumption is not None:
+            system.lines.append(system.condition(self.function.assumption.condition))
         return system
 
     def _pair(
@@ -184,10 +265,68 @@ class Polyhedra:
         points = system.build(f"{x} != {y}")
         return None if points.is_empty() else self._witness(system, points)
 
+    def free_when(self, pairs: tuple[Pair, ...], loop: For, flows_alone: bool) -> str | None:
+        """A Python condition on sizes and integer scalars under which no pair is carried by the loop.
+
+        flows_alone: only what is written and then read or written again counts. None where nothing is carried, where
+        the condition leaves no large sizes or no long loops (one iteration is always free), or is not made of plain
+        comparisons.
+        """
+        carried: islpy.Set | None = None
+        for a, b, private in pairs:
+            outer = frozenset(f.var for f in _around(a, loop))
+            system, rename_a, rename_b = self._pair(a, b, outer, private)
+            x, y = system.dimensions[rename_a[loop.var]], system.dimensions[rename_b[loop.var]]
+            before = "<" if loop.step > 0 else ">"
+            apart = f"{x} != {y}"
+            if flows_alone and a.write != b.write:
+                apart = f"{x} {before} {y}" if a.write else f"{y} {before} {x}"
+            parameters = system.build(apart).params()
+            carried = parameters if carried is None else carried.union(parameters)
+        if carried is None or carried.is_empty():
+            return None
+        system = self.system()
+        context = system.build().params()
+        free = context.subtract(carried).coalesce()
+        system.lines += [f"{system.parameters[s.name]} >= {_LARGE}" for s in self.function.sizes]
+        for around in dict.fromkeys(f for a, b, _ in pairs for f in (*a.loops, *b.loops)):
+            low, high = system.bound(around.start, {}), system.bound(around.stop, {})
+            if low is not None and high is not None:
+                system.lines.append(f"({high}) - ({low}) {'>=' if around.step > 0 else '<='} {_LONG * around.step}")
+        if free.intersect(system.build().params()).is_empty():
+            return None
+        text = _python_condition(free.gist(context), system)
+        return None if re.search(r"\b(?!and\b|or\b|not\b)[A-Za-z_]\w*\s*\(|%|/|\?", text) else text
+
+    def earlier(self, a: Access, b: Access, loop: For) -> bool:
+        """Whether a, in some iteration of `loop`, touches the element that b does in a later one, equal in the loops around."""
+        outer = frozenset(f.var for f in _around(a, loop))
+        system, rename_a, rename_b = self._pair(a, b, outer, frozenset())
+        x, y = system.dimensions[rename_a[loop.var]], system.dimensions[rename_b[loop.var]]
+        return not system.build(f"{x} {'<' if loop.step > 0 else '>'} {y}").is_empty()
+
     def meet(self, a: Access, b: Access, shared: frozenset[str]) -> bool:
         """Whether some iterations of a and b, equal in the shared loops, may touch the same element."""
         system, _, _ = self._pair(a, b, shared, frozenset())
         return not system.build().is_empty()
+
+    def precedes(self, a: Access, b: Access, apart: bool) -> bool:
+        """Whether a may touch, before b does, the element that b touches. Their positions are in the same statements.
+
+        apart: in another iteration of a loop that they share.
+        """
+        system, rename_a, rename_b = self._pair(a, b, frozenset(), frozenset())
+        orders: list[str] = []
+        equal: list[str] = []
+        for own, other in zip(a.loops, b.loops, strict=False):
+            if own.var != other.var:
+                break
+            x, y = system.dimensions[rename_a[own.var]], system.dimensions[rename_b[own.var]]
+            orders.append(" and ".join([*equal, f"{x} {'<' if own.step > 0 else '>'} {y}"]))
+            equal.append(f"{x} = {y}")
+        if a.position < b.position and not apart:
+            orders.append(" and ".join(equal) or "true")
+        return bool(orders) and not system.build(" or ".join(f"({o})" for o in orders)).is_empty()
 
     def crossing(
         self, a: Access, b: Access, axis_a: For | None, axis_b: For | None, axis: For, shared: frozenset[str],
@@ -236,6 +375,35 @@ class Polyhedra:
         return _python_condition(condition, system), worst
 
 
+    def leaves(self, access: Access, shape: tuple[Expr, ...], accepted: tuple[tuple[Access, int], ...]) -> bool:
+        """Whether an affine subscript leaves its array of this shape for sizes for which those `accepted`, each an access
+        to the same array and the axis in question, do not.
+        """
+        bad = self._outside(access, shape, range(len(shape)))
+        if bad is None:
+            return False
+        for other, axis in accepted:
+            refused = self._outside(other, shape, (axis,))
+            if refused is not None:
+                bad = bad.intersect_params(refused.params().complement())
+                if bad.is_empty():
+                    return False
+        return True
+
+    def _outside(self, access: Access, shape: tuple[Expr, ...], axes: Iterable[int]) -> islpy.Set | None:
+        """The iterations in which an access leaves its array along one of these axes, None if there are none."""
+        system = self.system()
+        system.add_domain(access, {})
+        beyond = []
+        for axis in axes:
+            form = access.subscript[axis]
+            index, extent = None if form is None else system.text(form, {}), system.bound(shape[axis], {})
+            if index is not None and extent is not None:  # else the kernel itself checks it
+                beyond.append(f"{index} < 0 or {index} >= {extent}")
+        points = system.build(" or ".join(beyond)) if beyond else None
+        return None if points is None or points.is_empty() else points
+
+
 def _around(access: Access, loop: For) -> tuple[For, ...]:
     names = [f.var for f in access.loops]
     return access.loops[: names.index(loop.var)]
@@ -245,6 +413,244 @@ def _python_condition(parameters: islpy.Set, system: System) -> str:
     """A set of parameters as a Python expression over the program's names."""
     build = islpy.AstBuild.from_context(islpy.Set("[" + ", ".join(system.parameters.values()) + "] -> { : }"))
     text = build.expr_from_set(parameters).to_C_str()
-    text = text.replace("&&", " and ").replace("||", " or ")
+    # isl divides only what is no less than 0, where its division and Python's are one
+    text = text.replace("&&", " and ").replace("||", " or ").replace("/", "//")
     names = {symbol: name for name, symbol in system.parameters.items()}
     return re.sub(r"\bp\d+\b", lambda m: names[m.group()], text)
+
+
+# ---------------------------------------------------------------- relations between iterations
+
+
+# Steps of isl after which the last writes before a read are too hard to tell.
+_PATIENCE = 100_000
+
+
+@dataclass(frozen=True)
+class Touch:
+    """An access as isl sees it: the element that each of its iterations touches.
+
+    time: when it happens, as counters of the text: where each loop around it is entered, then its own place.
+    exact: nothing was left out, so that it happens in all these iterations.
+    """
+
+    access: Access
+    time: tuple[int, ...]
+    elements: islpy.Map
+    exact: bool
+
+    @property
+    def loops(self) -> tuple[For, ...]:
+        return self.access.loops
+
+
+@dataclass(frozen=True)
+class Relation:
+    """Pairs of iterations of two accesses, the first before the second, for some values of the parameters."""
+
+    parameters: tuple[str, ...]
+    context: islpy.Set  # what always holds of the parameters
+    first: tuple[For, ...]
+    second: tuple[For, ...]
+    pairs: islpy.Map
+
+    @property
+    def common(self) -> tuple[For, ...]:
+        """The loops around both, outermost first."""
+        shared = [a for a, b in zip(self.first, self.second, strict=False) if a.var == b.var]
+        return tuple(shared)
+
+    def __bool__(self) -> bool:
+        return not self.pairs.is_empty()
+
+    def __or__(self, other: Relation) -> Relation:
+        return replace(self, pairs=self.pairs.union(other.pairs).coalesce())
+
+    def possible_when(self, other: Relation) -> bool:
+        """Whether wherever there are pairs of this one there are pairs of the other."""
+        return bool(self.pairs.params().is_subset(other.pairs.params()))
+
+    def carried(self, level: int | None) -> Relation:
+        """The pairs that the common loop number `level` carries; None: those in one iteration of all of them."""
+        steps = tuple(loop.step > 0 for loop in self.common)
+        return replace(self, pairs=self.pairs.intersect(_order(len(self.first), len(self.second), steps, level)))
+
+    def apart(self, vector: Sequence[int | str]) -> Relation:
+        """The pairs at these distances: numbers, "<" for any that is positive, "*" for all."""
+        lines = []
+        for k, (distance, loop) in enumerate(zip(vector, self.common, strict=True)):
+            difference = f"y{k} - x{k}" if loop.step > 0 else f"x{k} - y{k}"
+            lines += {"<": [f"{difference} > 0"], "*": []}.get(str(distance), [f"{difference} = {distance}"])
+        return replace(self, pairs=self.pairs.intersect(_between(len(self.first), len(self.second), lines)))
+
+    def distance(self) -> tuple[int | str, ...]:
+        """How far each common loop moves, in values of its variable along its direction: a number where it is constant,
+        else its sign: "<" positive (the first iteration comes before the second), ">" negative, "<=", ">=", "*" any.
+        """
+        if not self.common:
+            return ()
+        count = self.pairs.dim(islpy.dim_type.param)
+        apart = self.pairs.wrap().apply(_differences(len(self.first), len(self.second), len(self.common)))
+        apart = apart.project_out(islpy.dim_type.param, 0, count)
+        found: list[int | str] = []
+        for k, loop in enumerate(self.common):
+            low, high = apart.dim_min_val(k), apart.dim_max_val(k)
+            if loop.step < 0:
+                low, high = high.neg(), low.neg()
+            if low.eq(high):
+                found.append(int(low.to_python()))
+            elif low.is_nonneg():
+                found.append("<" if low.is_pos() else "<=")
+            elif high.is_nonpos():
+                found.append(">" if high.is_neg() else ">=")
+            else:
+                found.append("*")
+        return tuple(found)
+
+    def condition(self, but: Iterable[str] = ()) -> str | None:
+        """For which parameters there are pairs, as a Python expression; None: for all.
+
+        but: parameters that may be chosen so that there are pairs, as sizes that are large enough.
+        """
+        left_out = set(but)
+        if left_out.issuperset(self.parameters):
+            return None
+        needed, context = self.pairs.params(), self.context
+        for name in reversed(self.parameters):
+            if name in left_out:
+                at = self.parameters.index(name)
+                needed = needed.project_out(islpy.dim_type.param, at, 1)
+                context = context.project_out(islpy.dim_type.param, at, 1)
+        needed = needed.gist(context).coalesce()
+        if needed.plain_is_universe() or context.is_subset(needed):
+            return None
+        needed = needed.align_params(self.context.get_space())
+        text = _python_condition(needed, System(self.parameters)).replace("  ", " ")
+        return re.sub(r"<= -1\b", "< 0", re.sub(r">= 1\b", "> 0", text))
+
+    def witness(self) -> Witness:
+        """One of the pairs, with the smallest parameters, without those that do not matter."""
+        values = _sample(self.pairs.wrap().flatten())
+        names = self.parameters, [loop.var for loop in self.first], [loop.var for loop in self.second]
+        cut = len(names[0]), len(names[0]) + len(names[1])
+        parts = values[: cut[0]], values[cut[0] : cut[1]], values[cut[1] :]
+        sizes, first, second = (tuple(zip(n, v, strict=True)) for n, v in zip(names, parts, strict=True))
+        beyond = self.pairs.gist_params(self.context)
+        sizes = tuple(s for k, s in enumerate(sizes) if beyond.involves_dims(islpy.dim_type.param, k, 1))
+        return Witness(sizes, first, second)
+
+
+class Relations:
+    """The accesses of one function as relations. An access with an empty subscript stands for its statement."""
+
+    def __init__(self, function: Function) -> None:
+        self.function = function
+        self.polyhedra = Polyhedra(function)
+        self.parameters = tuple(_integer_names(function))
+        self.context = self.polyhedra.system().build().params()
+
+    def touch(self, access: Access, time: tuple[int, ...]) -> Touch:
+        system = self.polyhedra.system()
+        system.add_domain(access, {})
+        # a fresh array for every iteration of a loop is told apart by that loop's variable
+        fresh: tuple[str, ...] = ()
+        if access.array:
+            fresh = tuple(system.dimensions[var] for var in self.function.array(access.array).within)
+        index = [None if form is None else system.text(form, {}) for form in access.subscript]
+        exact = system.exact and None not in index
+        return Touch(access, time, system.build_map([*fresh, *index]), exact)
+
+    def meetings(self, first: Touch, second: Touch) -> Relation:
+        """The iterations of two accesses that touch the same element, in any order."""
+        pairs = first.elements.apply_range(second.elements.reverse())
+        return Relation(self.parameters, self.context, first.loops, second.loops, pairs)
+
+    def at_ends(self, relation: Relation, last: frozenset[str], first: frozenset[str]) -> Relation:
+        """The pairs whose first iteration is the last one of some loops, and whose second is the first one of others."""
+        pairs = relation.pairs
+        for k, loop in enumerate(relation.first):
+            if loop.var in last:
+                pairs = pairs.intersect_domain(self._end(relation.first, k, latest=True))
+        for k, loop in enumerate(relation.second):
+            if loop.var in first:
+                pairs = pairs.intersect_range(self._end(relation.second, k, latest=False))
+        return replace(relation, pairs=pairs)
+
+    def _end(self, loops: tuple[For, ...], level: int, latest: bool) -> islpy.Set:
+        """The iterations that are the first, or the last, of the loop number `level`."""
+        system = self.polyhedra.system()
+        for loop in loops[: level + 1]:
+            system.add_loop(loop, {})
+        every = system.build()
+        later = _order(level + 1, level + 1, tuple(loop.step > 0 for loop in loops[: level + 1]), level)
+        ends = every.subtract(every.apply(later.reverse() if latest else later))
+        return ends.insert_dims(islpy.dim_type.set, level + 1, len(loops) - level - 1)
+
+    def before(self, first: Touch, second: Touch) -> Relation:
+        """The iterations of two accesses that touch the same element in this order."""
+        met = self.meetings(first, second)
+        ordered = [met.carried(level) for level in range(len(met.common))]
+        if first.time[len(met.common)] < second.time[len(met.common)]:
+            ordered.append(met.carried(None))
+        return replace(met, pairs=reduce(islpy.Map.union, (r.pairs for r in ordered), met.pairs.subtract(met.pairs)))
+
+    def flow(self, touches: Sequence[Touch]) -> dict[tuple[int, int], tuple[Relation, bool]]:
+        """The writes from which each read may have its value: (place of a write, place of a read) -> the iterations, and
+        whether surely all of them. A write that surely happens hides those before it.
+        """
+        flows: dict[tuple[int, int], tuple[Relation, bool]] = {}
+        for array in dict.fromkeys(t.access.array for t in touches):
+            writes = [k for k, t in enumerate(touches) if t.access.array == array and t.access.write]
+            steps = {(j, k): self.before(touches[j], touches[k]) for j in writes for k in writes if touches[k].exact}
+            for k, read in enumerate(touches):
+                if read.access.write or read.access.array != array:
+                    continue
+                exact = read.exact and all(touches[j].exact for j in writes)
+                reaching = {j: self.before(touches[j], read) for j in writes}
+                for j, relation in reaching.items():
+                    hidden = [(steps[j, m].pairs, reaching[m].pairs) for m in writes if touches[m].exact]
+                    pairs = _unhidden(relation.pairs, hidden)
+                    flows[j, k] = (relation, False) if pairs is None else (replace(relation, pairs=pairs), exact)
+        return flows
+
+
+def _unhidden(pairs: islpy.Map, detours: Sequence[tuple[islpy.Map, islpy.Map]]) -> islpy.Map | None:
+    """The pairs between which none of the detours leads; None where that is too hard to tell."""
+    context = pairs.get_ctx()
+    context.reset_operations()
+    context.set_max_operations(_PATIENCE)
+    try:
+        for there, back in detours:
+            if pairs.is_empty():
+                break
+            pairs = pairs.subtract(there.apply_range(back)).coalesce()
+    except islpy.Error:
+        return None
+    finally:
+        context.set_max_operations(0)
+    return pairs
+
+
+def _coordinates(letter: str, count: int) -> str:
+    return "[" + ", ".join(f"{letter}{k}" for k in range(count)) + "]"
+
+
+@cache
+def _order(first: int, second: int, steps: tuple[bool, ...], level: int | None) -> islpy.Map:
+    """Iterations that agree in the common loops before `level` and in order there. steps: whether each counts upwards."""
+    lines = [f"x{k} = y{k}" for k in range(len(steps) if level is None else level)]
+    if level is not None:
+        lines.append(f"x{level} {'<' if steps[level] else '>'} y{level}")
+    return _between(first, second, lines)
+
+
+def _between(first: int, second: int, lines: Sequence[str]) -> islpy.Map:
+    holds = " and ".join(lines) or "true"
+    return islpy.Map(f"{{ {_coordinates('x', first)} -> {_coordinates('y', second)} : {holds} }}")
+
+
+@cache
+def _differences(first: int, second: int, common: int) -> islpy.Map:
+    """From a pair of iterations to how far the variables of the common loops are apart."""
+    apart = ", ".join(f"y{k} - x{k}" for k in range(common))
+    return islpy.Map(f"{{ [{_coordinates('x', first)} -> {_coordinates('y', second)}] -> [{apart}] }}")

@@ -2,7 +2,7 @@
 seen for what they are, and what was just stored is not loaded again.
 
 Three forms, each exact:
-  cell        every access of an array in some statements names the same element: a scalar lives in its stead;
+  cell        an element that a loop updates in place lives in a scalar meanwhile (weft.loops.cells);
   recurrence  a loop stores one element an iteration and loads those of earlier iterations: `y[l - 1]` is a carry;
   forwarding  a load of what a statement or an earlier parallel loop stored takes the stored value itself.
 A carried value is the op-math one: it is not rounded to the array's memory type on the way.
@@ -10,10 +10,11 @@ A carried value is the op-math one: it is not rounded to the array's memory type
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from weft.loops.accesses import Access, Guard, collect, rewrite_loads
 from weft.loops.affine import Affine, affine
+from weft.loops.cells import Cell, Cells, Inside, Promotion, Subscript, Thread, subscript_of, written, zero
 from weft.loops.ir import (
     Carry,
     Const,
@@ -23,12 +24,10 @@ from weft.loops.ir import (
     If,
     Let,
     Load,
-    Merge,
     Op,
     Ref,
     Stmt,
     Store,
-    bound_names,
     free_names,
     map_statement,
     rewrite,
@@ -36,167 +35,21 @@ from weft.loops.ir import (
     walk,
     walk_expr,
 )
-from weft.loops.normalize import simplify
+from weft.loops.names import Names, names_bound_in
+from weft.loops.normalize import fold_names, simplify
 from weft.loops.polyhedra import Polyhedra
 from weft.loops.recurrences import definitions, expand, overwritten_after
-from weft.loops.types import BOOL, ScalarType
-
-Subscript = tuple[Affine, ...]
+from weft.loops.types import BOOL
 
 # A recurrence reaches back at most this many iterations.
 _REACH = 4
-
-
-@dataclass(frozen=True)
-class Cell:
-    """An array element: the array and its affine subscript."""
-
-    array: str
-    subscript: Subscript
-
-    @property
-    def index(self) -> tuple[Expr, ...]:
-        return tuple(a.expr() for a in self.subscript)
-
-    @property
-    def names(self) -> frozenset[str]:
-        return frozenset(n for a in self.subscript for n in a.names)
-
-
-@dataclass
-class Names:
-    """Fresh names for one function, made from the user's."""
-
-    taken: set[str] = field(default_factory=set)
-
-    @staticmethod
-    def of(function: Function) -> Names:
-        taken = (
-            {s.name for s in function.sizes} | {s.name for s in function.scalars} | {a.name for a in function.arrays}
-        )
-        for stmt in walk(function.body):
-            taken |= set(bound_names(stmt))
-            if isinstance(stmt, For):
-                taken |= {stmt.var, *(c.name for c in stmt.carries)}
-        return Names(taken)
-
-    def fresh(self, base: str) -> str:
-        name, k = base, 0
-        while name in self.taken:
-            k += 1
-            name = f"{base}_{k}"
-        self.taken.add(name)
-        return name
-
-
-def subscript_of(index: tuple[Expr, ...]) -> Subscript | None:
-    forms = tuple(affine(i) for i in index)
-    return None if None in forms else tuple(f for f in forms if f is not None)
-
-
-def zero(type_: ScalarType) -> Const:
-    return Const({"bool": False, "int": 0, "float": 0.0}[type_.category], type_)
-
-
-def touches(stmt: Stmt, array: str) -> bool:
-    return any(a.array == array for a in collect((stmt,)))
 
 
 def loaded_arrays(statements: tuple[Stmt, ...]) -> set[str]:
     return {a.array for a in collect(statements) if not a.write}
 
 
-# ---------------------------------------------------------------- threading one cell through statements
-
-
-class _Thread:
-    """Follows the value of one cell through statements in order.
-
-    keep: leave the stores in place (their values get names); else they go, and a loop that stores gets a carry.
-    """
-
-    def __init__(self, cell: Cell, type_: ScalarType, names: Names, keep: bool) -> None:
-        self.cell, self.type, self.names, self.keep = cell, type_, names, keep
-
-    def matches(self, array: str, index: tuple[Expr, ...]) -> bool:
-        return array == self.cell.array and subscript_of(index) == self.cell.subscript
-
-    def expr(self, e: Expr, current: Expr | None) -> Expr:
-        if current is None:
-            return e
-        return rewrite(e, lambda x: current if isinstance(x, Load) and self.matches(x.array, x.index) else None)
-
-    def block(self, statements: tuple[Stmt, ...], current: Expr | None) -> tuple[tuple[Stmt, ...], Expr | None]:
-        out: list[Stmt] = []
-        for stmt in statements:
-            new, current = self.statement(stmt, current)
-            out += new
-        return tuple(out), current
-
-    def statement(self, stmt: Stmt, current: Expr | None) -> tuple[list[Stmt], Expr | None]:
-        match stmt:
-            case Store() if self.matches(stmt.array, stmt.index):
-                value = self.expr(stmt.value, current)
-                out: list[Stmt] = []
-                if not isinstance(value, (Ref, Const)):
-                    name = self.names.fresh(self.cell.array)
-                    out.append(Let(name, value, stmt.location))
-                    value = Ref(name, self.type)
-                if self.keep:
-                    out.append(replace(stmt, value=value))
-                return out, value
-            case If():
-                then, after_then = self.block(stmt.then, current)
-                orelse, after_else = self.block(stmt.orelse, current)
-                condition = self.expr(stmt.condition, current)
-                merges = tuple(
-                    replace(m, then=self.expr(m.then, after_then), orelse=self.expr(m.orelse, after_else))
-                    for m in stmt.merges
-                )
-                if after_then is not after_else:
-                    if after_then is None or after_else is None:
-                        after: Expr | None = None
-                    else:
-                        name = self.names.fresh(self.cell.array)
-                        merges = (*merges, Merge(name, after_then, after_else))
-                        after = Ref(name, self.type)
-                else:
-                    after = after_then
-                return [replace(stmt, condition=condition, then=then, orelse=orelse, merges=merges)], after
-            case For():
-                return self.loop(stmt, current)
-        return [map_statement(stmt, lambda e: self.expr(e, current), lambda b: b)], current
-
-    def loop(self, stmt: For, current: Expr | None) -> tuple[list[Stmt], Expr | None]:
-        start, stop = self.expr(stmt.start, current), self.expr(stmt.stop, current)
-        inits = [self.expr(c.init, current) for c in stmt.carries]
-        stored = any(isinstance(s, Store) and self.matches(s.array, s.index) for s in walk(stmt.body))
-        inner: Expr | None = current
-        if stored:
-            inner = None if self.keep else Ref(self.names.fresh(self.cell.array), self.type)
-        body, after = self.block(stmt.body, inner)
-        carries = [
-            replace(c, init=init, next=self.expr(c.next, after)) for c, init in zip(stmt.carries, inits, strict=True)
-        ]
-        if stored and isinstance(inner, Ref):
-            assert current is not None and after is not None
-            result = self.names.fresh(self.cell.array)
-            carries.append(Carry(inner.name, current, after, result))
-            current = Ref(result, self.type)
-        elif stored:
-            current = None
-        return [replace(stmt, start=start, stop=stop, carries=tuple(carries), body=body)], current
-
-
 # ---------------------------------------------------------------- the pass
-
-
-@dataclass(frozen=True)
-class Promotion:
-    """One scalar replacement that was made, for the explanation."""
-
-    array: str
-    what: str
 
 
 class Promoter:
@@ -208,10 +61,15 @@ class Promoter:
     def __init__(self, function: Function, around: tuple[For, ...], alone: frozenset[str], names: Names) -> None:
         self.function, self.around, self.alone, self.names = function, around, alone, names
         self.polyhedra = Polyhedra(function)
+        self.inside = Inside(function, self.polyhedra)
         self.made: list[Promotion] = []
 
     def run(self, statements: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-        statements = self.cells(statements, self.around)
+        cells = Cells(self.function, self.around, self.alone, self.names, self.polyhedra, self.inside)
+        statements = cells.run(statements)
+        if cells.made:  # a branch that stored to a cell may now be a choice of values
+            statements = fold_names(statements, {})
+        self.made += cells.made
         statements = self.recurrences(statements, self.around)
         statements = self.forward(statements, self.around)
         return tuple(self.name_overwritten(s) for s in statements)
@@ -243,106 +101,6 @@ class Promoter:
             body.append(s)
         return replace(stmt, body=tuple(body))
 
-    # ---- cells
-
-    def cells(self, statements: tuple[Stmt, ...], loops: tuple[For, ...]) -> tuple[Stmt, ...]:
-        fixed = frozenset(f.var for f in loops)
-        for array in self._written(statements):
-            cell = self._single_cell(statements, loops, array, fixed)
-            if cell is not None:
-                statements = self._promote_cell(statements, loops, cell, whole=True)
-        out: list[Stmt] = []
-        for stmt in statements:
-            pieces = [stmt]
-            if isinstance(stmt, For):
-                at = 0  # where the loop is among the pieces: promoting puts a load before it and a store after
-                for array in self._written((stmt,)):
-                    cell = self._single_cell((pieces[at],), loops, array, fixed)
-                    if cell is not None:
-                        pieces[at : at + 1] = self._promote_cell((pieces[at],), loops, cell, whole=False)
-                        at = next(k for k, p in enumerate(pieces) if isinstance(p, For))
-                loop = pieces[at]
-                assert isinstance(loop, For)
-                pieces[at] = replace(loop, body=self.cells(loop.body, (*loops, loop)))
-            out += pieces
-        return tuple(out)
-
-    def _written(self, statements: tuple[Stmt, ...]) -> list[str]:
-        return list(dict.fromkeys(s.array for s in walk(statements) if isinstance(s, Store)))
-
-    def _single_cell(
-        self, statements: tuple[Stmt, ...], loops: tuple[For, ...], array: str, fixed: frozenset[str]
-    ) -> Cell | None:
-        """The one element of `array` that these statements touch, if a loop among them touches it."""
-        accesses = [a for a in collect(statements, loops) if a.array == array]
-        if not any(len(a.loops) > len(loops) for a in accesses):
-            return None
-        within = self.function.array(array).within
-        if any(v not in fixed for v in within):
-            return None
-        subscripts = {a.subscript for a in accesses}
-        if len(subscripts) != 1 or None in next(iter(subscripts)):
-            return None
-        cell = Cell(array, next(iter(subscripts)))  # type: ignore[arg-type]
-        bound = {n for s in walk(statements) for n in bound_names(s)}
-        bound |= {s.var for s in walk(statements) if isinstance(s, For)}
-        return None if cell.names & bound else cell
-
-    def _promote_cell(
-        self, statements: tuple[Stmt, ...], loops: tuple[For, ...], cell: Cell, whole: bool
-    ) -> tuple[Stmt, ...]:
-        array = self.function.array(cell.array)
-        type_ = array.dtype.opmath
-        # whether the array's life is these statements: all of the nest, or all of the loop body that it is fresh in
-        fresh = bool(array.within) and array.within[-1] == loops[-1].var
-        life = whole and (fresh or (loops == self.around and cell.array in self.alone))
-        dead_after = life and array.role == "local"
-        valid = self._valid(statements, loops, cell)
-        if valid is None:
-            return statements
-        if life and array.role in ("local", "result"):
-            # nothing was stored before: the fill, or no value at all
-            initial: Expr = zero(type_) if array.fill is None else Const(array.fill.value, type_)
-        elif valid == Const(True, BOOL):
-            initial = Load(cell.array, cell.index, type_)
-        else:
-            initial = Op("where", (valid, Load(cell.array, cell.index, type_), zero(type_)), type_)
-        prefix: list[Stmt] = []
-        if not isinstance(initial, Const):
-            name = self.names.fresh(cell.array)
-            prefix.append(Let(name, initial))
-            initial = Ref(name, type_)
-        body, value = _Thread(cell, type_, self.names, keep=False).block(statements, initial)
-        assert value is not None
-        self.made.append(Promotion(cell.array, "an element kept in a scalar"))
-        if dead_after:
-            return (*prefix, *body)
-        location = next(s.location for s in walk(statements) if isinstance(s, Store) and s.array == cell.array)
-        store: Stmt = Store(cell.array, cell.index, value, location)
-        if valid != Const(True, BOOL):
-            store = If(valid, (store,), (), (), location)
-        return (*prefix, *body, store)
-
-    def _valid(self, statements: tuple[Stmt, ...], loops: tuple[For, ...], cell: Cell) -> Expr | None:
-        """A condition, known before the statements, under which the cell lies in its array."""
-        shape = self.function.array(cell.array).shape
-
-        def inside(condition: Expr) -> bool:
-            access = Access(cell.array, cell.subscript, cell.index, False, loops, ((condition, True),), 0, None)
-            return self.polyhedra.outside(access, shape) is None
-
-        always = Const(True, BOOL)
-        if inside(always):
-            return always
-        for stmt in statements:
-            if isinstance(stmt, Store) and stmt.array == cell.array:
-                return always  # it is accessed whatever else happens
-            if isinstance(stmt, For) and touches(stmt, cell.array):
-                ends = (stmt.start, stmt.stop) if stmt.step > 0 else (stmt.stop, stmt.start)
-                condition = simplify(Op("lt", ends, BOOL))
-                return condition if inside(condition) else None
-        return None
-
     # ---- recurrences
 
     def recurrences(self, statements: tuple[Stmt, ...], loops: tuple[For, ...]) -> tuple[Stmt, ...]:
@@ -351,7 +109,7 @@ class Promoter:
             match stmt:
                 case For():
                     stmt = replace(stmt, body=self.recurrences(stmt.body, (*loops, stmt)))
-                    for array in self._written(stmt.body):
+                    for array in written(stmt.body):
                         stmt = self._recurrence(stmt, loops, array)
                 case If():
                     then, orelse = self.recurrences(stmt.then, loops), self.recurrences(stmt.orelse, loops)
@@ -368,8 +126,8 @@ class Promoter:
         if len(subscripts) != 1 or None in stores[0].subscript or any(len(a.loops) > len(loops) + 1 for a in stores):
             return loop
         target = Cell(array, stores[0].subscript)  # type: ignore[arg-type]
-        inner = {n for s in loop.body for n in bound_names(s)}
-        if loop.var not in target.names or target.names & inner:
+        bound = names_bound_in(loop.body) | {c.name for c in loop.carries}
+        if loop.var not in target.names or target.names & bound:
             return loop
         reaches: dict[int, list[Access]] = {}
         for access in accesses:
@@ -377,7 +135,7 @@ class Promoter:
             if not access.write and distance:
                 reaches.setdefault(distance, []).append(access)
         type_ = self.function.array(array).dtype.opmath
-        thread = _Thread(target, type_, self.names, keep=True)
+        thread = Thread(target, type_, self.names, keep=True)
         body, stored = thread.block(loop.body, None)
         if not reaches or stored is None:
             # no recurrence, but what an iteration stores it need not load again
@@ -408,7 +166,7 @@ class Promoter:
         return replace(loop, body=block(body), carries=tuple(carries))
 
     @staticmethod
-    def _threaded_carries(thread: _Thread, loop: For, stored: Expr | None) -> tuple[Carry, ...]:
+    def _threaded_carries(thread: Thread, loop: For, stored: Expr | None) -> tuple[Carry, ...]:
         return tuple(replace(c, next=thread.expr(c.next, stored)) for c in loop.carries)
 
     @staticmethod
@@ -442,22 +200,17 @@ class Promoter:
                 condition: Expr = Op("lt", order, BOOL)
                 for guard, holds in access.guard:
                     here = simplify(substitute(guard, {loop.var: at}))
-                    if free_names(here) <= self._outer_names(loops) and not any(
-                        isinstance(e, Load) for e in walk_expr(here)
-                    ):
+                    if free_names(here) <= self._outer_names(loops) and not any(isinstance(e, Load) for e in walk_expr(here)):
                         condition = Op("and", (condition, here if holds else Op("not", (here,), BOOL)), BOOL)
                 condition = simplify(condition)
                 wanted = condition if wanted is None else Op("or", (wanted, condition), BOOL)
         if wanted is None or wanted == Const(False, BOOL):
             return zero(type_)
         wanted = simplify(wanted)
-        shape = self.function.array(target.array).shape
-        probe = Access(target.array, subscript, cell.index, False, loops, ((wanted, True),), 0, None)
-        if self.polyhedra.outside(probe, shape) is not None:
+        if not self.inside(cell.access(loops, ((wanted, True),))):
             return None
         load = Load(target.array, cell.index, type_)
-        always = Access(target.array, subscript, cell.index, False, loops, (), 0, None)
-        if self.polyhedra.outside(always, shape) is None:
+        if self.inside(cell.access(loops, ())):
             return load
         return Op("where", (wanted, load, zero(type_)), type_)
 
@@ -514,7 +267,7 @@ class Promoter:
                         replace(c, init=read(c.init, loops), next=read(c.next, (*loops, stmt))) for c in stmt.carries
                     )
                     stmt = replace(stmt, carries=carries, body=inner(stmt.body, (*loops, stmt)))
-                    for array in self._written((stmt,)):
+                    for array in written((stmt,)):
                         available = {c: v for c, v in available.items() if c.array != array}
                         filled = [f for f in filled_here if f[1].array != array]
                         filled_here = filled
@@ -528,7 +281,7 @@ class Promoter:
                     elif isinstance(stmt, For):
                         carries = tuple(replace(c, init=read(c.init, loops)) for c in stmt.carries)
                         stmt = replace(stmt, carries=carries)
-                    for array in self._written((stmt,)):
+                    for array in written((stmt,)):
                         available = {c: v for c, v in available.items() if c.array != array}
                         filled = [f for f in filled if f[1].array != array]
                     out.append(stmt)
@@ -566,8 +319,9 @@ class Promoter:
             lets = definitions(loop.body)
             value = expand(s.value, lets, set(lets))
             loaded = {e.array for e in walk_expr(value) if isinstance(e, Load)}
-            inner = {n for b in loop.body for n in bound_names(b)}
-            if all(self.function.array(n).role == "input" for n in loaded) and not free_names(value) & inner:
+            inner = names_bound_in(loop.body)
+            used = free_names(value) | {n for a in form for n in a.names}
+            if all(self.function.array(n).role == "input" for n in loaded) and not used & inner:
                 found.append((loop, replace(s, value=value)))
         return found
 
@@ -613,8 +367,7 @@ def _solve(form: Subscript, target: Subscript, var: str) -> Affine | None:
             rest = Affine.make({n: k for n, k in t.terms if n != var}, t.constant)
             at = (f - rest) * c
             matched = tuple(
-                Affine.make({n: k for n, k in u.terms if n != var}, u.constant) + at * u.coefficient(var)
-                for u in target
+                Affine.make({n: k for n, k in u.terms if n != var}, u.constant) + at * u.coefficient(var) for u in target
             )
             return at if matched == form else None
     return None

@@ -13,6 +13,7 @@ from weft.errors import Location
 from weft.loops.ir import Expr, For, Function, Stmt, walk
 
 Kind = Literal["parallel", "reduction", "scan", "sequential"]
+KINDS: tuple[Kind, ...] = ("parallel", "reduction", "scan", "sequential")  # the most free first
 
 
 @dataclass(frozen=True)

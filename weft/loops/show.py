@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 
-from weft.loops.ir import Array, Cast, Const, Expr, For, Function, If, Let, Load, Op, Ref, Round, Stmt, Store
+from weft.loops.ir import Array, Cast, Const, Expr, For, Function, If, Let, Load, Op, Ref, Round, Stmt, Store, walk
 from weft.loops.types import INT64
 
 # How tightly an operator binds, as in Python.
@@ -153,3 +154,31 @@ def show(function: Function) -> str:
     if function.results:
         lines.append(f"{indent}return {', '.join(function.results)}")
     return "\n".join(lines) + "\n"
+
+
+# ---------------------------------------------------------------- names
+
+
+def user_names(function: Function) -> Callable[[str], str]:
+    """The user's name for a name of the nest: passes number the values of one variable (`h_1`, `h_last`), and what is
+    kept of an array is named after it (`y_previous`). A name that stands in the cited source is the user's own; sizes
+    and loops keep theirs, which tell them apart.
+    """
+    words = {*function.parameters, *(s.name for s in function.sizes)}
+    words |= {s.var for s in walk(function.body) if isinstance(s, For)}
+    for cited in (*walk(function.body), *function.arrays):
+        if cited.location is not None:
+            words |= set(re.findall(r"\w+", cited.location.text()))
+
+    def shown(name: str) -> str:
+        base = name
+        while base not in words and "_" in base.strip("_"):
+            base = base.rpartition("_")[0]
+        return base if base in words else name
+
+    return shown
+
+
+def renamed(text: str, shown: Callable[[str], str]) -> str:
+    """A sentence with every name in it as the user knows it."""
+    return re.sub(r"\b[^\W\d]\w*\b", lambda m: shown(m.group()) if "_" in m.group() else m.group(), text)

@@ -42,8 +42,8 @@ from weft.loops.ir import (
     walk_expr,
     with_operands,
 )
+from weft.loops.names import Names
 from weft.loops.polyhedra import Polyhedra
-from weft.loops.promote import Names
 from weft.loops.types import BOOL, INT64, ScalarType
 
 # ---------------------------------------------------------------- arithmetic

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from weft.loops.accesses import collect
 from weft.loops.ir import Array, Const, Expr, Function, Load, Ref, Stmt, Store, statement_exprs, walk, walk_expr
 from weft.loops.schedule import Nest
 from weft.loops.types import FLOAT64, INT64, ScalarType
@@ -94,6 +95,10 @@ def slots(function: Function, nest: Nest, facts: Facts) -> tuple[Slot, ...]:
         for i, extent in zip(index, function.array(name).shape, strict=True):
             if not (isinstance(i, (Const, Ref)) and (isinstance(i, Const) or i.name in axes)):
                 names |= {e.name for e in walk_expr(extent) if isinstance(e, Ref)}
+    for access in collect(nest.body):
+        if access.guard:  # where only some iterations load, a tile stops at the array's end
+            shape = function.array(access.array).shape
+            names |= {e.name for extent in shape for e in walk_expr(extent) if isinstance(e, Ref)}
     out = [Slot("pointer", a.name, a.dtype, a.name) for a in arrays]
     for a in arrays:
         for axis in range(len(a.shape)):

@@ -134,11 +134,13 @@ def bind(function: Function, args: Sequence[Any]) -> Bound:
 
 
 def analysis_for(specializable: Specializable, signature: Signature, args: Sequence[Any]) -> tuple[Analysis, Bound]:
-    """The analysis for a call: the one for sizes that agree as expected if they do, else the one for any."""
+    """The analysis for a call: the one for sizes and arguments as expected if they are so, else the one for any."""
     types = argument_types(signature, args)
     analysis = specializable.analysis(types, True)
     bound = bind(analysis.function, args)
-    if all(bound.names[a] == bound.names[b] for a, b in analysis.assumed):
+    agree = all(bound.names[a] == bound.names[b] for a, b in analysis.assumed)
+    assumption = analysis.function.assumption
+    if agree and (assumption is None or eval(assumption.condition, {}, bound.names)):
         return analysis, bound
     analysis = specializable.analysis(types, False)
     return analysis, bind(analysis.function, args)

@@ -77,8 +77,10 @@ def recalled(identity: str, types: Sequence[ArgumentType], agree: bool, function
         if isinstance(analysis, Analysis):
             return analysis
     from weft.loops.agree import agreeing
+    from weft.loops.guards import guarded
 
     made, pairs = agreeing(function()) if agree else (function(), ())
+    made = guarded(made) if agree else made
     analysis = replace(analyze(made, pairs), key=key)
     cache.store(key, pickle.dumps(analysis, protocol=pickle.HIGHEST_PROTOCOL))
     return analysis

@@ -139,6 +139,15 @@ template <class Algebra, int lanes> WEFT_FUNCTION typename Algebra::Value reduce
     return value;
 }
 
+// Orders the memory accesses of a team: what its threads did before, before what any of them does after.
+template <int threads> WEFT_FUNCTION void sync_team() {
+    if constexpr (threads <= 32) {
+        __syncwarp();
+    } else {
+        __syncthreads();
+    }
+}
+
 // The combination of the values of a team, in thread order, in all its threads. `scratch` has room for one value a warp;
 // it may be used again after the next barrier.
 template <class Algebra, int threads>

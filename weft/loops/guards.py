@@ -1,0 +1,73 @@
+"""Conditions on sizes and integer arguments under which a loop that must run in order may run in parallel after all.
+
+`a[i + k] = a[i]` touches one element in two iterations only for some k. Where the conflicts of a loop depend on such
+arguments, the function is analysed a second time, for calls in which there are none; which of the two analyses a call
+takes is decided when its sizes and arguments are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from weft.loops.accesses import collect
+from weft.loops.analyze import schedule
+from weft.loops.ir import Assumption, For, Function, If, Stmt
+from weft.loops.normalize import normalize
+from weft.loops.polyhedra import Pair, Polyhedra
+
+_MOST = 4  # conditions that are tried: each costs an analysis
+
+
+def guarded(function: Function) -> Function:
+    """The function for calls in which more of its loops need not run in order, by its `assumption`; itself if none would.
+
+    Of several conditions that could be assumed, the one that helps most loops, of equals the outermost loop's.
+    """
+    ordered = _in_order(function)
+    if not ordered:
+        return function
+    plain = normalize(function)
+    polyhedra = Polyhedra(plain)
+    candidates: dict[str, None] = {}
+    for loop, around in _loops(plain.body, ()):
+        if loop.var in ordered:
+            pairs = tuple(_pairs(plain, loop, around))
+            for flows_alone in (False, True):
+                condition = polyhedra.free_when(pairs, loop, flows_alone)
+                if condition is not None:
+                    candidates[condition] = None
+    best, fewest = function, len(ordered)
+    for condition in list(candidates)[:_MOST]:
+        trial = replace(function, assumption=Assumption(condition, ()))
+        left = _in_order(trial)
+        if len(left) < fewest:
+            helped = tuple(sorted(ordered - left))
+            best, fewest = replace(function, assumption=Assumption(condition, helped)), len(left)
+    return best
+
+
+def _in_order(function: Function) -> set[str]:
+    return {v.var for v in schedule(function).loops if v.kind == "sequential"}
+
+
+def _loops(statements: tuple[Stmt, ...], around: tuple[For, ...]) -> Iterator[tuple[For, tuple[For, ...]]]:
+    """All loops, with the loops around each."""
+    for stmt in statements:
+        match stmt:
+            case For():
+                yield stmt, around
+                yield from _loops(stmt.body, (*around, stmt))
+            case If():
+                yield from _loops(stmt.then, around)
+                yield from _loops(stmt.orelse, around)
+
+
+def _pairs(function: Function, loop: For, around: tuple[For, ...]) -> Iterator[Pair]:
+    """The pairs of accesses in a loop that may conflict, the array not private to its iterations."""
+    accesses = [a for a in collect((loop,), around) if any(f.var == loop.var for f in a.loops)]
+    for k, a in enumerate(accesses):
+        for b in accesses[k:]:
+            within = frozenset(function.array(a.array).within)
+            if a.array == b.array and (a.write or b.write) and loop.var not in within:
+                yield a, b, within
