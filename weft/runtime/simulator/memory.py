@@ -28,11 +28,10 @@ class Memory:
             self.regions.append(self._place(k, low, high))
 
     def inside(self, k: int) -> list[Tensor]:
-        low, high = self.regions[k][:2] if k < len(self.regions) else self._span
+        low, high = self.regions[k][:2]
         return [t for t in self.tensors if low <= t.address < high]
 
     def _place(self, slot: int, low: int, high: int) -> tuple[int, int, int, int, bytearray | None]:
-        self._span = (low, high)
         inside = [t for t in self.tensors if low <= t.address < high]
         place = self.engine.weft_place(slot, high - low, low)
         if not place:
@@ -40,8 +39,7 @@ class Memory:
                 "there is no room to simulate an array", evidence=[f"{inside[0].name} has {high - low} bytes"],
                 remedy="check smaller inputs",
             )  # fmt: skip
-        size = sum(t.bytes for t in inside)
-        if size:
+        if any(t.bytes for t in inside):
             ctypes.memmove(place, low, high - low)
         granule = min(t.element_bytes for t in inside)
         if any((t.address - low) % granule for t in inside):
