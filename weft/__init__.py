@@ -1,6 +1,6 @@
 """weft: loops in Python to CUDA kernels for PyTorch, with proof of which may run in parallel.
 
-`weft.kernel` compiles a function; `weft.analyze` says how each of its loops may run.
+`weft.kernel` compiles a function; `weft.analyze` says how each of its loops may run; `weft.schedule` transforms it by hand.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from weft.analysis import LoopAnalysis, analyze
+    from weft.hand import HandSchedule, schedule
     from weft.pytorch.kernel import Kernel, kernel
     from weft.pytorch.specs import TensorSpec
 
 __version__ = "0.1.0"
-__all__ = ["Kernel", "LoopAnalysis", "TensorSpec", "analyze", "kernel"]
+__all__ = ["HandSchedule", "Kernel", "LoopAnalysis", "TensorSpec", "analyze", "kernel", "schedule"]
 
 _HOMES = {
     "Kernel": "weft.pytorch.kernel",
@@ -21,6 +22,8 @@ _HOMES = {
     "TensorSpec": "weft.pytorch.specs",
     "LoopAnalysis": "weft.analysis",
     "analyze": "weft.analysis",
+    "HandSchedule": "weft.hand",
+    "schedule": "weft.hand",
 }
 
 

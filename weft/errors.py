@@ -112,6 +112,19 @@ class DependenceError(WeftError, RuntimeError):
     """What was asked for would reorder iterations that depend on each other."""
 
 
+class IllegalTransform(DependenceError):
+    """A transform asked for by hand would reverse a dependence. violation: which, as `weft.schedule` found it."""
+
+    violation: object = None
+
+    def __reduce__(self):  # type: ignore[no-untyped-def]
+        return (*super().__reduce__(), {"violation": self.violation})  # type: ignore[no-untyped-call]
+
+
+class InapplicableTransform(WeftError, ValueError):
+    """A transform asked for by hand does not fit the loops it is asked for, whatever they compute."""
+
+
 class CompileError(WeftError, RuntimeError):
     """The generated code could not be compiled (no compiler, or the compiler's refusal)."""
 
