@@ -84,6 +84,34 @@ def test_explain_says_what_the_loops_are(capsys: pytest.CaptureFixture[str]) -> 
     assert main(["explain", LINREC, "x=float64[2,8]", "c=float64[2,8]", "--format", "mermaid"]) == 0
 
 
+def test_explain_writes_files_and_details(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "linrec.html"
+    assert main(["explain", LINREC, "--format", "html", "-o", str(page)]) == 0
+    assert page.read_text().startswith("<!doctype html>") and capsys.readouterr().out == ""
+    assert main(["explain", LINREC]) == 0
+    short = capsys.readouterr().out
+    assert main(["explain", LINREC, "--detail"]) == 0
+    assert "S1 -> S1  h, carried by l (0, 1)" in capsys.readouterr().out and "S1" not in short
+
+
+def test_explain_needs_no_inputs_for_all_but_the_plan(user_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", f"{user_file}:double"]) == 0
+    text = capsys.readouterr().out
+    assert "i  parallel" in text and "plan" not in text
+    assert main(["explain", f"{user_file}:double", "x=float32[1000]"]) == 0
+    assert "plan on a GPU" in capsys.readouterr().out
+    assert main(["explain", f"{user_file}:double", "--format", "html"]) == 0
+    assert 'class="verdict parallel"' in capsys.readouterr().out
+
+
+def test_explain_of_what_is_refused_is_a_page_and_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, page = tmp_path / "mine.py", tmp_path / "mine.html"
+    source.write_text("def endless(x):\n    while True:\n        x[0] = 1.0\n")
+    assert main(["explain", f"{source}:endless", "--format", "html", "-o", str(page)]) == 2
+    assert "remedy:" in capsys.readouterr().err
+    assert "refused" in page.read_text() and "while True:" in page.read_text()
+
+
 def test_source_is_plain_text_where_it_is_piped(capsys: pytest.CaptureFixture[str]) -> None:
     for arch in ("cpu", "sm_90a"):
         assert main(["source", LINREC, "--arch", arch]) == 0

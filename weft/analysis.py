@@ -17,13 +17,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LoopAnalysis:
-    """loops: the verdict of each loop by its variable; schedule: all that was found; function: the nest as it was written.
-    As text: a line for each loop, and why.
+    """schedule: all that was found; function: the nest as it was written. As text: a line for each loop, and why.
     """
 
-    loops: dict[str, Verdict]
     schedule: Schedule
     function: Function
+
+    @cached_property
+    def loops(self) -> dict[str, Verdict]:
+        """The verdict of each loop by its variable, with evidence and remedies."""
+        return {v.var: v for v in self._explained.loops}
+
+    @cached_property
+    def _explained(self) -> Schedule:
+        from weft.loops.evidence import with_evidence
+
+        return with_evidence(self.schedule, self.function)
+
+    def explain(self, format: str = "text", detail: bool = False) -> str:
+        """The explanation, without the plan that sizes decide. format, detail: as for `weft.Kernel.explain`."""
+        from weft.explain import Explained, explain
+
+        return explain(Explained(self.function, self.schedule), format, detail)
 
     @cached_property
     def dependences(self) -> tuple[Dependence, ...]:
@@ -43,7 +58,7 @@ class LoopAnalysis:
     def __str__(self) -> str:
         from weft.explain import loop_lines
 
-        return "\n".join(loop_lines(self.schedule))
+        return "\n".join(loop_lines(self._explained))
 
 
 def analyze(function: Callable[..., Any] | str) -> LoopAnalysis:
@@ -58,4 +73,4 @@ def analyze(function: Callable[..., Any] | str) -> LoopAnalysis:
     plain = getattr(function, "py", function)
     parsed = parse(plain, infer_types(plain))
     found = schedule(guarded(parsed))
-    return LoopAnalysis({v.var: v for v in found.loops}, found, parsed)
+    return LoopAnalysis(found, parsed)

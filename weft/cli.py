@@ -31,7 +31,7 @@ class Explainable(Protocol):
     name: str
     example: Mapping[str, Any]
 
-    def explain(self, *args: Any, format: str = "text") -> str: ...
+    def explain(self, *args: Any, format: str = "text", detail: bool = False) -> str: ...
     def source(self, *args: Any, arch: str | None = None) -> str: ...
     def check(self, *args: Any, **options: Any) -> Any: ...
 
@@ -113,16 +113,40 @@ _GRAPHS = {"graph": "to_text", "graph-mermaid": "to_mermaid", "graph-json": "to_
 
 
 def _explain(options: argparse.Namespace) -> int:
+    kernel = load_kernel(options.kernel)
+    try:
+        _write(_explanation(kernel, options), options.output)
+    except WeftError as error:
+        if options.format == "html":  # the page then says why
+            from weft.explain import refusal
+
+            _write(refusal(kernel.name, error), options.output)
+        raise
+    return 0
+
+
+def _write(text: str, output: Path | None) -> None:
+    if output is None:
+        print(text, end="" if text.endswith("\n") else "\n")
+    else:
+        output.write_text(text, encoding="utf-8")
+
+
+def _explanation(kernel: Explainable, options: argparse.Namespace) -> str:
+    import weft
     from weft.pytorch.specs import parse_named
 
-    kernel = load_kernel(options.kernel)
     if options.format in _GRAPHS:
-        import weft
+        return cast(str, getattr(weft.analyze(kernel.py).graph, _GRAPHS[options.format])())
+    if not options.inputs and not kernel.example and _required(kernel):
+        return weft.analyze(kernel.py).explain(options.format, options.detail)  # all but the plan
+    given = arguments(kernel, parse_named(options.inputs))
+    return kernel.explain(*given, format=options.format, detail=options.detail)
 
-        print(getattr(weft.analyze(kernel.py).graph, _GRAPHS[options.format])(), end="")
-        return 0
-    print(kernel.explain(*arguments(kernel, parse_named(options.inputs)), format=options.format))
-    return 0
+
+def _required(kernel: Explainable) -> bool:
+    """Whether a kernel has parameters without defaults."""
+    return any(p.default is inspect.Parameter.empty for p in inspect.signature(kernel.py).parameters.values())
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -188,6 +212,8 @@ def _parser() -> argparse.ArgumentParser:
 
     explain = commands.add_parser("explain", help="the loops of a kernel, their classes and why")
     explain.add_argument("--format", choices=("text", "mermaid", "html", *_GRAPHS), default="text")
+    explain.add_argument("--detail", action="store_true", help="also why, the dependences, the program that runs, remedies")
+    explain.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to a file")
     explain.set_defaults(run=_explain)
 
     source = commands.add_parser("source", help="the generated CUDA C++ (or C++ for the CPU)")

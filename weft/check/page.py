@@ -14,6 +14,7 @@ from html import escape
 
 from weft.check import words
 from weft.check.report import Cost, Found, Launched, Report, costs
+from weft.markup import document
 from weft.runtime.simulator import Place
 
 _CITED = re.compile(r"^\s*// (?P<file>[^\s:]+\.py):(?P<line>\d+):")
@@ -64,7 +65,6 @@ def page(report: Report) -> str:
     every = costs(report)
     panes = [_Pane(report, k, launch, every) for k, launch in enumerate(report.launches)]
     style = _STYLE + "".join(rule for pane in panes for rule in pane.rules())
-    title = escape(f"{report.kernel}: {words.verdict(report)}")
     code = [line for pane in panes for line in pane.lines()]
     lines = {name for line in code for name in re.findall(r' id="([^"]+)"', line)}
     body = [
@@ -75,11 +75,7 @@ def page(report: Report) -> str:
         *_table(report, every, lines),
         *code,
     ]
-    return (
-        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8"/>\n'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1"/>\n<title>{title}</title>\n'
-        f"<style>{style}</style>\n</head>\n<body>\n" + "\n".join(body) + "\n</body>\n</html>\n"
-    )
+    return document(f"{report.kernel}: {words.verdict(report)}", style, "\n".join(body))
 
 
 def _head(report: Report) -> Iterator[str]:

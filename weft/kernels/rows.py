@@ -75,9 +75,9 @@ class RowKernel:
     def __reduce__(self) -> str:
         return self.py.__qualname__  # as functions do: by name, so that a copy is the kernel itself
 
-    def explain(self, *args: Any, format: str = "text") -> str:
+    def explain(self, *args: Any, format: str = "text", detail: bool = False) -> str:
         """As `weft.Kernel.explain`, of the loops over `[rows, length]`."""
-        return self.kernel.explain(*args, format=format)
+        return self.kernel.explain(*args, format=format, detail=detail)
 
     def source(self, *args: Any, arch: str | None = None) -> str:
         """As `weft.Kernel.source`."""

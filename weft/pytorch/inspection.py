@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +12,10 @@ import torch
 from weft.compiler import Analysis, Launch, cuda_source, host_source, launch
 from weft.errors import TypeMismatch
 from weft.loops.affine import evaluate
+from weft.loops.ir import Function
 from weft.plan.arguments import nest_arrays
 from weft.plan.facts import Geometry, facts_of
-from weft.pytorch.call import analysis_for, check, geometries
+from weft.pytorch.call import analysis_for, argument_types, check, geometries
 from weft.pytorch.specs import TensorSpec, parse
 from weft.runtime import nvrtc
 
@@ -25,11 +27,18 @@ ARCHITECTURES = ("cpu", *nvrtc.ARCHITECTURES)
 
 @dataclass(frozen=True)
 class Examined:
-    """A kernel at some arguments: its analysis, the values of its sizes, where its arrays lie."""
+    """A kernel at some arguments: its analysis, the values of its sizes, where its arrays lie. source: what gives its nest
+    as it was written.
+    """
 
     analysis: Analysis
     names: dict[str, Any]
     arrays: dict[str, Geometry]
+    source: Callable[[], Function]
+
+    @property
+    def written(self) -> Function:
+        return self.source()
 
     def launches(self) -> tuple[Launch, ...]:
         return tuple(
@@ -43,7 +52,9 @@ def examine(kernel: Kernel, args: Sequence[Any]) -> Examined:
     stand_ins = tuple(_stand_in(a) for a in args)
     analysis, bound = analysis_for(kernel.specializable, kernel.signature, stand_ins)
     check(analysis, bound)
-    return Examined(analysis, bound.names, geometries(analysis, bound, aligned=True))
+    types = argument_types(kernel.signature, stand_ins)
+    written = functools.partial(kernel.specializable.function, types, bool(analysis.assumed))
+    return Examined(analysis, bound.names, geometries(analysis, bound, aligned=True), written)
 
 
 def complete(kernel: Kernel, args: Sequence[Any]) -> tuple[Any, ...]:
@@ -66,13 +77,15 @@ def complete(kernel: Kernel, args: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(args)
 
 
-def explain(kernel: Kernel, args: Sequence[Any], format: str) -> str:
-    """The explanation of a kernel for arguments, as "text", "mermaid" or "html"."""
+def explain(kernel: Kernel, args: Sequence[Any], format: str, detail: bool) -> str:
+    """The explanation of a kernel for arguments, as "text" (with detail or without), "mermaid" or "html"."""
     from weft.explain import Explained
-    from weft.explain import explain as written
+    from weft.explain import explain as explained
 
     examined = examine(kernel, args)
-    return written(Explained(examined.analysis, examined.names, examined.launches()), format)
+    analysis = examined.analysis
+    whole = Explained(examined.written, analysis.schedule, analysis, examined.names, examined.launches())
+    return explained(whole, format, detail)
 
 
 def _stand_in(value: Any) -> Any:

@@ -125,14 +125,15 @@ class Kernel(Executable):
 
     # ---- looking inside
 
-    def explain(self, *args: Any, format: str = "text") -> str:
-        """Loops and their classes, the cycles, the transforms and the plan, for these arguments (tensors or specs).
+    def explain(self, *args: Any, format: str = "text", detail: bool = False) -> str:
+        """The class of each loop and the plan, for these arguments (tensors or specs).
 
-        format: "text", "mermaid" or "html". Without arguments the kernel's example stands in.
+        detail: also why, the dependences and their cycles, the transforms, the program that runs, remedies. format: "text",
+        "mermaid" (the dependence graph) or "html" (a page with everything). Without arguments the kernel's example stands in.
         """
         from weft.pytorch.inspection import explain
 
-        return explain(self, args, format)
+        return explain(self, args, format, detail)
 
     def source(self, *args: Any, arch: str | None = None) -> str:
         """The generated code: CUDA C++ for arch "sm_80", "sm_86", "sm_89" or "sm_90a", C++ for "cpu"; by default for

@@ -1,0 +1,68 @@
+"""What an explanation is made from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from weft.compiler import Analysis, Launch
+from weft.loops.evidence import with_evidence
+from weft.loops.graph import DependenceGraph, dependence_graph
+from weft.loops.ir import For, Function, Stmt
+from weft.loops.python import python
+from weft.loops.schedule import Nest, Schedule, Verdict
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A function as it was written, and what was found. sizes: the values of sizes and numbers for which `launches` were
+    planned. Without an analysis for such a call there is no plan.
+    """
+
+    written: Function
+    found: Schedule
+    analysis: Analysis | None = None
+    sizes: Mapping[str, object] = field(default_factory=dict)
+    launches: Sequence[Launch] = ()
+
+    @cached_property
+    def graph(self) -> DependenceGraph:
+        """The statements and their dependences, as they were written."""
+        return dependence_graph(self.written)
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """The schedule with the evidence and the remedies of its verdicts."""
+        return with_evidence(self.found, self.written)
+
+    @property
+    def loops(self) -> tuple[Verdict, ...]:
+        return self.schedule.loops
+
+    @cached_property
+    def program(self) -> str:
+        """The program that is run, as Python: every loop with how it runs."""
+        function = self.found.function
+        body = tuple(s for nest in self.found.nests for s in _whole(nest))
+        verdicts = {var: v.kind for nest in self.found.nests for var, v in nest.verdicts}
+        axes = {a.var for nest in self.found.nests for a in nest.axes}
+
+        def noted(line: re.Match[str]) -> str:
+            kind = "parallel" if line["var"] in axes else verdicts.get(line["var"], "")
+            return line["head"] + (f"  # {_HOW[kind]}" if kind else "")
+
+        text = python(replace(function, body=body))
+        return re.sub(r"^(?P<head> *for (?P<var>\w+) in .*:)(?P<rest>.*)$", noted, text, flags=re.MULTILINE)
+
+
+_HOW = {"parallel": "in parallel", "reduction": "a reduction", "scan": "a scan", "sequential": "in order"}
+
+
+def _whole(nest: Nest) -> tuple[Stmt, ...]:
+    """A nest with its axes as loops around its body."""
+    body = nest.body
+    for axis in reversed(nest.axes):
+        body = (For(axis.var, axis.start, axis.stop, axis.step, (), body),)
+    return body

@@ -1,0 +1,38 @@
+"""An explanation as text: a line for each loop, or all there is to say."""
+
+from __future__ import annotations
+
+from weft.explain.explained import Explained
+from weft.explain.words import loop_lines, plan_line, plan_lines, signature_text, sizes_text
+
+
+def short(explained: Explained) -> str:
+    """The verdicts: a line for each loop, and one for the plan."""
+    lines = [*_head(explained), *(f"  {line}" for line in loop_lines(explained.found, detail=False))]
+    if explained.analysis is not None:
+        lines.append(f"  plan on a GPU: {plan_line(explained.analysis, explained.launches)}")
+    return "\n".join(lines) + "\n"
+
+
+def detailed(explained: Explained) -> str:
+    """The loops and why, the statements and what each needs from which, the program that runs, the plan."""
+    lines = [*_head(explained), "", "Loops", *(f"  {line}" for line in loop_lines(explained.schedule))]
+    lines += ["", "Statements and dependences", *_indented(explained.graph.to_text())]
+    lines += ["", "The program that runs", *_indented(explained.program)]
+    analysis = explained.analysis
+    for launch in explained.launches:
+        assert analysis is not None
+        several = f" of {analysis.schedule.nests[launch.variant.nest].name}" if len(explained.launches) > 1 else ""
+        lines += ["", f"Plan{several} on a GPU", *(f"  {line}" for line in plan_lines(analysis, launch))]
+    return "\n".join(lines) + "\n"
+
+
+def _head(explained: Explained) -> list[str]:
+    """The signature, and the sizes that it names."""
+    signature = signature_text(explained.found.function)
+    sizes = sizes_text(signature, explained.sizes)
+    return [signature, *([f"  with {sizes}"] if sizes else [])]
+
+
+def _indented(text: str) -> list[str]:
+    return [f"  {line}".rstrip() for line in text.splitlines()]

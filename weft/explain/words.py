@@ -1,0 +1,165 @@
+"""The words of an explanation: the class of a loop, its cycles and transforms, the plan of a nest."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from weft.compiler import Analysis, Launch
+from weft.errors import Location
+from weft.loops.ir import For, Function, Stmt, bodies
+from weft.loops.schedule import Schedule, Verdict
+from weft.loops.show import renamed, show_expr, user_names
+from weft.plan.threads import ThreadPlan
+
+_LONGEST = 104  # letters of a line under a loop
+_KEPT = "\u00a0"  # a space at which no line ends
+
+
+def kind_text(verdict: Verdict) -> str:
+    """The class of a loop: `scan (affine)`."""
+    return f"{verdict.kind} ({', '.join(verdict.algebra)})" if verdict.algebra else verdict.kind
+
+
+def cycles(verdict: Verdict) -> list[str]:
+    """The cycles of a loop: each scalar that an algebra understands is one, what none does is one together."""
+    if not verdict.cycle:
+        return []
+    if verdict.updates:
+        return [f"{name} -> {name}" for name in verdict.cycle]
+    return [" -> ".join((*verdict.cycle, verdict.cycle[0]))]
+
+
+def details(verdict: Verdict, function: Function) -> list[tuple[str, str]]:
+    """What else there is to say of a loop: (what it is, the words), in the user's names. The first has no name: why."""
+    shown = user_names(function)
+    found = [("", verdict.why), *(("cycle", cycle) for cycle in cycles(verdict))]
+    found += [("transform", transform) for transform in verdict.requires]
+    found.append(("remedy", verdict.remedy))
+    return [(what, renamed(text, shown)) for what, text in found if text]
+
+
+def signature_text(function: Function) -> str:
+    """`name(x: float32[rows, length], eps: float) -> y: float32[rows, length]`."""
+    scalars = {s.name: s.type.category for s in function.scalars}
+
+    def typed(name: str) -> str:
+        if name in scalars:
+            return f"{name}: {scalars[name]}"
+        array = function.array(name)
+        return f"{name}: {array.dtype}[{', '.join(map(show_expr, array.shape))}]"
+
+    results = ", ".join(map(typed, function.results))
+    return f"{function.name}({', '.join(map(typed, function.parameters))})" + (f" -> {results}" if results else "")
+
+
+def sizes_text(signature: str, sizes: Mapping[str, object]) -> str:
+    """`rows = 64, length = 1024`: the sizes and numbers that a signature names."""
+    return ", ".join(f"{n} = {v}" for n, v in sizes.items() if re.search(rf"\b{n}\b", signature))
+
+
+def loop_lines(schedule: Schedule, detail: bool = True) -> list[str]:
+    """For each loop its variable, class, place and source line; with detail, under it why, the cycles, the transforms and
+    the remedy.
+    """
+    depths = _depths(schedule.function.body)
+    width = max((len(v.var) for v in schedule.loops), default=1)
+    kinds = max((len(kind_text(v)) for v in schedule.loops), default=1)
+    places = max((len(place(v.location)) for v in schedule.loops), default=1)
+    lines: list[str] = []
+    for v in schedule.loops:
+        depth, implied = depths.get(v.var, (0, False))
+        source = v.location.text().strip() if v.location is not None else ""
+        head = f"{v.var:<{width}}  {kind_text(v):<{kinds}}  {place(v.location):<{places}}  {'  ' * depth}{source}"
+        lines.append((head + ("  (implied)" if implied else "")).rstrip())
+        if detail:
+            for what, text in details(v, schedule.function):
+                first, *rest = _wrapped(f"{what}: {text}" if what else text)
+                lines += [f"{'':<{width}}  {first}", *(f"{'':<{width}}    {line}" for line in rest)]
+    return lines or ["no loops"]
+
+
+def unbroken(text: str) -> str:
+    """A sentence whose lines do not end inside `(i = 0, j = 1)` or `n = 2`."""
+    text = re.sub(r"\([^()]*=[^()]*\)", lambda m: m.group().replace(" ", _KEPT), text)
+    return text.replace(" = ", f"{_KEPT}={_KEPT}")
+
+
+def _wrapped(text: str) -> list[str]:
+    lines = textwrap.wrap(unbroken(text), _LONGEST, break_long_words=False, break_on_hyphens=False)
+    return [line.replace(_KEPT, " ") for line in lines]
+
+
+def place(location: Location | None) -> str:
+    """`file.py:12`."""
+    return f"{Path(location.file).name}:{location.line}" if location is not None else ""
+
+
+def _depths(statements: tuple[Stmt, ...], depth: int = 0) -> dict[str, tuple[int, bool]]:
+    """How many loops lie around each loop, and whether it is implied by a slice."""
+    found: dict[str, tuple[int, bool]] = {}
+    for stmt in statements:
+        if isinstance(stmt, For):
+            found[stmt.var] = (depth, stmt.implied)
+        for body in bodies(stmt):
+            found |= _depths(body, depth + isinstance(stmt, For))
+    return found
+
+
+# ---------------------------------------------------------------- the plan
+
+
+def plan_lines(analysis: Analysis, launch: Launch) -> list[str]:
+    """How a nest runs on a GPU."""
+    nest = analysis.schedule.nests[launch.variant.nest]
+    plan, (threads, teams, _) = launch.variant.plan, launch.block
+    blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
+    grid = f"{_count(blocks, 'block')} of {_count(threads * teams, 'thread')}"
+    if isinstance(plan, ThreadPlan):
+        why = renamed(analysis.lowered[launch.variant.nest].why_not, user_names(analysis.function))
+        why = re.sub(r"(is sequential): .*", r"\1", why)  # the loop's verdict says the rest
+        if not plan.order:
+            return ["one thread does it all: no loop outside is parallel", grid]
+        return [f"a thread for each ({', '.join(plan.order)})" + (f", since {why}" if why else ""), grid]
+    graph = launch.variant.graph
+    assert graph is not None
+    rows = ", ".join(a.var for a in graph.rows) or "a single one"
+    columns = ", ".join(dict.fromkeys(s.column for s in graph.stages()))
+    tile = threads * plan.vector * plan.chunks
+    if plan.spread:
+        how = f"columns are independent: blocks share a row, {tile} columns each"
+    elif plan.held:
+        how = f"{threads} threads a row, which is read once and held in registers"
+    else:
+        how = f"{threads} threads a row, tile after tile of {tile} columns"
+    return [
+        f"rows: {rows}; columns: {columns}",
+        how,
+        f"layout (thread, (vector, chunk)) -> column: {replace(plan, threads=threads).layout}",
+        grid + (f", {teams} rows each" if teams > 1 else ""),
+        *([] if nest.axes else ["one block works: no loop outside is parallel"]),
+    ]
+
+
+def plan_line(analysis: Analysis, launches: Sequence[Launch]) -> str:
+    """The plan of a call in one line."""
+    kernels = []
+    for launch in launches:
+        plan, (threads, teams, _) = launch.variant.plan, launch.block
+        blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
+        if isinstance(plan, ThreadPlan):
+            how = f"a thread for each ({', '.join(plan.order)})" if plan.order else "one thread does it all"
+        elif plan.spread:
+            how = "blocks share a row"
+        else:
+            how = f"{threads} threads a row" + (", held in registers" if plan.held else "")
+        kernels.append(f"{_count(blocks, 'block')} of {_count(threads * teams, 'thread')}, {how}")
+    count = "" if len(kernels) == 1 else f"{len(kernels)} kernels: "
+    return count + "; ".join(dict.fromkeys(kernels)) if kernels else "nothing to launch"
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
