@@ -13,7 +13,7 @@ body carries and on where memory is consecutive:
 
 from __future__ import annotations
 
-from weft.emit.cpp_body import ORDERED, Body, Lanes, Names, scan_levels, slot_key
+from weft.emit.cpp_body import ORDERED, Body, Lanes, Names, free_of_order, scan_levels, slot_key
 from weft.emit.expressions import PRODUCT, identifier, literal, memory_type, register_type, words
 from weft.emit.lanes import loads, needed, passed_on, pieces, runs_in_lanes, stores, tiles
 from weft.emit.subscripts import affine, coefficient, constant, simplify
@@ -330,7 +330,7 @@ class _Unit:
         updates = {u.name: u for u in verdict.updates}
         if any(c.name not in updates for c in loop.carries) or any(isinstance(s, For) for s in walk(loop.body)):
             return False
-        if verdict.kind == "reduction" and all(u.algebra != "affine" for u in updates.values()):
+        if free_of_order(verdict, loop):
             return True
         return bool(scan_levels(loop, updates)) and not self.body.checked(loop.body)
 

@@ -58,14 +58,14 @@ from weft.loops.ir import (
     walk,
     walk_expr,
 )
-from weft.loops.schedule import Nest, Update
+from weft.loops.schedule import Nest, Update, Verdict
 from weft.loops.types import INT64, ScalarType
 from weft.plan.arguments import Facts, Slot
 
 STACK_LIMIT = 64 * 1024  # bytes of a local array above which it is kept off the stack
 
 # How OpenMP names the reductions that it knows; the others are declared where they are used.
-_OPENMP = {"sum": "+", "product": "*", "and": "&&", "or": "||"}
+_OPENMP = {"sum": "+", "product": "*", "and": "&&", "or": "||", "bitand": "&", "bitor": "|", "bitxor": "^"}
 ORDERED = {
     "max": "python_max",
     "min": "python_min",
@@ -368,11 +368,10 @@ class Body:
         known = all(c.name in updates for c in loop.carries)
         if verdict and straight and verdict.kind == "parallel" and not loop.carries:
             self.pragma_simd("omp simd", loop.body)
-        elif verdict and straight and known and loop.carries and verdict.kind == "reduction":
+        elif verdict and straight and known and loop.carries and free_of_order(verdict, loop):
             used = [updates[c.name] for c in loop.carries]
-            if all(u.algebra in _OPENMP or u.algebra in ORDERED for u in used):
-                self.pragma_simd("omp simd" + "".join(map(self.reduction, loop.carries, used)), loop.body)
-        elif verdict and straight and known and verdict.kind == "scan" and self.block_scan(loop, updates, start, stop):
+            self.pragma_simd("omp simd" + "".join(map(self.reduction, loop.carries, used)), loop.body)
+        elif verdict and straight and known and loop.carries and self.block_scan(loop, updates, start, stop):
             return
         self.in_order(loop, start, stop)
 
@@ -467,14 +466,13 @@ class Body:
             buffers[c.name] = tuple(self.fresh.fresh(f"{c.name}_{part}") for part in parts)
             declared = ", ".join(f"{b}[{width}]" for b in buffers[c.name])
             self.writer.line(f"{register_type(c.type)} {declared};")
-            roots += [u.addend] if u.coefficient is None else [u.coefficient, u.addend]
+            roots += u.parts
         without_stores = tuple(s for s in loop.body if not isinstance(s, Store))
         body = needed(without_stores, roots)
         with self._side_by_side(over_lanes, loop.var, variable, body):
             self.statements(body)
             for c, u in zip(carries, updates, strict=True):
-                values = [u.addend] if u.algebra != "affine" or u.coefficient is None else [u.coefficient, u.addend]
-                for buffer, value in zip(buffers[c.name], values, strict=False):
+                for buffer, value in zip(buffers[c.name], u.parts, strict=False):
                     self.writer.line(f"{buffer}[{lane}] = {self.printer.value(value)};")
         for c, u in zip(carries, updates, strict=True):
             arguments = ", ".join((*buffers[c.name][:-1], self.names[c.name], buffers[c.name][-1]))
@@ -664,6 +662,14 @@ def _loop_names(stmt: Stmt) -> tuple[str, ...]:
     return (stmt.var, *(c.name for c in stmt.carries)) if isinstance(stmt, For) else ()
 
 
+def free_of_order(verdict: Verdict, loop: For) -> bool:
+    """Whether a loop is a reduction of scalars whose iterations OpenMP may take in any order."""
+    if not {n for u in verdict.updates for n in u.names} <= {c.name for c in loop.carries}:
+        return False
+    simple = all(u.algebra in _OPENMP or u.algebra in ORDERED for u in verdict.updates)
+    return verdict.kind == "reduction" and simple and not any(u.feeds for u in verdict.updates)
+
+
 def scan_levels(loop: For, updates: dict[str, Update]) -> list[list[Carry]]:
     """The carries of a loop in groups, each computable by a scan once those before are known; [] if the loop has other
     dependences or an algebra without a scan.
@@ -681,7 +687,7 @@ def scan_levels(loop: For, updates: dict[str, Update]) -> list[list[Carry]]:
     needs: dict[str, set[str]] = {}
     for name in left:
         u = updates[name]
-        roots = [u.addend] if u.coefficient is None else [u.coefficient, u.addend]
+        roots = u.parts
         used = set().union(*(free_names(e) for e in roots))
         for stmt in walk(needed(without_stores, roots)):
             used |= {n for e in statement_exprs(stmt) for n in free_names(e)}

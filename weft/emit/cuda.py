@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from weft.emit.cpp_body import Names
-from weft.emit.expressions import PRODUCT, SUM, Printer, Text, memory_type, register_type
+from weft.emit.expressions import PRODUCT, SUM, TERNARY, Printer, Text, literal, memory_type, register_type
 from weft.emit.text import Writer
-from weft.graph.block import BlockGraph, Input, Map, Operator, Output, Reduce, Scan, Stage, Step
+from weft.graph.block import BlockGraph, Carried, Input, Map, Operator, Output, Reduce, Scan, Stage, Step, made
 from weft.loops.affine import Affine
+from weft.loops.algebras import AFFINE, ALGEBRAS, CLAMP, EXTREMA, LINEAR, SELECT, segmented
 from weft.loops.ir import (
     Const,
     Expr,
@@ -25,26 +26,28 @@ from weft.loops.ir import (
     Store,
     bound_names,
     free_names,
+    statement_exprs,
     walk,
     walk_expr,
 )
-from weft.loops.recurrences import AFFINE, ALGEBRAS
 from weft.loops.schedule import Axis, Nest
-from weft.loops.types import INT64, ScalarType
+from weft.loops.types import INT64
 from weft.plan.arguments import Facts, slots
 from weft.plan.tile import TEAMS, TilePlan, divisible, team_entry
 
 _ALGEBRA_TYPES = {
     "sum": "Sum", "product": "Product", "max": "Max", "min": "Min", "maximum": "Maximum", "minimum": "Minimum",
-    "fmax": "FMax", "fmin": "FMin", "and": "And", "or": "Or", AFFINE: "Affine",
+    "fmax": "FMax", "fmin": "FMin", "and": "And", "or": "Or", "bitand": "BitAnd", "bitor": "BitOr",
+    "bitxor": "BitXor", AFFINE: "Affine", SELECT: "Select", CLAMP: "Clamp",
 }  # fmt: skip
 _JOIN = {"add": "{0} + {1}", "mul": "{0} * {1}", "and": "{0} && {1}", "or": "{0} || {1}"}
+_JOIN |= {"bitand": "{0} & {1}", "bitor": "{0} | {1}", "bitxor": "{0} ^ {1}"}
 _JOIN |= {"max": "weft::python_max({0}, {1})", "min": "weft::python_min({0}, {1})"}
 _JOIN |= {"maximum": "weft::maximum({0}, {1})", "minimum": "weft::minimum({0}, {1})"}
 _JOIN |= {"fmax": "weft::drop_nan_max({0}, {1})", "fmin": "weft::drop_nan_min({0}, {1})"}
 
 # The words of the kernel itself; a user's name that is one of them keeps it, and ours gives way.
-_WORDS = ("thread", "threads", "teams", "row", "tile", "tile_columns", "chunk", "v", "turn")
+_WORDS = ("thread", "threads", "teams", "row", "tile", "tile_columns", "chunk", "v", "turn", "outside")
 
 ZERO = Const(0, INT64)
 HERE = Affine((), 0)
@@ -57,8 +60,8 @@ def user_names(function: Function, nest: Nest, graph: BlockGraph) -> list[str]:
     for stmt in walk(nest.body):
         names += bound_names(stmt)
     for stage in graph.stages():
-        names += [o.name for o in stage.operators if not isinstance(o, Output)]
-        names += [o.result for o in stage.carried()]
+        names += [n for o in stage.operators for n in made(o)]
+        names += [r for o in stage.carried() for r in o.results]
     return names
 
 
@@ -78,12 +81,33 @@ def elements_read(step: Let | Stage) -> set[str]:
     if isinstance(step, Let):
         values = [step.value]
     else:
-        values = [e for o in step.operators for e in expressions(o)] + [o.init for o in step.carried()]
+        values = [e for o in step.operators for e in expressions(o)] + [i for o in step.carried() for i in o.inits]
     return {x.array for e in values for x in walk_expr(e) if isinstance(x, Load)}
 
 
-def algebra_type(name: str, type_: ScalarType) -> str:
-    return f"weft::{_ALGEBRA_TYPES[name]}<{register_type(type_)}>"
+def is_column(o: Carried, stage: Stage, k: int) -> bool:
+    """Whether the k-th value of an extremum's state is the column where it is."""
+    return k > 0 and o.parts[k + 1] == Ref(stage.column, INT64)
+
+
+def element_type(o: Carried, stage: Stage, index: str) -> str:
+    """The C++ type of the algebra that changes a state. index: that of columns."""
+    types = [register_type(e.type) for e in o.inits]
+    if o.algebra == LINEAR:
+        return f"weft::Linear<{types[0]}, {len(types)}>"
+    if o.algebra in EXTREMA:
+        ties = o.algebra.endswith("_last")
+        flags = [o.algebra.startswith("argmax"), ties != o.reverse, ties]
+        kept = [t for k, t in enumerate(types) if not is_column(o, stage, k)]
+        return f"weft::Extremum<{', '.join([*('true' if f else 'false' for f in flags), index, *kept])}>"
+    return _algebra_type(o.algebra, types[0])
+
+
+def _algebra_type(name: str, type_: str) -> str:
+    inner = segmented(name)
+    if inner is not None:
+        return f"weft::Segmented<{_algebra_type(inner, type_)}, {type_}>"
+    return f"weft::{_ALGEBRA_TYPES[name]}<{type_}>"
 
 
 @dataclass(frozen=True)
@@ -107,7 +131,7 @@ def expressions(o: Operator) -> tuple[Expr, ...]:
         case Output(value=value, guard=guard):
             return (value,) if guard is None else (value, guard)
         case Reduce() | Scan():
-            return tuple(e for e in (o.coefficient, o.addend, o.next) if e is not None)
+            return (*o.parts, *o.nexts)
         case Input():
             return ()
 
@@ -131,6 +155,8 @@ class _TileEmitter:
         self.words = {w: self.fresh.fresh(w) for w in _WORDS}
         self.derived_names: dict[str, str] = {}
         bounded = {s.name for s in function.sizes} | {a.var for a in graph.rows} | {s.column for s in graph.stages()}
+        # subscripts of sizes, numbers and places in the grid are checked at the call, others here
+        self.checked_at_call = bounded | {s.name for s in function.scalars}
         columns = set() if facts.wide else {s.column for s in graph.stages()}
         self.printer = _TilePrinter(
             self.name, self.element, lambda n: n in bounded, fuses=True, narrow=lambda n: n in columns
@@ -158,7 +184,26 @@ class _TileEmitter:
         array = self.function.array(load.array)
         access = f"{self.identifier(load.array)}[{self.offset(load.array, load.index)}]"
         type_ = register_type(array.dtype)
-        return Text(access if memory_type(array.dtype) == type_ else f"{type_}({access})")
+        text = access if memory_type(array.dtype) == type_ else f"{type_}({access})"
+        checks = self.checks(load.array, load.index)
+        return Text(f"{checks} ? {text} : {literal(0, array.dtype.opmath, typed=True)}", TERNARY) if checks else Text(text)
+
+    def checks(self, array: str, index: tuple[Expr, ...]) -> str:
+        """The condition that subscripts which only the kernel knows are inside their array; "" if there are none."""
+        declared = self.function.array(array)
+        number = self.function.arrays.index(declared) + 1
+        return " && ".join(
+            f"weft::inside({self.printer.index(i)}, {self.printer.index(extent)}, {number}, $outside)"
+            for i, extent in zip(index, declared.shape, strict=True)
+            if free_names(i) - self.checked_at_call
+        )
+
+    def checks_any(self) -> bool:
+        """Whether any subscript is checked in the kernel."""
+        indices = [s.index for s in walk(self.nest.body) if isinstance(s, Store)]
+        exprs = [e for s in walk(self.nest.body) for x in statement_exprs(s) for e in walk_expr(x)]
+        indices += [e.index for e in exprs if isinstance(e, Load)]
+        return any(free_names(i) - self.checked_at_call for index in indices for i in index)
 
     def stride(self, array: str, axis: int) -> str:
         return "1" if (array, axis) in self.facts.unit else self.identifier(f"{array}_stride_{axis}")
@@ -224,8 +269,13 @@ class _TileEmitter:
         return f'extern "C" __global__ void {bounds}{" " if bounds else ""}{name}(\n    {lines})'
 
     def body(self) -> None:
+        checked = self.checks_any()
         self.prologue()
+        if checked:
+            self.out.line("int64_t $outside = 0;")
         self.rows()
+        if checked:
+            self.out.line("if ($outside) __trap();  // a subscript that the data decide left its array")
 
     def prologue(self) -> None:
         out, plan = self.out, self.plan
@@ -233,7 +283,10 @@ class _TileEmitter:
         scratch = {}
         for stage in self.graph.stages():
             for o in stage.carried():
-                scratch[self.scratch(o)] = f"{algebra_type(o.algebra, o.init.type)}::Value"
+                scratch[self.scratch(o)] = f"{self.algebra(o)}::Value"
+                type_ = element_type(o, stage, self.index)
+                if self.algebra(o) != type_:
+                    out.line(f"using {self.algebra(o)} = {type_};")
         if plan.spread:
             out.line(f"// each thread takes {runs}; blocks share the columns of a row")
         elif plan.held:
@@ -258,8 +311,16 @@ class _TileEmitter:
             out.line("int32_t $turn = 0;")
 
     def scratch(self, o: Scan | Reduce) -> str:
-        type_ = register_type(o.init.type).removesuffix("_t")
+        if o.algebra not in ALGEBRAS and o.algebra != AFFINE:
+            return self.derived(f"{o.name}_elements")
+        type_ = register_type(o.type).removesuffix("_t")
         return self.derived(f"{type_}_maps" if o.algebra == AFFINE else f"{type_}_values")
+
+    def algebra(self, o: Carried) -> str:
+        """The C++ type of the algebra of a state: by a name of its own where it is long."""
+        if o.algebra in ALGEBRAS or o.algebra == AFFINE:
+            return _algebra_type(o.algebra, register_type(o.type))
+        return self.derived(f"{o.name}_algebra")
 
     def team_size(self) -> str:
         return str(self.plan.threads) if self.plan.held else "$threads"
@@ -267,7 +328,7 @@ class _TileEmitter:
     def scratch_argument(self, o: Scan | Reduce) -> str:
         if self.plan.threads > 32:
             return f"{self.scratch(o)}[$turn ^= 1]"
-        return f"({algebra_type(o.algebra, o.init.type)}::Value*)nullptr"
+        return f"({self.algebra(o)}::Value*)nullptr"
 
     # ---------------------------------------------------------------- rows
 
@@ -452,19 +513,28 @@ class _TileEmitter:
                         for s in stmt.orelse:
                             self.statement(s)
 
-    def store_text(self, array: str, index: tuple[Expr, ...], value: Expr) -> str:
-        return f"{self.identifier(array)}[{self.offset(array, index)}] = {self.value(value)};"
+    def store_text(self, array: str, index: tuple[Expr, ...], value: Expr, guard: Expr | None = None) -> str:
+        place = f"{self.identifier(array)}[{self.offset(array, index)}] = {self.value(value)};"
+        return self.guarded(place, guard, self.checks(array, index))
+
+    def guarded(self, statement: str, guard: Expr | None, checks: str = "") -> str:
+        tests = [checks] if checks else []
+        if guard is not None:
+            text = self.value(guard)
+            tests.insert(0, f"({text})" if checks and not text.isidentifier() else text)
+        return f"if ({' && '.join(tests)}) {statement}" if tests else statement
 
     def stage(self, stage: Stage) -> None:
         out = self.out
         self.row_pointers(tuple(o for o in stage.operators if not (isinstance(o, Input) and o.name in self.loaded)))
         for o in stage.scans():
             out.cite(o.location)
-            out.line(f"{register_type(o.init.type)} {self.identifier(o.result)} = {self.value(o.init)};")
+            for result, init in zip(o.results, o.inits, strict=True):
+                out.line(f"{register_type(init.type)} {self.identifier(result)} = {self.value(init)};")
         for r in stage.reductions():
             out.cite(r.location)
-            algebra = algebra_type(r.algebra, r.init.type)
-            out.line(f"{register_type(r.init.type)} {self.partial(r)} = {algebra}::identity();")
+            value = register_type(r.type) if r.algebra in ALGEBRAS else "auto"
+            out.line(f"{value} {self.partial(r)} = {self.algebra(r)}::identity();")
         for m in stage.operators:
             if isinstance(m, Map) and m.kept:
                 name = self.identifier(m.name)
@@ -484,15 +554,23 @@ class _TileEmitter:
                 self.compute(stage, "$tile")
         for r in stage.reductions():
             out.cite(r.location)
-            algebra = algebra_type(r.algebra, r.init.type)
+            algebra = self.algebra(r)
             total = f"weft::reduce<{algebra}, {self.team_size()}>({self.partial(r)}, {self.scratch_argument(r)})"
-            if r.init != ALGEBRAS[r.algebra].identity(r.init.type):
-                total = _JOIN[ALGEBRAS[r.algebra].join].format(self.printer.value(r.init, SUM), total)
-            out.line(f"const {register_type(r.init.type)} {self.identifier(r.result)} = {total};")
+            if r.algebra in ALGEBRAS:
+                (result,), (init,) = r.results, r.inits
+                if init != ALGEBRAS[r.algebra].identity(init.type):
+                    total = _JOIN[ALGEBRAS[r.algebra].join].format(self.printer.value(init, SUM), total)
+                out.line(f"const {register_type(init.type)} {self.identifier(result)} = {total};")
+                continue
+            for result, init in zip(r.results, r.inits, strict=True):
+                out.line(f"{register_type(init.type)} {self.identifier(result)} = {self.value(init)};")
+            found = self.derived(f"{r.name}_total")
+            out.line(f"const auto {found} = {total};")
+            self.apply(r, stage, found, [self.identifier(result) for result in r.results])
 
     def divisors(self, stage: Stage) -> None:
         """What the columns are divided by is the same for the whole row: its reciprocal is taken once."""
-        tiles = {stage.column} | {o.name for o in stage.operators if not isinstance(o, Output)}
+        tiles = {stage.column} | {n for o in stage.operators for n in made(o)}
         for o in stage.operators:
             for e in (x for root in expressions(o) for x in walk_expr(root)):
                 match e:
@@ -736,54 +814,90 @@ class _TileEmitter:
         """The scans whose states these expressions need."""
         found: list[Scan] = []
         for o in reversed(known):
-            used = (*exprs, *(p.next for p in found))
+            used = (*exprs, *(e for p in found for e in p.nexts))
             maps = self.needed(stage, used)
-            if any(o.name in free_names(e) for e in (*used, *(m.value for m in maps))):
+            if any(free_names(e) & set(o.names) for e in (*used, *(m.value for m in maps))):
                 found.append(o)
         return tuple(reversed(found))
 
     def scan(self, stage: Stage, base: str, o: Scan, known: tuple[Scan, ...]) -> None:
         """The state before each run: combine a thread's columns, scan over the team, apply to the state so far."""
-        out, type_, algebra = self.out, register_type(o.init.type), algebra_type(o.algebra, o.init.type)
-        own, before, state = (self.derived(f"{o.name}_{s}") for s in ("own", "before", "prefix"))
-        result = self.identifier(o.result)
-        exprs = (o.addend,) if o.coefficient is None else (o.coefficient, o.addend)
+        out, algebra = self.out, self.algebra(o)
+        own, state = (self.derived(f"{o.name}_{s}") for s in ("own", "prefix"))
+        results = [self.identifier(r) for r in o.results]
+        befores = [self.before(n) for n in o.names]
+        exprs = o.parts
         replayed = self.replayed(stage, exprs, known)
-        exprs = (*exprs, *(k.next for k in replayed))
+        exprs = (*exprs, *(e for k in replayed for e in k.nexts))
         maps = self.needed(stage, exprs)
-        out.line(f"{algebra}::Value {own}[{self.plan.chunks}];  // what each run does to {result}")
+        out.line(f"{algebra}::Value {own}[{self.plan.chunks}];  // what each run does to {', '.join(results)}")
         with self.runs(stage, base):
             out.line(f"{own}[$chunk] = {algebra}::identity();")
             with self.in_range(stage):
-                for k in replayed:
-                    out.line(
-                        f"{register_type(k.init.type)} {self.identifier(k.name)} = {self.derived(f'{k.name}_before')}[$chunk];"
-                    )
+                self.begin(replayed)
                 with self.columns(stage, (*exprs, *(m.value for m in maps)), stage.reverse):
                     self.maps(maps)
-                    if o.coefficient is None:
-                        combined = self.combined(f"{own}[$chunk]", o)
-                    else:
-                        step = f"{{{self.value(o.coefficient)}, {self.value(o.addend)}}}"
-                        combined = f"{algebra}::combine({own}[$chunk], {step})"
-                    out.line(f"{own}[$chunk] = {combined};")
-                    for k in replayed:
-                        out.line(f"{self.identifier(k.name)} = {self.value(k.next)};")
-        out.line(f"{type_} {before}[{self.plan.chunks}];  // {result} before each run")
+                    out.line(f"{own}[$chunk] = {self.combined(f'{own}[$chunk]', o, stage)};")
+                    self.advance(replayed)
+        for init, before, result in zip(o.inits, befores, results, strict=True):
+            out.line(f"{register_type(init.type)} {before}[{self.plan.chunks}];  // {result} before each run")
         with self.runs(stage, None, stage.reverse):
             backwards = "true" if stage.reverse else "false"
             scan = f"weft::scan<{algebra}, {self.team_size()}, {backwards}>"
             out.line(f"const auto {state} = {scan}({own}[$chunk], {self.scratch_argument(o)});")
-            for target, part in ((f"{before}[$chunk]", "before"), (result, "all")):
-                if o.algebra == AFFINE:
-                    out.line(f"{target} = {state}.{part}({result});")
-                else:
-                    out.line(f"{target} = {_JOIN[ALGEBRAS[o.algebra].join].format(result, f'{state}.{part}')};")
+            targets = [f"{before}[$chunk]" for before in befores]
+            if o.algebra == AFFINE:
+                out.line(f"{targets[0]} = {state}.before({results[0]});")
+                out.line(f"{results[0]} = {state}.all({results[0]});")
+            elif o.algebra in ALGEBRAS:
+                join = _JOIN[ALGEBRAS[o.algebra].join]
+                out.line(f"{targets[0]} = {join.format(results[0], f'{state}.before')};")
+                out.line(f"{results[0]} = {join.format(results[0], f'{state}.all')};")
+            else:
+                for target, result in zip(targets, results, strict=True):
+                    out.line(f"{target} = {result};")
+                self.apply(o, stage, f"{state}.before", targets)
+                self.apply(o, stage, f"{state}.all", results)
 
-    def combined(self, name: str, o: Scan | Reduce) -> str:
-        """A partial result with what this column adds: as the replay of a scan adds it, so a sum of products fuses."""
-        fused = self.printer.accumulated(name, o.addend) if o.algebra == "sum" else None
-        return fused or f"{algebra_type(o.algebra, o.init.type)}::combine({name}, {self.value(o.addend)})"
+    def apply(self, o: Scan | Reduce, stage: Stage, element: str, state: list[str]) -> None:
+        """Change a state as an element says."""
+        if o.algebra not in EXTREMA:
+            self.out.line(f"{self.algebra(o)}::apply({element}, {', '.join(state)});")
+            return
+        columns = [s for k, s in enumerate(state) if is_column(o, stage, k)]
+        others = [s for k, s in enumerate(state) if not is_column(o, stage, k)]
+        changed = f"{self.algebra(o)}::apply({element}, {', '.join(others)})"
+        places = " ".join(f"{s} = {element}.column;" for s in columns)
+        if len(columns) > 1:
+            places = f"{{ {places} }}"
+        self.out.line(f"if ({changed}) {places}" if columns else f"{changed};")
+
+    def before(self, name: str) -> str:
+        """The states of a scan before each run."""
+        return self.derived(f"{name}_before")
+
+    def begin(self, scans: tuple[Scan, ...]) -> None:
+        """The states with which a run starts."""
+        for o in scans:
+            for name, init in zip(o.names, o.inits, strict=True):
+                self.out.line(f"{register_type(init.type)} {self.identifier(name)} = {self.before(name)}[$chunk];")
+
+    def combined(self, name: str, o: Scan | Reduce, stage: Stage) -> str:
+        """A partial result with what this column does: as the replay of a scan adds it, so a sum of products fuses."""
+        algebra = self.algebra(o)
+        kept = [e for k, e in enumerate(o.parts) if not (o.algebra in EXTREMA and k > 1 and is_column(o, stage, k - 1))]
+        parts = ", ".join(map(self.value, kept))
+        if o.algebra in ALGEBRAS:
+            fused = self.printer.accumulated(name, o.parts[0]) if o.algebra == "sum" else None
+            return fused or f"{algebra}::combine({name}, {parts})"
+        if o.algebra == AFFINE:
+            return f"{algebra}::combine({name}, {{{parts}}})"
+        if o.algebra in EXTREMA:
+            column = f"{self.identifier(stage.column)}, {parts}"
+            if isinstance(o, Reduce):
+                return f"{algebra}::next({name}, {column})"
+            parts = column
+        return f"{algebra}::combine({name}, {algebra}::step({parts}))"
 
     # ---------------------------------------------------------------- the columns themselves
 
@@ -795,18 +909,15 @@ class _TileEmitter:
         wanted: tuple[Expr, ...] = tuple(o.value for o in outputs)
         wanted += tuple(o.guard for o in outputs if o.guard is not None)
         wanted += tuple(i for k, o in enumerate(outputs) if k not in runs for i in o.index)
-        wanted += tuple(r.addend for r in reductions)
+        wanted += tuple(e for r in reductions for e in r.parts)
         if not wanted:
             return
         replayed = self.replayed(stage, wanted, scans)
-        wanted += tuple(o.next for o in replayed)
+        wanted += tuple(e for o in replayed for e in o.nexts)
         maps = self.needed(stage, wanted)
         backwards = stage.reverse and bool(replayed)
         with self.runs(stage, base), self.in_range(stage):
-            for o in replayed:
-                out.line(
-                    f"{register_type(o.init.type)} {self.identifier(o.name)} = {self.derived(f'{o.name}_before')}[$chunk];"
-                )
+            self.begin(replayed)
             for k, name in runs.items():
                 out.line(f"{register_type(outputs[k].value.type)} {name}[{self.plan.vector}];")
             with self.columns(stage, (*wanted, *(m.value for m in maps)), backwards):
@@ -819,12 +930,11 @@ class _TileEmitter:
                         if stored in runs:
                             out.line(f"{runs[stored]}[$v] = {self.value(op.value)};")
                         else:
-                            text = self.store_element(op)
-                            out.line(text if op.guard is None else f"if ({self.value(op.guard)}) {text}")
+                            out.line(self.store_element(op))
                         stored += 1
                 for r in reductions:
                     out.cite(r.location)
-                    out.line(f"{self.partial(r)} = {self.combined(self.partial(r), r)};")
+                    out.line(f"{self.partial(r)} = {self.combined(self.partial(r), r, stage)};")
                 self.advance(replayed)
             for k, name in runs.items():
                 output = outputs[k]
@@ -833,27 +943,25 @@ class _TileEmitter:
 
     def store_element(self, o: Output) -> str:
         if o.axis is None:
-            return self.store_text(o.array, o.index, o.value)
+            return self.store_text(o.array, o.index, o.value, o.guard)
         stride = self.stride(o.array, o.axis)
         column = self.printer.index(o.index[o.axis], SUM if stride == "1" else PRODUCT)
         column = column if stride == "1" else f"{column} * {stride}"
-        return f"{self.pointers[self.pointer_key(o)]}[{column}] = {self.value(o.value)};"
+        return self.guarded(f"{self.pointers[self.pointer_key(o)]}[{column}] = {self.value(o.value)};", o.guard)
 
     def advance(self, scans: tuple[Scan, ...]) -> None:
         """The states after this column; where one needs another's state before it, through a copy."""
-        later = [free_names(o.next) for o in scans]
-        for k, o in enumerate(scans):
-            if any(o.name in names for names in later[k + 1 :]):
-                self.out.line(
-                    f"const {register_type(o.init.type)} {self.derived(f'{o.name}_after')} = {self.value(o.next)};"
-                )
-        for k, o in enumerate(scans):
-            copied = any(o.name in names for names in later[k + 1 :])
-            if not copied:
-                self.out.line(f"{self.identifier(o.name)} = {self.value(o.next)};")
-        for k, o in enumerate(scans):
-            if any(o.name in names for names in later[k + 1 :]):
-                self.out.line(f"{self.identifier(o.name)} = {self.derived(f'{o.name}_after')};")
+        moving = [(n, e) for o in scans for n, e in zip(o.names, o.nexts, strict=True) if e != Ref(n, e.type)]
+        after = {}
+        for k, (name, next_) in enumerate(moving):
+            if any(name in free_names(e) for _, e in moving[k + 1 :]):
+                after[name] = self.derived(f"{name}_after")
+                self.out.line(f"const {register_type(next_.type)} {after[name]} = {self.value(next_)};")
+        for name, next_ in moving:
+            if name not in after:
+                self.out.line(f"{self.identifier(name)} = {self.value(next_)};")
+        for name, copy in after.items():
+            self.out.line(f"{self.identifier(name)} = {copy};")
 
     def run_of(self, o: Output, outputs: tuple[Output, ...]) -> str:
         same = [p for p in outputs if p.array == o.array]

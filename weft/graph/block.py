@@ -44,36 +44,40 @@ class Map:
 
 
 @dataclass(frozen=True)
-class Reduce:
-    """A row scalar `result` = init joined with the addends of all columns by an algebra.
+class Carried:
+    """What goes from column to column: the state `names`, which each column changes by an element of an algebra.
 
-    For "affine" (value = coefficient * value + addend, columns in order) `coefficient` is set.
+    parts: the parts of a column's element (`weft.loops.algebras`), expressions of the tiles. inits: the state before the
+    first column; nexts: the state after a column; results: row scalars, the state after the last one. reverse: the first
+    column is the one with the largest number.
     """
 
-    name: str
-    result: str
+    names: tuple[str, ...]
+    results: tuple[str, ...]
     algebra: str
-    coefficient: Expr | None
-    addend: Expr
-    init: Expr
-    next: Expr
+    parts: tuple[Expr, ...]
+    inits: tuple[Expr, ...]
+    nexts: tuple[Expr, ...]
+    reverse: bool = False
     location: Location | None = field(default=None, compare=False)
+
+    @property
+    def name(self) -> str:
+        return self.names[0]
+
+    @property
+    def type(self) -> ScalarType:
+        return self.inits[0].type
 
 
 @dataclass(frozen=True)
-class Scan:
-    """A tile `name`: the state before each column; `next` is the state after it (an expression of the tiles), and
-    `result`, a row scalar, the state after the last column.
-    """
+class Reduce(Carried):
+    """A state of which only the last value is needed, by an algebra that may take the columns in any order."""
 
-    name: str
-    result: str
-    algebra: str
-    coefficient: Expr | None
-    addend: Expr
-    init: Expr
-    next: Expr
-    location: Location | None = field(default=None, compare=False)
+
+@dataclass(frozen=True)
+class Scan(Carried):
+    """Tiles `names`: the state before each column."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,16 @@ class Output:
 
 
 Operator = Input | Map | Reduce | Scan | Output
+
+
+def made(o: Operator) -> tuple[str, ...]:
+    """The names that an operator gives its results."""
+    match o:
+        case Input() | Map():
+            return (o.name,)
+        case Reduce() | Scan():
+            return o.names
+    return ()
 
 
 @dataclass(frozen=True)
@@ -149,7 +163,7 @@ class BlockGraph:
 def validate(graph: BlockGraph) -> None:
     """Raise AssertionError (an internal fault) if an operator uses a tile that no operator before it made."""
     rows: set[str] = {a.var for a in graph.rows}
-    tiles_anywhere = {o.name for s in graph.stages() for o in s.operators if not isinstance(o, Output)}
+    tiles_anywhere = {n for s in graph.stages() for o in s.operators for n in made(o)}
     for step in graph.steps:
         if isinstance(step, Let):
             rows.add(step.name)
@@ -164,11 +178,9 @@ def validate(graph: BlockGraph) -> None:
                     missing = (free_names(o.value) & tiles_anywhere) - known - rows
                     assert not missing, f"{o.name} uses {missing} before they are made"
                     known.add(o.name)
-                case Scan():
-                    known.add(o.name)
-                case Reduce():
-                    known.add(o.name)
+                case Scan() | Reduce():
+                    known |= set(o.names)
                 case Output():
                     missing = (free_names(o.value) & tiles_anywhere) - known - rows
                     assert not missing, f"the store to {o.array} uses {missing} before they are made"
-        rows |= {o.result for o in step.carried()}
+        rows |= {r for o in step.carried() for r in o.results}

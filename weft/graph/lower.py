@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from weft.graph.block import BlockGraph, Input, Map, Operator, Output, Reduce, Scan, Stage, Step
 from weft.loops.accesses import Access, collect
 from weft.loops.affine import Affine, affine
+from weft.loops.algebras import ALGEBRAS, EXTREMA
 from weft.loops.ir import (
     Const,
     Expr,
@@ -125,18 +126,23 @@ class _Lowering:
         verdict = None if is_axis else self.nest.verdict(loop)
         if verdict is not None and verdict.kind == "sequential":
             raise NotRows(f"loop {loop.var} is sequential: {verdict.why}")
+        elsewhere = set() if verdict is None else {n for u in verdict.updates for n in u.names} - {c.name for c in loop.carries}
+        if elsewhere:
+            raise NotRows(f"loop {loop.var} carries {' and '.join(sorted(elsewhere))} in memory")
         stage = _StageBuilder(self, loop)
         stage.block(loop.body, None)
         carried = []
         updates = verdict.updates if verdict is not None else ()
         carries = {c.name: c for c in loop.carries}
         for u in updates:
-            c = carries[u.name]
-            kind = Scan if u.used or u.coefficient is not None else Reduce  # affine maps combine in order
-            coefficient = None if u.coefficient is None else stage.tiles(u.coefficient, loop.location)
-            addend = stage.tiles(u.addend, loop.location)
-            after = stage.tiles(c.next, loop.location)
-            carried.append(kind(u.name, c.result, u.algebra, coefficient, addend, c.init, after, loop.location))
+            own = [carries[n] for n in u.names]
+            # an extremum tells its column, other elements of several parts combine in order
+            free = u.algebra in ALGEBRAS or u.algebra in EXTREMA
+            kind = Reduce if free and not (u.used or u.feeds) else Scan
+            parts = tuple(stage.tiles(e, loop.location) for e in u.parts)
+            results, inits = tuple(c.result for c in own), tuple(c.init for c in own)
+            nexts = tuple(stage.tiles(c.next, loop.location) for c in own)
+            carried.append(kind(u.names, results, u.algebra, parts, inits, nexts, loop.step < 0, loop.location))
         loads = tuple(o for o in stage.operators if isinstance(o, Input))
         rest = _needed_only(tuple(o for o in stage.operators if not isinstance(o, Input)), tuple(carried))
         scans = tuple(o for o in carried if isinstance(o, Scan))
@@ -154,8 +160,7 @@ def _needed_only(operators: tuple[Operator, ...], carried: tuple[Operator, ...])
     needed: set[str] = set()
     for o in carried:
         assert isinstance(o, (Scan, Reduce))
-        exprs = (o.coefficient, o.addend, *((o.next,) if isinstance(o, Scan) else ()))
-        needed |= {n for e in exprs if e is not None for n in free_names(e)}
+        needed |= {n for e in (*o.parts, *(o.nexts if isinstance(o, Scan) else ())) for n in free_names(e)}
     kept: list[Operator] = []
     for o in reversed(operators):
         match o:

@@ -1,18 +1,18 @@
-"""Recognising what a loop does to the scalars it carries: the algebra table and the matcher.
+"""Recognising what a loop does to the scalars it carries, against the table of algebras (`weft.loops.algebras`).
 
-A carried scalar is understood if its update is `h = h (algebra) e` for an associative algebra, or an affine map
-`h = a*h + b`, which composes associatively: (a2, b2) after (a1, b1) is (a2*a1, a2*b1 + b2). Everything else is unknown.
+Carries that need each other's values are matched together, others one after another, each free to use those before it. What
+a loop inside the body does to a carry is one element of its own algebra, of parts that only running it gives.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
-from weft.loops.accesses import FALSE
+from weft.loops.algebras import AFFINE, ALGEBRAS, CLAMP, EXTREMA, LINEAR, SELECT, segmented, words
+from weft.loops.cascades import Cascade, Running, cascade
+from weft.loops.flow import Flow, leaks
 from weft.loops.ir import (
-    Carry,
-    Const,
     Expr,
     For,
     If,
@@ -28,60 +28,11 @@ from weft.loops.ir import (
     walk,
     walk_expr,
 )
+from weft.loops.linear import number
+from weft.loops.match import Element, extremum, linear_map, match
+from weft.loops.names import names_bound_in
 from weft.loops.schedule import Update
-from weft.loops.types import ScalarType
-
-
-@dataclass(frozen=True)
-class Algebra:
-    """An associative operation: its operator, its identity by category, the words for it.
-
-    combine: the operator that merges the totals of two parts. join: the operator of the update itself, where it differs
-    (Python's max keeps a NaN it starts with but drops those it meets: parts are merged by fmax, the start joins last).
-    """
-
-    name: str
-    combine: str
-    join: str
-    words: str
-    identity_float: float
-    identity_int: int | None = None  # None: the type's own extreme (low for max, high for min)
-    bool_identity: bool | None = None
-
-    def identity(self, type_: ScalarType) -> Const:
-        if type_.category == "bool":
-            assert self.bool_identity is not None
-            return Const(self.bool_identity, type_)
-        if type_.category == "float":
-            return Const(self.identity_float, type_)
-        if self.identity_int is not None:
-            return Const(self.identity_int, type_)
-        bits = 8 * type_.size - (1 if type_.signed else 0)
-        low, high = (-(1 << bits) if type_.signed else 0), (1 << bits) - 1
-        return Const(low if self.identity_float < 0 else high, type_)
-
-
-_INF = float("inf")
-ALGEBRAS: dict[str, Algebra] = {
-    a.name: a
-    for a in (
-        Algebra("sum", "add", "add", "a sum", 0.0, 0),
-        Algebra("product", "mul", "mul", "a product", 1.0, 1),
-        Algebra("max", "fmax", "max", "a maximum", -_INF),
-        Algebra("min", "fmin", "min", "a minimum", _INF),
-        Algebra("maximum", "maximum", "maximum", "a maximum (NaN wins)", -_INF),
-        Algebra("minimum", "minimum", "minimum", "a minimum (NaN wins)", _INF),
-        Algebra("fmax", "fmax", "fmax", "a maximum (NaN dropped)", float("nan"), None),
-        Algebra("fmin", "fmin", "fmin", "a minimum (NaN dropped)", float("nan"), None),
-        Algebra("and", "and", "and", "a conjunction", 1.0, 1, True),
-        Algebra("or", "or", "or", "a disjunction", 0.0, 0, False),
-    )
-}
-# The affine algebra has two components and lives in `Update.coefficient`.
-AFFINE = "affine"
-WORDS = {**{name: a.words for name, a in ALGEBRAS.items()}, AFFINE: "affine composition"}
-
-_BY_OPERATOR = {"add": "sum", "mul": "product", **{n: n for n in ("maximum", "minimum", "fmax", "fmin", "and", "or")}}
+from weft.loops.types import BOOL
 
 
 def definitions(body: tuple[Stmt, ...]) -> dict[str, Expr]:
@@ -132,71 +83,369 @@ def dependents(body: tuple[Stmt, ...], name: str) -> set[str]:
     return tainted
 
 
+@dataclass
+class _Body:
+    """What the names bound in a loop's body are. meanings: of Lets and merges, and of what loops inside make of the values
+    they start with. branch: names bound under conditions, which end there. inner: the updates of loops inside, by variable.
+    unknown: names that stand for the parts of elements that loops inside make.
+    """
+
+    meanings: dict[str, Expr] = field(default_factory=dict)
+    branch: set[str] = field(default_factory=set)
+    inner: dict[str, tuple[Update, ...]] = field(default_factory=dict)
+    unknown: set[str] = field(default_factory=set)
+
+    @staticmethod
+    def of(statements: tuple[Stmt, ...]) -> _Body:
+        found = _Body()
+        found._read(statements, False)
+        return found
+
+    def _read(self, statements: tuple[Stmt, ...], conditional: bool) -> None:
+        for s in statements:
+            match s:
+                case Let(name=name, value=value):
+                    self.meanings[name] = value
+                    if conditional:
+                        self.branch.add(name)
+                case If():
+                    self._read(s.then, True)
+                    self._read(s.orelse, True)
+                    for m in s.merges:
+                        self.meanings[m.name] = Op("where", (s.condition, m.then, m.orelse), m.type)
+                        if conditional:
+                            self.branch.add(m.name)
+                case For() if s.carries:
+                    updates, why, _ = match_updates(s)
+                    if not why:
+                        self.inner[s.var] = updates
+                        for u in updates:
+                            self._summary(s, u, conditional)
+
+    def _summary(self, loop: For, u: Update, conditional: bool) -> None:
+        """The results of a loop inside as one element applied to what they start with."""
+        carries = {c.name: c for c in loop.carries}
+        own = [carries[n] for n in u.names]
+
+        def part(k: int | str, like: Expr) -> Expr:
+            name = f"{u.names[0]}@{k}"
+            self.unknown.add(name)
+            return Ref(name, like.type)
+
+        states = [c.init for c in own]
+        for c, result in zip(own, _applied(u.algebra, states, part), strict=True):
+            self.meanings[c.result] = result
+            if conditional:
+                self.branch.add(c.result)
+
+
+def _applied(algebra: str, states: list[Expr], part) -> list[Expr]:  # type: ignore[no-untyped-def]
+    """An element of unknown parts applied to states."""
+    h, n = states[0], len(states)
+    condition = Ref("", BOOL)
+    inner = segmented(algebra)
+    if inner is not None:
+        (rest,) = _applied(inner, states, part)
+        return [Op("where", (part("starts", condition), part("state", h), rest), h.type)]
+    if algebra in ALGEBRAS:
+        return [Op(ALGEBRAS[algebra].join, (h, part("value", h)), h.type)]
+    if algebra == AFFINE:
+        return [Op("add", (Op("mul", (part("coefficient", h), h), h.type), part("addend", h)), h.type)]
+    if algebra == SELECT:
+        return [Op("where", (part("given", condition), part("value", h), h), h.type)]
+    if algebra == CLAMP:
+        moved = Op("add", (h, part("shift", h)), h.type)
+        return [Op("min", (Op("max", (moved, part("low", h)), h.type), part("high", h)), h.type)]
+    if algebra in EXTREMA:
+        join = algebra.removesuffix("_last").removeprefix("arg")
+        value = part("value", h)
+        test = {"argmax": "gt", "argmin": "lt", "argmax_last": "ge", "argmin_last": "le"}[algebra]
+        better = Op(test, (value, h), BOOL)
+        others = [Op("where", (better, part(k, s), s), s.type) for k, s in enumerate(states[1:])]
+        return [Op(join, (h, value), h.type), *others]
+    assert algebra == LINEAR
+    out: list[Expr] = []
+    for i in range(n):
+        total: Expr = part(f"addend_{i}", h)
+        for j in range(n):
+            total = Op("add", (total, Op("mul", (part(f"{i}_{j}", h), states[j]), h.type)), h.type)
+        out.append(total)
+    return out
+
+
+@dataclass(frozen=True)
+class _Unmatched(Exception):
+    why: str
+    cycle: tuple[str, ...]
+
+
 def match_updates(loop: For) -> tuple[tuple[Update, ...], str, tuple[str, ...]]:
     """The updates of all carries of a loop, in an order in which each needs only those before it.
 
     Returns (updates, "", ()) or, where one is not understood, ((), why, the names on its cycle).
     """
-    lets = definitions(loop.body)
-    tainted = {c.name: dependents(loop.body, c.name) for c in loop.carries}
-    needs = {c.name: {d.name for d in loop.carries if free_names(c.next) & tainted[d.name]} for c in loop.carries}
-    order: list[Carry] = []
-    waiting = list(loop.carries)
-    while waiting:
-        ready = [c for c in waiting if needs[c.name] - {c.name} <= {o.name for o in order}]
-        if not ready:
-            cycle = tuple(c.name for c in waiting)
-            return (), f"{' and '.join(cycle)} each need the other's value of the iteration before", cycle
-        order += ready
-        waiting = [c for c in waiting if c not in ready]
-    updates = []
-    for carry in order:
-        own = tainted[carry.name] - {carry.name}
-        chain = _feeding(carry, lets, own)
-        overwritten = next((a for n in sorted(chain) for a in overwritten_after(loop.body, n)), None)
-        if overwritten is not None:
-            return (
-                (),
-                f"the update of {carry.name} reads {overwritten}, which the iteration then overwrites",
-                (carry.name,),
-            )
-        next_ = expand(carry.next, lets, chain)
-        matched = None if free_names(next_) & own else _match(carry, next_)
-        if matched is None:
-            why = f"the update of {carry.name} is no associative operation on {carry.name}"
-            return (), why, (carry.name,)
-        algebra, coefficient, addend = matched
-        if coefficient is not None and carry.type.category == "float" and _forgets(loop, carry, next_):
-            why = f"{carry.name} starts anew in some iterations, and 0 * {carry.name} is NaN where {carry.name} is infinite"
-            return (), why, (carry.name,)
-        updates.append(Update(carry.name, algebra, addend, coefficient, _used(loop, carry, tainted[carry.name], lets)))
-    return tuple(updates), "", ()
+    if not loop.carries:
+        return (), "", ()
+    try:
+        return _Matcher(loop).updates(), "", ()
+    except _Unmatched as reason:
+        return (), reason.why, reason.cycle
 
 
-def _used(loop: For, carry: Carry, tainted: set[str], lets: dict[str, Expr]) -> bool:
-    """Whether anything but the carry's own update reads a value of it before the loop ends."""
-    chain = _feeding(carry, lets, tainted)
-    for other in loop.carries:
-        if other is not carry and free_names(other.next) & tainted:
+def told(updates: tuple[Update, ...]) -> str:
+    """What a loop with these updates carries, in words."""
+    carried = ", ".join(f"{' and '.join(u.names)} by {words(u.algebra, len(u.names))}" for u in updates)
+    used = any(u.used for u in updates)
+    what = "every value is used" if used else "only the last value is used"
+    repaired = [f"{u.name} is repaired by {u.repair} when what it is relative to changes" for u in updates if u.repair]
+    disorder = [u.disorder for u in updates if u.disorder and used]
+    return "; ".join((f"it carries {carried}", *repaired, *disorder, what))
+
+
+class _Matcher:
+    def __init__(self, loop: For) -> None:
+        self.loop = loop
+        self.body = _Body.of(loop.body)
+        self.carries = {c.name: c for c in loop.carries}
+        self.flows = {c.name: Flow.of(loop.body, (c.name,)) for c in loop.carries}
+        self.tainted = {n: flow.names for n, flow in self.flows.items()}
+        self.needs = {
+            c.name: {d for d in self.carries if self.flows[d].depends(c.next)} for c in loop.carries
+        }  # fmt: skip
+        self.stored = {s.array for s in walk(loop.body) if isinstance(s, Store)}
+
+    def updates(self) -> tuple[Update, ...]:
+        groups = self._groups()
+        elements = {group: self._element(group) for group in groups}
+        self._attach(elements)
+        cascades = {group: self._cascade(group, e, elements) for group, e in elements.items()}
+        return tuple(self._update(group, e, cascades) for group, e in elements.items())
+
+    # ---- which carries change together
+
+    def _groups(self) -> list[tuple[str, ...]]:
+        """The carries that need each other's values of the iteration before, each group after those it needs."""
+        reaches = {n: set(m) for n, m in self.needs.items()}
+        for k in reaches:
+            for n in reaches:
+                if k in reaches[n]:
+                    reaches[n] |= reaches[k]
+        left = list(self.carries)
+        groups: list[tuple[str, ...]] = []
+        while left:
+            done = {n for g in groups for n in g}
+            together = {n: {n, *(m for m in reaches[n] if n in reaches[m])} for n in left}
+            first = next(n for n in left if reaches[n] <= done | together[n])
+            groups.append(tuple(n for n in left if n in together[first]))
+            left = [n for n in left if n not in together[first]]
+        return groups
+
+    def _next(self, name: str, group: tuple[str, ...]) -> Expr:
+        """The next value of a carry as an expression of the group's values. Raises _Unmatched."""
+        carry = self.carries[name]
+        tainted = set().union(*(self.tainted[n] for n in group)) - set(group)
+        chain = self._chain(carry.next, tainted)
+        top = {s.name for s in self.loop.body if isinstance(s, Let)}
+        for n in sorted(chain):
+            loaded = {e.array for e in walk_expr(self.body.meanings[n]) if isinstance(e, Load)}
+            overwritten = overwritten_after(self.loop.body, n) if n in top else sorted(loaded & self.stored)
+            if overwritten:
+                why = f"the update of {name} reads {overwritten[0]}, which the iteration then overwrites"
+                raise _Unmatched(why, (name,))
+        next_ = expand(carry.next, self.body.meanings, chain)
+        inside = [s for s in walk(self.loop.body) if isinstance(s, For) and any(c.result in chain for c in s.carries)]
+        flow = Flow.of(self.loop.body, group)
+        if flow.loads(carry.next) or chain & flow.reread or any(self._entangled(s, flow, chain) for s in inside):
+            raise _Unmatched(f"the update of {name} reads again what the iteration has stored of it", group)
+        if free_names(next_) & tainted:
+            raise _Unmatched(self._why_not(group), group)
+        return next_
+
+    def _entangled(self, inner: For, flow: Flow, chain: set[str]) -> bool:
+        """Whether what a loop inside does to the values of the chain depends on values of the group in another way than
+        by starting with them.
+        """
+        if flow.depends(inner.start, inner.stop):
             return True
-    for stmt in walk(loop.body):
-        if isinstance(stmt, Let) and stmt.name in chain:
-            continue
-        if any(free_names(e) & tainted for e in statement_exprs(stmt)):
+        leaked = leaks(inner, flow)
+        return any(c.name in leaked.names for c in inner.carries if c.result in chain)
+
+    def _chain(self, e: Expr, tainted: set[str]) -> set[str]:
+        """The names through which an expression depends on what is tainted, and those that end with their branch."""
+        chain: set[str] = set()
+        pending = free_names(e)
+        while pending:
+            name = pending.pop()
+            if name in self.body.meanings and name not in chain and (name in tainted or name in self.body.branch):
+                chain.add(name)
+                pending |= free_names(self.body.meanings[name])
+        return chain
+
+    def _why_not(self, group: tuple[str, ...]) -> str:
+        if len(group) > 1:
+            return f"{' and '.join(group)} each need the other's value of the iteration before"
+        return f"the update of {group[0]} is no associative operation on {group[0]}"
+
+    def _element(self, group: tuple[str, ...]) -> Element:
+        nexts = tuple(self._next(n, group) for n in group)
+        alone = len(group) == 1
+        found = match(self.carries[group[0]], nexts[0], self.loop) if alone else linear_map(group, nexts)
+        if found is None:
+            raise _Unmatched(self._why_not(group), group)
+        return found
+
+    # ---- what goes with an extremum
+
+    def _attach(self, elements: dict[tuple[str, ...], Element]) -> None:
+        """Make one group of an extremum and the values that are taken with it."""
+        for group, element in list(elements.items()):
+            if len(group) > 1 or element[0] not in ("max", "min"):
+                continue
+            others: list[str] = []
+            for (k, *more), (algebra, _) in list(elements.items()):
+                if not more and algebra in (SELECT, AFFINE) and self.needs[k] - {k} == {group[0]}:
+                    together = (*group, *others, k)
+                    nexts = self._nexts(together)
+                    if nexts is not None and extremum(group[0], element, together[1:], nexts[1:]) is not None:
+                        others.append(k)
+            nexts = self._nexts((*group, *others))
+            if not others or nexts is None:
+                continue
+            found = extremum(group[0], element, tuple(others), nexts[1:])
+            assert found is not None
+            place = list(elements.items())
+            elements.clear()
+            for g, e in place:
+                if g == group:
+                    elements[(*group, *others)] = found
+                elif g[0] not in others:
+                    elements[g] = e
+
+    def _nexts(self, group: tuple[str, ...]) -> tuple[Expr, ...] | None:
+        try:
+            return tuple(self._next(n, group) for n in group)
+        except _Unmatched:
+            return None
+
+    # ---- cascades
+
+    def _cascade(
+        self, group: tuple[str, ...], element: Element, elements: dict[tuple[str, ...], Element]
+    ) -> Cascade | None:
+        """Whether a sum is repaired whenever a running value that it uses changes; None where it uses none."""
+        name = group[0]
+        uses = {n for g, (algebra, _) in elements.items() for n in g if g != group and n in self._uses(name)}
+        if len(group) > 1 or not uses or element[0] not in ("sum", "product", AFFINE):
+            return None
+        type_ = self.carries[name].type
+        if type_.category != "float":
+            return None
+        algebra, parts = element
+        coefficient = {"sum": number(1, type_), "product": parts[0], AFFINE: parts[0]}[algebra]
+        addend = number(0, type_) if algebra == "product" else parts[-1]
+        tainted = set().union(*(self.tainted[n] for n in uses))
+        after = {n: self._after(n) for n in sorted(uses)}
+        keep = {e.name for es in after.values() for e in es if isinstance(e, Ref)}
+
+        def told(e: Expr) -> Expr:
+            return expand(e, self.body.meanings, self._chain_to(e, tainted, keep))
+
+        def whole(e: Expr) -> Expr:
+            return expand(e, self.body.meanings, self._chain_to(e, tainted, set()))
+
+        spelled = {n: dict.fromkeys((*es, *map(told, es), *map(whole, es))) for n, es in after.items()}
+        running = tuple(Running(n, tuple(es)) for n, es in spelled.items())
+        return cascade(name, told(coefficient), told(addend), running)
+
+    def _uses(self, name: str) -> set[str]:
+        return self.needs[name] - {name}
+
+    def _after(self, name: str) -> tuple[Expr, ...]:
+        """The expressions of a carry's next value, as the body may spell it."""
+        out = [self.carries[name].next]
+        while isinstance(out[-1], Ref) and out[-1].name in self.body.meanings:
+            out.append(self.body.meanings[out[-1].name])
+        return tuple(out)
+
+    def _chain_to(self, e: Expr, tainted: set[str], keep: set[str]) -> set[str]:
+        chain: set[str] = set()
+        pending = free_names(e)
+        while pending:
+            name = pending.pop()
+            if name in self.body.meanings and name not in chain and name in tainted and name not in keep:
+                chain.add(name)
+                pending |= free_names(self.body.meanings[name])
+        return chain
+
+    # ---- the updates
+
+    def _update(
+        self, group: tuple[str, ...], element: Element, cascades: dict[tuple[str, ...], Cascade | None]
+    ) -> Update:
+        algebra, parts = element
+        proven = {g[0] for g, c in cascades.items() if c is not None and c.repair and self._uses(g[0]) & set(group)}
+        own = cascades[group]
+        used = self._used(group, proven)
+        inside = any(free_names(e) & self.body.unknown for e in parts)
+        return Update(
+            group,
+            algebra,
+            () if inside else parts,
+            used,
+            feeds=bool(proven),
+            repair="" if own is None else own.repair,
+            disorder="" if own is None or algebra == "sum" else own.disorder,
+            factor=None if own is None else own.factor,
+        )
+
+    def _used(self, group: tuple[str, ...], proven: set[str]) -> bool:
+        """Whether anything but the group's own update, and the cascades it feeds, reads a value before the loop ends."""
+        tainted = set().union(*(self.tainted[n] for n in group))
+        own = {*group, *proven}
+        through = set().union(*(self._chain(self.carries[n].next, tainted) for n in own))
+        for n in proven:  # what leads from the group to a cascade's update, and nowhere else
+            through |= self._chain(self.carries[n].next, tainted | self.tainted[n])
+        if any(free_names(c.next) & tainted for c in self.loop.carries if c.name not in own):
             return True
-    return False
+        return self._reads(self.loop.body, tainted, through)
+
+    def _reads(self, statements: Iterable[Stmt], tainted: set[str], through: set[str]) -> bool:
+        """Whether statements read what is tainted for anything but the names `through`."""
+        for s in statements:
+            match s:
+                case Let(name=name):
+                    if name not in through and free_names(s.value) & tainted:
+                        return True
+                case If():
+                    merged = [e for m in s.merges if m.name not in through for e in (m.then, m.orelse)]
+                    only_chosen = not s.then and not s.orelse and not merged
+                    tests = () if only_chosen or (not merged and not _effects((*s.then, *s.orelse))) else (s.condition,)
+                    if any(free_names(e) & tainted for e in (*merged, *tests)):
+                        return True
+                    if self._reads((*s.then, *s.orelse), tainted, through):
+                        return True
+                case For() if s.var in self.body.inner and any(c.result in through for c in s.carries):
+                    if (free_names(s.start) | free_names(s.stop)) & tainted:
+                        return True
+                    ours = [u for u in self.body.inner[s.var] if _results(s, u) & through]
+                    others = [c for c in s.carries if all(c.name not in u.names for u in ours)]
+                    if any(u.used for u in ours) or any(free_names(e) & tainted for c in others for e in (c.init, c.next)):
+                        return True
+                    direct = tainted - names_bound_in((s,))
+                    if any(free_names(e) & direct for x in walk(s.body) for e in statement_exprs(x)):
+                        return True
+                case _:
+                    if any(free_names(e) & tainted for x in walk((s,)) for e in statement_exprs(x)):
+                        return True
+        return False
 
 
-def _feeding(carry: Carry, lets: dict[str, Expr], tainted: set[str]) -> set[str]:
-    """The Lets through which a carry reaches its own update."""
-    chain: set[str] = set()
-    pending = free_names(carry.next)
-    while pending:
-        name = pending.pop()
-        if name in lets and name in tainted and name not in chain:
-            chain.add(name)
-            pending |= free_names(lets[name])
-    return chain
+def _results(loop: For, u: Update) -> set[str]:
+    return {c.result for c in loop.carries if c.name in u.names}
+
+
+def _effects(statements: tuple[Stmt, ...]) -> bool:
+    return any(isinstance(s, Store) for s in walk(statements))
 
 
 def overwritten_after(body: tuple[Stmt, ...], name: str) -> list[str]:
@@ -206,152 +455,3 @@ def overwritten_after(body: tuple[Stmt, ...], name: str) -> list[str]:
     let = body[at]
     assert isinstance(let, Let)
     return [e.array for e in walk_expr(let.value) if isinstance(e, Load) and e.array in stored]
-
-
-def _match(carry: Carry, next_: Expr) -> tuple[str, Expr | None, Expr] | None:
-    name = carry.name
-    for term_matcher in (_match_operator, _match_affine):
-        found = term_matcher(name, next_)
-        if found is not None:
-            return found
-    return None
-
-
-def _forgets(loop: For, carry: Carry, e: Expr) -> bool:
-    """Whether some iteration gives the carry a value without looking at the one before, so that `0 * h + e` is not what
-    the program does. In the first iteration that is harmless where h starts as a finite number.
-    """
-    if carry.name not in free_names(e):
-        return True
-    match e:
-        case Op(name="where", args=(condition, then, orelse)):
-            finite = isinstance(carry.init, Const) and math.isfinite(carry.init.value)
-            at_start = _at_start(condition, loop) if finite else None
-            sides = [x for x, here in ((then, True), (orelse, False)) if at_start is not here]
-            return any(_forgets(loop, carry, x) for x in sides)
-        case Op(name="add" | "sub" | "neg" | "mul" | "div", args=args):
-            return any(_forgets(loop, carry, a) for a in args if carry.name in free_names(a))
-    return False
-
-
-def _at_start(condition: Expr, loop: For) -> bool | None:
-    """The value that a condition has in the first iteration alone; None where it is no such condition."""
-    var, start = Ref(loop.var, loop.start.type), loop.start
-    match condition:
-        case Op(name="eq" | "ne" as name, args=args) if set(args) == {var, start}:
-            return name == "eq"
-        case Op(name="gt" | "lt" as name, args=args) if set(args) == {var, start}:
-            grows = (name == "gt") == (args[0] == var)
-            return False if grows == (loop.step > 0) else None
-    return None
-
-
-def _match_operator(name: str, e: Expr) -> tuple[str, Expr | None, Expr] | None:
-    """h (op) e, e (op) h, and conditional forms `where(c, h (op) e, h)`."""
-    match e:
-        case Op(name="max" | "min" as op, args=(Ref(name=n), other)) if n == name and name not in free_names(other):
-            return op, None, other
-        case Op(name="max" | "min" as op, args=(other, Ref(name=n))) if n == name and name not in free_names(other):
-            # Python's max(e, h) keeps a NaN e until the next element: only without NaNs is it the same
-            return (op, None, other) if e.type.category == "int" else None
-        case Op(name=op, args=(a, b)) if op in _BY_OPERATOR and op != "add":
-            for own, other in ((a, b), (b, a)):
-                if own == Ref(name, e.type) and name not in free_names(other):
-                    return _BY_OPERATOR[op], None, other
-        case Op(name="where", args=(condition, then, orelse)) if name not in free_names(condition):
-            own = Ref(name, e.type)
-            if orelse == own or then == own:
-                inner = _match_operator(name, then if orelse == own else orelse)
-                if inner is None or inner[0] not in ALGEBRAS:
-                    return None
-                algebra = ALGEBRAS[inner[0]]
-                if algebra.name in ("sum", "product"):
-                    return None  # the affine matcher does these
-                neutral = algebra.identity(e.type)
-                choice = (condition, inner[2], neutral) if orelse == own else (condition, neutral, inner[2])
-                return inner[0], None, Op("where", choice, e.type)
-    return None
-
-
-def _match_affine(name: str, e: Expr) -> tuple[str, Expr | None, Expr] | None:
-    if e.type.category == "bool":
-        return None
-    parts = _linear(name, e)
-    if parts is None:
-        return None
-    coefficient, addend = parts
-    if _is_number(coefficient, 1):
-        return "sum", None, addend
-    if _is_number(addend, 0) and not _is_number(coefficient, 0):
-        return "product", None, coefficient
-    return AFFINE, coefficient, addend
-
-
-def _is_number(e: Expr, value: int) -> bool:
-    return isinstance(e, Const) and e.value == value
-
-
-def _number(value: int, type_: ScalarType) -> Const:
-    return Const(float(value) if type_.category == "float" else value, type_)
-
-
-def _linear(name: str, e: Expr) -> tuple[Expr, Expr] | None:
-    """(a, b) with e == a*h + b and neither depending on h; None where e is not of that form."""
-    type_ = e.type
-    if name not in free_names(e):
-        return _number(0, type_), e
-    match e:
-        case Ref():
-            return _number(1, type_), _number(0, type_)
-        case Op(name="add" | "sub" as op, args=(x, y)):
-            left, right = _linear(name, x), _linear(name, y)
-            if left is None or right is None:
-                return None
-            return _combine(op, left[0], right[0]), _combine(op, left[1], right[1])
-        case Op(name="neg", args=(x,)):
-            inner = _linear(name, x)
-            return None if inner is None else (_negate(inner[0]), _negate(inner[1]))
-        case Op(name="mul", args=(x, y)):
-            if name in free_names(x) and name in free_names(y):
-                return None
-            own, factor = (x, y) if name in free_names(x) else (y, x)
-            inner = _linear(name, own)
-            return None if inner is None else (_scale(inner[0], factor), _scale(inner[1], factor))
-        case Op(name="div", args=(x, y)) if name not in free_names(y):
-            inner = _linear(name, x)
-            if inner is None:
-                return None
-            a = Op("div", (inner[0], y), type_)
-            return a, inner[1] if _is_number(inner[1], 0) else Op("div", (inner[1], y), type_)
-        case Op(name="where", args=(condition, x, y)) if name not in free_names(condition):
-            left, right = _linear(name, x), _linear(name, y)
-            if left is None or right is None:
-                return None
-            if condition == FALSE:
-                return right
-            return tuple(  # type: ignore[return-value]
-                u if u == v else Op("where", (condition, u, v), type_) for u, v in zip(left, right, strict=True)
-            )
-    return None
-
-
-def _combine(op: str, a: Expr, b: Expr) -> Expr:
-    if _is_number(b, 0):
-        return a
-    if _is_number(a, 0):
-        return b if op == "add" else _negate(b)
-    return Op(op, (a, b), a.type)
-
-
-def _negate(a: Expr) -> Expr:
-    if isinstance(a, Const):
-        return Const(-a.value, a.type)
-    return Op("neg", (a,), a.type)
-
-
-def _scale(a: Expr, factor: Expr) -> Expr:
-    if _is_number(a, 0):
-        return a
-    if _is_number(a, 1):
-        return factor
-    return Op("mul", (a, factor), a.type)

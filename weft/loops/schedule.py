@@ -7,10 +7,13 @@ left in the body has a verdict.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from weft.errors import Location
 from weft.loops.ir import Expr, For, Function, Stmt, walk
+
+if TYPE_CHECKING:
+    from weft.loops.polyhedra import Witness
 
 Kind = Literal["parallel", "reduction", "scan", "sequential"]
 KINDS: tuple[Kind, ...] = ("parallel", "reduction", "scan", "sequential")  # the most free first
@@ -28,16 +31,53 @@ class Axis:
 
 @dataclass(frozen=True)
 class Update:
-    """How a loop updates one carried scalar `name`: `name = coefficient * name + addend` for the affine algebra,
-    `name = name (algebra) addend` for the others. Both expressions are in scope at the end of the body and do not
-    depend on `name`. used: whether values other than the last are used (a scan rather than a reduction).
+    """What an iteration of a loop does to some of the scalars it carries, as an element of an algebra.
+
+    names: the scalars, which change together. algebra, parts: the algebra and the parts of one iteration's element (see
+    `weft.loops.algebras`), expressions in scope at the end of the body that do not depend on `names`; no parts where loops
+    inside the body make the element. used: whether values other than the last are used (a scan rather than a reduction).
+    feeds: whether updates after it in the same iteration need its values, which are used for nothing else.
+    repair: of an update that another's values feed: the factor that brings a part of its result to a newer value of those,
+    as text, where it is proven that this makes the result independent of the order; "": there is none.
+    disorder: why there is none. factor: the repair as an expression of those values, m before and m' after.
     """
 
-    name: str
+    names: tuple[str, ...]
     algebra: str
-    addend: Expr
-    coefficient: Expr | None
+    parts: tuple[Expr, ...]
     used: bool
+    feeds: bool = False
+    repair: str = ""
+    disorder: str = ""
+    factor: Expr | None = None
+
+    @property
+    def name(self) -> str:
+        return self.names[0]
+
+
+# "RAW": what was written is read; "WAR": what was read is written; "WAW": what was written is written again.
+EvidenceKind = Literal["RAW", "WAR", "WAW"]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The dependence that keeps a loop in its order, as `weft.loops.dependences` has it.
+
+    name: the array or scalar. source, sink: the labels of the statements (S1, S2, ...), which come in this order.
+    loops: the variables of the loops around both; distance: how far each moves from source to sink, in values of its
+    variable along its direction, a number or "<", ">", "<=", ">=", "*". witness: two iterations that collide, with small
+    sizes. sure: it does exist; otherwise it cannot be excluded, and the witness only shows where it may.
+    """
+
+    kind: EvidenceKind
+    name: str
+    source: str
+    sink: str
+    loops: tuple[str, ...]
+    distance: tuple[int | str, ...]
+    witness: Witness | None
+    sure: bool
 
 
 @dataclass(frozen=True)
@@ -45,7 +85,8 @@ class Verdict:
     """The class of a loop and its proof: the updates it carries, or why it must run in order.
 
     why: one sentence for people. cycle: the names (scalars, arrays) on the dependence cycle, in order.
-    requires: the transforms that the verdict needed, in order.
+    requires: the transforms that the verdict needed, in order. remedy: what to write instead, "" where nothing is known.
+    evidence: the dependence that keeps it in order, once `weft.loops.evidence` has been asked.
     """
 
     var: str
@@ -56,6 +97,7 @@ class Verdict:
     requires: tuple[str, ...] = ()
     remedy: str = ""
     location: Location | None = field(default=None, compare=False)
+    evidence: Evidence | None = None
 
     @property
     def algebra(self) -> tuple[str, ...]:

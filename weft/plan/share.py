@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.graph.block import BlockGraph, Input, Map, Operator, Output, Reduce, Scan, Stage
+from weft.graph.block import BlockGraph, Input, Map, Operator, Output, Reduce, Scan, Stage, made
 from weft.loops.ir import Expr, Op, Ref, free_names, operands, substitute, walk_expr, with_operands
 
 # Operators that cost more than the registers their result takes.
@@ -60,7 +60,7 @@ def share(graph: BlockGraph, most: int) -> BlockGraph:
     # the largest first: what is inside one of them is not needed by itself
     shared -= {inner for e in shared for inner in walk_expr(e) if inner != e and uses.get(inner) == uses[e]}
     kept: dict[Expr, str] = {}
-    taken = {o.name for s in stages for o in s.operators if not isinstance(o, Output)}
+    taken = {n for s in stages for o in s.operators for n in made(o)}
     for e in list(uses):
         if e in shared and len(kept) < most:
             assert isinstance(e, Op)
@@ -72,8 +72,8 @@ def share(graph: BlockGraph, most: int) -> BlockGraph:
             kept[e] = name
     if not kept:
         return graph
-    made: set[str] = set()
-    steps = tuple(_with_kept(s, kept, made) if isinstance(s, Stage) else s for s in graph.steps)
+    placed: set[str] = set()
+    steps = tuple(_with_kept(s, kept, placed) if isinstance(s, Stage) else s for s in graph.steps)
     return replace(graph, steps=steps)
 
 
@@ -84,7 +84,7 @@ def _exprs(o: Operator) -> tuple[Expr, ...]:
         case Output():
             return (o.value,) if o.guard is None else (o.value, o.guard)
         case Reduce() | Scan():
-            return (o.addend,) if o.coefficient is None else (o.coefficient, o.addend)
+            return o.parts
         case Input():
             return ()
 
@@ -95,7 +95,7 @@ class _Expansion:
     def __init__(self, stage: Stage) -> None:
         self.maps: dict[str, Expr] = {}
         self.tiles = {o.name for o in stage.inputs()}
-        self.own = {stage.column} | {o.name for o in stage.scans()} | {o.name for o in stage.reductions()}
+        self.own = {stage.column} | {n for o in stage.carried() for n in o.names}
         for o in stage.operators:
             if isinstance(o, Map):
                 self.maps[o.name] = substitute(o.value, self.maps)
@@ -108,7 +108,7 @@ class _Expansion:
         return not names & self.own and bool(names & self.tiles)
 
 
-def _with_kept(stage: Stage, kept: dict[Expr, str], made: set[str]) -> Stage:
+def _with_kept(stage: Stage, kept: dict[Expr, str], placed: set[str]) -> Stage:
     known = _Expansion(stage)
     out: list[Operator] = []
 
@@ -116,8 +116,8 @@ def _with_kept(stage: Stage, kept: dict[Expr, str], made: set[str]) -> Stage:
         if isinstance(e, Op) and e.name in _COSTLY and known.shareable(e):
             name = kept.get(known.expand(e))
             if name is not None:
-                if name not in made:
-                    made.add(name)
+                if name not in placed:
+                    placed.add(name)
                     out.append(Map(name, e, kept=True))
                 return Ref(name, e.type)
         inner = tuple(rewrite(o) for o in operands(e))
@@ -130,8 +130,7 @@ def _with_kept(stage: Stage, kept: dict[Expr, str], made: set[str]) -> Stage:
             case Output():
                 new = replace(o, value=rewrite(o.value))
             case Reduce() | Scan():
-                coefficient = None if o.coefficient is None else rewrite(o.coefficient)
-                new = replace(o, coefficient=coefficient, addend=rewrite(o.addend))
+                new = replace(o, parts=tuple(map(rewrite, o.parts)))
             case Input():
                 new = o
         out.append(new)

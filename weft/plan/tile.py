@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from weft.graph.block import BlockGraph, Input, Output, Stage
+from weft.loops.algebras import EXTREMA
 from weft.loops.ir import Const, Expr, Function, Ref, free_names
 from weft.plan.arguments import Facts
 
@@ -20,6 +21,8 @@ SPREAD_BLOCK = 256
 TEAMS = ((32, 4), (128, 1), (256, 1))
 # Registers of a multiprocessor, and of a thread besides the tiles that it holds.
 REGISTERS, OTHER_REGISTERS = 1 << 16, 32
+# Parts of an element up to which a scan costs its threads less than their columns do. (Most of an extremum's are one.)
+LIGHT_PARTS = 2
 # Rows from which on the middle team fills the machine; below, the largest does.
 MANY_ROWS = 2048
 
@@ -81,6 +84,9 @@ def plan(function: Function, graph: BlockGraph, columns: int) -> TilePlan:
         held = held_plan(graph, vector, power_of_two_class(columns))
         if held is not None:
             return held
+    if any(len(o.parts) > LIGHT_PARTS and o.algebra not in EXTREMA for s in graph.stages() for o in s.scans()):
+        # threads tell each other more than a column costs: longer runs, fewer of them
+        vector, chunks = 2 * vector, max(1, chunks // 2)
     scans = max((len(s.scans()) for s in graph.stages()), default=1)
     return TilePlan(TEAMS[-1][0], vector, max(1, chunks // max(1, scans)))
 

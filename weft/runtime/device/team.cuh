@@ -2,128 +2,59 @@
 //
 // A team is the threads of a row: a warp, or all the warps of a block; threadIdx.x counts its threads.
 #pragma once
-#include "weft/scalar.cuh"
+#include "weft/algebra.cuh"
 
 namespace weft {
 
-// ---------------------------------------------------------------- algebras
-
-// An algebra is a type with a Value, an identity and `combine(first, second)`, associative; `first` comes earlier.
-
-template <typename T> struct Sum {
-    using Value = T;
-    static WEFT_FUNCTION T identity() { return T(0); }
-    static WEFT_FUNCTION T combine(T first, T second) { return T(first + second); }
-};
-template <typename T> struct Product {
-    using Value = T;
-    static WEFT_FUNCTION T identity() { return T(1); }
-    static WEFT_FUNCTION T combine(T first, T second) { return T(first * second); }
-};
-
-namespace detail {
-template <typename T> WEFT_FUNCTION constexpr T lowest() {
-    if constexpr (is_floating<T>) return -T(INFINITY);
-    else if constexpr (is_signed<T>) return T(T(1) << (8 * sizeof(T) - 1));
-    else return T(0);
-}
-template <typename T> WEFT_FUNCTION constexpr T highest() {
-    if constexpr (is_floating<T>) return T(INFINITY);
-    else return T(~lowest<T>());
-}
-}  // namespace detail
-
-// The names of the operators: max and min drop a NaN (Python's rule, once the start has joined), maximum and minimum keep it.
-template <typename T> struct Max {
-    using Value = T;
-    static WEFT_FUNCTION T identity() { return detail::lowest<T>(); }
-    static WEFT_FUNCTION T combine(T first, T second) { return drop_nan_max(first, second); }
-};
-template <typename T> struct Min {
-    using Value = T;
-    static WEFT_FUNCTION T identity() { return detail::highest<T>(); }
-    static WEFT_FUNCTION T combine(T first, T second) { return drop_nan_min(first, second); }
-};
-template <typename T> struct Maximum {
-    using Value = T;
-    static WEFT_FUNCTION T identity() { return detail::lowest<T>(); }
-    static WEFT_FUNCTION T combine(T first, T second) { return maximum(first, second); }
-};
-template <typename T> struct Minimum {
-    using Value = T;
-    static WEFT_FUNCTION T identity() { return detail::highest<T>(); }
-    static WEFT_FUNCTION T combine(T first, T second) { return minimum(first, second); }
-};
-template <typename T> struct FMax {
-    using Value = T;
-    static WEFT_FUNCTION T identity() {
-        if constexpr (is_floating<T>) return T(NAN);
-        else return detail::lowest<T>();
-    }
-    static WEFT_FUNCTION T combine(T first, T second) { return drop_nan_max(first, second); }
-};
-template <typename T> struct FMin {
-    using Value = T;
-    static WEFT_FUNCTION T identity() {
-        if constexpr (is_floating<T>) return T(NAN);
-        else return detail::highest<T>();
-    }
-    static WEFT_FUNCTION T combine(T first, T second) { return drop_nan_min(first, second); }
-};
-template <typename T> struct And {
-    using Value = T;
-    static WEFT_FUNCTION T identity() { return T(true); }
-    static WEFT_FUNCTION T combine(T first, T second) { return first && second; }
-};
-template <typename T> struct Or {
-    using Value = T;
-    static WEFT_FUNCTION T identity() { return T(false); }
-    static WEFT_FUNCTION T combine(T first, T second) { return first || second; }
-};
-
-// h -> coefficient * h + addend, rounded once; integers wrap.
-template <typename T> struct AffineMap {
-    T coefficient;
-    T addend;
-    WEFT_FUNCTION T operator()(T h) const {
-        if constexpr (is_floating<T>) return fma(coefficient, h, addend);
-        else return wrapping_add(wrapping_mul(coefficient, h), addend);
-    }
-};
-template <typename T> struct Affine {
-    using Value = AffineMap<T>;
-    static WEFT_FUNCTION Value identity() { return {T(1), T(0)}; }
-    static WEFT_FUNCTION Value combine(const Value& first, const Value& second) {
-        if constexpr (is_floating<T>) return {second.coefficient * first.coefficient, second(first.addend)};
-        else return {wrapping_mul(second.coefficient, first.coefficient), second(first.addend)};
-    }
-};
-
 // ---------------------------------------------------------------- shuffles
 
-template <typename T> WEFT_FUNCTION T shuffle_up(T value, int distance) {
-    return T(__shfl_up_sync(0xffffffffu, value, distance));
+// Values of several parts are moved part by part.
+namespace detail {
+template <class V, class = void> struct Compound {
+    static constexpr bool value = false;
+};
+template <class V> struct Compound<V, decltype(void(V::compound))> {
+    static constexpr bool value = true;
+};
+struct ShuffleUp {
+    int distance;
+    template <class T> WEFT_FUNCTION T operator()(const T& value) const {
+        if constexpr (Compound<T>::value) return value.each(*this);
+        else return T(__shfl_up_sync(0xffffffffu, value, distance));
+    }
+};
+struct ShuffleDown {
+    int distance;
+    template <class T> WEFT_FUNCTION T operator()(const T& value) const {
+        if constexpr (Compound<T>::value) return value.each(*this);
+        else return T(__shfl_down_sync(0xffffffffu, value, distance));
+    }
+};
+struct ShuffleXor {
+    int distance;
+    template <class T> WEFT_FUNCTION T operator()(const T& value) const {
+        if constexpr (Compound<T>::value) return value.each(*this);
+        else return T(__shfl_xor_sync(0xffffffffu, value, distance));
+    }
+};
+struct ShuffleFrom {
+    int lane, width;
+    template <class T> WEFT_FUNCTION T operator()(const T& value) const {
+        if constexpr (Compound<T>::value) return value.each(*this);
+        else return T(__shfl_sync(0xffffffffu, value, lane, width));
+    }
+};
+}  // namespace detail
+
+template <class T> WEFT_FUNCTION T shuffle_up(const T& value, int distance) { return detail::ShuffleUp{distance}(value); }
+template <class T> WEFT_FUNCTION T shuffle_down(const T& value, int distance) {
+    return detail::ShuffleDown{distance}(value);
 }
-template <typename T> WEFT_FUNCTION T shuffle_down(T value, int distance) {
-    return T(__shfl_down_sync(0xffffffffu, value, distance));
+template <class T> WEFT_FUNCTION T shuffle_xor(const T& value, int distance) {
+    return detail::ShuffleXor{distance}(value);
 }
-template <typename T> WEFT_FUNCTION T shuffle_xor(T value, int distance) {
-    return T(__shfl_xor_sync(0xffffffffu, value, distance));
-}
-template <typename T> WEFT_FUNCTION T shuffle(T value, int lane, int width) {
-    return T(__shfl_sync(0xffffffffu, value, lane, width));
-}
-template <typename T> WEFT_FUNCTION AffineMap<T> shuffle_up(const AffineMap<T>& map, int distance) {
-    return {shuffle_up(map.coefficient, distance), shuffle_up(map.addend, distance)};
-}
-template <typename T> WEFT_FUNCTION AffineMap<T> shuffle_down(const AffineMap<T>& map, int distance) {
-    return {shuffle_down(map.coefficient, distance), shuffle_down(map.addend, distance)};
-}
-template <typename T> WEFT_FUNCTION AffineMap<T> shuffle_xor(const AffineMap<T>& map, int distance) {
-    return {shuffle_xor(map.coefficient, distance), shuffle_xor(map.addend, distance)};
-}
-template <typename T> WEFT_FUNCTION AffineMap<T> shuffle(const AffineMap<T>& map, int lane, int width) {
-    return {shuffle(map.coefficient, lane, width), shuffle(map.addend, lane, width)};
+template <class T> WEFT_FUNCTION T shuffle(const T& value, int lane, int width) {
+    return detail::ShuffleFrom{lane, width}(value);
 }
 
 // ---------------------------------------------------------------- reductions

@@ -36,12 +36,12 @@ WEFT_HOOK(8)
 WEFT_HOOK(16)
 #undef WEFT_HOOK
 
-// Aggregates of other sizes: the hardware takes 16 bytes at a time.
+// Aggregates of other sizes: the hardware takes 16 bytes at a time, or as many as their size is a multiple of (what has 12
+// bytes lies at multiples of 4).
 static void range(void* a, unsigned long bytes, bool write, const void* place) {
     auto* p = static_cast<char*>(a);
+    const auto step = static_cast<uint32_t>(std::min<unsigned long>(16, bytes & -bytes));
     while (bytes) {
-        uint32_t step = 16;
-        while (step > bytes) step /= 2;
         access(p, step, write, step, place);
         p += step;
         bytes -= step;
