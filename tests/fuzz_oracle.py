@@ -17,15 +17,16 @@ from typing import Any, Literal
 import torch
 
 import weft
+from tests.claims import Element, applied, close, combined, evaluated, possible, probes
 from tests.fuzz_programs import Program, arguments, compiled
 from weft.errors import OutOfRange, WeftError
 from weft.language import parse, read_signature
+from weft.loops.algebras import in_order
 from weft.loops.analyze import schedule
 from weft.loops.interpret import _Machine
-from weft.loops.ir import For, Function
-from weft.loops.operators import OPERATORS
-from weft.loops.recurrences import AFFINE, ALGEBRAS
+from weft.loops.ir import Array, Expr, For, Function
 from weft.loops.schedule import Nest, Schedule, Update, Verdict
+from weft.loops.types import ScalarType
 from weft.pytorch.call import argument_types
 
 Outcome = Literal["equal", "refused", "skipped"]
@@ -35,6 +36,7 @@ Road = Literal["kernel", "schedule"]
 _USUAL = ({"n": 5, "m": 5, "d": 3}, {"n": 3, "m": 21, "d": 3})
 _SMALL = ({"n": 1, "m": 3, "d": 1}, {"n": 3, "m": 1, "d": 1}, {"n": 1, "m": 0, "d": 1}, {"n": 0, "m": 3, "d": 1})
 _RELATIVE = 1e-7
+_PROBES = 4
 
 
 class Mismatch(AssertionError):
@@ -113,9 +115,7 @@ def difference(want: Expected, found: tuple[torch.Tensor, ...]) -> str | None:
         wrong = (~good & defined).nonzero()
         if len(wrong):
             at = tuple(wrong[0].tolist())
-            return (
-                f"output {k} at {list(at)}: {got[at].item()}, the Python gives {value[at].item()} ({len(wrong)} differ)"
-            )
+            return f"output {k} at {list(at)}: {got[at].item()}, the Python gives {value[at].item()} ({len(wrong)} differ)"
     return None
 
 
@@ -143,14 +143,18 @@ def ill_conditioned(program: Program, args: Sequence[Any], want: Expected) -> bo
 
 
 class _Replay(_Machine):
-    """Executes nests, with everything that the schedule calls free of order in a random order; checks every Update."""
+    """Executes nests, with everything that the schedule calls free of order in a random order, and holds the claims of every
+    update against the numbers: its element does what the iteration does, from this state and from others; what is claimed
+    to use no value but the last does nothing else with them; elements combine in any grouping to what the loop does.
+    """
 
-    def __init__(
-        self, found: Schedule, arrays: dict[str, torch.Tensor], names: dict[str, Any], order: random.Random
-    ) -> None:
+    def __init__(self, found: Schedule, arrays: dict[str, torch.Tensor], names: dict[str, Any], order: random.Random) -> None:
         super().__init__(found.function, arrays, names)
         self.schedule, self.order = found, order
         self.verdicts: dict[str, Verdict] = {}
+        self.probed: dict[str, int] = {}  # iterations of each loop that were run from other states
+        given = (v for v in arrays.values() if v.is_floating_point())
+        self.finite = all(bool(v.isfinite().all()) for v in given)
 
     def nest(self, nest: Nest) -> None:
         self.verdicts = dict(nest.verdicts)
@@ -170,42 +174,199 @@ class _Replay(_Machine):
         state = {c.name: self.evaluate(c.init) for c in loop.carries}
         fresh = [a for a in self.function.arrays if loop.var in a.within]
         values = list(range(self.evaluate(loop.start), self.evaluate(loop.stop), loop.step))
-        commutes = all(u.algebra not in (AFFINE,) and not u.used for u in verdict.updates)
         if verdict.kind == "parallel" and loop.carries:
             raise Mismatch(f"loop {loop.var} is called parallel and carries {[c.name for c in loop.carries]}")
-        if verdict.kind == "parallel" or (verdict.kind == "reduction" and commutes):
+        carried = {n for u in verdict.updates for n in u.names}
+        if verdict.kind == "parallel" or (verdict.kind == "reduction" and self._commutes(verdict)):
             self.order.shuffle(values)
+        elif verdict.kind != "sequential" and carried <= state.keys():
+            return self._from_states(loop, values, fresh)
         for value in values:
-            self.names[loop.var] = value
-            self.names.update(state)
-            for array in fresh:
-                self.allocate(array)
-            self.run(loop.body)
-            state = {c.name: self.evaluate(c.next) for c in loop.carries}
-            for update in verdict.updates:
-                self.check(loop, update, state[update.name])
+            self._begin(loop, value, state, fresh)
+            state = self._iterate(loop, state)
         self.names.update({c.result: state[c.name] for c in loop.carries})
 
-    def check(self, loop: For, update: Update, wanted: Any) -> None:
-        """The update is what the loop does to the carry in this iteration."""
-        own = next(c for c in loop.carries if c.name == update.name)
-        addend = self.evaluate(update.addend)
-        before = self.names[update.name]
-        if update.algebra == AFFINE:
-            assert update.coefficient is not None
-            found = self.evaluate(update.coefficient) * before + addend
+    def _from_states(self, loop: For, values: list[int], fresh: list[Array]) -> None:
+        """The iterations in a random order, each from the state that it begins with in order."""
+        verdict = self.verdicts[loop.var]
+        dry = _Machine(self.function, {n: v.clone() for n, v in self.arrays.items()}, dict(self.names))
+        states = [{c.name: self.evaluate(c.init) for c in loop.carries}]
+        for value in values:
+            dry.names[loop.var] = value
+            dry.names.update(states[-1])
+            for array in fresh:
+                dry.allocate(array)
+            dry.run(loop.body)
+            states.append({c.name: dry.evaluate(c.next) for c in loop.carries})
+        shuffled = list(enumerate(values))
+        self.order.shuffle(shuffled)
+        found: dict[int, list[Element | None]] = {}
+        for k, value in shuffled:
+            self._begin(loop, value, states[k], fresh)
+            after = self._iterate(loop, states[k])
+            if not all(close(after[n], v, _rough(v)) for n, v in states[k + 1].items()):
+                raise Mismatch(f"what {loop.var} carries depends on the order of its iterations: {after}, not {states[k + 1]}")
+            found[k] = [self.element(u) if u.parts else None for u in verdict.updates]
+        for u, update in enumerate(verdict.updates):
+            own = [e for k in range(len(values)) if (e := found[k][u]) is not None]
+            if len(own) > 1:
+                self.check_grouping(loop, update, own, states[0], states[-1])
+        self.names.update({c.result: states[-1][c.name] for c in loop.carries})
+
+    def _begin(self, loop: For, value: int, state: dict[str, Any], fresh: list[Array]) -> None:
+        self.names[loop.var] = value
+        self.names.update(state)
+        for array in fresh:
+            self.allocate(array)
+
+    def _iterate(self, loop: For, state: dict[str, Any]) -> dict[str, Any]:
+        """The state after an iteration, whose updates are checked."""
+        updates = self.verdicts[loop.var].updates
+        for update in updates:
+            if self.probed.get(loop.var, 0) < _PROBES and self.order.random() < 0.4:
+                self.probed[loop.var] = self.probed.get(loop.var, 0) + 1
+                self.probe(loop, update, state)
+        self.run(loop.body)
+        after = {c.name: self.evaluate(c.next) for c in loop.carries}
+        for update in updates:
+            if update.parts:
+                self.check(loop, update, [after[n] for n in update.names])
+        return after
+
+    def _commutes(self, verdict: Verdict) -> bool:
+        """Whether the claim is that any order will do. A cascade's does for finite numbers."""
+        repaired = any(u.repair for u in verdict.updates)
+        return (self.finite or not repaired) and not any(
+            u.used or (in_order(u.algebra) and not u.repair) or (u.feeds and not repaired) for u in verdict.updates
+        )
+
+    def element(self, update: Update) -> Element:
+        """The element of the iteration that was just run."""
+        lazy = [_Lazy(self, e).value for e in update.parts]
+        return evaluated(update.algebra, len(update.names), lazy)
+
+    def check(self, loop: For, update: Update, wanted: list[Any]) -> None:
+        """The update is what the loop does to the carries in this iteration."""
+        before = [self.names[n] for n in update.names]
+        got = applied(update.algebra, before, self.element(update), _type(loop, update))
+        for name, found, right in zip(update.names, got, wanted, strict=True):
+            if not close(found, right):
+                raise Mismatch(f"the update of {name} by {update.algebra} gives {found}, the loop {right}")
+
+    def check_grouping(
+        self, loop: For, update: Update, elements: list[Element], start: dict[str, Any], state: dict[str, Any]
+    ) -> None:
+        """Elements of neighbours, combined in any order, take the state before the loop to the one after it."""
+        type_ = _type(loop, update)
+        seen = [v for e in elements for v in e if isinstance(v, float)]
+        if not all(map(math.isfinite, seen)):
+            return
+        while len(elements) > 1:
+            k = self.order.randrange(len(elements) - 1)
+            elements[k : k + 2] = [combined(update.algebra, elements[k], elements[k + 1], type_)]
+        found = applied(update.algebra, [start[n] for n in update.names], elements[0], type_)
+        scale = max((abs(v) for e in (seen, elements[0]) for v in e if isinstance(v, float)), default=0.0)
+        for name, got in zip(update.names, found, strict=True):
+            if not close(got, state[name], 1e3 * scale):
+                raise Mismatch(f"the elements of {name} by {update.algebra} combine to {got}, the loop gives {state[name]}")
+
+    # ---- one iteration from several states
+
+    def probe(self, loop: For, update: Update, state: dict[str, Any]) -> None:
+        """The iteration that begins now, from other states: the same element, or one that there can be; nothing else that
+        differs, where only the last value is said to be used.
+        """
+        arrays = [n.removesuffix("[...]") for n in update.names if n not in state]
+        if arrays and len(arrays) != len(update.names):
+            return
+        type_ = self.function.array(arrays[0]).dtype if arrays else _type(loop, update)
+        own = [self.arrays[a].clone() for a in arrays]
+        before = [[v.clone() for v in own] if arrays else [state[n] for n in update.names]]
+        given = [0 if type_.category == "int" else 0.0] * len(update.names) if arrays else before[0]
+        for probed in probes(update.algebra, given, type_):
+            before.append([torch.full_like(v, p) for v, p in zip(own, probed, strict=True)] if arrays else probed)
+        runs = [self._run_from(loop, update, arrays, b) for b in before]
+        if runs[0] is None or runs.count(None):
+            return  # it leaves an array, from that state
+        done = [r for r in runs if r is not None]
+        element = done[0].element
+        for b, r in zip(before[1:], done[1:], strict=True):
+            if element is not None:
+                wanted = applied(update.algebra, b, element, type_)
+                if not all(close(x, y, 10.0) for x, y in zip(r.after, wanted, strict=True)):
+                    raise Mismatch(f"from {b}, {update.names} by {update.algebra} become {r.after}, the element gives {wanted}")
+            if not (update.used or update.feeds) and not all(map(_alike, r.others, done[0].others)):
+                raise Mismatch(f"values of {update.names} are used, and not the last one alone")
+            if not update.used and not _same_arrays(r.arrays, done[0].arrays):
+                raise Mismatch(f"values of {update.names} go into arrays, and not the last one alone")
+        if element is None:
+            befores, afters = before[1:], [r.after for r in done[1:]]
+            alone = [(befores, afters)]
+            if arrays:  # each of their elements by itself
+                alone = [(_element(befores, i), _element(afters, i)) for i in range(own[0].numel())]
+            for b, a in alone:
+                if not possible(update.algebra, b, a, type_):
+                    raise Mismatch(f"{update.names} become {a} from {b}, which is no {update.algebra}")
+
+    def _run_from(self, loop: For, update: Update, arrays: list[str], state: list[Any]) -> _Run | None:
+        """The iteration in order, from this state; None where it leaves an array."""
+        names = dict(self.names)
+        copies = {n: v.clone() for n, v in self.arrays.items()}
+        if arrays:
+            for n, v in zip(arrays, state, strict=True):
+                copies[n].copy_(v)
         else:
-            found = OPERATORS[ALGEBRAS[update.algebra].join].evaluate(before, addend)
-        if own.type.category == "int":
-            bits = 8 * own.type.size
-            close = (found - wanted) % (1 << bits) == 0
-        elif own.type.category == "bool":
-            close = bool(found) == bool(wanted)
-        else:
-            finite = math.isfinite(found), math.isfinite(wanted)
-            close = not any(finite) or all(finite) and abs(found - wanted) <= 1e-9 * (1 + abs(wanted))
-        if not close:
-            raise Mismatch(f"the update of {update.name} by {update.algebra} gives {found}, the loop {wanted}")
+            names.update(zip(update.names, state, strict=True))
+        machine = _Machine(self.function, copies, names)
+        try:
+            machine.run(loop.body)
+            next_ = {c.name: machine.evaluate(c.next) for c in loop.carries}
+            lazy = [_Lazy(machine, e).value for e in update.parts]
+            element = evaluated(update.algebra, len(update.names), lazy) if lazy else None
+        except (IndexError, OverflowError, ZeroDivisionError):
+            return None
+        after = [copies[n] for n in arrays] or [next_[n] for n in update.names]
+        others = tuple(v for n, v in next_.items() if n not in update.names)
+        return _Run(after, others, {n: v for n, v in copies.items() if n not in arrays}, element)
+
+
+@dataclass
+class _Run:
+    """An iteration from some state: what its values became, and the others that the loop carries, the arrays, its element."""
+
+    after: list[Any]
+    others: tuple[Any, ...]
+    arrays: dict[str, torch.Tensor]
+    element: Element | None
+
+
+def _element(states: list[list[torch.Tensor]], at: int) -> list[list[Any]]:
+    """One element of each array of each state."""
+    return [[array.reshape(-1)[at].item() for array in state] for state in states]
+
+
+def _same_arrays(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return all(bool(_same(a[n], b[n]).all()) for n in a)
+
+
+def _rough(value: Any) -> float:
+    """How much a number may differ that loops inside have added up in another order, in what `close` counts in."""
+    return 1e3 * abs(value) if isinstance(value, float) and math.isfinite(value) else 0.0
+
+
+def _alike(a: Any, b: Any) -> bool:
+    return bool(a == b or (a != a and b != b))
+
+
+def _type(loop: For, update: Update) -> ScalarType:
+    return next(c.type for c in loop.carries if c.name == update.name)
+
+
+class _Lazy:
+    """A part of an element, evaluated where it is needed: the parts that are not may be what no one can compute."""
+
+    def __init__(self, machine: _Machine, expr: Expr) -> None:
+        self.value = lambda: machine.evaluate(expr)
 
 
 def replay(function: Function, found: Schedule, args: Sequence[Any], order: random.Random) -> tuple[torch.Tensor, ...]:

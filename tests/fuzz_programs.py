@@ -17,6 +17,8 @@ from typing import Any
 
 import torch
 
+from tests.fuzz_idioms import Idioms
+
 DTYPES = {"float64": torch.float64, "int64": torch.int64, "int32": torch.int32}
 
 
@@ -237,7 +239,9 @@ class Generator:
         """One nest of the function, and the scalars before it."""
         for _ in range(self.random.choice([0, 0, 0, 1, 2])):
             scope = self.new_carry(body, 1, scope)
-        if self.chance(0.12):
+        if self.chance(0.5):
+            Idioms(self).write(body, 1, scope)
+        elif self.chance(0.12):
             self.sliced(body, 1, scope)
         else:
             self.loop(body, 1, scope, self.random.choice([1, 2, 2, 2, 3]))

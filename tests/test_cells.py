@@ -147,13 +147,14 @@ def test_a_sum_of_chosen_elements() -> None:
 
 
 def test_an_element_that_may_be_another_one_stays_in_memory() -> None:
-    def maybe_itself(a, k: int):
-        for j in range(a.shape[0] - 1):
-            a[k] += a[j]
+    def maybe_itself(a, where, k: int):
+        for j in range(where.shape[0]):
+            a[k] += a[where[j]]
 
-    assert kinds(maybe_itself, drawn(6), 2)["j"] == "sequential"
+    where = torch.tensor([1, 2, 0, 2])
+    assert kinds(maybe_itself, drawn(6), where, 2)["j"] == "sequential"
     for k in (0, 2, 5):
-        same(maybe_itself, drawn(6), k)
+        same(maybe_itself, drawn(6), where, k)
 
 
 def test_a_subscript_that_the_loop_changes_names_no_one_element() -> None:

@@ -110,7 +110,7 @@ def verdict(var: str, kind: str, *updates: Update) -> tuple[str, Verdict]:
 
 
 def affine(carry: str, coefficient: Expr, addend: Expr, used: bool = True) -> Update:
-    return Update(carry, "affine", addend, coefficient, used)
+    return Update((carry,), "affine", (coefficient, addend), used)
 
 
 def case(
@@ -299,7 +299,7 @@ def running(algebra: str, type_: ScalarType, reverse: bool = False) -> tuple[Fun
     make = backwards if reverse else loop
     body = make("l", "length", first, put("y", "r", "l", name("m_1", type_)), carries=(carry,))
     arrays = {"x": ("input", MATRIX, type_), "y": ("result", MATRIX, type_)}
-    update = Update("m", algebra, at("x", "r", "l", type_=type_), None, True)
+    update = Update(("m",), algebra, (at("x", "r", "l", type_=type_),), True)
     return case(f"running_{algebra}", arrays, {"r": "rows"}, (body,), verdict("l", "scan", update))
 
 
@@ -325,7 +325,7 @@ def test_cascaded_scans_in_one_loop() -> None:
         put("y", "r", "l", plus(name("t_1", F32), name("s", F32))),
         carries=(Carry("s", number(0.0), name("s_1", F32), "s_2"), Carry("t", number(1.0), name("t_1", F32), "t_2")),
     )
-    updates = (Update("s", "sum", at("x", "r", "l"), None, True), affine("t", number(0.5), name("s_1", F32)))
+    updates = (Update(("s",), "sum", (at("x", "r", "l"),), True), affine("t", number(0.5), name("s_1", F32)))
     arrays = {"x": ("input", MATRIX, F32), "y": ("result", MATRIX, F32)}
     function, nest = case("cascade", arrays, {"r": "rows"}, (body,), verdict("l", "scan", *updates))
     same(function, nest, random(4, 77))
@@ -382,8 +382,8 @@ def softmax(rows_first: bool = True, dtype: ScalarType = FLOAT32) -> tuple[Funct
     shape = MATRIX if rows_first else ("length", "rows")
     arrays = {"x": ("input", shape, dtype), "y": ("result", shape, dtype)}
     verdicts = (
-        verdict("i", "reduction", Update("m", "max", x("i"), None, False)),
-        verdict("j", "reduction", Update("s", "sum", e("j"), None, False)),
+        verdict("i", "reduction", Update(("m",), "max", (x("i"),), False)),
+        verdict("j", "reduction", Update(("s",), "sum", (e("j"),), False)),
         verdict("k", "parallel"),
     )
     return case("softmax", arrays, {"r": "rows"}, body, *verdicts)
@@ -406,7 +406,7 @@ def test_reductions_treat_nan_as_python(algebra: str) -> None:
     value = op(operator, name("m", F32), at("x", "r", "l"))
     body = loop("l", "length", Let("m_1", value), carries=(Carry("m", at("start", "r"), name("m_1", F32), "m_2"),))
     arrays = {"x": ("input", MATRIX, F32), "start": ("input", ("rows",), F32), "y": ("result", ("rows",), F32)}
-    update = Update("m", algebra, at("x", "r", "l"), None, False)
+    update = Update(("m",), algebra, (at("x", "r", "l"),), False)
     nest_parts = (body, put("y", "r", name("m_2", F32)))
     function, nest = case(f"reduce_{algebra}", arrays, {"r": "rows"}, nest_parts, verdict("l", "reduction", update))
     x, start = random(5, 70), random(5)
@@ -431,8 +431,8 @@ def test_reduction_by_a_branch() -> None:
     last = (put("y", 0, name("m_2", F32)), put("count", 0, name("n_2")))
     arrays = {"x": ("input", ("length",), F32), "y": ("result", (1,), F32), "count": ("result", (1,), INT64)}
     updates = (
-        Update("m", "max", at("x", "l"), None, False),
-        Update("n", "sum", Cast(op("gt", at("x", "l"), number(0.0)), INT64), None, False),
+        Update(("m",), "max", (at("x", "l"),), False),
+        Update(("n",), "sum", (Cast(op("gt", at("x", "l"), number(0.0)), INT64),), False),
     )
     function, nest = case("largest", arrays, {}, (body, *last), verdict("l", "reduction", *updates))
     same(function, nest, random(1000))
@@ -446,7 +446,7 @@ def test_matrix_product_runs_along_consecutive_memory() -> None:
         "b": ("input", ("depth", "columns"), F32),
         "y": ("result", ("rows", "columns"), F32),
     }
-    update = Update("acc", "sum", times(at("a", "i", "k"), at("b", "k", "j")), None, False)
+    update = Update(("acc",), "sum", (times(at("a", "i", "k"), at("b", "k", "j")),), False)
     parts = (body, put("y", "i", "j", name("acc_2", F32)))
     function, nest = case("matmul", arrays, {"i": "rows", "j": "columns"}, parts, verdict("k", "reduction", update))
     same(function, nest, random(9, 20), random(20, 300))
@@ -634,7 +634,7 @@ def test_data_dependent_bounds_and_sparse_rows() -> None:
         "y": ("inout", ("rows",), F32),
     }
     parts = (body, put("y", "i", name("s_2", F32)))
-    update = Update("s", "sum", product, None, False)
+    update = Update(("s",), "sum", (product,), False)
     function, nest = case("sparse", arrays, {"i": "rows"}, parts, verdict("k", "reduction", update))
     first = torch.tensor([0, 3, 3, 40, 50])
     same(function, nest, random(50), torch.arange(50) * 7 % 11, first, random(11), random(4))
@@ -654,7 +654,7 @@ def test_steps_and_triangles() -> None:
     last = op("sub", name("length"), whole(1))
     body = loop("l", whole(-1), total, put("y", "r", "l", name("s_2", F32)), start=last, step=-2)
     arrays = {"x": ("input", MATRIX, F32), "y": ("inout", MATRIX, F32)}
-    update = Update("s", "sum", at("x", "r", "k"), None, False)
+    update = Update(("s",), "sum", (at("x", "r", "k"),), False)
     verdicts = (verdict("l", "parallel"), verdict("k", "reduction", update))
     function, nest = case("triangle", arrays, {"r": "rows"}, (body,), *verdicts)
     for sizes in [(4, 30), (4, 31), (3, 1)]:

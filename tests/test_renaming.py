@@ -48,7 +48,7 @@ def scheduled(function: Callable[..., Any], *runs: tuple[Any, ...]) -> Schedule:
         expected = () if expected is None else expected if isinstance(expected, tuple) else (expected,)
         for renaming in offered:
             ours = copied(args)
-            compare((*interpret(renaming.function, *ours), *ours), (*expected, *theirs), f"renaming {renaming.arrays}")
+            compare((*interpret(renaming.function, *ours), *ours), (*expected, *theirs), f"{renaming.whatever}")
         ours = copied(args)
         compare((*replay(program, found, ours, random.Random(0)), *ours), (*expected, *theirs), "the schedule")
     return found

@@ -19,6 +19,7 @@ PACKAGE = ROOT / "weft"
 _STAGES = {"emit", "plan", "graph", "language", "loops", "layout"}
 BELOW: dict[str, set[str]] = {
     "errors": set(),
+    "markup": set(),
     "layout": set(),
     "runtime": set(),
     "loops": set(),
@@ -27,13 +28,14 @@ BELOW: dict[str, set[str]] = {
     "plan": {"graph", "loops", "layout"},
     "emit": {"plan", "graph", "loops", "layout"},
     "compiler": {"runtime", *_STAGES},
-    "explain": {"compiler", *_STAGES},
+    "explain": {"compiler", "markup", *_STAGES},
     "analysis": {"explain", *_STAGES},
-    "check": {"runtime"},
+    "check": {"markup", "runtime"},
     "pytorch": {"check", "explain", "compiler", "runtime", *_STAGES},
+    "hand": {"analysis", "pytorch", *_STAGES},
     "kernels": {"check", "pytorch", "runtime"},
     "demo": {"kernels", "pytorch", "runtime"},
-    "cli": {"demo", "kernels", "pytorch", "runtime"},
+    "cli": {"demo", "explain", "kernels", "pytorch", "runtime"},
 }
 # The package itself (`import weft`) is the public door of `pytorch` and what lies below it.
 DOOR = {"kernels", "demo", "cli"}
@@ -129,6 +131,7 @@ def test_the_package_ships_its_device_headers() -> None:
     shipped = {path for pattern in patterns for path in PACKAGE.glob(pattern)}
     assert (PACKAGE / "py.typed") in shipped
     assert {path for path in (PACKAGE / "runtime" / "device").rglob("*") if path.is_file()} <= shipped
+    assert {path for path in PACKAGE.rglob("*") if path.suffix in (".css", ".js")} <= shipped
 
 
 def test_the_changelog_speaks_of_this_version() -> None:

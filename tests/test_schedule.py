@@ -212,7 +212,7 @@ def test_a_distance_of_two_is_carried_in_two_scalars() -> None:
     assert verdicts(found)["r"].kind == "parallel"
 
 
-def test_two_distances_are_two_numbers_that_need_each_other() -> None:
+def test_two_distances_are_two_numbers_that_change_together() -> None:
     def fibonacci(x):
         rows, length = x.shape
         y = torch.zeros_like(x)
@@ -222,8 +222,8 @@ def test_two_distances_are_two_numbers_that_need_each_other() -> None:
         return y
 
     found = verdicts(scheduled(fibonacci, rows(2, 9)))
-    assert found["r"].kind == "parallel" and found["l"].kind == "sequential"
-    assert found["l"].cycle and found["l"].why
+    assert found["r"].kind == "parallel" and found["l"].kind == "scan"
+    assert found["l"].algebra == ("linear",) and len(found["l"].updates[0].names) == 2
 
 
 def test_a_stencil_in_place_is_sequential_with_a_collision_named() -> None:
@@ -356,9 +356,9 @@ def test_the_order_of_max_matters_with_nan_for_floats_and_never_for_integers() -
 
 
 def test_a_carry_that_starts_anew_within_a_row_is_no_affine_map() -> None:
-    """0 * h is NaN for an infinite h, and the program does not compute it."""
+    """0 * h is NaN for an infinite h, and the program does not compute it: the algebra knows of the start."""
     found = reduction("if x[i, j] > 0:\n    s = x[i, j] * 2\nelse:\n    s = s * 0.5", "-math.inf")
-    assert found.kind == "sequential"
+    assert found.algebra == ("segmented product",)
     assert reduction("if x[i, j] > 0:\n    s = x[i, j] * 2\nelse:\n    s = s * 2", "1", torch.int64).kind == "reduction"
 
 
@@ -433,7 +433,7 @@ def test_accumulation_into_a_cell_becomes_a_scalar() -> None:
     assert any("scalar replacement of y" in r for r in verdicts(found)["j"].requires)
 
 
-def test_coupled_carries_are_sequential() -> None:
+def test_coupled_carries_are_one_linear_map() -> None:
     def rotate(x):
         n, m = x.shape
         y = torch.zeros_like(x)
@@ -446,7 +446,7 @@ def test_coupled_carries_are_sequential() -> None:
         return y
 
     found = verdicts(scheduled(rotate, rows(2, 6)))["l"]
-    assert found.kind == "sequential" and set(found.cycle) == {"a", "b"}
+    assert found.kind == "scan" and set(found.updates[0].names) == {"a", "b"}
 
 
 def test_a_local_state_array_is_private_to_its_row() -> None:

@@ -25,9 +25,9 @@ from weft.loops.ir import For, walk
 from weft.pytorch.call import argument_types
 
 # What the analysis reaches today. These numbers only grow; the sets only shrink.
-AS_THE_ORACLE = {"tsvc": 142, "polybench": 146}
-NOT_SEQUENTIAL = {"tsvc": 141, "polybench": 123}
-WHOLE_PROGRAMS = {"tsvc": 118, "polybench": 26}
+AS_THE_ORACLE = {"tsvc": 171, "polybench": 154}
+NOT_SEQUENTIAL = {"tsvc": 166, "polybench": 131}
+WHOLE_PROGRAMS = {"tsvc": 142, "polybench": 29}
 # Programs that the analysis fails on, and those whose schedule cannot be executed as it stands.
 FAILED: dict[str, set[str]] = {"tsvc": set(), "polybench": set()}
 BROKEN: dict[str, set[str]] = {"tsvc": set(), "polybench": set()}

@@ -115,6 +115,50 @@ def collect(statements: tuple[Stmt, ...], loops: tuple[For, ...] = (), guard: Gu
     return tuple(collector.accesses)
 
 
+@dataclass(frozen=True)
+class Nested:
+    """A loop with the loops around it, outermost first, and what must hold for it to run."""
+
+    loop: For
+    loops: tuple[For, ...]
+    guard: Guard
+
+
+def loops_in(statements: tuple[Stmt, ...], loops: tuple[For, ...] = (), guard: Guard = ()) -> Iterator[Nested]:
+    """All loops of some statements, a loop before those in it. loops, guard: what lies around them."""
+    for stmt in statements:
+        match stmt:
+            case For():
+                yield Nested(stmt, loops, guard)
+                yield from loops_in(stmt.body, (*loops, stmt), guard)
+            case If(condition=condition):
+                yield from loops_in(stmt.then, loops, (*guard, (condition, True)))
+                yield from loops_in(stmt.orelse, loops, (*guard, (condition, False)))
+
+
+# Two accesses to one array, and the loops in whose every iteration it is a fresh one.
+Pair = tuple[Access, Access, frozenset[str]]
+
+
+def pairs_in(function: Function, nested: Nested) -> Iterator[Pair]:
+    """The pairs of accesses in the iterations of a loop that may conflict: to one array, one of them writing. An array that
+    is a fresh one in each iteration is left out.
+    """
+    loop = nested.loop
+    accesses = collect((loop,), nested.loops, nested.guard)
+    accesses = tuple(a for a in accesses if any(f.var == loop.var for f in a.loops))
+    written = {a.array for a in accesses if a.write}
+    for i, a in enumerate(accesses):
+        if a.array not in written:
+            continue
+        within = frozenset(function.array(a.array).within)
+        if loop.var in within:
+            continue
+        for b in accesses[i:]:
+            if a.array == b.array and (a.write or b.write):
+                yield a, b, within
+
+
 def unknown_ranges(function: Function, access: Access) -> set[str]:
     """The loops around an access whose bounds data decide."""
     known = {s.name for s in function.sizes} | {s.name for s in function.scalars}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from weft.loops.ir import Cast, Const, Expr, Op, Ref
 from weft.loops.operators import OPERATORS
@@ -63,6 +64,7 @@ class Affine:
         return result
 
 
+@lru_cache(maxsize=1 << 14)  # the analysis asks for the same few subscripts and bounds again and again
 def affine(expr: Expr) -> Affine | None:
     """expr as an affine form over its names, or None where it is not one."""
     match expr:

@@ -2,33 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
-from weft.loops.accesses import Access, Guard, collect, unknown_ranges
+from weft.loops.accesses import Access, Nested, collect, loops_in, pairs_in, unknown_ranges
+from weft.loops.accumulation import accumulated
 from weft.loops.axes import Grouping, find_axes
+from weft.loops.cells import has_load
+from weft.loops.counters import distinct, settle
 from weft.loops.distribute import Distributed, distributions
+from weft.loops.elements import elements
 from weft.loops.induction import close
 from weft.loops.interchange import sink
 from weft.loops.ir import (
+    Expr,
     For,
     Function,
     Let,
+    Ref,
     Stmt,
-    Store,
     bound_names,
     free_names,
     statement_exprs,
+    substitute,
+    substitute_statements,
     walk,
 )
+from weft.loops.last_value import last_values
 from weft.loops.names import Names
 from weft.loops.normalize import drop_unused, fold_subscripts, normalize
 from weft.loops.polyhedra import Polyhedra
+from weft.loops.privatize import privatizations
 from weft.loops.promote import Promoter
-from weft.loops.recurrences import WORDS, match_updates
+from weft.loops.recurrences import match_updates, told
 from weft.loops.renaming import renamings
-from weft.loops.schedule import KINDS, Nest, Requirement, Schedule, Verdict
+from weft.loops.residues import residues
+from weft.loops.rewriting import Rewriting
+from weft.loops.schedule import KINDS, Kind, Nest, Requirement, Schedule, Update, Verdict
 from weft.loops.show import show_expr
+from weft.loops.skewing import skewings
+from weft.loops.splitting import splittings
 
 
 def requirements(function: Function) -> tuple[Requirement, ...]:
@@ -60,37 +74,105 @@ def schedule(function: Function) -> Schedule:
     if function.assumption is not None:
         for var in function.assumption.loops:
             transforms[var] = (*transforms.get(var, ()), f"guard: {function.assumption.condition}")
-    found, freed = _freed(closed.function)
+    found, freed = _freed(settle(closed.function))
     for var, reasons in freed.items():
         transforms[var] = (*transforms.get(var, ()), *reasons)
-    return _with_transforms(found, transforms)
+    return _with_cells(_with_transforms(found, transforms))
+
+
+def _with_cells(found: Schedule) -> Schedule:
+    """The schedule, with the loops that only accumulate into cells which the data choose as what they are: reductions."""
+    freed: dict[str, Verdict] = {}
+    nests = []
+    for nest in found.nests:
+        around = tuple(For(a.var, a.start, a.stop, a.step, (), ()) for a in nest.axes)
+        verdicts = dict(nest.verdicts)
+        for nested in loops_in(nest.body, around):
+            verdict = verdicts[nested.loop.var]
+            if verdict.kind == "sequential":
+                cells = {a.array: accumulated(nested.loop, a.array) for a, _, _ in conflicts(found.function, nested)}
+                updates, why, _ = match_updates(nested.loop)
+                if cells and None not in cells.values() and not why:
+                    sums = tuple(Update((f"{array}[...]",), str(algebra), (), False) for array, algebra in cells.items())
+                    verdicts[nested.loop.var] = freed[nested.loop.var] = _carrying(verdict, (*updates, *sums))
+        nests.append(replace(nest, verdicts=tuple(verdicts.items())))
+    loops = tuple(freed[v.var] if v.kind == "sequential" and v.var in freed else v for v in found.loops)
+    return replace(found, nests=tuple(nests), loops=loops)
+
+
+def _carrying(verdict: Verdict, updates: tuple[Update, ...]) -> Verdict:
+    """The verdict of a loop that carries these."""
+    kind: Kind = "scan" if any(u.used for u in updates) else "reduction"
+    cycle = tuple(n for u in updates for n in u.names)
+    return replace(verdict, kind=kind, updates=updates, why=told(updates), cycle=cycle)
+
+
+# What may free a loop, in the order in which it is tried.
+_TRANSFORMS: tuple[Callable[[Function, frozenset[str]], Iterator[Rewriting]], ...] = (
+    renamings,
+    last_values,
+    splittings,
+    residues,
+    skewings,
+    privatizations,
+)
+
+
+# So many values that change together are composed as cheaply as loops that carry one each would run.
+_FEW = 2
+# The search for transforms ends after so many pairs of accesses: seconds, where hundreds of statements would take minutes.
+_MOST_PAIRS = 20_000
 
 
 def _freed(function: Function) -> tuple[Schedule, dict[str, tuple[str, ...]]]:
-    """The schedule after the distributions and renamings that take a loop out of its order; which loops a renaming freed,
-    and its reason. Its loops are those of the function.
+    """The schedule after the distributions and other transforms that take a loop out of its order, or that leave it fewer
+    values to carry; which loops the others freed, and what they did. Its loops are those of the function.
     """
-    own = {s.var for s in walk(function.body) if isinstance(s, For)}
+    origin = {s.var: s.var for s in walk(function.body) if isinstance(s, For)}
 
-    def analysed(renamed: Function) -> tuple[Schedule, dict[str, Verdict]]:
-        parts, found = _in_parts(renamed, _nests(renamed))
-        loops = tuple(v for v in _of_origin(found.loops, parts.origin) if v.var in own)
-        return replace(found, loops=loops), {v.var: v for v in loops}
+    def analysed(made: Function, origin: Mapping[str, str]) -> tuple[Schedule, dict[str, Verdict], dict[str, Verdict]]:
+        parts, found = _in_parts(made, _nests(made))
+        loops = tuple(v for v in _of_origin(found.loops, parts.origin) if v.var in origin)
+        own = {v.var: v for v in loops}
+        loops = _of_origin(loops, origin, told=False)
+        return replace(found, loops=loops), {v.var: v for v in loops}, own
 
-    found, verdicts = analysed(function)
+    found, verdicts, own = analysed(function, origin)
     transforms: dict[str, tuple[str, ...]] = {}
-    while stuck := frozenset(v.var for v in found.loops if v.kind == "sequential"):
-        for renaming in renamings(function, stuck):
-            after, others = analysed(renaming.function)
-            freed = {var for var in stuck if others[var].kind != "sequential"}
-            if freed and _no_worse(others, verdicts):
-                function, found, verdicts = renaming.function, after, others
-                for var in freed:
-                    transforms[var] = (*transforms.get(var, ()), *renaming.reasons(var))
+    pairs = 0
+    while True:
+        stuck = frozenset(var for var, v in own.items() if v.kind == "sequential")
+        wide = frozenset(var for var, v in own.items() if _width(v) > _FEW)
+        candidates = (made for transform in _TRANSFORMS if stuck for made in transform(function, stuck))
+        for made in itertools.chain(candidates, residues(function, wide) if wide else ()):
+            pairs += len(collect(made.function.body)) ** 2
+            if pairs > _MOST_PAIRS:
+                return found, transforms
+            # a loop that a transform made is none of the function's, nor is a copy of it
+            whole = origin | {new: origin[old] for new, old in made.origin.items() if old in origin}
+            after, others, parts = analysed(made.function, whole)
+            better = {var for var, v in verdicts.items() if var in others and _freer(others[var], v)}
+            left = any(v.kind == "sequential" and made.origin.get(var, var) in made.frees for var, v in parts.items())
+            if better and not left and _no_worse(others, verdicts):
+                function, found, verdicts, own, origin = made.function, after, others, parts, whole
+                for var in better:
+                    done = [r for old, reasons in made.reasons.items() if origin.get(old) == var for r in reasons]
+                    transforms[var] = (*transforms.get(var, ()), *dict.fromkeys((*made.whatever, *done)))
                 break
         else:
-            break
-    return found, transforms
+            return found, transforms
+
+
+def _width(verdict: Verdict) -> int:
+    """How many values an update of a loop changes together."""
+    return max((len(u.names) for u in verdict.updates), default=0)
+
+
+def _freer(after: Verdict, before: Verdict) -> bool:
+    """Whether a loop no longer runs in order, or carries fewer values that change together."""
+    if before.kind == "sequential":
+        return after.kind != "sequential"
+    return after.kind == before.kind and _width(after) < _width(before)
 
 
 def _with_transforms(found: Schedule, transforms: dict[str, tuple[str, ...]]) -> Schedule:
@@ -105,9 +187,9 @@ def _with_transforms(found: Schedule, transforms: dict[str, tuple[str, ...]]) ->
 
 def _nests(function: Function) -> Schedule:
     """Group the statements into nests, find each one's parallel axes, promote carried elements, judge the loops."""
-    groups = _groups(function)
-    touched = [{a.array for a in collect(g.body)} for g in groups]
     names = Names.of(function)
+    groups = _groups(function, names)
+    touched = [{a.array for a in collect(g.body)} for g in groups]
     nests: list[Nest] = []
     verdicts: dict[str, Verdict] = {}
     for k, group in enumerate(groups):
@@ -137,12 +219,16 @@ def _judged(
         promoter = Promoter(function, around, alone, names)
         body = drop_unused(promoter.run(statements))
         made = tuple(dict.fromkeys(f"scalar replacement of {p.array}: {p.what}" for p in promoter.made))
-        return body, {inner.loop.var: _judge(function, inner, made, group) for inner in _nested(body, around)}
+        return body, {inner.loop.var: _judge(function, inner, made, group) for inner in loops_in(body, around)}
 
     body, verdicts = judge(group.body)
     stuck = frozenset(v.var for v in verdicts.values() if v.kind == "sequential")
     if stuck:
-        swapped = sink(group.body, around, stuck, lambda loop, loops: memory_conflict(function, loop, loops) is None)
+
+        def free(loop: For, loops: tuple[For, ...]) -> bool:
+            return memory_conflict(function, Nested(loop, loops, ())) is None
+
+        swapped = sink(group.body, around, stuck, free)
         other, after = judge(swapped) if swapped != group.body else (body, verdicts)
         moved = {var for var in stuck & after.keys() if after[var].kind != "sequential"}
         if moved and _no_worse(after, verdicts):
@@ -176,16 +262,19 @@ def _in_parts(function: Function, found: Schedule) -> tuple[Distributed, Schedul
     return Distributed(function, origin), found
 
 
-def _of_origin(verdicts: tuple[Verdict, ...], origin: Mapping[str, str]) -> tuple[Verdict, ...]:
-    """The verdicts of loops as they were before they were distributed: the least free part decides."""
+def _of_origin(verdicts: tuple[Verdict, ...], origin: Mapping[str, str], told: bool = True) -> tuple[Verdict, ...]:
+    """The verdicts of loops as they were before they were taken apart: the least free part decides.
+
+    told: it was distribution that took them apart, which is told among what a verdict needed.
+    """
     parts: dict[str, list[Verdict]] = {}
     for verdict in verdicts:
         parts.setdefault(origin.get(verdict.var, verdict.var), []).append(verdict)
     out = []
     for var, own in parts.items():
         worst = max(own, key=lambda v: KINDS.index(v.kind))
-        told = (f"distribution: in {len(own)} loops", *worst.requires) if len(own) > 1 else worst.requires
-        out.append(replace(worst, var=var, requires=told))
+        parted = (f"distribution: in {len(own)} loops",) if told and len(own) > 1 else ()
+        out.append(replace(worst, var=var, requires=(*parted, *worst.requires)))
     return tuple(out)
 
 
@@ -200,7 +289,28 @@ def _as_written(function: Function, verdicts: dict[str, Verdict]) -> tuple[Verdi
     return tuple(out)
 
 
-def _groups(function: Function) -> list[Grouping]:
+def _self_contained(function: Function, items: list[tuple[Stmt, ...]], names: Names) -> list[tuple[Stmt, ...]]:
+    """Each group of statements with scalars of its own where it uses those that sizes and arguments alone decide."""
+    known = {s.name for s in function.sizes} | {s.name for s in function.scalars}
+    steady: dict[str, Let] = {}
+    out: list[tuple[Stmt, ...]] = []
+    for item in items:
+        own = {n for s in item for n in bound_names(s)}
+        needed = {n for s in walk(item) for e in statement_exprs(s) for n in free_names(e)} - own
+        for let in reversed(list(steady.values())):
+            if let.name in needed:
+                needed |= free_names(let.value)
+        again = [let for name, let in steady.items() if name in needed]
+        fresh: dict[str, Expr] = {let.name: Ref(names.fresh(let.name), let.value.type) for let in again}
+        lets = [replace(let, name=fresh[let.name].name, value=substitute(let.value, fresh)) for let in again]  # type: ignore[union-attr]
+        for s in item:
+            if isinstance(s, Let) and not has_load(s.value) and free_names(s.value) <= known | steady.keys():
+                steady[s.name] = s
+        out.append((*lets, *substitute_statements(item, fresh)))
+    return out
+
+
+def _groups(function: Function, names: Names) -> list[Grouping]:
     """Consecutive statements that share their parallel axes, as few groups as that allows."""
     items: list[tuple[Stmt, ...]] = []
     pending: list[Stmt] = []
@@ -211,6 +321,7 @@ def _groups(function: Function) -> list[Grouping]:
             pending = []
     if pending and items:
         items[-1] = (*items[-1], *pending)
+    items = _self_contained(function, items, names)
     alone = [find_axes(function, item) for item in items]
     groups: list[tuple[tuple[Stmt, ...], Grouping]] = []
     for k, (item, own) in enumerate(zip(items, alone, strict=True)):
@@ -237,31 +348,6 @@ def _outermost(union: Grouping, part: Grouping) -> bool:
     return True
 
 
-@dataclass(frozen=True)
-class _Nested:
-    """A loop with the loops around it, and what must hold for it to run."""
-
-    loop: For
-    loops: tuple[For, ...]
-    guard: Guard
-
-
-def _nested(statements: tuple[Stmt, ...], loops: tuple[For, ...], guard: Guard = ()) -> list[_Nested]:
-    """All loops of some statements."""
-    out: list[_Nested] = []
-    for stmt in statements:
-        match stmt:
-            case For():
-                out.append(_Nested(stmt, loops, guard))
-                out += _nested(stmt.body, (*loops, stmt), guard)
-            case Let() | Store():
-                pass
-            case _:
-                for body, holds in ((stmt.then, True), (stmt.orelse, False)):
-                    out += _nested(body, loops, (*guard, (stmt.condition, holds)))
-    return out
-
-
 def _parallel(function: Function, loop: For, fused: tuple[For, ...]) -> Verdict:
     requires = []
     if _depth(function.body, loop.var) > 0:
@@ -284,32 +370,33 @@ def _depth(statements: tuple[Stmt, ...], var: str, depth: int = 0) -> int:
     return -1
 
 
-def memory_conflict(
-    function: Function, loop: For, loops: tuple[For, ...], guard: Guard = ()
-) -> tuple[Access, Access, str] | None:
+Conflict = tuple[Access, Access, str]
+
+
+def memory_conflict(function: Function, nested: Nested) -> Conflict | None:
     """Two accesses in different iterations of a loop that touch one element, one of them writing, and the witness."""
+    return next(conflicts(function, nested), None)
+
+
+def conflicts(function: Function, nested: Nested) -> Iterator[Conflict]:
+    """The first conflict of each array."""
     polyhedra = Polyhedra(function)
-    accesses = collect((loop,), loops, guard)
-    accesses = tuple(a for a in accesses if any(f.var == loop.var for f in a.loops))
-    written = {a.array for a in accesses if a.write}
-    for i, a in enumerate(accesses):
-        for b in accesses[i:]:
-            if a.array == b.array and a.array in written and (a.write or b.write):
-                within = frozenset(function.array(a.array).within)
-                if loop.var in within:
-                    continue
-                witness = polyhedra.carried(a, b, loop, within)
-                if witness is not None:
-                    return a, b, str(witness)
-    return None
+    found: set[str] = set()
+    for a, b, within in pairs_in(function, nested):
+        if a.array not in found:
+            witness = polyhedra.carried(a, b, nested.loop, within)
+            if witness is not None and not distinct(nested.loop, a, b):
+                found.add(a.array)
+                yield a, b, str(witness)
 
 
-def _judge(function: Function, nested: _Nested, transforms: tuple[str, ...], group: Grouping) -> Verdict:
+def _judge(function: Function, nested: Nested, transforms: tuple[str, ...], group: Grouping) -> Verdict:
     loop = nested.loop
-    conflict = memory_conflict(function, loop, nested.loops, nested.guard)
     location = loop.location
-    if conflict is not None:
-        a, b, witness = conflict
+    found = {a.array: (a, b, witness) for a, b, witness in conflicts(function, nested)}
+    carried = elements(function, loop, found)
+    if carried is None:
+        a, b, witness = next(iter(found.values()))
         kinds = {
             (True, False): "written, then read",
             (False, True): "read, then written",
@@ -317,14 +404,14 @@ def _judge(function: Function, nested: _Nested, transforms: tuple[str, ...], gro
         }
         why = f"an element of {a.array} is {kinds[a.write, b.write]} in {witness}"
         return Verdict(loop.var, "sequential", why=why, cycle=(a.array,), requires=transforms, location=location)
-    updates, why, cycle = match_updates(loop)
+    updates, why, cycle = match_updates(carried.loop)
     if why:
+        cycle = tuple(carried.states.get(n, n) for n in cycle)
         return Verdict(loop.var, "sequential", why=why, cycle=cycle, requires=transforms, location=location)
     if not updates:
         why = "no two iterations touch the same element with a write among them"
         return Verdict(loop.var, "parallel", why=why, location=location)
-    names = ", ".join(f"{u.name} by {WORDS[u.algebra]}" for u in updates)
-    kind = "scan" if any(u.used for u in updates) else "reduction"
-    what = "every value is used" if kind == "scan" else "only the last value is used"
-    cycle = tuple(u.name for u in updates)
-    return Verdict(loop.var, kind, updates, f"it carries {names}; {what}", cycle, transforms, location=location)  # type: ignore[arg-type]
+    if carried.states:  # what the loops over the elements do is told by them alone
+        updates = tuple(replace(u, parts=()) for u in updates)
+        transforms = (*transforms, *(f"elements of {array} as values of their own" for array in carried.states.values()))
+    return _carrying(Verdict(loop.var, "reduction", requires=transforms, location=location), updates)

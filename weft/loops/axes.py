@@ -10,13 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from weft.loops.accesses import Access, collect
-from weft.loops.affine import Affine, affine
+from weft.loops.affine import Affine, affine, is_bound
 from weft.loops.ir import Expr, For, Function, If, Let, Ref, Stmt, Store, substitute_statements, walk
 from weft.loops.polyhedra import Polyhedra, Witness
 from weft.loops.schedule import Axis
 from weft.loops.types import INT64
 
-Range = tuple[Affine, Affine, int]
+# Where a loop starts and stops, as affine forms or else as written, and its step.
+Range = tuple[Affine | Expr, Affine | Expr, int]
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,9 @@ class Choice:
 
 def _range(loop: For, invariant: frozenset[str]) -> Range | None:
     """The bounds of a loop, if sizes and scalar parameters alone decide them."""
-    start, stop = affine(loop.start), affine(loop.stop)
-    if start is None or stop is None or not (start.names | stop.names) <= invariant:
+    if not (is_bound(loop.start, invariant) and is_bound(loop.stop, invariant)):
         return None
-    return start, stop, loop.step
+    return affine(loop.start) or loop.start, affine(loop.stop) or loop.stop, loop.step
 
 
 def _cover(statements: tuple[Stmt, ...], key: Range, skip: int, invariant: frozenset[str]) -> list[For] | None:

@@ -255,9 +255,16 @@ class Cells:
         for subscript in dict.fromkeys(a.subscript for a in accesses if a.write and None not in a.subscript):
             cell = Cell(array, subscript)  # type: ignore[arg-type]
             own = [a for a in accesses if a.subscript == subscript]
-            if not cell.names & bound and any(len(a.loops) > len(loops) for a in own):
+            looped = any(len(a.loops) > len(loops) for a in own)
+            if not cell.names & bound and looped and not self._stored_once(own, frozenset(around)):
                 found.append(cell)
         return found
+
+    def _stored_once(self, accesses: list[Access], around: frozenset[str]) -> bool:
+        """Whether these accesses to an element are one store of it at most: there is nothing to keep in a scalar."""
+        if not all(a.write and a.guard for a in accesses):
+            return False
+        return not any(self.polyhedra.precedes(a, b, apart=False, shared=around) for a in accesses for b in accesses)
 
     def _promote(
         self, statements: tuple[Stmt, ...], loops: tuple[For, ...], guard: Guard, cell: Cell, whole: bool

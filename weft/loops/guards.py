@@ -7,14 +7,13 @@ takes is decided when its sizes and arguments are known.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
-from weft.loops.accesses import collect
+from weft.loops.accesses import loops_in, pairs_in
 from weft.loops.analyze import schedule
-from weft.loops.ir import Assumption, For, Function, If, Stmt
+from weft.loops.ir import Assumption, Function
 from weft.loops.normalize import normalize
-from weft.loops.polyhedra import Pair, Polyhedra
+from weft.loops.polyhedra import Polyhedra
 
 _MOST = 4  # conditions that are tried: each costs an analysis
 
@@ -30,11 +29,11 @@ def guarded(function: Function) -> Function:
     plain = normalize(function)
     polyhedra = Polyhedra(plain)
     candidates: dict[str, None] = {}
-    for loop, around in _loops(plain.body, ()):
-        if loop.var in ordered:
-            pairs = tuple(_pairs(plain, loop, around))
+    for nested in loops_in(plain.body):
+        if nested.loop.var in ordered:
+            pairs = tuple(pairs_in(plain, nested))
             for flows_alone in (False, True):
-                condition = polyhedra.free_when(pairs, loop, flows_alone)
+                condition = polyhedra.free_when(pairs, nested.loop, flows_alone)
                 if condition is not None:
                     candidates[condition] = None
     best, fewest = function, len(ordered)
@@ -49,25 +48,3 @@ def guarded(function: Function) -> Function:
 
 def _in_order(function: Function) -> set[str]:
     return {v.var for v in schedule(function).loops if v.kind == "sequential"}
-
-
-def _loops(statements: tuple[Stmt, ...], around: tuple[For, ...]) -> Iterator[tuple[For, tuple[For, ...]]]:
-    """All loops, with the loops around each."""
-    for stmt in statements:
-        match stmt:
-            case For():
-                yield stmt, around
-                yield from _loops(stmt.body, (*around, stmt))
-            case If():
-                yield from _loops(stmt.then, around)
-                yield from _loops(stmt.orelse, around)
-
-
-def _pairs(function: Function, loop: For, around: tuple[For, ...]) -> Iterator[Pair]:
-    """The pairs of accesses in a loop that may conflict, the array not private to its iterations."""
-    accesses = [a for a in collect((loop,), around) if any(f.var == loop.var for f in a.loops)]
-    for k, a in enumerate(accesses):
-        for b in accesses[k:]:
-            within = frozenset(function.array(a.array).within)
-            if a.array == b.array and (a.write or b.write) and loop.var not in within:
-                yield a, b, within

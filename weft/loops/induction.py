@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
-from weft.loops.accesses import Access, Guard
+from weft.loops.accesses import Guard
 from weft.loops.affine import Affine, affine
 from weft.loops.ir import (
     Carry,
@@ -70,6 +70,13 @@ def close(function: Function) -> Closed:
     return Closed(function, {var: tuple(done) for var, done in closer.transforms.items()})
 
 
+def close_one(function: Function, names: frozenset[str]) -> Closed:
+    """Give the carried scalars of these names their closed form where they have one; the function stays as it is otherwise."""
+    closer = _Closer(function, Polyhedra(function), Names.of(function), only=names)
+    body = closer.block(function.body, (), ())
+    return Closed(replace(function, body=body), {var: tuple(done) for var, done in closer.transforms.items()})
+
+
 @dataclass(frozen=True)
 class _Form:
     """A carry: its value in terms of the loop variable, its last one. inline: copied into its uses, else named once."""
@@ -87,6 +94,7 @@ class _Closer:
     names: Names
     transforms: dict[str, list[str]] = field(default_factory=dict)
     known: dict[str, Expr] = field(default_factory=dict)  # results of closed carries that are affine
+    only: frozenset[str] | None = None  # the carries to close, None for all
 
     def block(self, statements: tuple[Stmt, ...], loops: tuple[For, ...], guard: Guard) -> tuple[Stmt, ...]:
         out: list[Stmt] = []
@@ -133,6 +141,8 @@ class _Closer:
             if isinstance(stmt, For):
                 changed |= {stmt.var, *(c.name for c in stmt.carries)}
         for carry in loop.carries:
+            if self.only is not None and carry.name not in self.only:
+                continue
             next_ = self._next(loop, carry)
             form = self._induction(loop, carry, next_, start, changed, loops, guard, before)
             form = form or self._wrapped(loop, carry, next_, start, changed, before)
@@ -194,7 +204,7 @@ class _Closer:
         distance = simplify(Op("sub", ends, INT64))
         none = Const(0, INT64)
         negative = Op("lt", (distance, none), BOOL)
-        at_least = affine(distance) is not None and not _possible(self.polyhedra, loops, (*guard, (negative, True)))
+        at_least = affine(distance) is not None and not self.polyhedra.possible(loops, (*guard, (negative, True)))
         count = distance
         if abs(loop.step) != 1:
             step = Const(abs(loop.step), INT64)
@@ -277,12 +287,6 @@ def _product(a: Expr, b: Expr) -> Expr:
 # ---------------------------------------------------------------- conditions that the loops around decide
 
 
-def _possible(polyhedra: Polyhedra, loops: tuple[For, ...], guard: Guard) -> bool:
-    """Whether the iterations of these loops, under these conditions, may exist at all."""
-    anywhere = Access("", (Affine((), 1),), (), False, loops, guard, 0, None)
-    return polyhedra.outside(anywhere, (Const(1, INT64),)) is not None
-
-
 @dataclass(frozen=True)
 class _Decider:
     """Decides comparisons of sums of loop variables where the loops around leave one answer: `j < 0` once j is i + 1."""
@@ -319,8 +323,8 @@ class _Decider:
             case Op(name="lt" | "le" | "gt" | "ge" | "eq" | "ne", args=(a, b)) if a.type == INT64:
                 if affine(a) is None or affine(b) is None:
                     return None
-                if not _possible(self.polyhedra, loops, (*guard, (condition, True))):
+                if not self.polyhedra.possible(loops, (*guard, (condition, True))):
                     return orelse
-                if not _possible(self.polyhedra, loops, (*guard, (condition, False))):
+                if not self.polyhedra.possible(loops, (*guard, (condition, False))):
                     return then
         return None

@@ -124,6 +124,10 @@ class For:
     implied: bool = False
     location: Location | None = field(default=None, compare=False)
 
+    def __hash__(self) -> int:
+        # accesses are kept in dictionaries with the loops around them: a whole body is too much to hash each time
+        return hash((self.var, self.step))
+
 
 @dataclass(frozen=True)
 class Merge:

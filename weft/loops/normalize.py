@@ -36,6 +36,8 @@ from weft.loops.types import INT64
 
 # An expression larger than this is bound to a name rather than copied into its uses.
 _COPY_LIMIT = 64
+# Index arithmetic that is no sum of names is copied up to this size.
+_COPIED_INDEX = 16
 
 
 def normalize(function: Function) -> Function:
@@ -88,7 +90,19 @@ def _size(expr: Expr) -> int:
 
 
 def _is_index_arithmetic(expr: Expr) -> bool:
-    return expr.type == INT64 and affine(expr) is not None
+    return expr.type == INT64 and (affine(expr) is not None or (_size(expr) <= _COPIED_INDEX and _is_integral(expr)))
+
+
+def _is_integral(expr: Expr) -> bool:
+    """Whether an expression is made of names by operations on integers that never fail."""
+    match expr:
+        case Const() | Ref():
+            return expr.type == INT64
+        case Op(name="add" | "sub" | "mul" | "neg" | "min" | "max", args=args):
+            return all(map(_is_integral, args))
+        case Op(name="floordiv" | "mod", args=(a, Const(value=divisor))):
+            return divisor > 0 and _is_integral(a)
+    return False
 
 
 def simplify(expr: Expr) -> Expr:

@@ -9,20 +9,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, reduce
+from functools import cache, lru_cache, reduce
 
 import islpy
 
-from weft.loops.accesses import Access
+from weft.loops.accesses import Access, Guard, Pair
 from weft.loops.affine import Affine, affine
 from weft.loops.ir import Const, Expr, For, Function, Op
+from weft.loops.polynomials import Polynomial, polynomial
 from weft.loops.types import INT64
 
 _COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "=", "ne": "!="}
 _NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
-
-# Two accesses in a loop, and the loops in whose every iteration their array is a fresh one.
-Pair = tuple[Access, Access, frozenset[str]]
 
 _LARGE, _LONG = 64, 8  # a size and a number of iterations of calls that are worth an analysis of their own
 
@@ -130,6 +128,43 @@ class System:
                 return None if left is None or right is None else f"{name}({left}, {right})"
         return None
 
+    def equal(self, a: Expr, b: Expr, rename_a: dict[str, str], rename_b: dict[str, str]) -> str | None:
+        """isl's text of what follows if two integer expressions are equal; None where that is nothing isl can be told."""
+        left, right = self.bound(a, rename_a), self.bound(b, rename_b)
+        if left is not None and right is not None:
+            return f"{left} = {right}"
+        first, second = polynomial(a), polynomial(b)
+        return None if first is None or second is None else self._equal(first, second, rename_a, rename_b)
+
+    def _equal(self, a: Polynomial, b: Polynomial, rename_a: dict[str, str], rename_b: dict[str, str]) -> str | None:
+        """The same of polynomials: s*q + r = s*p + t means q = p and r = t where r and t differ by less than the size s."""
+
+        def same(name: str) -> bool:  # what isl does not know, a carried scalar perhaps, may be another in each iteration
+            own = rename_a.get(name, name)
+            return own == rename_b.get(name, name) and (own in self.dimensions or own in self.parameters)
+
+        alike = {(m, c) for m, c in a.terms if all(map(same, m))} & set(b.terms)
+        a, b = (Polynomial(tuple(t for t in x.terms if t not in alike)) for x in (a, b))
+        left, right = a.affine, b.affine
+        if left is not None and right is not None:
+            texts = self.text(left, rename_a), self.text(right, rename_b)
+            return None if None in texts else f"{texts[0]} = {texts[1]}"
+        known: list[str] = []
+        for stride, s in self.parameters.items():
+            if stride not in a.factors | b.factors:
+                continue
+            (q, r), (p, t) = a.divided(stride), b.divided(stride)
+            rests = r.affine, t.affine
+            if rests[0] is None or rests[1] is None:
+                continue
+            low, high = self.text(rests[0], rename_a), self.text(rests[1], rename_b)
+            if low is None or high is None:
+                continue
+            quotients = self._equal(q, p, rename_a, rename_b) or "true"
+            apart = [f"({x}) - ({y}) >= {s} and ({x}) - ({y}) >= -{s}" for x, y in ((low, high), (high, low))]
+            known.append(f"(({quotients} and {low} = {high}) or ({apart[0]}) or ({apart[1]}))")
+        return " and ".join(known) or None
+
     def condition(self, text: str) -> str:
         """isl's text of a Python condition on parameters, as `free_when` gives it."""
         return re.sub(r"[A-Za-z_]\w*", lambda m: self.parameters.get(m.group(), m.group()), text.replace("==", "="))
@@ -143,7 +178,7 @@ class System:
         parameters = "[" + ", ".join(self.parameters.values()) + "] -> "
         dims = "[" + ", ".join(self.dimensions.values()) + "]"
         lines = [f"({line})" for line in self.lines] + ([f"({extra})"] if extra else [])
-        return islpy.Set(f"{parameters}{{ {dims} : {' and '.join(lines) or 'true'} }}")
+        return _set(f"{parameters}{{ {dims} : {' and '.join(lines) or 'true'} }}")
 
     def build_map(self, outputs: Sequence[str | None]) -> islpy.Map:
         """From the dimensions to these coordinates; None: to every value of one."""
@@ -157,6 +192,12 @@ class System:
     def sample(self, points: islpy.Set) -> dict[str, int]:
         """One point of a non-empty set: every name with its value, as small as can be, those of parameters first."""
         return dict(zip([*self.parameters, *self.dimensions], _sample(points), strict=True))
+
+
+@lru_cache(maxsize=4096)
+def _set(text: str) -> islpy.Set:
+    """A set by its text. An analysis asks for most of its sets several times."""
+    return islpy.Set(text)
 
 
 def _sample(points: islpy.Set) -> list[int]:
@@ -236,11 +277,10 @@ class Polyhedra:
         rename_b = {loop.var: loop.var if loop.var in shared else f"{loop.var}''" for loop in b.loops}
         system.add_domain(a, rename_a)
         system.add_domain(b, rename_b)
-        for i, j in zip(a.subscript, b.subscript, strict=True):
-            if i is not None and j is not None:
-                left, right = system.text(i, rename_a), system.text(j, rename_b)
-                if left is not None and right is not None:
-                    system.lines.append(f"{left} = {right}")
+        for i, j in zip(a.index, b.index, strict=True):
+            same = system.equal(i, j, rename_a, rename_b)
+            if same is not None:
+                system.lines.append(same)
         for var in private - shared:
             if f"{var}'" in system.dimensions and f"{var}''" in system.dimensions:
                 system.lines.append(f"{system.dimensions[var + chr(39)]} = {system.dimensions[var + 2 * chr(39)]}")
@@ -298,6 +338,15 @@ class Polyhedra:
         text = _python_condition(free.gist(context), system)
         return None if re.search(r"\b(?!and\b|or\b|not\b)[A-Za-z_]\w*\s*\(|%|/|\?", text) else text
 
+    def follows(self, facts: Sequence[Affine], fact: Affine) -> bool:
+        """Whether a form is not negative wherever all of `facts` are not; names that are no sizes may be any integers."""
+        system = self.system()
+        for name in dict.fromkeys(n for f in (*facts, fact) for n in sorted(f.names)):
+            if name not in system.parameters:
+                system.dimension(name)
+        system.lines += [f"{system.text(f, {})} >= 0" for f in facts]
+        return bool(system.build(f"{system.text(fact, {})} < 0").is_empty())
+
     def earlier(self, a: Access, b: Access, loop: For) -> bool:
         """Whether a, in some iteration of `loop`, touches the element that b does in a later one, equal in the loops around."""
         outer = frozenset(f.var for f in _around(a, loop))
@@ -305,28 +354,75 @@ class Polyhedra:
         x, y = system.dimensions[rename_a[loop.var]], system.dimensions[rename_b[loop.var]]
         return not system.build(f"{x} {'<' if loop.step > 0 else '>'} {y}").is_empty()
 
+    def possible(self, loops: tuple[For, ...], guard: Guard) -> bool:
+        """Whether iterations of these loops in which the guard holds may exist at all."""
+        system = self.system()
+        system.add_domain(Access("", (), (), False, loops, guard, 0, None), {})
+        return not system.build().is_empty()
+
     def meet(self, a: Access, b: Access, shared: frozenset[str]) -> bool:
         """Whether some iterations of a and b, equal in the shared loops, may touch the same element."""
         system, _, _ = self._pair(a, b, shared, frozenset())
         return not system.build().is_empty()
 
-    def precedes(self, a: Access, b: Access, apart: bool) -> bool:
+    def overwritten(self, store: Access, writes: Sequence[Access], loop: For, ahead: int) -> bool:
+        """Whether each execution of a store that leaves `ahead` iterations of `loop` or more to come, and there are such, is
+        of an element that one of the writes surely writes in a later iteration of the same run of the loop.
+        """
+        system = self.system()
+        system.add_domain(store, {})
+        var, stop = system.dimensions[loop.var], system.bound(loop.stop, {})
+        if stop is None or not self._placed(store):
+            return False
+        up = loop.step > 0
+        hidden = system.build(f"{var} + {ahead * loop.step} {'<' if up else '>'} {stop}")
+        if hidden.is_empty():
+            return False
+        outer = frozenset(f.var for f in _around(store, loop))
+        for write in writes:
+            if self._sure(write):
+                pair, rename_a, rename_b = self._pair(store, write, outer, frozenset())
+                x, y = pair.dimensions[rename_a[loop.var]], pair.dimensions[rename_b[loop.var]]
+                hidden = hidden.subtract(_first(pair.build(f"{x} {'<' if up else '>'} {y}"), len(store.loops)))
+        return hidden.is_empty()
+
+    def covered(self, read: Access, writes: Sequence[Access], loop: For) -> bool:
+        """Whether each element that is read has surely been written by one of the writes before, in the same iteration of
+        `loop`.
+        """
+        if not self._placed(read):
+            return False
+        system = self.system()
+        system.add_domain(read, {})
+        left = system.build()
+        shared = frozenset(f.var for f in _around(read, loop)) | {loop.var}
+        for write in writes:
+            if self._sure(write):
+                pair, rename_a, rename_b = self._pair(read, write, shared, frozenset())
+                order = _before(write, read, pair, rename_b, rename_a)
+                if order:
+                    left = left.subtract(_first(pair.build(order), len(read.loops)))
+        return left.is_empty()
+
+    def _sure(self, access: Access) -> bool:
+        """Whether isl knows exactly when an access happens, and to which element."""
+        system = self.system()
+        system.add_domain(access, {})
+        return system.exact and self._placed(access)
+
+    def _placed(self, access: Access) -> bool:
+        """Whether isl knows which element an access is of: affine forms of carried scalars tell it nothing."""
+        known = {f.var for f in access.loops} | set(_integer_names(self.function))
+        return all(form is not None and form.names <= known for form in access.subscript)
+
+    def precedes(self, a: Access, b: Access, apart: bool, shared: frozenset[str] = frozenset()) -> bool:
         """Whether a may touch, before b does, the element that b touches. Their positions are in the same statements.
 
-        apart: in another iteration of a loop that they share.
+        apart: in another iteration of a loop that they share. shared: loops of which it is the same iteration.
         """
-        system, rename_a, rename_b = self._pair(a, b, frozenset(), frozenset())
-        orders: list[str] = []
-        equal: list[str] = []
-        for own, other in zip(a.loops, b.loops, strict=False):
-            if own.var != other.var:
-                break
-            x, y = system.dimensions[rename_a[own.var]], system.dimensions[rename_b[own.var]]
-            orders.append(" and ".join([*equal, f"{x} {'<' if own.step > 0 else '>'} {y}"]))
-            equal.append(f"{x} = {y}")
-        if a.position < b.position and not apart:
-            orders.append(" and ".join(equal) or "true")
-        return bool(orders) and not system.build(" or ".join(f"({o})" for o in orders)).is_empty()
+        system, rename_a, rename_b = self._pair(a, b, shared, frozenset())
+        order = _before(a, b, system, rename_a, rename_b, apart)
+        return bool(order) and not system.build(order).is_empty()
 
     def crossing(
         self, a: Access, b: Access, axis_a: For | None, axis_b: For | None, axis: For, shared: frozenset[str],
@@ -402,6 +498,30 @@ class Polyhedra:
                 beyond.append(f"{index} < 0 or {index} >= {extent}")
         points = system.build(" or ".join(beyond)) if beyond else None
         return None if points is None or points.is_empty() else points
+
+
+def _before(
+    a: Access, b: Access, system: System, rename_a: dict[str, str], rename_b: dict[str, str], apart: bool = False
+) -> str:
+    """isl's text of a happening before b, in other iterations of a loop around both if `apart`; "" where it never does.
+    Their positions are in the same statements.
+    """
+    orders: list[str] = []
+    equal: list[str] = []
+    for own, other in zip(a.loops, b.loops, strict=False):
+        if own.var != other.var:
+            break
+        x, y = system.dimensions[rename_a[own.var]], system.dimensions[rename_b[own.var]]
+        orders.append(" and ".join([*equal, f"{x} {'<' if own.step > 0 else '>'} {y}"]))
+        equal.append(f"{x} = {y}")
+    if a.position < b.position and not apart:
+        orders.append(" and ".join(equal) or "true")
+    return " or ".join(f"({o})" for o in orders)
+
+
+def _first(points: islpy.Set, count: int) -> islpy.Set:
+    """A set in its first coordinates."""
+    return points.project_out(islpy.dim_type.set, count, points.dim(islpy.dim_type.set) - count)
 
 
 def _around(access: Access, loop: For) -> tuple[For, ...]:
@@ -497,14 +617,7 @@ class Relation:
             low, high = apart.dim_min_val(k), apart.dim_max_val(k)
             if loop.step < 0:
                 low, high = high.neg(), low.neg()
-            if low.eq(high):
-                found.append(int(low.to_python()))
-            elif low.is_nonneg():
-                found.append("<" if low.is_pos() else "<=")
-            elif high.is_nonpos():
-                found.append(">" if high.is_neg() else ">=")
-            else:
-                found.append("*")
+            found.append(_span(low, high))
         return tuple(found)
 
     def condition(self, but: Iterable[str] = ()) -> str | None:
@@ -594,6 +707,33 @@ class Relations:
             ordered.append(met.carried(None))
         return replace(met, pairs=reduce(islpy.Map.union, (r.pairs for r in ordered), met.pairs.subtract(met.pairs)))
 
+    def covers(self, read: Touch, relations: Iterable[Relation]) -> bool:
+        """Whether every iteration of a read is the second one of a pair of these."""
+        missing = read.elements.domain()
+        for relation in relations:
+            missing = missing.subtract(relation.pairs.range())
+        return bool(missing.is_empty())
+
+    def timed(self, loops: tuple[For, ...], time: Sequence[Expr]) -> islpy.Map | None:
+        """From the iterations of these loops to when they happen: integer expressions in their variables, compared one
+        after another. None where isl cannot be told one.
+        """
+        system = self.polyhedra.system()
+        for loop in loops:
+            system.dimension(loop.var)
+        texts = [system.bound(e, {}) for e in time]
+        return None if None in texts else system.build_map(texts)
+
+    def overtaken(self, relation: Relation, first: islpy.Map, second: islpy.Map) -> Relation:
+        """The pairs whose second iteration happens before the first one, at the times that `timed` gave."""
+        return replace(relation, pairs=relation.pairs.intersect(first.lex_gt_map(second)))
+
+    def moved(self, relation: Relation, first: islpy.Map, second: islpy.Map, places: Sequence[int]) -> tuple[int | str, ...]:
+        """How far the pairs are apart at these places of their times, as `Relation.distance` tells it."""
+        apart = relation.pairs.apply_domain(first).apply_range(second).deltas()
+        apart = apart.project_out(islpy.dim_type.param, 0, apart.dim(islpy.dim_type.param))
+        return tuple(_span(apart.dim_min_val(k), apart.dim_max_val(k)) for k in places)
+
     def flow(self, touches: Sequence[Touch]) -> dict[tuple[int, int], tuple[Relation, bool]]:
         """The writes from which each read may have its value: (place of a write, place of a read) -> the iterations, and
         whether surely all of them. A write that surely happens hides those before it.
@@ -629,6 +769,17 @@ def _unhidden(pairs: islpy.Map, detours: Sequence[tuple[islpy.Map, islpy.Map]]) 
     finally:
         context.set_max_operations(0)
     return pairs
+
+
+def _span(low: islpy.Val, high: islpy.Val) -> int | str:
+    """Numbers from `low` to `high`: the number where it is one, else their sign as `Relation.distance` tells it."""
+    if low.eq(high):
+        return int(low.to_python())
+    if low.is_nonneg():
+        return "<" if low.is_pos() else "<="
+    if high.is_nonpos():
+        return ">" if high.is_neg() else ">="
+    return "*"
 
 
 def _coordinates(letter: str, count: int) -> str:

@@ -98,6 +98,12 @@ class Promoter:
                     return Ref(name, load.type)
 
                 s = replace(s, value=rewrite_loads(s.value, rule))
+            elif isinstance(s, If) and stmt.carries and s.merges:
+                loaded = {e.array for e in walk_expr(s.condition) if isinstance(e, Load)}
+                if loaded & {x.array for x in walk(stmt.body) if isinstance(x, Store)}:
+                    name = self.names.fresh("chosen")
+                    body.append(Let(name, s.condition, s.location))
+                    s = replace(s, condition=Ref(name, BOOL))
             body.append(s)
         return replace(stmt, body=tuple(body))
 
@@ -242,7 +248,7 @@ class Promoter:
                     value = read(stmt.value, loops)
                     index = tuple(read(i, loops) for i in stmt.index)
                     form = subscript_of(index)
-                    available = {c: v for c, v in available.items() if not _may_meet(c, stmt.array, form)}
+                    available = {c: v for c, v in available.items() if not may_meet(c, stmt.array, form)}
                     filled = [f for f in filled if f[1].array != stmt.array]
                     if form is not None and stmt.array in loaded_arrays(statements[position + 1 :]):
                         if not isinstance(value, (Ref, Const)):
@@ -373,7 +379,8 @@ def _solve(form: Subscript, target: Subscript, var: str) -> Affine | None:
     return None
 
 
-def _may_meet(cell: Cell, array: str, form: Subscript | None) -> bool:
+def may_meet(cell: Cell, array: str, form: Subscript | None) -> bool:
+    """Whether a store to this element of an array (None: to any) may be to the cell."""
     if cell.array != array or form is None:
         return cell.array == array
     for a, b in zip(cell.subscript, form, strict=True):

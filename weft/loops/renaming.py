@@ -9,7 +9,7 @@ a loop.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from weft.loops.accesses import Access, collect
 from weft.loops.affine import Affine, affine
@@ -30,30 +30,14 @@ from weft.loops.ir import (
 )
 from weft.loops.names import Names
 from weft.loops.polyhedra import Polyhedra
+from weft.loops.rewriting import Rewriting
 from weft.loops.types import INT64
 
 # The loops around a load, by variable, and its array and subscript.
 Place = tuple[tuple[str, ...], str, tuple[Expr, ...]]
 
 
-@dataclass(frozen=True)
-class Renaming:
-    """A function in which a statement reads the old elements of these arrays from copies.
-
-    closed: what this gave a closed form, by loop variable.
-    """
-
-    function: Function
-    arrays: tuple[str, ...]
-    closed: dict[str, tuple[str, ...]] = field(default_factory=dict)
-
-    def reasons(self, var: str) -> tuple[str, ...]:
-        """What was done for the loop of a variable."""
-        what = f"renaming: {' and '.join(self.arrays)} {'is' if len(self.arrays) == 1 else 'are'} copied first"
-        return (what, *self.closed.get(var, ()))
-
-
-def renamings(function: Function, stuck: frozenset[str]) -> Iterator[Renaming]:
+def renamings(function: Function, stuck: frozenset[str]) -> Iterator[Rewriting]:
     """The renamings that are legal in a statement of the function (not of a loop in it) with one of the loops `stuck` in it:
     of each array alone, and of all of them.
     """
@@ -63,13 +47,27 @@ def renamings(function: Function, stuck: frozenset[str]) -> Iterator[Renaming]:
             continue
         places = _old_places(function, position, elsewhere=True)
         for arrays in _choices(places):
-            yield Renaming(_renamed(function, position, {name: places[name] for name in arrays}), arrays)
+            made = _renamed(function, position, {name: places[name] for name in arrays})
+            yield Rewriting(made, {}, whatever=_copied_first(arrays))
         if any(loop.carries for loop in loops):  # a scalar may be what an earlier iteration made of old elements
             places = _old_places(function, position, elsewhere=False)
             for arrays in _choices(places):
                 closed = close(_renamed(function, position, {name: places[name] for name in arrays}))
                 if closed.transforms:
-                    yield Renaming(closed.function, arrays, closed.transforms)
+                    yield Rewriting(closed.function, closed.transforms, whatever=_copied_first(arrays))
+
+
+def _copied_first(arrays: tuple[str, ...]) -> tuple[str, ...]:
+    return (f"renaming: {' and '.join(arrays)} {'is' if len(arrays) == 1 else 'are'} copied first",)
+
+
+def old_values_kept(function: Function, position: int, name: str) -> Function | None:
+    """The function with the reads of old elements of one array, in one statement, from a copy; None where there are none."""
+    for elsewhere in (True, False):
+        places = _old_places(function, position, elsewhere)
+        if name in places:
+            return _renamed(function, position, {name: places[name]})
+    return None
 
 
 def _choices(places: dict[str, list[Access]]) -> list[tuple[str, ...]]:

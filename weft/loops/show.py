@@ -6,11 +6,12 @@ import math
 import re
 from collections.abc import Callable, Iterator
 
+from weft.errors import Location
 from weft.loops.ir import Array, Cast, Const, Expr, For, Function, If, Let, Load, Op, Ref, Round, Stmt, Store, walk
 from weft.loops.types import INT64
 
 # How tightly an operator binds, as in Python.
-_INFIX = {
+INFIX = {
     "or": ("or", 1),
     "and": ("and", 2),
     "lt": ("<", 4),
@@ -32,9 +33,9 @@ _INFIX = {
     "mod": ("%", 10),
     "pow": ("**", 12),
 }
-_PREFIX = {"not": ("not ", 3), "neg": ("-", 11), "bitnot": ("~", 11)}
-_SELECT = 0
-_ATOM = 13
+PREFIX = {"not": ("not ", 3), "neg": ("-", 11), "bitnot": ("~", 11)}
+SELECT = 0
+ATOM = 13
 
 
 def _constant(value: bool | int | float) -> tuple[str, int]:
@@ -42,7 +43,7 @@ def _constant(value: bool | int | float) -> tuple[str, int]:
         text = "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
     else:
         text = repr(value)
-    return text, 11 if text.startswith("-") else _ATOM
+    return text, 11 if text.startswith("-") else ATOM
 
 
 def show_expr(expr: Expr) -> str:
@@ -60,23 +61,23 @@ def _expr(expr: Expr) -> tuple[str, int]:
         case Const(value=value):
             return _constant(value)
         case Ref(name=name):
-            return name, _ATOM
+            return name, ATOM
         case Load(array=array, index=index):
-            return f"{array}[{', '.join(map(show_expr, index)) or '()'}]", _ATOM
+            return f"{array}[{', '.join(map(show_expr, index)) or '()'}]", ATOM
         case Cast(value=value, type=type_):
-            return f"{type_}({show_expr(value)})", _ATOM
+            return f"{type_}({show_expr(value)})", ATOM
         case Round(value=value, to=to):
-            return f"round_to_{to}({show_expr(value)})", _ATOM
+            return f"round_to_{to}({show_expr(value)})", ATOM
         case Op(name="where", args=(condition, then, orelse)):
-            return f"{_wrapped(then, 1)} if {_wrapped(condition, 1)} else {_wrapped(orelse, _SELECT)}", _SELECT
-        case Op(name=name, args=(a, b)) if name in _INFIX:
-            sign, level = _INFIX[name]
+            return f"{_wrapped(then, 1)} if {_wrapped(condition, 1)} else {_wrapped(orelse, SELECT)}", SELECT
+        case Op(name=name, args=(a, b)) if name in INFIX:
+            sign, level = INFIX[name]
             return f"{_wrapped(a, level)} {sign} {_wrapped(b, level + 1)}", level
-        case Op(name=name, args=(a,)) if name in _PREFIX:
-            sign, level = _PREFIX[name]
+        case Op(name=name, args=(a,)) if name in PREFIX:
+            sign, level = PREFIX[name]
             return f"{sign}{_wrapped(a, level)}", level
         case Op(name=name, args=args):
-            return f"{name}({', '.join(map(show_expr, args))})", _ATOM
+            return f"{name}({', '.join(map(show_expr, args))})", ATOM
     raise TypeError(expr)
 
 
@@ -154,6 +155,19 @@ def show(function: Function) -> str:
     if function.results:
         lines.append(f"{indent}return {', '.join(function.results)}")
     return "\n".join(lines) + "\n"
+
+
+def element_text(array: str, index: tuple[Expr, ...], location: Location | None) -> str:
+    """An element as the user wrote it where the source has it at this place, else as the nest has it."""
+    text = "" if location is None else location.text()[location.column : location.end_column]
+    cited = re.match(rf"{re.escape(array)}\[", text)
+    if cited is not None:
+        depth = 0
+        for k, letter in enumerate(text):
+            depth += (letter in "[(") - (letter in ")]")
+            if letter == "]" and depth == 0:
+                return text[: k + 1]
+    return f"{array}[{', '.join(map(show_expr, index))}]" if index else array
 
 
 # ---------------------------------------------------------------- names

@@ -1,0 +1,105 @@
+"""What `tests.claims` holds updates against: elements compose as the maps that they are, and other maps are told."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.claims import Element, applied, close, combined, possible, probes
+from weft.loops.algebras import AFFINE, CLAMP, EXTREMA, LINEAR, SEGMENTED, SELECT
+from weft.loops.types import FLOAT64, INT64, ScalarType
+
+SINGLE = ("sum", "product", "max", "min", "maximum", "minimum", "fmax", "fmin")
+ALONE = (*SINGLE, AFFINE, SELECT, CLAMP)
+EVERY = (*ALONE, *(SEGMENTED + a for a in ("sum", "max", AFFINE, SELECT, CLAMP)), *EXTREMA, LINEAR)
+NUMBERS = {"float": [-3.0, -1.0, 0.0, 0.5, 2.0, 7.0], "int": [-3, -1, 0, 1, 2, 7]}
+
+
+def values(algebra: str) -> int:
+    return 3 if algebra == LINEAR else 2 if algebra in EXTREMA else 1
+
+
+def drawn(algebra: str, type_: ScalarType, choice: random.Random) -> Element:
+    number = lambda: choice.choice(NUMBERS[type_.category])  # noqa: E731
+    given_ = choice.random() < 0.5
+    if algebra.startswith(SEGMENTED):
+        inner = drawn(algebra.removeprefix(SEGMENTED), type_, choice)
+        return (True, number()) if choice.random() < 0.3 else (False, None, *inner)
+    if algebra == AFFINE:
+        return number(), number()
+    if algebra == SELECT:
+        return (True, number()) if given_ else (False, None)
+    if algebra == CLAMP:
+        low, high = sorted((number(), number()))
+        if type_.category == "float" and choice.random() < 0.3:
+            high = math.inf
+        return number(), low, high
+    if algebra in EXTREMA:
+        return (number(), True, number()) if given_ else (None, False, None)
+    if algebra == LINEAR:
+        present = [choice.random() < 0.7 for _ in range(9)]
+        return (*(number() if p else None for p in present), *present, *(number() for _ in range(3)))
+    return (number(),)
+
+
+def agree(found: list[Any], wanted: list[Any]) -> bool:
+    return all(close(a, b, 1e3) for a, b in zip(found, wanted, strict=True))
+
+
+@pytest.mark.parametrize("type_", [FLOAT64, INT64], ids=str)
+@pytest.mark.parametrize("algebra", [a for a in EVERY if a not in ("maximum", "minimum", "fmax", "fmin")])
+@given(seed=st.integers(0, 1 << 30))
+def test_elements_compose_as_maps_in_any_grouping(algebra: str, type_: ScalarType, seed: int) -> None:
+    choice = random.Random(seed)
+    a, b, c = (drawn(algebra, type_, choice) for _ in range(3))
+    state = [choice.choice(NUMBERS[type_.category]) for _ in range(values(algebra))]
+    in_turn = state
+    for element in (a, b, c):
+        in_turn = applied(algebra, in_turn, element, type_)
+    left = combined(algebra, combined(algebra, a, b, type_), c, type_)
+    right = combined(algebra, a, combined(algebra, b, c, type_), type_)
+    assert agree(applied(algebra, state, left, type_), in_turn)
+    assert agree(applied(algebra, state, right, type_), in_turn)
+
+
+@pytest.mark.parametrize("type_", [FLOAT64, INT64], ids=str)
+@pytest.mark.parametrize("algebra", [a for a in EVERY if a not in ("maximum", "minimum", "fmax", "fmin")])
+@given(seed=st.integers(0, 1 << 30))
+def test_what_an_element_does_is_possible(algebra: str, type_: ScalarType, seed: int) -> None:
+    choice = random.Random(seed)
+    element = drawn(algebra, type_, choice)
+    before = probes(algebra, [choice.choice(NUMBERS[type_.category]) for _ in range(values(algebra))], type_)
+    assert possible(algebra, before, [applied(algebra, b, element, type_) for b in before], type_)
+
+
+@pytest.mark.parametrize("algebra", [*ALONE, SEGMENTED + "sum", SEGMENTED + AFFINE, SEGMENTED + "max"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda h: h * h + 1.0,
+        lambda h: h - 2.0 if h > 1.0 else h + 0.25,
+        lambda h: 1.0 / (1.0 + h * h),
+        lambda h: 4.0 if h > 2.5 else 0.5 * h,
+    ],
+)
+def test_what_no_element_does_is_impossible(algebra: str, change: Any) -> None:
+    before = [[min(max(b[0], -1e6), 1e6)] if algebra == CLAMP else b for b in probes(algebra, [0.0], FLOAT64)]
+    assert not possible(algebra, before, [[change(b[0])] for b in before], FLOAT64)
+
+
+def test_a_map_of_several_values_that_is_not_linear_is_told() -> None:
+    before = probes(LINEAR, [0.0, 0.0], FLOAT64)
+    assert possible(LINEAR, before, [[0.5 * a - b + 1.0, a] for a, b in before], FLOAT64)
+    assert not possible(LINEAR, before, [[a * b, a] for a, b in before], FLOAT64)
+
+
+def test_a_payload_that_its_extremum_does_not_decide_is_told() -> None:
+    before = probes("argmax", [0.0, 1.0], FLOAT64)
+    assert possible("argmax", before, [[2.5, 7.0] if m < 2.5 else [m, k] for m, k in before], FLOAT64)
+    assert not possible("argmax", before, [[2.5, 7.0] if m < 2.5 else [m, k + 1.0] for m, k in before], FLOAT64)
+    assert not possible("argmax", before, [[2.5, 7.0] if m > 2.5 else [m, k] for m, k in before], FLOAT64)

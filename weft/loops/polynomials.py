@@ -1,0 +1,79 @@
+"""Integer expressions as polynomials of names: what a subscript such as `i * width + j` is, where `width` is a size."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from weft.loops.affine import Affine
+from weft.loops.ir import Cast, Const, Expr, Op, Ref
+from weft.loops.types import INT64
+
+# A product of names, sorted; () for the constant term.
+Monomial = tuple[str, ...]
+
+_MOST_TERMS = 64
+
+
+@dataclass(frozen=True)
+class Polynomial:
+    """sum of coefficient * product of names over `terms`, sorted, no coefficient zero."""
+
+    terms: tuple[tuple[Monomial, int], ...]
+
+    @staticmethod
+    def make(terms: Iterable[tuple[Monomial, int]]) -> Polynomial:
+        total: Counter[Monomial] = Counter()
+        for monomial, coefficient in terms:
+            total[monomial] += coefficient
+        return Polynomial(tuple(sorted((m, c) for m, c in total.items() if c)))
+
+    @property
+    def affine(self) -> Affine | None:
+        """The same as an affine form; None where it has products of names."""
+        if any(len(m) > 1 for m, _ in self.terms):
+            return None
+        return Affine.make({m[0]: c for m, c in self.terms if m}, dict(self.terms).get((), 0))
+
+    @property
+    def factors(self) -> frozenset[str]:
+        """The names in its products."""
+        return frozenset(name for m, _ in self.terms if len(m) > 1 for name in m)
+
+    def divided(self, name: str) -> tuple[Polynomial, Polynomial]:
+        """(q, r) with the polynomial equal to name * q + r, and no term of r a multiple of the name."""
+        quotient, rest = [], []
+        for monomial, coefficient in self.terms:
+            if name in monomial:
+                at = monomial.index(name)
+                quotient.append(((*monomial[:at], *monomial[at + 1 :]), coefficient))
+            else:
+                rest.append((monomial, coefficient))
+        return Polynomial.make(quotient), Polynomial.make(rest)
+
+
+def polynomial(expr: Expr) -> Polynomial | None:
+    """expr as a polynomial of its names, or None where it is not one (or is a very long one)."""
+    match expr:
+        case Const(value=value, type=type_) if type_.category == "int":
+            return Polynomial.make([((), int(value))])
+        case Ref(name=name, type=type_) if type_ == INT64:
+            return Polynomial.make([((name,), 1)])
+        case Cast(value=value, type=type_) if type_ == INT64 and value.type == INT64:
+            return polynomial(value)
+        case Op(name="neg", args=(a,), type=type_) if type_ == INT64:
+            inner = polynomial(a)
+            return None if inner is None else Polynomial.make((m, -c) for m, c in inner.terms)
+        case Op(name="add" | "sub" as name, args=(a, b), type=type_) if type_ == INT64:
+            left, right = polynomial(a), polynomial(b)
+            if left is None or right is None:
+                return None
+            sign = 1 if name == "add" else -1
+            return Polynomial.make([*left.terms, *((m, sign * c) for m, c in right.terms)])
+        case Op(name="mul", args=(a, b), type=type_) if type_ == INT64:
+            left, right = polynomial(a), polynomial(b)
+            if left is None or right is None or len(left.terms) * len(right.terms) > _MOST_TERMS:
+                return None
+            return Polynomial.make((tuple(sorted((*m, *n))), c * d) for m, c in left.terms for n, d in right.terms)
+    return None
