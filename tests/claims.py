@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.loops.algebras import AFFINE, ALGEBRAS, CLAMP, EXTREMA, LINEAR, SELECT, segmented
+from weft.loops.algebra.table import AFFINE, ALGEBRAS, CLAMP, EXTREMA, LINEAR, SELECT, segmented
 from weft.loops.interpret import _fit
 from weft.loops.operators import OPERATORS
 from weft.loops.types import ScalarType

@@ -101,7 +101,8 @@ class Idioms:
 
     def step(self, s: str, row: str, i: str, others: tuple[str, ...] = ()) -> list[str]:
         """Something that happens to a scalar."""
-        e = self.data(row, i) if self.chance(0.8) or not others else self.pick(list(others))
+        # of whole numbers only linear steps: Python's own grow without end
+        e = self.data(row, i) if self.chance(0.8) or not others or not self.g.floating else self.pick(list(others))
         k, c = self.constant(), self.test(row, i, (s, *others))
         forms = [
             "{s} = {s} + {e}",
@@ -132,7 +133,7 @@ class Idioms:
         if self.chance(0.08):
             forms = [
                 "{s} = abs({s})",
-                "{s} = {s} * {s}",
+                "{s} = {s} * {s}" if self.g.floating else "{s} = {s} // 2",
                 "if {s} > {k}:\n    {s} = {k}",
                 "if {s} > {k}:\n    {s} = {s} - {k}",
                 "{s} = {k} if {s} < {e} else {s}",
@@ -195,7 +196,7 @@ class Idioms:
 
         def form() -> str:
             terms = [f"{self.pick(small)} * {n}" for n in names if self.chance(0.6)]
-            if self.chance(0.1):
+            if self.g.floating and self.chance(0.1):
                 terms.append(f"{self.pick(names)} * {self.pick(names)}")
             return " + ".join([*terms, self.data(row, i)]) if terms else f"{self.data(row, i)} + 0"
 

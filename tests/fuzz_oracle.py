@@ -21,7 +21,7 @@ from tests.claims import Element, applied, close, combined, evaluated, possible,
 from tests.fuzz_programs import Program, arguments, compiled
 from weft.errors import OutOfRange, WeftError
 from weft.language import parse, read_signature
-from weft.loops.algebras import in_order
+from weft.loops.algebra.table import in_order
 from weft.loops.analyze import schedule
 from weft.loops.interpret import _Machine
 from weft.loops.ir import Array, Expr, For, Function

@@ -179,6 +179,24 @@ def test_what_is_no_algebra(update: str) -> None:
     assert weft.analyze("import torch\n" + loop(update)).loops["i"].kind == "sequential"
 
 
+def test_an_absent_bound_of_whole_numbers_stays_absent() -> None:
+    """A maximum bounds from below alone: what is added afterwards does not make the greatest integer wrap."""
+
+    def rising(x, out):
+        s = 1
+        for i in range(x.shape[0]):
+            s = max(s, -3) + x[i]
+        out[0] = s
+
+    x, out = torch.randint(-9, 9, (40,), generator=torch.Generator().manual_seed(6)), torch.zeros(1, dtype=torch.int64)
+    wanted = out.clone()
+    parsed, found = scheduled(rising, [x, out])
+    assert found.loops[0].algebra == ("clamp",), found.loops[0].why
+    replay(parsed, found, [x, out], random.Random(0))
+    rising(x, wanted)
+    assert torch.equal(out, wanted)
+
+
 def test_five_values_are_too_many() -> None:
     names = ["a", "b", "c", "d", "e"]
     for k in (4, 5):

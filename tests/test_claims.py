@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.claims import Element, applied, close, combined, possible, probes
-from weft.loops.algebras import AFFINE, CLAMP, EXTREMA, LINEAR, SEGMENTED, SELECT
+from weft.loops.algebra.table import AFFINE, CLAMP, EXTREMA, LINEAR, SEGMENTED, SELECT
 from weft.loops.types import FLOAT64, INT64, ScalarType
 
 SINGLE = ("sum", "product", "max", "min", "maximum", "minimum", "fmax", "fmin")

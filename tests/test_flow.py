@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.loops.flow import Flow, leaks
+from weft.loops.algebra.flow import Flow, leaks
 from weft.loops.interpret import _Machine
 from weft.loops.ir import Carry, Const, Expr, For, Function, If, Let, Load, Merge, Op, Ref, Stmt, Store, free_names, walk_expr
 from weft.loops.types import BOOL, FLOAT64, INT64

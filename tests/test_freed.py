@@ -18,7 +18,7 @@ from tests.fuzz_oracle import replay
 from tests.fuzz_programs import compiled
 from weft.language import infer_types, parse, read_signature
 from weft.loops.analyze import schedule
-from weft.loops.guards import guarded
+from weft.loops.automatic.guards import guarded
 from weft.loops.schedule import Schedule
 from weft.pytorch.call import argument_types
 
@@ -488,4 +488,17 @@ def test_a_symbolic_stride_is_a_guard(function: Callable[..., Any], free: dict[s
     assert eval(condition, {}, dict(free))
     assert not eval(condition, {}, dict(bound))
     assert {v.kind for v in schedule(found).loops} == {"parallel"}
-    assert "sequential" in {v.kind for v in _analysed(function).loops}
+    assert {v.kind for v in _analysed(function).loops} != {"parallel"}
+
+
+def test_a_loop_that_one_transform_made_may_be_parted_by_another() -> None:
+    """The residue classes of k are a loop of no one's; splitting j copies it."""
+    text = """
+def f(v, w):
+    m = v.shape[0]
+    for j in range(m):
+        for k in range(4, m):
+            v[k] = v[k - 4] + 1.0
+        w[j] = w[m - 1 - j] + v[j]
+"""
+    assert weft.analyze(text).loops.keys() == {"j", "k"}

@@ -14,7 +14,7 @@ from tests.fuzz_oracle import replay
 from tests.fuzz_programs import compiled
 from weft.language import parse, read_signature
 from weft.loops.analyze import schedule
-from weft.loops.induction import close
+from weft.loops.automatic.induction import close
 from weft.loops.interpret import interpret
 from weft.loops.ir import For, Function, validate, walk
 from weft.loops.normalize import normalize

@@ -14,10 +14,10 @@ from tests.fuzz_oracle import replay
 from tests.fuzz_programs import compiled
 from weft.language import parse, read_signature
 from weft.loops.analyze import schedule
+from weft.loops.automatic.renaming import renamings
 from weft.loops.interpret import interpret
 from weft.loops.ir import For, Function, validate, walk
 from weft.loops.normalize import normalize
-from weft.loops.renaming import renamings
 from weft.loops.schedule import Schedule
 from weft.pytorch.call import argument_types
 

@@ -19,7 +19,7 @@ import weft
 from tests.suites.classify import SUITES
 from weft.analysis import LoopAnalysis
 from weft.loops.analyze import schedule
-from weft.loops.guards import guarded
+from weft.loops.automatic.guards import guarded
 from weft.loops.ir import Expr, For, Function, Load, Stmt, map_statement, rewrite
 from weft.loops.schedule import Evidence, Verdict
 

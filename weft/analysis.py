@@ -68,7 +68,7 @@ def analyze(function: Callable[..., Any] | str) -> LoopAnalysis:
     """
     from weft.language import infer_types, parse
     from weft.loops.analyze import schedule
-    from weft.loops.guards import guarded
+    from weft.loops.automatic.guards import guarded
 
     plain = getattr(function, "py", function)
     parsed = parse(plain, infer_types(plain))

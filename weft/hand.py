@@ -79,7 +79,7 @@ class HandSchedule:
     def analyze(self) -> LoopAnalysis:
         """What the analysis finds for the program as it is now."""
         from weft.loops.analyze import schedule
-        from weft.loops.guards import guarded
+        from weft.loops.automatic.guards import guarded
 
         return LoopAnalysis(schedule(guarded(self.function)), self.function)
 

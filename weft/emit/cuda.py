@@ -12,7 +12,7 @@ from weft.emit.expressions import PRODUCT, SUM, TERNARY, Printer, Text, literal,
 from weft.emit.text import Writer
 from weft.graph.block import BlockGraph, Carried, Input, Map, Operator, Output, Reduce, Scan, Stage, Step, made
 from weft.loops.affine import Affine
-from weft.loops.algebras import AFFINE, ALGEBRAS, CLAMP, EXTREMA, LINEAR, SELECT, segmented
+from weft.loops.algebra.table import AFFINE, ALGEBRAS, CLAMP, EXTREMA, LINEAR, SELECT, segmented
 from weft.loops.ir import (
     Const,
     Expr,

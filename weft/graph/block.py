@@ -47,7 +47,7 @@ class Map:
 class Carried:
     """What goes from column to column: the state `names`, which each column changes by an element of an algebra.
 
-    parts: the parts of a column's element (`weft.loops.algebras`), expressions of the tiles. inits: the state before the
+    parts: the parts of a column's element (`weft.loops.algebra.table`), expressions of the tiles. inits: the state before the
     first column; nexts: the state after a column; results: row scalars, the state after the last one. reverse: the first
     column is the one with the largest number.
     """

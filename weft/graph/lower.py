@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from weft.graph.block import BlockGraph, Input, Map, Operator, Output, Reduce, Scan, Stage, Step
 from weft.loops.accesses import Access, collect
 from weft.loops.affine import Affine, affine
-from weft.loops.algebras import ALGEBRAS, EXTREMA
+from weft.loops.algebra.table import ALGEBRAS, EXTREMA
 from weft.loops.ir import (
     Const,
     Expr,

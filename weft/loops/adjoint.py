@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from weft.errors import Location, NotDifferentiable
+from weft.loops.algebra.recurrences import dependents
 from weft.loops.derivatives import cancels, contributions, sources
 from weft.loops.ir import (
     Array,
@@ -48,7 +49,6 @@ from weft.loops.ir import (
 )
 from weft.loops.names import Names
 from weft.loops.normalize import normalize
-from weft.loops.recurrences import dependents
 from weft.loops.simplify import (
     Memory,
     accumulate,

@@ -7,14 +7,22 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from weft.loops.accesses import Access, Nested, collect, loops_in, pairs_in, unknown_ranges
-from weft.loops.accumulation import accumulated
+from weft.loops.algebra.accumulation import accumulated
+from weft.loops.algebra.counters import distinct, settle
+from weft.loops.algebra.elements import elements
+from weft.loops.algebra.recurrences import match_updates, told
+from weft.loops.automatic.distribute import Distributed, distributions
+from weft.loops.automatic.induction import close
+from weft.loops.automatic.interchange import sink
+from weft.loops.automatic.last_value import last_values
+from weft.loops.automatic.privatize import privatizations
+from weft.loops.automatic.renaming import renamings
+from weft.loops.automatic.residues import residues
+from weft.loops.automatic.rewriting import Rewriting
+from weft.loops.automatic.skewing import skewings
+from weft.loops.automatic.splitting import splittings
 from weft.loops.axes import Grouping, find_axes
 from weft.loops.cells import has_load
-from weft.loops.counters import distinct, settle
-from weft.loops.distribute import Distributed, distributions
-from weft.loops.elements import elements
-from weft.loops.induction import close
-from weft.loops.interchange import sink
 from weft.loops.ir import (
     Expr,
     For,
@@ -29,20 +37,12 @@ from weft.loops.ir import (
     substitute_statements,
     walk,
 )
-from weft.loops.last_value import last_values
 from weft.loops.names import Names
 from weft.loops.normalize import drop_unused, fold_subscripts, normalize
 from weft.loops.polyhedra import Polyhedra
-from weft.loops.privatize import privatizations
 from weft.loops.promote import Promoter
-from weft.loops.recurrences import match_updates, told
-from weft.loops.renaming import renamings
-from weft.loops.residues import residues
-from weft.loops.rewriting import Rewriting
 from weft.loops.schedule import KINDS, Kind, Nest, Requirement, Schedule, Update, Verdict
 from weft.loops.show import show_expr
-from weft.loops.skewing import skewings
-from weft.loops.splitting import splittings
 
 
 def requirements(function: Function) -> tuple[Requirement, ...]:
@@ -69,6 +69,11 @@ def requirements(function: Function) -> tuple[Requirement, ...]:
 
 def schedule(function: Function) -> Schedule:
     """The nests that compute a function, and the class of each of its loops."""
+    return _with_states_in_memory(transformed(function))
+
+
+def transformed(function: Function) -> Schedule:
+    """The same, with the loops that carry arrays still taken to run in order: what a guard may free yet."""
     closed = close(normalize(function))
     transforms = dict(closed.transforms)
     if function.assumption is not None:
@@ -77,11 +82,13 @@ def schedule(function: Function) -> Schedule:
     found, freed = _freed(settle(closed.function))
     for var, reasons in freed.items():
         transforms[var] = (*transforms.get(var, ()), *reasons)
-    return _with_cells(_with_transforms(found, transforms))
+    return _with_transforms(found, transforms)
 
 
-def _with_cells(found: Schedule) -> Schedule:
-    """The schedule, with the loops that only accumulate into cells which the data choose as what they are: reductions."""
+def _with_states_in_memory(found: Schedule) -> Schedule:
+    """The schedule, with the loops left that carry arrays as what they are: each element a state of its own, or cells that
+    the data choose and one operation updates.
+    """
     freed: dict[str, Verdict] = {}
     nests = []
     for nest in found.nests:
@@ -89,15 +96,30 @@ def _with_cells(found: Schedule) -> Schedule:
         verdicts = dict(nest.verdicts)
         for nested in loops_in(nest.body, around):
             verdict = verdicts[nested.loop.var]
-            if verdict.kind == "sequential":
-                cells = {a.array: accumulated(nested.loop, a.array) for a, _, _ in conflicts(found.function, nested)}
-                updates, why, _ = match_updates(nested.loop)
-                if cells and None not in cells.values() and not why:
-                    sums = tuple(Update((f"{array}[...]",), str(algebra), (), False) for array, algebra in cells.items())
-                    verdicts[nested.loop.var] = freed[nested.loop.var] = _carrying(verdict, (*updates, *sums))
+            made = _carrying_arrays(found.function, nested, verdict) if verdict.kind == "sequential" else None
+            if made is not None:
+                verdicts[nested.loop.var] = freed[nested.loop.var] = made
         nests.append(replace(nest, verdicts=tuple(verdicts.items())))
     loops = tuple(freed[v.var] if v.kind == "sequential" and v.var in freed else v for v in found.loops)
     return replace(found, nests=tuple(nests), loops=loops)
+
+
+def _carrying_arrays(function: Function, nested: Nested, verdict: Verdict) -> Verdict | None:
+    """The verdict of a loop whose conflicts are states in memory; None where they are not."""
+    arrays = [a.array for a, _, _ in conflicts(function, nested)]
+    cells = {array: algebra for array in arrays if (algebra := accumulated(nested.loop, array)) is not None}
+    carried = elements(function, nested.loop, [array for array in arrays if array not in cells])
+    if not arrays or carried is None:
+        return None
+    updates, why, _ = match_updates(carried.loop)
+    if why:
+        return None
+    requires = verdict.requires
+    if carried.states:  # what the loops over the elements do is told by them alone
+        updates = tuple(replace(u, parts=()) for u in updates)
+        requires = (*requires, *(f"elements of {array} as values of their own" for array in carried.states.values()))
+    updates += tuple(Update((f"{array}[...]",), algebra, (), False) for array, algebra in cells.items())
+    return _carrying(replace(verdict, requires=requires), updates)
 
 
 def _carrying(verdict: Verdict, updates: tuple[Update, ...]) -> Verdict:
@@ -393,10 +415,9 @@ def conflicts(function: Function, nested: Nested) -> Iterator[Conflict]:
 def _judge(function: Function, nested: Nested, transforms: tuple[str, ...], group: Grouping) -> Verdict:
     loop = nested.loop
     location = loop.location
-    found = {a.array: (a, b, witness) for a, b, witness in conflicts(function, nested)}
-    carried = elements(function, loop, found)
-    if carried is None:
-        a, b, witness = next(iter(found.values()))
+    conflict = memory_conflict(function, nested)
+    if conflict is not None:
+        a, b, witness = conflict
         kinds = {
             (True, False): "written, then read",
             (False, True): "read, then written",
@@ -404,14 +425,10 @@ def _judge(function: Function, nested: Nested, transforms: tuple[str, ...], grou
         }
         why = f"an element of {a.array} is {kinds[a.write, b.write]} in {witness}"
         return Verdict(loop.var, "sequential", why=why, cycle=(a.array,), requires=transforms, location=location)
-    updates, why, cycle = match_updates(carried.loop)
+    updates, why, cycle = match_updates(loop)
     if why:
-        cycle = tuple(carried.states.get(n, n) for n in cycle)
         return Verdict(loop.var, "sequential", why=why, cycle=cycle, requires=transforms, location=location)
     if not updates:
         why = "no two iterations touch the same element with a write among them"
         return Verdict(loop.var, "parallel", why=why, location=location)
-    if carried.states:  # what the loops over the elements do is told by them alone
-        updates = tuple(replace(u, parts=()) for u in updates)
-        transforms = (*transforms, *(f"elements of {array} as values of their own" for array in carried.states.values()))
     return _carrying(Verdict(loop.var, "reduction", requires=transforms, location=location), updates)

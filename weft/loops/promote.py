@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from weft.loops.accesses import Access, Guard, collect, rewrite_loads
 from weft.loops.affine import Affine, affine
+from weft.loops.algebra.recurrences import definitions, expand, overwritten_after
 from weft.loops.cells import Cell, Cells, Inside, Promotion, Subscript, Thread, subscript_of, written, zero
 from weft.loops.ir import (
     Carry,
@@ -38,7 +39,6 @@ from weft.loops.ir import (
 from weft.loops.names import Names, names_bound_in
 from weft.loops.normalize import fold_names, simplify
 from weft.loops.polyhedra import Polyhedra
-from weft.loops.recurrences import definitions, expand, overwritten_after
 from weft.loops.types import BOOL
 
 # A recurrence reaches back at most this many iterations.

@@ -485,9 +485,17 @@ def _as_written(index: Expr, extent: Expr) -> Expr:
     """A subscript without the words for what Python does by itself: count from the end where it is negative."""
     match index:
         case Op(name="where", args=(Op(name="lt", args=(a, Const(value=0))), Op(name="add", args=(b, c)), d)):
-            if a == b == d and c == extent:
+            if a == b == d and _of_some(c) == _of_some(extent):
                 return a
     return index
+
+
+def _of_some(size: Expr) -> Expr:
+    """A size where there are elements at all: n for max(n, 0)."""
+    match size:
+        case Op(name="max", args=(inner, Const(value=0))) | Op(name="max", args=(Const(value=0), inner)):
+            return inner
+    return size
 
 
 def _is_float(type_: ScalarType) -> bool:

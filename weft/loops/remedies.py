@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from weft.loops.accesses import Access
+from weft.loops.algebra.recurrences import definitions, dependents, expand
 from weft.loops.dependences import Dependence, Program
 from weft.loops.ir import (
     Cast,
@@ -20,7 +21,6 @@ from weft.loops.ir import (
     walk,
     walk_expr,
 )
-from weft.loops.recurrences import definitions, dependents, expand
 from weft.loops.schedule import Verdict
 from weft.loops.show import element_text, show_expr
 

@@ -34,7 +34,7 @@ class Update:
     """What an iteration of a loop does to some of the scalars it carries, as an element of an algebra.
 
     names: the scalars, which change together. algebra, parts: the algebra and the parts of one iteration's element (see
-    `weft.loops.algebras`), expressions in scope at the end of the body that do not depend on `names`; no parts where loops
+    `weft.loops.algebra.table`), expressions in scope at the end of the body that do not depend on `names`; no parts where loops
     inside the body make the element. used: whether values other than the last are used (a scan rather than a reduction).
     feeds: whether updates after it in the same iteration need its values, which are used for nothing else.
     repair: of an update that another's values feed: the factor that brings a part of its result to a newer value of those,

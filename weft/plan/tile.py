@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from weft.graph.block import BlockGraph, Input, Output, Stage
-from weft.loops.algebras import EXTREMA
+from weft.loops.algebra.table import EXTREMA
 from weft.loops.ir import Const, Expr, Function, Ref, free_names
 from weft.plan.arguments import Facts
 

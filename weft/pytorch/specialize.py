@@ -77,7 +77,7 @@ def recalled(identity: str, types: Sequence[ArgumentType], agree: bool, function
         if isinstance(analysis, Analysis):
             return analysis
     from weft.loops.agree import agreeing
-    from weft.loops.guards import guarded
+    from weft.loops.automatic.guards import guarded
 
     made, pairs = agreeing(function()) if agree else (function(), ())
     made = guarded(made) if agree else made

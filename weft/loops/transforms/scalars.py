@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from weft.errors import InapplicableTransform
 from weft.loops.accesses import collect
+from weft.loops.automatic.induction import close_one
 from weft.loops.cells import has_load
-from weft.loops.induction import close_one
 from weft.loops.ir import (
     Const,
     Expr,

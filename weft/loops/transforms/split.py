@@ -7,10 +7,12 @@ from dataclasses import dataclass, field, replace
 
 from weft.errors import InapplicableTransform
 from weft.loops.accesses import loops_in
-from weft.loops.algebras import AFFINE, ALGEBRAS, SELECT, words
+from weft.loops.algebra.elements import Elements, elements
+from weft.loops.algebra.flow import Flow
+from weft.loops.algebra.linear import TRUE, both, choice, either, number
+from weft.loops.algebra.recurrences import match_updates
+from weft.loops.algebra.table import AFFINE, ALGEBRAS, SELECT, words
 from weft.loops.analyze import conflicts
-from weft.loops.elements import Elements, elements
-from weft.loops.flow import Flow
 from weft.loops.ir import (
     Array,
     Carry,
@@ -30,9 +32,7 @@ from weft.loops.ir import (
     substitute,
     substitute_statements,
 )
-from weft.loops.linear import TRUE, both, choice, either, number
 from weft.loops.names import Names
-from weft.loops.recurrences import match_updates
 from weft.loops.schedule import Update
 from weft.loops.show import user_names
 from weft.loops.transforms.nest import Proposal, find_loop, replaced

@@ -10,6 +10,7 @@ from dataclasses import replace
 from weft.errors import IllegalTransform, InapplicableTransform
 from weft.loops.accesses import collect, rewrite_loads
 from weft.loops.affine import is_bound
+from weft.loops.automatic.renaming import old_values_kept
 from weft.loops.ir import (
     Array,
     Const,
@@ -31,7 +32,6 @@ from weft.loops.ir import (
 from weft.loops.names import Names
 from weft.loops.normalize import simplify
 from weft.loops.polyhedra import Relations
-from weft.loops.renaming import old_values_kept
 from weft.loops.transforms.bounds import hull
 from weft.loops.transforms.nest import Header, Proposal, around, find_loop, refusal, replaced
 from weft.loops.transforms.order import Order

@@ -12,11 +12,11 @@ from dataclasses import replace
 
 from weft.loops.accesses import Access, Nested, loops_in, pairs_in
 from weft.loops.affine import Affine, affine
+from weft.loops.automatic.rewriting import Rewriting, keeps_array, replaced
 from weft.loops.ir import Const, For, Function, Op, substitute_statements
 from weft.loops.names import Names
 from weft.loops.normalize import fold_names, simplify
 from weft.loops.polyhedra import Polyhedra
-from weft.loops.rewriting import Rewriting, keeps_array, replaced
 from weft.loops.types import INT64
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from weft.loops.accesses import Access, Guard
 from weft.loops.affine import affine
+from weft.loops.algebra.linear import FALSE
 from weft.loops.ir import (
     Carry,
     Const,
@@ -29,7 +30,6 @@ from weft.loops.ir import (
     walk,
     walk_expr,
 )
-from weft.loops.linear import FALSE
 from weft.loops.normalize import simplify
 from weft.loops.types import INT64
 

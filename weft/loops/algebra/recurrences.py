@@ -1,4 +1,4 @@
-"""Recognising what a loop does to the scalars it carries, against the table of algebras (`weft.loops.algebras`).
+"""Recognising what a loop does to the scalars it carries, against the table of algebras (`weft.loops.algebra.table`).
 
 Carries that need each other's values are matched together, others one after another, each free to use those before it. What
 a loop inside the body does to a carry is one element of its own algebra, of parts that only running it gives.
@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from weft.loops.algebras import AFFINE, ALGEBRAS, CLAMP, EXTREMA, LINEAR, SELECT, segmented, words
-from weft.loops.cascades import Cascade, Running, cascade
-from weft.loops.flow import Flow, leaks
+from weft.loops.algebra.cascades import Cascade, Running, cascade
+from weft.loops.algebra.flow import Flow, leaks
+from weft.loops.algebra.linear import number
+from weft.loops.algebra.match import Element, extremum, linear_map, match
+from weft.loops.algebra.table import AFFINE, ALGEBRAS, CLAMP, EXTREMA, LINEAR, SELECT, segmented, words
 from weft.loops.ir import (
     Expr,
     For,
@@ -28,8 +30,6 @@ from weft.loops.ir import (
     walk,
     walk_expr,
 )
-from weft.loops.linear import number
-from weft.loops.match import Element, extremum, linear_map, match
 from weft.loops.names import names_bound_in
 from weft.loops.schedule import Update
 from weft.loops.types import BOOL

@@ -1,6 +1,6 @@
 """What an expression does to one carried scalar: the algebra it belongs to, and the parts of its element.
 
-`match` knows the algebras of a single value (`weft.loops.algebras`); `extremum` and `linear_map` those of several.
+`match` knows the algebras of a single value (`weft.loops.algebra.table`); `extremum` and `linear_map` those of several.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from weft.loops.algebras import AFFINE, ALGEBRAS, CLAMP, LINEAR, SEGMENTED, SELECT, WIDEST
+from weft.loops.algebra.linear import FALSE, TRUE, both, choice, is_number, linear, negation, number
+from weft.loops.algebra.table import AFFINE, ALGEBRAS, CLAMP, LINEAR, SEGMENTED, SELECT, WIDEST
 from weft.loops.ir import Carry, Const, Expr, For, Op, Ref, free_names, rewrite, walk_expr
-from weft.loops.linear import FALSE, TRUE, both, choice, is_number, linear, negation, number
 from weft.loops.types import BOOL, ScalarType
 
 # An algebra and the parts of an element.

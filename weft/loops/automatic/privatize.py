@@ -12,6 +12,8 @@ from dataclasses import replace
 
 from weft.loops.accesses import Access, Nested, collect, loops_in
 from weft.loops.affine import Affine, affine, is_bound
+from weft.loops.automatic.last_value import guard_stores
+from weft.loops.automatic.rewriting import Rewriting, copied, replaced
 from weft.loops.cells import written
 from weft.loops.ir import (
     Array,
@@ -29,10 +31,8 @@ from weft.loops.ir import (
     statement_exprs,
     walk_expr,
 )
-from weft.loops.last_value import guard_stores
 from weft.loops.names import Names
 from weft.loops.polyhedra import Polyhedra
-from weft.loops.rewriting import Rewriting, copied, replaced
 from weft.loops.types import BOOL, INT64
 
 

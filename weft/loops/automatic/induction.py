@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from weft.loops.accesses import Guard
 from weft.loops.affine import Affine, affine
+from weft.loops.algebra.recurrences import definitions
 from weft.loops.ir import (
     Carry,
     Cast,
@@ -39,7 +40,6 @@ from weft.loops.ir import (
 from weft.loops.names import Names
 from weft.loops.normalize import normalize, simplify
 from weft.loops.polyhedra import Polyhedra
-from weft.loops.recurrences import definitions
 from weft.loops.types import BOOL, INT64
 
 # A value of the iteration before is computed again only where that takes at most this many operations and loads.

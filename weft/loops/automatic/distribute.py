@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from weft.loops.accesses import Access, collect
-from weft.loops.branches import split_branches
+from weft.loops.automatic.branches import split_branches
 from weft.loops.cells import has_load
 from weft.loops.ir import (
     Expr,

@@ -11,6 +11,8 @@ from dataclasses import replace
 
 from weft.loops.accesses import Nested, loops_in, pairs_in
 from weft.loops.affine import Affine, affine
+from weft.loops.automatic.residues import distance, independent
+from weft.loops.automatic.rewriting import Rewriting, copied, keeps_array, replaced
 from weft.loops.cells import written
 from weft.loops.ir import (
     Expr,
@@ -26,8 +28,6 @@ from weft.loops.ir import (
 from weft.loops.names import Names, names_bound_in
 from weft.loops.normalize import fold_names
 from weft.loops.polyhedra import Polyhedra
-from weft.loops.residues import distance, independent
-from weft.loops.rewriting import Rewriting, copied, keeps_array, replaced
 from weft.loops.types import INT64
 
 _ONE = Affine((), 1)

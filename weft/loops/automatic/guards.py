@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft.loops.accesses import loops_in, pairs_in
-from weft.loops.analyze import schedule
+from weft.loops.analyze import transformed
 from weft.loops.ir import Assumption, Function
 from weft.loops.normalize import normalize
 from weft.loops.polyhedra import Polyhedra
@@ -47,4 +47,4 @@ def guarded(function: Function) -> Function:
 
 
 def _in_order(function: Function) -> set[str]:
-    return {v.var for v in schedule(function).loops if v.kind == "sequential"}
+    return {v.var for v in transformed(function).loops if v.kind == "sequential"}

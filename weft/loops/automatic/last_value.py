@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from weft.loops.accesses import Nested, collect, loops_in
 from weft.loops.affine import Affine
+from weft.loops.automatic.rewriting import Rewriting, replaced
 from weft.loops.cells import Cell, has_load, subscript_of, written
 from weft.loops.ir import (
     Const,
@@ -35,7 +36,6 @@ from weft.loops.names import Names
 from weft.loops.normalize import drop_unused, fold_names, simplify
 from weft.loops.polyhedra import Polyhedra
 from weft.loops.promote import Promoter, may_meet
-from weft.loops.rewriting import Rewriting, replaced
 from weft.loops.types import BOOL
 
 # A later iteration is at most this many after the one that writes the element first.

@@ -13,7 +13,8 @@ from dataclasses import replace
 
 from weft.loops.accesses import Access, collect
 from weft.loops.affine import Affine, affine
-from weft.loops.induction import close
+from weft.loops.automatic.induction import close
+from weft.loops.automatic.rewriting import Rewriting
 from weft.loops.ir import (
     Array,
     Const,
@@ -30,7 +31,6 @@ from weft.loops.ir import (
 )
 from weft.loops.names import Names
 from weft.loops.polyhedra import Polyhedra
-from weft.loops.rewriting import Rewriting
 from weft.loops.types import INT64
 
 # The loops around a load, by variable, and its array and subscript.

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.loops.algebras import ALGEBRAS
+from weft.loops.algebra.recurrences import expand
+from weft.loops.algebra.table import ALGEBRAS
 from weft.loops.ir import Expr, For, Let, Load, Op, Stmt, Store, statement_exprs, walk, walk_expr
-from weft.loops.recurrences import expand
 
 _BY_JOIN = {a.join: name for name, a in ALGEBRAS.items()}
 

@@ -1,0 +1,1 @@
+"""Transforms that the analysis makes by itself, each kept only if it frees a loop."""
