@@ -22,10 +22,10 @@ from tests.fuzz_programs import Program, arguments, compiled
 from weft.errors import OutOfRange, WeftError
 from weft.language import parse, read_signature
 from weft.loops.algebra.table import in_order
-from weft.loops.analyze import schedule
+from weft.loops.analyze import requirements, schedule
 from weft.loops.interpret import _Machine
 from weft.loops.ir import Array, Expr, For, Function
-from weft.loops.schedule import Nest, Schedule, Update, Verdict
+from weft.loops.schedule import Nest, Requirement, Schedule, Update, Verdict
 from weft.loops.types import ScalarType
 from weft.pytorch.call import argument_types
 
@@ -474,14 +474,27 @@ def _kernel(function: Callable[..., Any]) -> Callable[[list[Any]], tuple[torch.T
     return lambda args: _outputs(kernel(*args), args)
 
 
+def _check_inside(program: Program, function: Function, outside: Sequence[Requirement], args: Sequence[Any]) -> None:
+    """Raise OutOfRange where a call would, for its sizes."""
+    given = dict(zip(program.parameters, args, strict=True))
+    names = {n: v for n, v in given.items() if not isinstance(v, torch.Tensor)}
+    names |= {s.name: given[s.array].shape[s.axis] for s in function.sizes}
+    for r in outside:
+        if eval(r.condition, {"floord": lambda a, b: a // b, "min": min, "max": max}, names):
+            raise OutOfRange(f"{r.array} is left at {r.index}", location=r.location, remedy="change the loop's range")
+
+
 def _scheduled(program: Program, function: Callable[..., Any]) -> Callable[[list[Any]], tuple[torch.Tensor, ...]]:
     made: list[tuple[Function, Schedule]] = []
+    outside: list[Requirement] = []
 
     def run(args: list[Any]) -> tuple[torch.Tensor, ...]:
         if not made:
             types = argument_types(read_signature(function), args)
             parsed = parse(function, dict(zip(program.parameters, types, strict=True)))
             made.append((parsed, schedule(parsed)))
+            outside.extend(requirements(parsed))
+        _check_inside(program, made[0][0], outside, args)
         results = replay(*made[0], args, random.Random(program.seed))
         return (*results, *(a for a in args if isinstance(a, torch.Tensor)))
 

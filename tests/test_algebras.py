@@ -416,3 +416,19 @@ CELLS = {
 def test_accumulations_into_cells(update: str) -> None:
     found = weft.analyze(f"def f(x, h, k):\n    for i in range(x.shape[0] - 1):\n        {update}\n").loops["i"]
     assert (found.kind, found.algebra) == CELLS[update], found.why
+
+
+def test_what_a_loop_inside_hands_on_through_memory_is_no_algebra() -> None:
+    """s1 reaches itself through y, from one iteration of j to the next: a maximum of it, so no affine map."""
+    found = weft.analyze("""
+def f(x, y, old, out):
+    n, m = x.shape
+    s = 0.5
+    for i in range(m):
+        for j in range(n):
+            for k in range(i + 1):
+                s = 0.5 * s + y[i]
+            y[i] = max(old[i] * x[j, i], s)
+        out[i] = s
+""")
+    assert found.loops["i"].kind == "sequential"

@@ -12,7 +12,7 @@ import torch
 
 import weft
 from tests import browser
-from tests.test_explain import attention, histogram, reference_loop
+from tests.test_explain import attention, latest, reference_loop
 from weft.explain import refusal
 from weft.kernels import LIBRARY
 
@@ -64,7 +64,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "linrec": LIBRARY["linrec"].explain(format="html"),
         "attention": attention.explain("float32[128,64]", "float32[256,64]", "float32[256,64]", format="html"),
         "reference_loop": reference_loop.explain(ROWS, ROWS, format="html"),
-        "histogram": weft.analyze(histogram).explain(format="html"),
+        "latest": weft.analyze(latest).explain(format="html"),
         "coupled": weft.analyze(coupled).explain(format="html"),
         "chained": weft.analyze(chained).explain(format="html"),
         "long": weft.analyze(_long(30)).explain(format="html"),
@@ -87,7 +87,7 @@ def driver() -> Iterator[Any]:
         yield driver
 
 
-PAGES = ("linrec", "attention", "reference_loop", "histogram", "coupled", "chained", "long", "nothing", "refused")
+PAGES = ("linrec", "attention", "reference_loop", "latest", "coupled", "chained", "long", "nothing", "refused")
 
 
 def every(driver: Any, selector: str) -> list[Any]:
@@ -216,13 +216,13 @@ def test_an_arrow_lights_both_ends_and_says_all_of_itself(driver: Any, pages: di
 
 
 def test_a_verdict_opens_why_and_closes_again(driver: Any, pages: dict[str, Path]) -> None:
-    browser.show(driver, pages["histogram"])
+    browser.show(driver, pages["latest"])
     button, why = one(driver, ".verdict"), one(driver, "#why-i")
     assert button.text.startswith("i: sequential") and not why.is_displayed()
     assert button.get_attribute("aria-expanded") == "false"
     button.click()
     assert why.is_displayed() and button.get_attribute("aria-expanded") == "true"
-    for words in ("RAW at distance (<)", "(i = 0) then (i = 1)", "remedy", "loop over the elements of count"):
+    for words in ("WAW at distance (<)", "(i = 0) then (i = 1)", "remedy", "loop over the elements of seen"):
         assert words in why.text
     button.click()
     assert not why.is_displayed()

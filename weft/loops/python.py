@@ -494,7 +494,7 @@ def _of_some(size: Expr) -> Expr:
     """A size where there are elements at all: n for max(n, 0)."""
     match size:
         case Op(name="max", args=(inner, Const(value=0))) | Op(name="max", args=(Const(value=0), inner)):
-            return inner
+            return _of_some(inner)
     return size
 
 

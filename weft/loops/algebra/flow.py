@@ -11,8 +11,8 @@ from weft.loops.names import names_bound_in
 
 @dataclass
 class Flow:
-    """names: those whose value depends on where the flow starts. reread: those of them that load what the iteration stored
-    before: no expression tells their value. arrays: those that hold dependent values. entered: the same, as each loop in
+    """names: those whose value depends on where the flow starts. reread: those of them that come from what the iteration
+    stored before (or a loop in it, in an iteration before): no expression tells their value. arrays: those that hold dependent values. entered: the same, as each loop in
     the body begins.
     """
 
@@ -38,7 +38,7 @@ class Flow:
     def _bind(self, name: str, *exprs: Expr) -> None:
         if self.depends(*exprs):
             self.names.add(name)
-        if self.loads(*exprs):
+        if self.loads(*exprs) or any(free_names(e) & self.reread for e in exprs):
             self.reread.add(name)
 
     def _visit(self, statements: tuple[Stmt, ...], conditional: bool) -> None:
@@ -69,7 +69,7 @@ class Flow:
             for c in loop.carries:
                 if conditional or self.depends(c.init, c.next):
                     self.names |= {c.name, c.result}
-                if self.loads(c.init, c.next):
+                if self.loads(c.init, c.next) or (free_names(c.init) | free_names(c.next)) & self.reread:
                     self.reread |= {c.name, c.result}
             self._visit(loop.body, conditional)
             if len(self.names) + len(self.arrays) + len(self.reread) == size:
