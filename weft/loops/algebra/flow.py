@@ -11,9 +11,9 @@ from weft.loops.names import names_bound_in
 
 @dataclass
 class Flow:
-    """names: those whose value depends on where the flow starts. reread: those of them that come from what the iteration
-    stored before (or a loop in it, in an iteration before): no expression tells their value. arrays: those that hold dependent values. entered: the same, as each loop in
-    the body begins.
+    """names: those whose value depends on where the flow starts. reread: those of them that come from what the iteration (or
+    one before it, of a loop in the body) has stored: no expression tells their value. arrays: those that hold dependent
+    values. entered: the same, as each loop in the body begins.
     """
 
     names: set[str]
