@@ -241,7 +241,7 @@ def _judged(
         promoter = Promoter(function, around, alone, names)
         body = drop_unused(promoter.run(statements))
         made = tuple(dict.fromkeys(f"scalar replacement of {p.array}: {p.what}" for p in promoter.made))
-        return body, {inner.loop.var: _judge(function, inner, made, group) for inner in loops_in(body, around)}
+        return body, {inner.loop.var: _judge(function, inner, made) for inner in loops_in(body, around)}
 
     body, verdicts = judge(group.body)
     stuck = frozenset(v.var for v in verdicts.values() if v.kind == "sequential")
@@ -412,7 +412,7 @@ def conflicts(function: Function, nested: Nested) -> Iterator[Conflict]:
                 yield a, b, str(witness)
 
 
-def _judge(function: Function, nested: Nested, transforms: tuple[str, ...], group: Grouping) -> Verdict:
+def _judge(function: Function, nested: Nested, transforms: tuple[str, ...]) -> Verdict:
     loop = nested.loop
     location = loop.location
     conflict = memory_conflict(function, nested)

@@ -15,9 +15,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from weft.loops.algebra.linear import is_number
 from weft.loops.ir import Cast, Const, Expr, Op, Ref, free_names, operands, rewrite, with_operands
 from weft.loops.show import show_expr
+from weft.loops.simplify import is_number
 
 if TYPE_CHECKING:
     import sympy

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weft.loops.ir import Const, Expr, Op, Ref, free_names
-from weft.loops.types import BOOL, ScalarType
+from weft.loops.simplify import is_number, number
+from weft.loops.types import BOOL
 
 TRUE, FALSE = Const(True, BOOL), Const(False, BOOL)
 
@@ -83,15 +84,7 @@ def _mapped(form: Linear, change) -> Linear:  # type: ignore[no-untyped-def]
     return Linear(terms, change(form.addend))
 
 
-# ---------------------------------------------------------------- numbers and conditions
-
-
-def number(value: int, type_: ScalarType) -> Const:
-    return Const(float(value) if type_.category == "float" else value, type_)
-
-
-def is_number(e: Expr, value: int) -> bool:
-    return isinstance(e, Const) and not isinstance(e.value, bool) and e.value == value
+# ---------------------------------------------------------------- conditions
 
 
 def choice(condition: Expr, then: Expr, orelse: Expr) -> Expr:

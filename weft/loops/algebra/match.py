@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from weft.loops.algebra.linear import FALSE, TRUE, both, choice, is_number, linear, negation, number
+from weft.loops.algebra.linear import FALSE, TRUE, both, choice, linear, negation
 from weft.loops.algebra.table import AFFINE, ALGEBRAS, CLAMP, LINEAR, SEGMENTED, SELECT, WIDEST
 from weft.loops.ir import Carry, Const, Expr, For, Op, Ref, free_names, rewrite, walk_expr
+from weft.loops.simplify import is_number, number
 from weft.loops.types import BOOL, ScalarType
 
 # An algebra and the parts of an element.

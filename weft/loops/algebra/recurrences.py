@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 from weft.loops.algebra.cascades import Cascade, Running, cascade
 from weft.loops.algebra.flow import Flow, leaks
-from weft.loops.algebra.linear import number
 from weft.loops.algebra.match import Element, extremum, linear_map, match
 from weft.loops.algebra.table import AFFINE, ALGEBRAS, CLAMP, EXTREMA, LINEAR, SELECT, segmented, words
 from weft.loops.ir import (
@@ -32,6 +31,7 @@ from weft.loops.ir import (
 )
 from weft.loops.names import names_bound_in
 from weft.loops.schedule import Update
+from weft.loops.simplify import number
 from weft.loops.types import BOOL
 
 

@@ -9,7 +9,7 @@ from weft.errors import InapplicableTransform
 from weft.loops.accesses import loops_in
 from weft.loops.algebra.elements import Elements, elements
 from weft.loops.algebra.flow import Flow
-from weft.loops.algebra.linear import TRUE, both, choice, either, number
+from weft.loops.algebra.linear import TRUE, both, choice, either
 from weft.loops.algebra.recurrences import match_updates
 from weft.loops.algebra.table import AFFINE, ALGEBRAS, SELECT, words
 from weft.loops.analyze import conflicts
@@ -35,6 +35,7 @@ from weft.loops.ir import (
 from weft.loops.names import Names
 from weft.loops.schedule import Update
 from weft.loops.show import user_names
+from weft.loops.simplify import number
 from weft.loops.transforms.nest import Proposal, find_loop, replaced
 from weft.loops.types import BOOL, INT64, ScalarType
 
