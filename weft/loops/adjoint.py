@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from weft.errors import Location, NotDifferentiable
+from weft.loops.accumulate import accumulate, accumulate_into, accumulation, store_once
 from weft.loops.algebra.recurrences import dependents
 from weft.loops.derivatives import cancels, contributions, sources
 from weft.loops.ir import (
@@ -47,20 +48,14 @@ from weft.loops.ir import (
     walk_expr,
     with_operands,
 )
+from weft.loops.memory import Memory, expanded, expanded_index, extents
 from weft.loops.names import Names
 from weft.loops.normalize import normalize
 from weft.loops.simplify import (
-    Memory,
-    accumulate,
-    accumulate_into,
-    accumulation,
     add,
     base_name,
     div,
     drop_dead,
-    expanded,
-    expanded_index,
-    extents,
     fold,
     hoist_invariants,
     inline,
@@ -70,7 +65,6 @@ from weft.loops.simplify import (
     propagate,
     select,
     share,
-    store_once,
     tidy_names,
 )
 from weft.loops.types import BOOL, INT64, ScalarType

@@ -1,0 +1,768 @@
+"""Accumulations into arrays, `array[index] += value`, turned into sums over scalars that run in parallel.
+
+An adjoint hands every derivative on to the element that it is of, in whatever order the loops of the function have.
+Here the loops are put in the order of the elements: sums are carried out of the loops that an index does not name, sites
+become nests of their own that gather what an element gets, and the first to reach an element stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from weft.loops.accesses import constraints
+from weft.loops.affine import Affine, affine
+from weft.loops.ir import (
+    Array,
+    Carry,
+    Expr,
+    For,
+    Function,
+    If,
+    Let,
+    Load,
+    Merge,
+    Op,
+    Ref,
+    Stmt,
+    Store,
+    bodies,
+    bound_names,
+    free_names,
+    substitute,
+    walk,
+    walk_expr,
+)
+from weft.loops.memory import Memory, expanded, expanded_index, extents
+from weft.loops.names import Names
+from weft.loops.simplify import add, base_name, bound_inside, fold, neg, number
+from weft.loops.types import BOOL, INT64, ScalarType
+
+
+def accumulation(stmt: Store, alone: bool = True) -> Expr | None:
+    """v where the statement is `array[index] += v`. alone: v may not load from the array itself."""
+    own = Load(stmt.array, stmt.index, stmt.value.type)
+    match stmt.value:
+        case Op(name="add", args=(a, b)):
+            if own in (a, b):
+                v = b if a == own else a
+                return None if alone and _loads(v, stmt.array) else v
+        case Op(name="sub", args=(a, b)) if a == own and not (alone and _loads(b, stmt.array)):
+            return neg(b)
+    return None
+
+
+def accumulate_into(array: str, index: tuple[Expr, ...], value: Expr, like: Store | None = None) -> Store:
+    own = Load(array, index, value.type)
+    return Store(array, index, Op("add", (own, value), value.type), like.location if like else None)
+
+
+def _loads(expr: Expr, array: str) -> bool:
+    return any(isinstance(e, Load) and e.array == array for e in walk_expr(expr))
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A loop or branch on the way to a statement, and what stands before the next step in its body."""
+
+    stmt: For | If
+    taken: bool
+    before: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True)
+class _Site:
+    """One accumulation: its statement, the value it adds, the way to it from the function's body."""
+
+    store: Store
+    value: Expr
+    path: tuple[_Step, ...]
+
+    @property
+    def loops(self) -> tuple[For, ...]:
+        return tuple(s.stmt for s in self.path if isinstance(s.stmt, For))
+
+
+def _sites(statements: tuple[Stmt, ...], array: str, path: tuple[_Step, ...] = ()) -> Iterator[_Site]:
+    for stmt in statements:
+        match stmt:
+            case Store() if stmt.array == array:
+                value = accumulation(stmt)
+                assert value is not None, f"{array} is more than accumulated into"
+                yield _Site(stmt, value, path)
+            case For() | If():
+                for n, body in enumerate(bodies(stmt)):
+                    for j, inner in enumerate(body):
+                        yield from _sites((inner,), array, (*path, _Step(stmt, n == 0, body[:j])))
+
+
+@dataclass
+class _Edit:
+    """Changes to statements, found by identity: replaced, followed by others, or begun (loops) by others."""
+
+    instead: dict[int, list[Stmt]] = field(default_factory=dict)
+    after: dict[int, list[Stmt]] = field(default_factory=dict)
+    start: dict[int, list[Stmt]] = field(default_factory=dict)
+
+    def apply(self, statements: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        out: list[Stmt] = []
+        for stmt in statements:
+            mark = id(stmt)
+            if mark in self.instead:
+                out += self.instead[mark]
+            elif isinstance(stmt, For):
+                out.append(replace(stmt, body=(*self.start.get(mark, ()), *self.apply(stmt.body))))
+            elif isinstance(stmt, If):
+                out.append(replace(stmt, then=self.apply(stmt.then), orelse=self.apply(stmt.orelse)))
+            else:
+                out.append(stmt)
+            out += self.after.get(mark, ())
+        return tuple(out)
+
+
+def accumulate(function: Function, targets: tuple[str, ...], names: Names) -> Function:
+    """Give the accumulations into the arrays `targets` a form that runs in parallel.
+
+    targets: arrays filled with 0 that the function touches by `array[index] += value` alone. Where an element gets
+    many values, they become a sum carried by a loop of its own; where it gets one, a plain store. What cannot be
+    brought into either form stays as it is.
+    """
+    for target in targets:
+        function = replace(function, body=_hoist(function, function.body, target, (), names))
+        function = _gather(function, target, names)
+        function = _merge(function, target, names)
+        function = store_once(function, target)
+    return function
+
+
+# ---- sums carried out of the loops that an index does not name
+
+
+def _plain(index: tuple[Expr, ...]) -> set[str]:
+    return {i.name for i in index if isinstance(i, Ref)}
+
+
+def _surely_inside(function: Function, array: str, index: tuple[Expr, ...], loops: Iterable[For]) -> bool:
+    """Whether the index is inside the array for all iterations of these loops, as their bounds alone show."""
+    by_name = {f.var: f for f in loops}
+    for i, extent in zip(index, function.array(array).shape, strict=True):
+        loop = by_name.get(i.name) if isinstance(i, Ref) else None
+        found = None if loop is None else _ascending(loop)
+        if found is None or found[0].terms or found[0].constant < 0 or found[1] != affine(extent):
+            return False
+    return True
+
+
+def _hoist(
+    function: Function, statements: tuple[Stmt, ...], target: str, around: tuple[For, ...], names: Names
+) -> tuple[Stmt, ...]:
+    out: list[Stmt] = []
+    for stmt in statements:
+        match stmt:
+            case For():
+                stmt = replace(stmt, body=_hoist(function, stmt.body, target, (*around, stmt), names))
+                pieces: list[Stmt] = []
+                while True:
+                    found = _hoist_one(function, stmt, target, around, names)
+                    if found is None:
+                        break
+                    stmt, after = found
+                    pieces.append(after)
+                out += [stmt, *pieces]
+            case If():
+                then = _hoist(function, stmt.then, target, around, names)
+                out.append(replace(stmt, then=then, orelse=_hoist(function, stmt.orelse, target, around, names)))
+            case _:
+                out.append(stmt)
+    return tuple(out)
+
+
+def _hoist_one(
+    function: Function, loop: For, target: str, around: tuple[For, ...], names: Names
+) -> tuple[For, Stmt] | None:
+    bound = bound_inside(loop)
+    nested = any(isinstance(s, For) for s in walk(loop.body))
+    for site in _sites(loop.body, target):
+        index = site.store.index
+        if site.loops or any(free_names(i) & bound for i in index):
+            continue
+        if nested and not (around and all(f.var in _plain(index) for f in around)):
+            continue
+        inside = _surely_inside(function, target, index, around)
+        if site.path and not inside:
+            continue
+        type_ = site.value.type
+        total, result = Ref(names.fresh(f"{target}_sum"), type_), Ref(names.fresh(f"{target}_sum"), type_)
+        body, end = _thread(loop.body, site, total, names)
+        carry = Carry(total.name, number(0, type_), end, result.name)
+        after: Stmt = accumulate_into(target, index, result, site.store)
+        if not inside:
+            after = If(_runs(loop), (after,), (), (), site.store.location)
+        return replace(loop, carries=(*loop.carries, carry), body=body), after
+    return None
+
+
+def _runs(loop: For) -> Expr:
+    """Whether a loop has an iteration."""
+    bounds = _ascending(loop)
+    if bounds is not None:
+        return Op("lt", (bounds[0].expr(), bounds[1].expr()), BOOL)
+    return Op("lt", (loop.start, loop.stop) if loop.step > 0 else (loop.stop, loop.start), BOOL)
+
+
+def _thread(statements: tuple[Stmt, ...], site: _Site, total: Expr, names: Names) -> tuple[tuple[Stmt, ...], Expr]:
+    """The statements without the site's store, and the total with its value added."""
+    out: list[Stmt] = []
+    end = total
+    for stmt in statements:
+        if stmt is site.store:
+            end = add(total, site.value)
+        elif isinstance(stmt, If) and any(s.stmt is stmt for s in site.path):
+            then, after_then = _thread(stmt.then, site, total, names)
+            orelse, after_else = _thread(stmt.orelse, site, total, names)
+            merge = Merge(names.fresh(f"{site.store.array}_sum"), after_then, after_else)
+            out.append(replace(stmt, then=then, orelse=orelse, merges=(*stmt.merges, merge)))
+            end = Ref(merge.name, merge.type)
+        else:
+            out.append(stmt)
+    return tuple(out), end
+
+
+# ---- what a value needs, to be computed elsewhere
+
+
+def _ascending(loop: For) -> tuple[Affine, Affine, int] | None:
+    """The same iterations as range(start, stop, step) with step > 0."""
+    start, stop = affine(loop.start), affine(loop.stop)
+    if start is None or stop is None:
+        return None
+    if loop.step > 0:
+        return start, stop, loop.step
+    return (stop + Affine((), 1), start + Affine((), 1), 1) if loop.step == -1 else None
+
+
+def _bindings(stmt: Stmt) -> tuple[tuple[str, ScalarType], ...]:
+    """Names that a statement binds for what follows it, with their types."""
+    match stmt:
+        case Let(name=name, value=value):
+            return ((name, value.type),)
+        case For(carries=carries):
+            return tuple((c.result, c.type) for c in carries)
+        case If(merges=merges):
+            return tuple((m.name, m.type) for m in merges)
+    return ()
+
+
+class _Closure:
+    """The computation of a site's value, to be repeated where its loop variables have other names.
+
+    depth: the steps of the path that stay around the new place. certain: the branches on the path that are always taken
+    there. spills: what cannot be repeated, by the step in whose body it is bound.
+    """
+
+    def __init__(self, site: _Site, depth: int, stable: frozenset[str], certain: frozenset[int] = frozenset()) -> None:
+        self.site, self.depth, self.certain = site, depth, certain
+        self.blocks: list[list[Let]] = []
+        self.spills: dict[str, int] = {}
+        self.types: dict[str, ScalarType] = {}
+        self.innermost = max((k for k, s in enumerate(site.path) if isinstance(s.stmt, For)), default=-1)
+        needed = free_names(site.value)
+        self.repeatable = _stable(site.value, stable)
+        tainted = self._tainted(stable)
+        for k in range(len(site.path) - 1, depth - 1, -1):
+            step = site.path[k]
+            lets: list[Let] = []
+            for stmt in reversed(step.before):
+                if isinstance(stmt, Let) and stmt.name in needed and stmt.name not in tainted[k]:
+                    lets.append(stmt)
+                    needed |= free_names(stmt.value)
+                    continue
+                for name, type_ in _bindings(stmt):
+                    if name in needed:
+                        self._spill(name, type_, k)
+            self.blocks.insert(0, lets[::-1])
+            if isinstance(step.stmt, For):
+                for c in step.stmt.carries:
+                    if c.name in needed:
+                        self._spill(c.name, c.type, k)
+            else:
+                needed |= free_names(step.stmt.condition)
+                self.repeatable = self.repeatable and _stable(step.stmt.condition, stable)
+
+    def _tainted(self, stable: frozenset[str]) -> list[set[str]]:
+        """For each step of the path: the bindings of its body that are better saved than repeated.
+
+        These are the results of loops and branches and, outside the innermost loop, all that is made from them.
+        """
+        below: set[str] = set()
+        out: list[set[str]] = []
+        for k, step in enumerate(self.site.path):
+            if k < self.depth:
+                out.append(set())
+                continue
+            if isinstance(step.stmt, For):
+                below |= {c.name for c in step.stmt.carries}
+            here: set[str] = set()
+            for stmt in step.before:
+                names = {n for n, _ in _bindings(stmt)}
+                cheap = isinstance(stmt, Let) and _stable(stmt.value, stable)
+                made = isinstance(stmt, Let) and bool(free_names(stmt.value) & (below | here))
+                if not cheap or (made and k < self.innermost):
+                    here |= names
+            below |= here
+            out.append(here)
+        return out
+
+    def _spill(self, name: str, type_: ScalarType, step: int) -> None:
+        self.spills[name] = step
+        self.types[name] = type_
+
+    @property
+    def whole(self) -> bool:
+        """Whether the value itself must be spilled: it cannot be repeated, or needs as much memory as it is."""
+        return not self.repeatable or any(k >= self.innermost for k in self.spills.values())
+
+    @property
+    def guarded(self) -> bool:
+        """Whether the value is added under a condition only."""
+        steps = range(self.depth, len(self.site.path))
+        return any(isinstance(self.site.path[k].stmt, If) and k not in self.certain for k in steps)
+
+    def repeat(
+        self, known: dict[str, Expr], names: Names, use: Callable[[Expr], Stmt] | None = None
+    ) -> tuple[list[Stmt], Expr]:
+        """The statements and the value, with `known` in place of the names that the new place gives.
+
+        use: what is done with the value; without it, the value is 0 where its conditions do not hold.
+        """
+        return self._from(0, dict(known), names, use)
+
+    def _from(
+        self, k: int, known: dict[str, Expr], names: Names, use: Callable[[Expr], Stmt] | None
+    ) -> tuple[list[Stmt], Expr]:
+        if k == len(self.blocks):
+            value = substitute(self.site.value, known)
+            return ([] if use is None else [use(value)]), value
+        step = self.site.path[self.depth + k]
+        lets: list[Stmt] = []
+        condition = None
+        if isinstance(step.stmt, If) and self.depth + k not in self.certain:
+            condition = substitute(step.stmt.condition, known)
+        for let in self.blocks[k]:
+            name = names.fresh(let.name)
+            lets.append(replace(let, name=name, value=substitute(let.value, known)))
+            known[let.name] = Ref(name, let.value.type)
+        below, value = self._from(k + 1, known, names, use)
+        if condition is None:
+            return [*lets, *below], value
+        zero = number(0, value.type)
+        name = names.fresh(f"{self.site.store.array}_part")
+        merge = Merge(name, value, zero) if step.taken else Merge(name, zero, value)
+        sides: tuple[tuple[Stmt, ...], tuple[Stmt, ...]] = ((*lets, *below), ())
+        then, orelse = sides if step.taken else sides[::-1]
+        return [If(condition, then, orelse, (merge,), self.site.store.location)], Ref(name, value.type)
+
+
+def _stable(expr: Expr, stable: frozenset[str]) -> bool:
+    return all(e.array in stable for e in walk_expr(expr) if isinstance(e, Load))
+
+
+# ---- nests of their own
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """An index axis that a loop variable decides: index = sign * variable + rest; the index runs over a range."""
+
+    axis: int
+    var: str
+    sign: int
+    rest: Affine
+    bounds: tuple[Affine, Affine, int]
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How a site becomes a nest: `prefix` loops stay, `placed` index axes get loops, `summed` loops carry a sum.
+
+    certain: the branches on the path that the bounds of the new loops make certain to be taken.
+    """
+
+    site: _Site
+    prefix: int
+    placed: tuple[_Placed, ...]
+    summed: tuple[For, ...]
+    certain: frozenset[int] = frozenset()
+
+    @property
+    def in_place(self) -> bool:
+        return not self.placed and not self.summed
+
+    @property
+    def depth(self) -> int:
+        """Steps of the path that stay around the new nest."""
+        loops = [k for k, s in enumerate(self.site.path) if isinstance(s.stmt, For)]
+        return 0 if self.prefix == 0 else loops[self.prefix - 1] + 1
+
+    def key(self) -> tuple[object, ...]:
+        around = tuple(id(s.stmt) for s in self.site.path[: self.depth])
+        positions = {p.var: f"axis {p.axis}" for p in self.placed}
+        summed = tuple(_renamed(_ascending(f), positions) for f in self.summed)
+        return around, tuple((p.axis, p.bounds) for p in self.placed), summed
+
+
+def _renamed(bounds: tuple[Affine, Affine, int] | None, names: dict[str, str]) -> object:
+    if bounds is None:
+        return None
+    forms = tuple(Affine.make({names.get(n, n): c for n, c in b.terms}, b.constant) for b in bounds[:2])
+    return (*forms, bounds[2])
+
+
+def _plan(function: Function, site: _Site) -> _Plan | None:
+    fixed = {s.name for s in function.sizes} | {s.name for s in function.scalars}
+    loops = {f.var: f for f in site.loops}
+    found: dict[str, tuple[int, int, Affine]] = {}
+    for axis, i in enumerate(site.store.index):
+        form = affine(i)
+        if form is None:
+            return None
+        own = form.names & loops.keys()
+        rest = Affine.make({n: c for n, c in form.terms if n not in own}, form.constant)
+        if len(own) > 1 or not rest.names <= fixed:
+            return None
+        for var in own:
+            sign = form.coefficient(var)
+            if abs(sign) != 1 or var in found:
+                return None
+            found[var] = (axis, sign, rest)
+    prefix = 0
+    for loop in site.loops:
+        if loop.var not in found or found[loop.var][1:] != (1, Affine((), 0)):
+            break
+        prefix += 1
+    known = fixed | {f.var for f in site.loops[:prefix]}
+    certain: set[int] = set()
+    placed: list[_Placed] = []
+    for loop in site.loops[prefix:]:
+        if loop.var not in found:
+            continue
+        axis, sign, rest = found[loop.var]
+        bounds = _ascending(loop)
+        if bounds is None or not (bounds[0].names | bounds[1].names) <= known:
+            return None
+        start, stop, step = bounds
+        if step == 1:
+            start, stop = _tightened(site, loop.var, start, stop, frozenset(known), certain)
+        if sign < 0 or rest != Affine((), 0):
+            if step != 1:
+                return None
+            one = Affine((), 1)
+            start, stop = (start + rest, stop + rest) if sign > 0 else (rest - stop + one, rest - start + one)
+        placed.append(_Placed(axis, loop.var, sign, rest, (start, stop, step)))
+    placed.sort(key=lambda p: p.axis)
+    known |= {p.var for p in placed if p.sign > 0 and p.rest == Affine((), 0)}
+    summed: list[For] = []
+    for loop in site.loops[prefix:]:
+        if loop.var in found:
+            continue
+        bounds = _ascending(loop)
+        if bounds is None or not (bounds[0].names | bounds[1].names) <= known:
+            return None
+        known.add(loop.var)
+        summed.append(loop)
+    return _Plan(site, prefix, tuple(placed), tuple(summed), frozenset(certain))
+
+
+def _tightened(
+    site: _Site, var: str, start: Affine, stop: Affine, known: frozenset[str], certain: set[int]
+) -> tuple[Affine, Affine]:
+    """The range start .. stop of a variable without the iterations that a branch on the path leaves out.
+
+    Adds to `certain` the branches that hold in all that is left.
+    """
+    for k, step in enumerate(site.path):
+        if not isinstance(step.stmt, If):
+            continue
+        low, high, decided = start, stop, bool(constraints(step.stmt.condition, step.taken))
+        for form, sign in constraints(step.stmt.condition, step.taken):
+            own = form.coefficient(var)
+            rest = Affine.make({n: c for n, c in form.terms if n != var}, form.constant)
+            if abs(own) != 1 or not rest.names <= known or sign in ("=", "!="):
+                decided = False
+                break
+            if sign in ("<", "<="):
+                own, rest = -own, rest * -1
+            margin = Affine((), 1 if sign in ("<", ">") else 0)
+            # own * var + rest >= margin
+            bound = margin - rest if own > 0 else rest - margin + Affine((), 1)
+            moved = bound - (low if own > 0 else high)
+            if moved.terms:
+                decided = False
+                break
+            if own > 0 and moved.constant > 0:
+                low = bound
+            elif own < 0 and moved.constant < 0:
+                high = bound
+        if decided and _only_comparisons(step.stmt.condition, step.taken):
+            start, stop = low, high
+            certain.add(k)
+    return start, stop
+
+
+def _only_comparisons(condition: Expr, holds: bool) -> bool:
+    """Whether the constraints of a condition say all of it."""
+    match condition:
+        case Op(name="not", args=(inner,)):
+            return _only_comparisons(inner, not holds)
+        case Op(name="and" | "or" as name, args=(a, b)):
+            return (name == "and") == holds and _only_comparisons(a, holds) and _only_comparisons(b, holds)
+        case Op(name="lt" | "le" | "gt" | "ge", args=(a, b)):
+            return affine(a) is not None and affine(b) is not None
+    return False
+
+
+def _gather(function: Function, target: str, names: Names) -> Function:
+    """Turn sites whose loops do not all stand, as they are, in the index into nests of their own."""
+    left: set[int] = set()
+    while True:
+        plans = [_plan(function, s) for s in _sites(function.body, target)]
+        todo = [p for p in plans if p is not None and not p.in_place and id(p.site.store) not in left]
+        if not todo:
+            return function
+        group = [p for p in todo if p.key() == todo[0].key()]
+        changed = _own_nest(function, group, names)
+        if changed is None:
+            # edits keep the identity of the stores they do not touch
+            left |= {id(p.site.store) for p in group}
+        else:
+            function = changed
+
+
+def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function | None:
+    first = group[0]
+    target = first.site.store.array
+    type_ = first.site.value.type
+    variables = {p.axis: names.fresh(p.var) for p in first.placed}
+    sums = [names.fresh(f.var) for f in first.summed]
+    index = list(first.site.store.index)
+    for p in first.placed:
+        index[p.axis] = Ref(variables[p.axis], INT64)
+    edit, arrays = _Edit(), list(function.arrays)
+    statements: list[Stmt] = []
+    total: Expr = number(0, type_)
+    loops = [*first.site.loops[: first.prefix], *_placed_loops(first, variables)]
+    inside = _surely_inside(function, target, tuple(index), loops)
+    guarded = [p for p in group if any(isinstance(x.stmt, If) and k not in p.certain for k, x in _below(p))]
+    use: Callable[[Expr], Stmt] | None = None
+    if guarded and not inside:  # the condition may be what keeps the index inside the array
+        if first.summed:
+            return None
+        group = guarded[:1]
+        first = group[0]
+
+        def use(value: Expr) -> Stmt:
+            return accumulate_into(target, tuple(index), value, first.site.store)
+
+    for plan in group:
+        known: dict[str, Expr] = {}
+        for p in plan.placed:
+            at = Affine(((variables[p.axis], 1),), 0) - p.rest
+            known[p.var] = (at * p.sign).expr()
+        known |= {f.var: Ref(v, INT64) for f, v in zip(plan.summed, sums, strict=True)}
+        repeated = _repeat(function, plan, known, names, edit, arrays, use)
+        if repeated is None:
+            return None
+        statements += repeated[0]
+        total = add(total, repeated[1])
+    shown = {p.var: Ref(variables[p.axis], INT64) for p in first.placed}
+    value = total
+    around_sum: list[Expr] = []
+    for f, var in reversed(list(zip(first.summed, sums, strict=True))):
+        bounds = _ascending(f)
+        assert bounds is not None
+        start, stop = (fold(substitute(b.expr(), {**shown, **_names_of(first.summed, sums)})) for b in bounds[:2])
+        carried, result = names.fresh(f"{target}_sum"), names.fresh(f"{target}_sum")
+        carry = Carry(carried, number(0, type_), add(Ref(carried, type_), value), result)
+        statements = [For(var, start, stop, bounds[2], (carry,), tuple(statements), location=f.location)]
+        value = Ref(result, type_)
+        around_sum.append(Op("lt", (start, stop), BOOL))
+    if use is None:
+        store: Stmt = accumulate_into(target, tuple(index), value, first.site.store)
+        if around_sum and not inside:
+            if len(around_sum) > 1:
+                return None
+            store = If(around_sum[0], (store,), (), (), first.site.store.location)
+        statements.append(store)
+    for loop in reversed(_placed_loops(first, variables)):
+        statements = [replace(loop, body=tuple(statements))]
+    last = group[-1].site
+    place = last.path[group[-1].depth].stmt
+    edit.after.setdefault(id(place), []).extend(statements)
+    return replace(function, body=edit.apply(function.body), arrays=tuple(arrays))
+
+
+def _names_of(summed: tuple[For, ...], sums: list[str]) -> dict[str, Expr]:
+    return {f.var: Ref(v, INT64) for f, v in zip(summed, sums, strict=True)}
+
+
+def _placed_loops(plan: _Plan, variables: dict[int, str]) -> list[For]:
+    by_var = {f.var: f for f in plan.site.loops}
+    return [
+        For(
+            variables[p.axis],
+            p.bounds[0].expr(),
+            p.bounds[1].expr(),
+            p.bounds[2],
+            (),
+            (),
+            location=by_var[p.var].location,
+        )
+        for p in plan.placed
+    ]
+
+
+def _below(plan: _Plan) -> list[tuple[int, _Step]]:
+    """The steps of a plan's path that its new nest replaces."""
+    return list(enumerate(plan.site.path))[plan.depth :]
+
+
+def _repeat(
+    function: Function,
+    plan: _Plan,
+    known: dict[str, Expr],
+    names: Names,
+    edit: _Edit,
+    arrays: list[Array],
+    use: Callable[[Expr], Stmt] | None,
+) -> tuple[list[Stmt], Expr] | None:
+    """The value of a site computed anew, `known` naming its loop variables; what cannot be is saved in local arrays."""
+    stable = frozenset(a.name for a in function.arrays if a.role == "input")
+    site = plan.site
+    closure = _Closure(site, plan.depth, stable, plan.certain)
+    variables = [Ref(f.var, INT64) for f in site.loops]
+    moved = [known.get(v.name, v) for v in variables]
+    target = site.store.array
+    if closure.whole:
+        found = extents(function, site.loops)
+        if found is None:
+            return None
+        if use is not None:
+            return None
+        guarded = any(isinstance(s.stmt, If) for s in site.path)
+        fill = number(0, site.value.type) if guarded else None
+        array = expanded(names.fresh(f"{target}_parts"), site.value.type, found, fill)
+        arrays.append(array)
+        kept = Store(array.name, expanded_index(found, variables), site.value, site.store.location)
+        edit.instead[id(site.store)] = [kept]
+        return [], Load(array.name, expanded_index(found, moved), site.value.type)
+    known = dict(known)
+    for name, k in closure.spills.items():
+        loops = tuple(s.stmt for s in site.path[: k + 1] if isinstance(s.stmt, For))
+        found = extents(function, loops)
+        if found is None:
+            return None
+        type_ = closure.types[name]
+        array = expanded(names.fresh(f"{base_name(name)}_saved"), type_, found)
+        arrays.append(array)
+        kept = Store(array.name, expanded_index(found, variables[: len(loops)]), Ref(name, type_))
+        step = site.path[k]
+        binder = next((s for s in step.before if name in bound_names(s)), None)
+        if binder is None:
+            edit.start.setdefault(id(step.stmt), []).append(kept)
+        else:
+            edit.after.setdefault(id(binder), []).append(kept)
+        known[name] = Load(array.name, expanded_index(found, moved[: len(loops)]), type_)
+    edit.instead[id(site.store)] = []
+    return closure.repeat(known, names, use)
+
+
+# ---- sites in place
+
+
+def _merge(function: Function, target: str, names: Names) -> Function:
+    """Let the last of several sites over the same elements add what the others would."""
+    refused: set[tuple[int, int]] = set()
+    while True:
+        sites = list(_sites(function.body, target))
+        pairs = (
+            (a, b)
+            for k, a in enumerate(sites)
+            for b in reversed(sites[k + 1 :])
+            if (id(a.store), id(b.store)) not in refused
+        )
+        for a, b in pairs:
+            changed = _merge_pair(function, a, b, names)
+            if changed is not None:
+                function = changed
+                break
+            refused.add((id(a.store), id(b.store)))
+        else:
+            return function
+
+
+def _merge_pair(function: Function, a: _Site, b: _Site, names: Names) -> Function | None:
+    depth = 0
+    while depth < min(len(a.path), len(b.path)):
+        left, right = a.path[depth], b.path[depth]
+        if left.stmt is not right.stmt or left.taken != right.taken:
+            break
+        depth += 1
+    own = [s.stmt for s in a.path[depth:] if isinstance(s.stmt, For)]
+    other = [s.stmt for s in b.path[depth:]]
+    if len(own) != len(other):
+        return None
+    renamed: dict[str, str] = {}
+    for x, y in zip(own, other, strict=True):
+        if not isinstance(y, For) or _ascending(x) is None:
+            return None
+        if _renamed(_ascending(x), renamed) != _renamed(_ascending(y), {}):
+            return None
+        renamed[x.var] = y.var
+    known: dict[str, Expr] = {n: Ref(v, INT64) for n, v in renamed.items()}
+    if tuple(fold(substitute(i, known)) for i in a.store.index) != tuple(map(fold, b.store.index)):
+        return None
+    plain = all(f.var in _plain(a.store.index) for f in a.loops)
+    if not plain:
+        return None
+    stable = frozenset(x.name for x in function.arrays if x.role == "input")
+    closure = _Closure(a, depth, stable)
+    if closure.spills or not closure.repeatable:
+        return None
+    statements, value = closure.repeat(known, names)
+    edit = _Edit({id(a.store): []})
+    edit.instead[id(b.store)] = [
+        *statements,
+        accumulate_into(b.store.array, b.store.index, add(value, b.value), b.store),
+    ]
+    return replace(function, body=edit.apply(function.body))
+
+
+def store_once(function: Function, target: str) -> Function:
+    """Let an accumulation store, where it is the first that reaches the element: the array is filled with 0."""
+    memory = Memory.of(function)
+    sites = list(_sites(function.body, target))
+    stores = memory.touching(target, True)
+    edit = _Edit()
+    first: list[_Site] = []
+    for site, own in zip(sites, stores, strict=True):
+        if not any(memory.before(other, own) for other in stores):
+            edit.instead[id(site.store)] = [replace(site.store, value=site.value)]
+            first.append(site)
+    arrays = function.arrays
+    array = function.array(target)
+    if array.role == "result" and any(_covers(function, s) for s in first):
+        arrays = tuple(replace(a, fill=None) if a.name == target else a for a in arrays)
+    return replace(function, body=edit.apply(function.body), arrays=arrays)
+
+
+def _covers(function: Function, site: _Site) -> bool:
+    """Whether the site reaches every element of its array."""
+    shape = function.array(site.store.array).shape
+    if len(site.loops) != len(shape) or any(isinstance(s.stmt, If) for s in site.path):
+        return False
+    for loop in site.loops:
+        bounds = _ascending(loop)
+        axis = next((k for k, i in enumerate(site.store.index) if i == Ref(loop.var, INT64)), None)
+        if axis is None or bounds is None or bounds != (Affine((), 0), affine(shape[axis]), 1):
+            return False
+    return True

@@ -1,0 +1,152 @@
+"""When the elements of arrays get their values, and arrays that have an element for every iteration of some loops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from weft.loops.accesses import Access, collect
+from weft.loops.affine import Affine, affine
+from weft.loops.ir import (
+    Array,
+    Const,
+    Expr,
+    For,
+    Function,
+    Op,
+)
+from weft.loops.polyhedra import Polyhedra
+from weft.loops.simplify import fold
+from weft.loops.types import INT64, ScalarType
+
+
+@dataclass(frozen=True)
+class Memory:
+    """When the elements of written arrays get their values."""
+
+    function: Function
+    accesses: tuple[Access, ...]
+    polyhedra: Polyhedra
+
+    @staticmethod
+    def of(function: Function) -> Memory:
+        return Memory(function, collect(function.body), Polyhedra(function))
+
+    def touching(self, array: str, write: bool) -> list[Access]:
+        return [a for a in self.accesses if a.array == array and a.write == write]
+
+    def last(self, array: str, index: tuple[Expr, ...], write: bool) -> bool:
+        """Whether nothing is stored, after any of these accesses, to the element that it touches."""
+        mine = [a for a in self.accesses if a.array == array and a.index == index and a.write == write]
+        return not any(self.before(a, s) for a in mine for s in self.touching(array, True))
+
+    def first(self, array: str, index: tuple[Expr, ...]) -> bool:
+        """Whether nothing touches, before any of these stores, the element that it stores to."""
+        mine = [a for a in self.touching(array, True) if a.index == index]
+        return not any(self.before(a, s) for a in self.accesses if a.array == array for s in mine)
+
+    def stored_once(self, array: str) -> bool:
+        """Whether no element is stored twice."""
+        stores = self.touching(array, True)
+        return not any(self.before(a, b) for a in stores for b in stores)
+
+    def shared(self, array: str, var: str) -> bool:
+        """Whether iterations of the loop over `var` touch elements of the array in common, one of them storing."""
+        mine = [a for a in self.accesses if a.array == array and any(f.var == var for f in a.loops)]
+        within = frozenset(self.function.array(array).within)
+        if var in within or not mine:
+            return False
+        loop = next(f for f in mine[0].loops if f.var == var)
+        return any(self.polyhedra.carried(a, b, loop, within) is not None for a in mine if a.write for b in mine)
+
+    def before(self, a: Access, b: Access) -> bool:
+        """Whether an instance of a may come before another of b that touches the same element."""
+        common = [x for x, y in zip(a.loops, b.loops, strict=False) if x.var == y.var]
+        within = frozenset(self.function.array(a.array).within)
+        if any(f.var not in within and self._ordered(a, b, common, k) for k, f in enumerate(common)):
+            return True
+        if a.position >= b.position:
+            return False
+        opposite = any((c, not holds) in b.guard for c, holds in a.guard)
+        return not opposite and self.polyhedra.meet(a, b, frozenset(f.var for f in common))
+
+    def _ordered(self, a: Access, b: Access, common: list[For], k: int) -> bool:
+        """The same, in different iterations of the k-th common loop and the same ones of those around it."""
+        outer = {f.var for f in common[:k]}
+        names_a = {f.var: f.var if f.var in outer else f"{f.var}'" for f in a.loops}
+        names_b = {f.var: f.var if f.var in outer else f"{f.var}''" for f in b.loops}
+        system = self.polyhedra.system()
+        system.add_domain(a, names_a)
+        system.add_domain(b, names_b)
+        for i, j in zip(a.subscript, b.subscript, strict=True):
+            if i is not None and j is not None:
+                left, right = system.text(i, names_a), system.text(j, names_b)
+                if left is not None and right is not None:
+                    system.lines.append(f"{left} = {right}")
+        loop = common[k]
+        x, y = system.dimensions[names_a[loop.var]], system.dimensions[names_b[loop.var]]
+        return not system.build(f"{x} < {y}" if loop.step > 0 else f"{x} > {y}").is_empty()
+
+
+# ---------------------------------------------------------------- extents of loops
+
+
+@dataclass(frozen=True)
+class Extent:
+    """The values of a loop variable lie in base, base + 1, ..., base + size - 1; both use sizes and scalars alone."""
+
+    base: Affine
+    size: Expr
+
+
+def _never_negative(form: Affine, sizes: frozenset[str]) -> bool:
+    return form.constant >= 0 and all(c >= 0 and n in sizes for n, c in form.terms)
+
+
+def extents(function: Function, loops: Iterable[For]) -> tuple[Extent, ...] | None:
+    """An extent of each of these nested loops, outermost first; None where bounds are not affine."""
+    sizes = frozenset(s.name for s in function.sizes)
+    fixed = sizes | {s.name for s in function.scalars if s.type == INT64}
+    reach: dict[str, tuple[Affine, Affine]] = {}  # the least and the greatest value of each variable
+
+    def extreme(form: Affine, greatest: bool) -> Affine | None:
+        total = Affine((), form.constant)
+        for name, coefficient in form.terms:
+            if name in reach:
+                total += reach[name][1 if (coefficient > 0) == greatest else 0] * coefficient
+            elif name in fixed:
+                total += Affine(((name, coefficient),), 0)
+            else:
+                return None
+        return total
+
+    out: list[Extent] = []
+    for loop in loops:
+        start, stop = affine(loop.start), affine(loop.stop)
+        if start is None or stop is None:
+            return None
+        first, last = (start, stop + Affine((), -1)) if loop.step > 0 else (stop + Affine((), 1), start)
+        low, high = extreme(first, False), extreme(last, True)
+        if low is None or high is None:
+            return None
+        reach[loop.var] = (low, high)
+        base = Affine((), 0) if _never_negative(low, sizes) else low
+        count = high - base + Affine((), 1)
+        size = count.expr()
+        if not _never_negative(count, sizes):
+            size = Op("max", (Const(0, INT64), size), INT64)
+        out.append(Extent(base, size))
+    return tuple(out)
+
+
+def expanded(name: str, type_: ScalarType, found: tuple[Extent, ...], fill: Const | None = None) -> Array:
+    """A local array with one element for every iteration of loops with these extents."""
+    return Array(name, type_, tuple(e.size for e in found), "local", fill)
+
+
+def expanded_index(found: tuple[Extent, ...], values: Iterable[Expr]) -> tuple[Expr, ...]:
+    """Where such an array holds the iteration with these values of the loop variables."""
+    return tuple(
+        fold(Op("sub", (v, e.base.expr()), INT64)) if e.base != Affine((), 0) else v
+        for e, v in zip(found, values, strict=True)
+    )
