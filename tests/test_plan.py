@@ -1,0 +1,118 @@
+"""Block graphs and plans as data: what a nest is lowered to, and how the calls of a kernel share their work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import weft
+from weft.compiler import Launch
+from weft.graph.block import BlockGraph, Input, Map, Output, Reduce, Scan, Stage
+from weft.kernels import LIBRARY
+from weft.loops.ir import Let, Store
+from weft.plan.tile import TilePlan
+from weft.pytorch.inspection import examine
+
+
+@weft.kernel
+def total(x, y):
+    """A sum, and no row."""
+    s = 0.0
+    for i in range(x.shape[0]):
+        s = s + x[i]
+    y[0] += s
+
+
+@weft.kernel
+def doubled(x):
+    y = torch.empty_like(x)
+    for i in range(x.shape[0]):
+        y[i] = 2.0 * x[i]
+    return y
+
+
+def launches(kernel: Any, *args: Any) -> tuple[Launch, ...]:
+    return examine(getattr(kernel, "kernel", kernel), args).launches()
+
+
+def graph_of(kernel: Any, *args: Any) -> BlockGraph:
+    (launch,) = launches(kernel, *args)
+    assert launch.variant.graph is not None
+    return launch.variant.graph
+
+
+def kinds(stage: Stage) -> list[type]:
+    return [type(o) for o in stage.operators]
+
+
+def test_a_recurrence_is_one_stage_of_a_scan() -> None:
+    graph = graph_of(LIBRARY["linrec"], "float32[64,1024]", "float32[64,1024]")
+    assert [a.var for a in graph.rows] == ["r"]
+    (stage,) = graph.stages()
+    assert (stage.column, stage.reverse) == ("l", False)
+    assert kinds(stage) == [Input, Input, Scan, Map, Output]
+    (scan,) = stage.scans()
+    assert (scan.names, scan.algebra) == (("h",), "affine")
+
+
+def test_a_backward_recurrence_starts_at_the_last_column() -> None:
+    (stage,) = graph_of(LIBRARY["linrec_reverse"], "float32[64,1024]", "float32[64,1024]").stages()
+    assert stage.reverse and stage.scans()[0].reverse
+
+
+def test_softmax_is_three_stages_that_share_a_tile() -> None:
+    graph = graph_of(LIBRARY["softmax"], "float32[64,1024]")
+    largest, sum_, divide = graph.stages()
+    assert [r.algebra for r in largest.reductions()] == ["max"]
+    assert [r.algebra for r in sum_.reductions()] == ["sum"]
+    assert [o.name for o in sum_.operators if isinstance(o, Map) and o.kept] == ["exp_tile"]
+    assert {o.name for s in graph.stages() for o in s.inputs()} == {"x_tile"}
+    assert not divide.carried()
+
+
+def test_columns_that_are_independent_are_one_stage_without_rows() -> None:
+    graph = graph_of(doubled, "float32[100]")
+    assert graph.rows == () and graph.pointwise
+
+
+def test_a_nest_without_rows_is_its_steps_alone() -> None:
+    graph = graph_of(total, "float32[100]", "float32[1]")
+    assert graph.rows == ()
+    assert [type(s) for s in graph.steps if not isinstance(s, Let)] == [Stage, Store]
+
+
+@pytest.mark.parametrize(
+    "name, specs, plan, entry, grid, block",
+    [
+        # held: a warp a row while a row is short, then as many threads as keep 16 columns each
+        ("softmax", ("float32[64,100]",), TilePlan(32, 4, 1, teams=4, held=True), "softmax", 16, (32, 4)),
+        ("softmax", ("float32[64,1024]",), TilePlan(64, 4, 4, held=True), "softmax", 64, (64, 1)),
+        ("softmax", ("bfloat16[64,1024]",), TilePlan(64, 8, 2, held=True), "softmax", 64, (64, 1)),
+        # in tiles: long rows, and scans; a team by the length and the number of the rows
+        ("softmax", ("float32[64,262144]",), TilePlan(256, 4, 4), "softmax_256", 64, (256, 1)),
+        ("cumsum", ("float32[64,500]",), TilePlan(256, 4, 4), "cumsum_32", 16, (32, 4)),
+        ("cumsum", ("float32[64,2048]",), TilePlan(256, 4, 4), "cumsum_128", 64, (128, 1)),
+        ("cumsum", ("float32[64,9000]",), TilePlan(256, 4, 4), "cumsum_256", 64, (256, 1)),
+        ("cumsum", ("float32[9000,9000]",), TilePlan(256, 4, 4), "cumsum_128", 9000, (128, 1)),
+    ],
+)
+def test_the_plan_of_rows(
+    name: str, specs: tuple[str, ...], plan: TilePlan, entry: str, grid: int, block: tuple[int, int]
+) -> None:
+    (launch,) = launches(LIBRARY[name], *specs)
+    assert launch.variant.plan == plan
+    assert (launch.entry, launch.grid[0], launch.block[:2]) == (entry, grid, block)
+
+
+def test_blocks_share_columns_that_are_independent() -> None:
+    (launch,) = launches(doubled, "float32[1000000]")
+    assert launch.variant.plan == TilePlan(256, 4, 2, spread=True)
+    assert launch.grid[0] == -(-1000000 // (256 * 8))
+
+
+def test_the_layout_of_a_plan_covers_every_column_once() -> None:
+    for plan in (TilePlan(64, 4, 4, held=True), TilePlan(256, 8, 2), TilePlan(32, 1, 1, teams=4, held=True)):
+        layout = plan.layout
+        assert sorted(layout(i) for i in range(layout.size())) == list(range(plan.threads * plan.vector * plan.chunks))
