@@ -405,10 +405,12 @@ class _Plan:
         return 0 if self.prefix == 0 else loops[self.prefix - 1] + 1
 
     def key(self) -> tuple[object, ...]:
+        """Equal for sites that one nest can serve: the same loops around the same elements, in the same order."""
         around = tuple(id(s.stmt) for s in self.site.path[: self.depth])
         positions = {p.var: f"axis {p.axis}" for p in self.placed}
-        summed = tuple(_renamed(_ascending(f), positions) for f in self.summed)
-        return around, tuple((p.axis, p.bounds) for p in self.placed), summed
+        elements = {p.axis: p.bounds for p in self.placed}
+        index = tuple(elements.get(axis) or affine(i) for axis, i in enumerate(self.site.store.index))
+        return around, index, tuple(_renamed(_ascending(f), positions) for f in self.summed)
 
 
 def _renamed(bounds: tuple[Affine, Affine, int] | None, names: dict[str, str]) -> object:

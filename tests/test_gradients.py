@@ -1,0 +1,208 @@
+"""Gradients of kernels, to the second order, are those of PyTorch's autograd for their plain Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import weft
+from tests.gradients import assert_same_derivatives, draw
+
+torch.set_num_threads(1)
+
+CASES: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
+
+
+def case(*args: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A kernel and arguments for it."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        CASES.append((function, args))
+        return function
+
+    return register
+
+
+# ---------------------------------------------------------------- one tensor, read at several constant places
+
+
+@case(draw(3, 4), draw(2, 4))
+def packed_parameter(x, p):
+    y = torch.empty_like(x)
+    for r in range(x.shape[0]):
+        for d in range(x.shape[1]):
+            y[r, d] = x[r, d] * p[0, d] + p[1, d]
+    return y
+
+
+@case(draw(3, 4), draw(3, 2))
+def packed_by_rows(x, p):
+    y = torch.empty_like(x)
+    for r in range(x.shape[0]):
+        for d in range(x.shape[1]):
+            y[r, d] = x[r, d] * p[r, 0] + p[r, 1]
+    return y
+
+
+@case(draw(4, 4))
+def rows_and_columns(x):
+    """The same places in the text, once as a row and once as a column."""
+    n = x.shape[0]
+    y = torch.empty(n, dtype=x.dtype)
+    for i in range(n):
+        y[i] = x[i, 0] * x[0, i] + x[i, n - 1]
+    return y
+
+
+@case(draw(3, 5))
+def both_ends(x):
+    rows, length = x.shape
+    y = torch.empty(rows, dtype=x.dtype)
+    for n in range(rows):
+        y[n] = x[n, 0] + 3 * x[n, length - 1]
+    return y
+
+
+@case(draw(4, 5), draw(4, 5), draw(2, 5))
+def feature_modulation(x, z, film):
+    rows, width = x.shape
+    y = torch.empty_like(x)
+    for r in range(rows):
+        for d in range(width):
+            y[r, d] = (1.0 + film[0, d]) * x[r, d] + film[1, d] * z[r, d]
+    return y
+
+
+@case(
+    torch.tensor([[0.0, 0.1, 2.0, 2.3], [1.0, 1.2, 4.0, 3.0]], dtype=torch.float64),
+    torch.tensor([[0.5, 0.4, 3.0, 2.7], [5.0, 5.0, 6.0, 6.0]], dtype=torch.float64),
+)
+def intersection_over_union(a, b):
+    n, m = a.shape[0], b.shape[0]
+    iou = torch.empty(n, m, dtype=a.dtype)
+    for i in range(n):
+        for j in range(m):
+            w = max(min(a[i, 2], b[j, 2]) - max(a[i, 0], b[j, 0]), 0.0)
+            h = max(min(a[i, 3], b[j, 3]) - max(a[i, 1], b[j, 1]), 0.0)
+            inter = w * h
+            area_a = (a[i, 2] - a[i, 0]) * (a[i, 3] - a[i, 1])
+            area_b = (b[j, 2] - b[j, 0]) * (b[j, 3] - b[j, 1])
+            iou[i, j] = inter / (area_a + area_b - inter)
+    return iou
+
+
+@case(draw(4, 3, 2))
+def packed_attention_scores(qkv):
+    """Queries, keys and values side by side: [T, 3, D]."""
+    length, _, width = qkv.shape
+    out = torch.empty(length, width, dtype=qkv.dtype)
+    for i in range(length):
+        for d in range(width):
+            total = 0.0
+            for j in range(length):
+                s = 0.0
+                for k in range(width):
+                    s += qkv[i, 0, k] * qkv[j, 1, k]
+                total += torch.tanh(s) * qkv[j, 2, d]
+            out[i, d] = total
+    return out
+
+
+@case(draw(4, 2), draw(3))
+def rotation(x, angle):
+    n = x.shape[0]
+    y = torch.empty_like(x)
+    for i in range(n):
+        c = torch.cos(angle[1])
+        s = torch.sin(angle[1])
+        y[i, 0] = c * x[i, 0] - s * x[i, 1]
+        y[i, 1] = s * x[i, 0] + c * x[i, 1]
+    return y
+
+
+@case(draw(3, 3), draw(4, 3))
+def distances(a, b):
+    y = torch.empty(a.shape[0], b.shape[0], dtype=a.dtype)
+    for i in range(a.shape[0]):
+        for j in range(b.shape[0]):
+            dx = a[i, 0] - b[j, 0]
+            dy = a[i, 1] - b[j, 1]
+            dz = a[i, 2] - b[j, 2]
+            y[i, j] = torch.sqrt(dx * dx + dy * dy + dz * dz + 0.1)
+    return y
+
+
+@case(draw(4, 2), draw(4))
+def n_body(p, mass):
+    n = p.shape[0]
+    force = torch.empty_like(p)
+    for i in range(n):
+        fx = 0.0
+        fy = 0.0
+        for j in range(n):
+            dx = p[j, 0] - p[i, 0]
+            dy = p[j, 1] - p[i, 1]
+            r = torch.rsqrt(dx * dx + dy * dy + 0.01)
+            fx += mass[j] * dx * r * r * r
+            fy += mass[j] * dy * r * r * r
+        force[i, 0] = fx
+        force[i, 1] = fy
+    return force
+
+
+@case(draw(6), draw(3))
+def filter_taps(x, w):
+    n = x.shape[0]
+    y = torch.zeros_like(x)
+    for t in range(2, n):
+        y[t] = w[0] * x[t] + w[1] * x[t - 1] + w[2] * x[t - 2]
+    return y
+
+
+@case(draw(3, 6), draw(3))
+def filter_taps_of_rows(x, w):
+    rows, n = x.shape
+    y = torch.zeros_like(x)
+    for r in range(rows):
+        for t in range(2, n):
+            y[r, t] = w[0] * x[r, t] + w[1] * x[r, t - 1] + w[2] * x[r, t - 2]
+    return y
+
+
+@case(draw(3, 4), 1, 2)
+def places_by_number(x, first: int, second: int):
+    y = torch.empty(x.shape[0], dtype=x.dtype)
+    for r in range(x.shape[0]):
+        y[r] = x[r, first] + 2.0 * x[r, second] * x[r, first]
+    return y
+
+
+@case(draw(2, 3, 4))
+def places_under_a_branch(x):
+    n, _, m = x.shape
+    y = torch.zeros(n, m, dtype=x.dtype)
+    for i in range(n):
+        for j in range(m):
+            if j > 0:
+                y[i, j] = x[i, 0, j - 1] * x[i, 2, j]
+            else:
+                y[i, j] = x[i, 1, j]
+    return y
+
+
+@case(draw(4, 5), draw(2, 2, 5))
+def places_on_several_axes(x, p):
+    rows, m = x.shape
+    y = torch.empty_like(x)
+    for r in range(rows):
+        for d in range(m):
+            y[r, d] = p[0, 1, d] * x[r, d] + p[1, 0, d] + p[1, 1, m - 1 - d] * p[0, 0, d]
+    return y
+
+
+@pytest.mark.parametrize(("function", "args"), CASES, ids=[f.__name__ for f, _ in CASES])
+def test_derivatives(function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    assert_same_derivatives(weft.kernel(function), *args)
