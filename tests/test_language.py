@@ -765,6 +765,152 @@ def deep(x):
     return y
 
 
+# ---- what loops run over, and functions inside functions
+
+
+@case(R(4, 5))
+def enumerated_rows(x):
+    y = torch.zeros(x.shape[0], dtype=x.dtype)
+    for i, row in enumerate(x):
+        y[i] = row.sum()
+    return y
+
+
+@case(R(6))
+def enumerated_from_one(x):
+    y = torch.zeros_like(x)
+    for i, v in enumerate(x, start=1):
+        y[i - 1] = v * i
+    return y
+
+
+@case(R(6), R(4))
+def as_long_as_the_shortest(x, w):
+    y = torch.zeros_like(x)
+    for i, (a, b) in enumerate(zip(x, w, strict=False)):
+        y[i] = a - b
+    return y
+
+
+@case(R(6), R(6))
+def equally_long(x, w):
+    s = 0.0
+    for a, b in zip(x, w, strict=True):
+        s = s + a * b
+    y = torch.zeros(1, dtype=x.dtype)
+    y[0] = s
+    return y
+
+
+@case(R(7))
+def ranges_side_by_side(x):
+    n = x.shape[0]
+    y = torch.zeros_like(x)
+    for i, j in zip(range(n), range(n - 1, -1, -1), strict=False):
+        y[i] += x[j]
+    for k, i in enumerate(range(n - 1, 0, -2)):
+        y[k] += x[i]
+    for k, v in enumerate(reversed(x)):
+        y[k] += v
+    return y
+
+
+@case(R(3, 4))
+def rows_are_views(x):
+    for row in x:
+        row[0] = 1.0
+        row *= 2
+    for row in (x[0], x[1]):
+        row[1] = row[0]
+
+
+@case(R(6))
+def rows_of_what_changes_later(x):
+    for i, v in enumerate(x * 2):
+        x[0] += v
+        x[i] = v
+
+
+@case(R(6))
+def rows_are_read_when_their_turn_comes(x):
+    n = x.shape[0]
+    for i, v in enumerate(x):
+        x[n - 1 - i] += v
+
+
+@case(R(6))
+def counting_tensors(x):
+    n = x.shape[0]
+    y = x * torch.arange(n) + torch.arange(1, 2 * n + 1, 2) + torch.arange(0.0, 3.0, 0.5, dtype=x.dtype)
+    for i in torch.arange(n):
+        y[i] += i * x[i]
+    return y
+
+
+WEIGHTS = (0.25, 0.5, 0.25)
+halved = lambda v: v / 2  # noqa: E731
+
+
+@case(R(6))
+def constants_unrolled(x):
+    taps = [2 * w for w in WEIGHTS if w > 0]
+    y = torch.zeros_like(x)
+    for i in range(2, x.shape[0]):
+        for k, w in enumerate(taps):
+            y[i] += w * x[i - k] * WEIGHTS[k]
+    return y
+
+
+@case(R(6))
+def lambdas(x):
+    square = lambda v: v * v  # noqa: E731
+    y = torch.zeros_like(x)
+    for i in range(x.shape[0]):
+        y[i] = square(x[i]) + (lambda a, b=2: a * b)(x[i]) + halved(x[i])
+    return y
+
+
+@case(R(6))
+def functions_inside(x):
+    n = x.shape[0]
+    k = 1.0
+
+    def at(i, otherwise=0.0):
+        return x[i] * k if i < n else otherwise
+
+    def put(i, v):
+        y[i] = v
+
+    y = torch.zeros_like(x)
+    for i in range(n):
+        k = k + 1.0
+        put(i, at(i) + at(i + 1))
+    return y
+
+
+def several(first, *rest, scale=2):
+    return first * scale, rest[0] - rest[-1]
+
+
+@case(R(6))
+def helpers_with_several_results(x):
+    y = torch.zeros_like(x)
+    for i in range(x.shape[0]):
+        a, b = several(x[i], 1.0, x[0], scale=3)
+        y[i] = a - b
+    return y
+
+
+@case(R(6))
+def tuples_hold_views(x):
+    t = (x[0], [x[1], x[2]])
+    x[0] = 5.0
+    x[2] = 7.0
+    y = torch.zeros(3, dtype=x.dtype)
+    y[0], y[1], y[2] = t[0], t[1][0], t[1][1]
+    return y
+
+
 @pytest.mark.parametrize(("function", "args"), PROGRAMS, ids=[f.__name__ for f, _ in PROGRAMS])
 def test_program_computes_what_the_python_computes(function: Callable[..., Any], args: tuple[Any, ...]) -> None:
     nest = check(function, function, args)

@@ -9,7 +9,7 @@ import torch
 
 import weft
 from weft.compiler import Launch
-from weft.graph.block import BlockGraph, Input, Map, Output, Reduce, Scan, Stage
+from weft.graph.block import BlockGraph, Input, Map, Output, Scan, Stage
 from weft.kernels import LIBRARY
 from weft.loops.ir import Let, Store
 from weft.plan.tile import TilePlan

@@ -11,7 +11,9 @@ from weft.language.values import (
     ONE,
     ZERO,
     Axis,
+    Helper,
     Scalar,
+    Tuple,
     Unset,
     Value,
     View,
@@ -245,11 +247,26 @@ class Builder:
         self.emit(Store(array, index, value, self.location))
         for environment in self.environments:
             for name, held in environment.items():
-                if isinstance(held, Scalar) and held.alias is not None and array in held.alias.arrays:
-                    environment[name] = self._after_store(name, held, array, index)
+                now = self._after_store(name, held, array, index)
+                if now is not held:
+                    environment[name] = now
 
-    def _after_store(self, name: str, held: Scalar, array: str, index: tuple[Expr, ...]) -> Value:
-        assert held.alias is not None
+    def _after_store(self, name: str, held: Value, array: str, index: tuple[Expr, ...]) -> Value:
+        """What a name means after a store: elements that it is views of are read again."""
+        if isinstance(held, (Tuple, Helper)):
+            before = held.items if isinstance(held, Tuple) else tuple(v for _, v in held.defaults)
+            items = tuple(self._after_store(name, item, array, index) for item in before)
+            if all(a is b for a, b in zip(items, before, strict=True)):
+                return held
+            unset = next((i for i in items if isinstance(i, Unset)), None)
+            if unset is not None:
+                return unset
+            if isinstance(held, Tuple):
+                return Tuple(items)
+            names = (n for n, _ in held.defaults)
+            return replace(held, defaults=tuple(zip(names, items, strict=True)))
+        if not isinstance(held, Scalar) or held.alias is None or array not in held.alias.arrays:
+            return held
         if held.alias.index is None:
             return Unset(
                 f"{name} is a view of an element of {array}, which was stored into since",

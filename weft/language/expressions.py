@@ -8,15 +8,17 @@ from dataclasses import replace
 from typing import Any
 
 from weft.errors import TypeMismatch, UndefinedName, UnsupportedSyntax, WeftError
-from weft.language import arithmetic, functions, resolve, slices, tensors
+from weft.language import arithmetic, functions, resolve, sequences, slices, tensors
 from weft.language.arithmetic import as_type, common, operate, truth
 from weft.language.builder import Builder, Environment
+from weft.language.scopes import bound_in
 from weft.language.source import Known, Source
 from weft.language.values import (
     Computed,
     Helper,
     Method,
     Scalar,
+    Scope,
     Static,
     Tuple,
     Unset,
@@ -44,9 +46,9 @@ _BINARY = {
 }
 _COMPARE = {ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne"}
 _UNSUPPORTED = {
-    ast.Lambda: ("lambda", "define a function with def"),
-    ast.ListComp: ("list comprehensions", "write a for loop over range(...) that stores into a tensor"),
-    ast.GeneratorExp: ("generators", "write a for loop over range(...)"),
+    ast.GeneratorExp: ("generators", "write a for loop, or a list [... for ...]"),
+    ast.SetComp: ("sets", "use tensors, numbers and tuples"),
+    ast.DictComp: ("dicts", "use tensors, numbers and tuples"),
     ast.Dict: ("dicts", "use tensors, numbers and tuples"),
     ast.Set: ("sets", "use tensors, numbers and tuples"),
     ast.NamedExpr: ("assignment inside an expression", "assign on a line of its own"),
@@ -64,8 +66,13 @@ def binary(operator: ast.operator) -> Callable[..., Scalar]:
     return lambda b, x, y: operate(name, (x, y), b.default_float)
 
 
+# Calls a helper: the function, its arguments, keyword arguments, and whether the call is all of a statement.
+Inline = Callable[[Helper, tuple[Value, ...], dict[str, Value], bool], Value]
+
+
 class Evaluator:
-    """Evaluates the expressions of one function. inline: calls a helper (its source, arguments, keyword arguments).
+    """Evaluates the expressions of one function. scopes: its own names and those of the functions around it, innermost
+    first. inline: calls a helper.
 
     direct: the expression that is the whole right side of the statement being executed.
     """
@@ -75,11 +82,11 @@ class Evaluator:
         builder: Builder,
         source: Source,
         environment: Environment,
-        inline: Callable[[Source, tuple[Value, ...], dict[str, Value], bool], Value],
-        local: frozenset[str],
+        inline: Inline,
+        scopes: tuple[Scope, ...],
     ) -> None:
         self.builder, self.source, self.environment = builder, source, environment
-        self.inline, self.local = inline, local
+        self.inline, self.scopes = inline, scopes
         self.direct: ast.expr | None = None
 
     def __call__(self, node: ast.expr, hint: str = "t") -> Value:
@@ -130,14 +137,15 @@ class Evaluator:
         )
 
     def _name(self, node: ast.Name, hint: str) -> Value:
-        value = self.environment.get(node.id)
-        if value is not None and not isinstance(value, Unset):
-            return value
-        if isinstance(value, Unset):
-            evidence = [f"see line {value.location.line}"] if value.location else []
-            raise UndefinedName(f"{node.id} has no value here: {value.why}", evidence=evidence, remedy=value.remedy)
-        if node.id in self.local:
-            raise UndefinedName(f"{node.id} is read before it has a value", remedy=f"give {node.id} a value first")
+        for scope in self.scopes:
+            value = scope.environment.get(node.id)
+            if isinstance(value, Unset):
+                evidence = [f"see line {value.location.line}"] if value.location else []
+                raise UndefinedName(f"{node.id} has no value here: {value.why}", evidence=evidence, remedy=value.remedy)
+            if value is not None:
+                return value
+            if node.id in scope.local:
+                raise UndefinedName(f"{node.id} is read before it has a value", remedy=f"give {node.id} a value first")
         try:
             found = self.source.lookup(node.id)
         except KeyError:
@@ -391,6 +399,73 @@ class Evaluator:
             b.dynamic.add(name)
         return Scalar(Ref(name, typed.register), typed, alias)
 
+    # ------------------------------------------------------------ functions and comprehensions
+
+    def function(self, node: ast.FunctionDef | ast.Lambda) -> Helper:
+        """A function that is defined here: its defaults are evaluated now, the names around it when it is called."""
+        source = self.source.inner(node)
+        defaults = tuple((name, self.settled(self(default))) for name, default in source.defaults.items())
+        return Helper(source, self.scopes, defaults)
+
+    def _lambda(self, node: ast.Lambda, hint: str) -> Value:
+        return self.function(node)
+
+    def settled(self, value: Value) -> Value:
+        """A value that stores in other places do not change."""
+        if isinstance(value, Scalar):
+            return self.builder.share(value)
+        return tensors.materialise(self.builder, value, "t") if isinstance(value, Computed) else value
+
+    def _listcomp(self, node: ast.ListComp, hint: str) -> Value:
+        """A list of as many values as are known while parsing; its variables are its own."""
+        targets = bound_in([g.target for g in node.generators])
+        before = {name: self.environment.get(name) for name in targets}
+        found: list[Value] = []
+
+        def bind(target: ast.expr, item: Value) -> None:
+            if isinstance(target, ast.Name):
+                self.environment[target.id] = self.settled(item)
+                return
+            if not isinstance(target, (ast.Tuple, ast.List)) or not isinstance(item, Tuple):
+                raise self.at(TypeMismatch(f"{describe(item)} cannot be unpacked", remedy="use one name"), target)
+            if len(target.elts) != len(item.items):
+                message = f"{len(item.items)} values for {len(target.elts)} names"
+                raise self.at(TypeMismatch(message, remedy="use as many names as there are values"), target)
+            for inner, value in zip(target.elts, item.items, strict=True):
+                bind(inner, value)
+
+        def run(generators: list[ast.comprehension]) -> None:
+            if not generators:
+                found.append(self.settled(self(node.elt)))
+                return
+            generator, *rest = generators
+            items = sequences.static_items(sequences.items_of(self.builder, self(generator.iter)), functions.MOST_ITEMS)
+            if items is None or generator.is_async:
+                raise self.at(
+                    UnsupportedSyntax(
+                        "a list whose length is not a constant",
+                        remedy="write a for loop over range(...) that stores into a tensor",
+                    ),
+                    generator.iter,
+                )
+            for item in items:
+                bind(generator.target, item)
+                conditions = [self.condition(test, "a condition") for test in generator.ifs]
+                if any(not isinstance(c.expr, Const) for c in conditions):
+                    error = UnsupportedSyntax(
+                        "a list whose length depends on values", remedy="write a for loop that stores into a tensor"
+                    )
+                    raise self.at(error, node)
+                if all(isinstance(c.expr, Const) and c.expr.value for c in conditions):
+                    run(rest)
+
+        run(node.generators)
+        for name, value in before.items():
+            self.environment.pop(name, None)
+            if value is not None:
+                self.environment[name] = value
+        return Tuple(tuple(found))
+
     # ------------------------------------------------------------ calls
 
     def _call(self, node: ast.Call, hint: str) -> Value:
@@ -405,8 +480,8 @@ class Evaluator:
             kwargs[keyword.arg] = self(keyword.value)
         arguments = functions.Arguments(ast.unparse(node.func), args, kwargs)
         match function:
-            case Helper(source=source):
-                return self.inline(source, args, kwargs, direct)
+            case Helper():
+                return self.inline(function, args, kwargs, direct)
             case Static(value=Known(name=name)):
                 if name in ("builtins.max", "builtins.min"):
                     self.note_shared(*node.args)

@@ -11,11 +11,14 @@ from weft.errors import TypeMismatch, UnsupportedSyntax
 from weft.language import tensors
 from weft.language.arithmetic import cast
 from weft.language.builder import Builder, Environment
+from weft.language.expressions import Evaluator
+from weft.language.scopes import bound_in
+from weft.language.sequences import is_iterator
 from weft.language.signature import check_parameters
 from weft.language.source import Source
-from weft.language.statements import Executor, bound_in
+from weft.language.statements import Executor
 from weft.language.types import TensorType, default_float
-from weft.language.values import Computed, Scalar, Static, Tuple, Value, View, describe, whole
+from weft.language.values import Computed, Helper, Scalar, Static, Tuple, Value, View, describe, whole
 from weft.loops.ir import (
     Array,
     Expr,
@@ -109,18 +112,22 @@ class _Parser:
 
     # ------------------------------------------------------------ calls of helpers
 
-    def inline(self, source: Source, args: tuple[Value, ...], kwargs: dict[str, Value], direct: bool) -> Value:
+    def inline(self, helper: Helper, args: tuple[Value, ...], kwargs: dict[str, Value], direct: bool) -> Value:
         """The value of a call of the user's own function, its statements emitted here."""
-        b = self.builder
-        if any(s.node is source.node or (s.file, s.where.line) == (source.file, source.where.line) for s in self.calls):
+        b, source = self.builder, helper.source
+        if any(s.node is source.node or s.where == source.where for s in self.calls):
             raise UnsupportedSyntax(f"{source.name} calls itself", remedy="write it as a loop")
-        check_parameters(source)
-        environment = self._bind(source, args, kwargs)
+        if not all(any(s.environment is e for e in b.environments) for s in helper.enclosing):
+            raise UnsupportedSyntax(
+                f"{source.name} is called after the function that defines it has returned",
+                remedy=f"define {source.name} outside, and pass it what it needs",
+            )
+        environment = self._bind(helper, args, kwargs)
         outer, existing = b.location, set(b.arrays)
         b.environments.append(environment)
         self.calls.append(source)
         start = len(b.blocks[-1])
-        executor = Executor(b, source, environment, self.inline)
+        executor = Executor(b, source, environment, self.inline, helper.enclosing)
         executor.run(source.node.body)
         result = executor.result if executor.result is not None else Static(None)
         written = {s.array for s in walk(tuple(b.blocks[-1][start:])) if isinstance(s, Store) and s.array in existing}
@@ -134,34 +141,48 @@ class _Parser:
             )
         return result
 
-    def _bind(self, source: Source, args: tuple[Value, ...], kwargs: dict[str, Value]) -> Environment:
+    def _bind(self, helper: Helper, args: tuple[Value, ...], kwargs: dict[str, Value]) -> Environment:
         """The parameters of a helper and what they mean."""
-        b = self.builder
-        parameters = source.parameters
-        positional = parameters[: len(parameters) - len(source.node.args.kwonlyargs)]
-        if len(args) > len(positional):
+        b, source = self.builder, helper.source
+        arguments, parameters = source.node.args, source.parameters
+        if arguments.kwarg is not None:
+            raise UnsupportedSyntax(
+                f"{source.name} takes **{arguments.kwarg.arg}",
+                location=source.location(arguments.kwarg),
+                remedy="name each parameter",
+            )
+        positional = parameters[: len(parameters) - len(arguments.kwonlyargs)]
+        if len(args) > len(positional) and arguments.vararg is None:
             raise TypeMismatch(
                 f"{source.name} takes {len(positional)} arguments, not {len(args)}", remedy="pass each parameter once"
             )
         environment: Environment = {p.arg: v for p, v in zip(positional, args, strict=False)}
+        only_positional = {p.arg for p in arguments.posonlyargs}
         for name, value in kwargs.items():
-            if name in environment or name not in {p.arg for p in parameters}:
+            if name in environment or name in only_positional or name not in {p.arg for p in parameters}:
                 raise TypeMismatch(
                     f"{source.name} has no parameter {name} left to pass", remedy="pass each parameter once"
                 )
             environment[name] = value
-        defaults = source.defaults
+        defaults, evaluated = source.defaults, dict(helper.defaults)
         for parameter in parameters:
             name = parameter.arg
             if name in environment:
                 environment[name] = self._argument(environment[name], name)
+            elif name in evaluated:
+                environment[name] = evaluated[name]
             elif name in defaults:
-                environment[name] = Executor(b, source, {}, self.inline).evaluate(defaults[name])
+                environment[name] = Evaluator(b, source, {}, self.inline, ())(defaults[name])
             else:
                 raise TypeMismatch(f"{source.name} needs its argument {name}", remedy=f"pass {name}")
+        if arguments.vararg is not None:
+            name = arguments.vararg.arg
+            environment[name] = Tuple(tuple(self._argument(v, name) for v in args[len(positional) :]))
         return environment
 
     def _argument(self, value: Value, name: str) -> Value:
+        if is_iterator(value):
+            raise UnsupportedSyntax(f"{name} is {describe(value)}", remedy="pass a list: list(...)")
         if isinstance(value, Scalar):
             return self.builder.share(value, name)
         if isinstance(value, Computed):

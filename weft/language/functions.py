@@ -5,15 +5,17 @@ A function takes the builder, its arguments as values and a name for an array it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
 from weft.errors import TypeMismatch, UnsupportedSyntax
-from weft.language import arithmetic, tensors
+from weft.language import arithmetic, sequences, tensors
 from weft.language.arithmetic import as_type, choose, common, convert, operate, power, to_number
 from weft.language.builder import Builder
 from weft.language.values import (
     ONE,
+    ZERO,
     Computed,
     Range,
     Scalar,
@@ -22,7 +24,6 @@ from weft.language.values import (
     Value,
     View,
     describe,
-    difference,
     integer,
     number,
     tidy,
@@ -204,6 +205,9 @@ _MATH_CONSTANTS = {"pi": 3.141592653589793, "e": 2.718281828459045, "tau": 6.283
 _CREATE = {"empty": None, "zeros": 0, "ones": 1}
 
 
+# The longest list that is made of a range or a tensor of constant length: its items are values of the parser.
+MOST_ITEMS = 256
+
 # What can be asked of a tensor besides its shape, dtype and transposes.
 METHODS = frozenset(
     (
@@ -369,6 +373,43 @@ def _constant_tensor(b: Builder, arguments: Arguments) -> Scalar:
         scalar, weight = value.typed.scalar, value.typed.weight
         dtype = b.default_float if scalar.category == "float" and weight == 0 else scalar
     return replace(convert(value, dtype), alias=None)
+
+
+def _arange(b: Builder, arguments: Arguments) -> Computed:
+    """torch.arange of ints, or of constants: its elements are the numbers."""
+    values = [tensors.scalar_of(b, v) for v in arguments.rest()]
+    named = {name: arguments.named(name) for name in ("start", "end", "step")}
+    dtype = dtype_of(arguments.named("dtype"))
+    arguments.named("device")
+    arguments.done()
+    if len(values) == 1:
+        values = [None, values[0]]
+    given = [v or tensors.scalar_of(b, n) if n is not None else v
+             for v, n in zip((*values, None, None, None), named.values(), strict=False)]  # fmt: skip
+    first, last, by = given[0] or number(0), given[1], given[2] or number(1)
+    if last is None:
+        raise TypeMismatch("arange without an end", remedy="pass the number of its elements")
+    numbers = (first, last, by)
+    if all(v.typed.scalar.category == "int" for v in numbers):
+        step = static_int(by)
+        if not step:
+            raise UnsupportedSyntax("an arange whose step is not a constant", remedy="multiply it: torch.arange(n) * s")
+        start, stop = (b.steady(size_of(v), "bound") for v in (first, last))
+        count = sequences.count_of(Range(start, stop, step))
+        typed = Typed(dtype or INT64, 2)
+    else:
+        low, high, distance = (v.constant for v in numbers)
+        if low is None or high is None or not distance:
+            raise UnsupportedSyntax("an arange of floats that are not constants", remedy="compute it from arange(n)")
+        count = Const(max(0, math.ceil((high - low) / distance)), INT64)
+        typed = Typed(dtype or b.default_float, 2)
+
+    def at(index: tuple[Expr, ...]) -> Expr:
+        k = integer(index[0])
+        moved = operate("add", (first, operate("mul", (k, by), b.default_float)), b.default_float)
+        return arithmetic.cast(moved.expr, typed.register)
+
+    return Computed((count,), typed, at)
 
 
 def _tensor(b: Builder, value: Value, what: str) -> View | Computed:
@@ -605,6 +646,8 @@ def call(b: Builder, name: str, arguments: Arguments, hint: str) -> Value:
         result = _math_call(b, last, arguments)
     elif module == "torch" and last in ("empty", "zeros", "ones", "full"):
         result = _create(b, arguments, last, None, hint)
+    elif name == "torch.arange":
+        result = _arange(b, arguments)
     elif name in ("torch.tensor", "torch.as_tensor"):
         result = _constant_tensor(b, arguments)
     elif module == "torch.nn.functional" and last in _NEURAL:
@@ -707,15 +750,26 @@ def _python_call(b: Builder, name: str, arguments: Arguments) -> Value | None:
             return integer(sized.dims[0])
         raise TypeMismatch(f"len of {describe(sized)}", remedy="it works on tensors and tuples")
     if name in ("tuple", "list"):
-        items = arguments.need("iterable")
+        if not arguments.args:
+            return Tuple(())
+        given = arguments.need("iterable")
         arguments.done()
-        return items if isinstance(items, Tuple) else None
+        found = sequences.static_items(sequences.items_of(b, given), MOST_ITEMS)
+        return None if found is None else Tuple(found)
     if name == "range":
         return _range(b, arguments)
     if name == "reversed":
         sequence = arguments.need("sequence")
         arguments.done()
-        return _reversed(sequence) if isinstance(sequence, Range) else None
+        return sequences.backwards(b, sequence)
+    if name == "enumerate":
+        sequence, start = arguments.need("iterable"), arguments.take("start")
+        arguments.done()
+        return sequences.enumerated(b, sequence, ZERO if start is None else size_of(start))
+    if name == "zip":
+        strict, together = static_bool(arguments.named("strict")), arguments.rest()
+        arguments.done()
+        return sequences.zipped(b, together, strict) if together else Tuple(())
     return None
 
 
@@ -738,20 +792,3 @@ def _range(b: Builder, arguments: Arguments) -> Range:
     last = bounds[1] if len(bounds) > 1 else bounds[0]
     start, stop = (b.steady(tidy(arithmetic.cast(v.expr, INT64)), "bound") for v in (first, last))
     return Range(start, stop, step)
-
-
-def _reversed(value: Range) -> Range:
-    """The same numbers from the last to the first."""
-    start, stop, step = value.start, value.stop, value.step
-    sign = Const(1 if step > 0 else -1, INT64)
-    if abs(step) == 1:
-        return Range(tidy(Op("sub", (stop, sign), INT64)), tidy(Op("sub", (start, sign), INT64)), -step)
-    distance = difference(stop, start)
-    size = Const(step, INT64)
-    if distance is not None:
-        count: Expr = Const(len(range(0, distance, step)), INT64)
-    else:
-        span = Op("add", (Op("sub", (stop, start), INT64), Const(step - (1 if step > 0 else -1), INT64)), INT64)
-        count = Op("floordiv", (tidy(span), size), INT64)
-    last = Op("add", (start, Op("mul", (Op("sub", (count, ONE), INT64), size), INT64)), INT64)
-    return Range(tidy(last), tidy(Op("sub", (start, sign), INT64)), -step)

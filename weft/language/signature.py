@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from weft.errors import Location, UnsupportedSyntax
+from weft.language.scopes import bound_in
 from weft.language.source import Known, Module, Source, plain_function
 
 Kind = Literal["tensor", "int", "float", "bool", "number"]
@@ -15,6 +16,8 @@ Kind = Literal["tensor", "int", "float", "bool", "number"]
 _SIZED = frozenset(["empty", "zeros", "ones", "full", "new_empty", "new_zeros", "new_ones", "new_full"])
 # Functions of torch that take a number where others of torch take a tensor.
 _TAKES_NUMBERS = _SIZED | frozenset(["where", "arange", "tensor"])
+# Functions of Python that give the items of their arguments.
+_OVER = frozenset(["enumerate", "zip", "reversed", "list", "tuple"])
 # Attributes and methods whose value is (a view of) the tensor itself.
 _VIEWS = frozenset(
     (
@@ -164,6 +167,8 @@ class _Uses:
         self.kinds: dict[str, Kind] = {}
         self.stored: set[str] = set()
         self.augmented: set[str] = set()
+        self.local = frozenset(bound_in(source.node.body))
+        self.inner: dict[str, Source] = {}  # functions defined inside
         self.results: tuple[str | None, ...] = ()
         self.given_back: frozenset[str] = frozenset((NEW,))
 
@@ -172,6 +177,13 @@ class _Uses:
     def block(self, statements: list[ast.stmt]) -> None:
         for stmt in statements:
             match stmt:
+                case ast.FunctionDef(name=name):
+                    self.inner[name] = self.source.inner(stmt)
+                    self.inside(stmt)
+                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Lambda() as value):
+                    self.inner[name] = self.source.inner(value)
+                    self.roots.pop(name, None)
+                    self.expr(value)
                 case ast.Assign(targets=targets, value=value):
                     self.expr(value)
                     for target in targets:
@@ -191,6 +203,7 @@ class _Uses:
                     for _ in range(2):  # what one iteration leaves is what the next one finds
                         before = dict(self.roots)
                         self.bind(target, None)
+                        self.over(target, over)
                         self.block(body)
                         self.join(before)
                 case ast.If(test=test, body=body, orelse=orelse):
@@ -211,6 +224,27 @@ class _Uses:
                         if isinstance(child, ast.expr):
                             self.expr(child)
                     self.block([child for child in ast.iter_child_nodes(stmt) if isinstance(child, ast.stmt)])
+
+    def inside(self, node: ast.FunctionDef) -> None:
+        """What a function that is defined here does to the parameters, which it may read by their names."""
+        roots, results, given_back = dict(self.roots), self.results, self.given_back
+        for parameter in self.source.inner(node).parameters:
+            self.roots[parameter.arg] = frozenset((NEW,))
+        self.block(node.body)
+        self.roots, self.results, self.given_back = roots, results, given_back
+
+    def over(self, target: ast.expr, node: ast.expr) -> None:
+        """The names of a loop's target may be views of what the loop runs over: its rows."""
+        sources = [node]
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _OVER:
+            sources = [a for arg in node.args for a in (arg.args if isinstance(arg, ast.Call) else [arg])]
+        rows = frozenset((NEW,))
+        for inner in sources:
+            if isinstance(inner, ast.Name):
+                self.is_tensor(inner)
+            rows |= self.root(inner)
+        for name in bound_in([target]):
+            self.roots[name] = rows
 
     def join(self, other: dict[str, frozenset[str]]) -> None:
         for name, roots in other.items():
@@ -353,6 +387,12 @@ class _Uses:
 
     def helper(self, node: ast.Call) -> Source | None:
         """The user's own function that a call is of; None for others, and for one that is being read already."""
+        if isinstance(node.func, ast.Name) and node.func.id in self.local:
+            inner = self.inner.get(node.func.id)
+            if inner is None or any(inner.node is n for n in self.calls):
+                return None
+            same = (ast.dump(inner.node) == ast.dump(n) for n in self.calls if n.name == inner.node.name)
+            return None if any(same) else inner
         value = _lookup(self.source, node.func)
         if isinstance(value, Source):
             source = value

@@ -94,6 +94,11 @@ class Source:
         end_column = end + self.column if end is not None and end_line == line else None
         return Location(self.file, line + self.line, column + self.column, end_column)
 
+    def inner(self, node: ast.FunctionDef | ast.Lambda) -> Source:
+        """A function that is defined inside this one. A lambda is a def that returns its expression."""
+        name = node.name if isinstance(node, ast.FunctionDef) else "lambda"
+        return Source(name, self.file, _as_def(node), self.lookup, self.line, self.column, self.text)
+
     @property
     def where(self) -> Location:
         """The line of the def."""
@@ -125,17 +130,28 @@ def plain_function(value: Any) -> types.FunctionType | None:
     return inner if isinstance(inner, types.FunctionType) else None
 
 
+def _as_def(node: ast.FunctionDef | ast.Lambda) -> ast.FunctionDef:
+    if isinstance(node, ast.FunctionDef):
+        return node
+    result = ast.copy_location(ast.Return(node.body), node.body)
+    made = ast.FunctionDef(name="lambda", args=node.args, body=[result], decorator_list=[], returns=None)
+    return ast.copy_location(made, node)
+
+
 def _of_function(function: types.FunctionType) -> Source:
-    function = inspect.unwrap(function) if hasattr(function, "__wrapped__") else function
+    if hasattr(function, "__wrapped__"):
+        raise UnsupportedSyntax(
+            f"{function.__qualname__} is wrapped by a decorator",
+            evidence=["what the decorator does is not in the function's source"],
+            remedy="decorate the function with weft.kernel alone, and apply the other decorator to the kernel",
+        )
+    if function.__name__ == "<lambda>":
+        return _of_lambda(function)
     try:
         lines, first = inspect.getsourcelines(function)
         file = inspect.getsourcefile(function) or function.__code__.co_filename
     except (OSError, TypeError):
-        raise UnsupportedSyntax(
-            f"the source of {function.__qualname__} cannot be found",
-            evidence=["weft reads a function's source text"],
-            remedy="define the function in a file, or pass its source text",
-        ) from None
+        raise _no_source(function) from None
     text = "".join(lines)
     dedented = textwrap.dedent(text)
     column = len(lines[0]) - len(lines[0].lstrip())
@@ -144,10 +160,40 @@ def _of_function(function: types.FunctionType) -> Source:
     except (SyntaxError, IndexError):
         node = ast.Pass()
     if not isinstance(node, ast.FunctionDef):
-        kind = "a lambda" if function.__name__ == "<lambda>" else "no plain def"
         where = Location(file, first, column)
-        raise UnsupportedSyntax(f"{function.__qualname__} is {kind}", location=where, remedy="write it with def")
+        raise UnsupportedSyntax(f"{function.__qualname__} is no plain def", location=where, remedy="write it with def")
     return Source(function.__name__, file, node, _FunctionNames(function), first - 1, column, dedented)
+
+
+def _no_source(function: types.FunctionType) -> UnsupportedSyntax:
+    return UnsupportedSyntax(
+        f"the source of {function.__qualname__} cannot be found",
+        evidence=["weft reads a function's source text"],
+        remedy="define the function in a file, or pass its source text",
+    )
+
+
+def _of_lambda(function: types.FunctionType) -> Source:
+    """The source of a lambda: the one in its file whose body's code stands where the function's does."""
+    code = function.__code__
+    text = "".join(linecache.getlines(code.co_filename, function.__globals__))
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        raise _no_source(function) from None
+    places = [p for p in code.co_positions() if p[0] is not None and p[2] is not None]
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Lambda) and node.lineno == code.co_firstlineno:
+            body = node.body
+            start, end = (body.lineno, body.col_offset), (body.end_lineno, body.end_col_offset)
+            inside = [(a, c) >= start and (b, d) <= end for a, b, c, d in places if (a, b, c, d) != (a, a, 0, 0)]
+            if inside and all(inside):
+                found.append(node)
+    if len(found) != 1:
+        raise _no_source(function)
+    segment = ast.get_source_segment(text, found[0]) or ""
+    return Source("lambda", code.co_filename, _as_def(found[0]), _FunctionNames(function), text=segment)
 
 
 @dataclass(frozen=True)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from weft.errors import Location, TypeMismatch, UnsupportedSyntax, WeftError
-from weft.language import tensors
+from weft.language import sequences, tensors
 from weft.language.arithmetic import as_type, cast, common
 from weft.language.builder import Builder, Environment
-from weft.language.expressions import Evaluator
+from weft.language.expressions import Evaluator, Inline
+from weft.language.scopes import bound_in
 from weft.language.source import Module, Source
 from weft.language.values import (
+    ZERO,
     Alias,
     Computed,
     Range,
     Scalar,
+    Scope,
+    Sequence,
     Static,
     Tuple,
     Unset,
@@ -29,15 +32,12 @@ from weft.language.values import (
 from weft.loops.ir import Carry, Const, Expr, Merge, Ref, Stmt
 from weft.loops.types import INT64, Typed
 
-Inline = Callable[[Source, tuple[Value, ...], dict[str, Value], bool], Value]
-
 _REMEDIES = {
     ast.While: ("while", "write a for loop over range(...)"),
     ast.Break: ("break", "let the loop run on and guard its statements with if"),
     ast.Continue: ("continue", "put the rest of the body under an if"),
     ast.Try: ("try", "check the condition with if"),
     ast.With: ("with", "leave it outside the function"),
-    ast.FunctionDef: ("functions inside functions", "define it outside"),
     ast.AsyncFunctionDef: ("async functions", "use plain functions"),
     ast.ClassDef: ("classes", "use functions"),
     ast.Delete: ("del", "leave the name; it costs nothing"),
@@ -46,18 +46,6 @@ _REMEDIES = {
     ast.Raise: ("raise", "check the arguments before the call"),
     ast.Match: ("match", "write if and elif"),
 }
-
-
-def bound_in(statements: Iterable[ast.stmt]) -> list[str]:
-    """The names that statements bind, each once, in the order of the text."""
-    found: dict[str, None] = {}
-    for stmt in statements:
-        for node in ast.walk(stmt):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                found[node.id] = None
-            elif isinstance(node, (ast.Import, ast.ImportFrom)):
-                found |= {(a.asname or a.name.split(".")[0]): None for a in node.names}
-    return list(found)
 
 
 @dataclass
@@ -79,10 +67,17 @@ class Head:
 class Executor:
     """Executes the statements of one function. `result`: what it returned, None before."""
 
-    def __init__(self, builder: Builder, source: Source, environment: Environment, inline: Inline) -> None:
+    def __init__(
+        self,
+        builder: Builder,
+        source: Source,
+        environment: Environment,
+        inline: Inline,
+        enclosing: tuple[Scope, ...] = (),
+    ) -> None:
         self.builder, self.source, self.environment = builder, source, environment
-        local = frozenset(bound_in(source.node.body))
-        self.evaluate = Evaluator(builder, source, environment, inline, local)
+        local = frozenset((*bound_in(source.node.body), *(p.arg for p in source.parameters)))
+        self.evaluate = Evaluator(builder, source, environment, inline, (Scope(environment, local), *enclosing))
         self.result: Value | None = None
         self.depth = 0
 
@@ -136,6 +131,11 @@ class Executor:
 
     def _bind_name(self, name: str, value: Value) -> None:
         b = self.builder
+        if sequences.is_iterator(value):
+            raise UnsupportedSyntax(
+                f"{name} is {describe(value)}, which runs out when it was run over once",
+                remedy="write it in the for itself, or as a list: list(...)",
+            )
         held = self.environment.get(name)
         scalar = tensors.scalar_of(b, value) if not isinstance(value, View) else None
         if scalar is not None:
@@ -303,6 +303,11 @@ class Executor:
 
     def _pass(self, stmt: ast.Pass) -> None:
         pass
+
+    def _functiondef(self, stmt: ast.FunctionDef) -> None:
+        if stmt.decorator_list:
+            raise UnsupportedSyntax(f"{stmt.name} has a decorator", remedy="define it without, or outside the function")
+        self.environment[stmt.name] = self.evaluate.function(stmt)
 
     def _import(self, stmt: ast.Import) -> None:
         for alias in stmt.names:
@@ -488,26 +493,18 @@ class Executor:
         b = self.builder
         if stmt.orelse:
             raise UnsupportedSyntax("weft's language has no else of a loop", remedy="write it after the loop")
-        if not isinstance(stmt.target, ast.Name):
-            raise UnsupportedSyntax(
-                "a loop over several names", remedy="loop over range(...), and take elements by their subscripts"
-            )
+        if any(isinstance(node, (ast.Subscript, ast.Attribute)) for node in ast.walk(stmt.target)):
+            error = UnsupportedSyntax("a loop whose variable is an element", remedy="loop over a name, and store it")
+            raise self.evaluate.at(error, stmt.target)
         try:
-            over = self.evaluate(stmt.iter)
-        except UnsupportedSyntax as error:
-            called = stmt.iter.func if isinstance(stmt.iter, ast.Call) else None
-            if isinstance(called, ast.Name) and called.id not in ("range", "reversed"):
-                error = UnsupportedSyntax(
-                    f"a loop over {called.id}(...)",
-                    location=error.location,
-                    evidence=["loops run over range(...) or reversed(range(...))"],
-                    remedy="loop over range(...), and take elements by their subscripts",
-                )
-            raise error from None
-        if not isinstance(over, Range):
-            raise self.evaluate.at(
-                UnsupportedSyntax(f"a loop over {describe(over)}", remedy="loop over range(...)"), stmt.iter
-            )
+            over = sequences.items_of(b, self.evaluate(stmt.iter))
+        except WeftError as error:
+            raise self.evaluate.at(error, stmt.iter) from None
+        if isinstance(over, Tuple):
+            for item in over.items:
+                self._bind(stmt.target, item)
+                self.run(stmt.body)
+            return
         head = Head()
         location = b.location
         while True:
@@ -517,13 +514,13 @@ class Executor:
             restore()
             b.location = location
 
-    def _loop(self, stmt: ast.For, over: Range, head: Head) -> bool:
+    def _loop(self, stmt: ast.For, over: Range | Sequence, head: Head) -> bool:
         """Emit the loop as `head` says; False where head was not all there is to know (and has grown)."""
         b = self.builder
-        assert isinstance(stmt.target, ast.Name)
-        target = stmt.target.id
+        targets = bound_in([stmt.target])
+        target = ast.unparse(stmt.target)
         location = b.location
-        bound = [n for n in bound_in(stmt.body) if n != target]
+        bound = [n for n in bound_in(stmt.body) if n not in targets]
         for (frame, name), changed in head.held.items():
             b.environments[frame][name] = changed
         for name in sorted(head.own):
@@ -549,13 +546,19 @@ class Executor:
                     f"only an earlier iteration of the loop over {target} would give it one",
                     f"give {name} a value before the loop", location,
                 )  # fmt: skip
-        var = b.fresh(target)
-        env[target] = integer(Ref(var, INT64))
         results: dict[str, str] = {}
         grown = False
         events, changes = len(b.events), len(b.changes)
         self.depth += 1
-        with b.loop(var, over.start, over.stop, over.step) as carries:
+        if isinstance(over, Range):
+            start, stop, step, hint = over.start, over.stop, over.step, targets[0]
+        else:
+            start, stop, step, hint = ZERO, over.count, 1, b.implied_name(over.count)
+        var = b.fresh(hint)
+        with b.loop(var, start, stop, step) as carries:
+            for name in targets:
+                env.pop(name, None)
+            self._bind(stmt.target, integer(Ref(var, INT64)) if isinstance(over, Range) else over.item(Ref(var, INT64)))
             self.run(stmt.body)
             b.location = location
             self._copy_back(bound, mine, head)
@@ -571,12 +574,12 @@ class Executor:
         self.depth -= 1
         self._check_events(events, mine)
         self._check_objects(changes)
-        grown |= self._other_names(before, bound, target, head)
+        grown |= self._other_names(before, bound, targets, head)
         if grown or any(name not in results for name in carried if name not in head.unset):
             return False
         if any(n in head.own and mine.get(n) != env.get(n) for n in bound):
             return False
-        self._after(bound, mine, results, head, target, location)
+        self._after(bound, mine, results, head, targets, target, location)
         return True
 
     def _check_events(self, start: int, before: Environment) -> None:
@@ -650,13 +653,13 @@ class Executor:
             tensors.assign(b, old, new)
             env[name] = old
 
-    def _other_names(self, before: list[Environment], bound: list[str], target: str, head: Head) -> bool:
+    def _other_names(self, before: list[Environment], bound: list[str], targets: list[str], head: Head) -> bool:
         """Names that the body does not bind, but whose meaning a store changed: they start changed. Whether any did."""
         grown = False
         for frame, (old, new) in enumerate(zip(before, self.builder.environments, strict=True)):
             for name, value in old.items():
                 own = self.environment is self.builder.environments[frame]
-                if own and (name in bound or name == target):
+                if own and (name in bound or name in targets):
                     continue
                 now = new.get(name)
                 if now is not value and now != value and now is not None:
@@ -678,6 +681,7 @@ class Executor:
         before: Environment,
         results: dict[str, str],
         head: Head,
+        targets: list[str],
         target: str,
         location: Location | None,
     ) -> None:
@@ -700,10 +704,11 @@ class Executor:
             elif isinstance(before[name], Unset):
                 env[name] = before[name]
             # arrays and known values are what they were
-        env[target] = Unset(
-            "it is the variable of a loop that has ended",
-            f"give another name the value of {target} inside the loop", b.location,
-        )  # fmt: skip
+        for name in targets:
+            env[name] = Unset(
+                "it is the variable of a loop that has ended",
+                f"give another name the value of {name} inside the loop", b.location,
+            )  # fmt: skip
 
 
 def _restore(environments: list[Environment], old: list[Environment]) -> None:

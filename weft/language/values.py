@@ -108,10 +108,32 @@ class Static:
 
 
 @dataclass(frozen=True)
+class Scope:
+    """The names of a function around another: what they mean now, and which of them it binds somewhere."""
+
+    environment: dict[str, Value]
+    local: frozenset[str]
+
+
+@dataclass(frozen=True, eq=False)
 class Helper:
-    """A function of the user's."""
+    """A function of the user's.
+
+    enclosing: the functions around it, innermost first. defaults: the values that its parameters had by default when
+    a def or lambda inside another function was executed.
+    """
 
     source: Source
+    enclosing: tuple[Scope, ...] = ()
+    defaults: tuple[tuple[str, Value], ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Helper):
+            return NotImplemented
+        return self.source.where == other.source.where and self.defaults == other.defaults
+
+    def __hash__(self) -> int:
+        return hash(self.source.where)
 
 
 @dataclass(frozen=True)
@@ -124,11 +146,20 @@ class Method:
 
 @dataclass(frozen=True)
 class Range:
-    """`range(start, stop, step)`."""
+    """`range(start, stop, step)`. once: it is the iterator that `reversed` gives."""
 
     start: Expr
     stop: Expr
     step: int
+    once: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Sequence:
+    """What zip, enumerate and the rows of a tensor are to a loop: `item(k)` for k from 0 while k < count."""
+
+    count: Expr
+    item: Callable[[Expr], Value]
 
 
 @dataclass(frozen=True)
@@ -142,7 +173,7 @@ class Unset:
 
 
 Tensor = View | Computed
-Value = Scalar | View | Computed | Tuple | Static | Helper | Method | Range | Unset
+Value = Scalar | View | Computed | Tuple | Static | Helper | Method | Range | Sequence | Unset
 
 ZERO, ONE = Const(0, INT64), Const(1, INT64)
 NUMBER_TYPES = {bool: BOOL, int: INT64, float: FLOAT64}
@@ -240,6 +271,8 @@ def describe(value: object) -> str:
             return f"the function {source.name}"
         case Method(name=name):
             return f"the method {name}"
+        case Range(once=True) | Sequence():
+            return "an iterator"
         case Range():
             return "a range"
         case Static(value=None):
