@@ -7,11 +7,29 @@ from dataclasses import dataclass
 
 from weft.errors import Location
 from weft.loops.affine import Affine, affine, is_bound
-from weft.loops.ir import Const, Expr, For, Function, If, Let, Load, Op, Stmt, Store, operands, with_operands
+from weft.loops.ir import (
+    Const,
+    Expr,
+    For,
+    Function,
+    If,
+    Let,
+    Load,
+    Merge,
+    Op,
+    Stmt,
+    Store,
+    operands,
+    substitute,
+    walk_expr,
+    with_operands,
+)
 from weft.loops.types import BOOL, INT64
 
 # A conjunction of conditions, each (expression, whether it holds).
 Guard = tuple[tuple[Expr, bool], ...]
+
+FALSE = Const(False, BOOL)
 
 
 @dataclass(frozen=True)
@@ -30,23 +48,6 @@ class Access:
     guard: Guard
     position: int
     location: Location | None
-
-
-def _loads(expr: Expr, guard: Guard) -> Iterator[tuple[Load, Guard]]:
-    """Loads of an expression with the conditions under which they are evaluated."""
-    match expr:
-        case Op(name="where", args=(condition, then, orelse)):
-            yield from _loads(condition, guard)
-            yield from _loads(then, (*guard, (condition, True)))
-            yield from _loads(orelse, (*guard, (condition, False)))
-        case Op(name="and" | "or" as name, args=(left, right)):
-            yield from _loads(left, guard)
-            yield from _loads(right, (*guard, (left, name == "and")))
-        case _:
-            if isinstance(expr, Load):
-                yield expr, guard
-            for operand in operands(expr):
-                yield from _loads(operand, guard)
 
 
 def rewrite_loads(expr: Expr, rule: Callable[[Load, Guard], Expr | None], guard: Guard = ()) -> Expr:
@@ -69,9 +70,80 @@ def rewrite_loads(expr: Expr, rule: Callable[[Load, Guard], Expr | None], guard:
     return expr
 
 
+# What is known of the conditions that have names is written out up to this size.
+_LONGEST_CONDITION = 64
+
+
+class Conditions:
+    """The conditions that statements name (`inside = i + 1 < n`, or a chained comparison), followed on a walk through them:
+    a guard then says what a name stands for.
+    """
+
+    def __init__(self) -> None:
+        self._meanings: dict[str, Expr] = {}
+
+    def bind(self, name: str, value: Expr) -> None:
+        """Remember what a name is; names that are no conditions are let alone."""
+        if value.type == BOOL:
+            value = substitute(value, self._meanings)
+            if sum(1 for _ in walk_expr(value)) <= _LONGEST_CONDITION:
+                self._meanings[name] = value
+
+    def merge(self, condition: Expr, merge: Merge) -> None:
+        """The same for what a branch leaves."""
+        self.bind(merge.name, _choice(condition, merge.then, merge.orelse))
+
+    def guard(self, condition: Expr, holds: bool) -> Guard:
+        """That a condition holds, or its contrary, written out; of one that data decide in part, also what the rest says."""
+        written_out = substitute(condition, self._meanings)
+        if written_out == condition:
+            return ((condition, holds),)
+        facts = _conjuncts(written_out, holds)
+        plain = tuple(f for f in facts if not any(isinstance(e, Load) for e in walk_expr(f[0])))
+        return ((written_out, holds),) if len(plain) == len(facts) else ((condition, holds), *plain)
+
+
+def _choice(condition: Expr, then: Expr, orelse: Expr) -> Expr:
+    if orelse == FALSE:
+        return Op("and", (condition, then), BOOL)
+    if then == FALSE:
+        return Op("and", (Op("not", (condition,), BOOL), orelse), BOOL)
+    if then == Const(True, BOOL):
+        return Op("or", (condition, orelse), BOOL)
+    return Op("where", (condition, then, orelse), then.type)
+
+
+def _conjuncts(condition: Expr, holds: bool) -> Guard:
+    """The facts that together say that a condition holds, or its contrary."""
+    match condition:
+        case Op(name="not", args=(inner,)):
+            return _conjuncts(inner, not holds)
+        case Op(name="and" | "or" as name, args=(a, b)) if (name == "and") == holds:
+            return _conjuncts(a, holds) + _conjuncts(b, holds)
+    return ((condition, holds),)
+
+
+def _loads(expr: Expr, guard: Guard, conditions: Conditions) -> Iterator[tuple[Load, Guard]]:
+    """Loads of an expression with the conditions under which they are evaluated."""
+    match expr:
+        case Op(name="where", args=(condition, then, orelse)):
+            yield from _loads(condition, guard, conditions)
+            yield from _loads(then, (*guard, *conditions.guard(condition, True)), conditions)
+            yield from _loads(orelse, (*guard, *conditions.guard(condition, False)), conditions)
+        case Op(name="and" | "or" as name, args=(left, right)):
+            yield from _loads(left, guard, conditions)
+            yield from _loads(right, (*guard, *conditions.guard(left, name == "and")), conditions)
+        case _:
+            if isinstance(expr, Load):
+                yield expr, guard
+            for operand in operands(expr):
+                yield from _loads(operand, guard, conditions)
+
+
 class _Collector:
     def __init__(self) -> None:
         self.accesses: list[Access] = []
+        self.conditions = Conditions()
 
     def add(self, array: str, index: tuple[Expr, ...], write: bool, loops: tuple[For, ...], guard: Guard,
             location: Location | None) -> None:  # fmt: skip
@@ -79,25 +151,28 @@ class _Collector:
         self.accesses.append(Access(array, subscript, index, write, loops, guard, len(self.accesses), location))
 
     def expr(self, expr: Expr, loops: tuple[For, ...], guard: Guard, location: Location | None) -> None:
-        for load, condition in _loads(expr, guard):
+        for load, condition in _loads(expr, guard, self.conditions):
             self.add(load.array, load.index, False, loops, condition, load.location or location)
 
     def block(self, statements: tuple[Stmt, ...], loops: tuple[For, ...], guard: Guard) -> None:
         for stmt in statements:
             match stmt:
-                case Let(value=value):
+                case Let(name=name, value=value):
                     self.expr(value, loops, guard, stmt.location)
+                    self.conditions.bind(name, value)
                 case Store():
                     for e in (*stmt.index, stmt.value):
                         self.expr(e, loops, guard, stmt.location)
                     self.add(stmt.array, stmt.index, True, loops, guard, stmt.location)
                 case If():
                     self.expr(stmt.condition, loops, guard, stmt.location)
-                    for body, holds in ((stmt.then, True), (stmt.orelse, False)):
-                        self.block(body, loops, (*guard, (stmt.condition, holds)))
+                    then, orelse = (self.conditions.guard(stmt.condition, holds) for holds in (True, False))
+                    self.block(stmt.then, loops, (*guard, *then))
+                    self.block(stmt.orelse, loops, (*guard, *orelse))
                     for m in stmt.merges:
-                        self.expr(m.then, loops, (*guard, (stmt.condition, True)), stmt.location)
-                        self.expr(m.orelse, loops, (*guard, (stmt.condition, False)), stmt.location)
+                        self.expr(m.then, loops, (*guard, *then), stmt.location)
+                        self.expr(m.orelse, loops, (*guard, *orelse), stmt.location)
+                        self.conditions.merge(stmt.condition, m)
                 case For():
                     self.expr(stmt.start, loops, guard, stmt.location)
                     self.expr(stmt.stop, loops, guard, stmt.location)
@@ -126,14 +201,24 @@ class Nested:
 
 def loops_in(statements: tuple[Stmt, ...], loops: tuple[For, ...] = (), guard: Guard = ()) -> Iterator[Nested]:
     """All loops of some statements, a loop before those in it. loops, guard: what lies around them."""
+    yield from _loops_in(statements, loops, guard, Conditions())
+
+
+def _loops_in(
+    statements: tuple[Stmt, ...], loops: tuple[For, ...], guard: Guard, conditions: Conditions
+) -> Iterator[Nested]:
     for stmt in statements:
         match stmt:
+            case Let(name=name, value=value):
+                conditions.bind(name, value)
             case For():
                 yield Nested(stmt, loops, guard)
-                yield from loops_in(stmt.body, (*loops, stmt), guard)
+                yield from _loops_in(stmt.body, (*loops, stmt), guard, conditions)
             case If(condition=condition):
-                yield from loops_in(stmt.then, loops, (*guard, (condition, True)))
-                yield from loops_in(stmt.orelse, loops, (*guard, (condition, False)))
+                yield from _loops_in(stmt.then, loops, (*guard, *conditions.guard(condition, True)), conditions)
+                yield from _loops_in(stmt.orelse, loops, (*guard, *conditions.guard(condition, False)), conditions)
+                for m in stmt.merges:
+                    conditions.merge(condition, m)
 
 
 # Two accesses to one array, and the loops in whose every iteration it is a fresh one.
@@ -173,7 +258,6 @@ def unknown_ranges(function: Function, access: Access) -> set[str]:
 
 # ---------------------------------------------------------------- conditions
 
-FALSE = Const(False, BOOL)
 _COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "=", "ne": "!="}
 _NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
 

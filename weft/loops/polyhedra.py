@@ -79,6 +79,10 @@ class System:
             case Op(name="and" | "or" as name, args=(a, b)):
                 joined = "and" if (name == "and") == holds else "or"
                 return f"({self.holds(a, holds, rename)} {joined} {self.holds(b, holds, rename)})"
+            case Op(name="where", args=(test, a, b)):
+                sides = ((test, True), (a, holds)), ((test, False), (b, holds))
+                texts = (" and ".join(self.holds(c, h, rename) for c, h in side) for side in sides)
+                return f"(({') or ('.join(texts)}))"
             case Op(name=name, args=(a, b)) if name in _COMPARE and a.type == INT64:
                 left, right = self.bound(a, rename), self.bound(b, rename)
                 if left is not None and right is not None:

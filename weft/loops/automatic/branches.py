@@ -14,6 +14,7 @@ from weft.loops.ir import (
     Ref,
     Stmt,
     Store,
+    bound_names,
     substitute,
     substitute_statements,
     walk,
@@ -61,8 +62,8 @@ def _pieces(stmt: If) -> list[tuple[Stmt, bool]]:
         for s in branch:
             if not isinstance(s, Let):
                 pieces.append((substitute_statements((s,), lets)[0], holds))
-                if not isinstance(s, (Store, If)):
-                    return []
+                if not isinstance(s, (Store, If)) or bound_names(s):
+                    return []  # what it binds may be needed by the pieces after it
                 continue
             lets[s.name] = substitute(s.value, lets)
             if any(isinstance(e, Load) and e.array in stored for e in walk_expr(s.value)):

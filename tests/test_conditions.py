@@ -1,0 +1,175 @@
+"""Conditions that a program names, chains or makes of branches guard what they are about."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import weft
+from weft.errors import OutOfRange
+from weft.language import infer_types, parse
+from weft.loops.accesses import Conditions, collect
+from weft.loops.ir import Const, Merge, Op, Ref
+from weft.loops.types import BOOL, INT64
+
+
+def chained(x):
+    n = x.shape[0]
+    y = torch.zeros_like(x)
+    for i in range(n):
+        for d in range(-1, 2):
+            if d != 0 and 0 <= i + d < n:
+                y[i] += x[i + d]
+    return y
+
+
+def named(x):
+    n = x.shape[0]
+    y = torch.zeros_like(x)
+    for i in range(n):
+        inside = i + 1 < n
+        if inside:
+            y[i] = x[i + 1]
+    return y
+
+
+def named_of_named(x):
+    n = x.shape[0]
+    y = torch.zeros_like(x)
+    for i in range(n):
+        low = i - 2 >= 0
+        high = i + 2 < n
+        both = low and high
+        if both:
+            y[i] = x[i - 2] + x[i + 2]
+        elif low:
+            y[i] = x[i - 2]
+        elif high:
+            y[i] = x[i + 2]
+    return y
+
+
+def denied(x):
+    n = x.shape[0]
+    y = torch.zeros_like(x)
+    for i in range(n):
+        outside = i < 1 or i >= n - 1
+        y[i] = x[i] if outside else x[i - 1] + x[i + 1]
+    return y
+
+
+def of_branches(x):
+    n = x.shape[0]
+    y = torch.zeros_like(x)
+    for i in range(n):
+        if i % 2 == 0:  # noqa: SIM108
+            fits = i + 3 < n
+        else:
+            fits = i >= 5
+        if fits:
+            y[i] = x[i + 3] if i % 2 == 0 else x[i - 5]
+    return y
+
+
+def with_data(x):
+    n = x.shape[0]
+    y = torch.zeros_like(x)
+    for i in range(n):
+        taken = x[i] > 0.0 and i + 1 < n
+        if taken:
+            y[i] = x[i + 1]
+    return y
+
+
+def around_a_loop(x):
+    n = x.shape[0]
+    y = torch.zeros_like(x)
+    for i in range(n):
+        room = i + 4 <= n
+        if room:
+            for k in range(4):
+                y[i] += x[i + k]
+    return y
+
+
+@pytest.mark.parametrize(
+    "program", [chained, named, named_of_named, denied, of_branches, with_data, around_a_loop], ids=lambda f: f.__name__
+)
+def test_a_condition_guards_by_what_it_stands_for(program):
+    kernel = weft.kernel(program)
+    for n in (0, 1, 2, 3, 8, 33):
+        x = torch.randn(n)
+        torch.testing.assert_close(kernel(x), program(x))
+
+
+def test_a_convolution_that_skips_what_lies_outside():
+    def convolution(x, k):
+        n, m = x.shape
+        y = torch.zeros_like(x)
+        for i in range(n):
+            for j in range(m):
+                for a in range(3):
+                    for b in range(3):
+                        if 0 <= i + a - 1 < n and 0 <= j + b - 1 < m:
+                            y[i, j] += x[i + a - 1, j + b - 1] * k[a, b]
+        return y
+
+    kernel = weft.kernel(convolution)
+    for shape in ((1, 1), (5, 7)):
+        x, k = torch.randn(shape), torch.randn(3, 3)
+        torch.testing.assert_close(kernel(x, k), convolution(x, k))
+    assert weft.analyze(convolution).loops["i"].kind == "parallel"
+
+
+def test_a_condition_that_does_not_guard_enough_is_refused():
+    def short(x):
+        n = x.shape[0]
+        y = torch.zeros_like(x)
+        for i in range(n):
+            inside = i + 1 < n
+            if inside:
+                y[i] = x[i + 2]
+        return y
+
+    with pytest.raises(OutOfRange, match=r"outside axis 0, at index i \+ 2"):
+        weft.kernel(short)(torch.randn(4))
+
+
+def test_loops_around_a_condition_on_data_that_a_branch_makes_are_distributed_soundly():
+    def program(a, x, idx, o):
+        n = o.shape[0]
+        for i in range(n):
+            if i > 0:  # noqa: SIM102
+                if a[i] > 0 and x[idx[idx[i % n]]] > 0:
+                    o[i] = i
+            a[n - 1 - i] = 1
+
+    own = [torch.ones(4), torch.ones(4), torch.zeros(4, dtype=torch.int64), torch.zeros(4)]
+    theirs = [t.clone() for t in own]
+    weft.kernel(program)(*own)
+    program(*theirs)
+    for mine, other in zip(own, theirs, strict=True):
+        torch.testing.assert_close(mine, other)
+
+
+def test_a_guard_says_what_names_stand_for():
+    i, n = Ref("i", INT64), Ref("n", INT64)
+    low, high = Op("ge", (i, Const(0, INT64)), BOOL), Op("lt", (i, n), BOOL)
+    opaque = Ref("opaque", BOOL)
+    conditions = Conditions()
+    conditions.bind("inside", Op("and", (low, high), BOOL))
+    conditions.merge(opaque, Merge("taken", Ref("inside", BOOL), Const(False, BOOL)))
+
+    both = Op("and", (low, high), BOOL)
+    assert conditions.guard(Ref("inside", BOOL), True) == ((both, True),)
+    assert conditions.guard(Ref("inside", BOOL), False) == ((both, False),)
+    assert conditions.guard(Ref("taken", BOOL), True) == ((Op("and", (opaque, both), BOOL), True),)
+    assert conditions.guard(opaque, True) == ((opaque, True),)
+
+
+def test_accesses_are_guarded_by_the_facts_and_not_by_their_names():
+    function = parse(with_data, infer_types(with_data))
+    read = next(a for a in collect(function.body) if a.array == "x" and a.index[0] != Ref("i", INT64))
+    (_, taken), (fits, holds) = read.guard  # what data decide goes by its name
+    assert taken and holds
+    assert isinstance(fits, Op) and fits.name == "lt" and fits.args[1] == Ref("n", INT64)
