@@ -847,6 +847,125 @@ def counting_tensors(x):
     return y
 
 
+@case(R(4, 6))
+def first_above(x):
+    n, m = x.shape
+    where = torch.zeros(n, dtype=torch.int64)
+    for i in range(n):
+        k = -1
+        for j in range(m):
+            if x[i, j] > 0.7:
+                k = j
+                break
+        where[i] = k
+    return where
+
+
+@case(R(4, 6))
+def left_in_many_ways(x):
+    n, m = x.shape
+    y = torch.zeros_like(x)
+    for i in range(n):
+        for j in range(m):
+            if x[i, j] > 0.2:
+                if x[i, j] > 0.9:
+                    break
+                if x[i, j] > 0.6:
+                    continue
+                y[i, j] += 2
+            y[i, j] += x[i, j]
+        else:
+            if i == 2:
+                break
+            y[i, 0] = -1.0
+            continue
+        y[i, 1] = 5.0
+    else:
+        y[0, 0] = 7.0
+    return y
+
+
+def sought(row, t):
+    for j, v in enumerate(row):
+        if v > t:
+            return j, v
+    return -1, 0.0
+
+
+def any_above(row, t):
+    for v in row:  # noqa: SIM110
+        if v > t:
+            return True
+    return False
+
+
+def limited(v):
+    if v > 0.8:
+        return 0.8
+    elif v < 0.2:
+        return 0.2
+    return v
+
+
+@case(R(4, 6))
+def helpers_that_return_early(x):
+    y = torch.zeros_like(x)
+    for i in range(x.shape[0]):
+        y[i, 0], y[i, 1] = sought(x[i], 0.5)
+        y[i, 2] = limited(x[i, 2])
+        if any_above(x[i], 0.9):
+            y[i, 3] = 1.0
+    return y
+
+
+@case(R(6), 0)
+def done_early(x, n):
+    if n == 0:
+        return x * 2, x.sum()
+    y = torch.zeros_like(x)
+    for i in range(x.shape[0]):
+        y[i] = x[i] * n
+    return y, x.sum() + n
+
+
+@case(R(6), 3)
+def nothing_to_do(x, n):
+    if n == 0:
+        return
+    for i in range(x.shape[0]):
+        x[i] *= n
+
+
+@case(R(6))
+def counted(x):
+    i = 0
+    s = 0.0
+    y = torch.zeros(4, dtype=x.dtype)
+    while i < x.shape[0]:
+        s = s + x[i]
+        i += 2
+    y[0], y[1] = s, i
+    while i >= 2:
+        if x[i - 2] < 0.5:
+            break
+        i -= 1
+    y[2] = i
+    for i in range(1, x.shape[0]):  # noqa: B007
+        if x[i] > 0.6:
+            break
+    y[2] += 10 * i
+    k, v = 0, 0.0
+    for k, (v, _) in enumerate(zip(x, x, strict=True)):  # noqa: B007
+        if v > 0.5:
+            break
+    y[3] = k + v
+    for w in WEIGHTS:
+        if x[0] < w:
+            y[3] = w
+            break
+    return y
+
+
 WEIGHTS = (0.25, 0.5, 0.25)
 halved = lambda v: v / 2  # noqa: E731
 
@@ -1132,6 +1251,51 @@ def test_random_loops(body: list[str], step: str, keep: bool) -> None:
     _check_text(lines)
 
 
+@st.composite
+def leaving(draw: st.DrawFn, exits: tuple[str, ...], depth: int = 2) -> list[str]:
+    """Statements with exits anywhere among them; inner loops have exits of their own."""
+    lines: list[str] = []
+    for _ in range(draw(st.integers(1, 3))):
+        kind = draw(st.integers(0, 5 if depth else 1))
+        condition = draw(EXPRESSIONS)
+        if kind < 2:
+            lines.append(draw(TARGETS).format(draw(EXPRESSIONS)))
+        elif kind == 2:
+            lines += [f"if ({condition}) > 0.25:", f"    h = {draw(EXPRESSIONS)}", f"    {draw(st.sampled_from(exits))}"]
+        elif kind < 5:
+            lines += [f"if ({condition}) > 0.0:", *("    " + line for line in draw(leaving(exits, depth - 1)))]
+            if draw(st.booleans()):
+                lines += ["else:", *("    " + line for line in draw(leaving(exits, depth - 1)))]
+        else:
+            own = tuple(dict.fromkeys(("break", "continue", *(e for e in exits if e.startswith("return")))))
+            lines += ["for j in range(m):", *("    " + line for line in draw(leaving(own, depth - 1)))]
+            if draw(st.booleans()):
+                lines += ["else:", "    h = h + 1.0", *(["    " + draw(st.sampled_from(exits))] * draw(st.integers(0, 1)))]
+                lines += ["j = 1"]
+            else:
+                lines += ["j = 0"]
+    return lines
+
+
+@given(body=leaving(("break", "continue")), step=st.sampled_from(["n", "n - 1, -1, -1", "0, n, 2"]))
+@settings(max_examples=80, deadline=None)
+def test_random_exits_of_loops(body: list[str], step: str) -> None:
+    lines = ["n, m = x.shape", "y = torch.zeros_like(x)", "z = torch.zeros_like(c)", "h = 0.0", "t = x[0, 0] * 1", "k = 9"]
+    lines += [f"for i in range({step}):", "    j = 0", *("    " + line for line in body), "    k = i"]
+    lines += ["else:", "    t = 3.0", "return y, z, h + x[0, 0] * t + k"]
+    _check_text(lines)
+
+
+@given(body=leaving(("break", "continue", "return h, j", "return t, j + 1")))
+@settings(max_examples=80, deadline=None)
+def test_random_returns(body: list[str]) -> None:
+    inner = ["n, m = x.shape", "h = 0.0", "t = x[0, 0] * 1", "j = 0", "for i in range(n):", "    j = 0"]
+    inner += [*("    " + line for line in body), "return h, 7"]
+    lines = ["z = torch.zeros_like(c)", "y = torch.zeros_like(x)", "def inner(a):", *("    " + line for line in inner)]
+    lines += ["for k in range(2):", "    h, j = inner(k - 0.5)", "    z[k] = h + j", "return y, z"]
+    _check_text(lines)
+
+
 SLICES = st.sampled_from(
     ["x[i]", "x[:, i].sum() * c", "x[i, :]", "c", "y[i]", "y[n - 1 - i]", "acc", "x.amax(0)", "acc[0]", "(x @ c)[i]"]
     + ["x[i] @ c", "a", "c[None, :].mean(0)", "x.T[:, i]", "y[0, 1:].sum()"]
@@ -1165,4 +1329,4 @@ def _check_text(lines: list[str]) -> None:
     try:
         check(text, scope["program"], (R(4, 4) - 0.4, R(4), 0.75))
     except WeftError as refusal:  # a name that is a view of an element, which was stored into since
-        assert "is a view of an element" in refusal.message
+        assert "is a view of an element" in refusal.message or "is the variable of a loop" in refusal.message

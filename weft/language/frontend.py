@@ -80,7 +80,7 @@ class _Parser:
         for parameter in self.source.parameters:
             environment[parameter.arg] = self._parameter(parameter, names)
         executor = Executor(b, self.source, environment, self.inline)
-        executor.run(self.source.node.body)
+        executor.execute()
         results = self._results(executor.result)
         return self._function(results)
 
@@ -128,7 +128,7 @@ class _Parser:
         self.calls.append(source)
         start = len(b.blocks[-1])
         executor = Executor(b, source, environment, self.inline, helper.enclosing)
-        executor.run(source.node.body)
+        executor.execute()
         result = executor.result if executor.result is not None else Static(None)
         written = {s.array for s in walk(tuple(b.blocks[-1][start:])) if isinstance(s, Store) and s.array in existing}
         self.calls.pop()

@@ -93,7 +93,7 @@ def _read(source: Source, uses: _Uses) -> Signature:
         parameters.append(Parameter(name, kind, node is not None, default))
     tensors = {p.name for p in parameters if p.kind == "tensor"}
     written = frozenset((uses.stored | (uses.augmented & tensors)) - {NEW})
-    return Signature(tuple(parameters), written, uses.results, source.name, source.where)
+    return Signature(tuple(parameters), written, uses.results or (), source.name, source.where)
 
 
 def _annotated(node: ast.expr | None) -> Kind | None:
@@ -169,7 +169,7 @@ class _Uses:
         self.augmented: set[str] = set()
         self.local = frozenset(bound_in(source.node.body))
         self.inner: dict[str, Source] = {}  # functions defined inside
-        self.results: tuple[str | None, ...] = ()
+        self.results: tuple[str | None, ...] | None = None
         self.given_back: frozenset[str] = frozenset((NEW,))
 
     # ------------------------------------------------------------ statements
@@ -198,13 +198,13 @@ class _Uses:
                         self.augmented |= self.root(target)
                     else:
                         self.stored |= self.root(target)
-                case ast.For(target=target, iter=over, body=body):
+                case ast.For(target=target, iter=over, body=body, orelse=orelse):
                     self.expr(over)
                     for _ in range(2):  # what one iteration leaves is what the next one finds
                         before = dict(self.roots)
                         self.bind(target, None)
                         self.over(target, over)
-                        self.block(body)
+                        self.block([*body, *orelse])
                         self.join(before)
                 case ast.If(test=test, body=body, orelse=orelse):
                     self.expr(test)
@@ -216,9 +216,9 @@ class _Uses:
                 case ast.Return(value=value):
                     if value is not None:
                         self.expr(value)
-                        self.results = self.returned(value)
+                        self.returns(self.returned(value))
                         items = value.elts if isinstance(value, (ast.Tuple, ast.List)) else [value]
-                        self.given_back = frozenset(r for item in items for r in self.root(item))
+                        self.given_back |= frozenset(r for item in items for r in self.root(item))
                 case _:
                     for child in ast.iter_child_nodes(stmt):
                         if isinstance(child, ast.expr):
@@ -269,6 +269,11 @@ class _Uses:
                         self.roots[t.id] = root
             case ast.Starred(value=inner):
                 self.bind(inner, None)
+
+    def returns(self, results: tuple[str | None, ...]) -> None:
+        """Note the results of one of the function's returns: a parameter where all return it."""
+        before = self.results if self.results is not None and len(self.results) == len(results) else results
+        self.results = tuple(a if a == b else None for a, b in zip(before, results, strict=True))
 
     def returned(self, value: ast.expr) -> tuple[str | None, ...]:
         if isinstance(value, ast.Constant) and value.value is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import hashlib
 import inspect
 import linecache
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weft.errors import Location, UnsupportedSyntax
+from weft.language.exits import Body, without_exits
 
 _MISSING = object()
 
@@ -93,6 +95,11 @@ class Source:
         end_line, end = getattr(node, "end_lineno", line), getattr(node, "end_col_offset", None)
         end_column = end + self.column if end is not None and end_line == line else None
         return Location(self.file, line + self.line, column + self.column, end_column)
+
+    @functools.cached_property
+    def body(self) -> Body:
+        """The statements that the function executes, without break, continue and early returns."""
+        return without_exits(self.node)
 
     def inner(self, node: ast.FunctionDef | ast.Lambda) -> Source:
         """A function that is defined inside this one. A lambda is a def that returns its expression."""

@@ -16,6 +16,7 @@ from weft.language.values import (
     ZERO,
     Alias,
     Computed,
+    Pending,
     Range,
     Scalar,
     Scope,
@@ -76,10 +77,27 @@ class Executor:
         enclosing: tuple[Scope, ...] = (),
     ) -> None:
         self.builder, self.source, self.environment = builder, source, environment
-        local = frozenset((*bound_in(source.node.body), *(p.arg for p in source.parameters)))
+        local = frozenset((*bound_in(source.body.statements), *(p.arg for p in source.parameters)))
         self.evaluate = Evaluator(builder, source, environment, inline, (Scope(environment, local), *enclosing))
         self.result: Value | None = None
         self.depth = 0
+
+    def execute(self) -> None:
+        """Execute the function's statements."""
+        body = self.source.body
+        self.environment |= dict.fromkeys(body.pending, Pending())
+        *statements, last = body.statements
+        self.run(statements)
+        for name in body.pending:
+            value = self.environment[name]
+            if isinstance(value, Unset):
+                raise UnsupportedSyntax(
+                    f"{self.source.name} returns different things on different paths",
+                    location=value.location,
+                    evidence=[value.why.replace("it is", "what it returns is", 1)],
+                    remedy="give one name its value on every path, and return it at the end",
+                )
+        self.run([last])
 
     def run(self, statements: list[ast.stmt]) -> None:
         for stmt in statements:
@@ -442,6 +460,15 @@ class Executor:
         b = self.builder
         if one == other and one is not None and getattr(one, "alias", None) == getattr(other, "alias", None):
             return one
+        if isinstance(one, Pending) or isinstance(other, Pending):
+            known = other if isinstance(one, Pending) else one
+            if isinstance(known, Scalar):
+                one, other = (_nothing(known.typed), known) if isinstance(one, Pending) else (known, _nothing(known.typed))
+            elif known is not None and not isinstance(known, Tuple):
+                return known
+        items = _pairs(one, other)
+        if items is not None:
+            return Tuple(tuple(self._merge(name, x, y, then, orelse, merges, test) for x, y in items))
         if isinstance(one, Scalar) and isinstance(other, Scalar):
             typed = common((one, other), b.default_float)
             merged = b.fresh(name)
@@ -520,7 +547,9 @@ class Executor:
         targets = bound_in([stmt.target])
         target = ast.unparse(stmt.target)
         location = b.location
+        # a target is carried where it had a value before: that is what it keeps if the loop does not run
         bound = [n for n in bound_in(stmt.body) if n not in targets]
+        bound += [n for n in targets if isinstance(self.environment.get(n), Scalar)]
         for (frame, name), changed in head.held.items():
             b.environments[frame][name] = changed
         for name in sorted(head.own):
@@ -533,6 +562,8 @@ class Executor:
         carried: dict[str, tuple[str, Scalar]] = {}
         for name in bound:
             value: Value | None = mine.get(name)
+            if isinstance(value, Pending) and name in head.scalars:
+                value = _nothing(head.scalars[name][0])
             if name in head.unset:
                 env[name] = head.unset[name]
             elif isinstance(value, Scalar):
@@ -561,6 +592,7 @@ class Executor:
             self._bind(stmt.target, integer(Ref(var, INT64)) if isinstance(over, Range) else over.item(Ref(var, INT64)))
             self.run(stmt.body)
             b.location = location
+            grown = self._learn(bound, mine, head)
             self._copy_back(bound, mine, head)
             for name, (carry, init) in carried.items():
                 end = self._end_of(name, env.get(name), head)
@@ -581,6 +613,16 @@ class Executor:
             return False
         self._after(bound, mine, results, head, targets, target, location)
         return True
+
+    def _learn(self, bound: list[str], before: Environment, head: Head) -> bool:
+        """Take the types of names that were pending before the loop from what an iteration leaves. Whether any has one."""
+        found = False
+        for name in bound:
+            value = self.environment.get(name)
+            if isinstance(before.get(name), Pending) and isinstance(value, Scalar) and name not in head.scalars:
+                head.scalars[name] = (value.typed, _anywhere(value.alias))
+                found = True
+        return found
 
     def _check_events(self, start: int, before: Environment) -> None:
         """Refuse an element changed in place that another name means too, in this iteration or from an earlier one."""
@@ -667,7 +709,7 @@ class Executor:
                     grown = True
         for name in bound:
             old_value, new_value = before[-1].get(name), self.environment.get(name)
-            plain = not isinstance(old_value, (Scalar, View, Unset)) and old_value is not None
+            plain = not isinstance(old_value, (Scalar, View, Unset, Pending)) and old_value is not None
             if plain and old_value != new_value and name not in head.unset:
                 head.unset[name] = Unset(
                     "it is a different thing after an iteration", "use another name", self.builder.location
@@ -704,11 +746,28 @@ class Executor:
             elif isinstance(before[name], Unset):
                 env[name] = before[name]
             # arrays and known values are what they were
-        for name in targets:
+        for name in (n for n in targets if n not in results):
             env[name] = Unset(
-                "it is the variable of a loop that has ended",
-                f"give another name the value of {name} inside the loop", b.location,
+                "it is the variable of a loop that has ended, and has one only if the loop ran",
+                f"give {name} a value before the loop", b.location,
             )  # fmt: skip
+
+
+def _nothing(typed: Typed) -> Scalar:
+    """A value of a type for paths where nothing reads it."""
+    zero = cast(Const(0, INT64), typed.register)
+    return Scalar(zero, typed)
+
+
+def _pairs(one: Value | None, other: Value | None) -> list[tuple[Value, Value]] | None:
+    """The items of two tuples side by side, where they may be merged one by one."""
+    if isinstance(one, Pending) and isinstance(other, Tuple):
+        return [(one, item) for item in other.items]
+    if isinstance(other, Pending) and isinstance(one, Tuple):
+        return [(item, other) for item in one.items]
+    if isinstance(one, Tuple) and isinstance(other, Tuple) and len(one.items) == len(other.items):
+        return list(zip(one.items, other.items, strict=True))
+    return None
 
 
 def _restore(environments: list[Environment], old: list[Environment]) -> None:

@@ -172,8 +172,13 @@ class Unset:
     stale: bool = False
 
 
+@dataclass(frozen=True)
+class Pending:
+    """What a name means on paths where nothing will read it: the result, before a return gives it a value."""
+
+
 Tensor = View | Computed
-Value = Scalar | View | Computed | Tuple | Static | Helper | Method | Range | Sequence | Unset
+Value = Scalar | View | Computed | Tuple | Static | Helper | Method | Range | Sequence | Pending | Unset
 
 ZERO, ONE = Const(0, INT64), Const(1, INT64)
 NUMBER_TYPES = {bool: BOOL, int: INT64, float: FLOAT64}
