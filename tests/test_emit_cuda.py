@@ -8,8 +8,11 @@ from collections.abc import Callable
 
 import pytest
 
+import weft
+from tests.fuzz_programs import compiled
 from weft.cli import arguments
 from weft.kernels import LIBRARY
+from weft.runtime.nvrtc import compile_cubin
 
 Golden = Callable[[str, str], None]
 
@@ -31,3 +34,52 @@ def test_the_text_of_a_library_kernel(name: str, golden: Golden) -> None:
 )
 def test_the_text_of_other_plans(title: str, name: str, specs: tuple[str, ...], golden: Golden) -> None:
     golden(f"cuda/{title}.cu", LIBRARY[name].source(*specs, arch="sm_90a"))
+
+
+@weft.kernel
+def scaled_to_sum_to_one(g):
+    s = 0.0
+    for i in range(g.shape[0]):
+        s = s + g[i]
+    for i in range(g.shape[0]):
+        g[i] = g[i] / s
+
+
+@weft.kernel
+def prefix_sums(x):
+    h = 0.0
+    for i in range(x.shape[0]):
+        h = h + x[i]
+        x[i] = h
+
+
+@pytest.mark.parametrize("kernel", [scaled_to_sum_to_one, prefix_sums], ids=lambda k: k.name)
+def test_the_text_without_rows(kernel: weft.Kernel, golden: Golden) -> None:
+    golden(f"cuda/{kernel.name}.cu", kernel.source("float32[100]", arch="sm_90a"))
+
+
+UPDATES = {
+    "sum": "h + x[r, i]",
+    "product": "h * x[r, i]",
+    "max": "max(h, x[r, i])",
+    "min": "min(x[r, i], h)",
+    "bits": "h | x[r, i]",
+    "affine": "h * x[r, i] + x[r, i]",
+    "segmented": "x[r, i] + 0 if x[r, i] > 2 else max(h, x[r, i])",
+    "clamp": "min(max(h + x[r, i], 0), 5)",
+}
+
+
+@pytest.mark.parametrize("k, dtype", enumerate(["uint8", "int8", "int16", "int32", "int64"]))
+def test_integers_are_carried_in_types_that_agree(k: int, dtype: str) -> None:
+    """A Python integer, a size and an element as the start, of every algebra: NVRTC takes all of it as one text."""
+    starts = ("0", "3", "r + 1", "2 * x[r, 0]")
+    text = "def program(x):\n    n, m = x.shape\n    y = torch.zeros(n, 8, dtype=torch.int64)\n    for r in range(n):\n"
+    for column, update in enumerate(UPDATES.values()):
+        start = starts[(column + k) % 4]
+        text += f"        h = {start}\n        for i in range(m):\n            h = {update}\n        y[r, {column}] = h\n"
+    kernel = weft.kernel(compiled(text + "    return y\n", f"<integers of {dtype}>"))
+    compile_cubin(kernel.source(f"{dtype}[3,40]", arch="sm_90a"), "sm_90a", name="integers.cu")
+    if dtype in ("uint8", "int64"):
+        report = kernel.check(f"{dtype}[3,40]")
+        assert report.ok, report.text()

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from weft.emit.cpp_body import Names
-from weft.emit.expressions import PRODUCT, SUM, TERNARY, Printer, Text, literal, memory_type, register_type
+from weft.emit.expressions import PRODUCT, SUM, TERNARY, UNARY, Printer, Text, literal, memory_type, register_type
 from weft.emit.text import Writer
 from weft.graph.block import BlockGraph, Carried, Input, Map, Operator, Output, Reduce, Scan, Stage, Step, made
 from weft.loops.affine import Affine
@@ -33,18 +33,21 @@ from weft.loops.ir import (
 from weft.loops.schedule import Axis, Nest
 from weft.loops.types import INT64
 from weft.plan.arguments import Facts, slots
-from weft.plan.tile import TEAMS, TilePlan, divisible, team_entry
+from weft.plan.tile import TilePlan, divisible, team_entry
 
 _ALGEBRA_TYPES = {
     "sum": "Sum", "product": "Product", "max": "Max", "min": "Min", "maximum": "Maximum", "minimum": "Minimum",
     "fmax": "FMax", "fmin": "FMin", "and": "And", "or": "Or", "bitand": "BitAnd", "bitor": "BitOr",
     "bitxor": "BitXor", AFFINE: "Affine", SELECT: "Select", CLAMP: "Clamp",
 }  # fmt: skip
+# What changes a state by a total, of operands that bind as products do; sums and products of integers wrap.
 _JOIN = {"add": "{0} + {1}", "mul": "{0} * {1}", "and": "{0} && {1}", "or": "{0} || {1}"}
 _JOIN |= {"bitand": "{0} & {1}", "bitor": "{0} | {1}", "bitxor": "{0} ^ {1}"}
 _JOIN |= {"max": "weft::python_max({0}, {1})", "min": "weft::python_min({0}, {1})"}
 _JOIN |= {"maximum": "weft::maximum({0}, {1})", "minimum": "weft::minimum({0}, {1})"}
 _JOIN |= {"fmax": "weft::drop_nan_max({0}, {1})", "fmin": "weft::drop_nan_min({0}, {1})"}
+
+_WRAPPED = {"add": "weft::wrapping_add({0}, {1})", "mul": "weft::wrapping_mul({0}, {1})"}
 
 # The words of the kernel itself; a user's name that is one of them keeps it, and ours gives way.
 _WORDS = ("thread", "threads", "teams", "row", "tile", "tile_columns", "chunk", "v", "turn", "outside")
@@ -110,6 +113,13 @@ def _algebra_type(name: str, type_: str) -> str:
     return f"weft::{_ALGEBRA_TYPES[name]}<{type_}>"
 
 
+def join(o: Carried) -> str:
+    """What makes of a state of one value and of all that has been combined since, in C++'s own types, the state after."""
+    operator = ALGEBRAS[o.algebra].join
+    wraps = o.type.category == "int" and operator in _WRAPPED
+    return (_WRAPPED if wraps else _JOIN)[operator]
+
+
 @dataclass(frozen=True)
 class _TilePrinter(Printer):
     """divisors: row scalars that many elements are divided by, and the C++ names of their `weft::Divisor`s."""
@@ -143,6 +153,7 @@ class _TileEmitter:
         self.index = "int64_t" if facts.wide else "int32_t"
         self.spelled: dict[str, str] = {}  # how tiles are spelled in the loop over their elements
         self.pointers: dict[tuple[str, tuple[Expr, ...], int], str] = {}
+        self.pipelines = 0  # stages so far whose tiles are fetched ahead
         self.loaded: set[str] = set()  # tiles of a held row that are in registers
         self.written = {s.array for s in walk(nest.body) if isinstance(s, Store)}
         self.fresh = Names()
@@ -244,16 +255,21 @@ class _TileEmitter:
         """One body, and an entry for each size of team, so that no length needs another compilation."""
         name = self.fresh.fresh(f"{self.nest.name}_rows")
         head = self.signature(name, "").replace('extern "C" __global__ void', "__device__ __forceinline__ void")
-        self.out.line("// $threads: of a row's team, a warp or all the warps of a block; $teams: rows of a block")
-        self.out.line("template <int32_t $threads, int32_t $teams>")
+        if self.plan.alone:
+            self.out.line("// $threads: of the one team, a warp or all the warps of a block")
+            self.out.line("template <int32_t $threads>")
+        else:
+            self.out.line("// $threads: of a row's team, a warp or all the warps of a block; $teams: rows of a block")
+            self.out.line("template <int32_t $threads, int32_t $teams>")
         with self.out.block(head):
             self.body()
         arguments = ", ".join(self.identifier(slot.name) for slot in self.slots)
-        for threads, teams in TEAMS:
+        for threads, teams in self.plan.shapes:
             self.out.line()
             bounds = f"__launch_bounds__({threads * teams})"
             with self.out.block(self.signature(team_entry(self.nest.name, threads), bounds)):
-                self.out.line(f"{name}<{threads}, {teams}>({arguments});")
+                own = f"{threads}" if self.plan.alone else f"{threads}, {teams}"
+                self.out.line(f"{name}<{own}>({arguments});")
 
     def signature(self, name: str, bounds: str) -> str:
         restrict = "" if any(a.role == "inout" for a in self.function.arrays) else " __restrict__"
@@ -290,11 +306,12 @@ class _TileEmitter:
         if plan.spread:
             out.line(f"// each thread takes {runs}; blocks share the columns of a row")
         elif plan.held:
-            whose = (
-                f"{plan.teams} rows a block, a warp each"
-                if plan.teams > 1
-                else f"a row a block of {plan.threads} threads"
-            )
+            if plan.alone:
+                whose = f"one block of {plan.threads} threads"
+            elif plan.teams > 1:
+                whose = f"{plan.teams} rows a block, a warp each"
+            else:
+                whose = f"a row a block of {plan.threads} threads"
             out.line(f"// {whose}; each thread holds {runs}")
         else:
             out.line(f"// each thread takes {runs} of a tile; tile after tile")
@@ -559,7 +576,9 @@ class _TileEmitter:
             if r.algebra in ALGEBRAS:
                 (result,), (init,) = r.results, r.inits
                 if init != ALGEBRAS[r.algebra].identity(init.type):
-                    total = _JOIN[ALGEBRAS[r.algebra].join].format(self.printer.value(init, SUM), total)
+                    template = join(r)
+                    infix = template.startswith("{0}")
+                    total = template.format(self.printer.exact(init, UNARY if infix else TERNARY), total)
                 out.line(f"const {register_type(init.type)} {self.identifier(result)} = {total};")
                 continue
             for result, init in zip(r.results, r.inits, strict=True):
@@ -600,16 +619,18 @@ class _TileEmitter:
         """Tile after tile, the next one fetched while this one is scanned."""
         out = self.out
         inputs = stage.inputs()
-        self.declare_runs(inputs, "next")
+        self.pipelines += 1
+        ahead = "next" if self.pipelines == 1 else f"next_{self.pipelines}"  # another loop may fetch the same tiles
+        self.declare_runs(inputs, ahead)
         with self.runs(stage, self.first_tile(stage)):
-            self.fetch(stage, inputs, "next")
+            self.fetch(stage, inputs, ahead)
         with out.block(self.tile_loop(stage)):
             self.declare(inputs)
             with self.runs(stage, None):
-                self.unpack(inputs, "next")
+                self.unpack(inputs, ahead)
             step = "-" if stage.reverse else "+"
             with self.runs(stage, f"$tile {step} $tile_columns"):
-                self.fetch(stage, inputs, "next")
+                self.fetch(stage, inputs, ahead)
             self.scans(stage, "$tile")
             self.compute(stage, "$tile")
 
@@ -731,7 +752,7 @@ class _TileEmitter:
                 continue
             if all(i == ZERO for i in key[1]):
                 self.pointers[key] = self.identifier(o.array)
-                if self.plan.held and isinstance(o, Input):
+                if self.plan.held and not self.plan.alone and o.array not in self.written:
                     # the same for every row, and too much to keep in registers from one to the next: the cache keeps it
                     self.pointers[key] = self.derived(f"{o.array}_row")
                     type_ = memory_type(self.function.array(o.array).dtype)
@@ -850,9 +871,8 @@ class _TileEmitter:
                 out.line(f"{targets[0]} = {state}.before({results[0]});")
                 out.line(f"{results[0]} = {state}.all({results[0]});")
             elif o.algebra in ALGEBRAS:
-                join = _JOIN[ALGEBRAS[o.algebra].join]
-                out.line(f"{targets[0]} = {join.format(results[0], f'{state}.before')};")
-                out.line(f"{results[0]} = {join.format(results[0], f'{state}.all')};")
+                out.line(f"{targets[0]} = {join(o).format(results[0], f'{state}.before')};")
+                out.line(f"{results[0]} = {join(o).format(results[0], f'{state}.all')};")
             else:
                 for target, result in zip(targets, results, strict=True):
                     out.line(f"{target} = {result};")

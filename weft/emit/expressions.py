@@ -252,6 +252,8 @@ class Printer:
 
     def _exact(self, expr: Expr, wrap: bool) -> Text:
         """Text whose C++ type is exactly the register type."""
+        while isinstance(expr, Cast) and expr.value.type == expr.type:
+            expr = expr.value
         if isinstance(expr, Const) and expr.type.category == "int":
             return Text(literal(expr.value, expr.type, typed=True))
         return self._operand(expr, expr.type, wrap)

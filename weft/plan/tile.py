@@ -32,8 +32,8 @@ class TilePlan:
     """Which columns of a tile each of `threads` threads holds: `chunks` runs of `vector` neighbours, as `layout` says.
 
     held: a row is one tile, loaded once, and `teams` rows share a block. Otherwise each stage runs over tiles, threads are
-    those of the largest team, and the launch picks one of TEAMS. spread: the columns of a row are independent, so blocks
-    share them.
+    those of the largest team, and the launch picks one of `shapes`. spread: the columns of a row are independent, so blocks
+    share them. alone: there are no rows, so that one team of one block does all the work.
     """
 
     threads: int
@@ -42,6 +42,14 @@ class TilePlan:
     teams: int = 1
     held: bool = False
     spread: bool = False
+    alone: bool = False
+
+    @property
+    def shapes(self) -> tuple[tuple[int, int], ...]:
+        """(threads of a row, rows of a block) of each entry of the kernel, the smallest team first."""
+        if self.held or self.spread:
+            return ((self.threads, self.teams),)
+        return tuple((threads, 1 if self.alone else teams) for threads, teams in TEAMS)
 
     @property
     def layout(self) -> Layout:
@@ -88,28 +96,29 @@ def plan(function: Function, graph: BlockGraph, columns: int) -> TilePlan:
         # threads tell each other more than a column costs: longer runs, fewer of them
         vector, chunks = 2 * vector, max(1, chunks // 2)
     scans = max((len(s.scans()) for s in graph.stages()), default=1)
-    return TilePlan(TEAMS[-1][0], vector, max(1, chunks // max(1, scans)))
+    return TilePlan(TEAMS[-1][0], vector, max(1, chunks // max(1, scans)), alone=not graph.rows)
 
 
 def held_plan(graph: BlockGraph, vector: int, columns: int) -> TilePlan | None:
     """A plan that keeps whole rows of up to `columns` (a power of two) in registers, if they fit."""
     rows = {a.var for a in graph.rows}
     inputs = {o.name: o for s in graph.stages() for o in s.inputs()}
-    tiles = sum(any(free_names(i) & rows for i in o.index) for o in inputs.values())
+    alone = not rows
+    tiles = sum(alone or any(free_names(i) & rows for i in o.index) for o in inputs.values())
     threads = min(1024, max(32, columns // COLUMNS_IN_FLIGHT))
     vector = max(1, min(vector, columns // threads))
     chunks = columns // (threads * vector)
-    # a row's own tiles, the one that is fetched meanwhile, and what else a thread needs
-    if chunks * vector * (tiles + 1) + OTHER_REGISTERS > REGISTERS // threads:
+    # a row's own tiles, the one of the next row that is fetched meanwhile, and what else a thread needs
+    if chunks * vector * (tiles + (not alone)) + OTHER_REGISTERS > REGISTERS // threads:
         return None
-    return TilePlan(threads, vector, chunks, teams=4 if threads == 32 else 1, held=True)
+    return TilePlan(threads, vector, chunks, teams=4 if threads == 32 and not alone else 1, held=True, alone=alone)
 
 
 def team(plan: TilePlan, rows: int, columns: int) -> tuple[int, int]:
     """(threads of a row, rows of a block) for a launch: short rows get a warp each, few long ones the largest team."""
     if plan.held:
         return plan.threads, plan.teams
-    warp, many, few = TEAMS
+    warp, many, few = plan.shapes
     per_thread = plan.vector * plan.chunks
     if columns <= warp[0] * per_thread:
         return warp

@@ -7,17 +7,24 @@
 
 namespace weft {
 
+// Sums and products of integers wrap.
 template <typename T> struct Sum {
     using Value = T;
     static WEFT_FUNCTION T identity() { return T(0); }
-    static WEFT_FUNCTION T combine(T first, T second) { return T(first + second); }
-    static WEFT_FUNCTION void apply(T value, T& h) { h = T(h + value); }
+    static WEFT_FUNCTION T combine(T first, T second) {
+        if constexpr (is_floating<T>) return first + second;
+        else return wrapping_add(first, second);
+    }
+    static WEFT_FUNCTION void apply(T value, T& h) { h = combine(h, value); }
 };
 template <typename T> struct Product {
     using Value = T;
     static WEFT_FUNCTION T identity() { return T(1); }
-    static WEFT_FUNCTION T combine(T first, T second) { return T(first * second); }
-    static WEFT_FUNCTION void apply(T value, T& h) { h = T(h * value); }
+    static WEFT_FUNCTION T combine(T first, T second) {
+        if constexpr (is_floating<T>) return first * second;
+        else return wrapping_mul(first, second);
+    }
+    static WEFT_FUNCTION void apply(T value, T& h) { h = combine(h, value); }
 };
 
 namespace detail {
