@@ -70,7 +70,7 @@ UPDATES = {
 }
 
 
-@pytest.mark.parametrize("k, dtype", enumerate(["uint8", "int8", "int16", "int32", "int64"]))
+@pytest.mark.parametrize("k, dtype", list(enumerate(["uint8", "int8", "int16", "int32", "int64"])))
 def test_integers_are_carried_in_types_that_agree(k: int, dtype: str) -> None:
     """A Python integer, a size and an element as the start, of every algebra: NVRTC takes all of it as one text."""
     starts = ("0", "3", "r + 1", "2 * x[r, 0]")
