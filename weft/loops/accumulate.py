@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from weft.loops.accesses import constraints
 from weft.loops.affine import Affine, affine
+from weft.loops.extents import expanded, expanded_index, extents
 from weft.loops.ir import (
     Array,
     Carry,
@@ -33,7 +34,7 @@ from weft.loops.ir import (
     walk,
     walk_expr,
 )
-from weft.loops.memory import Memory, expanded, expanded_index, extents
+from weft.loops.memory import Memory
 from weft.loops.names import Names
 from weft.loops.simplify import add, base_name, bound_inside, fold, neg, number
 from weft.loops.types import BOOL, INT64, ScalarType

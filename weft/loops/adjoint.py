@@ -17,6 +17,7 @@ from weft.errors import Location, NotDifferentiable
 from weft.loops.accumulate import accumulate, accumulate_into, accumulation, store_once
 from weft.loops.algebra.recurrences import dependents
 from weft.loops.derivatives import cancels, contributions, sources
+from weft.loops.extents import expanded, expanded_index, extents
 from weft.loops.ir import (
     Array,
     Carry,
@@ -48,7 +49,7 @@ from weft.loops.ir import (
     walk_expr,
     with_operands,
 )
-from weft.loops.memory import Memory, expanded, expanded_index, extents
+from weft.loops.memory import Memory
 from weft.loops.names import Names
 from weft.loops.normalize import normalize
 from weft.loops.simplify import (
@@ -210,6 +211,29 @@ def _extremum(loop: For, carry: Carry) -> _Extremum | None:
     return None
 
 
+# ---------------------------------------------------------------- values that cannot be had
+
+
+@dataclass(frozen=True)
+class _Lost:
+    """A value that cannot be had in the adjoint: why, where, and what to write instead."""
+
+    why: str
+    location: Location | None
+    remedy: str = "keep every such value in an element of its own, or differentiate the plain Python function"
+
+
+def _unbounded(name: str, loop: For) -> _Lost:
+    """The values that a name takes in a loop of which nothing bounds the iterations."""
+    return _Lost(
+        f"{name} takes a new value in every iteration of the loop over {loop.var}, and data decide how many there are: "
+        "how much memory would keep them all is not known before the run",
+        loop.location,
+        f"run the loop to a size of a tensor and put its body under a condition, or read or store an element of the "
+        f"iteration's own (x[{loop.var}]) in it, which shows how far it goes",
+    )
+
+
 # ---------------------------------------------------------------- names of the function, in the adjoint
 
 # A load of an array under this name yields what the function returned in the end, whenever it is evaluated.
@@ -262,7 +286,7 @@ class _Adjoint:
         self.arrays: list[Array] = []
         self.temporary: set[str] = set()
         self.owner: dict[str, str] = {}  # the function's array that a copy or an adjoint stands for
-        self.broken: dict[str, tuple[str, Location | None]] = {}
+        self.broken: dict[str, _Lost] = {}
         self.tapes: dict[str, tuple[str, tuple[For, ...]]] = {}
         written = dict.fromkeys(s.array for s in walk(function.body) if isinstance(s, Store))
         self.written = tuple(written)
@@ -361,12 +385,12 @@ class _Adjoint:
         """Refuse what needs values that cannot be had."""
         needed = loaded_arrays(made.body) & self.broken.keys()
         for name in sorted(needed):
-            why, location = self.broken[name]
+            lost = self.broken[name]
             raise NotDifferentiable(
                 f"the gradient of {self.function.name} needs values that are gone when it is computed",
-                location=location or self.function.location,
-                evidence=[why],
-                remedy="keep every such value in an element of its own, or differentiate the plain Python function",
+                location=lost.location or self.function.location,
+                evidence=[lost.why],
+                remedy=lost.remedy,
             )
 
     def _in_opmath(self, made: Function) -> Function:
@@ -609,11 +633,11 @@ class _Adjoint:
             total = add(total, Load(seed, index, type_))
         return total
 
-    def _lost(self, why: str, type_: ScalarType, location: Location | None) -> Expr:
+    def _lost(self, lost: _Lost, type_: ScalarType) -> Expr:
         """A value that cannot be had: an error, should the gradient turn out to need it."""
         name = self.names.fresh("lost")
         self.arrays.append(Array(name, type_, (), "local"))
-        self.broken[name] = (why, location)
+        self.broken[name] = lost
         return Load(name, (), type_)
 
     # ---- values of the function
@@ -649,14 +673,13 @@ class _Adjoint:
     def _unavailable(self, load: Load) -> Expr:
         array = self.of[load.array]
         if array.name in self.written:
-            return self._lost(
-                f"an element of {array.name} is read here and overwritten later", load.type, load.location
-            )
+            why = f"an element of {array.name} is read here and overwritten later"
+            return self._lost(_Lost(why, load.location), load.type)
         if array.fill is not None:
             return Const(array.fill.value, load.type)
-        return self._lost(f"no element of {array.name} is ever stored", load.type, load.location)
+        return self._lost(_Lost(f"no element of {array.name} is ever stored", load.location), load.type)
 
-    def _tape(self, name: str, type_: ScalarType, loops: tuple[For, ...], location: Location | None) -> str | None:
+    def _tape(self, name: str, type_: ScalarType, loops: tuple[For, ...]) -> str | None:
         """The array that saves a name in every iteration of the loops around it; None where their sizes are unknown."""
         if name not in self.tapes:
             found = extents(self.function, loops)
@@ -674,15 +697,15 @@ class _Adjoint:
         return expanded_index(found, (scope.names[f.var] for f in loops))
 
     def _save(self, name: str, value: Ref, loops: tuple[For, ...], scope: _Scope, out: list[Stmt]) -> None:
-        tape = self._tape(name, value.type, loops, None)
+        tape = self._tape(name, value.type, loops)
         if tape is not None:
             out.append(Store(tape, self._tape_index(name, scope), value))
 
-    def _saved_value(self, name: str, type_: ScalarType, loop: For | None, scope: _Scope) -> Expr:
+    def _saved_value(self, name: str, type_: ScalarType, scope: _Scope) -> Expr:
         if name in self.tapes:
             return Load(self.tapes[name][0], self._tape_index(name, scope), type_)
-        location = None if loop is None else loop.location
-        return self._lost(f"{name} takes a new value in loops whose bounds are not affine", type_, location)
+        unbounded = next(f for k, f in enumerate(scope.loops) if extents(self.function, scope.loops[: k + 1]) is None)
+        return self._lost(_unbounded(self.named.get(name, base_name(name)), unbounded), type_)
 
     # ---- the sweep: the function again
 
@@ -729,8 +752,7 @@ class _Adjoint:
             return
         array = self.named.get(stmt.name)
         if array is not None and array not in scope.sweeping:
-            loop = scope.loops[-1] if scope.loops else None
-            scope.names[stmt.name] = self._saved_value(stmt.name, stmt.value.type, loop, scope)
+            scope.names[stmt.name] = self._saved_value(stmt.name, stmt.value.type, scope)
             return
         ref = Ref(self.names.fresh(stmt.name), stmt.value.type)
         out.append(Let(ref.name, self.primal(stmt.value, scope), stmt.location))
@@ -934,7 +956,7 @@ class _Adjoint:
         back = self._read_back(loop, c)
         if back is not None:
             return self.primal(back, scope)
-        return self._saved_value(c.name, c.type, loop, scope)
+        return self._saved_value(c.name, c.type, scope)
 
     def _read_back(self, loop: For, c: Carry) -> Expr | None:
         """The value at the start of an iteration, from what the iteration before stored, or from what it read."""

@@ -28,7 +28,7 @@ def expected(function: Function) -> tuple[Equality, ...]:
                 continue
             if length in sizes:
                 what = f"the loop over {length} and the size of {access.array} along it"
-                equality = Equality(Ref(length, extent.type), extent, what, access.location)
+                equality = Equality(Ref(length, extent.type), extent, what, access.location, expected=True)
                 found.setdefault((length, extent.name), equality)
     return tuple(found.values())
 
@@ -46,10 +46,14 @@ def _whole_range(loop: For) -> str | None:
 
 
 def agreeing(function: Function) -> tuple[Function, tuple[tuple[str, str], ...]]:
-    """The function for calls whose sizes are as expected, and the pairs of sizes that must then be equal."""
-    found = expected(function)
+    """The function for calls whose sizes are as expected, and the pairs of sizes that must then be equal.
+
+    Those that the function itself was made for are among them: the adjoint of such a function is for the same calls.
+    """
+    equalities = (*function.equalities, *expected(function))
     pairs = []
-    for e in found:
-        assert isinstance(e.left, Ref) and isinstance(e.right, Ref)
-        pairs.append((e.left.name, e.right.name))
-    return replace(function, equalities=(*function.equalities, *found)), tuple(pairs)
+    for e in equalities:
+        if e.expected:
+            assert isinstance(e.left, Ref) and isinstance(e.right, Ref)
+            pairs.append((e.left.name, e.right.name))
+    return replace(function, equalities=equalities), tuple(pairs)

@@ -196,12 +196,16 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Equality:
-    """What the Python would check when the call runs: these two sizes agree (`what` says why)."""
+    """What the Python would check when the call runs: these two sizes agree (`what` says why).
+
+    expected: the Python does not ask for it; the function is for those calls alone in which it holds.
+    """
 
     left: Expr
     right: Expr
     what: str
     location: Location | None = field(default=None, compare=False)
+    expected: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,23 +1,16 @@
-"""When the elements of arrays get their values, and arrays that have an element for every iteration of some loops."""
+"""When the elements of arrays get their values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from weft.loops.accesses import Access, collect
-from weft.loops.affine import Affine, affine
 from weft.loops.ir import (
-    Array,
-    Const,
     Expr,
     For,
     Function,
-    Op,
 )
 from weft.loops.polyhedra import Polyhedra
-from weft.loops.simplify import fold
-from weft.loops.types import INT64, ScalarType
 
 
 @dataclass(frozen=True)
@@ -86,67 +79,3 @@ class Memory:
         loop = common[k]
         x, y = system.dimensions[names_a[loop.var]], system.dimensions[names_b[loop.var]]
         return not system.build(f"{x} < {y}" if loop.step > 0 else f"{x} > {y}").is_empty()
-
-
-# ---------------------------------------------------------------- extents of loops
-
-
-@dataclass(frozen=True)
-class Extent:
-    """The values of a loop variable lie in base, base + 1, ..., base + size - 1; both use sizes and scalars alone."""
-
-    base: Affine
-    size: Expr
-
-
-def _never_negative(form: Affine, sizes: frozenset[str]) -> bool:
-    return form.constant >= 0 and all(c >= 0 and n in sizes for n, c in form.terms)
-
-
-def extents(function: Function, loops: Iterable[For]) -> tuple[Extent, ...] | None:
-    """An extent of each of these nested loops, outermost first; None where bounds are not affine."""
-    sizes = frozenset(s.name for s in function.sizes)
-    fixed = sizes | {s.name for s in function.scalars if s.type == INT64}
-    reach: dict[str, tuple[Affine, Affine]] = {}  # the least and the greatest value of each variable
-
-    def extreme(form: Affine, greatest: bool) -> Affine | None:
-        total = Affine((), form.constant)
-        for name, coefficient in form.terms:
-            if name in reach:
-                total += reach[name][1 if (coefficient > 0) == greatest else 0] * coefficient
-            elif name in fixed:
-                total += Affine(((name, coefficient),), 0)
-            else:
-                return None
-        return total
-
-    out: list[Extent] = []
-    for loop in loops:
-        start, stop = affine(loop.start), affine(loop.stop)
-        if start is None or stop is None:
-            return None
-        first, last = (start, stop + Affine((), -1)) if loop.step > 0 else (stop + Affine((), 1), start)
-        low, high = extreme(first, False), extreme(last, True)
-        if low is None or high is None:
-            return None
-        reach[loop.var] = (low, high)
-        base = Affine((), 0) if _never_negative(low, sizes) else low
-        count = high - base + Affine((), 1)
-        size = count.expr()
-        if not _never_negative(count, sizes):
-            size = Op("max", (Const(0, INT64), size), INT64)
-        out.append(Extent(base, size))
-    return tuple(out)
-
-
-def expanded(name: str, type_: ScalarType, found: tuple[Extent, ...], fill: Const | None = None) -> Array:
-    """A local array with one element for every iteration of loops with these extents."""
-    return Array(name, type_, tuple(e.size for e in found), "local", fill)
-
-
-def expanded_index(found: tuple[Extent, ...], values: Iterable[Expr]) -> tuple[Expr, ...]:
-    """Where such an array holds the iteration with these values of the loop variables."""
-    return tuple(
-        fold(Op("sub", (v, e.base.expr()), INT64)) if e.base != Affine((), 0) else v
-        for e, v in zip(found, values, strict=True)
-    )

@@ -396,7 +396,7 @@ def _share(
     for k, stmt in enumerate(statements):
         stmt = map_statement(stmt, lambda e: _replace_known(e, known), lambda b: b)
         while True:
-            own = _own_exprs(stmt)
+            own = own_exprs(stmt)
             certain = [e for x in own for e in _certain(x) if _costly(e, stable)]
             if isinstance(stmt, Let):
                 certain = [e for e in certain if e is not stmt.value]
@@ -426,7 +426,7 @@ def _share(
     return tuple(out)
 
 
-def _own_exprs(stmt: Stmt) -> tuple[Expr, ...]:
+def own_exprs(stmt: Stmt) -> tuple[Expr, ...]:
     """The expressions a statement evaluates for certain, in its own block."""
     match stmt:
         case For():
@@ -500,7 +500,7 @@ def _without_invariants(loop: For, names: Names, before: list[Stmt]) -> For:
             visit(operand, location)
 
     for stmt in loop.body:
-        for e in _own_exprs(stmt):
+        for e in own_exprs(stmt):
             visit(e, stmt.location)
     for c in loop.carries:
         visit(c.next, loop.location)
@@ -528,7 +528,7 @@ def inline(function: Function, temporary: Callable[[str], bool]) -> Function:
     def in_block(statements: tuple[Stmt, ...], ends: tuple[Expr, ...]) -> tuple[tuple[Stmt, ...], dict[str, Expr]]:
         values: dict[str, Expr] = {}
         out: list[Stmt] = []
-        here = {n for s in statements for x in _own_exprs(s) for n in free_names(x)}
+        here = {n for s in statements for x in own_exprs(s) for n in free_names(x)}
         here |= {n for e in ends for n in free_names(e)}
         for stmt in statements:
             match stmt:
