@@ -323,7 +323,7 @@ class _Adjoint:
         for w, gradient in self.gradients.items():
             array = self.of[w]
             zero = number(0, array.dtype.opmath)
-            self.arrays.append(Array(gradient, array.dtype, array.shape, "result", zero))
+            self.arrays.append(Array(gradient, array.dtype, array.shape, "result", zero, rounds=False))
         self._classify()
         scope = _Scope()
         body: list[Stmt] = []

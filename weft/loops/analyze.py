@@ -107,7 +107,7 @@ def _with_states_in_memory(found: Schedule) -> Schedule:
 def _carrying_arrays(function: Function, nested: Nested, verdict: Verdict) -> Verdict | None:
     """The verdict of a loop whose conflicts are states in memory; None where they are not."""
     arrays = [a.array for a, _, _ in conflicts(function, nested)]
-    cells = {array: algebra for array in arrays if (algebra := accumulated(nested.loop, array)) is not None}
+    cells = {array: algebra for array in arrays if (algebra := accumulated(function, nested.loop, array)) is not None}
     carried = elements(function, nested.loop, [array for array in arrays if array not in cells])
     if not arrays or carried is None:
         return None

@@ -35,6 +35,7 @@ from weft.loops.ir import (
 from weft.loops.names import Names, names_bound_in
 from weft.loops.normalize import simplify
 from weft.loops.polyhedra import Polyhedra
+from weft.loops.rounding import Rounding
 from weft.loops.types import BOOL, ScalarType
 
 Subscript = tuple[Affine, ...]
@@ -120,8 +121,8 @@ class Thread:
     keep: leave the stores in place (their values get names); else they go, and a loop that stores gets a carry.
     """
 
-    def __init__(self, cell: Cell, type_: ScalarType, names: Names, keep: bool) -> None:
-        self.cell, self.type, self.names, self.keep = cell, type_, names, keep
+    def __init__(self, cell: Cell, type_: ScalarType, names: Names, rounding: Rounding, keep: bool) -> None:
+        self.cell, self.type, self.names, self.rounding, self.keep = cell, type_, names, rounding, keep
 
     def matches(self, array: str, index: tuple[Expr, ...]) -> bool:
         return array == self.cell.array and subscript_of(index) == self.cell.subscript
@@ -146,10 +147,11 @@ class Thread:
                 if not isinstance(value, (Ref, Const)):
                     name = self.names.fresh(self.cell.array)
                     out.append(Let(name, value, stmt.location))
+                    self.rounding.meanings[name] = (value,)
                     value = Ref(name, self.type)
                 if self.keep:
                     out.append(replace(stmt, value=value))
-                return out, value
+                return out, self.rounding.stored(self.cell.array, value)
             case If():
                 then, after_then = self.block(stmt.then, current)
                 orelse, after_else = self.block(stmt.orelse, current)
@@ -163,7 +165,7 @@ class Thread:
                     else:
                         name = self.names.fresh(self.cell.array)
                         merges = (*merges, Merge(name, after_then, after_else))
-                        after = Ref(name, self.type)
+                        after = self.rounding.note(self.cell.array, name)
                 else:
                     after = after_then
                 return [replace(stmt, condition=condition, then=then, orelse=orelse, merges=merges)], after
@@ -177,14 +179,14 @@ class Thread:
         stored = any(isinstance(s, Store) and self.matches(s.array, s.index) for s in walk(stmt.body))
         inner: Expr | None = current
         if stored:
-            inner = None if self.keep else Ref(self.names.fresh(self.cell.array), self.type)
+            inner = None if self.keep else self.rounding.note(self.cell.array, self.names.fresh(self.cell.array))
         body, after = self.block(stmt.body, inner)
         carries = [replace(c, init=init, next=self.expr(c.next, after)) for c, init in zip(stmt.carries, inits, strict=True)]
         if stored and isinstance(inner, Ref):
             assert current is not None and after is not None
             result = self.names.fresh(self.cell.array)
             carries.append(Carry(inner.name, current, after, result))
-            current = Ref(result, self.type)
+            current = self.rounding.note(self.cell.array, result)
         elif stored:
             current = None
         return [replace(stmt, start=start, stop=stop, carries=tuple(carries), body=body)], current
@@ -207,10 +209,12 @@ class Cells:
         self.polyhedra, self.inside = polyhedra, inside
         self.known = {s.name for s in function.sizes} | {s.name for s in function.scalars}
         self.nest: tuple[Access, ...] = ()  # the accesses of the nest: another iteration of an axis may do any of them
+        self.rounding = Rounding.of(function, ())
         self.made: list[Promotion] = []
 
     def run(self, statements: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         self.nest = collect(statements, self.around)
+        self.rounding = Rounding.of(self.function, statements)
         return self._block(statements, self.around, ())
 
     def _block(self, statements: tuple[Stmt, ...], loops: tuple[For, ...], guard: Guard) -> tuple[Stmt, ...]:
@@ -292,7 +296,7 @@ class Cells:
             valid = Ref(name, BOOL)
         if life and array.role in ("local", "result"):
             # nothing was stored before: the fill, or no value at all
-            initial: Expr = zero(type_) if array.fill is None else Const(array.fill.value, type_)
+            initial: Expr = zero(type_) if array.fill is None else self.rounding.filled(array)
         elif valid == ALWAYS:
             initial = Load(cell.array, cell.index, type_)
         else:
@@ -300,8 +304,8 @@ class Cells:
         if not isinstance(initial, Const):
             name = self.names.fresh(cell.array)
             prefix.append(Let(name, initial))
-            initial = Ref(name, type_)
-        body, value = Thread(cell, type_, self.names, keep=False).block(statements, initial)
+            initial = self.rounding.note(cell.array, name)
+        body, value = Thread(cell, type_, self.names, self.rounding, keep=False).block(statements, initial)
         assert value is not None
         self.made.append(Promotion(cell.array, "an element kept in a scalar"))
         if dead_after:

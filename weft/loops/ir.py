@@ -166,6 +166,8 @@ class Array:
     fill: the value every element has at first; None where it has none (`torch.empty`).
     within: the loop variables around its creation, outermost first: a fresh one for every iteration of them; its shape
     is then constant. () for arrays of the whole call.
+    rounds: a value that is stored and read again is the rounded one. Gradients are sums whose order is not the program's:
+    what is added up in them may stay in the op-math type for as long as it is in a scalar.
     """
 
     name: str
@@ -175,6 +177,7 @@ class Array:
     fill: Const | None = None
     within: tuple[str, ...] = ()
     location: Location | None = field(default=None, compare=False)
+    rounds: bool = True
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ Three forms, each exact:
   cell        an element that a loop updates in place lives in a scalar meanwhile (weft.loops.cells);
   recurrence  a loop stores one element an iteration and loads those of earlier iterations: `y[l - 1]` is a carry;
   forwarding  a load of what a statement or an earlier parallel loop stored takes the stored value itself.
-A carried value is the op-math one: it is not rounded to the array's memory type on the way.
+A value that was stored is what the array holds of it: rounded to its memory type (weft.loops.rounding).
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from weft.loops.ir import (
 from weft.loops.names import Names, names_bound_in
 from weft.loops.normalize import fold_names, simplify
 from weft.loops.polyhedra import Polyhedra
+from weft.loops.rounding import Rounding
 from weft.loops.types import BOOL
 
 # A recurrence reaches back at most this many iterations.
@@ -62,6 +63,7 @@ class Promoter:
         self.function, self.around, self.alone, self.names = function, around, alone, names
         self.polyhedra = Polyhedra(function)
         self.inside = Inside(function, self.polyhedra)
+        self.rounding = Rounding.of(function, ())
         self.made: list[Promotion] = []
 
     def run(self, statements: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
@@ -70,6 +72,7 @@ class Promoter:
         if cells.made:  # a branch that stored to a cell may now be a choice of values
             statements = fold_names(statements, {})
         self.made += cells.made
+        self.rounding = Rounding.of(self.function, statements)
         statements = self.recurrences(statements, self.around)
         statements = self.forward(statements, self.around)
         return tuple(self.name_overwritten(s) for s in statements)
@@ -141,7 +144,7 @@ class Promoter:
             if not access.write and distance:
                 reaches.setdefault(distance, []).append(access)
         type_ = self.function.array(array).dtype.opmath
-        thread = Thread(target, type_, self.names, keep=True)
+        thread = Thread(target, type_, self.names, self.rounding, keep=True)
         body, stored = thread.block(loop.body, None)
         if not reaches or stored is None:
             # no recurrence, but what an iteration stores it need not load again
@@ -150,6 +153,8 @@ class Promoter:
         if any(i is None for i in initials):
             return loop
         previous = [self.names.fresh(f"{array}_previous") for _ in initials]
+        for name in previous:
+            self.rounding.note(array, name)
 
         def read(e: Expr) -> Expr | None:
             if isinstance(e, Load) and e.array == array:
@@ -254,8 +259,9 @@ class Promoter:
                         if not isinstance(value, (Ref, Const)):
                             name = self.names.fresh(stmt.array)
                             out.append(Let(name, value, stmt.location))
+                            self.rounding.meanings[name] = (value,)
                             value = Ref(name, value.type)
-                        available[Cell(stmt.array, form)] = value
+                        available[Cell(stmt.array, form)] = self.rounding.stored(stmt.array, value)
                     out.append(replace(stmt, index=index, value=value))
                 case For() if not self._reads_what_it_writes(stmt, loops):
                     filled_here = list(filled)
@@ -348,7 +354,7 @@ class Promoter:
             if low is None or high is None:
                 continue
             if self._always_between(at, low + Affine((), shift), high + Affine((), shift), around, guard):
-                return substitute(store.value, {loop.var: at.expr()})
+                return self.rounding.stored(store.array, substitute(store.value, {loop.var: at.expr()}))
         return None
 
     def _always_between(self, at: Affine, low: Affine, high: Affine, around: tuple[For, ...], guard: Guard) -> bool:

@@ -17,6 +17,7 @@ from weft.loops.ir import (
     Load,
     Op,
     Ref,
+    Round,
     free_names,
     walk,
     walk_expr,
@@ -60,6 +61,11 @@ def for_updates(loop: For, names: Iterable[str]) -> str:
             continue
         name = carry.name
         match expand(carry.next, lets, dependents(loop.body, name) & lets.keys()):
+            case e if (rounding := next((x for x in walk_expr(e) if isinstance(x, Round)), None)) is not None:
+                return (
+                    f"keep the running value in a name and store it: a name is not rounded ({rounding.to} only holds what "
+                    f"is stored), and its updates may then combine in any grouping"
+                )
             case Op(name="max" | "min" as op, args=(other, Ref(name=own))) if own == name and name not in free_names(other):
                 return f"write {op}({name}, {show_expr(other)}): in this order it drops a NaN of {show_expr(other)}"
     return ""

@@ -9,14 +9,15 @@ from dataclasses import replace
 
 from weft.loops.algebra.recurrences import expand
 from weft.loops.algebra.table import ALGEBRAS
-from weft.loops.ir import Expr, For, Let, Load, Op, Stmt, Store, statement_exprs, walk, walk_expr
+from weft.loops.ir import Expr, For, Function, Let, Load, Op, Stmt, Store, statement_exprs, walk, walk_expr
+from weft.loops.rounding import Rounding
 
 _BY_JOIN = {a.join: name for name, a in ALGEBRAS.items()}
 
 
-def accumulated(loop: For, array: str) -> str | None:
+def accumulated(function: Function, loop: For, array: str) -> str | None:
     """The algebra by which every store of a loop to an array updates a cell, which the loop reads for nothing else; None
-    where it does anything else.
+    where it does anything else, or where what the stores round depends on their order.
     """
     written = {s.array for s in walk(loop.body) if isinstance(s, Store)}
     steady = {
@@ -37,7 +38,11 @@ def accumulated(loop: For, array: str) -> str | None:
     algebras = {_update(s) for s in stores}
     own = sum(1 for s in stores for e in walk_expr(s.value) if _is_cell(e, s))
     reads = sum(e.array == array for e in _loads((loop,)))
-    return algebras.pop() if len(algebras) == 1 and own == len(stores) == reads else None
+    if len(algebras) != 1 or not own == len(stores) == reads:
+        return None
+    rounding = Rounding.of(function)
+    exact = all(isinstance(rounding.stored(array, s.value), Op) for s in stores)
+    return algebras.pop() if exact else None
 
 
 def _loads(statements: tuple[Stmt, ...]) -> list[Load]:

@@ -21,6 +21,7 @@ from weft.loops.ir import (
     Load,
     Op,
     Ref,
+    Round,
     Stmt,
     Store,
     free_names,
@@ -282,6 +283,11 @@ class _Matcher:
         return chain
 
     def _why_not(self, group: tuple[str, ...]) -> str:
+        for name in group:
+            types = [e.to for e in walk_expr(expand(self.carries[name].next, self.body.meanings, set(self.body.meanings)))
+                     if isinstance(e, Round)]  # fmt: skip
+            if types:
+                return f"{name} is rounded to {types[0]} in every iteration, which other groupings would not be"
         if len(group) > 1:
             return f"{' and '.join(group)} each need the other's value of the iteration before"
         return f"the update of {group[0]} is no associative operation on {group[0]}"

@@ -36,6 +36,7 @@ from weft.loops.names import Names
 from weft.loops.normalize import drop_unused, fold_names, simplify
 from weft.loops.polyhedra import Polyhedra
 from weft.loops.promote import Promoter, may_meet
+from weft.loops.rounding import Rounding
 from weft.loops.types import BOOL
 
 # A later iteration is at most this many after the one that writes the element first.
@@ -130,11 +131,12 @@ def _promoted(function: Function) -> Function:
     """The function with what a loop's earlier iterations stored, and what the iteration itself has, kept in scalars."""
     names = Names.of(function)
     promoter = Promoter(function, (), frozenset(), names)
-    body = _forwarded(promoter.recurrences(function.body, ()), names)
+    promoter.rounding = rounding = Rounding.of(function)
+    body = _forwarded(promoter.recurrences(function.body, ()), names, rounding)
     return replace(function, body=drop_unused(fold_names(body, {})))
 
 
-def _forwarded(statements: tuple[Stmt, ...], names: Names) -> tuple[Stmt, ...]:
+def _forwarded(statements: tuple[Stmt, ...], names: Names, rounding: Rounding) -> tuple[Stmt, ...]:
     """Loads of what a statement before, in the same list, has stored take the value itself."""
     known: dict[Cell, Expr] = {}
     loaded = {e.array for s in walk(statements) for x in statement_exprs(s) for e in walk_expr(x) if isinstance(e, Load)}
@@ -151,15 +153,16 @@ def _forwarded(statements: tuple[Stmt, ...], names: Names) -> tuple[Stmt, ...]:
         if isinstance(stmt, (Let, Store)):
             stmt = map_statement(stmt, read, lambda b: b)
         else:
-            stmt = map_statement(stmt, lambda e: e, lambda b: _forwarded(b, names))
+            stmt = map_statement(stmt, lambda e: e, lambda b: _forwarded(b, names, rounding))
         form = subscript_of(stmt.index) if isinstance(stmt, Store) else None
         if isinstance(stmt, Store) and form is not None and stmt.array in loaded and not isinstance(stmt.value, (Ref, Const)):
             name = names.fresh(stmt.array)
             out.append(Let(name, stmt.value, stmt.location))
+            rounding.meanings[name] = (stmt.value,)
             stmt = replace(stmt, value=Ref(name, stmt.value.type))
         for array in written((stmt,)):
             known = {c: v for c, v in known.items() if not may_meet(c, array, form)}
         if isinstance(stmt, Store) and form is not None:
-            known[Cell(stmt.array, form)] = stmt.value
+            known[Cell(stmt.array, form)] = rounding.stored(stmt.array, stmt.value)
         out.append(stmt)
     return tuple(out)
