@@ -7,53 +7,39 @@ expression adds it.
 from __future__ import annotations
 
 import math
-from functools import reduce
 
 from weft.errors import TypeMismatch
+from weft.language.kinds import cast, common_type, converted, distribute, plain
 from weft.language.values import Scalar, describe, number
-from weft.loops.ir import Cast, Const, Expr, Op, Round
+from weft.loops.ir import Const, Op, Round
 from weft.loops.operators import OPERATORS
-from weft.loops.types import BFLOAT16, BOOL, FLOAT16, FLOAT64, INT64, ScalarType, Typed, promote
+from weft.loops.types import BFLOAT16, BOOL, FLOAT16, FLOAT64, INT64, ScalarType, Typed
 
 # Up to this exponent x**n is a product, as PyTorch computes small squares and cubes.
 _PRODUCT_POWERS = 4
 
 
-def cast(expr: Expr, to: ScalarType) -> Expr:
-    """expr as register type `to`."""
-    if expr.type == to:
-        return expr
-    if isinstance(expr, Const):
-        if to.category == "float":
-            return Const(float(expr.value), to)
-        if to.category == "bool":
-            return Const(bool(expr.value), to)
-        if expr.type.category != "float":
-            return Const(int(expr.value), to)
-    if to == BOOL:
-        return Op("ne", (expr, Const(0.0 if expr.type.category == "float" else 0, expr.type)), BOOL)
-    return Cast(expr, to)
-
-
 def common(values: tuple[Scalar, ...], default_float: ScalarType) -> Typed:
     """The type that arithmetic on these values has."""
-    typed = reduce(lambda a, b: promote(a, b, default_float), (v.typed for v in values))
-    if typed.weight == 0 and typed.scalar.category == "float":
-        return Typed(FLOAT64, 0)
-    return typed
+    return common_type((v.typed for v in values), default_float)
 
 
 def as_type(value: Scalar, typed: Typed) -> Scalar:
     """The same value as type `typed` (a conversion that the promotion made; nothing is rounded)."""
     if value.typed == typed:
         return value
-    return Scalar(cast(value.expr, typed.register), typed, value.alias)
+    return plain(value, typed)
 
 
 def operate(name: str, values: tuple[Scalar, ...], default_float: ScalarType) -> Scalar:
     """An operator of weft.loops.operators on values of any types."""
+    found = distribute(lambda *vs: operate(name, vs, default_float), values, default_float, collapse=True)
+    if found is not None:
+        return found
     operator = OPERATORS[name]
     typed = common(values, default_float)
+    if name == "sub" and any(v.typed.scalar == BOOL and v.typed.weight for v in values):
+        raise TypeMismatch("sub of a bool tensor", remedy="convert it with .to(dtype), or use ^")
     if operator.rule == "logical":
         return _make(name, tuple(truth(v) for v in values), Typed(BOOL, typed.weight))
     if operator.rule == "integer":
@@ -96,14 +82,14 @@ def floating(typed: Typed, default_float: ScalarType) -> Typed:
 
 def truth(value: Scalar) -> Scalar:
     """value as a condition."""
-    return Scalar(cast(value.expr, BOOL), Typed(BOOL, value.typed.weight))
+    return Scalar(converted(value, BOOL), Typed(BOOL, value.typed.weight))
 
 
 def convert(value: Scalar, dtype: ScalarType) -> Scalar:
     """`.to(dtype)`: rounded to the memory type."""
     register = dtype.opmath
     typed = Typed(dtype, max(1, value.typed.weight))
-    expr = cast(value.expr, register)
+    expr = converted(value, register)
     if dtype in (FLOAT16, BFLOAT16) and value.typed != typed:
         expr = Round(expr, dtype)
     return Scalar(expr, typed)
@@ -113,11 +99,14 @@ def to_number(value: Scalar, type_: ScalarType) -> Scalar:
     """Python's float(), int() or bool()."""
     if isinstance(value.expr, Const) and type_ == INT64 and math.isfinite(value.expr.value):
         return number(int(value.expr.value))
-    return Scalar(cast(value.expr, type_), Typed(type_, 0))
+    return Scalar(converted(value, type_), Typed(type_, 0))
 
 
 def power(base: Scalar, exponent: Scalar, default_float: ScalarType) -> Scalar:
     """`base ** exponent`; base should be cheap to repeat."""
+    found = distribute(lambda x, y: power(x, y, default_float), (base, exponent), default_float)
+    if found is not None:
+        return found
     constant = exponent.constant
     if base.constant is not None and constant is not None:
         try:
@@ -155,7 +144,10 @@ def power(base: Scalar, exponent: Scalar, default_float: ScalarType) -> Scalar:
 
 
 def choose(condition: Scalar, then: Scalar, orelse: Scalar, default_float: ScalarType) -> Scalar:
-    """`then if condition else orelse`, `torch.where`."""
+    """`torch.where`: both as the type that they have in common."""
+    found = distribute(lambda x, y: choose(condition, x, y, default_float), (then, orelse), default_float, collapse=True)
+    if found is not None:
+        return found
     typed = common((then, orelse), default_float)
     a, b = as_type(then, typed), as_type(orelse, typed)
     test = truth(condition)

@@ -7,11 +7,28 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from weft.errors import Location, ShapeMismatch, UnsupportedSyntax
+from weft.language.kinds import (
+    by_kind,
+    cast,
+    choice,
+    common_type,
+    converted,
+    expressions_of,
+    holds,
+    is_kind,
+    joined,
+    kinds_of,
+    leaves,
+    of_kind,
+    unsure,
+    unsure_of,
+)
 from weft.language.values import (
     ONE,
     ZERO,
     Axis,
     Helper,
+    Mixed,
     Scalar,
     Tuple,
     Unset,
@@ -43,7 +60,7 @@ from weft.loops.ir import (
     free_names,
     substitute,
 )
-from weft.loops.types import FLOAT32, INT64, ScalarType
+from weft.loops.types import BOOL, FLOAT32, INT64, ScalarType
 
 Environment = dict[str, Value]
 
@@ -67,7 +84,8 @@ class Builder:
     the user named. created: the whole view of each array made here. events: names of elements that got a second name
     ("shared") and that were changed in place ("changed"). objects: a forest of the names of elements, one tree for those
     that may be one tensor in the plain Python. changes: for each element changed in place, the user's name of it, its own
-    name, and the user's other names with theirs.
+    name, and the user's other names with theirs. carried: the scalars that the open loops carry. spare:
+    names for what a scalar is on each path, which may be left out where nothing reads them.
     """
 
     function: str
@@ -86,6 +104,8 @@ class Builder:
     events: list[tuple[str, str]] = field(default_factory=list)
     objects: dict[str, str] = field(default_factory=dict)
     changes: list[tuple[str, str, tuple[tuple[str, str], ...]]] = field(default_factory=list)
+    carried: set[str] = field(default_factory=set)
+    spare: set[str] = field(default_factory=set)
     location: Location | None = None
 
     # ------------------------------------------------------------ names and blocks
@@ -151,6 +171,11 @@ class Builder:
             self.definitions[name] = expr
         return Ref(name, expr.type)
 
+    def _spare(self, hint: str, expr: Expr) -> Ref:
+        name = self.let(hint, expr)
+        self.spare.add(name.name)
+        return name
+
     def object_of(self, name: str) -> str:
         """The name that stands for all names of elements that may be the same tensor as this one's."""
         while name in self.objects:
@@ -173,9 +198,33 @@ class Builder:
 
     def share(self, value: Scalar, hint: str = "t") -> Scalar:
         """The value under a name, so that it can be used several times."""
-        if isinstance(value.expr, (Const, Ref)):
+        if isinstance(value.expr, (Const, Ref)) and all(isinstance(v.expr, (Const, Ref)) for v in leaves(value)):
             return value
-        return replace(value, expr=self.let(hint, value.expr))
+        whole = value.expr if isinstance(value.expr, (Const, Ref)) else self.let(hint, value.expr)
+        mixed = value.mixed
+        if mixed is not None and mixed.test is not None:
+            mixed = self._named_kinds(mixed, hint, {value.expr: whole})
+        return replace(value, expr=whole, mixed=mixed)
+
+    def _named_kinds(self, mixed: Mixed, hint: str, known: dict[Expr, Expr]) -> Mixed:
+        """What it is on each path under names, none of them computed on another path than its own."""
+        assert mixed.test is not None
+        # a test of names is written out where it is used: the guard of a subscript is told by it
+        test = self._spare(f"{hint}_kind", mixed.test) if has_load(mixed.test) else mixed.test
+
+        def named(side: Scalar, here: bool) -> Scalar:
+            idle = cast(Const(False, BOOL), side.typed.register)
+            guarded = (side.expr, idle) if here else (idle, side.expr)
+            found = side.expr if isinstance(side.expr, (Const, Ref)) else known.get(side.expr)
+            inner = side.mixed
+            if inner is not None and inner.test is not None:
+                own = choice(test, inner.test, Const(False, BOOL)) if here else choice(test, Const(False, BOOL), inner.test)
+                inner = self._named_kinds(replace(inner, test=own), hint, known)
+            if found is None:
+                found = self._spare(f"{hint}_{side.typed.scalar}", choice(test, *guarded))
+            return replace(side, expr=found, mixed=inner)
+
+        return replace(mixed, test=test, then=named(mixed.then, True), orelse=named(mixed.orelse, False))
 
     def is_dynamic(self, expr: Expr) -> bool:
         """Whether a value depends on what tensors hold."""
@@ -384,6 +433,37 @@ class Builder:
         if isinstance(extent, Ref) and extent.name in self.named:
             return f"i_{extent.name}"
         return f"i{len(self.loops)}"
+
+    def merge(self, hint: str, one: Scalar, other: Scalar, test: Expr, merges: list[Merge]) -> Scalar:
+        """What a scalar is after a branch that leaves it `one` or `other`; what it is made of is added to `merges`."""
+        typed = common_type((one.typed, other.typed), self.default_float)
+        dynamic = any(self.is_dynamic(e) for v in (one, other) for e in expressions_of(v)) or self.is_dynamic(test)
+
+        def merged(name: str, then: Expr, orelse: Expr) -> Ref:
+            name = self.fresh(name)
+            merges.append(Merge(name, then, orelse))
+            if dynamic:
+                self.dynamic.add(name)
+            return Ref(name, then.type)
+
+        whole = merged(hint, converted(one, typed.register), converted(other, typed.register))
+        self.same_object(whole.name, *(v.expr for v in (one, other) if v.typed.weight))
+        alias = one.alias or other.alias
+        if alias is not None:
+            alias = replace(alias.join(other.alias), index=None)
+        kinds = joined((*kinds_of(one), *kinds_of(other)), self.default_float)
+        if len(kinds) == 1:
+            return Scalar(whole, typed, alias)
+        name = unsure_of(one) or unsure_of(other)
+        if name and holds(typed, one) and holds(typed, other):
+            return replace(unsure(whole, typed, kinds, name), alias=alias)
+        made = len(merges)
+        tests: list[Expr] = [
+            merged(f"{hint}_is_{kind.scalar}", is_kind(one, kind), is_kind(other, kind)) for kind in kinds[:-1]
+        ]
+        values = [Scalar(merged(f"{hint}_{kind.scalar}", of_kind(one, kind), of_kind(other, kind)), kind) for kind in kinds]
+        self.spare.update(m.name for m in merges[made:])
+        return Scalar(whole, typed, alias, by_kind(tests, values, self.default_float).mixed)
 
     def branch(self, condition: Expr, then: list[Stmt], orelse: list[Stmt], merges: tuple[Merge, ...]) -> None:
         self.emit(If(condition, tuple(then), tuple(orelse), merges, self.location))

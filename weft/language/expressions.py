@@ -9,8 +9,9 @@ from typing import Any
 
 from weft.errors import TypeMismatch, UndefinedName, UnsupportedSyntax, WeftError
 from weft.language import arithmetic, functions, resolve, sequences, slices, tensors
-from weft.language.arithmetic import as_type, common, operate, truth
+from weft.language.arithmetic import operate, truth
 from weft.language.builder import Builder, Environment
+from weft.language.kinds import select
 from weft.language.scopes import bound_in
 from weft.language.source import Known, Source
 from weft.language.values import (
@@ -28,7 +29,7 @@ from weft.language.values import (
     integer,
     number,
 )
-from weft.loops.ir import Const, Merge, Op, Ref, Stmt
+from weft.loops.ir import Const, Merge, Op, Stmt
 from weft.loops.types import BOOL, Typed
 
 _BINARY = {
@@ -325,7 +326,11 @@ class Evaluator:
 
     def condition(self, node: ast.expr, what: str) -> Scalar:
         """An expression as a bool: constant where it is known while parsing."""
-        value = self(node)
+        if isinstance(node, ast.BoolOp):
+            parts: list[ast.expr] = node.values
+            value = self._first_deciding(parts, isinstance(node.op, ast.And), "condition", self.condition)
+        else:
+            value = self(node)
         if isinstance(value, Static):
             return number(bool(value.value))
         if isinstance(value, Tuple):
@@ -338,30 +343,53 @@ class Evaluator:
         return truth(scalar)
 
     def _boolop(self, node: ast.BoolOp, hint: str) -> Value:
-        is_and = isinstance(node.op, ast.And)
-        first, rest = node.values[0], node.values[1:]
-        value = self.condition(first, "a condition")
-        for inner in rest:
-            if isinstance(value.expr, Const):
-                if bool(value.expr.value) != is_and:
-                    return value
-                value = self.condition(inner, "a condition")
-                continue
-            with self.builder.block() as statements:
-                right = self.condition(inner, "a condition")
-            if isinstance(right.expr, Const) and bool(right.expr.value) == is_and:
-                continue
-            typed = Typed(BOOL, max(value.typed.weight, right.typed.weight))
-            if not statements:
-                value = Scalar(Op("and" if is_and else "or", (value.expr, right.expr), BOOL), typed)
-                continue
-            decided = Const(not is_and, BOOL)
-            name = self.builder.fresh("condition")
+        """`a and b and c`: the first value that decides it, as Python gives; later ones are not evaluated then."""
+        return self._first_deciding(node.values, isinstance(node.op, ast.And), hint, self)
+
+    def _first_deciding(
+        self, nodes: list[ast.expr], is_and: bool, hint: str, evaluate: Callable[[ast.expr, str], Value]
+    ) -> Value:
+        value = evaluate(nodes[0], hint)
+        if len(nodes) == 1:
+            return value
+        rest = nodes[1:]
+        b = self.builder
+        if isinstance(value, (Static, Tuple)):
+            known = bool(value.value if isinstance(value, Static) else value.items)
+            return self._first_deciding(rest, is_and, hint, evaluate) if known == is_and else value
+        first = tensors.scalar_of(b, value)
+        if first is None:
+            raise self.at(
+                TypeMismatch(f"{describe(value)} as a condition", remedy="index one element, or use torch.where"),
+                nodes[0],
+            )
+        if first.typed.scalar != BOOL:
+            self.note_shared(nodes[0])
+            first = b.share(first)
+        test = truth(first).expr
+        if isinstance(test, Const):
+            return self._first_deciding(rest, is_and, hint, evaluate) if bool(test.value) == is_and else first
+        with b.block() as statements:
+            held = self._first_deciding(rest, is_and, hint, evaluate)
+            second = tensors.scalar_of(b, held)
+        if second is None:
+            raise self.at(
+                TypeMismatch(f"a choice between {describe(value)} and {describe(held)}", remedy="write an if"), node=rest[0]
+            )
+        sides = (second, first) if is_and else (first, second)
+        if statements:
+            merges: list[Merge] = []
+            merged = b.merge(hint if hint != "t" else "condition", *sides, test, merges)
             blocks: tuple[list[Stmt], list[Stmt]] = (statements, []) if is_and else ([], statements)
-            sides = (right.expr, decided) if is_and else (decided, right.expr)
-            self.builder.branch(value.expr, *blocks, (Merge(name, *sides),))
-            value = Scalar(Ref(name, BOOL), typed)
-        return value
+            b.branch(test, *blocks, tuple(merges))
+            return merged
+        if first.typed.scalar == second.typed.scalar == BOOL:
+            typed = Typed(BOOL, max(first.typed.weight, second.typed.weight))
+            return Scalar(Op("and" if is_and else "or", (test, second.expr), BOOL), typed)
+        alias = first.alias or second.alias
+        if alias is not None:
+            alias = replace(alias.join(second.alias), index=None)
+        return replace(select(test, *sides, b.default_float), alias=alias)
 
     def _ifexp(self, node: ast.IfExp, hint: str) -> Value:
         test = self.condition(node.test, "a condition")
@@ -389,15 +417,11 @@ class Evaluator:
             assert one is not None
             alias = replace(one.join(else_scalar.alias), index=None)
         if not then_block and not else_block:
-            chosen = arithmetic.choose(test, then_scalar, else_scalar, b.default_float)
-            return replace(chosen, alias=alias)
-        typed = common((then_scalar, else_scalar), b.default_float)
-        name = b.fresh(hint if hint != "t" else "choice")
-        sides = (as_type(v, typed).expr for v in (then_scalar, else_scalar))
-        b.branch(test.expr, then_block, else_block, (Merge(name, *sides),))
-        if any(b.is_dynamic(v.expr) for v in (then_scalar, else_scalar)) or b.is_dynamic(test.expr):
-            b.dynamic.add(name)
-        return Scalar(Ref(name, typed.register), typed, alias)
+            return replace(select(test.expr, then_scalar, else_scalar, b.default_float), alias=alias)
+        merges: list[Merge] = []
+        merged = b.merge(hint if hint != "t" else "choice", then_scalar, else_scalar, test.expr, merges)
+        b.branch(test.expr, then_block, else_block, tuple(merges))
+        return merged
 
     # ------------------------------------------------------------ functions and comprehensions
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from weft.errors import TypeMismatch, UnsupportedSyntax
 from weft.language import tensors
-from weft.language.arithmetic import cast
 from weft.language.builder import Builder, Environment
 from weft.language.expressions import Evaluator
+from weft.language.kinds import converted
 from weft.language.scopes import bound_in
 from weft.language.sequences import is_iterator
 from weft.language.signature import check_parameters
@@ -24,12 +24,15 @@ from weft.loops.ir import (
     Expr,
     For,
     Function,
+    If,
+    Let,
     Load,
     Ref,
     Size,
     Stmt,
     Store,
     bodies,
+    bound_names,
     free_names,
     map_statement,
     statement_exprs,
@@ -207,7 +210,7 @@ class _Parser:
                 return value.array  # a view that is as large as the argument is another tensor, and is copied below
         if isinstance(value, Scalar) and value.typed.weight:
             view = b.allocate("result", value.typed.scalar, ())
-            b.store(view.array, (), cast(value.expr, view.dtype.opmath))
+            b.store(view.array, (), converted(value, view.dtype.opmath))
         elif isinstance(value, (View, Computed)):
             view = tensors.materialise(b, value, "result")
         else:
@@ -223,7 +226,7 @@ class _Parser:
     def _function(self, results: tuple[str, ...]) -> Function:
         b = self.builder
         (block,) = b.blocks
-        body = drop_idle_carries(tuple(block))
+        body = drop_idle_carries(drop_spare(drop_idle_carries(tuple(block)), b.spare))
         stored = {s.array for s in walk(body) if isinstance(s, Store)}
         used = stored | set(results) | set(self.names) | _read(body)
         if not results and not stored & set(self.names):
@@ -281,6 +284,27 @@ def drop_idle_carries(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         return map_statement(stmt, _same, clean) if bodies(stmt) else stmt
 
     return clean(body) if idle else body
+
+
+def drop_spare(body: tuple[Stmt, ...], spare: set[str]) -> tuple[Stmt, ...]:
+    """Leave out those names among `spare` that nothing reads."""
+    while True:
+        idle = spare - {n for s in walk(body) for e in statement_exprs(s) for n in free_names(e)}
+        bound = {n for s in walk(body) if isinstance(s, (Let, If)) for n in bound_names(s)}
+        if not idle & bound:
+            return body
+
+        def clean(statements: tuple[Stmt, ...], idle: set[str] = idle) -> tuple[Stmt, ...]:
+            kept = []
+            for stmt in statements:
+                if isinstance(stmt, Let) and stmt.name in idle:
+                    continue
+                if isinstance(stmt, If):
+                    stmt = replace(stmt, merges=tuple(m for m in stmt.merges if m.name not in idle))
+                kept.append(map_statement(stmt, _same, clean) if bodies(stmt) else stmt)
+            return tuple(kept)
+
+        body = drop_idle_carries(clean(body))
 
 
 def _own_exprs(stmt: Stmt) -> tuple[Expr, ...]:

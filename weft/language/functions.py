@@ -13,6 +13,7 @@ from weft.errors import TypeMismatch, UnsupportedSyntax
 from weft.language import arithmetic, sequences, tensors
 from weft.language.arithmetic import as_type, choose, common, convert, operate, power, to_number
 from weft.language.builder import Builder
+from weft.language.kinds import cast, converted, holds, joined, kinds_of, plain, select
 from weft.language.values import (
     ONE,
     ZERO,
@@ -294,7 +295,7 @@ def static_bool(value: Value | None, default: bool = False) -> bool:
 def size_of(value: Value) -> Expr:
     """A value as a size or a subscript that is a Python int."""
     if isinstance(value, Scalar) and value.typed.scalar.category == "int":
-        return tidy(arithmetic.cast(value.expr, INT64))
+        return tidy(converted(value, INT64))
     raise TypeMismatch(f"{describe(value)} where an int is needed", remedy="use an int")
 
 
@@ -407,7 +408,7 @@ def _arange(b: Builder, arguments: Arguments) -> Computed:
     def at(index: tuple[Expr, ...]) -> Expr:
         k = integer(index[0])
         moved = operate("add", (first, operate("mul", (k, by), b.default_float)), b.default_float)
-        return arithmetic.cast(moved.expr, typed.register)
+        return cast(moved.expr, typed.register)
 
     return Computed((count,), typed, at)
 
@@ -707,6 +708,20 @@ def _math_call(b: Builder, name: str, arguments: Arguments) -> Value | None:
     return None
 
 
+def _extremum(b: Builder, name: str, x: Scalar, y: Scalar) -> Scalar:
+    """Python's max or min of two values: one of them, of its kind."""
+    kinds = kinds_of(x) + kinds_of(y)
+    if len(joined(kinds, b.default_float)) == 1:
+        return operate(name, (x, y), b.default_float)
+    x, y = b.share(x), b.share(y)
+    second = operate("gt" if name == "max" else "lt", (y, x), b.default_float)
+    chosen = select(second.expr, y, x, b.default_float)
+    typed = chosen.typed
+    if not (holds(typed, x) and holds(typed, y)):
+        return chosen
+    return replace(chosen, expr=operate(name, (plain(x, typed), plain(y, typed)), b.default_float).expr)
+
+
 def _python_call(b: Builder, name: str, arguments: Arguments) -> Value | None:
     if name in ("max", "min"):
         if len(arguments.args) == 1 and isinstance(arguments.args[0], Tuple):
@@ -718,7 +733,7 @@ def _python_call(b: Builder, name: str, arguments: Arguments) -> Value | None:
         for value in values[1:]:
             alias = result.alias or value.alias
             joined = alias.join(value.alias if alias is result.alias else None) if alias else None
-            result = replace(operate(name, (result, value), b.default_float), alias=joined)
+            result = replace(_extremum(b, name, result, value), alias=joined)
         return result
     if name == "abs":
         operand = arguments.need("x")
@@ -790,5 +805,5 @@ def _range(b: Builder, arguments: Arguments) -> Range:
         raise UnsupportedSyntax("a range whose step is 0", remedy="use a step that is not 0")
     first = bounds[0] if len(bounds) > 1 else number(0)
     last = bounds[1] if len(bounds) > 1 else bounds[0]
-    start, stop = (b.steady(tidy(arithmetic.cast(v.expr, INT64)), "bound") for v in (first, last))
+    start, stop = (b.steady(tidy(converted(v, INT64)), "bound") for v in (first, last))
     return Range(start, stop, step)

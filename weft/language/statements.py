@@ -7,15 +7,29 @@ from dataclasses import dataclass, field, replace
 
 from weft.errors import Location, TypeMismatch, UnsupportedSyntax, WeftError
 from weft.language import sequences, tensors
-from weft.language.arithmetic import as_type, cast, common
-from weft.language.builder import Builder, Environment
+from weft.language.arithmetic import common, operate
+from weft.language.builder import Builder, Environment, Loop
 from weft.language.expressions import Evaluator, Inline
+from weft.language.kinds import (
+    KindMatters,
+    by_kind,
+    cast,
+    converted,
+    expressions_of,
+    holds,
+    is_kind,
+    joined,
+    kinds_of,
+    of_kind,
+    unsure,
+)
 from weft.language.scopes import bound_in
 from weft.language.source import Module, Source
 from weft.language.values import (
     ZERO,
     Alias,
     Computed,
+    Mixed,
     Pending,
     Range,
     Scalar,
@@ -30,8 +44,8 @@ from weft.language.values import (
     integer,
     mentions,
 )
-from weft.loops.ir import Carry, Const, Expr, Merge, Ref, Stmt
-from weft.loops.types import INT64, Typed
+from weft.loops.ir import Carry, Const, Expr, Merge, Ref, Stmt, free_names
+from weft.loops.types import BOOL, INT64, ScalarType, Typed
 
 _REMEDIES = {
     ast.While: ("while", "write a for loop over range(...)"),
@@ -53,16 +67,63 @@ _REMEDIES = {
 class Head:
     """What is known of the names that a loop carries when its body starts; grown until it holds at the body's end.
 
-    scalars: the type of each carried scalar and what it may be a view of. unset: names without a usable value.
+    scalars: the type of each carried scalar and what it may be a view of. kinds: the kinds it may be of. told: those
+    whose kind is carried too, since something depends on it. unset: names without a usable value.
     own: names whose array must be their own. held: other names (frame, name) whose meaning a store in the body changes.
-    dynamic: carried scalars that depend on what tensors hold.
+    dynamic: carried scalars that depend on what tensors hold. carries: the user's name by that of its carry.
     """
 
     scalars: dict[str, tuple[Typed, Alias | None]] = field(default_factory=dict)
+    kinds: dict[str, tuple[Typed, ...]] = field(default_factory=dict)
+    told: set[str] = field(default_factory=set)
     unset: dict[str, Unset] = field(default_factory=dict)
     own: set[str] = field(default_factory=set)
     held: dict[tuple[int, str], Value] = field(default_factory=dict)
     dynamic: set[str] = field(default_factory=set)
+    carries: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Carried:
+    """A scalar that a loop carries, in one part, or in parts that tell its kind: the common value, the tests of the kinds
+    but the last, a value for each kind. names: of the parts' carries. inits: what they start from; first: the value
+    that this is.
+    """
+
+    names: tuple[str, ...]
+    inits: tuple[Expr, ...]
+    typed: Typed
+    kinds: tuple[Typed, ...]
+    first: Scalar
+
+    @staticmethod
+    def start(b: Builder, name: str, value: Scalar, typed: Typed, kinds: tuple[Typed, ...], told: bool) -> Carried:
+        own = Carried((b.fresh(name),), (converted(value, typed.register),), typed, kinds, value)
+        if len(kinds) == 1 or not told:
+            return own
+        tests = (b.fresh(f"{name}_is_{kind.scalar}") for kind in kinds[:-1])
+        names = (*own.names, *tests, *(b.fresh(name) for _ in kinds))
+        told_apart = replace(own, names=names)
+        return replace(told_apart, inits=told_apart.parts(value))
+
+    def parts(self, value: Scalar) -> tuple[Expr, ...]:
+        """A value as these parts."""
+        whole = converted(value, self.typed.register)
+        if len(self.names) == 1:
+            return (whole,)
+        tests = (is_kind(value, kind) for kind in self.kinds[:-1])
+        return (whole, *tests, *(of_kind(value, kind) for kind in self.kinds))
+
+    def value(self, names: tuple[str, ...], default_float: ScalarType) -> Scalar:
+        """The scalar whose parts have these names."""
+        whole = Ref(names[0], self.typed.register)
+        if len(self.kinds) == 1:
+            return Scalar(whole, self.typed)
+        if len(names) == 1:
+            return unsure(whole, self.typed, self.kinds, names[0])
+        tests: list[Expr] = [Ref(n, BOOL) for n in names[1 : len(self.kinds)]]
+        values = [Scalar(Ref(n, k.register), k) for n, k in zip(names[len(self.kinds) :], self.kinds, strict=True)]
+        return Scalar(whole, self.typed, mixed=by_kind(tests, values, default_float).mixed)
 
 
 class Executor:
@@ -112,6 +173,22 @@ class Executor:
                 method(stmt)
             except WeftError as error:
                 raise self.evaluate.at(error, stmt) from None
+            except KindMatters as matters:
+                if matters.name in self.builder.carried:
+                    raise
+                raise self._unknown_kind(matters.name, stmt) from None
+
+    def _unknown_kind(self, name: str, stmt: ast.stmt) -> WeftError:
+        """The error for a value after a loop that depends on which of its updates was the last."""
+        called = name.removesuffix("_last")
+        return self.evaluate.at(
+            UnsupportedSyntax(
+                f"{called} is a Python number or an element of a tensor, and what is computed here depends on which",
+                evidence=[f"the iterations of a loop decide what {called} is"],
+                remedy=f"say which: int({called}), float({called}), or start the loop from an element",
+            ),
+            stmt,
+        )
 
     def _value(self, node: ast.expr, hint: str) -> Value:
         self.evaluate.direct = node
@@ -179,13 +256,13 @@ class Executor:
         """A value that later statements cannot change: scalars under names, tensors in arrays, subscripts fixed."""
         b = self.builder
         match value:
-            case Scalar(expr=Const() | Ref()):
+            case Scalar(expr=Const() | Ref(), mixed=None):
                 return value
             case Scalar():
                 alias = value.alias
                 if alias is not None and alias.index is not None:
                     alias = replace(alias, index=tuple(map(b.steady, alias.index)))
-                return Scalar(b.let(hint, value.expr), value.typed, alias)
+                return replace(b.share(value, hint), alias=alias)
             case Computed(dims=()):
                 return self._settle(tensors.element(b, value, ()), hint)
             case Computed():
@@ -470,16 +547,7 @@ class Executor:
         if items is not None:
             return Tuple(tuple(self._merge(name, x, y, then, orelse, merges, test) for x, y in items))
         if isinstance(one, Scalar) and isinstance(other, Scalar):
-            typed = common((one, other), b.default_float)
-            merged = b.fresh(name)
-            merges.append(Merge(merged, as_type(one, typed).expr, as_type(other, typed).expr))
-            b.same_object(merged, *(v.expr for v in (one, other) if v.typed.weight))
-            if any(b.is_dynamic(e) for e in (one.expr, other.expr, test.expr)):
-                b.dynamic.add(merged)
-            alias = one.alias or other.alias
-            if alias is not None:
-                alias = replace(alias.join(other.alias), index=None)
-            return Scalar(Ref(merged, typed.register), typed, alias)
+            return b.merge(name, one, other, test.expr, merges)
         if isinstance(one, View) and isinstance(other, View):
             joined = self._merge_arrays(name, one, other, then, orelse)
             if joined is not None:
@@ -534,12 +602,18 @@ class Executor:
             return
         head = Head()
         location = b.location
+        depth, carried = self.depth, set(b.carried)
         while True:
             restore = b.snapshot()
-            if self._loop(stmt, over, head):
-                return
+            try:
+                if self._loop(stmt, over, head):
+                    return
+            except KindMatters as matters:
+                if matters.name not in head.carries:
+                    raise
+                head.told.add(head.carries[matters.name])
             restore()
-            b.location = location
+            b.location, self.depth, b.carried = location, depth, set(carried)
 
     def _loop(self, stmt: ast.For, over: Range | Sequence, head: Head) -> bool:
         """Emit the loop as `head` says; False where head was not all there is to know (and has grown)."""
@@ -559,7 +633,8 @@ class Executor:
         before = [dict(e) for e in b.environments]
         env = self.environment
         mine = dict(env)
-        carried: dict[str, tuple[str, Scalar]] = {}
+        carried: dict[str, Carried] = {}
+        head.carries.clear()
         for name in bound:
             value: Value | None = mine.get(name)
             if isinstance(value, Pending) and name in head.scalars:
@@ -568,16 +643,22 @@ class Executor:
                 env[name] = head.unset[name]
             elif isinstance(value, Scalar):
                 typed, alias = head.scalars.setdefault(name, (value.typed, _anywhere(value.alias)))
-                carried[name] = (b.fresh(name), as_type(value, typed))
-                env[name] = Scalar(Ref(carried[name][0], typed.register), typed, alias)
+                kinds = head.kinds.setdefault(name, joined(kinds_of(value), b.default_float))
+                if len(kinds) > 1 and not holds(typed, value):
+                    head.told.add(name)
+                carry = Carried.start(b, name, value, typed, kinds, name in head.told)
+                head.carries |= {n: name for n in carry.names}
+                b.carried.update(carry.names)
+                carried[name] = carry
+                env[name] = replace(carry.value(carry.names, b.default_float), alias=alias)
                 if name in head.dynamic:
-                    b.dynamic.add(carried[name][0])
+                    b.dynamic.update(carry.names)
             elif value is None:
                 env[name] = Unset(
                     f"only an earlier iteration of the loop over {target} would give it one",
                     f"give {name} a value before the loop", location,
                 )  # fmt: skip
-        results: dict[str, str] = {}
+        results: dict[str, Scalar] = {}
         grown = False
         events, changes = len(b.events), len(b.changes)
         self.depth += 1
@@ -594,16 +675,21 @@ class Executor:
             b.location = location
             grown = self._learn(bound, mine, head)
             self._copy_back(bound, mine, head)
-            for name, (carry, init) in carried.items():
+            for name, carry in carried.items():
                 end = self._end_of(name, env.get(name), head)
                 if end is None:
                     grown = True
                     continue
-                grown |= self._grow(name, end, head)
-                results[name] = b.fresh(f"{name}_last")
-                b.same_object(carry, init.expr, end.expr, Ref(results[name], end.typed.register))
-                carries.append(Carry(carry, init.expr, cast(end.expr, head.scalars[name][0].register), results[name]))
+                if self._grow(name, end, head):
+                    grown = True
+                    continue
+                names = [b.fresh(f"{n}_last") for n in carry.names]
+                ends = carry.parts(end)
+                b.same_object(carry.names[0], carry.inits[0], end.expr, Ref(names[0], carry.typed.register))
+                carries += map(Carry, carry.names, carry.inits, ends, names)
+                results[name] = self._last(carry, tuple(names), carry.first, end, Loop(var, start, stop, step))
         self.depth -= 1
+        b.carried -= set(head.carries)
         self._check_events(events, mine)
         self._check_objects(changes)
         grown |= self._other_names(before, bound, targets, head)
@@ -623,6 +709,19 @@ class Executor:
                 head.scalars[name] = (value.typed, _anywhere(value.alias))
                 found = True
         return found
+
+    def _last(self, carry: Carried, names: tuple[str, ...], init: Scalar, end: Scalar, loop: Loop) -> Scalar:
+        """What a carried scalar is after the loop."""
+        b = self.builder
+        found = carry.value(names, b.default_float)
+        if found.mixed is None or found.mixed.test is not None or len(joined(kinds_of(end), b.default_float)) > 1:
+            return found
+        # it is of the last kind if the loop runs at all
+        ran = operate("lt" if loop.step > 0 else "gt", (integer(loop.start), integer(loop.stop)), b.default_float)
+        last = Scalar(found.expr, end.typed)
+        if isinstance(ran.expr, Const):
+            return last if ran.expr.value else init
+        return replace(found, mixed=Mixed(ran.expr, last, init))
 
     def _check_events(self, start: int, before: Environment) -> None:
         """Refuse an element changed in place that another name means too, in this iteration or from an earlier one."""
@@ -659,11 +758,16 @@ class Executor:
     def _grow(self, name: str, end: Scalar, head: Head) -> bool:
         """Widen what head says of a carried scalar to hold for `end` too; whether it grew."""
         typed, alias = head.scalars[name]
-        wider = common((Scalar(Ref("a", typed.register), typed), end), self.builder.default_float)
+        default = self.builder.default_float
+        wider = common((Scalar(Ref("a", typed.register), typed), end), default)
+        kinds = joined((*head.kinds[name], *kinds_of(end)), default)
         place = _anywhere(end.alias)
-        joined = alias if place is None else place if alias is None else Alias(alias.arrays | place.arrays, None)
-        grown = (wider, joined) != (typed, alias)
-        head.scalars[name] = (wider, joined)
+        place = alias if place is None else place if alias is None else Alias(alias.arrays | place.arrays, None)
+        grown = (wider, place) != (typed, alias) or kinds != head.kinds[name]
+        head.scalars[name], head.kinds[name] = (wider, place), kinds
+        if not grown and len(kinds) > 1 and name not in head.told and not holds(wider, end):
+            head.told.add(name)
+            grown = True
         if self.builder.is_dynamic(end.expr) and name not in head.dynamic:
             head.dynamic.add(name)
             grown |= wider.scalar.category == "int"
@@ -721,7 +825,7 @@ class Executor:
         self,
         bound: list[str],
         before: Environment,
-        results: dict[str, str],
+        results: dict[str, Scalar],
         head: Head,
         targets: list[str],
         target: str,
@@ -732,10 +836,9 @@ class Executor:
         b.location = location
         for name in bound:
             if name in results:
-                typed, alias = head.scalars[name]
-                env[name] = Scalar(Ref(results[name], typed.register), typed, alias)
+                env[name] = replace(results[name], alias=head.scalars[name][1])
                 if name in head.dynamic:
-                    b.dynamic.add(results[name])
+                    b.dynamic |= {n for e in expressions_of(results[name]) for n in free_names(e)}
             elif name in head.unset:
                 env[name] = head.unset[name]
             elif before.get(name) is None:

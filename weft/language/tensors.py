@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from weft.errors import ShapeMismatch, TypeMismatch
 from weft.language import arithmetic
-from weft.language.arithmetic import as_type, cast, operate
+from weft.language.arithmetic import as_type, operate
 from weft.language.builder import Builder, apart
+from weft.language.kinds import cast, converted
 from weft.language.values import (
     ONE,
     ZERO,
@@ -78,8 +79,9 @@ def lift(builder: Builder, function: ScalarFunction, *operands: Value) -> Scalar
         if plain is None and not isinstance(operand, (View, Computed)):
             raise TypeMismatch(f"{describe(operand)} is not a number or a tensor", remedy="use numbers and tensors")
         values.append(plain if plain is not None else operand)  # type: ignore[arg-type]
-    if all(isinstance(v, Scalar) for v in values):
-        return function(builder, *values)
+    scalars = tuple(v for v in values if isinstance(v, Scalar))
+    if len(scalars) == len(values):
+        return function(builder, *scalars)
     dims = broadcast(builder, tuple(values))
     fixed = tuple(_hold(builder, v, dims) for v in values)
     sample = function(builder, *(_sample(v) for v in fixed))
@@ -123,7 +125,7 @@ def _store_all(builder: Builder, target: View, value: Tensor | Scalar) -> None:
 
     def body(at: tuple[Expr, ...]) -> None:
         result = element(builder, value, at)
-        builder.store(target.array, target.index(at), cast(result.expr, register))
+        builder.store(target.array, target.index(at), converted(result, register))
 
     builder.nest(target.dims, body)
 

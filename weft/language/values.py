@@ -32,16 +32,35 @@ class Alias:
 
 @dataclass(frozen=True)
 class Scalar:
-    """A number or one element of a tensor: an expression of the register type of `typed`."""
+    """A number or one element of a tensor: an expression of the register type of `typed`.
+
+    mixed: where it is a value of one kind on one path and of another kind on another, what it is on each; `typed` is
+    then the type that both have in common, and `expr` the value converted to it.
+    """
 
     expr: Expr
     typed: Typed
     alias: Alias | None = field(default=None, compare=False)
+    mixed: Mixed | None = None
 
     @property
     def constant(self) -> bool | int | float | None:
         """The value of a Python number known while parsing, else None."""
         return self.expr.value if isinstance(self.expr, Const) and self.typed.weight == 0 else None
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """`then` where `test` holds, else `orelse`: scalars of kinds that arithmetic tells apart (weft.language.kinds).
+
+    test None: which of them it is is not computed, and both are conversions of the common value, without loss. name:
+    the name of the user's that a loop carries so.
+    """
+
+    test: Expr | None
+    then: Scalar
+    orelse: Scalar
+    name: str = ""
 
 
 @dataclass(frozen=True)

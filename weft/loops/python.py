@@ -251,7 +251,7 @@ class _Writer:
             owned = self._owned(name, candidate)
             text = self.tensor(owned) if name in self.tensors and self.expr(owned).typed.weight else self.expr(owned)
             if promote(text.typed, self.typed[name], self.default_float) == self.typed[name] or text.typed == self.typed[name]:
-                if name in self.tensors and text.typed.weight == 0 and self.typed[name].weight:
+                if text.typed.weight == 0 and (name in self.tensors and self.typed[name].weight or _wraps(self.typed[name])):
                     return self.converted(text, self.typed[name].register, number=False)
                 return text
         return self.converted(text, self.typed[name].register, number=self.typed[name].weight == 0)
@@ -414,11 +414,18 @@ class _Writer:
             return Typed(INT64, 0)
         return typed
 
+    def _chosen(self, expr: Op, args: tuple[Expr, ...]) -> tuple[list[Text], Typed]:
+        """Operands one of which is the value: none stays a number where the other is an element that wraps."""
+        texts, typed = self.operands(expr, args)
+        if _wraps(typed):
+            texts = [t if t.typed.weight else self.converted(t, typed.register, number=False) for t in texts]
+        return texts, typed
+
     def _operation(self, expr: Op) -> Text:
         name = expr.name
         if name == "where":
             condition, then, orelse = expr.args
-            texts, typed = self.operands(expr, (then, orelse))
+            texts, typed = self._chosen(expr, (then, orelse))
             text = f"{texts[0].at(1)} if {self.expr(condition).at(1)} else {texts[1].at(SELECT)}"
             return Text(text, SELECT, typed)
         if name in ("and", "or", "not"):
@@ -428,7 +435,7 @@ class _Writer:
             if name == "not":
                 return Text(f"{sign}{parts[0].at(level)}", level, typed)
             return Text(f"{parts[0].at(level)} {sign} {parts[1].at(level + 1)}", level, typed)
-        texts, typed = self.operands(expr, expr.args)
+        texts, typed = (self._chosen if name in ("max", "min") else self.operands)(expr, expr.args)
         result = Typed(BOOL, typed.weight) if expr.type == BOOL else typed
         if name in INFIX:
             sign, level = INFIX[name]
@@ -453,6 +460,11 @@ class _Writer:
         return Text(
             f"torch.{name}({', '.join(t.text for t in tensors)})", _CALL, Typed(BOOL, 1) if expr.type == BOOL else typed
         )
+
+
+def _wraps(typed: Typed) -> bool:
+    """Whether this is an element whose arithmetic a Python int's is not."""
+    return typed.weight > 0 and typed.scalar.category == "int" and typed.scalar != INT64
 
 
 def _constant(value: bool | int | float) -> Text:

@@ -1,0 +1,143 @@
+"""Numbers as Python and PyTorch compute them: Python's own, elements of tensors, and names that are one or the other."""
+
+from __future__ import annotations
+
+import linecache
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import weft
+from weft.errors import UnsupportedSyntax
+
+T = torch.tensor
+
+
+def program(text: str) -> Callable[..., Any]:
+    """The function `f` that a text defines."""
+    label = f"<program {len(linecache.cache)}>"
+    linecache.cache[label] = (len(text), None, text.splitlines(True), label)
+    scope: dict[str, Any] = {"torch": torch, "math": math, "__name__": "programs"}
+    exec(compile(text, label, "exec"), scope)
+    found: Callable[..., Any] = scope["f"]
+    return found
+
+
+def of_each(*expressions: str, before: str = "pass") -> Callable[..., Any]:
+    """A kernel of the vectors x and z and the numbers k and a: column j of its result is the expression j, float64."""
+    lines = [f"        y[i, {j}] = {e}" for j, e in enumerate(expressions)]
+    head = [
+        "def f(x: torch.Tensor, z: torch.Tensor, k: int, a: float):",
+        f"    y = torch.zeros(x.shape[0], {len(expressions)}, dtype=torch.float64)",
+        "    for i in range(x.shape[0]):",
+        *(f"        {line}" for line in before.splitlines()),
+    ]
+    return program("\n".join([*head, *lines, "    return y", ""]))
+
+
+def agree(function: Callable[..., Any], *args: Any) -> None:
+    """The kernel gives what its Python gives, to the last bit."""
+    own = [a.clone() if isinstance(a, torch.Tensor) else a for a in args]
+    torch.testing.assert_close(weft.kernel(function)(*own), function(*args), rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.bool, torch.int64, torch.float32], ids=str)
+def test_and_and_or_are_values(dtype: torch.dtype) -> None:
+    """Each value with its own kind: a Python int does not wrap, an element does, whichever decides."""
+    expressions = ["x[i] and z[i]", "x[i] or z[i]", "x[i] and z[i] or 7", "not (x[i] or z[i])", "(x[i] or 2.5) * 3"]
+    expressions += ["x[i] and 2", "(z[i] and x[i] > 1) or 5", "x[i] or (z[i] or 9)", "(i or 4) - 1", "x[i] or z[i] or i"]
+    expressions += ["(k or 0.5) // 2", "(k or a) / 3", "x[i] * (k or 0.5)", "(x[i] and k) + 1"]
+    if dtype != torch.bool:
+        expressions += ["(i and z[i]) - 1", "(x[i] or i) - 6", "(k and x[i] or k) - 3"]
+    x, z = T([0, 1, 0, 5]).to(dtype), T([0, 0, 3, 2]).to(dtype)
+    for k in (0, 3):
+        agree(of_each(*expressions), x, z, k, 0.25)
+
+
+def test_a_choice_keeps_the_kind_of_each_side() -> None:
+    before = """
+v = x[i] if x[i] > 3 else 0
+w = v if i > 1 else 0.5
+s = x[i + 1] if i < 3 else -1
+t = 0
+if x[i] > 3:
+    t = x[i]
+    t = t + 255
+    u = z[i]
+else:
+    u = k
+""".strip()
+    expressions = ["v - 1", "(w * v - 1) * 7", "s - 1", "(t - 1 if t else t) - 1", "u - 5", "-u", "(u + v) * 3 - 9", "u // 2"]
+    expressions += ["~v", "v << 7", "min(v, 0) - 1", "u == -1", "v > -1", "int(v) - 1", "float(v) - 1", "abs(v - 1)", "v / 2"]
+    x, z = T([0, 4, 3, 9], dtype=torch.uint8), T([0, 0, 3, 200], dtype=torch.uint8)
+    agree(of_each(*expressions, before=before), x, z, 3, 0.25)
+
+
+CARRIED = {
+    "a sum": "s = s + x[i]",
+    "a sum read before": "y[i, 1] = s - 1\n        s = s + x[i]",
+    "on a branch": "if x[i] > 3:\n            s = x[i]\n        elif x[i] == 2:\n            s = -1",
+    "largest": "s = max(s, x[i])",
+    "smallest": "s = min(s, x[i]) - 1",
+    "polynomial": "s = s * 2 + x[i] - 3",
+    "half of them": "s = s + x[i] if i % 2 else s + 1",
+}
+
+
+@pytest.mark.parametrize("start", [0, -1, 300])
+@pytest.mark.parametrize("update", CARRIED.values(), ids=CARRIED)
+def test_a_carried_name_has_the_kind_of_its_iteration(update: str, start: int) -> None:
+    text = f"""
+def f(x):
+    y = torch.zeros(x.shape[0] + 1, 2, dtype=torch.int64)
+    s = {start}
+    for i in range(x.shape[0]):
+        {update}
+        y[i, 0] = s - 5
+    y[x.shape[0], 0] = s - 7
+    return y
+"""
+    if "max" in update or "min" in update:
+        text = text.replace("    y[x.shape[0], 0] = s - 7\n", "")
+    function = program(text)
+    for values in ([2, 4, 2, 0], [200, 100, 7], []):
+        agree(function, T(values, dtype=torch.uint8))
+
+
+def test_sums_from_a_python_zero_stay_reductions() -> None:
+    def total(x):
+        n, m = x.shape
+        y = torch.zeros(n, 2, dtype=torch.int64)
+        for r in range(n):
+            s = 0
+            largest = 0
+            for c in range(m):
+                s = s + x[r, c]
+                largest = max(largest, x[r, c])
+            y[r, 0] = s
+            y[r, 1] = largest
+        return y
+
+    for dtype in (torch.int64, torch.int32, torch.uint8):
+        x = torch.arange(200).reshape(2, 100).to(dtype)
+        agree(total, x)
+        assert re.search(r"c +reduction", str(weft.kernel(total).explain(x)))
+
+
+def test_a_kind_that_iterations_decide_is_refused_after_the_loop() -> None:
+    def largest(x):
+        y = torch.zeros(1, dtype=torch.int64)
+        m = 0
+        for i in range(x.shape[0]):
+            m = max(m, x[i])
+        y[0] = m - 5
+        return y
+
+    with pytest.raises(UnsupportedSyntax, match="depends on which") as caught:
+        weft.kernel(largest)(T([1], dtype=torch.uint8))
+    assert "int(m)" in caught.value.remedy
+    agree(largest, T([1, 7, 3]))  # of 64 bits both are the same

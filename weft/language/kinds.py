@@ -1,0 +1,279 @@
+"""Kinds of scalars that meet in one name: a Python int on one path, an element of a tensor on another.
+
+In Python each value has its own kind, and arithmetic depends on it: `v - 1` of a uint8 element wraps, of an int it does
+not. A scalar of several kinds (`Scalar.mixed`) is computed with for each of them, and what it is decides at the end.
+Where both kinds give one type, as in `v + x[i]`, nothing is computed twice. A Python number and a float element are one
+kind: the number enters in the precision that the element computes in.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import reduce
+
+from weft.errors import WeftError
+from weft.language.values import Mixed, Scalar
+from weft.loops.ir import Cast, Const, Expr, Op
+from weft.loops.types import BOOL, FLOAT64, ScalarType, Typed, promote
+
+
+class KindMatters(Exception):  # noqa: N818 - no error: the loop that carries `name` starts again, and keeps its kind
+    """What is computed depends on the kind of a carried name, which is not kept."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+def cast(expr: Expr, to: ScalarType) -> Expr:
+    """expr as register type `to`."""
+    if expr.type == to:
+        return expr
+    if isinstance(expr, Const):
+        if to.category == "float":
+            return Const(float(expr.value), to)
+        if to.category == "bool":
+            return Const(bool(expr.value), to)
+        if expr.type.category != "float":
+            return Const(int(expr.value), to)
+    if to == BOOL:
+        return Op("ne", (expr, Const(0.0 if expr.type.category == "float" else 0, expr.type)), BOOL)
+    return Cast(expr, to)
+
+
+def common_type(types: Iterable[Typed], default_float: ScalarType) -> Typed:
+    """The type that arithmetic on values of these types has."""
+    typed = reduce(lambda a, b: promote(a, b, default_float), types)
+    if typed.weight == 0 and typed.scalar.category == "float":
+        return Typed(FLOAT64, 0)
+    return typed
+
+
+def differ(a: Typed, b: Typed) -> bool:
+    """Whether arithmetic tells values of these types apart by more than a rounding."""
+    if a.scalar == b.scalar and (a.weight > 0) == (b.weight > 0):
+        return False
+    if a.scalar.category == b.scalar.category == "float":
+        return False
+    heavy, light = (a, b) if a.weight >= b.weight else (b, a)
+    return not (light.weight == 0 < heavy.weight and heavy.scalar.category == "float")
+
+
+def joined(kinds: Iterable[Typed], default_float: ScalarType) -> tuple[Typed, ...]:
+    """The kinds that these types are of, each told apart from the others."""
+    found: list[Typed] = []
+    for typed in kinds:
+        place = next((k for k, other in enumerate(found) if not differ(typed, other)), None)
+        if place is None:
+            found.append(typed)
+        else:
+            found[place] = common_type((found[place], typed), default_float)
+    return tuple(found)
+
+
+def leaves(value: Scalar) -> tuple[Scalar, ...]:
+    """What a scalar may be, one for each path."""
+    if value.mixed is None:
+        return (value,)
+    return (*leaves(value.mixed.then), *leaves(value.mixed.orelse))
+
+
+def expressions_of(value: Scalar) -> tuple[Expr, ...]:
+    """The expressions that a scalar is made of."""
+    mixed = value.mixed
+    if mixed is None:
+        return (value.expr,)
+    inner = (*expressions_of(mixed.then), *expressions_of(mixed.orelse))
+    return (value.expr, *inner) if mixed.test is None else (value.expr, mixed.test, *inner)
+
+
+def kinds_of(value: Scalar) -> tuple[Typed, ...]:
+    return tuple(v.typed for v in leaves(value))
+
+
+def choice(test: Expr, then: Expr, orelse: Expr) -> Expr:
+    """`then if test else orelse`."""
+    if isinstance(test, Const):
+        return then if test.value else orelse
+    if then == orelse:
+        return then
+    if isinstance(then, Const) and isinstance(orelse, Const) and then.type == BOOL:  # they are not equal
+        return test if then.value else Op("not", (test,), BOOL)
+    return Op("where", (test, then, orelse), then.type)
+
+
+def converted(value: Scalar, to: ScalarType) -> Expr:
+    """The value as register type `to`, whichever its kind is."""
+    if value.mixed is None or value.mixed.test is None or value.typed.register == to:
+        return cast(value.expr, to)
+    return choice(value.mixed.test, converted(value.mixed.then, to), converted(value.mixed.orelse, to))
+
+
+def plain(value: Scalar, typed: Typed) -> Scalar:
+    """The same value as one of type `typed` on every path."""
+    return Scalar(converted(value, typed.register), typed, value.alias)
+
+
+def is_kind(value: Scalar, kind: Typed) -> Expr:
+    """Whether the value is of a kind, as a condition."""
+    if value.mixed is None:
+        return Const(not differ(value.typed, kind), BOOL)
+    if value.mixed.test is None:
+        raise KindMatters(value.mixed.name)
+    return choice(value.mixed.test, is_kind(value.mixed.then, kind), is_kind(value.mixed.orelse, kind))
+
+
+def of_kind(value: Scalar, kind: Typed) -> Expr:
+    """The value where it is of a kind; anything elsewhere."""
+    if value.mixed is None:
+        known = not differ(value.typed, kind)
+        return cast(value.expr, kind.register) if known else cast(Const(False, BOOL), kind.register)
+    if value.mixed.test is None:
+        raise KindMatters(value.mixed.name)
+    return choice(value.mixed.test, of_kind(value.mixed.then, kind), of_kind(value.mixed.orelse, kind))
+
+
+def by_kind(tests: list[Expr], values: list[Scalar], default_float: ScalarType) -> Scalar:
+    """The first value whose test holds, the last where none does. tests: one less than values."""
+    if not tests:
+        return values[0]
+    return select(tests[0], values[0], by_kind(tests[1:], values[1:], default_float), default_float)
+
+
+def select(test: Expr, then: Scalar, orelse: Scalar, default_float: ScalarType) -> Scalar:
+    """Python's choice between two values: each keeps its kind."""
+    if isinstance(test, Const):
+        return then if test.value else orelse
+    typed = common_type((then.typed, orelse.typed), default_float)
+    expr = choice(test, converted(then, typed.register), converted(orelse, typed.register))
+    if len(joined((*kinds_of(then), *kinds_of(orelse)), default_float)) == 1:
+        return Scalar(expr, typed)
+    return Scalar(expr, typed, mixed=Mixed(test, replace(then, alias=None), replace(orelse, alias=None)))
+
+
+def unsure(expr: Expr, typed: Typed, kinds: tuple[Typed, ...], name: str) -> Scalar:
+    """A value held as `typed` that is of one of these kinds, it is not known which."""
+
+    def alternatives(left: tuple[Typed, ...]) -> Scalar:
+        first = Scalar(cast(expr, left[0].register), left[0])
+        if len(left) == 1:
+            return first
+        return Scalar(expr, typed, mixed=Mixed(None, first, alternatives(left[1:]), name))
+
+    return alternatives(kinds)
+
+
+def unsure_of(value: Scalar) -> str:
+    """The carried name whose kind decides the value's and is not known; "" where there is none."""
+    if value.mixed is None:
+        return ""
+    if value.mixed.test is None:
+        return value.mixed.name
+    return unsure_of(value.mixed.then) or unsure_of(value.mixed.orelse)
+
+
+def holds(typed: Typed, value: Scalar) -> bool:
+    """Whether `typed` represents every value that this one may have where it is of another kind."""
+    return all(not differ(v.typed, typed) or _fits(v.expr, typed.register) for v in leaves(value))
+
+
+def _fits(expr: Expr, type_: ScalarType) -> bool:
+    """Whether the type has the value of an expression."""
+    if expr.type == BOOL:
+        return True
+    if isinstance(expr, Const):
+        if expr.type.category == "float":
+            return type_ == FLOAT64
+        return low_and_high(type_)[0] <= expr.value <= low_and_high(type_)[1]
+    if isinstance(expr, Cast) and expr.value.type.category == "int" == expr.type.category:
+        return expr.value.type == type_ or _fits(Const(0, expr.value.type), type_) and _narrower(expr.value.type, type_)
+    return expr.type.category == "int" and _narrower(expr.type, type_)
+
+
+def _narrower(a: ScalarType, b: ScalarType) -> bool:
+    low, high = low_and_high(a)
+    least, most = low_and_high(b)
+    return least <= low and high <= most
+
+
+def low_and_high(type_: ScalarType) -> tuple[int, int]:
+    """The integers that a register type has exactly."""
+    if type_.category == "bool":
+        return 0, 1
+    if type_.category == "float":
+        bits = 53 if type_ == FLOAT64 else 24
+        return -(1 << bits), 1 << bits
+    bits = 8 * type_.size - (1 if type_.signed else 0)
+    return -(1 << bits) if type_.signed else 0, (1 << bits) - 1
+
+
+def distribute(
+    function: Callable[..., Scalar], values: tuple[Scalar, ...], default_float: ScalarType, collapse: bool = False
+) -> Scalar | None:
+    """A function of scalars some of which are of several kinds, computed for each; None where all have one kind.
+
+    collapse: the function converts its operands to the type they have in common, so that it need not be computed twice
+    where that is the same on both paths.
+    """
+    mixed = next((v.mixed for v in values if v.mixed is not None), None)
+    if mixed is None:
+        return None
+
+    def where(then: bool) -> tuple[Scalar, ...]:
+        return tuple(
+            (v.mixed.then if then else v.mixed.orelse) if v.mixed is not None and _same(v.mixed, mixed) else v
+            for v in values
+        )
+
+    one, other = where(True), where(False)
+    errors: list[WeftError] = []
+    results: list[Scalar] = []
+    for side in (one, other):
+        try:
+            results.append(function(*side))
+        except WeftError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+    first, second = results
+    kinds = joined((*kinds_of(first), *kinds_of(second)), default_float)
+    typed = common_type(kinds, default_float)
+    name = mixed.name or unsure_of(first) or unsure_of(second)
+    shared = _one_type(values, default_float) if collapse else None
+    if shared is not None and all(k.register == typed.register for k in kinds):
+        once = (plain(v, replace(shared, weight=v.typed.weight)) if v.mixed is not None else v for v in values)
+        expr = function(*once).expr
+        if len(kinds) == 1:
+            return Scalar(expr, typed)
+        if name:
+            return unsure(expr, typed, kinds, name)
+        return Scalar(expr, typed, mixed=Mixed(mixed.test, _labelled(first, expr), _labelled(second, expr)))
+    if mixed.test is not None:
+        return select(mixed.test, first, second, default_float)
+    if len(kinds) > 1 or first.mixed is not None or second.mixed is not None:
+        raise KindMatters(mixed.name)
+    return plain(first if first.typed.weight else second, typed)
+
+
+def _labelled(value: Scalar, expr: Expr) -> Scalar:
+    """The kinds of one scalar with the value of another."""
+    mixed = value.mixed
+    if mixed is not None:
+        mixed = replace(mixed, then=_labelled(mixed.then, expr), orelse=_labelled(mixed.orelse, expr))
+    return replace(value, expr=expr, mixed=mixed, alias=None)
+
+
+def _one_type(values: tuple[Scalar, ...], default_float: ScalarType) -> Typed | None:
+    """The type that the values have in common, if they are computed with in one register type whatever their kinds are."""
+    kinds = [joined(kinds_of(v), default_float) for v in values]
+    types = [common_type(found, default_float) for found in itertools.product(*kinds)]
+    if any(t.register != types[0].register for t in types):
+        return None
+    # bools add as integers where they are Python's, and as bools where they are elements
+    return None if types[0].scalar == BOOL and any(differ(t, types[0]) for t in types) else types[0]
+
+
+def _same(a: Mixed, b: Mixed) -> bool:
+    return a is b or (a.test == b.test and (a.test is not None or a.name == b.name))
