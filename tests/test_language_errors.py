@@ -779,8 +779,19 @@ def test_a_decorated_function_is_not_taken_for_what_it_wraps() -> None:
     def plain(x: torch.Tensor) -> Any:
         return x + 1
 
-    with pytest.raises(UnsupportedSyntax, match="wrapped by a decorator"):
-        Source.of(plain)
+    nest = parse(plain, {"x": TensorType(FLOAT64, 1)})
+    x = torch.arange(3.0, dtype=torch.float64)
+    torch.testing.assert_close(interpret(nest, x)[0], plain(x))
+
+    def counted(function: Any) -> Any:
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            return 2 * function(*args, **kwargs)
+
+        return wrapper
+
+    with pytest.raises(UnsupportedSyntax):
+        Source.of(counted(plain)) and parse(counted(plain), {"x": TensorType(FLOAT64, 1)})
 
 
 def test_types_that_do_not_fit() -> None:

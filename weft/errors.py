@@ -80,6 +80,14 @@ class UnsupportedSyntax(WeftError, SyntaxError):
     """The function uses Python that is not in weft's language."""
 
 
+class SourceMismatch(WeftError, RuntimeError):
+    """The text of a function that can be read is not what Python runs."""
+
+
+class StateChanged(WeftError, RuntimeError):
+    """A graph holds a kernel as it was before something changed that its function reads from outside."""
+
+
 class UndefinedName(WeftError, NameError):
     """A name is read before it has a value on every path."""
 

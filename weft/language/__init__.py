@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from weft.language.capture import MISSING, Capture, capture
 from weft.language.signature import Parameter, Signature, read_signature
 from weft.language.source import Source, fingerprint
 from weft.language.types import ArgumentType, TensorType, default_float
@@ -16,11 +17,14 @@ if TYPE_CHECKING:
     from weft.language.infer import infer_types
 
 __all__ = [
+    "MISSING",
     "ArgumentType",
+    "Capture",
     "Parameter",
     "Signature",
     "Source",
     "TensorType",
+    "capture",
     "default_float",
     "fingerprint",
     "infer_types",

@@ -12,6 +12,7 @@ from weft.language import tensors
 from weft.language.builder import Builder, Environment
 from weft.language.expressions import Evaluator
 from weft.language.kinds import converted
+from weft.language.resolve import value_of
 from weft.language.scopes import bound_in
 from weft.language.sequences import is_iterator
 from weft.language.signature import check_parameters
@@ -46,14 +47,17 @@ from weft.loops.types import INT64, ScalarType, Typed
 ArgumentType = TensorType | ScalarType | None
 
 
-def parse(function: Any, types: Mapping[str, ArgumentType], name: str | None = None) -> Function:
+def parse(
+    function: Any, types: Mapping[str, ArgumentType], name: str | None = None, default: ScalarType | None = None
+) -> Function:
     """The loop nest of a function (a function object, a kernel, a Source, or a text that defines it).
 
     types: the type of each argument: a TensorType; bool, int64 or float64 for a number; None for the argument None
-    (which is then no parameter of the result). Raises a WeftError where the function is not in weft's language.
+    (which is then no parameter of the result). default: the dtype of floats that nothing else decides; None: PyTorch's
+    as it is now. Raises a WeftError where the function is not in weft's language.
     """
     source = Source.of(function, name)
-    result = _Parser(source, types).parse()
+    result = _Parser(source, types, default or default_float()).parse()
     validate(result)
     return result
 
@@ -62,9 +66,10 @@ def parse(function: Any, types: Mapping[str, ArgumentType], name: str | None = N
 class _Parser:
     source: Source
     types: Mapping[str, ArgumentType]
+    default: ScalarType
 
     def __post_init__(self) -> None:
-        self.builder = Builder(self.source.name, default_float())
+        self.builder = Builder(self.source.name, self.default)
         self.calls: list[Source] = [self.source]
         self.sizes: list[Size] = []
         self.scalars: list[ScalarParameter] = []
@@ -167,14 +172,16 @@ class _Parser:
                     f"{source.name} has no parameter {name} left to pass", remedy="pass each parameter once"
                 )
             environment[name] = value
-        defaults, evaluated = source.defaults, dict(helper.defaults)
+        defaults, values, evaluated = source.defaults, source.default_values, dict(helper.defaults)
         for parameter in parameters:
             name = parameter.arg
             if name in environment:
                 environment[name] = self._argument(environment[name], name)
             elif name in evaluated:
                 environment[name] = evaluated[name]
-            elif name in defaults:
+            elif values is not None and name in values:
+                environment[name] = value_of(values[name], name)
+            elif values is None and name in defaults:
                 environment[name] = Evaluator(b, source, {}, self.inline, ())(defaults[name])
             else:
                 raise TypeMismatch(f"{source.name} needs its argument {name}", remedy=f"pass {name}")

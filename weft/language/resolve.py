@@ -8,7 +8,7 @@ from typing import Any
 
 from weft.errors import TypeMismatch, UnsupportedSyntax
 from weft.language import functions
-from weft.language.source import Known, Module, Source, plain_function
+from weft.language.source import Known, Module, Namespace, Source, plain_function
 from weft.language.values import Helper, Static, Tuple, Value, number
 from weft.loops.types import SCALAR_TYPES
 
@@ -27,9 +27,16 @@ def known(name: str) -> Value:
 
 def value_of(obj: Any, name: str) -> Value:
     """The value that a Python object, found under `name` outside the function, is. Raises where it cannot be used."""
-    if isinstance(obj, (bool, int, float)):
+    if type(obj) in (bool, int, float):
         return number(obj)
-    if obj is None or obj is Ellipsis or isinstance(obj, (str, Module)):
+    if isinstance(obj, (int, float)):
+        plain = "int" if isinstance(obj, int) else "float"
+        raise TypeMismatch(
+            f"{name} is a {type(obj).__module__}.{type(obj).__qualname__}, whose arithmetic may be its own",
+            evidence=[f"its value is {obj!r}"],
+            remedy=f"use {plain}({name}) where {name} is made",
+        )
+    if obj is None or obj is Ellipsis or isinstance(obj, (str, Module, Namespace)):
         return Static(obj)
     if isinstance(obj, Known):
         return known(obj.name)
@@ -38,8 +45,7 @@ def value_of(obj: Any, name: str) -> Value:
     if isinstance(obj, (tuple, list)):
         return Tuple(tuple(value_of(item, name) for item in obj))
     if isinstance(obj, types.ModuleType):
-        outer = obj.__name__.split(".")[0]
-        return Static(Module(obj.__name__) if outer in ("torch", "math", "builtins") else obj)
+        return Static(Module(obj.__name__))
     kind = type(obj)
     if kind.__module__ == "torch" and kind.__name__ == "dtype":
         dtype = str(obj).removeprefix("torch.")
@@ -53,9 +59,9 @@ def value_of(obj: Any, name: str) -> Value:
         for module in _MODULES:
             if getattr(sys.modules.get(module), own, None) is obj:
                 return known(f"{module}.{own}")
-    plain = plain_function(obj)
-    if plain is not None:
-        return Helper(Source.of(plain))
+    function = plain_function(obj)
+    if function is not None:
+        return Helper(Source.of(function))
     if kind.__name__ in ("Tensor", "Parameter") and kind.__module__.startswith("torch"):
         raise TypeMismatch(f"{name} is a tensor from outside the function", remedy=f"make {name} a parameter")
     raise UnsupportedSyntax(
@@ -70,6 +76,7 @@ def attribute(value: Static, name: str) -> Value:
         return known(f"{value.value.name}.{name}")
     if isinstance(value.value, Known):
         return known(f"{value.value.name}.{name}")
-    if isinstance(value.value, types.ModuleType) and hasattr(value.value, name):
-        return value_of(getattr(value.value, name), name)
-    raise UnsupportedSyntax(f"weft knows no attribute {name} of {value.value!r}", remedy="write it out")
+    if isinstance(value.value, Namespace) and name in value.value.members:
+        return value_of(value.value.members[name], f"{value.value.name}.{name}")
+    of = getattr(value.value, "name", None) or repr(value.value)
+    raise UnsupportedSyntax(f"weft knows no attribute {name} of {of}", remedy="write it out")

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from weft.errors import Location, UnsupportedSyntax
 from weft.language.scopes import bound_in
-from weft.language.source import Known, Module, Source, plain_function
+from weft.language.source import Known, Module, Namespace, Source, plain_function
 
 Kind = Literal["tensor", "int", "float", "bool", "number"]
 
@@ -88,9 +88,10 @@ def _read(source: Source, uses: _Uses) -> Signature:
     for parameter in source.parameters:
         name = parameter.arg
         node = defaults.get(name)
-        default = _default(source, node) if node is not None else None
+        has_default = node is not None if source.default_values is None else name in source.default_values
+        default = _default(source, name, node)
         kind = _annotated(parameter.annotation) or uses.kinds.get(name) or _kind_of_default(default) or "number"
-        parameters.append(Parameter(name, kind, node is not None, default))
+        parameters.append(Parameter(name, kind, has_default, default))
     tensors = {p.name for p in parameters if p.kind == "tensor"}
     written = frozenset((uses.stored | (uses.augmented & tensors)) - {NEW})
     return Signature(tuple(parameters), written, uses.results or (), source.name, source.where)
@@ -112,8 +113,12 @@ def _kind_of_default(value: Any) -> Kind | None:
     return "int" if isinstance(value, int) else "float" if isinstance(value, float) else None
 
 
-def _default(source: Source, node: ast.expr) -> Any:
-    """The value of a default: a literal, or a number of the function's module."""
+def _default(source: Source, name: str, node: ast.expr | None) -> Any:
+    """The value of a parameter's default: what Python made of it, or what a text says, a literal or a number."""
+    if source.default_values is not None:
+        return source.default_values.get(name)
+    if node is None:
+        return None
     try:
         return ast.literal_eval(node)
     except ValueError:
@@ -132,6 +137,8 @@ def _lookup(source: Source, node: ast.expr) -> Any:
         outer = _lookup(source, node.value)
         if isinstance(outer, (Module, Known)):
             return Known(f"{outer.name}.{node.attr}")
+        if isinstance(outer, Namespace):
+            return outer.members.get(node.attr)
         if outer is None or isinstance(outer, Source):
             return None
         return getattr(outer, node.attr, None)

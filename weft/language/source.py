@@ -6,19 +6,16 @@ import ast
 import builtins
 import functools
 import hashlib
-import inspect
 import linecache
-import sys
 import textwrap
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from weft.errors import Location, UnsupportedSyntax
 from weft.language.exits import Body, without_exits
-
-_MISSING = object()
+from weft.language.text import as_def
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,8 @@ class Known:
 class Source:
     """A function's syntax tree. `line` and `column` are added to the tree's to get those of the file.
 
-    lookup: what a free name of the function means (a Python object, a Source, a Module or a Known).
+    lookup: what a free name of the function means (a Python object, a Source, a Namespace, a Module or a Known).
+    default_values: what the defaults of a function object are, by parameter; None where only a text tells them.
     """
 
     name: str
@@ -49,12 +47,15 @@ class Source:
     line: int = 0
     column: int = 0
     text: str = field(default="", repr=False)
+    default_values: Mapping[str, Any] | None = field(default=None, repr=False)
 
     @staticmethod
     def of(function: Any, name: str | None = None) -> Source:
-        """The source of a function object, of a kernel (its `.py`), or of a text that defines a function.
+        """The source of a function object, of a kernel (its `.py`), or of a text that defines a function. What a function
+        object reads from outside is captured as it is now.
 
-        name: which function of a text (the last one where None). Raises UnsupportedSyntax where no source is found.
+        name: which function of a text (the last one where None). Raises UnsupportedSyntax where no source is found,
+        SourceMismatch where what is found is not what Python runs.
         """
         if isinstance(function, Source):
             return function
@@ -65,7 +66,9 @@ class Source:
             raise UnsupportedSyntax(
                 f"{function!r} is not a Python function", remedy="pass a function written with def, or its source text"
             )
-        return _of_function(plain)
+        from weft.language.capture import capture
+
+        return capture(plain).source
 
     @staticmethod
     def of_text(text: str, name: str | None = None, file: str = "<source>") -> Source:
@@ -90,6 +93,11 @@ class Source:
         names = _TextNames(tree, file, text)
         return names.function(chosen)
 
+    def names(self) -> tuple[str, ...]:
+        """The names that the function may read from outside, in order, each once."""
+        loads = (n.id for n in ast.walk(self.node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load))
+        return tuple(dict.fromkeys(loads))
+
     def location(self, node: ast.AST) -> Location:
         line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
         end_line, end = getattr(node, "end_lineno", line), getattr(node, "end_col_offset", None)
@@ -104,7 +112,7 @@ class Source:
     def inner(self, node: ast.FunctionDef | ast.Lambda) -> Source:
         """A function that is defined inside this one. A lambda is a def that returns its expression."""
         name = node.name if isinstance(node, ast.FunctionDef) else "lambda"
-        return Source(name, self.file, _as_def(node), self.lookup, self.line, self.column, self.text)
+        return Source(name, self.file, as_def(node), self.lookup, self.line, self.column, self.text)
 
     @property
     def where(self) -> Location:
@@ -118,7 +126,7 @@ class Source:
 
     @property
     def defaults(self) -> dict[str, ast.expr]:
-        """The default of each parameter that has one."""
+        """The default of each parameter that has one, as it is written."""
         arguments = self.node.args
         positional = (*arguments.posonlyargs, *arguments.args)
         count = len(arguments.defaults)
@@ -135,93 +143,6 @@ def plain_function(value: Any) -> types.FunctionType | None:
         return None
     inner = getattr(value, "py", None)
     return inner if isinstance(inner, types.FunctionType) else None
-
-
-def _as_def(node: ast.FunctionDef | ast.Lambda) -> ast.FunctionDef:
-    if isinstance(node, ast.FunctionDef):
-        return node
-    result = ast.copy_location(ast.Return(node.body), node.body)
-    made = ast.FunctionDef(name="lambda", args=node.args, body=[result], decorator_list=[], returns=None)
-    return ast.copy_location(made, node)
-
-
-def _of_function(function: types.FunctionType) -> Source:
-    if hasattr(function, "__wrapped__"):
-        raise UnsupportedSyntax(
-            f"{function.__qualname__} is wrapped by a decorator",
-            evidence=["what the decorator does is not in the function's source"],
-            remedy="decorate the function with weft.kernel alone, and apply the other decorator to the kernel",
-        )
-    if function.__name__ == "<lambda>":
-        return _of_lambda(function)
-    try:
-        lines, first = inspect.getsourcelines(function)
-        file = inspect.getsourcefile(function) or function.__code__.co_filename
-    except (OSError, TypeError):
-        raise _no_source(function) from None
-    text = "".join(lines)
-    dedented = textwrap.dedent(text)
-    column = len(lines[0]) - len(lines[0].lstrip())
-    try:
-        node = ast.parse(dedented).body[0]
-    except (SyntaxError, IndexError):
-        node = ast.Pass()
-    if not isinstance(node, ast.FunctionDef):
-        where = Location(file, first, column)
-        raise UnsupportedSyntax(f"{function.__qualname__} is no plain def", location=where, remedy="write it with def")
-    return Source(function.__name__, file, node, _FunctionNames(function), first - 1, column, dedented)
-
-
-def _no_source(function: types.FunctionType) -> UnsupportedSyntax:
-    return UnsupportedSyntax(
-        f"the source of {function.__qualname__} cannot be found",
-        evidence=["weft reads a function's source text"],
-        remedy="define the function in a file, or pass its source text",
-    )
-
-
-def _of_lambda(function: types.FunctionType) -> Source:
-    """The source of a lambda: the one in its file whose body's code stands where the function's does."""
-    code = function.__code__
-    text = "".join(linecache.getlines(code.co_filename, function.__globals__))
-    try:
-        tree = ast.parse(text)
-    except SyntaxError:
-        raise _no_source(function) from None
-    places = [p for p in code.co_positions() if p[0] is not None and p[2] is not None]
-    found = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Lambda) and node.lineno == code.co_firstlineno:
-            body = node.body
-            start, end = (body.lineno, body.col_offset), (body.end_lineno, body.end_col_offset)
-            inside = [(a, c) >= start and (b, d) <= end for a, b, c, d in places if (a, b, c, d) != (a, a, 0, 0)]
-            if inside and all(inside):
-                found.append(node)
-    if len(found) != 1:
-        raise _no_source(function)
-    segment = ast.get_source_segment(text, found[0]) or ""
-    return Source("lambda", code.co_filename, _as_def(found[0]), _FunctionNames(function), text=segment)
-
-
-@dataclass(frozen=True)
-class _FunctionNames:
-    """Names of a function object: its closure, then its module, then Python's own."""
-
-    function: types.FunctionType
-
-    def __call__(self, name: str) -> Any:
-        code = self.function.__code__
-        if name in code.co_freevars and self.function.__closure__ is not None:
-            try:
-                return self.function.__closure__[code.co_freevars.index(name)].cell_contents
-            except ValueError:  # the variable has no value yet
-                raise KeyError(name) from None
-        value = self.function.__globals__.get(name, _MISSING)
-        if value is _MISSING:
-            if hasattr(builtins, name):
-                return Known(f"builtins.{name}")
-            raise KeyError(name)
-        return value
 
 
 @dataclass(frozen=True)
@@ -270,35 +191,18 @@ class _TextNames:
         raise KeyError(name)
 
 
+# ---------------------------------------------------------------- what is known of a module
+
+
+@dataclass(frozen=True, eq=False)
+class Namespace:
+    """The attributes of a user's module that a function may read."""
+
+    name: str
+    members: Mapping[str, Any] = field(repr=False)
+
+
 # ---------------------------------------------------------------- fingerprints
-
-
-def _free_names(node: ast.FunctionDef) -> Iterator[tuple[str, ...]]:
-    """Names (with the attributes read from them) that the function reads, in order, each once."""
-    seen: set[tuple[str, ...]] = set()
-    for inner in ast.walk(node):
-        path: list[str] = []
-        expr: ast.AST = inner
-        while isinstance(expr, ast.Attribute):
-            path.append(expr.attr)
-            expr = expr.value
-        if isinstance(expr, ast.Name) and isinstance(expr.ctx, ast.Load):
-            key = (expr.id, *reversed(path))
-            if key not in seen:
-                seen.add(key)
-                yield key
-
-
-def _told(value: Any) -> str:
-    """What a value outside the function is, as text that is the same in every process (no addresses)."""
-    kind = type(value)
-    if isinstance(value, (bool, int, float, str, tuple, list, type(None), Module, Known)):
-        return repr(value)
-    if isinstance(value, types.ModuleType):
-        return value.__name__
-    if kind.__module__ == "torch" and kind.__name__ == "dtype":
-        return str(value)
-    return f"{kind.__qualname__} {getattr(value, '__qualname__', '')}"
 
 
 def fingerprint(function: Any) -> str:
@@ -307,38 +211,51 @@ def fingerprint(function: Any) -> str:
     Equal in another process for the same function.
     """
     digest = hashlib.sha256()
-    torch = sys.modules.get("torch")
-    digest.update(str(torch.get_default_dtype() if torch is not None else "torch.float32").encode())
-    done: set[tuple[str, int, str]] = set()
+    told: dict[int, int] = {}
 
     def add(source: Source) -> None:
-        key = (source.file, source.line + source.node.lineno, source.name)
-        if key in done:
+        if id(source) in told:
+            digest.update(f"again {told[id(source)]}\0".encode())
             return
-        done.add(key)
+        told[id(source)] = len(told)
         digest.update(f"{source.file}\0{source.line}\0{source.name}\0{source.text}\0".encode())
-        for path in _free_names(source.node):
+        for name, value in (source.default_values or {}).items():
+            digest.update(f"default {name}\0".encode())
+            add_value(value)
+        for name in source.names():
             try:
-                value = source.lookup(path[0])
-                for attribute in path[1:]:
-                    if isinstance(value, (Source, Module, Known)):
-                        break
-                    value = getattr(value, attribute)
-            except (KeyError, AttributeError):
+                value = source.lookup(name)
+            except KeyError:
                 continue
-            plain = value if isinstance(value, Source) else plain_function(value)
-            if isinstance(plain, Source):
-                add(plain)
-            elif plain is not None:
-                if (plain.__module__ or "").split(".")[0] in ("torch", "math"):
-                    digest.update(f"{'.'.join(path)}={plain.__module__}.{plain.__qualname__}\0".encode())
-                    continue
-                try:
-                    add(_of_function(plain))
-                except UnsupportedSyntax:
-                    digest.update(f"{path[0]}=?\0".encode())
-            else:
-                digest.update(f"{'.'.join(path)}={_told(value)}\0".encode())
+            digest.update(f"{name}\0".encode())
+            add_value(value)
+
+    def add_value(value: Any) -> None:
+        if isinstance(value, Source):
+            add(value)
+        elif isinstance(value, Namespace):
+            digest.update(f"{value.name} {len(value.members)}\0".encode())
+            for name, member in sorted(value.members.items()):
+                digest.update(f"{name}\0".encode())
+                add_value(member)
+        elif isinstance(value, (tuple, list)):
+            digest.update(f"{len(value)} items\0".encode())
+            for item in value:
+                add_value(item)
+        else:
+            digest.update(f"{_told(value)}\0".encode())
 
     add(Source.of(function))
     return digest.hexdigest()
+
+
+def _told(value: Any) -> str:
+    """What a value outside the function is, as text that is the same in every process (no addresses)."""
+    kind = type(value)
+    if isinstance(value, (bool, int, float, str, type(None), Module, Known)):
+        return f"{kind.__name__} {value!r}"
+    if isinstance(value, types.ModuleType):
+        return value.__name__
+    if kind.__module__ == "torch" and kind.__name__ == "dtype":
+        return str(value)
+    return f"{kind.__qualname__} {getattr(value, '__module__', '')} {getattr(value, '__qualname__', '')}"

@@ -23,6 +23,7 @@ from weft.plan.facts import Geometry, facts_of
 from weft.pytorch.quick import quick_call
 from weft.pytorch.specialize import Specializable
 from weft.runtime import cuda, host, nvrtc
+from weft.runtime.guard import Guard
 from weft.runtime.slots import Given, Slots, pack
 
 Run = Callable[[tuple[Any, ...]], Any]
@@ -252,8 +253,13 @@ def made_arrays(analysis: Analysis) -> tuple[Array, ...]:
 # ---------------------------------------------------------------- plans
 
 
-def prepare(specializable: Specializable, signature: Signature, args: tuple[Any, ...]) -> CallPlan:
-    """A function that runs calls with arguments of these types, shapes, strides, alignment and integer values."""
+def prepare(
+    specializable: Specializable, signature: Signature, args: tuple[Any, ...], guard: Guard | None = None
+) -> CallPlan:
+    """A function that runs calls with arguments of these types, shapes, strides, alignment and integer values.
+
+    guard: what a quick call asks besides.
+    """
     if torch._C._get_tracing_state() is not None:
         raise UnsupportedSyntax(
             f"torch.jit.trace cannot record a call of {signature.name}",
@@ -279,6 +285,7 @@ def prepare(specializable: Specializable, signature: Signature, args: tuple[Any,
         [(item.launch, item.given, item.parts) for item in launches],
         device,
         args,
+        guard,
     )
     return CallPlan(run, quick)
 

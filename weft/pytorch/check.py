@@ -46,7 +46,7 @@ def check_call(
     wanted = _wanted(kernel, names, values) if gradients else ()
     every = range(seeds)
 
-    runs = [simulate_call(kernel, [in_cpu_memory(a) for a in values], arch, seed, "forward") for seed in every]
+    runs = [simulate_call(kernel.program, [in_cpu_memory(a) for a in values], arch, seed, "forward") for seed in every]
     function = runs[0].function
     own = [in_cpu_memory(a) for a in values]
     want, who = reference(kernel, function, wide(own))
@@ -67,7 +67,7 @@ def check_call(
             ]
         )
         results = [runs[0].arrays[r] for r in runs[0].results]
-        adjoint = adjoint_of(kernel, argument_types(kernel.signature, own), wanted)
+        adjoint = adjoint_of(kernel.program, argument_types(kernel.signature, own), wanted)
         backward = [
             simulate_call(adjoint, [in_cpu_memory(a) for a in (*values, *results, *cotangents)], arch, seed, "gradient")
             for seed in every

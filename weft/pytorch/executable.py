@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,25 +17,33 @@ from weft.language import ArgumentType, Parameter, Signature
 from weft.loops.ir import Function
 from weft.pytorch.call import CallPlan, prepare
 from weft.pytorch.operator import Operator, define, executables
-from weft.pytorch.quick import never
 from weft.pytorch.specialize import Specializable, recalled
 from weft.runtime import cache
+from weft.runtime.guard import Guard
 
 _MOST_CALLS = 1024
 
 
 class Executable:
-    """A name, a signature, and the analyses behind it."""
+    """A name, a signature, and the analyses behind it: one program, whatever happens around it.
+
+    guard: what a quick call must ask before it runs the program.
+    """
 
     def __init__(
-        self, name: str, signature: Signature, specializable: Specializable, operator_name: str | None = None
+        self,
+        name: str,
+        signature: Signature,
+        specializable: Specializable,
+        operator_name: str | None = None,
+        guard: Guard | None = None,
     ) -> None:
         self.name = name
         self.operator_name = operator_name
         self.signature = signature
         self.specializable = specializable
+        self.guard = guard
         self._calls: dict[Any, CallPlan] = {}
-        self.quick: Callable[..., Any] = never  # the quick way of the last call
         self._lock = threading.RLock()
         self._operator: Operator | None = None
 
@@ -51,14 +58,14 @@ class Executable:
 
     def execute(self, args: tuple[Any, ...]) -> Any:
         """Run on real tensors, without autograd."""
-        key = call_key(args)
-        plan = self._calls.get(key)
-        if plan is None:
-            plan = self.prepared(key, args)
-        return plan.run(args)
+        return self.call(call_key(args), args).run(args)
 
-    def prepared(self, key: Any, args: tuple[Any, ...]) -> CallPlan:
-        plan = prepare(self.specializable, self.signature, args)
+    def call(self, key: Any, args: tuple[Any, ...]) -> CallPlan:
+        """The prepared call of a key, prepared now where there is none."""
+        plan = self._calls.get(key)
+        if plan is not None:
+            return plan
+        plan = prepare(self.specializable, self.signature, args, self.guard)
         with self._lock:
             if len(self._calls) >= _MOST_CALLS:
                 self._calls.clear()
@@ -108,8 +115,7 @@ def adjoint_of(parent: Executable, types: tuple[ArgumentType, ...], wanted: tupl
     each result of a float type. Raises NotDifferentiable.
     """
     forward = parent.specializable
-    identity = getattr(forward, "identity", parent.name)
-    analyses = _AdjointAnalyses(forward, identity, types, wanted)
+    analyses = _AdjointAnalyses(forward, forward.identity, types, wanted)
     function = analyses.analysis((), True).function  # from the disk cache without deriving it again
     tensors = {a.name for a in function.arrays if a.role == "input"}
     kinds = {p.name: p.kind for p in parent.signature.parameters}

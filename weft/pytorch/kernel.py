@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import threading
+import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, overload
 
@@ -10,13 +13,17 @@ import torch
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
-from weft.errors import TypeMismatch
-from weft.language import read_signature
+from weft.errors import SourceMismatch, StateChanged, TypeMismatch, UnsupportedSyntax
+from weft.language import MISSING, Capture, Signature, capture, read_signature
+from weft.language.source import plain_function
 from weft.pytorch.call import argument_types, plain
 from weft.pytorch.executable import Executable
-from weft.pytorch.operator import define, has_tangent, no_forward_mode
-from weft.pytorch.quick import MISS
-from weft.pytorch.specialize import Specializer
+from weft.pytorch.operator import Operator, has_tangent, no_forward_mode
+from weft.pytorch.quick import MISS, never
+from weft.pytorch.specialize import Specializable, Specializer
+from weft.pytorch.witness import Witness, witnesses
+from weft.runtime import cache
+from weft.runtime.guard import Guard
 
 if TYPE_CHECKING:
     from weft.check.report import Report
@@ -24,27 +31,137 @@ if TYPE_CHECKING:
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 
 
-class Kernel(Executable):
+_MOST_PROGRAMS = 64
+_MANY_PROGRAMS = 8
+
+
+class Program(Executable):
+    """What a kernel is while the places that its function reads from outside hold what they held; `captured` says which."""
+
+    def __init__(self, kernel: Kernel, captured: Capture, first: bool) -> None:
+        signature = read_signature(captured.source)
+        specializer = Specializer(captured, signature)
+        own = None if first or not kernel.name.isascii() else f"{kernel.name}_{cache.key(specializer.identity)[:8]}"
+        super().__init__(kernel.name, signature, specializer, own, Guard())
+        self.kernel = kernel
+        self.arity = len(signature.parameters)
+        self.default = torch.get_default_dtype()
+        self.witnesses: tuple[Witness, ...] | None = None
+        self.watch(captured)
+
+    @property
+    def identity(self) -> str:
+        return self.specializable.identity
+
+    def watch(self, captured: Capture) -> None:
+        """Take over the places of a capture of the same meaning."""
+        assert self.guard is not None
+        self.captured = captured
+        places = [(w.holder, w.name, w.value) for w in captured.watches if w.simple]
+        others = [w for w in captured.watches if not w.simple]
+        ask = (lambda: all(w.holds() for w in others)) if others else None
+        self.guard.watch(places, MISSING, ask, lambda: all(w.holds() for w in captured.watches))
+
+    def holds(self) -> bool:
+        """Whether the kernel is this program."""
+        assert self.guard is not None
+        return self.guard.holds() and torch.get_default_dtype() is self.default
+
+    def execute(self, args: tuple[Any, ...]) -> Any:
+        """Run on real tensors, without autograd. Raises StateChanged where the kernel is another program by now, which
+        only a graph that was made before can ask for.
+        """
+        before = self.captured
+        if not self.holds() and self.kernel.program.captured.identity != before.identity:
+            changed = before.changed()
+            raise StateChanged(
+                f"{self.name} is called from a graph that was made before what it reads from outside changed",
+                location=self.signature.location,
+                evidence=[f"{', '.join(changed)} {'have' if len(changed) > 1 else 'has'} changed"],
+                remedy="call torch.compiler.reset() after such a change, or pass the value as an argument",
+            )
+        return super().execute(args)
+
+
+class Kernel:
     """A compiled function. Call it like the function; `.py` is the function itself, and its meaning.
 
-    Results are new tensors; arguments that the function writes are written in place.
+    Results are new tensors; arguments that the function writes are written in place. What the function reads from outside
+    (globals, closure, helpers, their defaults) is what it is at each call: the values are a part of what is compiled.
     """
 
     def __init__(self, function: Callable[..., Any], example: Mapping[str, Any] | None = None) -> None:
-        signature = read_signature(function)
-        super().__init__(function.__name__, signature, Specializer(function, signature))
+        self.name = function.__name__
         self.py = function
         self.example: Mapping[str, Any] = dict(example or {})
-        self._arity = len(signature.parameters)
-        self._operator = define(self)  # now: torch.compile cannot register an operator while it traces a call
+        self.quick: Callable[..., Any] = never  # the quick way of the last call
+        self._lock = threading.RLock()
+        self._program: Program | None = None
+        self._programs: dict[str, Program] = {}
+        with contextlib.suppress(SourceMismatch):  # of a helper that a module which is loaded again still has: it is told
+            self._renewed().operator  # noqa: B018  now: torch.compile cannot register one while it traces a call
         functools.update_wrapper(self, function)
 
     def __repr__(self) -> str:
         return f"<weft.Kernel {self.name}>"
 
+    @property
+    def program(self) -> Program:
+        """The program that the function is now."""
+        program = self._program
+        return program if program is not None and program.holds() else self._renewed()
+
+    @property
+    def signature(self) -> Signature:
+        return self.program.signature
+
+    @property
+    def specializable(self) -> Specializable:
+        return self.program.specializable
+
+    @property
+    def operator(self) -> Operator:
+        """The operator registered with PyTorch for what the function is now, in `torch.ops.weft`."""
+        return self.program.operator
+
+    def _renewed(self) -> Program:
+        """The program for what is outside now, a new one where it never was so before."""
+        function = plain_function(self.py)
+        if function is None:
+            raise UnsupportedSyntax(f"{self.py!r} is not a Python function", remedy="pass a function written with def")
+        with self._lock:
+            made = Program(self, capture(function), first=not self._programs)
+            program = self._programs.setdefault(made.identity, made)
+            if program is not made:
+                program.watch(made.captured)
+            elif len(self._programs) > _MOST_PROGRAMS:
+                del self._programs[next(iter(self._programs))]
+            elif len(self._programs) == _MANY_PROGRAMS:
+                _warn_of_many(self, made.captured)
+            if program is not self._program:
+                self.quick, self._program = never, program
+            return program
+
+    def _defined(self) -> str:
+        """The name of the operator of what the function is now, which has one afterwards, and witnesses."""
+        program = self.program
+        if program.witnesses is None:
+            program.witnesses = witnesses(program.captured)
+        return program.operator.name
+
+    _defined._dynamo_marked_constant = True  # type: ignore[attr-defined]  # torch.compile calls it and does not trace it
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if is_compiling():
-            return self.operator(*(self.bind(args, kwargs) if kwargs or len(args) != self._arity else args))
+            self._defined()
+            program: Any = self._program
+            for witness in program.witnesses:
+                for value, then in zip(witness.read(), witness.values, strict=True):
+                    if value != then:  # torch.compile guards what is asked here; that it is so says `_defined`
+                        break
+            if kwargs or len(args) != program.arity:
+                args = _bound(program.signature, args, kwargs)
+            return program.operator(*args)
         if not kwargs:
             try:
                 made = self.quick(*args)
@@ -52,10 +169,11 @@ class Kernel(Executable):
                     return made
             except TypeError:  # another number of arguments: told below
                 pass
-        if kwargs or len(args) != self._arity:
-            args = self.bind(args, kwargs)
+        program = self.program
+        if kwargs or len(args) != program.arity:
+            args = _bound(program.signature, args, kwargs)
         if not _eager():
-            return self._dispatched(args)
+            return _dispatched(program, args)
         # The next quickest, for plain tensors when nothing of PyTorch's wants to see the call: one look-up and go.
         key: list[Any] = [torch.get_default_dtype()]
         differentiable = False
@@ -70,58 +188,21 @@ class Kernel(Executable):
                 elif kind is int or kind is bool:
                     key += (kind, a)
                 else:
-                    return self._dispatched(args)
+                    return _dispatched(program, args)
         except RuntimeError:  # a tensor without strides or storage
-            return self._dispatched(args)
+            return _dispatched(program, args)
         if differentiable and torch.is_grad_enabled():
-            return self._dispatched(args)
-        call = self._calls.get(tuple(key))
-        if call is None:
-            call = self.prepared(tuple(key), args)
+            return _dispatched(program, args)
+        call = program.call(tuple(key), args)
         self.quick = call.quick
         return call.run(args)
 
     def __reduce__(self) -> str:
         return self.py.__qualname__  # as functions do: by name, so that a copy is the kernel itself
 
-    def _dispatched(self, args: tuple[Any, ...]) -> Any:
-        """The call through PyTorch's dispatcher, which autograd, modes and transforms listen to."""
-        args = tuple(map(plain, args))
-        argument_types(self.signature, args)
-        if forward_ad._current_level >= 0 and any(map(has_tangent, args)):
-            raise no_forward_mode(self.signature)
-        return self.operator(*args)
-
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """The arguments in order, defaults filled in. Raises TypeMismatch."""
-        parameters = self.signature.parameters
-        names = [p.name for p in parameters]
-        twice = [n for n in kwargs if n in names[: len(args)]]
-        unknown = [n for n in kwargs if n not in names]
-        if len(args) > len(names) or twice or unknown:
-            fact = f"given {len(args)} arguments by position"
-            if twice or unknown:
-                fact = f"{(twice or unknown)[0]!r} is {'given twice' if twice else 'no parameter'}"
-            raise TypeMismatch(
-                f"{self.name} takes ({', '.join(names)})",
-                location=self.signature.location,
-                evidence=[fact],
-                remedy="pass each parameter once",
-            )
-        bound = list(args)
-        for p in parameters[len(args) :]:
-            if p.name in kwargs:
-                bound.append(kwargs[p.name])
-            elif p.has_default:
-                bound.append(p.default)
-            else:
-                raise TypeMismatch(
-                    f"{self.name} needs its argument {p.name!r}",
-                    location=self.signature.location,
-                    evidence=[f"its parameters are ({', '.join(names)})"],
-                    remedy=f"pass {p.name}",
-                )
-        return tuple(bound)
+        return _bound(self.signature, args, kwargs)
 
     # ---- looking inside
 
@@ -194,4 +275,56 @@ def _eager() -> bool:
         torch._C._len_torch_dispatch_stack() == 0
         and torch._C._functorch.peek_interpreter_stack() is None
         and forward_ad._current_level < 0
+    )
+
+
+def _dispatched(program: Program, args: tuple[Any, ...]) -> Any:
+    """The call through PyTorch's dispatcher, which autograd, modes and transforms listen to."""
+    args = tuple(map(plain, args))
+    argument_types(program.signature, args)
+    if forward_ad._current_level >= 0 and any(map(has_tangent, args)):
+        raise no_forward_mode(program.signature)
+    return program.operator(*args)
+
+
+def _bound(signature: Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The arguments in order, defaults filled in. Raises TypeMismatch."""
+    parameters = signature.parameters
+    names = [p.name for p in parameters]
+    twice = [n for n in kwargs if n in names[: len(args)]]
+    unknown = [n for n in kwargs if n not in names]
+    if len(args) > len(names) or twice or unknown:
+        fact = f"given {len(args)} arguments by position"
+        if twice or unknown:
+            fact = f"{(twice or unknown)[0]!r} is {'given twice' if twice else 'no parameter'}"
+        raise TypeMismatch(
+            f"{signature.name} takes ({', '.join(names)})",
+            location=signature.location,
+            evidence=[fact],
+            remedy="pass each parameter once",
+        )
+    bound = list(args)
+    for p in parameters[len(args) :]:
+        if p.name in kwargs:
+            bound.append(kwargs[p.name])
+        elif p.has_default:
+            bound.append(p.default)
+        else:
+            raise TypeMismatch(
+                f"{signature.name} needs its argument {p.name!r}",
+                location=signature.location,
+                evidence=[f"its parameters are ({', '.join(names)})"],
+                remedy=f"pass {p.name}",
+            )
+    return tuple(bound)
+
+
+def _warn_of_many(kernel: Kernel, captured: Capture) -> None:
+    first = next(iter(kernel._programs.values())).captured
+    labels = first.changed() or captured.changed()
+    warnings.warn(
+        f"{kernel.name} has been compiled for {_MANY_PROGRAMS} values of {', '.join(labels) or 'what it reads'}, which it "
+        "reads from outside; pass as an argument what changes from call to call",
+        RuntimeWarning,
+        stacklevel=4,
     )

@@ -15,6 +15,7 @@ import torch
 from weft.loops.ir import Array, Function
 from weft.plan.facts import Geometry
 from weft.runtime import cuda
+from weft.runtime.guard import Guard
 from weft.runtime.host import HostParts
 from weft.runtime.quick import QuickLaunch
 from weft.runtime.quick import make as compile_quick
@@ -46,10 +47,12 @@ def quick_call(
     launches: Sequence[tuple[Callable[..., Any], tuple[str, ...], cuda.LaunchParts | HostParts | None]],
     device: torch.device,
     args: tuple[Any, ...],
+    guard: Guard | None = None,
 ) -> Callable[..., Any]:
     """A function of the arguments, for calls like this one; `never` where there is no quick way for it.
 
     launches: (launch, names of arrays and scalars whose addresses and values it takes, its parts on CUDA), in order.
+    guard: what must hold besides.
     """
     tensors = [a for a in args if isinstance(a, torch.Tensor)]
     if any(a.role == "inout" for a in function.arrays) or any(a.fill is not None for a in made):
@@ -59,22 +62,27 @@ def quick_call(
     if any(t.data_ptr() & ALIGNMENT for t in tensors):
         return never
     try:
-        guard = torch._C._dynamo.guards.TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
-        if not guard.check(*tensors):
+        tensor_guard = torch._C._dynamo.guards.TensorGuards(
+            *tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None
+        )
+        if not tensor_guard.check(*tensors):
             return never
     except (AttributeError, TypeError, RuntimeError):  # another PyTorch
         return never
     empty, on_current = eager_allocator(device)
     scope: dict[str, Any] = {
-        "stack": torch._C._len_torch_dispatch_stack, "check": guard.check, "MISS": MISS, "empty": empty,
+        "stack": torch._C._len_torch_dispatch_stack, "check": tensor_guard.check, "MISS": MISS, "empty": empty,
         "ad": torch.autograd.forward_ad, "default": torch.get_default_dtype, "dtype": torch.get_default_dtype(),
     }  # fmt: skip
-    compiled = _compiled(function, made, arrays, launches, device, args, guard.check, empty)
+    compiled = _compiled(function, made, arrays, launches, device, args, tensor_guard.check, empty, guard)
     if compiled is not None:
         return compiled
     local = {n: f"a{k}" for k, n in enumerate(function.parameters)}
     checked = [local[n] for n, a in zip(function.parameters, args, strict=True) if isinstance(a, torch.Tensor)]
     conditions = ["stack()", "ad._current_level >= 0", "default() is not dtype", f"not check({', '.join(checked)})"]
+    if guard is not None:
+        scope["guard"] = guard
+        conditions.insert(0, "not guard.holds()")
     for name, value in zip(function.parameters, args, strict=True):
         if isinstance(value, float):
             conditions.append(f"type({local[name]}) is not float")
@@ -135,6 +143,7 @@ def _compiled(
     args: tuple[Any, ...],
     check: Callable[..., bool],
     empty: Callable[..., torch.Tensor],
+    guard: Guard | None,
 ) -> Callable[..., Any] | None:
     """The quick call without Python between its steps, for calls of tensors and floats; None for others."""
     on_gpu = device.type == "cuda"
@@ -155,4 +164,4 @@ def _compiled(
     }  # fmt: skip
     results = [(arrays[a.name].shape, arrays[a.name].strides, getattr(torch, a.dtype.name)) for a in made]
     items = [QuickLaunch(parts, tuple(where[n] for n in given)) for _, given, parts in launches if parts is not None]
-    return compile_quick(objects, [isinstance(a, torch.Tensor) for a in args], results, items, int(on_gpu))
+    return compile_quick(objects, [isinstance(a, torch.Tensor) for a in args], results, items, int(on_gpu), guard)

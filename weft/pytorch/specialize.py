@@ -12,14 +12,19 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from weft.compiler import Analysis, analyze
-from weft.language import ArgumentType, Signature, default_float, fingerprint
+from weft.language import ArgumentType, Capture, Signature, default_float
 from weft.loops.ir import Function
 from weft.runtime import cache
 
 
 class Specializable(Protocol):
-    """What has analyses for the types of its arguments: one for calls whose sizes agree as expected, one for any."""
+    """What has analyses for the types of its arguments: one for calls whose sizes agree as expected, one for any.
 
+    identity: equal for what means the same, in another process too.
+    """
+
+    @property
+    def identity(self) -> str: ...
     def function(self, types: tuple[ArgumentType, ...], agree: bool) -> Function: ...
     def analysis(self, types: tuple[ArgumentType, ...], agree: bool) -> Analysis: ...
 
@@ -38,26 +43,29 @@ def compiler_version() -> str:
 
 
 class Specializer:
-    """The analyses of one Python function."""
+    """The analyses of one Python function, all its names, and PyTorch's default dtype, being what they were when it was
+    captured.
+    """
 
-    def __init__(self, function: Callable[..., Any], signature: Signature) -> None:
-        self._function = function
+    def __init__(self, capture: Capture, signature: Signature) -> None:
+        self._capture = capture
+        self._default = default_float()
         self._names = tuple(p.name for p in signature.parameters)
         self._analyses: dict[Any, Analysis] = {}
 
-    @functools.cached_property
+    @property
     def identity(self) -> str:
-        return fingerprint(self._function)
+        return f"{self._capture.identity} {self._default}"
 
     def function(self, types: tuple[ArgumentType, ...], agree: bool) -> Function:
         from weft.language import parse
         from weft.loops.agree import agreeing
 
-        function = parse(self._function, dict(zip(self._names, types, strict=True)))
+        function = parse(self._capture.source, dict(zip(self._names, types, strict=True)), default=self._default)
         return agreeing(function)[0] if agree else function
 
     def analysis(self, types: tuple[ArgumentType, ...], agree: bool) -> Analysis:
-        key = (types, agree, default_float())
+        key = (types, agree)
         found = self._analyses.get(key)
         if found is None:
             make = functools.partial(self.function, types, False)
@@ -67,7 +75,7 @@ class Specializer:
 
 def recalled(identity: str, types: Sequence[ArgumentType], agree: bool, function: Callable[[], Function]) -> Analysis:
     """The analysis that the disk cache holds for this function and these types, else a new one, which it then holds."""
-    key = cache.key("analysis", compiler_version(), identity, repr(tuple(types)), str(agree), default_float().name)
+    key = cache.key("analysis", compiler_version(), identity, repr(tuple(types)), str(agree))
     kept = cache.load(key)
     if kept is not None:
         try:

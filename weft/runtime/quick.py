@@ -11,6 +11,7 @@ from typing import Any
 from weft.errors import CompileError
 from weft.runtime import host
 from weft.runtime.cuda import LaunchParts
+from weft.runtime.guard import Guard
 from weft.runtime.host import HostParts
 
 _MOST, _MOST_SLOTS, _MOST_LAUNCHES = 16, 64, 4
@@ -53,6 +54,7 @@ _OBJECTS = (
 
 class _Call(ctypes.Structure):
     _fields_ = (
+        ("guard", ctypes.c_void_p),
         *((name, ctypes.py_object) for name in _OBJECTS),
         ("arguments", ctypes.c_int64),
         ("results", ctypes.c_int64),
@@ -65,9 +67,10 @@ class _Call(ctypes.Structure):
 
 
 class _Address(int):
-    """The address of a record, which it keeps alive."""
+    """The address of a record, which it keeps alive with the guard that the record points at."""
 
     record: _Call
+    guard: Guard | None
 
 
 @dataclass(frozen=True)
@@ -97,8 +100,10 @@ def make(
     results: Sequence[tuple[Any, Any, Any]],
     launches: Sequence[QuickLaunch],
     where_count: int,
+    guard: Guard | None,
 ) -> Callable[..., Any] | None:
-    """A function of the call's arguments: its results, or `objects["miss"]` for a call that is not like it.
+    """A function of the call's arguments: its results, or `objects["miss"]` for a call that is not like it, and for any
+    where the guard no longer holds.
 
     objects: what `Call` in device/quick.hpp names. results: sizes, strides, dtype of each. where_count: arguments of
     `objects["where"]`. None where it cannot be made.
@@ -109,6 +114,7 @@ def make(
     if any(len(item.given) > _MOST or len(item.parts.slots) > _MOST_SLOTS for item in launches):
         return None
     call = _Call(**objects)
+    call.guard = None if guard is None else guard.address
     call.arguments, call.results, call.launches = len(is_tensor), len(results), len(launches)
     call.where_count = where_count
     for k, tensor in enumerate(is_tensor):
@@ -131,6 +137,6 @@ def make(
         for g, ((slot, _), (kind, index)) in enumerate(zip(parts.slots.given, item.given, strict=True)):
             own.given[g] = _Given(_KINDS[kind], slot, index)
     address = _Address(ctypes.addressof(call))
-    address.record = call
+    address.record, address.guard = call, guard
     made: Callable[..., Any] = library.make_quick_call(address)
     return made

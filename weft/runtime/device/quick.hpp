@@ -1,6 +1,6 @@
 // A call that was made before, without Python between its steps: guard, allocate, take addresses, launch.
 //
-// The interpreter's functions are declared here as its stable ABI has them, so that no headers of Python are needed.
+// The interpreter's functions are declared here, so that no headers of Python are needed.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +16,11 @@ unsigned long long PyLong_AsUnsignedLongLong(object* value);
 long PyLong_AsLong(object* value);
 double PyFloat_AsDouble(object* value);
 object* PyErr_Occurred();
+object* PyDict_GetItemWithError(object* dict, object* key);
+object* PyCell_Get(object* cell);
+object* PyFunction_GetCode(object* function);
+object* PyFunction_GetDefaults(object* function);
+object* PyFunction_GetKwDefaults(object* function);
 object* PyTuple_New(ptrdiff_t size);
 int PyTuple_SetItem(object* tuple, ptrdiff_t position, object* value);
 void Py_IncRef(object* value);
@@ -61,7 +66,20 @@ struct Launch {
     Given given[most];
 };
 
+// A place that the program of a call was made from, and the object that was there (nullptr: none). `weft/runtime/guard.py`
+// makes these records.
+struct Place {
+    enum Kind : int64_t { DICT, CELL, CODE, DEFAULTS, KEYWORD_DEFAULTS, ASK } kind;
+    object *holder, *name, *value;
+};
+
+struct Guard {
+    int64_t count;
+    Place places[1];  // `count` of them
+};
+
 struct Call {
+    const Guard* const* guard;  // nullptr where nothing is watched
     object *miss, *data_ptr, *check, *modes, *forward_mode, *level, *default_dtype, *dtype, *empty, *where, *device;
     int64_t arguments, results, launches;
     int64_t where_count;  // arguments of `where`: which says the stream of a device, or how many threads to use
@@ -82,6 +100,36 @@ inline bool address_of(object* tensor, object* data_ptr, uint64_t& address) {
     address = PyLong_AsUnsignedLongLong(number);
     Py_DecRef(number);
     return true;
+}
+
+// Whether the same objects are where they were: 1 or 0; -1 for an error.
+inline int holds(const Guard& guard) {
+    for (int64_t k = 0; k < guard.count; ++k) {
+        const Place& place = guard.places[k];
+        object* found = nullptr;  // borrowed
+        switch (place.kind) {
+            case Place::DICT:
+                found = PyDict_GetItemWithError(place.holder, place.name);
+                if (found == nullptr && PyErr_Occurred()) return -1;
+                break;
+            case Place::CELL:
+                found = PyCell_Get(place.holder);
+                if (found != nullptr) Py_DecRef(found);  // the cell holds it
+                break;
+            case Place::CODE: found = PyFunction_GetCode(place.holder); break;
+            case Place::DEFAULTS: found = PyFunction_GetDefaults(place.holder); break;
+            case Place::KEYWORD_DEFAULTS: found = PyFunction_GetKwDefaults(place.holder); break;
+            case Place::ASK: {  // the last one, as it may run any Python
+                object* const answer = PyObject_Vectorcall(place.holder, nullptr, 0, nullptr);
+                if (answer == nullptr) return -1;
+                const int truth = PyObject_IsTrue(answer);
+                Py_DecRef(answer);
+                return truth;
+            }
+        }
+        if (found != place.value) return 0;
+    }
+    return 1;
 }
 
 // 1 or 0 as the number that a call gives is above a bound or not; -1 for an error.
@@ -106,6 +154,10 @@ inline object* run(const Call& call, object* const* arguments, ptrdiff_t count) 
     }
     if (const int seen = number_above(PyObject_GetAttr(call.forward_mode, call.level), -1)) {
         return seen < 0 ? nullptr : kept(call.miss);
+    }
+    if (call.guard != nullptr) {
+        const int same = holds(**call.guard);
+        if (same != 1) return same < 0 ? nullptr : kept(call.miss);
     }
     object* const dtype = PyObject_Vectorcall(call.default_dtype, nullptr, 0, nullptr);
     if (dtype == nullptr) return nullptr;
