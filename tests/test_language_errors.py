@@ -12,6 +12,7 @@ import torch
 
 from weft.errors import OutOfRange, ShapeMismatch, TypeMismatch, UndefinedName, UnsupportedSyntax, WeftError
 from weft.language import Source, TensorType, infer_types, parse, read_signature
+from weft.loops.interpret import interpret
 from weft.loops.types import FLOAT64, INT64
 
 
@@ -791,7 +792,7 @@ def test_a_decorated_function_is_not_taken_for_what_it_wraps() -> None:
         return wrapper
 
     with pytest.raises(UnsupportedSyntax):
-        Source.of(counted(plain)) and parse(counted(plain), {"x": TensorType(FLOAT64, 1)})
+        parse(counted(plain), {"x": TensorType(FLOAT64, 1)})
 
 
 def test_types_that_do_not_fit() -> None:

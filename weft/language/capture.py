@@ -69,6 +69,11 @@ class Captured:
     names: Mapping[str, Any] = field(repr=False)
 
     def __call__(self, name: str) -> Any:
+        value = self.names.get(name)
+        if value is MISSING:
+            raise KeyError(name)
+        if name not in self.names and hasattr(builtins, name):  # no text reads it: the language writes it itself
+            return Known(f"builtins.{name}")
         return self.names[name]
 
 
@@ -137,8 +142,7 @@ class _Reader:
         self.reads.append((function, tuple((name, *path) for name, paths in reads.names.items() for path in paths)))
         for name, paths in reads.names.items():
             value = self._outside(function, name)
-            if value is not MISSING:
-                names[name] = self._frozen(value, paths, name)
+            names[name] = self._frozen(value, paths, name)
         return source
 
     def _defaults(self, function: types.FunctionType, source: Source) -> Iterator[tuple[str, Any]]:
