@@ -683,12 +683,6 @@ PROGRAMS = [
 
 
 VIEWS = {
-    "an element changed in place": """
-        h = x[0]
-        for i in range(1, n):
-            h += x[i]
-        return h
-        """,
     "two names of one element": """
         s = 0.0
         best = 0.0

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import weft
-from weft.errors import OutOfRange, UnsupportedSyntax
+from weft.errors import OutOfRange, UndefinedName
 from weft.runtime import nvrtc
 
 CASES: list[Callable[..., Any]] = []
@@ -177,7 +177,7 @@ def test_a_subscript_of_what_nothing_uses_is_checked() -> None:
         weft.kernel(unused)(values(4))
 
 
-def test_an_element_that_may_have_two_names_is_not_changed_in_place() -> None:
+def test_an_element_that_may_have_two_names_is_not_read_after_a_change_in_place() -> None:
     """In the plain Python `h += 1` changes a too."""
 
     def one_branch(x, flag: bool):
@@ -211,7 +211,7 @@ def test_an_element_that_may_have_two_names_is_not_changed_in_place() -> None:
         return y
 
     for function in (one_branch, selected, earlier_iteration):
-        with pytest.raises(UnsupportedSyntax, match="may also be called"):
+        with pytest.raises(UndefinedName, match="may be the same tensor"):
             weft.kernel(function)(values(4), True)
 
 

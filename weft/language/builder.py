@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -23,20 +24,22 @@ from weft.language.kinds import (
     unsure,
     unsure_of,
 )
+from weft.language.sharing import Sharing, Slot, bind, partners, without
 from weft.language.values import (
     ONE,
     ZERO,
     Axis,
-    Helper,
     Mixed,
     Scalar,
-    Tuple,
     Unset,
     Value,
     View,
+    contents,
     difference,
+    each,
     has_load,
     mentions,
+    one_of,
     tidy,
     whole,
 )
@@ -44,7 +47,6 @@ from weft.loops.affine import affine
 from weft.loops.ir import (
     Array,
     Carry,
-    Cast,
     Const,
     Equality,
     Expr,
@@ -81,11 +83,11 @@ class Builder:
 
     environments: what names mean, in each frame of inlined functions. definitions: index arithmetic by the name it is
     bound to. dynamic: names that depend on what tensors hold. fixed: sizes and scalar parameters. named: the sizes that
-    the user named. created: the whole view of each array made here. events: names of elements that got a second name
-    ("shared") and that were changed in place ("changed"). objects: a forest of the names of elements, one tree for those
-    that may be one tensor in the plain Python. changes: for each element changed in place, the user's name of it, its own
-    name, and the user's other names with theirs. carried: the scalars that the open loops carry. spare:
-    names for what a scalar is on each path, which may be left out where nothing reads them.
+    the user named. created: the whole view of each array made here. sharing: which names mean one tensor without
+    dimensions. changes: the names whose tensor was changed in place. copies: pairs of arrays that are one tensor, or parts
+    of one, in the plain Python, where a name that is rebound in a loop or a branch got an array of its own.
+    given: the arrays that are arguments. carried: the scalars that the open loops carry. spare: names for what a scalar is
+    on each path, which may be left out where nothing reads them.
     """
 
     function: str
@@ -101,9 +103,10 @@ class Builder:
     fixed: set[str] = field(default_factory=set)
     named: set[str] = field(default_factory=set)
     created: dict[str, View] = field(default_factory=dict)
-    events: list[tuple[str, str]] = field(default_factory=list)
-    objects: dict[str, str] = field(default_factory=dict)
-    changes: list[tuple[str, str, tuple[tuple[str, str], ...]]] = field(default_factory=list)
+    sharing: Sharing = field(default_factory=dict)
+    changes: list[Slot] = field(default_factory=list)
+    copies: frozenset[frozenset[str]] = frozenset()
+    given: frozenset[str] = frozenset()
     carried: set[str] = field(default_factory=set)
     spare: set[str] = field(default_factory=set)
     location: Location | None = None
@@ -139,13 +142,13 @@ class Builder:
         taken, arrays, equalities = set(self.taken), dict(self.arrays), list(self.equalities)
         environments = [dict(e) for e in self.environments]
         definitions, dynamic = dict(self.definitions), set(self.dynamic)
-        objects, changes = dict(self.objects), len(self.changes)
+        sharing, changes, copies = self.sharing, len(self.changes), self.copies
         blocks, loops = [len(b) for b in self.blocks], list(self.loops)
 
         def restore() -> None:
             self.taken, self.arrays, self.equalities = set(taken), dict(arrays), list(equalities)
             self.definitions, self.dynamic = dict(definitions), set(dynamic)
-            self.objects = dict(objects)
+            self.sharing, self.copies = sharing, copies
             del self.changes[changes:]
             del self.environments[len(environments) :]
             for environment, old in zip(self.environments, environments, strict=True):
@@ -163,8 +166,6 @@ class Builder:
     def let(self, hint: str, expr: Expr) -> Ref:
         name = self.fresh(hint)
         self.emit(Let(name, expr, self.location))
-        if isinstance(expr, Op):
-            self.same_object(name, expr)
         if self.is_dynamic(expr):
             self.dynamic.add(name)
         elif expr.type == INT64:
@@ -176,25 +177,76 @@ class Builder:
         self.spare.add(name.name)
         return name
 
-    def object_of(self, name: str) -> str:
-        """The name that stands for all names of elements that may be the same tensor as this one's."""
-        while name in self.objects:
-            name = self.objects[name]
-        return name
+    def frame_of(self, environment: Environment) -> int | None:
+        """The number of a frame; None of one that is not open."""
+        return next((k for k, e in enumerate(self.environments) if e is environment), None)
 
-    def same_object(self, name: str, *values: Expr) -> None:
-        """Note that in the plain Python the element `name` may be one of these very tensors."""
-        pending = list(values)
-        while pending:
-            match pending.pop():
-                case Ref(name=other):
-                    one, two = self.object_of(name), self.object_of(other)
-                    if one != two:
-                        self.objects[one] = two
-                case Cast(value=value):
-                    pending.append(value)
-                case Op(name="where", args=(_, *chosen)) | Op(name="max" | "min", args=chosen):
-                    pending += chosen
+    def bind(self, frame: int, name: str, value: Value) -> None:
+        """Give a name a value, which later statements change only through its objects."""
+        slot, environment = (frame, name), self.environments[frame]
+        if isinstance(value, Scalar) and value.typed.weight:
+            objects = value.objects
+            self.sharing = bind(self.sharing, slot, objects.names, objects.sure)
+            environment[name] = replace(value, alias=replace(objects, names=frozenset(), sure=False))
+        else:
+            names = frozenset(n for leaf in contents(value) if isinstance(leaf, Scalar) for n in leaf.objects.names)
+            self.sharing = bind(self.sharing, slot, names, False)
+            environment[name] = value
+
+    def meaning(self, frame: int | None, name: str, value: Value) -> Value:
+        """The value of a name, that knows whose it is."""
+        if frame is None:
+            return value
+        names = frozenset({(frame, name)})
+        if isinstance(value, Scalar):
+            return replace(value, alias=replace(value.objects, names=names, sure=True)) if value.typed.weight else value
+
+        def one_of_several(leaf: Value) -> Value:
+            if not isinstance(leaf, Scalar) or not leaf.typed.weight:
+                return leaf
+            return replace(leaf, alias=replace(leaf.objects, names=names, sure=False))
+
+        return each(value, one_of_several)
+
+    def hold(self, *values: Value) -> tuple[Value, ...]:
+        """Values under names of a frame of their own, so that what happens to their objects happens to them."""
+        frame = len(self.environments)
+        self.environments.append({})
+        for k, value in enumerate(values):
+            self.bind(frame, str(k), value)
+        return tuple(self.held(frame, k) for k in range(len(values)))
+
+    def held(self, frame: int, position: int) -> Value:
+        return self.meaning(frame, str(position), self.environments[frame][str(position)])
+
+    def release(self, depth: int) -> None:
+        """Close the frames from `depth` on."""
+        del self.environments[depth:]
+        self.sharing = without(self.sharing, lambda s: s[0] >= depth)
+
+    def change(self, slot: Slot, value: Scalar, number: bool) -> None:
+        """The tensor that a slot means was changed in place, and is `value` now, for all names that mean it.
+
+        number: it may be a number still, where it was one.
+        """
+        frame, name = slot
+        before = self.environments[frame][name]
+        assert isinstance(before, Scalar)
+        after = replace(value, alias=replace(before.objects, number=before.objects.number and number))
+        self.environments[frame][name] = after
+        self.changes.append(slot)
+        for (place, other), same in partners(self.sharing, slot).items():
+            theirs = self.environments[place][other]
+            self.changes.append((place, other))
+            if isinstance(theirs, Scalar) and same and not before.objects.number and theirs.typed == value.typed:
+                self.environments[place][other] = replace(theirs, expr=value.expr, mixed=value.mixed)
+            elif not isinstance(theirs, Unset):
+                self.environments[place][other] = Unset(
+                    f"it may be the same tensor as {name}, which was changed in place since",
+                    f"copy it where it gets its value: {other} = {name}.clone()",
+                    self.location,
+                    stale=True,
+                )
 
     def share(self, value: Scalar, hint: str = "t") -> Scalar:
         """The value under a name, so that it can be used several times."""
@@ -294,51 +346,93 @@ class Builder:
     def store(self, array: str, index: tuple[Expr, ...], value: Expr) -> None:
         """Emit a store; names that are views of the stored element are read again from now on."""
         self.emit(Store(array, index, value, self.location))
+        twins = {other for pair in self.copies if array in pair for other in pair - {array}}
+        for twin in twins & self.given:
+            raise UnsupportedSyntax(
+                f"{array} may be {twin} or a part of it, and a store into it would change {twin} too",
+                remedy=f"copy it where {array} gets its value, with .clone(), or store into {twin}",
+            )
+
+        def after(name: str, leaf: Value) -> Value:
+            return self._after_store(name, leaf, array, index, twins)
+
         for environment in self.environments:
             for name, held in environment.items():
-                now = self._after_store(name, held, array, index)
+                now = each(held, functools.partial(after, name))
                 if now is not held:
                     environment[name] = now
 
-    def _after_store(self, name: str, held: Value, array: str, index: tuple[Expr, ...]) -> Value:
-        """What a name means after a store: elements that it is views of are read again."""
-        if isinstance(held, (Tuple, Helper)):
-            before = held.items if isinstance(held, Tuple) else tuple(v for _, v in held.defaults)
-            items = tuple(self._after_store(name, item, array, index) for item in before)
-            if all(a is b for a, b in zip(items, before, strict=True)):
-                return held
-            unset = next((i for i in items if isinstance(i, Unset)), None)
-            if unset is not None:
-                return unset
-            if isinstance(held, Tuple):
-                return Tuple(items)
-            names = (n for n, _ in held.defaults)
-            return replace(held, defaults=tuple(zip(names, items, strict=True)))
-        if not isinstance(held, Scalar) or held.alias is None or array not in held.alias.arrays:
+    def copied(self, own: str, source: str) -> None:
+        """Note that array `own` holds what in the plain Python is the tensor of array `source`, or a part of it."""
+        twins = {source} | {other for pair in self.copies if source in pair for other in pair}
+        self.copies |= {frozenset((own, twin)) for twin in twins - {own}}
+
+    def overwritten(self, arrays: set[str]) -> None:
+        """Note that these arrays are given other tensors' values: views of what they held are lost."""
+        self.copies = frozenset(pair for pair in self.copies if not pair & arrays)
+
+        def lost(name: str, leaf: Value) -> Value:
+            if not isinstance(leaf, Scalar) or not leaf.objects.arrays & arrays:
+                return leaf
+            return Unset(
+                f"{name} is a view of an element of a tensor whose name was given another one since",
+                f"copy the element where {name} gets it, with .clone()",
+                self.location,
+                stale=True,
+            )
+
+        for environment in self.environments:
+            for name, held in environment.items():
+                environment[name] = each(held, functools.partial(lost, name))
+
+    def _after_store(self, name: str, held: Value, array: str, index: tuple[Expr, ...], twins: set[str]) -> Value:
+        """What a value means after a store: elements that it is views of are read again."""
+        if isinstance(held, View) and held.copied and held.array == array:
+            return Unset(
+                f"it is a copy or a view of {array}, as strides will have it, and {array} was stored into since",
+                "read it before the store, or copy it with .clone()",
+                self.location,
+                stale=True,
+            )
+        if any(mentions(held, twin) for twin in twins):
+            return Unset(
+                f"it may be the same tensor as {array}, which was stored into since",
+                "copy it where the second name gets its value, with .clone()",
+                self.location,
+                stale=True,
+            )
+        if not isinstance(held, Scalar) or array not in held.objects.arrays:
             return held
-        if held.alias.index is None:
+        if held.objects.index is None:
             return Unset(
                 f"{name} is a view of an element of {array}, which was stored into since",
                 f"copy the element where {name} gets it: {name} = {array}[...].clone()",
                 self.location,
                 stale=True,
             )
-        if apart(held.alias.index, index):
+        if apart(held.objects.index, index):
             return held
-        return replace(held, expr=Load(array, held.alias.index, held.typed.register, self.location))
+        return replace(held, expr=Load(array, held.objects.index, held.typed.register, self.location))
 
     def allocate(
-        self, hint: str, dtype: ScalarType, dims: tuple[Expr, ...], fill: bool | int | float | None = None
+        self,
+        hint: str,
+        dtype: ScalarType,
+        dims: tuple[Expr, ...],
+        fill: bool | int | float | None = None,
+        contiguous: bool = False,
     ) -> View:
-        """A new local array of these sizes, fresh in every iteration of the loops that are open."""
+        """A new local array of these sizes, fresh in every iteration of the loops that are open.
+
+        contiguous: PyTorch makes it so, whatever the strides of the arguments are.
+        """
         name = self.fresh(hint)
         constant = None if fill is None else Const(_fit(fill, dtype), dtype.opmath)
         shape = tuple(self.in_sizes(d) for d in dims)
         if not self.loops or all(isinstance(d, Const) for d in shape):
             within = tuple(loop.var for loop in self.loops)
-            self._declare(
-                Array(name, dtype, tuple(map(_not_negative, shape)), "local", constant, within, self.location)
-            )
+            sizes = tuple(map(_not_negative, shape))
+            self._declare(Array(name, dtype, sizes, "local", constant, within, self.location, contiguous=contiguous))
             return self._own(whole(name, dtype, dims))
         leading, offsets = [], []
         for loop in self.loops:
@@ -346,7 +440,7 @@ class Builder:
             leading.append(_not_negative(extent))
             offsets.append(offset)
         own = tuple(_not_negative(self._bounded(d, name)) for d in shape)
-        self._declare(Array(name, dtype, (*leading, *own), "local", constant, (), self.location))
+        self._declare(Array(name, dtype, (*leading, *own), "local", constant, (), self.location, contiguous=contiguous))
         view = whole(name, dtype, dims)
         return self._own(replace(view, axes=(*(Axis(o) for o in offsets), *view.axes)))
 
@@ -447,10 +541,7 @@ class Builder:
             return Ref(name, then.type)
 
         whole = merged(hint, converted(one, typed.register), converted(other, typed.register))
-        self.same_object(whole.name, *(v.expr for v in (one, other) if v.typed.weight))
-        alias = one.alias or other.alias
-        if alias is not None:
-            alias = replace(alias.join(other.alias), index=None)
+        alias = one_of(one, other)
         kinds = joined((*kinds_of(one), *kinds_of(other)), self.default_float)
         if len(kinds) == 1:
             return Scalar(whole, typed, alias)

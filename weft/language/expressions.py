@@ -13,6 +13,7 @@ from weft.language.arithmetic import operate, truth
 from weft.language.builder import Builder, Environment
 from weft.language.kinds import select
 from weft.language.scopes import bound_in
+from weft.language.sharing import without
 from weft.language.source import Known, Source
 from weft.language.values import (
     Computed,
@@ -28,6 +29,7 @@ from weft.language.values import (
     describe,
     integer,
     number,
+    one_of,
 )
 from weft.loops.ir import Const, Merge, Op, Stmt
 from weft.loops.types import BOOL, Typed
@@ -109,13 +111,6 @@ class Evaluator:
         where = self.source.location(node)
         return type(error)(error.message, location=where, evidence=error.evidence, remedy=error.remedy)
 
-    def note_shared(self, *nodes: ast.expr) -> None:
-        """Note the names among expressions whose value gets another name: elements of tensors are shared then."""
-        for node in nodes:
-            held = self.environment.get(node.id) if isinstance(node, ast.Name) else None
-            if isinstance(held, Scalar) and held.typed.weight and isinstance(node, ast.Name):
-                self.builder.events.append(("shared", node.id))
-
     def scalar(self, node: ast.expr, what: str) -> Scalar:
         """The value of an expression that must be a number or one element."""
         value = tensors.scalar_of(self.builder, self(node))
@@ -144,7 +139,7 @@ class Evaluator:
                 evidence = [f"see line {value.location.line}"] if value.location else []
                 raise UndefinedName(f"{node.id} has no value here: {value.why}", evidence=evidence, remedy=value.remedy)
             if value is not None:
-                return value
+                return self.builder.meaning(self.builder.frame_of(scope.environment), node.id, value)
             if node.id in scope.local:
                 raise UndefinedName(f"{node.id} is read before it has a value", remedy=f"give {node.id} a value first")
         try:
@@ -364,7 +359,6 @@ class Evaluator:
                 nodes[0],
             )
         if first.typed.scalar != BOOL:
-            self.note_shared(nodes[0])
             first = b.share(first)
         test = truth(first).expr
         if isinstance(test, Const):
@@ -386,14 +380,10 @@ class Evaluator:
         if first.typed.scalar == second.typed.scalar == BOOL:
             typed = Typed(BOOL, max(first.typed.weight, second.typed.weight))
             return Scalar(Op("and" if is_and else "or", (test, second.expr), BOOL), typed)
-        alias = first.alias or second.alias
-        if alias is not None:
-            alias = replace(alias.join(second.alias), index=None)
-        return replace(select(test, *sides, b.default_float), alias=alias)
+        return replace(select(test, *sides, b.default_float), alias=one_of(first, second))
 
     def _ifexp(self, node: ast.IfExp, hint: str) -> Value:
         test = self.condition(node.test, "a condition")
-        self.note_shared(node.body, node.orelse)
         if isinstance(test.expr, Const):
             return self(node.body if test.expr.value else node.orelse, hint)
         b = self.builder
@@ -411,11 +401,7 @@ class Evaluator:
                     remedy="choose element by element with torch.where(condition, a, b)",
                 )
             return tensors.lift(b, lambda _, c, x, y: arithmetic.choose(c, x, y, b.default_float), test, then, orelse)
-        alias = None
-        if then_scalar.alias or else_scalar.alias:
-            one = then_scalar.alias or else_scalar.alias
-            assert one is not None
-            alias = replace(one.join(else_scalar.alias), index=None)
+        alias = one_of(then_scalar, else_scalar)
         if not then_block and not else_block:
             return replace(select(test.expr, then_scalar, else_scalar, b.default_float), alias=alias)
         merges: list[Merge] = []
@@ -442,13 +428,19 @@ class Evaluator:
 
     def _listcomp(self, node: ast.ListComp, hint: str) -> Value:
         """A list of as many values as are known while parsing; its variables are its own."""
+        b = self.builder
+        frame = b.frame_of(self.environment)
+        if frame is None:
+            raise UnsupportedSyntax("a list as the default of a parameter", remedy="make it inside the function")
         targets = bound_in([g.target for g in node.generators])
         before = {name: self.environment.get(name) for name in targets}
+        own = {(frame, name) for name in targets}
+        shared = {pair: sure for pair, sure in b.sharing.items() if pair & own}
         found: list[Value] = []
 
         def bind(target: ast.expr, item: Value) -> None:
             if isinstance(target, ast.Name):
-                self.environment[target.id] = self.settled(item)
+                b.bind(frame, target.id, self.settled(item))
                 return
             if not isinstance(target, (ast.Tuple, ast.List)) or not isinstance(item, Tuple):
                 raise self.at(TypeMismatch(f"{describe(item)} cannot be unpacked", remedy="use one name"), target)
@@ -460,7 +452,7 @@ class Evaluator:
 
         def run(generators: list[ast.comprehension]) -> None:
             if not generators:
-                found.append(self.settled(self(node.elt)))
+                found.extend(b.hold(self.settled(self(node.elt))))
                 return
             generator, *rest = generators
             items = sequences.static_items(sequences.items_of(self.builder, self(generator.iter)), functions.MOST_ITEMS)
@@ -488,6 +480,7 @@ class Evaluator:
             self.environment.pop(name, None)
             if value is not None:
                 self.environment[name] = value
+        b.sharing = without(b.sharing, own.__contains__) | shared
         return Tuple(tuple(found))
 
     # ------------------------------------------------------------ calls
@@ -507,8 +500,6 @@ class Evaluator:
             case Helper():
                 return self.inline(function, args, kwargs, direct)
             case Static(value=Known(name=name)):
-                if name in ("builtins.max", "builtins.min"):
-                    self.note_shared(*node.args)
                 return functions.call(self.builder, name, arguments, hint)
             case Method(value=value, name=name):
                 return functions.method_call(self.builder, value, name, arguments, hint)

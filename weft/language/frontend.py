@@ -115,6 +115,7 @@ class _Parser:
             b.fixed.add(size)
             dims.append(Ref(size, INT64))
         b.arrays[name] = Array(name, type_.dtype, tuple(dims), "input", location=self.source.location(parameter))
+        b.given |= {name}
         self.arguments[name] = whole(name, type_.dtype, tuple(dims))
         return self.arguments[name]
 
@@ -130,17 +131,24 @@ class _Parser:
                 f"{source.name} is called after the function that defines it has returned",
                 remedy=f"define {source.name} outside, and pass it what it needs",
             )
-        environment = self._bind(helper, args, kwargs)
+        given = self._bind(helper, args, kwargs)
         outer, existing = b.location, set(b.arrays)
-        b.environments.append(environment)
+        place = len(b.environments)
+        environment: Environment = {}
+        b.environments += [{}, environment]  # the first is for what the call gives
+        for name, value in given.items():
+            b.bind(place + 1, name, value)
         self.calls.append(source)
-        start = len(b.blocks[-1])
+        start, changes = len(b.blocks[-1]), len(b.changes)
         executor = Executor(b, source, environment, self.inline, helper.enclosing)
         executor.execute()
         result = executor.result if executor.result is not None else Static(None)
         written = {s.array for s in walk(tuple(b.blocks[-1][start:])) if isinstance(s, Store) and s.array in existing}
+        written |= {name for frame, name in b.changes[changes:] if frame < place}
         self.calls.pop()
-        b.environments.pop()
+        b.bind(place, "result", result)
+        result = b.meaning(place, "result", b.environments[place]["result"])
+        b.release(place + 1)
         b.location = outer
         if written and not direct:
             raise UnsupportedSyntax(

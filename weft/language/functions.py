@@ -27,6 +27,7 @@ from weft.language.values import (
     describe,
     integer,
     number,
+    one_of,
     tidy,
 )
 from weft.loops.ir import Const, Expr, Op
@@ -343,6 +344,7 @@ def _create(b: Builder, arguments: Arguments, kind: str, like: View | Computed |
             f"{arguments.name} with requires_grad or pin_memory inside a kernel", remedy="leave it out"
         )
     arguments.done()
+    contiguous = not kind.endswith("_like")
     if base == "full":
         filler = tensors.scalar_of(b, value) if value is not None else None
         if filler is None:
@@ -353,13 +355,13 @@ def _create(b: Builder, arguments: Arguments, kind: str, like: View | Computed |
                 b.default_float if inferred.category == "float" and filler.typed.weight == 0 else inferred
             )  # fmt: skip
         if filler.constant is not None:
-            return b.allocate(hint, dtype, dims, filler.constant)
-        view = b.allocate(hint, dtype, dims)
+            return b.allocate(hint, dtype, dims, filler.constant, contiguous=contiguous)
+        view = b.allocate(hint, dtype, dims, contiguous=contiguous)
         tensors.assign(b, view, filler)
         return view
     if dtype is None:
         dtype = like.typed.scalar if like is not None else b.default_float
-    return b.allocate(hint, dtype, dims, _CREATE[base])
+    return b.allocate(hint, dtype, dims, _CREATE[base], contiguous=contiguous)
 
 
 def _constant_tensor(b: Builder, arguments: Arguments) -> Scalar:
@@ -370,6 +372,8 @@ def _constant_tensor(b: Builder, arguments: Arguments) -> Scalar:
     arguments.done()
     if not isinstance(value, Scalar):
         raise TypeMismatch(f"torch.tensor of {describe(value)}", remedy="make it with torch.zeros and store into it")
+    if arguments.name.endswith("as_tensor") and value.typed.weight and dtype in (None, value.typed.scalar):
+        return value
     if dtype is None:
         scalar, weight = value.typed.scalar, value.typed.weight
         dtype = b.default_float if scalar.category == "float" and weight == 0 else scalar
@@ -540,7 +544,9 @@ def _shape_call(b: Builder, name: str, arguments: Arguments, x: Value, hint: str
         arguments.named("memory_format")
         arguments.done()
         if name == "contiguous":
-            return replace(x) if isinstance(x, View) else x
+            if not isinstance(x, View) or not x.dims or (x.is_whole() and b.arrays[x.array].contiguous):
+                return x
+            return replace(x, copied=True)
         return tensors.lift(b, lambda _, v: replace(v, alias=None), x)
     if name == "detach":
         raise UnsupportedSyntax("detach inside a kernel", remedy="detach the argument before the call")
@@ -731,9 +737,8 @@ def _python_call(b: Builder, name: str, arguments: Arguments) -> Value | None:
             return None
         result = values[0]
         for value in values[1:]:
-            alias = result.alias or value.alias
-            joined = alias.join(value.alias if alias is result.alias else None) if alias else None
-            result = replace(_extremum(b, name, result, value), alias=joined)
+            alias = one_of(result, value)
+            result = replace(_extremum(b, name, result, value), alias=alias)
         return result
     if name == "abs":
         operand = arguments.need("x")

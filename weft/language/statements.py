@@ -5,16 +5,17 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field, replace
 
-from weft.errors import Location, TypeMismatch, UnsupportedSyntax, WeftError
+from weft.errors import Location, TypeMismatch, UndefinedName, UnsupportedSyntax, WeftError
 from weft.language import sequences, tensors
-from weft.language.arithmetic import common, operate
+from weft.language.arithmetic import as_type, common, operate
 from weft.language.builder import Builder, Environment, Loop
-from weft.language.expressions import Evaluator, Inline
+from weft.language.expressions import Evaluator, Inline, binary
 from weft.language.kinds import (
     KindMatters,
     by_kind,
     cast,
     converted,
+    distribute,
     expressions_of,
     holds,
     is_kind,
@@ -24,6 +25,7 @@ from weft.language.kinds import (
     unsure,
 )
 from weft.language.scopes import bound_in
+from weft.language.sharing import Sharing, either, without
 from weft.language.source import Module, Source
 from weft.language.values import (
     ZERO,
@@ -40,11 +42,13 @@ from weft.language.values import (
     Unset,
     Value,
     View,
+    any_of,
     describe,
     integer,
     mentions,
+    one_of,
 )
-from weft.loops.ir import Carry, Const, Expr, Merge, Ref, Stmt, free_names
+from weft.loops.ir import Carry, Const, Expr, Load, Merge, Ref, Stmt, free_names
 from weft.loops.types import BOOL, INT64, ScalarType, Typed
 
 _REMEDIES = {
@@ -71,9 +75,11 @@ class Head:
     whose kind is carried too, since something depends on it. unset: names without a usable value.
     own: names whose array must be their own. held: other names (frame, name) whose meaning a store in the body changes.
     dynamic: carried scalars that depend on what tensors hold. carries: the user's name by that of its carry.
+    also: names that the body does not bind, but changes in place by another name. sharing: which names mean one tensor.
+    copies: which arrays stand for one tensor, those of names in `own` by ".name".
     """
 
-    scalars: dict[str, tuple[Typed, Alias | None]] = field(default_factory=dict)
+    scalars: dict[str, tuple[Typed, Alias]] = field(default_factory=dict)
     kinds: dict[str, tuple[Typed, ...]] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
     unset: dict[str, Unset] = field(default_factory=dict)
@@ -81,6 +87,9 @@ class Head:
     held: dict[tuple[int, str], Value] = field(default_factory=dict)
     dynamic: set[str] = field(default_factory=set)
     carries: dict[str, str] = field(default_factory=dict)
+    also: set[str] = field(default_factory=set)
+    sharing: Sharing | None = None
+    copies: frozenset[frozenset[str]] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -138,6 +147,8 @@ class Executor:
         enclosing: tuple[Scope, ...] = (),
     ) -> None:
         self.builder, self.source, self.environment = builder, source, environment
+        frame = builder.frame_of(environment)
+        self.frame = frame if frame is not None else -1
         local = frozenset((*bound_in(source.body.statements), *(p.arg for p in source.parameters)))
         self.evaluate = Evaluator(builder, source, environment, inline, (Scope(environment, local), *enclosing))
         self.result: Value | None = None
@@ -165,12 +176,14 @@ class Executor:
             if self.result is not None:
                 return
             self.builder.location = self.source.location(stmt)
+            depth = len(self.builder.environments)
             method = getattr(self, f"_{type(stmt).__name__.lower()}", None)
             try:
                 if method is None:
                     what, remedy = _REMEDIES.get(type(stmt), (f"{type(stmt).__name__} statements", "rewrite it"))
                     raise UnsupportedSyntax(f"weft's language has no {what}", remedy=remedy)
                 method(stmt)
+                self.builder.release(depth)
             except WeftError as error:
                 raise self.evaluate.at(error, stmt) from None
             except KindMatters as matters:
@@ -198,14 +211,16 @@ class Executor:
 
     def _assign(self, stmt: ast.Assign) -> None:
         first = stmt.targets[0]
-        if any(not isinstance(target, ast.Subscript) for target in stmt.targets):
-            self.evaluate.note_shared(stmt.value, *(stmt.value.elts if isinstance(stmt.value, ast.Tuple) else ()))
         hint = first.id if isinstance(first, ast.Name) else "t"
         value = self._value(stmt.value, hint)
-        if len(stmt.targets) > 1:
-            value = self._settle(value, hint)
+        if len(stmt.targets) == 1:
+            self._bind(first, value)
+            return
+        frame = len(self.builder.environments)
+        self.builder.hold(self._settle(value, hint))
         for target in stmt.targets:
-            self._bind(target, value)
+            self._bind(target, self.builder.held(frame, 0))
+        self.builder.release(frame)
 
     def _annassign(self, stmt: ast.AnnAssign) -> None:
         if stmt.value is not None:
@@ -235,16 +250,18 @@ class Executor:
         scalar = tensors.scalar_of(b, value) if not isinstance(value, View) else None
         if scalar is not None:
             if isinstance(held, View) and self._can_hold(held, name, scalar):
+                b.overwritten({held.array})
                 tensors.assign(b, held, scalar)
             else:
-                self.environment[name] = self._settle(scalar, name)
+                b.bind(self.frame, name, self._settle(scalar, name))
         elif isinstance(value, Computed):
             if isinstance(held, View) and self._can_hold(held, name, value):
+                b.overwritten({held.array})
                 tensors.assign(b, held, value)
             else:
-                self.environment[name] = tensors.materialise(b, value, name)
+                b.bind(self.frame, name, tensors.materialise(b, value, name))
         else:
-            self.environment[name] = self._settle(value, name)
+            b.bind(self.frame, name, self._settle(value, name))
 
     def _can_hold(self, held: View, name: str, value: Computed | Scalar) -> bool:
         """Whether the array that a name has can take the name's new value."""
@@ -295,16 +312,20 @@ class Executor:
                 target,
             )
         names = [t.value if isinstance(t, ast.Starred) else t for t in targets]
-        if not all(isinstance(i, Scalar) and i.typed == Typed(INT64, 0) for i in items):
-            items = [
-                self._settle(item, t.id if isinstance(t, ast.Name) else "t")
-                for item, t in zip(items, names, strict=True)
-            ]
-        for t, item in zip(names, items, strict=True):
-            self._bind(t, item)
+        if all(isinstance(i, Scalar) and i.typed == Typed(INT64, 0) for i in items):
+            for t, item in zip(names, items, strict=True):
+                self._bind(t, item)
+            return
+        hints = [t.id if isinstance(t, ast.Name) else "t" for t in names]
+        frame = len(self.builder.environments)
+        self.builder.hold(*map(self._settle, items, hints))
+        for k, t in enumerate(names):
+            self._bind(t, self.builder.held(frame, k))
+        self.builder.release(frame)
 
     def _store(self, target: ast.Subscript, value: Value) -> None:
         part = self._target(target)
+        self._readable(value, "the value")
         scalar = tensors.scalar_of(self.builder, value)
         if scalar is None and not isinstance(value, (View, Computed)):
             raise self.evaluate.at(
@@ -336,63 +357,58 @@ class Executor:
             self._in_place(held, stmt.op, value)
             return
         assert isinstance(target, ast.Name)
-        if isinstance(held, Scalar):
-            self._check_in_place(target.id, held)
-        result = self.evaluate.operate(stmt.op, held, value)
-        if isinstance(held, Scalar) and held.typed.weight and isinstance(result, Computed) and result.dims:
-            raise TypeMismatch(
-                f"{target.id} is one element, the right side {describe(value)}", remedy="write = instead"
-            )
-        self._bind_name(target.id, result)
+        held = self.evaluate(ast.copy_location(ast.Name(target.id, ast.Load()), target))  # the value may have changed it
+        if isinstance(held, Scalar) and held.typed.weight:
+            self._change(target.id, held, stmt.op, value)
+        else:
+            self._bind_name(target.id, self.evaluate.operate(stmt.op, held, value))
 
     def _in_place(self, held: View, operator: ast.operator, value: Value) -> None:
         """`held op= value`: stored into the array, in its dtype."""
         result = self.evaluate.operate(operator, held, value)
         if not isinstance(result, (Scalar, Computed)):
             raise TypeMismatch(f"{describe(result)} cannot be stored into a tensor", remedy="store numbers or tensors")
-        order = ("bool", "int", "float")
-        if order.index(result.typed.scalar.category) > order.index(held.dtype.category):
-            raise TypeMismatch(
-                f"a result of {result.typed.scalar} cannot be stored in place into {held.dtype}",
-                remedy="convert the tensor first, or the value",
-            )
+        _fits_in_place(result.typed.scalar, held.dtype)
         tensors.assign(self.builder, held, result)
 
-    def _check_in_place(self, name: str, held: Scalar) -> None:
-        """In the plain Python `h += 1` of an element changes what every view of it sees."""
-        if held.typed.weight == 0:
-            return
-        if held.alias is not None:
-            arrays = " or ".join(sorted(held.alias.arrays))
+    def _change(self, name: str, held: Scalar, operator: ast.operator, value: Value) -> None:
+        """`name op= value` of a tensor without dimensions: all that mean the same tensor see it."""
+        b, objects = self.builder, held.objects
+        if objects.arrays and objects.index is None:
+            arrays = " or ".join(sorted(objects.arrays))
             raise UnsupportedSyntax(
-                f"{name} is a view of an element of {arrays}, and an assignment in place would change it there too",
+                f"{name} may be a view of an element of {arrays}, and an assignment in place would change it there too",
                 remedy=f"write {name} = {name} + ..., or store into the element",
             )
-        if not isinstance(held.expr, Ref):
-            return
-        others = tuple(
-            (n, v.expr.name)
-            for environment in self.builder.environments
-            for n, v in environment.items()
-            if isinstance(v, Scalar)
-            and isinstance(v.expr, Ref)
-            and v.typed.weight
-            and (n != name or environment is not self.environment)
-        )
-        self.builder.events.append(("changed", name))
-        self.builder.changes.append((name, held.expr.name, others))
-        self._check_objects(len(self.builder.changes) - 1)
 
-    def _check_objects(self, start: int) -> None:
-        """Refuse a change in place, of those from `start` on, of an element that another name may mean too."""
-        b = self.builder
-        for name, own, others in b.changes[start:]:
-            for other, theirs in others:
-                if b.object_of(own) == b.object_of(theirs):
-                    raise UnsupportedSyntax(
-                        f"{name} may also be called {other}, and an assignment in place would change both",
-                        remedy=f"write {name} = {name} + ... in place of {name} += ...",
-                    )
+        def in_place(b: Builder, x: Scalar, y: Scalar) -> Scalar:
+            """The value in the dtype of the tensor; that of the operator where it is a number, which is bound anew."""
+            found = distribute(lambda u, v: in_place(b, u, v), (x, y), b.default_float)
+            if found is not None:
+                return found
+            result = binary(operator)(b, x, y)
+            if x.typed.weight == 0:
+                return result
+            _fits_in_place(result.typed.scalar, x.typed.scalar)
+            if objects.number and result.typed != x.typed:
+                raise TypeMismatch(
+                    f"{name} may be a number or a tensor of {x.typed.scalar}, and which it is decides the dtype of the result",
+                    remedy=f"write {name} = {name} + ..., or start from a tensor",
+                )
+            return as_type(result, x.typed)
+
+        result = tensors.lift(b, in_place, replace(held, alias=None), value)
+        if not isinstance(result, Scalar):
+            raise TypeMismatch(f"{name} is one element, the right side {describe(value)}", remedy="write = instead")
+        if objects.arrays and objects.index is not None:
+            (array,) = objects.arrays
+            b.store(array, objects.index, converted(result, b.arrays[array].dtype.opmath))
+        else:
+            b.change((self.frame, name), b.share(result, name), isinstance(value, Scalar) and value.objects.number)
+
+    def _readable(self, value: Value, what: str) -> None:
+        if isinstance(value, Unset):
+            raise UndefinedName(f"{what} cannot be told: {value.why}", remedy=value.remedy)
 
     # ------------------------------------------------------------ small statements
 
@@ -498,14 +514,16 @@ class Executor:
             return
         b = self.builder
         location = b.location
-        before = [dict(e) for e in b.environments]
+        before, sharing = [dict(e) for e in b.environments], b.sharing
         self.depth += 1
         with b.block() as then:
             self.run(stmt.body)
         after_then = [dict(e) for e in b.environments]
         _restore(b.environments, before)
+        sharing_then, b.sharing = b.sharing, sharing
         with b.block() as orelse:
             self.run(stmt.orelse)
+        b.sharing = either(sharing_then, b.sharing)
         after_else = [dict(e) for e in b.environments]
         self.depth -= 1
         b.location = location
@@ -535,12 +553,14 @@ class Executor:
     ) -> Value:
         """What a name means after a branch that leaves it `one` or `other`."""
         b = self.builder
-        if one == other and one is not None and getattr(one, "alias", None) == getattr(other, "alias", None):
+        if isinstance(one, Scalar) and isinstance(other, Scalar) and one == other:
+            return replace(one, alias=one_of(one, other))
+        if one == other and one is not None:
             return one
         if isinstance(one, Pending) or isinstance(other, Pending):
             known = other if isinstance(one, Pending) else one
             if isinstance(known, Scalar):
-                one, other = (_nothing(known.typed), known) if isinstance(one, Pending) else (known, _nothing(known.typed))
+                one, other = (_nothing(known), known) if isinstance(one, Pending) else (known, _nothing(known))
             elif known is not None and not isinstance(known, Tuple):
                 return known
         items = _pairs(one, other)
@@ -580,6 +600,8 @@ class Executor:
             with b.block() as copy:
                 tensors.assign(b, view, value)
             block += copy
+        for value in (one, other):
+            b.copied(view.array, value.array)
         return view
 
     # ------------------------------------------------------------ loops
@@ -624,12 +646,17 @@ class Executor:
         # a target is carried where it had a value before: that is what it keeps if the loop does not run
         bound = [n for n in bound_in(stmt.body) if n not in targets]
         bound += [n for n in targets if isinstance(self.environment.get(n), Scalar)]
+        bound += sorted(head.also - set(bound))
         for (frame, name), changed in head.held.items():
             b.environments[frame][name] = changed
         for name in sorted(head.own):
             view = self.environment[name]
             assert isinstance(view, View)
-            self.environment[name] = tensors.materialise(b, view, name)
+            own = tensors.materialise(b, view, name)
+            b.copied(own.array, view.array)
+            self.environment[name] = own
+        outside = frozenset(b.arrays)
+        b.copies |= self._copies(head.copies, head, {})
         before = [dict(e) for e in b.environments]
         env = self.environment
         mine = dict(env)
@@ -638,11 +665,11 @@ class Executor:
         for name in bound:
             value: Value | None = mine.get(name)
             if isinstance(value, Pending) and name in head.scalars:
-                value = _nothing(head.scalars[name][0])
+                value = _nothing(Scalar(ZERO, *head.scalars[name]))
             if name in head.unset:
                 env[name] = head.unset[name]
             elif isinstance(value, Scalar):
-                typed, alias = head.scalars.setdefault(name, (value.typed, _anywhere(value.alias)))
+                typed, alias = head.scalars.setdefault(name, (value.typed, value.objects))
                 kinds = head.kinds.setdefault(name, joined(kinds_of(value), b.default_float))
                 if len(kinds) > 1 and not holds(typed, value):
                     head.told.add(name)
@@ -650,7 +677,7 @@ class Executor:
                 head.carries |= {n: name for n in carry.names}
                 b.carried.update(carry.names)
                 carried[name] = carry
-                env[name] = replace(carry.value(carry.names, b.default_float), alias=alias)
+                env[name] = replace(carry.value(carry.names, b.default_float), alias=alias if typed.weight else None)
                 if name in head.dynamic:
                     b.dynamic.update(carry.names)
             elif value is None:
@@ -660,7 +687,8 @@ class Executor:
                 )  # fmt: skip
         results: dict[str, Scalar] = {}
         grown = False
-        events, changes = len(b.events), len(b.changes)
+        head.sharing = b.sharing if head.sharing is None else either(head.sharing, b.sharing)
+        b.sharing = head.sharing
         self.depth += 1
         if isinstance(over, Range):
             start, stop, step, hint = over.start, over.stop, over.step, targets[0]
@@ -685,14 +713,12 @@ class Executor:
                     continue
                 names = [b.fresh(f"{n}_last") for n in carry.names]
                 ends = carry.parts(end)
-                b.same_object(carry.names[0], carry.inits[0], end.expr, Ref(names[0], carry.typed.register))
                 carries += map(Carry, carry.names, carry.inits, ends, names)
                 results[name] = self._last(carry, tuple(names), carry.first, end, Loop(var, start, stop, step))
         self.depth -= 1
         b.carried -= set(head.carries)
-        self._check_events(events, mine)
-        self._check_objects(changes)
         grown |= self._other_names(before, bound, targets, head)
+        grown |= self._other_objects(outside, head)
         if grown or any(name not in results for name in carried if name not in head.unset):
             return False
         if any(n in head.own and mine.get(n) != env.get(n) for n in bound):
@@ -706,7 +732,7 @@ class Executor:
         for name in bound:
             value = self.environment.get(name)
             if isinstance(before.get(name), Pending) and isinstance(value, Scalar) and name not in head.scalars:
-                head.scalars[name] = (value.typed, _anywhere(value.alias))
+                head.scalars[name] = (value.typed, replace(value.objects, index=None))
                 found = True
         return found
 
@@ -722,23 +748,6 @@ class Executor:
         if isinstance(ran.expr, Const):
             return last if ran.expr.value else init
         return replace(found, mixed=Mixed(ran.expr, last, init))
-
-    def _check_events(self, start: int, before: Environment) -> None:
-        """Refuse an element changed in place that another name means too, in this iteration or from an earlier one."""
-        events = self.builder.events[start:]
-        shared = {name for kind, name in events if kind == "shared"}
-        held: list[Expr] = [
-            v.expr for v in before.values() if isinstance(v, Scalar) and isinstance(v.expr, Ref) and v.typed.weight
-        ]
-        for kind, name in events:
-            value = before.get(name)
-            twice = isinstance(value, Scalar) and held.count(value.expr) > 1
-            if kind == "changed" and (name in shared or twice):
-                raise UnsupportedSyntax(
-                    f"{name} is changed in place, and another name means the same element",
-                    evidence=["in the plain Python both names would change"],
-                    remedy=f"write {name} = {name} + ... in place of {name} += ...",
-                )
 
     def _end_of(self, name: str, value: Value | None, head: Head) -> Scalar | None:
         """The value at the end of an iteration of a name that the loop carries; None where it is no scalar."""
@@ -761,8 +770,7 @@ class Executor:
         default = self.builder.default_float
         wider = common((Scalar(Ref("a", typed.register), typed), end), default)
         kinds = joined((*head.kinds[name], *kinds_of(end)), default)
-        place = _anywhere(end.alias)
-        place = alias if place is None else place if alias is None else Alias(alias.arrays | place.arrays, None)
+        place = any_of(alias, end.objects) or Alias()
         grown = (wider, place) != (typed, alias) or kinds != head.kinds[name]
         head.scalars[name], head.kinds[name] = (wider, place), kinds
         if not grown and len(kinds) > 1 and name not in head.told and not holds(wider, end):
@@ -791,13 +799,31 @@ class Executor:
             else:
                 moved.append((name, old, new))
         targets = {old.array for _, old, _ in moved}
+        b.overwritten(targets)
+        twins: dict[str, list[str]] = {}
+        for _, old, new in moved:
+            if new.array not in targets:
+                twins.setdefault(new.array, []).append(old.array)
         moved = [
             (name, old, tensors.materialise(b, new, name) if any(mentions(new, t) for t in targets) else new)
             for name, old, new in moved
         ]
         for name, old, new in moved:
             tensors.assign(b, old, new)
-            env[name] = old
+            b.bind(self.frame, name, old)
+        for array, own in twins.items():
+            for one in own:
+                b.copied(one, array)
+
+    def _copies(
+        self, copies: frozenset[frozenset[str]], head: Head, names: dict[str, str]
+    ) -> frozenset[frozenset[str]]:
+        """Pairs of arrays with the own arrays by their names, or the other way about where `names` is empty."""
+        own: dict[str, str] = names or {}
+        if not names:
+            views = {name: self.environment[name] for name in head.own}
+            own = {f".{name}": view.array for name, view in views.items() if isinstance(view, View)}
+        return frozenset(frozenset(own.get(array, array) for array in pair) for pair in copies)
 
     def _other_names(self, before: list[Environment], bound: list[str], targets: list[str], head: Head) -> bool:
         """Names that the body does not bind, but whose meaning a store changed: they start changed. Whether any did."""
@@ -808,17 +834,43 @@ class Executor:
                 if own and (name in bound or name in targets):
                     continue
                 now = new.get(name)
-                if now is not value and now != value and now is not None:
+                if now is None or now is value:
+                    continue
+                if now == value:
+                    if isinstance(now, Scalar) and isinstance(value, Scalar) and now.objects != value.objects:
+                        head.held[frame, name] = replace(value, alias=one_of(now, value))
+                        grown = True
+                elif isinstance(now, Scalar) and not isinstance(now.expr, Load):  # changed in place by another name
+                    if own:
+                        head.also.add(name)
+                    else:
+                        head.held[frame, name] = _changed_in_place(name, self.builder.location)
+                    grown = True
+                else:
                     head.held[frame, name] = now
                     grown = True
         for name in bound:
-            old_value, new_value = before[-1].get(name), self.environment.get(name)
+            old_value, new_value = before[self.frame].get(name), self.environment.get(name)
             plain = not isinstance(old_value, (Scalar, View, Unset, Pending)) and old_value is not None
             if plain and old_value != new_value and name not in head.unset:
                 head.unset[name] = Unset(
                     "it is a different thing after an iteration", "use another name", self.builder.location
                 )
                 grown = True
+        return grown
+
+    def _other_objects(self, outside: frozenset[str], head: Head) -> bool:
+        """Widen what head says of names and arrays that are one in the plain Python; whether it grew."""
+        b = self.builder
+        assert head.sharing is not None
+        sharing = either(head.sharing, without(b.sharing, lambda slot: slot[0] > self.frame))
+        views = {name: self.environment[name] for name in head.own}
+        names = {view.array: f".{name}" for name, view in views.items() if isinstance(view, View)}
+        lasting = frozenset(pair for pair in b.copies if pair <= outside)
+        copies = head.copies | (self._copies(lasting, head, names) if names else lasting)
+        grown = (sharing, copies) != (head.sharing, head.copies)
+        head.sharing, head.copies = sharing, copies
+        b.sharing = sharing
         return grown
 
     def _after(
@@ -836,7 +888,8 @@ class Executor:
         b.location = location
         for name in bound:
             if name in results:
-                env[name] = replace(results[name], alias=head.scalars[name][1])
+                typed, alias = head.scalars[name]
+                env[name] = replace(results[name], alias=alias if typed.weight else None)
                 if name in head.dynamic:
                     b.dynamic |= {n for e in expressions_of(results[name]) for n in free_names(e)}
             elif name in head.unset:
@@ -856,10 +909,10 @@ class Executor:
             )  # fmt: skip
 
 
-def _nothing(typed: Typed) -> Scalar:
-    """A value of a type for paths where nothing reads it."""
-    zero = cast(Const(0, INT64), typed.register)
-    return Scalar(zero, typed)
+def _nothing(like: Scalar) -> Scalar:
+    """A value in place of `like` for paths where nothing reads it."""
+    zero = cast(Const(0, INT64), like.typed.register)
+    return replace(like, expr=zero)
 
 
 def _pairs(one: Value | None, other: Value | None) -> list[tuple[Value, Value]] | None:
@@ -873,11 +926,26 @@ def _pairs(one: Value | None, other: Value | None) -> list[tuple[Value, Value]] 
     return None
 
 
+def _fits_in_place(result: ScalarType, held: ScalarType) -> None:
+    """Raise TypeMismatch where a result cannot be stored in place, as PyTorch does."""
+    order = ("bool", "int", "float")
+    if order.index(result.category) > order.index(held.category):
+        raise TypeMismatch(
+            f"a result of {result} cannot be stored in place into {held}",
+            remedy="convert the tensor first, or the value",
+        )
+
+
 def _restore(environments: list[Environment], old: list[Environment]) -> None:
     for environment, values in zip(environments, old, strict=True):
         environment.clear()
         environment.update(values)
 
 
-def _anywhere(alias: Alias | None) -> Alias | None:
-    return None if alias is None else Alias(alias.arrays, None)
+def _changed_in_place(name: str, location: Location | None) -> Unset:
+    return Unset(
+        "the tensor that it means is changed in place by another name in the loop",
+        f"copy it where {name} gets its value, with .clone()",
+        location,
+        stale=True,
+    )

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import replace
 
-from weft.errors import ShapeMismatch, TypeMismatch
+from weft.errors import ShapeMismatch, TypeMismatch, UnsupportedSyntax
 from weft.language import arithmetic
 from weft.language.arithmetic import as_type, operate
 from weft.language.builder import Builder, apart
@@ -39,7 +39,8 @@ def element(builder: Builder, value: Tensor | Scalar, at: tuple[Expr, ...]) -> S
     rank = len(value.dims)
     own = tuple(ZERO if d == ONE else i for d, i in zip(value.dims, at[len(at) - rank :], strict=True))
     if isinstance(value, View):
-        return Scalar(builder.load(value, own), value.typed, Alias(frozenset((value.array,)), value.index(own)))
+        index = None if value.copied else value.index(own)
+        return Scalar(builder.load(value, own), value.typed, Alias(frozenset((value.array,)), index))
     return Scalar(value.element(own), value.typed)
 
 
@@ -81,7 +82,7 @@ def lift(builder: Builder, function: ScalarFunction, *operands: Value) -> Scalar
         values.append(plain if plain is not None else operand)  # type: ignore[arg-type]
     scalars = tuple(v for v in values if isinstance(v, Scalar))
     if len(scalars) == len(values):
-        return function(builder, *scalars)
+        return replace(function(builder, *scalars), alias=None)
     dims = broadcast(builder, tuple(values))
     fixed = tuple(_hold(builder, v, dims) for v in values)
     sample = function(builder, *(_sample(v) for v in fixed))
@@ -132,6 +133,11 @@ def _store_all(builder: Builder, target: View, value: Tensor | Scalar) -> None:
 
 def assign(builder: Builder, target: View, value: Tensor | Scalar, what: str = "of the two sides of =") -> None:
     """`target[...] = value`: broadcast, converted to the target's dtype; the right side is as it was before."""
+    if target.copied:
+        raise UnsupportedSyntax(
+            f"a store into a copy or a view of {target.array}, as its strides will have it",
+            remedy=f"store into {target.array}, or into {target.array}.clone()",
+        )
     value = _fit_to(builder, target, value, what)
     if isinstance(value, Scalar) and target.dims:
         value = builder.share(value)
@@ -363,6 +369,8 @@ def expand(builder: Builder, value: Tensor, dims: tuple[Expr, ...]) -> Tensor:
     return select(value, dims, tuple(axes))
 
 
-def as_dtype(builder: Builder, value: Value, dtype: ScalarType) -> Scalar | Computed:
-    """`.to(dtype)` of a tensor or an element."""
+def as_dtype(builder: Builder, value: Value, dtype: ScalarType) -> Scalar | Tensor:
+    """`.to(dtype)` of a tensor or an element: itself where that is its dtype."""
+    if isinstance(value, (Scalar, View, Computed)) and value.typed == replace(value.typed, scalar=dtype) and value.typed.weight:
+        return value
     return lift(builder, lambda _, x: arithmetic.convert(x, dtype), value)

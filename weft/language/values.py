@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from weft.errors import Location
+from weft.language.sharing import Slot
 from weft.language.source import Source
 from weft.loops.affine import affine
 from weft.loops.ir import Const, Expr, Load, Op, Ref, walk_expr
@@ -15,19 +16,17 @@ from weft.loops.types import BOOL, FLOAT64, INT64, ScalarType, Typed
 
 @dataclass(frozen=True)
 class Alias:
-    """A scalar that is, in the plain Python, a view of an element of one of these arrays.
+    """Which objects of the plain Python a scalar that is a tensor there may be; one that has no Alias is a new one.
 
-    index: which element, where there is one array and it is known; None where it may be any.
+    arrays: it may be a view of an element of these. index: of which, where it certainly is one; None where it may be any.
+    names: it may be what these mean; sure: it is what that one means. number: it may be a Python number.
     """
 
-    arrays: frozenset[str]
-    index: tuple[Expr, ...] | None
-
-    def join(self, other: Alias | None) -> Alias:
-        """What may be a view of either."""
-        if other is None or other == self:
-            return Alias(self.arrays, None) if other is None else self
-        return Alias(self.arrays | other.arrays, None)
+    arrays: frozenset[str] = frozenset()
+    index: tuple[Expr, ...] | None = None
+    names: frozenset[Slot] = frozenset()
+    sure: bool = False
+    number: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,6 +46,27 @@ class Scalar:
     def constant(self) -> bool | int | float | None:
         """The value of a Python number known while parsing, else None."""
         return self.expr.value if isinstance(self.expr, Const) and self.typed.weight == 0 else None
+
+    @property
+    def objects(self) -> Alias:
+        """Which objects of the plain Python it may be."""
+        return self.alias or Alias(number=self.typed.weight == 0)
+
+
+def one_of(*values: Scalar) -> Alias | None:
+    """Which objects a value that is one of these may be; None where it is a number or a new tensor."""
+    return any_of(*(v.objects for v in values)) if any(v.typed.weight for v in values) else None
+
+
+def any_of(first: Alias, *rest: Alias) -> Alias | None:
+    if all(a == first for a in rest):
+        return None if first == Alias() else first
+    every = (first, *rest)
+    return Alias(
+        frozenset().union(*(a.arrays for a in every)),
+        names=frozenset().union(*(a.names for a in every)),
+        number=any(a.number for a in every),
+    )
 
 
 @dataclass(frozen=True)
@@ -77,12 +97,16 @@ class Axis:
 
 @dataclass(frozen=True)
 class View:
-    """A tensor that is (a view of) an array; storing into it stores into the array. dims: its sizes, int64."""
+    """A tensor that is (a view of) an array; storing into it stores into the array. dims: its sizes, int64.
+
+    copied: it may as well be a copy, as strides will have it (`contiguous`), so that it is good for reading, until a store.
+    """
 
     array: str
     dtype: ScalarType
     dims: tuple[Expr, ...]
     axes: tuple[Axis, ...]
+    copied: bool = False
 
     @property
     def typed(self) -> Typed:
@@ -267,16 +291,49 @@ def select(view: Tensor, dims: tuple[Expr, ...], axes: tuple[Axis, ...]) -> Tens
         inner = axes[axis.dim]
         shifted = walk_axis(axis, tuple(a.offset for a in axes))
         composed.append(replace(inner, offset=tidy(shifted), step=axis.step * inner.step))
-    return View(view.array, view.dtype, dims, tuple(composed))
+    return replace(view, dims=dims, axes=tuple(composed))
+
+
+def each(value: Value, change: Callable[[Value], Value]) -> Value:
+    """A value with `change` done to it, or to what it holds; the same object where nothing changed, and what has no value
+    any more in place of what holds it.
+    """
+    if not isinstance(value, (Tuple, Helper)):
+        return change(value)
+    before = held_by(value)
+    after = tuple(each(item, change) for item in before)
+    if all(a is b for a, b in zip(after, before, strict=True)):
+        return value
+    unset = next((item for item in after if isinstance(item, Unset)), None)
+    if unset is not None:
+        return unset
+    if isinstance(value, Tuple):
+        return Tuple(after)
+    return replace(value, defaults=tuple(zip((n for n, _ in value.defaults), after, strict=True)))
+
+
+def held_by(value: Tuple | Helper) -> tuple[Value, ...]:
+    return value.items if isinstance(value, Tuple) else tuple(v for _, v in value.defaults)
+
+
+def contents(value: Value) -> Iterator[Value]:
+    """The value, or what it holds."""
+    if not isinstance(value, (Tuple, Helper)):
+        yield value
+        return
+    for item in held_by(value):
+        yield from contents(item)
 
 
 def mentions(value: Value, array: str) -> bool:
-    """Whether a value is, or holds, a view of the array."""
+    """Whether a value is, or holds, a view of the array or of one of its elements."""
     match value:
         case View():
             return value.array == array
-        case Tuple(items=items):
-            return any(mentions(item, array) for item in items)
+        case Scalar():
+            return array in value.objects.arrays
+        case Tuple() | Helper():
+            return any(mentions(item, array) for item in contents(value))
     return False
 
 

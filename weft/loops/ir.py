@@ -168,6 +168,8 @@ class Array:
     is then constant. () for arrays of the whole call.
     rounds: a value that is stored and read again is the rounded one. Gradients are sums whose order is not the program's:
     what is added up in them may stay in the op-math type for as long as it is in a scalar.
+    contiguous: it is so whatever the strides of the arguments are (`torch.empty(shape)`); a result that is not takes the
+    order of strides of the argument that has its shape, as `torch.empty_like` and operators do.
     """
 
     name: str
@@ -178,6 +180,7 @@ class Array:
     within: tuple[str, ...] = ()
     location: Location | None = field(default=None, compare=False)
     rounds: bool = True
+    contiguous: bool = False
 
 
 @dataclass(frozen=True)

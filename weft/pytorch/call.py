@@ -220,7 +220,7 @@ def _spans_meet(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 def like(function: Function, array: Array) -> str | None:
     """The tensor argument whose sizes an array has: the array then takes its order of strides, as `empty_like` does."""
-    for parameter in function.arrays:
+    for parameter in function.arrays if not array.contiguous else ():
         if parameter.role in ("input", "inout") and parameter.shape == array.shape and array.shape:
             return parameter.name
     return None

@@ -1,0 +1,198 @@
+"""Views, copies and names that mean one object: what a store or an assignment in place changes is what Python changes.
+
+Every program gives what the plain Python gives, or is refused where two names may be one object and the difference shows.
+"""
+
+from __future__ import annotations
+
+import linecache
+import textwrap
+import zlib
+from typing import Any
+
+import pytest
+import torch
+from test_language import R, check
+
+import weft
+from weft.errors import WeftError
+
+# name: the body of a function of x [4], z [4], c [4, 3] and k (an int), all of float64
+EQUAL: dict[str, str] = {
+    "a swap of elements stores one into both": "x[0], x[1] = x[1], x[0]",
+    "a swap of copies": "x[0], x[1] = x[1].clone(), x[0].clone()",
+    "a swap of values": "x[0], x[1] = x[1] * 1, x[0] + 0",
+    "a rotation of elements": "x[0], x[1], x[2] = x[2], x[0], x[1]",
+    "a swap of named elements": "a, b = x[0], x[1]\nx[0], x[1] = b, a",
+    "a swap of slices": "x[:2], x[2:] = x[2:], x[:2]",
+    "a swap of rows": "c[0], c[1] = c[1], c[0]",
+    "a swap in a loop": "for i in range(2):\n    x[i], x[3 - i] = x[3 - i], x[i]",
+    "an element is a view": "t = x[0]\nx[0] = 0.0\nz[0] = t",
+    "a product with one is a copy": "t = x[0] * 1\nx[0] = 0.0\nz[0] = t",
+    "a sum with zero is a copy": "t = x[0] + 0\nx[0] = 0.0\nz[0] = t",
+    "a first power is a copy": "t = x[0] ** 1\nx[0] = 0.0\nz[0] = t",
+    "a clone is a copy": "t = x[0].clone()\nx[0] = 0.0\nz[0] = t",
+    "a number is a copy": "t = float(x[0])\nx[0] = 0.0\nz[0] = t",
+    "an item is a copy": "t = x[0].item()\nx[0] = 0.0\nz[0] = t",
+    "plus is the same object": "t = +x[0]\nx[0] = 0.0\nz[0] = t",
+    "a conversion to the same dtype is the same object": "t = x[0].double()\nx[0] = 0.0\nz[0] = t",
+    "to the same dtype is the same object": "t = x[0].to(torch.float64)\nx[0] = 0.0\nz[0] = t",
+    "type_as of the same dtype is the same object": "t = x[0].type_as(z)\nx[0] = 0.0\nz[0] = t",
+    "as_tensor is the same object": "t = torch.as_tensor(x[0])\nx[0] = 0.0\nz[0] = t",
+    "tensor is a copy": "t = torch.tensor(float(x[0]), dtype=torch.float64)\nx[0] = 0.0\nz[0] = t",
+    "a conversion there and back is a copy": "t = x[0].float().double()\nx[0] = 0.0\nz[0] = t",
+    "a rounded int is a copy": "t = (x[0] * 0).long()\nu = torch.round(t)\nt += 1\nz[0] = u",
+    "a conversion of a tensor to its dtype is itself": "y = x.double()\ny[0] = 9.0",
+    "plus of a tensor is itself": "y = +x\ny[0] = 9.0",
+    "to of a tensor is itself": "y = x.to(x.dtype)\ny[0] = 9.0",
+    "a clone of a tensor is a copy": "y = x.clone()\ny[0] = 9.0\nz[0] = y[0]",
+    "a conversion of a tensor is a copy": "y = x.float()\ny[0] = 9.0\nz[0] = y[0]",
+    "contiguous of a new tensor is itself": "y = torch.zeros(4, dtype=x.dtype)\ny.contiguous()[0] = 9.0\nz[0] = y[0]",
+    "contiguous is read": "y = x.contiguous()\nz[0] = y[0]",
+    "an element changed in place": "t = x[0]\nt += 1",
+    "a named element changed in place by another name": "t = x[0]\nu = t\nu += 1\nz[0] = t",
+    "an element changed in place in a loop": "t = x[0]\nfor i in range(1, 4):\n    t += x[i]\nz[0] = t",
+    "an element of a row changed in place": "for i in range(4):\n    t = c[i, 0]\n    t *= 2\n    c[i, 1] = t",
+    "two names of one value": "a = x[0] * 2\nb = a\nb += 1\nz[0] = a",
+    "two names of one value, the other way": "a = x[0] * 2\nb = a\na += 1\nz[0] = b",
+    "one value rebound": "a = x[0] * 2\nb = a\nb = b + 1\nz[0] = a",
+    "three names of one value": "a = b = x[0] * 2\nd = b\nd -= 1\nz[0] = a + b",
+    "a name of one value rebound, then changed": "a = x[0] * 2\nb = a\na = x[1] * 3\na += 1\nz[0] = b",
+    "two names changed in a loop": "a = x[0] * 2\nb = a\nfor i in range(4):\n    a += x[i]\nz[0] = b",
+    "two names changed on a branch": "a = x[0] * 2\nb = a\nif k > 1:\n    a += 1\nz[0] = b",
+    "names swapped": "a, b = x[0] * 1, x[1] * 1\na, b = b, a\na += 5\nz[0] = b\nz[1] = a",
+    "names swapped in a loop": (
+        "a, b = x[0] * 1, x[1] * 1\nfor i in range(3):\n    a, b = b, a + x[i]\nz[0] = b\nz[1] = a"
+    ),
+    "a running value that another name keeps": (
+        "best = 0.0\nfor j in range(4):\n    s = 0.0\n    for i in range(3):\n        s += c[j, i]\n"
+        "    if s > best:\n        best = s\nz[0] = best"
+    ),
+    "a value before the change": "h = x[0] * 1\nfor i in range(4):\n    before = h\n    h += x[i]\n    z[i] = h - before",
+    "a value before the rebinding": (
+        "h = x[0] * 1\nfor i in range(4):\n    before = h\n    h = h + x[i]\n    z[i] = h - before"
+    ),
+    "plus of a value is itself": "a = x[0] * 2\nb = +a\nb += 1\nz[0] = a",
+    "a value converted to its dtype is itself": "a = x[0] * 2\nb = a.double()\nb += 1\nz[0] = a",
+    "the larger of two is one of them": "a = x[0] * 2\nb = max(a, a)\nb += 1\nz[0] = b",
+    "a value through a helper": "a = x[0] * 2\nb = same(a)\nb += 1\nz[0] = a",
+    "a value changed by a helper": "a = x[0] * 2\nb = bump(a)\nz[0] = a + b",
+    "an element changed by a helper": "bump(x[0])",
+    "an element of a rebound tensor": "b = x * 2\nt = b[0]\nb = x * 3\nz[0] = t\nz[1] = b[0]",
+    "a view of a rebound tensor": "b = x * 2\nt = b[1:]\nb = x * 3\nz[0] = t[0]",
+    "a second name of a rebound tensor": "b = x * 2\nd = b\nb = x * 3\nz[0] = d[0]",
+    "a second name of a tensor": "b = x * 2\nd = b\nb[0] = 7.0\nz[0] = d[0]",
+    "a row is a view": "r = c[1]\nc[1, 0] = 5.0\nz[0] = r[0]",
+    "a row stored into": "r = c[1]\nr[0] = 5.0\nz[0] = c[1, 0]",
+    "a row changed in place": "r = c[1]\nr += 1",
+    "a row rebound": "r = c[1]\nr = r + 1\nz[0] = r[0]",
+    "a transpose stored into": "t = c.T\nt[0, 1] = 5.0",
+    "a slice onto itself, shifted": "x[1:] = x[:-1].clone()",
+    "a carried element is re-read": "t = x[0]\nfor i in range(4):\n    x[i] = x[i] + 1\n    z[i] = x[0]",
+    "a tuple of values": "p = (x[0] * 2, x[1] * 3)\na, b = p\nz[0] = a + b",
+    "tensors without dimensions": "a = torch.zeros((), dtype=x.dtype)\nb = a\nb += x[0]\nz[0] = a",
+    "zeros like an element": "for i in range(4):\n    z[i] = torch.where(x[i] > 0.5, x[i], torch.zeros_like(x[i]))",
+    "full like an element": "t = torch.full_like(x[0], 3.0)\nt += 1\nz[0] = t",
+    "a new tensor like an element": "t = x[0].new_zeros(())\nt += 1\nz[0] = t",
+    "in place keeps the dtype": "t = (x[0] * 3).float()\nt += x[1]\nz[0] = t",
+}
+# The same, but two names may be one object, and what they then mean would show.
+REFUSED: dict[str, tuple[str, str]] = {
+    "tensors of two branches": (
+        "a = x.clone()\nb = x * 2\nif k > 1:\n    a = b\na[0] = 100.0\nz[0] = b[0]",
+        "may be the same tensor",
+    ),
+    "a tensor kept by a loop": (
+        "b = x * 1\nd = x * 2\nfor i in range(2):\n    d[0] = 7.0\n    z[i] = b[0]\n    d = b",
+        "may be the same tensor",
+    ),
+    "an argument kept by a loop": (
+        "d = x * 2\nfor i in range(2):\n    d[0] = 7.0\n    d = x",
+        "may be x",
+    ),
+    "a row kept by a loop": (
+        "r = c[0]\nfor i in range(4):\n    c[i, 1] = 1.0\n    z[i] = r[1]\n    r = c[i]",
+        "may be the same tensor",
+    ),
+    "a value of one branch": ("a = x[0] * 2\nb = x[1] * 2\nif k > 1:\n    b = a\nb += 1\nz[0] = a", "may be the same tensor"),
+    "a value of a choice": ("a = x[0] * 2\nb = a if k > 1 else x[1] * 2\nb += 1\nz[0] = a", "may be the same tensor"),
+    "a value of a maximum": ("a = x[0] * 2\nb = max(a, 1.0)\nb += 1\nz[0] = a", "may be the same tensor"),
+    "an element of a branch": ("a = x[0]\nif k > 1:\n    a = x[1]\na += 1", "may be a view of an element of x"),
+    "an element of a branch that was stored into": (
+        "a = x[0]\nif k > 1:\n    a = x[1]\nx[0] = 5.0\nz[0] = a",
+        "is a view of an element of x",
+    ),
+    "a number or a value": (
+        "s = 0.0\nb = 0.0\nfor i in range(4):\n    s += x[i]\n    z[i] = b\n    b = s",
+        "may be the same tensor",
+    ),
+    "contiguous, stored into": ("y = x.contiguous()\ny[0] = 9.0", "a copy or a view"),
+    "contiguous of what is stored into": ("y = x.contiguous()\nx[0] = 9.0\nz[0] = y[0]", "a copy or a view"),
+    "an element of contiguous of what is stored into": (
+        "t = x.contiguous()[0]\nx[0] = 9.0\nz[0] = t",
+        "is a view of an element of x",
+    ),
+    "an int that would become a float": ("t = (x[0] * 3).long()\nt += 0.5\nz[0] = t", "cannot be stored in place"),
+    "an item of a tuple": ("p = (x[0] * 2, x[1] * 2)\na, b = p\na += 1\nz[0] = p[0]", "may be the same tensor"),
+}
+HELPERS = """
+def same(v):
+    return v
+
+def bump(v):
+    v += 1
+    return v
+
+"""
+
+
+def program(body: str) -> tuple[str, Any]:
+    text = HELPERS + "def program(x, z, c, k):\n" + textwrap.indent(body, "    ") + "\n    return z * 1\n"
+    scope: dict[str, Any] = {"torch": torch}
+    exec(text, scope)
+    return text, scope["program"]
+
+
+@pytest.mark.parametrize("body", EQUAL.values(), ids=EQUAL)
+def test_what_changes_is_what_changes_in_python(body: str) -> None:
+    text, python = program(body)
+    for k in (1, 3):
+        check(text, python, (R(4), R(4) + 1, R(4, 3), k))
+
+
+@pytest.mark.parametrize(("body", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_may_be_one_object_is_refused_where_it_shows(body: str, message: str) -> None:
+    text, python = program(body)
+    with pytest.raises(WeftError) as caught:
+        check(text, python, (R(4), R(4) + 1, R(4, 3), 3))
+    assert message in caught.value.message
+    assert caught.value.location is not None and caught.value.remedy
+
+
+@pytest.mark.parametrize("make", ["zeros", "ones", "empty"])
+def test_a_tensor_of_given_sizes_is_contiguous_and_one_like_another_is_not(make: str) -> None:
+    text = f"""
+def program(x):
+    y = torch.{make}(x.shape)
+    z = torch.{make}_like(x)
+    w = x.new_{make}(x.shape)
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            y[i, j] = x[i, j]
+            z[i, j] = x[i, j]
+            w[i, j] = x[i, j]
+    return y, z, w, x * 2
+"""
+    kernel = kernel_of(text)
+    for x in (torch.rand(3, 4).T, torch.rand(3, 8)[:, ::2], torch.rand(1, 4).expand(3, 4), torch.rand(3, 4)):
+        for ours, theirs in zip(kernel(x), kernel.py(x), strict=True):
+            assert torch.equal(ours, theirs) and ours.stride() == theirs.stride()
+
+
+def kernel_of(text: str) -> weft.Kernel:
+    """A kernel of a program that is only text."""
+    file = f"<test_objects {zlib.crc32(text.encode())}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    scope: dict[str, Any] = {"torch": torch}
+    exec(compile(text, file, "exec"), scope)
+    return weft.kernel(scope["program"])
