@@ -38,6 +38,7 @@ from weft.emit.lanes import (
 from weft.emit.subscripts import add, affine, coefficient, constant, simplify, sub
 from weft.emit.text import Writer
 from weft.loops.affine import is_bound
+from weft.loops.algebra.table import overflows
 from weft.loops.ir import (
     Array,
     Carry,
@@ -439,8 +440,10 @@ class Body:
         self.writer.line(f"int64_t {first} = {start};")
         over_lanes = f"for (int {lane} = 0; {lane} < {width}; ++{lane})"
         with self.writer.block(f"for (; {first} {sign} {width} {compare} {stop}; {first} {sign}= {width})"):
+            done: list[Carry] = []
             for level in levels:
-                self._scan_level(loop, [updates[c.name] for c in level], level, lane, width, over_lanes, variable)
+                done += level
+                self._scan_level(loop, [updates[c.name] for c in level], level, done, lane, width, over_lanes, variable)
             body = needed(loop.body, ())
             if body:
                 with self._side_by_side(over_lanes, loop.var, variable, body):
@@ -454,6 +457,7 @@ class Body:
         loop: For,
         updates: list[Update],
         carries: list[Carry],
+        done: list[Carry],
         lane: str,
         width: str,
         over_lanes: str,
@@ -476,8 +480,15 @@ class Body:
                     self.writer.line(f"{buffer}[{lane}] = {self.printer.value(value)};")
         for c, u in zip(carries, updates, strict=True):
             arguments = ", ".join((*buffers[c.name][:-1], self.names[c.name], buffers[c.name][-1]))
-            self.writer.line(f"weft::{_SCANS[u.algebra]}({arguments});")
+            call = f"weft::{_SCANS[u.algebra]}({arguments})"
             self.instead[c.name] = f"{buffers[c.name][-1]}[{lane}]"
+            if not overflows(u.algebra, c.type):
+                self.writer.line(f"{call};")
+                continue
+            with self.writer.block(f"if (!{call})"):  # the loop after this one goes on from here
+                for carry in done[: done.index(c) + 1]:
+                    self.writer.line(f"{self.names[carry.name]} = {self.instead[carry.name].removesuffix(f'[{lane}]')}[0];")
+                self.writer.line("break;")
 
     @contextmanager
     def _side_by_side(self, header: str, var: str, variable: str, body: tuple[Stmt, ...]) -> Iterator[None]:
@@ -663,10 +674,12 @@ def _loop_names(stmt: Stmt) -> tuple[str, ...]:
 
 
 def free_of_order(verdict: Verdict, loop: For) -> bool:
-    """Whether a loop is a reduction of scalars whose iterations OpenMP may take in any order."""
+    """Whether a loop is a reduction of scalars whose iterations OpenMP may take in any order, whatever they are."""
     if not {n for u in verdict.updates for n in u.names} <= {c.name for c in loop.carries}:
         return False
+    types = {c.name: c.type for c in loop.carries}
     simple = all(u.algebra in _OPENMP or u.algebra in ORDERED for u in verdict.updates)
+    simple = simple and not any(overflows(u.algebra, types[u.name]) for u in verdict.updates)
     return verdict.kind == "reduction" and simple and not any(u.feeds for u in verdict.updates)
 
 

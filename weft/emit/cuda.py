@@ -12,7 +12,7 @@ from weft.emit.expressions import PRODUCT, SUM, TERNARY, UNARY, Printer, Text, l
 from weft.emit.text import Writer
 from weft.graph.block import BlockGraph, Carried, Input, Map, Operator, Output, Reduce, Scan, Stage, Step, made
 from weft.loops.affine import Affine
-from weft.loops.algebra.table import AFFINE, ALGEBRAS, CLAMP, EXTREMA, LINEAR, SELECT, segmented
+from weft.loops.algebra.table import AFFINE, ALGEBRAS, CLAMP, EXTREMA, LINEAR, SELECT, overflows, segmented
 from weft.loops.ir import (
     Const,
     Expr,
@@ -50,7 +50,7 @@ _JOIN |= {"fmax": "weft::drop_nan_max({0}, {1})", "fmin": "weft::drop_nan_min({0
 _WRAPPED = {"add": "weft::wrapping_add({0}, {1})", "mul": "weft::wrapping_mul({0}, {1})"}
 
 # The words of the kernel itself; a user's name that is one of them keeps it, and ours gives way.
-_WORDS = ("thread", "threads", "teams", "row", "tile", "tile_columns", "chunk", "v", "turn", "outside")
+_WORDS = ("thread", "threads", "teams", "row", "tile", "tile_columns", "chunk", "v", "turn", "outside", "step", "keep")
 
 ZERO = Const(0, INT64)
 HERE = Affine((), 0)
@@ -245,7 +245,7 @@ class _TileEmitter:
         self.out.line()
         self.out.cite(self.function.location)
         if self.plan.held or self.plan.spread:
-            with self.out.block(self.signature(self.nest.name, f"__launch_bounds__({self.plan.block})")):
+            with self.out.block(self.signature(self.nest.name, self.launch_bounds(self.plan.block))):
                 self.body()
         else:
             self.for_every_team()
@@ -266,10 +266,17 @@ class _TileEmitter:
         arguments = ", ".join(self.identifier(slot.name) for slot in self.slots)
         for threads, teams in self.plan.shapes:
             self.out.line()
-            bounds = f"__launch_bounds__({threads * teams})"
+            bounds = self.launch_bounds(threads * teams)
             with self.out.block(self.signature(team_entry(self.nest.name, threads), bounds)):
                 own = f"{threads}" if self.plan.alone else f"{threads}, {teams}"
                 self.out.line(f"{name}<{own}>({arguments});")
+
+    def launch_bounds(self, threads: int) -> str:
+        """What the compiler may count on. Where a scan may be run in order, it is told that one block suffices: left to
+        itself it spills a few registers of the loop for the sake of another block, as if that branch were taken.
+        """
+        branches = any(overflows(o.algebra, o.type) for stage in self.graph.stages() for o in stage.scans())
+        return f"__launch_bounds__({threads}{', 1' if branches else ''})"
 
     def signature(self, name: str, bounds: str) -> str:
         restrict = "" if any(a.role == "inout" for a in self.function.arrays) else " __restrict__"
@@ -862,8 +869,15 @@ class _TileEmitter:
                     self.advance(replayed)
         for init, before, result in zip(o.inits, befores, results, strict=True):
             out.line(f"{register_type(init.type)} {before}[{self.plan.chunks}];  // {result} before each run")
+        checked = overflows(o.algebra, o.type)
+        firsts = [self.derived(f"{n}_first") for n in o.names]
+        finite = self.derived(f"{o.name}_finite")
+        if checked:
+            for init, first, result in zip(o.inits, firsts, results, strict=True):
+                out.line(f"const {register_type(init.type)} {first} = {result};")
+            out.line(f"bool {finite} = true;")
+        backwards = "true" if stage.reverse else "false"
         with self.runs(stage, None, stage.reverse):
-            backwards = "true" if stage.reverse else "false"
             scan = f"weft::scan<{algebra}, {self.team_size()}, {backwards}>"
             out.line(f"const auto {state} = {scan}({own}[$chunk], {self.scratch_argument(o)});")
             targets = [f"{before}[$chunk]" for before in befores]
@@ -878,6 +892,35 @@ class _TileEmitter:
                     out.line(f"{target} = {result};")
                 self.apply(o, stage, f"{state}.before", targets)
                 self.apply(o, stage, f"{state}.all", results)
+            if checked:
+                known_finite = " && ".join(f"weft::is_finite({s})" for s in (*targets, *results))
+                out.line(f"{finite} = {finite} && {known_finite};")
+        if not checked:
+            return
+        out.line("// what overflows when columns are composed is computed in their order")
+        with out.block(f"if (!weft::all_of_team<{self.team_size()}>({finite}))"):
+            for first, result in zip(firsts, results, strict=True):
+                out.line(f"{result} = {first};")
+            with self.runs(stage, base, stage.reverse):
+                self.in_order(stage, o, known, results)
+
+    def in_order(self, stage: Stage, o: Scan, known: tuple[Scan, ...], results: list[str]) -> None:
+        """One run of a scan, column by column and thread by thread, from its results so far."""
+        out = self.out
+        replayed = self.replayed(stage, o.nexts, known)
+        wanted = tuple(e for k in (*replayed, o) for e in k.nexts)
+        maps = self.needed(stage, wanted)
+        names = [self.identifier(n) for n in o.names]
+        state = ", ".join(f"{register_type(e.type)}& {n}" for n, e in zip(names, o.inits, strict=True))
+        with out.block(f"const auto $step = [&]({state})", "};"), self.in_range(stage):
+            self.begin(replayed)
+            with self.columns(stage, (*wanted, *(m.value for m in maps)), stage.reverse):
+                self.maps(maps)
+                self.advance((*replayed, o))
+        kept = " ".join(f"{self.before(n)}[$chunk] = {self.identifier(n)};" for n in o.names)
+        out.line(f"const auto $keep = [&]({state}) {{ {kept} }};")
+        backwards = "true" if stage.reverse else "false"
+        out.line(f"weft::in_turn<{self.team_size()}, {backwards}>($step, $keep, {', '.join(results)});")
 
     def apply(self, o: Scan | Reduce, stage: Stage, element: str, state: list[str]) -> None:
         """Change a state as an element says."""

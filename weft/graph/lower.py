@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from weft.graph.block import BlockGraph, Input, Map, Operator, Output, Reduce, Scan, Stage, Step
 from weft.loops.accesses import Access, collect
 from weft.loops.affine import Affine, affine
-from weft.loops.algebra.table import ALGEBRAS, EXTREMA
+from weft.loops.algebra.table import ALGEBRAS, EXTREMA, overflows
 from weft.loops.ir import (
     Const,
     Expr,
@@ -136,8 +136,9 @@ class _Lowering:
         carries = {c.name: c for c in loop.carries}
         for u in updates:
             own = [carries[n] for n in u.names]
-            # an extremum tells its column, other elements of several parts combine in order
-            free = u.algebra in ALGEBRAS or u.algebra in EXTREMA
+            # an extremum tells its column, other elements of several parts combine in order; and a state that must not be
+            # composed is computed in order while its tile is at hand
+            free = (u.algebra in ALGEBRAS or u.algebra in EXTREMA) and not overflows(u.algebra, own[0].type)
             kind = Reduce if free and not (u.used or u.feeds) else Scan
             parts = tuple(stage.tiles(e, loop.location) for e in u.parts)
             results, inits = tuple(c.result for c in own), tuple(c.init for c in own)

@@ -26,7 +26,10 @@ extern "C" int64_t linrec(const weft_slot* slots, int threads) {
                 h_coefficient[w] = c_r[l];
                 h_addend[w] = x_r[l];
             }
-            weft::scan_affine(h_coefficient, h_addend, h, h_before);
+            if (!weft::scan_affine(h_coefficient, h_addend, h, h_before)) {
+                h = h_before[0];
+                break;
+            }
 #pragma omp simd
             for (int w = 0; w < width; ++w) {
                 const int64_t l = l_0 + w;

@@ -62,11 +62,37 @@ __device__ __forceinline__ void ema_rows(
                 }
             }
             float average_before[4];  // average_last before each run
+            const float average_first = average_last;
+            bool average_finite = true;
             #pragma unroll
             for (int32_t chunk = 0; chunk < 4; ++chunk) {
                 const auto average_prefix = weft::scan<weft::Affine<float>, threads, false>(average_own[chunk], float_maps[turn ^= 1]);
                 average_before[chunk] = average_prefix.before(average_last);
                 average_last = average_prefix.all(average_last);
+                average_finite = average_finite && weft::is_finite(average_before[chunk]) && weft::is_finite(average_last);
+            }
+            // what overflows when columns are composed is computed in their order
+            if (!weft::all_of_team<threads>(average_finite)) {
+                average_last = average_first;
+                #pragma unroll
+                for (int32_t chunk = 0; chunk < 4; ++chunk) {
+                    const int32_t l_run = tile + chunk * threads * 4 + thread * 4;
+                    const auto step = [&](float& average) {
+                        if (l_run < length) {
+                            #pragma unroll
+                            for (int32_t v = 0; v < 4; ++v) {
+                                const int32_t l = l_run + v;
+                                // ema.py:24: weight = 1.0 if l == 0 else alpha  # the first element is the first average
+                                const double weight = l == 0 ? 1.0 : alpha;
+                                // ema.py:25: average = (1.0 - weight) * average + weight * x[r, l]
+                                const float average_1 = weft::fma(float(1.0 - weight), average, float(weight) * x_tile[chunk][v]);
+                                average = average_1;
+                            }
+                        }
+                    };
+                    const auto keep = [&](float& average) { average_before[chunk] = average; };
+                    weft::in_turn<threads, false>(step, keep, average_last);
+                }
             }
             #pragma unroll
             for (int32_t chunk = 0; chunk < 4; ++chunk) {
@@ -92,7 +118,7 @@ __device__ __forceinline__ void ema_rows(
     }
 }
 
-extern "C" __global__ void __launch_bounds__(128) ema_32(
+extern "C" __global__ void __launch_bounds__(128, 1) ema_32(
     const float* __restrict__ x,
     float* __restrict__ y,
     const int64_t x_stride_0,
@@ -103,7 +129,7 @@ extern "C" __global__ void __launch_bounds__(128) ema_32(
     ema_rows<32, 4>(x, y, x_stride_0, y_stride_0, rows, length, alpha);
 }
 
-extern "C" __global__ void __launch_bounds__(128) ema_128(
+extern "C" __global__ void __launch_bounds__(128, 1) ema_128(
     const float* __restrict__ x,
     float* __restrict__ y,
     const int64_t x_stride_0,
@@ -114,7 +140,7 @@ extern "C" __global__ void __launch_bounds__(128) ema_128(
     ema_rows<128, 1>(x, y, x_stride_0, y_stride_0, rows, length, alpha);
 }
 
-extern "C" __global__ void __launch_bounds__(256) ema_256(
+extern "C" __global__ void __launch_bounds__(256, 1) ema_256(
     const float* __restrict__ x,
     float* __restrict__ y,
     const int64_t x_stride_0,

@@ -66,11 +66,34 @@ __device__ __forceinline__ void linrec_reverse_rows(
                 }
             }
             float h_before[4];  // h_last before each run
+            const float h_first = h_last;
+            bool h_finite = true;
             #pragma unroll
             for (int32_t chunk = 3; chunk >= 0; --chunk) {
                 const auto h_prefix = weft::scan<weft::Affine<float>, threads, true>(h_own[chunk], float_maps[turn ^= 1]);
                 h_before[chunk] = h_prefix.before(h_last);
                 h_last = h_prefix.all(h_last);
+                h_finite = h_finite && weft::is_finite(h_before[chunk]) && weft::is_finite(h_last);
+            }
+            // what overflows when columns are composed is computed in their order
+            if (!weft::all_of_team<threads>(h_finite)) {
+                h_last = h_first;
+                #pragma unroll
+                for (int32_t chunk = 3; chunk >= 0; --chunk) {
+                    const int32_t l_run = tile + chunk * threads * 4 + thread * 4;
+                    const auto step = [&](float& h) {
+                        if (l_run < length) {
+                            #pragma unroll
+                            for (int32_t v = 3; v >= 0; --v) {
+                                // linrec.py:40: h = c[r, l] * h + x[r, l]
+                                const float h_1 = weft::fma(c_tile[chunk][v], h, x_tile[chunk][v]);
+                                h = h_1;
+                            }
+                        }
+                    };
+                    const auto keep = [&](float& h) { h_before[chunk] = h; };
+                    weft::in_turn<threads, true>(step, keep, h_last);
+                }
             }
             #pragma unroll
             for (int32_t chunk = 0; chunk < 4; ++chunk) {
@@ -93,7 +116,7 @@ __device__ __forceinline__ void linrec_reverse_rows(
     }
 }
 
-extern "C" __global__ void __launch_bounds__(128) linrec_reverse_32(
+extern "C" __global__ void __launch_bounds__(128, 1) linrec_reverse_32(
     const float* __restrict__ x,
     const float* __restrict__ c,
     float* __restrict__ y,
@@ -105,7 +128,7 @@ extern "C" __global__ void __launch_bounds__(128) linrec_reverse_32(
     linrec_reverse_rows<32, 4>(x, c, y, x_stride_0, c_stride_0, y_stride_0, rows, length);
 }
 
-extern "C" __global__ void __launch_bounds__(128) linrec_reverse_128(
+extern "C" __global__ void __launch_bounds__(128, 1) linrec_reverse_128(
     const float* __restrict__ x,
     const float* __restrict__ c,
     float* __restrict__ y,
@@ -117,7 +140,7 @@ extern "C" __global__ void __launch_bounds__(128) linrec_reverse_128(
     linrec_reverse_rows<128, 1>(x, c, y, x_stride_0, c_stride_0, y_stride_0, rows, length);
 }
 
-extern "C" __global__ void __launch_bounds__(256) linrec_reverse_256(
+extern "C" __global__ void __launch_bounds__(256, 1) linrec_reverse_256(
     const float* __restrict__ x,
     const float* __restrict__ c,
     float* __restrict__ y,

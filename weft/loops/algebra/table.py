@@ -90,6 +90,13 @@ def in_order(algebra: str) -> bool:
     return algebra not in ALGEBRAS
 
 
+def overflows(algebra: str, type_: ScalarType) -> bool:
+    """Whether elements that are composed may be infinite where no state is: a product of coefficients, which a state of 0
+    would never have met. (So may a sum, where its states come near the largest number; that much is reassociation.)
+    """
+    return type_.category == "float" and (segmented(algebra) or algebra) in (AFFINE, LINEAR, "product")
+
+
 def words(algebra: str, values: int = 1) -> str:
     """What a loop carries a state of so many values by."""
     inner = segmented(algebra)

@@ -159,7 +159,8 @@ inline void store_tile(const tile<T, lanes>& from, M* first, int64_t row_stride,
 //
 // One vector of iterations at a time: what each contributes is composed in log2 steps, each step combining every lane
 // with the one 1, 2, 4, ... before it; `carried` then enters from the left. before[w] is the value when iteration w
-// starts; `carried` becomes the value after the last.
+// starts; `carried` becomes the value after the last. A product of factors may overflow where no value does (a value of 0
+// never meets it): such scans tell whether all values are finite, and if not, the iterations must run in order.
 
 #if defined(__AVX512F__)
 constexpr int vector_bytes = 64;
@@ -219,6 +220,17 @@ template <int distance, class T, class Combine> inline vector<T> compose(vector<
     }
 }
 
+// The sum of all lanes, in the last one.
+template <int distance, class T> inline T total(vector<T> value) {
+    if constexpr (distance < scan_lanes<T>) return total<2 * distance, T>(value + shift<distance>(value, T(0)));
+    else return value[scan_lanes<T> - 1];
+}
+
+template <class T> inline bool all_finite(vector<T> value) {
+    if constexpr (std::numeric_limits<T>::has_infinity) return total<1, T>(value - value) == T(0);
+    else return true;
+}
+
 template <class T, class Combine>
 inline void scan(const T* addend, T& carried, T* before, T neutral, Combine combine) {
     vector<T> value = combine(vector<T>{} + neutral, load_vector<vector<T>>(addend));
@@ -241,7 +253,7 @@ template <class T> constexpr T missing(T otherwise) {
 }  // namespace detail
 
 // carried = coefficient[w] * carried + addend[w]
-template <class T> inline void scan_affine(const T* coefficient, const T* addend, T& carried, T* before) {
+template <class T> inline bool scan_affine(const T* coefficient, const T* addend, T& carried, T* before) {
     auto product = detail::load_vector<detail::vector<T>>(coefficient);
     auto sum = detail::load_vector<detail::vector<T>>(addend);
     detail::compose_affine<T, 1>(product, sum);
@@ -249,13 +261,15 @@ template <class T> inline void scan_affine(const T* coefficient, const T* addend
     const auto earlier = detail::shift<1>(sum, carried);
     std::memcpy(before, &earlier, sizeof earlier);
     carried = sum[scan_lanes<T> - 1];
+    return detail::all_finite<T>(sum);
 }
 
 template <class T> inline void scan_sum(const T* addend, T& carried, T* before) {
     detail::scan(addend, carried, before, T(0), [](auto a, auto b) { return a + b; });
 }
-template <class T> inline void scan_product(const T* factor, T& carried, T* before) {
+template <class T> inline bool scan_product(const T* factor, T& carried, T* before) {
     detail::scan(factor, carried, before, T(1), [](auto a, auto b) { return a * b; });
+    return detail::all_finite<T>(detail::load_vector<detail::vector<T>>(before)) && is_finite(carried);
 }
 template <class T> inline void scan_python_max(const T* value, T& carried, T* before) {
     detail::scan(value, carried, before, detail::lowest<T>(), [](auto a, auto b) { return python_max(a, b); });

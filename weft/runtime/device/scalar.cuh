@@ -296,7 +296,10 @@ template <class T> WEFT_FUNCTION bool is_inf(T a) {
     if constexpr (is_floating<T>) return a == T(INFINITY) || a == -T(INFINITY);
     return false;
 }
-template <class T> WEFT_FUNCTION bool is_finite(T a) { return !is_nan(a) && !is_inf(a); }
+template <class T> WEFT_FUNCTION bool is_finite(T a) {
+    if constexpr (is_floating<T>) return a - a == T(0);
+    return true;
+}
 
 // ---------------------------------------------------------------- order
 

@@ -135,4 +135,42 @@ WEFT_FUNCTION Prefix<Algebra> scan(typename Algebra::Value value, typename Algeb
     }
 }
 
+// ---------------------------------------------------------------- in order
+
+// Whether something holds for all threads of a team.
+template <int threads> WEFT_FUNCTION bool all_of_team(bool holds) {
+    if constexpr (threads <= 32) {
+        return __all_sync(0xffffffffu, holds);
+    } else {
+        return __syncthreads_and(holds);
+    }
+}
+
+// A value of one thread of a block, in all of them.
+template <class T> WEFT_FUNCTION T from_thread(T value, int thread) {
+    __shared__ T kept;
+    __syncthreads();  // all have read the one before
+    if (int(threadIdx.x) == thread) kept = value;
+    __syncthreads();
+    return kept;
+}
+
+// For what cannot be composed: the threads of a team change a state one after another (the last one first, if `backwards`).
+// `step(state...)` does what a thread does; `keep(state...)` is called by each with the state that it starts from. In the end
+// all have the state after the last one.
+template <int threads, bool backwards, class Step, class Keep, class... T>
+WEFT_FUNCTION void in_turn(Step step, Keep keep, T&... state) {
+    constexpr int lanes = threads <= 32 ? threads : 32, warps = threads / lanes;
+#pragma unroll 1
+    for (int k = 0; k < threads; ++k) {
+        const int turn = backwards ? threads - 1 - k : k;
+        if (int(threadIdx.x) == turn) keep(state...);
+        step(state...);  // by all threads: a choice between values, no branch
+        ((state = shuffle(state, turn % lanes, lanes)), ...);
+        if constexpr (warps > 1) {
+            if (k % lanes == lanes - 1) ((state = from_thread(state, turn)), ...);
+        }
+    }
+}
+
 }  // namespace weft
