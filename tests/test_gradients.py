@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -200,6 +201,201 @@ def places_on_several_axes(x, p):
     for r in range(rows):
         for d in range(m):
             y[r, d] = p[0, 1, d] * x[r, d] + p[1, 0, d] + p[1, 1, m - 1 - d] * p[0, 0, d]
+    return y
+
+
+# ---------------------------------------------------------------- where Python is one-sided
+
+
+def row(*values: float) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+@case(row(0.0, 0.25, 4.0, 1.0))
+def untaken_quotient(x):
+    y = torch.zeros_like(x)
+    for i in range(x.shape[0]):
+        r = torch.sqrt(x[i])
+        y[i] = 1.0 / r if r > 1.0 else x[i]
+    return y
+
+
+@case(row(0.0, 0.25, 4.0, 1000.0), row(1.0, math.inf, 2.0, 3.0))
+def untaken_in_turn(x, w):
+    """One name after the other leads to the branch; the exponential of the untaken one is infinite."""
+    y = torch.zeros_like(x)
+    for i in range(x.shape[0]):
+        e = torch.exp(x[i])
+        s = e * w[i]
+        t = torch.log(s + 1.0)
+        if x[i] > 20.0:
+            y[i] = x[i]
+        elif x[i] == 0.25:
+            y[i] = 2.0 * x[i]
+        else:
+            y[i] = t
+    return y
+
+
+@case(row(0.0, 0.25), torch.tensor([[1.0, -1.0, -2.0], [3.0, 4.0, -5.0]], dtype=torch.float64))
+def untaken_in_every_iteration(x, w):
+    rows, n = w.shape
+    y = torch.zeros_like(w)
+    for r in range(rows):
+        s = torch.sqrt(x[r])
+        for j in range(n):
+            y[r, j] = s * w[r, j] if x[r] > 0.1 else w[r, j]
+    return y
+
+
+@case(row(0.0, 0.0, 0.5, 0.25), row(1.0, -1.0, 1.0, -1.0))
+def untaken_at_the_end_of_a_scan(x, c):
+    """The last states go nowhere: what made them is not asked for its derivative."""
+    n = x.shape[0]
+    y = torch.zeros_like(x)
+    h = 0.0
+    for i in range(n - 1, -1, -1):
+        h = torch.sqrt(h * x[i] + x[i])
+        if c[i] < 0.0:
+            y[i] = h
+    return y
+
+
+@case(row(0.0, 0.25, 2.0), row(0.0, 1.0, 1.0), 2)
+def untaken_range(x, w, k: int):
+    """A loop without iterations hands nothing on."""
+    n = x.shape[0]
+    y = torch.zeros_like(x)
+    for i in range(n):
+        s = torch.sqrt(x[i])
+        for j in range(k - i, k):
+            y[i] += s * w[j]
+    return y
+
+
+@case(row(0.0, 0.25, 4.0))
+def torch_evaluates_both(x):
+    y = torch.zeros_like(x)
+    for i in range(x.shape[0]):
+        y[i] = torch.where(x[i] > 1.0, torch.sqrt(x[i]), x[i])
+    return y
+
+
+@case(row(0.0, 0.25, 4.0))
+def torch_takes_the_larger(x):
+    """torch.maximum hands a zero to the smaller one, which its root makes NaN."""
+    y = torch.zeros_like(x)
+    one = torch.ones_like(x)
+    for i in range(x.shape[0]):
+        r = torch.sqrt(x[i])
+        y[i] = torch.maximum(r, one[i]) + max(r, 0.75)
+    return y
+
+
+@case(row(0.0, -1.0, 1.0, 2.0, 0.5), row(0.0, -1.0, 2.0, 1.0, 0.5))
+def ties(x, z):
+    n = x.shape[0]
+    y = torch.zeros(14, n, dtype=x.dtype)
+    for i in range(n):
+        a = x[i]
+        b = z[i]
+        y[0, i] = max(a, b)
+        y[1, i] = min(a, b)
+        y[2, i] = a if a >= b else b
+        y[3, i] = a if a > b else b
+        y[4, i] = b if a < b else a
+        y[5, i] = b if a <= b else a
+        y[6, i] = torch.maximum(a, b)
+        y[7, i] = torch.minimum(a, b)
+        y[8, i] = torch.fmax(a, b)
+        y[9, i] = torch.fmin(a, b)
+        y[10, i] = torch.clamp(a, b, b + 1.0)
+        y[11, i] = torch.clamp(a, max=b)
+        y[12, i] = a if a >= 0.0 else 0.0
+        y[13, i] = max(0.0, a) + max(a, 0.0) * max(a, b, 0.0)
+    return y
+
+
+@case(row(0.0, -1.0, 1.0, 2.0, 0.5, -0.0))
+def bounds(x):
+    n = x.shape[0]
+    y = torch.zeros(7, n, dtype=x.dtype)
+    for i in range(n):
+        y[0, i] = torch.relu(x[i])
+        y[1, i] = torch.clamp(x[i], 0.0, 1.0)
+        y[2, i] = torch.clamp(x[i], min=0.5)
+        y[3, i] = x[i].clamp(max=0.5)
+        y[4, i] = abs(x[i])
+        y[5, i] = torch.nn.functional.leaky_relu(x[i])
+        y[6, i] = torch.relu(x[i] * x[i] - 1.0) * x[i]
+    return y
+
+
+@case(torch.tensor([[2.0, 1.0, 2.0], [1.0, 1.0, 1.0], [-1.0, 0.0, 0.0]], dtype=torch.float64))
+def carried_extrema(x):
+    rows, n = x.shape
+    y = torch.zeros(rows, 8, dtype=x.dtype)
+    for r in range(rows):
+        keeps = -math.inf
+        replaces = -math.inf
+        backwards = math.inf
+        branch = 0.0
+        equal = 0.0
+        whole = torch.full((), 1.0, dtype=x.dtype)
+        for i in range(n):
+            keeps = max(keeps, x[r, i])
+            replaces = max(x[r, i], replaces)
+            if x[r, i] > branch:
+                branch = x[r, i]
+            equal = x[r, i] if x[r, i] >= equal else equal
+            whole = torch.maximum(whole, x[r, i])
+        for i in range(n - 1, -1, -1):
+            backwards = min(backwards, x[r, i])
+        y[r, 0] = keeps * keeps
+        y[r, 1] = replaces
+        y[r, 2] = branch
+        y[r, 3] = equal
+        y[r, 4] = whole
+        y[r, 5] = backwards
+        y[r, 6] = x[r].amax()
+        y[r, 7] = x[r, 1:].amin()
+    return y
+
+
+@case(torch.tensor([[[2.0, 1.0, 2.0], [1.0, 2.0, 1.0]], [[-1.0, 0.0, 0.0], [0.0, -2.0, 0.0]]], dtype=torch.float64))
+def extrema_over_several_loops(x):
+    n, a, b = x.shape
+    y = torch.zeros(n, 3, dtype=x.dtype)
+    for r in range(n):
+        m = -math.inf
+        for i in range(a):
+            for j in range(b):
+                m = max(m, x[r, i, j])
+        y[r, 0] = m
+        y[r, 1] = x[r].amax()
+        y[r, 2] = torch.amin(x[r, :, 1:], dim=(0, 1))
+    return y
+
+
+@case(torch.tensor([[2.0, 1.0, 2.0], [1.0, 3.0, 3.0]], dtype=torch.float64), row(1.0, 2.0, 5.0))
+def what_goes_with_a_maximum(x, w):
+    """The place of the maximum chooses another value: of the first, and of the last."""
+    rows, n = x.shape
+    y = torch.zeros(rows, 2, dtype=x.dtype)
+    for r in range(rows):
+        best = -math.inf
+        first = 0.0
+        last = 0.0
+        other = -math.inf
+        for i in range(n):
+            if x[r, i] > best:
+                best = x[r, i] + 0
+                first = w[i] * best
+            if x[r, i] >= other:
+                other = x[r, i] + 0
+                last = w[i] * other
+        y[r, 0] = first
+        y[r, 1] = last
     return y
 
 

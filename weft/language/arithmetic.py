@@ -7,6 +7,7 @@ expression adds it.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from weft.errors import TypeMismatch
 from weft.language.kinds import cast, common_type, converted, distribute, plain
@@ -63,6 +64,13 @@ def operate(name: str, values: tuple[Scalar, ...], default_float: ScalarType) ->
     if operator.rule in ("comparison", "predicate"):
         return _make(name, operands, Typed(BOOL, typed.weight))
     return _make(name, operands, typed)
+
+
+def differentiated(value: Scalar, rule: str) -> Scalar:
+    """What an operator gave, with a rule of its own for its derivative."""
+    if value.mixed is not None or not isinstance(value.expr, Op):
+        return value
+    return replace(value, expr=replace(value.expr, derivative=rule))
 
 
 def _make(name: str, operands: tuple[Scalar, ...], typed: Typed) -> Scalar:

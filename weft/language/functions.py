@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from weft.errors import TypeMismatch, UnsupportedSyntax
 from weft.language import arithmetic, sequences, tensors
-from weft.language.arithmetic import as_type, choose, common, convert, operate, power, to_number
+from weft.language.arithmetic import as_type, choose, common, convert, differentiated, operate, power, to_number, truth
 from weft.language.builder import Builder
 from weft.language.kinds import cast, converted, holds, joined, kinds_of, plain, select
 from weft.language.values import (
@@ -83,7 +83,7 @@ def _softplus(b: Builder, x: Scalar) -> Scalar:
 
 
 def _relu(b: Builder, x: Scalar) -> Scalar:
-    return as_type(_op(b, "maximum", x, 0), x.typed)
+    return as_type(differentiated(_op(b, "maximum", x, 0), "relu"), x.typed)
 
 
 def _square(b: Builder, x: Scalar) -> Scalar:
@@ -95,9 +95,9 @@ def _clamp(b: Builder, x: Scalar, low: Scalar | None, high: Scalar | None) -> Sc
     bounds = tuple(v for v in (low, high) if v is not None)
     typed = common((x, *bounds), b.default_float)
     if low is not None:
-        x = operate("maximum", (x, low), b.default_float)
+        x = differentiated(operate("maximum", (x, low), b.default_float), "clamp_min")
     if high is not None:
-        x = operate("minimum", (x, high), b.default_float)
+        x = differentiated(operate("minimum", (x, high), b.default_float), "clamp_max")
     return as_type(x, typed)
 
 
@@ -130,7 +130,8 @@ def _leaky_relu(b: Builder, x: Scalar, slope: Scalar) -> Scalar:
 
 
 def _where(b: Builder, condition: Scalar, then: Scalar, orelse: Scalar) -> Scalar:
-    return replace(choose(condition, then, orelse, b.default_float), alias=None)
+    chosen = replace(choose(condition, then, orelse, b.default_float), alias=None)
+    return chosen if isinstance(truth(condition).expr, Const) else differentiated(chosen, "both")
 
 
 _FLOAT = [

@@ -274,7 +274,8 @@ def accumulate(
     def go(k: int, at: tuple[Expr, ...], start: Expr) -> Expr:
         if k == len(dims):
             running = Scalar(start, typed)
-            return operate(_REDUCTIONS[kind], (running, term(at)), builder.default_float).expr
+            updated = operate(_REDUCTIONS[kind], (running, term(at)), builder.default_float)
+            return (arithmetic.differentiated(updated, kind) if kind in ("amax", "amin") else updated).expr
         name = builder.fresh(kind)
         result = builder.fresh(f"{kind}_last")
         var = builder.fresh(builder.implied_name(dims[k]))

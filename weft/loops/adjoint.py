@@ -16,7 +16,7 @@ from typing import Literal
 from weft.errors import Location, NotDifferentiable
 from weft.loops.accumulate import accumulate, accumulate_into, accumulation, store_once
 from weft.loops.algebra.recurrences import dependents
-from weft.loops.derivatives import cancels, contributions, sources
+from weft.loops.derivatives import cancels, contributions, keeps_zero, sources, taken
 from weft.loops.extents import expanded, expanded_index, extents
 from weft.loops.ir import (
     Array,
@@ -61,7 +61,6 @@ from weft.loops.simplify import (
     hoist_invariants,
     inline,
     loaded_arrays,
-    mul,
     number,
     propagate,
     select,
@@ -91,7 +90,7 @@ def adjoint(function: Function, wanted: tuple[str, ...]) -> Function:
     shape. Raises NotDifferentiable.
     """
     _refuse(function, wanted)
-    return _Adjoint(normalize(function), wanted).build()
+    return _Adjoint(normalize(function, derivatives=True), wanted).build()
 
 
 def _refuse(function: Function, wanted: tuple[str, ...]) -> None:
@@ -168,17 +167,39 @@ def _reached(
 
 @dataclass(frozen=True)
 class _Extremum:
-    """A carried maximum or minimum of which the last value alone is used: `element` where `condition` holds."""
+    """A carried maximum or minimum of which the last value alone is used: `element` where `condition` holds.
+
+    ties: who has the adjoint among the elements that attain the extremum. Python's max(h, x) keeps the object it has, so the
+    first one; max(x, h) takes the last one; all have equal shares in torch.amax. None: what torch.maximum makes of them, who
+    halves it at every tie, hangs on every value carried. nan: NaN elements are taken. nested: the loop in the body that
+    carries the same one on, and what it is there.
+    """
 
     carry: Carry
     element: Expr
     condition: Expr | None
+    ties: Literal["first", "last", "shared"] | None
+    nan: bool = False
+    nested: tuple[For, _Extremum] | None = None
+
+    @property
+    def loops(self) -> tuple[For, ...]:
+        """The loops in the body that lead to the elements."""
+        return () if self.nested is None else (self.nested[0], *self.nested[1].loops)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """What it is called in its loops."""
+        return frozenset({self.carry.name}) | (frozenset() if self.nested is None else self.nested[1].names)
 
 
 _EXTREMA = frozenset({"max", "min", "maximum", "minimum", "fmax", "fmin"})
 
 
 def _extremum(loop: For, carry: Carry) -> _Extremum | None:
+    nested = _nested_extremum(loop, carry)
+    if nested is not None:
+        return nested
     lets = {s.name: s.value for s in loop.body if isinstance(s, Let)}
     own = dependents(loop.body, carry.name) - {carry.name}
     value = carry.next
@@ -199,15 +220,40 @@ def _extremum(loop: For, carry: Carry) -> _Extremum | None:
     condition: Expr | None = None
     itself = Ref(carry.name, carry.type)
     match value:
-        case Op(name="where", args=(test, then, orelse)) if orelse == itself:
-            condition, value = test, then
-        case Op(name="where", args=(test, then, orelse)) if then == itself:
-            condition, value = Op("not", (test,), BOOL), orelse
+        case Op(name="where", args=(test, then, orelse), derivative="") if carry.name not in free_names(test):
+            if itself == orelse:
+                condition, value = test, then
+            elif itself == then:
+                condition, value = Op("not", (test,), BOOL), orelse
     match value:
-        case Op(name=name, args=(a, b)) if name in _EXTREMA and itself in (a, b):
+        case Op(name=name, args=(a, b), derivative=rule) if name in _EXTREMA and itself in (a, b):
             element = b if a == itself else a
-            free = free_names(element) | (set() if condition is None else free_names(condition))
-            return None if carry.name in free else _Extremum(carry, element, condition)
+            ties: Literal["first", "last", "shared"] | None = "first" if a == itself else "last"
+            if name in ("maximum", "minimum"):
+                ties = "shared" if rule in ("amax", "amin") else None
+            found = _Extremum(carry, element, condition, ties, nan=ties == "last")
+        case Op(name="where", args=(Op(name="ge" | "le", args=(a, b)), then, orelse), derivative="") if (
+            orelse == itself and itself in (a, b) and then in (a, b)
+        ):  # x if x >= h else h
+            found = _Extremum(carry, then, condition, "last")
+        case _:
+            return None
+    free = free_names(found.element) | (set() if condition is None else free_names(condition))
+    return None if carry.name in free else found
+
+
+def _nested_extremum(loop: For, carry: Carry) -> _Extremum | None:
+    """torch.amax over several axes: a loop in the body goes on with the same one."""
+    for stmt in loop.body:
+        for c in stmt.carries if isinstance(stmt, For) and len(stmt.carries) == 1 else ():
+            if (c.init, carry.next) != (Ref(carry.name, carry.type), Ref(c.result, c.type)):
+                continue
+            uses = [n for s in walk(loop.body) for e in statement_exprs(s) for n in free_names(e)]
+            uses += [n for k in loop.carries for n in free_names(k.next)]
+            inner = _extremum(stmt, c)  # type: ignore[arg-type]
+            if inner is None or inner.ties != "shared" or uses.count(carry.name) + uses.count(c.result) != 2:
+                return None
+            return replace(inner, carry=carry, nested=(stmt, inner))  # type: ignore[arg-type]
     return None
 
 
@@ -269,7 +315,62 @@ class _Scope:
         return replace(self, names=dict(self.names), copies=dict(self.copies), adjoints=dict(self.adjoints))
 
 
-Seeds = dict[str, Expr]
+@dataclass(frozen=True)
+class _Seed:
+    """The adjoint of a value.
+
+    when: where something was handed to it at all; always, if None. In PyTorch nothing passes through what no result was made
+    of: no 0 times infinity, as in `1 / sqrt(x)` on the branch that was not taken. The value is 0 elsewhere, unless it is
+    `spoilt`: an operator may have made NaN of the 0. across: `when` speaks of iterations of a loop, too many words for
+    products, which make NaN of infinite operands alone.
+    """
+
+    value: Expr
+    when: Expr | None = None
+    across: bool = False
+    spoilt: bool = False
+
+    @property
+    def settled(self) -> Expr:
+        """The value, 0 where nothing was handed to it."""
+        return select(self.when, self.value, number(0, self.type)) if self.when is not None and self.spoilt else self.value
+
+    @property
+    def type(self) -> ScalarType:
+        return self.value.type
+
+    def __add__(self, other: _Seed) -> _Seed:
+        if self.when == other.when:
+            value, spoilt = add(self.value, other.value), self.spoilt or other.spoilt
+        else:
+            value, spoilt = add(self.settled, other.settled), False
+        return _Seed(value, _either(self.when, other.when), self.across or other.across, spoilt)
+
+
+_TRUE, _FALSE = Const(True, BOOL), Const(False, BOOL)
+
+
+def _not(condition: Expr) -> Expr:
+    return condition.args[0] if isinstance(condition, Op) and condition.name == "not" else Op("not", (condition,), BOOL)
+
+
+def _either(a: Expr | None, b: Expr | None) -> Expr | None:
+    """a or b; None is what always holds."""
+    if a is None or b is None or a == _not(b):
+        return None
+    match a, b:
+        case Op(name="and", args=(x, p)), Op(name="and", args=(y, q)) if x == y:
+            rest = _either(p, q)
+            return x if rest is None else Op("and", (x, rest), BOOL)
+    return a if a == b else Op("or", (a, b), BOOL)
+
+
+def _both(a: Expr | None, b: Expr) -> Expr:
+    """a and b; None is what always holds."""
+    return b if a is None or a == b else Op("and", (a, b), BOOL)
+
+
+Seeds = dict[str, _Seed]
 
 
 class _Adjoint:
@@ -288,6 +389,7 @@ class _Adjoint:
         self.owner: dict[str, str] = {}  # the function's array that a copy or an adjoint stands for
         self.broken: dict[str, _Lost] = {}
         self.tapes: dict[str, tuple[str, tuple[For, ...]]] = {}
+        self.divided: dict[str, tuple[_Extremum, Expr, _Seed]] = {}  # extrema that a loop around goes on with, by the carry
         written = dict.fromkeys(s.array for s in walk(function.body) if isinstance(s, Store))
         self.written = tuple(written)
         self.homes = {a: self._home(a) for a in self.written}
@@ -801,14 +903,14 @@ class _Adjoint:
         statements: tuple[Stmt, ...],
         scope: _Scope,
         seeds: Seeds,
-        tail: Iterable[tuple[Expr, Expr]],
-        extrema: Iterable[tuple[_Extremum, Expr, Expr]] = (),
+        tail: Iterable[tuple[Expr, _Seed]],
+        extrema: Iterable[tuple[_Extremum, Expr, _Seed]] = (),
         branch: bool = False,
     ) -> tuple[list[Stmt], Seeds]:
         """The sweep of a block and its adjoint; returns the statements and the adjoints of the names from around it.
 
-        tail: pairs (an expression at the end of the block, its adjoint). extrema: (which, its last value, the share of
-        each element that attains it). branch: the block is a branch, where no array has its home.
+        tail: pairs (an expression at the end of the block, its adjoint). extrema: (which, the last value or the iteration
+        that has the adjoint, the share of each such element). branch: the block is a branch, where no array has its home.
         """
         for array in self.copied:
             within = self.of[array].within
@@ -818,8 +920,8 @@ class _Adjoint:
         adj = dict(seeds)
         for e, seed in tail:
             self.backward(e, seed, scope, adj, out)
-        for extremum, last, share_ in extrema:
-            self._attaining(extremum, last, share_, scope, adj, out)
+        for extremum, at, share_ in extrema:
+            self._hand_to_elements(extremum, at, share_, scope, adj, out)
         for stmt in reversed(statements):
             self.location = stmt.location
             match stmt:
@@ -844,7 +946,8 @@ class _Adjoint:
     def _reverse_let(self, stmt: Let, scope: _Scope, adj: Seeds, out: list[Stmt]) -> None:
         seed = adj.pop(stmt.name, None)
         if seed is not None:
-            self.backward(stmt.value, self._bind(seed, f"d_{stmt.name}", out), scope, adj, out)
+            bound = self._bind(seed.value, f"d_{stmt.name}", out)
+            self.backward(stmt.value, replace(seed, value=bound), scope, adj, out)
 
     def _reverse_store(self, stmt: Store, scope: _Scope, adj: Seeds, out: list[Stmt]) -> None:
         kept = self.kept.get(stmt.array)
@@ -861,11 +964,11 @@ class _Adjoint:
         seed = self._bind(seed, f"d_{stmt.array}", out)
         if kept == "copied" and own is None and not self.memory.first(stmt.array, stmt.index):
             out.append(Store(scope.adjoints[stmt.array], index, number(0, type_), stmt.location))
-        self.backward(stmt.value if own is None else own, seed, scope, adj, out)
+        self.backward(stmt.value if own is None else own, _Seed(seed), scope, adj, out)
 
     def _reverse_if(self, stmt: If, scope: _Scope, adj: Seeds, out: list[Stmt]) -> None:
         seeds = {m.name: adj.pop(m.name) for m in stmt.merges if m.name in adj}
-        bound = {n: self._bind(s, f"d_{n}", out) for n, s in seeds.items()}
+        bound = {n: replace(s, value=self._bind(s.value, f"d_{n}", out)) for n, s in seeds.items()}
         left, right = scope.fork(), scope.fork()
         then, a = self.block(stmt.then, left, {}, _pairs(stmt.merges, bound, "then"), branch=True)
         orelse, b = self.block(stmt.orelse, right, {}, _pairs(stmt.merges, bound, "orelse"), branch=True)
@@ -880,19 +983,34 @@ class _Adjoint:
         out: list[Stmt],
     ) -> None:
         """A branch whose two sides contribute to adjoints."""
-        merges = []
-        for name in dict.fromkeys((*then[1], *orelse[1])):
-            type_ = (then[1].get(name) or orelse[1][name]).type
-            zero = number(0, type_)
-            merge = Merge(self.names.fresh(f"d_{name}"), then[1].get(name, zero), orelse[1].get(name, zero))
+        names = tuple(dict.fromkeys((*then[1], *orelse[1])))
+        if names:
+            condition = self._bind(condition, "taken", out)
+        merges: list[Merge] = []
+        for name in names:
+            sides = (then[1].get(name), orelse[1].get(name))
+            type_ = next(s.type for s in sides if s is not None)
+            values = [number(0, type_) if s is None else s.settled for s in sides]
+            merge = Merge(self.names.fresh(f"d_{name}"), *values)
             self.temporary.add(merge.name)
             merges.append(merge)
-            self._contribute(adj, name, Ref(merge.name, type_))
+            there = [_FALSE if s is None else _TRUE if s.when is None else s.when for s in sides]
+            when: Expr | None
+            if there == [_TRUE, _TRUE]:
+                when = None
+            elif set(there) == {_TRUE, _FALSE}:
+                when = condition if there[0] == _TRUE else _not(condition)
+            else:
+                handed = Merge(self.names.fresh(f"d_{name}_there"), *there)
+                merges.append(handed)
+                when = Ref(handed.name, BOOL)
+            across = any(s.across for s in sides if s is not None)
+            self._contribute(adj, name, _Seed(Ref(merge.name, type_), when, across))
         if merges or then[0] or orelse[0]:
             out.append(If(condition, tuple(then[0]), tuple(orelse[0]), tuple(merges), self.location))
 
-    def _contribute(self, adj: Seeds, name: str, value: Expr) -> None:
-        adj[name] = add(adj[name], value) if name in adj else value
+    def _contribute(self, adj: Seeds, name: str, seed: _Seed) -> None:
+        adj[name] = adj[name] + seed if name in adj else seed
 
     # ---- loops
 
@@ -907,33 +1025,38 @@ class _Adjoint:
             ref = Ref(self.names.fresh(c.name), c.type)
             prologue.append(Let(ref.name, before, location))
             inner.names[c.name] = ref
-        extrema: list[tuple[_Extremum, Expr, Expr]] = []
-        carried: dict[str, tuple[Carry, Ref, Expr]] = {}
+        extrema: list[tuple[_Extremum, Expr, _Seed]] = []
+        carried: dict[str, tuple[Carry, _Seed, _Seed | None]] = {}
         for c in stmt.carries:
             seed = adj.pop(c.result, None)
+            if c.name in self.divided:
+                extrema.append(self.divided.pop(c.name))
+                continue
             if c.name not in self.active and c.result not in self.active:
                 continue
             extremum = _extremum(stmt, c)
-            if extremum is not None:
+            if extremum is not None and extremum.ties is not None:
                 if seed is not None:
-                    extrema.append(self._ties(stmt, extremum, seed, scope, adj, out))
+                    extrema.append(self._divided(stmt, extremum, seed, scope, adj, out))
                 continue
             ref = Ref(self.names.fresh(f"d_{c.name}"), c.type)
-            carried[c.name] = (c, ref, number(0, c.type) if seed is None else seed)
-        tail = [(c.next, ref) for c, ref, _ in carried.values()]
+            there = Ref(self.names.fresh(f"d_{c.name}_there"), BOOL)
+            carried[c.name] = (c, _Seed(ref, there, across=True), seed)
+        tail = [(c.next, own) for c, own, _ in carried.values()]
         body, contributed = self.block(stmt.body, inner, {}, tail, extrema)
         carries: list[Carry] = []
+        handed: list[tuple[Carry, _Seed]] = []
         unchanged = True
-        for name, (c, ref, init) in carried.items():
-            after = contributed.pop(name, number(0, c.type))
-            result = Ref(self.names.fresh(f"d_{c.name}"), c.type)
-            carries.append(Carry(ref.name, init, after, result.name))
-            unchanged = unchanged and after == ref
-        for name, value in contributed.items():
-            total = Ref(self.names.fresh(f"d_{name}_sum"), value.type)
-            result = Ref(self.names.fresh(f"d_{name}_sum"), value.type)
-            carries.append(Carry(total.name, number(0, value.type), add(total, value), result.name))
-            self._contribute(adj, name, result)
+        for name, (c, own, last) in carried.items():
+            after = contributed.pop(name, None)
+            carries += self._carried_seed(own, last, after)
+            unchanged = unchanged and after is not None and after.settled == own.value
+            handed.append((c, _Seed(Ref(carries[-2].result, c.type), Ref(carries[-1].result, BOOL), across=True)))
+        for name, seed in contributed.items():
+            total = Ref(self.names.fresh(f"d_{name}_sum"), seed.type)
+            result = Ref(self.names.fresh(f"d_{name}_sum"), seed.type)
+            carries.append(Carry(total.name, number(0, seed.type), add(total, seed.settled), result.name))
+            self._contribute(adj, name, _Seed(result, self._in_some_iteration(stmt, seed, scope, carries), across=True))
         start, stop = self.primal(stmt.start, scope), self.primal(stmt.stop, scope)
         step = stmt.step
         if not unchanged or self._orders_memory(body, stmt.var):
@@ -941,8 +1064,38 @@ class _Adjoint:
         loop = For(var.name, start, stop, step, tuple(carries), (*prologue, *body), stmt.implied, location)
         out.append(loop)
         self.location = location
-        for (c, _, _), carry in zip(carried.values(), carries, strict=False):
-            self.backward(c.init, Ref(carry.result, c.type), scope, adj, out)
+        for c, seed in handed:
+            self.backward(c.init, seed, scope, adj, out)
+
+    def _carried_seed(self, own: _Seed, init: _Seed | None, after: _Seed | None) -> tuple[Carry, Carry]:
+        """The carries of the adjoint of a carried scalar and of where it is: what it starts with, and what comes after an
+        iteration.
+        """
+
+        def value(seed: _Seed | None) -> Expr:
+            return number(0, own.type) if seed is None else seed.settled
+
+        def there(seed: _Seed | None) -> Expr:
+            return _FALSE if seed is None else _TRUE if seed.when is None else seed.when
+
+        assert isinstance(own.value, Ref) and isinstance(own.when, Ref)
+        results = [self.names.fresh(base_name(n)) for n in (own.value.name, own.when.name)]
+        return (
+            Carry(own.value.name, value(init), value(after), results[0]),
+            Carry(own.when.name, there(init), there(after), results[1]),
+        )
+
+    def _in_some_iteration(self, loop: For, seed: _Seed, scope: _Scope, carries: list[Carry]) -> Expr | None:
+        """Where an iteration of a loop handed something on; loops over sizes are taken to have iterations."""
+        if seed.when is None:
+            sizes = {s.name for s in self.function.sizes}
+            if free_names(loop.start) | free_names(loop.stop) <= sizes:
+                return None
+            ends = (loop.start, loop.stop) if loop.step > 0 else (loop.stop, loop.start)
+            return self.primal(Op("lt", ends, BOOL), scope)
+        there, result = Ref(self.names.fresh("there"), BOOL), Ref(self.names.fresh("there"), BOOL)
+        carries.append(Carry(there.name, _FALSE, Op("or", (there, seed.when), BOOL), result.name))
+        return result
 
     def _orders_memory(self, statements: Iterable[Stmt], var: str) -> bool:
         """Whether the statements change memory that iterations of the loop over `var` share, so that order matters."""
@@ -997,48 +1150,112 @@ class _Adjoint:
 
     # ---- extrema
 
-    def _ties(
-        self, stmt: For, extremum: _Extremum, seed: Expr, scope: _Scope, adj: Seeds, out: list[Stmt]
-    ) -> tuple[_Extremum, Expr, Expr]:
-        """Count what attains the extremum: all of it share the adjoint equally, the start among them."""
+    def _divided(
+        self, stmt: For, extremum: _Extremum, seed: _Seed, scope: _Scope, adj: Seeds, out: list[Stmt]
+    ) -> tuple[_Extremum, Expr, _Seed]:
+        """Find who attains the extremum, the start among them, and what of the adjoint each of them has."""
         c = extremum.carry
-        last = scope.names[c.result]
-        one, zero = number(1, c.type), number(0, c.type)
-        init = self.primal(c.init, scope)
-        infinite = isinstance(c.init, Const) and abs(float(c.init.value)) == float("inf")
-        starts: Expr = zero if infinite else select(Op("eq", (init, last), BOOL), one, zero)
-        inner = replace(scope.fork(), loops=(*scope.loops, stmt))
+        last, init = scope.names[c.result], self.primal(c.init, scope)
+        starts: Expr = Op("eq", (init, last), BOOL)
+        start, stop = self.primal(stmt.start, scope), self.primal(stmt.stop, scope)
+        value = self._bind(seed.settled, f"d_{c.name}", out)
+        share_, at = value, last
+        if extremum.ties == "shared":
+            infinite = isinstance(c.init, Const) and abs(float(c.init.value)) == float("inf")
+            one, zero = number(1, c.type), number(0, c.type)
+            count = zero if infinite else select(starts, one, zero)
+            count = self._over_elements(
+                extremum,
+                (stmt, *extremum.loops),
+                count,
+                scope,
+                out,
+                lambda ties, attains, _: add(ties, select(attains, one, zero)),
+                "ties",
+            )
+            share_ = self._bind(div(value, count), f"d_{c.name}", out)
+        else:
+            # a minimum or a maximum of the iterations that attain it
+            least = "min" if (extremum.ties == "first") == (stmt.step > 0) else "max"
+            nowhere = stop if extremum.ties == "first" else _moved(start, -stmt.step // abs(stmt.step))
+            at = self._over_elements(
+                extremum,
+                (stmt,),
+                nowhere,
+                scope,
+                out,
+                lambda place, attains, var: Op(least, (place, select(attains, var, nowhere)), INT64),
+                "place",
+            )
+            # Python's max keeps the start where it is attained by it
+            at = self._bind(select(starts, nowhere, at) if extremum.ties == "first" else at, "place", out)
+            starts = Op("eq", (at, nowhere), BOOL)
+        if any(True for _ in sources(c.init)):
+            starts = self._bind(starts, "starts", out)
+            own = self._bind(select(starts, share_, number(0, c.type)), f"d_{c.name}", out)
+            self.backward(c.init, _Seed(own, _both(seed.when, starts), seed.across), scope, adj, out)
+        return extremum, at, replace(seed, value=share_, spoilt=False)
+
+    def _over_elements(
+        self,
+        extremum: _Extremum,
+        loops: tuple[For, ...],
+        init: Expr,
+        scope: _Scope,
+        out: list[Stmt],
+        update: Callable[[Expr, Expr, Expr], Expr],
+        name: str,
+    ) -> Expr:
+        """What loops over the elements carry: `update(before, whether the element attains the extremum, the iteration)`."""
+        stmt, *inside = loops
         var = Ref(self.names.fresh(stmt.var), INT64)
+        inner = replace(scope.fork(), loops=(*scope.loops, stmt))
         inner.names[stmt.var] = var
+        last = scope.names[extremum.carry.result]
         body: list[Stmt] = []
         for k in stmt.carries:
+            if extremum.nested is not None and k.name in extremum.names:
+                continue
             ref = Ref(self.names.fresh(k.name), k.type)
             body.append(Let(ref.name, self._before(stmt, k, inner), stmt.location))
             inner.names[k.name] = ref
         body += self.sweep_block(stmt.body, inner, branch=False, save=False)
-        count, result = Ref(self.names.fresh("ties"), c.type), Ref(self.names.fresh("ties"), c.type)
-        after = add(count, select(self._attains(extremum, last, inner), one, zero))
+        before, result = Ref(self.names.fresh(name), init.type), Ref(self.names.fresh(name), init.type)
+        if inside:
+            inner.names[extremum.carry.result] = last
+            after = self._over_elements(extremum, tuple(inside), before, inner, body, update, name)
+        else:
+            after = update(before, self._attains(extremum, last, inner), var)
         start, stop = self.primal(stmt.start, scope), self.primal(stmt.stop, scope)
-        carry = Carry(count.name, starts, after, result.name)
+        carry = Carry(before.name, init, after, result.name)
         out.append(For(var.name, start, stop, stmt.step, (carry,), tuple(body), stmt.implied, stmt.location))
-        share_ = self._bind(div(seed, result), f"d_{c.name}", out)
-        if not infinite and any(True for _ in sources(c.init)):
-            self.backward(c.init, self._bind(mul(share_, starts), f"d_{c.name}", out), scope, adj, out)
-        return extremum, last, share_
+        return result
 
     def _attains(self, extremum: _Extremum, last: Expr, scope: _Scope) -> Expr:
-        attains = Op("eq", (self.primal(extremum.element, scope), last), BOOL)
+        element = self.primal(extremum.element, scope)
+        attains: Expr = Op("eq", (element, last), BOOL)
+        if extremum.nan:
+            neither = Op("and", (Op("isnan", (element,), BOOL), Op("isnan", (last,), BOOL)), BOOL)
+            attains = Op("or", (attains, neither), BOOL)
         if extremum.condition is None:
             return attains
         return Op("and", (self.primal(extremum.condition, scope), attains), BOOL)
 
-    def _attaining(
-        self, extremum: _Extremum, last: Expr, share_: Expr, scope: _Scope, adj: Seeds, out: list[Stmt]
+    def _hand_to_elements(
+        self, extremum: _Extremum, at: Expr, share_: _Seed, scope: _Scope, adj: Seeds, out: list[Stmt]
     ) -> None:
+        if extremum.nested is not None:
+            nested = extremum.nested[1]
+            self.divided[nested.carry.name] = (nested, at, share_)
+            return
         inside: list[Stmt] = []
-        taken: Seeds = {}
-        self.backward(extremum.element, share_, scope, taken, inside)
-        self._join(self._attains(extremum, last, scope), (inside, taken), ([], {}), adj, out)
+        taken_: Seeds = {}
+        self.backward(extremum.element, share_, scope, taken_, inside)
+        if extremum.ties == "shared":
+            condition = self._attains(extremum, at, scope)
+        else:
+            condition = Op("eq", (scope.names[scope.loops[-1].var], at), BOOL)
+        self._join(condition, (inside, taken_), ([], {}), adj, out)
 
     # ---- expressions
 
@@ -1048,9 +1265,9 @@ class _Adjoint:
             (s.array in self.active_arrays if isinstance(s, Load) else s.name in self.active) for s in sources(e)
         )
 
-    def backward(self, e: Expr, seed: Expr, scope: _Scope, adj: Seeds, out: list[Stmt]) -> None:
+    def backward(self, e: Expr, seed: _Seed, scope: _Scope, adj: Seeds, out: list[Stmt]) -> None:
         """Hand the adjoint of an expression on to the names and elements it is made of."""
-        if not self._moves(e) or (isinstance(seed, Const) and seed.value == 0):
+        if not self._moves(e) or (isinstance(seed.value, Const) and seed.value.value == 0):
             return
         match e:
             case Ref(name=name):
@@ -1059,30 +1276,38 @@ class _Adjoint:
                 self._deposit(e, seed, scope, out)
             case Cast(value=value) | Round(value=value):
                 if seed.type != value.type:
-                    seed = Cast(seed, value.type)
+                    seed = replace(seed, value=Cast(seed.value, value.type))
                 self.backward(value, seed, scope, adj, out)
-            case Op(name="where", args=(condition, a, b)):
-                seed = self._bind(seed, "d", out)
+            case Op(name="where", args=(condition, a, b), derivative=""):
+                seed = replace(seed, value=self._bind(seed.value, "d", out))
                 then: tuple[list[Stmt], Seeds] = ([], {})
                 orelse: tuple[list[Stmt], Seeds] = ([], {})
                 self.backward(a, seed, scope, then[1], then[0])
                 self.backward(b, seed, scope, orelse[1], orelse[0])
                 self._join(self.primal(condition, scope), then, orelse, adj, out)
-            case Op(name=name, args=args):
-                if sum(map(self._moves, args)) > 1:
-                    seed = self._bind(seed, "d", out)
-                primal = tuple(self.primal(a, scope) for a in args)
-                parts = contributions(name, seed, primal, replace(e, args=primal))
-                if len(args) == 2 and args[0] == args[1] and None not in parts:
-                    args, parts = args[:1], (add(parts[0], parts[1]),)  # type: ignore[arg-type]
-                for a, part in zip(args, parts, strict=True):
-                    if part is not None:
-                        self.backward(a, part, scope, adj, out)
+            case Op():
+                self._through_operator(e, seed, scope, adj, out)
 
-    def _deposit(self, load: Load, seed: Expr, scope: _Scope, out: list[Stmt]) -> None:
+    def _through_operator(self, e: Op, seed: _Seed, scope: _Scope, adj: Seeds, out: list[Stmt]) -> None:
+        if sum(map(self._moves, e.args)) > 1:
+            seed = replace(seed, value=self._bind(seed.value, "d", out))
+        args, primal = e.args, tuple(self.primal(a, scope) for a in e.args)
+        result = replace(e, args=primal)
+        parts, chosen = contributions(e, seed.value, primal, result), taken(e, primal)
+        if len(args) == 2 and args[0] == args[1] and None not in parts:
+            args, parts, chosen = args[:1], (add(parts[0], parts[1]),), None  # type: ignore[arg-type]
+        if seed.when is not None and not keeps_zero(result, seed.across):
+            seed = replace(seed, spoilt=True)
+        for k, (a, part) in enumerate(zip(args, parts, strict=True)):
+            if part is None or not self._moves(a):
+                continue
+            when = seed.when if chosen is None else _both(seed.when, self._bind(chosen[k], "taken", out))
+            self.backward(a, replace(seed, value=part, when=when), scope, adj, out)
+
+    def _deposit(self, load: Load, seed: _Seed, scope: _Scope, out: list[Stmt]) -> None:
         index = tuple(self.primal(i, scope) for i in load.index)
         target = self.gradients.get(load.array) or scope.adjoints[load.array]
-        out.append(replace(accumulate_into(target, index, seed), location=load.location or self.location))
+        out.append(replace(accumulate_into(target, index, seed.settled), location=load.location or self.location))
 
 
 # ---------------------------------------------------------------- helpers
@@ -1092,8 +1317,12 @@ def _loader(array: Array) -> Callable[[tuple[Expr, ...]], Expr]:
     return lambda index: Load(array.name, index, array.dtype.opmath)
 
 
-def _pairs(merges: tuple[Merge, ...], seeds: Seeds, side: Literal["then", "orelse"]) -> list[tuple[Expr, Expr]]:
+def _pairs(merges: tuple[Merge, ...], seeds: Seeds, side: Literal["then", "orelse"]) -> list[tuple[Expr, _Seed]]:
     return [(getattr(m, side), seeds[m.name]) for m in merges if m.name in seeds]
+
+
+def _moved(index: Expr, by: int) -> Expr:
+    return fold(Op("add", (index, Const(by, INT64)), INT64))
 
 
 def _reversed(start: Expr, stop: Expr, step: int) -> tuple[Expr, Expr, int]:

@@ -2,7 +2,7 @@
 
 An entry maps (seed, operands, result) to what the operator hands back to each operand: the seed times the partial
 derivative, or None where that is zero everywhere. Operators that are not in the table are piecewise constant. At
-points without a derivative the choice is PyTorch's.
+points without a derivative the choice is PyTorch's, and Python's where Python chooses one of two objects.
 """
 
 from __future__ import annotations
@@ -65,6 +65,24 @@ def _shared(loses: str) -> _Rule:
         return first, second
 
     return rule
+
+
+def _clamped(outside: str, inside: str) -> _Rule:
+    """torch.clamp: the value has the seed at its bound too."""
+
+    def rule(g: Expr, args: tuple[Expr, ...], r: Expr) -> Contributions:
+        a, bound = args
+        return (
+            select(_compare(inside, a, bound), g, _zero(g)),
+            select(_compare(outside, a, bound), g, _zero(g)),
+        )
+
+    return rule
+
+
+def _rectified(g: Expr, args: tuple[Expr, ...], r: Expr) -> Contributions:
+    """torch.relu: no seed at 0."""
+    return select(_compare("le", args[0], _zero(args[0])), _zero(g), g), None
 
 
 def _dropping(keeps: str) -> _Rule:
@@ -137,6 +155,11 @@ _DERIVATIVES: dict[str, _Rule] = {
     "min": _picked("lt"),
     "maximum": _shared("lt"),
     "minimum": _shared("gt"),
+    "amax": _shared("lt"),
+    "amin": _shared("gt"),
+    "relu": _rectified,
+    "clamp_min": _clamped("lt", "ge"),
+    "clamp_max": _clamped("gt", "le"),
     "fmax": _dropping("ge"),
     "fmin": _dropping("le"),
     "pow": _power,
@@ -170,10 +193,39 @@ _DERIVATIVES: dict[str, _Rule] = {
 }
 
 
-def contributions(name: str, seed: Expr, args: tuple[Expr, ...], result: Expr) -> Contributions:
-    """What the float operator `name` hands back to each operand; `where` is control flow and not asked for here."""
-    rule = _DERIVATIVES.get(name)
+def contributions(op: Op, seed: Expr, args: tuple[Expr, ...], result: Expr) -> Contributions:
+    """What a float operator hands back to each operand; a `where` that evaluates one side alone is control flow, and not
+    asked for here.
+    """
+    if op.name == "where":
+        condition, *_ = args
+        return None, select(condition, seed, _zero(seed)), select(condition, _zero(seed), seed)
+    rule = _DERIVATIVES.get(op.derivative or op.name)
     return (None,) * len(args) if rule is None else rule(seed, args, result)
+
+
+def taken(op: Op, args: tuple[Expr, ...]) -> tuple[Expr, Expr] | None:
+    """When the result is the one operand and when it is the other, where Python's `max` or `min` chooses."""
+    if op.name not in ("max", "min") or op.derivative:
+        return None
+    a, b = args
+    second = _compare("gt" if op.name == "max" else "lt", b, a)
+    return Op("not", (second,), BOOL), second
+
+
+# Where the seed is 0, nothing is handed back, whatever the operands are.
+_CHOICES = frozenset({"add", "sub", "neg", "where", "max", "min", "maximum", "minimum", "fmax", "fmin"})
+# Finite operands have finite partial derivatives.
+_TAME = frozenset({"mul", "abs", "copysign", "sin", "cos", "tanh", "atan", "asinh", "sigmoid", "erf", "erfc", "atan2"})
+
+
+def keeps_zero(op: Op, finite: bool) -> bool:
+    """Whether an operator hands nothing back for a seed of 0, rather than NaN. finite: for finite operands at least."""
+    if op.name == "mul" and any(isinstance(a, Const) and math.isfinite(a.value) for a in op.args):
+        return True
+    if op.name == "div" and isinstance(op.args[1], Const) and op.args[1].value != 0:
+        return True
+    return op.name in _CHOICES or (finite and op.name in _TAME)
 
 
 def sources(expr: Expr) -> Iterator[Ref | Load]:

@@ -48,11 +48,16 @@ class Load:
 
 @dataclass(frozen=True)
 class Op:
-    """An operator of `weft.loops.operators.OPERATORS`. `where`, `and`, `or` evaluate only what they need."""
+    """An operator of `weft.loops.operators.OPERATORS`. `where`, `and`, `or` evaluate only what they need.
+
+    derivative: the rule of `weft.loops.derivatives` for it, where that is not the operator's own: `relu(x)` has the value of
+    `maximum(x, 0)`, and another derivative at 0. It does not tell values apart.
+    """
 
     name: str
     args: tuple[Expr, ...]
     type: ScalarType
+    derivative: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)

@@ -40,10 +40,20 @@ _COPY_LIMIT = 64
 _COPIED_INDEX = 16
 
 
-def normalize(function: Function) -> Function:
+def normalize(function: Function, derivatives: bool = False) -> Function:
+    """The normal form. derivatives: operators keep the rules by which they are differentiated."""
     function = unify_sizes(function)
+    if not derivatives:
+        function = replace(function, body=_without_derivatives(function.body))
     body = fold_names(function.body, {})
     return replace(function, body=drop_unused(body))
+
+
+def _without_derivatives(statements: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    def bare(e: Expr) -> Expr:
+        return rewrite(e, lambda o: replace(o, derivative="") if isinstance(o, Op) and o.derivative else None)
+
+    return tuple(map_statement(s, bare, _without_derivatives) for s in statements)
 
 
 def fold_subscripts(function: Function) -> Function:
@@ -120,7 +130,7 @@ def simplify(expr: Expr) -> Expr:
             case Op(name="where", args=(condition, then, orelse)):
                 if then == orelse and not _has_load(condition):
                     return then
-                return _select_as_extremum(condition, then, orelse)
+                return None if e.derivative else _select_as_extremum(condition, then, orelse)
             case Op(name="and", args=(Const(value=value), other)) | Op(name="and", args=(other, Const(value=value))):
                 return other if value else Const(False, e.type)
             case Op(name="or", args=(Const(value=value), other)) | Op(name="or", args=(other, Const(value=value))):
@@ -152,7 +162,13 @@ def _has_load(expr: Expr) -> bool:
 
 
 def _select_as_extremum(condition: Expr, then: Expr, orelse: Expr) -> Expr | None:
-    """`a if a > b else b` is Python's max(b, a): it differs from max(a, b) in what a NaN does, and is kept apart."""
+    """`a if a > b else b` is Python's max(b, a): it differs from max(a, b) in what a NaN does, and is kept apart.
+
+    So is `a if a >= b else b` of floats, which takes the other one where they are equal: another sign of zero, another
+    derivative.
+    """
+    if not isinstance(condition, Op) or (condition.name in ("ge", "le") and then.type.category == "float"):
+        return None
     match condition:
         case Op(name="gt" | "ge", args=(a, b)) if (a, b) == (then, orelse):
             return Op("max", (b, a), then.type)

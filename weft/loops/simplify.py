@@ -144,7 +144,8 @@ def fold(expr: Expr) -> Expr:
             case Op(name="neg", args=(a,), type=type_) if type_.category == "float":
                 return neg(a)
             case Op(name="where", args=(condition, then, orelse)):
-                return select(condition, then, orelse)
+                chosen = select(condition, then, orelse)
+                return None if chosen == e else chosen  # it keeps its own derivative
             case Cast(value=value, type=type_) if value.type == type_:
                 return value
         return None
@@ -200,14 +201,18 @@ def _propagate_loop(loop: For, names: dict[str, Expr]) -> For:
     start, stop = expr(loop.start), expr(loop.stop)
     inits = {c.name: expr(c.init) for c in loop.carries}
     for c in loop.carries:
-        if c.next == Ref(c.name, c.type):
+        if _never_changes(c, inits[c.name]):
             names[c.name] = names[c.result] = inits[c.name]
     body = _propagate(loop.body, names)
     carries = tuple(replace(c, init=inits[c.name], next=expr(c.next)) for c in loop.carries if c.name not in names)
     kept = replace(loop, start=start, stop=stop, carries=carries, body=body)
-    if any(c.next == Ref(c.name, c.type) for c in carries):  # seen only now that the body is folded
+    if any(_never_changes(c, c.init) for c in carries):  # seen only now that the body is folded
         return _propagate_loop(kept, names)
     return kept
+
+
+def _never_changes(carry: Carry, init: Expr) -> bool:
+    return carry.next == Ref(carry.name, carry.type) or (isinstance(init, Const) and carry.next == init)
 
 
 def _select_branch(
