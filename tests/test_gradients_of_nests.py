@@ -24,6 +24,8 @@ from torch import Tensor
 import weft
 from weft.errors import NotDifferentiable
 from weft.language import TensorType, parse
+from weft.loops.adjoint import adjoint
+from weft.loops.agree import agreeing
 from weft.loops.types import FLOAT64
 
 torch.set_num_threads(1)
@@ -380,6 +382,34 @@ def test_states_of_ranges_that_nothing_bounds_are_refused() -> None:
     assert "for t in range(counts[b]):" in text and "x[t]" in text
 
 
+# ---------------------------------------------------------------- memory
+
+
+def mixed(x: Tensor, v: Tensor) -> Tensor:
+    n, d = x.shape
+    y = torch.empty_like(v)
+    for i in range(n):
+        for e in range(d):
+            y[i, e] = 0.0
+        for j in range(n):
+            s = 0.0
+            for e in range(d):
+                s = s + x[i, e] * x[j, e]
+            p = torch.sin(s)
+            for e in range(d):
+                y[i, e] = y[i, e] + p * v[j, e]
+    return y
+
+
+def test_sums_are_repeated_from_what_is_settled_in_memory() -> None:
+    """The gradient of v sums p times an adjoint that an array holds: p is saved, not each of the products."""
+    types_ = {"x": TensorType(FLOAT64, 2), "v": TensorType(FLOAT64, 2)}
+    made = adjoint(agreeing(parse(mixed, types_))[0], ("x", "v"))
+    assert max(len(a.shape) for a in made.arrays) == 2
+    args = double(4, 3), double(4, 3, seed=1)
+    compare(call(parse(mixed, types_)), mixed, args)
+
+
 # ---------------------------------------------------------------- tensors longer than their loops
 
 
@@ -430,9 +460,6 @@ def test_tensors_longer_than_their_loops(function: Callable[..., Any], calls: li
 
 def test_sizes_that_agree_as_expected_cost_no_zeros() -> None:
     """The adjoint for such calls stores each gradient once and fills nothing."""
-    from weft.loops.adjoint import adjoint
-    from weft.loops.agree import agreeing
-
     types_ = {"x": TensorType(FLOAT64, 1), "w": TensorType(FLOAT64, 1)}
     any_sizes = parse(weighted, types_)
     assert adjoint(any_sizes, ("x", "w")).array("grad_w").fill is not None

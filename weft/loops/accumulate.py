@@ -7,6 +7,7 @@ become nests of their own that gather what an element gets, and the first to rea
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -261,15 +262,15 @@ class _Closure:
     there. spills: what cannot be repeated, by the step in whose body it is bound.
     """
 
-    def __init__(self, site: _Site, depth: int, stable: frozenset[str], certain: frozenset[int] = frozenset()) -> None:
+    def __init__(self, site: _Site, depth: int, settled: _Settled, certain: frozenset[int] = frozenset()) -> None:
         self.site, self.depth, self.certain = site, depth, certain
         self.blocks: list[list[Let]] = []
         self.spills: dict[str, int] = {}
         self.types: dict[str, ScalarType] = {}
         self.innermost = max((k for k, s in enumerate(site.path) if isinstance(s.stmt, For)), default=-1)
         needed = free_names(site.value)
-        self.repeatable = _stable(site.value, stable)
-        tainted = self._tainted(stable)
+        self.repeatable = settled(site.value)
+        tainted = self._tainted(settled)
         for k in range(len(site.path) - 1, depth - 1, -1):
             step = site.path[k]
             lets: list[Let] = []
@@ -288,9 +289,9 @@ class _Closure:
                         self._spill(c.name, c.type, k)
             else:
                 needed |= free_names(step.stmt.condition)
-                self.repeatable = self.repeatable and _stable(step.stmt.condition, stable)
+                self.repeatable = self.repeatable and settled(step.stmt.condition)
 
-    def _tainted(self, stable: frozenset[str]) -> list[set[str]]:
+    def _tainted(self, settled: _Settled) -> list[set[str]]:
         """For each step of the path: the bindings of its body that are better saved than repeated.
 
         These are the results of loops and branches and, outside the innermost loop, all that is made from them.
@@ -306,7 +307,7 @@ class _Closure:
             here: set[str] = set()
             for stmt in step.before:
                 names = {n for n, _ in _bindings(stmt)}
-                cheap = isinstance(stmt, Let) and _stable(stmt.value, stable)
+                cheap = isinstance(stmt, Let) and settled(stmt.value)
                 made = isinstance(stmt, Let) and bool(free_names(stmt.value) & (below | here))
                 if not cheap or (made and k < self.innermost):
                     here |= names
@@ -364,8 +365,29 @@ class _Closure:
         return [If(condition, then, orelse, (merge,), self.site.store.location)], Ref(name, value.type)
 
 
-def _stable(expr: Expr, stable: frozenset[str]) -> bool:
-    return all(e.array in stable for e in walk_expr(expr) if isinstance(e, Load))
+class _Settled:
+    """Whether an expression has the same value later in a function: it loads from inputs, and elements of other arrays
+    that nothing stores to any more.
+    """
+
+    def __init__(self, function: Function) -> None:
+        self._arrays = {a.name: a for a in function.arrays}
+        self._memory = functools.cache(lambda: Memory.of(function))
+        self._known: dict[tuple[str, tuple[Expr, ...]], bool] = {}
+
+    def __call__(self, expr: Expr) -> bool:
+        return all(self._load(e) for e in walk_expr(expr) if isinstance(e, Load))
+
+    def _load(self, load: Load) -> bool:
+        array = self._arrays[load.array]
+        if array.role == "input":
+            return True
+        if array.within:  # gone after the iteration that it belongs to
+            return False
+        key = load.array, load.index
+        if key not in self._known:
+            self._known[key] = self._memory().last(*key, write=False)
+        return self._known[key]
 
 
 # ---- nests of their own
@@ -550,7 +572,7 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
     index = list(first.site.store.index)
     for p in first.placed:
         index[p.axis] = Ref(variables[p.axis], INT64)
-    edit, arrays = _Edit(), list(function.arrays)
+    edit, arrays, settled = _Edit(), list(function.arrays), _Settled(function)
     statements: list[Stmt] = []
     total: Expr = number(0, type_)
     loops = [*first.site.loops[: first.prefix], *_placed_loops(first, variables)]
@@ -572,7 +594,7 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
             at = Affine(((variables[p.axis], 1),), 0) - p.rest
             known[p.var] = (at * p.sign).expr()
         known |= {f.var: Ref(v, INT64) for f, v in zip(plan.summed, sums, strict=True)}
-        repeated = _repeat(function, plan, known, names, edit, arrays, use)
+        repeated = _repeat(function, settled, plan, known, names, edit, arrays, use)
         if repeated is None:
             return None
         statements += repeated[0]
@@ -631,6 +653,7 @@ def _below(plan: _Plan) -> list[tuple[int, _Step]]:
 
 def _repeat(
     function: Function,
+    settled: _Settled,
     plan: _Plan,
     known: dict[str, Expr],
     names: Names,
@@ -639,9 +662,8 @@ def _repeat(
     use: Callable[[Expr], Stmt] | None,
 ) -> tuple[list[Stmt], Expr] | None:
     """The value of a site computed anew, `known` naming its loop variables; what cannot be is saved in local arrays."""
-    stable = frozenset(a.name for a in function.arrays if a.role == "input")
     site = plan.site
-    closure = _Closure(site, plan.depth, stable, plan.certain)
+    closure = _Closure(site, plan.depth, settled, plan.certain)
     variables = [Ref(f.var, INT64) for f in site.loops]
     moved = [known.get(v.name, v) for v in variables]
     target = site.store.array
@@ -686,7 +708,7 @@ def _merge(function: Function, target: str, names: Names) -> Function:
     """Let the last of several sites over the same elements add what the others would."""
     refused: set[tuple[int, int]] = set()
     while True:
-        sites = list(_sites(function.body, target))
+        sites, settled = list(_sites(function.body, target)), _Settled(function)
         pairs = (
             (a, b)
             for k, a in enumerate(sites)
@@ -694,7 +716,7 @@ def _merge(function: Function, target: str, names: Names) -> Function:
             if (id(a.store), id(b.store)) not in refused
         )
         for a, b in pairs:
-            changed = _merge_pair(function, a, b, names)
+            changed = _merge_pair(function, settled, a, b, names)
             if changed is not None:
                 function = changed
                 break
@@ -703,7 +725,7 @@ def _merge(function: Function, target: str, names: Names) -> Function:
             return function
 
 
-def _merge_pair(function: Function, a: _Site, b: _Site, names: Names) -> Function | None:
+def _merge_pair(function: Function, settled: _Settled, a: _Site, b: _Site, names: Names) -> Function | None:
     depth = 0
     while depth < min(len(a.path), len(b.path)):
         left, right = a.path[depth], b.path[depth]
@@ -727,8 +749,7 @@ def _merge_pair(function: Function, a: _Site, b: _Site, names: Names) -> Functio
     plain = all(f.var in _plain(a.store.index) for f in a.loops)
     if not plain:
         return None
-    stable = frozenset(x.name for x in function.arrays if x.role == "input")
-    closure = _Closure(a, depth, stable)
+    closure = _Closure(a, depth, settled)
     if closure.spills or not closure.repeatable:
         return None
     statements, value = closure.repeat(known, names)
