@@ -56,10 +56,16 @@ def check(function: Any, python: Callable[..., Any], args: tuple[Any, ...]) -> F
     ours, theirs = ([a.clone() if isinstance(a, torch.Tensor) else a for a in args] for _ in range(2))
     found = interpret(nest, *[a for a in ours if a is not None])
     expected = python(*theirs)
+    assert nest.container == {list: "list", tuple: "tuple"}.get(type(expected), "") or len(found) != 1
     expected = () if expected is None else expected if isinstance(expected, (tuple, list)) else (expected,)
     assert len(found) == len(expected)
-    for x, y in zip(found, expected, strict=True):
-        assert x.dtype == y.dtype
+    for name, x, y in zip(nest.results, found, expected, strict=True):
+        assert (name in nest.numbers) == (not isinstance(y, torch.Tensor))
+        if name in nest.numbers:
+            x = x.item()
+            assert type(x) is type(y)
+        else:
+            assert x.dtype == y.dtype
         torch.testing.assert_close(x, y, equal_nan=True)
     for x, y in zip(ours, theirs, strict=True):
         if isinstance(x, torch.Tensor):
@@ -921,11 +927,39 @@ def helpers_that_return_early(x):
 @case(R(6), 0)
 def done_early(x, n):
     if n == 0:
-        return x * 2, x.sum()
+        return x * 2, n
     y = torch.zeros_like(x)
     for i in range(x.shape[0]):
         y[i] = x[i] * n
-    return y, x.sum() + n
+    return y, n + 1
+
+
+@case(R(6), 0.5)
+def numbers_and_elements(x, t):
+    count, total = 0, 0.0
+    for v in x:
+        if v > t:
+            count += 1
+            total = total + v
+    return count, total, x[0], count > 2, 2 * t, [x.sum(), x][0]
+
+
+@case(R(6), 0.5)
+def place_of_the_first(x, t):
+    for j in range(len(x)):
+        if x[j] > t:
+            return j
+    return -1
+
+
+@case(R(6))
+def a_tuple_of_one(x):
+    return (x * 2,)
+
+
+@case(R(6))
+def a_list(x):
+    return [x * 2, len(x)]
 
 
 @case(R(6), 3)

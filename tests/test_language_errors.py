@@ -475,17 +475,6 @@ PROGRAMS = [
         "def f",
     ),
     Bad(
-        "number result",
-        """\
-        def f(x):
-            return x.shape[0]
-        """,
-        TypeMismatch,
-        "f returns an int",
-        2,
-        "return x.shape[0]",
-    ),
-    Bad(
         "string",
         """\
         def f(x):

@@ -50,6 +50,8 @@ def signature_text(function: Function) -> str:
         if name in scalars:
             return f"{name}: {scalars[name]}"
         array = function.array(name)
+        if name in function.numbers:
+            return f"{name}: {array.dtype.category}"
         return f"{name}: {array.dtype}[{', '.join(map(show_expr, array.shape))}]"
 
     results = ", ".join(map(typed, function.results))

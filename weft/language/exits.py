@@ -39,7 +39,7 @@ def without_exits(function: ast.FunctionDef) -> Body:
     end = ast.copy_location(ast.Return(None), last)
     counts = {len(r.value.elts) if _is_tuple(r.value) else None for r in returns}
     count = counts.pop() if len(counts) == 1 and not rewriter.falls_off(function.body) else None
-    rewriter.results = [rewriter.fresh("result") for _ in range(count or 1)]
+    rewriter.results = [rewriter.fresh("returned") for _ in range(count or 1)]
     rewriter.going = rewriter.fresh("going")
     statements, _ = rewriter.block([*function.body, end], None)
     if any(rewriter.going in _read(s) for s in statements):

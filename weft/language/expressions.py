@@ -183,7 +183,7 @@ class Evaluator:
         return Method(value, name)
 
     def _tuple(self, node: ast.Tuple | ast.List, hint: str) -> Value:
-        return Tuple(tuple(self._items(node.elts)))
+        return Tuple(tuple(self._items(node.elts)), isinstance(node, ast.List))
 
     _list = _tuple
 
@@ -481,7 +481,7 @@ class Evaluator:
             if value is not None:
                 self.environment[name] = value
         b.sharing = without(b.sharing, own.__contains__) | shared
-        return Tuple(tuple(found))
+        return Tuple(tuple(found), mutable=True)
 
     # ------------------------------------------------------------ calls
 

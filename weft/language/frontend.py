@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from weft.errors import TypeMismatch, UnsupportedSyntax
 from weft.language import tensors
@@ -75,6 +75,8 @@ class _Parser:
         self.scalars: list[ScalarParameter] = []
         self.names: list[str] = []
         self.arguments: dict[str, View] = {}
+        self.numbers: list[str] = []
+        self.container: Literal["", "tuple", "list"] = ""
 
     def parse(self) -> Function:
         b = self.builder
@@ -212,8 +214,13 @@ class _Parser:
     def _results(self, value: Value | None) -> tuple[str, ...]:
         if value is None or value == Static(None):
             return ()
-        items = value.items if isinstance(value, Tuple) else (value,)
-        return tuple(self._result(item) for item in items)
+        if isinstance(value, Tuple):
+            if value.mutable:
+                self.container = "list"
+            elif len(value.items) == 1:
+                self.container = "tuple"
+            return tuple(map(self._result, value.items))
+        return (self._result(value),)
 
     def _result(self, value: Value) -> str:
         b = self.builder
@@ -223,18 +230,25 @@ class _Parser:
                 b.arrays[value.array] = replace(array, role="result")
             if array.role != "input" or value is self.arguments[value.array]:
                 return value.array  # a view that is as large as the argument is another tensor, and is copied below
-        if isinstance(value, Scalar) and value.typed.weight:
+        if isinstance(value, Scalar):
+            if value.mixed is not None and value.typed.weight == 0:
+                raise UnsupportedSyntax(
+                    f"{self.source.name} returns numbers of different kinds on different paths",
+                    location=b.location,
+                    remedy="say which: int(...), float(...) or bool(...) of what it returns",
+                )
             view = b.allocate("result", value.typed.scalar, ())
             b.store(view.array, (), converted(value, view.dtype.opmath))
+            if value.typed.weight == 0:
+                self.numbers.append(view.array)
         elif isinstance(value, (View, Computed)):
             view = tensors.materialise(b, value, "result")
         else:
             raise TypeMismatch(
                 f"{self.source.name} returns {describe(value)}",
                 location=b.location,
-                remedy="return tensors: store the value into one, as in y = torch.empty(()); y[()] = value"
-                if isinstance(value, Scalar) else "return tensors",
-            )  # fmt: skip
+                remedy="return tensors and numbers, or a tuple of them",
+            )
         b.arrays[view.array] = replace(b.arrays[view.array], role="result")
         return view.array
 
@@ -265,6 +279,8 @@ class _Parser:
             results,
             tuple(b.equalities),
             self.source.where,
+            numbers=tuple(self.numbers),
+            container=self.container,
         )
 
 

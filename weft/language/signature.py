@@ -94,7 +94,8 @@ def _read(source: Source, uses: _Uses) -> Signature:
         parameters.append(Parameter(name, kind, has_default, default))
     tensors = {p.name for p in parameters if p.kind == "tensor"}
     written = frozenset((uses.stored | (uses.augmented & tensors)) - {NEW})
-    return Signature(tuple(parameters), written, uses.results or (), source.name, source.where)
+    results = tuple(r if r in tensors else None for r in uses.results or ())
+    return Signature(tuple(parameters), written, results, source.name, source.where)
 
 
 def _annotated(node: ast.expr | None) -> Kind | None:
@@ -176,6 +177,7 @@ class _Uses:
         self.augmented: set[str] = set()
         self.local = frozenset(bound_in(source.node.body))
         self.inner: dict[str, Source] = {}  # functions defined inside
+        self.tuples: dict[str, ast.expr] = {}  # names of tuples that are written out
         self.results: tuple[str | None, ...] | None = None
         self.given_back: frozenset[str] = frozenset((NEW,))
 
@@ -260,6 +262,9 @@ class _Uses:
     def bind(self, target: ast.expr, value: ast.expr | None) -> None:
         match target:
             case ast.Name(id=name):
+                self.tuples.pop(name, None)
+                if isinstance(value, (ast.Tuple, ast.List)):
+                    self.tuples[name] = value
                 self.roots[name] = self.root(value) if value is not None else frozenset((NEW,))
             case ast.Subscript():
                 self.expr(target)
@@ -283,6 +288,8 @@ class _Uses:
         self.results = tuple(a if a == b else None for a, b in zip(before, results, strict=True))
 
     def returned(self, value: ast.expr) -> tuple[str | None, ...]:
+        if isinstance(value, ast.Name):
+            value = self.tuples.get(value.id, value)
         if isinstance(value, ast.Constant) and value.value is None:
             return ()
         if isinstance(value, ast.Call):

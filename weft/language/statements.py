@@ -288,7 +288,7 @@ class Executor:
                 axes = tuple(replace(axis, offset=b.steady(axis.offset)) for axis in value.axes)
                 return value if axes == value.axes else replace(value, axes=axes)
             case Tuple(items=items):
-                return Tuple(tuple(self._settle(item, hint) for item in items))
+                return replace(value, items=tuple(self._settle(item, hint) for item in items))
         return value
 
     def _unpack(self, target: ast.expr, targets: list[ast.expr], value: Value) -> None:
@@ -565,7 +565,10 @@ class Executor:
                 return known
         items = _pairs(one, other)
         if items is not None:
-            return Tuple(tuple(self._merge(name, x, y, then, orelse, merges, test) for x, y in items))
+            whole = one if isinstance(one, Tuple) else other
+            assert isinstance(whole, Tuple)
+            merged_items = tuple(self._merge(name, x, y, then, orelse, merges, test) for x, y in items)
+            return replace(whole, items=merged_items)
         if isinstance(one, Scalar) and isinstance(other, Scalar):
             return b.merge(name, one, other, test.expr, merges)
         if isinstance(one, View) and isinstance(other, View):
@@ -744,7 +747,7 @@ class Executor:
             return found
         # it is of the last kind if the loop runs at all
         ran = operate("lt" if loop.step > 0 else "gt", (integer(loop.start), integer(loop.stop)), b.default_float)
-        last = Scalar(found.expr, end.typed)
+        last = Scalar(cast(found.expr, end.typed.register), end.typed)
         if isinstance(ran.expr, Const):
             return last if ran.expr.value else init
         return replace(found, mixed=Mixed(ran.expr, last, init))
@@ -921,7 +924,7 @@ def _pairs(one: Value | None, other: Value | None) -> list[tuple[Value, Value]] 
         return [(one, item) for item in other.items]
     if isinstance(other, Pending) and isinstance(one, Tuple):
         return [(item, other) for item in one.items]
-    if isinstance(one, Tuple) and isinstance(other, Tuple) and len(one.items) == len(other.items):
+    if isinstance(one, Tuple) and isinstance(other, Tuple) and _alike(one, other):
         return list(zip(one.items, other.items, strict=True))
     return None
 
@@ -934,6 +937,10 @@ def _fits_in_place(result: ScalarType, held: ScalarType) -> None:
             f"a result of {result} cannot be stored in place into {held}",
             remedy="convert the tensor first, or the value",
         )
+
+
+def _alike(one: Tuple, other: Tuple) -> bool:
+    return len(one.items) == len(other.items) and one.mutable == other.mutable
 
 
 def _restore(environments: list[Environment], old: list[Environment]) -> None:

@@ -138,9 +138,10 @@ class Computed:
 
 @dataclass(frozen=True)
 class Tuple:
-    """A Python tuple or list, a shape."""
+    """A Python tuple, a list (`mutable`), a shape."""
 
     items: tuple[Any, ...]
+    mutable: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True)

@@ -234,6 +234,8 @@ class Function:
     parameters: names in the order of the Python signature, each an Array or a Scalar.
     results: what the Python returns, in order: names of arrays (an "inout" argument may be among them).
     assumption: what holds in the calls that it is for.
+    numbers: the results that the Python returns as numbers; each is an array without dimensions.
+    container: what the Python returns the results in, where that is not usual (one as it is, several in a tuple).
     """
 
     name: str
@@ -246,6 +248,8 @@ class Function:
     equalities: tuple[Equality, ...] = ()
     location: Location | None = field(default=None, compare=False)
     assumption: Assumption | None = None
+    numbers: tuple[str, ...] = ()
+    container: Literal["", "tuple", "list"] = ""
 
     def array(self, name: str) -> Array:
         return next(a for a in self.arrays if a.name == name)

@@ -141,7 +141,10 @@ class _Writer:
         yield f"def {self.name(function.name)}({', '.join(parameters)}):"
         lines = [*self._sizes(), *self._checks(), *self._made(()), *self.block(function.body)]
         if function.results:
-            lines.append(f"return {', '.join(map(self.name, function.results))}")
+            given = [f"{self.name(r)}.item()" if r in function.numbers else self.name(r) for r in function.results]
+            alone = "," if function.container == "tuple" else ""
+            text = ", ".join(given) + alone
+            lines.append(f"return [{text}]" if function.container == "list" else f"return {text}")
         yield from (_INDENT + line for line in lines or ["pass"])
 
     def _sizes(self) -> Iterator[str]:

@@ -20,7 +20,7 @@ from weft.loops.ir import Array, Function
 from weft.loops.types import BOOL, FLOAT64, INT64, SCALAR_TYPES, ScalarType
 from weft.plan.arguments import Facts, slots
 from weft.plan.facts import Geometry, facts_of
-from weft.pytorch.quick import quick_call
+from weft.pytorch.quick import never, quick_call
 from weft.pytorch.specialize import Specializable
 from weft.runtime import cuda, host, nvrtc
 from weft.runtime.guard import Guard
@@ -31,10 +31,13 @@ Run = Callable[[tuple[Any, ...]], Any]
 
 @dataclass(frozen=True)
 class CallPlan:
-    """A prepared call. run: for arguments of these types, shapes, strides and alignment. quick: for those, or MISS."""
+    """A prepared call. run: for arguments of these types, shapes, strides and alignment. quick: for those, or MISS.
+    tensors: as `run`, with tensors for the results that are numbers.
+    """
 
     run: Run
     quick: Callable[..., Any]
+    tensors: Run
 
 
 DTYPES: dict[torch.dtype, ScalarType] = {getattr(torch, name): t for name, t in SCALAR_TYPES.items()}
@@ -239,6 +242,24 @@ def allocate(function: Function, array: Array, bound: Bound, device: torch.devic
     return made
 
 
+def finisher(function: Function) -> Callable[[Any], Any] | None:
+    """What makes of a function's results what the Python returns; None where they are that already. A number costs
+    waiting for the kernel, as `.item()` does.
+    """
+    numbers = [r in function.numbers for r in function.results]
+    if not any(numbers) and not function.container:
+        return None
+
+    def finish(made: Any) -> Any:
+        results = made if isinstance(made, tuple) else (made,)
+        items = [r.item() if number else r for r, number in zip(results, numbers, strict=True)]
+        if function.container:
+            return tuple(items) if function.container == "tuple" else items
+        return items[0] if len(items) == 1 else tuple(items)
+
+    return finish
+
+
 def made_arrays(analysis: Analysis) -> tuple[Array, ...]:
     """The arrays that a call allocates: results, and locals that a nest still touches."""
     from weft.plan.arguments import nest_arrays
@@ -278,6 +299,9 @@ def prepare(
         launches.append(make(analysis, k, arrays, bound, device))
     lazy = tuple(n for n, t in bound.tensors.items() if _may_be_negated(t))
     run = _runner(analysis, device, launches, lazy)
+    finish = finisher(function)
+    if finish is not None:
+        return CallPlan(lambda given: finish(run(given)), never, run)
     quick = quick_call(
         function,
         made_arrays(analysis),
@@ -287,7 +311,7 @@ def prepare(
         args,
         guard,
     )
-    return CallPlan(run, quick)
+    return CallPlan(run, quick, run)
 
 
 def _may_be_negated(tensor: torch.Tensor) -> bool:

@@ -57,8 +57,8 @@ class Executable:
         return self._operator
 
     def execute(self, args: tuple[Any, ...]) -> Any:
-        """Run on real tensors, without autograd."""
-        return self.call(call_key(args), args).run(args)
+        """Run on real tensors, without autograd; results are tensors."""
+        return self.call(call_key(args), args).tensors(args)
 
     def call(self, key: Any, args: tuple[Any, ...]) -> CallPlan:
         """The prepared call of a key, prepared now where there is none."""

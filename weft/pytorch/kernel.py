@@ -15,8 +15,8 @@ from torch.compiler import is_compiling
 
 from weft.errors import SourceMismatch, StateChanged, TypeMismatch, UnsupportedSyntax
 from weft.language import MISSING, Capture, Signature, capture, read_signature
-from weft.language.source import plain_function
-from weft.pytorch.call import argument_types, plain
+from weft.language.source import ANONYMOUS, plain_function
+from weft.pytorch.call import argument_types, finisher, plain
 from weft.pytorch.executable import Executable
 from weft.pytorch.operator import Operator, has_tangent, no_forward_mode
 from weft.pytorch.quick import MISS, never
@@ -91,7 +91,7 @@ class Kernel:
     """
 
     def __init__(self, function: Callable[..., Any], example: Mapping[str, Any] | None = None) -> None:
-        self.name = function.__name__
+        self.name = ANONYMOUS if function.__name__ == "<lambda>" else function.__name__
         self.py = function
         self.example: Mapping[str, Any] = dict(example or {})
         self.quick: Callable[..., Any] = never  # the quick way of the last call
@@ -281,10 +281,12 @@ def _eager() -> bool:
 def _dispatched(program: Program, args: tuple[Any, ...]) -> Any:
     """The call through PyTorch's dispatcher, which autograd, modes and transforms listen to."""
     args = tuple(map(plain, args))
-    argument_types(program.signature, args)
+    types = argument_types(program.signature, args)
     if forward_ad._current_level >= 0 and any(map(has_tangent, args)):
         raise no_forward_mode(program.signature)
-    return program.operator(*args)
+    made = program.operator(*args)
+    finish = finisher(program.specializable.analysis(types, True).function)
+    return made if finish is None else finish(made)
 
 
 def _bound(signature: Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.autograd import forward_ad
 
-from weft.errors import NotDifferentiable, OverlapError
+from weft.errors import NotDifferentiable, OverlapError, UnsupportedSyntax
 from weft.language import Signature, TensorType
 from weft.loops.types import ScalarType
-from weft.pytorch.call import DTYPES, allocate, argument_types, bind, common_device
+from weft.pytorch.call import DTYPES, allocate, argument_types, bind, common_device, finisher
 
 if TYPE_CHECKING:
     from weft.pytorch.executable import Executable
@@ -106,6 +106,12 @@ def _fake(executable: Executable) -> Callable[..., Any]:
         types = argument_types(executable.signature, args)
         analysis = executable.specializable.analysis(types, False)
         function = analysis.function
+        if finisher(function) is not None and torch.compiler.is_compiling():
+            raise UnsupportedSyntax(
+                f"torch.compile cannot record a call of {function.name}, which returns a number, a list or a tuple of one",
+                location=function.location,
+                remedy="return tensors: torch.tensor(...) of a number",
+            )
         bound = bind(function, args)
         device = common_device(function, bound.tensors)
         made = tuple(

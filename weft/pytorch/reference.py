@@ -150,7 +150,10 @@ def _computed_by(kernel: Kernel, function: Function, args: Sequence[Any], most: 
 
 
 def _results(made: Any) -> tuple[torch.Tensor, ...]:
-    return made if isinstance(made, tuple) else () if made is None else (made,)
+    """What a function returned as tensors, its numbers too."""
+    items = made if isinstance(made, (tuple, list)) else () if made is None else (made,)
+    kinds = {bool: torch.bool, int: torch.int64, float: torch.float64}
+    return tuple(r if isinstance(r, torch.Tensor) else torch.tensor(r, dtype=kinds[type(r)]) for r in items)
 
 
 @contextmanager
