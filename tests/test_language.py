@@ -952,6 +952,16 @@ def place_of_the_first(x, t):
     return -1
 
 
+@case(R(6), 0.5)
+def filled_until(x, t):
+    y = torch.zeros_like(x)
+    for i, v in enumerate(x):
+        if v > t:
+            return y
+        y[i] = v
+    return y
+
+
 @case(R(6))
 def a_tuple_of_one(x):
     return (x * 2,)

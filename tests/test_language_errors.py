@@ -345,7 +345,7 @@ PROGRAMS = [
             return g(x[0])
         """,
         UnsupportedSyntax,
-        "lambda calls itself",
+        "anonymous calls itself",
         2,
         "g(v)",
     ),

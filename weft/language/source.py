@@ -15,7 +15,7 @@ from typing import Any
 
 from weft.errors import Location, UnsupportedSyntax
 from weft.language.exits import Body, without_exits
-from weft.language.text import as_def
+from weft.language.text import ANONYMOUS, as_def
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Source:
 
     def inner(self, node: ast.FunctionDef | ast.Lambda) -> Source:
         """A function that is defined inside this one. A lambda is a def that returns its expression."""
-        name = node.name if isinstance(node, ast.FunctionDef) else "lambda"
+        name = node.name if isinstance(node, ast.FunctionDef) else ANONYMOUS
         return Source(name, self.file, as_def(node), self.lookup, self.line, self.column, self.text)
 
     @property

@@ -726,7 +726,7 @@ class Executor:
             return False
         if any(n in head.own and mine.get(n) != env.get(n) for n in bound):
             return False
-        self._after(bound, mine, results, head, targets, target, location)
+        self._after(bound, mine, results, head, targets, target, location, outside)
         return True
 
     def _learn(self, bound: list[str], before: Environment, head: Head) -> bool:
@@ -885,6 +885,7 @@ class Executor:
         targets: list[str],
         target: str,
         location: Location | None,
+        arrays: frozenset[str],
     ) -> None:
         """What names mean after the loop."""
         b, env = self.builder, self.environment
@@ -904,6 +905,12 @@ class Executor:
                 )  # fmt: skip
             elif isinstance(before[name], Unset):
                 env[name] = before[name]
+            elif isinstance(before[name], Pending):
+                now = env.get(name)
+                kept = isinstance(now, View) and now.is_whole() and now.array in arrays
+                if not kept and not isinstance(now, (Static, Pending)):
+                    what = describe(now) if now is not None else "nothing"
+                    env[name] = Unset(f"it is {what} of an iteration", "store what is returned, and leave by break", location)
             # arrays and known values are what they were
         for name in (n for n in targets if n not in results):
             env[name] = Unset(

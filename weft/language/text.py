@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 from weft.errors import Location, SourceMismatch, UnsupportedSyntax
 
+ANONYMOUS = "anonymous"  # what a lambda is called
 _FUTURE_FLAGS = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 
 
@@ -51,7 +52,7 @@ def as_def(node: ast.FunctionDef | ast.Lambda) -> ast.FunctionDef:
     if isinstance(node, ast.FunctionDef):
         return node
     result = ast.copy_location(ast.Return(node.body), node.body)
-    made = ast.FunctionDef(name="lambda", args=node.args, body=[result], decorator_list=[], returns=None)
+    made = ast.FunctionDef(name=ANONYMOUS, args=node.args, body=[result], decorator_list=[], returns=None)
     return ast.copy_location(made, node)
 
 

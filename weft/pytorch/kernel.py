@@ -15,7 +15,8 @@ from torch.compiler import is_compiling
 
 from weft.errors import SourceMismatch, StateChanged, TypeMismatch, UnsupportedSyntax
 from weft.language import MISSING, Capture, Signature, capture, read_signature
-from weft.language.source import ANONYMOUS, plain_function
+from weft.language.source import plain_function
+from weft.language.text import ANONYMOUS
 from weft.pytorch.call import argument_types, finisher, plain
 from weft.pytorch.executable import Executable
 from weft.pytorch.operator import Operator, has_tangent, no_forward_mode
