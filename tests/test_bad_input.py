@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import sys
@@ -261,6 +262,10 @@ def test_functions_that_are_not_in_the_language(
 def test_what_is_no_function_with_a_source() -> None:
     for value, words in ((3, "3 is not a Python function"), (len, "is not a Python function")):
         refused(lambda value=value: weft.kernel(value), UnsupportedSyntax, words, where=None)
+    for value, words in ((functools.partial(len, ()), "a partial of"), (classmethod(len), "a class method")):
+        refused(lambda value=value: weft.kernel(value), UnsupportedSyntax, words, where=None)
+    refused(lambda: weft.kernel("x = 1"), UnsupportedSyntax, "defines no function", where=None)
+    refused(lambda: weft.kernel("def f(x:"), UnsupportedSyntax, "this is not Python", where=None)
     scope: dict[str, Any] = {}
     exec("def made(x):\n    return x * 2", scope)
     refused(lambda: weft.kernel(scope["made"]), UnsupportedSyntax, "the source of made cannot be found", where=None)

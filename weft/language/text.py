@@ -6,6 +6,7 @@ import __future__
 import ast
 import copy
 import inspect
+import itertools
 import linecache
 import textwrap
 import types
@@ -17,6 +18,7 @@ from weakref import WeakKeyDictionary
 from weft.errors import Location, SourceMismatch, UnsupportedSyntax
 
 ANONYMOUS = "anonymous"  # what a lambda is called
+_numbers = itertools.count()
 _FUTURE_FLAGS = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 
 
@@ -45,6 +47,35 @@ def text_of(function: types.FunctionType) -> FunctionText:
     if known is None or known.code is not function.__code__:
         known = _texts[function] = _read(function)
     return known
+
+
+def function_of_text(text: str) -> types.FunctionType:
+    """The last function that a text defines, which is executed to define it; `torch`, `math` and `F` are known to it.
+
+    Raises UnsupportedSyntax where it is no Python, or defines none.
+    """
+    import math
+
+    import torch
+
+    text = textwrap.dedent(text)
+    file = f"<source {next(_numbers)}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    try:
+        tree = ast.parse(text, file)
+    except SyntaxError as error:
+        where = Location(file, error.lineno or 1, max(0, (error.offset or 1) - 1))
+        raise UnsupportedSyntax(f"this is not Python: {error.msg}", location=where, remedy="correct the syntax") from None
+    names = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+    if not names:
+        raise UnsupportedSyntax("the text defines no function", remedy="write it with def")
+    scope: dict[str, Any] = {"torch": torch, "math": math, "F": torch.nn.functional, "__name__": "__weft__"}
+    exec(compile(tree, file, "exec"), scope)
+    made = scope[names[-1]]
+    function = made if isinstance(made, types.FunctionType) else getattr(made, "py", None)
+    if not isinstance(function, types.FunctionType):
+        raise UnsupportedSyntax(f"{names[-1]} of the text is no plain function", remedy="leave out its decorators")
+    return function
 
 
 def as_def(node: ast.FunctionDef | ast.Lambda) -> ast.FunctionDef:

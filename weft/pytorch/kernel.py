@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
+import types
 import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, overload
@@ -16,7 +17,7 @@ from torch.compiler import is_compiling
 from weft.errors import SourceMismatch, StateChanged, TypeMismatch, UnsupportedSyntax
 from weft.language import MISSING, Capture, Signature, capture, read_signature
 from weft.language.source import plain_function
-from weft.language.text import ANONYMOUS
+from weft.language.text import ANONYMOUS, function_of_text
 from weft.pytorch.call import argument_types, finisher, plain
 from weft.pytorch.executable import Executable
 from weft.pytorch.operator import Operator, has_tangent, no_forward_mode
@@ -91,7 +92,8 @@ class Kernel:
     (globals, closure, helpers, their defaults) is what it is at each call: the values are a part of what is compiled.
     """
 
-    def __init__(self, function: Callable[..., Any], example: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, function: Callable[..., Any] | str, example: Mapping[str, Any] | None = None) -> None:
+        function = _written(function)
         self.name = ANONYMOUS if function.__name__ == "<lambda>" else function.__name__
         self.py = function
         self.example: Mapping[str, Any] = dict(example or {})
@@ -253,15 +255,15 @@ class Kernel:
 
 
 @overload
-def kernel(function: Callable[..., Any], *, example: Mapping[str, Any] | None = None) -> Kernel: ...
+def kernel(function: Callable[..., Any] | str, *, example: Mapping[str, Any] | None = None) -> Kernel: ...
 @overload
 def kernel(
     function: None = None, *, example: Mapping[str, Any] | None = None
 ) -> Callable[[Callable[..., Any]], Kernel]: ...
 def kernel(
-    function: Callable[..., Any] | None = None, *, example: Mapping[str, Any] | None = None
+    function: Callable[..., Any] | str | None = None, *, example: Mapping[str, Any] | None = None
 ) -> Kernel | Callable[[Callable[..., Any]], Kernel]:
-    """Decorate a function whose loops weft compiles.
+    """Decorate a function whose loops weft compiles. (Or call it with one, or with the source text of one.)
 
     example: inputs that stand in where none are given, as `{"x": "float32[64,1024]", "eps": 1e-6}`.
     """
@@ -277,6 +279,20 @@ def _eager() -> bool:
         and torch._C._functorch.peek_interpreter_stack() is None
         and forward_ad._current_level < 0
     )
+
+
+def _written(value: Any) -> types.FunctionType:
+    """The function that a kernel is made of: itself, a static method's, or what a source text defines."""
+    if isinstance(value, str):
+        return function_of_text(value)
+    function = plain_function(value.__func__ if isinstance(value, staticmethod) else value)
+    if function is not None:
+        return function
+    what = "a class method" if isinstance(value, classmethod) else repr(value)
+    remedy = "pass a function written with def, or its source text"
+    if isinstance(value, functools.partial):
+        what, remedy = f"a partial of {value.func!r}", "write a lambda or a def that calls it"
+    raise UnsupportedSyntax(f"{what} is not a Python function", remedy=remedy)
 
 
 def _dispatched(program: Program, args: tuple[Any, ...]) -> Any:
