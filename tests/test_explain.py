@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 import re
 import shlex
@@ -360,3 +361,15 @@ def test_the_documentation_shows_what_is_printed(
     if request.config.getoption("--update-golden"):
         document.write_text(now)
     assert document.read_text() == now, "if the change is meant, run pytest --update-golden"
+
+
+def test_a_notebook_shows_the_page() -> None:
+    explanation = LIBRARY["linrec"].explain(ROWS, ROWS)
+    assert isinstance(explanation, str) and explanation.splitlines()[0].startswith("linrec")
+    analysis = weft.analyze(LIBRARY["linrec"].py)
+    for shown, whole in (
+        (explanation._repr_html_(), LIBRARY["linrec"].explain(ROWS, ROWS, format="html")),
+        (analysis._repr_html_(), analysis.explain(format="html")),
+    ):
+        (frame,) = re.findall(r'<iframe [^>]*srcdoc="([^"]*)"></iframe>', shown)
+        assert html.unescape(frame) == whole

@@ -214,24 +214,23 @@ def test_the_gradient_has_the_default_dtype_of_the_call() -> None:
     assert halves(x.detach()).dtype == torch.float32
 
 
-def test_a_kernel_whose_parameters_change_is_another_operator(monkeypatch: pytest.MonkeyPatch) -> None:
-    def into(x, y):
+def test_a_kernel_whose_parameters_change_is_another_operator() -> None:
+    def forth(x, y):
         y[0] = x[0]
 
-    def from_(x, y):
+    def back(x, y):
         x[0] = y[0]
 
-    scope = {"act": into}
-    act = into
+    act = forth
 
     @weft.kernel
     def outer(x, y):
         act(x, y)
 
-    act = from_
+    act = back
     a, b = X.clone(), X.clone() + 1
     outer(a, b)
-    assert a[0] == b[0] == X[0] + 1 and scope
+    assert a[0] == b[0] == X[0] + 1
 
 
 def test_many_values_are_told_once() -> None:
@@ -313,6 +312,67 @@ def test_a_graph_of_what_is_no_more_is_refused() -> None:
         stale(X, 3.0)
     put(float("2"))  # the same again
     torch.testing.assert_close(stale(X, 3.0), scaled.py(X, 3.0))
+
+
+# ---------------------------------------------------------------- tensors without memory, functions without effects
+
+
+@weft.kernel
+def shifted(x, c):
+    y = torch.empty_like(x)
+    count = torch.zeros(x.shape[0], dtype=torch.int64)
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            y[i, j] = x[i, j] + c[j]
+            count[i] += j
+    return y, count
+
+
+@weft.kernel
+def into(x, c):
+    before = torch.empty_like(x)
+    for i in range(x.shape[0]):
+        before[i] = x[i]
+        x[i] = x[i] * c[i]
+    return before, x
+
+
+def test_meta_tensors_give_meta_tensors() -> None:
+    x, c = torch.randn(4, 3).t(), torch.randn(4)
+    for _ in range(2):
+        made = shifted(x.to("meta"), c.to("meta"))
+        for m, w in zip(made, shifted(x, c), strict=True):
+            assert (m.device.type, m.shape, m.stride(), m.dtype) == ("meta", w.shape, w.stride(), w.dtype)
+    with pytest.raises(weft.errors.OutOfRange):
+        shifted(x.to("meta"), c[:2].to("meta"))
+    tracked = x.to("meta").requires_grad_()
+    shifted(tracked, c.to("meta"))[0].sum().backward()
+    assert tracked.grad is not None and tracked.grad.device.type == "meta" and tracked.grad.shape == x.shape
+    given = c.to("meta")
+    assert into(given, given.clone())[1] is given
+
+
+def test_functionalize() -> None:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    def part(x):
+        v = x.clone()
+        before, after = into(v[1:3], x[:2])
+        return v * before.sum() + after.sum()
+
+    def argument(x):
+        into(x, x.clone())
+        return x * 3
+
+    def plain(x):
+        return shifted(x.view(2, 2), x[:2])[0] * 2
+
+    for function in (part, argument, plain):
+        x, own = torch.arange(4.0), torch.arange(4.0)
+        made, want = torch.func.functionalize(function)(x), function(own)
+        torch.testing.assert_close((made, x), (want, own))
+    graph = make_fx(torch.func.functionalize(part))(torch.arange(4.0))
+    torch.testing.assert_close(graph(torch.arange(4.0)), part(torch.arange(4.0)))
 
 
 # ---------------------------------------------------------------- the text of a function

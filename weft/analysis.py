@@ -11,6 +11,7 @@ from weft.loops.ir import Function
 from weft.loops.schedule import Schedule, Verdict
 
 if TYPE_CHECKING:
+    from weft.explain import Explanation
     from weft.loops.dependences import Dependence
     from weft.loops.graph import DependenceGraph
 
@@ -34,7 +35,7 @@ class LoopAnalysis:
 
         return with_evidence(self.schedule, self.function)
 
-    def explain(self, format: str = "text", detail: bool = False) -> str:
+    def explain(self, format: str = "text", detail: bool = False) -> Explanation:
         """The explanation, without the plan that sizes decide. format, detail: as for `weft.Kernel.explain`."""
         from weft.explain import Explained, explain
 
@@ -54,6 +55,9 @@ class LoopAnalysis:
         from weft.loops.graph import graph_of
 
         return graph_of(self.function.name, statements(self.function), self.dependences)
+
+    def _repr_html_(self) -> str:
+        return self.explain()._repr_html_()
 
     def __str__(self) -> str:
         from weft.explain import loop_lines

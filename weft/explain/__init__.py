@@ -2,7 +2,7 @@
 
 from weft.explain.explained import Explained
 from weft.explain.page import refusal
-from weft.explain.report import explain
+from weft.explain.report import Explanation, explain
 from weft.explain.words import kind_text, loop_lines
 
-__all__ = ["Explained", "explain", "kind_text", "loop_lines", "refusal"]
+__all__ = ["Explained", "Explanation", "explain", "kind_text", "loop_lines", "refusal"]

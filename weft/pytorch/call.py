@@ -109,7 +109,7 @@ def common_device(function: Function, tensors: Mapping[str, torch.Tensor]) -> to
             remedy="move them to one",
         )
     device = next(iter(devices.values()), torch.device("cpu"))
-    if device.type not in ("cpu", "cuda"):
+    if device.type not in ("cpu", "cuda", "meta"):
         raise DeviceMismatch(
             f"{function.name} cannot run on {device}",
             location=function.location,
@@ -209,10 +209,13 @@ def _overlaps_itself(tensor: torch.Tensor) -> bool:
 def _spans_meet(a: torch.Tensor, b: torch.Tensor) -> bool:
     if b.numel() == 0:
         return False
+    if a.is_meta and a.untyped_storage()._cdata != b.untyped_storage()._cdata:
+        return False  # without memory there are no addresses to tell
 
     def span(t: torch.Tensor) -> tuple[int, int]:
         size = 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
-        return t.data_ptr(), t.data_ptr() + size * t.element_size()
+        first = int(t.storage_offset()) * t.element_size() if t.is_meta else t.data_ptr()
+        return first, first + size * t.element_size()
 
     (a0, a1), (b0, b1) = span(a), span(b)
     return a0 < b1 and b0 < a1
@@ -292,6 +295,8 @@ def prepare(
     device = common_device(function, bound.tensors)
     check(analysis, bound)
     check_overlap(function, bound.tensors)
+    if device.type == "meta":
+        return CallPlan(_without_memory(function, device), never)
     arrays = geometries(analysis, bound)
     launches = []
     for k in range(len(analysis.schedule.nests)):
@@ -312,6 +317,18 @@ def prepare(
         guard,
     )
     return CallPlan(run, quick, run)
+
+
+def _without_memory(function: Function, device: torch.device) -> Run:
+    """A call of tensors without memory: the results have none either."""
+
+    def run(args: tuple[Any, ...]) -> Any:
+        bound = bind(function, args)
+        made = {a.name: allocate(function, a, bound, device) for a in function.arrays if a.role == "result"}
+        results = tuple(made[r] if r in made else bound.tensors[r] for r in function.results)
+        return None if not results else results[0] if len(results) == 1 else results
+
+    return run
 
 
 def _may_be_negated(tensor: torch.Tensor) -> bool:

@@ -20,6 +20,7 @@ from weft.pytorch.specs import TensorSpec, parse
 from weft.runtime import nvrtc
 
 if TYPE_CHECKING:
+    from weft.explain import Explanation
     from weft.pytorch.kernel import Kernel
 
 ARCHITECTURES = ("cpu", *nvrtc.ARCHITECTURES)
@@ -77,7 +78,7 @@ def complete(kernel: Kernel, args: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(args)
 
 
-def explain(kernel: Kernel, args: Sequence[Any], format: str, detail: bool) -> str:
+def explain(kernel: Kernel, args: Sequence[Any], format: str, detail: bool) -> Explanation:
     """The explanation of a kernel for arguments, as "text" (with detail or without), "mermaid" or "html"."""
     from weft.explain import Explained
     from weft.explain import explain as explained

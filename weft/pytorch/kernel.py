@@ -29,6 +29,7 @@ from weft.runtime.guard import Guard
 
 if TYPE_CHECKING:
     from weft.check.report import Report
+    from weft.explain import Explanation
 
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 
@@ -209,8 +210,8 @@ class Kernel:
 
     # ---- looking inside
 
-    def explain(self, *args: Any, format: str = "text", detail: bool = False) -> str:
-        """The class of each loop and the plan, for these arguments (tensors or specs).
+    def explain(self, *args: Any, format: str = "text", detail: bool = False) -> Explanation:
+        """The class of each loop and the plan, for these arguments (tensors or specs): a text; a notebook shows the page.
 
         detail: also why, the dependences and their cycles, the transforms, the program that runs, remedies. format: "text",
         "mermaid" (the dependence graph) or "html" (a page with everything). Without arguments the kernel's example stands in.

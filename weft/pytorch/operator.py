@@ -94,6 +94,7 @@ def define(executable: Executable, name: str | None = None) -> Operator:
     if signature.written:
         refuse = _refuse_gradients(signature, overload)
         LIBRARY.impl(name, refuse, "Autograd", with_keyset=True)  # type: ignore[no-untyped-call]
+        transformed = _functional(signature, overload)
     elif fresh:
         setup, backward = _autograd(executable)
         torch.library.register_autograd(f"weft::{name}", backward, setup_context=setup, lib=LIBRARY)
@@ -122,6 +123,47 @@ def _fake(executable: Executable) -> Callable[..., Any]:
         return None if not made else made[0] if len(made) == 1 else made
 
     return fake
+
+
+def _functional(signature: Signature, overload: Any) -> Callable[..., Any]:
+    """An operator that writes into arguments under torch.func's transforms. Functionalize has it write into copies, which
+    then are the arguments; others take it as it is.
+    """
+
+    functional: Any = torch
+
+    def transformed(*args: Any) -> Any:
+        if not _functionalizing():
+            return overload(*args)
+        if len(torch._C._functorch.get_interpreter_stack() or ()) > 1:
+            raise NotDifferentiable(
+                f"{signature.name} writes in place, under torch.func.functionalize and another transform",
+                location=signature.location,
+                remedy="write to a new tensor (y = torch.empty_like(x))",
+            )
+
+        def inside(value: Any) -> Any:
+            if not isinstance(value, torch.Tensor) or not functional._is_functional_tensor(value):
+                return value
+            functional._sync(value)
+            return functional._from_functional_tensor(value)
+
+        given = [inside(a) for a in args]
+        written = [k for k, p in enumerate(signature.parameters) if p.name in signature.written]
+        with torch._C._DisableFuncTorch():
+            for k in written:
+                given[k] = given[k].clone() if given[k] is not args[k] else given[k]
+            made = overload(*given)
+        for k in written:
+            if given[k] is not args[k]:
+                functional._functionalize_replace(args[k], given[k])
+                functional._functionalize_commit_update(args[k])
+                functional._sync(args[k])
+        if isinstance(made, torch.Tensor):
+            return functional._to_functional_tensor(made)
+        return None if made is None else tuple(map(functional._to_functional_tensor, made))
+
+    return transformed
 
 
 # ---------------------------------------------------------------- autograd
@@ -227,6 +269,12 @@ def _one_by_one(signature: Signature, call: Callable[..., Any]) -> Callable[...,
     return rule
 
 
+def _functionalizing() -> bool:
+    """Whether torch.func.functionalize is the innermost transform."""
+    inner = torch._C._functorch.peek_interpreter_stack()
+    return inner is not None and inner.key() == torch._C._functorch.TransformType.Functionalize
+
+
 def _transformable(
     signature: Signature, overload: Any, setup: Callable[..., None], backward: Callable[..., Any]
 ) -> Callable[..., Any]:
@@ -245,8 +293,12 @@ def _transformable(
         "jvp": staticmethod(jvp),
         "vmap": staticmethod(_one_by_one(signature, apply)),
     }
-    transformed = type(signature.name, (torch.autograd.Function,), methods).apply  # type: ignore[attr-defined]
-    return transformed  # type: ignore[no-any-return]
+    differentiable = type(signature.name, (torch.autograd.Function,), methods).apply  # type: ignore[attr-defined]
+
+    def transformed(*args: Any) -> Any:
+        return overload(*args) if _functionalizing() else differentiable(*args)
+
+    return transformed
 
 
 def no_forward_mode(signature: Signature) -> NotDifferentiable:
