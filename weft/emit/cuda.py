@@ -79,10 +79,10 @@ def arrays_stored(step: Step) -> set[str]:
     return {s.array for s in walk((step,)) if isinstance(s, Store)}
 
 
-def elements_read(step: Let | Stage) -> set[str]:
+def elements_read(step: Let | If | Stage) -> set[str]:
     """The arrays of which all threads of a team read elements, apart from the columns that each has for itself."""
-    if isinstance(step, Let):
-        values = [step.value]
+    if isinstance(step, (Let, If)):
+        values = [e for s in walk((step,)) for e in statement_exprs(s)]
     else:
         values = [e for o in step.operators for e in expressions(o)] + [i for o in step.carried() for i in o.inits]
     return {x.array for e in values for x in walk_expr(e) if isinstance(x, Load)}
@@ -497,18 +497,17 @@ class _TileEmitter:
             if stored & elements or (not isinstance(step, Stage) and stored & tiles):
                 self.out.line(f"weft::sync_team<{self.team_size()}>();")
                 elements, tiles = set(), set()
-            if isinstance(step, (Let, Stage)):
+            merges = isinstance(step, If) and bool(step.merges)
+            if isinstance(step, (Let, Stage)) or (isinstance(step, If) and merges):
                 elements |= elements_read(step)
             if isinstance(step, Stage):
                 tiles |= {o.array for o in step.inputs()}
             match step:
                 case Stage():
                     self.stage(step)
-                case Let():
+                case Let() | If() if merges or isinstance(step, Let):
                     self.out.cite(step.location)
-                    self.out.line(
-                        f"const {register_type(step.value.type)} {self.identifier(step.name)} = {self.value(step.value)};"
-                    )
+                    self.statement(step)
                 case Store() | If():
                     self.out.cite(step.location)
                     with self.out.block("if ($thread == 0)"):
@@ -528,14 +527,21 @@ class _TileEmitter:
             case Store():
                 out.line(self.store_text(stmt.array, stmt.index, stmt.value))
             case If():
-                assert not stmt.merges
+                for m in stmt.merges:
+                    out.line(f"{register_type(m.type)} {self.identifier(m.name)};")
+                then = [(m.name, m.then) for m in stmt.merges]
+                orelse = [(m.name, m.orelse) for m in stmt.merges]
                 with out.block(f"if ({self.value(stmt.condition)})"):
-                    for s in stmt.then:
-                        self.statement(s)
-                if stmt.orelse:
+                    self.branch(stmt.then, then)
+                if stmt.orelse or orelse:
                     with out.block("else"):
-                        for s in stmt.orelse:
-                            self.statement(s)
+                        self.branch(stmt.orelse, orelse)
+
+    def branch(self, body: tuple[Stmt, ...], merged: list[tuple[str, Expr]]) -> None:
+        for stmt in body:
+            self.statement(stmt)
+        for name, value in merged:
+            self.out.line(f"{self.identifier(name)} = {self.value(value)};")
 
     def store_text(self, array: str, index: tuple[Expr, ...], value: Expr, guard: Expr | None = None) -> str:
         place = f"{self.identifier(array)}[{self.offset(array, index)}] = {self.value(value)};"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from weft.errors import Location
 from weft.loops.affine import Affine
-from weft.loops.ir import Expr, If, Let, Store, free_names
+from weft.loops.ir import Expr, If, Let, Store, free_names, walk
 from weft.loops.schedule import Axis
 from weft.loops.types import ScalarType
 
@@ -145,7 +145,10 @@ Step = Let | Store | If | Stage
 
 @dataclass(frozen=True)
 class BlockGraph:
-    """rows: the grid's axes, outermost first. steps: what is done for one row, in order."""
+    """rows: the grid's axes, outermost first. steps: what is done for one row, in order.
+
+    A branch either merges row scalars or stores: the one is for every thread of the row, the other for one of them.
+    """
 
     name: str
     rows: tuple[Axis, ...]
@@ -167,6 +170,10 @@ def validate(graph: BlockGraph) -> None:
     for step in graph.steps:
         if isinstance(step, Let):
             rows.add(step.name)
+        if isinstance(step, If):
+            stores = any(isinstance(s, Store) for s in walk((step,)))
+            assert not (step.merges and stores), "a branch merges for every thread what one thread stores"
+            rows |= {m.name for m in step.merges}
         if not isinstance(step, Stage):
             continue
         known: set[str] = set()

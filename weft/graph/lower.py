@@ -22,6 +22,7 @@ from weft.loops.ir import (
     Store,
     free_names,
     rewrite,
+    statement_exprs,
     substitute,
     walk,
     walk_expr,
@@ -54,7 +55,7 @@ def lower(function: Function, nest: Nest, column: str) -> BlockGraph:
     around = tuple(For(a.var, a.start, a.stop, a.step, (), ()) for a in rows)
     _check_memory(function, body, around)
     lowering = _Lowering(function, nest, around, Names.of(replace(function, body=body)))
-    steps = tuple(lowering.step(s) for s in body)
+    steps = tuple(step for s in body for step in lowering.steps(s))
     return BlockGraph(nest.name, rows, steps)
 
 
@@ -107,15 +108,29 @@ class _Lowering:
     names: Names
     inputs: dict[tuple[str, tuple[Expr, ...], int], str] = field(default_factory=dict)
 
-    def step(self, stmt: Stmt) -> Step:
+    def steps(self, stmt: Stmt) -> tuple[Step, ...]:
         match stmt:
             case For():
-                return self.stage(stmt)
+                return (self.stage(stmt),)
             case If():
                 if any(isinstance(s, For) for s in walk((stmt,))):
                     raise NotRows("a loop stands under a condition")
-                return stmt
-        return stmt
+                return self.branch(stmt)
+        return (stmt,)
+
+    def branch(self, stmt: If) -> tuple[Step, ...]:
+        """A branch on row scalars: what it merges, which every thread needs, apart from what it stores, which one thread does.
+
+        No merged value sees what the branch stores: nothing loads an element after it was stored (`_check_memory`).
+        """
+        if not stmt.merges or not any(isinstance(s, Store) for s in walk((stmt,))):
+            return (stmt,)
+        taken = Let(self.names.fresh("taken"), stmt.condition, stmt.location)
+        stmt = replace(stmt, condition=Ref(taken.name, BOOL))
+        (merging,) = needed_for((_without_stores(stmt),), {m.name for m in stmt.merges})
+        (storing,) = needed_for((replace(stmt, merges=()),), set())
+        assert isinstance(merging, If) and isinstance(storing, If)
+        return taken, merging, storing
 
     def stage(self, loop: For) -> Stage:
         if any(isinstance(s, For) for s in walk(loop.body)):
@@ -154,6 +169,38 @@ class _Lowering:
             start, stop = _plus_one(loop.stop), _plus_one(loop.start)
         operators: tuple[Operator, ...] = (*loads, *scans, *rest, *reductions)
         return Stage(loop.var, start, stop, loop.step < 0, operators, loop.location)
+
+
+def _without_stores(stmt: If) -> If:
+    def kept(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        return tuple(_without_stores(s) if isinstance(s, If) else s for s in body if not isinstance(s, Store))
+
+    return replace(stmt, then=kept(stmt.then), orelse=kept(stmt.orelse))
+
+
+def needed_for(body: tuple[Stmt, ...], names: set[str]) -> tuple[Stmt, ...]:
+    """Statements without loops: those that store, or that these names need."""
+    needed = set(names)
+    kept: list[Stmt] = []
+    for stmt in reversed(body):
+        match stmt:
+            case Let() if stmt.name not in needed:
+                continue
+            case If():
+                merges = tuple(m for m in stmt.merges if m.name in needed)
+                then = needed_for(stmt.then, {n for m in merges for n in free_names(m.then)})
+                orelse = needed_for(stmt.orelse, {n for m in merges for n in free_names(m.orelse)})
+                if not (then or orelse or merges):
+                    continue
+                stmt = replace(stmt, then=then, orelse=orelse, merges=merges)
+                inside = (*then, *orelse)
+                needed |= {n for s in walk(inside) for e in statement_exprs(s) for n in free_names(e)}
+                needed |= {n for m in merges for e in (m.then, m.orelse) for n in free_names(e)}
+                needed |= free_names(stmt.condition)
+            case _:
+                needed |= {n for e in statement_exprs(stmt) for n in free_names(e)}
+        kept.append(stmt)
+    return tuple(reversed(kept))
 
 
 def _needed_only(operators: tuple[Operator, ...], carried: tuple[Operator, ...]) -> tuple[Operator, ...]:
