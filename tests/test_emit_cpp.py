@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from weft.emit.cpp import emit, entry
+from weft.emit.cpp import emit
+from weft.emit.names import host_entry
 from weft.errors import Location
 from weft.loops.interpret import interpret, torch_dtype
 from weft.loops.ir import (
@@ -204,7 +205,7 @@ def run(
             kind = ctypes.c_double if slot.type == FLOAT64 else ctypes.c_int64
             values.append(kind(given[slot.name]))  # type: ignore[arg-type]
     record = b"".join(bytes(v) for v in values)
-    code = compiled(emit(function, nest, facts), entry(nest))(ctypes.create_string_buffer(record), threads)
+    code = compiled(emit(function, nest, facts), host_entry(nest.name))(ctypes.create_string_buffer(record), threads)
     return [tensors[r] for r in function.results], code
 
 

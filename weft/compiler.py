@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from weft.emit.names import kernel_entry
 from weft.graph.block import BlockGraph, Input, Output
 from weft.loops.affine import evaluate
 from weft.loops.ir import Expr, Function
@@ -119,13 +120,14 @@ def launch(analysis: Analysis, nest: int, arrays: Mapping[str, Geometry], names:
     extents = [_count(a.start, a.stop, a.step, names) for a in own.axes]
     facts = facts_of(used, extents)
     graph = _best_graph(analysis.lowered[nest], facts, own)
+    entry = kernel_entry(own.name)
     if graph is None:
-        return _launch_threads(Variant(nest, facts, None, plan_threads(own, facts)), own.name, extents)
+        return _launch_threads(Variant(nest, facts, None, plan_threads(own, facts)), entry, extents)
     rows = math.prod(_count(a.start, a.stop, a.step, names) for a in graph.rows)
     columns = _columns(graph, used, names)
     tile = plan(function, graph, columns)
     variant = Variant(nest, facts, share(graph, 1) if tile.held else graph, tile)
-    return (_launch_spread if tile.spread else _launch_rows)(variant, tile, own.name, rows, columns)
+    return (_launch_spread if tile.spread else _launch_rows)(variant, tile, entry, rows, columns)
 
 
 def _launch_threads(variant: Variant, name: str, extents: list[int]) -> Launch:
@@ -200,12 +202,12 @@ def _ref(var: str) -> Expr:
 
 
 def cuda_source(analysis: Analysis, variant: Variant) -> str:
-    """The CUDA C++ of a variant; its entry is the nest's name."""
+    """The CUDA C++ of a variant; its entry is `weft.emit.names.kernel_entry` of the nest's name."""
     return _recalled(analysis, f"cuda {variant.key}", lambda: _cuda_source(analysis, variant))
 
 
 def host_source(analysis: Analysis, nest: int, facts: Facts) -> str:
-    """The C++ of a nest; its entry is `weft.emit.cpp.entry` of the nest."""
+    """The C++ of a nest; its entry is `weft.emit.names.host_entry` of the nest's name."""
     return _recalled(analysis, f"host {nest} {facts.key}", lambda: _host_source(analysis, nest, facts))
 
 

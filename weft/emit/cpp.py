@@ -13,9 +13,10 @@ body carries and on where memory is consecutive:
 
 from __future__ import annotations
 
-from weft.emit.cpp_body import ORDERED, Body, Lanes, Names, free_of_order, scan_levels, slot_key
-from weft.emit.expressions import PRODUCT, identifier, literal, memory_type, register_type, words
+from weft.emit.cpp_body import ORDERED, Body, Lanes, free_of_order, scan_levels
+from weft.emit.expressions import PRODUCT, literal, memory_type, register_type
 from weft.emit.lanes import loads, needed, passed_on, pieces, runs_in_lanes, stores, tiles
+from weft.emit.names import Names, host_entry
 from weft.emit.subscripts import affine, coefficient, constant, simplify
 from weft.emit.text import Writer
 from weft.loops.affine import is_bound
@@ -36,35 +37,21 @@ from weft.loops.ir import (
 )
 from weft.loops.schedule import Axis, Nest
 from weft.loops.types import FLOAT64, INT64, ScalarType
-from weft.plan.arguments import Facts, Slot, nest_arrays, slots
+from weft.plan.arguments import Facts, Slot, nest_arrays, slots, stride_name
 
 PARALLEL_WORK = 32768  # iterations below which threads cost more than they bring
 VECTOR_BLOCK = 4096  # elements of a vectorised axis that one thread takes at a time
 LEAST_LANES, MOST_LANES = 256, 4096  # lanes consecutive in memory, as many as keep what they carry in a near cache
 ROWS = 8  # rows side by side where tiles transpose them
 
-# Names the unit uses itself, and C functions that an entry must not replace.
-_OWN = frozenset({"slots", "threads", "outside", "weft", "std", "block", "lanes"})
-_C_FUNCTIONS = words(
-    """
-    abs labs acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs floor fma
-    fmax fmin fmod frexp hypot ldexp lgamma log log10 log1p log2 logb modf nan pow remainder rint round scalbn sin sinh
-    sqrt tan tanh tgamma trunc j0 j1 jn y0 y1 yn gamma signgam div drem index main read write free malloc signal remove
-    rename time clock exit abort select send
-    """
-)
-
-
-def entry(nest: Nest) -> str:
-    """The name of a nest's function in its library: the nest's own name where C++ and its C library leave it free."""
-    name = identifier(nest.name)
-    return name + "_" if name in _C_FUNCTIONS | _OWN else name
+# Names the unit uses itself.
+_OWN = frozenset({"slots", "threads", "outside", "block", "lanes"})
 
 
 def emit(function: Function, nest: Nest, facts: Facts) -> str:
     """The C++ translation unit of one nest.
 
-    It defines `extern "C" int64_t ENTRY(const weft_slot* slots, int threads)`, ENTRY as `entry(nest)` says, the slots
+    It defines `extern "C" int64_t ENTRY(const weft_slot* slots, int threads)`, ENTRY as `host_entry` says, the slots
     as `weft.plan.arguments.slots(function, nest, facts)` does. The function gives 0, or, where a subscript that depends on
     data leaves its array, the position of that array in `function.arrays`, counted from 1; nothing outside an array is
     read or written even then.
@@ -78,7 +65,7 @@ class _Unit:
         self.nest = Nest(nest.name, nest.axes, without_unused(function, nest), nest.verdicts)
         self.touched = nest_arrays(function, self.nest)
         self.slots = slots(function, nest, facts)
-        self.fresh = Names(_OWN | {entry(nest)})
+        self.fresh = Names(_OWN | {host_entry(nest.name)})
         varies = varying(self.nest, set())
         large = varying(self.nest, {s.name for s in function.scalars})
         self.body = Body(function, self.nest, facts, Writer(), self.fresh, {}, {}, varies, large)
@@ -87,7 +74,7 @@ class _Unit:
             if slot.kind == "pointer":
                 self.body.arrays[slot.array] = name
             else:
-                self.body.names[slot_key(slot)] = name
+                self.body.names[slot.name] = name
         self.checked = self.body.checked(self.nest.body)
 
     # ------------------------------------------------------------ the unit
@@ -97,7 +84,7 @@ class _Unit:
         helper = Writer()
         main = Writer()
         self.body.writer = main
-        with main.block(f'extern "C" int64_t {entry(self.nest)}(const weft_slot* slots, int threads)'):
+        with main.block(f'extern "C" int64_t {host_entry(self.nest.name)}(const weft_slot* slots, int threads)'):
             self._unpack()
             if self.checked:
                 main.line("int64_t outside = 0;")
@@ -129,8 +116,8 @@ class _Unit:
                 name = self.body.arrays[slot.array]
                 cast = kind.replace(" __restrict__", "").strip()
                 writer.line(f"{kind} {name} = static_cast<{cast}>(slots[{position}].pointer);")
-            elif slot_key(slot) in self._used():
-                name, kind = self.body.names[slot_key(slot)], self._value_type(slot)
+            elif slot.name in self._used():
+                name, kind = self.body.names[slot.name], self._value_type(slot)
                 field = "number" if slot.type == FLOAT64 else "integer"
                 writer.line(f"const {kind} {name} = slots[{position}].{field}{' != 0' if kind == 'bool' else ''};")
 
@@ -150,7 +137,7 @@ class _Unit:
     def _used(self) -> set[str]:
         """Names of slots that the code spells: strides, and the sizes and scalars in expressions or checked extents."""
         used = {
-            f"@{a.name}_stride_{axis}"
+            stride_name(a.name, axis)
             for a in self.touched
             for axis in range(len(a.shape))
             if (a.name, axis) not in self.facts.unit and self._subscripted(a.name, axis)
@@ -347,7 +334,7 @@ class _Unit:
         declared = {body.arrays[a.name]: f"{self._pointer(a)} " for a in self.touched}
         for slot in self.slots:
             if slot.kind != "pointer":
-                declared[body.names[slot_key(slot)]] = self._value_type(slot) + " "
+                declared[body.names[slot.name]] = self._value_type(slot) + " "
         declared |= {body.declare(a.var): "int64_t " for a in outer} | {first: "int64_t "}
 
         body.writer = inside = Writer(depth=1)

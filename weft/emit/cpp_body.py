@@ -13,7 +13,6 @@ from weft.emit.expressions import (
     TERNARY,
     Printer,
     Text,
-    identifier,
     literal,
     memory_type,
     register_type,
@@ -35,6 +34,7 @@ from weft.emit.lanes import (
     straights,
     tiles,
 )
+from weft.emit.names import Names
 from weft.emit.subscripts import add, affine, coefficient, constant, simplify, sub
 from weft.emit.text import Writer
 from weft.loops.affine import is_bound
@@ -61,7 +61,7 @@ from weft.loops.ir import (
 )
 from weft.loops.schedule import Nest, Update, Verdict
 from weft.loops.types import INT64, ScalarType
-from weft.plan.arguments import Facts, Slot
+from weft.plan.arguments import Facts, stride_name
 
 STACK_LIMIT = 64 * 1024  # bytes of a local array above which it is kept off the stack
 
@@ -78,27 +78,6 @@ ORDERED = {
 _SCANS = {"affine": "scan_affine", "sum": "scan_sum", "product": "scan_product"} | {
     name: f"scan_{function}" for name, function in ORDERED.items()
 }
-
-
-def slot_key(slot: Slot) -> str:
-    """What a slot's value is called among the names of a nest: a stride apart from the user's own names."""
-    return f"@{slot.name}" if slot.kind == "stride" else slot.name
-
-
-class Names:
-    """C++ identifiers, unique in their unit."""
-
-    def __init__(self, taken: frozenset[str] = frozenset()) -> None:
-        self._taken = set(taken)
-
-    def fresh(self, wanted: str) -> str:
-        name = identifier(wanted)
-        number = 2
-        while name in self._taken:
-            name = f"{identifier(wanted)}_{number}"
-            number += 1
-        self._taken.add(name)
-        return name
 
 
 @dataclass(frozen=True)
@@ -199,8 +178,7 @@ class Body:
     def stride(self, array: str, axis: int) -> str:
         if (array, axis) in self.facts.unit:
             return "1"
-        name = f"{array}_stride_{axis}"
-        return self.names.get(f"@{name}") or self.names[name]
+        return self.names[stride_name(array, axis)]
 
     def checks(self, array: str, index: tuple[Expr, ...]) -> list[str]:
         """Conditions for the subscripts that only the data can show to be inside."""

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from weft.emit.cpp_body import Names
 from weft.emit.expressions import PRODUCT, SUM, TERNARY, UNARY, Printer, Text, literal, memory_type, register_type
+from weft.emit.names import Names, kernel_entry
 from weft.emit.text import Writer
 from weft.graph.block import BlockGraph, Carried, Input, Map, Operator, Output, Reduce, Scan, Stage, Step, made
 from weft.loops.affine import Affine
@@ -32,7 +32,7 @@ from weft.loops.ir import (
 )
 from weft.loops.schedule import Axis, Nest
 from weft.loops.types import INT64
-from weft.plan.arguments import Facts, slots
+from weft.plan.arguments import Facts, slots, stride_name
 from weft.plan.tile import TilePlan, divisible, team_entry
 
 _ALGEBRA_TYPES = {
@@ -217,7 +217,7 @@ class _TileEmitter:
         return any(free_names(i) - self.checked_at_call for index in indices for i in index)
 
     def stride(self, array: str, axis: int) -> str:
-        return "1" if (array, axis) in self.facts.unit else self.identifier(f"{array}_stride_{axis}")
+        return "1" if (array, axis) in self.facts.unit else self.identifier(stride_name(array, axis))
 
     def offset(self, array: str, index: tuple[Expr, ...]) -> str:
         terms = []
@@ -245,7 +245,7 @@ class _TileEmitter:
         self.out.line()
         self.out.cite(self.function.location)
         if self.plan.held or self.plan.spread:
-            with self.out.block(self.signature(self.nest.name, self.launch_bounds(self.plan.block))):
+            with self.out.block(self.signature(kernel_entry(self.nest.name), self.launch_bounds(self.plan.block))):
                 self.body()
         else:
             self.for_every_team()
@@ -267,7 +267,7 @@ class _TileEmitter:
         for threads, teams in self.plan.shapes:
             self.out.line()
             bounds = self.launch_bounds(threads * teams)
-            with self.out.block(self.signature(team_entry(self.nest.name, threads), bounds)):
+            with self.out.block(self.signature(team_entry(kernel_entry(self.nest.name), threads), bounds)):
                 own = f"{threads}" if self.plan.alone else f"{threads}, {teams}"
                 self.out.line(f"{name}<{own}>({arguments});")
 

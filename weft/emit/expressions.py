@@ -42,31 +42,6 @@ _INFIX = {
 _WRAPPING = {"add": "wrapping_add", "sub": "wrapping_sub", "mul": "wrapping_mul", "neg": "wrapping_neg"}
 
 
-def words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_RESERVED = words(
-    """
-    alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t class compl const
-    const_cast constexpr continue decltype default delete do double dynamic_cast else enum explicit export extern false
-    float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private
-    protected public register reinterpret_cast return short signed sizeof static static_assert static_cast struct switch
-    template this thread_local throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t
-    while xor xor_eq int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t size_t std weft weft_slot
-    NAN INFINITY NULL EOF HUGE_VAL errno assert min max threadIdx blockIdx blockDim gridDim warpSize linux unix
-    """
-)
-
-
-def identifier(name: str) -> str:
-    """A C++ identifier for a Python or SSA name: itself where it can be."""
-    text = "".join(c if c.isascii() and (c.isalnum() or c == "_") else f"_u{ord(c):x}" for c in name.replace(".", "_"))
-    if text in _RESERVED:
-        return text + "_"
-    return "v" + text if text.startswith("__") or not text[:1].isidentifier() else text
-
-
 def register_type(type_: ScalarType) -> str:
     """The C++ type that arithmetic on this type runs in."""
     return _cpp(type_.opmath)

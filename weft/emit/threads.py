@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft.emit.cpp import varying, without_unused
-from weft.emit.cpp_body import Body, Names
+from weft.emit.cpp_body import Body
 from weft.emit.expressions import PRODUCT, SUM, literal, memory_type, register_type
+from weft.emit.names import Names, kernel_entry
 from weft.emit.text import Writer
 from weft.loops.ir import Array, Const, For, Function, walk
 from weft.loops.schedule import Axis, Nest
@@ -52,15 +53,16 @@ class _ThreadBody(Body):
         self.writer.line(f"{memory_type(array.dtype)} {name}{shape};")
         if array.fill is not None:
             value = literal(array.fill.value, array.dtype.opmath, typed=True)
-            first = f"(&{name}{'[0]' * max(1, len(sizes))})[k]"
-            self.writer.line(f"for (int32_t k = 0; k < {max(1, elements)}; ++k) {first} = {value};")
+            k = self.fresh.fresh("k")
+            first = f"(&{name}{'[0]' * max(1, len(sizes))})[{k}]"
+            self.writer.line(f"for (int32_t {k} = 0; {k} < {max(1, elements)}; ++{k}) {first} = {value};")
 
 
 def emit(function: Function, nest: Nest, plan: ThreadPlan, facts: Facts) -> str:
     """The kernel's translation unit. Its one entry has the nest's name and takes the slots of `weft.plan.arguments`."""
     own = Nest(nest.name, nest.axes, without_unused(function, nest), nest.verdicts)
     writer = Writer()
-    fresh = Names(frozenset({nest.name, "item", "outside"}))
+    fresh = Names(frozenset({kernel_entry(nest.name), "item", "outside"}))
     large = varying(own, {s.name for s in function.scalars})
     body = _ThreadBody(function, own, facts, writer, fresh, {}, {}, varying(own, set()), large)
     writer.line('#include "weft/memory.cuh"')
@@ -85,7 +87,7 @@ def _signature(function: Function, nest: Nest, facts: Facts, plan: ThreadPlan, b
             body.names[slot.name] = name
             parameters.append(f"const {_parameter_type(function, slot.name, slot.type)} {name}")
     lines = ",\n    ".join(parameters)
-    return f'extern "C" __global__ void __launch_bounds__({plan.block}) {nest.name}(\n    {lines})'
+    return f'extern "C" __global__ void __launch_bounds__({plan.block}) {kernel_entry(nest.name)}(\n    {lines})'
 
 
 def _parameter_type(function: Function, name: str, type_: ScalarType) -> str:

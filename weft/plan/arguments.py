@@ -18,13 +18,20 @@ from weft.loops.types import FLOAT64, INT64, ScalarType
 
 @dataclass(frozen=True)
 class Slot:
-    """kind "pointer" (array `array`), "stride" (of its `axis`), "size" or "scalar"; `name` is its C++ name."""
+    """kind "pointer" (array `array`), "stride" (of its `axis`), "size" or "scalar"; `name` tells it apart from other names
+    of the nest, and its C++ name is made of it.
+    """
 
     kind: Literal["pointer", "stride", "size", "scalar"]
     name: str
     type: ScalarType
     array: str = ""
     axis: int = 0
+
+
+def stride_name(array: str, axis: int) -> str:
+    """The name of a stride, which no name of the user's can be."""
+    return f"{array}.stride.{axis}"
 
 
 @dataclass(frozen=True)
@@ -103,7 +110,7 @@ def slots(function: Function, nest: Nest, facts: Facts) -> tuple[Slot, ...]:
     for a in arrays:
         for axis in range(len(a.shape)):
             if (a.name, axis) not in facts.unit:
-                out.append(Slot("stride", f"{a.name}_stride_{axis}", INT64, a.name, axis))
+                out.append(Slot("stride", stride_name(a.name, axis), INT64, a.name, axis))
     out += [Slot("size", s.name, INT64) for s in function.sizes if s.name in names]
     out += [
         Slot("scalar", s.name, FLOAT64 if s.type == FLOAT64 else INT64) for s in function.scalars if s.name in names

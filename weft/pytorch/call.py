@@ -457,7 +457,7 @@ def _loaded(analysis: Analysis, variant: Variant, entry: str, arch: str, device:
 def _host_launcher(
     analysis: Analysis, nest: int, arrays: Mapping[str, Geometry], bound: Bound, device: torch.device
 ) -> _Launch:
-    from weft.emit.cpp import entry
+    from weft.emit.names import host_entry
 
     function, own = analysis.function, analysis.schedule.nests[nest]
     extents = [len(range(evaluate(a.start, bound.names), evaluate(a.stop, bound.names), a.step)) for a in own.axes]
@@ -466,7 +466,7 @@ def _host_launcher(
     used = {a.name: arrays[a.name] for a in nest_arrays(function, own)}
     facts = facts_of(used, extents)
     source = host_source(analysis, nest, facts)
-    loaded = host.load(source, entry(own), name=f"{own.name}.cpp")
+    loaded = host.load(source, host_entry(own.name), name=f"{own.name}.cpp")
     packed, given, pointers = _slots(function, analysis, nest, facts, arrays, bound)
     kernel = host.HostKernel(loaded, packed)
 

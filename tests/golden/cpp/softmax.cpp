@@ -2,7 +2,7 @@
 
 #pragma omp declare reduction(python_max : float : omp_out = weft::python_max(omp_out, omp_in)) initializer(omp_priv = -INFINITY)
 
-extern "C" int64_t softmax(const weft_slot* slots, int threads) {
+extern "C" int64_t weft_softmax(const weft_slot* slots, int threads) {
     const float* __restrict__ x = static_cast<const float*>(slots[0].pointer);
     float* __restrict__ y = static_cast<float*>(slots[1].pointer);
     const int64_t x_stride_0 = slots[2].integer;
