@@ -5,15 +5,18 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
+import shutil
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -76,6 +79,55 @@ def test_damaged_entry_is_a_miss_and_is_replaced(data: st.DataObject) -> None:
     assert cache.load(key) is None
     cache.store(key, payload)
     assert cache.load(key) == payload
+
+
+def test_an_entry_in_anothers_place_is_a_miss() -> None:
+    texts = {cache.key("swapped", str(k)): bytes([k]) * 64 for k in range(2)}
+    places = [cache.store(k, payload) for k, payload in texts.items()]
+    assert places[0] is not None and places[1] is not None
+    shutil.copy(places[0], places[1])
+    first, second = texts
+    assert cache.load(first) == texts[first] and cache.load(second) is None
+
+
+def test_a_kernel_runs_whatever_happens_to_its_cache(own_cache: Path) -> None:
+    source = """#include <cstdint>
+extern "C" int64_t VALUE(const void*, int) { return ANSWER; }
+"""
+    one, two = (source.replace("VALUE", f"f{k}").replace("ANSWER", str(k)) for k in (3, 4))
+    assert host.load(one, "f3", name="one.cpp").call(0, 1) == 3
+    assert host.load(two, "f4", name="two.cpp").call(0, 1) == 4
+    entries = [p for p in own_cache.rglob("*") if p.is_file()]
+    for p, q in zip(entries, entries[1:] + entries[:1], strict=True):  # each is replaced by another one
+        p.with_suffix(".new").write_bytes(q.read_bytes())
+    for p in entries:
+        os.replace(p.with_suffix(".new"), p)
+    assert host.load(one, "f3", name="one.cpp").call(0, 1) == 3
+    shutil.rmtree(own_cache)
+    own_cache.write_text("a file where the directory was")
+    with pytest.warns(RuntimeWarning, match="cannot (read|write) its cache"):
+        assert host.load(two, "f4", name="two.cpp").call(0, 1) == 4
+
+
+@pytest.mark.parametrize("stage", ["compile", "open"])
+def test_no_room_for_temporary_files_is_named(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = f'#include <cstdint>\nextern "C" int64_t full_{stage}(const void*, int) {{ return 0; }}\n'
+    if stage == "open":
+        host.load(source, f"full_{stage}", name="full.cpp")
+
+        class Unopened(ctypes.CDLL):
+            def __init__(self, *args: Any) -> None:
+                raise OSError("failed to map segment from shared object")
+
+        monkeypatch.setattr(host.ctypes, "CDLL", Unopened)
+
+    def full(*args: Any, **kwargs: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", full)
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", full)
+    with pytest.raises(CompileError, match=r"No space left on device[\s\S]*TMPDIR"):
+        host.load(source, f"full_{stage}", name="full.cpp")
 
 
 def test_cache_under_four_processes(own_cache: Path) -> None:

@@ -549,6 +549,50 @@ def test_a_fork_after_the_first_call(tmp_path: Path) -> None:
     subprocess.run([sys.executable, script], check=True, timeout=120)
 
 
+INTERRUPTED = """
+import os, signal, sys, threading, time, torch, weft
+
+@weft.kernel
+def kernel(x, c):
+    y = torch.empty_like(x)
+    for i in range(x.shape[0]):
+        h = 0.0
+        for j in range(x.shape[1]):
+            h = c[i, j] * h + x[i, j]
+            y[i, j] = h
+    return y
+
+x, c = torch.randn(3, 5), torch.randn(3, 5)
+stopped = 0
+for delay in (0.01, 0.1, 0.3, 0.6, 1.0):
+    timer = threading.Timer(delay, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    try:
+        kernel(x, c)
+        timer.join()
+        time.sleep(0.1)
+    except KeyboardInterrupt:
+        stopped += 1
+    timer.join()
+assert stopped
+torch.testing.assert_close(kernel(x, c), kernel.py(x, c))
+left = [f for f in os.listdir(os.environ["TMPDIR"]) if f.startswith("weft-")]
+left += [f for _, _, files in os.walk(os.environ["WEFT_CACHE"]) for f in files if "." in f]
+assert not left, left
+children = [open(f"/proc/{p}/stat").read().split() for p in os.listdir("/proc") if p.isdigit()]
+assert not [c for c in children if c[3] == str(os.getpid()) and c[2] != "Z"], children
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_ctrl_c_stops_a_first_call_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    script = tmp_path / "interrupted.py"
+    script.write_text(INTERRUPTED)
+    (tmp_path / "temporary").mkdir()
+    places = {"TMPDIR": str(tmp_path / "temporary"), "WEFT_CACHE": str(tmp_path / "cache")}
+    subprocess.run([sys.executable, script], check=True, timeout=120, env={**os.environ, **places})
+
+
 # ---------------------------------------------------------------- any order of changes and calls
 
 

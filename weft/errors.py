@@ -88,6 +88,10 @@ class StateChanged(WeftError, RuntimeError):
     """A graph holds a kernel as it was before something changed that its function reads from outside."""
 
 
+class UnknownOperator(WeftError, AttributeError):
+    """A graph that torch.compile kept names an operator that this process cannot make."""
+
+
 class UndefinedName(WeftError, NameError):
     """A name is read before it has a value on every path."""
 

@@ -295,8 +295,10 @@ def prepare(
     device = common_device(function, bound.tensors)
     check(analysis, bound)
     check_overlap(function, bound.tensors)
+    finish = finisher(function)
     if device.type == "meta":
-        return CallPlan(_without_memory(function, device), never)
+        bare = _without_memory(function, device)
+        return CallPlan(bare if finish is None else lambda given: finish(bare(given)), never, bare)
     arrays = geometries(analysis, bound)
     launches = []
     for k in range(len(analysis.schedule.nests)):
@@ -304,7 +306,6 @@ def prepare(
         launches.append(make(analysis, k, arrays, bound, device))
     lazy = tuple(n for n, t in bound.tensors.items() if _may_be_negated(t))
     run = _runner(analysis, device, launches, lazy)
-    finish = finisher(function)
     if finish is not None:
         return CallPlan(lambda given: finish(run(given)), never, run)
     quick = quick_call(

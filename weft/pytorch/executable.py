@@ -139,7 +139,10 @@ def recall_adjoint(name: str) -> None:
     kept = cache.load(cache.key("operator", name))
     if kept is None:
         return
-    parent_name, types, wanted = pickle.loads(kept)
+    try:
+        parent_name, types, wanted = pickle.loads(kept)
+    except Exception:  # written by another version: any failure to read it is a miss
+        return
     getattr(torch.ops.weft, parent_name, None)  # itself perhaps an adjoint
     parent = executables.get(parent_name)
     if parent is not None:

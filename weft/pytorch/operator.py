@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.autograd import forward_ad
 
-from weft.errors import NotDifferentiable, OverlapError, UnsupportedSyntax
+from weft.errors import NotDifferentiable, OverlapError, UnknownOperator, UnsupportedSyntax
 from weft.language import Signature, TensorType
 from weft.loops.types import ScalarType
 from weft.pytorch.call import DTYPES, allocate, argument_types, bind, common_device, finisher
@@ -319,6 +320,9 @@ def has_tangent(value: Any) -> bool:
 # ---------------------------------------------------------------- operators that another process defined
 
 
+_OF_A_GRAPH = re.compile("_[0-9a-f]{8}$")  # how adjoints, and programs that a change outside made, are marked
+
+
 class _Operators(torch._ops._OpNamespace):
     """`torch.ops.weft`. A graph that torch.compile kept on disk names the adjoints that the process which made it had
     defined; they are defined here when they are first asked for.
@@ -331,6 +335,13 @@ class _Operators(torch._ops._OpNamespace):
             from weft.pytorch.executable import recall_adjoint
 
             recall_adjoint(name)
+            if name not in _taken and _OF_A_GRAPH.search(name):
+                raise UnknownOperator(
+                    f"weft has no operator {name} in this process",
+                    evidence=["a graph that torch.compile kept on disk names it, and what weft kept of it is gone"],
+                    remedy="remove PyTorch's cache too (TORCHINDUCTOR_CACHE_DIR, by default in the directory for temporary "
+                    "files), or set TORCHINDUCTOR_FORCE_DISABLE_CACHES=1",
+                )
         return super().__getattr__(name)
 
 

@@ -1,13 +1,14 @@
 """A disk cache of compiled kernels, addressed by the hash of everything that determines them.
 
-An entry is a file: the payload, then a trailer with its length and checksum. The trailer comes last so that an entry
-which is a shared library can be opened from where it lies. Entries appear by an atomic rename, so several processes
-may fill one cache; a truncated or corrupt entry is a miss. A directory that cannot be used costs one warning, and
-compilation goes on without a cache.
+An entry is a file: the payload, then a trailer with its length and a checksum of its key and itself. The trailer comes
+last so that an entry which is a shared library can be opened from where it lies. Entries appear by an atomic rename, so
+several processes may fill one cache; an entry that is truncated, corrupt or another one's is a miss. A directory that
+cannot be used costs one warning, and compilation goes on without a cache.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import secrets
@@ -16,7 +17,7 @@ import warnings
 from pathlib import Path
 
 _TRAILER = struct.Struct("<Q16s8s")  # length of the payload, its BLAKE2b, the mark of this format
-_MARK = b"weft-1\n\0"
+_MARK = b"weft-2\n\0"
 _warned: set[str] = set()  # directories that a warning was given for
 
 
@@ -65,7 +66,7 @@ def load(key: str) -> bytes | None:
     if mark != _MARK or length != len(entry) - _TRAILER.size:
         return None
     payload = entry[:length]
-    return payload if _checksum(payload) == checksum else None
+    return payload if _checksum(key, payload) == checksum else None
 
 
 def store(key: str, payload: bytes) -> Path | None:
@@ -80,12 +81,13 @@ def store(key: str, payload: bytes) -> Path | None:
         try:
             with open(temporary, "xb") as file:
                 file.write(payload)
-                file.write(_TRAILER.pack(len(payload), _checksum(payload), _MARK))
+                file.write(_TRAILER.pack(len(payload), _checksum(key, payload), _MARK))
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, place)
         except BaseException:
-            temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                temporary.unlink()
             raise
     except OSError as error:
         _warn(str(directory()), "write", str(error))
@@ -93,8 +95,10 @@ def store(key: str, payload: bytes) -> Path | None:
     return place
 
 
-def _checksum(payload: bytes) -> bytes:
-    return hashlib.blake2b(payload, digest_size=16).digest()
+def _checksum(key: str, payload: bytes) -> bytes:
+    digest = hashlib.blake2b(key.encode(), digest_size=16)
+    digest.update(payload)
+    return digest.digest()
 
 
 def _warn(root: str, what: str, why: str) -> None:

@@ -13,6 +13,7 @@ import os
 import platform
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -98,7 +99,11 @@ def load(source: str, entry: str, *, name: str) -> HostFunction:
     name: what messages call the source. Taken from the disk cache where it is there. Raises CompileError with the
     compiler's log and the lines it complains of, or where there is no compiler.
     """
-    function = library(source, name)[entry]
+    built = build(resolve(source, name), name)
+    try:
+        function = _open(built.binary, built.place, name, ctypes.CDLL)[entry]
+    except AttributeError:  # the file was replaced since it was read
+        function = _open(built.binary, None, name, ctypes.CDLL)[entry]
     function.argtypes = [ctypes.c_void_p, ctypes.c_int]
     function.restype = ctypes.c_int64
     return HostFunction(entry, function)
@@ -134,22 +139,48 @@ def build(whole: Source, name: str, flags: tuple[str, ...] = FLAGS) -> Built:
 
 
 def _compile(source: Source, compiler: Compiler, name: str, flags: tuple[str, ...]) -> tuple[bytes, str]:
-    with tempfile.TemporaryDirectory(prefix="weft-") as directory:
-        output = Path(directory, "kernel.so")
-        Path(directory, "kernel.cpp").write_text(source.text, encoding="utf-8")
-        command = [*compiler.command, *flags, "kernel.cpp", "-o", str(output)]
-        environment = {**os.environ, "LC_ALL": "C"}  # messages that can be searched for "error"
-        try:
-            run = subprocess.run(
-                command, cwd=directory, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
+    command = [*compiler.command, *flags, "kernel.cpp", "-o", "kernel.so"]
+    try:
+        with tempfile.TemporaryDirectory(prefix="weft-", ignore_cleanup_errors=True) as directory:
+            Path(directory, "kernel.cpp").write_text(source.text, encoding="utf-8")
+            code, log = _run(command, directory, name)
+            output = Path(directory, "kernel.so")
+            if code == 0 and output.exists():
+                return output.read_bytes(), log
+    except OSError as error:
+        remedy = "set TMPDIR to a directory with room that may be written to"
+        raise CompileError(f"{name} cannot be compiled here", evidence=(str(error),), remedy=remedy) from error
+    log = log or f"{shlex.join(command)} ended with {code} and said nothing"
+    remedy = f"see that {compiler.command[0]} compiles C++17 with -fopenmp; if it does, please report this"
+    raise refusal(compiler.command[0], source, log, remedy)
+
+
+def _run(command: list[str], directory: str, name: str) -> tuple[int, str]:
+    """The exit status of a compiler and what it said. Whatever ends the wait ends all of its processes."""
+    try:
+        process = subprocess.Popen(
+            command,
+            cwd=directory,
+            env={**os.environ, "LC_ALL": "C"},  # messages that can be searched for "error"
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,  # a group of its own: the compiler has others work for it
+        )
+    except OSError as error:
+        raise CompileError(f"the C++ compiler fails on {name}", evidence=(str(error),), remedy=_REMEDY) from error
+    try:
+        _, log = process.communicate(timeout=_TIMEOUT_SECONDS)
+    except BaseException as error:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if isinstance(error, subprocess.TimeoutExpired):
             raise CompileError(f"the C++ compiler fails on {name}", evidence=(str(error),), remedy=_REMEDY) from error
-        if run.returncode != 0 or not output.exists():
-            log = run.stderr or f"{shlex.join(command)} ended with {run.returncode} and said nothing"
-            remedy = f"see that {compiler.command[0]} compiles C++17 with -fopenmp; if it does, please report this"
-            raise refusal(compiler.command[0], source, log, remedy)
-        return output.read_bytes(), run.stderr
+        raise
+    return process.returncode, log
 
 
 def _open(binary: bytes, place: Path | None, name: str, kind: type[ctypes.CDLL]) -> ctypes.CDLL:
@@ -157,17 +188,17 @@ def _open(binary: bytes, place: Path | None, name: str, kind: type[ctypes.CDLL])
     if place is not None:
         with contextlib.suppress(OSError):
             return kind(str(place))
-    with tempfile.NamedTemporaryFile(prefix="weft-", suffix=".so") as copy:
-        copy.write(binary)
-        copy.flush()
-        try:
+    try:
+        with tempfile.NamedTemporaryFile(prefix="weft-", suffix=".so") as copy:
+            copy.write(binary)
+            copy.flush()
             return kind(copy.name)
-        except OSError as error:
-            raise CompileError(
-                f"{name} is compiled but cannot be opened",
-                evidence=(str(error),),
-                remedy="set TMPDIR or WEFT_CACHE to a directory whose files may be executed",
-            ) from error
+    except OSError as error:
+        raise CompileError(
+            f"{name} is compiled but cannot be opened",
+            evidence=(str(error),),
+            remedy="set TMPDIR or WEFT_CACHE to a directory with room whose files may be executed",
+        ) from error
 
 
 @dataclass(frozen=True)
