@@ -6,8 +6,12 @@ Every program gives what the plain Python gives, or is refused where two names m
 from __future__ import annotations
 
 import linecache
+import os
+import subprocess
+import sys
 import textwrap
 import zlib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -196,3 +200,53 @@ def kernel_of(text: str) -> weft.Kernel:
     scope: dict[str, Any] = {"torch": torch}
     exec(compile(text, file, "exec"), scope)
     return weft.kernel(scope["program"])
+
+
+UNUSUAL = """
+import sys
+import torch
+import weft
+
+torch.set_num_threads(1)
+
+@weft.kernel
+def doubled(x):
+    y = torch.empty_like(x)
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            y[i, j] = x[i, j] * 2
+    return y
+
+x = torch.rand(2, 3)
+unusual = {
+    "nested": lambda: torch.nested.nested_tensor([torch.rand(2), torch.rand(3)]),
+    "jagged": lambda: torch.nested.nested_tensor([torch.rand(2), torch.rand(3)], layout=torch.jagged),
+    "sparse": x.to_sparse,
+    "compressed": x.to_sparse_csr,
+    "quantized": lambda: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8),
+    "opaque": x.to_mkldnn,
+    "meta": lambda: x.to("meta"),
+    "none": lambda: None,
+}
+for name, make in unusual.items():
+    doubled(x), doubled(x), doubled(x)
+    try:
+        doubled(make())
+    except weft.errors.WeftError as error:
+        print(name, type(error).__name__, error.remedy is not None)
+print("wrapped", torch.equal(torch._from_functional_tensor(doubled(torch._to_functional_tensor(x))), x * 2))
+"""
+
+
+def test_tensors_of_unusual_kinds_are_refused_in_a_warm_call_too(tmp_path: Path) -> None:
+    """In a process of its own: what is not refused may end it."""
+    file = tmp_path / "unusual.py"
+    file.write_text(UNUSUAL)
+    environment = os.environ | {"PYTHONPATH": str(Path(weft.__file__).parents[1])}
+    command = [sys.executable, "-W", "ignore", str(file)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    lines = done.stdout.split("\n")
+    expected = {"nested", "jagged", "sparse", "compressed", "quantized", "opaque", "none"}
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert expected <= {line.split()[0] for line in lines if line.endswith("True")}, done.stdout
+    assert "wrapped True" in lines

@@ -65,6 +65,8 @@ def _argument_type(signature: Signature, name: str, kind: str, value: Any) -> Ar
             )
         if kind != "tensor":
             raise refuse(f"is a tensor, and {use}", f"pass {name}.item(), or a number")
+        if value.is_nested:
+            raise refuse("is a nested tensor", f"pass {name}.to_padded_tensor(0.0), or each of {name}.unbind()")
         if value.layout is not torch.strided:
             raise refuse(f"is a tensor of layout {value.layout}", f"pass {name}.to_dense()")
         scalar = DTYPES.get(value.dtype)

@@ -185,7 +185,10 @@ class Kernel:
             for a in args:
                 kind = type(a)
                 if kind in _TENSORS:
-                    key += (a.dtype, a.shape, a.stride(), a.device, a.data_ptr() & 31)
+                    address = a.data_ptr()
+                    if not address and a.numel():  # a wrapper of a tensor, which the dispatcher knows
+                        return _dispatched(program, args)
+                    key += (a.dtype, a.shape, a.stride(), a.device, address & 31)
                     differentiable = differentiable or a.requires_grad
                 elif kind is float:
                     key.append(float)

@@ -79,7 +79,8 @@ def quick_call(
         return compiled
     local = {n: f"a{k}" for k, n in enumerate(function.parameters)}
     checked = [local[n] for n, a in zip(function.parameters, args, strict=True) if isinstance(a, torch.Tensor)]
-    conditions = ["stack()", "ad._current_level >= 0", "default() is not dtype", f"not check({', '.join(checked)})"]
+    conditions = ["stack()", "ad._current_level >= 0", "default() is not dtype", *(f"getattr({t}, 'is_nested', True)" for t in checked)]
+    conditions.append(f"not check({', '.join(checked)})")  # which ends the process on a nested tensor
     if guard is not None:
         scope["guard"] = guard
         conditions.insert(0, "not guard.holds()")
@@ -157,7 +158,8 @@ def _compiled(
     if [a.name for a in made] != list(function.results):  # a workspace, or an argument among the results
         return None
     objects = {
-        "miss": MISS, "data_ptr": "data_ptr", "check": check, "modes": torch._C._len_torch_dispatch_stack,
+        "miss": MISS, "data_ptr": "data_ptr", "is_nested": "is_nested", "plain": False,
+        "check": check, "modes": torch._C._len_torch_dispatch_stack,
         "forward_mode": torch.autograd.forward_ad, "level": "_current_level", "empty": empty,
         "default_dtype": torch.get_default_dtype, "dtype": torch.get_default_dtype(),
         "where": cuda.current_stream() if on_gpu else torch.get_num_threads, "device": device.index or 0,

@@ -47,8 +47,8 @@ class _Launch(ctypes.Structure):
 
 
 _OBJECTS = (
-    *("miss", "data_ptr", "check", "modes", "forward_mode", "level"),
-    *("default_dtype", "dtype", "empty", "where", "device"),
+    *("miss", "data_ptr", "is_nested", "check", "modes", "forward_mode", "level"),
+    *("default_dtype", "dtype", "empty", "where", "device", "plain"),
 )
 
 

@@ -16,6 +16,7 @@ unsigned long long PyLong_AsUnsignedLongLong(object* value);
 long PyLong_AsLong(object* value);
 double PyFloat_AsDouble(object* value);
 object* PyErr_Occurred();
+void PyErr_Clear();
 object* PyDict_GetItemWithError(object* dict, object* key);
 object* PyCell_Get(object* cell);
 object* PyFunction_GetCode(object* function);
@@ -80,7 +81,7 @@ struct Guard {
 
 struct Call {
     const Guard* const* guard;  // nullptr where nothing is watched
-    object *miss, *data_ptr, *check, *modes, *forward_mode, *level, *default_dtype, *dtype, *empty, *where, *device;
+    object *miss, *data_ptr, *is_nested, *check, *modes, *forward_mode, *level, *default_dtype, *dtype, *empty, *where, *device, *plain;
     int64_t arguments, results, launches;
     int64_t where_count;  // arguments of `where`: which says the stream of a device, or how many threads to use
     int64_t is_tensor[most];
@@ -163,6 +164,15 @@ inline object* run(const Call& call, object* const* arguments, ptrdiff_t count) 
     if (dtype == nullptr) return nullptr;
     Py_DecRef(dtype);
     if (dtype != call.dtype) return kept(call.miss);
+    for (int k = 0; k < tensor_count; ++k) {  // the check below ends the process on a nested tensor
+        object* const nested = PyObject_GetAttr(tensors[k], call.is_nested);
+        if (nested == nullptr) {  // no tensor at all
+            PyErr_Clear();
+            return kept(call.miss);
+        }
+        Py_DecRef(nested);
+        if (nested != call.plain) return kept(call.miss);
+    }
     object* alike = PyObject_Vectorcall(call.check, tensors, tensor_count, nullptr);
     if (alike == nullptr) return nullptr;
     const bool same = PyObject_IsTrue(alike) == 1;
