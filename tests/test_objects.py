@@ -19,7 +19,7 @@ import torch
 from test_language import R, check
 
 import weft
-from weft.errors import WeftError
+from weft.errors import ShapeMismatch, WeftError
 
 # name: the body of a function of x [4], z [4], c [4, 3] and k (an int), all of float64
 EQUAL: dict[str, str] = {
@@ -98,6 +98,9 @@ EQUAL: dict[str, str] = {
     "zeros like an element": "for i in range(4):\n    z[i] = torch.where(x[i] > 0.5, x[i], torch.zeros_like(x[i]))",
     "full like an element": "t = torch.full_like(x[0], 3.0)\nt += 1\nz[0] = t",
     "a new tensor like an element": "t = x[0].new_zeros(())\nt += 1\nz[0] = t",
+    "rows from their loop's element on": "for i in range(4):\n    x[i:] += z[i:]",
+    "slices between two loop variables": "for i in range(4):\n    for j in range(i, 4):\n        x[i:j] = z[i:j] * 2",
+    "slices that are shifted": "x[1:] += z[:-1]",
     "in place keeps the dtype": "t = (x[0] * 3).float()\nt += x[1]\nz[0] = t",
 }
 # The same, but two names may be one object, and what they then mean would show.
@@ -250,3 +253,33 @@ def test_tensors_of_unusual_kinds_are_refused_in_a_warm_call_too(tmp_path: Path)
     assert done.returncode == 0, done.stderr[-2000:]
     assert expected <= {line.split()[0] for line in lines if line.endswith("True")}, done.stdout
     assert "wrapped True" in lines
+
+
+def test_sizes_that_differ_by_what_the_arguments_decide_are_checked_at_the_call() -> None:
+    text = """
+def program(a, b):
+    y = torch.zeros_like(a)
+    for i in range(a.shape[0]):
+        y[i:] += b[i:]
+    y[1:] += b[:-1]
+    return y
+"""
+    kernel = kernel_of(text)
+    assert torch.equal(kernel(torch.rand(5), torch.arange(5.0)), kernel.py(torch.rand(5), torch.arange(5.0)))
+    with pytest.raises(ShapeMismatch, match="sizes differ"):
+        kernel(torch.rand(5), torch.rand(6))
+
+
+@pytest.mark.parametrize("make", ["zeros_like(x[i])", "ones_like(x[i])", "full_like(x[i], 2)", "zeros(())"])
+def test_a_tensor_without_dimensions_is_made_in_every_iteration(make: str) -> None:
+    text = f"""
+def program(x):
+    y = torch.empty_like(x)
+    for i in range(x.shape[0]):
+        t = torch.{make}
+        t += x[i]
+        y[i] = torch.where(x[i] > 0.0, t, torch.{make})
+    return y
+"""
+    kernel, x = kernel_of(text), torch.linspace(-1, 1, 5)
+    assert torch.equal(kernel(x), kernel.py(x))

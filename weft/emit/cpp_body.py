@@ -156,7 +156,7 @@ class Body:
 
     def element(self, array: str, index: tuple[Expr, ...]) -> str:
         if self.function.array(array).within:
-            return self.arrays[array] + "".join(f"[{self.printer.index(i)}]" for i in index)
+            return self.arrays[array] + ("".join(f"[{self.printer.index(i)}]" for i in index) or "[0]")
         pointer, hoisted = self.pointers.get(array, (self.arrays[array], frozenset()))
         return f"{pointer}[{self.offset(array, index, hoisted)}]"
 

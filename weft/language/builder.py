@@ -43,7 +43,7 @@ from weft.language.values import (
     tidy,
     whole,
 )
-from weft.loops.affine import affine
+from weft.loops.affine import Affine, affine
 from weft.loops.ir import (
     Array,
     Carry,
@@ -329,6 +329,8 @@ class Builder:
                 remedy="make them equal, or one of them the constant 1",
             )
         if not (free_names(left) | free_names(right)) <= self.fixed:
+            left, right = _balanced(left, right)  # n - i and m - i agree where n and m do
+        if not (free_names(left) | free_names(right)) <= self.fixed:
             raise ShapeMismatch(
                 f"the sizes do not provably agree {what}",
                 evidence=["they depend on loop variables or on values of tensors"],
@@ -563,6 +565,16 @@ class Builder:
 def apart(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> bool:
     """Whether two subscripts provably name different elements (the names in them having one value)."""
     return any((d := difference(x, y)) is not None and d != 0 for x, y in zip(a, b, strict=True))
+
+
+def _balanced(left: Expr, right: Expr) -> tuple[Expr, Expr]:
+    """Two sizes that agree where these do, without what is on both sides."""
+    one, other = affine(left), affine(right)
+    if one is None or other is None:
+        return left, right
+    delta = one - other
+    more = Affine.make({n: c for n, c in delta.terms if c > 0}, max(0, delta.constant))
+    return more.expr(), (more - delta).expr()
 
 
 def _not_negative(size: Expr) -> Expr:
