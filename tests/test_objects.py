@@ -5,6 +5,7 @@ Every program gives what the plain Python gives, or is refused where two names m
 
 from __future__ import annotations
 
+import itertools
 import linecache
 import os
 import subprocess
@@ -14,12 +15,15 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import hypothesis.strategies as st
 import pytest
 import torch
+from hypothesis import given, settings
 from test_language import R, check
 
 import weft
-from weft.errors import ShapeMismatch, WeftError
+from weft.errors import OverlapError, ShapeMismatch, WeftError
+from weft.pytorch.call import share_memory
 
 # name: the body of a function of x [4], z [4], c [4, 3] and k (an int), all of float64
 EQUAL: dict[str, str] = {
@@ -283,3 +287,43 @@ def program(x):
 """
     kernel, x = kernel_of(text), torch.linspace(-1, 1, 5)
     assert torch.equal(kernel(x), kernel.py(x))
+
+
+STORAGES = st.integers(1, 3).flatmap(
+    lambda rank: st.tuples(
+        st.lists(st.integers(1, 4), min_size=rank, max_size=rank),
+        st.lists(st.integers(0, 9), min_size=rank, max_size=rank),
+        st.integers(0, 30),
+        st.sampled_from([torch.uint8, torch.int16, torch.float32]),
+    )
+)
+
+
+@given(one=STORAGES, other=STORAGES)
+@settings(max_examples=400, deadline=None)
+def test_tensors_share_memory_where_two_elements_do(one: Any, other: Any) -> None:
+    memory = torch.zeros(1024, dtype=torch.uint8)
+    tensors, bytes_of = [], []
+    for sizes, strides, offset, dtype in (one, other):
+        tensor = memory.view(dtype).as_strided(sizes, strides, offset)
+        starts = [sum(k * s for k, s in zip(at, strides, strict=True)) for at in itertools.product(*map(range, sizes))]
+        tensors.append(tensor)
+        bytes_of.append({(offset + s) * dtype.itemsize + b for s in starts for b in range(dtype.itemsize)})
+    assert share_memory(*tensors) == bool(bytes_of[0] & bytes_of[1])
+
+
+def test_views_that_lie_between_each_other_are_written() -> None:
+    kernel = kernel_of("""
+def program(x, z):
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            z[i, j] = x[i, j] * 2
+""")
+    for split in (lambda t: (t[0::2], t[1::2]), lambda t: (t[:, :3], t[:, 3:]), lambda t: (t[:, 1::2], t[:, 0::2])):
+        ours, theirs = torch.rand(4, 6), torch.empty(4, 6)
+        theirs.copy_(ours)
+        kernel(*split(ours))
+        kernel.py(*split(theirs))
+        assert torch.equal(ours, theirs)
+    with pytest.raises(OverlapError, match="shares memory"):
+        kernel(ours[:, :3], ours[:, 2:5])

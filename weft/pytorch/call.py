@@ -189,7 +189,7 @@ def check_overlap(function: Function, tensors: Mapping[str, torch.Tensor]) -> No
                 remedy=f"pass {array.name}.clone()",
             )
         for name, other in tensors.items():
-            if name != array.name and _spans_meet(written, other):
+            if name != array.name and share_memory(written, other):
                 raise OverlapError(
                     f"{array.name} is written, and {name} shares memory with it",
                     location=array.location,
@@ -208,8 +208,13 @@ def _overlaps_itself(tensor: torch.Tensor) -> bool:
     return False
 
 
-def _spans_meet(a: torch.Tensor, b: torch.Tensor) -> bool:
-    if b.numel() == 0:
+# How many distances are tried before two tensors are taken to share memory.
+_MOST_DISTANCES = 10_000
+
+
+def share_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether an element of one tensor lies where one of the other does."""
+    if a.numel() == 0 or b.numel() == 0:
         return False
     if a.is_meta and a.untyped_storage()._cdata != b.untyped_storage()._cdata:
         return False  # without memory there are no addresses to tell
@@ -220,7 +225,36 @@ def _spans_meet(a: torch.Tensor, b: torch.Tensor) -> bool:
         return first, first + size * t.element_size()
 
     (a0, a1), (b0, b1) = span(a), span(b)
-    return a0 < b1 and b0 < a1
+    if a1 <= b0 or b1 <= a0:
+        return False
+    return _distance_between(a, b, 1 - b.element_size() - (b0 - a0), a.element_size() - 1 - (b0 - a0))
+
+
+def _distance_between(a: torch.Tensor, b: torch.Tensor, low: int, high: int) -> bool:
+    """Whether the offset in bytes of an element of b, less that of one of a, may lie between low and high."""
+    steps: dict[int, tuple[int, int]] = {}
+    for tensor, sign in ((a, -1), (b, 1)):
+        for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+            least, most = steps.get(stride * tensor.element_size(), (0, 0))
+            least, most = (least, most + size - 1) if sign > 0 else (least - size + 1, most)
+            steps[stride * tensor.element_size()] = least, most
+    axes = sorted(((step, *span) for step, span in steps.items() if step), reverse=True)
+    left = _MOST_DISTANCES
+
+    def found(k: int, low: int, high: int) -> bool:
+        nonlocal left
+        if k == len(axes):
+            return low <= 0 <= high
+        left -= 1
+        if left < 0:
+            return True
+        step, least, most = axes[k]
+        below = sum(s * first for s, first, _ in axes[k + 1 :])
+        above = sum(s * last for s, _, last in axes[k + 1 :])
+        first, last = max(least, -((above - low) // step)), min(most, (high - below) // step)
+        return any(found(k + 1, low - step * t, high - step * t) for t in range(first, last + 1))
+
+    return found(0, low, high)
 
 
 # ---------------------------------------------------------------- results

@@ -79,8 +79,9 @@ def quick_call(
         return compiled
     local = {n: f"a{k}" for k, n in enumerate(function.parameters)}
     checked = [local[n] for n, a in zip(function.parameters, args, strict=True) if isinstance(a, torch.Tensor)]
-    conditions = ["stack()", "ad._current_level >= 0", "default() is not dtype", *(f"getattr({t}, 'is_nested', True)" for t in checked)]
-    conditions.append(f"not check({', '.join(checked)})")  # which ends the process on a nested tensor
+    conditions = ["stack()", "ad._current_level >= 0", "default() is not dtype"]
+    conditions += [f"getattr({t}, 'is_nested', True)" for t in checked]  # on which the check ends the process
+    conditions.append(f"not check({', '.join(checked)})")
     if guard is not None:
         scope["guard"] = guard
         conditions.insert(0, "not guard.holds()")
