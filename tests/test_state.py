@@ -287,6 +287,17 @@ def test_numbers_of_numpy_outside_are_refused_with_what_to_write() -> None:
         scaled(X)
 
 
+@weft.kernel
+def filled(x, value):
+    return torch.full((x.shape[0],), value)
+
+
+def test_the_type_of_a_number_is_that_of_each_call() -> None:
+    for value in (2.0, 2.0, 2, 2, True, True, 2.0, 3):
+        made, want = filled(X, value), filled.py(X, value)
+        assert made.dtype == want.dtype and torch.equal(made, want)
+
+
 # ---------------------------------------------------------------- torch.compile
 
 

@@ -15,6 +15,8 @@ int PyObject_IsTrue(object* value);
 unsigned long long PyLong_AsUnsignedLongLong(object* value);
 long PyLong_AsLong(object* value);
 double PyFloat_AsDouble(object* value);
+object* PyObject_Type(object* value);
+extern object PyFloat_Type;
 object* PyErr_Occurred();
 void PyErr_Clear();
 object* PyDict_GetItemWithError(object* dict, object* key);
@@ -185,6 +187,9 @@ inline object* run(const Call& call, object* const* arguments, ptrdiff_t count) 
             if (!address_of(arguments[k], call.data_ptr, addresses[k])) return nullptr;
             alignment |= addresses[k];
         } else {
+            object* const type = PyObject_Type(arguments[k]);
+            Py_DecRef(type);  // the argument holds it
+            if (type != &PyFloat_Type) return kept(call.miss);  // an int is another program
             numbers[k] = PyFloat_AsDouble(arguments[k]);
             if (PyErr_Occurred()) return nullptr;
         }
