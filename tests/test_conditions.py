@@ -173,3 +173,81 @@ def test_accesses_are_guarded_by_the_facts_and_not_by_their_names():
     (_, taken), (fits, holds) = read.guard  # what data decide goes by its name
     assert taken and holds
     assert isinstance(fits, Op) and fits.name == "lt" and fits.args[1] == Ref("n", INT64)
+
+
+# ---------------------------------------------------------------- what only data keep from being evaluated
+
+
+def masked(x, mask):
+    n = x.shape[0]
+    y = torch.zeros_like(x)
+    for i in range(n):
+        if mask[i]:
+            y[i] = x[i + 1]
+    return y
+
+
+def until(x, lengths):
+    rows, n = x.shape
+    y = torch.zeros(rows)
+    for r in range(rows):
+        for t in range(lengths[r]):
+            y[r] += x[r, t] * x[r, 3]
+    return y
+
+
+def larger(x, y, limit):
+    n = x.shape[0]
+    for i in range(n):
+        if x[i] > limit:
+            y[i + 2] = x[i]
+
+
+def test_a_subscript_that_a_mask_guards_is_checked_where_it_is_evaluated():
+    kernel = weft.kernel(masked)
+    x, mask = torch.randn(40), torch.rand(40) > 0.5
+    mask[-1] = False
+    torch.testing.assert_close(kernel(x, mask), masked(x, mask))
+    mask[-1] = True
+    with pytest.raises(OutOfRange, match="leaves x"):
+        kernel(x, mask)
+    longer = torch.randn(41)[:-1]
+    torch.testing.assert_close(kernel(longer, mask & False), torch.zeros(40))
+
+
+def test_a_subscript_in_a_range_that_data_decide_is_checked_where_it_is_evaluated():
+    kernel = weft.kernel(until)
+    narrow, wide = torch.randn(3, 2), torch.randn(3, 5)
+    none, some = torch.zeros(3, dtype=torch.int64), torch.tensor([2, 0, 5])
+    torch.testing.assert_close(kernel(narrow, none), until(narrow, none))
+    torch.testing.assert_close(kernel(wide, some), until(wide, some))
+    with pytest.raises(OutOfRange):
+        kernel(narrow, some)
+
+
+def test_a_store_that_data_guard_is_checked_and_kept_inside():
+    kernel = weft.kernel(larger)
+    x = torch.randn(64)
+    x[-2:] = -9.0
+    mine, theirs = torch.zeros(64), torch.zeros(64)
+    kernel(x, mine, 0.0)
+    larger(x, theirs, 0.0)
+    torch.testing.assert_close(mine, theirs)
+    with pytest.raises(OutOfRange, match="leaves y"):
+        kernel(x, mine, -10.0)
+
+
+def test_gradients_flow_through_what_a_mask_guards():
+    x, mask = torch.randn(12, dtype=torch.float64, requires_grad=True), torch.rand(12) > 0.5
+    mask[-1] = False
+    kernel = weft.kernel(masked)
+    (mine,) = torch.autograd.grad(kernel(x, mask).square().sum(), x)
+    (theirs,) = torch.autograd.grad(masked(x, mask).square().sum(), x)
+    torch.testing.assert_close(mine, theirs)
+
+
+def test_the_emitted_cuda_checks_what_data_guard():
+    report = weft.kernel(masked).check(torch.randn(40), torch.zeros(40, dtype=torch.bool))
+    assert report.ok, str(report)
+    source = weft.kernel(masked).source(torch.randn(40), torch.zeros(40, dtype=torch.bool), arch="sm_90a")
+    assert "weft::inside(i + 1" in source

@@ -401,6 +401,7 @@ def without_unused(function: Function, nest: Nest) -> tuple[Stmt, ...]:
         for stmt in walk(nest.body)
         if isinstance(stmt, Let)
         for e in walk_expr(stmt.value)
-        if isinstance(e, Load) and any(not affine(simplify(i), free_names(i) - varies) for i in e.index)
+        if isinstance(e, Load)
+        and (e.array in function.checked or any(not affine(simplify(i), free_names(i) - varies) for i in e.index))
     }
     return needed(nest.body, (), risky)

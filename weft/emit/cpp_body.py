@@ -192,6 +192,8 @@ class Body:
 
     def unproven(self, array: str, axis: int, index: Expr) -> bool:
         """Whether the call could not tell that this subscript of an axis is inside."""
+        if array in self.function.checked:
+            return True
         extent = self.function.array(array).shape[axis]
         return not affine(simplify(index), free_names(index) - self.varies) or not is_bound(extent, free_names(extent))
 

@@ -72,6 +72,8 @@ def _check_memory(function: Function, body: tuple[Stmt, ...], around: tuple[For,
     """What one column stores, no other column or later statement may load: lanes share registers, not memory."""
     accesses = collect(body, around)
     for a in accesses:
+        if a.array in function.checked:
+            raise NotRows(f"data decide which subscripts of {a.array} are evaluated")
         if None in a.subscript:
             raise NotRows(f"a subscript of {a.array} is no affine form of the loop variables")
     shared = frozenset(f.var for f in around)

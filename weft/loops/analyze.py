@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from weft.loops.accesses import Access, Nested, collect, loops_in, pairs_in, unknown_ranges
@@ -39,20 +40,21 @@ from weft.loops.ir import (
 )
 from weft.loops.names import Names
 from weft.loops.normalize import drop_unused, fold_subscripts, normalize
-from weft.loops.polyhedra import Polyhedra
+from weft.loops.polyhedra import UNDECIDED, Polyhedra, Search, SearchOver
 from weft.loops.promote import Promoter
 from weft.loops.schedule import KINDS, Kind, Nest, Requirement, Schedule, Update, Verdict
 from weft.loops.show import show_expr
 
 
 def requirements(function: Function) -> tuple[Requirement, ...]:
-    """Every affine subscript is inside its array, or gives a condition to check when the sizes are known.
-
-    Subscripts of what nothing uses are among them, since the Python evaluates these too.
+    """Every affine subscript is inside its array, or gives a condition to check when the sizes are known, unless the kernel
+    checks all subscripts of that array. Subscripts of what nothing uses are among them: the Python evaluates these too.
     """
     polyhedra = Polyhedra(function)
     found: dict[tuple[str, str, int], Requirement] = {}
     for access in dict.fromkeys((*collect(fold_subscripts(function).body), *collect(close(normalize(function)).function.body))):
+        if access.array in function.checked:
+            continue
         shape = function.array(access.array).shape
         unknown = unknown_ranges(function, access)
         for axis, form in enumerate(access.subscript):
@@ -61,9 +63,12 @@ def requirements(function: Function) -> tuple[Requirement, ...]:
             outside = polyhedra.outside(access, shape, axis)
             if outside is not None:
                 condition, _ = outside
+                sure = condition != UNDECIDED and polyhedra.certain(access)
                 index = show_expr(access.index[axis])
-                requirement = Requirement(condition, access.array, axis, index, access.write, access.location)
-                found.setdefault((condition, access.array, axis), requirement)
+                requirement = Requirement(condition, access.array, axis, index, access.write, sure, access.location)
+                known = found.get((condition, access.array, axis))
+                if known is None or (sure and not known.sure):
+                    found[condition, access.array, axis] = requirement
     return tuple(found.values())
 
 
@@ -142,8 +147,9 @@ _TRANSFORMS: tuple[Callable[[Function, frozenset[str]], Iterator[Rewriting]], ..
 
 # So many values that change together are composed as cheaply as loops that carry one each would run.
 _FEW = 2
-# The search for transforms ends after so many pairs of accesses: seconds, where hundreds of statements would take minutes.
-_MOST_PAIRS = 20_000
+# The search for transforms ends after so many questions about accesses, a second or two of work: what is not understood by then
+# runs as it stands.
+_MOST_QUESTIONS = 4_000
 
 
 def _freed(function: Function) -> tuple[Schedule, dict[str, tuple[str, ...]]]:
@@ -151,38 +157,40 @@ def _freed(function: Function) -> tuple[Schedule, dict[str, tuple[str, ...]]]:
     values to carry; which loops the others freed, and what they did. Its loops are those of the function.
     """
     origin = {s.var: s.var for s in walk(function.body) if isinstance(s, For)}
+    search = Search(_MOST_QUESTIONS)
 
-    def analysed(made: Function, origin: Mapping[str, str]) -> tuple[Schedule, dict[str, Verdict], dict[str, Verdict]]:
-        parts, found = _in_parts(made, _nests(made))
+    def judged(
+        parts: Distributed, found: Schedule, origin: Mapping[str, str]
+    ) -> tuple[Schedule, dict[str, Verdict], dict[str, Verdict]]:
         loops = tuple(v for v in _of_origin(found.loops, parts.origin) if v.var in origin)
         own = {v.var: v for v in loops}
         loops = _of_origin(loops, origin, told=False)
         return replace(found, loops=loops), {v.var: v for v in loops}, own
 
-    found, verdicts, own = analysed(function, origin)
+    whole = _nests(function)
+    found, verdicts, own = judged(Distributed(function, {v.var: v.var for v in whole.loops}), whole, origin)
     transforms: dict[str, tuple[str, ...]] = {}
-    pairs = 0
-    while True:
-        stuck = frozenset(var for var, v in own.items() if v.kind == "sequential")
-        wide = frozenset(var for var, v in own.items() if _width(v) > _FEW)
-        candidates = (made for transform in _TRANSFORMS if stuck for made in transform(function, stuck))
-        for made in itertools.chain(candidates, residues(function, wide) if wide else ()):
-            pairs += len(collect(made.function.body)) ** 2
-            if pairs > _MOST_PAIRS:
-                return found, transforms
-            # a loop that a transform made is none of the function's, nor is a copy of it
-            whole = origin | {new: origin[old] for new, old in made.origin.items() if old in origin}
-            after, others, parts = analysed(made.function, whole)
-            better = {var for var, v in verdicts.items() if var in others and _freer(others[var], v)}
-            left = any(v.kind == "sequential" and made.origin.get(var, var) in made.frees for var, v in parts.items())
-            if better and not left and _no_worse(others, verdicts):
-                function, found, verdicts, own, origin = made.function, after, others, parts, whole
-                for var in better:
-                    done = [r for old, reasons in made.reasons.items() if origin.get(old) == var for r in reasons]
-                    transforms[var] = (*transforms.get(var, ()), *dict.fromkeys((*made.whatever, *done)))
+    with suppress(SearchOver), search.going_on():
+        found, verdicts, own = judged(*_in_parts(function, whole), origin)
+        while True:
+            stuck = frozenset(var for var, v in own.items() if v.kind == "sequential")
+            wide = frozenset(var for var, v in own.items() if _width(v) > _FEW)
+            candidates = (made for transform in _TRANSFORMS if stuck for made in transform(function, stuck))
+            for made in itertools.chain(candidates, residues(function, wide) if wide else ()):
+                # a loop that a transform made is none of the function's, nor is a copy of it
+                loops = origin | {new: origin[old] for new, old in made.origin.items() if old in origin}
+                after, others, parts = judged(*_in_parts(made.function, _nests(made.function)), loops)
+                better = {var for var, v in verdicts.items() if var in others and _freer(others[var], v)}
+                left = any(v.kind == "sequential" and made.origin.get(var, var) in made.frees for var, v in parts.items())
+                if better and not left and _no_worse(others, verdicts):
+                    function, found, verdicts, own, origin = made.function, after, others, parts, loops
+                    for var in better:
+                        done = [r for old, reasons in made.reasons.items() if origin.get(old) == var for r in reasons]
+                        transforms[var] = (*transforms.get(var, ()), *dict.fromkeys((*made.whatever, *done)))
+                    break
+            else:
                 break
-        else:
-            return found, transforms
+    return found, transforms
 
 
 def _width(verdict: Verdict) -> int:

@@ -101,6 +101,8 @@ class Inside:
         self.function, self.polyhedra = function, polyhedra
         self.accepted: dict[str, list[tuple[Access, int]]] = {}
         for access in collect(function.body):
+            if access.array in function.checked:
+                continue
             unknown = unknown_ranges(function, access)
             for axis, form in enumerate(access.subscript):
                 if form is not None and not form.names & unknown:

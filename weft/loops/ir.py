@@ -236,6 +236,8 @@ class Function:
     assumption: what holds in the calls that it is for.
     numbers: the results that the Python returns as numbers; each is an array without dimensions.
     container: what the Python returns the results in, where that is not usual (one as it is, several in a tuple).
+    checked: arrays whose every subscript is checked where it is evaluated, since data decide which are; of the others the
+    call has checked those that sizes decide.
     """
 
     name: str
@@ -250,6 +252,7 @@ class Function:
     assumption: Assumption | None = None
     numbers: tuple[str, ...] = ()
     container: Literal["", "tuple", "list"] = ""
+    checked: frozenset[str] = frozenset()
 
     def array(self, name: str) -> Array:
         return next(a for a in self.arrays if a.name == name)

@@ -7,9 +7,12 @@ in the program is left out of the constraints, so a set can only be too large: a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache, reduce
+from functools import cache, lru_cache, reduce, wraps
+from typing import Any, ParamSpec, TypeVar, cast
 
 import islpy
 
@@ -24,6 +27,88 @@ _NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "e
 
 _LARGE, _LONG = 64, 8  # a size and a number of iterations of calls that are worth an analysis of their own
 
+# Steps of isl (some 200 ns each) after which a question is too hard: what it asks for then counts as not proven. A number of
+# steps, and no time, so that an analysis gives the same answers on every machine.
+_PATIENCE = 200_000
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class TooHard(Exception):
+    """isl has taken more steps than a question may take."""
+
+
+@contextmanager
+def _patience() -> Iterator[None]:
+    """Raise TooHard for what takes isl too long in the block. Of blocks in each other the outer one counts."""
+    context = islpy.DEFAULT_CONTEXT
+    if context.get_max_operations():
+        yield
+        return
+    context.reset_operations()
+    context.set_max_operations(_PATIENCE)
+    try:
+        yield
+    except islpy.Error:  # of a text that it gives up reading, isl says that it is no set
+        raise TooHard from None
+    finally:
+        context.set_max_operations(0)
+
+
+class SearchOver(Exception):
+    """A search has asked as many questions as it may."""
+
+
+class Search:
+    """Work that is worth some questions and no more: the one after them raises SearchOver. Questions, and no seconds, so
+    that a search ends at the same place on every machine. A search in another one uses up both.
+    """
+
+    def __init__(self, questions: int) -> None:
+        self.left = questions
+
+    @contextmanager
+    def going_on(self) -> Iterator[None]:
+        """What is asked in the block counts."""
+        token = _searches.set((*_searches.get(), self))
+        try:
+            yield
+        finally:
+            _searches.reset(token)
+
+    def count(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise SearchOver
+
+
+_searches: ContextVar[tuple[Search, ...]] = ContextVar("searches", default=())
+
+
+def _unless_too_hard(answer: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """A question with the answer that claims nothing, for where isl takes too long. Before that it is asked without the
+    conditions of its accesses, which are what makes sets large: of more iterations, less can be claimed.
+    """
+
+    def decorate(question: Callable[P, R]) -> Callable[P, R]:
+        @wraps(question)
+        def ask(*args: P.args, **kwargs: P.kwargs) -> R:
+            for search in _searches.get():
+                search.count()
+            plain = tuple(replace(a, guard=()) if isinstance(a, Access) else a for a in args)
+            for tried in (args,) if answer is False or plain == args else (args, plain):
+                try:
+                    with _patience():
+                        return question(*tried, **kwargs)  # type: ignore[arg-type]
+                except TooHard:
+                    continue
+            return cast(R, answer)
+
+        return ask
+
+    return decorate
+
 
 @dataclass(frozen=True)
 class Witness:
@@ -37,8 +122,14 @@ class Witness:
         def text(values: tuple[tuple[str, int], ...]) -> str:
             return "(" + ", ".join(f"{n} = {v}" for n, v in values) + ")"
 
+        if self == UNTOLD:
+            return "iterations that would take too long to find"
         with_sizes = f" with {', '.join(f'{n} = {v}' for n, v in self.sizes)}" if self.sizes else ""
         return f"iterations {text(self.first)} and {text(self.second)}{with_sizes}"
+
+
+UNTOLD = Witness((), (), ())  # where nobody knows whether there is one
+UNDECIDED = "True"  # a condition on sizes where nobody knows which
 
 
 class System:
@@ -298,6 +389,7 @@ class Polyhedra:
         second = [(n[:-2], v) for n, v in values.items() if n.endswith("''")]
         return Witness(sizes, (*shared, *first), (*shared, *second))
 
+    @_unless_too_hard(UNTOLD)
     def carried(self, a: Access, b: Access, loop: For, private: frozenset[str]) -> Witness | None:
         """Two different iterations of `loop`, equal in the loops around it, in which a and b touch the same element.
 
@@ -309,6 +401,7 @@ class Polyhedra:
         points = system.build(f"{x} != {y}")
         return None if points.is_empty() else self._witness(system, points)
 
+    @_unless_too_hard(None)
     def free_when(self, pairs: tuple[Pair, ...], loop: For, flows_alone: bool) -> str | None:
         """A Python condition on sizes and integer scalars under which no pair is carried by the loop.
 
@@ -342,6 +435,7 @@ class Polyhedra:
         text = _python_condition(free.gist(context), system)
         return None if re.search(r"\b(?!and\b|or\b|not\b)[A-Za-z_]\w*\s*\(|%|/|\?", text) else text
 
+    @_unless_too_hard(False)
     def follows(self, facts: Sequence[Affine], fact: Affine) -> bool:
         """Whether a form is not negative wherever all of `facts` are not; names that are no sizes may be any integers."""
         system = self.system()
@@ -351,6 +445,7 @@ class Polyhedra:
         system.lines += [f"{system.text(f, {})} >= 0" for f in facts]
         return bool(system.build(f"{system.text(fact, {})} < 0").is_empty())
 
+    @_unless_too_hard(True)
     def earlier(self, a: Access, b: Access, loop: For) -> bool:
         """Whether a, in some iteration of `loop`, touches the element that b does in a later one, equal in the loops around."""
         outer = frozenset(f.var for f in _around(a, loop))
@@ -358,17 +453,20 @@ class Polyhedra:
         x, y = system.dimensions[rename_a[loop.var]], system.dimensions[rename_b[loop.var]]
         return not system.build(f"{x} {'<' if loop.step > 0 else '>'} {y}").is_empty()
 
+    @_unless_too_hard(True)
     def possible(self, loops: tuple[For, ...], guard: Guard) -> bool:
         """Whether iterations of these loops in which the guard holds may exist at all."""
         system = self.system()
         system.add_domain(Access("", (), (), False, loops, guard, 0, None), {})
         return not system.build().is_empty()
 
+    @_unless_too_hard(True)
     def meet(self, a: Access, b: Access, shared: frozenset[str]) -> bool:
         """Whether some iterations of a and b, equal in the shared loops, may touch the same element."""
         system, _, _ = self._pair(a, b, shared, frozenset())
         return not system.build().is_empty()
 
+    @_unless_too_hard(False)
     def overwritten(self, store: Access, writes: Sequence[Access], loop: For, ahead: int) -> bool:
         """Whether each execution of a store that leaves `ahead` iterations of `loop` or more to come, and there are such, is
         of an element that one of the writes surely writes in a later iteration of the same run of the loop.
@@ -390,6 +488,7 @@ class Polyhedra:
                 hidden = hidden.subtract(_first(pair.build(f"{x} {'<' if up else '>'} {y}"), len(store.loops)))
         return hidden.is_empty()
 
+    @_unless_too_hard(False)
     def covered(self, read: Access, writes: Sequence[Access], loop: For) -> bool:
         """Whether each element that is read has surely been written by one of the writes before, in the same iteration of
         `loop`.
@@ -408,17 +507,22 @@ class Polyhedra:
                     left = left.subtract(_first(pair.build(order), len(read.loops)))
         return left.is_empty()
 
-    def _sure(self, access: Access) -> bool:
-        """Whether isl knows exactly when an access happens, and to which element."""
+    def certain(self, access: Access) -> bool:
+        """Whether isl knows exactly when an access happens."""
         system = self.system()
         system.add_domain(access, {})
-        return system.exact and self._placed(access)
+        return system.exact
+
+    def _sure(self, access: Access) -> bool:
+        """Whether isl knows exactly when an access happens, and to which element."""
+        return self.certain(access) and self._placed(access)
 
     def _placed(self, access: Access) -> bool:
         """Whether isl knows which element an access is of: affine forms of carried scalars tell it nothing."""
         known = {f.var for f in access.loops} | set(_integer_names(self.function))
         return all(form is not None and form.names <= known for form in access.subscript)
 
+    @_unless_too_hard(True)
     def precedes(self, a: Access, b: Access, apart: bool, shared: frozenset[str] = frozenset()) -> bool:
         """Whether a may touch, before b does, the element that b touches. Their positions are in the same statements.
 
@@ -428,6 +532,7 @@ class Polyhedra:
         order = _before(a, b, system, rename_a, rename_b, apart)
         return bool(order) and not system.build(order).is_empty()
 
+    @_unless_too_hard(UNTOLD)
     def crossing(
         self, a: Access, b: Access, axis_a: For | None, axis_b: For | None, axis: For, shared: frozenset[str],
         private: frozenset[str],
@@ -450,10 +555,18 @@ class Polyhedra:
         return None if points.is_empty() else self._witness(system, points)
 
     def outside(self, access: Access, shape: tuple[Expr, ...], only: int | None = None) -> tuple[str, int] | None:
-        """For which sizes an affine subscript leaves its array: (Python condition over sizes, axis); None: for none.
+        """For which sizes an affine subscript leaves its array: (Python condition over sizes, axis); None: for none. The
+        condition may hold for more sizes than that, and is UNDECIDED where isl takes too long to tell.
 
         only: the one axis to look at.
         """
+        try:
+            with _patience():
+                return self._outside_when(access, shape, only)
+        except TooHard:  # more may be asked of the sizes than the program needs, and never less
+            return self.outside(replace(access, guard=()), shape, only) if access.guard else (UNDECIDED, only or 0)
+
+    def _outside_when(self, access: Access, shape: tuple[Expr, ...], only: int | None) -> tuple[str, int] | None:
         system = self.system()
         system.add_domain(access, {})
         total: islpy.Set | None = None
@@ -475,6 +588,7 @@ class Polyhedra:
         return _python_condition(condition, system), worst
 
 
+    @_unless_too_hard(True)
     def leaves(self, access: Access, shape: tuple[Expr, ...], accepted: tuple[tuple[Access, int], ...]) -> bool:
         """Whether an affine subscript leaves its array of this shape for sizes for which those `accepted`, each an access
         to the same array and the axis in question, do not.
@@ -544,10 +658,6 @@ def _python_condition(parameters: islpy.Set, system: System) -> str:
 
 
 # ---------------------------------------------------------------- relations between iterations
-
-
-# Steps of isl after which the last writes before a read are too hard to tell.
-_PATIENCE = 100_000
 
 
 @dataclass(frozen=True)
@@ -760,18 +870,14 @@ class Relations:
 
 def _unhidden(pairs: islpy.Map, detours: Sequence[tuple[islpy.Map, islpy.Map]]) -> islpy.Map | None:
     """The pairs between which none of the detours leads; None where that is too hard to tell."""
-    context = pairs.get_ctx()
-    context.reset_operations()
-    context.set_max_operations(_PATIENCE)
     try:
-        for there, back in detours:
-            if pairs.is_empty():
-                break
-            pairs = pairs.subtract(there.apply_range(back)).coalesce()
-    except islpy.Error:
+        with _patience():
+            for there, back in detours:
+                if pairs.is_empty():
+                    break
+                pairs = pairs.subtract(there.apply_range(back)).coalesce()
+    except TooHard:
         return None
-    finally:
-        context.set_max_operations(0)
     return pairs
 
 

@@ -133,6 +133,8 @@ class Schedule:
 class Requirement:
     """What must hold for a call to stay inside its arrays: `condition`, a Python expression over the names of sizes and
     integer scalars, is true where axis `axis` of `array` is left by the subscript `index`.
+
+    sure: the program then surely evaluates such a subscript; else that is for data to decide.
     """
 
     condition: str
@@ -140,4 +142,5 @@ class Requirement:
     axis: int
     index: str
     write: bool
+    sure: bool
     location: Location | None

@@ -100,7 +100,8 @@ def slots(function: Function, nest: Nest, facts: Facts) -> tuple[Slot, ...]:
         nest.body
     ):  # where a subscript is no axis of the nest, its array's extent may be needed
         for i, extent in zip(index, function.array(name).shape, strict=True):
-            if not (isinstance(i, (Const, Ref)) and (isinstance(i, Const) or i.name in axes)):
+            placed = isinstance(i, Const) or (isinstance(i, Ref) and i.name in axes)
+            if not placed or name in function.checked:
                 names |= {e.name for e in walk_expr(extent) if isinstance(e, Ref)}
     for access in collect(nest.body):
         if access.guard:  # where only some iterations load, a tile stops at the array's end

@@ -17,6 +17,7 @@ from weft.errors import DeviceMismatch, OutOfRange, OverlapError, ShapeMismatch,
 from weft.language import ArgumentType, Signature, TensorType
 from weft.loops.affine import evaluate
 from weft.loops.ir import Array, Function
+from weft.loops.schedule import Requirement
 from weft.loops.types import BOOL, FLOAT64, INT64, SCALAR_TYPES, ScalarType
 from weft.plan.arguments import Facts, slots
 from weft.plan.facts import Geometry, facts_of
@@ -140,16 +141,29 @@ def bind(function: Function, args: Sequence[Any]) -> Bound:
 
 
 def analysis_for(specializable: Specializable, signature: Signature, args: Sequence[Any]) -> tuple[Analysis, Bound]:
-    """The analysis for a call: the one for sizes and arguments as expected if they are so, else the one for any."""
+    """The analysis for a call: the one for sizes and arguments as expected if they are so, else the one for any; with the
+    subscripts checked by the kernels that sizes do not show to be inside and that data may keep from being evaluated.
+    """
     types = argument_types(signature, args)
     analysis = specializable.analysis(types, True)
     bound = bind(analysis.function, args)
     agree = all(bound.names[a] == bound.names[b] for a, b in analysis.assumed)
     assumption = analysis.function.assumption
-    if agree and (assumption is None or eval(assumption.condition, {}, bound.names)):
-        return analysis, bound
-    analysis = specializable.analysis(types, False)
-    return analysis, bind(analysis.function, args)
+    expected = agree and (assumption is None or bool(eval(assumption.condition, {}, bound.names)))
+    if not expected:
+        analysis = specializable.analysis(types, False)
+        bound = bind(analysis.function, args)
+    doubtful = [r for r in analysis.requirements if _fails(r, bound)]
+    if doubtful and not any(r.sure for r in doubtful):
+        checked = frozenset(r.array for r in doubtful)
+        analysis = specializable.analysis(types, expected, checked)
+        bound = bind(analysis.function, args)
+    return analysis, bound
+
+
+def _fails(requirement: Requirement, bound: Bound) -> bool:
+    """Whether a subscript leaves its array for these sizes."""
+    return bool(eval(requirement.condition, {"floord": lambda a, b: a // b, "min": min, "max": max}, bound.names))
 
 
 def check(analysis: Analysis, bound: Bound) -> None:
@@ -162,7 +176,7 @@ def check(analysis: Analysis, bound: Bound) -> None:
             raise ShapeMismatch(f"sizes differ: {e.what}", location=e.location, evidence=[fact, *shapes],
                                 remedy="pass tensors whose sizes agree")  # fmt: skip
     for r in analysis.requirements:
-        if eval(r.condition, {"floord": lambda a, b: a // b, "min": min, "max": max}, bound.names):
+        if _fails(r, bound):
             extent = evaluate(analysis.function.array(r.array).shape[r.axis], bound.names)
             verb = "stores to" if r.write else "reads"
             raise OutOfRange(
@@ -514,7 +528,7 @@ def _host_launcher(
             raise OutOfRange(
                 f"{function.name} is given a subscript that leaves {array.name}",
                 location=array.location,
-                evidence=["the subscript is read from another tensor"],
+                evidence=["data decide the subscript, or whether it is evaluated"],
                 remedy=f"make every such value lie inside {array.name}",
             )
 

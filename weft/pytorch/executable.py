@@ -94,7 +94,7 @@ class _AdjointAnalyses:
     ) -> None:
         self._parent, self._types, self._wanted = parent, types, wanted
         self.identity = f"adjoint of {identity} at {types!r} for {wanted}"
-        self._made: dict[bool, Analysis] = {}
+        self._made: dict[tuple[bool, frozenset[str]], Analysis] = {}
         self._derived: dict[bool, Function] = {}
 
     def function(self, types: tuple[ArgumentType, ...], agree: bool) -> Function:
@@ -104,10 +104,11 @@ class _AdjointAnalyses:
             self._derived[agree] = adjoint(self._parent.function(self._types, agree), self._wanted)
         return self._derived[agree]
 
-    def analysis(self, types: tuple[ArgumentType, ...], agree: bool) -> Analysis:
-        if agree not in self._made:
-            self._made[agree] = recalled(self.identity, types, agree, lambda: self.function(types, agree))
-        return self._made[agree]
+    def analysis(self, types: tuple[ArgumentType, ...], agree: bool, checked: frozenset[str] = frozenset()) -> Analysis:
+        key = agree, checked
+        if key not in self._made:
+            self._made[key] = recalled(self.identity, types, agree, lambda: self.function(types, agree), checked)
+        return self._made[key]
 
 
 def adjoint_of(parent: Executable, types: tuple[ArgumentType, ...], wanted: tuple[str, ...]) -> Executable:

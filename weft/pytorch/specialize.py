@@ -26,7 +26,9 @@ class Specializable(Protocol):
     @property
     def identity(self) -> str: ...
     def function(self, types: tuple[ArgumentType, ...], agree: bool) -> Function: ...
-    def analysis(self, types: tuple[ArgumentType, ...], agree: bool) -> Analysis: ...
+    def analysis(
+        self, types: tuple[ArgumentType, ...], agree: bool, checked: frozenset[str] = frozenset()
+    ) -> Analysis: ...
 
 
 @functools.lru_cache(maxsize=1)
@@ -64,18 +66,25 @@ class Specializer:
         function = parse(self._capture.source, dict(zip(self._names, types, strict=True)), default=self._default)
         return agreeing(function)[0] if agree else function
 
-    def analysis(self, types: tuple[ArgumentType, ...], agree: bool) -> Analysis:
-        key = (types, agree)
+    def analysis(self, types: tuple[ArgumentType, ...], agree: bool, checked: frozenset[str] = frozenset()) -> Analysis:
+        """checked: the arrays whose subscripts the kernels themselves check."""
+        key = (types, agree, checked)
         found = self._analyses.get(key)
         if found is None:
             make = functools.partial(self.function, types, False)
-            found = self._analyses[key] = recalled(self.identity, types, agree, make)
+            found = self._analyses[key] = recalled(self.identity, types, agree, make, checked)
         return found
 
 
-def recalled(identity: str, types: Sequence[ArgumentType], agree: bool, function: Callable[[], Function]) -> Analysis:
+def recalled(
+    identity: str,
+    types: Sequence[ArgumentType],
+    agree: bool,
+    function: Callable[[], Function],
+    checked: frozenset[str] = frozenset(),
+) -> Analysis:
     """The analysis that the disk cache holds for this function and these types, else a new one, which it then holds."""
-    key = cache.key("analysis", compiler_version(), identity, repr(tuple(types)), str(agree))
+    key = cache.key("analysis", compiler_version(), identity, repr((tuple(types), agree, sorted(checked))))
     kept = cache.load(key)
     if kept is not None:
         try:
@@ -87,7 +96,8 @@ def recalled(identity: str, types: Sequence[ArgumentType], agree: bool, function
     from weft.loops.agree import agreeing
     from weft.loops.automatic.guards import guarded
 
-    made, pairs = agreeing(function()) if agree else (function(), ())
+    made = replace(function(), checked=checked)
+    made, pairs = agreeing(made) if agree else (made, ())
     made = guarded(made) if agree else made
     analysis = replace(analyze(made, pairs), key=key)
     cache.store(key, pickle.dumps(analysis, protocol=pickle.HIGHEST_PROTOCOL))

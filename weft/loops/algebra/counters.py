@@ -7,7 +7,7 @@ goes up wherever something is stored, so no two iterations store to the same ele
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from weft.loops.accesses import Access, Guard
 from weft.loops.affine import affine
@@ -118,10 +118,15 @@ def _meanings(statements: tuple[Stmt, ...]) -> dict[str, Expr]:
 
 @dataclass(frozen=True)
 class _Home:
-    """A loop whose iterations count. meanings: of the integers bound in it. stored: arrays that it writes."""
+    """A loop whose iterations count. meanings: of the integers bound in it. stored: arrays that it writes.
+
+    ranges: what `_relative` has found: of a name, from a carried integer, where conditions hold that matter to it.
+    """
 
     meanings: Mapping[str, Expr]
     stored: frozenset[str]
+    ranges: dict[tuple[str, str, Guard], Range | None] = field(default_factory=dict, compare=False)
+    _tests: dict[str, frozenset[Expr]] = field(default_factory=dict, compare=False)
 
     @staticmethod
     def of(loop: For) -> _Home:
@@ -132,6 +137,15 @@ class _Home:
         return tuple(
             g for g in guard if not any(isinstance(e, Load) and e.array in self.stored for e in walk_expr(g[0]))
         )
+
+    def tests(self, name: str) -> frozenset[Expr]:
+        """The conditions that decide what a name is."""
+        if name not in self._tests:
+            parts = list(walk_expr(self.meanings[name]))
+            own = {e.args[0] for e in parts if isinstance(e, Op) and e.name == "where"}
+            inner = (self.tests(e.name) for e in parts if isinstance(e, Ref) and e.name in self.meanings)
+            self._tests[name] = frozenset(own).union(*inner)
+        return self._tests[name]
 
 
 def _relative(e: Expr, name: str, home: _Home, guard: Guard) -> Range | None:
@@ -159,7 +173,11 @@ def _relative(e: Expr, name: str, home: _Home, guard: Guard) -> Range | None:
         return form.constant, form.constant
     if own not in home.meanings:
         return None
-    found = _relative(home.meanings[own], name, home, guard)
+    tests = home.tests(own)
+    key = own, name, tuple(g for g in guard if g[0] in tests)
+    if key not in home.ranges:
+        home.ranges[key] = _relative(home.meanings[own], name, home, key[2])
+    found = home.ranges[key]
     if found is None:
         return None
     return found[0] + form.constant, None if found[1] is None else found[1] + form.constant
@@ -211,7 +229,7 @@ def _threaded(loop: For, access: Access, home: For, carry: Carry) -> bool:
         # what the iteration leaves is no less than what the loop inside it has counted to
         around = _Home.of(outer)
         rest = {k: v for k, v in around.meanings.items() if k != inner.result}
-        step = _relative(own.next, inner.result, replace(around, meanings=rest), ())
+        step = _relative(own.next, inner.result, _Home(rest, around.stored), ())
         if step is None or step[0] < 0:
             return False
         inner, name = own, outer.var

@@ -6,7 +6,7 @@ a loop inside the body does to a carry is one element of its own algebra, of par
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from weft.loops.algebra.cascades import Cascade, Running, cascade
@@ -25,6 +25,7 @@ from weft.loops.ir import (
     Stmt,
     Store,
     free_names,
+    operands,
     statement_exprs,
     substitute,
     walk,
@@ -41,13 +42,33 @@ def definitions(body: tuple[Stmt, ...]) -> dict[str, Expr]:
     return {s.name: s.value for s in body if isinstance(s, Let)}
 
 
-def expand(expr: Expr, lets: dict[str, Expr], through: set[str]) -> Expr:
-    """Substitute the Lets named in `through` into an expression, repeatedly."""
+# No more operations than this are written out: each branch on a carried value, one after another, doubles them.
+_LARGEST = 2_000
+
+
+def expand(expr: Expr, lets: Mapping[str, Expr], through: Container[str]) -> Expr:
+    """Substitute the Lets named in `through` into an expression, repeatedly; it stays as it is where that is too large."""
+    if _expanded_size(expr, lets, through) > _LARGEST:
+        return expr
     while True:
         names = {n: lets[n] for n in free_names(expr) if n in through}
         if not names:
             return expr
         expr = substitute(expr, names)
+
+
+def _expanded_size(expr: Expr, lets: Mapping[str, Expr], through: Container[str]) -> int:
+    """How many operations an expression has with these names written out."""
+    sizes: dict[str, int] = {}
+
+    def size(e: Expr) -> int:
+        if isinstance(e, Ref) and e.name in through:
+            if e.name not in sizes:
+                sizes[e.name] = size(lets[e.name])
+            return sizes[e.name]
+        return 1 + sum(map(size, operands(e)))
+
+    return size(expr)
 
 
 def dependents(body: tuple[Stmt, ...], name: str) -> set[str]:
@@ -254,6 +275,8 @@ class _Matcher:
                 why = f"the update of {name} reads {overwritten[0]}, which the iteration then overwrites"
                 raise _Unmatched(why, (name,))
         next_ = expand(carry.next, self.body.meanings, chain)
+        if free_names(next_) & chain:
+            raise _Unmatched(f"the update of {name} has too many branches one after another to be told", (name,))
         inside = [s for s in walk(self.loop.body) if isinstance(s, For) and any(c.result in chain for c in s.carries)]
         flow = Flow.of(self.loop.body, group)
         if flow.loads(carry.next) or chain & flow.reread or any(self._entangled(s, flow, chain) for s in inside):
@@ -361,7 +384,10 @@ class _Matcher:
 
         spelled = {n: dict.fromkeys((*es, *map(told, es), *map(whole, es))) for n, es in after.items()}
         running = tuple(Running(n, tuple(es)) for n, es in spelled.items())
-        return cascade(name, told(coefficient), told(addend), running)
+        own = told(coefficient), told(addend)
+        if any(free_names(e) & (tainted - keep - uses) for e in own):
+            return None
+        return cascade(name, *own, running)
 
     def _uses(self, name: str) -> set[str]:
         return self.needs[name] - {name}

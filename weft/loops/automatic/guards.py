@@ -7,15 +7,17 @@ takes is decided when its sizes and arguments are known.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 from weft.loops.accesses import loops_in, pairs_in
 from weft.loops.analyze import transformed
 from weft.loops.ir import Assumption, Function
 from weft.loops.normalize import normalize
-from weft.loops.polyhedra import Polyhedra
+from weft.loops.polyhedra import Polyhedra, Search, SearchOver
 
 _MOST = 4  # conditions that are tried: each costs an analysis
+_MOST_QUESTIONS = 10_000  # about accesses, some seconds of work; whatever the best condition is by then is taken
 
 
 def guarded(function: Function) -> Function:
@@ -37,12 +39,13 @@ def guarded(function: Function) -> Function:
                 if condition is not None:
                     candidates[condition] = None
     best, fewest = function, len(ordered)
-    for condition in list(candidates)[:_MOST]:
-        trial = replace(function, assumption=Assumption(condition, ()))
-        left = _in_order(trial)
-        if len(left) < fewest:
-            helped = tuple(sorted(ordered - left))
-            best, fewest = replace(function, assumption=Assumption(condition, helped)), len(left)
+    with suppress(SearchOver), Search(_MOST_QUESTIONS).going_on():
+        for condition in list(candidates)[:_MOST]:
+            trial = replace(function, assumption=Assumption(condition, ()))
+            left = _in_order(trial)
+            if len(left) < fewest:
+                helped = tuple(sorted(ordered - left))
+                best, fewest = replace(function, assumption=Assumption(condition, helped)), len(left)
     return best
 
 
