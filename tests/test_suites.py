@@ -330,7 +330,13 @@ def test_no_verdict_of_a_random_program_claims_more_than_there_is(seed: int) -> 
         found = {loop.var: judge(parsed, loop, runs)[0] for loop in loops}
     except (WeftError, IndexError, OverflowError):
         return  # refused, or it leaves an array, or squares a number too often: there is nothing to judge
-    claimed = {var: (verdicts[var], str(f)) for var, f in found.items() if KINDS.index(verdicts[var]) < KINDS.index(f.kind)}
+    # by their values alone it cannot pair an extremum with what is taken with it, where that is always the same value
+    paired = {v.var for v in judged if any(u.algebra.startswith("arg") for u in v.updates)}
+    claimed = {
+        var: (verdicts[var], str(f))
+        for var, f in found.items()
+        if KINDS.index(verdicts[var]) < KINDS.index(f.kind) and not (var in paired and {"clamp", "select"} <= {*f.needs})
+    }
     assert claimed == {}, program.source
 
 
