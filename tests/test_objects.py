@@ -146,6 +146,45 @@ REFUSED: dict[str, tuple[str, str]] = {
     "an int that would become a float": ("t = (x[0] * 3).long()\nt += 0.5\nz[0] = t", "cannot be stored in place"),
     "an item of a tuple": ("p = (x[0] * 2, x[1] * 2)\na, b = p\na += 1\nz[0] = p[0]", "may be the same tensor"),
 }
+# More of them, in other orders of stores, second names and changes in place.
+ORDERS = [
+    "for v in x:\n    v += 1",
+    "for i, v in enumerate(x):\n    x[3 - i] = v\n    z[i] = v",
+    "a = x[0] * 2\nf = lambda: a\nb = f()\na += 1\nz[0] = b",
+    "a = x[0] * 2\nfor i in range(3):\n    b = a\n    a = a + 1\n    b += 10\n    z[i] = a + b",
+    "a = x[0] * 1\nb = x[1] * 1\nfor i in range(3):\n    a, b = b, a\n    a += x[i]\n    z[i] = b",
+    "a = x[0] * 1\nfor i in range(4):\n    if i == 2:\n        b = a\n        b += 5\n    z[i] = a",
+    "r = c[0]\nfor i in range(1, 4):\n    z[i] = r[0]\n    r = c[i]",
+    "r = c[0] * 1\ns = r\nfor i in range(4):\n    r = r + c[i]\n    z[i] = s[0]",
+    "r = c[0] * 1\nfor i in range(4):\n    s = r\n    r += c[i]\n    z[i] = s[0]",
+    "r = c[0] * 1\nfor i in range(4):\n    s = r\n    r = r + c[i]\n    z[i] = s[0]",
+    "r = c[0] * 1\ns = c[1] * 1\nfor i in range(4):\n    r, s = s, r + c[i]\n    r[0] = 3.0\n    z[i] = s[0]",
+    "t = c[0]\nc = c * 2\nc[0, 0] = 9.0\nz[0] = t[0]",
+    "y = x\nx = x * 2\ny[0] = 5.0\nz[0] = x[0]",
+    "y = x[1:]\ny[0] = y[1]\nz[0] = x[1]",
+    "t = x[0]\nx.zero_()\nz[0] = t",
+    "t = x[0]\nx += 1\nz[0] = t",
+    "t = x[0]\nx[:] = z\nz[1] = t",
+    "t = x.clone()[0]\nx[0] = 4.0\nz[0] = t",
+    "t = (x * 2)[0]\nx[0] = 4.0\nz[0] = t",
+    "t = x.sum()\nx[0] = 4.0\nz[0] = t",
+    "t = x[0] if k > 1 else x[1]\nz[0] = t",
+    "t = x[k]\nx[k] = 3.0\nz[0] = t\nx[k - 1] = 5.0\nz[1] = t",
+    "t = x[1]\nfor i in range(4):\n    x[i] = t + 1\nz[0] = t",
+    "n = 0\nm = n\nfor i in range(4):\n    n += 1\n    z[i] = m",
+    "a = x[0].clone()\nb = same(same(a))\nb *= 3\nz[0] = a",
+    "a = x[0] * 1\nb = x[1] * 1\nm = max(a, b)\nm += 1\nz[0] = m",
+    "a = torch.tensor(2.0, dtype=x.dtype)\nb = a\nb += x[0]\nz[0] = a",
+    "x[0] = x[1] = x[2]\nx[2] = 9.0",
+    "a = b = x[0]\nb += 1\nz[0] = a",
+    "t = c.T[0]\nt += 1\nz[0] = c[1, 0]",
+    "c[:, 0], c[:, 1] = c[:, 1], c[:, 0]",
+    "a = c[0]\nb = c[1]\na[:], b[:] = b, a",
+    "w = x.expand(2, 4)\nx[0] = 8.0\nz[0] = w[1, 0]",
+    "u = x.unsqueeze(0)\nu[0, 1] = 8.0",
+    "t = x[0]\nu = t.clone()\nt += 1\nz[0] = u\nz[1] = t",
+    "t = c[1]\nu = t[0]\nt[0] = 4.0\nz[0] = u",
+]
 HELPERS = """
 def same(v):
     return v
@@ -164,7 +203,7 @@ def program(body: str) -> tuple[str, Any]:
     return text, scope["program"]
 
 
-@pytest.mark.parametrize("body", EQUAL.values(), ids=EQUAL)
+@pytest.mark.parametrize("body", [*EQUAL.values(), *ORDERS], ids=[*EQUAL, *ORDERS])
 def test_what_changes_is_what_changes_in_python(body: str) -> None:
     text, python = program(body)
     for k in (1, 3):
