@@ -10,7 +10,7 @@ STAMP := $(VENV)/.weft-ready
 help:
 	@echo "make demo   compile two kernels from their loops, run, check and time them here"
 	@echo "make test   lint, types, the compilation gate and the tests"
-	@echo "make fuzz   2,000 random kernels and 20,000 verdicts against the plain Python"
+	@echo "make fuzz   2,000 random kernels, 5,000 gradients and 20,000 verdicts against the plain Python"
 	@echo "make lint   ruff and mypy"
 	@echo "make gate   every library kernel through NVRTC: no spills, no performance warnings"
 	@echo "make bench  all benchmarks that this machine can run, into bench/results/"

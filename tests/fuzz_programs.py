@@ -157,6 +157,9 @@ _HELPERS = {
 class Generator:
     """Writes one program. Its choices are those of one `random.Random`, so a seed is a program."""
 
+    inout = 0.2  # how often it stores into each of the arguments that may be stored into
+    forms: tuple[str, ...] = ()  # expressions of floats besides its own: of two operands, a condition and a number
+
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.random = random.Random(seed)
@@ -181,7 +184,7 @@ class Generator:
         body = Writer()
         arrays = [Held(n, self.axes(n), writable) for n, (_, writable) in ARRAYS.items() if not writable]
         for inout in ("z", "v"):
-            if self.chance(0.2):
+            if self.chance(self.inout):
                 arrays.append(Held(inout, self.axes(inout), True))
         if not self.chance(0.25):
             arrays = [a for a in arrays if a.name != "p"]
@@ -390,7 +393,8 @@ class Generator:
             form = self.random.choice(
                 ["{0} + {1}", "{0} - {1}", "0.5 * {0} + {1}", "{0} * {1}", "-{0}", "abs({0})", "max({0}, {1})",
                  "min({0}, {1})", "math.tanh({0})", "math.exp(-abs({0}))", "{0} / (2.0 + abs({1}))", "({0} if {2} else {1})",
-                 "math.sin({0})", "mix({0}, {1})", "clamp({0}, -1.0, 2.0)", "leaky({0})", "0.1 * {3}", "0.5 * ({0} + {1})"]
+                 "math.sin({0})", "mix({0}, {1})", "clamp({0}, -1.0, 2.0)", "leaky({0})", "0.1 * {3}", "0.5 * ({0} + {1})",
+                 *self.forms]
             )  # fmt: skip
         for helper in _HELPERS:
             if re.search(rf"\b{helper}\(", form):

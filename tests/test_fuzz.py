@@ -1,7 +1,7 @@
 """Random programs: what weft computes is what the plain Python computes, and what it refuses it refuses by name.
 
-`pytest -m fuzz --programs 2000` runs that many through the compiler of the machine, and ten times as many verdicts against
-what they claim. A failure shows the program made small.
+`pytest -m fuzz --programs 2000` runs that many through the compiler of the machine, two and a half times as many gradients
+against autograd's, and ten times as many verdicts against what they claim. A failure shows the program made small.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections import Counter
 
 import pytest
 
+from tests import fuzz_gradients
 from tests.fuzz_oracle import Mismatch, Road, check
 from tests.fuzz_programs import Program, generate
 from tests.fuzz_shrink import shrink
@@ -19,17 +20,20 @@ from weft.errors import WeftError
 pytestmark = pytest.mark.fuzz
 
 _CHUNK = 10
-_KERNELS, _SCHEDULES = 30, 150  # in the ordinary suite
+_KERNELS, _SCHEDULES, _GRADIENTS = 30, 150, 20  # in the ordinary suite
 _SCHEDULES_A_KERNEL = 10  # where a number of kernels is asked for: no compiler runs
+_GRADIENTS_A_KERNEL = 2.5  # of few of them kernels are made
 _MOST_REFUSED = 0.5  # of a chunk; about 8 in 100 are
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     asked = metafunc.config.getoption("--programs")
     if "first" in metafunc.fixturenames:
-        kernels = "kernel" in metafunc.function.__name__
-        usual, each = (_KERNELS, 1) if kernels else (_SCHEDULES, _SCHEDULES_A_KERNEL)
-        count = each * asked if asked else usual
+        usual, each = {
+            "test_random_programs_as_kernels": (_KERNELS, 1.0),
+            "test_random_gradients": (_GRADIENTS, _GRADIENTS_A_KERNEL),
+        }.get(metafunc.function.__name__, (_SCHEDULES, _SCHEDULES_A_KERNEL))
+        count = int(each * asked) if asked else usual
         metafunc.parametrize("first", range(0, count, _CHUNK))
 
 
@@ -77,6 +81,16 @@ def test_random_programs_as_schedules_in_any_order(first: int) -> None:
     random order; every update is the element that it claims to be.
     """
     _check_all(range(100_000 + first, 100_000 + first + _CHUNK), "schedule", tries=1000)
+
+
+def test_random_gradients(first: int) -> None:
+    """First and second derivatives are those of autograd for the plain Python; of some programs as kernels too."""
+    found = fuzz_gradients.check_all(range(first, first + _CHUNK), tries=100)
+    if found.failures:
+        pytest.fail(found.failures[0], pytrace=False)
+    told = "\n".join(f"{seed}: {error}" for seed, error in found.refusals)
+    assert found.outcomes["refused"] <= _MOST_REFUSED * _CHUNK, f"too many gradients are refused:\n{told}"
+    assert found.outcomes["skipped"] < _CHUNK, "autograd follows none of the programs"
 
 
 def test_a_seed_is_a_program() -> None:

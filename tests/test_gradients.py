@@ -399,6 +399,24 @@ def what_goes_with_a_maximum(x, w):
     return y
 
 
+# ---------------------------------------------------------------- what random programs found
+
+
+@case(row(0.5, -1.0, 2.0), row(1.0, 0.25, -0.5))
+def states_made_of_each_other(x, c):
+    """In the second derivative, what one carried adjoint becomes is part of what another one does."""
+    y = torch.zeros(1, dtype=x.dtype)
+    a = 2.0
+    b = -0.5
+    d = -0.5
+    for i in range(x.shape[0] - 1, -1, -1):
+        a = -0.25 * a + -0.25 * b + 0.5 * d + x[i]
+        b = -0.25 * b + 0.125 * d + abs(x[i])
+        d = 0.125 * b + b * a + x[i] * c[i]
+    y[0] = a
+    return y
+
+
 @pytest.mark.parametrize(("function", "args"), CASES, ids=[f.__name__ for f, _ in CASES])
 def test_derivatives(function: Callable[..., Any], args: tuple[Any, ...]) -> None:
     assert_same_derivatives(weft.kernel(function), *args)

@@ -443,11 +443,17 @@ def own_exprs(stmt: Stmt) -> tuple[Expr, ...]:
 
 def _share_with_ends(loop: For, known: dict[Expr, Ref], stable: frozenset[str], names: Names) -> For:
     """Share in a loop body, with the next values of its carries as its last statements."""
-    ends = tuple(Let(f"{c.name} next", c.next) for c in loop.carries)
+    ends = tuple(Let(names.fresh(f"{c.name}_next"), c.next) for c in loop.carries)
     done = _share((*loop.body, *ends), known, stable, names)
-    last = {s.name: s.value for s in done if isinstance(s, Let) and s.name.endswith(" next")}
-    body = tuple(s for s in done if not (isinstance(s, Let) and s.name.endswith(" next")))
-    carries = tuple(replace(c, next=last[f"{c.name} next"]) for c in loop.carries)
+    own = {s.name for s in ends}
+    last = {s.name: s.value for s in done if isinstance(s, Let) and s.name in own}
+    # an end that others are made of keeps its name
+    used = {n for s in walk(done) for e in statement_exprs(s) for n in free_names(e)} & own
+    body = tuple(s for s in done if not (isinstance(s, Let) and s.name in own - used))
+    carries = tuple(
+        replace(c, next=Ref(s.name, c.type) if s.name in used else last[s.name])
+        for c, s in zip(loop.carries, ends, strict=True)
+    )
     return replace(loop, carries=carries, body=body)
 
 
