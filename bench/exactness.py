@@ -194,7 +194,7 @@ def library_rows(case: Case, own: Simulated, device: torch.device) -> list[Facts
     kernel = LIBRARY[case.kernel].kernel
     results = [b.tensor() for b in own.forward.values()]
     passes = {
-        "forward": (kernel, args, own.forward),
+        "forward": (kernel.program, args, own.forward),
         "gradient": (gradient_of(case, args), [*args, *results, *map(cotangent, results)], own.gradient),
     }
     rows = []
