@@ -16,12 +16,13 @@ from weft.graph.block import BlockGraph, Input, Output
 from weft.loops.affine import evaluate
 from weft.loops.ir import Expr, Function
 from weft.loops.schedule import Nest, Requirement, Schedule
-from weft.plan.arguments import Facts, nest_arrays
+from weft.plan.arguments import Facts, Slot, nest_arrays, slots
 from weft.plan.facts import Geometry, facts_of
 from weft.plan.share import share
 from weft.plan.threads import ThreadPlan, plan_threads
 from weft.plan.tile import TilePlan, plan, team, team_entry
 from weft.runtime import cache
+from weft.runtime.stack import deep
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,7 @@ class Launch:
 _LARGEST_GRID, _MOST_TILES = (1 << 31) - 1, (1 << 16) - 1
 
 
+@deep
 def launch(analysis: Analysis, nest: int, arrays: Mapping[str, Geometry], names: Mapping[str, int]) -> Launch:
     """The variant and the grid for a call on CUDA. names: the values of sizes and integer scalars."""
     function, own = analysis.function, analysis.schedule.nests[nest]
@@ -201,11 +203,19 @@ def _ref(var: str) -> Expr:
 # ---------------------------------------------------------------- sources
 
 
+@deep
+def arguments(analysis: Analysis, nest: int, facts: Facts) -> tuple[Slot, ...]:
+    """What the kernels of a nest take, on every target."""
+    return slots(analysis.function, analysis.schedule.nests[nest], facts)
+
+
+@deep
 def cuda_source(analysis: Analysis, variant: Variant) -> str:
     """The CUDA C++ of a variant; its entry is `weft.emit.names.kernel_entry` of the nest's name."""
     return _recalled(analysis, f"cuda {variant.key}", lambda: _cuda_source(analysis, variant))
 
 
+@deep
 def host_source(analysis: Analysis, nest: int, facts: Facts) -> str:
     """The C++ of a nest; its entry is `weft.emit.names.host_entry` of the nest's name."""
     return _recalled(analysis, f"host {nest} {facts.key}", lambda: _host_source(analysis, nest, facts))

@@ -284,10 +284,12 @@ def with_operands(expr: Expr, new: tuple[Expr, ...]) -> Expr:
 
 
 def walk_expr(expr: Expr) -> Iterator[Expr]:
-    """expr and everything below it, top first."""
-    yield expr
-    for operand in operands(expr):
-        yield from walk_expr(operand)
+    """expr and everything below it, top first, however deep it is."""
+    pending = [expr]
+    while pending:
+        expr = pending.pop()
+        yield expr
+        pending.extend(reversed(operands(expr)))
 
 
 def rewrite(expr: Expr, rule: Callable[[Expr], Expr | None]) -> Expr:

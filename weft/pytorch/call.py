@@ -12,14 +12,14 @@ from typing import Any
 
 import torch
 
-from weft.compiler import Analysis, Variant, cuda_source, host_source, launch
+from weft.compiler import Analysis, Variant, arguments, cuda_source, host_source, launch
 from weft.errors import DeviceMismatch, OutOfRange, OverlapError, ShapeMismatch, TypeMismatch, UnsupportedSyntax
 from weft.language import ArgumentType, Signature, TensorType
 from weft.loops.affine import evaluate
 from weft.loops.ir import Array, Function
 from weft.loops.schedule import Requirement
 from weft.loops.types import BOOL, FLOAT64, INT64, SCALAR_TYPES, ScalarType
-from weft.plan.arguments import Facts, slots
+from weft.plan.arguments import Facts
 from weft.plan.facts import Geometry, facts_of
 from weft.pytorch.quick import never, quick_call
 from weft.pytorch.specialize import Specializable
@@ -450,7 +450,7 @@ def _slots(
     values: list[Given | int | float] = []
     given: list[str] = []
     pointers: set[str] = set()
-    for s in slots(function, analysis.schedule.nests[nest], facts):
+    for s in arguments(analysis, nest, facts):
         match s.kind:
             case "pointer":
                 values.append(Given.POINTER)

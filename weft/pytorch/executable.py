@@ -20,6 +20,7 @@ from weft.pytorch.operator import Operator, define, executables
 from weft.pytorch.specialize import Specializable, recalled
 from weft.runtime import cache
 from weft.runtime.guard import Guard
+from weft.runtime.stack import deep
 
 _MOST_CALLS = 1024
 
@@ -97,6 +98,7 @@ class _AdjointAnalyses:
         self._made: dict[tuple[bool, frozenset[str]], Analysis] = {}
         self._derived: dict[bool, Function] = {}
 
+    @deep
     def function(self, types: tuple[ArgumentType, ...], agree: bool) -> Function:
         from weft.loops.adjoint import adjoint
 
@@ -104,6 +106,7 @@ class _AdjointAnalyses:
             self._derived[agree] = adjoint(self._parent.function(self._types, agree), self._wanted)
         return self._derived[agree]
 
+    @deep
     def analysis(self, types: tuple[ArgumentType, ...], agree: bool, checked: frozenset[str] = frozenset()) -> Analysis:
         key = agree, checked
         if key not in self._made:

@@ -26,6 +26,7 @@ from weft.pytorch.specialize import Specializable, Specializer
 from weft.pytorch.witness import Witness, witnesses
 from weft.runtime import cache
 from weft.runtime.guard import Guard
+from weft.runtime.stack import deep
 
 if TYPE_CHECKING:
     from weft.check.report import Report
@@ -42,7 +43,7 @@ class Program(Executable):
     """What a kernel is while the places that its function reads from outside hold what they held; `captured` says which."""
 
     def __init__(self, kernel: Kernel, captured: Capture, first: bool) -> None:
-        signature = read_signature(captured.source)
+        signature = deep(read_signature)(captured.source)
         specializer = Specializer(captured, signature)
         own = None if first or not kernel.name.isascii() else f"{kernel.name}_{cache.key(specializer.identity)[:8]}"
         super().__init__(kernel.name, signature, specializer, own, Guard())
@@ -134,7 +135,7 @@ class Kernel:
         if function is None:
             raise UnsupportedSyntax(f"{self.py!r} is not a Python function", remedy="pass a function written with def")
         with self._lock:
-            made = Program(self, capture(function), first=not self._programs)
+            made = Program(self, deep(capture)(function), first=not self._programs)
             program = self._programs.setdefault(made.identity, made)
             if program is not made:
                 program.watch(made.captured)

@@ -14,11 +14,11 @@ import torch
 
 from weft.check.limits import TARGETS, Target, occupancy, refusals
 from weft.check.report import Launched, Resources
-from weft.compiler import Analysis, Launch, cuda_source, launch
+from weft.compiler import Analysis, Launch, arguments, cuda_source, launch
 from weft.errors import CompileError
 from weft.loops.ir import Array, Function, walk
 from weft.loops.types import FLOAT64
-from weft.plan.arguments import nest_arrays, slots
+from weft.plan.arguments import nest_arrays
 from weft.plan.facts import Geometry
 from weft.pytorch.call import (
     Bound,
@@ -164,7 +164,7 @@ def _arguments(
 ) -> list[simulator.Argument]:
     """The slots of a nest's kernel, with their values."""
     out: list[simulator.Argument] = []
-    for s in slots(analysis.function, analysis.schedule.nests[nest], plan.variant.facts):
+    for s in arguments(analysis, nest, plan.variant.facts):
         match s.kind:
             case "pointer":
                 out.append(memory[s.array].argument(s.array, _role(analysis, analysis.function.array(s.array), nest)))

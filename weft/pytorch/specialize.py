@@ -15,6 +15,7 @@ from weft.compiler import Analysis, analyze
 from weft.language import ArgumentType, Capture, Signature, default_float
 from weft.loops.ir import Function
 from weft.runtime import cache
+from weft.runtime.stack import deep
 
 
 class Specializable(Protocol):
@@ -59,6 +60,7 @@ class Specializer:
     def identity(self) -> str:
         return f"{self._capture.identity} {self._default}"
 
+    @deep
     def function(self, types: tuple[ArgumentType, ...], agree: bool) -> Function:
         from weft.language import parse
         from weft.loops.agree import agreeing
@@ -66,6 +68,7 @@ class Specializer:
         function = parse(self._capture.source, dict(zip(self._names, types, strict=True)), default=self._default)
         return agreeing(function)[0] if agree else function
 
+    @deep
     def analysis(self, types: tuple[ArgumentType, ...], agree: bool, checked: frozenset[str] = frozenset()) -> Analysis:
         """checked: the arrays whose subscripts the kernels themselves check."""
         key = (types, agree, checked)
