@@ -491,16 +491,62 @@ def test_reverse_mode_transforms() -> None:
     torch.testing.assert_close(mapped, grad(lambda t: t.softmax(-1).square().sum())(x))
 
 
-def test_forward_mode_is_refused() -> None:
+@weft.kernel
+def recurrence_of_sines(x, c, a: float):
+    rows, length = x.shape
+    y = torch.empty_like(x)
+    counted = torch.zeros(rows, dtype=torch.int64)
+    last = torch.zeros(rows, dtype=x.dtype)
+    for i in range(rows):
+        h = 0.0
+        for j in range(length):
+            h = c[i, j] * h + torch.sin(x[i, j]) * a
+            y[i, j] = h
+            counted[i] += 1
+        last[i] = h
+    return y, counted, last
+
+
+def test_forward_mode() -> None:
     from torch.autograd import forward_ad
 
-    x = double(5)
-    with pytest.raises(NotDifferentiable, match="no forward-mode derivative"):
-        torch.func.jvp(mean, (x,), (x,))
+    kernel, x, c, v, w = recurrence_of_sines, *(double(3, 4) for _ in range(4))
+
+    def floats(f: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda x, c: f(x, c, 0.7)[::2]
+
+    torch.testing.assert_close(
+        torch.func.jvp(floats(kernel), (x, c), (v, w)), torch.func.jvp(floats(kernel.py), (x, c), (v, w))
+    )
+    torch.autograd.gradcheck(floats(kernel), (x.requires_grad_(), c.requires_grad_()), check_forward_ad=True)
     with forward_ad.dual_level():
-        torch.testing.assert_close(mean(x), x.mean())
-        with pytest.raises(NotDifferentiable, match="remedy: use reverse mode"):
-            mean(forward_ad.make_dual(x, x))
+        made, counted, _ = kernel(forward_ad.make_dual(x.detach(), v), c.detach(), 0.7)
+        assert forward_ad.unpack_dual(made).tangent is not None and counted.eq(4).all()
+        assert forward_ad.unpack_dual(kernel(x.detach(), c.detach(), 0.7)[0]).tangent is None
+        with pytest.raises(NotDifferentiable, match=r"writes in place[\s\S]*remedy: write to a new tensor"):
+            scale_(forward_ad.make_dual(x.detach(), v), c[0].detach(), 0.5)
+
+
+TRANSFORMS: dict[str, Callable[[Callable[..., Any], Tensor, Tensor], Any]] = {
+    "jacfwd": lambda f, x, v: torch.func.jacfwd(f)(x),
+    "hessian": lambda f, x, v: torch.func.hessian(f)(x),
+    "forward over reverse": lambda f, x, v: torch.func.jacfwd(torch.func.grad(f))(x),
+    "reverse over forward": lambda f, x, v: torch.func.jacrev(torch.func.jacfwd(f))(x),
+    "forward over forward": lambda f, x, v: torch.func.jacfwd(torch.func.jacfwd(f))(x),
+    "gradient of a jvp": lambda f, x, v: torch.func.grad(lambda x: torch.func.jvp(f, (x,), (v,))[1])(x),
+    "jvp of a batch": lambda f, x, v: torch.func.vmap(lambda t: torch.func.jvp(f, (x,), (t,))[1])(torch.stack([v, x])),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_forward_mode_among_other_transforms(name: str) -> None:
+    x, c, v = double(2, 3), double(2, 3), double(2, 3)
+
+    def loss(f: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda x: f(x, c, 0.7)[0].square().sum()
+
+    made, want = (TRANSFORMS[name](loss(f), x, v) for f in (recurrence_of_sines, recurrence_of_sines.py))
+    torch.testing.assert_close(made, want)
 
 
 # ---------------------------------------------------------------- modes

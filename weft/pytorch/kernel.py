@@ -14,13 +14,13 @@ import torch
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
-from weft.errors import SourceMismatch, StateChanged, TypeMismatch, UnsupportedSyntax
+from weft.errors import NotDifferentiable, SourceMismatch, StateChanged, TypeMismatch, UnsupportedSyntax
 from weft.language import MISSING, Capture, Signature, capture, read_signature
 from weft.language.source import plain_function
 from weft.language.text import ANONYMOUS, function_of_text
 from weft.pytorch.call import argument_types, finisher, plain
 from weft.pytorch.executable import Executable
-from weft.pytorch.operator import Operator, has_tangent, no_forward_mode
+from weft.pytorch.operator import Operator, has_tangent
 from weft.pytorch.quick import MISS, never
 from weft.pytorch.specialize import Specializable, Specializer
 from weft.pytorch.witness import Witness, witnesses
@@ -304,8 +304,13 @@ def _dispatched(program: Program, args: tuple[Any, ...]) -> Any:
     """The call through PyTorch's dispatcher, which autograd, modes and transforms listen to."""
     args = tuple(map(plain, args))
     types = argument_types(program.signature, args)
-    if forward_ad._current_level >= 0 and any(map(has_tangent, args)):
-        raise no_forward_mode(program.signature)
+    if program.signature.written and forward_ad._current_level >= 0 and any(map(has_tangent, args)):
+        raise NotDifferentiable(
+            f"{program.name} writes in place, and a forward-mode derivative is asked for",
+            location=program.signature.location,
+            evidence=[f"it writes into {', '.join(sorted(program.signature.written))}"],
+            remedy="write to a new tensor (y = torch.empty_like(x))",
+        )
     made = program.operator(*args)
     finish = finisher(program.specializable.analysis(types, True).function)
     return made if finish is None else finish(made)

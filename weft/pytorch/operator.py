@@ -48,11 +48,12 @@ class Operator:
     overload: Any
     results: tuple[str | None, ...]
     parameters: tuple[str, ...]
-    transformed: Callable[..., Any]  # what to call under torch.func's transforms
+    transformed: Callable[..., Any]  # what to call in forward mode and under torch.func's transforms
 
     def __call__(self, *args: Any) -> Any:
         """The kernel's results: new tensors from the operator, written arguments as they were passed."""
-        made = (self.transformed if torch._C._are_functorch_transforms_active() else self.overload)(*args)
+        through = torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+        made = (self.transformed if through else self.overload)(*args)
         fresh = iter(() if made is None else made if isinstance(made, (tuple, list)) else (made,))
         given = dict(zip(self.parameters, args, strict=True))
         out = tuple(next(fresh) if r is None else given[r] for r in self.results)
@@ -97,9 +98,9 @@ def define(executable: Executable, name: str | None = None) -> Operator:
         LIBRARY.impl(name, refuse, "Autograd", with_keyset=True)  # type: ignore[no-untyped-call]
         transformed = _functional(signature, overload)
     elif fresh:
-        setup, backward = _autograd(executable)
-        torch.library.register_autograd(f"weft::{name}", backward, setup_context=setup, lib=LIBRARY)
-        transformed = _transformable(signature, overload, setup, backward)
+        rules = _autograd(executable)
+        torch.library.register_autograd(f"weft::{name}", rules.backward, setup_context=rules.setup, lib=LIBRARY)
+        transformed = _transformable(signature, overload, rules)
     return Operator(name, overload, signature.results, tuple(p.name for p in signature.parameters), transformed)
 
 
@@ -209,7 +210,16 @@ class _Adjoints:
         return self.made[key]
 
 
-def _autograd(executable: Executable) -> tuple[Callable[..., None], Callable[..., Any]]:
+@dataclass(frozen=True)
+class _Autograd:
+    """What autograd asks of an operator. setup, backward, jvp: as `torch.autograd.Function` has them."""
+
+    setup: Callable[..., None]
+    backward: Callable[..., Any]
+    jvp: Callable[..., Any]
+
+
+def _autograd(executable: Executable) -> _Autograd:
     signature = executable.signature
     adjoints = _Adjoints(executable)
 
@@ -217,25 +227,48 @@ def _autograd(executable: Executable) -> tuple[Callable[..., None], Callable[...
         outputs = output if isinstance(output, (tuple, list)) else () if output is None else (output,)
         tensors = [a for a in inputs if isinstance(a, torch.Tensor)]
         ctx.save_for_backward(*tensors, *outputs)
+        if hasattr(ctx, "save_for_forward"):  # a graph's context knows no forward mode
+            ctx.save_for_forward(*tensors, *outputs)
         ctx.scalars = [None if isinstance(a, torch.Tensor) else a for a in inputs]
         ctx.is_tensor = [isinstance(a, torch.Tensor) for a in inputs]
 
-    def backward(ctx: Any, *grads: Any) -> Any:
-        saved = list(ctx.saved_tensors)
+    def pull(
+        ctx: Any, saved: list[torch.Tensor], wanted: tuple[str, ...]
+    ) -> tuple[list[torch.Tensor], Callable[..., tuple[torch.Tensor, ...]]]:
+        """The outputs of a call, and the gradients of the arguments `wanted` for those of its float outputs."""
         inputs = [saved.pop(0) if t else s for t, s in zip(ctx.is_tensor, ctx.scalars, strict=True)]
-        outputs = saved
-        types = argument_types(signature, inputs)
+        adjoint = adjoints.of(argument_types(signature, inputs), wanted)
+
+        def gradients(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            made = adjoint.operator(*inputs, *saved, *given)
+            return made if isinstance(made, tuple) else (made,)
+
+        return saved, gradients
+
+    def backward(ctx: Any, *grads: Any) -> Any:
         wanted = tuple(p.name for p, need in zip(signature.parameters, ctx.needs_input_grad, strict=True) if need)
-        given = [
-            torch.zeros_like(o) if g is None else g
-            for o, g in zip(outputs, grads, strict=True)
-            if DTYPES[o.dtype].category == "float"
-        ]
-        made = adjoints.of(types, wanted).operator(*inputs, *outputs, *given)
-        found = dict(zip(wanted, made if isinstance(made, tuple) else (made,), strict=True))
+        outputs, gradients = pull(ctx, list(ctx.saved_tensors), wanted)
+        given = [torch.zeros_like(o) if g is None else g for o, g in zip(outputs, grads, strict=True) if _is_float(o)]
+        found = dict(zip(wanted, gradients(*given), strict=True))
         return tuple(found.get(p.name) for p in signature.parameters)
 
-    return setup, backward
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        """The gradients are linear in those of the outputs; the transpose of that map is the derivative forwards."""
+        wanted = tuple(p.name for p, t in zip(signature.parameters, tangents, strict=True) if t is not None)
+        # the values alone: with their tangents they would ask for a second derivative
+        values = [forward_ad.unpack_dual(t).primal for t in ctx.saved_tensors]  # type: ignore[no-untyped-call]
+        outputs, gradients = pull(ctx, values, wanted)
+        zeros = [torch.zeros_like(o) for o in outputs if _is_float(o)]
+        push = torch.func.vjp(gradients, *zeros)[1]
+        pushed = iter(push(tuple(t for t in tangents if t is not None)))
+        found = tuple(next(pushed) if _is_float(o) else None for o in outputs)
+        return found[0] if len(found) == 1 else found
+
+    return _Autograd(setup, backward, jvp)
+
+
+def _is_float(tensor: torch.Tensor) -> bool:
+    return DTYPES[tensor.dtype].category == "float"
 
 
 # ---------------------------------------------------------------- torch.func
@@ -276,22 +309,17 @@ def _functionalizing() -> bool:
     return inner is not None and inner.key() == torch._C._functorch.TransformType.Functionalize
 
 
-def _transformable(
-    signature: Signature, overload: Any, setup: Callable[..., None], backward: Callable[..., Any]
-) -> Callable[..., Any]:
-    """The operator with its gradient in the form that torch.func's transforms can see through."""
-
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        raise no_forward_mode(signature)
+def _transformable(signature: Signature, overload: Any, rules: _Autograd) -> Callable[..., Any]:
+    """The operator with its derivatives in the form that forward mode and torch.func's transforms can see through."""
 
     def apply(*args: Any) -> Any:
         return (transformed if torch._C._are_functorch_transforms_active() else overload)(*args)
 
     methods = {
         "forward": staticmethod(lambda *args: overload(*args)),
-        "setup_context": staticmethod(lambda ctx, inputs, output: setup(ctx, inputs, output)),
-        "backward": staticmethod(backward),
-        "jvp": staticmethod(jvp),
+        "setup_context": staticmethod(lambda ctx, inputs, output: rules.setup(ctx, inputs, output)),
+        "backward": staticmethod(rules.backward),
+        "jvp": staticmethod(rules.jvp),
         "vmap": staticmethod(_one_by_one(signature, apply)),
     }
     differentiable = type(signature.name, (torch.autograd.Function,), methods).apply  # type: ignore[attr-defined]
@@ -300,14 +328,6 @@ def _transformable(
         return overload(*args) if _functionalizing() else differentiable(*args)
 
     return transformed
-
-
-def no_forward_mode(signature: Signature) -> NotDifferentiable:
-    return NotDifferentiable(
-        f"{signature.name} has no forward-mode derivative",
-        location=signature.location,
-        remedy="use reverse mode: backward(), or torch.func.vjp, jacrev or grad",
-    )
 
 
 def has_tangent(value: Any) -> bool:
