@@ -331,6 +331,8 @@ class _Writer:
                     self.require(value)
                 text = self.expr(value)
                 return self.converted(self.tensor(value) if text.typed.weight and type_.name not in _NUMBERS else text, type_)
+            case Round(value=value, to=to) if to == value.type:  # what keeps steps in their order is no conversion
+                return self.expr(value)
             case Round(value=value, to=to):
                 self.require(value)
                 text = self.expr(value)

@@ -62,6 +62,8 @@ def for_updates(loop: For, names: Iterable[str]) -> str:
         name = carry.name
         match expand(carry.next, lets, dependents(loop.body, name) & lets.keys()):
             case e if (rounding := next((x for x in walk_expr(e) if isinstance(x, Round)), None)) is not None:
+                if rounding.to == carry.type:
+                    return f"tell {name} by the number of the iteration (first + number * step), which needs no other one"
                 return (
                     f"keep the running value in a name and store it: a name is not rounded ({rounding.to} only holds what "
                     f"is stored), and its updates may then combine in any grouping"

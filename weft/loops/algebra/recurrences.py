@@ -309,6 +309,8 @@ class _Matcher:
         for name in group:
             types = [e.to for e in walk_expr(expand(self.carries[name].next, self.body.meanings, set(self.body.meanings)))
                      if isinstance(e, Round)]  # fmt: skip
+            if types and types[0] == self.carries[name].type:
+                return f"{name} takes steps of one size and decides something: in another grouping it may be off by a rounding"
             if types:
                 return f"{name} is rounded to {types[0]} in every iteration, which other groupings would not be"
         if len(group) > 1:

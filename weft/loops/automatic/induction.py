@@ -3,7 +3,8 @@
 Two kinds, each exact:
   induction    `k += c` with a c that the loop does not change: k0 + c * (number of iterations before);
   wrap-around  `before = b[i]`, told by the iteration itself: the value of the iteration before, in the first the initial one.
-An increment by a floating constant is multiplied out, which reassociates the additions as a parallel sum does.
+An increment by a floating constant is multiplied out, which reassociates the additions as a parallel sum does, unless the
+sum decides something (weft.loops.automatic.discrete): steps of one size are then added up in their order.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from weft.loops.accesses import Guard
 from weft.loops.affine import Affine, affine
 from weft.loops.algebra.recurrences import definitions
+from weft.loops.automatic.discrete import decides
 from weft.loops.ir import (
     Carry,
     Cast,
@@ -26,6 +28,7 @@ from weft.loops.ir import (
     Load,
     Op,
     Ref,
+    Round,
     Stmt,
     Store,
     bound_names,
@@ -37,7 +40,7 @@ from weft.loops.ir import (
     walk,
     walk_expr,
 )
-from weft.loops.names import Names
+from weft.loops.names import Names, names_bound_in
 from weft.loops.normalize import normalize, simplify
 from weft.loops.polyhedra import Polyhedra
 from weft.loops.types import BOOL, INT64
@@ -111,7 +114,7 @@ class _Closer:
         return tuple(out)
 
     def loop(self, loop: For, loops: tuple[For, ...], guard: Guard) -> list[Stmt]:
-        loop = replace(loop, body=self.block(loop.body, (*loops, loop), guard))
+        loop = self.in_order(replace(loop, body=self.block(loop.body, (*loops, loop), guard)))
         before: list[Stmt] = []
         after: list[Stmt] = []
         while (found := self._first(loop, loops, guard, before)) is not None:
@@ -129,6 +132,21 @@ class _Closer:
                 self.known[carry.result] = form.result
             self.transforms.setdefault(loop.var, []).append(form.what)
         return [*before, loop, *after]
+
+    def in_order(self, loop: For) -> For:
+        """The loop, with the steps of one size that decide something rounded one after another."""
+        steps = {
+            c.name
+            for c in loop.carries
+            if c.type.category == "float"
+            and _steady(loop, c, self._next(loop, c))
+            and decides(self.function, (c.name, c.result))
+        }
+        if not steps:
+            return loop
+        self.transforms.setdefault(loop.var, [])  # something is done to the loop, if nothing to tell of
+        carries = (replace(c, next=Round(c.next, c.type)) if c.name in steps else c for c in loop.carries)
+        return replace(loop, carries=tuple(carries))
 
     def _first(self, loop: For, loops: tuple[For, ...], guard: Guard, before: list[Stmt]) -> tuple[Carry, _Form] | None:
         start = affine(loop.start)
@@ -251,6 +269,24 @@ class _Closer:
             last = _sum(loop.start, _product(Const(loop.step, INT64), whole))
         result = Op("where", (Op("lt", ends, BOOL), at(last), init), carry.type)
         return _Form(value, result, False, f"wrap-around: {carry.name} is what the iteration before gives")
+
+
+def _steady(loop: For, carry: Carry, next_: Expr) -> bool:
+    """Whether a loop adds the same number to a carry, or multiplies it by the same, in every iteration or in some."""
+    own = Ref(carry.name, carry.type)
+    bound = {loop.var, *(c.name for c in loop.carries), *names_bound_in(loop.body)}
+    stored = {s.array for s in walk(loop.body) if isinstance(s, Store)}
+
+    def same(e: Expr) -> bool:
+        return not free_names(e) & bound and not _loaded(e) & stored
+
+    match next_:
+        case Op(name="add" | "sub" | "mul" | "div", args=(a, b)):
+            return (a == own and same(b)) or (b == own and same(a))
+        case Op(name="where", args=(_, then, orelse)):
+            sides = [e for e in (then, orelse) if e != own]
+            return bool(sides) and all(same(e) or _steady(loop, carry, e) for e in sides)
+    return False
 
 
 def _loaded(expr: Expr) -> set[str]:
