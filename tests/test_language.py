@@ -1010,6 +1010,22 @@ def counted(x):
     return y
 
 
+@case(R(11), 3, -2)
+def steps_of_the_call(x, s, t):
+    y = torch.zeros_like(x)
+    for i in range(0, len(x), s):
+        y[i] += x[i]
+    h = 0.0
+    for i in range(len(x) - 1, -1, t):
+        h = h + x[i]
+        y[i] += h
+    for k, i in enumerate(reversed(range(1, len(x), s))):
+        y[k] += x[i]
+    for i in range(0, len(x), t):
+        y[i] = 100.0
+    return y
+
+
 WEIGHTS = (0.25, 0.5, 0.25)
 halved = lambda v: v / 2  # noqa: E731
 

@@ -72,3 +72,14 @@ def test_compiled_graphs_do_not_return_numbers() -> None:
     x = torch.rand(4)
     with pytest.raises(Exception, match="cannot record a call of place"):
         torch.compile(lambda x: place(x, 0.5), backend="eager", fullgraph=True)(x)
+
+
+def test_a_step_of_zero_is_the_error_that_it_is_in_python() -> None:
+    @weft.kernel
+    def stepped(x, step: int):
+        for i in range(0, len(x), step):
+            x[i] = 1.0
+
+    for function in (stepped, stepped.py):
+        with pytest.raises(ValueError, match="must not be zero"):
+            function(torch.rand(4), 0)

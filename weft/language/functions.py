@@ -20,6 +20,7 @@ from weft.language.values import (
     Computed,
     Range,
     Scalar,
+    Sequence,
     Static,
     Tuple,
     Value,
@@ -794,7 +795,7 @@ def _python_call(b: Builder, name: str, arguments: Arguments) -> Value | None:
     return None
 
 
-def _range(b: Builder, arguments: Arguments) -> Range:
+def _range(b: Builder, arguments: Arguments) -> Range | Sequence:
     bounds = []
     for value in arguments.rest():
         scalar = tensors.scalar_of(b, value)
@@ -805,11 +806,11 @@ def _range(b: Builder, arguments: Arguments) -> Range:
     if not 1 <= len(bounds) <= 3:
         raise TypeMismatch(f"range takes 1 to 3 arguments, not {len(bounds)}", remedy="pass start, stop, step")
     step = static_int(bounds[2]) if len(bounds) == 3 else 1
-    if step is None:
-        raise UnsupportedSyntax("a range whose step is not a constant", remedy="write the step as a number")
     if step == 0:
         raise UnsupportedSyntax("a range whose step is 0", remedy="use a step that is not 0")
     first = bounds[0] if len(bounds) > 1 else number(0)
     last = bounds[1] if len(bounds) > 1 else bounds[0]
     start, stop = (b.steady(tidy(converted(v, INT64)), "bound") for v in (first, last))
+    if step is None:
+        return sequences.stepped(b, start, stop, tidy(converted(bounds[2], INT64)))
     return Range(start, stop, step)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import reduce
 
-from weft.errors import ShapeMismatch, TypeMismatch
+from weft.errors import ShapeMismatch, TypeMismatch, UnsupportedSyntax
 from weft.language import slices, tensors
 from weft.language.builder import Builder
 from weft.language.values import (
@@ -21,7 +21,7 @@ from weft.language.values import (
     integer,
     tidy,
 )
-from weft.loops.ir import Const, Expr, Op, Ref
+from weft.loops.ir import Const, Equality, Expr, Op, Ref, free_names
 from weft.loops.types import INT64
 
 Items = Tuple | Range | Sequence
@@ -70,6 +70,26 @@ def count_of(value: Range) -> Expr:
         return tidy(span)
     above = tidy(Op("add", (tidy(span), Const(step - 1, INT64)), INT64))
     return Op("floordiv", (above, Const(step, INT64)), INT64)
+
+
+def stepped(b: Builder, start: Expr, stop: Expr, step: Expr) -> Sequence:
+    """`range(start, stop, step)` with a step that the call knows: its numbers are start + k * step."""
+    known = b.in_sizes(step)
+    if not free_names(known) <= b.fixed or has_load(known):
+        raise UnsupportedSyntax(
+            "a range whose step is computed by the kernel",
+            remedy="pass the step as an argument, or loop over k in range(count) and use start + k * step",
+        )
+    size = Op("min", (Op("abs", (known,), INT64), ONE), INT64)
+    b.equalities.append(Equality(size, ONE, "the step of a range must not be zero", b.location))
+    # as many as ceil((stop - start) / step), for steps of either sign
+    span = tidy(Op("sub", (start, stop), INT64))
+    count = Op("neg", (Op("floordiv", (span, known), INT64),), INT64)
+
+    def number_at(k: Expr) -> Value:
+        return integer(Op("add", (start, Op("mul", (k, known), INT64)), INT64))
+
+    return Sequence(count, number_at, once=False)
 
 
 def _numbered(items: Range | Sequence) -> Sequence:
@@ -126,6 +146,8 @@ def backwards(b: Builder, value: Value) -> Items | None:
         return Tuple(tuple(reversed(value.items)))
     if isinstance(value, Range):
         return _reversed(value)
+    if isinstance(value, Sequence) and not value.once:
+        return _last_first(value)
     if isinstance(value, (View, Computed)) and value.dims:
         return _last_first(_rows(b, value))
     return None
@@ -149,7 +171,7 @@ def _reversed(value: Range) -> Range:
 
 def is_iterator(value: Value) -> bool:
     """Whether a value can be run over once only, as what zip gives."""
-    return isinstance(value, Sequence) or (isinstance(value, Range) and value.once)
+    return isinstance(value, (Sequence, Range)) and value.once
 
 
 def static_items(value: Items, most: int) -> tuple[Value, ...] | None:

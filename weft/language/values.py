@@ -200,10 +200,14 @@ class Range:
 
 @dataclass(frozen=True, eq=False)
 class Sequence:
-    """What zip, enumerate and the rows of a tensor are to a loop: `item(k)` for k from 0 while k < count."""
+    """What zip, enumerate and the rows of a tensor are to a loop: `item(k)` for k from 0 while k < count.
+
+    once: it is an iterator, which runs out; a range whose step is no constant is none.
+    """
 
     count: Expr
     item: Callable[[Expr], Value]
+    once: bool = True
 
 
 @dataclass(frozen=True)
@@ -353,9 +357,9 @@ def describe(value: object) -> str:
             return f"the function {source.name}"
         case Method(name=name):
             return f"the method {name}"
-        case Range(once=True) | Sequence():
+        case Range(once=True) | Sequence(once=True):
             return "an iterator"
-        case Range():
+        case Range() | Sequence():
             return "a range"
         case Static(value=None):
             return "None"
