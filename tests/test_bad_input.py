@@ -270,10 +270,10 @@ def test_what_is_no_function_with_a_source() -> None:
     exec("def made(x):\n    return x * 2", scope)
     refused(lambda: weft.kernel(scope["made"]), UnsupportedSyntax, "the source of made cannot be found", where=None)
 
-    def starred(*tensors):
-        return tensors[0]
+    def starred(x, **options):
+        return x[0]
 
-    refused(lambda: weft.kernel(starred), UnsupportedSyntax, "takes *tensors")
+    refused(lambda: weft.kernel(starred), UnsupportedSyntax, "takes **options")
 
 
 # ---------------------------------------------------------------- arguments

@@ -10,7 +10,7 @@ import itertools
 import linecache
 import textwrap
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -49,8 +49,9 @@ def text_of(function: types.FunctionType) -> FunctionText:
     return known
 
 
-def function_of_text(text: str) -> types.FunctionType:
-    """The last function that a text defines, which is executed to define it; `torch`, `math` and `F` are known to it.
+def function_of_text(text: str, names: Mapping[str, Any] | None = None) -> types.FunctionType:
+    """The last function that a text defines, which is executed to define it; `torch`, `math` and `F` are known to it, and
+    the names given.
 
     Raises UnsupportedSyntax where it is no Python, or defines none.
     """
@@ -66,15 +67,16 @@ def function_of_text(text: str) -> types.FunctionType:
     except SyntaxError as error:
         where = Location(file, error.lineno or 1, max(0, (error.offset or 1) - 1))
         raise UnsupportedSyntax(f"this is not Python: {error.msg}", location=where, remedy="correct the syntax") from None
-    names = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
-    if not names:
+    defined = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+    if not defined:
         raise UnsupportedSyntax("the text defines no function", remedy="write it with def")
     scope: dict[str, Any] = {"torch": torch, "math": math, "F": torch.nn.functional, "__name__": "__weft__"}
+    scope |= names or {}
     exec(compile(tree, file, "exec"), scope)
-    made = scope[names[-1]]
+    made = scope[defined[-1]]
     function = made if isinstance(made, types.FunctionType) else getattr(made, "py", None)
     if not isinstance(function, types.FunctionType):
-        raise UnsupportedSyntax(f"{names[-1]} of the text is no plain function", remedy="leave out its decorators")
+        raise UnsupportedSyntax(f"{defined[-1]} of the text is no plain function", remedy="leave out its decorators")
     return function
 
 

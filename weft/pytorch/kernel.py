@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import threading
 import types
 import warnings
@@ -23,6 +24,7 @@ from weft.pytorch.executable import Executable
 from weft.pytorch.operator import Operator, has_tangent
 from weft.pytorch.quick import MISS, never
 from weft.pytorch.specialize import Specializable, Specializer
+from weft.pytorch.variants import function_of, is_structured, variant
 from weft.pytorch.witness import Witness, witnesses
 from weft.runtime import cache
 from weft.runtime.guard import Guard
@@ -103,6 +105,11 @@ class Kernel:
         self._lock = threading.RLock()
         self._program: Program | None = None
         self._programs: dict[str, Program] = {}
+        self._variants: dict[str, Kernel] = {}  # by how their arguments are built
+        self._variadic = bool(function.__code__.co_flags & inspect.CO_VARARGS)
+        if self._variadic:  # a program for each number of arguments
+            functools.update_wrapper(self, function)
+            return
         with contextlib.suppress(SourceMismatch):  # of a helper that a module which is loaded again still has: it is told
             self._renewed().operator  # noqa: B018  now: torch.compile cannot register one while it traces a call
         functools.update_wrapper(self, function)
@@ -158,6 +165,8 @@ class Kernel:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if is_compiling():
+            if self._variadic:
+                return _uncompiled(self, args, kwargs)
             self._defined()
             program: Any = self._program
             for witness in program.witnesses:
@@ -166,6 +175,9 @@ class Kernel:
                         break
             if kwargs or len(args) != program.arity:
                 args = _bound(program.signature, args, kwargs)
+            for a in args:
+                if is_structured(a):
+                    return _uncompiled(self, args, {})
             return program.operator(*args)
         if not kwargs:
             try:
@@ -174,11 +186,13 @@ class Kernel:
                     return made
             except TypeError:  # another number of arguments: told below
                 pass
+        if self._variadic:
+            return self._special(args, kwargs)
         program = self.program
         if kwargs or len(args) != program.arity:
             args = _bound(program.signature, args, kwargs)
         if not _eager():
-            return _dispatched(program, args)
+            return self._special(args, {})
         # The next quickest, for plain tensors when nothing of PyTorch's wants to see the call: one look-up and go.
         key: list[Any] = [torch.get_default_dtype()]
         differentiable = False
@@ -196,7 +210,7 @@ class Kernel:
                 elif kind is int or kind is bool:
                     key += (kind, a)
                 else:
-                    return _dispatched(program, args)
+                    return self._special(args, {})
         except RuntimeError:  # a tensor without strides or storage
             return _dispatched(program, args)
         if differentiable and torch.is_grad_enabled():
@@ -204,6 +218,22 @@ class Kernel:
         call = program.call(tuple(key), args)
         self.quick = call.quick
         return call.run(args)
+
+    def _special(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """A call that PyTorch must see, or with arguments that are parts of the program."""
+        if not self._variadic and not any(map(is_structured, args)):
+            return _dispatched(self.program, args)
+        kinds = {} if self._variadic else {p.name: p.kind for p in self.signature.parameters}
+        made = variant(self.py, self.name, kinds, args, kwargs)
+        if made is None:
+            return _dispatched(self.program, args)
+        kernel = self._variants.get(made.text)
+        if kernel is None:
+            kernel = Kernel(function_of(made, self.py))
+            if len(self._variants) >= _MOST_PROGRAMS:
+                del self._variants[next(iter(self._variants))]
+            self._variants[made.text] = kernel
+        return kernel(*made.leaves)
 
     def __reduce__(self) -> str:
         return self.py.__qualname__  # as functions do: by name, so that a copy is the kernel itself
@@ -300,6 +330,12 @@ def _written(value: Any) -> types.FunctionType:
     raise UnsupportedSyntax(f"{what} is not a Python function", remedy=remedy)
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _uncompiled(kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """A call outside of the graph that torch.compile makes: its program is not known while it traces."""
+    return kernel._special(args, kwargs)
+
+
 def _dispatched(program: Program, args: tuple[Any, ...]) -> Any:
     """The call through PyTorch's dispatcher, which autograd, modes and transforms listen to."""
     args = tuple(map(plain, args))
@@ -343,7 +379,8 @@ def _bound(signature: Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any
                 f"{signature.name} needs its argument {p.name!r}",
                 location=signature.location,
                 evidence=[f"its parameters are ({', '.join(names)})"],
-                remedy=f"pass {p.name}",
+                remedy=f"pass {p.name}" if names[0] != "self" else
+                "make it a static method, and pass what it reads of self as arguments",
             )
     return tuple(bound)
 

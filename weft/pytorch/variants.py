@@ -1,0 +1,103 @@
+"""Calls with arguments that are no tensors and numbers: None, strings, dtypes, tuples and lists, `*args`.
+
+Such an argument is a part of the program: a function of the tensors and numbers alone calls the user's with the rest
+written out, and that function is the kernel of the call. The floats of a tuple are arguments still; its ints are constants,
+since they are what loops are written out for and shapes are compared with.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from weft.language.text import function_of_text
+
+_USER = "as_written"  # what the user's function is called by the one that calls it
+_CONSTANTS = (type(None), str, torch.dtype)
+_CONTAINERS = (tuple, list, torch.Size)
+
+
+def is_structured(value: Any) -> bool:
+    """Whether an argument is a part of the program."""
+    return type(value) in _CONSTANTS or type(value) in _CONTAINERS
+
+
+@dataclass(frozen=True)
+class Variant:
+    """text: a function of the leaves that calls the user's, and a key for calls like this one; leaves: its arguments."""
+
+    text: str
+    leaves: tuple[Any, ...]
+
+
+def variant(
+    function: types.FunctionType, name: str, kinds: Mapping[str, str], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Variant | None:
+    """The call of a function as a call of tensors and numbers; None where an argument can be neither those nor a constant.
+
+    kinds: of the parameters, as the signature tells them. Raises TypeError where the arguments do not fit the parameters.
+    """
+    parameters = inspect.signature(function)
+    bound = parameters.bind(*args, **kwargs)
+    bound.apply_defaults()
+    taken = {name, _USER, "torch"}
+    leaves: list[tuple[str, str, Any]] = []
+
+    def leaf(hint: str, annotation: str, value: Any) -> str:
+        own = next(n for n in _names(hint) if n not in taken)
+        taken.add(own)
+        leaves.append((own, annotation, value))
+        return own
+
+    def spelled(hint: str, value: Any, kind: str | None) -> str:
+        if isinstance(value, torch.Tensor):
+            return leaf(hint, "torch.Tensor", value)
+        if type(value) in _CONSTANTS:
+            return repr(value)
+        if type(value) in _CONTAINERS:
+            items = [spelled(f"{hint}_{k}", item, None) for k, item in enumerate(value)]
+            text = ", ".join(items)
+            return f"[{text}]" if type(value) is list else f"({text}{',' * (len(items) == 1)})"
+        if type(value) is float or (kind is not None and type(value) in (bool, int)):
+            wanted = kind if kind in ("int", "float", "bool") else type(value).__name__
+            return leaf(hint, wanted, value)
+        if type(value) in (bool, int):
+            return repr(value)
+        raise _Unknown
+
+    given: list[str] = []
+    try:
+        for parameter in parameters.parameters.values():
+            value = bound.arguments[parameter.name]
+            if parameter.kind is parameter.VAR_KEYWORD:
+                return None
+            text = spelled(parameter.name, value, kinds.get(parameter.name, "number"))
+            stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else ""
+            given.append(f"{parameter.name}={text}" if parameter.kind is parameter.KEYWORD_ONLY else stars + text)
+    except _Unknown:
+        return None
+    named = ", ".join(f"{own}: {annotation}" for own, annotation, _ in leaves)
+    text = f"def {name}({named}):\n    return {_USER}({', '.join(given)})\n"
+    return Variant(text, tuple(value for _, _, value in leaves))
+
+
+
+class _Unknown(Exception):  # noqa: N818 - no error: the ordinary road tells what is wrong with the argument
+    pass
+
+
+def _names(hint: str) -> Iterator[str]:
+    yield hint
+    k = 1
+    while True:
+        yield f"{hint}_{k}"
+        k += 1
+
+
+def function_of(made: Variant, function: Callable[..., Any]) -> types.FunctionType:
+    return function_of_text(made.text, {_USER: function})
