@@ -79,4 +79,6 @@ def attribute(value: Static, name: str) -> Value:
     if isinstance(value.value, Namespace) and name in value.value.members:
         return value_of(value.value.members[name], f"{value.value.name}.{name}")
     of = getattr(value.value, "name", None) or repr(value.value)
+    if value.value is None or isinstance(value.value, str):
+        raise TypeMismatch(f"{of} has no attribute {name}", remedy="pass a tensor")
     raise UnsupportedSyntax(f"weft knows no attribute {name} of {of}", remedy="write it out")

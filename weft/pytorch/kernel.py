@@ -230,10 +230,28 @@ class Kernel:
         kernel = self._variants.get(made.text)
         if kernel is None:
             kernel = Kernel(function_of(made, self.py))
+            try:
+                result = kernel(*made.leaves)
+            except TypeMismatch as error:
+                self._tell_of_kinds(args, error)
+                raise
             if len(self._variants) >= _MOST_PROGRAMS:
                 del self._variants[next(iter(self._variants))]
             self._variants[made.text] = kernel
+            return result
         return kernel(*made.leaves)
+
+    def _tell_of_kinds(self, args: tuple[Any, ...], error: TypeMismatch) -> None:
+        """Raise what is wrong with the kinds of the arguments, where the program that they make has an error of types."""
+        if self._variadic:
+            return
+        try:
+            argument_types(self.signature, args)
+        except TypeMismatch as told:
+            evidence = [*told.evidence, error.message]
+            raise TypeMismatch(
+                told.message, location=told.location, evidence=evidence, remedy=told.remedy
+            ) from error
 
     def __reduce__(self) -> str:
         return self.py.__qualname__  # as functions do: by name, so that a copy is the kernel itself
