@@ -40,7 +40,7 @@ PROGRAMS = [
             return y
         """,
         UnsupportedSyntax,
-        "weft's language has no while",
+        "weft's language has no while but to count",
         4,
         "w",
     ),

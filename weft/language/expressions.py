@@ -49,7 +49,7 @@ _BINARY = {
 }
 _COMPARE = {ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne"}
 _UNSUPPORTED = {
-    ast.GeneratorExp: ("generators", "write a for loop, or a list [... for ...]"),
+    ast.GeneratorExp: ("generators", "write a for loop that adds up, or that leaves with break; or a list of constant length"),
     ast.SetComp: ("sets", "use tensors, numbers and tuples"),
     ast.DictComp: ("dicts", "use tensors, numbers and tuples"),
     ast.Dict: ("dicts", "use tensors, numbers and tuples"),

@@ -679,9 +679,19 @@ def call(b: Builder, name: str, arguments: Arguments, hint: str) -> Value:
     if result is None:
         raise UnsupportedSyntax(
             f"weft's language has no {name.removeprefix('builtins.')}",
-            remedy="write it with loops over elements, or as a function of your own",
+            remedy=_INSTEAD.get(name, "write it with loops over elements, or as a function of your own"),
         )
     return result
+
+
+_INSTEAD = {
+    "builtins.print": "return the value, and print it after the call",
+    "builtins.isinstance": "write the function for one kind of argument, or ask x.ndim, x.dtype or x is None",
+    "builtins.sum": "write a loop that adds up, or x.sum() of a tensor",
+    "builtins.any": "write a loop that leaves with break, or x.any() of a tensor",
+    "builtins.all": "write a loop that leaves with break, or x.all() of a tensor",
+    "builtins.divmod": "write a // b and a % b",
+}
 
 
 def _numbers(b: Builder, arguments: Arguments) -> tuple[Scalar, ...]:

@@ -52,16 +52,14 @@ from weft.loops.ir import Carry, Const, Expr, Load, Merge, Ref, Stmt, free_names
 from weft.loops.types import BOOL, INT64, ScalarType, Typed
 
 _REMEDIES = {
-    ast.While: ("while", "write a for loop over range(...)"),
-    ast.Break: ("break", "let the loop run on and guard its statements with if"),
-    ast.Continue: ("continue", "put the rest of the body under an if"),
+    ast.While: ("while but to count", "write for i in range(most): and, first in its body, if not (condition): break"),
     ast.Try: ("try", "check the condition with if"),
     ast.With: ("with", "leave it outside the function"),
     ast.AsyncFunctionDef: ("async functions", "use plain functions"),
     ast.ClassDef: ("classes", "use functions"),
     ast.Delete: ("del", "leave the name; it costs nothing"),
-    ast.Global: ("global", "return the value"),
-    ast.Nonlocal: ("nonlocal", "return the value"),
+    ast.Global: ("global", "return the value, and assign it after the call"),
+    ast.Nonlocal: ("nonlocal", "return the value, and assign it where the function is called"),
     ast.Raise: ("raise", "check the arguments before the call"),
     ast.Match: ("match", "write if and elif"),
 }
