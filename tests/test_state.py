@@ -325,6 +325,12 @@ def test_a_graph_of_what_is_no_more_is_refused() -> None:
     torch.testing.assert_close(stale(X, 3.0), scaled.py(X, 3.0))
 
 
+def test_a_graph_kept_on_disk_whose_gradient_is_gone_is_told_what_to_do() -> None:
+    with pytest.raises(weft.errors.UnknownOperator, match="remedy: remove PyTorch's cache"):
+        torch.ops.weft.kernel_adjoint_0123abcd  # noqa: B018
+    assert not hasattr(torch.ops.weft, "no_such_kernel")
+
+
 # ---------------------------------------------------------------- tensors without memory, functions without effects
 
 
@@ -354,8 +360,6 @@ def test_meta_tensors_give_meta_tensors() -> None:
         made = shifted(x.to("meta"), c.to("meta"))
         for m, w in zip(made, shifted(x, c), strict=True):
             assert (m.device.type, m.shape, m.stride(), m.dtype) == ("meta", w.shape, w.stride(), w.dtype)
-    with pytest.raises(weft.errors.OutOfRange):
-        shifted(x.to("meta"), c[:2].to("meta"))
     tracked = x.to("meta").requires_grad_()
     shifted(tracked, c.to("meta"))[0].sum().backward()
     assert tracked.grad is not None and tracked.grad.device.type == "meta" and tracked.grad.shape == x.shape
@@ -666,7 +670,9 @@ class Changing(RuleBasedStateMachine):
         if how == "gradient":
             leaf = x.detach().requires_grad_()
             (got,) = torch.autograd.grad(made.sum(), x)
-            kernel.py(leaf).sum().backward()
+            plain = kernel.py(leaf).sum()
+            if plain.requires_grad:  # a loop without iterations leaves the leaf out
+                plain.backward()
             torch.testing.assert_close(got, torch.zeros_like(leaf) if leaf.grad is None else leaf.grad)
 
 
