@@ -88,7 +88,7 @@ def combined(algebra: str, first: Element, second: Element, type_: ScalarType) -
         return second if second[0] else first
     if algebra == CLAMP:
         shift, low, high = second
-        bounds = (_operate("min", _operate("max", _saturated(b + shift, type_), low), high) for b in first[1:])
+        bounds = (_operate("min", _operate("max", b + shift, low), high) for b in first[1:])
         return (_fit(first[0] + shift, type_), *bounds)
     if algebra in EXTREMA:
         if not (first[1] and second[1]):
@@ -107,14 +107,6 @@ def combined(algebra: str, first: Element, second: Element, type_: ScalarType) -
     coefficients = [product(i, j) for i in range(n) for j in range(n)]
     addends = applied(algebra, list(first[2 * n * n :]), second, type_)
     return (*coefficients, *(c is not None for c in coefficients), *addends)
-
-
-def _saturated(value: Any, type_: ScalarType) -> Any:
-    """An integer bound: where it is absent it is the type's own, and stays so."""
-    if type_.category == "float":
-        return value
-    low, high = (ALGEBRAS[name].identity(type_).value for name in ("max", "min"))
-    return min(max(value, low), high)
 
 
 def close(found: Any, wanted: Any, scale: float = 0.0) -> bool:

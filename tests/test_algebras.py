@@ -17,6 +17,7 @@ from tests.fuzz_oracle import replay
 from weft.language import parse, read_signature
 from weft.loops.analyze import schedule
 from weft.pytorch.call import argument_types
+from weft.pytorch.simulated import simulate_call
 
 # The class and the algebra of the last loop of each kernel.
 FOUND = {
@@ -179,22 +180,32 @@ def test_what_is_no_algebra(update: str) -> None:
     assert weft.analyze("import torch\n" + loop(update)).loops["i"].kind == "sequential"
 
 
-def test_an_absent_bound_of_whole_numbers_stays_absent() -> None:
-    """A maximum bounds from below alone: what is added afterwards does not make the greatest integer wrap."""
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64], ids=str)
+def test_shifts_of_integers_are_not_added_up(dtype: torch.dtype) -> None:
+    """Every state is small, a sum of the shifts is not: in order. Bounds alone are composed."""
 
-    def rising(x, out):
-        s = 1
-        for i in range(x.shape[0]):
-            s = max(s, -3) + x[i]
-        out[0] = s
+    def shortest(w, b):
+        d = torch.zeros(w.shape[0] + 1, dtype=w.dtype)
+        for i in range(w.shape[0]):
+            d[i + 1] = min(d[i] + w[i], b[i])
+        return d
 
-    x, out = torch.randint(-9, 9, (40,), generator=torch.Generator().manual_seed(6)), torch.zeros(1, dtype=torch.int64)
-    wanted = out.clone()
-    parsed, found = scheduled(rising, [x, out])
-    assert found.loops[0].algebra == ("clamp",), found.loops[0].why
-    replay(parsed, found, [x, out], random.Random(0))
-    rising(x, wanted)
-    assert torch.equal(out, wanted)
+    def held(w, b):
+        d = torch.zeros(w.shape[0] + 1, dtype=w.dtype)
+        for i in range(w.shape[0]):
+            d[i + 1] = max(min(d[i], b[i]), w[i] % 7)
+        return d
+
+    large = torch.iinfo(dtype).max // 2
+    generator = torch.Generator().manual_seed(7)
+    w = torch.full((70,), large, dtype=dtype)
+    b = torch.randint(-9, 50, (70,), generator=generator).to(dtype)
+    for function, kind in ((shortest, "sequential"), (held, "scan")):
+        assert scheduled(function, [w, b])[1].loops[0].kind == kind
+        kernel, wanted = weft.kernel(function), function(w, b)
+        assert torch.equal(kernel(w, b), wanted)
+        run = simulate_call(kernel, [w.clone(), b.clone()], "sm_90a", 0, "forward")
+        assert torch.equal(run.arrays["d"], wanted)
 
 
 def test_five_values_are_too_many() -> None:

@@ -11,24 +11,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.claims import Element, applied, close, combined, possible, probes
-from weft.loops.algebra.table import AFFINE, CLAMP, EXTREMA, LINEAR, SEGMENTED, SELECT
+from weft.loops.algebra.table import AFFINE, CLAMP, EXTREMA, LINEAR, SEGMENTED, SELECT, overflows
 from weft.loops.types import FLOAT64, INT64, ScalarType
 
 SINGLE = ("sum", "product", "max", "min", "maximum", "minimum", "fmax", "fmin")
 ALONE = (*SINGLE, AFFINE, SELECT, CLAMP)
 EVERY = (*ALONE, *(SEGMENTED + a for a in ("sum", "max", AFFINE, SELECT, CLAMP)), *EXTREMA, LINEAR)
-NUMBERS = {"float": [-3.0, -1.0, 0.0, 0.5, 2.0, 7.0], "int": [-3, -1, 0, 1, 2, 7]}
+NUMBERS: dict[str, list[Any]] = {"float": [-3.0, -1.0, 0.0, 0.5, 2.0, 7.0], "int": [-3, -1, 0, 1, 2, 7]}
 
 
 def values(algebra: str) -> int:
     return 3 if algebra == LINEAR else 2 if algebra in EXTREMA else 1
 
 
-def drawn(algebra: str, type_: ScalarType, choice: random.Random) -> Element:
-    number = lambda: choice.choice(NUMBERS[type_.category])  # noqa: E731
+def drawn(
+    algebra: str, type_: ScalarType, choice: random.Random, numbers: dict[str, list[Any]] = NUMBERS
+) -> Element:
+    number = lambda: choice.choice(numbers[type_.category])  # noqa: E731
     given_ = choice.random() < 0.5
     if algebra.startswith(SEGMENTED):
-        inner = drawn(algebra.removeprefix(SEGMENTED), type_, choice)
+        inner = drawn(algebra.removeprefix(SEGMENTED), type_, choice, numbers)
         return (True, number()) if choice.random() < 0.3 else (False, None, *inner)
     if algebra == AFFINE:
         return number(), number()
@@ -38,7 +40,7 @@ def drawn(algebra: str, type_: ScalarType, choice: random.Random) -> Element:
         low, high = sorted((number(), number()))
         if type_.category == "float" and choice.random() < 0.3:
             high = math.inf
-        return number(), low, high
+        return (number() if type_.category == "float" else 0), low, high
     if algebra in EXTREMA:
         return (number(), True, number()) if given_ else (None, False, None)
     if algebra == LINEAR:
@@ -65,6 +67,40 @@ def test_elements_compose_as_maps_in_any_grouping(algebra: str, type_: ScalarTyp
     right = combined(algebra, a, combined(algebra, b, c, type_), type_)
     assert agree(applied(algebra, state, left, type_), in_turn)
     assert agree(applied(algebra, state, right, type_), in_turn)
+
+
+EXTREME = {
+    "float": [-1e200, -1.0, -0.0, 0.0, 1.0, 2.0, 1e200, 1.7e308],
+    "int": [-(1 << 63), -(1 << 62), -1, 0, 1, 1 << 62, (1 << 63) - 1],
+}
+
+
+@pytest.mark.parametrize("type_", [FLOAT64, INT64], ids=str)
+@pytest.mark.parametrize("algebra", [a for a in EVERY if a not in ("maximum", "minimum", "fmax", "fmin")])
+@given(seed=st.integers(0, 1 << 30))
+def test_extremes_compose_or_show_that_they_do_not(algebra: str, type_: ScalarType, seed: int) -> None:
+    """Where every state is finite, so is what composed elements make of it and the same, or it is not finite at all: that is
+    what kernels look at before they believe it. Integers wrap alike in any grouping. Sums come near the largest number.
+    """
+    choice = random.Random(seed)
+    elements = [drawn(algebra, type_, choice, EXTREME) for _ in range(3)]
+    state = [choice.choice(EXTREME[type_.category]) for _ in range(values(algebra))]
+    states = [state]
+    for element in elements:
+        states.append(applied(algebra, states[-1], element, type_))
+    if not all(math.isfinite(v) for s in states for v in s):
+        return
+    a, b, c = elements
+    for whole in (
+        combined(algebra, combined(algebra, a, b, type_), c, type_),
+        combined(algebra, a, combined(algebra, b, c, type_), type_),
+    ):
+        found = applied(algebra, state, whole, type_)
+        if not all(math.isfinite(v) for v in found):
+            assert overflows(algebra, type_) or "sum" in algebra or "clamp" in algebra
+        else:
+            scale = max(abs(v) for s in states for v in s) if type_.category == "float" else 0.0
+            assert all(close(x, y, scale) for x, y in zip(found, states[-1], strict=True))
 
 
 @pytest.mark.parametrize("type_", [FLOAT64, INT64], ids=str)

@@ -9,7 +9,8 @@ parts of one iteration's element, in the order given here:
   select                  (given, value)            h -> value if given else h
   segmented A             (starts, *parts of A)     as A; where it starts, the state before is not looked at and the
                                                     last part is the state itself
-  clamp                   (shift, low, high)        h -> min(max(h + shift, low), high), low <= high
+  clamp                   (shift, low, high)        h -> min(max(h + shift, low), high), low <= high; of integers without
+                                                    shifts, whose sum may wrap where no state does
   argmax, argmin          (value, valid, *others)   (m, *k) -> (value, *others) if valid and value > m (< m) else (m, *k);
                                                     the first of equals wins, in `argmax_last`, `argmin_last` the last
   linear                  (coefficients, present, addends), of n values: h[i] -> sum of coefficients[i, j] * h[j] over the

@@ -292,7 +292,7 @@ template <class Algebra, typename T> struct Segmented {
     }
 };
 
-// h -> min(max(h + shift, low), high), low <= high; Python's min and max, so that a NaN stays.
+// h -> min(max(h + shift, low), high), low <= high; Python's min and max, so that a NaN stays. Integers have no shift.
 template <typename T> struct Clamp {
     struct Value {
         static constexpr bool compound = true;
@@ -312,18 +312,10 @@ template <typename T> struct Clamp {
             }
             return {shift, second(first.low), second(first.high)};
         } else {
-            return {wrapping_add(first.shift, second.shift), saturating(second, first.low), saturating(second, first.high)};
+            return {T(0), second(first.low), second(first.high)};
         }
     }
     static WEFT_FUNCTION void apply(const Value& value, T& h) { h = value(h); }
-
-  private:
-    // a bound that is none stays none
-    static WEFT_FUNCTION T saturating(const Value& map, T bound) {
-        const bool none = bound == detail::lowest<T>() || bound == detail::highest<T>();
-        const T moved = none ? bound : wrapping_add(bound, map.shift);
-        return python_min(python_max(moved, map.low), map.high);
-    }
 };
 
 // ---------------------------------------------------------------- extrema with what goes with them
