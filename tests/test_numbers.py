@@ -12,7 +12,8 @@ import pytest
 import torch
 
 import weft
-from weft.errors import UnsupportedSyntax
+from weft.errors import TypeMismatch, UnsupportedSyntax, WeftError
+from weft.runtime import nvrtc
 
 T = torch.tensor
 
@@ -141,3 +142,153 @@ def test_a_kind_that_iterations_decide_is_refused_after_the_loop() -> None:
         weft.kernel(largest)(T([1], dtype=torch.uint8))
     assert "int(m)" in caught.value.remedy
     agree(largest, T([1, 7, 3]))  # of 64 bits both are the same
+
+
+# ---------------------------------------------------------------- what Python raises
+
+BINOMIALS = """
+def f(x: torch.Tensor, n: int):
+    y = torch.zeros(n + 1, dtype=torch.float64)
+    c = 1
+    for k in range(n):
+        y[k] = float(c)
+        c = c * (n - k) // (k + 1)
+    return y
+"""
+
+
+def one_value(value: str, before: str = "pass") -> Callable[..., Any]:
+    """A kernel that stores a value computed from i, k, a and the integer vectors x and z into each element of a vector."""
+    return program(f"""
+def f(x: torch.Tensor, z: torch.Tensor, k: int, a: float):
+    y = torch.zeros(x.shape[0], dtype=torch.float64)
+    {before}
+    for i in range(x.shape[0]):
+        y[i] = {value}
+    return y
+""")
+
+
+def same_outcome(function: Callable[..., Any], *args: Any) -> type[BaseException] | None:
+    """The kernel gives what its Python gives, or raises an error of the same kind. What the Python raised."""
+    try:
+        wanted = function(*args)
+    except (ArithmeticError, ValueError) as error:
+        kind = next(k for k in (ZeroDivisionError, OverflowError, ValueError) if isinstance(error, k))
+    except RuntimeError as error:  # PyTorch, of integer elements
+        assert "ZeroDivisionError" in str(error)
+        kind = ZeroDivisionError
+    else:
+        torch.testing.assert_close(weft.kernel(function)(*args), wanted, rtol=0, atol=0, equal_nan=True)
+        return None
+    kernel = weft.kernel(function)
+    for _ in range(2):  # the second call takes the quick way
+        with pytest.raises(kind) as caught:
+            kernel(*args)
+        assert isinstance(caught.value, WeftError)
+        assert caught.value.location is not None
+    return kind
+
+
+@pytest.mark.parametrize(
+    ("value", "raised"),
+    [
+        ("i // k", ZeroDivisionError),
+        ("i % k", ZeroDivisionError),
+        ("x[i] // k", ZeroDivisionError),
+        ("x[i] % z[i]", ZeroDivisionError),
+        ("10 // i", ZeroDivisionError),
+        ("i / k", ZeroDivisionError),
+        ("1.0 / a", ZeroDivisionError),
+        ("i % a", ZeroDivisionError),
+        ("math.log(k)", ValueError),
+        ("math.sqrt(i - 1)", ValueError),
+        ("math.acos(a + 2.0)", ValueError),
+        ("i // k if k else 3", None),
+        ("k and i // k", None),
+        ("i // (i + 1)", None),
+        ("x[i] / k", None),
+        ("float(x[i]) / 4", None),
+    ],
+)
+def test_division_by_zero_and_domains(value: str, raised: type[BaseException] | None) -> None:
+    x, z = T([5, 7, -3]), T([2, 0, 1])
+    assert same_outcome(one_value(value), x, z, 0, 0.0) == raised
+    assert same_outcome(one_value(value), x[:0], z[:0], 0, 0.0) is None, "Python does not come there"
+
+
+def test_what_raises_before_the_loops() -> None:
+    function = one_value("s", before="s = 1.0 / a + 3 // k")
+    x = T([5, 7])
+    assert same_outcome(function, x, x, 2, 0.5) is None
+    assert same_outcome(function, x, x, 0, 0.5) is ZeroDivisionError
+    assert same_outcome(function, x[:0], x[:0], 2, 0.0) is ZeroDivisionError
+    kernel = weft.kernel(function)
+    kernel(x, x, 2, 0.5)
+    with pytest.raises(ZeroDivisionError):
+        kernel(x, x, 2, 0.0)
+
+
+def test_ints_of_more_than_64_bits_are_an_error() -> None:
+    kernel = weft.kernel(program(BINOMIALS))
+    for n in (0, 5, 30, 60):
+        torch.testing.assert_close(kernel(torch.ones(1), n), kernel.py(torch.ones(1), n), rtol=0, atol=0)
+    with pytest.raises(OverflowError, match="leaves 64 bits") as caught:
+        kernel(torch.ones(1), 66)
+    assert caught.value.location.line == 7
+    squares = weft.kernel(one_value("float(int(x[i]) * int(x[i]))"))
+    small = T([3, 2**31])
+    torch.testing.assert_close(squares(small, small, 0, 0.0), squares.py(small, small, 0, 0.0))
+    with pytest.raises(OverflowError):
+        squares(T([2**32]), T([0]), 0, 0.0)
+
+
+def test_a_gpu_stops_where_integers_fail() -> None:
+    kernel = weft.kernel(program(BINOMIALS))
+    source = kernel.source(torch.ones(1), 5, arch="sm_80")
+    assert "weft::holds(weft::fits_mul(" in source
+    assert "__trap()" in source
+    assert nvrtc.compile_cubin(source, "sm_80", name="f.cu").binary
+    assert kernel.check(torch.ones(1), 5).ok
+
+
+def test_ordinary_integers_are_not_checked() -> None:
+    def count(x):
+        n, m = x.shape
+        y = torch.zeros(n, 4, dtype=torch.int64)
+        steps = 0
+        for i in range(n):
+            positive = 0
+            places = 0
+            last = -1
+            for j in range(m):
+                if x[i, j] > 0:
+                    positive += 1
+                    places = places + j
+                    last = j * m + i
+                steps += 1
+            y[i, 0] = positive
+            y[i, 1] = places // m
+            y[i, 2] = last
+            y[i, 3] = steps
+        return y
+
+    x = torch.randn(4, 50)
+    agree(count, x)
+    kernel = weft.kernel(count)
+    assert "holds" not in kernel.source(x)
+    assert re.search(r"j +reduction", str(kernel.explain(x)))
+
+
+def test_a_constant_that_an_integer_type_does_not_hold() -> None:
+    def store(x):
+        for i in range(x.shape[0]):
+            x[i] = 300
+
+    with pytest.raises(TypeMismatch, match="does not fit into int8"):
+        weft.kernel(store)(torch.zeros(2, dtype=torch.int8))
+    agree(program("def f(x):\n    y = x.clone()\n    y[0] = -255\n    return y\n"), torch.zeros(1, dtype=torch.uint8))
+
+
+def test_shifts_by_negative_amounts() -> None:
+    agree(of_each("x[i] >> z[i]", "x[i] << z[i]"), T([-5, 5, -5, 5, 1]), T([-1, -1, 70, 64, 63]), 0, 0.0)

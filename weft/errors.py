@@ -108,6 +108,18 @@ class OutOfRange(WeftError, IndexError):
     """A subscript leaves its array."""
 
 
+class DivisionByZero(WeftError, ZeroDivisionError):
+    """A number is divided by zero where Python, or PyTorch for integer elements, raises."""
+
+
+class NumberOverflow(WeftError, OverflowError):
+    """A Python int leaves 64 bits, or a float has no integer."""
+
+
+class MathDomainError(WeftError, ValueError):
+    """A function of math is given a number outside its domain."""
+
+
 class DeviceMismatch(WeftError, RuntimeError):
     """Arguments lie on different devices, or the device asked for is not there."""
 

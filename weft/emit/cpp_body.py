@@ -44,6 +44,7 @@ from weft.loops.ir import (
     Carry,
     Const,
     Expr,
+    Fault,
     For,
     Function,
     If,
@@ -53,6 +54,7 @@ from weft.loops.ir import (
     Stmt,
     Store,
     bound_names,
+    checks_in,
     free_names,
     statement_exprs,
     substitute,
@@ -61,7 +63,7 @@ from weft.loops.ir import (
 )
 from weft.loops.schedule import Nest, Update, Verdict
 from weft.loops.types import INT64, ScalarType
-from weft.plan.arguments import Facts, stride_name
+from weft.plan.arguments import Facts, faults_of, stride_name
 
 STACK_LIMIT = 64 * 1024  # bytes of a local array above which it is kept off the stack
 
@@ -117,9 +119,12 @@ class Body:
     tile_stores: dict[tuple[str, tuple[Expr, ...]], str] = field(default_factory=dict)
     instead: dict[str, str] = field(default_factory=dict)
     reductions: set[tuple[str, ScalarType]] = field(default_factory=set)
+    faults: dict[Fault, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.printer = Printer(self._name, self._load, lambda name: name not in self.large)
+        first = len(self.function.arrays) + 1
+        self.faults = {f: first + k for k, f in enumerate(faults_of(self.nest))}
+        self.printer = Printer(self._name, self._load, lambda name: name not in self.large, fault=self._fault)
 
     # ------------------------------------------------------------ names and elements
 
@@ -133,6 +138,9 @@ class Body:
         """A C++ name as an expression."""
         self.names[f"@{text}"] = text
         return Ref(f"@{text}", INT64)
+
+    def _fault(self, fault: Fault) -> str:
+        return f"{self.faults[fault]}, outside"
 
     def _name(self, ref: Ref) -> str:
         if ref.name in self.instead:
@@ -201,7 +209,9 @@ class Body:
         return any(self.unproven(array, axis, i) for axis, i in enumerate(index))
 
     def checked(self, statements: tuple[Stmt, ...]) -> bool:
-        """Whether any subscript in these statements is checked."""
+        """Whether any subscript or value in these statements is checked."""
+        if checks_in(statements):
+            return True
         accesses = [(e.array, e.index) for e in loads(statements)] + [(s.array, s.index) for s in stores(statements)]
         return any(self.unproven_access(array, index) for array, index in accesses)
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from weft.emit.subscripts import simplify
-from weft.loops.ir import Cast, Const, Expr, Load, Op, Ref, Round, walk_expr
+from weft.loops.ir import Cast, Check, Const, Expr, Fault, Load, Op, Ref, Round, walk_expr
 from weft.loops.operators import OPERATORS
 from weft.loops.types import BFLOAT16, BOOL, FLOAT16, FLOAT32, FLOAT64, INT64, ScalarType
 
@@ -128,7 +128,8 @@ class Printer:
 
     bounded: whether an int64 name stays far from overflow (sizes, loop variables), so that sums and products of such
     names need not wrap. fuses: state multiply-adds of floats as `weft::fma`; otherwise they are left to the compiler.
-    narrow: whether an int64 name is a C++ variable of 32 bits, which subscripts may compute with, but values not.
+    narrow: whether an int64 name is a C++ variable of 32 bits, which subscripts may compute with, but values not. fault: the
+    number of a fault and where it is noted, "" where it is not checked for.
     """
 
     name: Callable[[Ref], str]
@@ -136,6 +137,7 @@ class Printer:
     bounded: Callable[[str], bool]
     fuses: bool = False
     narrow: Callable[[str], bool] = lambda name: False
+    fault: Callable[[Fault], str] = lambda fault: ""
 
     def value(self, expr: Expr, level: int = TERNARY) -> str:
         """A value, parenthesised if it binds less tightly than `level`."""
@@ -197,6 +199,13 @@ class Printer:
             if product := Product.of(second):
                 negated = product.negated != (name == "sub")
                 return self._fma(replace(product, negated=negated), self._print(first, wrap), wrap)
+        if isinstance(expr, Check):
+            noted = self.fault(expr.fault)
+            if not noted:
+                return self._print(args[0], wrap)
+            value = self._exact(args[0], wrap).within(OR)
+            condition = self._print(args[1], wrap).text
+            return Text(f"weft::holds({condition}, {noted}) ? {value} : {literal(0, type_, typed=True)}", TERNARY)
         if name == "where":
             condition = self._print(args[0], wrap).within(OR)
             then, orelse = (self._exact(a, wrap) for a in args[1:])

@@ -9,7 +9,7 @@ from weft.emit.cpp_body import Body
 from weft.emit.expressions import PRODUCT, SUM, literal, memory_type, register_type
 from weft.emit.names import Names, kernel_entry
 from weft.emit.text import Writer
-from weft.loops.ir import Array, Const, For, Function, walk
+from weft.loops.ir import Array, Const, Fault, For, Function, walk
 from weft.loops.schedule import Axis, Nest
 from weft.loops.types import BOOL, INT64, ScalarType
 from weft.plan.arguments import Facts, nest_arrays, slots
@@ -25,6 +25,10 @@ class _ThreadBody(Body):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.printer = replace(self.printer, fuses=True)
+
+    def _fault(self, fault: Fault) -> str:
+        """Numbers without a fault on a GPU are those of IEEE arithmetic; integers have none there."""
+        return super()._fault(fault) if fault.integer else ""
 
     def pragma_simd(self, text: str, body: object) -> None:
         """A thread has no lanes of its own."""
@@ -131,7 +135,7 @@ def _threads(nest: Nest, plan: ThreadPlan, body: _ThreadBody) -> None:
             body.statements(nest.body)
     if checked:
         writer.line(
-            "if (outside) __trap();  // a subscript read from memory left its array: as PyTorch's own kernels do"
+            "if (outside) __trap();  // a subscript left its array, or an integer its range: as PyTorch's own kernels do"
         )
 
 

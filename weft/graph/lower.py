@@ -20,6 +20,7 @@ from weft.loops.ir import (
     Ref,
     Stmt,
     Store,
+    checks_in,
     free_names,
     rewrite,
     statement_exprs,
@@ -44,6 +45,8 @@ def lower(function: Function, nest: Nest, column: str) -> BlockGraph:
     """
     if any(a.within for a in function.arrays if a.name in {x.array for x in collect(nest.body)}):
         raise NotRows("it keeps an array of its own in every iteration")
+    if any(fault.integer for fault in checks_in(nest.body)):
+        raise NotRows("it checks integers as it runs")
     rows, body = nest.axes, nest.body
     loops = nest.loops()
     if not loops and column:

@@ -48,6 +48,7 @@ from weft.loops.ir import (
     Array,
     Carry,
     Const,
+    Demand,
     Equality,
     Expr,
     For,
@@ -87,7 +88,10 @@ class Builder:
     dimensions. changes: the names whose tensor was changed in place. copies: pairs of arrays that are one tensor, or parts
     of one, in the plain Python, where a name that is rebound in a loop or a branch got an array of its own.
     given: the arrays that are arguments. carried: the scalars that the open loops carry. spare: names for what a scalar is
-    on each path, which may be left out where nothing reads them.
+    on each path, which may be left out where nothing reads them. demands: conditions that a call checks. spans: the least
+    and largest values of integer names, where known. choices: what an integer name is, or is one of.
+    advances: how loops move the ints that they carry (weft.language.checks).
+    integers: the parameters that are ints.
     """
 
     function: str
@@ -109,6 +113,11 @@ class Builder:
     given: frozenset[str] = frozenset()
     carried: set[str] = field(default_factory=set)
     spare: set[str] = field(default_factory=set)
+    demands: list[Demand] = field(default_factory=list)
+    spans: dict[str, tuple[int, int]] = field(default_factory=dict)
+    choices: dict[str, tuple[Expr, ...]] = field(default_factory=dict)
+    advances: dict[str, object] = field(default_factory=dict)
+    integers: set[str] = field(default_factory=set)
     location: Location | None = None
 
     # ------------------------------------------------------------ names and blocks
@@ -143,12 +152,14 @@ class Builder:
         environments = [dict(e) for e in self.environments]
         definitions, dynamic = dict(self.definitions), set(self.dynamic)
         sharing, changes, copies = self.sharing, len(self.changes), self.copies
+        demands, spans = list(self.demands), dict(self.spans)
         blocks, loops = [len(b) for b in self.blocks], list(self.loops)
 
         def restore() -> None:
             self.taken, self.arrays, self.equalities = set(taken), dict(arrays), list(equalities)
             self.definitions, self.dynamic = dict(definitions), set(dynamic)
             self.sharing, self.copies = sharing, copies
+            self.demands, self.spans = list(demands), dict(spans)
             del self.changes[changes:]
             del self.environments[len(environments) :]
             for environment, old in zip(self.environments, environments, strict=True):
@@ -166,6 +177,8 @@ class Builder:
     def let(self, hint: str, expr: Expr) -> Ref:
         name = self.fresh(hint)
         self.emit(Let(name, expr, self.location))
+        if expr.type == INT64:
+            self.choices[name] = (expr,)
         if self.is_dynamic(expr):
             self.dynamic.add(name)
         elif expr.type == INT64:
@@ -247,6 +260,17 @@ class Builder:
                     self.location,
                     stale=True,
                 )
+
+    def reach(self, expr: Expr) -> set[str]:
+        """The names that an integer depends on, those of what names stand for included."""
+        found: set[str] = set()
+        pending = list(free_names(expr))
+        while pending:
+            name = pending.pop()
+            if name not in found:
+                found.add(name)
+                pending += [n for e in self.choices.get(name, ()) for n in free_names(e)]
+        return found
 
     def share(self, value: Scalar, hint: str = "t") -> Scalar:
         """The value under a name, so that it can be used several times."""
@@ -538,6 +562,8 @@ class Builder:
         def merged(name: str, then: Expr, orelse: Expr) -> Ref:
             name = self.fresh(name)
             merges.append(Merge(name, then, orelse))
+            if then.type == INT64:
+                self.choices[name] = (then, orelse)
             if dynamic:
                 self.dynamic.add(name)
             return Ref(name, then.type)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from weft.errors import TypeMismatch, UndefinedName, UnsupportedSyntax, WeftError
-from weft.language import arithmetic, functions, resolve, sequences, slices, tensors
+from weft.language import arithmetic, checks, functions, resolve, sequences, slices, tensors
 from weft.language.arithmetic import operate, truth
 from weft.language.builder import Builder, Environment
 from weft.language.kinds import select
@@ -66,7 +66,7 @@ def binary(operator: ast.operator) -> Callable[..., Scalar]:
     if isinstance(operator, ast.Pow):
         return lambda b, x, y: arithmetic.power(b.share(x, "x"), y, b.default_float)
     name = _BINARY[type(operator)]
-    return lambda b, x, y: operate(name, (x, y), b.default_float)
+    return lambda b, x, y: checks.checked(b, operate(name, (x, y), b.default_float))
 
 
 # Calls a helper: the function, its arguments, keyword arguments, and whether the call is all of a statement.

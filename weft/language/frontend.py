@@ -10,6 +10,7 @@ from typing import Any, Literal
 from weft.errors import TypeMismatch, UnsupportedSyntax
 from weft.language import tensors
 from weft.language.builder import Builder, Environment
+from weft.language.checks import MOST, subscripts_unchecked
 from weft.language.expressions import Evaluator
 from weft.language.kinds import converted
 from weft.language.resolve import value_of
@@ -109,12 +110,15 @@ class _Parser:
         if isinstance(type_, ScalarType):
             self.scalars.append(ScalarParameter(name, type_))
             b.fixed.add(name)
+            if type_ == INT64:
+                b.integers.add(name)
             return Scalar(Ref(name, type_), Typed(type_, 0))
         dims: list[Expr] = []
         for axis in range(type_.rank):
             size = names.get((name, axis)) or b.fresh(f"{name}_size_{axis}")
             self.sizes.append(Size(size, name, axis))
             b.fixed.add(size)
+            b.spans[size] = (0, MOST)
             dims.append(Ref(size, INT64))
         b.arrays[name] = Array(name, type_.dtype, tuple(dims), "input", location=self.source.location(parameter))
         b.given |= {name}
@@ -256,6 +260,7 @@ class _Parser:
         b = self.builder
         (block,) = b.blocks
         body = drop_idle_carries(drop_spare(drop_idle_carries(tuple(block)), b.spare))
+        body = subscripts_unchecked(body)
         stored = {s.array for s in walk(body) if isinstance(s, Store)}
         used = stored | set(results) | set(self.names) | _read(body)
         if not results and not stored & set(self.names):
@@ -281,6 +286,7 @@ class _Parser:
             self.source.where,
             numbers=tuple(self.numbers),
             container=self.container,
+            demands=tuple(b.demands),
         )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from weft.errors import TypeMismatch, UnsupportedSyntax
-from weft.language import arithmetic, sequences, tensors
+from weft.language import arithmetic, checks, sequences, tensors
 from weft.language.arithmetic import as_type, choose, common, convert, differentiated, operate, power, to_number, truth
 from weft.language.builder import Builder
 from weft.language.kinds import cast, converted, holds, joined, kinds_of, plain, select
@@ -31,7 +31,7 @@ from weft.language.values import (
     one_of,
     tidy,
 )
-from weft.loops.ir import Const, Expr, Op
+from weft.loops.ir import Const, Expr, Op, unchecked
 from weft.loops.types import BOOL, FLOAT64, INT64, SCALAR_TYPES, ScalarType, Typed
 
 ScalarFunction = Callable[..., Scalar]
@@ -202,6 +202,9 @@ _NEURAL: dict[str, ScalarFunction] = {
     "logsigmoid": lambda b, x: _op(b, "neg", _softplus(b, _op(b, "neg", x))),
 }
 _MATH_FLOAT = frozenset({*_FLOAT, "atan2", "hypot", "copysign", "fmod", "pow", "fabs"}) - {"rsqrt", "sigmoid"}
+# Where functions of math have values: the argument compared with a bound (its size, of asin and acos).
+_DOMAINS = {"sqrt": ("ge", 0.0), "log": ("gt", 0.0), "log2": ("gt", 0.0), "log10": ("gt", 0.0), "log1p": ("gt", -1.0),
+            "acosh": ("ge", 1.0), "asin": ("le", 1.0), "acos": ("le", 1.0)}  # fmt: skip
 _DTYPES = {**SCALAR_TYPES, "float": SCALAR_TYPES["float32"], "double": FLOAT64, "half": SCALAR_TYPES["float16"],
            "long": INT64, "int": SCALAR_TYPES["int32"], "short": SCALAR_TYPES["int16"]}  # fmt: skip
 _MATH_CONSTANTS = {"pi": 3.141592653589793, "e": 2.718281828459045, "tau": 6.283185307179586,
@@ -298,7 +301,7 @@ def static_bool(value: Value | None, default: bool = False) -> bool:
 def size_of(value: Value) -> Expr:
     """A value as a size or a subscript that is a Python int."""
     if isinstance(value, Scalar) and value.typed.scalar.category == "int":
-        return tidy(converted(value, INT64))
+        return tidy(unchecked(converted(value, INT64)))
     raise TypeMismatch(f"{describe(value)} where an int is needed", remedy="use an int")
 
 
@@ -714,7 +717,14 @@ def _math_call(b: Builder, name: str, arguments: Arguments) -> Value | None:
         values = tuple(to_number(v, FLOAT64) for v in _numbers(b, arguments))
         if name == "log" and len(values) == 2:
             return _op(b, "div", _op(b, "log", values[0]), _op(b, "log", values[1]))
-        return operate(operator, values, b.default_float)
+        result = operate(operator, values, b.default_float)
+        if name in _DOMAINS and values[0].constant is None:
+            comparison, bound = _DOMAINS[name]
+            inside = _op(b, comparison, _op(b, "abs", values[0]) if name in ("asin", "acos") else values[0], bound)
+            # what is not a number is in every domain
+            inside = _op(b, "or", inside, _op(b, "isnan", values[0]))
+            return checks.in_domain(b, result, inside.expr, f"math domain error: {name}")
+        return result
     if name in ("floor", "ceil", "trunc"):
         (x,) = _numbers(b, arguments)
         if x.typed.scalar.category != "float":
@@ -820,7 +830,7 @@ def _range(b: Builder, arguments: Arguments) -> Range | Sequence:
         raise UnsupportedSyntax("a range whose step is 0", remedy="use a step that is not 0")
     first = bounds[0] if len(bounds) > 1 else number(0)
     last = bounds[1] if len(bounds) > 1 else bounds[0]
-    start, stop = (b.steady(tidy(converted(v, INT64)), "bound") for v in (first, last))
+    start, stop = (b.steady(tidy(unchecked(converted(v, INT64))), "bound") for v in (first, last))
     if step is None:
-        return sequences.stepped(b, start, stop, tidy(converted(bounds[2], INT64)))
+        return sequences.stepped(b, start, stop, tidy(unchecked(converted(bounds[2], INT64))))
     return Range(start, stop, step)

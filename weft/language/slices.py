@@ -21,7 +21,7 @@ from weft.language.values import (
     select,
     tidy,
 )
-from weft.loops.ir import Const, Expr, Op
+from weft.loops.ir import Const, Expr, Op, unchecked
 from weft.loops.types import BOOL, INT64
 
 
@@ -86,7 +86,7 @@ def _index(builder: Builder, item: Item, size: Expr, axis: int) -> Expr:
         raise TypeMismatch(f"a subscript that is {what}", remedy=remedy)
     if item.typed.scalar.category != "int":
         raise TypeMismatch(f"a subscript that is {describe(item)}", remedy="use an int: int(...)")
-    expr = converted(item, INT64)
+    expr = unchecked(converted(item, INT64))
     if isinstance(expr, Const):
         return _constant(int(expr.value), size, axis)
     if builder.is_dynamic(expr):
@@ -139,7 +139,7 @@ def _bound(builder: Builder, value: Value | None, size: Expr, default: Expr) -> 
         raise TypeMismatch(f"a slice bound that is {describe(value)}", remedy="use an int")
     if builder.is_dynamic(value.expr):
         raise UnsupportedSyntax("a slice bound that depends on what a tensor holds", remedy="write a loop")
-    expr = converted(value, INT64)
+    expr = unchecked(converted(value, INT64))
     if isinstance(expr, Const):
         if expr.value < 0:
             return tidy(Op("sub", (size, Const(-int(expr.value), INT64)), INT64))

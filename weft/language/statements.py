@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass, field, replace
 
 from weft.errors import Location, TypeMismatch, UndefinedName, UnsupportedSyntax, WeftError
-from weft.language import sequences, tensors
+from weft.language import checks, sequences, tensors
 from weft.language.arithmetic import as_type, common, operate
 from weft.language.builder import Builder, Environment, Loop
 from weft.language.expressions import Evaluator, Inline, binary
@@ -75,6 +75,7 @@ class Head:
     dynamic: carried scalars that depend on what tensors hold. carries: the user's name by that of its carry.
     also: names that the body does not bind, but changes in place by another name. sharing: which names mean one tensor.
     copies: which arrays stand for one tensor, those of names in `own` by ".name".
+    wide: carried ints that may leave 64 bits, so that what they get is checked.
     """
 
     scalars: dict[str, tuple[Typed, Alias]] = field(default_factory=dict)
@@ -88,6 +89,7 @@ class Head:
     also: set[str] = field(default_factory=set)
     sharing: Sharing | None = None
     copies: frozenset[frozenset[str]] = frozenset()
+    wide: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
@@ -679,6 +681,10 @@ class Executor:
                 b.carried.update(carry.names)
                 carried[name] = carry
                 env[name] = replace(carry.value(carry.names, b.default_float), alias=alias if typed.weight else None)
+                if typed == Typed(INT64, 0) and len(kinds) == 1 and name not in head.wide:
+                    values = checks.assumed(b, carry.inits[0], len(b.loops))
+                    if values is not None:
+                        b.spans[carry.names[0]] = values
                 if name in head.dynamic:
                     b.dynamic.update(carry.names)
             elif value is None:
@@ -714,6 +720,15 @@ class Executor:
                     continue
                 names = [b.fresh(f"{n}_last") for n in carry.names]
                 ends = carry.parts(end)
+                if carry.names[0] in b.spans:
+                    advance = checks.Advance(carry.inits[0], ends[0], carry.names[0], Loop(var, start, stop, step))
+                    if not checks.stays(b, advance, len(b.loops) - 1):
+                        head.wide.add(name)
+                        grown = True
+                        continue
+                    b.spans[names[0]] = b.spans[carry.names[0]]
+                    b.choices[names[0]] = (carry.inits[0], ends[0])
+                    b.advances[names[0]] = advance
                 carries += map(Carry, carry.names, carry.inits, ends, names)
                 results[name] = self._last(carry, tuple(names), carry.first, end, Loop(var, start, stop, step))
         self.depth -= 1

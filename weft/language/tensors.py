@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ from weft.errors import ShapeMismatch, TypeMismatch, UnsupportedSyntax
 from weft.language import arithmetic
 from weft.language.arithmetic import as_type, operate
 from weft.language.builder import Builder, apart
-from weft.language.kinds import cast, converted
+from weft.language.kinds import cast, converted, low_and_high
 from weft.language.values import (
     ONE,
     ZERO,
@@ -139,6 +140,8 @@ def assign(builder: Builder, target: View, value: Tensor | Scalar, what: str = "
             remedy=f"store into {target.array}, or into {target.array}.clone()",
         )
     value = _fit_to(builder, target, value, what)
+    if isinstance(value, Scalar):
+        _check_fits(target, value)
     if isinstance(value, Scalar) and target.dims:
         value = builder.share(value)
     restore = builder.snapshot()
@@ -151,6 +154,21 @@ def assign(builder: Builder, target: View, value: Tensor | Scalar, what: str = "
     restore()
     assert not isinstance(value, Scalar)
     _store_all(builder, target, materialise(builder, value, f"{target.array}_new"))
+
+
+def _check_fits(target: View, value: Scalar) -> None:
+    """A constant that PyTorch does not store into integers of this type: it is no element, which would wrap."""
+    number, type_ = value.constant, target.dtype
+    if number is None or isinstance(number, bool) or type_.category != "int":
+        return
+    low, high = low_and_high(type_)
+    low = low if type_.signed else -high  # PyTorch lets negative numbers wrap there
+    if not (math.isfinite(number) and low <= number <= high):
+        raise TypeMismatch(
+            f"{number} does not fit into {type_}",
+            evidence=[f"{type_} holds {low_and_high(type_)[0]} to {high}"],
+            remedy="store a number that fits, or use a wider dtype",
+        )
 
 
 def _fit_to(builder: Builder, target: View, value: Tensor | Scalar, what: str) -> Tensor | Scalar:

@@ -6,11 +6,12 @@ Integers wrap at their register type. Subscripts outside an array raise IndexErr
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-from weft.loops.ir import Array, Cast, Const, Expr, For, Function, If, Let, Load, Op, Ref, Round, Stmt, Store
+from weft.loops.ir import Array, Cast, Check, Const, Expr, For, Function, If, Let, Load, Op, Ref, Round, Stmt, Store
 from weft.loops.operators import OPERATORS
 from weft.loops.types import ScalarType
 
@@ -48,6 +49,10 @@ class _Machine:
                 return torch.tensor(self.evaluate(value), dtype=torch.float64).to(torch_dtype(to)).item()
             case Op(name="where", args=(condition, then, orelse)):
                 return self.evaluate(then) if self.evaluate(condition) else self.evaluate(orelse)
+            case Op(name="check", args=(value, condition)):  # a value that has none is not computed
+                if not self.evaluate(condition):
+                    raise ArithmeticError(expr.fault.what if isinstance(expr, Check) else "a check does not hold")
+                return self.evaluate(value)
             case Op(name="and", args=(a, b)):
                 return self.evaluate(a) and self.evaluate(b)
             case Op(name="or", args=(a, b)):
@@ -97,6 +102,11 @@ class _Machine:
             self.run(loop.body)
             state = [self.evaluate(c.next) for c in loop.carries]
         self.names.update(zip((c.result for c in loop.carries), state, strict=True))
+
+
+def value_of(expr: Expr, names: Mapping[str, Any]) -> Any:
+    """The value of an expression of names alone."""
+    return _Machine(Function("", (), (), (), (), (), ()), {}, dict(names)).evaluate(expr)
 
 
 def interpret(function: Function, *arguments: Any) -> tuple[torch.Tensor, ...]:

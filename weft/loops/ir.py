@@ -61,6 +61,23 @@ class Op:
 
 
 @dataclass(frozen=True)
+class Fault:
+    """What Python raises where a condition does not hold. integer: of integers, so that a GPU stops there too."""
+
+    kind: Literal["division", "overflow", "domain"]
+    what: str
+    integer: bool = True
+    location: Location | None = None
+
+
+@dataclass(frozen=True)
+class Check(Op):
+    """The operator `check`: its first operand where the second holds, else the program ends with `fault`."""
+
+    fault: Fault = Fault("overflow", "")
+
+
+@dataclass(frozen=True)
 class Cast:
     """Conversion to a register type, as C does it (float to int truncates)."""
 
@@ -220,6 +237,14 @@ class Equality:
 
 
 @dataclass(frozen=True)
+class Demand:
+    """A condition on sizes and scalars without which the Python raises `fault`, whatever the tensors hold."""
+
+    condition: Expr
+    fault: Fault
+
+
+@dataclass(frozen=True)
 class Assumption:
     """What is taken to hold: a Python condition on sizes and integer scalars. loops: the variables of those it helps."""
 
@@ -253,6 +278,7 @@ class Function:
     numbers: tuple[str, ...] = ()
     container: Literal["", "tuple", "list"] = ""
     checked: frozenset[str] = frozenset()
+    demands: tuple[Demand, ...] = ()
 
     def array(self, name: str) -> Array:
         return next(a for a in self.arrays if a.name == name)
@@ -305,6 +331,21 @@ def rewrite(expr: Expr, rule: Callable[[Expr], Expr | None]) -> Expr:
 def substitute(expr: Expr, names: dict[str, Expr]) -> Expr:
     """Replace every Ref whose name is in `names`."""
     return rewrite(expr, lambda e: names.get(e.name) if isinstance(e, Ref) else None)
+
+
+def checks_in(statements: tuple[Stmt, ...]) -> dict[Fault, None]:
+    """The faults that statements check for as they run, each once, in the order of the text."""
+    exprs = (e for s in walk(statements) for top in statement_exprs(s) for e in walk_expr(top))
+    return {e.fault: None for e in exprs if isinstance(e, Check)}
+
+
+def unchecked(expr: Expr) -> Expr:
+    """The expression without its checks."""
+    return rewrite(expr, lambda e: e.args[0] if isinstance(e, Check) else None)
+
+
+def without_checks(statements: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    return tuple(map_statement(s, unchecked, without_checks) for s in statements)
 
 
 def free_names(expr: Expr) -> set[str]:

@@ -21,6 +21,7 @@ Rule = Literal[
     "logical",  # bool, ... -> bool
     "predicate",  # T -> bool
     "where",  # bool, T, T -> T
+    "check",  # T, bool -> T
 ]
 
 
@@ -37,6 +38,9 @@ class Operator:
         assert len(args) == self.arity, f"{self.name} takes {self.arity} operands"
         if self.rule == "where":
             assert args[0] == BOOL and args[1] == args[2] == result, self.name
+            return
+        if self.rule == "check":
+            assert args == (result, BOOL), self.name
             return
         assert all(a == args[0] for a in args), f"{self.name} of {args}"
         category = args[0].category
@@ -80,6 +84,16 @@ def _mod(a: Any, b: Any) -> Any:
     if b == 0:
         return math.nan if isinstance(a, float) else 0
     return a % b
+
+
+def _fits(value: int) -> bool:
+    return -(1 << 63) <= value < 1 << 63
+
+
+def _check(value: Any, condition: bool) -> Any:
+    if not condition:
+        raise ArithmeticError("a check does not hold")
+    return value
 
 
 def _log(function: Callable[[float], float]) -> Callable[[float], float]:
@@ -160,9 +174,15 @@ _TABLE = [
     Operator("bitor", 2, "integer", "{0} | {1}", lambda a, b: a | b),
     Operator("bitxor", 2, "integer", "{0} ^ {1}", lambda a, b: a ^ b),
     Operator("bitnot", 1, "integer", "bit_not", lambda a: (not a) if isinstance(a, bool) else ~a),
-    # shifts by the width or more give 0 or -1, by a negative amount 0
+    # shifts by the width or more, or by a negative amount, give 0 or -1
     Operator("shl", 2, "integer", "shift_left", lambda a, b: a << b if 0 <= b < 64 else 0),
-    Operator("shr", 2, "integer", "shift_right", lambda a, b: a >> b if b >= 0 else 0),
+    Operator("shr", 2, "integer", "shift_right", lambda a, b: a >> (b if b >= 0 else 64)),
+    # Python's ints have no width: whether one of 64 bits holds the result
+    Operator("fits_add", 2, "comparison", "fits_add", lambda a, b: _fits(a + b)),
+    Operator("fits_sub", 2, "comparison", "fits_sub", lambda a, b: _fits(a - b)),
+    Operator("fits_mul", 2, "comparison", "fits_mul", lambda a, b: _fits(a * b)),
+    # what Python raises where the second operand does not hold: see weft.loops.ir.Check
+    Operator("check", 2, "check", "check", _check),
     Operator("where", 3, "where", "{0} ? {1} : {2}", lambda c, a, b: a if c else b),
 ]
 

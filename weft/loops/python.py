@@ -313,6 +313,8 @@ class _Writer:
     def expr(self, expr: Expr) -> Text:
         """An expression with its type in Python, whose register type may differ from the nest's: see `operands`."""
         match expr:
+            case Op(name="check", args=(value, _)):  # Python checks by itself
+                return self.expr(value)
             case Op(name="clone", args=(Load(array=array, index=index),)):  # no operator of the nest: see `_owned`
                 return Text(f"{self._element(array, index)}.clone()", _CALL, Typed(self.arrays[array].dtype, 1))
             case Const(value=value):

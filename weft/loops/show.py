@@ -68,6 +68,8 @@ def _expr(expr: Expr) -> tuple[str, int]:
             return f"{type_}({show_expr(value)})", ATOM
         case Round(value=value, to=to):
             return f"round_to_{to}({show_expr(value)})", ATOM
+        case Op(name="check", args=(value, _)):
+            return _expr(value)
         case Op(name="where", args=(condition, then, orelse)):
             return f"{_wrapped(then, 1)} if {_wrapped(condition, 1)} else {_wrapped(orelse, SELECT)}", SELECT
         case Op(name=name, args=(a, b)) if name in INFIX:

@@ -11,7 +11,21 @@ from dataclasses import dataclass
 from typing import Literal
 
 from weft.loops.accesses import collect
-from weft.loops.ir import Array, Const, Expr, Function, Load, Ref, Stmt, Store, statement_exprs, walk, walk_expr
+from weft.loops.ir import (
+    Array,
+    Const,
+    Expr,
+    Fault,
+    Function,
+    Load,
+    Ref,
+    Stmt,
+    Store,
+    checks_in,
+    statement_exprs,
+    walk,
+    walk_expr,
+)
 from weft.loops.schedule import Nest
 from weft.loops.types import FLOAT64, INT64, ScalarType
 
@@ -117,3 +131,10 @@ def slots(function: Function, nest: Nest, facts: Facts) -> tuple[Slot, ...]:
         Slot("scalar", s.name, FLOAT64 if s.type == FLOAT64 else INT64) for s in function.scalars if s.name in names
     ]
     return tuple(out)
+
+
+def faults_of(nest: Nest) -> tuple[Fault, ...]:
+    """What the code of a nest checks its values for; on a CPU it returns the number of one that it met, counted from 1 after
+    those of the function's arrays.
+    """
+    return tuple(checks_in(nest.body))

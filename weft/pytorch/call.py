@@ -13,13 +13,24 @@ from typing import Any
 import torch
 
 from weft.compiler import Analysis, Variant, arguments, cuda_source, host_source, launch
-from weft.errors import DeviceMismatch, OutOfRange, OverlapError, ShapeMismatch, TypeMismatch, UnsupportedSyntax
+from weft.errors import (
+    DeviceMismatch,
+    DivisionByZero,
+    MathDomainError,
+    NumberOverflow,
+    OutOfRange,
+    OverlapError,
+    ShapeMismatch,
+    TypeMismatch,
+    UnsupportedSyntax,
+    WeftError,
+)
 from weft.language import ArgumentType, Signature, TensorType
 from weft.loops.affine import evaluate
-from weft.loops.ir import Array, Function
+from weft.loops.ir import Array, Fault, Function, free_names
 from weft.loops.schedule import Requirement
 from weft.loops.types import BOOL, FLOAT64, INT64, SCALAR_TYPES, ScalarType
-from weft.plan.arguments import Facts
+from weft.plan.arguments import Facts, faults_of
 from weft.plan.facts import Geometry, facts_of
 from weft.pytorch.quick import never, quick_call
 from weft.pytorch.specialize import Specializable
@@ -175,6 +186,7 @@ def check(analysis: Analysis, bound: Bound) -> None:
             fact = f"{left} and {right}"
             raise ShapeMismatch(f"sizes differ: {e.what}", location=e.location, evidence=[fact, *shapes],
                                 remedy="pass tensors whose sizes agree")  # fmt: skip
+    check_demands(analysis.function, bound.names)
     for r in analysis.requirements:
         if _fails(r, bound):
             extent = evaluate(analysis.function.array(r.array).shape[r.axis], bound.names)
@@ -358,7 +370,7 @@ def prepare(
     run = _runner(analysis, device, launches, lazy)
     if finish is not None:
         return CallPlan(lambda given: finish(run(given)), never, run)
-    quick = quick_call(
+    quick = never if _demands_floats(function) else quick_call(
         function,
         made_arrays(analysis),
         arrays,
@@ -468,6 +480,35 @@ def _slots(
     return pack(values), tuple(given), frozenset(pointers)
 
 
+_FAILURES: dict[str, tuple[type[WeftError], str]] = {
+    "division": (DivisionByZero, "divide by another number, or guard the division with if"),
+    "overflow": (NumberOverflow, "use smaller numbers, or a float"),
+    "domain": (MathDomainError, "guard the call with if, or use torch's function, which gives nan or inf"),
+}
+
+
+def failure(name: str, fault: Fault) -> WeftError:
+    """The error for what the Python would raise."""
+    kind, remedy = _FAILURES[fault.kind]
+    return kind(f"{fault.what} in {name}", location=fault.location, remedy=remedy)
+
+
+def check_demands(function: Function, names: Mapping[str, Any]) -> None:
+    """Raise what the Python raises for these sizes and scalars."""
+    if function.demands:
+        from weft.loops.interpret import value_of
+
+        for demand in function.demands:
+            if not value_of(demand.condition, names):
+                raise failure(function.name, demand.fault)
+
+
+def _demands_floats(function: Function) -> bool:
+    """Whether a call must check values that calls prepared alike may differ in."""
+    floats = {s.name for s in function.scalars if s.type == FLOAT64}
+    return any(free_names(d.condition) & floats for d in function.demands)
+
+
 def _cuda_launcher(
     analysis: Analysis, nest: int, arrays: Mapping[str, Geometry], bound: Bound, device: torch.device
 ) -> _Launch:
@@ -524,6 +565,8 @@ def _host_launcher(
     def run(threads: int, *values: Any) -> None:
         code = kernel.launch(threads, *values)
         if code:
+            if code > len(function.arrays):
+                raise failure(function.name, faults_of(own)[code - len(function.arrays) - 1])
             array = function.arrays[code - 1]
             raise OutOfRange(
                 f"{function.name} is given a subscript that leaves {array.name}",
@@ -554,6 +597,10 @@ def _runner(analysis: Analysis, device: torch.device, launches: list[_Launch], l
         lines.append(f"check_overlap(function, {{{tensors}}})")
         scope["increment_version"] = torch.autograd.graph.increment_version  # what autograd saved is no more
         lines += [f"increment_version({local[a.name]})" for a in function.arrays if a.role == "inout"]
+    if _demands_floats(function):
+        scope["check_demands"] = check_demands
+        known = sizes | {s.name: local[s.name] for s in function.scalars}
+        lines.append(f"check_demands(function, {{{', '.join(f'{n!r}: {t}' for n, t in known.items())}}})")
     for k, a in enumerate(made_arrays(analysis)):
         local[a.name] = f"r{k}"
         scope[f"dtype{k}"] = getattr(torch, a.dtype.name)

@@ -24,6 +24,12 @@ inline bool inside(int64_t index, int64_t size, int64_t code, int64_t& outside) 
     return valid;
 }
 
+// Whether a condition holds; if not, `outside` takes `code`, which names the fault.
+inline bool holds(bool valid, int64_t code, int64_t& outside) {
+    outside = valid ? outside : code;
+    return valid;
+}
+
 // ---------------------------------------------------------------- lanes consecutive in memory
 
 // How many consecutive lanes a thread takes at a time, of `lanes` in each of `outer` groups: as many as leave work to

@@ -11,6 +11,12 @@ WEFT_FUNCTION bool inside(int64_t index, int64_t size, int64_t array, int64_t& o
     return ok;
 }
 
+// Whether a condition holds; where it does not, `outside` keeps the number of the fault.
+WEFT_FUNCTION bool holds(bool ok, int64_t fault, int64_t& outside) {
+    if (!ok) outside = fault;
+    return ok;
+}
+
 // What one instruction moves.
 template <typename T, int count> struct alignas(count * sizeof(T)) Packet {
     T lane[count];

@@ -193,8 +193,8 @@ template <class T> WEFT_FUNCTION T shift_left(T a, T b) {
 }
 template <class T> WEFT_FUNCTION T shift_right(T a, T b) {
     constexpr int last = 8 * int(sizeof(T)) - 1;
-    if (b < T(0)) return T(0);
-    if (uint64_t(b) > uint64_t(last)) return detail::is_signed<T> ? T(a >> last) : T(0);
+    // by a negative amount as by the width, as PyTorch shifts
+    if (b < T(0) || uint64_t(b) > uint64_t(last)) return detail::is_signed<T> ? T(a >> last) : T(0);
     return T(a >> b);
 }
 WEFT_FUNCTION bool shift_left(bool a, bool) { return a; }
@@ -366,6 +366,23 @@ template <class T> WEFT_FUNCTION T modulo(T a, T b) {
         const T remainder = T(a % b);
         return remainder != T(0) && (remainder < T(0)) != (b < T(0)) ? T(remainder + b) : remainder;
     }
+}
+
+// Whether 64 bits hold the result.
+WEFT_FUNCTION bool fits_add(int64_t a, int64_t b) {
+    const int64_t sum = wrapping_add(a, b);
+    return ((a ^ sum) & (b ^ sum)) >= 0;
+}
+WEFT_FUNCTION bool fits_sub(int64_t a, int64_t b) {
+    const int64_t difference = wrapping_sub(a, b);
+    return ((a ^ b) & (a ^ difference)) >= 0;
+}
+WEFT_FUNCTION bool fits_mul(int64_t a, int64_t b) {
+    if (a == 0 || b == 0) return true;
+    const int64_t product = wrapping_mul(a, b);
+    const int64_t lowest = -9223372036854775807 - 1;
+    if ((a == -1 && b == lowest) || (b == -1 && a == lowest)) return false;
+    return product / b == a;
 }
 
 template <class T> WEFT_FUNCTION T floor_divide(T a, T b) {

@@ -1,0 +1,387 @@
+"""What Python raises while it computes with numbers: found here, checked at the call or by the kernel itself.
+
+Python's ints have no width, so sums and products of ints of 64 bits are checked unless their ranges show that they fit.
+A divisor is checked unless it is known not to be zero. A condition on sizes and scalars alone becomes a demand of the
+call; another is a `Check` in the nest. Floats that depend on what tensors hold are not checked: they are what IEEE
+arithmetic gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from weft.language.builder import Builder, Loop
+from weft.language.values import Scalar, has_load
+from weft.loops.ir import (
+    Cast,
+    Check,
+    Const,
+    Demand,
+    Expr,
+    Fault,
+    For,
+    If,
+    Let,
+    Load,
+    Op,
+    Ref,
+    Stmt,
+    Store,
+    bodies,
+    checks_in,
+    free_names,
+    map_statement,
+    operands,
+    unchecked,
+    walk,
+)
+from weft.loops.types import BOOL, INT64, ScalarType
+
+Span = tuple[int, int]
+LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
+# No tensor is larger along an axis, and no loop runs more often before the machine is scrapped.
+MOST = 1 << 46
+# Nor does any program do more updates, in all its loops together.
+MOST_UPDATES = 1 << 56
+# What sizes and bounds are where products of two must fit, and sums of such.
+ORDINARY = 1 << 31, 1 << 29
+_FITS = {"add": "fits_add", "sub": "fits_sub", "mul": "fits_mul"}
+
+
+def checked(b: Builder, value: Scalar) -> Scalar:
+    """The result of an operator, with the check that Python makes."""
+    expr = value.expr
+    if not isinstance(expr, Op) or value.mixed is not None:
+        return value
+    zero = Const(0 if expr.args[-1].type.category == "int" else 0.0, expr.args[-1].type)
+    if expr.name in ("floordiv", "mod", "div") and (value.typed.weight == 0 or expr.type.category == "int"):
+        integer = expr.type.category == "int"
+        what = "integer division or modulo by zero" if integer else "float division by zero"
+        return _with(b, value, Op("ne", (expr.args[1], zero), BOOL), Fault("division", what, integer))
+    ints = value.typed.weight == 0 and expr.type == INT64
+    stepped = expr.name in ("add", "sub") and b.reach(expr) & b.carried
+    steps = frozenset(free_names(expr) & b.integers) if stepped else frozenset[str]()
+    if ints and expr.name in _FITS and not _fits(b, lambda: span(b, expr) is not None, steps):
+        fault = Fault("overflow", "a Python int leaves 64 bits")
+        return _with(b, value, Op(_FITS[expr.name], expr.args, BOOL), fault)
+    return value
+
+
+def in_domain(b: Builder, value: Scalar, condition: Expr, what: str) -> Scalar:
+    """The result of a function of math, which raises ValueError where the condition does not hold."""
+    return _with(b, value, condition, Fault("domain", what, integer=False))
+
+
+def _with(b: Builder, value: Scalar, condition: Expr, fault: Fault) -> Scalar:
+    fault = replace(fault, location=b.location)
+    if isinstance(condition, Op) and condition.name == "ne" and _not_zero(b, condition.args[0]):
+        return value
+    if isinstance(condition, Const) and condition.value:
+        return value
+    if b.is_dynamic(condition) and not fault.integer:
+        return value
+    known = b.in_sizes(condition)
+    loops = [e for loop in b.loops for e in (loop.start, loop.stop)]
+    fixed = all(free_names(b.in_sizes(e)) <= b.fixed and not has_load(e) for e in (known, *loops))
+    if fixed and len(b.blocks) == 1 + len(b.loops):
+        for loop in b.loops:  # Python does not come here where a loop around does not run
+            pair = (b.in_sizes(loop.start), b.in_sizes(loop.stop))
+            known = Op("or", (Op("ge" if loop.step > 0 else "le", pair, BOOL), known), BOOL)
+        demand = Demand(known, fault)
+        if demand not in b.demands:
+            b.demands.append(demand)
+        return value
+    return replace(value, expr=Check("check", (value.expr, condition), value.expr.type, fault=fault))
+
+
+def _fits(b: Builder, proof: Callable[[], bool], numbers: frozenset[str] = frozenset()) -> bool:
+    """Whether a proof about ranges succeeds, if need be for tensors, loops and `numbers` of ordinary size; calls then see
+    to that.
+    """
+    if proof():
+        return True
+    bounds = {n for loop in b.loops for e in (loop.start, loop.stop) for n in free_names(b.in_sizes(e))} & b.fixed | numbers
+    sizes = sorted(n for n in b.fixed if n in b.spans or (n in bounds and n in b.integers))
+    before = dict(b.spans)
+    for limit in ORDINARY:
+        b.spans = before | {n: (-limit if n not in before else 0, limit) for n in sizes}
+        try:
+            proven = proof()
+        finally:
+            b.spans = before
+        if proven:
+            for name in sizes:
+                size = Ref(name, INT64) if name in before else Op("abs", (Ref(name, INT64),), INT64)
+                small = Op("le", (size, Const(limit, INT64)), BOOL)
+                if all(d.condition != small for d in b.demands):
+                    fault = Fault("overflow", "a Python int may leave 64 bits", location=b.location)
+                    b.demands.append(Demand(small, fault))
+            return True
+    return False
+
+
+# ---------------------------------------------------------------- carried ints
+
+
+@dataclass(frozen=True)
+class Moves:
+    """Updates of a carried int by at least `low` and at most `high` each, `count` of them at most."""
+
+    low: int
+    high: int
+    count: int = 1
+
+    @property
+    def far(self) -> int:
+        return max(abs(self.low), abs(self.high)) * self.count
+
+
+@dataclass(frozen=True)
+class Advance:
+    """What a loop leaves of a carried int: what it started from, and what an iteration did."""
+
+    init: Expr
+    end: Expr
+    carry: str
+    loop: Loop
+
+
+def room(depth: int) -> int:
+    """How far an int that a loop inside `depth` others carries may go from where it starts: outer loops leave room."""
+    return 1 << min(62, 58 + depth)
+
+
+def assumed(b: Builder, init: Expr, depth: int) -> Span | None:
+    """The values that a carried int is first taken to have."""
+    found = span(b, init)
+    if found is None or max(-found[0], found[1]) + room(depth) > HIGHEST:
+        return None
+    return found[0] - room(depth), found[1] + room(depth)
+
+
+def stays(b: Builder, advance: Advance, depth: int) -> bool:
+    """Whether a carried int keeps to what it was taken to have: it gets values in small steps, or of a range of their own."""
+
+    def proof() -> bool:
+        steps = _steps(b, advance.end, advance.carry, 0)
+        if steps is None:
+            return False
+        moves, values = steps
+        trips = _trips(b, advance.loop)
+        far = max((replace(m, count=min(MOST_UPDATES, m.count * trips)).far for m in moves), default=0)
+        return far + max((abs(e) for s in values for e in s), default=0) <= room(depth)
+
+    numbers = frozenset(n for n in free_names(b.in_sizes(advance.end)) if n in b.integers)
+    return _fits(b, proof, numbers)
+
+
+def _trips(b: Builder, loop: Loop) -> int:
+    low, high = span(b, loop.start), span(b, loop.stop)
+    if low is None or high is None:
+        return MOST
+    return min(MOST, max(0, high[1] - low[0] if loop.step > 0 else low[1] - high[0]))
+
+
+def _steps(b: Builder, expr: Expr, carry: str, depth: int) -> tuple[list[Moves], list[Span]] | None:
+    """How far from the carry an expression may be, and its values where it does not depend on it; None if unknown."""
+    if depth > 20:
+        return None
+    match expr:
+        case Ref(name=name) if name == carry:
+            return [Moves(0, 0)], []
+        case Ref(name=name) if isinstance(found := b.advances.get(name), Advance) and carry in b.reach(expr):
+            before, inner = _steps(b, found.init, carry, depth + 1), _steps(b, found.end, found.carry, depth + 1)
+            if before is None or inner is None or inner[1] or carry in b.reach(found.end) - b.reach(found.init):
+                return None
+            trips = _trips(b, found.loop)
+            often = [replace(m, count=min(MOST_UPDATES, m.count * trips)) for m in inner[0]]
+            moves = [
+                Moves(min(m.low, n.low), max(m.high, n.high), min(MOST_UPDATES, m.count + n.count))
+                for m in before[0]
+                for n in often
+            ]
+            return moves, [(low - n.far, high + n.far) for low, high in before[1] for n in often]
+        case Ref(name=name) if name in b.choices and carry in b.reach(expr):
+            sides = [_steps(b, e, carry, depth + 1) for e in b.choices[name]]
+        case Op(name="where", args=(_, *args)) | Op(name="max" | "min", args=args):
+            sides = [_steps(b, e, carry, depth + 1) for e in args]
+        case Op(name="check", args=(value, _)):
+            return _steps(b, value, carry, depth + 1)
+        case Op(name="add" | "sub" as name, args=(x, y)) if carry in b.reach(expr):
+            if name == "add" and carry not in b.reach(x):
+                x, y = y, x
+            before, by = _steps(b, x, carry, depth + 1), span(b, y)
+            if before is None or by is None or carry in b.reach(y):
+                return None
+            low, high = by if name == "add" else (-by[1], -by[0])
+            return [replace(m, low=m.low + low, high=m.high + high) for m in before[0]], [
+                (p + low, q + high) for p, q in before[1]
+            ]
+        case _:
+            known = None if carry in b.reach(expr) else span(b, expr)
+            return None if known is None else ([], [known])
+    if any(s is None for s in sides):
+        return None
+    both = [s for s in sides if s is not None]
+    return [m for s in both for m in s[0]], [v for s in both for v in s[1]]
+
+
+def _not_zero(b: Builder, expr: Expr) -> bool:
+    if isinstance(expr, Const):
+        return expr.value != 0
+    if isinstance(expr, Cast) and expr.value.type.category == "int":
+        return _not_zero(b, expr.value)
+    if expr.type.category != "int":
+        return False
+    found = span(b, expr)
+    if found is not None and not found[0] <= 0 <= found[1]:
+        return True
+    # a loop that runs has a bound that is not zero, and so is each factor of it
+    return any(
+        loop.start == Const(0, INT64) and loop.step > 0 and b.canonical(expr) in _factors(b.canonical(loop.stop))
+        for loop in b.loops
+    )
+
+
+def _factors(expr: Expr) -> list[Expr]:
+    match expr:
+        case Op(name="mul", args=(a, c)):
+            return [expr, *_factors(a), *_factors(c)]
+    return [expr]
+
+
+def span(b: Builder, expr: Expr) -> Span | None:
+    """The least and the largest value of an integer; None where 64 bits may not hold it."""
+    found = _span(b, expr)
+    return found if found is not None and found[0] >= LOWEST and found[1] <= HIGHEST else None
+
+
+def _span(b: Builder, expr: Expr) -> Span | None:
+    if expr.type == BOOL:
+        return 0, 1
+    whole = (LOWEST, HIGHEST)
+    if expr.type != INT64:
+        bits = 8 * expr.type.size - expr.type.signed
+        return (-(1 << bits) if expr.type.signed else 0, (1 << bits) - 1) if expr.type.category == "int" else None
+    match expr:
+        case Const(value=value):
+            return int(value), int(value)
+        case Ref(name=name):
+            return _of_name(b, name) or whole
+        case Cast(value=value):
+            return whole if value.type.category == "float" else _span(b, value)
+        case Op(name="check", args=(value, _)):
+            found = _span(b, value)
+            return None if found is None else (max(found[0], LOWEST), min(found[1], HIGHEST))
+        case Op(name="where", args=(_, *args)) | Op(args=args):
+            spans = [_span(b, a) for a in args]
+            if any(s is None for s in spans):
+                return None
+            return _combined(expr.name, [s for s in spans if s is not None]) or whole
+    return whole
+
+
+def _of_name(b: Builder, name: str) -> Span | None:
+    if name in b.spans:
+        return b.spans[name]
+    if name in b.definitions:
+        return span(b, b.definitions[name])
+    for loop in b.loops:
+        if loop.var == name:
+            low, high = _span(b, loop.start), _span(b, loop.stop)
+            if low is None or high is None:
+                return None
+            if loop.step < 0:
+                return max(high[0] + 1, low[0] - MOST), low[1]
+            return low[0], min(high[1] - 1, low[1] + MOST)
+    return None
+
+
+def _combined(name: str, spans: list[Span]) -> Span | None:
+    match name, spans:
+        case "neg", [(a, z)]:
+            return -z, -a
+        case "abs", [(a, z)]:
+            return 0 if a <= 0 <= z else min(abs(a), abs(z)), max(abs(a), abs(z))
+        case "add", [(a, z), (c, y)]:
+            return a + c, z + y
+        case "sub", [(a, z), (c, y)]:
+            return a - y, z - c
+        case "mul", [(a, z), (c, y)]:
+            ends = [a * c, a * y, z * c, z * y]
+            return min(ends), max(ends)
+        case "floordiv", [(a, z), (c, y)]:
+            return (min(a // c, a // y), max(z // c, z // y)) if c > 0 else None
+        case "mod", [_, (c, y)]:
+            return min(c + 1, 0), max(y - 1, 0)
+        case "max" | "maximum", [(a, z), (c, y)]:
+            return max(a, c), max(z, y)
+        case "min" | "minimum", [(a, z), (c, y)]:
+            return min(a, c), min(z, y)
+        case "where", [(a, z), (c, y)]:
+            return min(a, c), max(z, y)
+    return None
+
+
+def subscripts_unchecked(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """Without the overflow checks of names that are subscripts and bounds alone: what overflows is in no array."""
+    made: dict[str, tuple[Expr, ...]] = {}
+    used: set[str] = set()
+    for stmt in walk(body):
+        match stmt:
+            case Let(name=name, value=value):
+                made[name] = (value,)
+            case Store(value=value):
+                used |= _values(value)
+            case For(carries=carries):
+                made |= {n: (c.init, c.next) for c in carries for n in (c.name, c.result)}
+            case If(condition=condition, merges=merges):
+                used |= _values(condition)
+                made |= {m.name: (m.then, m.orelse) for m in merges}
+    pending = list(used)
+    while pending:
+        more = {n for e in made.get(pending.pop(), ()) for n in _values(e)} - used
+        used |= more
+        pending += more
+
+    def idle(name: str, type_: ScalarType) -> bool:
+        return name not in used and type_ == INT64
+
+    def clean(statements: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        kept = []
+        for stmt in statements:
+            match stmt:
+                case Let() if idle(stmt.name, stmt.value.type):
+                    stmt = replace(stmt, value=unchecked(stmt.value))
+                case For():
+                    carries = tuple(
+                        replace(c, init=unchecked(c.init), next=unchecked(c.next))
+                        if idle(c.name, c.type) and idle(c.result, c.type) else c
+                        for c in stmt.carries
+                    )  # fmt: skip
+                    stmt = replace(stmt, carries=carries)
+                case If():
+                    merges = tuple(
+                        replace(m, then=unchecked(m.then), orelse=unchecked(m.orelse)) if idle(m.name, m.type) else m
+                        for m in stmt.merges
+                    )
+                    stmt = replace(stmt, merges=merges)
+            kept.append(map_statement(stmt, _same, clean) if bodies(stmt) else stmt)
+        return tuple(kept)
+
+    return clean(body) if any(fault.integer for fault in checks_in(body)) else body
+
+
+def _same(expr: Expr) -> Expr:
+    return expr
+
+
+def _values(expr: Expr) -> set[str]:
+    """The names that an expression computes with, subscripts left out."""
+    match expr:
+        case Load():
+            return set()
+        case Ref(name=name):
+            return {name}
+    return {n for e in operands(expr) for n in _values(e)}
