@@ -46,12 +46,15 @@ def assert_same_derivatives(kernel: Any, *args: Any, second: bool = True) -> Non
     """A kernel's results and derivatives are those of its plain Python. Which of infinities and NaNs a second derivative is
     depends on the order of products.
     """
-    want, found = derivatives(kernel.py, args, second), derivatives(kernel, args, second)
+    assert_same(derivatives(kernel.py, args, second), derivatives(kernel, args, second), kernel.py.__name__)
+
+
+def assert_same(want: dict[str, Tensor], found: dict[str, Tensor], of: str) -> None:
     assert want.keys() == found.keys()
     for name, value in want.items():
         got = found[name]
         if name.startswith("second"):
             got = torch.where(got.isfinite() | value.isfinite(), got, value)
         torch.testing.assert_close(
-            got, value, equal_nan=True, msg=lambda text, name=name: f"{name} of {kernel.py.__name__}: {text}"
+            got, value, equal_nan=True, msg=lambda text, name=name: f"{name} of {of}: {text}"
         )

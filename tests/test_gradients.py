@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import weft
-from tests.gradients import assert_same_derivatives, draw
+from tests.gradients import assert_same, assert_same_derivatives, derivatives, draw
 
 torch.set_num_threads(1)
 
@@ -397,6 +397,23 @@ def what_goes_with_a_maximum(x, w):
         y[r, 0] = first
         y[r, 1] = last
     return y
+
+
+def square_and_root(x):
+    y = torch.empty_like(x)
+    z = torch.empty_like(x)
+    for i in range(x.shape[0]):
+        y[i] = x[i] * x[i]
+        z[i] = torch.sqrt(x[i])
+    return y, z
+
+
+def test_a_result_that_nothing_is_made_of() -> None:
+    """Its derivative, infinite at 0, is not asked for."""
+    kernel, x = weft.kernel(square_and_root), row(0.0, 0.25, 4.0)
+    for chosen in (0, 1):
+        want = derivatives(lambda x, k=chosen: square_and_root(x)[k], [x])
+        assert_same(want, derivatives(lambda x, k=chosen: kernel(x)[k], [x]), "square and root")
 
 
 # ---------------------------------------------------------------- what random programs found

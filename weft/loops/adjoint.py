@@ -83,17 +83,20 @@ def differentiable(function: Function) -> tuple[str, ...]:
     return tuple(a.name for a in named if a.role == "input" and a.dtype.category == "float")
 
 
-def adjoint(function: Function, wanted: tuple[str, ...]) -> Function:
+def adjoint(function: Function, wanted: tuple[str, ...], seeded: tuple[int, ...] | None = None) -> Function:
     """The function whose results are the gradients of `wanted` (names of floating input arrays of `function`).
 
-    Its parameters: those of `function`; the results of `function` as they were returned; the gradient of each floating
+    seeded: the places of the floating results that have a gradient, all of them if None. What only the others are made of
+    has none: a zero for it would become NaN where a derivative is infinite.
+
+    Its parameters: those of `function`; the results of `function` as they were returned; the gradient of each seeded
     result, of the result's dtype and shape. Its results: one gradient for each wanted name, of that array's dtype and
     shape. Raises NotDifferentiable.
     """
     # what it computes again has been checked
     function = replace(function, body=without_checks(function.body), demands=())
     _refuse(function, wanted)
-    return _Adjoint(normalize(function, derivatives=True), wanted).build()
+    return _Adjoint(normalize(function, derivatives=True), wanted, seeded).build()
 
 
 def _refuse(function: Function, wanted: tuple[str, ...]) -> None:
@@ -119,8 +122,10 @@ def _refuse(function: Function, wanted: tuple[str, ...]) -> None:
 # ---------------------------------------------------------------- what the derivative touches
 
 
-def _active(function: Function, wanted: tuple[str, ...]) -> tuple[frozenset[str], frozenset[str]]:
-    """The scalars and the arrays that depend on a wanted input and on which a floating result depends."""
+def _active(
+    function: Function, wanted: tuple[str, ...], seeded: tuple[str, ...]
+) -> tuple[frozenset[str], frozenset[str]]:
+    """The scalars and the arrays that depend on a wanted input and on which a seeded result depends."""
     after: dict[tuple[str, str], set[tuple[str, str]]] = {}
 
     def flow(target: tuple[str, str], *exprs: Expr) -> None:
@@ -146,9 +151,8 @@ def _active(function: Function, wanted: tuple[str, ...]) -> tuple[frozenset[str]
     for source, targets in after.items():
         for target in targets:
             before.setdefault(target, set()).add(source)
-    floating = {a.name for a in function.arrays if a.dtype.category == "float"}
     varied = _reached({("array", n) for n in wanted}, after)
-    useful = _reached({("array", n) for n in function.results if n in floating}, before)
+    useful = _reached({("array", n) for n in seeded}, before)
     both = varied & useful
     return frozenset(n for k, n in both if k == "name"), frozenset(n for k, n in both if k == "array")
 
@@ -377,7 +381,10 @@ Seeds = dict[str, _Seed]
 
 
 class _Adjoint:
-    def __init__(self, function: Function, wanted: tuple[str, ...]) -> None:
+    def __init__(self, function: Function, wanted: tuple[str, ...], seeded: tuple[int, ...] | None) -> None:
+        floating = {a.name for a in function.arrays if a.dtype.category == "float"}
+        every = tuple(k for k, r in enumerate(function.results) if r in floating)
+        self.seeded = every if seeded is None else seeded
         self.names = Names.of(function)
         self.memory = Memory.of(function)
         self.named: dict[str, str] = {}  # names of loads of elements that change later, by the array
@@ -385,7 +392,8 @@ class _Adjoint:
         self.function, self.wanted = function, wanted
         self.memory = Memory.of(function)
         self.of = {a.name: a for a in function.arrays}
-        self.active, self.active_arrays = _active(function, wanted)
+        results = tuple(function.results[k] for k in self.seeded)
+        self.active, self.active_arrays = _active(function, wanted, results)
         self.active -= self._stabilisers()
         self.arrays: list[Array] = []
         self.temporary: set[str] = set()
@@ -417,12 +425,11 @@ class _Adjoint:
             name = result if result not in parameters else self.names.fresh(result)
             self.saved.setdefault(result, name)
             self._parameter(name, array, parameters, sizes, equalities)
-        for result in f.results:
-            array = self.of[result]
-            if array.dtype.category == "float":
-                name = self.names.fresh(f"grad_{result}")
-                self.seeds.setdefault(result, []).append(name)
-                self._parameter(name, array, parameters, sizes, equalities)
+        for k in self.seeded:
+            result = f.results[k]
+            name = self.names.fresh(f"grad_{result}")
+            self.seeds.setdefault(result, []).append(name)
+            self._parameter(name, self.of[result], parameters, sizes, equalities)
         self.gradients = {w: self.names.fresh(f"grad_{w}") for w in self.wanted}
         self.sums: list[str] = []  # adjoints of arrays that start as zero and are added to alone
         for w, gradient in self.gradients.items():

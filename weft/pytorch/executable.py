@@ -91,10 +91,15 @@ class _AdjointAnalyses:
     """The analysis of the adjoint of a function for the types that its arguments had."""
 
     def __init__(
-        self, parent: Specializable, identity: str, types: tuple[ArgumentType, ...], wanted: tuple[str, ...]
+        self,
+        parent: Specializable,
+        identity: str,
+        types: tuple[ArgumentType, ...],
+        wanted: tuple[str, ...],
+        seeded: tuple[int, ...] | None,
     ) -> None:
-        self._parent, self._types, self._wanted = parent, types, wanted
-        self.identity = f"adjoint of {identity} at {types!r} for {wanted}"
+        self._parent, self._types, self._wanted, self._seeded = parent, types, wanted, seeded
+        self.identity = f"adjoint of {identity} at {types!r} for {wanted} from {seeded}"
         self._made: dict[tuple[bool, frozenset[str]], Analysis] = {}
         self._derived: dict[bool, Function] = {}
 
@@ -103,7 +108,7 @@ class _AdjointAnalyses:
         from weft.loops.adjoint import adjoint
 
         if agree not in self._derived:
-            self._derived[agree] = adjoint(self._parent.function(self._types, agree), self._wanted)
+            self._derived[agree] = adjoint(self._parent.function(self._types, agree), self._wanted, self._seeded)
         return self._derived[agree]
 
     @deep
@@ -114,12 +119,14 @@ class _AdjointAnalyses:
         return self._made[key]
 
 
-def adjoint_of(parent: Executable, types: tuple[ArgumentType, ...], wanted: tuple[str, ...]) -> Executable:
+def adjoint_of(
+    parent: Executable, types: tuple[ArgumentType, ...], wanted: tuple[str, ...], seeded: tuple[int, ...] | None = None
+) -> Executable:
     """The executable for the gradients of the arguments `wanted`: takes the arguments, the results, and a gradient for
-    each result of a float type. Raises NotDifferentiable.
+    each result at the places `seeded` (None: for each of a float type). Raises NotDifferentiable.
     """
     forward = parent.specializable
-    analyses = _AdjointAnalyses(forward, forward.identity, types, wanted)
+    analyses = _AdjointAnalyses(forward, forward.identity, types, wanted, seeded)
     function = analyses.analysis((), True).function  # from the disk cache without deriving it again
     tensors = {a.name for a in function.arrays if a.role == "input"}
     kinds = {p.name: p.kind for p in parent.signature.parameters}
@@ -134,7 +141,7 @@ def adjoint_of(parent: Executable, types: tuple[ArgumentType, ...], wanted: tupl
     # a name that another process gives it too: torch.compile keeps graphs on disk that call it
     own = f"{function.name}_{cache.key(analyses.identity)[:8]}" if function.name.isascii() else None
     if own is not None:
-        cache.store(cache.key("operator", own), pickle.dumps((parent.operator.name, types, wanted)))
+        cache.store(cache.key("operator", own), pickle.dumps((parent.operator.name, types, wanted, seeded)))
     return Executable(function.name, signature, analyses, own)
 
 
@@ -144,10 +151,10 @@ def recall_adjoint(name: str) -> None:
     if kept is None:
         return
     try:
-        parent_name, types, wanted = pickle.loads(kept)
+        parent_name, types, wanted, seeded = pickle.loads(kept)
     except Exception:  # written by another version: any failure to read it is a miss
         return
     getattr(torch.ops.weft, parent_name, None)  # itself perhaps an adjoint
     parent = executables.get(parent_name)
     if parent is not None:
-        define(adjoint_of(parent, types, wanted), name)
+        define(adjoint_of(parent, types, wanted, seeded), name)

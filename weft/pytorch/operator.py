@@ -13,6 +13,7 @@ from torch.autograd import forward_ad
 
 from weft.errors import NotDifferentiable, OverlapError, UnknownOperator, UnsupportedSyntax
 from weft.language import Signature, TensorType
+from weft.loops.ir import Store, walk
 from weft.loops.types import ScalarType
 from weft.pytorch.call import DTYPES, allocate, argument_types, bind, common_device, finisher
 
@@ -199,14 +200,21 @@ class _Adjoints:
     """The executables that compute gradients, by the arguments that need them."""
 
     executable: Executable
-    made: dict[tuple[Any, ...], Executable] = field(default_factory=dict)
+    made: dict[tuple[Any, ...], tuple[Executable, tuple[str, ...]]] = field(default_factory=dict)
 
-    def of(self, types: tuple[TensorType | ScalarType, ...], wanted: tuple[str, ...]) -> Executable:
+    def of(
+        self, types: tuple[TensorType | ScalarType, ...], wanted: tuple[str, ...], seeded: tuple[int, ...] | None
+    ) -> tuple[Executable, tuple[str, ...]]:
+        """The executable, and the arguments that the results depend on: there is nothing to hand to the others."""
         from weft.pytorch.executable import adjoint_of
 
-        key = (types, wanted)
+        key = (types, wanted, seeded)
         if key not in self.made:
-            self.made[key] = adjoint_of(self.executable, types, wanted)
+            made = adjoint_of(self.executable, types, wanted, seeded)
+            function = made.specializable.analysis((), True).function
+            stored = {s.array for s in walk(function.body) if isinstance(s, Store)}
+            depends = tuple(r in stored for r in function.results)
+            self.made[key] = made, tuple(w for w, d in zip(wanted, depends, strict=True) if d)
         return self.made[key]
 
 
@@ -229,35 +237,44 @@ def _autograd(executable: Executable) -> _Autograd:
         ctx.save_for_backward(*tensors, *outputs)
         if hasattr(ctx, "save_for_forward"):  # a graph's context knows no forward mode
             ctx.save_for_forward(*tensors, *outputs)
+        ctx.set_materialize_grads(False)
         ctx.scalars = [None if isinstance(a, torch.Tensor) else a for a in inputs]
         ctx.is_tensor = [isinstance(a, torch.Tensor) for a in inputs]
 
     def pull(
-        ctx: Any, saved: list[torch.Tensor], wanted: tuple[str, ...]
-    ) -> tuple[list[torch.Tensor], Callable[..., tuple[torch.Tensor, ...]]]:
-        """The outputs of a call, and the gradients of the arguments `wanted` for those of its float outputs."""
+        ctx: Any, saved: list[torch.Tensor], wanted: tuple[str, ...], seeded: tuple[int, ...] | None = None
+    ) -> tuple[list[torch.Tensor], Callable[..., tuple[torch.Tensor, ...]], tuple[str, ...]]:
+        """The outputs of a call, the gradients of the arguments `wanted` for those of its float outputs (or of those at the
+        places `seeded`), and the arguments whose gradients can be anything but zero.
+        """
         inputs = [saved.pop(0) if t else s for t, s in zip(ctx.is_tensor, ctx.scalars, strict=True)]
-        adjoint = adjoints.of(argument_types(signature, inputs), wanted)
+        adjoint, moved = adjoints.of(argument_types(signature, inputs), wanted, seeded)
 
         def gradients(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
             made = adjoint.operator(*inputs, *saved, *given)
             return made if isinstance(made, tuple) else (made,)
 
-        return saved, gradients
+        return saved, gradients, moved
 
     def backward(ctx: Any, *grads: Any) -> Any:
         wanted = tuple(p.name for p, need in zip(signature.parameters, ctx.needs_input_grad, strict=True) if need)
-        outputs, gradients = pull(ctx, list(ctx.saved_tensors), wanted)
-        given = [torch.zeros_like(o) if g is None else g for o, g in zip(outputs, grads, strict=True) if _is_float(o)]
-        found = dict(zip(wanted, gradients(*given), strict=True))
-        return tuple(found.get(p.name) for p in signature.parameters)
+        saved = list(ctx.saved_tensors)
+        floating = [k for k, o in enumerate(saved[sum(ctx.is_tensor) :]) if _is_float(o)]
+        seeded = tuple(k for k in floating if grads[k] is not None)
+        if not seeded:
+            return (None,) * len(signature.parameters)
+        _, gradients, moved = pull(ctx, saved, wanted, None if len(seeded) == len(floating) else seeded)
+        if not moved:
+            return (None,) * len(signature.parameters)
+        found = dict(zip(wanted, gradients(*(grads[k] for k in seeded)), strict=True))
+        return tuple(found[p.name] if p.name in moved else None for p in signature.parameters)
 
     def jvp(ctx: Any, *tangents: Any) -> Any:
         """The gradients are linear in those of the outputs; the transpose of that map is the derivative forwards."""
         wanted = tuple(p.name for p, t in zip(signature.parameters, tangents, strict=True) if t is not None)
         # the values alone: with their tangents they would ask for a second derivative
         values = [forward_ad.unpack_dual(t).primal for t in ctx.saved_tensors]  # type: ignore[no-untyped-call]
-        outputs, gradients = pull(ctx, values, wanted)
+        outputs, gradients, _ = pull(ctx, values, wanted)
         zeros = [torch.zeros_like(o) for o in outputs if _is_float(o)]
         push = torch.func.vjp(gradients, *zeros)[1]
         pushed = iter(push(tuple(t for t in tangents if t is not None)))
