@@ -270,7 +270,15 @@ def test_strided_arrays_and_gradients() -> None:
     torch.testing.assert_close(x.grad, y.grad)
 
 
-@pytest.mark.parametrize(("function", "shapes"), [(ahead, 2), (made_here, 1), (stored_twice, 2)])
+def from_the_second(a: torch.Tensor) -> None:
+    for i in range(1, a.shape[0] - 1):
+        a[i] = a[i] + a[i + 1]
+        a[i - 1] = a[i + 1]
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes"), [(ahead, 2), (made_here, 1), (stored_twice, 2), (from_the_second, 1)]
+)
 def test_the_cuda_of_a_renamed_loop_runs_on_the_simulator(function: Callable[..., Any], shapes: int) -> None:
     report = weft.kernel(function).check(*["float32[70]"] * shapes)
     assert report.ok, str(report)

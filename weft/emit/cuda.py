@@ -11,7 +11,7 @@ from weft.emit.expressions import PRODUCT, SUM, TERNARY, UNARY, Printer, Text, l
 from weft.emit.names import Names, kernel_entry
 from weft.emit.text import Writer
 from weft.graph.block import BlockGraph, Carried, Input, Map, Operator, Output, Reduce, Scan, Stage, Step, made
-from weft.loops.affine import Affine
+from weft.loops.affine import Affine, affine
 from weft.loops.algebra.table import AFFINE, ALGEBRAS, CLAMP, EXTREMA, LINEAR, SELECT, overflows, segmented
 from weft.loops.ir import (
     Const,
@@ -790,7 +790,9 @@ class _TileEmitter:
         return o.array, tuple(ZERO if k == o.axis else i for k, i in enumerate(o.index)), o.axis
 
     def fetched(self, stage: Stage, o: Input) -> str:
-        """The elements of one run. Those outside the array are not loaded."""
+        """The elements of one run. Those outside the array are not loaded, nor are those of columns outside the stage where
+        the call has checked the others: an array made here may have no values there.
+        """
         assert o.axis is not None
         pointer, count = self.pointers[self.pointer_key(o)], self.plan.vector
         run, extent = self.run(stage), self.function.array(o.array).shape[o.axis]
@@ -799,7 +801,7 @@ class _TileEmitter:
         width = self.width(o.array) if unit else 1
         # the run is all inside the array: it is as long as the stage, or the call has checked every column of the stage
         inside = self.whole(stage) and (extent == stage.stop or (o.always and o.offset == HERE))
-        size = self.printer.index(stage.stop if o.always and o.offset == HERE else extent, SUM)
+        size = self.printer.index(extent, SUM)
         if inside and o.offset == HERE:
             if unit:
                 return f"weft::fetch<{count}, {width}>({pointer} + {run})"
@@ -810,6 +812,10 @@ class _TileEmitter:
             return f"weft::fetch_after<{count}, {width}>({pointer}, {run}, {size})"
         first = self.plus(run, o.offset)
         address = f"{pointer} + {first}" if unit else f"{pointer} + int64_t({first}) * {stride}"
+        start, stop = affine(stage.start), affine(stage.stop)
+        if o.always and start is not None and stop is not None:
+            first = self.plus(run, HERE - start)
+            size = self.printer.index((stop - start).expr(), SUM)
         return f"weft::fetch_within<{count}>({address}, {stride}, {first}, {size})"
 
     def width(self, array: str) -> int:
