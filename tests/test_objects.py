@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from test_language import R, check
 
 import weft
-from weft.errors import OverlapError, ShapeMismatch, WeftError
+from weft.errors import NotDifferentiable, OverlapError, ShapeMismatch, WeftError
 from weft.pytorch.call import share_memory
 
 # name: the body of a function of x [4], z [4], c [4, 3] and k (an int), all of float64
@@ -366,3 +366,78 @@ def program(x, z):
         assert torch.equal(ours, theirs)
     with pytest.raises(OverlapError, match="shares memory"):
         kernel(ours[:, :3], ours[:, 2:5])
+
+
+# name: a function of x, y and z, of which some may be one tensor
+SAME: dict[str, str] = {
+    "elementwise": "for i in range(len(x)):\n    y[i] = x[i] * 2 + z[i]",
+    "a running sum": "for i in range(1, len(x)):\n    y[i] = x[i - 1] + y[i]\nz[0] = y[2]\nreturn y, x",
+    "two that are written": "for i in range(len(x)):\n    y[i] = x[i] + z[i]\n    x[i] = y[i] + 1\nreturn x.sum(), y",
+    "the next element": "for i in range(len(x) - 1):\n    y[i] = x[i + 1] * z[i]\nreturn [z]",
+    "reversed": "n = len(x)\nfor i in range(n):\n    y[i] = x[n - 1 - i] + z[i]",
+    "at once": "y[:] = x[:] * z.sum()",
+    "an element that is kept": "t = x[0]\ny[0] = 9.0\nz[1] = t",
+}
+
+
+@pytest.mark.parametrize("body", SAME.values(), ids=SAME)
+def test_arguments_that_are_one_tensor_are_two_names_of_it(body: str) -> None:
+    """Whatever was called before, and whether the same object is passed or another view of all of it."""
+    kernel = kernel_of("def program(x, y, z):\n" + textwrap.indent(body, "    ") + "\n")
+    patterns = [(0, 1, 2), (0, 0, 1), (0, 1, 0), (1, 0, 0), (0, 0, 0), (0, 1, 2), (0, 0, 0)]
+    for pattern, again in itertools.product(patterns, (lambda t: t, lambda t: t.view(5), lambda t: t[:])):
+        ours = [torch.linspace(-1, 1, 5) + k for k in range(3)]
+        theirs = [t.clone() for t in ours]
+        made = kernel(*(again(ours[k]) if n else ours[k] for n, k in enumerate(pattern)))
+        expected = kernel.py(*(again(theirs[k]) if n else theirs[k] for n, k in enumerate(pattern)))
+        torch.testing.assert_close(made, expected)
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_what_is_returned_is_the_argument_that_the_python_returns() -> None:
+    kernel = kernel_of("def program(x, y):\n    for i in range(len(x)):\n        y[i] = x[i] + 1\n    return y, x\n")
+    x = torch.zeros(3)
+    y = x.view(3)
+    made = kernel(x, y)
+    assert made[0] is y and made[1] is x and x.tolist() == [1.0, 1.0, 1.0]
+
+
+STENCIL = "def program(x, y):\n    for i in range(1, len(x)):\n        y[i] = x[i - 1] + y[i]\n"
+
+
+def test_arguments_that_share_some_elements_are_refused() -> None:
+    kernel, t = kernel_of(STENCIL), torch.arange(12.0)
+    for x, y in ((t[1:], t[:-1]), (t[:6], t[::2]), (t[:5], t[:6]), (t[:4].view(torch.int32), t[:4])):
+        with pytest.raises(OverlapError, match="y is written, and x shares memory"):
+            kernel(x, y)
+    assert t.equal(torch.arange(12.0))
+    empty = torch.empty(0)
+    kernel(empty, empty)
+
+
+def test_arguments_that_share_memory_are_told_apart_by_transforms() -> None:
+    """torch.compile writes into a copy, which is no argument's; functionalize may, where it is all of the arguments."""
+    kernel = kernel_of(STENCIL)
+
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        y = x.clone()
+        kernel(y, y)
+        return y
+
+    def parts(x: torch.Tensor) -> torch.Tensor:
+        y = x.clone()
+        kernel(y[0::2], y[1::2])
+        return y
+
+    x = torch.arange(6.0)
+    expected = torch.tensor([0.0, 1.0, 3.0, 6.0, 10.0, 15.0])
+    assert torch.equal(twice(x), expected)
+    assert torch.equal(torch.func.functionalize(twice)(x), expected)
+    with pytest.raises(Exception, match="cannot record a call of program with x and y sharing memory"):
+        torch.compile(twice, backend="aot_eager", fullgraph=True)(x)
+    assert torch.equal(torch.compile(parts, backend="aot_eager", fullgraph=True)(x), parts(x))
+    with pytest.raises(OverlapError, match="under torch.func.functionalize"):
+        torch.func.functionalize(lambda t: kernel(t.clone()[:], t) or kernel((y := t.clone())[1:], y[:-1]))(x)
+    needs = torch.rand(4, requires_grad=True)
+    with pytest.raises(NotDifferentiable, match="writes in place"):
+        kernel(needs, needs)

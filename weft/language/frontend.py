@@ -54,8 +54,9 @@ def parse(
     """The loop nest of a function (a function object, a kernel, a Source, or a text that defines it).
 
     types: the type of each argument: a TensorType; bool, int64 or float64 for a number; None for the argument None
-    (which is then no parameter of the result). default: the dtype of floats that nothing else decides; None: PyTorch's
-    as it is now. Raises a WeftError where the function is not in weft's language.
+    (which is then no parameter of the result, like a tensor that is the same as another argument). default: the dtype of
+    floats that nothing else decides; None: PyTorch's as it is now. Raises a WeftError where the function is not in weft's
+    language.
     """
     source = Source.of(function, name)
     result = _Parser(source, types, default or default_float()).parse()
@@ -106,6 +107,8 @@ class _Parser:
         type_ = self.types[name]
         if type_ is None:
             return Static(None)
+        if isinstance(type_, TensorType) and type_.same is not None:
+            return self.arguments[type_.same]
         self.names.append(name)
         if isinstance(type_, ScalarType):
             self.scalars.append(ScalarParameter(name, type_))

@@ -10,10 +10,14 @@ from weft.loops.types import FLOAT32, SCALAR_TYPES, ScalarType
 
 @dataclass(frozen=True)
 class TensorType:
-    """The type of a tensor argument: the memory type of its elements and its number of dimensions."""
+    """The type of a tensor argument: the memory type of its elements and its number of dimensions.
+
+    same: the parameter before it whose elements are its own, one of the two being written.
+    """
 
     dtype: ScalarType
     rank: int
+    same: str | None = None
 
     def __str__(self) -> str:
         return f"{self.dtype}[{', '.join(':' * self.rank)}]"

@@ -7,10 +7,11 @@ allocate, take addresses, launch.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from weft.compiler import Analysis, Variant, arguments, cuda_source, host_source, launch
 from weft.errors import (
@@ -151,11 +152,56 @@ def bind(function: Function, args: Sequence[Any]) -> Bound:
     return Bound(tensors, names)
 
 
+def repeated(signature: Signature, args: Sequence[Any]) -> tuple[tuple[int, int], ...]:
+    """The arguments whose elements are those of an earlier one, at the same subscripts, one of the two being written:
+    (position, position of the earlier one). They are two names of one tensor.
+    """
+    if len(signature.parameters) < 2 or not signature.written:
+        return ()
+    first: dict[Any, int] = {}
+    found = []
+    for k, a in enumerate(args):
+        if isinstance(a, torch.Tensor):
+            place = (a.untyped_storage()._cdata, a.storage_offset()) if a.is_meta else a.data_ptr()
+            other = first.setdefault(place, k)
+            if other != k and _same_elements(args[other], a):
+                found.append((k, other))
+    names = signature.names
+    written = {other for k, other in found if names[k] in signature.written or names[other] in signature.written}
+    return tuple((k, other) for k, other in found if other in written)
+
+
+def _same_elements(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors that begin at one place are one, however PyTorch came by them."""
+    if a.dtype != b.dtype or a.shape != b.shape or a.numel() == 0 or a.is_neg() != b.is_neg():
+        return False
+    return all(n == 1 or s == t for n, s, t in zip(a.shape, a.stride(), b.stride(), strict=True))
+
+
+def single(args: Sequence[Any], same: tuple[tuple[int, int], ...]) -> tuple[Any, ...]:
+    """The arguments without those that repeat an earlier one."""
+    again = {k for k, _ in same}
+    return tuple(a for k, a in enumerate(args) if k not in again)
+
+
+def call_types(
+    signature: Signature, args: Sequence[Any], same: tuple[tuple[int, int], ...]
+) -> tuple[ArgumentType, ...]:
+    """The types of the arguments of a call, of which some repeat others."""
+    types = list(argument_types(signature, args))
+    for k, other in same:
+        type_ = types[k]
+        assert isinstance(type_, TensorType)
+        types[k] = replace(type_, same=signature.names[other])
+    return tuple(types)
+
+
 def analysis_for(specializable: Specializable, signature: Signature, args: Sequence[Any]) -> tuple[Analysis, Bound]:
     """The analysis for a call: the one for sizes and arguments as expected if they are so, else the one for any; with the
     subscripts checked by the kernels that sizes do not show to be inside and that data may keep from being evaluated.
     """
-    types = argument_types(signature, args)
+    same = repeated(signature, args)
+    types, args = call_types(signature, args, same), single(args, same)
     analysis = specializable.analysis(types, True)
     bound = bind(analysis.function, args)
     agree = all(bound.names[a] == bound.names[b] for a, b in analysis.assumed)
@@ -242,12 +288,13 @@ def share_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether an element of one tensor lies where one of the other does."""
     if a.numel() == 0 or b.numel() == 0:
         return False
-    if a.is_meta and a.untyped_storage()._cdata != b.untyped_storage()._cdata:
+    addressless = a.is_meta or isinstance(a, FakeTensor)
+    if addressless and a.untyped_storage()._cdata != b.untyped_storage()._cdata:
         return False  # without memory there are no addresses to tell
 
     def span(t: torch.Tensor) -> tuple[int, int]:
         size = 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
-        first = int(t.storage_offset()) * t.element_size() if t.is_meta else t.data_ptr()
+        first = int(t.storage_offset()) * t.element_size() if addressless else t.data_ptr()
         return first, first + size * t.element_size()
 
     (a0, a1), (b0, b1) = span(a), span(b)
@@ -352,6 +399,31 @@ def prepare(
             location=signature.location,
             remedy="use torch.compile or torch.export",
         )
+    same = repeated(signature, args)
+    if same:
+        return _of_single(_prepared(specializable, signature, args, guard), signature, same)
+    return _prepared(specializable, signature, args, guard)
+
+
+def _of_single(plan: CallPlan, signature: Signature, same: tuple[tuple[int, int], ...]) -> CallPlan:
+    """A plan for arguments of which some repeat others, made of the plan for each tensor once."""
+
+    def every(run: Run) -> Run:
+        def call(args: tuple[Any, ...]) -> Any:
+            made = run(single(args, same))
+            given = dict(zip(signature.names, args, strict=True))
+            if isinstance(made, (tuple, list)):
+                return type(made)(m if r is None else given[r] for m, r in zip(made, signature.results, strict=True))
+            return made if made is None or signature.results[0] is None else given[signature.results[0]]
+
+        return call
+
+    return CallPlan(every(plan.run), never, every(plan.tensors))
+
+
+def _prepared(
+    specializable: Specializable, signature: Signature, args: tuple[Any, ...], guard: Guard | None
+) -> CallPlan:
     analysis, bound = analysis_for(specializable, signature, args)
     function = analysis.function
     device = common_device(function, bound.tensors)

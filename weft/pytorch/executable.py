@@ -15,7 +15,7 @@ import torch
 from weft.compiler import Analysis
 from weft.language import ArgumentType, Parameter, Signature
 from weft.loops.ir import Function
-from weft.pytorch.call import CallPlan, prepare
+from weft.pytorch.call import CallPlan, prepare, repeated
 from weft.pytorch.operator import Operator, define, executables
 from weft.pytorch.specialize import Specializable, recalled
 from weft.runtime import cache
@@ -59,7 +59,7 @@ class Executable:
 
     def execute(self, args: tuple[Any, ...]) -> Any:
         """Run on real tensors, without autograd; results are tensors."""
-        return self.call(call_key(args), args).tensors(args)
+        return self.call(call_key(self.signature, args), args).tensors(args)
 
     def call(self, key: Any, args: tuple[Any, ...]) -> CallPlan:
         """The prepared call of a key, prepared now where there is none."""
@@ -74,8 +74,8 @@ class Executable:
         return plan
 
 
-def call_key(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What a prepared call depends on."""
+def call_key(signature: Signature, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What a prepared call of a kernel depends on."""
     key: list[Any] = [torch.get_default_dtype()]
     for a in args:
         if isinstance(a, torch.Tensor):
@@ -84,6 +84,7 @@ def call_key(args: tuple[Any, ...]) -> tuple[Any, ...]:
             key.append(float)
         else:
             key += (type(a), a)
+    key += repeated(signature, args)
     return tuple(key)
 
 

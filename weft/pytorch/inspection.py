@@ -15,7 +15,7 @@ from weft.loops.affine import evaluate
 from weft.loops.ir import Function
 from weft.plan.arguments import nest_arrays
 from weft.plan.facts import Geometry, facts_of
-from weft.pytorch.call import analysis_for, argument_types, check, geometries
+from weft.pytorch.call import analysis_for, call_types, check, geometries, repeated
 from weft.pytorch.specs import TensorSpec, parse
 from weft.runtime import nvrtc
 
@@ -53,7 +53,7 @@ def examine(kernel: Kernel, args: Sequence[Any]) -> Examined:
     stand_ins = tuple(_stand_in(a) for a in args)
     analysis, bound = analysis_for(kernel.specializable, kernel.signature, stand_ins)
     check(analysis, bound)
-    types = argument_types(kernel.signature, stand_ins)
+    types = call_types(kernel.signature, stand_ins, repeated(kernel.signature, stand_ins))
     written = functools.partial(kernel.specializable.function, types, bool(analysis.assumed))
     return Examined(analysis, bound.names, geometries(analysis, bound, aligned=True), written)
 

@@ -19,7 +19,7 @@ from weft.errors import NotDifferentiable, SourceMismatch, StateChanged, TypeMis
 from weft.language import MISSING, Capture, Signature, capture, read_signature
 from weft.language.source import plain_function
 from weft.language.text import ANONYMOUS, function_of_text
-from weft.pytorch.call import argument_types, finisher, plain
+from weft.pytorch.call import argument_types, finisher, plain, repeated
 from weft.pytorch.executable import Executable
 from weft.pytorch.operator import Operator, has_tangent
 from weft.pytorch.quick import MISS, never
@@ -215,6 +215,8 @@ class Kernel:
             return _dispatched(program, args)
         if differentiable and torch.is_grad_enabled():
             return _dispatched(program, args)
+        if program.signature.written:
+            key += repeated(program.signature, args)
         call = program.call(tuple(key), args)
         self.quick = call.quick
         return call.run(args)

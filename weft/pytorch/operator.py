@@ -15,7 +15,7 @@ from weft.errors import NotDifferentiable, OverlapError, UnknownOperator, Unsupp
 from weft.language import Signature, TensorType
 from weft.loops.ir import Store, walk
 from weft.loops.types import ScalarType
-from weft.pytorch.call import DTYPES, allocate, argument_types, bind, common_device, finisher
+from weft.pytorch.call import DTYPES, allocate, argument_types, bind, common_device, finisher, share_memory
 
 if TYPE_CHECKING:
     from weft.pytorch.executable import Executable
@@ -108,6 +108,8 @@ def define(executable: Executable, name: str | None = None) -> Operator:
 def _fake(executable: Executable) -> Callable[..., Any]:
     def fake(*args: Any) -> Any:
         types = argument_types(executable.signature, args)
+        if torch.compiler.is_compiling():
+            _refuse_shared(executable.signature, args)
         analysis = executable.specializable.analysis(types, False)
         function = analysis.function
         if finisher(function) is not None and torch.compiler.is_compiling():
@@ -126,6 +128,21 @@ def _fake(executable: Executable) -> Callable[..., Any]:
         return None if not made else made[0] if len(made) == 1 else made
 
     return fake
+
+
+def _refuse_shared(signature: Signature, args: tuple[Any, ...]) -> None:
+    """Raise UnsupportedSyntax where an argument that is written shares memory with another one: the graphs of
+    torch.compile write into a copy of the one, and the other is what it was.
+    """
+    tensors = {p.name: a for p, a in zip(signature.parameters, args, strict=True) if isinstance(a, torch.Tensor)}
+    for (name, a), (other, b) in itertools.combinations(tensors.items(), 2):
+        if {name, other} & signature.written and share_memory(a, b):
+            raise UnsupportedSyntax(
+                f"torch.compile cannot record a call of {signature.name} with {name} and {other} sharing memory",
+                location=signature.location,
+                evidence=[f"it writes into {' and '.join(sorted({name, other} & signature.written))}"],
+                remedy=f"call it outside torch.compile, or pass {other}.clone()",
+            )
 
 
 def _functional(signature: Signature, overload: Any) -> Callable[..., Any]:
@@ -154,8 +171,12 @@ def _functional(signature: Signature, overload: Any) -> Callable[..., Any]:
         given = [inside(a) for a in args]
         written = [k for k, p in enumerate(signature.parameters) if p.name in signature.written]
         with torch._C._DisableFuncTorch():
+            own = {}
             for k in written:
-                given[k] = given[k].clone() if given[k] is not args[k] else given[k]
+                _refuse_parts(signature, args, given, k)
+                if given[k] is not args[k]:
+                    own[id(args[k])] = given[k].clone()
+            given = [own.get(id(a), g) for a, g in zip(args, given, strict=True)]
             made = overload(*given)
         for k in written:
             if given[k] is not args[k]:
@@ -167,6 +188,17 @@ def _functional(signature: Signature, overload: Any) -> Callable[..., Any]:
         return None if made is None else tuple(map(functional._to_functional_tensor, made))
 
     return transformed
+
+
+def _refuse_parts(signature: Signature, args: tuple[Any, ...], given: list[Any], k: int) -> None:
+    """Raise OverlapError where another argument than the k-th shares memory with it: a copy of one is none of the other."""
+    for name, a, g in zip(signature.names, args, given, strict=True):
+        if isinstance(g, torch.Tensor) and a is not args[k] and share_memory(g, given[k]):
+            raise OverlapError(
+                f"{signature.names[k]} is written under torch.func.functionalize, and {name} shares memory with it",
+                location=signature.location,
+                remedy=f"pass {name}.clone()",
+            )
 
 
 # ---------------------------------------------------------------- autograd
