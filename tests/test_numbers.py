@@ -292,3 +292,11 @@ def test_a_constant_that_an_integer_type_does_not_hold() -> None:
 
 def test_shifts_by_negative_amounts() -> None:
     agree(of_each("x[i] >> z[i]", "x[i] << z[i]"), T([-5, 5, -5, 5, 1]), T([-1, -1, 70, 64, 63]), 0, 0.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.uint8, torch.int8], ids=str)
+def test_comparisons_with_numbers_that_the_dtype_does_not_hold(dtype: torch.dtype) -> None:
+    expressions = [f"x[i] {sign} {number}" for sign in ("==", "<", ">=") for number in ("0.1", "2049", "-1", "261", "a")]
+    expressions += ["0.1 == x[i]", "a > x[i]", "0.05 < x[i] <= 0.1"]
+    x = T([0.1, 2048.0, 5.0, -1.0, 1.0] if dtype.is_floating_point else [0, 127, 5, 1, 100]).to(dtype)
+    agree(of_each(*expressions), x, x, 0, 0.1)

@@ -61,6 +61,12 @@ def operate(name: str, values: tuple[Scalar, ...], default_float: ScalarType) ->
     if operator.rule == "predicate":
         typed = floating(typed, default_float)
     operands = tuple(as_type(v, typed) for v in values)
+    if operator.rule == "comparison" and typed.scalar in (FLOAT16, BFLOAT16):
+        # PyTorch compares with the number that a tensor of this type would hold
+        operands = tuple(
+            replace(o, expr=Round(o.expr, typed.scalar)) if v.typed.weight == 0 else o
+            for o, v in zip(operands, values, strict=True)
+        )
     if operator.rule in ("comparison", "predicate"):
         return _make(name, operands, Typed(BOOL, typed.weight))
     return _make(name, operands, typed)
