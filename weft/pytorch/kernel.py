@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, overload
 
 import torch
+from torch._compile import _disable_dynamo
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
@@ -350,7 +351,7 @@ def _written(value: Any) -> types.FunctionType:
     raise UnsupportedSyntax(f"{what} is not a Python function", remedy=remedy)
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@_disable_dynamo  # as torch.compiler.disable, without loading the compiler now
 def _uncompiled(kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """A call outside of the graph that torch.compile makes: its program is not known while it traces."""
     return kernel._special(args, kwargs)
