@@ -10,7 +10,7 @@ STAMP := $(VENV)/.weft-ready
 help:
 	@echo "make demo   compile two kernels from their loops, run, check and time them here"
 	@echo "make test   lint, types, the compilation gate and the tests"
-	@echo "make fuzz   2,000 random kernels, 5,000 gradients and 20,000 verdicts against the plain Python"
+	@echo "make fuzz   20,000 random kernels, 5,000 gradients and 20,000 verdicts against the plain Python"
 	@echo "make lint   ruff and mypy"
 	@echo "make gate   every library kernel through NVRTC: no spills, no performance warnings"
 	@echo "make bench  all benchmarks that this machine can run, into bench/results/"
@@ -42,8 +42,15 @@ gate: $(STAMP)
 test: lint gate
 	$(BIN)/pytest -n 2
 
+# Random programs: fewer with PROGRAMS=400, other ones with FIRST=100000, on a GPU with DEVICE=cuda.
+PROGRAMS ?= 20000
+FIRST ?= 0
+DEVICE ?= cpu
 fuzz: $(STAMP)
-	$(BIN)/pytest -n 2 -m fuzz --programs 2000
+	$(BIN)/python -m tests.fuzz --first $(FIRST) --programs $(PROGRAMS) --device $(DEVICE)
+	$(BIN)/python -m tests.fuzz --first $(FIRST) --programs $(PROGRAMS) --road schedule
+	$(BIN)/python -m tests.fuzz --first $(FIRST) --programs $$(($(PROGRAMS) / 4)) --gradients
+	$(BIN)/pytest -n 2 -m fuzz --programs 200
 
 bench: $(STAMP)
 	$(BIN)/python -m bench.all

@@ -11,6 +11,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests import validated
+
 GOLDEN = Path(__file__).parent / "golden"
 _CACHE = pytest.StashKey[str]()
 
@@ -22,6 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    validated.install()
     programs = config.getoption("--programs")
     quick = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
     hypothesis.settings.register_profile("weft", max_examples=programs or 50, **quick)

@@ -17,7 +17,9 @@ from typing import Any, Literal
 import torch
 
 import weft
+from tests import fuzz_reference
 from tests.claims import Element, applied, close, combined, evaluated, possible, probes
+from tests.fuzz_mixed import MixedProgram
 from tests.fuzz_programs import Program, arguments, compiled
 from weft.errors import OutOfRange, WeftError
 from weft.language import parse, read_signature
@@ -396,12 +398,14 @@ class Verdicts:
     refusal: WeftError | None = None
 
 
-def check(program: Program, road: Road) -> Verdicts:
+def check(program: Program, road: Road, device: str = "cpu") -> Verdicts:
     """Compare weft with the Python at several sizes. Raises Mismatch."""
     sizes = (*_USUAL, _SMALL[program.seed % 4])
     label = f"<program {program.seed} for weft>"
     function = compiled(program.source, label)
-    runner = _kernel(function) if road == "kernel" else _scheduled(program, function)
+    if isinstance(program, MixedProgram):
+        return _check_mixed(program, (*_USUAL, _SMALL[program.seed // 2 % 4]), function, device)
+    runner = _kernel(function, device) if road == "kernel" else _scheduled(program, function)
     outcome: Outcome = "skipped"
     for k, size in enumerate(sizes):
         if "p" in program.parameters and size["m"] > 8:
@@ -412,6 +416,8 @@ def check(program: Program, road: Road) -> Verdicts:
             want: Expected | None = expected(program, args)
         except IndexError:
             want = None
+            if device != "cpu":
+                continue  # the trap that there might be ends all that the process does on the device
         except (OverflowError, RuntimeError, ValueError, ZeroDivisionError):
             continue  # the Python itself fails: nothing is asked of weft
         own = [_keep_strides(a) for a in args]
@@ -451,6 +457,19 @@ def check(program: Program, road: Road) -> Verdicts:
     return Verdicts(outcome)
 
 
+def _check_mixed(
+    program: MixedProgram, sizes: Sequence[dict[str, int]], function: Callable[..., Any], device: str
+) -> Verdicts:
+    try:
+        kernel = weft.kernel(function)
+    except WeftError as error:
+        return Verdicts("refused", error)
+    wrong, refusal = fuzz_reference.check(program, sizes, kernel, device)
+    if wrong and wrong != "skipped":
+        raise Mismatch(wrong)
+    return Verdicts("refused", refusal) if refusal is not None else Verdicts("skipped" if wrong else "equal")
+
+
 def _keep_strides(a: Any) -> Any:
     if not isinstance(a, torch.Tensor):
         return a
@@ -461,7 +480,7 @@ def _well_formed(error: WeftError) -> bool:
     return error.location is not None and bool(error.remedy)
 
 
-def _kernel(function: Callable[..., Any]) -> Callable[[list[Any]], tuple[torch.Tensor, ...]]:
+def _kernel(function: Callable[..., Any], device: str) -> Callable[[list[Any]], tuple[torch.Tensor, ...]]:
     try:
         kernel = weft.kernel(function)
     except WeftError as error:
@@ -471,7 +490,12 @@ def _kernel(function: Callable[..., Any]) -> Callable[[list[Any]], tuple[torch.T
             raise refusal
 
         return refused
-    return lambda args: _outputs(kernel(*args), args)
+
+    def run(args: list[Any]) -> tuple[torch.Tensor, ...]:
+        own = [a.to(device) if isinstance(a, torch.Tensor) else a for a in args]
+        return tuple(t.cpu() for t in _outputs(kernel(*own), own))
+
+    return run
 
 
 def _check_inside(program: Program, function: Function, outside: Sequence[Requirement], args: Sequence[Any]) -> None:

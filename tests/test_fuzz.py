@@ -1,7 +1,8 @@
 """Random programs: what weft computes is what the plain Python computes, and what it refuses it refuses by name.
 
-`pytest -m fuzz --programs 2000` runs that many through the compiler of the machine, two and a half times as many gradients
-against autograd's, and ten times as many verdicts against what they claim. A failure shows the program made small.
+A sample of what `python -m tests.fuzz` looks at, a failure made small. `pytest -m fuzz --programs 2000` runs that many through
+the compiler of the machine, two and a half times as many gradients against autograd's, and ten times as many verdicts against
+what they claim.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from collections import Counter
 import pytest
 
 from tests import fuzz_gradients
+from tests.fuzz import Outcome, Tally
+from tests.fuzz_batch import Batch
+from tests.fuzz_mixed import program_of
 from tests.fuzz_oracle import Mismatch, Road, check
 from tests.fuzz_programs import Program, generate
 from tests.fuzz_shrink import shrink
@@ -31,6 +35,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "first" in metafunc.fixturenames:
         usual, each = {
             "test_random_programs_as_kernels": (_KERNELS, 1.0),
+            "test_random_programs_of_many_dtypes": (_KERNELS, 1.0),
             "test_random_gradients": (_GRADIENTS, _GRADIENTS_A_KERNEL),
         }.get(metafunc.function.__name__, (_SCHEDULES, _SCHEDULES_A_KERNEL))
         count = int(each * asked) if asked else usual
@@ -71,9 +76,34 @@ def _report(program: Program, road: Road, mismatch: Mismatch, tries: int) -> str
     return f"program {program.seed} ({program.dtype}), by the {road}: {mismatch}\n\n{small.source}"
 
 
-@pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="no C++ compiler")
+compiled = pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="no C++ compiler")
+
+
+@compiled
 def test_random_programs_as_kernels(first: int) -> None:
     _check_all(range(first, first + _CHUNK), "kernel", tries=100)
+
+
+@compiled
+def test_random_programs_of_many_dtypes(first: int) -> None:
+    """The odd seeds: narrow integers, rounding stores, subscripts from memory, shared storage, names of several kinds."""
+    found: dict[int, str] = {}
+
+    def look(seed: int) -> None:
+        try:
+            found[seed] = check(program_of(seed), "kernel").outcome
+        except Mismatch as mismatch:
+            found[seed] = str(mismatch)
+
+    seeds = [200_001 + 2 * k for k in range(first, first + _CHUNK)]
+    batch = Batch()
+    with batch.installed():
+        batch.map(look, seeds, len(seeds))
+    assert batch.units < len(seeds)
+    for seed in seeds:
+        if found[seed] not in ("equal", "refused", "skipped"):
+            pytest.fail(_report(program_of(seed), "kernel", Mismatch(found[seed]), tries=100), pytrace=False)
+    assert list(found.values()).count("refused") <= _MOST_REFUSED * len(seeds)
 
 
 def test_random_programs_as_schedules_in_any_order(first: int) -> None:
@@ -96,3 +126,18 @@ def test_random_gradients(first: int) -> None:
 def test_a_seed_is_a_program() -> None:
     assert generate(17) == generate(17)
     assert generate(17).source != generate(18).source
+
+
+def test_a_tally_tells_what_is_wrong() -> None:
+    tally = Tally()
+    for seed in range(7):
+        tally.add(Outcome(seed, "equal", seconds=0.1 * seed))
+    tally.add(Outcome(7, "refused", "OutOfRange: f reads x outside"))
+    assert tally.good
+    assert "7 equal, 1 refused" in str(tally) and "refused: 1 OutOfRange" in str(tally)
+    assert "0.60 s (program 6), 0.50 s (program 5)" in str(tally)
+    tally.add(Outcome(8, "equal", seconds=11.0))
+    assert not tally.good
+    tally = Tally()
+    tally.add(Outcome(9, "mismatch", "1, the Python gives 2", "def program(x): ..."))
+    assert not tally.good and "wrong: 9 (mismatch)" in str(tally)

@@ -1,0 +1,144 @@
+"""The C++ of many programs compiled at once: most of what a compiler does for a small kernel is to start and to read headers.
+
+Programs are checked by threads of which one runs at a time. One that needs a kernel waits and lets the next go on; when
+all wait, what they wait for is one translation unit, each nest in a namespace of its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+from weft.errors import CompileError
+from weft.runtime import host
+from weft.runtime.host import HostFunction
+
+T = TypeVar("T")
+_HEADER = '#include "weft/host.hpp"\n'
+_STACK = 64 << 20  # bytes of a thread: an analysis is recursive in its expressions
+
+
+@dataclass
+class _Asked:
+    """A nest that a thread waits for, and what became of it."""
+
+    source: str
+    entry: str
+    name: str
+    found: HostFunction | Exception | None = None
+
+
+class Batch:
+    """What stands for `weft.runtime.host.load` while programs are checked together."""
+
+    def __init__(self) -> None:
+        self.units = 0  # translation units that were compiled
+        self._load = host.load
+        self._turn = threading.Condition()
+        self._ready = self._waiting = 0  # threads that do not wait for a kernel, and those that do
+        self._running = False  # whether one of them has the turn
+        self._asked: dict[tuple[str, str], _Asked] = {}
+        self._known: dict[tuple[str, str], HostFunction | Exception] = {}
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        host.load = self.load
+        try:
+            yield
+        finally:
+            host.load = self._load
+
+    def map(self, function: Callable[[T], None], items: Iterable[T], threads: int) -> None:
+        """Call the function for every item, so many at a time. It must not raise."""
+        rest = iter(list(items))
+        lock = threading.Lock()
+
+        def work() -> None:
+            self._take()
+            try:
+                while True:
+                    with lock:
+                        item = next(rest, rest)
+                    if item is rest:
+                        return
+                    function(item)  # type: ignore[arg-type]
+            finally:
+                with self._turn:
+                    self._ready -= 1
+                    self._running = False
+                    self._turn.notify_all()
+
+        before = threading.stack_size(_STACK)
+        try:
+            self._ready = threads
+            workers = [threading.Thread(target=work, daemon=True) for _ in range(threads)]
+            for worker in workers:
+                worker.start()
+        finally:
+            threading.stack_size(before)
+        for worker in workers:
+            worker.join()
+
+    def _take(self) -> None:
+        with self._turn:
+            self._turn.wait_for(lambda: not self._running)
+            self._running = True
+
+    def load(self, source: str, entry: str, *, name: str) -> HostFunction:
+        key = (source, entry)
+        with self._turn:
+            if key not in self._known:
+                self._asked.setdefault(key, _Asked(source, entry, name))
+                self._ready -= 1
+                self._waiting += 1
+                self._running = False
+                self._turn.notify_all()
+                self._turn.wait_for(lambda: key in self._known or self._ready == 0)
+                if key not in self._known:  # all wait, and this one is the first to see it
+                    self._compile()
+                else:
+                    self._turn.wait_for(lambda: not self._running)
+                    self._running = True
+        found = self._known[key]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def _compile(self) -> None:
+        """Compile all that is asked for. The threads that wait for it are ready then; this one has the turn."""
+        asked, self._asked = list(self._asked.values()), {}
+        self.units += 1
+        try:
+            found = _together(asked)
+        except CompileError:
+            found = [self._alone(a) for a in asked]
+        for a, f in zip(asked, found, strict=True):
+            self._known[a.source, a.entry] = f
+        self._ready, self._waiting = self._ready + self._waiting, 0
+        self._running = True
+        self._turn.notify_all()
+
+    def _alone(self, asked: _Asked) -> HostFunction | Exception:
+        try:
+            return self._load(asked.source, asked.entry, name=asked.name)
+        except CompileError as error:
+            return error
+
+
+def _together(asked: list[_Asked]) -> list[HostFunction]:
+    parts = [_HEADER]
+    for k, a in enumerate(asked):
+        parts.append(f"namespace unit_{k} {{\n#define {a.entry} {a.entry}_{k}\n")
+        parts.append(a.source.replace(_HEADER, "") + f"\n#undef {a.entry}\n}}\n")
+    library = host.library("".join(parts), "programs.cpp")
+    out = []
+    for k, a in enumerate(asked):
+        function = library[f"{a.entry}_{k}"]
+        function.argtypes = [ctypes.c_void_p, ctypes.c_int]
+        function.restype = ctypes.c_int64
+        out.append(HostFunction(a.entry, function))
+    return out
