@@ -251,3 +251,15 @@ def test_the_emitted_cuda_checks_what_data_guard():
     assert report.ok, str(report)
     source = weft.kernel(masked).source(torch.randn(40), torch.zeros(40, dtype=torch.bool), arch="sm_90a")
     assert "weft::inside(i + 1" in source
+
+
+def test_a_tensor_without_memory_is_outside_as_others_are():
+    with pytest.raises(OutOfRange):
+        weft.kernel(named_too_far)(torch.randn(4, device="meta"))
+
+
+def named_too_far(x):
+    y = torch.zeros_like(x)
+    for i in range(x.shape[0]):
+        y[i] = x[i + 1]
+    return y

@@ -15,7 +15,7 @@ from weft.errors import NotDifferentiable, OverlapError, UnknownOperator, Unsupp
 from weft.language import Signature, TensorType
 from weft.loops.ir import Store, walk
 from weft.loops.types import ScalarType
-from weft.pytorch.call import DTYPES, allocate, argument_types, bind, common_device, finisher, share_memory
+from weft.pytorch.call import DTYPES, allocate, argument_types, bind, check, common_device, finisher, share_memory
 
 if TYPE_CHECKING:
     from weft.pytorch.executable import Executable
@@ -119,6 +119,8 @@ def _fake(executable: Executable) -> Callable[..., Any]:
                 remedy="return tensors: torch.tensor(...) of a number",
             )
         bound = bind(function, args)
+        if all(isinstance(value, (int, float)) for value in bound.names.values()):  # none of them is symbolic
+            check(analysis, bound)
         device = common_device(function, bound.tensors)
         made = tuple(
             allocate(function, function.array(r), bound, device)
