@@ -251,7 +251,7 @@ def _collected(process: _Process, tally: Tally, late: bool) -> list[list[int]]:
         status = f"the process ended with {process.running.returncode}"
         tally.add(Outcome(missing[0], "hang" if late else "crash", "it takes too long" if late else status))
         return []
-    few = -(-len(missing) // 8)
+    few = max(1, -(-len(missing) // 8))
     return [missing[k : k + few] for k in range(0, len(missing), few)]
 
 
@@ -272,7 +272,7 @@ def main() -> int:
         os._exit(0)  # at once: what generated code has done to the process must not matter
     options = ["--device", asked.device, "--road", asked.road, "--tries", str(asked.tries)]
     begin, used = time.monotonic(), sum(os.times()[2:4])
-    with tempfile.TemporaryDirectory(prefix="weft-fuzz-") as cache:
+    with tempfile.TemporaryDirectory(prefix="weft-fuzz-", ignore_cleanup_errors=True) as cache:
         os.environ["WEFT_CACHE"] = cache
         os.environ["OMP_NUM_THREADS"] = "1"
         tally = spread(range(asked.first, asked.first + asked.programs), asked.jobs, options)
