@@ -15,7 +15,7 @@ from weft.errors import NotDifferentiable, TypeMismatch
 from weft.pytorch.call import argument_types, plain
 from weft.pytorch.executable import adjoint_of
 from weft.pytorch.inspection import complete
-from weft.pytorch.reference import RERUNS, compare, reference, reference_gradients, rounded, wide
+from weft.pytorch.reference import RERUNS, compare, reference, reference_gradients, rounded, rounding, wide
 from weft.pytorch.simulated import Ran, simulate_call, span
 from weft.pytorch.specs import TensorSpec, make_arguments, parse
 from weft.runtime import include
@@ -49,8 +49,9 @@ def check_call(
     runs = [simulate_call(kernel.program, [in_cpu_memory(a) for a in values], arch, seed, "forward") for seed in every]
     function = runs[0].function
     own = [in_cpu_memory(a) for a in values]
-    want, who = reference(kernel, function, wide(own))
-    reruns = functools.cache(lambda: [reference(kernel, function, rounded(own, k))[0] for k in range(RERUNS)])
+    stores = rounding(kernel, own)
+    want, who = reference(kernel, function, wide(own), stores)
+    reruns = functools.cache(lambda: [reference(kernel, function, rounded(own, k), stores)[0] for k in range(RERUNS)])
     comparisons = [
         _compared(n, [run.arrays[n] for run in runs], every, want[n], tolerance, reruns, n) for n in runs[0].arrays
     ]
@@ -59,11 +60,11 @@ def check_call(
 
     if wanted:
         cotangents = _cotangents(runs[0])
-        want, gradients_who = reference_gradients(kernel, function, wide(own), cotangents, wanted)
+        want, gradients_who = reference_gradients(kernel, function, wide(own), cotangents, wanted, stores)
         who += f", gradients with {gradients_who}" if gradients_who != who else ""
         again = functools.cache(
             lambda: [
-                reference_gradients(kernel, function, rounded(own, k), cotangents, wanted)[0] for k in range(RERUNS)
+                reference_gradients(kernel, function, rounded(own, k), cotangents, wanted, stores)[0] for k in range(RERUNS)
             ]
         )
         results = [runs[0].arrays[r] for r in runs[0].results]

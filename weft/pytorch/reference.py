@@ -1,5 +1,5 @@
-"""What a call must give: the plain Python in float64, or where that takes too long the CPU's own kernel, and how
-results are held against it.
+"""What a call must give: the plain Python in float64 (with stores that round, where what they round is read again), or
+where that takes too long the CPU's own kernel, and how results are held against it.
 """
 
 from __future__ import annotations
@@ -7,17 +7,21 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
 from weft.check.report import Comparison
+from weft.language.text import function_of_text
 from weft.loops.affine import evaluate
-from weft.loops.ir import For, Function, Stmt, bodies
-from weft.pytorch.call import bind
+from weft.loops.ir import For, Function, Stmt, bodies, walk
+from weft.loops.python import python
+from weft.loops.types import SCALAR_TYPES
+from weft.pytorch.call import argument_types, bind
 from weft.pytorch.simulated import still_unwritten
+from weft.pytorch.stores import StoresRound, rounds
 
 if TYPE_CHECKING:
     from weft.pytorch.kernel import Kernel
@@ -30,6 +34,7 @@ MOST_ITERATIONS, MOST_ITERATIONS_OF_GRADIENTS = 250_000, 10_000
 TOLERANCES = {torch.float16: 2e-3, torch.bfloat16: 1.6e-2, torch.float32: 2e-5, torch.float64: 1e-10}
 # Below this an element may differ by as much as one of this magnitude may: cancelled terms leave their rounding behind.
 _LEAST_MAGNITUDE = 1 / 16
+_CPU_KERNEL = "weft's CPU kernel"
 # An element may be off by so many times what it is off by in the same arithmetic, the most of RERUNS runs.
 _TIMES, RERUNS = 32, 4
 
@@ -83,13 +88,38 @@ def _copied(value: Any, floats: torch.dtype) -> Any:
     return own.to(floats) if own.is_floating_point() else own
 
 
-def reference(kernel: Kernel, function: Function, args: Sequence[Any]) -> tuple[dict[str, torch.Tensor], str]:
+@dataclass(frozen=True)
+class Rounding:
+    """How a function runs whose stores round: plain Python for it, and the dtypes of its tensors, None of other arguments.
+
+    Python that works on whole tensors does not say which of them are stored; the loops that it is read as do.
+    """
+
+    run: Callable[..., Any]
+    dtypes: tuple[torch.dtype | None, ...]
+    loops: bool
+
+
+def rounding(kernel: Kernel, args: Sequence[Any]) -> Rounding | None:
+    """How the function of a call runs if it reads again what it has stored rounded; args: the call's own."""
+    function = kernel.specializable.function(argument_types(kernel.signature, args), False)
+    if not rounds(function):
+        return None
+    dtypes = tuple(a.dtype if isinstance(a, torch.Tensor) and a.is_floating_point() else None for a in args)
+    loops = any(isinstance(s, For) and s.implied for s in walk(function.body))
+    default = SCALAR_TYPES[str(torch.get_default_dtype()).removeprefix("torch.")]
+    return Rounding(function_of_text(python(function, default)) if loops else kernel.py, dtypes, loops)
+
+
+def reference(
+    kernel: Kernel, function: Function, args: Sequence[Any], stores: Rounding | None = None
+) -> tuple[dict[str, torch.Tensor], str]:
     """The arrays that a call writes, by name; and in words what computed them. args: as `wide` or `rounded` give them,
-    since those that the function writes are written.
+    since those that the function writes are written. stores: how they round, where that matters.
 
     Memory that the Python leaves unwritten is NaN, or the largest integer.
     """
-    call, who = _computed_by(kernel, function, args, MOST_ITERATIONS)
+    call, who = _computed_by(kernel, function, args, MOST_ITERATIONS, stores)
     with _uninitialised_memory_filled(), torch.no_grad():
         values = dict(zip(function.results, _results(call(*args)), strict=True))
     given = dict(zip(function.parameters, args, strict=True))
@@ -97,18 +127,30 @@ def reference(kernel: Kernel, function: Function, args: Sequence[Any]) -> tuple[
 
 
 def reference_gradients(
-    kernel: Kernel, function: Function, args: Sequence[Any], cotangents: Sequence[torch.Tensor], wanted: Sequence[str]
+    kernel: Kernel,
+    function: Function,
+    args: Sequence[Any],
+    cotangents: Sequence[torch.Tensor],
+    wanted: Sequence[str],
+    stores: Rounding | None = None,
 ) -> tuple[dict[str, torch.Tensor], str]:
     """The gradients of the arguments `wanted`, by their names; and in words what computed them.
 
     cotangents: one for each float result.
     """
-    call, who = _computed_by(kernel, function, args, MOST_ITERATIONS_OF_GRADIENTS)
+    call, who = _computed_by(kernel, function, args, MOST_ITERATIONS_OF_GRADIENTS, stores)
     with _LeavesAutograd() as watch:
+        try:
+            found = _gradients(call, function, args, cotangents, wanted)
+        except RuntimeError as error:
+            if "inplace operation" not in str(error):
+                raise
+            with _ElementsCopied():
+                found = _gradients(call, function, args, cotangents, wanted)
+    if watch.left and not who.startswith(_CPU_KERNEL):
+        call, own = _cpu_kernel(kernel, stores)
+        who = f"{own} (the plain Python turns tensors into numbers, which autograd cannot follow)"
         found = _gradients(call, function, args, cotangents, wanted)
-    if watch.left and call is kernel.py:
-        who = "weft's CPU kernel in float64 (the plain Python turns tensors into numbers, which autograd cannot follow)"
-        found = _gradients(kernel.operator, function, args, cotangents, wanted)
     return found, who
 
 
@@ -142,11 +184,48 @@ class _LeavesAutograd(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _computed_by(kernel: Kernel, function: Function, args: Sequence[Any], most: int) -> tuple[Callable[..., Any], str]:
+class _ElementsCopied(TorchFunctionMode):
+    """Elements are read as copies: autograd needs the value of `y[i - 1]` that `y[i] = x[i] * y[i - 1]` read, and would
+    find that its tensor has been written since.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        element = getattr(func, "__name__", "") == "__getitem__" and result.dim() == 0 and result.is_floating_point()
+        return result.clone() if element else result
+
+
+def _computed_by(
+    kernel: Kernel, function: Function, args: Sequence[Any], most: int, stores: Rounding | None
+) -> tuple[Callable[..., Any], str]:
     size = iterations(function, bind(function, args).names)
-    if size <= most:
+    if size > most:
+        call, who = _cpu_kernel(kernel, stores)
+        return call, f"{who} (the plain Python would run {size:,} iterations)"
+    if stores is None:
         return kernel.py, "the plain Python in float64"
-    return kernel.operator, f"weft's CPU kernel in float64 (the plain Python would run {size:,} iterations)"
+
+    def stores_round(*own: Any) -> Any:
+        with StoresRound((a, to) for a, to in zip(own, stores.dtypes, strict=True) if to is not None):
+            return stores.run(*own)
+
+    return stores_round, f"the {'loops' if stores.loops else 'plain Python'} in float64, rounding what is stored"
+
+
+def _cpu_kernel(kernel: Kernel, stores: Rounding | None) -> tuple[Callable[..., Any], str]:
+    """weft's kernel for the CPU: in float64, or as it is where its stores must round."""
+    if stores is None:
+        return kernel.operator, f"{_CPU_KERNEL} in float64"
+
+    def as_it_is(*wider: Any) -> Any:
+        own = [a if to is None else a.to(to) for a, to in zip(wider, stores.dtypes, strict=True)]
+        made = kernel.operator(*own)
+        for parameter, a, b in zip(kernel.signature.parameters, wider, own, strict=True):
+            if parameter.name in kernel.signature.written and b is not a:
+                a.copy_(b)
+        return made
+
+    return as_it_is, _CPU_KERNEL
 
 
 def _results(made: Any) -> tuple[torch.Tensor, ...]:
