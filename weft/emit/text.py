@@ -67,7 +67,7 @@ class Writer:
             return
         key = (location.file, location.line)
         if key != self._cited:
-            self.line(f"// {citation(location)}")
+            self.line(comment(citation(location)))
             self._cited = key
 
     def mark(self) -> int:
@@ -88,7 +88,17 @@ class Writer:
 
 
 def citation(location: Location) -> str:
-    """`file:line: source`, the file without its folder; nothing in it can end or continue a C++ comment."""
+    """`file:line: source`, the file without its folder."""
     head = f"{basename(location.file)}:{location.line}"
-    source = location.text().strip().rstrip("\\").rstrip()
+    source = location.text().strip()
     return f"{head}: {source}" if source else head
+
+
+def comment(text: str) -> str:
+    """A comment to the end of the line, whatever the text: what would end the line is written as an escape, and what would
+    continue the comment on the next line (a backslash at the end, or its trigraph) is left out.
+    """
+    visible = "".join(c if c.isprintable() or c == "\t" else c.encode("unicode_escape").decode() for c in text).rstrip()
+    while visible.endswith(("\\", "??/")):
+        visible = visible.removesuffix("\\").removesuffix("??/").rstrip()
+    return f"// {visible}"

@@ -218,7 +218,7 @@ def fingerprint(function: Any) -> str:
             digest.update(f"again {told[id(source)]}\0".encode())
             return
         told[id(source)] = len(told)
-        digest.update(f"{source.file}\0{source.line}\0{source.name}\0{source.text}\0".encode())
+        digest.update(f"{source.file}\0{source.line}\0{source.name}\0{source.text}\0".encode(errors="backslashreplace"))
         for name, value in (source.default_values or {}).items():
             digest.update(f"default {name}\0".encode())
             add_value(value)
