@@ -8,6 +8,12 @@ import pytest
 import torch
 
 import weft
+from weft.language import parse
+from weft.language.types import TensorType
+from weft.loops import analyze
+from weft.loops.automatic.guards import guarded
+from weft.loops.ir import Function
+from weft.loops.types import FLOAT32
 
 
 @weft.kernel
@@ -74,3 +80,24 @@ def test_rows_that_depend_on_others(k: int) -> None:
 def test_the_cuda_of_both_is_sound(kernel: Any, args: tuple[Any, ...]) -> None:
     report = kernel.check(*args, seeds=3)
     assert report.ok, report.text()
+
+
+def test_what_no_guard_helps_is_analysed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Function] = []
+    made = analyze._transformed
+    monkeypatch.setattr(analyze, "_transformed", lambda function: seen.append(function) or made(function))
+
+    def scaled(x):
+        y = torch.empty_like(x)
+        for i in range(x.shape[0]):
+            y[i] = 2 * x[i]
+        return y
+
+    function = parse(scaled, {"x": TensorType(FLOAT32, 1)})
+    assert guarded(function) is function
+    found = analyze.schedule(function)
+    assert seen == [function]
+    # another function of the same text keeps its own places in it
+    again = parse(scaled, {"x": TensorType(FLOAT32, 1)})
+    assert again == function and analyze.schedule(again) is not found
+    assert len(seen) == 2
