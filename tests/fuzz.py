@@ -2,8 +2,8 @@
 
 Prints how many are equal, refused (by what) and skipped, the five slowest analyses, and every mismatch with its program made
 small; ends with 1 if there is one. Odd seeds are programs of many dtypes, even ones of one. With `--device cuda` the
-emitted CUDA runs on the GPU that there is. With `--road schedule` all programs are of one dtype, and their schedules run by
-their meaning, in random orders; with `--gradients` they are differentiated (tests/fuzz_gradients.py).
+emitted CUDA runs on the GPU that there is, with `--road schedule` the schedules by their meaning in random orders; with
+`--gradients` programs are differentiated (tests/fuzz_gradients.py).
 
 Each process takes a chunk of seeds and prints a line of JSON for each. The seeds that a process did not come to, which
 died or took too long, are run again in smaller chunks, until it is known which of them it was.
@@ -124,7 +124,7 @@ def _outcome(seed: int, road: str, device: str, tries: int, clock: _Clock) -> Ou
 
 def _checked(seed: int, road: Any, device: str) -> tuple[Program, Callable[[Program], tuple[str, WeftError | None]]]:
     """The program of a seed, and what is asked of it and of smaller ones."""
-    from tests import fuzz_gradients, fuzz_oracle, fuzz_programs
+    from tests import fuzz_gradients, fuzz_oracle
     from tests.fuzz_mixed import program_of
 
     def values(program: Program) -> tuple[str, WeftError | None]:
@@ -134,8 +134,7 @@ def _checked(seed: int, road: Any, device: str) -> tuple[Program, Callable[[Prog
     if road == "gradients":
         kernels = seed % fuzz_gradients.KERNELS == 0
         return fuzz_gradients.generate(seed), lambda program: fuzz_gradients.check(program, kernels)
-    # what loops do is told by programs of one dtype
-    return program_of(seed) if road == "kernel" else fuzz_programs.generate(seed), values
+    return program_of(seed), values
 
 
 def _small(program: Program, check: Callable[[Program], Any], mismatch: Exception, tries: int) -> tuple[str, str]:

@@ -49,7 +49,7 @@ class MixedProgram(Program):
 
 @dataclass(frozen=True)
 class Named:
-    """A scalar in scope that may be read. number: whether it is a Python number on every path."""
+    """A scalar in scope that may be read. number: a Python number that the program returns."""
 
     name: str
     category: Category
@@ -115,7 +115,7 @@ class Mixed(Generator):
         for _ in range(self.random.choice([1, 1, 2])):
             self.budget = self.random.randint(1, 5)
             self.nest(body, scope)
-        numbers = [n.name for n in self.named.values() if n.name.startswith("out")]
+        numbers = [n.name for n in self.named.values() if n.number]
         body.line(1, "return " + ", ".join([*results, *numbers]))
         text = "\n".join(body.lines)
         used = [n for n in (*self.inputs, "alpha", "q", "flag") if re.search(rf"\b{n}\b", text) or n == "x"]
@@ -217,6 +217,8 @@ class Mixed(Generator):
         if self.wraps and fitting and kind < 0.3:
             i = self.random.choice(fitting)
             return self.random.choice([f"{i.var} - 1", f"{i.var} - 2", f"-1 - {i.var}"])
+        if fitting and self.fails and self.chance(0.04):
+            return f"{fitting[-1].var} + {fitting[-1].slack + 1}"  # outside, where the loop ends
         if fitting:
             return self.offset(fitting[-1], 0)
         if self.chance(0.6):
@@ -489,7 +491,7 @@ class Mixed(Generator):
             lines += ["else:", f"    {found} = {self.random.choice(['-2', 'm + 1', 'q'])}"]
         for line in lines:
             body.line(depth, line)
-        self.named[found] = Named(found, "int", number=True)
+        self.named[found] = Named(found, "int", number=depth == 1 and self.chance(0.6))
         place = self.place(scope)
         if place is not None and place[1] != "bool":
             body.line(depth, f"{place[0]} = {found}")

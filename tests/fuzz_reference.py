@@ -192,7 +192,12 @@ def run(
     made = function(*own)
     results = made if isinstance(made, tuple) else (made,)
     everything = (*results, *(a for a in own if isinstance(a, torch.Tensor)))
-    return tuple(torch.Tensor.to(t, t.dtype) if isinstance(t, torch.Tensor) else torch.tensor(t) for t in everything)
+    return tuple(torch.Tensor.to(t, t.dtype) if isinstance(t, torch.Tensor) else number(t) for t in everything)
+
+
+def number(value: bool | int | float) -> torch.Tensor:
+    """A number of Python's as a tensor."""
+    return torch.tensor(value, dtype={bool: torch.bool, int: torch.int64, float: torch.float64}[type(value)])
 
 
 def failure(error: Exception) -> type[Exception] | None:
@@ -257,10 +262,17 @@ def _same(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def check(
-    program: MixedProgram, sizes: Sequence[dict[str, int]], kernel: Callable[..., Any], device: str
+    program: MixedProgram,
+    sizes: Sequence[dict[str, int]],
+    runner: Callable[[list[Any]], tuple[torch.Tensor, ...]],
+    device: str = "cpu",
+    double: bool = False,
 ) -> tuple[str, WeftError | None]:
     """What became of the runs of a program: "" where weft is right, what is wrong in words, or its refusal; "skipped" where
     the Python has no meaning at any of the sizes.
+
+    runner: takes arguments of its own, gives the results and the tensors among the arguments. double: it computes all floats
+    in double precision, and what Python raises is not asked of it.
     """
     asked = False
     for k, size in enumerate(sizes):
@@ -268,15 +280,14 @@ def check(
         error: Exception | None = None
         want: tuple[torch.Tensor, ...] = ()
         try:
-            want = run(program, args)
+            want = run(program, args, _DOUBLE if double else _OPMATH)
         except Exception as raised:  # whatever the Python raises
             error = raised
         must = None if error is None else failure(error)
-        if error is not None and (must is None or device != "cpu"):
-            continue
-        own = duplicate(args, device)
+        if error is not None and (must is None or double or device != "cpu"):
+            continue  # on a device the trap that there might be ends all that the process does with it
         try:
-            made = kernel(*own)
+            found = runner(duplicate(args, device))
         except WeftError as refusal:
             if must is not None and isinstance(refusal, must):
                 asked = True
@@ -288,15 +299,13 @@ def check(
             if must is not None and isinstance(raised, must):
                 asked = True
                 continue
-            return f"{type(raised).__name__}: {raised}", None
+            return f"{type(raised).__name__}: {raised}, at {size}", None
         if error is not None:
             if isinstance(error, IndexError) and 0 in size.values():
                 continue  # torch looks at the subscripts of slices without elements
             return f"the Python raises {type(error).__name__} ({error}) at {size}, weft nothing", None
         asked = True
-        results = made if isinstance(made, tuple) else (made,)
-        found = [*results, *(a for a in own if isinstance(a, torch.Tensor))]
-        wrong = difference(program, args, want, [torch.as_tensor(t).cpu() for t in found])
+        wrong = difference(program, args, want, found)
         if wrong is not None:
             return f"{wrong}, at {size}", None
     return ("" if asked else "skipped"), None
