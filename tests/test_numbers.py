@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import weft
-from weft.errors import TypeMismatch, UnsupportedSyntax, WeftError
+from weft.errors import NumberOverflow, TypeMismatch, UnsupportedSyntax, WeftError
 from weft.runtime import nvrtc
 
 T = torch.tensor
@@ -300,3 +300,46 @@ def test_comparisons_with_numbers_that_the_dtype_does_not_hold(dtype: torch.dtyp
     expressions += ["0.1 == x[i]", "a > x[i]", "0.05 < x[i] <= 0.1"]
     x = T([0.1, 2048.0, 5.0, -1.0, 1.0] if dtype.is_floating_point else [0, 127, 5, 1, 100]).to(dtype)
     agree(of_each(*expressions), x, x, 0, 0.1)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32], ids=str)
+def test_a_python_int_that_does_not_fit_is_not_stored(dtype: torch.dtype) -> None:
+    """Where an element would wrap."""
+    text = """
+def f(x, k: int):
+    s = 1
+    for i in range(x.shape[0]):
+        v = x[i] if i % 2 else s
+        x[i] = v
+        s = s * k
+    return x
+"""
+    function = program(text)
+    for k, count in ((1, 6), (-3, 4), (-3, 7), (7, 6), (300, 3), (1 << 20, 3)):
+        x = torch.arange(100, 100 + count).to(dtype)
+        try:
+            function(x.clone(), k)
+        except RuntimeError as error:
+            assert "without overflow" in str(error)
+            with pytest.raises(NumberOverflow, match=f"does not fit into {str(dtype)[6:]}"):
+                weft.kernel(function)(x, k)
+        else:
+            agree(function, x, k)
+
+
+def test_ints_that_fit_are_stored_without_a_question() -> None:
+    def first_largest(x):
+        y = torch.zeros(x.shape[0], dtype=torch.int32)
+        for r in range(x.shape[0]):
+            best, at = -1.0, 0
+            for c in range(x.shape[1]):
+                if x[r, c] > best:
+                    best = x[r, c]
+                    at = c
+            y[r] = at
+        return y
+
+    kernel = weft.kernel(first_largest)
+    agree(first_largest, torch.rand(5, 7))
+    assert "holds(" not in kernel.source(torch.rand(5, 7), arch="cpu")
+    assert "threads a row" in str(kernel.explain(torch.rand(5, 1000)))

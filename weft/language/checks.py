@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from weft.language.builder import Builder, Loop
+from weft.language.kinds import choice, low_and_high, plain
 from weft.language.values import Scalar, has_load
 from weft.loops.ir import (
     Cast,
@@ -36,7 +37,7 @@ from weft.loops.ir import (
     unchecked,
     walk,
 )
-from weft.loops.types import BOOL, INT64, ScalarType
+from weft.loops.types import BOOL, INT64, ScalarType, Typed
 
 Span = tuple[int, int]
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
@@ -46,6 +47,7 @@ MOST = 1 << 46
 MOST_UPDATES = 1 << 56
 # What sizes and bounds are where products of two must fit, and sums of such.
 ORDINARY = 1 << 31, 1 << 29
+_TRUE = Const(True, BOOL)
 _FITS = {"add": "fits_add", "sub": "fits_sub", "mul": "fits_mul"}
 
 
@@ -71,6 +73,38 @@ def checked(b: Builder, value: Scalar) -> Scalar:
 def in_domain(b: Builder, value: Scalar, condition: Expr, what: str) -> Scalar:
     """The result of a function of math, which raises ValueError where the condition does not hold."""
     return _with(b, value, condition, Fault("domain", what, integer=False))
+
+
+def stored(b: Builder, value: Scalar, dtype: ScalarType) -> Scalar:
+    """A scalar that is stored where elements are of a dtype, into which PyTorch lets no Python int that does not fit. (An
+    element wraps; nor is known of what may be either, once a loop has decided it.)
+    """
+    if dtype.category != "int" or dtype == INT64:
+        return value
+    low, high = low_and_high(dtype)
+    low = low if dtype.signed else -high  # PyTorch lets negative numbers wrap there
+
+    def fits(v: Scalar) -> Expr:
+        if v.mixed is not None:
+            unknown = v.mixed.test is None
+            return _TRUE if unknown else choice(v.mixed.test, fits(v.mixed.then), fits(v.mixed.orelse))
+        if v.typed.weight or v.expr.type != INT64 or isinstance(v.expr, Const):
+            return _TRUE
+
+        def proof() -> bool:
+            found = _left(b, v.expr) or span(b, v.expr)
+            return found is not None and low <= found[0] and found[1] <= high
+
+        if _fits(b, proof):
+            return _TRUE
+        ends = (("ge", low), ("le", high))
+        return Op("and", tuple(Op(name, (v.expr, Const(end, INT64)), BOOL) for name, end in ends), BOOL)
+
+    condition = fits(value)
+    if condition == _TRUE:
+        return value
+    value = plain(value, Typed(dtype, 1)) if value.mixed is not None else value
+    return _with(b, value, condition, Fault("overflow", f"a Python int does not fit into {dtype}"))
 
 
 def _with(b: Builder, value: Scalar, condition: Expr, fault: Fault) -> Scalar:
@@ -174,6 +208,23 @@ def stays(b: Builder, advance: Advance, depth: int) -> bool:
 
     numbers = frozenset(n for n in free_names(b.in_sizes(advance.end)) if n in b.integers)
     return _fits(b, proof, numbers)
+
+
+def _left(b: Builder, expr: Expr) -> Span | None:
+    """The values that a carried int has after its loop: fewer than it is taken to have inside; None where not known."""
+    found = b.advances.get(expr.name) if isinstance(expr, Ref) else None
+    if not isinstance(found, Advance):
+        return None
+    b.loops.append(found.loop)
+    try:
+        steps, init = _steps(b, found.end, found.carry, 0), span(b, found.init)
+    finally:
+        b.loops.pop()
+    if steps is None or init is None:
+        return None
+    moves, values = steps
+    far = sum(replace(m, count=min(MOST_UPDATES, m.count * _trips(b, found.loop))).far for m in moves)
+    return min(init[0], *(low for low, _ in values), init[0]) - far, max(init[1], *(high for _, high in values), init[1]) + far
 
 
 def _trips(b: Builder, loop: Loop) -> int:
