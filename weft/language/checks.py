@@ -86,8 +86,8 @@ def stored(b: Builder, value: Scalar, dtype: ScalarType) -> Scalar:
 
     def fits(v: Scalar) -> Expr:
         if v.mixed is not None:
-            unknown = v.mixed.test is None
-            return _TRUE if unknown else choice(v.mixed.test, fits(v.mixed.then), fits(v.mixed.orelse))
+            test = v.mixed.test
+            return _TRUE if test is None else choice(test, fits(v.mixed.then), fits(v.mixed.orelse))
         if v.typed.weight or v.expr.type != INT64 or isinstance(v.expr, Const):
             return _TRUE
 
