@@ -28,7 +28,6 @@ from weft.language.sharing import Sharing, Slot, bind, partners, without
 from weft.language.values import (
     ONE,
     ZERO,
-    Axis,
     Mixed,
     Scalar,
     Unset,
@@ -38,6 +37,7 @@ from weft.language.values import (
     difference,
     each,
     has_load,
+    has_place,
     mentions,
     one_of,
     tidy,
@@ -53,6 +53,7 @@ from weft.loops.ir import (
     Expr,
     For,
     If,
+    Joint,
     Let,
     Load,
     Merge,
@@ -61,7 +62,9 @@ from weft.loops.ir import (
     Stmt,
     Store,
     free_names,
+    operands,
     substitute,
+    with_operands,
 )
 from weft.loops.types import BOOL, FLOAT32, INT64, ScalarType
 
@@ -91,7 +94,8 @@ class Builder:
     on each path, which may be left out where nothing reads them. demands: conditions that a call checks. spans: the least
     and largest values of integer names, where known. choices: what an integer name is, or is one of.
     advances: how loops move the ints that they carry (weft.language.checks).
-    integers: the parameters that are ints.
+    integers: the parameters that are ints. quotients: the names of numbers that the call computes from sizes and scalars.
+    joints: what views that merge dimensions ask of strides.
     """
 
     function: str
@@ -118,6 +122,8 @@ class Builder:
     choices: dict[str, tuple[Expr, ...]] = field(default_factory=dict)
     advances: dict[str, object] = field(default_factory=dict)
     integers: set[str] = field(default_factory=set)
+    quotients: dict[Expr, str] = field(default_factory=dict)
+    joints: list[Joint] = field(default_factory=list)
     location: Location | None = None
 
     # ------------------------------------------------------------ names and blocks
@@ -154,12 +160,14 @@ class Builder:
         sharing, changes, copies = self.sharing, len(self.changes), self.copies
         demands, spans = list(self.demands), dict(self.spans)
         blocks, loops = [len(b) for b in self.blocks], list(self.loops)
+        quotients, joints = dict(self.quotients), list(self.joints)
 
         def restore() -> None:
             self.taken, self.arrays, self.equalities = set(taken), dict(arrays), list(equalities)
             self.definitions, self.dynamic = dict(definitions), set(dynamic)
             self.sharing, self.copies = sharing, copies
             self.demands, self.spans = list(demands), dict(spans)
+            self.quotients, self.joints = dict(quotients), list(joints)
             del self.changes[changes:]
             del self.environments[len(environments) :]
             for environment, old in zip(self.environments, environments, strict=True):
@@ -174,7 +182,25 @@ class Builder:
 
     # ------------------------------------------------------------ scalars
 
+    def quotient(self, expr: Expr, hint: str = "size") -> Expr:
+        """A size that is a quotient or a remainder as a number that the call computes, so that subscripts with products of
+        it are told apart; any other as it is.
+        """
+        known = self.in_sizes(expr)
+        quotient = isinstance(known, Op) and known.name in ("floordiv", "mod")
+        if not quotient or has_load(known) or not free_names(known) <= self.fixed:
+            return expr
+        name = self.quotients.get(known)
+        if name is None:
+            name = self.quotients[known] = self.fresh(hint)
+            self.fixed.add(name)
+        return Ref(name, INT64)
+
     def let(self, hint: str, expr: Expr) -> Ref:
+        if isinstance(expr, Op) and expr.name in ("floordiv", "mod") and not isinstance(expr.args[1], Const):
+            found = self.quotient(expr, hint) if expr.type == INT64 and len(self.blocks) == 1 else expr
+            if isinstance(found, Ref):
+                return found
         name = self.fresh(hint)
         self.emit(Let(name, expr, self.location))
         if expr.type == INT64:
@@ -308,7 +334,11 @@ class Builder:
 
     def steady(self, expr: Expr, hint: str = "index") -> Expr:
         """An index that stays what it is now, whatever is stored later."""
-        return self.let(hint, expr) if has_load(expr) else expr
+        if not has_load(expr):
+            return expr
+        if has_place(expr):  # of a view: the same for all of its elements
+            return with_operands(expr, tuple(self.steady(e, hint) for e in operands(expr)))
+        return self.let(hint, expr)
 
     # ------------------------------------------------------------ sizes
 
@@ -468,7 +498,7 @@ class Builder:
         own = tuple(_not_negative(self._bounded(d, name)) for d in shape)
         self._declare(Array(name, dtype, (*leading, *own), "local", constant, (), self.location, contiguous=contiguous))
         view = whole(name, dtype, dims)
-        return self._own(replace(view, axes=(*(Axis(o) for o in offsets), *view.axes)))
+        return self._own(replace(view, axes=(*offsets, *view.axes)))
 
     def _declare(self, array: Array) -> None:
         self.arrays[array.name] = array

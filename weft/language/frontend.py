@@ -280,7 +280,7 @@ class _Parser:
         return Function(
             self.source.name,
             tuple(self.names),
-            tuple(self.scalars),
+            (*self.scalars, *(ScalarParameter(name, INT64, value) for value, name in b.quotients.items())),
             tuple(self.sizes),
             arrays,
             body,
@@ -290,6 +290,7 @@ class _Parser:
             numbers=tuple(self.numbers),
             container=self.container,
             demands=tuple(b.demands),
+            joints=tuple(b.joints),
         )
 
 

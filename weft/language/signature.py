@@ -21,7 +21,9 @@ _OVER = frozenset(["enumerate", "zip", "reversed", "list", "tuple"])
 # Attributes and methods whose value is (a view of) the tensor itself.
 _VIEWS = frozenset(
     (
-        *("T", "mT", "permute", "transpose", "t", "swapaxes", "unsqueeze", "squeeze", "expand", "expand_as", "view_as"),
+        *("T", "mT", "permute", "transpose", "t", "swapaxes", "swapdims", "movedim", "moveaxis", "unsqueeze", "squeeze"),
+        *("expand", "expand_as", "view", "view_as", "reshape", "reshape_as", "flatten", "ravel", "unflatten"),
+        *("narrow", "select", "unbind", "split", "split_with_sizes", "chunk"),
         *("contiguous", "to", "float", "double"),
     )
 )
@@ -317,7 +319,9 @@ class _Uses:
                 return self.root(inner) | {NEW}
             case ast.Attribute(value=inner, attr=attr) if attr in _VIEWS:
                 return self.root(inner) | {NEW}
-            case ast.Call(func=ast.Attribute(value=inner, attr=attr)) if attr in _VIEWS:
+            case ast.Call(func=ast.Attribute(value=inner, attr=attr), args=args) if attr in _VIEWS:
+                if _is_torch(self.source, inner):
+                    inner = args[0] if args else inner
                 return self.root(inner) | {NEW}
             case ast.Call():
                 return self.root_of_call(node)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from weft.errors import OutOfRange, TypeMismatch, UnsupportedSyntax
+from weft.language import bounds
 from weft.language.builder import Builder
 from weft.language.kinds import converted
 from weft.language.values import (
     ONE,
     ZERO,
-    Axis,
     Scalar,
     Static,
     Tensor,
     Tuple,
     Value,
+    View,
     describe,
     difference,
+    place,
     select,
     tidy,
 )
@@ -40,8 +42,9 @@ Item = Value | Slice
 def subscript(builder: Builder, value: Tensor, items: tuple[Item, ...]) -> Tensor:
     """The part of a tensor that a subscript names."""
     items = _spread(items, len(value.dims))
+    inside: Expr | None = None
     dims: list[Expr] = []
-    axes: list[Axis] = []
+    axes: list[Expr] = []
     for item in items:
         if _is_none(item):
             dims.append(ONE)
@@ -49,11 +52,36 @@ def subscript(builder: Builder, value: Tensor, items: tuple[Item, ...]) -> Tenso
         size = value.dims[len(axes)]
         if isinstance(item, Slice):
             offset, extent, step = _slice(builder, item, size, len(axes))
-            axes.append(Axis(offset, step, len(dims)))
+            if isinstance(value, View) and (offset, extent) != (ZERO, size) and not _is_axis(builder, value, len(axes)):
+                last = stepped(offset, step, tidy(Op("sub", (extent, ONE), INT64)))
+                inside = both(inside, bounds.check(builder, offset, last, size))
+            axes.append(stepped(offset, step, place(len(dims))))
             dims.append(extent)
         else:
-            axes.append(Axis(_index(builder, item, size, len(axes))))
-    return select(value, tuple(dims), tuple(axes))
+            index = _index(builder, item, size, len(axes))
+            if isinstance(value, View) and not _is_axis(builder, value, len(axes)):
+                inside = both(inside, bounds.check(builder, index, index, size))
+            axes.append(index)
+    part = select(value, tuple(dims), tuple(axes))
+    return replace(part, inside=both(part.inside, inside)) if isinstance(part, View) and inside is not None else part
+
+
+def both(one: Expr | None, other: Expr | None) -> Expr | None:
+    return other if one is None else one if other is None else Op("and", (one, other), BOOL)
+
+
+def _is_axis(builder: Builder, view: View, dim: int) -> bool:
+    """Whether a dimension is all of an axis of the array, whose subscripts the call or the kernel checks."""
+    shape = builder.arrays[view.array].shape
+    return any(
+        axis == place(dim) and builder.same_size(size, view.dims[dim]) for axis, size in zip(view.axes, shape, strict=True)
+    )
+
+
+def stepped(offset: Expr, step: int, at: Expr) -> Expr:
+    """offset + step * at"""
+    walked = at if step == 1 else Op("mul", (Const(step, INT64), at), INT64)
+    return walked if offset == ZERO else tidy(Op("add", (offset, walked), INT64))
 
 
 def _is_none(item: Item) -> bool:

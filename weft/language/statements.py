@@ -285,7 +285,7 @@ class Executor:
             case Computed():
                 return tensors.materialise(b, value, hint)
             case View():
-                axes = tuple(replace(axis, offset=b.steady(axis.offset)) for axis in value.axes)
+                axes = tuple(map(b.steady, value.axes))
                 return value if axes == value.axes else replace(value, axes=axes)
             case Tuple(items=items):
                 return replace(value, items=tuple(self._settle(item, hint) for item in items))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from weft.errors import ShapeMismatch, TypeMismatch, UnsupportedSyntax
-from weft.language import arithmetic
+from weft.language import arithmetic, bounds
 from weft.language.arithmetic import as_type, operate
 from weft.language.builder import Builder, apart
 from weft.language.checks import stored
@@ -17,7 +17,6 @@ from weft.language.values import (
     ONE,
     ZERO,
     Alias,
-    Axis,
     Computed,
     Scalar,
     Tensor,
@@ -25,6 +24,8 @@ from weft.language.values import (
     View,
     describe,
     number,
+    place,
+    places,
     select,
 )
 from weft.loops.ir import Carry, Const, Expr, Ref, Stmt, Store, statement_exprs, walk, walk_expr
@@ -42,7 +43,8 @@ def element(builder: Builder, value: Tensor | Scalar, at: tuple[Expr, ...]) -> S
     own = tuple(ZERO if d == ONE else i for d, i in zip(value.dims, at[len(at) - rank :], strict=True))
     if isinstance(value, View):
         index = None if value.copied else value.index(own)
-        return Scalar(builder.load(value, own), value.typed, Alias(frozenset((value.array,)), index))
+        read = bounds.checked(builder.load(value, own), value.inside, builder)
+        return Scalar(read, value.typed, Alias(frozenset((value.array,)), index))
     return Scalar(value.element(own), value.typed)
 
 
@@ -127,8 +129,8 @@ def _store_all(builder: Builder, target: View, value: Tensor | Scalar) -> None:
     register = target.dtype.opmath
 
     def body(at: tuple[Expr, ...]) -> None:
-        result = element(builder, value, at)
-        builder.store(target.array, target.index(at), converted(result, register))
+        result = converted(element(builder, value, at), register)
+        builder.store(target.array, target.index(at), bounds.checked(result, target.inside, builder))
 
     builder.nest(target.dims, body)
 
@@ -184,7 +186,7 @@ def _fit_to(builder: Builder, target: View, value: Tensor | Scalar, what: str) -
                 remedy="index or sum over the other dimensions",
             )
         rest = value.dims[1:]
-        value = select(value, rest, (Axis(ZERO), *(Axis(ZERO, 1, k) for k in range(len(rest)))))
+        value = select(value, rest, (ZERO, *places(len(rest))))
     shift = len(target.dims) - len(value.dims)
     expands = any(d == ONE and t != ONE for d, t in zip(value.dims, target.dims[shift:], strict=True)) or shift
     for k, size in enumerate(value.dims):
@@ -362,31 +364,31 @@ def select_leading(value: Tensor) -> Computed:
 
 def permute(value: Tensor, order: tuple[int, ...]) -> Tensor:
     """The dimensions of the result are the dimensions `order` of value."""
-    axes = tuple(Axis(ZERO, 1, order.index(k)) for k in range(len(order)))
+    axes = tuple(place(order.index(k)) for k in range(len(order)))
     return select(value, tuple(value.dims[k] for k in order), axes)
 
 
 def unsqueeze(value: Tensor, dim: int) -> Tensor:
     dims = (*value.dims[:dim], ONE, *value.dims[dim:])
-    return select(value, dims, tuple(Axis(ZERO, 1, k + (k >= dim)) for k in range(len(value.dims))))
+    return select(value, dims, tuple(place(k + (k >= dim)) for k in range(len(value.dims))))
 
 
 def squeeze(value: Tensor, dim: int) -> Tensor:
     dims = (*value.dims[:dim], *value.dims[dim + 1 :])
-    axes = (Axis(ZERO) if k == dim else Axis(ZERO, 1, k - (k > dim)) for k in range(len(value.dims)))
+    axes = (ZERO if k == dim else place(k - (k > dim)) for k in range(len(value.dims)))
     return select(value, dims, tuple(axes))
 
 
 def expand(builder: Builder, value: Tensor, dims: tuple[Expr, ...]) -> Tensor:
     """value broadcast to `dims`."""
     shift = len(dims) - len(value.dims)
-    axes = []
+    axes: list[Expr] = []
     for k, size in enumerate(value.dims):
         if size == ONE and dims[shift + k] != ONE:
-            axes.append(Axis(ZERO))
+            axes.append(ZERO)
         else:
             builder.require_equal(dims[shift + k], size, "of expand")
-            axes.append(Axis(ZERO, 1, shift + k))
+            axes.append(place(shift + k))
     return select(value, dims, tuple(axes))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,7 +11,7 @@ from weft.errors import Location
 from weft.language.sharing import Slot
 from weft.language.source import Source
 from weft.loops.affine import affine
-from weft.loops.ir import Const, Expr, Load, Op, Ref, walk_expr
+from weft.loops.ir import Const, Expr, Load, Ref, free_names, substitute, walk_expr
 from weft.loops.types import BOOL, FLOAT64, INT64, ScalarType, Typed
 
 
@@ -84,29 +85,20 @@ class Mixed:
 
 
 @dataclass(frozen=True)
-class Axis:
-    """How a view walks one axis of what it views: index = offset + step * (the view's index along `dim`).
-
-    dim None: the axis is fixed at offset.
-    """
-
-    offset: Expr
-    step: int = 0
-    dim: int | None = None
-
-
-@dataclass(frozen=True)
 class View:
-    """A tensor that is (a view of) an array; storing into it stores into the array. dims: its sizes, int64.
+    """A tensor that is (a view of) an array; storing into it stores into the array. dims: its sizes, int64. axes: for each
+    axis of the array, the subscript of the view's element at `place(0), place(1), ...`.
 
     copied: it may as well be a copy, as strides will have it (`contiguous`), so that it is good for reading, until a store.
+    inside: what says at run time that the subscripts which made it were inside what they were subscripts of.
     """
 
     array: str
     dtype: ScalarType
     dims: tuple[Expr, ...]
-    axes: tuple[Axis, ...]
+    axes: tuple[Expr, ...]
     copied: bool = False
+    inside: Expr | None = None
 
     @property
     def typed(self) -> Typed:
@@ -114,13 +106,11 @@ class View:
 
     def index(self, at: tuple[Expr, ...]) -> tuple[Expr, ...]:
         """The subscript in the array of the view's element `at`."""
-        return tuple(walk_axis(axis, at) for axis in self.axes)
+        return tuple(at_places(axis, at) for axis in self.axes)
 
     def is_whole(self) -> bool:
         """Whether this is the array itself, not a part or a permutation of it."""
-        return len(self.axes) == len(self.dims) and all(
-            a.dim == k and a.step == 1 and a.offset == ZERO for k, a in enumerate(self.axes)
-        )
+        return self.axes == places(len(self.dims))
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,13 +241,25 @@ def tidy(expr: Expr) -> Expr:
     return expr if form is None else form.expr()
 
 
-def walk_axis(axis: Axis, at: tuple[Expr, ...]) -> Expr:
-    if axis.dim is None:
-        return axis.offset
-    inner = at[axis.dim]
-    if axis.step != 1:
-        inner = Op("mul", (Const(axis.step, INT64), inner), INT64)
-    return inner if axis.offset == ZERO else tidy(Op("add", (axis.offset, inner), INT64))
+@functools.cache
+def place(dim: int) -> Ref:
+    """What stands for the subscript of a dimension where the element at any subscripts is described."""
+    return Ref(f"@{dim}", INT64)
+
+
+def places(rank: int) -> tuple[Expr, ...]:
+    return tuple(map(place, range(rank)))
+
+
+def at_places(expr: Expr, at: tuple[Expr, ...]) -> Expr:
+    """An expression with these subscripts in their places."""
+    if not isinstance(expr, Ref):
+        return tidy(substitute(expr, {f"@{k}": e for k, e in enumerate(at)}))
+    return at[int(expr.name[1:])] if expr.name.startswith("@") else expr
+
+
+def has_place(expr: Expr) -> bool:
+    return any(name.startswith("@") for name in free_names(expr))
 
 
 def difference(a: Expr, b: Expr) -> int | None:
@@ -275,28 +277,20 @@ def has_load(expr: Expr) -> bool:
 
 def whole(array: str, dtype: ScalarType, dims: tuple[Expr, ...]) -> View:
     """The view of a whole array."""
-    return View(array, dtype, dims, tuple(Axis(ZERO, 1, k) for k in range(len(dims))))
+    return View(array, dtype, dims, places(len(dims)))
 
 
-def select(view: Tensor, dims: tuple[Expr, ...], axes: tuple[Axis, ...]) -> Tensor:
-    """The part of `view` that `axes` (one for each of its dimensions, over the new `dims`) walk."""
+def select(view: Tensor, dims: tuple[Expr, ...], axes: tuple[Expr, ...]) -> Tensor:
+    """The tensor of sizes `dims` whose element at `place(0), ...` is the one of `view` at the subscripts `axes`."""
     if isinstance(view, Computed):
         source = view
         return Computed(
             dims,
             Typed(view.typed.scalar, 2 if dims else 1),
-            lambda at: source.element(tuple(walk_axis(axis, at) for axis in axes)),
+            lambda at: source.element(tuple(at_places(axis, at) for axis in axes)),
             view.loops,
         )
-    composed = []
-    for axis in view.axes:
-        if axis.dim is None:
-            composed.append(axis)
-            continue
-        inner = axes[axis.dim]
-        shifted = walk_axis(axis, tuple(a.offset for a in axes))
-        composed.append(replace(inner, offset=tidy(shifted), step=axis.step * inner.step))
-    return replace(view, dims=dims, axes=tuple(composed))
+    return replace(view, dims=dims, axes=tuple(at_places(axis, axes) for axis in view.axes))
 
 
 def each(value: Value, change: Callable[[Value], Value]) -> Value:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from weft.loops.affine import evaluate
 from weft.loops.ir import Array, Cast, Check, Const, Expr, For, Function, If, Let, Load, Op, Ref, Round, Stmt, Store
 from weft.loops.operators import OPERATORS
 from weft.loops.types import ScalarType
@@ -115,9 +116,12 @@ def interpret(function: Function, *arguments: Any) -> tuple[torch.Tensor, ...]:
     Returns the results in order.
     """
     given = dict(zip(function.parameters, arguments, strict=True))
-    names: dict[str, Any] = {s.name: _fit(given[s.name], s.type) for s in function.scalars}
+    names: dict[str, Any] = {s.name: _fit(given[s.name], s.type) for s in function.scalars if s.value is None}
     arrays = {n: v for n, v in given.items() if n not in names}
     names |= {s.name: arrays[s.array].shape[s.axis] for s in function.sizes}
+    for s in function.scalars:
+        if s.value is not None:
+            names[s.name] = evaluate(s.value, names)
     machine = _Machine(function, arrays, names)
     for array in function.arrays:
         if array.name not in arrays and not array.within:

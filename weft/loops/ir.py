@@ -64,7 +64,7 @@ class Op:
 class Fault:
     """What Python raises where a condition does not hold. integer: of integers, so that a GPU stops there too."""
 
-    kind: Literal["division", "overflow", "domain"]
+    kind: Literal["division", "overflow", "domain", "index"]
     what: str
     integer: bool = True
     location: Location | None = None
@@ -216,10 +216,14 @@ class Size:
 
 @dataclass(frozen=True)
 class Scalar:
-    """A scalar parameter, of type bool, int64 or float64."""
+    """A scalar parameter, of type bool, int64 or float64; or a number that is computed from sizes and other scalars.
+
+    value: what it is computed by; None: it is a parameter.
+    """
 
     name: str
     type: ScalarType
+    value: Expr | None = None
 
 
 @dataclass(frozen=True)
@@ -242,6 +246,18 @@ class Demand:
 
     condition: Expr
     fault: Fault
+
+
+@dataclass(frozen=True)
+class Joint:
+    """What PyTorch asks of a view that merges dimensions: that each steps over all of the next one.
+
+    parts: the axis of the array that each walks, the elements of that axis that it walks in one step, and its size.
+    """
+
+    array: str
+    parts: tuple[tuple[int, Expr, Expr], ...]
+    location: Location | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -279,6 +295,7 @@ class Function:
     container: Literal["", "tuple", "list"] = ""
     checked: frozenset[str] = frozenset()
     demands: tuple[Demand, ...] = ()
+    joints: tuple[Joint, ...] = ()
 
     def array(self, name: str) -> Array:
         return next(a for a in self.arrays if a.name == name)
@@ -496,6 +513,8 @@ def validate(function: Function) -> None:
     for size in function.sizes:
         bind(size.name, top, INT64)
     for scalar in function.scalars:
+        if scalar.value is not None:
+            check(scalar.value, top)
         bind(scalar.name, top, scalar.type)
     for array in function.arrays:
         for extent in array.shape:

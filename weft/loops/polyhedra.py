@@ -19,7 +19,7 @@ import islpy
 from weft.loops.accesses import Access, Guard, Pair
 from weft.loops.affine import Affine, affine
 from weft.loops.ir import Const, Expr, For, Function, Op
-from weft.loops.polynomials import Polynomial, polynomial
+from weft.loops.polynomials import Polynomial, merged_subscripts, polynomial
 from weft.loops.types import INT64
 
 _COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "=", "ne": "!="}
@@ -356,6 +356,10 @@ class Polyhedra:
     def system(self) -> System:
         system = System(_integer_names(self.function))
         system.lines += [f"{system.parameters[s.name]} >= 0" for s in self.function.sizes]
+        for scalar in self.function.scalars:
+            value = None if scalar.value is None else system.bound(scalar.value, {})
+            if value is not None:
+                system.lines.append(f"{system.parameters[scalar.name]} = {value}")
         if self.function.assumption is not None:
             system.lines.append(system.condition(self.function.assumption.condition))
         return system
@@ -372,7 +376,7 @@ class Polyhedra:
         rename_b = {loop.var: loop.var if loop.var in shared else f"{loop.var}''" for loop in b.loops}
         system.add_domain(a, rename_a)
         system.add_domain(b, rename_b)
-        for i, j in zip(a.index, b.index, strict=True):
+        for i, j in (*zip(a.index, b.index, strict=True), *merged_subscripts(a.index, b.index)):
             same = system.equal(i, j, rename_a, rename_b)
             if same is not None:
                 system.lines.append(same)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
 
 from weft.loops.affine import Affine
 from weft.loops.ir import Cast, Const, Expr, Op, Ref
@@ -35,6 +36,20 @@ class Polynomial:
         if any(len(m) > 1 for m, _ in self.terms):
             return None
         return Affine.make({m[0]: c for m, c in self.terms if m}, dict(self.terms).get((), 0))
+
+    def expr(self) -> Expr:
+        """As an expression."""
+        total: Expr | None = None
+        for monomial, coefficient in self.terms:
+            factors: list[Expr] = [Ref(name, INT64) for name in monomial]
+            if abs(coefficient) != 1 or not factors:
+                factors.insert(0, Const(abs(coefficient), INT64))
+            term = reduce(lambda a, b: Op("mul", (a, b), INT64), factors)
+            if total is None:
+                total = term if coefficient > 0 else Op("neg", (term,), INT64)
+            else:
+                total = Op("add" if coefficient > 0 else "sub", (total, term), INT64)
+        return Const(0, INT64) if total is None else total
 
     @property
     def factors(self) -> frozenset[str]:
@@ -77,3 +92,33 @@ def polynomial(expr: Expr) -> Polynomial | None:
                 return None
             return Polynomial.make((tuple(sorted((*m, *n))), c * d) for m, c in left.terms for n, d in right.terms)
     return None
+
+
+def merged_subscripts(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> tuple[tuple[Expr, Expr], ...]:
+    """What is equal, too, where two subscripts name one element: of `k // m, k % m` and `i, j`, k and i * m + j."""
+    found = []
+    k = 0
+    while k + 1 < len(a):
+        size = _divisor(a[k], a[k + 1]) or _divisor(b[k], b[k + 1])
+        if size is None:
+            k += 1
+            continue
+        a, b = ((*x[:k], _joined(x[k], x[k + 1], size), *x[k + 2 :]) for x in (a, b))
+        found.append((a[k], b[k]))
+        k = max(0, k - 1)
+    return tuple(found)
+
+
+def _divisor(quotient: Expr, remainder: Expr) -> Expr | None:
+    """m of `k // m` and `k % m`."""
+    match quotient, remainder:
+        case Op(name="floordiv", args=(k, m)), Op(name="mod", args=(same, size)) if k == same and m == size:
+            return m
+    return None
+
+
+def _joined(quotient: Expr, remainder: Expr, size: Expr) -> Expr:
+    if _divisor(quotient, remainder) == size:
+        assert isinstance(quotient, Op)
+        return quotient.args[0]
+    return Op("add", (Op("mul", (quotient, size), INT64), remainder), INT64)

@@ -139,7 +139,7 @@ class _Writer:
         scalars = {s.name: _NUMBERS[s.type.name] for s in function.scalars}
         parameters = [f"{self.name(p)}: {scalars[p]}" if p in scalars else self.name(p) for p in function.parameters]
         yield f"def {self.name(function.name)}({', '.join(parameters)}):"
-        lines = [*self._sizes(), *self._checks(), *self._made(()), *self.block(function.body)]
+        lines = [*self._sizes(), *self._quotients(), *self._checks(), *self._made(()), *self.block(function.body)]
         if function.results:
             given = [f"{self.name(r)}.item()" if r in function.numbers else self.name(r) for r in function.results]
             alone = "," if function.container == "tuple" else ""
@@ -153,6 +153,7 @@ class _Writer:
         tops = [e for s in walk(function.body) for e in statement_exprs(s)]
         tops += [e for a in function.arrays if a.name not in function.parameters for e in a.shape]
         tops += [e for q in function.equalities for e in (q.left, q.right)]
+        tops += [s.value for s in function.scalars if s.value is not None]
         used = {n for e in tops for n in free_names(e)}
         for parameter in function.parameters:
             own = sorted((s for s in function.sizes if s.array == parameter), key=lambda s: s.axis)
@@ -161,6 +162,11 @@ class _Writer:
                 yield f"{', '.join(self.name(s.name) for s in own)} = {self.name(parameter)}.shape"
             else:
                 yield from (f"{self.name(s.name)} = {self.name(parameter)}.shape[{s.axis}]" for s in needed)
+
+    def _quotients(self) -> Iterator[str]:
+        for scalar in self.function.scalars:
+            if scalar.value is not None:
+                yield f"{self.name(scalar.name)} = {self.expr(scalar.value).text}"
 
     def _checks(self) -> Iterator[str]:
         for equality in self.function.equalities:

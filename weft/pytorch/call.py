@@ -6,6 +6,7 @@ allocate, take addresses, launch.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -145,10 +146,16 @@ class Bound:
 def bind(function: Function, args: Sequence[Any]) -> Bound:
     given = dict(zip(function.parameters, args, strict=True))
     tensors = {n: v for n, v in given.items() if isinstance(v, torch.Tensor)}
-    names: dict[str, Any] = {s.name: given[s.name] for s in function.scalars}
+    names: dict[str, Any] = {s.name: given[s.name] for s in function.scalars if s.value is None}
     names |= {s.name: bool(given[s.name]) for s in function.scalars if s.type == BOOL}
     for s in function.sizes:
         names[s.name] = tensors[s.array].shape[s.axis]
+    for scalar in function.scalars:
+        if scalar.value is not None:
+            try:
+                names[scalar.name] = evaluate(scalar.value, names)
+            except ZeroDivisionError:  # which is a demand's to tell
+                names[scalar.name] = 0
     return Bound(tensors, names)
 
 
@@ -268,6 +275,34 @@ def check_overlap(function: Function, tensors: Mapping[str, torch.Tensor]) -> No
                     evidence=[f"both lie in the storage at {written.untyped_storage().data_ptr():#x}"],
                     remedy=f"pass {name}.clone()",
                 )
+
+
+def check_joints(function: Function, bound: Bound) -> None:
+    """Raise ShapeMismatch where strides do not allow a view that merges dimensions."""
+    for joint in function.joints:
+        array = function.array(joint.array)
+        shape = [evaluate(e, bound.names) for e in array.shape]
+        strides = _strides(function, array, shape, bound)
+        sizes = [evaluate(size, bound.names) for _, _, size in joint.parts]
+        steps = [strides[axis] * evaluate(step, bound.names) for axis, step, _ in joint.parts]
+        walked = [(n, step) for n, step in zip(sizes, steps, strict=True) if n != 1]
+        if 0 not in sizes and any(outer != n * inner for (_, outer), (n, inner) in itertools.pairwise(walked)):
+            raise ShapeMismatch(
+                f"{function.name} views {joint.array} with dimensions merged, which its strides do not allow",
+                location=joint.location,
+                evidence=[f"{joint.array} is {shape} with strides {list(strides)}"],
+                remedy=f"use reshape instead of view, or pass {joint.array}.contiguous()",
+            )
+
+
+def _strides(function: Function, array: Array, shape: Sequence[int], bound: Bound) -> tuple[int, ...]:
+    """The strides of an argument, or of what the call makes."""
+    if array.name in bound.tensors:
+        return bound.tensors[array.name].stride()
+    model = like(function, array)
+    meta = torch.device("meta")
+    made = torch.empty(shape, device=meta) if model is None else torch.empty_like(bound.tensors[model], device=meta)
+    return made.stride()
 
 
 def _overlaps_itself(tensor: torch.Tensor) -> bool:
@@ -429,6 +464,7 @@ def _prepared(
     device = common_device(function, bound.tensors)
     check(analysis, bound)
     check_overlap(function, bound.tensors)
+    check_joints(function, bound)
     finish = finisher(function)
     if device.type == "meta":
         bare = _without_memory(function, device)
@@ -439,7 +475,8 @@ def _prepared(
         make = _cuda_launcher if device.type == "cuda" else _host_launcher
         launches.append(make(analysis, k, arrays, bound, device))
     lazy = tuple(n for n, t in bound.tensors.items() if _may_be_negated(t))
-    run = _runner(analysis, device, launches, lazy)
+    quotients = {s.name: repr(bound.names[s.name]) for s in function.scalars if s.value is not None}
+    run = _runner(analysis, device, launches, lazy, quotients)
     if finish is not None:
         return CallPlan(lambda given: finish(run(given)), never, run)
     quick = never if _demands_floats(function) else quick_call(
@@ -507,10 +544,7 @@ def geometries(analysis: Analysis, bound: Bound, aligned: bool = False) -> dict[
             raise ShapeMismatch(
                 f"{a.name} would have shape {list(shape)}", location=a.location, remedy="pass larger sizes"
             )
-        model = like(function, a)
-        meta = torch.device("meta")
-        made = torch.empty(shape, device=meta) if model is None else torch.empty_like(bound.tensors[model], device=meta)
-        arrays[a.name] = _geometry(a, shape, made.stride(), 0)
+        arrays[a.name] = _geometry(a, shape, _strides(function, a, shape, bound), 0)
     return arrays
 
 
@@ -555,6 +589,7 @@ def _slots(
 _FAILURES: dict[str, tuple[type[WeftError], str]] = {
     "division": (DivisionByZero, "divide by another number, or guard the division with if"),
     "overflow": (NumberOverflow, "use smaller numbers, or a float"),
+    "index": (OutOfRange, "use subscripts of the view's own sizes"),
     "domain": (MathDomainError, "guard the call with if, or use torch's function, which gives nan or inf"),
 }
 
@@ -650,8 +685,16 @@ def _host_launcher(
     return _Launch(run, given, pointers, kernel.parts())
 
 
-def _runner(analysis: Analysis, device: torch.device, launches: list[_Launch], lazy: tuple[str, ...]) -> Run:
-    """The Python of a call, written out: allocation, addresses, launches, results. lazy: what may be negated."""
+def _runner(
+    analysis: Analysis,
+    device: torch.device,
+    launches: list[_Launch],
+    lazy: tuple[str, ...],
+    quotients: Mapping[str, str],
+) -> Run:
+    """The Python of a call, written out: allocation, addresses, launches, results. lazy: what may be negated. quotients:
+    the numbers that sizes and ints decide.
+    """
     function = analysis.function
     scope: dict[str, Any] = {"function": function, "device": device}
     scope |= {"empty_like": torch.empty_like, "empty": torch.empty}
@@ -671,7 +714,7 @@ def _runner(analysis: Analysis, device: torch.device, launches: list[_Launch], l
         lines += [f"increment_version({local[a.name]})" for a in function.arrays if a.role == "inout"]
     if _demands_floats(function):
         scope["check_demands"] = check_demands
-        known = sizes | {s.name: local[s.name] for s in function.scalars}
+        known = sizes | {s.name: quotients.get(s.name) or local[s.name] for s in function.scalars}
         lines.append(f"check_demands(function, {{{', '.join(f'{n!r}: {t}' for n, t in known.items())}}})")
     for k, a in enumerate(made_arrays(analysis)):
         local[a.name] = f"r{k}"
@@ -682,7 +725,7 @@ def _runner(analysis: Analysis, device: torch.device, launches: list[_Launch], l
             lines.append(f"r{k} = empty_like({local[model]}{'' if same else f', dtype=dtype{k}'})")
         else:
             scope[f"shape{k}"] = a.shape
-            known = sizes | {s.name: local[s.name] for s in function.scalars}
+            known = sizes | {s.name: quotients.get(s.name) or local[s.name] for s in function.scalars}
             names = ", ".join(f"{n!r}: {t}" for n, t in known.items())
             scope["evaluate"] = evaluate
             lines.append(f"names = {{{names}}}")

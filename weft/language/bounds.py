@@ -1,0 +1,83 @@
+"""Whether subscripts of a part of a tensor are inside that part: seen while parsing, at the call, or as the kernel runs.
+
+Subscripts of arrays themselves are no matter of this module: the analysis knows when they leave their array.
+"""
+
+from __future__ import annotations
+
+from weft.language.builder import Builder
+from weft.language.values import ZERO, difference, has_load
+from weft.loops.affine import affine
+from weft.loops.ir import Check, Const, Demand, Expr, Fault, Op, Ref, free_names, rewrite, substitute
+from weft.loops.types import BOOL, INT64
+
+
+def check(b: Builder, first: Expr, last: Expr, size: Expr) -> Expr | None:
+    """None where all from the first subscript to the last is inside a dimension of this size, or the call sees to it; else
+    what the kernel asks.
+    """
+    extent = _known(b, size)
+    if not b.is_dynamic(first) and not b.is_dynamic(last):
+        low, high = _extreme(b, first, least=True), _extreme(b, last, least=False)
+        if low is not None and high is not None:
+            if _at_least(low, 0) and _at_least(_minus(extent, high), 1):
+                return None
+            if len(b.blocks) == 1 + len(b.loops) and _at_call(b, _inside(low, high, extent)):
+                return None
+    return _inside(first, last, size)
+
+
+def checked(expr: Expr, inside: Expr | None, b: Builder) -> Expr:
+    """The value of an element, where the kernel has to see that it is one of the tensor's."""
+    if inside is None:
+        return expr
+    return Check("check", (expr, inside), expr.type, fault=Fault("index", "a subscript outside a view", location=b.location))
+
+
+def _inside(low: Expr, high: Expr, size: Expr) -> Expr:
+    return Op("and", (Op("ge", (low, ZERO), BOOL), Op("lt", (high, size), BOOL)), BOOL)
+
+
+def _minus(a: Expr, b: Expr) -> Expr:
+    return Op("sub", (a, b), INT64)
+
+
+def _at_least(expr: Expr, least: int) -> bool:
+    """Whether a size, less a constant, is this large."""
+    known = difference(expr, ZERO)
+    return known is not None and known >= least
+
+
+def _known(b: Builder, expr: Expr) -> Expr:
+    """An integer in sizes, scalars and the variables of loops, quotients by their names."""
+    return rewrite(
+        b.canonical(expr), lambda e: Ref(b.quotients[e], INT64) if isinstance(e, Op) and e in b.quotients else None
+    )
+
+
+def _extreme(b: Builder, index: Expr, least: bool) -> Expr | None:
+    """The least or the largest value of an affine subscript over the loops that are open."""
+    expr = _known(b, index)
+    for loop in reversed(b.loops):
+        if loop.var not in free_names(expr):
+            continue
+        form = affine(expr)
+        if form is None:
+            return None
+        first, last = loop.start, _minus(loop.stop, Const(1 if loop.step > 0 else -1, INT64))
+        at_first = (form.coefficient(loop.var) > 0) == (least == (loop.step > 0))
+        expr = _known(b, substitute(expr, {loop.var: first if at_first else last}))
+    return expr
+
+
+def _at_call(b: Builder, condition: Expr) -> bool:
+    """Have the call see to a condition, unless a loop around does not run; whether it can."""
+    for loop in b.loops:
+        idle = Op("ge" if loop.step > 0 else "le", (b.in_sizes(loop.start), b.in_sizes(loop.stop)), BOOL)
+        condition = Op("or", (idle, condition), BOOL)
+    if not free_names(condition) <= b.fixed or has_load(condition):
+        return False
+    demand = Demand(condition, Fault("index", "a subscript outside a view", location=b.location))
+    if demand not in b.demands:
+        b.demands.append(demand)
+    return True
