@@ -169,3 +169,23 @@ def test_what_is_no_view_or_leaves_one_is_refused(body: str, error: type[WeftErr
     with pytest.raises(error, match=message) as caught:
         kernel(_x(), 2)
     assert caught.value.location is not None and caught.value.remedy
+
+
+def test_views_under_torch_compile_and_in_the_simulator() -> None:
+    kernel = _kernel(READ["heads of what is left"])
+    for dynamic in (False, True):
+        torch.compiler.reset()
+        compiled = torch.compile(lambda x: kernel(x, 2), backend="aot_eager", fullgraph=True, dynamic=dynamic)
+        for length in (3, 5):
+            x = torch.rand(2, length, 8)
+            torch.testing.assert_close(compiled(x), kernel.py(x, 2))
+    assert kernel.check(_x(), 2, gradients=True).ok
+    with pytest.raises(ShapeMismatch, match="dimensions merged"):
+        _kernel("return x.view(-1, x.shape[2]) * h").check(_x().transpose(0, 1), 2)
+
+
+def test_the_rows_of_unbind_are_stored_into() -> None:
+    kernel = _kernel("for r in x.unbind(1):\n    r[0, 0] = h")
+    ours, theirs = _x(), _x()
+    kernel(ours, 2), kernel.py(theirs, 2)
+    assert torch.equal(ours, theirs)

@@ -25,6 +25,7 @@ from weft.pytorch.call import (
     allocate,
     analysis_for,
     check,
+    check_joints,
     check_overlap,
     common_device,
     geometries,
@@ -86,6 +87,7 @@ def simulate_call(executable: Executable, args: Sequence[Any], arch: str, seed: 
     device = common_device(function, bound.tensors)
     check(analysis, bound)
     check_overlap(function, bound.tensors)
+    check_joints(function, bound)
     arrays = geometries(analysis, bound)
     memory = {name: _Array(tensor) for name, tensor in bound.tensors.items()}
     for array in made_arrays(analysis):
