@@ -162,7 +162,9 @@ def _count(start: Expr, stop: Expr, step: int, names: Mapping[str, int]) -> int:
 
 
 def _columns(graph: BlockGraph, arrays: Mapping[str, Geometry], names: Mapping[str, int]) -> int:
-    """The most columns of a stage; where data decide it, the longest axis that is loaded along the columns."""
+    """The most columns of a stage; where data or the row decide it, the longest axis that is loaded along the columns, and
+    one at least: a grid without blocks would run no row.
+    """
     most = 0
     for stage in graph.stages():
         try:
@@ -170,7 +172,7 @@ def _columns(graph: BlockGraph, arrays: Mapping[str, Geometry], names: Mapping[s
         except KeyError:
             along = [arrays[o.array].shape[o.axis] for o in stage.operators
                      if isinstance(o, (Input, Output)) and o.axis is not None]  # fmt: skip
-            most = max([most, *along])
+            most = max([most, 1, *along])
     return most
 
 

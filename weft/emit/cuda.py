@@ -73,6 +73,14 @@ def emit(function: Function, nest: Nest, graph: BlockGraph, plan: TilePlan, fact
     return _TileEmitter(function, nest, graph, plan, facts).emit()
 
 
+def difference(a: Expr, b: Expr) -> Expr:
+    """a - b, as an affine form where both are."""
+    left, right = affine(a), affine(b)
+    if left is None or right is None:
+        return a if b == ZERO else Op("sub", (a, b), INT64)
+    return (left - right).expr()
+
+
 def arrays_stored(step: Step) -> set[str]:
     if isinstance(step, Stage):
         return {o.array for o in step.outputs()}
@@ -801,7 +809,6 @@ class _TileEmitter:
         width = self.width(o.array) if unit else 1
         # the run is all inside the array: it is as long as the stage, or the call has checked every column of the stage
         inside = self.whole(stage) and (extent == stage.stop or (o.always and o.offset == HERE))
-        size = self.printer.index(extent, SUM)
         if inside and o.offset == HERE:
             if unit:
                 return f"weft::fetch<{count}, {width}>({pointer} + {run})"
@@ -809,13 +816,16 @@ class _TileEmitter:
         if inside and unit and o.offset == Affine((), -1):
             return f"weft::fetch_before<{count}, {width}>({pointer}, {run})"
         if inside and unit and o.offset == Affine((), 1):
+            size = self.printer.index(extent, SUM)
             return f"weft::fetch_after<{count}, {width}>({pointer}, {run}, {size})"
         first = self.plus(run, o.offset)
         address = f"{pointer} + {first}" if unit else f"{pointer} + int64_t({first}) * {stride}"
-        start, stop = affine(stage.start), affine(stage.stop)
-        if o.always and start is not None and stop is not None:
-            first = self.plus(run, HERE - start)
-            size = self.printer.index((stop - start).expr(), SUM)
+        if o.always:
+            start = affine(stage.start)
+            first = f"{run} - {self.printer.index(stage.start, PRODUCT)}" if start is None else self.plus(run, HERE - start)
+            size = self.printer.index(difference(stage.stop, stage.start), SUM)
+        else:
+            size = self.printer.index(extent, SUM)
         return f"weft::fetch_within<{count}>({address}, {stride}, {first}, {size})"
 
     def width(self, array: str) -> int:

@@ -1,0 +1,75 @@
+"""CUDA whose columns begin and end where numbers, other arrays or the row say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import weft
+from weft.runtime.nvrtc import compile_cubin
+
+
+@weft.kernel
+def first_columns(y, w, q: int):
+    for i in range(min(q, y.shape[0])):
+        y[i] = w[i] - y[i]
+
+
+@weft.kernel
+def middle_columns(y, w, q: int):
+    for i in range(max(q, 1), min(w.shape[0], y.shape[0]) - 1):
+        y[i] = 2 * w[i]
+
+
+@weft.kernel
+def columns_of_all(y, w, u):
+    for i, (a, b) in enumerate(zip(w, u)):  # noqa: B905 - as a user writes it
+        y[i] = a + b
+
+
+@weft.kernel
+def first_half(y, w):
+    m = y.shape[0]
+    for i in range(1, m - 1):
+        y[i] = w[i]
+        y[m - 1 - i] = y[i] + 1
+
+
+@weft.kernel
+def columns_of_rows(y, c, mask, q: int):
+    n, m = y.shape
+    for r in range(n):
+        for i in range(min(q, m)):
+            if mask[i] and i + 1 < m:
+                y[r, i] = c[r, i + 1]
+
+
+@weft.kernel
+def once_a_row(y):
+    n, m = y.shape
+    for i in range(2, n, 3):
+        for j in range(1, m - 1):
+            for _k in range(i, -1, -1):
+                y[i, j] = i + 1
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float64"])
+@pytest.mark.parametrize(
+    "kernel, shapes",
+    [
+        (first_columns, ("[13]", "[21]", 9)),
+        (middle_columns, ("[13]", "[11]", 3)),
+        (columns_of_all, ("[21]", "[13]", "[9]")),
+        (first_half, ("[11]", "[13]")),
+        (columns_of_rows, ("[3,13]", "[5,21]", "[40]", 9)),
+        (once_a_row, ("[5,5]",)),
+    ],
+    ids=lambda k: k.name if isinstance(k, weft.Kernel) else "",
+)
+def test_columns_that_no_size_alone_ends(kernel: weft.Kernel, shapes: tuple[Any, ...], dtype: str) -> None:
+    given = [s if isinstance(s, int) else f"{dtype}{s}" for s in shapes]
+    compile_cubin(kernel.source(*given, arch="sm_80"), "sm_80", name="columns.cu")
+    if dtype == "float64":
+        report = kernel.check(*given)
+        assert report.ok, report.text()
