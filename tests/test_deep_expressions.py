@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 import threading
 
@@ -11,6 +12,8 @@ import torch
 import weft
 from tests.fuzz_programs import compiled
 from weft.errors import UnsupportedSyntax, WeftError
+from weft.loops.ir import Cast, Expr, Load, Op, Ref, free_arrays, free_names
+from weft.loops.types import FLOAT32, INT64
 from weft.runtime import stack
 from weft.runtime.nvrtc import compile_cubin
 
@@ -92,3 +95,14 @@ def test_errors_come_through() -> None:
 
     with pytest.raises(KeyError, match="here"):
         fails(5_000)
+
+
+def test_what_expressions_remember_stays_in_the_process() -> None:
+    """Hashes of strings differ from process to process: an expression from the disk cache must not bring its own."""
+    deep: Expr = Load("a", (Ref("i", INT64),), FLOAT32)
+    for k in range(50):
+        deep = Op("add", (deep, Cast(Load(f"b{k % 3}", (Ref("j", INT64),), FLOAT32), FLOAT32)), FLOAT32)
+    fresh = pickle.dumps(deep)
+    assert free_names(deep) == {"i", "j"} and free_arrays(deep) == {"a", "b0", "b1", "b2"}
+    assert len({deep, pickle.loads(fresh)}) == 1
+    assert pickle.dumps(deep) == fresh

@@ -57,10 +57,12 @@ def _is_tuple(node: ast.expr | None) -> TypeGuard[ast.Tuple]:
 
 def _own(stmt: ast.AST) -> Iterator[ast.AST]:
     """A statement and what lies inside it, inner functions left out."""
-    yield stmt
-    if not isinstance(stmt, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
-        for child in ast.iter_child_nodes(stmt):
-            yield from _own(child)
+    pending = [stmt]
+    while pending:
+        stmt = pending.pop()
+        yield stmt
+        if not isinstance(stmt, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
+            pending.extend(reversed(list(ast.iter_child_nodes(stmt))))
 
 
 def _leaves(stmt: ast.stmt) -> bool:

@@ -125,19 +125,21 @@ def _conjuncts(condition: Expr, holds: bool) -> Guard:
 
 def _loads(expr: Expr, guard: Guard, conditions: Conditions) -> Iterator[tuple[Load, Guard]]:
     """Loads of an expression with the conditions under which they are evaluated."""
-    match expr:
-        case Op(name="where", args=(condition, then, orelse)):
-            yield from _loads(condition, guard, conditions)
-            yield from _loads(then, (*guard, *conditions.guard(condition, True)), conditions)
-            yield from _loads(orelse, (*guard, *conditions.guard(condition, False)), conditions)
-        case Op(name="and" | "or" as name, args=(left, right)):
-            yield from _loads(left, guard, conditions)
-            yield from _loads(right, (*guard, *conditions.guard(left, name == "and")), conditions)
-        case _:
-            if isinstance(expr, Load):
-                yield expr, guard
-            for operand in operands(expr):
-                yield from _loads(operand, guard, conditions)
+    pending = [(expr, guard)]
+    while pending:
+        expr, guard = pending.pop()
+        match expr:
+            case Op(name="where", args=(condition, then, orelse)):
+                pending.append((orelse, (*guard, *conditions.guard(condition, False))))
+                pending.append((then, (*guard, *conditions.guard(condition, True))))
+                pending.append((condition, guard))
+            case Op(name="and" | "or" as name, args=(left, right)):
+                pending.append((right, (*guard, *conditions.guard(left, name == "and"))))
+                pending.append((left, guard))
+            case _:
+                if isinstance(expr, Load):
+                    yield expr, guard
+                pending += [(operand, guard) for operand in reversed(operands(expr))]
 
 
 class _Collector:

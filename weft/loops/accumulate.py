@@ -30,6 +30,7 @@ from weft.loops.ir import (
     Store,
     bodies,
     bound_names,
+    free_arrays,
     free_names,
     substitute,
     walk,
@@ -60,16 +61,22 @@ def accumulate_into(array: str, index: tuple[Expr, ...], value: Expr, like: Stor
 
 
 def _loads(expr: Expr, array: str) -> bool:
-    return any(isinstance(e, Load) and e.array == array for e in walk_expr(expr))
+    return array in free_arrays(expr)
 
 
 @dataclass(frozen=True)
 class _Step:
-    """A loop or branch on the way to a statement, and what stands before the next step in its body."""
+    """A loop or branch on the way to a statement, and where in its body the next step is."""
 
     stmt: For | If
     taken: bool
-    before: tuple[Stmt, ...]
+    body: tuple[Stmt, ...]
+    at: int
+
+    @property
+    def before(self) -> tuple[Stmt, ...]:
+        """What stands before the next step."""
+        return self.body[: self.at]
 
 
 @dataclass(frozen=True)
@@ -95,7 +102,7 @@ def _sites(statements: tuple[Stmt, ...], array: str, path: tuple[_Step, ...] = (
             case For() | If():
                 for n, body in enumerate(bodies(stmt)):
                     for j, inner in enumerate(body):
-                        yield from _sites((inner,), array, (*path, _Step(stmt, n == 0, body[:j])))
+                        yield from _sites((inner,), array, (*path, _Step(stmt, n == 0, body, j)))
 
 
 @dataclass

@@ -16,7 +16,7 @@ from typing import Literal
 from weft.errors import Location, NotDifferentiable
 from weft.loops.accumulate import accumulate, accumulate_into, accumulation, store_once
 from weft.loops.algebra.recurrences import dependents
-from weft.loops.derivatives import cancels, contributions, keeps_zero, sources, taken
+from weft.loops.derivatives import cancels, contributions, keeps_zero, passed_through, sources, taken
 from weft.loops.extents import expanded, expanded_index, extents
 from weft.loops.ir import (
     Array,
@@ -395,6 +395,7 @@ class _Adjoint:
         results = tuple(function.results[k] for k in self.seeded)
         self.active, self.active_arrays = _active(function, wanted, results)
         self.active -= self._stabilisers()
+        self.moving: dict[Expr, bool] = {}
         self.arrays: list[Array] = []
         self.temporary: set[str] = set()
         self.owner: dict[str, str] = {}  # the function's array that a copy or an adjoint stands for
@@ -767,7 +768,7 @@ class _Adjoint:
                 return replace(e, array=source, index=index)
         old = operands(e)
         new = tuple(self.primal(o, scope) for o in old)
-        return with_operands(e, new) if new != old else e
+        return with_operands(e, new) if any(a is not b for a, b in zip(old, new, strict=True)) else e
 
     def _source(self, load: Load, scope: _Scope) -> str | None:
         """The array of the adjoint that holds what a load of the function yields."""
@@ -1271,12 +1272,25 @@ class _Adjoint:
 
     def _moves(self, e: Expr) -> bool:
         """Whether the expression has an active source."""
-        return any(
-            (s.array in self.active_arrays if isinstance(s, Load) else s.name in self.active) for s in sources(e)
-        )
+        known = self.moving.get(e)
+        if known is None:
+            match e:
+                case Load():
+                    known = e.type.category == "float" and e.array in self.active_arrays
+                case Ref():
+                    known = e.type.category == "float" and e.name in self.active
+                case _:
+                    known = any([self._moves(o) for o in passed_through(e)])
+            self.moving[e] = known
+        return known
 
     def backward(self, e: Expr, seed: _Seed, scope: _Scope, adj: Seeds, out: list[Stmt]) -> None:
         """Hand the adjoint of an expression on to the names and elements it is made of."""
+        if self._moves(e):
+            self._backward(e, self.primal(e, scope), seed, scope, adj, out)
+
+    def _backward(self, e: Expr, primal: Expr, seed: _Seed, scope: _Scope, adj: Seeds, out: list[Stmt]) -> None:
+        """`backward`; primal: the expression evaluated in the adjoint."""
         if not self._moves(e) or (isinstance(seed.value, Const) and seed.value.value == 0):
             return
         match e:
@@ -1287,21 +1301,24 @@ class _Adjoint:
             case Cast(value=value) | Round(value=value):
                 if seed.type != value.type:
                     seed = replace(seed, value=Cast(seed.value, value.type))
-                self.backward(value, seed, scope, adj, out)
-            case Op(name="where", args=(condition, a, b), derivative=""):
+                self._backward(value, operands(primal)[0], seed, scope, adj, out)
+            case Op(name="where", args=(_, a, b), derivative=""):
+                condition, *sides = operands(primal)
                 seed = replace(seed, value=self._bind(seed.value, "d", out))
                 then: tuple[list[Stmt], Seeds] = ([], {})
                 orelse: tuple[list[Stmt], Seeds] = ([], {})
-                self.backward(a, seed, scope, then[1], then[0])
-                self.backward(b, seed, scope, orelse[1], orelse[0])
-                self._join(self.primal(condition, scope), then, orelse, adj, out)
+                self._backward(a, sides[0], seed, scope, then[1], then[0])
+                self._backward(b, sides[1], seed, scope, orelse[1], orelse[0])
+                self._join(condition, then, orelse, adj, out)
             case Op():
-                self._through_operator(e, seed, scope, adj, out)
+                self._through_operator(e, operands(primal), seed, scope, adj, out)
 
-    def _through_operator(self, e: Op, seed: _Seed, scope: _Scope, adj: Seeds, out: list[Stmt]) -> None:
+    def _through_operator(
+        self, e: Op, primal: tuple[Expr, ...], seed: _Seed, scope: _Scope, adj: Seeds, out: list[Stmt]
+    ) -> None:
         if sum(map(self._moves, e.args)) > 1:
             seed = replace(seed, value=self._bind(seed.value, "d", out))
-        args, primal = e.args, tuple(self.primal(a, scope) for a in e.args)
+        args = e.args
         result = replace(e, args=primal)
         parts, chosen = contributions(e, seed.value, primal, result), taken(e, primal)
         if len(args) == 2 and args[0] == args[1] and None not in parts:
@@ -1312,7 +1329,7 @@ class _Adjoint:
             if part is None or not self._moves(a):
                 continue
             when = seed.when if chosen is None else _both(seed.when, self._bind(chosen[k], "taken", out))
-            self.backward(a, replace(seed, value=part, when=when), scope, adj, out)
+            self._backward(a, primal[k], replace(seed, value=part, when=when), scope, adj, out)
 
     def _deposit(self, load: Load, seed: _Seed, scope: _Scope, out: list[Stmt]) -> None:
         index = tuple(self.primal(i, scope) for i in load.index)
@@ -1357,7 +1374,7 @@ def _substitute_loads(expr: Expr, names: dict[str, Expr]) -> Expr:
         return names.get(expr.name, expr)
     old = operands(expr)
     new = tuple(_substitute_loads(o, names) for o in old)
-    return with_operands(expr, new) if new != old else expr
+    return with_operands(expr, new) if any(a is not b for a, b in zip(old, new, strict=True)) else expr
 
 
 def _rename_array(statements: tuple[Stmt, ...], old: str, new: str) -> tuple[Stmt, ...]:

@@ -228,21 +228,28 @@ def keeps_zero(op: Op, finite: bool) -> bool:
     return op.name in _CHOICES or (finite and op.name in _TAME)
 
 
+def passed_through(expr: Expr) -> tuple[Expr, ...]:
+    """The operands that an expression depends on with a derivative that is not zero everywhere."""
+    if expr.type.category != "float":
+        return ()
+    match expr:
+        case Op(name="where", args=(_, then, orelse)):
+            return then, orelse
+        case Op(name=name, args=args) if name in _DERIVATIVES:
+            return args
+        case Cast(value=value) | Round(value=value):
+            return (value,)
+    return ()
+
+
 def sources(expr: Expr) -> Iterator[Ref | Load]:
     """The names and loads that an expression depends on with a derivative that is not zero everywhere."""
-    if expr.type.category != "float":
-        return
-    match expr:
-        case Ref() | Load():
+    pending = [expr]
+    while pending:
+        expr = pending.pop()
+        if isinstance(expr, (Ref, Load)) and expr.type.category == "float":
             yield expr
-        case Op(name="where", args=(_, then, orelse)):
-            yield from sources(then)
-            yield from sources(orelse)
-        case Op(name=name, args=args) if name in _DERIVATIVES:
-            for a in args:
-                yield from sources(a)
-        case Cast(value=value) | Round(value=value):
-            yield from sources(value)
+        pending.extend(reversed(passed_through(expr)))
 
 
 # ---------------------------------------------------------------- values that cancel

@@ -22,6 +22,26 @@ from weft.loops.types import BOOL, INT64, ScalarType
 # ---------------------------------------------------------------- expressions
 
 
+class _Hashed:
+    """Expressions are trees, as deep as the program's own, and are looked up by what they are again and again: each
+    remembers its hash and the names in it, so that asking takes no walk to its leaves.
+    """
+
+    def _parts(self) -> tuple[object, ...]:
+        raise NotImplementedError
+
+    def __hash__(self) -> int:
+        known: int | None = self.__dict__.get("_hash")
+        if known is None:
+            known = hash(self._parts())
+            object.__setattr__(self, "_hash", known)
+        return known
+
+    def __getstate__(self) -> dict[str, object]:
+        # what is remembered is not the expression's, and hashes of strings are the process's own
+        return {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
+
+
 @dataclass(frozen=True)
 class Const:
     value: bool | int | float
@@ -37,7 +57,7 @@ class Ref:
 
 
 @dataclass(frozen=True)
-class Load:
+class Load(_Hashed):
     """`array[index]`, one element. Indices are int64 expressions, never negative when executed."""
 
     array: str
@@ -45,9 +65,14 @@ class Load:
     type: ScalarType
     location: Location | None = field(default=None, compare=False)
 
+    __hash__ = _Hashed.__hash__
+
+    def _parts(self) -> tuple[object, ...]:
+        return self.array, self.index, self.type
+
 
 @dataclass(frozen=True)
-class Op:
+class Op(_Hashed):
     """An operator of `weft.loops.operators.OPERATORS`. `where`, `and`, `or` evaluate only what they need.
 
     derivative: the rule of `weft.loops.derivatives` for it, where that is not the operator's own: `relu(x)` has the value of
@@ -58,6 +83,11 @@ class Op:
     args: tuple[Expr, ...]
     type: ScalarType
     derivative: str = field(default="", compare=False)
+
+    __hash__ = _Hashed.__hash__
+
+    def _parts(self) -> tuple[object, ...]:
+        return self.name, self.args, self.type
 
 
 @dataclass(frozen=True)
@@ -76,21 +106,36 @@ class Check(Op):
 
     fault: Fault = Fault("overflow", "")
 
+    __hash__ = _Hashed.__hash__
+
+    def _parts(self) -> tuple[object, ...]:
+        return *super()._parts(), self.fault
+
 
 @dataclass(frozen=True)
-class Cast:
+class Cast(_Hashed):
     """Conversion to a register type, as C does it (float to int truncates)."""
 
     value: Expr
     type: ScalarType
 
+    __hash__ = _Hashed.__hash__
+
+    def _parts(self) -> tuple[object, ...]:
+        return self.value, self.type
+
 
 @dataclass(frozen=True)
-class Round:
+class Round(_Hashed):
     """Rounding to a memory type (float16, bfloat16) and back to its op-math type: `.half()`, `.to(dtype)`."""
 
     value: Expr
     to: ScalarType
+
+    __hash__ = _Hashed.__hash__
+
+    def _parts(self) -> tuple[object, ...]:
+        return self.value, self.to
 
     @property
     def type(self) -> ScalarType:
@@ -365,8 +410,44 @@ def without_checks(statements: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     return tuple(map_statement(s, unchecked, without_checks) for s in statements)
 
 
-def free_names(expr: Expr) -> set[str]:
-    return {e.name for e in walk_expr(expr) if isinstance(e, Ref)}
+def free_names(expr: Expr) -> frozenset[str]:
+    """The names that an expression refers to."""
+    return _remembered(expr, "_names", lambda e: e.name if isinstance(e, Ref) else None)
+
+
+def free_arrays(expr: Expr) -> frozenset[str]:
+    """The arrays that an expression loads from."""
+    return _remembered(expr, "_arrays", lambda e: e.array if isinstance(e, Load) else None)
+
+
+def _remembered(top: Expr, slot: str, own: Callable[[Expr], str | None]) -> frozenset[str]:
+    """The union of what each expression below has of its own, remembered in each but the leaves."""
+    found: frozenset[str] | None = top.__dict__.get(slot)
+    if found is not None:
+        return found
+
+    def known(e: Expr) -> frozenset[str] | None:
+        if isinstance(e, (Const, Ref)):
+            name = own(e)
+            return frozenset() if name is None else frozenset((name,))
+        return e.__dict__.get(slot)
+
+    pending = [top]
+    while pending:
+        e = pending[-1]
+        parts = [known(o) for o in operands(e)]
+        if known(e) is not None:
+            pending.pop()
+        elif None in parts:
+            pending += [o for o, part in zip(operands(e), parts, strict=True) if part is None]
+        else:
+            name = own(e)
+            sets = [part for part in parts if part is not None] + [frozenset(() if name is None else (name,))]
+            largest = max(sets, key=len)
+            whole = largest.union(*sets)
+            object.__setattr__(e, slot, largest if len(whole) == len(largest) else whole)
+            pending.pop()
+    return known(top) or frozenset()
 
 
 def statement_exprs(stmt: Stmt) -> tuple[Expr, ...]:

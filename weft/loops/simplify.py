@@ -28,6 +28,7 @@ from weft.loops.ir import (
     Stmt,
     Store,
     bound_names,
+    free_arrays,
     free_names,
     map_statement,
     operands,
@@ -361,17 +362,19 @@ def _costly(expr: Expr, stable: frozenset[str]) -> bool:
         return False
     if all(isinstance(a, Const) for a in expr.args):
         return False
-    return all(e.array in stable for e in walk_expr(expr) if isinstance(e, Load))
+    return free_arrays(expr) <= stable
 
 
 def _certain(expr: Expr) -> Iterator[Expr]:
     """The subexpressions that evaluating expr evaluates for certain, largest first."""
-    yield expr
-    below = operands(expr)
-    if isinstance(expr, Op) and expr.name in ("where", "and", "or"):
-        below = below[:1]
-    for operand in below:
-        yield from _certain(operand)
+    pending = [expr]
+    while pending:
+        expr = pending.pop()
+        yield expr
+        below = operands(expr)
+        if isinstance(expr, Op) and expr.name in ("where", "and", "or"):
+            below = below[:1]
+        pending.extend(reversed(below))
 
 
 def _replace_known(expr: Expr, known: dict[Expr, Ref]) -> Expr:
@@ -533,7 +536,7 @@ def inline(function: Function, temporary: Callable[[str], bool]) -> Function:
             isinstance(stmt, Let)
             and temporary(stmt.name)
             and uses[stmt.name] == 1
-            and all(e.array in stable for e in walk_expr(stmt.value) if isinstance(e, Load))
+            and free_arrays(stmt.value) <= stable
         )
 
     def in_block(statements: tuple[Stmt, ...], ends: tuple[Expr, ...]) -> tuple[tuple[Stmt, ...], dict[str, Expr]]:

@@ -297,7 +297,7 @@ class _Matcher:
     def _chain(self, e: Expr, tainted: set[str]) -> set[str]:
         """The names through which an expression depends on what is tainted, and those that end with their branch."""
         chain: set[str] = set()
-        pending = free_names(e)
+        pending = set(free_names(e))
         while pending:
             name = pending.pop()
             if name in self.body.meanings and name not in chain and (name in tainted or name in self.body.branch):
@@ -403,7 +403,7 @@ class _Matcher:
 
     def _chain_to(self, e: Expr, tainted: set[str], keep: set[str]) -> set[str]:
         chain: set[str] = set()
-        pending = free_names(e)
+        pending = set(free_names(e))
         while pending:
             name = pending.pop()
             if name in self.body.meanings and name not in chain and name in tainted and name not in keep:

@@ -113,7 +113,7 @@ class _Distributor:
                 statements, carries = needed(_needs(s))
                 parts.append(_Part(frozenset({k, *statements}), frozenset(carries)))
         for c in loop.carries:
-            statements, carries = needed(free_names(c.next))
+            statements, carries = needed(set(free_names(c.next)))
             parts.append(_Part(frozenset(statements), frozenset({c.name, *carries})))
         merged: list[_Part] = []
         for part in parts:

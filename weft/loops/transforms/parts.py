@@ -221,7 +221,7 @@ def _split(function: Function, loop: For, places: Sequence[int], what: str) -> t
                         remedy=f'keep its values in an array: .expand("{shown[name]}", "{loop.var}")',
                     )  # fmt: skip
                 if let not in repeated[part]:
-                    need(part, free_names(let.value))
+                    need(part, set(free_names(let.value)))
                     repeated[part].append(let)
 
     for k, part in enumerate(parts):
