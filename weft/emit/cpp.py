@@ -13,7 +13,7 @@ body carries and on where memory is consecutive:
 
 from __future__ import annotations
 
-from weft.emit.cpp_body import ORDERED, Body, Lanes, free_of_order, scan_levels
+from weft.emit.cpp_body import ORDERED, Body, Lanes, scan_levels
 from weft.emit.expressions import PRODUCT, literal, memory_type, register_type
 from weft.emit.lanes import loads, needed, passed_on, pieces, runs_in_lanes, stores, tiles
 from weft.emit.names import Names, host_entry
@@ -317,7 +317,7 @@ class _Unit:
         updates = {u.name: u for u in verdict.updates}
         if any(c.name not in updates for c in loop.carries) or any(isinstance(s, For) for s in walk(loop.body)):
             return False
-        if free_of_order(verdict, loop):
+        if self.body.free_of_order(verdict, loop):
             return True
         return bool(scan_levels(loop, updates)) and not self.body.checked(loop.body)
 

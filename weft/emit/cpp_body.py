@@ -38,10 +38,13 @@ from weft.emit.names import Names
 from weft.emit.subscripts import add, affine, coefficient, constant, simplify, sub
 from weft.emit.text import Writer
 from weft.loops.affine import is_bound
+from weft.loops.algebra.evaluation import decided_by_state
+from weft.loops.algebra.stops import stops, while_running
 from weft.loops.algebra.table import overflows
 from weft.loops.ir import (
     Array,
     Carry,
+    Check,
     Const,
     Expr,
     Fault,
@@ -359,7 +362,7 @@ class Body:
         known = all(c.name in updates for c in loop.carries)
         if verdict and straight and verdict.kind == "parallel" and not loop.carries:
             self.pragma_simd("omp simd", loop.body)
-        elif verdict and straight and known and loop.carries and free_of_order(verdict, loop):
+        elif verdict and straight and known and loop.carries and self.free_of_order(verdict, loop):
             used = [updates[c.name] for c in loop.carries]
             self.pragma_simd("omp simd" + "".join(map(self.reduction, loop.carries, used)), loop.body)
         elif verdict and straight and known and loop.carries and self.block_scan(loop, updates, start, stop):
@@ -369,13 +372,22 @@ class Body:
     def in_order(self, loop: For, start: str, stop: str = "") -> None:
         """The loop from `start` on, one iteration after another. stop: its bound, where that is spelled already."""
         stop = stop or self.stop(loop)
-        with self.writer.block(self.header(loop, self.declare(loop.var), start, stop)):
+        flags = self.stops(loop)
+        going = "".join(f" && {self._name(f)}" for f in flags)
+        loop = while_running(loop, flags) if flags else loop
+        with self.writer.block(self.header(loop, self.declare(loop.var), start, stop, going)):
             self.local_arrays(loop.var)
             self.statements(loop.body)
             self.advance(loop.carries)
 
     def pragma_simd(self, text: str, body: tuple[Stmt, ...]) -> None:
         self.writer.pragma(text + (" reduction(max : outside)" if self.checked(body) else ""))
+
+    def free_of_order(self, verdict: Verdict, loop: For) -> bool:
+        """Whether OpenMP may take the iterations in any order: each may check what it evaluates, whatever was before."""
+        return free_of_order(verdict, loop) and not any(
+            isinstance(e, Check) or self.unproven_access(e.array, e.index) for e in decided_by_state(loop)
+        )
 
     def reduction(self, carry: Carry, update: Update) -> str:
         if update.algebra not in _OPENMP:
@@ -392,9 +404,13 @@ class Body:
         self.writer.line(f"const int64_t {name} = {text};")
         return name
 
-    def header(self, loop: For, var: str, start: str, stop: str) -> str:
+    def stops(self, loop: For) -> tuple[Ref, ...]:
+        """The flags after whose fall nothing happens in a loop."""
+        return stops(loop, lambda e: isinstance(e, Check) or (isinstance(e, Load) and self.unproven_access(e.array, e.index)))
+
+    def header(self, loop: For, var: str, start: str, stop: str, going: str = "") -> str:
         compare = "<" if loop.step > 0 else ">"
-        return f"for (int64_t {var} = {start}; {var} {compare} {stop}; {_step(var, loop.step)})"
+        return f"for (int64_t {var} = {start}; {var} {compare} {stop}{going}; {_step(var, loop.step)})"
 
     def advance(self, carries: tuple[Carry, ...]) -> None:
         """The carries take their next values, as if at once."""
@@ -555,6 +571,7 @@ class Body:
             if all(isinstance(p, Straight) for p in piece.body):
                 self._prefetch(loop)
             self._pieces(piece.body, uniform | {loop.var})
+            self._stop_lanes(loop)
 
     def _prefetch(self, loop: For) -> None:
         """Ask for what the next iteration reads and writes along the lanes, where that does not follow in memory."""
@@ -617,6 +634,18 @@ class Body:
             for store, _ in found.stores:
                 tile, _, address, stride = places[store.array, store.index]
                 self.writer.line(f"weft::store_tile<{lanes.count}>({tile}, {address}, {stride}, {steps});")
+            self._stop_lanes(loop)
+
+    def _stop_lanes(self, loop: For) -> None:
+        """End a loop where nothing happens any more in any lane."""
+        flags, lanes = self.stops(loop), self.lanes
+        if not flags or lanes is None:
+            return
+        going = self.fresh.fresh("going")
+        self.writer.line(f"bool {going} = false;")
+        with self.writer.block(f"for (int {lanes.index} = 0; {lanes.index} < {lanes.count}; ++{lanes.index})"):
+            self.writer.line(f"{going} |= {' && '.join(map(self._name, flags))};")
+        self.writer.line(f"if (!{going}) break;")
 
     def _tile_address(
         self, array: str, index: tuple[Expr, ...], loop: For, direction: int, first: str, steps: str

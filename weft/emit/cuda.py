@@ -101,6 +101,11 @@ def is_column(o: Carried, stage: Stage, k: int) -> bool:
     return k > 0 and o.parts[k + 1] == Ref(stage.column, INT64)
 
 
+def composed_of(o: Carried, stage: Stage) -> tuple[Expr, ...]:
+    """What a column's element is made of: its parts, and where an extremum is."""
+    return (*o.parts, Ref(stage.column, INT64)) if o.algebra in EXTREMA else o.parts
+
+
 def element_type(o: Carried, stage: Stage, index: str) -> str:
     """The C++ type of the algebra that changes a state. index: that of columns."""
     types = [register_type(e.type) for e in o.inits]
@@ -876,7 +881,7 @@ class _TileEmitter:
         own, state = (self.derived(f"{o.name}_{s}") for s in ("own", "prefix"))
         results = [self.identifier(r) for r in o.results]
         befores = [self.before(n) for n in o.names]
-        exprs = o.parts
+        exprs = composed_of(o, stage)
         replayed = self.replayed(stage, exprs, known)
         exprs = (*exprs, *(e for k in replayed for e in k.nexts))
         maps = self.needed(stage, exprs)
@@ -994,7 +999,7 @@ class _TileEmitter:
         wanted: tuple[Expr, ...] = tuple(o.value for o in outputs)
         wanted += tuple(o.guard for o in outputs if o.guard is not None)
         wanted += tuple(i for k, o in enumerate(outputs) if k not in runs for i in o.index)
-        wanted += tuple(e for r in reductions for e in r.parts)
+        wanted += tuple(e for r in reductions for e in composed_of(r, stage))
         if not wanted:
             return
         replayed = self.replayed(stage, wanted, scans)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from weft.graph.block import BlockGraph, Input, Map, Operator, Output, Reduce, Scan, Stage, Step
 from weft.loops.accesses import Access, collect
 from weft.loops.affine import Affine, affine
-from weft.loops.algebra.table import ALGEBRAS, EXTREMA, overflows
+from weft.loops.algebra.evaluation import decided_by_state
+from weft.loops.algebra.table import ALGEBRAS, EXTREMA, FIRST, overflows
 from weft.loops.ir import (
     Const,
     Expr,
@@ -113,6 +115,12 @@ class _Lowering:
     names: Names
     inputs: dict[tuple[str, tuple[Expr, ...], int], str] = field(default_factory=dict)
 
+    @cached_property
+    def bounded(self) -> set[str]:
+        """The names that the call knows the range of."""
+        arguments = {s.name for s in self.function.sizes} | {s.name for s in self.function.scalars}
+        return arguments | {f.var for f in self.around}
+
     def steps(self, stmt: Stmt) -> tuple[Step, ...]:
         match stmt:
             case For():
@@ -149,6 +157,10 @@ class _Lowering:
         elsewhere = set() if verdict is None else {n for u in verdict.updates for n in u.names} - {c.name for c in loop.carries}
         if elsewhere:
             raise NotRows(f"loop {loop.var} carries {' and '.join(sorted(elsewhere))} in memory")
+        for e in decided_by_state(loop) if loop.carries else ():
+            # the call has checked subscripts of sizes, numbers and places in the grid
+            if isinstance(e, Load) and set().union(*map(free_names, e.index)) - self.bounded - {loop.var}:
+                raise NotRows(f"what loop {loop.var} carries decides which subscripts of {e.array} are evaluated")
         stage = _StageBuilder(self, loop)
         stage.block(loop.body, None)
         carried = []
@@ -160,10 +172,13 @@ class _Lowering:
             # composed is computed in order while its tile is at hand
             free = (u.algebra in ALGEBRAS or u.algebra in EXTREMA) and not overflows(u.algebra, own[0].type)
             kind = Reduce if free and not (u.used or u.feeds) else Scan
-            parts = tuple(stage.tiles(e, loop.location) for e in u.parts)
+            algebra, parts = u.algebra, u.parts
+            if algebra == FIRST and len(own) == 1:  # nothing is taken as the flag falls: where it does is of no account
+                algebra, parts = "and", parts[:1]
+            parts = tuple(stage.tiles(e, loop.location) for e in parts)
             results, inits = tuple(c.result for c in own), tuple(c.init for c in own)
             nexts = tuple(stage.tiles(c.next, loop.location) for c in own)
-            carried.append(kind(u.names, results, u.algebra, parts, inits, nexts, loop.step < 0, loop.location))
+            carried.append(kind(u.names, results, algebra, parts, inits, nexts, loop.step < 0, loop.location))
         loads = tuple(o for o in stage.operators if isinstance(o, Input))
         rest = _needed_only(tuple(o for o in stage.operators if not isinstance(o, Input)), tuple(carried))
         scans = tuple(o for o in carried if isinstance(o, Scan))

@@ -9,7 +9,8 @@ import math
 from collections.abc import Iterable
 
 from weft.loops.algebra.linear import FALSE, TRUE, both, choice, linear, negation
-from weft.loops.algebra.table import AFFINE, ALGEBRAS, CLAMP, LINEAR, SEGMENTED, SELECT, WIDEST
+from weft.loops.algebra.search import kept
+from weft.loops.algebra.table import AFFINE, ALGEBRAS, CLAMP, FIRST, LINEAR, SEGMENTED, SELECT, WIDEST
 from weft.loops.ir import Carry, Const, Expr, For, Op, Ref, free_names, rewrite, walk_expr
 from weft.loops.simplify import is_number, number
 from weft.loops.types import BOOL, ScalarType
@@ -30,6 +31,7 @@ def match(carry: Carry, e: Expr, loop: For) -> Element | None:
         or _affine(carry, e, loop)
         or _restarted(carry, e, loop)
         or _clamped(carry.name, e)
+        or _searched(carry.name, e)
     )
 
 
@@ -213,6 +215,14 @@ def _where(e: Expr, condition: Expr, holds: bool) -> Expr:
         return None
 
     return rewrite(e, rule)
+
+
+# ---------------------------------------------------------------- searches
+
+
+def _searched(name: str, e: Expr) -> Element | None:
+    stays = kept(name, e)
+    return None if stays is None else (FIRST, (stays, TRUE))
 
 
 # ---------------------------------------------------------------- sums between bounds

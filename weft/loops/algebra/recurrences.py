@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from weft.loops.algebra.cascades import Cascade, Running, cascade
 from weft.loops.algebra.flow import Flow, leaks
 from weft.loops.algebra.match import Element, extremum, linear_map, match
-from weft.loops.algebra.table import AFFINE, ALGEBRAS, CLAMP, EXTREMA, LINEAR, SELECT, segmented, words
+from weft.loops.algebra.search import taken
+from weft.loops.algebra.table import AFFINE, ALGEBRAS, CLAMP, EXTREMA, FIRST, LINEAR, SELECT, segmented, words
 from weft.loops.ir import (
+    Const,
     Expr,
     For,
     If,
@@ -178,6 +180,11 @@ def _applied(algebra: str, states: list[Expr], part) -> list[Expr]:  # type: ign
     if algebra == CLAMP:
         moved = Op("add", (h, part("shift", h)), h.type)
         return [Op("min", (Op("max", (moved, part("low", h)), h.type), part("high", h)), h.type)]
+    if algebra == FIRST:
+        stays = part("stays", h)
+        falls = Op("where", (h, Op("not", (stays,), BOOL), Const(False, BOOL)), BOOL)
+        others = [Op("where", (falls, part(k, s), s), s.type) for k, s in enumerate(states[1:])]
+        return [Op("where", (h, stays, Const(False, BOOL)), BOOL), *others]
     if algebra in EXTREMA:
         join = algebra.removesuffix("_last").removeprefix("arg")
         value = part("value", h)
@@ -325,25 +332,22 @@ class _Matcher:
             raise _Unmatched(self._why_not(group), group)
         return found
 
-    # ---- what goes with an extremum
+    # ---- what goes with an extremum, or with the end of a search
 
     def _attach(self, elements: dict[tuple[str, ...], Element]) -> None:
-        """Make one group of an extremum and the values that are taken with it."""
+        """Make one group of an extremum, or of a flag that falls, and the values that are taken with it."""
         for group, element in list(elements.items()):
-            if len(group) > 1 or element[0] not in ("max", "min"):
+            if len(group) > 1 or element[0] not in ("max", "min", FIRST):
                 continue
-            others: list[str] = []
+            others: tuple[str, ...] = ()
+            found = element
             for (k, *more), (algebra, _) in list(elements.items()):
-                if not more and algebra in (SELECT, AFFINE) and self.needs[k] - {k} == {group[0]}:
-                    together = (*group, *others, k)
-                    nexts = self._nexts(together)
-                    if nexts is not None and extremum(group[0], element, together[1:], nexts[1:]) is not None:
-                        others.append(k)
-            nexts = self._nexts((*group, *others))
-            if not others or nexts is None:
+                alone = not more and k != group[0] and self.needs[k] - {k} == {group[0]}
+                if alone and (element[0] == FIRST or algebra in (SELECT, AFFINE)):
+                    made = self._together(group[0], element, (*others, k))
+                    found, others = (found, others) if made is None else (made, (*others, k))
+            if not others:
                 continue
-            found = extremum(group[0], element, tuple(others), nexts[1:])
-            assert found is not None
             place = list(elements.items())
             elements.clear()
             for g, e in place:
@@ -351,6 +355,17 @@ class _Matcher:
                     elements[(*group, *others)] = found
                 elif g[0] not in others:
                     elements[g] = e
+
+    def _together(self, name: str, element: Element, others: tuple[str, ...]) -> Element | None:
+        """The element of an extremum, or of a flag, and of what is taken with it; None where others are taken elsewhere."""
+        nexts = self._nexts((name, *others))
+        if nexts is None:
+            return None
+        if element[0] != FIRST:
+            return extremum(name, element, others, nexts[1:])
+        values = [taken(self.carries[k], e, name, element[1][0]) for k, e in zip(others, nexts[1:], strict=True)]
+        known = [v for v in values if v is not None]
+        return (*element[:1], (*element[1], *known)) if len(known) == len(values) else None
 
     def _nexts(self, group: tuple[str, ...]) -> tuple[Expr, ...] | None:
         try:

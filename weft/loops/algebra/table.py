@@ -13,6 +13,8 @@ parts of one iteration's element, in the order given here:
                                                     shifts, whose sum may wrap where no state does
   argmax, argmin          (value, valid, *others)   (m, *k) -> (value, *others) if valid and value > m (< m) else (m, *k);
                                                     the first of equals wins, in `argmax_last`, `argmin_last` the last
+  first                   (stays, valid, *others)   (up, *k) -> (False, *others) if valid and up and not stays else (up, *k):
+                                                    an argmin of a flag that falls once, with what is taken as it does
   linear                  (coefficients, present, addends), of n values: h[i] -> sum of coefficients[i, j] * h[j] over the
                           j with present[i, j], + addends[i]; coefficients and present are n * n, row after row
 
@@ -76,8 +78,8 @@ _TABLE = (
 # The algebras of one operator; elements and states are of the same type.
 ALGEBRAS: dict[str, Algebra] = {a.name: a for a in _TABLE}
 
-AFFINE, LINEAR, SELECT, CLAMP, SEGMENTED = "affine", "linear", "select", "clamp", "segmented "
-EXTREMA = ("argmax", "argmin", "argmax_last", "argmin_last")
+AFFINE, LINEAR, SELECT, CLAMP, FIRST, SEGMENTED = "affine", "linear", "select", "clamp", "first", "segmented "
+EXTREMA = ("argmax", "argmin", "argmax_last", "argmin_last", FIRST)
 WIDEST = 4  # values that one linear map transforms
 
 
@@ -110,6 +112,7 @@ def words(algebra: str, values: int = 1) -> str:
         LINEAR: f"affine composition of {values} values together",
         SELECT: "the last value given",
         CLAMP: "a sum between bounds",
+        FIRST: "a search (the first match)",
         "argmax": "a maximum with where it is (the first)",
         "argmin": "a minimum with where it is (the first)",
         "argmax_last": "a maximum with where it is (the last)",
