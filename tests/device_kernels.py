@@ -125,7 +125,7 @@ def _integer_reference(x: Array, y: Array) -> tuple[Array, ...]:
     for a, b in zip(x.tolist(), y.tolist(), strict=True):
         results = (
             a % b if b else 0, _wrap(a // b) if b else 0, _wrap(a + b), _wrap(a - b), _wrap(a * b), _wrap(-a),
-            _wrap(a << b) if 0 <= b < 32 else 0, (a >> min(b, 31)) if b >= 0 else 0,
+            _wrap(a << b) if 0 <= b < 32 else 0, a >> (b if 0 <= b < 32 else 31),
             _wrap(a**b) if b >= 0 else (a if a == 1 else (a if b % 2 else 1) if a == -1 else 0),
         )  # fmt: skip
         for row, value in zip(rows, results, strict=True):
@@ -256,13 +256,14 @@ extern "C" __global__ void gather(const float* x, const int64_t* subscript, floa
     const int i = threadIdx.x;
     int64_t fault = 0;
     y[i] = weft::inside(subscript[i], 128, 3, fault) ? x[subscript[i]] : 0.0f;
+    if (!weft::holds(subscript[i] != 0, 7, fault)) y[i] = -1.0f;
     outside[i] = fault;
 }
 """,
-    lambda generator: (whole(generator, 128), generator.integers(-20, 150, 128)),
+    lambda generator: (whole(generator, 128), np.concatenate([[0, 0], generator.integers(-20, 150, 126)])),
     lambda x, s: (
-        np.where((s >= 0) & (s < 128), x[np.clip(s, 0, 127)], 0).astype(np.float32),
-        np.where((s >= 0) & (s < 128), 0, 3),
+        np.where(s == 0, -1, np.where((s >= 0) & (s < 128), x[np.clip(s, 0, 127)], 0)).astype(np.float32),
+        np.where(s == 0, 7, np.where((s >= 0) & (s < 128), 0, 3)),
     ),
 )
 

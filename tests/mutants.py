@@ -152,7 +152,7 @@ EMITTED: tuple[Mutant, ...] = (
     Mutant(
         "store_without_its_guard", "linrec_128",
         "if (l_run < length)", "if (true)",
-        ("out of bounds", "race"), ("weft::store<4>",), occurrence=3,
+        ("out of bounds", "race"), ("weft::store<4>",), occurrence=4,
     ),
     Mutant(
         "store_guarded_by_less_or_equal", "softmax",

@@ -143,10 +143,13 @@ def rows_of(n: int) -> tuple[torch.Tensor, torch.Tensor]:
     return x, c
 
 
-def alike(found: torch.Tensor, wanted: torch.Tensor) -> None:
-    """Equal but for rounding. A fused multiply-add may leave an infinity where Python subtracts two."""
+def alike(found: torch.Tensor, wanted: torch.Tensor, fused: bool = False) -> None:
+    """Equal but for rounding. A fused multiply-add may leave an infinity where Python subtracts two. fused: it may also
+    leave a number where a product that Python rounds by itself is beyond the largest.
+    """
     finite = wanted.isfinite()
-    assert torch.equal(found.isfinite(), finite)
+    assert (found.isfinite() | ~finite).all()
+    assert fused or not found.isfinite()[~finite].any()
     torch.testing.assert_close(found[finite], wanted[finite], rtol=5e-3, atol=1e-3)
 
 
@@ -173,4 +176,4 @@ def test_so_they_are_in_cuda(program: Callable[..., Any], n: int) -> None:
 )
 def test_any_sequence_of_extremes(pairs: list[tuple[float, float]], program: Callable[..., Any]) -> None:
     x, c = torch.tensor(pairs).t().contiguous()[:, None]
-    alike(weft.kernel(program)(x.clone(), c), program(x.clone(), c))
+    alike(weft.kernel(program)(x.clone(), c), program(x.clone(), c), fused=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._guards import TracingContext
 from torch.autograd import forward_ad
 
 from weft.errors import NotDifferentiable, OverlapError, UnknownOperator, UnsupportedSyntax
@@ -108,11 +109,12 @@ def define(executable: Executable, name: str | None = None) -> Operator:
 def _fake(executable: Executable) -> Callable[..., Any]:
     def fake(*args: Any) -> Any:
         types = argument_types(executable.signature, args)
-        if torch.compiler.is_compiling():
+        recorded = _is_recorded()
+        if recorded:
             _refuse_shared(executable.signature, args)
         analysis = executable.specializable.analysis(types, False)
         function = analysis.function
-        if finisher(function) is not None and torch.compiler.is_compiling():
+        if finisher(function) is not None and recorded:
             raise UnsupportedSyntax(
                 f"torch.compile cannot record a call of {function.name}, which returns a number, a list or a tuple of one",
                 location=function.location,
@@ -130,6 +132,11 @@ def _fake(executable: Executable) -> Callable[..., Any]:
         return None if not made else made[0] if len(made) == 1 else made
 
     return fake
+
+
+def _is_recorded() -> bool:
+    """Whether torch.compile makes a graph. It asks for results without memory then, in some releases without saying why."""
+    return torch.compiler.is_compiling() or TracingContext.try_get() is not None
 
 
 def _refuse_shared(signature: Signature, args: tuple[Any, ...]) -> None:

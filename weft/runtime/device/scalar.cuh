@@ -187,13 +187,12 @@ template <class T> WEFT_FUNCTION T wrapping_neg(T a) { return T(unsigned_word<T>
 template <class T> WEFT_FUNCTION T bit_not(T a) { return T(~a); }
 WEFT_FUNCTION bool bit_not(bool a) { return !a; }
 
-// A shift by the width or more gives 0, or -1 for a negative number shifted right; by a negative amount 0.
+// A shift by the width or more, or by a negative amount, gives 0, or -1 for a negative number shifted right: as PyTorch's.
 template <class T> WEFT_FUNCTION T shift_left(T a, T b) {
     return b >= T(0) && uint64_t(b) < 8 * sizeof(T) ? T(unsigned_word<T>(a) << b) : T(0);
 }
 template <class T> WEFT_FUNCTION T shift_right(T a, T b) {
     constexpr int last = 8 * int(sizeof(T)) - 1;
-    // by a negative amount as by the width, as PyTorch shifts
     if (b < T(0) || uint64_t(b) > uint64_t(last)) return detail::is_signed<T> ? T(a >> last) : T(0);
     return T(a >> b);
 }
