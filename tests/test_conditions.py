@@ -263,3 +263,19 @@ def named_too_far(x):
     for i in range(x.shape[0]):
         y[i] = x[i + 1]
     return y
+
+
+def longer_than_a_product(x):
+    n, m = x.shape
+    y = torch.zeros(n * m)
+    for i in range(n + m + 3):
+        y[i] = 2.0
+    return y
+
+
+def test_a_size_that_is_a_product_is_checked_by_the_kernel():
+    kernel = weft.kernel(longer_than_a_product)
+    torch.testing.assert_close(kernel(torch.ones(4, 5)), longer_than_a_product(torch.ones(4, 5)))
+    with pytest.raises(OutOfRange):
+        kernel(torch.ones(1, 1))
+    assert "weft::inside(i" in kernel.source("float32[4,5]", arch="sm_90a")

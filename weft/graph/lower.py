@@ -7,7 +7,7 @@ from functools import cached_property
 
 from weft.graph.block import BlockGraph, Input, Map, Operator, Output, Reduce, Scan, Stage, Step
 from weft.loops.accesses import Access, collect
-from weft.loops.affine import Affine, affine
+from weft.loops.affine import Affine, affine, is_bound
 from weft.loops.algebra.evaluation import decided_by_state
 from weft.loops.algebra.table import ALGEBRAS, EXTREMA, FIRST, overflows
 from weft.loops.ir import (
@@ -33,7 +33,7 @@ from weft.loops.ir import (
 from weft.loops.names import Names
 from weft.loops.polyhedra import Polyhedra
 from weft.loops.schedule import Axis, Nest
-from weft.loops.types import BOOL
+from weft.loops.types import BOOL, INT64
 
 
 class NotRows(Exception):
@@ -81,6 +81,8 @@ def _check_memory(function: Function, body: tuple[Stmt, ...], around: tuple[For,
             raise NotRows(f"data decide which subscripts of {a.array} are evaluated")
         if None in a.subscript:
             raise NotRows(f"a subscript of {a.array} is no affine form of the loop variables")
+        if not all(_told_by_sizes(a, i, e) for i, e in zip(a.index, function.array(a.array).shape, strict=True)):
+            raise NotRows(f"the kernel itself checks subscripts of {a.array}: its size is a product of sizes")
     shared = frozenset(f.var for f in around)
     polyhedra = Polyhedra(function)
     for w in accesses:
@@ -94,6 +96,13 @@ def _check_memory(function: Function, body: tuple[Stmt, ...], around: tuple[For,
                 continue
             if polyhedra.meet(a, w, shared):
                 raise NotRows(f"{w.array} is stored by one column and used by another")
+
+
+def _told_by_sizes(access: Access, index: Expr, extent: Expr) -> bool:
+    """Whether the call has checked that a subscript is inside its array, or need not: it runs over all of the axis."""
+    if is_bound(extent, free_names(extent)):
+        return True
+    return any((f.start, f.stop, f.step) == (Const(0, INT64), extent, 1) and index == Ref(f.var, INT64) for f in access.loops)
 
 
 def _in_column(access: Access) -> tuple[Affine | None, ...]:
