@@ -95,7 +95,8 @@ class Builder:
     and largest values of integer names, where known. choices: what an integer name is, or is one of.
     advances: how loops move the ints that they carry (weft.language.checks).
     integers: the parameters that are ints. quotients: the names of numbers that the call computes from sizes and scalars.
-    joints: what views that merge dimensions ask of strides.
+    joints: what views that merge dimensions ask of strides. indirect: axes of arrays, (array, axis), of which some subscript
+    is one of a part, of a slice, or of dimensions that were split or merged.
     """
 
     function: str
@@ -124,6 +125,7 @@ class Builder:
     integers: set[str] = field(default_factory=set)
     quotients: dict[Expr, str] = field(default_factory=dict)
     joints: list[Joint] = field(default_factory=list)
+    indirect: set[tuple[str, int]] = field(default_factory=set)
     location: Location | None = None
 
     # ------------------------------------------------------------ names and blocks
@@ -397,7 +399,15 @@ class Builder:
     # ------------------------------------------------------------ arrays
 
     def load(self, view: View, at: tuple[Expr, ...]) -> Load:
+        self.walks(view)
         return Load(view.array, view.index(at), view.dtype.opmath, self.location)
+
+    def walks(self, view: View, dim: int | None = None) -> None:
+        """Note which axes of its array a view walks otherwise than the axis itself, with a dimension or with any."""
+        for k, axis in enumerate(view.axes):
+            walked = free_names(axis) & {f"@{dim}"} if dim is not None else not isinstance(axis, Ref) and has_place(axis)
+            if walked:
+                self.indirect.add((view.array, k))
 
     def store(self, array: str, index: tuple[Expr, ...], value: Expr) -> None:
         """Emit a store; names that are views of the stored element are read again from now on."""

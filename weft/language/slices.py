@@ -61,6 +61,7 @@ def subscript(builder: Builder, value: Tensor, items: tuple[Item, ...]) -> Tenso
             index = _index(builder, item, size, len(axes))
             if isinstance(value, View) and not _is_axis(builder, value, len(axes)):
                 inside = both(inside, bounds.check(builder, index, index, size))
+                builder.walks(value, len(axes))
             axes.append(index)
     part = select(value, tuple(dims), tuple(axes))
     return replace(part, inside=both(part.inside, inside)) if isinstance(part, View) and inside is not None else part

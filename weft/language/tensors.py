@@ -130,6 +130,7 @@ def _store_all(builder: Builder, target: View, value: Tensor | Scalar) -> None:
 
     def body(at: tuple[Expr, ...]) -> None:
         result = converted(element(builder, value, at), register)
+        builder.walks(target)
         builder.store(target.array, target.index(at), bounds.checked(result, target.inside, builder))
 
     builder.nest(target.dims, body)

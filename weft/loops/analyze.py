@@ -51,7 +51,7 @@ def requirements(function: Function) -> tuple[Requirement, ...]:
     checks all subscripts of that array. Subscripts of what nothing uses are among them: the Python evaluates these too.
     """
     polyhedra = Polyhedra(function)
-    found: dict[tuple[str, str, int], Requirement] = {}
+    found: dict[tuple[str, str | None, str, int], Requirement] = {}
     for access in dict.fromkeys((*collect(fold_subscripts(function).body), *collect(close(normalize(function)).function.body))):
         if access.array in function.checked:
             continue
@@ -65,10 +65,17 @@ def requirements(function: Function) -> tuple[Requirement, ...]:
                 condition, _ = outside
                 sure = condition != UNDECIDED and polyhedra.certain(access)
                 index = show_expr(access.index[axis])
-                requirement = Requirement(condition, access.array, axis, index, access.write, sure, access.location)
-                known = found.get((condition, access.array, axis))
+                beyond = None
+                direct = (access.array, axis) in function.direct
+                if direct and condition != UNDECIDED and polyhedra.below(access, axis):
+                    still = polyhedra.outside(access, shape, axis, wraps=True)
+                    beyond = "False" if still is None else still[0]
+                key = condition, beyond, access.array, axis
+                known = found.get(key)
                 if known is None or (sure and not known.sure):
-                    found[condition, access.array, axis] = requirement
+                    found[key] = Requirement(
+                        condition, access.array, axis, index, access.write, sure, beyond, access.location
+                    )
     return tuple(found.values())
 
 

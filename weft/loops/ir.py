@@ -324,6 +324,8 @@ class Function:
     container: what the Python returns the results in, where that is not usual (one as it is, several in a tuple).
     checked: arrays whose every subscript is checked where it is evaluated, since data decide which are; of the others the
     call has checked those that sizes decide.
+    direct: axes of arrays, (array, axis), that every subscript of the Python is itself one of, so that one below 0 counts from
+    the axis's end; not those of a slice.
     """
 
     name: str
@@ -341,6 +343,7 @@ class Function:
     checked: frozenset[str] = frozenset()
     demands: tuple[Demand, ...] = ()
     joints: tuple[Joint, ...] = ()
+    direct: frozenset[tuple[str, int]] = frozenset()
 
     def array(self, name: str) -> Array:
         return next(a for a in self.arrays if a.name == name)

@@ -58,7 +58,11 @@ def _without_derivatives(statements: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
 
 def fold_subscripts(function: Function) -> Function:
     """Index arithmetic copied into its uses, and nothing else changed: every access of the Python is still there."""
-    function = unify_sizes(function)
+    return fold_index_arithmetic(unify_sizes(function))
+
+
+def fold_index_arithmetic(function: Function) -> Function:
+    """The same with sizes left as they are."""
     names: dict[str, Expr] = {}
     for stmt in walk(function.body):
         if isinstance(stmt, Let):

@@ -558,19 +558,33 @@ class Polyhedra:
         points = system.build(f"{symbols[0]} != {symbols[1]}")
         return None if points.is_empty() else self._witness(system, points)
 
-    def outside(self, access: Access, shape: tuple[Expr, ...], only: int | None = None) -> tuple[str, int] | None:
+    def outside(
+        self, access: Access, shape: tuple[Expr, ...], only: int | None = None, wraps: bool = False
+    ) -> tuple[str, int] | None:
         """For which sizes an affine subscript leaves its array: (Python condition over sizes, axis); None: for none. The
         condition may hold for more sizes than that, and is UNDECIDED where isl takes too long to tell.
 
-        only: the one axis to look at.
+        only: the one axis to look at. wraps: a subscript below 0 counts from the end.
         """
         try:
             with _patience():
-                return self._outside_when(access, shape, only)
+                return self._outside_when(access, shape, only, wraps)
         except TooHard:  # more may be asked of the sizes than the program needs, and never less
-            return self.outside(replace(access, guard=()), shape, only) if access.guard else (UNDECIDED, only or 0)
+            bare = replace(access, guard=())
+            return self.outside(bare, shape, only, wraps) if access.guard else (UNDECIDED, only or 0)
 
-    def _outside_when(self, access: Access, shape: tuple[Expr, ...], only: int | None) -> tuple[str, int] | None:
+    @_unless_too_hard(True)
+    def below(self, access: Access, axis: int) -> bool:
+        """Whether an affine subscript may be below 0 for some sizes."""
+        system = self.system()
+        system.add_domain(access, {})
+        form = access.subscript[axis]
+        index = None if form is None else system.text(form, {})
+        return index is None or not system.build(f"{index} < 0").is_empty()
+
+    def _outside_when(
+        self, access: Access, shape: tuple[Expr, ...], only: int | None, wraps: bool
+    ) -> tuple[str, int] | None:
         system = self.system()
         system.add_domain(access, {})
         total: islpy.Set | None = None
@@ -581,7 +595,7 @@ class Polyhedra:
             index, bound = system.text(form, {}), system.bound(extent, {})
             if index is None or bound is None:
                 continue  # the kernel itself checks it
-            bad = system.build(f"{index} < 0 or {index} >= {bound}")
+            bad = system.build(f"{index} < {f'-({bound})' if wraps else 0} or {index} >= {bound}")
             if bad.is_empty():
                 continue
             worst = axis if total is None else worst

@@ -129,12 +129,17 @@ class Schedule:
     loops: tuple[Verdict, ...]
 
 
+# Axes of arrays, (array, axis), in whose subscripts one below 0 counts from the end.
+Wrapped = frozenset[tuple[str, int]]
+
+
 @dataclass(frozen=True)
 class Requirement:
     """What must hold for a call to stay inside its arrays: `condition`, a Python expression over the names of sizes and
     integer scalars, is true where axis `axis` of `array` is left by the subscript `index`.
 
     sure: the program then surely evaluates such a subscript; else that is for data to decide.
+    beyond: the condition under which it leaves the axis though one below 0 counts from the end; None where it never is below.
     """
 
     condition: str
@@ -143,4 +148,5 @@ class Requirement:
     index: str
     write: bool
     sure: bool
+    beyond: str | None
     location: Location | None

@@ -30,7 +30,7 @@ from weft.errors import (
 from weft.language import ArgumentType, Signature, TensorType
 from weft.loops.affine import evaluate
 from weft.loops.ir import Array, Fault, Function, free_names
-from weft.loops.schedule import Requirement
+from weft.loops.schedule import Wrapped
 from weft.loops.types import BOOL, FLOAT64, INT64, SCALAR_TYPES, ScalarType
 from weft.plan.arguments import Facts, faults_of
 from weft.plan.facts import Geometry, facts_of
@@ -205,29 +205,59 @@ def call_types(
 
 def analysis_for(specializable: Specializable, signature: Signature, args: Sequence[Any]) -> tuple[Analysis, Bound]:
     """The analysis for a call: the one for sizes and arguments as expected if they are so, else the one for any; with the
-    subscripts checked by the kernels that sizes do not show to be inside and that data may keep from being evaluated.
+    subscripts that are below 0 for its sizes counted from the end, and those checked by the kernels that sizes do not show
+    to be inside and that data may keep from being evaluated.
     """
     same = repeated(signature, args)
     types, args = call_types(signature, args, same), single(args, same)
-    analysis = specializable.analysis(types, True)
+    analysis, bound = _expected_or_not(specializable, types, args, frozenset(), frozenset())
+    wraps = _wraps(analysis, bound)
+    if wraps:
+        analysis, bound = _expected_or_not(specializable, types, args, frozenset(), wraps)
+    doubtful = [r for r in analysis.requirements if _fails(r.condition, bound)]
+    if doubtful and not any(r.sure for r in doubtful):
+        analysis, bound = _expected_or_not(specializable, types, args, frozenset(r.array for r in doubtful), wraps)
+    return analysis, bound
+
+
+def wraps_for(specializable: Specializable, types: tuple[ArgumentType, ...], args: Sequence[Any]) -> Wrapped:
+    """The axes in which a call has subscripts below 0, which count from the end."""
+    return _wraps(*_expected_or_not(specializable, types, args, frozenset(), frozenset()))
+
+
+def _expected_or_not(
+    specializable: Specializable,
+    types: tuple[ArgumentType, ...],
+    args: Sequence[Any],
+    checked: frozenset[str],
+    wraps: Wrapped,
+) -> tuple[Analysis, Bound]:
+    """The analysis for sizes and arguments as expected if they are so, else the one for any."""
+    analysis = specializable.analysis(types, True, checked, wraps)
     bound = bind(analysis.function, args)
     agree = all(bound.names[a] == bound.names[b] for a, b in analysis.assumed)
     assumption = analysis.function.assumption
-    expected = agree and (assumption is None or bool(eval(assumption.condition, {}, bound.names)))
-    if not expected:
-        analysis = specializable.analysis(types, False)
-        bound = bind(analysis.function, args)
-    doubtful = [r for r in analysis.requirements if _fails(r, bound)]
-    if doubtful and not any(r.sure for r in doubtful):
-        checked = frozenset(r.array for r in doubtful)
-        analysis = specializable.analysis(types, expected, checked)
+    if not (agree and (assumption is None or bool(eval(assumption.condition, {}, bound.names)))):
+        analysis = specializable.analysis(types, False, checked, wraps)
         bound = bind(analysis.function, args)
     return analysis, bound
 
 
-def _fails(requirement: Requirement, bound: Bound) -> bool:
-    """Whether a subscript leaves its array for these sizes."""
-    return bool(eval(requirement.condition, {"floord": lambda a, b: a // b, "min": min, "max": max}, bound.names))
+def _wraps(analysis: Analysis, bound: Bound) -> Wrapped:
+    """The axes that subscripts leave below 0 for these sizes; none where one is left otherwise and is surely evaluated,
+    which is an error of the call.
+    """
+    if all(r.beyond is None for r in analysis.requirements):
+        return frozenset()
+    doubtful = [r for r in analysis.requirements if _fails(r.condition, bound)]
+    if any(r.sure and (r.beyond is None or _fails(r.beyond, bound)) for r in doubtful):
+        return frozenset()
+    return frozenset((r.array, r.axis) for r in doubtful if r.beyond is not None)
+
+
+def _fails(condition: str, bound: Bound) -> bool:
+    """Whether the condition under which a subscript leaves its array holds for these sizes."""
+    return bool(eval(condition, {"floord": lambda a, b: a // b, "min": min, "max": max}, bound.names))
 
 
 def check(analysis: Analysis, bound: Bound) -> None:
@@ -240,16 +270,16 @@ def check(analysis: Analysis, bound: Bound) -> None:
             raise ShapeMismatch(f"sizes differ: {e.what}", location=e.location, evidence=[fact, *shapes],
                                 remedy="pass tensors whose sizes agree")  # fmt: skip
     check_demands(analysis.function, bound.names)
-    for r in analysis.requirements:
-        if _fails(r, bound):
-            extent = evaluate(analysis.function.array(r.array).shape[r.axis], bound.names)
-            verb = "stores to" if r.write else "reads"
-            raise OutOfRange(
-                f"{analysis.function.name} {verb} {r.array} outside axis {r.axis}, at index {r.index}",
-                location=r.location,
-                evidence=[f"axis {r.axis} of {r.array} has size {extent}", *shapes],
-                remedy="change the loop's range, or pass a larger tensor",
-            )
+    outside = [r for r in analysis.requirements if _fails(r.condition, bound)]
+    for r in sorted(outside, key=lambda r: r.beyond is not None and not _fails(r.beyond, bound)):
+        extent = evaluate(analysis.function.array(r.array).shape[r.axis], bound.names)
+        verb = "stores to" if r.write else "reads"
+        raise OutOfRange(
+            f"{analysis.function.name} {verb} {r.array} outside axis {r.axis}, at index {r.index}",
+            location=r.location,
+            evidence=[f"axis {r.axis} of {r.array} has size {extent}", *shapes],
+            remedy="change the loop's range, or pass a larger tensor",
+        )
 
 
 def check_overlap(function: Function, tensors: Mapping[str, torch.Tensor]) -> None:

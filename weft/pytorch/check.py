@@ -12,7 +12,7 @@ import torch
 from weft.check.limits import TARGETS
 from weft.check.report import Comparison, Launched, Report, named_files
 from weft.errors import NotDifferentiable, TypeMismatch
-from weft.pytorch.call import argument_types, plain
+from weft.pytorch.call import argument_types, plain, wraps_for
 from weft.pytorch.executable import adjoint_of
 from weft.pytorch.inspection import complete
 from weft.pytorch.reference import RERUNS, compare, reference, reference_gradients, rounded, rounding, wide
@@ -68,7 +68,8 @@ def check_call(
             ]
         )
         results = [runs[0].arrays[r] for r in runs[0].results]
-        adjoint = adjoint_of(kernel.program, argument_types(kernel.signature, own), wanted)
+        types = argument_types(kernel.signature, own)
+        adjoint = adjoint_of(kernel.program, types, wanted, wraps=wraps_for(kernel.specializable, types, own))
         backward = [
             simulate_call(adjoint, [in_cpu_memory(a) for a in (*values, *results, *cotangents)], arch, seed, "gradient")
             for seed in every

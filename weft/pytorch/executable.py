@@ -15,6 +15,7 @@ import torch
 from weft.compiler import Analysis
 from weft.language import ArgumentType, Parameter, Signature
 from weft.loops.ir import Function
+from weft.loops.schedule import Wrapped
 from weft.pytorch.call import CallPlan, prepare, repeated
 from weft.pytorch.operator import Operator, define, executables
 from weft.pytorch.specialize import Specializable, recalled
@@ -98,36 +99,52 @@ class _AdjointAnalyses:
         types: tuple[ArgumentType, ...],
         wanted: tuple[str, ...],
         seeded: tuple[int, ...] | None,
+        wraps: Wrapped,
     ) -> None:
         self._parent, self._types, self._wanted, self._seeded = parent, types, wanted, seeded
-        self.identity = f"adjoint of {identity} at {types!r} for {wanted} from {seeded}"
-        self._made: dict[tuple[bool, frozenset[str]], Analysis] = {}
+        self._wraps = wraps
+        self.identity = f"adjoint of {identity} at {types!r} for {wanted} from {seeded}, below 0 in {sorted(wraps)}"
+        self._made: dict[tuple[bool, frozenset[str], Wrapped], Analysis] = {}
         self._derived: dict[bool, Function] = {}
 
     @deep
     def function(self, types: tuple[ArgumentType, ...], agree: bool) -> Function:
         from weft.loops.adjoint import adjoint
+        from weft.loops.wrapping import wrapped
 
         if agree not in self._derived:
-            self._derived[agree] = adjoint(self._parent.function(self._types, agree), self._wanted, self._seeded)
+            forward = wrapped(self._parent.function(self._types, agree), self._wraps)
+            self._derived[agree] = adjoint(forward, self._wanted, self._seeded)
         return self._derived[agree]
 
     @deep
-    def analysis(self, types: tuple[ArgumentType, ...], agree: bool, checked: frozenset[str] = frozenset()) -> Analysis:
-        key = agree, checked
+    def analysis(
+        self,
+        types: tuple[ArgumentType, ...],
+        agree: bool,
+        checked: frozenset[str] = frozenset(),
+        wraps: Wrapped = frozenset(),
+    ) -> Analysis:
+        key = agree, checked, wraps
         if key not in self._made:
-            self._made[key] = recalled(self.identity, types, agree, lambda: self.function(types, agree), checked)
+            self._made[key] = recalled(self.identity, types, agree, lambda: self.function(types, agree), checked, wraps)
         return self._made[key]
 
 
 def adjoint_of(
-    parent: Executable, types: tuple[ArgumentType, ...], wanted: tuple[str, ...], seeded: tuple[int, ...] | None = None
+    parent: Executable,
+    types: tuple[ArgumentType, ...],
+    wanted: tuple[str, ...],
+    seeded: tuple[int, ...] | None = None,
+    wraps: Wrapped = frozenset(),
 ) -> Executable:
     """The executable for the gradients of the arguments `wanted`: takes the arguments, the results, and a gradient for
     each result at the places `seeded` (None: for each of a float type). Raises NotDifferentiable.
+
+    wraps: the axes in which the call had subscripts below 0.
     """
     forward = parent.specializable
-    analyses = _AdjointAnalyses(forward, forward.identity, types, wanted, seeded)
+    analyses = _AdjointAnalyses(forward, forward.identity, types, wanted, seeded, wraps)
     function = analyses.analysis((), True).function  # from the disk cache without deriving it again
     tensors = {a.name for a in function.arrays if a.role == "input"}
     kinds = {p.name: p.kind for p in parent.signature.parameters}
@@ -142,7 +159,7 @@ def adjoint_of(
     # a name that another process gives it too: torch.compile keeps graphs on disk that call it
     own = f"{function.name}_{cache.key(analyses.identity)[:8]}" if function.name.isascii() else None
     if own is not None:
-        cache.store(cache.key("operator", own), pickle.dumps((parent.operator.name, types, wanted, seeded)))
+        cache.store(cache.key("operator", own), pickle.dumps((parent.operator.name, types, wanted, seeded, wraps)))
     return Executable(function.name, signature, analyses, own)
 
 
@@ -152,10 +169,10 @@ def recall_adjoint(name: str) -> None:
     if kept is None:
         return
     try:
-        parent_name, types, wanted, seeded = pickle.loads(kept)
+        parent_name, types, wanted, seeded, wraps = pickle.loads(kept)
     except Exception:  # written by another version: any failure to read it is a miss
         return
     getattr(torch.ops.weft, parent_name, None)  # itself perhaps an adjoint
     parent = executables.get(parent_name)
     if parent is not None:
-        define(adjoint_of(parent, types, wanted, seeded), name)
+        define(adjoint_of(parent, types, wanted, seeded, wraps), name)

@@ -15,8 +15,19 @@ from torch.autograd import forward_ad
 from weft.errors import NotDifferentiable, OverlapError, UnknownOperator, UnsupportedSyntax
 from weft.language import Signature, TensorType
 from weft.loops.ir import Store, walk
+from weft.loops.schedule import Wrapped
 from weft.loops.types import ScalarType
-from weft.pytorch.call import DTYPES, allocate, argument_types, bind, check, common_device, finisher, share_memory
+from weft.pytorch.call import (
+    DTYPES,
+    allocate,
+    argument_types,
+    bind,
+    check,
+    common_device,
+    finisher,
+    share_memory,
+    wraps_for,
+)
 
 if TYPE_CHECKING:
     from weft.pytorch.executable import Executable
@@ -122,7 +133,8 @@ def _fake(executable: Executable) -> Callable[..., Any]:
             )
         bound = bind(function, args)
         if all(isinstance(value, (int, float)) for value in bound.names.values()):  # none of them is symbolic
-            check(analysis, bound)
+            wraps = wraps_for(executable.specializable, types, args)
+            check(executable.specializable.analysis(types, False, wraps=wraps), bound)
         device = common_device(function, bound.tensors)
         made = tuple(
             allocate(function, function.array(r), bound, device)
@@ -244,14 +256,18 @@ class _Adjoints:
     made: dict[tuple[Any, ...], tuple[Executable, tuple[str, ...]]] = field(default_factory=dict)
 
     def of(
-        self, types: tuple[TensorType | ScalarType, ...], wanted: tuple[str, ...], seeded: tuple[int, ...] | None
+        self,
+        types: tuple[TensorType | ScalarType, ...],
+        wanted: tuple[str, ...],
+        seeded: tuple[int, ...] | None,
+        wraps: Wrapped,
     ) -> tuple[Executable, tuple[str, ...]]:
         """The executable, and the arguments that the results depend on: there is nothing to hand to the others."""
         from weft.pytorch.executable import adjoint_of
 
-        key = (types, wanted, seeded)
+        key = (types, wanted, seeded, wraps)
         if key not in self.made:
-            made = adjoint_of(self.executable, types, wanted, seeded)
+            made = adjoint_of(self.executable, types, wanted, seeded, wraps)
             function = made.specializable.analysis((), True).function
             stored = {s.array for s in walk(function.body) if isinstance(s, Store)}
             depends = tuple(r in stored for r in function.results)
@@ -289,7 +305,8 @@ def _autograd(executable: Executable) -> _Autograd:
         places `seeded`), and the arguments whose gradients can be anything but zero.
         """
         inputs = [saved.pop(0) if t else s for t, s in zip(ctx.is_tensor, ctx.scalars, strict=True)]
-        adjoint, moved = adjoints.of(argument_types(signature, inputs), wanted, seeded)
+        types = argument_types(signature, inputs)
+        adjoint, moved = adjoints.of(types, wanted, seeded, wraps_for(executable.specializable, types, inputs))
 
         def gradients(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
             made = adjoint.operator(*inputs, *saved, *given)

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from weft.compiler import Analysis, analyze
 from weft.language import ArgumentType, Capture, Signature, default_float
 from weft.loops.ir import Function
+from weft.loops.schedule import Wrapped
 from weft.runtime import cache
 from weft.runtime.stack import deep
 
@@ -28,7 +29,11 @@ class Specializable(Protocol):
     def identity(self) -> str: ...
     def function(self, types: tuple[ArgumentType, ...], agree: bool) -> Function: ...
     def analysis(
-        self, types: tuple[ArgumentType, ...], agree: bool, checked: frozenset[str] = frozenset()
+        self,
+        types: tuple[ArgumentType, ...],
+        agree: bool,
+        checked: frozenset[str] = frozenset(),
+        wraps: Wrapped = frozenset(),
     ) -> Analysis: ...
 
 
@@ -69,13 +74,21 @@ class Specializer:
         return agreeing(function)[0] if agree else function
 
     @deep
-    def analysis(self, types: tuple[ArgumentType, ...], agree: bool, checked: frozenset[str] = frozenset()) -> Analysis:
-        """checked: the arrays whose subscripts the kernels themselves check."""
-        key = (types, agree, checked)
+    def analysis(
+        self,
+        types: tuple[ArgumentType, ...],
+        agree: bool,
+        checked: frozenset[str] = frozenset(),
+        wraps: Wrapped = frozenset(),
+    ) -> Analysis:
+        """checked: the arrays whose subscripts the kernels themselves check. wraps: the axes where those below 0 count from
+        the end.
+        """
+        key = (types, agree, checked, wraps)
         found = self._analyses.get(key)
         if found is None:
             make = functools.partial(self.function, types, False)
-            found = self._analyses[key] = recalled(self.identity, types, agree, make, checked)
+            found = self._analyses[key] = recalled(self.identity, types, agree, make, checked, wraps)
         return found
 
 
@@ -85,9 +98,10 @@ def recalled(
     agree: bool,
     function: Callable[[], Function],
     checked: frozenset[str] = frozenset(),
+    wraps: Wrapped = frozenset(),
 ) -> Analysis:
     """The analysis that the disk cache holds for this function and these types, else a new one, which it then holds."""
-    key = cache.key("analysis", compiler_version(), identity, repr((tuple(types), agree, sorted(checked))))
+    key = cache.key("analysis", compiler_version(), identity, repr((tuple(types), agree, sorted(checked), sorted(wraps))))
     kept = cache.load(key)
     if kept is not None:
         try:
@@ -98,8 +112,9 @@ def recalled(
             return analysis
     from weft.loops.agree import agreeing
     from weft.loops.automatic.guards import guarded
+    from weft.loops.wrapping import wrapped
 
-    made = replace(function(), checked=checked)
+    made = replace(wrapped(function(), wraps), checked=checked)
     made, pairs = agreeing(made) if agree else (made, ())
     made = guarded(made) if agree else made
     analysis = replace(analyze(made, pairs), key=key)

@@ -1,0 +1,94 @@
+"""Subscripts below 0 count from the end, as Python's do.
+
+Sizes decide whether `x[i - 1]` is ever below 0. For calls in which it is, the program is written out with both elements that
+it may mean: `x[i - 1 + n] if i - 1 < 0 else x[i - 1]`. The analysis then sees two accesses as plain as any other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.loops.accesses import collect
+from weft.loops.affine import affine
+from weft.loops.ir import (
+    Const,
+    Expr,
+    Function,
+    If,
+    Load,
+    Op,
+    Stmt,
+    Store,
+    map_statement,
+    rewrite,
+)
+from weft.loops.normalize import fold_index_arithmetic
+from weft.loops.polyhedra import Polyhedra
+from weft.loops.schedule import Wrapped
+from weft.loops.types import BOOL, INT64
+
+
+def wrapped(function: Function, axes: Wrapped) -> Function:
+    """The function with every subscript of these axes written out as what it means below 0, unless it never is."""
+    if not axes:
+        return function
+    function = fold_index_arithmetic(function)
+    polyhedra = Polyhedra(function)
+    found: set[tuple[str, int, Expr]] = set()
+    for access in dict.fromkeys(collect(function.body)):
+        for array, axis in axes & function.direct:
+            if array == access.array and access.subscript[axis] is not None and polyhedra.below(access, axis):
+                found.add((array, axis, access.index[axis]))
+    return replace(function, body=_Writer(function, frozenset(found)).block(function.body))
+
+
+class _Writer:
+    def __init__(self, function: Function, found: frozenset[tuple[str, int, Expr]]) -> None:
+        self.function, self.found = function, found
+
+    def from_end(self, array: str, index: tuple[Expr, ...], axis: int) -> tuple[Expr, ...]:
+        below = Op("add", (index[axis], self.function.array(array).shape[axis]), INT64)
+        form = affine(below)
+        return (*index[:axis], below if form is None else form.expr(), *index[axis + 1 :])
+
+    def load(self, load: Load, done: tuple[int, ...] = ()) -> Expr | None:
+        for axis, e in enumerate(load.index):
+            if axis not in done and (load.array, axis, e) in self.found:
+                parts = tuple(
+                    self.load(replace(load, index=index), (*done, axis)) or replace(load, index=index)
+                    for index in (self.from_end(load.array, load.index, axis), load.index)
+                )
+                return Op("where", (Op("lt", (e, Const(0, INT64)), BOOL), *parts), load.type)
+        return None
+
+    def expr(self, expr: Expr) -> Expr:
+        return rewrite(expr, lambda e: self.load(e) if isinstance(e, Load) else None)
+
+    def block(self, statements: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        return tuple(self.statement(s) for s in statements)
+
+    def statement(self, stmt: Stmt) -> Stmt:
+        stmt = map_statement(stmt, self.expr, self.block)
+        return self.store(stmt) if isinstance(stmt, Store) else stmt
+
+    def store(self, stmt: Store, done: tuple[int, ...] = ()) -> Stmt:
+        """A store into what a subscript means, in a branch for each: an update of an element is then one in both."""
+        for axis, e in enumerate(stmt.index):
+            if axis not in done and (stmt.array, axis, e) in self.found:
+                condition = Op("lt", (e, Const(0, INT64)), BOOL)
+                then, orelse = (
+                    self.store(replace(stmt, index=index, value=_where(stmt.value, condition, holds)), (*done, axis))
+                    for holds, index in ((True, self.from_end(stmt.array, stmt.index, axis)), (False, stmt.index))
+                )
+                return If(condition, (then,), (orelse,), (), stmt.location)
+        return stmt
+
+
+def _where(expr: Expr, condition: Expr, holds: bool) -> Expr:
+    """The expression where a condition is known."""
+
+    def rule(e: Expr) -> Expr | None:
+        chosen = isinstance(e, Op) and e.name == "where" and e.args[0] == condition
+        return e.args[1 if holds else 2] if chosen else None  # type: ignore[union-attr]
+
+    return rewrite(expr, rule)
