@@ -25,7 +25,7 @@ from weft.pytorch.executable import Executable
 from weft.pytorch.operator import Operator, has_tangent
 from weft.pytorch.quick import MISS, never
 from weft.pytorch.specialize import Specializable, Specializer
-from weft.pytorch.variants import function_of, is_structured, variant
+from weft.pytorch.variants import Variant, function_of, is_structured, read_structure, variant
 from weft.pytorch.witness import Witness, witnesses
 from weft.runtime import cache
 from weft.runtime.guard import Guard
@@ -226,8 +226,7 @@ class Kernel:
         """A call that PyTorch must see, or with arguments that are parts of the program."""
         if not self._variadic and not any(map(is_structured, args)):
             return _dispatched(self.program, args)
-        kinds = {} if self._variadic else {p.name: p.kind for p in self.signature.parameters}
-        made = variant(self.py, self.name, kinds, args, kwargs)
+        made = self._variant(args, kwargs)
         if made is None:
             return _dispatched(self.program, args)
         kernel = self._variants.get(made.text)
@@ -243,6 +242,24 @@ class Kernel:
             self._variants[made.text] = kernel
             return result
         return kernel(*made.leaves)
+
+    def _variant(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Variant | None:
+        kinds = {} if self._variadic else {p.name: p.kind for p in self.signature.parameters}
+        return variant(self.py, self.name, kinds, args, kwargs)
+
+    def specific(self, args: tuple[Any, ...]) -> tuple[Kernel, tuple[Any, ...]]:
+        """The kernel of a call with these arguments, and its own: tensors, specs of some, and numbers. It is another one where
+        there are parts of the program among them; a text that describes a tensor or a number stands for it.
+        """
+        if not args or not (self._variadic or any(map(is_structured, args))):
+            return self, args
+        read = read_structure(args)
+        if not self._variadic and not any(map(is_structured, read)):
+            return self, args
+        made = self._variant(read, {})
+        if made is None:
+            return self, args
+        return self._variants.get(made.text) or Kernel(function_of(made, self.py)), made.leaves
 
     def _tell_of_kinds(self, args: tuple[Any, ...], error: TypeMismatch) -> None:
         """Raise what is wrong with the kinds of the arguments, where the program that they make has an error of types."""
@@ -273,7 +290,8 @@ class Kernel:
         """
         from weft.pytorch.inspection import explain
 
-        return explain(self, args, format, detail)
+        kernel, own = self.specific(args)
+        return explain(kernel, own, format, detail)
 
     def source(self, *args: Any, arch: str | None = None) -> str:
         """The generated code: CUDA C++ for arch "sm_80", "sm_86", "sm_89" or "sm_90a", C++ for "cpu"; by default for
@@ -281,13 +299,15 @@ class Kernel:
         """
         from weft.pytorch.inspection import source
 
-        return source(self, args, arch)
+        kernel, own = self.specific(args)
+        return source(kernel, own, arch)
 
     def resources(self, *args: Any, arch: str | None = None) -> Any:
         """Registers, spills and shared memory of each kernel, from the compiler, for a CUDA architecture."""
         from weft.pytorch.inspection import resources
 
-        return resources(self, args, arch)
+        kernel, own = self.specific(args)
+        return resources(kernel, own, arch)
 
     def check(
         self, *args: Any, seeds: int = 1, arch: str = "sm_90a", tolerance: float | None = None, gradients: bool = False
@@ -296,7 +316,7 @@ class Kernel:
         results against the plain Python; no GPU is needed.
 
         args: tensors (on any device; they are copied and never changed), specs such as "float32[64,1024]" (random
-        tensors), numbers; without any, the kernel's example. seeds: how many schedules of the threads to try. arch: one of
+        tensors), numbers, and lists, None and strings as a call takes them; without any, the kernel's example. seeds: how many schedules of the threads to try. arch: one of
         "sm_80", "sm_86", "sm_89", "sm_90a". tolerance: how far an element may be off, of its magnitude; None takes 2e-5
         for float32, 1e-10 for float64, 2e-3 for float16, 1.6e-2 for bfloat16. gradients: check the kernels of the
         gradients too, for the tensors that require one, or for all of a float dtype if none does.
@@ -307,7 +327,8 @@ class Kernel:
         """
         from weft.pytorch.check import check_call
 
-        return check_call(self, args, seeds=seeds, arch=arch, tolerance=tolerance, gradients=gradients)
+        kernel, own = self.specific(args)
+        return check_call(kernel, own, seeds=seeds, arch=arch, tolerance=tolerance, gradients=gradients)
 
 
 @overload

@@ -15,7 +15,9 @@ from typing import Any
 
 import torch
 
+from weft.errors import ShapeMismatch
 from weft.language.text import function_of_text
+from weft.pytorch.specs import TensorSpec, parse
 
 _USER = "as_written"  # what the user's function is called by the one that calls it
 _CONSTANTS = (type(None), str, torch.dtype)
@@ -25,6 +27,20 @@ _CONTAINERS = (tuple, list, torch.Size)
 def is_structured(value: Any) -> bool:
     """Whether an argument is a part of the program."""
     return type(value) in _CONSTANTS or type(value) in _CONTAINERS
+
+
+def read_structure(value: Any) -> Any:
+    """A value with the specs among it in the place of the texts that describe them; other texts are strings of the program."""
+    if type(value) is str:
+        try:
+            return parse(value)
+        except ShapeMismatch:
+            if "[" in value:
+                raise
+            return value
+    if type(value) in (tuple, list):
+        return type(value)(map(read_structure, value))
+    return value
 
 
 @dataclass(frozen=True)
@@ -55,7 +71,7 @@ def variant(
         return own
 
     def spelled(hint: str, value: Any, kind: str | None) -> str:
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, (torch.Tensor, TensorSpec)):
             return leaf(hint, "torch.Tensor", value)
         if type(value) in _CONSTANTS:
             return repr(value)
