@@ -373,3 +373,17 @@ def test_a_notebook_shows_the_page() -> None:
     ):
         (frame,) = re.findall(r'<iframe [^>]*srcdoc="([^"]*)"></iframe>', shown)
         assert html.unescape(frame) == whole
+
+
+@pytest.mark.parametrize("length", [100, 100_000])
+def test_a_nest_without_rows_has_one_team(length: int) -> None:
+    def total(x):
+        s = 0.0
+        for i in range(x.shape[0]):
+            s += x[i]
+        return s
+
+    kernel = weft.kernel(total)
+    short, detailed = (str(kernel.explain(f"float32[{length}]", detail=detail)) for detail in (False, True))
+    assert "which are one team" in short and "rows: none" in detailed
+    assert "a row" not in short + detailed

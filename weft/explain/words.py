@@ -128,15 +128,17 @@ def plan_lines(analysis: Analysis, launch: Launch) -> list[str]:
         return [f"a thread for each ({', '.join(plan.order)})" + (f", since {why}" if why else ""), grid]
     graph = launch.variant.graph
     assert graph is not None
-    rows = ", ".join(a.var for a in graph.rows) or "a single one"
+    rows = ", ".join(a.var for a in graph.rows) or "none"
     columns = ", ".join(dict.fromkeys(s.column for s in graph.stages()))
     tile = threads * plan.vector * plan.chunks
+    team = f"{threads} threads{' a row' if graph.rows else ''}"
     if plan.spread:
-        how = f"columns are independent: blocks share a row, {tile} columns each"
+        whose = "share a row" if graph.rows else "share them"
+        how = f"columns are independent: blocks {whose}, {tile} columns each"
     elif plan.held:
-        how = f"{threads} threads a row, which is read once and held in registers"
+        how = f"{team}, {'which' if graph.rows else 'what they take'} is read once and held in registers"
     else:
-        how = f"{threads} threads a row, tile after tile of {tile} columns"
+        how = f"{team}, tile after tile of {tile} columns"
     return [
         f"rows: {rows}; columns: {columns}",
         how,
@@ -155,9 +157,12 @@ def plan_line(analysis: Analysis, launches: Sequence[Launch]) -> str:
         if isinstance(plan, ThreadPlan):
             how = f"a thread for each ({', '.join(plan.order)})" if plan.order else "one thread does it all"
         elif plan.spread:
-            how = "blocks share a row"
+            graph = launch.variant.graph
+            how = "blocks share a row" if graph is not None and graph.rows else "blocks share the columns"
         else:
-            how = f"{threads} threads a row" + (", held in registers" if plan.held else "")
+            graph = launch.variant.graph
+            team = f"{threads} threads a row" if graph is not None and graph.rows else "which are one team"
+            how = team + (", held in registers" if plan.held else "")
         kernels.append(f"{_count(blocks, 'block')} of {_count(threads * teams, 'thread')}, {how}")
     count = "" if len(kernels) == 1 else f"{len(kernels)} kernels: "
     return count + "; ".join(dict.fromkeys(kernels)) if kernels else "nothing to launch"
