@@ -316,7 +316,8 @@ class Kernel:
         results against the plain Python; no GPU is needed.
 
         args: tensors (on any device; they are copied and never changed), specs such as "float32[64,1024]" (random
-        tensors), numbers, and lists, None and strings as a call takes them; without any, the kernel's example. seeds: how many schedules of the threads to try. arch: one of
+        tensors), numbers, and lists, None and strings as a call takes them; without any, the
+        kernel's example. seeds: how many schedules of the threads to try. arch: one of
         "sm_80", "sm_86", "sm_89", "sm_90a". tolerance: how far an element may be off, of its magnitude; None takes 2e-5
         for float32, 1e-10 for float64, 2e-3 for float16, 1.6e-2 for bfloat16. gradients: check the kernels of the
         gradients too, for the tensors that require one, or for all of a float dtype if none does.
