@@ -12,7 +12,15 @@ import pytest
 import torch
 
 import weft
-from weft.errors import NumberOverflow, TypeMismatch, UnsupportedSyntax, WeftError
+from weft.errors import (
+    DivisionByZero,
+    MathDomainError,
+    NumberOverflow,
+    StoreOverflow,
+    TypeMismatch,
+    UnsupportedSyntax,
+    WeftError,
+)
 from weft.runtime import nvrtc
 
 T = torch.tensor
@@ -343,3 +351,146 @@ def test_ints_that_fit_are_stored_without_a_question() -> None:
     agree(first_largest, torch.rand(5, 7))
     assert "holds(" not in kernel.source(torch.rand(5, 7), arch="cpu")
     assert "threads a row" in str(kernel.explain(torch.rand(5, 1000)))
+
+
+# ---------------------------------------------------------------- many expressions to a kernel
+
+WHOLE = ["k * 100", "i * 100", "-i * 200", "a * 100", "i * k", "x[i] * 100", "x[i] if i else k", "int(x[i]) * 1000"]
+WHOLE += ["(k if i else x[i]) * 100", "min(max(k * i, -100), 100)", "round(a)"]
+INTS = ["k ** 2", "k ** 9", "1 << k", "k << 3", "-k", "abs(k)", "k >> i", "k << i", "i >> k", "k ** -1", "int(x[i]) ** 5"]
+INTS += ["(x[i] if i else k) // z[i]", "(x[i] if i else k) * k", "int(x[i]) << int(z[i])", "-int(x[i])", "float(k) ** i"]
+INTS += ["(k if i else 1) * k", "(-2) ** 5 * k", "int(x[i]) >> int(z[i])", "abs(int(x[i]) - 1)", "k & 255 << 2"]
+FLOATS = ["int(x[i])", "round(float(x[i]))", "math.floor(x[i])", "1.0 / float(x[i])", "1.0 // x[i].item()", "a % float(x[i])"]
+FLOATS += [f"math.{f}(x[i])" for f in ("exp", "exp2", "expm1", "sin", "tan", "sinh", "cosh", "sqrt", "log", "log1p", "acosh")]
+FLOATS += [f"math.{f}(x[i])" for f in ("asin", "atanh", "ceil", "tanh", "atan")]
+FLOATS += [f"math.{f}({v})" for f in ("fmod", "pow", "hypot") for v in ("x[i], a", "a, x[i]")] + ["math.log(x[i], a)"]
+FLOATS += ["float(x[i]) ** 2", "float(x[i]) ** -1", "math.exp(-abs(x[i]))", "1.0 / (1.0 + math.exp(-abs(x[i])))"]
+FLOATS += ["math.sqrt(a)", "math.exp(a)", "int(a)", "1.0 / math.exp(float(x[i]))"]
+TENSORS = ["x[i] / 0", "1 / x[i]", "x[i] // 0", "torch.exp(x[i])", "torch.log(x[i])", "torch.sqrt(x[i])", "x[i] ** -1"]
+
+
+def one_of_many(expressions: list[str], dtype: str) -> Callable[..., Any]:
+    """A kernel that stores the expression of the number `which`, and computes no other."""
+    lines = "".join(f"        if which == {j}:\n            y[i] = {e}\n" for j, e in enumerate(expressions))
+    return program(f"""
+def f(x: torch.Tensor, z: torch.Tensor, k: int, a: float, which: int):
+    y = torch.zeros(x.shape[0], dtype=torch.{dtype})
+    for i in range(x.shape[0]):
+{lines}
+    return y
+""")
+
+
+def of_one_kind(raised: BaseException, own: BaseException | None) -> bool:
+    """Whether a kernel's error is the one that its Python raised."""
+    if "ZeroDivisionError" in str(raised):  # PyTorch's, of elements
+        return isinstance(own, ZeroDivisionError)
+    if "unpacking long long" in str(raised) or isinstance(raised, MemoryError):  # a Python int of more than 64 bits
+        return isinstance(own, OverflowError)
+    return isinstance(own, WeftError) and any(isinstance(own, k) for k in KINDS if isinstance(raised, k))
+
+
+KINDS = (ZeroDivisionError, OverflowError, ValueError, RuntimeError)
+
+
+def outcome(function: Callable[..., Any], *args: Any) -> Any:
+    try:
+        return function(*args)
+    except Exception as error:
+        return error
+
+
+def same_outcomes(expressions: list[str], calls: list[tuple[Any, ...]], dtype: str = "float64") -> set[type]:
+    """Every expression gives at every call what its Python gives, or raises what it raises. The kinds that were raised."""
+    function = one_of_many(expressions, dtype)
+    kernel = weft.kernel(function)
+    found = set()
+    for which, expression in enumerate(expressions):
+        for call in calls:
+            wanted, own = outcome(function, *call, which), outcome(kernel, *call, which)
+            what = f"{expression} of {[str(v) for v in call]}: {wanted!r}, {own!r}"
+            if isinstance(wanted, Exception):
+                assert of_one_kind(wanted, own), what
+                assert own.location is not None
+                found.add(type(own))
+            elif isinstance(own, NumberOverflow):  # a Python int that goes on beyond 64 bits
+                assert "64 bits" in str(own), what
+            else:
+                assert isinstance(own, torch.Tensor), what
+                torch.testing.assert_close(own, wanted, rtol=1e-14, atol=0, equal_nan=True, msg=lambda m, w=what: f"{w}\n{m}")
+    return found
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int64", "bool", "float32"])
+def test_numbers_that_integer_tensors_do_not_hold(dtype: str) -> None:
+    x, z = T([5, 7, -3]), T([2, 0, 1])
+    numbers = [(1, 1.0), (3, 3.5), (-3, -3.0), (2**40, 1e30)]
+    raised = same_outcomes(WHOLE, [(x, z, k, a) for k, a in numbers], dtype)
+    assert (StoreOverflow in raised) == (dtype in ("int8", "uint8", "int64"))
+
+
+def test_ints_that_grow_beyond_64_bits_and_shifts_that_python_refuses() -> None:
+    numbers = (0, 1, -1, 3, 2**31, 2**62, -(2**63), 63, 64, 2**63 - 1)
+    calls = [(x, T([2, 0, 1]), k, 1.0) for x in (T([5, 7, -3]), T([5, -(2**63), 1])) for k in numbers]
+    assert same_outcomes(INTS, calls) == {NumberOverflow, DivisionByZero, MathDomainError}
+
+
+def test_floats_of_tensors_raise_what_python_raises_and_torch_functions_nothing() -> None:
+    values = [0.5, -1.0, math.inf, math.nan, 1000.0, 0.0, 1e300]
+    numbers = (1.0, 0.0, -0.5, 2.0, math.inf, math.nan, 1000.0)
+    calls = [(T([v], dtype=torch.float64), T([1]), 1, a) for a in numbers for v in values]
+    assert same_outcomes(FLOATS, calls) == {NumberOverflow, DivisionByZero, MathDomainError}
+    assert same_outcomes(TENSORS, calls) == set()
+
+
+def test_messages_tell_the_numbers() -> None:
+    with pytest.raises(ZeroDivisionError) as caught:
+        weft.kernel(one_value("i // k"))(T([1]), T([1]), 0, 0.0)
+    assert caught.value.evidence == ("k != 0 does not hold, k is 0",)
+    with pytest.raises(OverflowError) as caught:
+        weft.kernel(one_of_many(["1 << k"], "float64"))(T([1]), T([1]), 64, 0.0, 0)
+    assert "k is 64" in str(caught.value)
+
+
+def test_what_a_gpu_checks() -> None:
+    """Python ints stop it; floats are IEEE's there and elements are divided as PyTorch divides them: rows stay tiles."""
+
+    def source(value: str, dtype: torch.dtype) -> str:
+        function = program("""
+def f(x: torch.Tensor, z: torch.Tensor, k: int):
+    y = torch.zeros_like(x)
+    for r in range(x.shape[0]):
+        for i in range(x.shape[1]):
+            y[r, i] = VALUE
+    return y
+""".replace("VALUE", value))
+        text = weft.kernel(function).source(torch.ones(64, 512, dtype=dtype), torch.ones(64, 512, dtype=dtype), 3, arch="sm_80")
+        assert nvrtc.compile_cubin(text, "sm_80", name="f.cu").binary
+        return text
+
+    for value in ("x[r, i] // k", "x[r, i] // z[r, i]", "x[r, i] % 7", "min(max(int(x[r, i]), -5), 5)"):
+        assert "__trap" not in source(value, torch.int32), value
+    for value in ("math.exp(x[r, i])", "1.0 / float(x[r, i])", "math.log(x[r, i])"):
+        assert "__trap" not in source(value, torch.float32), value
+    assert "__trap" in source("int(x[r, i]) * k", torch.int8)
+
+
+def test_known_signs_need_no_check() -> None:
+    """A softmax of Python floats stays the scan that it is."""
+
+    def normaliser(x):
+        y = torch.zeros(1, dtype=torch.float64)
+        m = -math.inf
+        total = 0.0
+        for i in range(x.shape[0]):
+            new = max(m, x[i])
+            total = total * math.exp(m - new) + math.exp(x[i] - new)
+            m = new
+        y[0] = total
+        return y
+
+    x = torch.randn(20, dtype=torch.float64)
+    kernel = weft.kernel(normaliser)
+    torch.testing.assert_close(kernel(x), normaliser(x))
+    assert "holds" not in kernel.source(x)
+    assert re.search(r"i +(scan|reduction)", str(kernel.explain(x)))

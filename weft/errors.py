@@ -116,6 +116,10 @@ class NumberOverflow(WeftError, OverflowError):
     """A Python int leaves 64 bits, or a float has no integer."""
 
 
+class StoreOverflow(NumberOverflow, RuntimeError):
+    """A Python number is stored into a tensor whose integers do not hold it."""
+
+
 class MathDomainError(WeftError, ValueError):
     """A function of math is given a number outside its domain."""
 

@@ -129,7 +129,7 @@ class Printer:
     bounded: whether an int64 name stays far from overflow (sizes, loop variables), so that sums and products of such
     names need not wrap. fuses: state multiply-adds of floats as `weft::fma`; otherwise they are left to the compiler.
     narrow: whether an int64 name is a C++ variable of 32 bits, which subscripts may compute with, but values not. fault: the
-    number of a fault and where it is noted, "" where it is not checked for.
+    number of a fault and where it is noted.
     """
 
     name: Callable[[Ref], str]
@@ -201,8 +201,6 @@ class Printer:
                 return self._fma(replace(product, negated=negated), self._print(first, wrap), wrap)
         if isinstance(expr, Check):
             noted = self.fault(expr.fault)
-            if not noted:
-                return self._print(args[0], wrap)
             value = self._exact(args[0], wrap).within(OR)
             condition = self._print(args[1], wrap).text
             return Text(f"weft::holds({condition}, {noted}) ? {value} : {literal(0, type_, typed=True)}", TERNARY)

@@ -27,6 +27,7 @@ from weft.loops.ir import (
     rewrite,
     statement_exprs,
     substitute,
+    trapping,
     walk,
     walk_expr,
 )
@@ -47,7 +48,8 @@ def lower(function: Function, nest: Nest, column: str) -> BlockGraph:
     """
     if any(a.within for a in function.arrays if a.name in {x.array for x in collect(nest.body)}):
         raise NotRows("it keeps an array of its own in every iteration")
-    if any(fault.integer for fault in checks_in(nest.body)):
+    nest = replace(nest, body=trapping(nest.body))
+    if checks_in(nest.body):
         raise NotRows("it checks integers as it runs")
     rows, body = nest.axes, nest.body
     loops = nest.loops()

@@ -92,7 +92,7 @@ class Builder:
     of one, in the plain Python, where a name that is rebound in a loop or a branch got an array of its own.
     given: the arrays that are arguments. carried: the scalars that the open loops carry. spare: names for what a scalar is
     on each path, which may be left out where nothing reads them. demands: conditions that a call checks. spans: the least
-    and largest values of integer names, where known. choices: what an integer name is, or is one of.
+    and largest values of integer names, where known. choices: what a name is, or is one of.
     advances: how loops move the ints that they carry (weft.language.checks).
     integers: the parameters that are ints. quotients: the names of numbers that the call computes from sizes and scalars.
     joints: what views that merge dimensions ask of strides. indirect: axes of arrays, (array, axis), of which some subscript
@@ -205,8 +205,7 @@ class Builder:
                 return found
         name = self.fresh(hint)
         self.emit(Let(name, expr, self.location))
-        if expr.type == INT64:
-            self.choices[name] = (expr,)
+        self.choices[name] = (expr,)
         if self.is_dynamic(expr):
             self.dynamic.add(name)
         elif expr.type == INT64:
@@ -602,8 +601,7 @@ class Builder:
         def merged(name: str, then: Expr, orelse: Expr) -> Ref:
             name = self.fresh(name)
             merges.append(Merge(name, then, orelse))
-            if then.type == INT64:
-                self.choices[name] = (then, orelse)
+            self.choices[name] = (then, orelse)
             if dynamic:
                 self.dynamic.add(name)
             return Ref(name, then.type)

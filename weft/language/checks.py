@@ -1,9 +1,9 @@
 """What Python raises while it computes with numbers: found here, checked at the call or by the kernel itself.
 
 Python's ints have no width, so sums and products of ints of 64 bits are checked unless their ranges show that they fit.
-A divisor is checked unless it is known not to be zero. A condition on sizes and scalars alone becomes a demand of the
-call; another is a `Check` in the nest. Floats that depend on what tensors hold are not checked: they are what IEEE
-arithmetic gives.
+A divisor is checked unless it is known not to be zero, and the argument of a function of math unless it is known to be in
+its domain. A condition on sizes and scalars alone becomes a demand of the call; another is a `Check` in the nest. Those of
+floats and of elements are made on a CPU alone: on a GPU such values are what IEEE arithmetic and PyTorch's kernels give.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from weft.language.builder import Builder, Loop
-from weft.language.kinds import choice, low_and_high, plain
+from weft.language.kinds import choice, converted, low_and_high, plain
 from weft.language.values import Scalar, has_load
 from weft.loops.ir import (
     Cast,
@@ -37,7 +37,8 @@ from weft.loops.ir import (
     unchecked,
     walk,
 )
-from weft.loops.types import BOOL, INT64, ScalarType, Typed
+from weft.loops.show import show_expr
+from weft.loops.types import BOOL, FLOAT64, INT64, ScalarType, Typed
 
 Span = tuple[int, int]
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
@@ -48,72 +49,279 @@ MOST_UPDATES = 1 << 56
 # What sizes and bounds are where products of two must fit, and sums of such.
 ORDINARY = 1 << 31, 1 << 29
 _TRUE = Const(True, BOOL)
-_FITS = {"add": "fits_add", "sub": "fits_sub", "mul": "fits_mul"}
+_FITS = {"add": "fits_add", "sub": "fits_sub", "mul": "fits_mul", "shl": "fits_shl"}
+_OVERFLOW = Fault("overflow", "a Python int leaves 64 bits")
 
 
 def checked(b: Builder, value: Scalar) -> Scalar:
     """The result of an operator, with the check that Python makes."""
+    mixed = value.mixed
+    if mixed is not None:
+        if mixed.test is None:
+            return value
+        then, orelse = checked(b, mixed.then), checked(b, mixed.orelse)
+        if (then, orelse) == (mixed.then, mixed.orelse):
+            return value
+        type_ = value.typed.register
+        expr = choice(mixed.test, converted(then, type_), converted(orelse, type_))
+        return replace(value, expr=expr, mixed=replace(mixed, then=then, orelse=orelse))
     expr = value.expr
-    if not isinstance(expr, Op) or value.mixed is not None:
+    if not isinstance(expr, Op):
         return value
-    zero = Const(0 if expr.args[-1].type.category == "int" else 0.0, expr.args[-1].type)
-    if expr.name in ("floordiv", "mod", "div") and (value.typed.weight == 0 or expr.type.category == "int"):
-        integer = expr.type.category == "int"
+    own, integer = value.typed.weight == 0, expr.type.category == "int"
+    if expr.name in ("floordiv", "mod", "div") and (own or integer):
+        zero = Const(0 if integer else 0.0, expr.type)
         what = "integer division or modulo by zero" if integer else "float division by zero"
-        return _with(b, value, Op("ne", (expr.args[1], zero), BOOL), Fault("division", what, integer))
-    ints = value.typed.weight == 0 and expr.type == INT64
+        # PyTorch's own kernels divide elements by zero on a GPU without a word
+        return _with(b, value, Op("ne", (expr.args[1], zero), BOOL), Fault("division", what, own and integer))
+    if not own or expr.type != INT64:
+        return value
+    if expr.name in ("shl", "shr") and not _at_least_zero(b, expr.args[1]):
+        amount = Op("ge", (expr.args[1], Const(0, INT64)), BOOL)
+        value = _with(b, value, amount, Fault("domain", "negative shift count"))
     stepped = expr.name in ("add", "sub") and b.reach(expr) & b.carried
     steps = frozenset(free_names(expr) & b.integers) if stepped else frozenset[str]()
-    if ints and expr.name in _FITS and not _fits(b, lambda: span(b, expr) is not None, steps):
-        fault = Fault("overflow", "a Python int leaves 64 bits")
-        return _with(b, value, Op(_FITS[expr.name], expr.args, BOOL), fault)
+    if expr.name in _FITS and not _fits(b, lambda: span(b, expr) is not None, steps):
+        return _with(b, value, Op(_FITS[expr.name], expr.args, BOOL), _OVERFLOW)
+    if expr.name in ("neg", "abs") and not _fits(b, lambda: span(b, expr) is not None):
+        return _with(b, value, Op("ne", (expr.args[0], Const(LOWEST, INT64)), BOOL), _OVERFLOW)
     return value
 
 
-def in_domain(b: Builder, value: Scalar, condition: Expr, what: str) -> Scalar:
-    """The result of a function of math, which raises ValueError where the condition does not hold."""
-    return _with(b, value, condition, Fault("domain", what, integer=False))
+def power(b: Builder, base: Scalar, exponent: Scalar, value: Scalar) -> Scalar:
+    """`base ** exponent` of Python's numbers, with the checks that Python makes. base: cheap to repeat."""
+    if value.typed.weight or value.mixed is not None or isinstance(value.expr, Const) or base.mixed or exponent.mixed:
+        return value
+    if value.expr.type == INT64:
+        if isinstance(value.expr, Ref) or _fits(b, lambda: span(b, value.expr) is not None):
+            return value
+        exact = Op("fits_pow", (converted(base, INT64), converted(exponent, INT64)), BOOL)
+        return _with(b, value, exact, _OVERFLOW)
+    if value.typed.scalar != FLOAT64:
+        return value
+    x, y = converted(base, FLOAT64), converted(exponent, FLOAT64)
+    constant = float(y.value) if isinstance(y, Const) else None
+    zero, below = _compared("eq", x, 0.0), _compared("lt", y, 0.0)
+    if constant is None or constant < 0:
+        fault = Fault("division", "0.0 cannot be raised to a negative power", False)
+        value = _with(b, value, _not(_both(zero, below)), fault)
+    if constant is None or not constant.is_integer():
+        bare = _both(_compared("lt", x, 0.0), Op("ne", (Op("floor", (y,), FLOAT64), y), BOOL))
+        bare = _both(bare, _both(_finite(x), _finite(y)))
+        if not _at_least_zero(b, x):
+            fault = Fault("domain", "a negative number to a power that is no whole number is complex", False)
+            value = _with(b, value, _not(bare), fault)
+    if constant is not None and 0 <= constant <= 1:
+        return value
+    large = _both(Op("isinf", (unchecked(value.expr),), BOOL), _both(_finite(x), _finite(y)))
+    fault = Fault("overflow", "a power of a float is too large for a float", False)
+    return _with(b, value, _not(_both(large, _not(zero))), fault)
+
+
+def whole_number(b: Builder, x: Scalar, value: Scalar) -> Scalar:
+    """`int(x)` of a float, which has no integer where it is nan or infinite. x: cheap to repeat."""
+    number = x.expr
+    if isinstance(value.expr, Const) or value.mixed is not None or number.type.category != "float":
+        return value
+    nan = Fault("domain", "cannot convert float NaN to integer", False)
+    value = _with(b, value, _not(Op("isnan", (number,), BOOL)), nan)
+    outside = [Op("lt", (number, Const(float(LOWEST), number.type)), BOOL),
+               Op("ge", (number, Const(float(1 << 63), number.type)), BOOL)]  # fmt: skip
+    large = Fault("overflow", "cannot convert a float beyond 64 bits to an integer", False)
+    return _with(b, value, _not(Op("or", (outside[0], outside[1]), BOOL)), large)
+
+
+# Where functions of math of one argument raise ValueError, and where OverflowError.
+_LARGEST_POWER, _LARGEST_COSH = 709.782712893384, 710.4758600739439
+_ERRORS: dict[str, Callable[[Expr], Expr]] = {
+    "sqrt": lambda x: _compared("lt", x, 0.0),
+    **dict.fromkeys(("log", "log2", "log10"), lambda x: _compared("le", x, 0.0)),
+    "log1p": lambda x: _compared("le", x, -1.0),
+    "acosh": lambda x: _compared("lt", x, 1.0),
+    **dict.fromkeys(("asin", "acos"), lambda x: _compared("gt", _size(x), 1.0)),
+    "atanh": lambda x: _compared("ge", _size(x), 1.0),
+    **dict.fromkeys(("sin", "cos", "tan"), lambda x: Op("isinf", (x,), BOOL)),
+}
+_TOO_LARGE: dict[str, Callable[[Expr], Expr]] = {
+    **dict.fromkeys(("exp", "expm1"), lambda x: _both(_compared("gt", x, _LARGEST_POWER), _finite(x))),
+    "exp2": lambda x: _both(_compared("ge", x, 1024.0), _finite(x)),
+    **dict.fromkeys(("sinh", "cosh"), lambda x: _both(_compared("gt", _size(x), _LARGEST_COSH), _finite(x))),
+}
+
+
+def may_raise(b: Builder, name: str, args: tuple[Scalar, ...]) -> bool:
+    """Whether a function of math may raise for these floats."""
+    if name in _ERRORS:
+        return not _in_domain(b, name, args[0].expr)
+    return name in ("fmod", "pow", "hypot") or (name in _TOO_LARGE and not _at_most_zero(b, args[0].expr))
+
+
+def of_math(b: Builder, name: str, args: tuple[Scalar, ...], value: Scalar) -> Scalar:
+    """The result of a function of math, which raises for some floats. args: floats, cheap to repeat."""
+    xs = tuple(a.expr for a in args)
+    domain = Fault("domain", f"math domain error: {name}", False)
+    large = Fault("overflow", f"math range error: {name}", False)
+    if name in _ERRORS:
+        return _with(b, value, _not(_ERRORS[name](xs[0])), domain)
+    if name in _TOO_LARGE:
+        return _with(b, value, _not(_TOO_LARGE[name](xs[0])), large)
+    result = value.expr
+    known = [_not(Op("isnan", (x,), BOOL)) for x in xs]
+    finite = _both(_finite(xs[0]), _finite(xs[1]))
+    if name == "fmod":
+        value = _with(b, value, _not(_both(Op("isnan", (result,), BOOL), _both(*known))), domain)
+    if name == "pow":
+        zero = _both(_compared("eq", xs[0], 0.0), _both(_compared("lt", xs[1], 0.0), _finite(xs[1])))
+        value = _with(b, value, _not(zero), domain)
+        value = _with(b, value, _not(_both(Op("isnan", (result,), BOOL), _both(*known))), domain)
+        finite = _both(finite, _compared("ne", xs[0], 0.0))
+    if name in ("pow", "hypot"):
+        value = _with(b, value, _not(_both(Op("isinf", (result,), BOOL), finite)), large)
+    return value
+
+
+def _both(a: Expr, c: Expr) -> Expr:
+    return Op("and", (a, c), BOOL)
+
+
+def _not(a: Expr) -> Expr:
+    return Op("not", (a,), BOOL)
+
+
+def _finite(x: Expr) -> Expr:
+    return Op("isfinite", (x,), BOOL)
+
+
+def _size(x: Expr) -> Expr:
+    return Op("abs", (x,), FLOAT64)
+
+
+def _compared(name: str, x: Expr, bound: float) -> Expr:
+    return Op(name, (x, Const(bound, FLOAT64)), BOOL)
+
+
+# ---------------------------------------------------------------- what is known of floats
+
+
+def _in_domain(b: Builder, name: str, x: Expr) -> bool:
+    if name in ("sqrt", "log1p"):
+        return _at_least_zero(b, x)
+    return name in ("log", "log2", "log10") and _positive(b, x)
+
+
+def _meaning(b: Builder, expr: Expr) -> Expr:
+    """What a name stands for, where it is one thing; exact conversions between floats, and checks, left out."""
+    for _ in range(20):
+        match expr:
+            case Ref(name=name) if len(b.choices.get(name, ())) == 1 and name not in b.carried:
+                expr = b.choices[name][0]
+            case Cast(value=value) if value.type.category == "float" and value.type.size <= expr.type.size:
+                if expr.type.category != "float":
+                    return expr
+                expr = value
+            case Op(name="check", args=(value, _)):
+                expr = value
+            case _:
+                break
+    return expr
+
+
+def _at_least_zero(b: Builder, expr: Expr) -> bool:
+    """Whether a number is 0 or more, or not a number."""
+    expr = _meaning(b, expr)
+    if expr.type.category == "int":
+        found = span(b, expr)
+        return found is not None and found[0] >= 0
+    match expr:
+        case Const(value=value):
+            return value >= 0
+        case Cast(value=value) if value.type.category != "float":
+            return value.type == BOOL or _at_least_zero(b, value)
+        case Op(name="exp" | "exp2" | "abs" | "sqrt" | "cosh" | "hypot" | "sigmoid"):
+            return True
+        case Op(name="mul", args=(x, y)) if _meaning(b, x) == _meaning(b, y):
+            return True
+        case Op(name="add" | "mul" | "min" | "minimum", args=args):
+            return all(_at_least_zero(b, a) for a in args)
+        case Op(name="maximum", args=args):
+            return any(_at_least_zero(b, a) for a in args)
+        case Op(name="where", args=(_, x, y)):
+            return _at_least_zero(b, x) and _at_least_zero(b, y)
+    return False
+
+
+def _positive(b: Builder, expr: Expr) -> bool:
+    """Whether a float is more than 0, or not a number."""
+    match _meaning(b, expr):
+        case Const(value=value):
+            return value > 0
+        case Cast(value=value) if value.type.category == "int":
+            found = span(b, value)
+            return found is not None and found[0] > 0
+        case Op(name="cosh"):
+            return True
+        case Op(name="add", args=args):
+            return all(_at_least_zero(b, a) for a in args) and any(_positive(b, a) for a in args)
+        case Op(name="sqrt", args=(x,)):
+            return _positive(b, x)
+    return False
+
+
+def _at_most_zero(b: Builder, expr: Expr) -> bool:
+    """Whether a number is 0 or less, or not a number: less the greatest of several, itself among them."""
+    match _meaning(b, expr):
+        case Const(value=value):
+            return value <= 0
+        case Op(name="neg", args=(x,)):
+            return _at_least_zero(b, x)
+        case Op(name="sub", args=(x, y)):
+            x, y = _meaning(b, x), _meaning(b, y)
+            return isinstance(y, Op) and y.name in ("max", "maximum") and any(_meaning(b, a) == x for a in y.args)
+    return False
 
 
 def stored(b: Builder, value: Scalar, dtype: ScalarType) -> Scalar:
-    """A scalar that is stored where elements are of a dtype, into which PyTorch lets no Python int that does not fit. (An
+    """A scalar that is stored where elements are of a dtype, into which PyTorch lets no Python number that does not fit. (An
     element wraps; nor is known of what may be either, once a loop has decided it.)
     """
-    if dtype.category != "int" or dtype == INT64:
+    if dtype.category != "int":
         return value
     low, high = low_and_high(dtype)
     low = low if dtype.signed else -high  # PyTorch lets negative numbers wrap there
+    whole = True
 
     def fits(v: Scalar) -> Expr:
+        nonlocal whole
         if v.mixed is not None:
             test = v.mixed.test
             return _TRUE if test is None else choice(test, fits(v.mixed.then), fits(v.mixed.orelse))
-        if v.typed.weight or v.expr.type != INT64 or isinstance(v.expr, Const):
+        type_ = v.expr.type
+        if v.typed.weight or type_ in (BOOL, dtype) or isinstance(v.expr, Const):
             return _TRUE
 
         def proof() -> bool:
             found = _left(b, v.expr) or span(b, v.expr)
             return found is not None and low <= found[0] and found[1] <= high
 
-        if _fits(b, proof):
+        if type_ == INT64 and _fits(b, proof):
             return _TRUE
-        ends = (("ge", low), ("le", high))
-        return Op("and", tuple(Op(name, (v.expr, Const(end, INT64)), BOOL) for name, end in ends), BOOL)
+        whole = whole and type_ == INT64
+        ends = tuple(Const(e if type_ == INT64 else float(e), type_) for e in (low, high))
+        return _both(Op("ge", (v.expr, ends[0]), BOOL), Op("le", (v.expr, ends[1]), BOOL))
 
-    condition = fits(value)
-    if condition == _TRUE:
+    if fits(value) == _TRUE:
         return value
+    value = b.share(value, "value")
+    condition = fits(value)
     value = plain(value, Typed(dtype, 1)) if value.mixed is not None else value
-    return _with(b, value, condition, Fault("overflow", f"a Python int does not fit into {dtype}"))
+    return _with(b, value, condition, Fault("store", f"a number does not fit into {dtype}", whole))
 
 
 def _with(b: Builder, value: Scalar, condition: Expr, fault: Fault) -> Scalar:
-    fault = replace(fault, location=b.location)
+    fault = replace(fault, location=b.location, condition=show_expr(condition))
     if isinstance(condition, Op) and condition.name == "ne" and _not_zero(b, condition.args[0]):
         return value
     if isinstance(condition, Const) and condition.value:
-        return value
-    if b.is_dynamic(condition) and not fault.integer:
         return value
     known = b.in_sizes(condition)
     loops = [e for loop in b.loops for e in (loop.start, loop.stop)]
@@ -284,7 +492,7 @@ def _not_zero(b: Builder, expr: Expr) -> bool:
     if isinstance(expr, Cast) and expr.value.type.category == "int":
         return _not_zero(b, expr.value)
     if expr.type.category != "int":
-        return False
+        return _positive(b, expr)
     found = span(b, expr)
     if found is not None and not found[0] <= 0 <= found[1]:
         return True
@@ -366,6 +574,16 @@ def _combined(name: str, spans: list[Span]) -> Span | None:
             return (min(a // c, a // y), max(z // c, z // y)) if c > 0 else None
         case "mod", [_, (c, y)]:
             return min(c + 1, 0), max(y - 1, 0)
+        case "shl", [(a, z), (c, y)] if c >= 0 and y < 64:
+            return min(a << c, a << y), max(z << c, z << y)
+        case "shr", [(a, z), (c, y)] if c >= 0:
+            return min(a >> c, a >> min(y, 64)), max(z >> c, z >> min(y, 64))
+        case "bitand", [(a, z), (c, y)] if c >= 0 or a >= 0:
+            return 0, min(high for low, high in ((a, z), (c, y)) if low >= 0)
+        case "pow", [(a, z), (c, y)] if c == y and 0 <= c < 64:
+            return (-(max(-a, z) ** c) if a < 0 else a**c), max(abs(a), abs(z)) ** c
+        case "shl" | "pow", _:
+            return 2 * LOWEST, 2 * HIGHEST
         case "max" | "maximum", [(a, z), (c, y)]:
             return max(a, c), max(z, y)
         case "min" | "minimum", [(a, z), (c, y)]:
@@ -421,7 +639,7 @@ def subscripts_unchecked(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
             kept.append(map_statement(stmt, _same, clean) if bodies(stmt) else stmt)
         return tuple(kept)
 
-    return clean(body) if any(fault.integer for fault in checks_in(body)) else body
+    return clean(body) if checks_in(body) else body
 
 
 def _same(expr: Expr) -> Expr:

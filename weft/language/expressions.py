@@ -64,7 +64,7 @@ _UNSUPPORTED = {
 def binary(operator: ast.operator) -> Callable[..., Scalar]:
     """The scalar function of a binary operator of Python (@ excepted)."""
     if isinstance(operator, ast.Pow):
-        return lambda b, x, y: arithmetic.power(b.share(x, "x"), y, b.default_float)
+        return functions.power_of
     name = _BINARY[type(operator)]
     return lambda b, x, y: checks.checked(b, operate(name, (x, y), b.default_float))
 
@@ -270,7 +270,7 @@ class Evaluator:
         if isinstance(node.op, ast.UAdd):
             return value
         if isinstance(node.op, ast.USub):
-            return tensors.lift(b, lambda _, x: operate("neg", (x,), b.default_float), value)
+            return tensors.lift(b, lambda _, x: checks.checked(b, operate("neg", (x,), b.default_float)), value)
         if isinstance(node.op, ast.Invert):
             return tensors.lift(b, lambda _, x: _invert(b, x), value)
         if isinstance(value, Static):

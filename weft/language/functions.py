@@ -13,7 +13,7 @@ from weft.errors import TypeMismatch, UnsupportedSyntax
 from weft.language import arithmetic, checks, sequences, shapes, slices, tensors
 from weft.language.arithmetic import as_type, choose, common, convert, differentiated, operate, power, to_number, truth
 from weft.language.builder import Builder
-from weft.language.kinds import cast, converted, holds, joined, kinds_of, plain, select
+from weft.language.kinds import cast, converted, distribute, holds, joined, kinds_of, plain, select
 from weft.language.values import (
     ONE,
     ZERO,
@@ -104,6 +104,26 @@ def _clamp(b: Builder, x: Scalar, low: Scalar | None, high: Scalar | None) -> Sc
 
 def _pow(b: Builder, x: Scalar, y: Scalar) -> Scalar:
     return power(b.share(x, "x"), y, b.default_float)
+
+
+def power_of(b: Builder, x: Scalar, y: Scalar) -> Scalar:
+    """Python's `x ** y`."""
+    found = distribute(lambda v, w: power_of(b, v, w), (x, y), b.default_float)
+    if found is not None:
+        return found
+    x = b.share(x, "x")
+    y = b.share(y, "y") if x.typed.weight == y.typed.weight == 0 else y
+    return checks.power(b, x, y, power(x, y, b.default_float))
+
+
+def _whole(b: Builder, x: Scalar) -> Scalar:
+    """Python's int() of a number or an element."""
+    found = distribute(lambda v: _whole(b, v), (x,), b.default_float)
+    if found is not None:
+        return found
+    if x.typed.scalar.category == "float":
+        x = b.share(x, "x")
+    return checks.whole_number(b, x, to_number(x, INT64))
 
 
 def _float_mod(b: Builder, x: Scalar, y: Scalar) -> Scalar:
@@ -202,9 +222,6 @@ _NEURAL: dict[str, ScalarFunction] = {
     "logsigmoid": lambda b, x: _op(b, "neg", _softplus(b, _op(b, "neg", x))),
 }
 _MATH_FLOAT = frozenset({*_FLOAT, "atan2", "hypot", "copysign", "fmod", "pow", "fabs"}) - {"rsqrt", "sigmoid"}
-# Where functions of math have values: the argument compared with a bound (its size, of asin and acos).
-_DOMAINS = {"sqrt": ("ge", 0.0), "log": ("gt", 0.0), "log2": ("gt", 0.0), "log10": ("gt", 0.0), "log1p": ("gt", -1.0),
-            "acosh": ("ge", 1.0), "asin": ("le", 1.0), "acos": ("le", 1.0)}  # fmt: skip
 _DTYPES = {**SCALAR_TYPES, "float": SCALAR_TYPES["float32"], "double": FLOAT64, "half": SCALAR_TYPES["float16"],
            "long": INT64, "int": SCALAR_TYPES["int32"], "short": SCALAR_TYPES["int16"]}  # fmt: skip
 _MATH_CONSTANTS = {"pi": 3.141592653589793, "e": 2.718281828459045, "tau": 6.283185307179586,
@@ -891,24 +908,25 @@ def _math_call(b: Builder, name: str, arguments: Arguments) -> Value | None:
     if name in _MATH_FLOAT:
         values = tuple(to_number(v, FLOAT64) for v in _numbers(b, arguments))
         if name == "log" and len(values) == 2:
-            return _op(b, "div", _op(b, "log", values[0]), _op(b, "log", values[1]))
-        result = operate(operator, values, b.default_float)
-        if name in _DOMAINS and values[0].constant is None:
-            comparison, bound = _DOMAINS[name]
-            inside = _op(b, comparison, _op(b, "abs", values[0]) if name in ("asin", "acos") else values[0], bound)
-            # what is not a number is in every domain
-            inside = _op(b, "or", inside, _op(b, "isnan", values[0]))
-            return checks.in_domain(b, result, inside.expr, f"math domain error: {name}")
-        return result
+            logarithms = tuple(b.share(_float_math(b, "log", (v,)), "log") for v in values)  # one after the other
+            return checks.checked(b, operate("div", logarithms, b.default_float))
+        return _float_math(b, operator, values)
     if name in ("floor", "ceil", "trunc"):
         (x,) = _numbers(b, arguments)
         if x.typed.scalar.category != "float":
             return to_number(x, INT64)
-        return to_number(operate(name, (to_number(x, FLOAT64),), b.default_float), INT64)
+        return _whole(b, operate(name, (to_number(x, FLOAT64),), b.default_float))
     if name in ("isnan", "isinf", "isfinite"):
         (x,) = _numbers(b, arguments)
         return operate(name, (to_number(x, FLOAT64),), b.default_float)
     return None
+
+
+def _float_math(b: Builder, name: str, values: tuple[Scalar, ...]) -> Scalar:
+    if not checks.may_raise(b, name, values):
+        return operate(name, values, b.default_float)
+    values = tuple(b.share(v, "x") for v in values)
+    return checks.of_math(b, name, values, operate(name, values, b.default_float))
 
 
 def _extremum(b: Builder, name: str, x: Scalar, y: Scalar) -> Scalar:
@@ -940,7 +958,7 @@ def _python_call(b: Builder, name: str, arguments: Arguments) -> Value | None:
     if name == "abs":
         operand = arguments.need("x")
         arguments.done()
-        return tensors.lift(b, _plain("abs"), operand)
+        return tensors.lift(b, lambda b, x: checks.checked(b, operate("abs", (x,), b.default_float)), operand)
     if name in ("float", "int", "bool"):
         given = arguments.args[0] if arguments.args else number(0)
         if isinstance(given, Static) and isinstance(given.value, str) and name == "float":
@@ -949,15 +967,15 @@ def _python_call(b: Builder, name: str, arguments: Arguments) -> Value | None:
             except ValueError:
                 raise TypeMismatch(f"float({given.value!r}) is not a number", remedy="use a number") from None
         (x,) = _numbers(b, arguments)
-        return to_number(x, {"float": FLOAT64, "int": INT64, "bool": BOOL}[name])
+        return _whole(b, x) if name == "int" else to_number(x, FLOAT64 if name == "float" else BOOL)
     if name == "round":
         (x,) = _numbers(b, arguments)
         if x.typed.scalar.category != "float":
             return to_number(x, INT64)
-        return to_number(operate("round", (to_number(x, FLOAT64),), b.default_float), INT64)
+        return _whole(b, operate("round", (to_number(x, FLOAT64),), b.default_float))
     if name == "pow":
         x, y = _numbers(b, arguments)
-        return _pow(b, x, y)
+        return power_of(b, x, y)
     if name == "len":
         sized = arguments.need("obj")
         arguments.done()

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from weft.errors import ShapeMismatch, TypeMismatch, UnsupportedSyntax
-from weft.language import arithmetic, bounds
+from weft.language import arithmetic, bounds, checks
 from weft.language.arithmetic import as_type, operate
 from weft.language.builder import Builder, apart
-from weft.language.checks import stored
 from weft.language.kinds import cast, converted, low_and_high
 from weft.language.values import (
     ONE,
@@ -146,7 +145,7 @@ def assign(builder: Builder, target: View, value: Tensor | Scalar, what: str = "
     value = _fit_to(builder, target, value, what)
     if isinstance(value, Scalar):
         _check_fits(target, value)
-        value = stored(builder, value, target.dtype)
+        value = checks.stored(builder, value, target.dtype)
     if isinstance(value, Scalar) and target.dims:
         value = builder.share(value)
     restore = builder.snapshot()

@@ -92,12 +92,15 @@ class Op(_Hashed):
 
 @dataclass(frozen=True)
 class Fault:
-    """What Python raises where a condition does not hold. integer: of integers, so that a GPU stops there too."""
+    """What Python raises where a condition does not hold. traps: a GPU stops there too; without it, code for a GPU goes on
+    with what the operation gives. condition: what must hold, as text.
+    """
 
-    kind: Literal["division", "overflow", "domain", "index"]
+    kind: Literal["division", "overflow", "domain", "store", "index"]
     what: str
-    integer: bool = True
+    traps: bool = True
     location: Location | None = None
+    condition: str = ""
 
 
 @dataclass(frozen=True)
@@ -398,10 +401,10 @@ def substitute(expr: Expr, names: dict[str, Expr]) -> Expr:
     return rewrite(expr, lambda e: names.get(e.name) if isinstance(e, Ref) else None)
 
 
-def checks_in(statements: tuple[Stmt, ...]) -> dict[Fault, None]:
-    """The faults that statements check for as they run, each once, in the order of the text."""
+def checks_in(statements: tuple[Stmt, ...]) -> dict[Fault, Expr]:
+    """The faults that statements check for as they run, each once, in the order of the text, and what must hold."""
     exprs = (e for s in walk(statements) for top in statement_exprs(s) for e in walk_expr(top))
-    return {e.fault: None for e in exprs if isinstance(e, Check)}
+    return {e.fault: e.args[1] for e in exprs if isinstance(e, Check)}
 
 
 def unchecked(expr: Expr) -> Expr:
@@ -411,6 +414,17 @@ def unchecked(expr: Expr) -> Expr:
 
 def without_checks(statements: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     return tuple(map_statement(s, unchecked, without_checks) for s in statements)
+
+
+def trapping(statements: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """The statements with those of their checks alone that stop a GPU."""
+    if all(fault.traps for fault in checks_in(statements)):
+        return statements
+
+    def rule(expr: Expr) -> Expr | None:
+        return expr.args[0] if isinstance(expr, Check) and not expr.fault.traps else None
+
+    return tuple(map_statement(s, lambda e: rewrite(e, rule), trapping) for s in statements)
 
 
 def free_names(expr: Expr) -> frozenset[str]:

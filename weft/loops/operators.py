@@ -181,6 +181,8 @@ _TABLE = [
     Operator("fits_add", 2, "comparison", "fits_add", lambda a, b: _fits(a + b)),
     Operator("fits_sub", 2, "comparison", "fits_sub", lambda a, b: _fits(a - b)),
     Operator("fits_mul", 2, "comparison", "fits_mul", lambda a, b: _fits(a * b)),
+    Operator("fits_shl", 2, "comparison", "fits_shl", lambda a, b: a == 0 or (b < 64 and _fits(a << max(b, 0)))),
+    Operator("fits_pow", 2, "comparison", "fits_pow", lambda a, b: abs(a) < 2 or (b < 64 and _fits(a ** max(b, 0)))),
     # what Python raises where the second operand does not hold: see weft.loops.ir.Check
     Operator("check", 2, "check", "check", _check),
     Operator("where", 3, "where", "{0} ? {1} : {2}", lambda c, a, b: a if c else b),

@@ -7,6 +7,7 @@ allocate, take addresses, launch.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,14 +24,16 @@ from weft.errors import (
     OutOfRange,
     OverlapError,
     ShapeMismatch,
+    StoreOverflow,
     TypeMismatch,
     UnsupportedSyntax,
     WeftError,
 )
 from weft.language import ArgumentType, Signature, TensorType
 from weft.loops.affine import evaluate
-from weft.loops.ir import Array, Fault, Function, free_names
+from weft.loops.ir import Array, Expr, Fault, Function, checks_in, free_names
 from weft.loops.schedule import Wrapped
+from weft.loops.show import show_expr
 from weft.loops.types import BOOL, FLOAT64, INT64, SCALAR_TYPES, ScalarType
 from weft.plan.arguments import Facts, faults_of
 from weft.plan.facts import Geometry, facts_of
@@ -620,14 +623,18 @@ _FAILURES: dict[str, tuple[type[WeftError], str]] = {
     "division": (DivisionByZero, "divide by another number, or guard the division with if"),
     "overflow": (NumberOverflow, "use smaller numbers, or a float"),
     "index": (OutOfRange, "use subscripts of the view's own sizes"),
+    "store": (StoreOverflow, "store a number that fits, or use a wider dtype"),
     "domain": (MathDomainError, "guard the call with if, or use torch's function, which gives nan or inf"),
 }
 
 
-def failure(name: str, fault: Fault) -> WeftError:
-    """The error for what the Python would raise."""
+def failure(name: str, fault: Fault, condition: Expr, names: Mapping[str, Any]) -> WeftError:
+    """The error for what the Python would raise, with the condition that does not hold and the numbers in it."""
     kind, remedy = _FAILURES[fault.kind]
-    return kind(f"{fault.what} in {name}", location=fault.location, remedy=remedy)
+    text = fault.condition or show_expr(condition)
+    told = [n for n in sorted(free_names(condition)) if n in names and re.search(rf"\b{n}\b", text)]
+    evidence = f"{text} does not hold" + "".join(f", {n} is {names[n]}" for n in told)
+    return kind(f"{fault.what} in {name}", location=fault.location, evidence=[evidence], remedy=remedy)
 
 
 def check_demands(function: Function, names: Mapping[str, Any]) -> None:
@@ -637,7 +644,7 @@ def check_demands(function: Function, names: Mapping[str, Any]) -> None:
 
         for demand in function.demands:
             if not value_of(demand.condition, names):
-                raise failure(function.name, demand.fault)
+                raise failure(function.name, demand.fault, demand.condition, names)
 
 
 def _demands_floats(function: Function) -> bool:
@@ -699,11 +706,14 @@ def _host_launcher(
     packed, given, pointers = _slots(function, analysis, nest, facts, arrays, bound)
     kernel = host.HostKernel(loaded, packed)
 
+    known = {n: v for n, v in bound.names.items() if not isinstance(v, float)}  # calls prepared alike differ in floats
+
     def run(threads: int, *values: Any) -> None:
         code = kernel.launch(threads, *values)
         if code:
             if code > len(function.arrays):
-                raise failure(function.name, faults_of(own)[code - len(function.arrays) - 1])
+                fault = faults_of(own)[code - len(function.arrays) - 1]
+                raise failure(function.name, fault, checks_in(own.body)[fault], known)
             array = function.arrays[code - 1]
             raise OutOfRange(
                 f"{function.name} is given a subscript that leaves {array.name}",

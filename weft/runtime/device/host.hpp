@@ -24,9 +24,9 @@ inline bool inside(int64_t index, int64_t size, int64_t code, int64_t& outside) 
     return valid;
 }
 
-// Whether a condition holds; if not, `outside` takes `code`, which names the fault.
+// Whether a condition holds; if not, `outside` takes `code`, which names the fault, unless there was one before.
 inline bool holds(bool valid, int64_t code, int64_t& outside) {
-    outside = valid ? outside : code;
+    outside = valid || outside > 0 ? outside : code;
     return valid;
 }
 

@@ -384,6 +384,20 @@ WEFT_FUNCTION bool fits_mul(int64_t a, int64_t b) {
     return product / b == a;
 }
 
+WEFT_FUNCTION bool fits_shl(int64_t a, int64_t amount) {
+    if (a == 0 || amount <= 0) return true;
+    return amount < 64 && int64_t(uint64_t(a) << amount) >> amount == a;
+}
+WEFT_FUNCTION bool fits_pow(int64_t base, int64_t exponent) {
+    int64_t result = 1;
+    if (base >= -1 && base <= 1) return true;
+    for (int64_t k = 0; k < exponent; ++k) {  // of 64 rounds at most
+        if (!fits_mul(result, base)) return false;
+        result = wrapping_mul(result, base);
+    }
+    return true;
+}
+
 template <class T> WEFT_FUNCTION T floor_divide(T a, T b) {
     if constexpr (is_floating<T>) {
         if (b == T(0)) return a / b;
