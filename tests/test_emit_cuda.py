@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -83,3 +85,30 @@ def test_integers_are_carried_in_types_that_agree(k: int, dtype: str) -> None:
     if dtype in ("uint8", "int64"):
         report = kernel.check(f"{dtype}[3,40]")
         assert report.ok, report.text()
+
+
+@pytest.mark.parametrize(
+    "condition, function",
+    [("i == 0", "math.exp"), ("i <= 0", "math.log"), ("i + 1 == m", "math.sin"), ("k == 0", "0.3 **")],
+)
+def test_functions_of_what_a_loop_carries_in_some_iterations(condition: str, function: str) -> None:
+    """Texts on which NVRTC itself may crash, and the process with it."""
+    text = f"""
+def program(x, m: int):
+    y = torch.zeros(2, dtype=x.dtype)
+    s, low = 0.5, 0.0
+    for i in range(x.shape[0]):
+        k = i - m
+        least = min(low, x[i])
+        if {condition}:
+            s = s * {function}(low - s * least) + x[i]
+        low = least
+    y[0] = s
+    y[1] = low
+    return y
+"""
+    source = weft.kernel(compiled(text, "<some iterations>")).source("float64[9]", 3, arch="sm_90a")
+    code = "import sys; from weft.runtime.nvrtc import compile_cubin as c; c(sys.stdin.read(), 'sm_90a', name='text.cu')"
+    done = subprocess.run([sys.executable, "-c", code], input=source, text=True, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert "weft::opaque(i_counter)" in source

@@ -9,9 +9,10 @@ from weft.emit.cpp_body import Body
 from weft.emit.expressions import PRODUCT, SUM, literal, memory_type, register_type
 from weft.emit.names import Names, kernel_entry
 from weft.emit.text import Writer
-from weft.loops.ir import Array, Const, For, Function, trapping, walk
+from weft.loops.ir import Array, Const, For, Function, Op, statement_exprs, trapping, walk, walk_expr
+from weft.loops.operators import OPERATORS
 from weft.loops.schedule import Axis, Nest
-from weft.loops.types import BOOL, INT64, ScalarType
+from weft.loops.types import BOOL, FLOAT64, INT64, ScalarType
 from weft.plan.arguments import Facts, nest_arrays, slots
 from weft.plan.threads import ThreadPlan
 
@@ -42,6 +43,17 @@ class _ThreadBody(Body):
     def stop(self, loop: For) -> str:
         return self.printer.index(loop.stop)
 
+    def in_order(self, loop: For, start: str, stop: str = "") -> None:
+        if not _crashes_nvrtc(loop):
+            return super().in_order(loop, start, stop)
+        counter = self.fresh.fresh(f"{loop.var}_counter")
+        with self.writer.block(self.header(loop, counter, start, stop or self.stop(loop))):
+            self.writer.line("// a number that NVRTC does not follow: it crashes where it splits this loop at one")
+            self.writer.line(f"const int64_t {self.declare(loop.var)} = weft::opaque({counter});")
+            self.local_arrays(loop.var)
+            self.statements(loop.body)
+            self.advance(loop.carries)
+
     def _local(self, array: Array) -> None:
         name = self.arrays[array.name] = self.fresh.fresh(array.name)
         sizes = [int(e.value) for e in array.shape if isinstance(e, Const)]
@@ -70,6 +82,18 @@ def emit(function: Function, nest: Nest, plan: ThreadPlan, facts: Facts) -> str:
     with writer.block(_signature(function, nest, facts, plan, body)):
         _threads(own, plan, body)
     return writer.text()
+
+
+def _crashes_nvrtc(loop: For) -> bool:
+    """Whether NVRTC may crash on a loop whose counter it knows: one that carries what a function of doubles, which branches
+    inside, makes of it in the iterations that a comparison of integers tells (NVRTC 13.5 does, for sm_80 and sm_90a).
+    """
+    made = [e for stmt in walk(loop.body) for x in statement_exprs(stmt) for e in walk_expr(x)]
+    made += [e for c in loop.carries for e in walk_expr(c.next)]
+    operators = [(OPERATORS[e.name], e) for e in made if isinstance(e, Op)]
+    compares = any(o.rule == "comparison" and e.args[0].type.category == "int" for o, e in operators)
+    calls = any(e.type == FLOAT64 and (o.name == "pow" or (o.rule == "float" and "{" not in o.spelling)) for o, e in operators)
+    return bool(loop.carries) and compares and calls
 
 
 def _signature(function: Function, nest: Nest, facts: Facts, plan: ThreadPlan, body: _ThreadBody) -> str:

@@ -109,6 +109,14 @@ template <typename T> WEFT_FUNCTION const T* opaque(const T* address) {
     return address;
 }
 
+// The same number, but the compiler does not know it.
+WEFT_FUNCTION int64_t opaque(int64_t value) {
+#if WEFT_ON_DEVICE
+    asm("" : "+l"(value));
+#endif
+    return value;
+}
+
 // The elements from `address` on, `width` of them an instruction; `address` is a multiple of those.
 template <int count, int width, typename T> WEFT_FUNCTION Run<T, count> fetch(const T* address) {
     Run<T, count> run;
