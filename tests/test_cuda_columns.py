@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 import weft
 from weft.runtime.nvrtc import compile_cubin
@@ -72,4 +73,43 @@ def test_columns_that_no_size_alone_ends(kernel: weft.Kernel, shapes: tuple[Any,
     compile_cubin(kernel.source(*given, arch="sm_80"), "sm_80", name="columns.cu")
     if dtype == "float64":
         report = kernel.check(*given)
+        assert report.ok, report.text()
+
+
+@weft.kernel
+def sums_up_to_the_row(y):
+    for i in range(y.shape[0]):
+        s = 0.0
+        for k in range(4 * i):
+            s += k * 0.5
+        y[i] = s
+
+
+@weft.kernel
+def sums_of_lengths(y, lengths):
+    for i in range(y.shape[0]):
+        s = 0.0
+        for k in range(lengths[i]):
+            s += k * 0.5
+        y[i] = s
+
+
+@weft.kernel
+def sums_of_shifted_lengths(y, x, lengths):
+    for i in range(y.shape[0]):
+        s = 0.0
+        for k in range(3, lengths[i] + 3):
+            s += x[i, k - 3]
+        y[i] = s
+
+
+def test_rows_are_held_only_where_none_is_longer() -> None:
+    """Rows have as many columns as the row's number, or an element, says: no array has so many."""
+    lengths = torch.tensor([3, 200, 64])
+    for kernel, args in (
+        (sums_up_to_the_row, (torch.zeros(60),)),
+        (sums_of_lengths, (torch.zeros(3), lengths)),
+        (sums_of_shifted_lengths, (torch.zeros(3), torch.rand(3, 256), lengths + 56)),
+    ):
+        report = kernel.check(*args)
         assert report.ok, report.text()

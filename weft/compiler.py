@@ -7,14 +7,15 @@ runs; kernels are compiled for variants. Importing this module is quick: the ana
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from weft.emit.names import kernel_entry
 from weft.graph.block import BlockGraph, Input, Output
-from weft.loops.affine import evaluate
-from weft.loops.ir import Expr, Function
+from weft.loops.affine import affine, evaluate
+from weft.loops.ir import Expr, Function, free_names
 from weft.loops.schedule import Nest, Requirement, Schedule
 from weft.plan.arguments import Facts, Slot, nest_arrays, slots
 from weft.plan.facts import Geometry, facts_of
@@ -126,8 +127,8 @@ def launch(analysis: Analysis, nest: int, arrays: Mapping[str, Geometry], names:
     if graph is None:
         return _launch_threads(Variant(nest, facts, None, plan_threads(own, facts)), entry, extents)
     rows = math.prod(_count(a.start, a.stop, a.step, names) for a in graph.rows)
-    columns = _columns(graph, used, names)
-    tile = plan(function, graph, columns)
+    columns, certain = _columns(graph, used, names)
+    tile = plan(function, graph, columns, certain)
     variant = Variant(nest, facts, share(graph, 1) if tile.held else graph, tile)
     return (_launch_spread if tile.spread else _launch_rows)(variant, tile, entry, rows, columns)
 
@@ -161,19 +162,35 @@ def _count(start: Expr, stop: Expr, step: int, names: Mapping[str, int]) -> int:
     return len(range(evaluate(start, names), evaluate(stop, names), step))
 
 
-def _columns(graph: BlockGraph, arrays: Mapping[str, Geometry], names: Mapping[str, int]) -> int:
-    """The most columns of a stage; where data or the row decide it, the longest axis that is loaded along the columns, and
-    one at least: a grid without blocks would run no row.
+def _columns(graph: BlockGraph, arrays: Mapping[str, Geometry], names: Mapping[str, int]) -> tuple[int, bool]:
+    """The most columns of a stage, one at least, and whether no row can have more: where data decide how many there are,
+    no more than the arrays have that every column loads, if there are such.
     """
-    most = 0
+    most, certain = 1, True
     for stage in graph.stages():
         try:
-            most = max(most, evaluate(stage.stop, names))
+            most = max(most, _largest(stage.stop, graph, names))
         except KeyError:
-            along = [arrays[o.array].shape[o.axis] for o in stage.operators
-                     if isinstance(o, (Input, Output)) and o.axis is not None]  # fmt: skip
-            most = max([most, 1, *along])
-    return most
+            bounds, along = [], [1]
+            for o in stage.operators:
+                if isinstance(o, (Input, Output)) and o.axis is not None:
+                    along.append(arrays[o.array].shape[o.axis])
+                    if isinstance(o, Input) and o.always and not o.offset.terms:
+                        bounds.append(along[-1] - o.offset.constant)
+            most = max([most, min(bounds) if bounds else max(along)])
+            certain = certain and bool(bounds)
+    return most, certain
+
+
+def _largest(expr: Expr, graph: BlockGraph, names: Mapping[str, int]) -> int:
+    """The largest value of an expression in any row. Raises KeyError where sizes, integers and rows do not tell it."""
+    if affine(expr) is None or not free_names(expr) & {a.var for a in graph.rows}:
+        return evaluate(expr, names)
+    ends = []
+    for a in graph.rows:
+        values = range(evaluate(a.start, names), evaluate(a.stop, names), a.step)
+        ends.append([(a.var, values[0]), (a.var, values[-1])] if values else [(a.var, 0)])
+    return max(evaluate(expr, {**names, **dict(corner)}) for corner in itertools.product(*ends))
 
 
 def _best_graph(lowered: Lowered, facts: Facts, nest: Nest) -> BlockGraph | None:

@@ -825,7 +825,8 @@ class _TileEmitter:
             return f"weft::fetch_after<{count}, {width}>({pointer}, {run}, {size})"
         first = self.plus(run, o.offset)
         address = f"{pointer} + {first}" if unit else f"{pointer} + int64_t({first}) * {stride}"
-        if o.always:
+        told = not (free_names(stage.start) | free_names(stage.stop)) - self.checked_at_call
+        if o.always and told:
             start = affine(stage.start)
             first = f"{run} - {self.printer.index(stage.start, PRODUCT)}" if start is None else self.plus(run, HERE - start)
             size = self.printer.index(difference(stage.stop, stage.start), SUM)

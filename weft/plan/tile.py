@@ -82,13 +82,16 @@ def common_range(graph: BlockGraph) -> tuple[Expr, Expr] | None:
     return next(iter(ranges)) if len(ranges) == 1 else None
 
 
-def plan(function: Function, graph: BlockGraph, columns: int) -> TilePlan:
-    """The plan for columns up to the power-of-two class of `columns`, which matters only for rows held in registers."""
+def plan(function: Function, graph: BlockGraph, columns: int, certain: bool = True) -> TilePlan:
+    """The plan for columns up to the power-of-two class of `columns`, which matters only for rows held in registers.
+
+    certain: whether no row has more; rows that may have are not held.
+    """
     vector = vector_of(function, graph)
     chunks = max(1, COLUMNS_IN_FLIGHT // vector)
     if graph.pointwise:
         return TilePlan(SPREAD_BLOCK, vector, max(1, SPREAD_COLUMNS // vector), spread=True)
-    if not any(s.scans() for s in graph.stages()) and common_range(graph) is not None:
+    if certain and not any(s.scans() for s in graph.stages()) and common_range(graph) is not None:
         held = held_plan(graph, vector, power_of_two_class(columns))
         if held is not None:
             return held
