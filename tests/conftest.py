@@ -27,7 +27,7 @@ def pytest_configure(config: pytest.Config) -> None:
     validated.install()
     programs = config.getoption("--programs")
     quick = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
-    hypothesis.settings.register_profile("weft", max_examples=programs or 50, **quick)
+    hypothesis.settings.register_profile("weft", max_examples=programs or 20, **quick)
     hypothesis.settings.load_profile("weft")
     # One cache a run, shared by its workers (which inherit the environment) and apart from the user's own.
     if not hasattr(config, "workerinput"):

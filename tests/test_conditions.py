@@ -279,3 +279,23 @@ def test_a_size_that_is_a_product_is_checked_by_the_kernel():
     with pytest.raises(OutOfRange):
         kernel(torch.ones(1, 1))
     assert "weft::inside(i" in kernel.source("float32[4,5]", arch="sm_90a")
+
+
+def test_a_tensor_without_memory_may_hold_a_mask():
+    x, mask = torch.randn(4, device="meta"), torch.ones(4, dtype=torch.bool, device="meta")
+    assert weft.kernel(masked)(x, mask).shape == (4,)
+
+
+def first_five(x):
+    y = torch.zeros(5)
+    t = x[:5]
+    for i in range(len(t)):
+        y[i] = 1.0
+    return y
+
+
+def test_a_slice_that_python_cuts_is_refused():
+    kernel = weft.kernel(first_five)
+    torch.testing.assert_close(kernel(torch.ones(6)), first_five(torch.ones(6)))
+    with pytest.raises(OutOfRange, match="Python cuts"):
+        kernel(torch.ones(3))

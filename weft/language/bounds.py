@@ -70,14 +70,25 @@ def _extreme(b: Builder, index: Expr, least: bool) -> Expr | None:
     return expr
 
 
-def _at_call(b: Builder, condition: Expr) -> bool:
+def check_slice(b: Builder, bound: Expr, size: Expr) -> None:
+    """Have the call see that Python takes a bound of a slice as it is: it counts those below 0 from the end, and cuts those
+    beyond it. Bounds that a loop decides, or under a branch, are left to what is read there.
+    """
+    bound, extent = _known(b, bound), _known(b, size)
+    if len(b.blocks) != 1 + len(b.loops) or (_at_least(bound, 0) and _at_least(_minus(extent, bound), 0)):
+        return
+    inside = Op("and", (Op("ge", (bound, ZERO), BOOL), Op("le", (bound, extent), BOOL)), BOOL)
+    _at_call(b, inside, "a slice that goes outside a view or tensor, where Python cuts it")
+
+
+def _at_call(b: Builder, condition: Expr, what: str = "a subscript outside a view") -> bool:
     """Have the call see to a condition, unless a loop around does not run; whether it can."""
     for loop in b.loops:
         idle = Op("ge" if loop.step > 0 else "le", (b.in_sizes(loop.start), b.in_sizes(loop.stop)), BOOL)
         condition = Op("or", (idle, condition), BOOL)
     if not free_names(condition) <= b.fixed or has_load(condition):
         return False
-    demand = Demand(condition, Fault("index", "a subscript outside a view", location=b.location))
+    demand = Demand(condition, Fault("index", what, location=b.location))
     if demand not in b.demands:
         b.demands.append(demand)
     return True

@@ -149,6 +149,8 @@ def _slice(builder: Builder, item: Slice, size: Expr, axis: int) -> tuple[Expr, 
         step = int(constant)
     start = _bound(builder, item.start, size, ZERO)
     stop = _bound(builder, item.stop, size, size)
+    if item.stop is not None and stop != size:
+        bounds.check_slice(builder, stop, size)
     extent = tidy(Op("sub", (stop, start), INT64))
     length = difference(builder.in_sizes(stop), builder.in_sizes(start))
     if length is not None:
@@ -184,13 +186,13 @@ def take(value: Tuple, items: tuple[Item, ...]) -> Value:
     item = items[0]
     count = len(value.items)
     if isinstance(item, Slice):
-        bounds: list[int | None] = []
+        ends: list[int | None] = []
         for bound in (item.start, item.stop, item.step):
             constant = bound.constant if isinstance(bound, Scalar) else None
             if not isinstance(constant, int) and bound is not None and not _is_none(bound):
                 raise TypeMismatch("a slice of a tuple whose bounds are not constants", remedy="use numbers")
-            bounds.append(None if constant is None else int(constant))
-        start, stop, step = bounds
+            ends.append(None if constant is None else int(constant))
+        start, stop, step = ends
         return Tuple(value.items[start:stop:step])
     index = item.constant if isinstance(item, Scalar) else None
     if not isinstance(index, int):

@@ -263,8 +263,10 @@ def _fails(condition: str, bound: Bound) -> bool:
     return bool(eval(condition, {"floord": lambda a, b: a // b, "min": min, "max": max}, bound.names))
 
 
-def check(analysis: Analysis, bound: Bound) -> None:
-    """Raise ShapeMismatch or OutOfRange where the Python would fail on these sizes."""
+def check(analysis: Analysis, bound: Bound, certain: bool = False) -> None:
+    """Raise ShapeMismatch or OutOfRange where the Python would fail on these sizes. certain: only where it would whatever the
+    tensors hold.
+    """
     shapes = [f"{n} is {list(t.shape)}" for n, t in bound.tensors.items()]
     for e in analysis.function.equalities:
         left, right = evaluate(e.left, bound.names), evaluate(e.right, bound.names)
@@ -273,7 +275,7 @@ def check(analysis: Analysis, bound: Bound) -> None:
             raise ShapeMismatch(f"sizes differ: {e.what}", location=e.location, evidence=[fact, *shapes],
                                 remedy="pass tensors whose sizes agree")  # fmt: skip
     check_demands(analysis.function, bound.names)
-    outside = [r for r in analysis.requirements if _fails(r.condition, bound)]
+    outside = [r for r in analysis.requirements if (r.sure or not certain) and _fails(r.condition, bound)]
     for r in sorted(outside, key=lambda r: r.beyond is not None and not _fails(r.beyond, bound)):
         extent = evaluate(analysis.function.array(r.array).shape[r.axis], bound.names)
         verb = "stores to" if r.write else "reads"

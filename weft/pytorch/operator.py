@@ -134,7 +134,7 @@ def _fake(executable: Executable) -> Callable[..., Any]:
         bound = bind(function, args)
         if all(isinstance(value, (int, float)) for value in bound.names.values()):  # none of them is symbolic
             wraps = wraps_for(executable.specializable, types, args)
-            check(executable.specializable.analysis(types, False, wraps=wraps), bound)
+            check(executable.specializable.analysis(types, False, wraps=wraps), bound, certain=True)
         device = common_device(function, bound.tensors)
         made = tuple(
             allocate(function, function.array(r), bound, device)
