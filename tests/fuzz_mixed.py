@@ -124,7 +124,8 @@ class Mixed(Generator):
             if n not in kinds and n != "x" and not re.search(rf"\b{n}[\[.]", text):
                 kinds[n] = "torch.Tensor"
         parameters = ", ".join(f"{n}: {kinds[n]}" if n in kinds else n for n in used)
-        source = f"def program({parameters}):\n    n, m = x.shape\n{text}\n"
+        helpers = "".join(_HELPERS[h] + "\n\n" for h in self.helpers)
+        source = f"{helpers}def program({parameters}):\n    n, m = x.shape\n{text}\n"
         inputs = tuple(i for i in self.inputs.values() if i.name in (*used, "e"))  # the storage of e may be another's too
         return MixedProgram(self.seed, source, "mixed", inputs)
 
@@ -177,6 +178,11 @@ class Mixed(Generator):
     def header(self, body: Writer, depth: int, scope: Scope, size: str) -> Scope:
         """The head of a loop over an axis, and the scope in it."""
         var = self.name("i" if size == "m" else "r")
+        if size == "m" and self.chance(0.06):  # a loop that counts by itself
+            body.line(depth, f"{var} = 0")
+            body.line(depth, f"while {var} < m - 1:")
+            body.line(depth + 1, f"{var} += {self.random.choice(['1', '1', '2'])}")
+            return replace(scope, loops=(*scope.loops, Index(var, size, 1, -1)))
         elements = [a for a in scope.readable if a.axes == (size,) and self.plain(a.name)]
         if elements and self.chance(0.2):
             v = self.name("t")
@@ -193,7 +199,7 @@ class Mixed(Generator):
         forms = [(f"range({size})", 0, 0)] * 5
         forms += [(f"range(1, {size})", 1, 0), (f"range({size} - 1)", 0, 1), (f"range({size} - 1, -1, -1)", 0, 0)]
         forms += [(f"range(0, {size}, 2)", 0, 0), (f"reversed(range({size}))", 0, 0), (f"range(1, {size} - 1)", 1, 1)]
-        forms += [(f"range(min(q, {size}))", 0, 0)]
+        forms += [(f"range(min(q, {size}))", 0, 0), (f"range(0, {size}, q + 1)", 0, 0)]
         text, low, slack = self.random.choice(forms)
         body.line(depth, f"for {var} in {text}:")
         return replace(scope, loops=(*scope.loops, Index(var, size, low, slack)))
@@ -263,6 +269,10 @@ class Mixed(Generator):
             if f"{{{place}}}" in made:
                 text = self.value(scope, made_of, depth - 1)  # type: ignore[arg-type]
                 made = made.replace(f"{{{place}}}", f"({text})" if not re.fullmatch(r"\w+(\[[^\[\]]*\])?", text) else text)
+        if made.startswith("pick("):
+            self.helpers["pick"] = None
+        if made.startswith("both("):
+            self.helpers["both"] = None
         if "{s}" in made:
             made = made.replace("{s}", self.atom_of(scope, "int"))
         if "{c}" in made:
@@ -302,6 +312,8 @@ class Mixed(Generator):
             (0.7, lambda: self.swap(body, depth, scope)),
             (1, lambda: self.reread(body, depth, scope)),
             (0.6, lambda: self.slices(body, depth, scope)),
+            (0.5, lambda: self.view(body, depth, scope)),
+            (0.4, lambda: self.few(body, depth, scope)),
         ]
         if scope.carried:
             kinds.append((4, lambda: self.change(body, depth, scope)))
@@ -399,6 +411,46 @@ class Mixed(Generator):
         body.line(depth, f"{place[0]} = {e}")
         body.line(depth, f"{other[0]} = " + self.random.choice(["{e} - {p}", "{p} * 2", "{p} + {o}", "{p} - 1"]).format(
             e=f"({e})", p=place[0], o=other[0]))  # fmt: skip
+        return None
+
+    def view(self, body: Writer, depth: int, scope: Scope) -> Scope | None:
+        """A row by a name of its own, or a sum over it."""
+        rows = [a for a in scope.readable if a.axes == ("n", "m")]
+        along = [i for i in scope.loops if i.size == "m"]
+        at = self.subscript("n", scope)
+        if not rows or at is None:
+            return None
+        array = self.random.choice(rows)
+        kind = category(self.types[array.name])
+        name = self.name("row")
+        if kind == "int" and self.chance(0.3):
+            end = f":{along[-1].var}" if along else "1:"
+            body.line(depth, f"{name} = {array.name}[{at}, {end}].sum()")
+            self.named[name] = Named(name, "int")
+            return scope.with_scalar(name)
+        if not along:
+            return None
+        body.line(depth, f"{name} = {array.name}[{at}]")
+        i = self.offset(along[-1], 0)
+        if array.writable and kind != "bool":
+            body.line(depth, f"{name}[{i}] {self.random.choice(['=', '+=', '-='])} {self.value(scope, kind, 1)}")
+        place = self.place(scope)
+        if place is not None and _ORDER[kind] <= _ORDER[place[1]] and place[1] != "bool":
+            body.line(depth, f"{place[0]} = {name}[{self.offset(along[-1], 0)}] * 2 - {name}[-1]")
+        return None
+
+    def few(self, body: Writer, depth: int, scope: Scope) -> None:
+        """A loop that is written out, or over a list of values."""
+        name, place = self.name("k"), self.place(scope)
+        if place is None or place[1] == "bool":
+            return None
+        text, kind = place
+        items = [self.value(scope, kind if self.chance(0.7) else "int", 1) for _ in range(self.random.choice([1, 2, 3]))]
+        made = self.random.choice([f"({', '.join(items)},)", f"[{', '.join(items)}]", "[3 * e - 1 for e in range(3)]"])
+        inner = scope.with_scalar(name)
+        self.named[name] = Named(name, kind)
+        body.line(depth, f"for {name} in {made}:")
+        body.line(depth + 1, f"{text} = {text} {self.random.choice(['+', '-', '*'])} ({self.value(inner, kind, 1)})")
         return None
 
     def carry(self, body: Writer, depth: int, scope: Scope) -> Scope:
@@ -532,15 +584,21 @@ class Mixed(Generator):
         return None
 
 
+_HELPERS = {
+    "pick": "def pick(a, b, c=1):\n    if c > 1:\n        return a\n    if a == b:\n        return 0\n    return b - c\n",
+    "both": "both = lambda a, b: (max(a, b), min(a, b) - 1)\n",
+}
 _WHOLE = (
     "{a} + {b}", "{a} - {b}", "{a} * {b}", "{a} * 2 + {b}", "{a} // 3", "{a} // -2", "{a} % 5", "{a} % -3", "{a} // ({s} | 1)",
     "{a} % ({s} | 1)", "{a} & {b}", "{a} | {b}", "{a} ^ {b}", "~{a}", "{a} << 2", "{a} >> 1", "{a} << ({s} & 3)",
     "{a} >> ({s} & 7)", "-{a}", "abs({a})", "max({a}, {b})", "min({a}, {b})", "({a} if {c} else {b})", "({a} and {b})",
-    "({a} or {b})", "int({c})", "({a} // {s} if {s} != 0 else {b})", "{a} ** 2", "({a} < {b}) + {a}", "int({a}) - 3",
+    "({a} or {b})", "int({c})", "pick({a}, {b}, {s})", "both({a}, {b})[1]",
+    "({a} // {s} if {s} != 0 else {b})", "{a} ** 2", "({a} < {b}) + {a}", "int({a}) - 3",
 )  # fmt: skip
 _EXACT = (
     "{a} + {b}", "{a} - {b}", "{a} * {b}", "0.5 * {a} + {b}", "-{a}", "abs({a})", "max({a}, {b})", "min({a}, {b})",
-    "({a} if {c} else {b})", "({a} and {b})", "({a} or {b})", "{a} + {j}", "{j} * {a}", "float({j})", "{a} - alpha",
+    "({a} if {c} else {b})", "({a} and {b})", "({a} or {b})", "{a} + {j}", "pick({a}, {b}, {j})",
+    "both({b}, {a})[0]", "{j} * {a}", "float({j})", "{a} - alpha",
     "{a} / 4", "float({a}) * 0.5", "({a} > {b}) * {a}",
 )  # fmt: skip
 _INEXACT = (*_EXACT, "{a} / (abs({b}) + 1.0)", "math.tanh({a})", "{j} / 3", "{a} % 1.5", "{a} // 0.75", "math.sqrt(abs({a}))")

@@ -8,6 +8,7 @@ import torch
 import weft
 from weft.errors import OutOfRange
 from weft.language import infer_types, parse
+from weft.language.types import TensorType
 from weft.loops.accesses import Conditions, collect
 from weft.loops.ir import Const, Merge, Op, Ref
 from weft.loops.types import BOOL, INT64
@@ -299,3 +300,29 @@ def test_a_slice_that_python_cuts_is_refused():
     torch.testing.assert_close(kernel(torch.ones(6)), first_five(torch.ones(6)))
     with pytest.raises(OutOfRange, match="Python cuts"):
         kernel(torch.ones(3))
+
+
+def test_conditions_are_written_out_for_loads_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A choice among a hundred numbers says nothing of any access: each look at it costs what the whole is long."""
+    asked: list[bool] = []
+    guard = Conditions.guard
+    monkeypatch.setattr(Conditions, "guard", lambda *a: asked.append(True) or guard(*a))
+
+    def chosen(x, k: int):
+        for i in range(x.shape[0]):
+            v = 0
+            for j in (1, 2, 3, 4, 5, 6, 7, 8):
+                v = v + j if k > j else j
+            x[i] = v
+        return x
+
+    def read(x, k: int):
+        for i in range(x.shape[0]):
+            x[i] = x[i] if k > 1 else 0
+        return x
+
+    types = {"x": TensorType(INT64, 1), "k": INT64}
+    collect(parse(chosen, types).body)
+    assert not asked
+    found = collect(parse(read, types).body)
+    assert len(asked) == 1 and [len(a.guard) for a in found] == [1, 0]

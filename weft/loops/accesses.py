@@ -124,22 +124,31 @@ def _conjuncts(condition: Expr, holds: bool) -> Guard:
 
 
 def _loads(expr: Expr, guard: Guard, conditions: Conditions) -> Iterator[tuple[Load, Guard]]:
-    """Loads of an expression with the conditions under which they are evaluated."""
-    pending = [(expr, guard)]
-    while pending:
-        expr, guard = pending.pop()
+    """Loads of an expression with the conditions under which they are evaluated, which are looked into for loads alone."""
+    known: dict[tuple[int, bool], Guard] = {}
+
+    def said(condition: Expr, holds: bool) -> Guard:
+        key = (id(condition), holds)
+        if key not in known:
+            known[key] = conditions.guard(condition, holds)
+        return known[key]
+
+    def walk(expr: Expr, around: Guard) -> Iterator[tuple[Load, Guard]]:
         match expr:
             case Op(name="where", args=(condition, then, orelse)):
-                pending.append((orelse, (*guard, *conditions.guard(condition, False))))
-                pending.append((then, (*guard, *conditions.guard(condition, True))))
-                pending.append((condition, guard))
+                yield from walk(condition, around)
+                yield from walk(then, (*around, (condition, True)))
+                yield from walk(orelse, (*around, (condition, False)))
             case Op(name="and" | "or" as name, args=(left, right)):
-                pending.append((right, (*guard, *conditions.guard(left, name == "and"))))
-                pending.append((left, guard))
+                yield from walk(left, around)
+                yield from walk(right, (*around, (left, name == "and")))
             case _:
                 if isinstance(expr, Load):
-                    yield expr, guard
-                pending += [(operand, guard) for operand in reversed(operands(expr))]
+                    yield expr, (*guard, *(fact for c, holds in around for fact in said(c, holds)))
+                for operand in operands(expr):
+                    yield from walk(operand, around)
+
+    return walk(expr, ())
 
 
 class _Collector:
