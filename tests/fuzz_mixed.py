@@ -178,11 +178,6 @@ class Mixed(Generator):
     def header(self, body: Writer, depth: int, scope: Scope, size: str) -> Scope:
         """The head of a loop over an axis, and the scope in it."""
         var = self.name("i" if size == "m" else "r")
-        if size == "m" and self.chance(0.06):  # a loop that counts by itself
-            body.line(depth, f"{var} = 0")
-            body.line(depth, f"while {var} < m - 1:")
-            body.line(depth + 1, f"{var} += {self.random.choice(['1', '1', '2'])}")
-            return replace(scope, loops=(*scope.loops, Index(var, size, 1, -1)))
         elements = [a for a in scope.readable if a.axes == (size,) and self.plain(a.name)]
         if elements and self.chance(0.2):
             v = self.name("t")

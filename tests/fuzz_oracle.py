@@ -25,9 +25,8 @@ from weft.errors import OutOfRange, WeftError
 from weft.language import parse, read_signature
 from weft.loops.algebra.table import in_order
 from weft.loops.analyze import requirements, schedule
-from weft.loops.interpret import _Machine, interpret
+from weft.loops.interpret import _Machine
 from weft.loops.ir import Array, Expr, For, Function
-from weft.loops.normalize import normalize
 from weft.loops.schedule import Nest, Requirement, Schedule, Update, Verdict
 from weft.loops.types import ScalarType
 from weft.pytorch.call import argument_types
@@ -477,8 +476,9 @@ def _check_mixed(program: MixedProgram, function: Callable[..., Any], road: Road
 
     def dead(args: list[Any]) -> bool:
         types = argument_types(read_signature(function), args)
+        parsed = parse(function, dict(zip(program.parameters, types, strict=True)))
         try:
-            interpret(normalize(parse(function, dict(zip(program.parameters, types, strict=True)))), *args)
+            replay(parsed, schedule(parsed), args, random.Random(0))
         except (IndexError, ArithmeticError):
             return False
         return True
