@@ -441,3 +441,29 @@ def test_arguments_that_share_memory_are_told_apart_by_transforms() -> None:
     needs = torch.rand(4, requires_grad=True)
     with pytest.raises(NotDifferentiable, match="writes in place"):
         kernel(needs, needs)
+
+
+def test_the_items_of_a_loop_that_is_written_out_are_computed_before_it() -> None:
+    """Values, that is: a view of an element shows what the element is by then."""
+
+    def computed(r, q: int):
+        for i in range(r.shape[0]):
+            for k in [q * q, 3 * r[i], -r[i]]:
+                r[2 - i] = r[2 - i] - k
+        return r
+
+    def views(r, q: int):
+        xs = [r[0], r[1] * 1]
+        for k in xs:
+            r[1] = r[1] + k
+        for a, b in ((r[0] * 2, r[1]), (r[1] - 1, q)):
+            r[0] = r[0] + a
+            r[1] = b + 1
+        for k in (r[0], r[1]):
+            r[1] = r[1] * 2 + k
+        return r
+
+    for function in (computed, views):
+        for values in ([1.0, 2.0, 3.0], [0.0, -1.0, 0.5]):
+            x = torch.tensor(values)
+            torch.testing.assert_close(weft.kernel(function)(x.clone(), 2), function(x.clone(), 2), rtol=0, atol=0)

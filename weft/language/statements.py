@@ -621,9 +621,13 @@ class Executor:
         except WeftError as error:
             raise self.evaluate.at(error, stmt.iter) from None
         if isinstance(over, Tuple):
-            for item in over.items:
-                self._bind(stmt.target, item)
+            names = self._ahead(over, stmt)
+            for name, item in zip(names, over.items, strict=True):
+                self._bind(stmt.target, item if name is None else self.evaluate(name))
                 self.run(stmt.body)
+            for name in names:
+                if name is not None:
+                    self.environment.pop(name.id, None)
             return
         head = Head()
         location = b.location
@@ -639,6 +643,21 @@ class Executor:
                 head.told.add(head.carries[matters.name])
             restore()
             b.location, self.depth, b.carried = location, depth, set(carried)
+
+    def _ahead(self, over: Tuple, stmt: ast.For) -> list[ast.Name | None]:
+        """Names for the items of a loop that is written out, which Python computes before it runs; None where an item is what
+        it is: a number, or a view of an element, which shows what the element is by then.
+        """
+        names: list[ast.Name | None] = []
+        for k, item in enumerate(over.items, 1):
+            plain = isinstance(item, Scalar) and item.mixed is None and isinstance(item.expr, Const | Ref | Load)
+            if len(over.items) == 1 or plain or not isinstance(item, Scalar | Computed | Tuple):
+                names.append(None)
+                continue
+            name = ast.copy_location(ast.Name(f"item {k} of the loop over {ast.unparse(stmt.target)}", ast.Load()), stmt.iter)
+            self.builder.bind(self.frame, name.id, self._settle(item, "item"))
+            names.append(name)
+        return names
 
     def _loop(self, stmt: ast.For, over: Range | Sequence, head: Head) -> bool:
         """Emit the loop as `head` says; False where head was not all there is to know (and has grown)."""
