@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import weft
+from weft.pytorch.simulated import simulate_call
 from weft.runtime.nvrtc import compile_cubin
 
 
@@ -113,3 +114,10 @@ def test_rows_are_held_only_where_none_is_longer() -> None:
     ):
         report = kernel.check(*args)
         assert report.ok, report.text()
+
+
+def test_lengths_beyond_the_columns_stop_the_kernel() -> None:
+    """As a CPU raises OutOfRange: no sum of what is inside."""
+    args = [torch.zeros(3), torch.rand(3, 40), torch.tensor([3, 41, 40])]
+    ran = simulate_call(sums_of_shifted_lengths.program, args, "sm_90a", 0, "forward")
+    assert [f.kind for x in ran.launches for s in x.simulations for f in s.findings] == ["trap"]

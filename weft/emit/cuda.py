@@ -81,6 +81,11 @@ def difference(a: Expr, b: Expr) -> Expr:
     return (left - right).expr()
 
 
+def in_all_columns(o: Operator) -> bool:
+    """Whether every column loads or stores it."""
+    return o.always if isinstance(o, Input) else isinstance(o, Output) and o.guard is None
+
+
 def arrays_stored(step: Step) -> set[str]:
     if isinstance(step, Stage):
         return {o.array for o in step.outputs()}
@@ -227,7 +232,33 @@ class _TileEmitter:
         indices = [s.index for s in walk(self.nest.body) if isinstance(s, Store)]
         exprs = [e for s in walk(self.nest.body) for x in statement_exprs(s) for e in walk_expr(x)]
         indices += [e.index for e in exprs if isinstance(e, Load)]
-        return any(free_names(i) - self.checked_at_call for index in indices for i in index)
+        ranges = any(self.in_every_column(s) for s in self.graph.stages())
+        return ranges or any(free_names(i) - self.checked_at_call for index in indices for i in index)
+
+    def told(self, stage: Stage) -> bool:
+        """Whether the call knew the columns of a stage, and checked the subscripts that they are."""
+        return not (free_names(stage.start) | free_names(stage.stop)) - self.checked_at_call
+
+    def in_every_column(self, stage: Stage) -> list[tuple[str, int, Affine]]:
+        """(array, axis, offset) of what every column of a stage loads or stores, where the call did not know the columns."""
+        if self.told(stage):
+            return []
+        made = [(o.array, o.axis, o.offset) for o in stage.operators
+                if in_all_columns(o) and isinstance(o, (Input, Output)) and o.axis is not None]  # fmt: skip
+        return list(dict.fromkeys(made))
+
+    def check_range(self, stage: Stage) -> None:
+        """The columns that data give a stage are inside its arrays, before any of them is loaded."""
+        for name, axis, offset in self.in_every_column(stage):
+            array = self.function.array(name)
+            number = self.function.arrays.index(array) + 1
+            start, stop = (self.printer.index(e, SUM) for e in (stage.start, stage.stop))
+            extent = self.printer.index(array.shape[axis])
+            inside = " && ".join(
+                f"weft::inside({self.plus(place, shift)}, {extent}, {number}, $outside)"
+                for place, shift in ((start, offset), (stop, offset - Affine((), 1)))
+            )
+            self.out.line(f"if ({start} < {stop} && !({inside})) __trap();  // the data give columns outside {name}")
 
     def stride(self, array: str, axis: int) -> str:
         return "1" if (array, axis) in self.facts.unit else self.identifier(stride_name(array, axis))
@@ -569,6 +600,7 @@ class _TileEmitter:
 
     def stage(self, stage: Stage) -> None:
         out = self.out
+        self.check_range(stage)
         self.row_pointers(tuple(o for o in stage.operators if not (isinstance(o, Input) and o.name in self.loaded)))
         for o in stage.scans():
             out.cite(o.location)
@@ -825,8 +857,7 @@ class _TileEmitter:
             return f"weft::fetch_after<{count}, {width}>({pointer}, {run}, {size})"
         first = self.plus(run, o.offset)
         address = f"{pointer} + {first}" if unit else f"{pointer} + int64_t({first}) * {stride}"
-        told = not (free_names(stage.start) | free_names(stage.stop)) - self.checked_at_call
-        if o.always and told:
+        if o.always and self.told(stage):
             start = affine(stage.start)
             first = f"{run} - {self.printer.index(stage.start, PRODUCT)}" if start is None else self.plus(run, HERE - start)
             size = self.printer.index(difference(stage.stop, stage.start), SUM)
