@@ -56,6 +56,13 @@ def once_a_row(y):
                 y[i, j] = i + 1
 
 
+@weft.kernel
+def stored_twice(y, w):
+    for i in range(y.shape[0]):
+        y[i] = w[i] + 1
+        y[i] = w[i] + 1
+
+
 @pytest.mark.parametrize("dtype", ["uint8", "float64"])
 @pytest.mark.parametrize(
     "kernel, shapes",
@@ -66,6 +73,7 @@ def once_a_row(y):
         (first_half, ("[11]", "[13]")),
         (columns_of_rows, ("[3,13]", "[5,21]", "[40]", 9)),
         (once_a_row, ("[5,5]",)),
+        (stored_twice, ("[16]", "[16]")),
     ],
     ids=lambda k: k.name if isinstance(k, weft.Kernel) else "",
 )

@@ -1027,7 +1027,7 @@ class _TileEmitter:
         """Maps, partial reductions and stores of a tile; the states of scans are replayed column by column."""
         out = self.out
         outputs, scans, reductions = stage.outputs(), stage.scans(), stage.reductions()
-        runs = {k: self.run_of(o, outputs) for k, o in enumerate(outputs) if self.stored_at_once(stage, o)}
+        runs = {k: self.run_of(k, outputs) for k, o in enumerate(outputs) if self.stored_at_once(stage, o)}
         wanted: tuple[Expr, ...] = tuple(o.value for o in outputs)
         wanted += tuple(o.guard for o in outputs if o.guard is not None)
         wanted += tuple(i for k, o in enumerate(outputs) if k not in runs for i in o.index)
@@ -1085,9 +1085,11 @@ class _TileEmitter:
         for name, copy in after.items():
             self.out.line(f"{self.identifier(name)} = {copy};")
 
-    def run_of(self, o: Output, outputs: tuple[Output, ...]) -> str:
-        same = [p for p in outputs if p.array == o.array]
-        return self.derived(f"{o.array}_run" if len(same) == 1 else f"{o.array}_run_{same.index(o)}")
+    def run_of(self, k: int, outputs: tuple[Output, ...]) -> str:
+        """The name of what the k-th of these outputs stores; one array may be stored twice, and alike."""
+        array = outputs[k].array
+        same = [j for j, o in enumerate(outputs) if o.array == array]
+        return self.derived(f"{array}_run" if len(same) == 1 else f"{array}_run_{same.index(k)}")
 
     def stored_at_once(self, stage: Stage, o: Output) -> bool:
         """Whether a run is stored as vectors: neighbours in memory, all or none of them in the range."""
