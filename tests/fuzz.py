@@ -60,7 +60,13 @@ def work(seeds: Sequence[int], road: str, device: str, tries: int, tell: Callabl
     clock = _Clock()
     if road != "kernel" or device != "cpu":
         for seed in seeds:
-            tell(_outcome(seed, road, device, tries, clock))
+            # what ends the work on a device ends it for the process: the seed is run again, by itself at last
+            outcome = _outcome(seed, road, device, tries if device == "cpu" else 0, clock)
+            lost = outcome.kind != "equal" and device != "cpu" and _lost()
+            if not lost or len(seeds) == 1:
+                tell(_outcome(seed, road, device, tries, clock) if outcome.kind == "mismatch" and not lost else outcome)
+            if lost:
+                return
         return
     wrong: list[int] = []
 
@@ -76,6 +82,17 @@ def work(seeds: Sequence[int], road: str, device: str, tries: int, tell: Callabl
         batch.map(look, seeds, TOGETHER)
     for seed in wrong:
         tell(_outcome(seed, road, device, tries, clock))
+
+
+def _lost() -> bool:
+    """Whether the device no longer works for this process, as after a trap."""
+    import torch
+
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return True
+    return False
 
 
 class _Clock:

@@ -94,7 +94,12 @@ def duplicate(args: Sequence[Any], device: str = "cpu") -> list[Any]:
         own = copies[storage.data_ptr()].untyped_storage()
         return torch.empty(0, dtype=a.dtype, device=device).set_(own, a.storage_offset(), a.shape, a.stride())
 
-    return [copied(a) if isinstance(a, torch.Tensor) and a.numel() else a for a in args]
+    def own(a: Any) -> Any:
+        if not isinstance(a, torch.Tensor):
+            return a
+        return copied(a) if a.numel() else a.to(device, copy=True)
+
+    return [own(a) for a in args]
 
 
 # ---------------------------------------------------------------- tensors whose stores round
