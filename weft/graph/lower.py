@@ -28,12 +28,13 @@ from weft.loops.ir import (
     statement_exprs,
     substitute,
     trapping,
+    trapping_alone,
     walk,
     walk_expr,
 )
 from weft.loops.names import Names
 from weft.loops.polyhedra import Polyhedra
-from weft.loops.schedule import Axis, Nest
+from weft.loops.schedule import Axis, Nest, Verdict
 from weft.loops.types import BOOL, INT64
 
 
@@ -48,7 +49,7 @@ def lower(function: Function, nest: Nest, column: str) -> BlockGraph:
     """
     if any(a.within for a in function.arrays if a.name in {x.array for x in collect(nest.body)}):
         raise NotRows("it keeps an array of its own in every iteration")
-    nest = replace(nest, body=trapping(nest.body))
+    nest = _trapping(nest)
     if checks_in(nest.body):
         raise NotRows("it checks integers as it runs")
     rows, body = nest.axes, nest.body
@@ -64,6 +65,16 @@ def lower(function: Function, nest: Nest, column: str) -> BlockGraph:
     lowering = _Lowering(function, nest, around, Names.of(replace(function, body=body)))
     steps = tuple(step for s in body for step in lowering.steps(s))
     return BlockGraph(nest.name, rows, steps)
+
+
+def _trapping(nest: Nest) -> Nest:
+    """The nest with those of its checks alone that stop a GPU, in what its loops do as in its statements."""
+
+    def told(verdict: Verdict) -> Verdict:
+        updates = (replace(u, parts=tuple(map(trapping_alone, u.parts))) for u in verdict.updates)
+        return replace(verdict, updates=tuple(updates))
+
+    return replace(nest, body=trapping(nest.body), verdicts=tuple((var, told(v)) for var, v in nest.verdicts))
 
 
 def _first_location(body: tuple[Stmt, ...]):  # type: ignore[no-untyped-def]

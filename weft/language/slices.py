@@ -75,8 +75,17 @@ def _is_axis(builder: Builder, view: View, dim: int) -> bool:
     """Whether a dimension is all of an axis of the array, whose subscripts the call or the kernel checks."""
     shape = builder.arrays[view.array].shape
     return any(
-        axis == place(dim) and builder.same_size(size, view.dims[dim]) for axis, size in zip(view.axes, shape, strict=True)
+        axis == place(dim) and builder.same_size(_unclipped(size), view.dims[dim])
+        for axis, size in zip(view.axes, shape, strict=True)
     )
+
+
+def _unclipped(size: Expr) -> Expr:
+    """A size as the program writes it: an array has no less than 0 elements, whatever that is."""
+    match size:
+        case Op(name="max", args=(written, Const(value=0))):
+            return written
+    return size
 
 
 def stepped(offset: Expr, step: int, at: Expr) -> Expr:

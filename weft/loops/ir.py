@@ -420,11 +420,12 @@ def trapping(statements: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     """The statements with those of their checks alone that stop a GPU."""
     if all(fault.traps for fault in checks_in(statements)):
         return statements
+    return tuple(map_statement(s, trapping_alone, trapping) for s in statements)
 
-    def rule(expr: Expr) -> Expr | None:
-        return expr.args[0] if isinstance(expr, Check) and not expr.fault.traps else None
 
-    return tuple(map_statement(s, lambda e: rewrite(e, rule), trapping) for s in statements)
+def trapping_alone(expr: Expr) -> Expr:
+    """The expression with those of its checks alone that stop a GPU."""
+    return rewrite(expr, lambda e: e.args[0] if isinstance(e, Check) and not e.fault.traps else None)
 
 
 def free_names(expr: Expr) -> frozenset[str]:
