@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.loops.algebra.table import AFFINE, ALGEBRAS, CLAMP, EXTREMA, LINEAR, SELECT, segmented
+from weft.loops.algebra.table import AFFINE, ALGEBRAS, CLAMP, EXTREMA, FIRST, LINEAR, SELECT, segmented
 from weft.loops.interpret import _fit
 from weft.loops.operators import OPERATORS
 from weft.loops.types import ScalarType
@@ -18,7 +18,7 @@ from weft.loops.types import ScalarType
 Element = tuple[Any, ...]
 State = list[Any]
 
-_BETTER = {"argmax": "gt", "argmin": "lt", "argmax_last": "ge", "argmin_last": "le"}
+_BETTER = {"argmax": "gt", "argmin": "lt", "argmax_last": "ge", "argmin_last": "le", FIRST: "lt"}  # a flag falls
 _TOLERANCE = 1e-6  # some programs are of float32
 
 
@@ -124,14 +124,14 @@ def probes(algebra: str, state: State, type_: ScalarType) -> list[State]:
     """States from which an element of the algebra can be told, besides the one given; the neutral ones come first."""
     inner = segmented(algebra) or algebra
     if type_.category == "bool":
-        return [[True], [False]]
+        return [[flag, *state[1:]] for flag in (True, False)]
     n, number = len(state), (float if type_.category == "float" else int)
     some = [number(v) for v in (0, 1, -2, 3, 5)] + ([0.37, -1.625] if type_.category == "float" else [])
     if inner == LINEAR:
         units = [[number(i == j) for i in range(n)] for j in range(n)]
         return [[number(0)] * n, *units, [number(k + 2) for k in range(n)], [number(3 - 2 * k) for k in range(n)]]
     if inner in EXTREMA:
-        neutral = ALGEBRAS[inner[3:6]].identity(type_).value
+        neutral = ALGEBRAS["min" if inner == FIRST else inner[3:6]].identity(type_).value
         return [[v, *state[1:]] for v in (neutral, *some)]
     if inner in ALGEBRAS:
         return [[ALGEBRAS[inner].identity(type_).value], *([v] for v in some)]

@@ -28,7 +28,7 @@ def correlation(data, corr, mean, stddev, eps: float):
         for i in range(n):
             stddev[j] += (data[i, j] - mean[j]) * (data[i, j] - mean[j])
         stddev[j] /= n
-        stddev[j] = math.sqrt(stddev[j])
+        stddev[j] = torch.sqrt(stddev[j])
         stddev[j] = 1.0 if stddev[j] <= eps else stddev[j]
     for i in range(n):
         for j in range(m):
@@ -230,7 +230,7 @@ def cholesky(A):
             A[i, j] /= A[j, j]
         for k in range(i):
             A[i, i] -= A[i, k] * A[i, k]
-        A[i, i] = math.sqrt(A[i, i])
+        A[i, i] = torch.sqrt(A[i, i])
 
 
 def durbin(r, y, z):
@@ -257,7 +257,7 @@ def gramschmidt(A, R, Q):
         norm = 0.0
         for i in range(m):
             norm += A[i, k] * A[i, k]
-        R[k, k] = math.sqrt(norm)
+        R[k, k] = torch.sqrt(norm)
         for i in range(m):
             Q[i, k] = A[i, k] / R[k, k]
         for j in range(k + 1, n):

@@ -83,6 +83,8 @@ class _Use:
             case Op(name="where", args=(condition, then, orelse)):
                 self._discrete(condition)
                 return self._depends(then) | self._depends(orelse)
+            case Op(name="check", args=(value, _)):  # it tells an error, and no value
+                return self._depends(value)
         inner = [self._depends(o) for o in operands(e)]
         smooth = isinstance(e, Round) or isinstance(e, Cast) and e.type.category == "float"
         if any(inner) and not (smooth or isinstance(e, Op) and e.name in _SMOOTH):
