@@ -129,3 +129,36 @@ def test_lengths_beyond_the_columns_stop_the_kernel() -> None:
     args = [torch.zeros(3), torch.rand(3, 40), torch.tensor([3, 41, 40])]
     ran = simulate_call(sums_of_shifted_lengths.program, args, "sm_90a", 0, "forward")
     assert [f.kind for x in ran.launches for s in x.simulations for f in s.findings] == ["trap"]
+
+
+def value_of_a_branch_stored_under_another(x, b, flip):
+    n = x.shape[0]
+    for i in range(n):
+        if i != 2:
+            v = min(b[n - 1 - i], -1)
+            if i % 2 == flip:
+                x[i] = -v
+            else:
+                x[i] = v
+
+
+def test_what_a_branch_binds_is_told_in_the_branches_in_it() -> None:
+    x, b = torch.zeros(40, dtype=torch.int32), torch.arange(40, dtype=torch.int32) - 20
+    report = weft.kernel(value_of_a_branch_stored_under_another).check(x, b, 1)
+    assert report.ok, str(report)
+
+
+def sized_by_a_product(x):
+    n, m = x.shape
+    a = torch.zeros(n * (m * m + 3), dtype=x.dtype)
+    for i in range(m):
+        a[i] += x[0, i]
+    return a
+
+
+def test_a_kernel_knows_the_sizes_that_it_checks() -> None:
+    kernel = weft.kernel(sized_by_a_product)
+    x = torch.randn(2, 5)
+    torch.testing.assert_close(kernel(x), sized_by_a_product(x))
+    report = kernel.check(x)
+    assert report.ok, str(report)

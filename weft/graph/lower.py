@@ -27,6 +27,7 @@ from weft.loops.ir import (
     rewrite,
     statement_exprs,
     substitute,
+    substitute_statements,
     trapping,
     trapping_alone,
     walk,
@@ -356,7 +357,11 @@ class _StageBuilder:
                         index = tuple(substitute(i, lets) for i in s.index)
                         self.store(replace(s, index=index, value=substitute(s.value, lets)), inner)
                     case If():
-                        self.branch(s, inner)
+                        if free_names(s.condition) & lets.keys():
+                            raise NotRows("a condition under another one is an element that is read there")
+                        (written_out,) = substitute_statements((s,), lets)
+                        assert isinstance(written_out, If)
+                        self.branch(written_out, inner)
         for m in stmt.merges:
             then, orelse = (self.tiles(substitute(e, lets), stmt.location) for e in (m.then, m.orelse))
             self.operators.append(Map(m.name, Op("where", (ref, then, orelse), m.type), location=stmt.location))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from weft.loops.accesses import collect
+from weft.loops.affine import is_bound
 from weft.loops.ir import (
     Array,
     Const,
@@ -22,6 +23,7 @@ from weft.loops.ir import (
     Stmt,
     Store,
     checks_in,
+    free_names,
     statement_exprs,
     walk,
     walk_expr,
@@ -115,7 +117,8 @@ def slots(function: Function, nest: Nest, facts: Facts) -> tuple[Slot, ...]:
     ):  # where a subscript is no axis of the nest, its array's extent may be needed
         for i, extent in zip(index, function.array(name).shape, strict=True):
             placed = isinstance(i, Const) or (isinstance(i, Ref) and i.name in axes)
-            if not placed or name in function.checked:
+            told = is_bound(extent, free_names(extent)) and name not in function.checked  # the call has told
+            if not (placed and told):
                 names |= {e.name for e in walk_expr(extent) if isinstance(e, Ref)}
     for access in collect(nest.body):
         if access.guard:  # where only some iterations load, a tile stops at the array's end
