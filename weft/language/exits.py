@@ -200,6 +200,8 @@ class _Rewriter:
         """The loop, and the flags that are true after it unless it was left."""
         own = _Loop(self.fresh("running"), self.fresh("ongoing"))
         body, _ = self.block(stmt.body, own)
+        if any(own.running in _read(s) for s in body):  # a break that is never come to leaves what asks for it
+            own.used.add(own.running)
         if any(own.iteration in _read(s) for s in body):
             body = [_assign(own.iteration, True, stmt), *body]
         else:
