@@ -19,6 +19,7 @@ from weft.loops.ir import (
     Op,
     Stmt,
     Store,
+    free_arrays,
     operands,
     substitute,
     walk_expr,
@@ -123,32 +124,35 @@ def _conjuncts(condition: Expr, holds: bool) -> Guard:
     return ((condition, holds),)
 
 
-def _loads(expr: Expr, guard: Guard, conditions: Conditions) -> Iterator[tuple[Load, Guard]]:
-    """Loads of an expression with the conditions under which they are evaluated, which are looked into for loads alone."""
-    known: dict[tuple[int, bool], Guard] = {}
+def _loads(expr: Expr) -> tuple[tuple[Load, Guard], ...]:
+    """Loads of an expression, each with the conditions in it under which it is evaluated, which are looked into for loads
+    alone. The expression remembers them.
+    """
+    if not free_arrays(expr):
+        return ()
+    found: tuple[tuple[Load, Guard], ...] | None = expr.__dict__.get("_loads")
+    if found is None:
+        found = tuple(_walk_loads(expr, ()))
+        object.__setattr__(expr, "_loads", found)
+    return found
 
-    def said(condition: Expr, holds: bool) -> Guard:
-        key = (id(condition), holds)
-        if key not in known:
-            known[key] = conditions.guard(condition, holds)
-        return known[key]
 
-    def walk(expr: Expr, around: Guard) -> Iterator[tuple[Load, Guard]]:
-        match expr:
-            case Op(name="where", args=(condition, then, orelse)):
-                yield from walk(condition, around)
-                yield from walk(then, (*around, (condition, True)))
-                yield from walk(orelse, (*around, (condition, False)))
-            case Op(name="and" | "or" as name, args=(left, right)):
-                yield from walk(left, around)
-                yield from walk(right, (*around, (left, name == "and")))
-            case _:
-                if isinstance(expr, Load):
-                    yield expr, (*guard, *(fact for c, holds in around for fact in said(c, holds)))
-                for operand in operands(expr):
-                    yield from walk(operand, around)
-
-    return walk(expr, ())
+def _walk_loads(expr: Expr, around: Guard) -> Iterator[tuple[Load, Guard]]:
+    if not free_arrays(expr):
+        return
+    match expr:
+        case Op(name="where", args=(condition, then, orelse)):
+            yield from _walk_loads(condition, around)
+            yield from _walk_loads(then, (*around, (condition, True)))
+            yield from _walk_loads(orelse, (*around, (condition, False)))
+        case Op(name="and" | "or" as name, args=(left, right)):
+            yield from _walk_loads(left, around)
+            yield from _walk_loads(right, (*around, (left, name == "and")))
+        case _:
+            if isinstance(expr, Load):
+                yield expr, around
+            for operand in operands(expr):
+                yield from _walk_loads(operand, around)
 
 
 class _Collector:
@@ -162,8 +166,13 @@ class _Collector:
         self.accesses.append(Access(array, subscript, index, write, loops, guard, len(self.accesses), location))
 
     def expr(self, expr: Expr, loops: tuple[For, ...], guard: Guard, location: Location | None) -> None:
-        for load, condition in _loads(expr, guard, self.conditions):
-            self.add(load.array, load.index, False, loops, condition, load.location or location)
+        said: dict[tuple[int, bool], Guard] = {}  # what holds where a condition does: many loads stand under one
+        for load, around in _loads(expr):
+            for condition, holds in around:
+                if (id(condition), holds) not in said:
+                    said[id(condition), holds] = self.conditions.guard(condition, holds)
+            within = (*guard, *(fact for c, holds in around for fact in said[id(c), holds])) if around else guard
+            self.add(load.array, load.index, False, loops, within, load.location or location)
 
     def block(self, statements: tuple[Stmt, ...], loops: tuple[For, ...], guard: Guard) -> None:
         for stmt in statements:

@@ -356,13 +356,13 @@ class Function:
 
 
 def operands(expr: Expr) -> tuple[Expr, ...]:
-    match expr:
-        case Load(index=index):
-            return index
-        case Op(args=args):
-            return args
-        case Cast(value=value) | Round(value=value):
-            return (value,)
+    # no `match`: this is what an analysis calls most
+    if isinstance(expr, Op):
+        return expr.args
+    if isinstance(expr, Load):
+        return expr.index
+    if isinstance(expr, (Cast, Round)):
+        return (expr.value,)
     return ()
 
 
@@ -398,7 +398,11 @@ def rewrite(expr: Expr, rule: Callable[[Expr], Expr | None]) -> Expr:
 
 def substitute(expr: Expr, names: dict[str, Expr]) -> Expr:
     """Replace every Ref whose name is in `names`."""
-    return rewrite(expr, lambda e: names.get(e.name) if isinstance(e, Ref) else None)
+    if isinstance(expr, Ref):
+        return names.get(expr.name, expr)
+    if names.keys().isdisjoint(free_names(expr)):
+        return expr
+    return with_operands(expr, tuple(substitute(o, names) for o in operands(expr)))
 
 
 def checks_in(statements: tuple[Stmt, ...]) -> dict[Fault, Expr]:
@@ -428,13 +432,20 @@ def trapping_alone(expr: Expr) -> Expr:
     return rewrite(expr, lambda e: e.args[0] if isinstance(e, Check) and not e.fault.traps else None)
 
 
+_NONE: frozenset[str] = frozenset()
+
+
 def free_names(expr: Expr) -> frozenset[str]:
     """The names that an expression refers to."""
+    if isinstance(expr, Const):
+        return _NONE
     return _remembered(expr, "_names", lambda e: e.name if isinstance(e, Ref) else None)
 
 
 def free_arrays(expr: Expr) -> frozenset[str]:
     """The arrays that an expression loads from."""
+    if isinstance(expr, (Const, Ref)):
+        return _NONE
     return _remembered(expr, "_arrays", lambda e: e.array if isinstance(e, Load) else None)
 
 
@@ -523,6 +534,8 @@ def map_statement(
 
 def substitute_statements(statements: tuple[Stmt, ...], names: dict[str, Expr]) -> tuple[Stmt, ...]:
     """Replace free Refs in whole statements (bound names are unique, so nothing is captured)."""
+    if not names:
+        return statements
     return tuple(
         map_statement(s, lambda e: substitute(e, names), lambda b: substitute_statements(b, names)) for s in statements
     )
