@@ -162,3 +162,92 @@ def test_a_kernel_knows_the_sizes_that_it_checks() -> None:
     torch.testing.assert_close(kernel(x), sized_by_a_product(x))
     report = kernel.check(x)
     assert report.ok, str(report)
+
+
+# What is done with column k of rows whose data say how many there are. Those beyond the tensor's 10 are an error.
+ACCESSES = {
+    "load": "s += x[i, k]",
+    "load under data": "if mask[k]: s += x[i, k]",
+    "load of one row under data": "if mask[k]: s += x[0, k]",
+    "choice": "s += x[i, k] if mask[k] else 0.0",
+    "condition": "s += 1.0 if mask[k] and x[i, k] > 2 else 0.0",
+    "maximum": "s = max(s, x[i, k]) if mask[k] else s",
+    "recurrence": "s = 0.5 * s + x[i, k] if mask[k] else s",
+    "load of stride 2": "s += z[i, 2 * k] if mask[k] else 0.0",
+    "load across": "s += z[k, i] if mask[k] else 0.0",
+    "store": "y[i, k] = 1.0",
+    "store under data": "if mask[k]: y[i, k] = 1.0",
+    "store of a scan": "s += mask[k]; y[i, k] = s",
+}
+
+
+def of_columns(access: str, columns: str) -> weft.Kernel:
+    return weft.kernel(
+        "def f(y, x, z, mask, lengths, total):\n"
+        "    used = x.shape[1] + y.shape[1] + z.shape[1] + z.shape[0] + mask.shape[0]\n"
+        "    for i in range(lengths.shape[0]):\n"
+        "        s = 0.0\n"
+        f"        for k in {columns}:\n"
+        f"            {access}\n"
+        "        total[i] = s\n"
+    )
+
+
+@pytest.mark.parametrize("columns", ["range(lengths[i])", "range(lengths[i] - 1, -1, -1)"])
+@pytest.mark.parametrize("access", ACCESSES.values(), ids=ACCESSES)
+def test_subscripts_are_checked_where_data_end_the_columns(access: str, columns: str) -> None:
+    """Guarded or not: what is loaded outside a tensor is no 0, and nothing is stored there."""
+    kernel = of_columns(access, columns)
+    x, z, mask = torch.rand(3, 10), torch.rand(10, 19), torch.ones(20, dtype=torch.int64)
+    for longest in (10, 11):
+        args = [torch.zeros(3, 10), x, z, mask, torch.tensor([3, longest, 7]), torch.zeros(3)]
+        expected = [a.clone() for a in args]
+        try:
+            kernel.py(*expected)
+        except IndexError:
+            with pytest.raises(IndexError):
+                kernel(*(a.clone() for a in args))
+            assert longest == 11
+            found = simulate_call(kernel.program, args, "sm_90a", 0, "forward").launches
+            assert {f.kind for launch in found for s in launch.simulations for f in s.findings} == {"trap"}
+        else:
+            assert longest == 10
+            report = kernel.check(*args)
+            assert report.ok, report.text()
+
+
+@pytest.mark.parametrize("guard", ["", "if mask[k]: "])
+def test_columns_that_the_index_keeps_inside_are_no_error(guard: str) -> None:
+    kernel = of_columns(guard + "s += x[i, k] if k < x.shape[1] else 1.0", "range(lengths[i])")
+    args = [torch.zeros(3, 10), torch.rand(3, 10), torch.rand(2, 2), torch.ones(20, dtype=torch.int64)]
+    report = kernel.check(*args, torch.tensor([3, 14, 7]), torch.zeros(3))
+    assert report.ok, report.text()
+
+
+@pytest.mark.parametrize("first", [3, 2000])
+@pytest.mark.parametrize(
+    "columns, body",
+    [
+        ("range(-{0}, m - {0})", "s += x[i, k + {0}]"),
+        ("range(-{0}, m - {0})", "s = 0.5 * s + x[i, k + {0}]; y[i, k + {0}] = s"),
+        ("range(m - {0} - 1, -{0} - 1, -1)", "s = 0.5 * s + x[i, k + {0}]; y[i, k + {0}] = s"),
+        ("range(-{0}, m - {0})", "y[i, k + {0}] = k * x[i, k + {0}]"),
+        ("range(i - {0}, m - {0})", "s += x[i, k + {0}]"),
+        ("range(starts[i] - {0}, m - {0})", "s += x[i, k + {0}] if k < m else 1.0"),
+    ],
+    ids=["sum", "scan", "reversed scan", "elements", "triangle", "data"],
+)
+def test_columns_may_begin_below_zero(first: int, columns: str, body: str) -> None:
+    kernel = weft.kernel(
+        "def f(x, y, starts, total):\n"
+        "    n, m = x.shape\n"
+        "    used = y.shape[1] + starts.shape[0]\n"
+        "    for i in range(n):\n"
+        "        s = 0.0\n"
+        f"        for k in {columns.format(first)}:\n"
+        f"            {body.format(first)}\n"
+        "        total[i] = s\n"
+    )
+    x = torch.rand(3, first + 40)
+    report = kernel.check(x, torch.zeros_like(x), torch.tensor([0, 2, 1]), torch.zeros(3))
+    assert report.ok, report.text()

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from weft.emit.names import kernel_entry
 from weft.graph.block import BlockGraph, Input, Output
 from weft.loops.affine import affine, evaluate
-from weft.loops.ir import Expr, Function, free_names
+from weft.loops.ir import Expr, Function, Op, free_names
 from weft.loops.schedule import Nest, Requirement, Schedule
+from weft.loops.types import INT64
 from weft.plan.arguments import Facts, Slot, nest_arrays, slots
 from weft.plan.facts import Geometry, facts_of
 from weft.plan.share import share
@@ -163,11 +164,17 @@ def _count(start: Expr, stop: Expr, step: int, names: Mapping[str, int]) -> int:
 
 
 def _columns(graph: BlockGraph, arrays: Mapping[str, Geometry], names: Mapping[str, int]) -> tuple[int, bool]:
-    """The most columns of a stage, one at least, and whether no row can have more: where data decide how many there are,
-    no more than the arrays have that every column loads, if there are such.
+    """The most columns of a stage, one at least, and whether no row can have more, nor columns below 0: where data decide how
+    many there are, no more than the arrays have that every column loads, if there are such.
     """
     most, certain = 1, True
     for stage in graph.stages():
+        try:
+            lowest = -_largest(Op("neg", (stage.start,), INT64), graph, names)
+        except KeyError:
+            loaded = (o.offset for o in stage.inputs() if o.always and not o.offset.terms)
+            lowest = max((-offset.constant for offset in loaded), default=-1)
+        certain = certain and lowest >= 0
         try:
             most = max(most, _largest(stage.stop, graph, names))
         except KeyError:

@@ -81,11 +81,6 @@ def difference(a: Expr, b: Expr) -> Expr:
     return (left - right).expr()
 
 
-def in_all_columns(o: Operator) -> bool:
-    """Whether every column loads or stores it."""
-    return o.always if isinstance(o, Input) else isinstance(o, Output) and o.guard is None
-
-
 def arrays_stored(step: Step) -> set[str]:
     if isinstance(step, Stage):
         return {o.array for o in step.outputs()}
@@ -183,12 +178,18 @@ class _TileEmitter:
             self.identifier(name)
         self.words = {w: self.fresh.fresh(w) for w in _WORDS}
         self.derived_names: dict[str, str] = {}
-        bounded = {s.name for s in function.sizes} | {a.var for a in graph.rows} | {s.column for s in graph.stages()}
+        known = {s.name for s in function.sizes} | {a.var for a in graph.rows}
+        bounded = known | {s.column for s in graph.stages()}
         # subscripts of sizes, numbers and places in the grid are checked at the call, others here
-        self.checked_at_call = bounded | {s.name for s in function.scalars}
+        self.checked_at_call = known | {s.name for s in function.scalars} | {s.column for s in graph.stages() if s.told}
         columns = set() if facts.wide else {s.column for s in graph.stages()}
         self.printer = _TilePrinter(
-            self.name, self.element, lambda n: n in bounded, fuses=True, narrow=lambda n: n in columns
+            self.name,
+            self.element,
+            lambda n: n in bounded,
+            fuses=True,
+            narrow=lambda n: n in columns,
+            fault=lambda fault: f"{len(function.arrays) + 1}, $outside",
         )
 
     # ---------------------------------------------------------------- spelling
@@ -232,24 +233,12 @@ class _TileEmitter:
         indices = [s.index for s in walk(self.nest.body) if isinstance(s, Store)]
         exprs = [e for s in walk(self.nest.body) for x in statement_exprs(s) for e in walk_expr(x)]
         indices += [e.index for e in exprs if isinstance(e, Load)]
-        ranges = any(self.in_every_column(s) for s in self.graph.stages())
+        ranges = any(s.checked for s in self.graph.stages())
         return ranges or any(free_names(i) - self.checked_at_call for index in indices for i in index)
-
-    def told(self, stage: Stage) -> bool:
-        """Whether the call knew the columns of a stage, and checked the subscripts that they are."""
-        return not (free_names(stage.start) | free_names(stage.stop)) - self.checked_at_call
-
-    def in_every_column(self, stage: Stage) -> list[tuple[str, int, Affine]]:
-        """(array, axis, offset) of what every column of a stage loads or stores, where the call did not know the columns."""
-        if self.told(stage):
-            return []
-        made = [(o.array, o.axis, o.offset) for o in stage.operators
-                if in_all_columns(o) and isinstance(o, (Input, Output)) and o.axis is not None]  # fmt: skip
-        return list(dict.fromkeys(made))
 
     def check_range(self, stage: Stage) -> None:
         """The columns that data give a stage are inside its arrays, before any of them is loaded."""
-        for name, axis, offset in self.in_every_column(stage):
+        for name, axis, offset in stage.checked:
             array = self.function.array(name)
             number = self.function.arrays.index(array) + 1
             start, stop = (self.printer.index(e, SUM) for e in (stage.start, stage.stop))
@@ -529,7 +518,28 @@ class _TileEmitter:
         """The first column of the first tile: tiles begin at multiples of their size wherever a stage starts."""
         if stage.start == ZERO:
             return "0"
+        if self.below_zero(stage):
+            return f"weft::floor_divide<int64_t>({self.printer.index(stage.start)}, $tile_columns) * $tile_columns"
         return f"{self.printer.index(stage.start, PRODUCT)} / $tile_columns * $tile_columns"
+
+    def below_zero(self, stage: Stage) -> bool:
+        """Whether a stage may have columns below 0."""
+        known = {s.name for s in self.function.sizes}
+        known |= {a.var for a in self.graph.rows if isinstance(a.start, Const) and a.start.value >= 0 and a.step > 0}
+
+        def from_zero(e: Expr) -> bool:
+            match e:
+                case Const(value=value):
+                    return value >= 0
+                case Ref(name=name):
+                    return name in known
+                case Op(name="add" | "mul" | "min" | "floordiv", args=args):
+                    return all(map(from_zero, args))
+                case Op(name="max", args=args):
+                    return any(map(from_zero, args))
+            return False
+
+        return not from_zero(stage.start)
 
     # ---------------------------------------------------------------- steps
 
@@ -749,7 +759,7 @@ class _TileEmitter:
         """Only runs that are in the stage's range, where runs are wholly in or out. ahead: of a tile still to come."""
         condition = []
         if ahead and stage.reverse:
-            condition.append(f"{self.run(stage)} >= 0")
+            condition.append(f"{self.run(stage)} >= {self.aligned(stage) if self.below_zero(stage) else 0}")
         if self.whole(stage):
             condition.append(f"{self.run(stage)} < {self.printer.index(stage.stop, SUM)}")
         if condition:
@@ -857,7 +867,7 @@ class _TileEmitter:
             return f"weft::fetch_after<{count}, {width}>({pointer}, {run}, {size})"
         first = self.plus(run, o.offset)
         address = f"{pointer} + {first}" if unit else f"{pointer} + int64_t({first}) * {stride}"
-        if o.always and self.told(stage):
+        if o.always and stage.told:
             start = affine(stage.start)
             first = f"{run} - {self.printer.index(stage.start, PRODUCT)}" if start is None else self.plus(run, HERE - start)
             size = self.printer.index(difference(stage.stop, stage.start), SUM)
@@ -1069,7 +1079,8 @@ class _TileEmitter:
         stride = self.stride(o.array, o.axis)
         column = self.printer.index(o.index[o.axis], SUM if stride == "1" else PRODUCT)
         column = column if stride == "1" else f"{column} * {stride}"
-        return self.guarded(f"{self.pointers[self.pointer_key(o)]}[{column}] = {self.value(o.value)};", o.guard)
+        checks = "" if o.told else self.checks(o.array, o.index)
+        return self.guarded(f"{self.pointers[self.pointer_key(o)]}[{column}] = {self.value(o.value)};", o.guard, checks)
 
     def advance(self, scans: tuple[Scan, ...]) -> None:
         """The states after this column; where one needs another's state before it, through a copy."""

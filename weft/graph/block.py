@@ -19,8 +19,9 @@ from weft.loops.types import ScalarType
 @dataclass(frozen=True)
 class Input:
     """A tile of `array`: its element at column j lies at `index`, where axis `axis` is j + offset and the others do not
-    depend on j. Elements outside the array are not loaded (they are zero, and nothing uses them). always: the program
-    loads it in every column, so that the call has checked that all of them are inside.
+    depend on j. Elements outside the array are not loaded (they are zero, and what uses them checks first where the call did
+    not). always: the program loads it in every column, so that all of them are inside: the call has checked it, or the kernel
+    does so before it loads any (`Stage.checked`).
     """
 
     name: str
@@ -84,7 +85,8 @@ class Scan(Carried):
 class Output:
     """Stores a tile: the element of column j goes to `index`, under `guard` where there is one.
 
-    axis: the array's axis that is j + offset while the others do not depend on j; None: each element by itself.
+    axis: the array's axis that is j + offset while the others do not depend on j; None: each element by itself. told: the
+    call knew the subscript, or the kernel checks all columns' (`Stage.checked`); else each is checked where it is stored.
     """
 
     array: str
@@ -93,6 +95,7 @@ class Output:
     offset: Affine
     value: Expr
     guard: Expr | None
+    told: bool = True
     location: Location | None = field(default=None, compare=False)
 
 
@@ -114,6 +117,8 @@ class Stage:
     """Operators over the columns `start <= column < stop`; `reverse`: the scans run from the last column to the first.
 
     operators are in an order in which each uses only results before it; scans come where their states are first needed.
+    told: the call knows the columns, and has checked the subscripts that they make. checked: (array, axis, offset) of what
+    every column loads or stores where the call did not know it: the kernel checks that the first and the last are inside.
     """
 
     column: str
@@ -121,6 +126,8 @@ class Stage:
     stop: Expr
     reverse: bool
     operators: tuple[Operator, ...]
+    told: bool = True
+    checked: tuple[tuple[str, int, Affine], ...] = ()
     location: Location | None = field(default=None, compare=False)
 
     def inputs(self) -> tuple[Input, ...]:

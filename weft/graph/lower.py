@@ -11,8 +11,10 @@ from weft.loops.affine import Affine, affine, is_bound
 from weft.loops.algebra.evaluation import decided_by_state
 from weft.loops.algebra.table import ALGEBRAS, EXTREMA, FIRST, overflows
 from weft.loops.ir import (
+    Check,
     Const,
     Expr,
+    Fault,
     For,
     Function,
     If,
@@ -144,6 +146,10 @@ class _Lowering:
         arguments = {s.name for s in self.function.sizes} | {s.name for s in self.function.scalars}
         return arguments | {f.var for f in self.around}
 
+    def told(self, *exprs: Expr) -> bool:
+        """Whether the call knows these numbers, and so has checked what subscripts they make."""
+        return all(is_bound(e, self.bounded) for e in exprs)
+
     def steps(self, stmt: Stmt) -> tuple[Step, ...]:
         match stmt:
             case For():
@@ -211,7 +217,8 @@ class _Lowering:
         else:
             start, stop = _plus_one(loop.stop), _plus_one(loop.start)
         operators: tuple[Operator, ...] = (*loads, *scans, *rest, *reductions)
-        return Stage(loop.var, start, stop, loop.step < 0, operators, loop.location)
+        checked = tuple(dict.fromkeys(stage.checked))
+        return Stage(loop.var, start, stop, loop.step < 0, operators, stage.told, checked, loop.location)
 
 
 def _without_stores(stmt: If) -> If:
@@ -279,6 +286,8 @@ class _StageBuilder:
     def __init__(self, lowering: _Lowering, loop: For) -> None:
         self.lowering, self.loop = lowering, loop
         self.operators: list[Operator] = []
+        self.told = lowering.told(loop.start, loop.stop)
+        self.checked: list[tuple[str, int, Affine]] = []
         self.inner = {s.name for s in walk(loop.body) if isinstance(s, Let)} | {loop.var}
         self.inner |= {c.name for c in loop.carries}
 
@@ -298,14 +307,36 @@ class _StageBuilder:
                 return None
             if not self.safe(e, axis):
                 return None
-            return Ref(self.input(e, axis, form), e.type)
+            return self.inside(Ref(self.input(e, axis, form), e.type), e, axis, form)
 
         return rewrite(expr, rule)
+
+    def offset(self, form: Affine) -> Affine:
+        """How far from its column a subscript is."""
+        return form - Affine(((self.loop.var, 1),), 0)
+
+    def known(self, form: Affine) -> bool:
+        """Whether the call knew, in every column, a subscript that is one of these."""
+        return self.told and self.offset(form).names <= self.lowering.bounded
+
+    def inside(self, tile: Ref, load: Load, axis: int, form: Affine) -> Expr:
+        """An element of a tile, with the check that the load is inside where neither the call nor the kernel, for all columns
+        at once, has made it.
+        """
+        if self.known(form):
+            return tile
+        if _unguarded(self.loop, load):
+            self.checked.append((load.array, axis, self.offset(form)))
+            return tile
+        index, extent = form.expr(), self.lowering.function.array(load.array).shape[axis]
+        above, below = Op("ge", (index, Const(0, INT64)), BOOL), Op("lt", (index, extent), BOOL)
+        fault = Fault("index", f"a subscript of {load.array}", location=load.location)
+        return Check("check", (tile, Op("and", (above, below), BOOL)), tile.type, fault=fault)
 
     def safe(self, load: Load, axis: int) -> bool:
         """Whether all axes but the column's are inside the array whenever the row exists."""
         forms = tuple(affine(i) if k != axis else None for k, i in enumerate(load.index))
-        if any(f is None for k, f in enumerate(forms) if k != axis):
+        if any(f is None or not f.names <= self.lowering.bounded for k, f in enumerate(forms) if k != axis):
             return False
         access = Access(load.array, forms, load.index, False, self.lowering.around, (), 0, None)
         polyhedra = Polyhedra(self.lowering.function)
@@ -314,7 +345,7 @@ class _StageBuilder:
         return outside is None or _unguarded(self.loop, load)
 
     def input(self, load: Load, axis: int, form: Affine) -> str:
-        offset = form - Affine(((self.loop.var, 1),), 0)
+        offset = self.offset(form)
         others = tuple(i for k, i in enumerate(load.index) if k != axis)
         key = (load.array, (*others, offset.expr()), axis)
         name = self.lowering.inputs.get(key)
@@ -349,7 +380,7 @@ class _StageBuilder:
                 match s:
                     case Let():
                         value = self.tiles(substitute(s.value, lets), s.location)
-                        if _loads_memory(value):
+                        if _only_where_used(value):
                             lets[s.name] = value  # evaluated only where it is used, under the same condition
                         else:
                             self.operators.append(Map(s.name, value, location=s.location))
@@ -372,18 +403,24 @@ class _StageBuilder:
         index = tuple(self.tiles(i, stmt.location) for i in stmt.index)
         depends = [k for k, i in enumerate(index) if free_names(i) & self.inner or _loads_memory(i)]
         axis: int | None = None
-        offset = Affine((), 0)
-        if len(depends) == 1:
+        offset, told = Affine((), 0), True
+        if len(depends) == 1 and self.lowering.told(*(i for k, i in enumerate(index) if k != depends[0])):
             form = affine(index[depends[0]])
-            if form is not None and form.coefficient(self.loop.var) == 1:
-                rest = form - Affine(((self.loop.var, 1),), 0)
-                if not rest.names & self.inner:
-                    axis, offset = depends[0], rest
-        self.operators.append(Output(stmt.array, index, axis, offset, value, guard, stmt.location))
+            if form is not None and form.coefficient(self.loop.var) == 1 and not self.offset(form).names & self.inner:
+                axis, offset, told = depends[0], self.offset(form), self.known(form)
+                if not told and guard is None:
+                    self.checked.append((stmt.array, axis, offset))
+                    told = True
+        self.operators.append(Output(stmt.array, index, axis, offset, value, guard, told, stmt.location))
 
 
 def _loads_memory(expr: Expr) -> bool:
     return any(isinstance(e, Load) for e in walk_expr(expr))
+
+
+def _only_where_used(expr: Expr) -> bool:
+    """Whether an expression may not be evaluated where the program does not."""
+    return any(isinstance(e, (Load, Check)) for e in walk_expr(expr))
 
 
 def _unguarded(loop: For, load: Load) -> bool:
