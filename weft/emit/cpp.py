@@ -107,7 +107,7 @@ class _Unit:
         return head.text() + code + main.text()
 
     def _unpack(self) -> None:
-        writer = self.body.writer
+        writer, used = self.body.writer, self._used()
         for position, slot in enumerate(self.slots):
             if slot.kind == "pointer":
                 if slot.array not in {a.name for a in self.touched}:
@@ -116,7 +116,7 @@ class _Unit:
                 name = self.body.arrays[slot.array]
                 cast = kind.replace(" __restrict__", "").strip()
                 writer.line(f"{kind} {name} = static_cast<{cast}>(slots[{position}].pointer);")
-            elif slot.name in self._used():
+            elif slot.name in used:
                 name, kind = self.body.names[slot.name], self._value_type(slot)
                 field = "number" if slot.type == FLOAT64 else "integer"
                 writer.line(f"const {kind} {name} = slots[{position}].{field}{' != 0' if kind == 'bool' else ''};")

@@ -25,6 +25,7 @@ from weft.loops.ir import (
     Store,
     bodies,
     bound_names,
+    free_arrays,
     free_names,
     operands,
     statement_exprs,
@@ -154,7 +155,8 @@ def always_evaluated(expr: Expr) -> Iterator[Expr]:
 def loads(statements: Iterable[Stmt]) -> Iterator[Load]:
     for stmt in walk(tuple(statements)):
         for expr in statement_exprs(stmt):
-            yield from (e for e in walk_expr(expr) if isinstance(e, Load))
+            if free_arrays(expr):
+                yield from (e for e in walk_expr(expr) if isinstance(e, Load))
 
 
 def stores(statements: Iterable[Stmt]) -> Iterator[Store]:

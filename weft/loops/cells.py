@@ -213,6 +213,7 @@ class Cells:
         self.nest: tuple[Access, ...] = ()  # the accesses of the nest: another iteration of an axis may do any of them
         self.rounding = Rounding.of(function, ())
         self.made: list[Promotion] = []
+        self._last: tuple[tuple[Stmt, ...], tuple[For, ...], tuple[Access, ...]] = ((), (), ())
 
     def run(self, statements: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         self.nest = collect(statements, self.around)
@@ -240,14 +241,16 @@ class Cells:
         """A loop with its own cells loaded before it and stored after it, and its body's promoted in turn."""
         before: tuple[Stmt, ...] = ()
         after: tuple[Stmt, ...] = ()
-        for array in written((loop,)):
-            for cell in self._candidates((loop,), loops, array):
-                pieces = self._promote((loop,), loops, guard, cell, whole=False)
+        alone: tuple[Stmt, ...] = (loop,)
+        for array in written(alone):
+            for cell in self._candidates(alone, loops, array):
+                pieces = self._promote(alone, loops, guard, cell, whole=False)
                 if pieces is not None:
                     at = next(k for k, p in enumerate(pieces) if isinstance(p, For))
                     promoted = pieces[at]
                     assert isinstance(promoted, For)
                     before, loop, after = (*before, *pieces[:at]), promoted, (*pieces[at + 1 :], *after)
+                    alone = (loop,)
         return (*before, replace(loop, body=self._block(loop.body, (*loops, loop), guard)), *after)
 
     def _candidates(self, statements: tuple[Stmt, ...], loops: tuple[For, ...], array: str) -> list[Cell]:
@@ -256,7 +259,7 @@ class Cells:
         if not set(self.function.array(array).within) <= around:
             return []
         bound = names_bound_in(statements)
-        accesses = [a for a in collect(statements, loops) if a.array == array]
+        accesses = [a for a in self._accesses(statements, loops) if a.array == array]
         found = []
         for subscript in dict.fromkeys(a.subscript for a in accesses if a.write and None not in a.subscript):
             cell = Cell(array, subscript)  # type: ignore[arg-type]
@@ -265,6 +268,12 @@ class Cells:
             if not cell.names & bound and looped and not self._stored_once(own, frozenset(around)):
                 found.append(cell)
         return found
+
+    def _accesses(self, statements: tuple[Stmt, ...], loops: tuple[For, ...]) -> tuple[Access, ...]:
+        """The accesses of some statements, which are asked for again for each of their arrays and cells."""
+        if self._last[0] is not statements or self._last[1] is not loops:
+            self._last = (statements, loops, collect(statements, loops))
+        return self._last[2]
 
     def _stored_once(self, accesses: list[Access], around: frozenset[str]) -> bool:
         """Whether these accesses to an element are one store of it at most: there is nothing to keep in a scalar."""
@@ -322,7 +331,8 @@ class Cells:
         """Whether no other access in the statements may touch the cell."""
         probe = cell.access(loops, guard)
         shared = frozenset(f.var for f in loops)
-        others = [a for a in collect(statements, loops) if a.array == cell.array and a.subscript != cell.subscript]
+        accesses = self._accesses(statements, loops)
+        others = [a for a in accesses if a.array == cell.array and a.subscript != cell.subscript]
         return not any(self.polyhedra.meet(probe, other, shared) for other in others)
 
     def _apart(self, loops: tuple[For, ...], guard: Guard, cell: Cell) -> bool:
