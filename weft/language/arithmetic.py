@@ -143,7 +143,7 @@ def power(base: Scalar, exponent: Scalar, default_float: ScalarType) -> Scalar:
         if constant == 0.5:
             return operate("sqrt", (as_type(base, typed),), default_float)
         if constant == -0.5:
-            return operate("rsqrt", (as_type(base, typed),), default_float)
+            return differentiated(operate("rsqrt", (as_type(base, typed),), default_float), "inverse_root")
         if constant == -1:
             return operate("div", (as_type(number(1), typed), as_type(base, typed)), default_float)
         return operate("pow", (base, exponent), default_float)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from weft.loops.ir import Carry, Cast, Const, Expr, For, Function, If, Let, Load, Op, Ref, Round, Stmt, Store
 from weft.loops.simplify import add, div, mul, neg, number, select, sub
@@ -41,6 +41,14 @@ def _scaled(like: Expr, factor: float) -> Const:
 
 def _square(a: Expr) -> Expr:
     return mul(a, a)
+
+
+def _zero_where(condition: Expr, value: Expr) -> Expr:
+    """0 in place of a partial derivative that is not finite, as PyTorch puts it there: both are evaluated, so that the second
+    derivative is NaN.
+    """
+    chosen = select(condition, _zero(value), value)
+    return replace(chosen, derivative="both") if isinstance(chosen, Op) else chosen
 
 
 def _picked(beats: str) -> _Rule:
@@ -106,24 +114,21 @@ def _power(g: Expr, args: tuple[Expr, ...], r: Expr) -> Contributions:
         lowered = a if b.value == 2 else Op("pow", (a, number(b.value - 1, a.type)), a.type)
         return mul(g, mul(b, lowered)), None
     lowered = Op("pow", (a, sub(b, _one(b))), a.type)
-    base = select(_compare("eq", b, _zero(b)), _zero(g), mul(g, mul(b, lowered)))
+    base = _zero_where(_compare("eq", b, _zero(b)), mul(g, mul(b, lowered)))
     flat = Op("and", (_compare("eq", a, _zero(a)), _compare("ge", b, _zero(b))), BOOL)
-    return base, select(flat, _zero(g), mul(mul(g, r), _apply("log", a)))
+    return base, mul(g, _zero_where(flat, mul(r, _apply("log", a))))
 
 
 def _angle(g: Expr, args: tuple[Expr, ...], r: Expr) -> Contributions:
     y, x = args
     norm = add(_square(y), _square(x))
-    nowhere = _compare("eq", norm, _zero(norm))
-    return (
-        select(nowhere, _zero(g), div(mul(g, x), norm)),
-        select(nowhere, _zero(g), neg(div(mul(g, y), norm))),
-    )
+    inverse = _zero_where(_compare("eq", norm, _zero(norm)), div(_one(norm), norm))
+    return mul(mul(g, x), inverse), neg(mul(mul(g, y), inverse))
 
 
 def _copysign(g: Expr, args: tuple[Expr, ...], r: Expr) -> Contributions:
     a = args[0]
-    return select(_compare("eq", a, _zero(a)), _zero(g), mul(g, div(r, a))), None
+    return mul(g, _zero_where(_compare("eq", a, _zero(a)), div(r, a))), None
 
 
 def _unary(partial: Callable[[Expr, Expr], Expr]) -> _Rule:
@@ -185,6 +190,8 @@ _DERIVATIVES: dict[str, _Rule] = {
     "erfc": _unary(lambda a, r: mul(_scaled(a, -_ROOT_PI), _apply("exp", neg(_square(a))))),
     "sqrt": _reciprocal(lambda a, r: mul(_scaled(a, 2.0), r)),
     "rsqrt": _unary(lambda a, r: mul(_scaled(a, -0.5), mul(r, _square(r)))),
+    # x ** -0.5, of which PyTorch takes the derivative as a power, whose 0 has no sign
+    "inverse_root": _unary(lambda a, r: mul(_scaled(a, -0.5), mul(_apply("abs", r), _square(r)))),
     "log": _reciprocal(lambda a, r: a),
     "log2": _reciprocal(lambda a, r: mul(_scaled(a, math.log(2)), a)),
     "log10": _reciprocal(lambda a, r: mul(_scaled(a, math.log(10)), a)),
