@@ -11,7 +11,7 @@ import torch
 
 import weft
 from tests.fuzz_programs import compiled
-from tests.gradients import assert_same_derivatives
+from tests.gradients import assert_same_derivatives, draw
 
 torch.set_num_threads(1)
 
@@ -32,8 +32,10 @@ _UNARY = [
 _PAIRS = (0.0, -0.0, 1.0, -1.0, 0.5, 2.0, -3.0, _INFINITY, _NAN)
 _BINARY = [
     *(f"torch.{name}({{a}}, {{b}})" for name in (
-        "maximum", "minimum", "fmax", "fmin", "atan2", "hypot", "copysign", "pow", "fmod", "remainder",
+        "maximum", "minimum", "fmax", "fmin", "atan2", "hypot", "copysign", "fmod", "remainder",
     )),
+    # what the gradient of 0 ** 0 makes of a cotangent is NaN in PyTorch's reverse mode, and 0 in its forward mode
+    "torch.pow({a}, {b} if {a} != 0.0 or {b} != 0.0 else 1.0)",
     "{a} / {b}", "{a} * {b}", "{a} % {b}", "max({a}, {b})", "min({a}, {b})", "{a} if {a} >= {b} else {b}",
     "{a} if {a} <= {b} else {b}", "torch.clamp({a}, min={b})", "torch.clamp({a}, max={b})", "torch.where({a} > {b}, {a}, {b})",
 ]  # fmt: skip
@@ -64,3 +66,16 @@ def test_functions_of_one_number(of: list[str]) -> None:
 def test_functions_of_two_numbers(of: list[str]) -> None:
     a, b = zip(*itertools.product(_PAIRS, _PAIRS), strict=True)
     assert_same_derivatives(program(of, "a, b"), repeated(a, len(of)), repeated(b, len(of)))
+
+
+@pytest.mark.parametrize("of", [_BINARY[:10], [*_BINARY[10:], "torch.pow({a}, {b})"]], ids=["functions", "choices"])
+def test_forward_mode_is_the_transposed_gradient(of: list[str]) -> None:
+    kernel = program(of, "a, b")
+    points = [repeated(p, len(of)) for p in zip(*itertools.product(_PAIRS, _PAIRS), strict=True)]
+    tangents = [draw(*p.shape, seed=k) for k, p in enumerate(points)]
+    leaves = [p.clone().requires_grad_() for p in points]
+    gradients = torch.autograd.grad(kernel.py(*leaves).sum(), leaves)
+    want = sum(torch.where(g == 0, 0.0, g * t) for g, t in zip(gradients, tangents, strict=True))
+    _, found = torch.func.jvp(kernel, tuple(points), tuple(tangents))
+    found = torch.where(found.isfinite() | want.isfinite(), found, want)
+    torch.testing.assert_close(found, want, equal_nan=True)

@@ -114,9 +114,10 @@ def _power(g: Expr, args: tuple[Expr, ...], r: Expr) -> Contributions:
         lowered = a if b.value == 2 else Op("pow", (a, number(b.value - 1, a.type)), a.type)
         return mul(g, mul(b, lowered)), None
     lowered = Op("pow", (a, sub(b, _one(b))), a.type)
-    base = _zero_where(_compare("eq", b, _zero(b)), mul(g, mul(b, lowered)))
-    flat = Op("and", (_compare("eq", a, _zero(a)), _compare("ge", b, _zero(b))), BOOL)
-    return base, mul(g, _zero_where(flat, mul(r, _apply("log", a))))
+    flat = _compare("eq", b, _zero(b))
+    base = _zero_where(flat, mul(g, _zero_where(flat, mul(b, lowered))))  # whatever is handed on, and whatever to
+    nought = Op("and", (_compare("eq", a, _zero(a)), _compare("ge", b, _zero(b))), BOOL)
+    return base, mul(g, _zero_where(nought, mul(r, _apply("log", a))))
 
 
 def _angle(g: Expr, args: tuple[Expr, ...], r: Expr) -> Contributions:
