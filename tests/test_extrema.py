@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import weft
 from tests.fuzz_programs import compiled
+from tests.gradients import assert_same_derivatives
 from tests.test_cells import kinds
 from weft.pytorch.simulated import simulate_call
 
@@ -119,3 +120,17 @@ def test_long_sequences(values: list[float], spelled: str, body: str) -> None:
     torch.testing.assert_close(
         weft.kernel(function)(x[:, 1:], x[:, 0]), function(x[:, 1:], x[:, 0]), rtol=0, atol=0, equal_nan=True
     )
+
+
+@pytest.mark.parametrize("spelled", ["torch.amax(x[r])", "torch.amin(x[r])", "torch.max(x[r])", "x[r].min()"])
+def test_the_gradient_of_reductions_of_nan(spelled: str) -> None:
+    """All elements have a NaN of amax; those of max that are NaN share it."""
+    source = f"""
+def program(x):
+    y = torch.empty(x.shape[0], dtype=x.dtype)
+    for r in range(x.shape[0]):
+        y[r] = {spelled}
+    return y
+"""
+    rows = torch.tensor(list(itertools.product((1.0, 2.0, math.nan), repeat=3)), dtype=torch.float64)
+    assert_same_derivatives(weft.kernel(compiled(source, f"<reduction {spelled}>")), rows)

@@ -37,7 +37,8 @@ _BINARY = [
     # what the gradient of 0 ** 0 makes of a cotangent is NaN in PyTorch's reverse mode, and 0 in its forward mode
     "torch.pow({a}, {b} if {a} != 0.0 or {b} != 0.0 else 1.0)",
     "{a} / {b}", "{a} * {b}", "{a} % {b}", "max({a}, {b})", "min({a}, {b})", "{a} if {a} >= {b} else {b}",
-    "{a} if {a} <= {b} else {b}", "torch.clamp({a}, min={b})", "torch.clamp({a}, max={b})", "torch.where({a} > {b}, {a}, {b})",
+    "{a} if {a} <= {b} else {b}", "torch.clamp({a}, min={b})", "torch.clamp({a}, max={b})", "torch.clamp({a}, {b}, {b} * 1.0)",
+    "torch.clamp({a}, {b} - 1.0, {b} + 1.0)", "torch.where({a} > {b}, {a}, {b})",
 ]  # fmt: skip
 
 

@@ -95,6 +95,10 @@ def _square(b: Builder, x: Scalar) -> Scalar:
 def _clamp(b: Builder, x: Scalar, low: Scalar | None, high: Scalar | None) -> Scalar:
     bounds = tuple(v for v in (low, high) if v is not None)
     typed = common((x, *bounds), b.default_float)
+    if low is not None and high is not None and all(v.typed.weight and v.typed.scalar.category == "float" for v in bounds):
+        # of bounds that are equal, PyTorch gives the lower one no gradient
+        bound = differentiated(operate("minimum", (low, high), b.default_float), "none")
+        low = choose(operate("eq", (low, high), b.default_float), bound, low, b.default_float)
     if low is not None:
         x = differentiated(operate("maximum", (x, low), b.default_float), "clamp_min")
     if high is not None:
@@ -536,7 +540,7 @@ def torch_call(b: Builder, name: str, arguments: Arguments, x: Value, hint: str)
         return _div(b, arguments, x)
     if name in ("max", "min"):
         if not arguments.args and not arguments.kwargs:
-            return _reduce(b, f"a{name}", arguments, _tensor(b, x, name))
+            return _reduce(b, f"{name}_of_all", arguments, _tensor(b, x, name))
         other = arguments.take("other", "dim")
         if isinstance(other, (View, Computed)) or (isinstance(other, Scalar) and other.typed.weight):
             arguments.done()

@@ -228,10 +228,14 @@ _REDUCTIONS = {
     "prod": "mul",
     "amax": "maximum",
     "amin": "minimum",
+    # torch.max and min of a whole tensor: as those, with another gradient where there are NaNs
+    "max_of_all": "maximum",
+    "min_of_all": "minimum",
     "all": "and",
     "any": "or",
 }  # noqa: E501
-REDUCTIONS = frozenset(_REDUCTIONS)
+REDUCTIONS = frozenset(k for k in _REDUCTIONS if not k.endswith("_of_all"))
+_EXTREMA = {"amax": False, "amin": True, "max_of_all": False, "min_of_all": True}  # whether it starts with the largest value
 
 
 def _accumulator(kind: str, typed: Typed) -> tuple[Typed, Const]:
@@ -241,8 +245,8 @@ def _accumulator(kind: str, typed: Typed) -> tuple[Typed, Const]:
         return replace(typed, scalar=BOOL), Const(kind == "all", BOOL)
     if kind == "mean" and scalar.category != "float":
         raise TypeMismatch(f"mean of {scalar} elements", remedy="convert with .float() first")
-    if kind in ("amax", "amin"):
-        return typed, arithmetic.extreme(scalar, largest=kind == "amin")
+    if kind in _EXTREMA:
+        return typed, arithmetic.extreme(scalar, largest=_EXTREMA[kind])
     if scalar.category != "float":
         scalar = INT64
     start = Const(1 if kind == "prod" else 0, INT64)
@@ -297,7 +301,7 @@ def accumulate(
         if k == len(dims):
             running = Scalar(start, typed)
             updated = operate(_REDUCTIONS[kind], (running, term(at)), builder.default_float)
-            return (arithmetic.differentiated(updated, kind) if kind in ("amax", "amin") else updated).expr
+            return (arithmetic.differentiated(updated, kind) if kind in _EXTREMA else updated).expr
         name = builder.fresh(kind)
         result = builder.fresh(f"{kind}_last")
         var = builder.fresh(builder.implied_name(dims[k]))

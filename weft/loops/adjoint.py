@@ -9,6 +9,7 @@ vain: what no gradient needs is dead code and dropped at the end.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -178,15 +179,15 @@ class _Extremum:
 
     ties: who has the adjoint among the elements that attain the extremum. Python's max(h, x) keeps the object it has, so the
     first one; max(x, h) takes the last one; all have equal shares in torch.amax. None: what torch.maximum makes of them, who
-    halves it at every tie, hangs on every value carried. nan: NaN elements are taken. nested: the loop in the body that
-    carries the same one on, and what it is there.
+    halves it at every tie, hangs on every value carried. nan: of an extremum that is NaN, who has it: no element, those that
+    are NaN, or all of them a NaN. nested: the loop in the body that carries the same one on, and what it is there.
     """
 
     carry: Carry
     element: Expr
     condition: Expr | None
     ties: Literal["first", "last", "shared"] | None
-    nan: bool = False
+    nan: Literal["none", "nan", "all"] = "none"
     nested: tuple[For, _Extremum] | None = None
 
     @property
@@ -200,6 +201,7 @@ class _Extremum:
         return frozenset({self.carry.name}) | (frozenset() if self.nested is None else self.nested[1].names)
 
 
+_SHARED: dict[str, Literal["nan", "all"]] = {"amax": "all", "amin": "all", "max_of_all": "nan", "min_of_all": "nan"}
 _EXTREMA = frozenset({"max", "min", "maximum", "minimum", "fmax", "fmin"})
 
 
@@ -236,9 +238,11 @@ def _extremum(loop: For, carry: Carry) -> _Extremum | None:
         case Op(name=name, args=(a, b), derivative=rule) if name in _EXTREMA and itself in (a, b):
             element = b if a == itself else a
             ties: Literal["first", "last", "shared"] | None = "first" if a == itself else "last"
+            nan: Literal["none", "nan", "all"] = "nan" if ties == "last" else "none"
             if name in ("maximum", "minimum"):
-                ties = "shared" if rule in ("amax", "amin") else None
-            found = _Extremum(carry, element, condition, ties, nan=ties == "last")
+                ties = "shared" if rule in _SHARED else None
+                nan = _SHARED.get(rule, "none")
+            found = _Extremum(carry, element, condition, ties, nan)
         case Op(name="where", args=(Op(name="ge" | "le", args=(a, b)), then, orelse), derivative="") if (
             orelse == itself and itself in (a, b) and then in (a, b)
         ):  # x if x >= h else h
@@ -1184,6 +1188,8 @@ class _Adjoint:
                 lambda ties, attains, _: add(ties, select(attains, one, zero)),
                 "ties",
             )
+            if extremum.nan == "all":
+                count = select(Op("isnan", (last,), BOOL), number(math.nan, c.type), count)
             share_ = self._bind(div(value, count), f"d_{c.name}", out)
         else:
             # a minimum or a maximum of the iterations that attain it
@@ -1245,8 +1251,10 @@ class _Adjoint:
     def _attains(self, extremum: _Extremum, last: Expr, scope: _Scope) -> Expr:
         element = self.primal(extremum.element, scope)
         attains: Expr = Op("eq", (element, last), BOOL)
-        if extremum.nan:
-            neither = Op("and", (Op("isnan", (element,), BOOL), Op("isnan", (last,), BOOL)), BOOL)
+        if extremum.nan != "none":
+            neither: Expr = Op("isnan", (last,), BOOL)
+            if extremum.nan == "nan":
+                neither = Op("and", (Op("isnan", (element,), BOOL), neither), BOOL)
             attains = Op("or", (attains, neither), BOOL)
         if extremum.condition is None:
             return attains

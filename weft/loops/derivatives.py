@@ -1,8 +1,9 @@
 """The derivative of every operator, as one table, and the proof that some values have none.
 
 An entry maps (seed, operands, result) to what the operator hands back to each operand: the seed times the partial
-derivative, or None where that is zero everywhere. Operators that are not in the table are piecewise constant. At
-points without a derivative the choice is PyTorch's, and Python's where Python chooses one of two objects.
+derivative, or None where that is zero everywhere. Operators that are not in the table are piecewise constant, and so is
+one whose own rule is "none". At points without a derivative the choice is PyTorch's, and Python's where Python chooses one
+of two objects.
 """
 
 from __future__ import annotations
@@ -163,6 +164,8 @@ _DERIVATIVES: dict[str, _Rule] = {
     "minimum": _shared("gt"),
     "amax": _shared("lt"),
     "amin": _shared("gt"),
+    "max_of_all": _shared("lt"),
+    "min_of_all": _shared("gt"),
     "relu": _rectified,
     "clamp_min": _clamped("lt", "ge"),
     "clamp_max": _clamped("gt", "le"),
