@@ -434,12 +434,26 @@ def finisher(function: Function) -> Callable[[Any], Any] | None:
 
     def finish(made: Any) -> Any:
         results = made if isinstance(made, tuple) else (made,)
-        items = [r.item() if number else r for r, number in zip(results, numbers, strict=True)]
+        items = [_number(function, r) if number else r for r, number in zip(results, numbers, strict=True)]
         if function.container:
             return tuple(items) if function.container == "tuple" else items
         return items[0] if len(items) == 1 else tuple(items)
 
     return finish
+
+
+def _number(function: Function, result: torch.Tensor) -> bool | int | float:
+    functorch: Any = torch._C._functorch
+    inner = result
+    while functorch.is_functorch_wrapped_tensor(inner):
+        if functorch.is_batchedtensor(inner):
+            raise UnsupportedSyntax(
+                f"{function.name} returns a number, and under torch.vmap every element of the batch has its own",
+                location=function.location,
+                remedy="return a tensor: torch.tensor(...) of the number",
+            )
+        inner = functorch.get_unwrapped(inner)
+    return result.item()
 
 
 def made_arrays(analysis: Analysis) -> tuple[Array, ...]:

@@ -1,4 +1,4 @@
-"""What can be run for arguments of any types: a user's function, or the adjoint of one.
+"""What can be run for arguments of any types: a user's function, the adjoint of one, or one for the elements of a batch.
 
 It keeps a prepared call for every combination of types, shapes, strides, alignment and integer values it has seen, so
 that a call seen before costs a look-up, the allocation of its results, and the launches.
@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import pickle
 import threading
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from weft.compiler import Analysis
-from weft.language import ArgumentType, Parameter, Signature
+from weft.errors import OverlapError
+from weft.language import ArgumentType, Parameter, Signature, TensorType
 from weft.loops.ir import Function
 from weft.loops.schedule import Wrapped
 from weft.pytorch.call import CallPlan, prepare, repeated
@@ -60,7 +63,11 @@ class Executable:
 
     def execute(self, args: tuple[Any, ...]) -> Any:
         """Run on real tensors, without autograd; results are tensors."""
+        self.require_current()
         return self.call(call_key(self.signature, args), args).tensors(args)
+
+    def require_current(self) -> None:
+        """Raise StateChanged where this is no longer what the program means."""
 
     def call(self, key: Any, args: tuple[Any, ...]) -> CallPlan:
         """The prepared call of a key, prepared now where there is none."""
@@ -89,22 +96,46 @@ def call_key(signature: Signature, args: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(key)
 
 
-class _AdjointAnalyses:
-    """The analysis of the adjoint of a function for the types that its arguments had."""
+class _Analyses:
+    """The analyses of functions that are derived from those of another Specializable."""
+
+    identity: str
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[tuple[ArgumentType, ...], bool, frozenset[str], Wrapped], Analysis] = {}
+
+    def function(self, types: tuple[ArgumentType, ...], agree: bool) -> Function:
+        raise NotImplementedError
+
+    @deep
+    def analysis(
+        self,
+        types: tuple[ArgumentType, ...],
+        agree: bool,
+        checked: frozenset[str] = frozenset(),
+        wraps: Wrapped = frozenset(),
+    ) -> Analysis:
+        key = types, agree, checked, wraps
+        if key not in self._made:
+            self._made[key] = recalled(self.identity, types, agree, lambda: self.function(types, agree), checked, wraps)
+        return self._made[key]
+
+
+class _AdjointAnalyses(_Analyses):
+    """The analyses of the adjoint of a function for the types that its arguments had."""
 
     def __init__(
         self,
         parent: Specializable,
-        identity: str,
         types: tuple[ArgumentType, ...],
         wanted: tuple[str, ...],
         seeded: tuple[int, ...] | None,
         wraps: Wrapped,
     ) -> None:
+        super().__init__()
         self._parent, self._types, self._wanted, self._seeded = parent, types, wanted, seeded
         self._wraps = wraps
-        self.identity = f"adjoint of {identity} at {types!r} for {wanted} from {seeded}, below 0 in {sorted(wraps)}"
-        self._made: dict[tuple[bool, frozenset[str], Wrapped], Analysis] = {}
+        self.identity = f"adjoint of {parent.identity} at {types!r} for {wanted} from {seeded}, below 0 in {sorted(wraps)}"
         self._derived: dict[bool, Function] = {}
 
     @deep
@@ -117,7 +148,6 @@ class _AdjointAnalyses:
             self._derived[agree] = adjoint(forward, self._wanted, self._seeded)
         return self._derived[agree]
 
-    @deep
     def analysis(
         self,
         types: tuple[ArgumentType, ...],
@@ -125,10 +155,36 @@ class _AdjointAnalyses:
         checked: frozenset[str] = frozenset(),
         wraps: Wrapped = frozenset(),
     ) -> Analysis:
-        key = agree, checked, wraps
-        if key not in self._made:
-            self._made[key] = recalled(self.identity, types, agree, lambda: self.function(types, agree), checked, wraps)
-        return self._made[key]
+        return super().analysis((), agree, checked, wraps)  # its arguments have the types that they were derived from
+
+
+class _BatchedAnalyses(_Analyses):
+    """The analyses of a function for the elements of a batch. carried: whether each argument has an axis of the batch."""
+
+    def __init__(self, parent: Specializable, signature: Signature, carried: tuple[bool, ...]) -> None:
+        super().__init__()
+        self._parent, self._signature, self._carried = parent, signature, carried
+        self.identity = f"{parent.identity} for a batch of {carried}"
+
+    @deep
+    def function(self, types: tuple[ArgumentType, ...], agree: bool) -> Function:
+        from weft.loops.batched import batched
+
+        names = self._signature.names
+        wide = {n for n, c in zip(names, self._carried, strict=True) if c}
+        elements: list[ArgumentType] = []
+        for name, type_ in zip(names, types, strict=True):
+            if isinstance(type_, TensorType) and type_.same is not None and (name in wide) != (type_.same in wide):
+                raise OverlapError(
+                    f"{self._signature.name} writes into {type_.same}, and {name} is the same tensor",
+                    location=self._signature.location,
+                    evidence=[f"one element of torch.vmap's batch is a part of it, and {name} all of it"],
+                    remedy=f"pass {name}.clone()",
+                )
+            wider = isinstance(type_, TensorType) and name in wide
+            elements.append(replace(type_, rank=type_.rank - 1) if wider else type_)  # type: ignore[arg-type,union-attr]
+        function = self._parent.function(tuple(elements), agree)
+        return batched(function, frozenset(wide.intersection(function.parameters)))
 
 
 def adjoint_of(
@@ -143,8 +199,7 @@ def adjoint_of(
 
     wraps: the axes in which the call had subscripts below 0.
     """
-    forward = parent.specializable
-    analyses = _AdjointAnalyses(forward, forward.identity, types, wanted, seeded, wraps)
+    analyses = _AdjointAnalyses(parent.specializable, types, wanted, seeded, wraps)
     function = analyses.analysis((), True).function  # from the disk cache without deriving it again
     tensors = {a.name for a in function.arrays if a.role == "input"}
     kinds = {p.name: p.kind for p in parent.signature.parameters}
@@ -156,23 +211,58 @@ def adjoint_of(
         results=(None,) * len(function.results),
         location=parent.signature.location,
     )
-    # a name that another process gives it too: torch.compile keeps graphs on disk that call it
-    own = f"{function.name}_{cache.key(analyses.identity)[:8]}" if function.name.isascii() else None
-    if own is not None:
-        cache.store(cache.key("operator", own), pickle.dumps((parent.operator.name, types, wanted, seeded, wraps)))
+    own = _named_alike(function.name, analyses.identity, "adjoint", parent, types, wanted, seeded, wraps)
     return Executable(function.name, signature, analyses, own)
 
 
-def recall_adjoint(name: str) -> None:
-    """Define the operator of an adjoint that another process defined, if its kernel is known to this one."""
+def batched_of(parent: Executable, carried: tuple[bool, ...]) -> Executable:
+    """The executable for the elements of a batch: takes the arguments of the parent, those that are `carried` with an axis of
+    the batch before their own, every written one among them; so have its results.
+    """
+    analyses = _BatchedAnalyses(parent.specializable, parent.signature, carried)
+    name = f"{parent.name}_batched"
+    own = _named_alike(name, analyses.identity, "batched", parent, carried)
+    return _Batched(parent, name, analyses, own)
+
+
+class _Batched(Executable):
+    """An executable for the elements of a batch, which is what the parent is."""
+
+    def __init__(self, parent: Executable, name: str, analyses: Specializable, operator_name: str | None) -> None:
+        super().__init__(name, parent.signature, analyses, operator_name)
+        self._parent = parent
+
+    def require_current(self) -> None:
+        self._parent.require_current()
+
+
+# ---------------------------------------------------------------- operators that another process defined
+
+_DERIVED: dict[str, Callable[..., Executable]] = {"adjoint": adjoint_of, "batched": batched_of}
+
+
+def _named_alike(name: str, identity: str, how: str, parent: Executable, *given: Any) -> str | None:
+    """A name for the operator of what is derived from an executable that another process gives it too: torch.compile keeps
+    graphs on disk that call it. None where the grammar of operators has none.
+    """
+    if not name.isascii():
+        return None
+    own = f"{name}_{cache.key(identity)[:8]}"
+    cache.store(cache.key("operator", own), pickle.dumps((how, parent.operator.name, given)))
+    return own
+
+
+def recall(name: str) -> None:
+    """Define the operator that another process derived from a kernel, if that is known to this one."""
     kept = cache.load(cache.key("operator", name))
     if kept is None:
         return
     try:
-        parent_name, types, wanted, seeded, wraps = pickle.loads(kept)
+        how, parent_name, given = pickle.loads(kept)
+        derive = _DERIVED[how]
     except Exception:  # written by another version: any failure to read it is a miss
         return
-    getattr(torch.ops.weft, parent_name, None)  # itself perhaps an adjoint
+    getattr(torch.ops.weft, parent_name, None)  # itself perhaps derived
     parent = executables.get(parent_name)
     if parent is not None:
-        define(adjoint_of(parent, types, wanted, seeded, wraps), name)
+        define(derive(parent, *given), name)

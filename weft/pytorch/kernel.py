@@ -74,10 +74,8 @@ class Program(Executable):
         assert self.guard is not None
         return self.guard.holds() and torch.get_default_dtype() is self.default
 
-    def execute(self, args: tuple[Any, ...]) -> Any:
-        """Run on real tensors, without autograd. Raises StateChanged where the kernel is another program by now, which
-        only a graph that was made before can ask for.
-        """
+    def require_current(self) -> None:
+        """Raise StateChanged where the kernel is another program by now: a graph that was made before asks for it."""
         before = self.captured
         if not self.holds() and self.kernel.program.captured.identity != before.identity:
             changed = before.changed()
@@ -87,7 +85,6 @@ class Program(Executable):
                 evidence=[f"{', '.join(changed)} {'have' if len(changed) > 1 else 'has'} changed"],
                 remedy="call torch.compiler.reset() after such a change, or pass the value as an argument",
             )
-        return super().execute(args)
 
 
 class Kernel:

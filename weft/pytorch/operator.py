@@ -63,10 +63,16 @@ class Operator:
     parameters: tuple[str, ...]
     transformed: Callable[..., Any]  # what to call in forward mode and under torch.func's transforms
 
+    def fresh(self, *args: Any) -> Any:
+        """The new tensors among the kernel's results: one, a tuple of several, or None."""
+        through = torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+        if through and torch.compiler.is_compiling() and _batches_alone():
+            through = False  # torch.compile records the operator itself
+        return (self.transformed if through else self.overload)(*args)
+
     def __call__(self, *args: Any) -> Any:
         """The kernel's results: new tensors from the operator, written arguments as they were passed."""
-        through = torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
-        made = (self.transformed if through else self.overload)(*args)
+        made = self.fresh(*args)
         fresh = iter(() if made is None else made if isinstance(made, (tuple, list)) else (made,))
         given = dict(zip(self.parameters, args, strict=True))
         out = tuple(next(fresh) if r is None else given[r] for r in self.results)
@@ -104,7 +110,8 @@ def define(executable: Executable, name: str | None = None) -> Operator:
         LIBRARY.impl(name, implementation, key)  # type: ignore[no-untyped-call]
     torch.library.register_fake(f"weft::{name}", _fake(executable), lib=LIBRARY)
     overload = getattr(torch.ops.weft, name).default
-    torch.library.register_vmap(f"weft::{name}", _one_by_one(signature, overload), lib=LIBRARY)
+    batch = _batch_rule(executable)
+    torch.library.register_vmap(f"weft::{name}", batch, lib=LIBRARY)
     transformed = overload
     if signature.written:
         refuse = _refuse_gradients(signature, overload)
@@ -113,7 +120,7 @@ def define(executable: Executable, name: str | None = None) -> Operator:
     elif fresh:
         rules = _autograd(executable)
         torch.library.register_autograd(f"weft::{name}", rules.backward, setup_context=rules.setup, lib=LIBRARY)
-        transformed = _transformable(signature, overload, rules)
+        transformed = _transformable(executable.name, overload, rules, batch)
     return Operator(name, overload, signature.results, tuple(p.name for p in signature.parameters), transformed)
 
 
@@ -349,33 +356,38 @@ def _is_float(tensor: torch.Tensor) -> bool:
 # ---------------------------------------------------------------- torch.func
 
 
-def _one_by_one(signature: Signature, call: Callable[..., Any]) -> Callable[..., Any]:
-    """torch.vmap of an operator: a call for each element of the batch, as no loop of the kernel is the batch's."""
+def _batch_rule(executable: Executable) -> Callable[..., Any]:
+    """torch.vmap of an operator: the operator of the same loops in one more loop over the batch."""
+    signature = executable.signature
+    made: dict[tuple[bool, ...], Executable] = {}
 
     def rule(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
-        for p, d in zip(signature.parameters, in_dims, strict=True):
-            if p.name in signature.written and d is None:
+        from weft.pytorch.executable import batched_of
+
+        carried = tuple(d is not None for d in in_dims)
+        for p, wide in zip(signature.parameters, carried, strict=True):
+            if p.name in signature.written and not wide:
                 raise OverlapError(
                     f"{signature.name} writes into {p.name}, which all elements of torch.vmap's batch share",
                     location=signature.location,
                     remedy=f"give {p.name} the batch's dimension too, as with {p.name}.expand(...).clone()",
                 )
-
-        def element(a: Any, d: int | None, i: int) -> Any:
-            if d is None:
-                return a
-            return a.select(d, i) if info.batch_size else a.new_zeros([*a.shape[:d], *a.shape[d + 1 :]])
-
-        # an empty batch takes one call too: its results have the shapes
-        calls = range(max(1, info.batch_size))
-        made = [call(*(element(a, d, i) for a, d in zip(args, in_dims, strict=True))) for i in calls]
-        if made[0] is None:
-            return None, None
-        if isinstance(made[0], (tuple, list)):
-            return tuple(torch.stack(m)[: info.batch_size] for m in zip(*made, strict=True)), (0,) * len(made[0])
-        return torch.stack(made)[: info.batch_size], 0
+        if carried not in made:
+            made[carried] = batched_of(executable, carried)
+        first = [a if d is None else a.movedim(d, 0) for a, d in zip(args, in_dims, strict=True)]
+        results = made[carried].operator.fresh(*first)
+        return results, tuple(0 for _ in results) if isinstance(results, (tuple, list)) else None if results is None else 0
 
     return rule
+
+
+def _batches_alone() -> bool:
+    """Whether there is no transform of PyTorch's but torch.vmap."""
+    stack = torch._C._functorch.get_interpreter_stack() or ()
+    return forward_ad._current_level < 0 and all(s.key() == torch._C._functorch.TransformType.Vmap for s in stack)
+
+
+_batches_alone._dynamo_marked_constant = True  # type: ignore[attr-defined]  # torch.compile calls it and does not trace it
 
 
 def _functionalizing() -> bool:
@@ -384,20 +396,16 @@ def _functionalizing() -> bool:
     return inner is not None and inner.key() == torch._C._functorch.TransformType.Functionalize
 
 
-def _transformable(signature: Signature, overload: Any, rules: _Autograd) -> Callable[..., Any]:
+def _transformable(name: str, overload: Any, rules: _Autograd, batch: Callable[..., Any]) -> Callable[..., Any]:
     """The operator with its derivatives in the form that forward mode and torch.func's transforms can see through."""
-
-    def apply(*args: Any) -> Any:
-        return (transformed if torch._C._are_functorch_transforms_active() else overload)(*args)
-
     methods = {
         "forward": staticmethod(lambda *args: overload(*args)),
         "setup_context": staticmethod(lambda ctx, inputs, output: rules.setup(ctx, inputs, output)),
         "backward": staticmethod(rules.backward),
         "jvp": staticmethod(rules.jvp),
-        "vmap": staticmethod(_one_by_one(signature, apply)),
+        "vmap": staticmethod(batch),
     }
-    differentiable = type(signature.name, (torch.autograd.Function,), methods).apply  # type: ignore[attr-defined]
+    differentiable = type(name, (torch.autograd.Function,), methods).apply  # type: ignore[attr-defined]
 
     def transformed(*args: Any) -> Any:
         return overload(*args) if _functionalizing() else differentiable(*args)
@@ -415,21 +423,21 @@ def has_tangent(value: Any) -> bool:
 # ---------------------------------------------------------------- operators that another process defined
 
 
-_OF_A_GRAPH = re.compile("_[0-9a-f]{8}$")  # how adjoints, and programs that a change outside made, are marked
+_OF_A_GRAPH = re.compile("_[0-9a-f]{8}$")  # how what is derived, and programs that a change outside made, are marked
 
 
 class _Operators(torch._ops._OpNamespace):
-    """`torch.ops.weft`. A graph that torch.compile kept on disk names the adjoints that the process which made it had
-    defined; they are defined here when they are first asked for.
+    """`torch.ops.weft`. A graph that torch.compile kept on disk names the adjoints, and the kernels for batches, that the
+    process which made it had defined; they are defined here when they are first asked for.
     """
 
     __module__ = torch._ops._OpNamespace.__module__  # operators take their module's name from it
 
     def __getattr__(self, name: str) -> Any:
         if name not in _taken and not name.startswith("_"):
-            from weft.pytorch.executable import recall_adjoint
+            from weft.pytorch.executable import recall
 
-            recall_adjoint(name)
+            recall(name)
             if name not in _taken and _OF_A_GRAPH.search(name):
                 raise UnknownOperator(
                     f"weft has no operator {name} in this process",
