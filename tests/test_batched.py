@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -272,6 +272,7 @@ def test_the_kernels_of_a_batch_are_those_of_one_element(monkeypatch: pytest.Mon
         assert 0 < len(launched) <= once
 
 
+@settings(max_examples=8)  # an analysis takes a second
 @given(st.integers(0, 10**9))
 def test_the_batch_of_a_random_program_is_parallel(seed: int) -> None:
     program = generate(seed)
