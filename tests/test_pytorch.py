@@ -447,7 +447,7 @@ def test_fake_tensors_tell_shapes_dtypes_and_strides() -> None:
 # ---------------------------------------------------------------- torch.func
 
 
-def test_vmap_is_a_call_for_each_element() -> None:
+def test_vmap_of_kernels() -> None:
     x = double(3, 4, 5)
     torch.testing.assert_close(torch.vmap(mean)(x[0]), x[0].mean(1))
     torch.testing.assert_close(
