@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from weft.errors import CompileError, DeviceMismatch, LaunchError, OutOfRange, WeftError
-from weft.runtime import cache, cuda, host, nvrtc
+from weft.runtime import cache, cuda, host, nvrtc, precompiled
 from weft.runtime.include import resolve
 from weft.runtime.slots import Frame, Given, Slots, pack
 
@@ -444,6 +444,66 @@ def test_a_damaged_library_is_never_opened(own_cache: Path, damage: str) -> None
     place.write_bytes(damaged[damage])
     run_axpb(host.load(source, "axpb", name="axpb.cpp"))
     assert cache.load(key) is not None
+
+
+def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The compilers that are run from now on."""
+    made: list[list[str]] = []
+    run = host._run
+
+    def noted(command: list[str], directory: str, name: str) -> tuple[int, str]:
+        made.append(command)
+        return run(command, directory, name)
+
+    monkeypatch.setattr(host, "_run", noted)
+    return made
+
+
+def test_system_headers_are_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = commands(monkeypatch)
+    for k in range(3):
+        run_axpb(host.load(f"{AXPB}// {k}\n", "axpb", name="axpb.cpp"))
+    assert ["c++-header" in command for command in made] == [True, False, False, False]
+    assert all("-include" in command for command in made[1:])
+    monkeypatch.setattr(precompiled, "_known", {})  # as in another process
+    run_axpb(host.load(f"{AXPB}// 3\n", "axpb", name="axpb.cpp"))
+    assert len(made) == 5
+
+
+def test_parsed_headers_are_those_of_the_flags(tmp_path: Path) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def run(arguments: tuple[str, ...], directory: str) -> bool:
+        asked.append(arguments)
+        (Path(directory) / arguments[-1]).write_text("parsed")
+        return True
+
+    for identity in (("a", "-O3"), ("a", "-O1"), ("b", "-O3"), ("a", "-O3")):
+        with tempfile.TemporaryDirectory(dir=tmp_path) as directory:
+            assert precompiled.prepare("#include <cmath>\n", directory, identity, run) == ("-include", "system.hpp")
+            assert Path(directory, "system.hpp").read_text() == "#include <cmath>\n"
+            assert Path(directory, "system.hpp.gch").read_bytes().startswith(b"parsed")
+    assert len(asked) == 3
+    assert precompiled.prepare("int x;\n", str(tmp_path), ("a", "-O3"), run) == ()
+
+
+@pytest.mark.parametrize("harm", ["garble", "empty", "gone"])
+def test_harmed_headers_cost_only_time(own_cache: Path, harm: str) -> None:
+    run_axpb(host.load(AXPB, "axpb", name="axpb.cpp"))
+    (kept,) = (p for p in own_cache.rglob("*") if p.is_file() and p.stat().st_size > 1 << 20)
+    whole = kept.read_bytes()
+    harmed = {"garble": whole[: len(whole) // 2] + bytes(len(whole) // 2), "empty": b""}
+    if harm == "gone":
+        kept.unlink()
+    else:
+        kept.write_bytes(harmed[harm])
+    run_axpb(host.load(f"{AXPB}// {harm}\n", "axpb", name="axpb.cpp"))
+
+
+def test_a_compiler_that_parses_no_headers_ahead_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = host._run
+    monkeypatch.setattr(host, "_run", lambda c, d, n: (1, "no") if "c++-header" in c else run(c, d, n))
+    run_axpb(host.load(AXPB, "axpb", name="axpb.cpp"))
 
 
 def test_no_compiler_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

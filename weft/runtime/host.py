@@ -23,6 +23,7 @@ from pathlib import Path
 from weft.errors import CompileError
 from weft.runtime import cache
 from weft.runtime.include import Source, refusal, resolve
+from weft.runtime.precompiled import prepare
 from weft.runtime.slots import Frame, Slots
 
 FLAGS = (
@@ -139,11 +140,18 @@ def build(whole: Source, name: str, flags: tuple[str, ...] = FLAGS) -> Built:
 
 
 def _compile(source: Source, compiler: Compiler, name: str, flags: tuple[str, ...]) -> tuple[bytes, str]:
+    def succeeds(arguments: tuple[str, ...], directory: str) -> bool:
+        kept = [flag for flag in flags if flag != "-shared"]
+        return _run([*compiler.command, *kept, *arguments], directory, name)[0] == 0
+
+    identity = (compiler.identity, cpu_model(), *flags)
     command = [*compiler.command, *flags, "kernel.cpp", "-o", "kernel.so"]
     try:
         with tempfile.TemporaryDirectory(prefix="weft-", ignore_cleanup_errors=True) as directory:
             Path(directory, "kernel.cpp").write_text(source.text, encoding="utf-8")
-            code, log = _run(command, directory, name)
+            code, log = _run([*command, *prepare(source.text, directory, identity, succeeds)], directory, name)
+            if code != 0:  # what was kept of the headers may be harmed: the compiler's word counts without it
+                code, log = _run(command, directory, name)
             output = Path(directory, "kernel.so")
             if code == 0 and output.exists():
                 return output.read_bytes(), log

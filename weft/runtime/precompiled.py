@@ -1,0 +1,59 @@
+"""The system headers of generated C++, parsed once for all kernels: to read them is most of what a compiler does for one.
+
+A compiler takes `NAME.gch` for the header NAME that `-include` names if it made that file itself, with the same flags, and
+reads the header where it did not. So nothing but time depends on it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from weft.runtime import cache
+
+_FORMAT = "precompiled 1"
+_SYSTEM = re.compile(r"^[ \t]*#[ \t]*include[ \t]*(<[^>]+>)", re.MULTILINE)
+_HEADER = "system.hpp"
+
+# Whether the compiler, called with these arguments besides its flags in a directory, did what it was asked.
+Run = Callable[[tuple[str, ...], str], bool]
+
+
+def prepare(text: str, directory: str, identity: tuple[str, ...], run: Run) -> tuple[str, ...]:
+    """What to add to the command that compiles `text` in a directory, where what it needs is put.
+
+    identity: tells the compiler, its flags and the machine that it compiles for from others. Nothing is added where there is
+    no cache that keeps what is parsed, or where the compiler makes no such thing.
+    """
+    headers = "".join(f"#include {name}\n" for name in dict.fromkeys(_SYSTEM.findall(text)))
+    place = _parsed(headers, identity, str(cache.directory()), run) if headers else None
+    if place is None:
+        return ()
+    Path(directory, _HEADER).write_text(headers, encoding="utf-8")
+    with contextlib.suppress(OSError):
+        os.symlink(place, Path(directory, f"{_HEADER}.gch"))
+    return ("-include", _HEADER)
+
+
+_known: dict[tuple[str, str], Path | None] = {}  # what was read and found whole, or could not be made, by this process
+
+
+def _parsed(headers: str, identity: tuple[str, ...], root: str, run: Run) -> Path | None:
+    """The file with these headers parsed, from the disk cache at `root` where it is there; None where it cannot be made."""
+    key = cache.key(_FORMAT, *identity, headers)
+    if (key, root) not in _known:
+        _known[key, root] = cache.path(key) if cache.load(key) is not None else _parse(headers, key, run)
+    return _known[key, root]
+
+
+def _parse(headers: str, key: str, run: Run) -> Path | None:
+    with tempfile.TemporaryDirectory(prefix="weft-", ignore_cleanup_errors=True) as directory:
+        Path(directory, _HEADER).write_text(headers, encoding="utf-8")
+        made = Path(directory, f"{_HEADER}.gch")
+        if not run(("-x", "c++-header", _HEADER, "-o", made.name), directory) or not made.exists():
+            return None
+        return cache.store(key, made.read_bytes())
