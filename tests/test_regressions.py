@@ -26,6 +26,32 @@ def values(*shape: int) -> torch.Tensor:
 
 
 @case
+def an_array_of_each_iteration_beside_a_sum_from_the_end(x):
+    n, m = x.shape
+    r = torch.zeros(3, dtype=x.dtype)
+    for j in range(n):
+        total = 0.0
+        for i in range(m - 3, -1, -1):
+            pair = torch.zeros(2, dtype=x.dtype)
+            total -= x[j, i]
+            pair[1] = x[j, i + 1] - 0.5 * total
+            r[1] = pair[1]
+    return r
+
+
+@case
+def an_array_of_each_iteration_that_nothing_reads(x):
+    n, m = x.shape
+    y = torch.zeros(n, dtype=x.dtype)
+    total = 0.0
+    for i in range(n - 1, -1, -1):
+        pair = torch.zeros(2, dtype=x.dtype)
+        total -= x[i, 0]
+        pair[1] = x[i, m - 1] - 0.5 * total
+    return y
+
+
+@case
 def starts_anew_from_infinity(x):
     """0 * infinity is NaN; the program does not multiply."""
     n, m = x.shape

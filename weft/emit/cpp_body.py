@@ -25,6 +25,7 @@ from weft.emit.lanes import (
     Piece,
     Straight,
     Tiles,
+    arrays_of,
     item_exprs,
     loads,
     needed,
@@ -260,14 +261,7 @@ class Body:
 
     def local_arrays(self, var: str) -> None:
         """Declare the arrays that every iteration of the loop `var` has afresh."""
-        touched = {s.array for s in walk(self.nest.body) if isinstance(s, Store)}
-        touched |= {
-            e.array
-            for s in walk(self.nest.body)
-            for x in statement_exprs(s)
-            for e in walk_expr(x)
-            if isinstance(e, Load)
-        }
+        touched = arrays_of(self.nest.body)
         for array in self.function.arrays:
             if array.within and array.within[-1] == var and array.name in touched:
                 self._local(array)
@@ -431,10 +425,11 @@ class Body:
     def block_scan(self, loop: For, updates: dict[str, Update], start: str, stop: str) -> bool:
         """A scan along consecutive memory, a vector at a time: what each iteration adds is computed side by side, the
         algebra composes it in log steps, and the body runs side by side on the carries so found. False, with nothing
-        written, where the loop is not of that form.
+        written, where the loop is not of that form, or has arrays of its own.
         """
         levels = scan_levels(loop, updates)
-        if not levels or abs(loop.step) != 1 or self.checked(loop.body):
+        own = any(loop.var in self.function.array(array).within for array in arrays_of(loop.body))
+        if not levels or abs(loop.step) != 1 or self.checked(loop.body) or own:
             return False
         types = sorted({c.type for c in loop.carries}, key=lambda t: -t.size)
         first = self.fresh.fresh(f"{loop.var}_0")

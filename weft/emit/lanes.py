@@ -127,11 +127,9 @@ def runs_in_lanes(function: Function, body: tuple[Stmt, ...], varying: set[str])
     varying = set(varying)
     for stmt in walk(body):
         varying |= set(bound_names(stmt)) | ({c.name for c in stmt.carries} if isinstance(stmt, For) else set())
+    if arrays & arrays_of(body):
+        return False
     for stmt in walk(body):
-        if isinstance(stmt, Store) and stmt.array in arrays:
-            return False
-        if any(isinstance(e, Load) and e.array in arrays for x in statement_exprs(stmt) for e in walk_expr(x)):
-            return False
         if isinstance(stmt, If) and any(isinstance(s, For) for b in bodies(stmt) for s in walk(b)):
             return False
         if isinstance(stmt, For):
@@ -161,6 +159,11 @@ def loads(statements: Iterable[Stmt]) -> Iterator[Load]:
 
 def stores(statements: Iterable[Stmt]) -> Iterator[Store]:
     yield from (s for s in walk(tuple(statements)) if isinstance(s, Store))
+
+
+def arrays_of(statements: tuple[Stmt, ...]) -> set[str]:
+    """The arrays that statements load from or store to."""
+    return {e.array for e in loads(statements)} | {s.array for s in stores(statements)}
 
 
 def own_elements_only(body: tuple[Stmt, ...]) -> bool:
