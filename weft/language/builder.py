@@ -494,6 +494,9 @@ class Builder:
         name = self.fresh(hint)
         constant = None if fill is None else Const(_fit(fill, dtype), dtype.opmath)
         shape = tuple(self.in_sizes(d) for d in dims)
+        if not self.loops:
+            for size in shape:
+                self._bounded(size, name)
         if not self.loops or all(isinstance(d, Const) for d in shape):
             within = tuple(loop.var for loop in self.loops)
             sizes = tuple(map(_not_negative, shape))

@@ -399,20 +399,22 @@ def _create(b: Builder, arguments: Arguments, kind: str, like: View | Computed |
     return b.allocate(hint, dtype, dims, _CREATE[base], contiguous=contiguous)
 
 
-def _constant_tensor(b: Builder, arguments: Arguments) -> Scalar:
-    """torch.tensor of a number: one element."""
+def _constant_tensor(b: Builder, arguments: Arguments) -> Value:
+    """torch.tensor of a number: one element. torch.as_tensor of a tensor: itself."""
     value = arguments.need("data")
     dtype = dtype_of(arguments.named("dtype"))
     arguments.named("device")
     arguments.done()
-    if not isinstance(value, Scalar):
-        raise TypeMismatch(f"torch.tensor of {describe(value)}", remedy="make it with torch.zeros and store into it")
-    if arguments.name.endswith("as_tensor") and value.typed.weight and dtype in (None, value.typed.scalar):
+    scalar = tensors.scalar_of(b, value)
+    typed = value.typed if isinstance(value, (Scalar, View, Computed)) else None
+    if arguments.name.endswith("as_tensor") and typed is not None and typed.weight and dtype in (None, typed.scalar):
         return value
+    if scalar is None:
+        raise TypeMismatch(f"{arguments.name} of {describe(value)}", remedy="make it with torch.zeros and store into it")
     if dtype is None:
-        scalar, weight = value.typed.scalar, value.typed.weight
-        dtype = b.default_float if scalar.category == "float" and weight == 0 else scalar
-    return replace(convert(value, dtype), alias=None)
+        kind = scalar.typed
+        dtype = b.default_float if kind.scalar.category == "float" and kind.weight == 0 else kind.scalar
+    return replace(convert(checks.stored(b, scalar, dtype), dtype), alias=None)
 
 
 def _arange(b: Builder, arguments: Arguments) -> Computed:

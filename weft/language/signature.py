@@ -15,7 +15,7 @@ Kind = Literal["tensor", "int", "float", "bool", "number"]
 
 _SIZED = frozenset(["empty", "zeros", "ones", "full", "new_empty", "new_zeros", "new_ones", "new_full"])
 # Functions of torch that take a number where others of torch take a tensor.
-_TAKES_NUMBERS = _SIZED | frozenset(["where", "arange", "tensor"])
+_TAKES_NUMBERS = _SIZED | frozenset(["where", "arange", "tensor", "as_tensor"])
 # Functions of Python that give the items of their arguments.
 _OVER = frozenset(["enumerate", "zip", "reversed", "list", "tuple"])
 # Attributes and methods whose value is (a view of) the tensor itself.
@@ -42,7 +42,8 @@ class Parameter:
 @dataclass(frozen=True)
 class Signature:
     """parameters: in order. written: parameters that are stored into. results: for each thing returned, the parameter
-    that it is, or None where it is something new. name, location: of the function.
+    that it is, or None where it is something new. name, location: of the function. objects: parameters that are written or
+    given back where they are tensors, so that it matters which tensor they are.
     """
 
     parameters: tuple[Parameter, ...]
@@ -50,6 +51,7 @@ class Signature:
     results: tuple[str | None, ...]
     name: str = ""
     location: Location | None = None
+    objects: frozenset[str] = frozenset()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -97,7 +99,8 @@ def _read(source: Source, uses: _Uses) -> Signature:
     tensors = {p.name for p in parameters if p.kind == "tensor"}
     written = frozenset((uses.stored | (uses.augmented & tensors)) - {NEW})
     results = tuple(r if r in tensors else None for r in uses.results or ())
-    return Signature(tuple(parameters), written, results, source.name, source.where)
+    objects = frozenset((*uses.stored, *uses.augmented, *uses.given_back)) - {NEW}
+    return Signature(tuple(parameters), written, results, source.name, source.where, objects)
 
 
 def _annotated(node: ast.expr | None) -> Kind | None:
@@ -297,9 +300,9 @@ class _Uses:
         if isinstance(value, ast.Call):
             helper = self.helper(value)
             if helper is not None:
-                inner = _read(helper, _uses(helper, self.calls))
+                results = _uses(helper, self.calls).results or ()
                 given = _given(helper, value)
-                return tuple(self.identity(given[r]) if r in given else None for r in inner.results)
+                return tuple(self.identity(given[r]) if r in given else None for r in results)
         items = value.elts if isinstance(value, (ast.Tuple, ast.List)) else [value]
         return tuple(self.identity(item) for item in items)
 
@@ -332,12 +335,14 @@ class _Uses:
         return frozenset((NEW,))
 
     def root_of_call(self, node: ast.Call) -> frozenset[str]:
-        """The parameters that what a helper returns may be a view of."""
+        """The parameters that what a helper returns may be, or be a view of."""
         helper = self.helper(node)
         found: frozenset[str] = frozenset((NEW,))
         if helper is not None:
-            given = _given(helper, node)
-            for name in _uses(helper, self.calls).given_back:
+            uses, given = _uses(helper, self.calls), _given(helper, node)
+            if uses.results is not None and len(uses.results) == 1 and uses.results[0] in given:
+                return self.root(given[uses.results[0]])
+            for name in uses.given_back:
                 if name in given:
                     found |= self.root(given[name])
         return found
@@ -428,15 +433,18 @@ class _Uses:
         return None if any(same) else source
 
     def helper_call(self, helper: Source, node: ast.Call) -> None:
-        signature = _read(helper, _uses(helper, self.calls))
+        uses = _uses(helper, self.calls)
+        signature = _read(helper, uses)
         for name, value in _given(helper, node).items():
             kind = signature[name].kind
             if kind == "tensor":
                 self.is_tensor(value)
             elif kind == "int":
                 self.is_int(value)
-            if name in signature.written:
+            if name in uses.stored:
                 self.stored |= self.root(value)
+            if name in uses.augmented:
+                self.augmented |= self.root(value)
 
 
 def _given(helper: Source, node: ast.Call) -> dict[str, ast.expr]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from weft.errors import OutOfRange, TypeMismatch, UnsupportedSyntax
 from weft.language import bounds
 from weft.language.builder import Builder
-from weft.language.kinds import converted
+from weft.language.kinds import converted, kinds_of
 from weft.language.values import (
     ONE,
     ZERO,
@@ -24,7 +24,7 @@ from weft.language.values import (
     tidy,
 )
 from weft.loops.ir import Const, Expr, Op, unchecked
-from weft.loops.types import BOOL, INT64
+from weft.loops.types import BOOL, INT64, UINT8
 
 
 @dataclass(frozen=True)
@@ -124,6 +124,9 @@ def _index(builder: Builder, item: Item, size: Expr, axis: int) -> Expr:
         raise TypeMismatch(f"a subscript that is {what}", remedy=remedy)
     if item.typed.scalar.category != "int":
         raise TypeMismatch(f"a subscript that is {describe(item)}", remedy="use an int: int(...)")
+    if any(kind.weight and kind.scalar == UINT8 for kind in kinds_of(item)):
+        message = "a subscript that is one uint8 element"
+        raise TypeMismatch(message, evidence=["PyTorch takes it for a mask"], remedy="use an int: int(...)")
     expr = unchecked(converted(item, INT64))
     if isinstance(expr, Const):
         return _constant(int(expr.value), size, axis)

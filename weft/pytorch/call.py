@@ -75,12 +75,7 @@ def _argument_type(signature: Signature, name: str, kind: str, value: Any) -> Ar
 
     use = f"{signature.name} uses it as {_ARTICLES[kind]}"
     if isinstance(value, torch.Tensor):
-        if kind == "number":
-            raise refuse(
-                f"is a tensor, and nothing in {signature.name} shows that it takes one",
-                f"annotate the parameter: {name}: torch.Tensor",
-            )
-        if kind != "tensor":
+        if kind not in ("tensor", "number"):
             raise refuse(f"is a tensor, and {use}", f"pass {name}.item(), or a number")
         if value.is_nested:
             raise refuse("is a nested tensor", f"pass {name}.to_padded_tensor(0.0), or each of {name}.unbind()")
@@ -136,6 +131,29 @@ def common_device(function: Function, tensors: Mapping[str, torch.Tensor]) -> to
             remedy="move the tensors to a CUDA GPU or to the CPU",
         )
     return device
+
+
+def gathered(signature: Signature, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments with tensors without dimensions moved from the CPU to where the others lie, as PyTorch takes them for
+    numbers there; not those that are written or given back. The same tuple where there are none.
+    """
+    first = None
+    mixed = False
+    for a in args:
+        if isinstance(a, torch.Tensor):
+            first = a.device if first is None else first
+            mixed = mixed or a.device != first
+    if not mixed:
+        return args
+    numbers = [
+        isinstance(a, torch.Tensor) and a.device.type == "cpu" and a.dim() == 0 and p.name not in signature.objects
+        for p, a in zip(signature.parameters, args, strict=True)
+    ]
+    others = {a.device for a, is_number in zip(args, numbers, strict=True) if isinstance(a, torch.Tensor) and not is_number}
+    if len(others) != 1 or not any(numbers):
+        return args
+    (device,) = others
+    return tuple(a.to(device) if is_number else a for a, is_number in zip(args, numbers, strict=True))
 
 
 @dataclass(frozen=True)
@@ -483,10 +501,20 @@ def prepare(
             location=signature.location,
             remedy="use torch.compile or torch.export",
         )
+    on_one_device = gathered(signature, args)
+    if on_one_device is not args:
+        return _of_gathered(prepare(specializable, signature, on_one_device, guard), signature)
     same = repeated(signature, args)
     if same:
         return _of_single(_prepared(specializable, signature, args, guard), signature, same)
     return _prepared(specializable, signature, args, guard)
+
+
+def _of_gathered(plan: CallPlan, signature: Signature) -> CallPlan:
+    """A plan for arguments on several devices, made of the plan for them on one."""
+    return CallPlan(
+        lambda args: plan.run(gathered(signature, args)), never, lambda args: plan.tensors(gathered(signature, args))
+    )
 
 
 def _of_single(plan: CallPlan, signature: Signature, same: tuple[tuple[int, int], ...]) -> CallPlan:

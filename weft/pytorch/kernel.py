@@ -20,12 +20,13 @@ from weft.errors import NotDifferentiable, SourceMismatch, StateChanged, TypeMis
 from weft.language import MISSING, Capture, Signature, capture, read_signature
 from weft.language.source import plain_function
 from weft.language.text import ANONYMOUS, function_of_text
-from weft.pytorch.call import argument_types, finisher, plain, repeated
+from weft.pytorch.call import argument_types, finisher, gathered, plain, repeated
 from weft.pytorch.executable import Executable
 from weft.pytorch.operator import Operator, has_tangent
 from weft.pytorch.quick import MISS, never
 from weft.pytorch.specialize import Specializable, Specializer
-from weft.pytorch.variants import Variant, function_of, is_structured, read_structure, variant
+from weft.pytorch.specs import TensorSpec
+from weft.pytorch.variants import Variant, function_of, is_structured, is_tensor, read_structure, variant
 from weft.pytorch.witness import Witness, witnesses
 from weft.runtime import cache
 from weft.runtime.guard import Guard
@@ -52,6 +53,7 @@ class Program(Executable):
         super().__init__(kernel.name, signature, specializer, own, Guard())
         self.kernel = kernel
         self.arity = len(signature.parameters)
+        self.numbers = tuple(k for k, p in enumerate(signature.parameters) if p.kind != "tensor")
         self.default = torch.get_default_dtype()
         self.witnesses: tuple[Witness, ...] | None = None
         self.watch(captured)
@@ -73,6 +75,10 @@ class Program(Executable):
         """Whether the kernel is this program."""
         assert self.guard is not None
         return self.guard.holds() and torch.get_default_dtype() is self.default
+
+    def has_variant(self, args: tuple[Any, ...]) -> bool:
+        """Whether there are parts of the program among the arguments, or tensors in the place of numbers."""
+        return any(map(is_structured, args)) or any(is_tensor(args[k]) for k in self.numbers)
 
     def require_current(self) -> None:
         """Raise StateChanged where the kernel is another program by now: a graph that was made before asks for it."""
@@ -161,6 +167,19 @@ class Kernel:
 
     _defined._dynamo_marked_constant = True  # type: ignore[attr-defined]  # torch.compile calls it and does not trace it
 
+    def _variant_of(self, *kinds: str) -> str:
+        """The text of the variant for arguments of these kinds in the place of numbers, which is made if it is not yet."""
+        stand_ins: list[Any] = [TensorSpec("float32", ())] * self.program.arity
+        for k, kind in zip(self.program.numbers, kinds, strict=True):
+            stand_ins[k] = {"bool": False, "int": 0, "float": 0.0}.get(kind, stand_ins[k])
+        made = self._variant(tuple(stand_ins), {}, self.program)
+        assert made is not None
+        if made.text not in self._variants:
+            self._variants[made.text] = Kernel(function_of(made, self.py))
+        return made.text
+
+    _variant_of._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if is_compiling():
             if self._variadic:
@@ -176,7 +195,11 @@ class Kernel:
             for a in args:
                 if is_structured(a):
                     return _uncompiled(self, args, {})
-            return program.operator(*args)
+            if program.numbers:
+                kinds = [_kind_of(args[k]) for k in program.numbers]
+                if "tensor" in kinds:
+                    return self._variants[self._variant_of(*kinds)](*args)
+            return program.operator(*gathered(program.signature, args))
         if not kwargs:
             try:
                 made = self.quick(*args)
@@ -185,12 +208,15 @@ class Kernel:
             except TypeError:  # another number of arguments: told below
                 pass
         if self._variadic:
-            return self._special(args, kwargs)
+            return self._special(args, kwargs, None)
         program = self.program
         if kwargs or len(args) != program.arity:
             args = _bound(program.signature, args, kwargs)
+        for k in program.numbers:
+            if isinstance(args[k], torch.Tensor):
+                return self._special(args, {}, program)
         if not _eager():
-            return self._special(args, {})
+            return self._special(args, {}, program)
         # The next quickest, for plain tensors when nothing of PyTorch's wants to see the call: one look-up and go.
         key: list[Any] = [torch.get_default_dtype()]
         differentiable = False
@@ -208,7 +234,7 @@ class Kernel:
                 elif kind is int or kind is bool:
                     key += (kind, a)
                 else:
-                    return self._special(args, {})
+                    return self._special(args, {}, program)
         except RuntimeError:  # a tensor without strides or storage
             return _dispatched(program, args)
         if differentiable and torch.is_grad_enabled():
@@ -219,13 +245,13 @@ class Kernel:
         self.quick = call.quick
         return call.run(args)
 
-    def _special(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """A call that PyTorch must see, or with arguments that are parts of the program."""
-        if not self._variadic and not any(map(is_structured, args)):
-            return _dispatched(self.program, args)
-        made = self._variant(args, kwargs)
+    def _special(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], program: Program | None) -> Any:
+        """A call that PyTorch must see, or of a variant of the program. program: None where there are `*args`."""
+        if program is not None and not program.has_variant(args):
+            return _dispatched(program, args)
+        made = self._variant(args, kwargs, program)
         if made is None:
-            return _dispatched(self.program, args)
+            return _dispatched(program or self.program, args)
         kernel = self._variants.get(made.text)
         if kernel is None:
             kernel = Kernel(function_of(made, self.py))
@@ -237,23 +263,30 @@ class Kernel:
             if len(self._variants) >= _MOST_PROGRAMS:
                 del self._variants[next(iter(self._variants))]
             self._variants[made.text] = kernel
-            return result
-        return kernel(*made.leaves)
+        else:
+            result = kernel(*made.leaves)
+        if len(made.leaves) == len(args) and all(a is b for a, b in zip(made.leaves, args, strict=True)):
+            self.quick = kernel.quick  # which asks whether its arguments are tensors, and what the variant reads from outside
+        return result
 
-    def _variant(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Variant | None:
-        kinds = {} if self._variadic else {p.name: p.kind for p in self.signature.parameters}
-        return variant(self.py, self.name, kinds, args, kwargs)
+    def _variant(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], program: Program | None) -> Variant | None:
+        return variant(self.py, self.name, None if program is None else program.signature, args, kwargs)
 
     def specific(self, args: tuple[Any, ...]) -> tuple[Kernel, tuple[Any, ...]]:
-        """The kernel of a call with these arguments, and its own: tensors, specs of some, and numbers. It is another one where
-        there are parts of the program among them; a text that describes a tensor or a number stands for it.
+        """The kernel of a call with these arguments (none: the example's), and its own: tensors, specs of some, and numbers.
+        It is another one where there are parts of the program among them, or tensors in the place of numbers; a text that
+        describes a tensor or a number stands for it.
         """
-        if not args or not (self._variadic or any(map(is_structured, args))):
+        from weft.pytorch.inspection import complete
+
+        if not args and not self._variadic and self.example:
+            args = complete(self, args)
+        if not args or not (self._variadic or self.program.has_variant(args)):
             return self, args
         read = read_structure(args)
-        if not self._variadic and not any(map(is_structured, read)):
+        if not self._variadic and not self.program.has_variant(read):
             return self, args
-        made = self._variant(read, {})
+        made = self._variant(read, {}, None if self._variadic else self.program)
         if made is None:
             return self, args
         return self._variants.get(made.text) or Kernel(function_of(made, self.py)), made.leaves
@@ -373,12 +406,20 @@ def _written(value: Any) -> types.FunctionType:
 @_disable_dynamo  # as torch.compiler.disable, without loading the compiler now
 def _uncompiled(kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """A call outside of the graph that torch.compile makes: its program is not known while it traces."""
-    return kernel._special(args, kwargs)
+    return kernel._special(args, kwargs, None if kernel._variadic else kernel.program)
+
+
+def _kind_of(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return "tensor"
+    if isinstance(value, bool):
+        return "bool"
+    return "int" if isinstance(value, (int, torch.SymInt)) else "float"
 
 
 def _dispatched(program: Program, args: tuple[Any, ...]) -> Any:
     """The call through PyTorch's dispatcher, which autograd, modes and transforms listen to."""
-    args = tuple(map(plain, args))
+    args = gathered(program.signature, tuple(map(plain, args)))
     types = argument_types(program.signature, args)
     if program.signature.written and forward_ad._current_level >= 0 and any(map(has_tangent, args)):
         raise NotDifferentiable(

@@ -1,21 +1,27 @@
-"""Calls with arguments that are no tensors and numbers: None, strings, dtypes, tuples and lists, `*args`.
+"""Calls with arguments that are no tensors and numbers: None, strings, dtypes, tuples and lists, `*args`; and with tensors
+in the place of numbers.
 
 Such an argument is a part of the program: a function of the tensors and numbers alone calls the user's with the rest
 written out, and that function is the kernel of the call. The floats of a tuple are arguments still; its ints are constants,
 since they are what loops are written out for and shapes are compared with.
+
+A tensor in the place of a number is an argument of that function, which says that it is a tensor. One that is used as an
+int, as `n` in `range(n)`, is read before the call, as Python reads it, so that the sizes and ranges of the call are known;
+its arithmetic is still a tensor's.
 """
 
 from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from weft.errors import ShapeMismatch
+from weft.language import Signature
 from weft.language.text import function_of_text
 from weft.pytorch.specs import TensorSpec, parse
 
@@ -27,6 +33,10 @@ _CONTAINERS = (tuple, list, torch.Size)
 def is_structured(value: Any) -> bool:
     """Whether an argument is a part of the program."""
     return type(value) in _CONSTANTS or type(value) in _CONTAINERS
+
+
+def is_tensor(value: Any) -> bool:
+    return isinstance(value, (torch.Tensor, TensorSpec))
 
 
 def read_structure(value: Any) -> Any:
@@ -52,15 +62,21 @@ class Variant:
 
 
 def variant(
-    function: types.FunctionType, name: str, kinds: Mapping[str, str], args: Sequence[Any], kwargs: Mapping[str, Any]
+    function: types.FunctionType,
+    name: str,
+    signature: Signature | None,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
 ) -> Variant | None:
     """The call of a function as a call of tensors and numbers; None where an argument can be neither those nor a constant.
 
-    kinds: of the parameters, as the signature tells them. Raises TypeError where the arguments do not fit the parameters.
+    signature: of the function, if it takes no `*args`. Raises TypeError where the arguments do not fit the parameters.
     """
-    parameters = inspect.signature(function)
-    bound = parameters.bind(*args, **kwargs)
-    bound.apply_defaults()
+    bound = _bound(function, signature, args, kwargs)
+    if bound is None:
+        return None
+    kinds = {p.name: p.kind for p in signature.parameters} if signature is not None else {}
+    objects = signature.objects if signature is not None else frozenset()
     taken = {name, _USER, "torch"}
     leaves: list[tuple[str, str, Any]] = []
 
@@ -71,7 +87,9 @@ def variant(
         return own
 
     def spelled(hint: str, value: Any, kind: str | None) -> str:
-        if isinstance(value, (torch.Tensor, TensorSpec)):
+        if is_tensor(value):
+            if kind == "int" and hint not in objects and _is_readable(value):
+                return f"torch.tensor({leaf(hint, 'int', value.item())}, dtype=torch.int64)"
             return leaf(hint, "torch.Tensor", value)
         if type(value) in _CONSTANTS:
             return repr(value)
@@ -88,19 +106,45 @@ def variant(
 
     given: list[str] = []
     try:
-        for parameter in parameters.parameters.values():
-            value = bound.arguments[parameter.name]
-            if parameter.kind is parameter.VAR_KEYWORD:
-                return None
-            text = spelled(parameter.name, value, kinds.get(parameter.name, "number"))
-            stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else ""
-            given.append(f"{parameter.name}={text}" if parameter.kind is parameter.KEYWORD_ONLY else stars + text)
+        for hint, before, value in bound:
+            given.append(before + spelled(hint, value, kinds.get(hint, "number")))
     except _Unknown:
         return None
     named = ", ".join(f"{own}: {annotation}" for own, annotation, _ in leaves)
     text = f"def {name}({named}):\n    return {_USER}({', '.join(given)})\n"
     return Variant(text, tuple(value for _, _, value in leaves))
 
+
+def _bound(
+    function: types.FunctionType, signature: Signature | None, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> list[tuple[str, str, Any]] | None:
+    """(parameter, what is written before its argument, argument) for each; None where there is a `**`."""
+    if signature is not None and not kwargs and len(args) == len(signature.parameters):
+        named = len(args) - function.__code__.co_kwonlyargcount
+        return [(n, f"{n}=" if k >= named else "", a) for k, (n, a) in enumerate(zip(signature.names, args, strict=True))]
+    parameters = inspect.signature(function)
+    bound = parameters.bind(*args, **kwargs)
+    bound.apply_defaults()
+    found = []
+    for parameter in parameters.parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            return None
+        stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else ""
+        before = f"{parameter.name}=" if parameter.kind is parameter.KEYWORD_ONLY else stars
+        found.append((parameter.name, before, bound.arguments[parameter.name]))
+    return found
+
+
+def _is_readable(value: Any) -> bool:
+    """Whether a tensor is an int that can be read now, as `__index__` of a tensor reads it."""
+    return (
+        type(value) in (torch.Tensor, torch.nn.Parameter)
+        and value.dim() == 0
+        and value.dtype == torch.int64
+        and value.device.type in ("cpu", "cuda")
+        and torch._C._len_torch_dispatch_stack() == 0
+        and not torch._C._functorch.is_functorch_wrapped_tensor(value)
+    )
 
 
 class _Unknown(Exception):  # noqa: N818 - no error: the ordinary road tells what is wrong with the argument
@@ -115,5 +159,6 @@ def _names(hint: str) -> Iterator[str]:
         k += 1
 
 
-def function_of(made: Variant, function: Callable[..., Any]) -> types.FunctionType:
-    return function_of_text(made.text, {_USER: function})
+def function_of(made: Variant, function: types.FunctionType) -> types.FunctionType:
+    """The function that a variant's text defines. What is wrong with it is wrong where the user's is defined."""
+    return function_of_text(made.text, {_USER: function}, instead_of=function)
