@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from weft.analysis import LoopAnalysis, analyze
+    from weft.errors import PerformanceWarning
     from weft.hand import HandSchedule, schedule
     from weft.pytorch.kernel import Kernel, kernel
     from weft.pytorch.specs import TensorSpec
 
 __version__ = "0.1.0"
-__all__ = ["HandSchedule", "Kernel", "LoopAnalysis", "TensorSpec", "analyze", "kernel", "schedule"]
+__all__ = ["HandSchedule", "Kernel", "LoopAnalysis", "PerformanceWarning", "TensorSpec", "analyze", "kernel", "schedule"]
 
 _HOMES = {
     "Kernel": "weft.pytorch.kernel",
     "kernel": "weft.pytorch.kernel",
+    "PerformanceWarning": "weft.errors",
     "TensorSpec": "weft.pytorch.specs",
     "LoopAnalysis": "weft.analysis",
     "analyze": "weft.analysis",

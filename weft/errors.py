@@ -72,6 +72,14 @@ class WeftError(Exception):
         return "\n".join(lines)
 
 
+class PerformanceWarning(UserWarning):
+    """A kernel computes what its Python says, and something of nearly the same meaning would be much faster.
+
+    Given once for each place of a kernel, there. `warnings.filterwarnings("ignore", category=weft.PerformanceWarning)`
+    silences it.
+    """
+
+
 def _rebuild(kind: type[WeftError], message: str, state: dict) -> WeftError:  # type: ignore[type-arg]
     return kind(message, **state)
 

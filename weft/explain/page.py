@@ -15,7 +15,7 @@ from weft.errors import WeftError
 from weft.explain.drawing import drawing, told
 from weft.explain.explained import Explained
 from weft.explain.source import Line, Passage, passages
-from weft.explain.words import details, kind_text, plan_line, plan_lines, signature_text, sizes_text, unbroken
+from weft.explain.words import details, double_lines, kind_text, plan_line, plan_lines, signature_text, sizes_text, unbroken
 from weft.loops.graph import Arrow
 from weft.loops.schedule import KINDS, Verdict
 from weft.markup import document
@@ -76,6 +76,7 @@ def _head(explained: Explained) -> Iterator[str]:
     yield f'<p class="summary">{" · ".join(verdicts) or "no loops"}</p>'
     if explained.analysis is not None:
         yield f"<p>On a GPU: {escape(plan_line(explained.analysis, explained.launches))}.</p>"
+    yield from (f'<p class="soft">{escape(line)}</p>' for line in double_lines(explained.written))
     yield "</header>"
 
 

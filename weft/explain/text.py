@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from weft.explain.explained import Explained
-from weft.explain.words import loop_lines, plan_line, plan_lines, signature_text, sizes_text
+from weft.explain.words import double_lines, loop_lines, plan_line, plan_lines, signature_text, sizes_text
 
 
 def short(explained: Explained) -> str:
     """The verdicts: a line for each loop, and one for the plan."""
     lines = [*_head(explained), *(f"  {line}" for line in loop_lines(explained.found, detail=False))]
+    lines += [f"  {line}" for line in double_lines(explained.written)]
     if explained.analysis is not None:
         lines.append(f"  plan on a GPU: {plan_line(explained.analysis, explained.launches)}")
     return "\n".join(lines) + "\n"
@@ -17,6 +18,8 @@ def short(explained: Explained) -> str:
 def detailed(explained: Explained) -> str:
     """The loops and why, the statements and what each needs from which, the program that runs, the plan."""
     lines = [*_head(explained), "", "Loops", *(f"  {line}" for line in loop_lines(explained.schedule))]
+    doubles = double_lines(explained.written)
+    lines += ["", "In double precision", *(f"  {line}" for line in doubles)] if doubles else []
     lines += ["", "Statements and dependences", *_indented(explained.graph.to_text())]
     lines += ["", "The program that runs", *_indented(explained.program)]
     analysis = explained.analysis

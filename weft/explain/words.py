@@ -84,6 +84,11 @@ def loop_lines(schedule: Schedule, detail: bool = True) -> list[str]:
     return lines or ["no loops"]
 
 
+def double_lines(function: Function) -> list[str]:
+    """What is computed in double precision of narrower elements, a line for each place."""
+    return [f"{place(w.location)}  {w.text} of {w.dtype} is computed in double: {w.instead}" for w in function.widenings]
+
+
 def unbroken(text: str) -> str:
     """A sentence whose lines do not end inside `(i = 0, j = 1)` or `n = 2`."""
     text = re.sub(r"\([^()]*=[^()]*\)", lambda m: m.group().replace(" ", _KEPT), text)

@@ -61,6 +61,7 @@ from weft.loops.ir import (
     Ref,
     Stmt,
     Store,
+    Widening,
     free_names,
     operands,
     substitute,
@@ -94,6 +95,7 @@ class Builder:
     on each path, which may be left out where nothing reads them. demands: conditions that a call checks. spans: the least
     and largest values of integer names, where known. choices: what a name is, or is one of.
     advances: how loops move the ints that they carry (weft.language.checks).
+    widenings: what is computed in double precision because Python's floats are doubles.
     integers: the parameters that are ints. quotients: the names of numbers that the call computes from sizes and scalars.
     joints: what views that merge dimensions ask of strides. indirect: axes of arrays, (array, axis), of which some subscript
     is one of a part, of a slice, or of dimensions that were split or merged.
@@ -126,6 +128,7 @@ class Builder:
     quotients: dict[Expr, str] = field(default_factory=dict)
     joints: list[Joint] = field(default_factory=list)
     indirect: set[tuple[str, int]] = field(default_factory=set)
+    widenings: list[Widening] = field(default_factory=list)
     location: Location | None = None
 
     # ------------------------------------------------------------ names and blocks

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from weft.errors import TypeMismatch, UndefinedName, UnsupportedSyntax, WeftError
-from weft.language import arithmetic, checks, functions, resolve, sequences, slices, tensors
+from weft.language import arithmetic, checks, functions, precision, resolve, sequences, slices, tensors
 from weft.language.arithmetic import operate, truth
 from weft.language.builder import Builder, Environment
 from weft.language.kinds import select
@@ -252,7 +252,9 @@ class Evaluator:
 
     def _binop(self, node: ast.BinOp, hint: str) -> Value:
         left, right = self(node.left), self(node.right)
-        return self.operate(node.op, left, right)
+        result = self.operate(node.op, left, right)
+        precision.of_arithmetic(self.builder, node, (left, right), result, self.source.location(node))
+        return result
 
     def operate(self, operator: ast.operator, left: Value, right: Value) -> Value:
         b = self.builder
@@ -500,6 +502,8 @@ class Evaluator:
             case Helper():
                 return self.inline(function, args, kwargs, direct)
             case Static(value=Known(name=name)):
+                if name.removeprefix("math.") in functions.MATH_FLOAT and name.startswith("math."):
+                    precision.of_math(self.builder, node, name.removeprefix("math."), args, self.source.location(node))
                 return functions.call(self.builder, name, arguments, hint)
             case Method(value=value, name=name):
                 return functions.method_call(self.builder, value, name, arguments, hint)

@@ -291,6 +291,7 @@ class _Parser:
             container=self.container,
             demands=tuple(b.demands),
             joints=tuple(b.joints),
+            widenings=tuple(b.widenings),
             direct=frozenset((a.name, k) for a in arrays for k in range(len(a.shape))) - b.indirect,
         )
 

@@ -225,7 +225,7 @@ _NEURAL: dict[str, ScalarFunction] = {
     "tanh": ELEMENTWISE["tanh"][0],
     "logsigmoid": lambda b, x: _op(b, "neg", _softplus(b, _op(b, "neg", x))),
 }
-_MATH_FLOAT = frozenset({*_FLOAT, "atan2", "hypot", "copysign", "fmod", "pow", "fabs"}) - {"rsqrt", "sigmoid"}
+MATH_FLOAT = frozenset({*_FLOAT, "atan2", "hypot", "copysign", "fmod", "pow", "fabs"}) - {"rsqrt", "sigmoid"}
 _DTYPES = {**SCALAR_TYPES, "float": SCALAR_TYPES["float32"], "double": FLOAT64, "half": SCALAR_TYPES["float16"],
            "long": INT64, "int": SCALAR_TYPES["int32"], "short": SCALAR_TYPES["int16"]}  # fmt: skip
 _MATH_CONSTANTS = {"pi": 3.141592653589793, "e": 2.718281828459045, "tau": 6.283185307179586,
@@ -911,7 +911,7 @@ def _numbers(b: Builder, arguments: Arguments) -> tuple[Scalar, ...]:
 def _math_call(b: Builder, name: str, arguments: Arguments) -> Value | None:
     """Functions of math: of Python floats, in double precision."""
     operator = {"fabs": "abs"}.get(name, name)
-    if name in _MATH_FLOAT:
+    if name in MATH_FLOAT:
         values = tuple(to_number(v, FLOAT64) for v in _numbers(b, arguments))
         if name == "log" and len(values) == 2:
             logarithms = tuple(b.share(_float_math(b, "log", (v,)), "log") for v in values)  # one after the other

@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass, field, replace
 
 from weft.errors import Location, TypeMismatch, UndefinedName, UnsupportedSyntax, WeftError
-from weft.language import checks, sequences, tensors
+from weft.language import checks, precision, sequences, tensors
 from weft.language.arithmetic import as_type, common, operate
 from weft.language.builder import Builder, Environment, Loop
 from weft.language.expressions import Evaluator, Inline, binary
@@ -361,7 +361,9 @@ class Executor:
         if isinstance(held, Scalar) and held.typed.weight:
             self._change(target.id, held, stmt.op, value)
         else:
-            self._bind_name(target.id, self.evaluate.operate(stmt.op, held, value))
+            result = self.evaluate.operate(stmt.op, held, value)
+            precision.of_arithmetic(self.builder, stmt, (held, value), result, self.source.location(stmt))
+            self._bind_name(target.id, result)
 
     def _in_place(self, held: View, operator: ast.operator, value: Value) -> None:
         """`held op= value`: stored into the array, in its dtype."""

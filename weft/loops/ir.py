@@ -309,6 +309,18 @@ class Joint:
 
 
 @dataclass(frozen=True)
+class Widening:
+    """An expression of the Python that is computed in double precision of elements of a narrower type, as Python's floats are
+    doubles, in every iteration of a loop. text: the expression; instead: what stays narrow.
+    """
+
+    text: str
+    dtype: ScalarType
+    instead: str
+    location: Location | None = None
+
+
+@dataclass(frozen=True)
 class Assumption:
     """What is taken to hold: a Python condition on sizes and integer scalars. loops: the variables of those it helps."""
 
@@ -329,6 +341,7 @@ class Function:
     call has checked those that sizes decide.
     direct: axes of arrays, (array, axis), that every subscript of the Python is itself one of, so that one below 0 counts from
     the axis's end; not those of a slice.
+    widenings: what is computed in double precision because Python's floats are doubles.
     """
 
     name: str
@@ -347,6 +360,7 @@ class Function:
     demands: tuple[Demand, ...] = ()
     joints: tuple[Joint, ...] = ()
     direct: frozenset[tuple[str, int]] = frozenset()
+    widenings: tuple[Widening, ...] = field(default=(), compare=False)
 
     def array(self, name: str) -> Array:
         return next(a for a in self.arrays if a.name == name)

@@ -75,11 +75,15 @@ class Executable:
         if plan is not None:
             return plan
         plan = prepare(self.specializable, self.signature, args, self.guard)
+        self.prepared(args)
         with self._lock:
             if len(self._calls) >= _MOST_CALLS:
                 self._calls.clear()
             self._calls[key] = plan
         return plan
+
+    def prepared(self, args: tuple[Any, ...]) -> None:
+        """What there is to tell of a call that was prepared."""
 
 
 def call_key(signature: Signature, args: tuple[Any, ...]) -> tuple[Any, ...]:

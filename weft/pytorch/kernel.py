@@ -16,11 +16,19 @@ from torch._compile import _disable_dynamo
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
-from weft.errors import NotDifferentiable, SourceMismatch, StateChanged, TypeMismatch, UnsupportedSyntax
+from weft.errors import (
+    Location,
+    NotDifferentiable,
+    PerformanceWarning,
+    SourceMismatch,
+    StateChanged,
+    TypeMismatch,
+    UnsupportedSyntax,
+)
 from weft.language import MISSING, Capture, Signature, capture, read_signature
 from weft.language.source import plain_function
 from weft.language.text import ANONYMOUS, function_of_text
-from weft.pytorch.call import argument_types, finisher, gathered, plain, repeated
+from weft.pytorch.call import argument_types, call_types, finisher, gathered, plain, repeated
 from weft.pytorch.executable import Executable
 from weft.pytorch.operator import Operator, has_tangent
 from weft.pytorch.quick import MISS, never
@@ -39,6 +47,7 @@ if TYPE_CHECKING:
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 
 
+_COST = "as Python does, at half the rate of float32 on a GPU like the H200 and at a 64th of it on most others"
 _MOST_PROGRAMS = 64
 _MANY_PROGRAMS = 8
 
@@ -80,6 +89,17 @@ class Program(Executable):
         """Whether there are parts of the program among the arguments, or tensors in the place of numbers."""
         return any(map(is_structured, args)) or any(is_tensor(args[k]) for k in self.numbers)
 
+    def prepared(self, args: tuple[Any, ...]) -> None:
+        """Warn once, there, of each place that computes in double precision because Python's floats are doubles."""
+        types = call_types(self.signature, args, repeated(self.signature, args))
+        for widening in self.specializable.analysis(types, True).function.widenings:
+            place = (widening.location, widening.text)
+            if place not in self.kernel.told:
+                self.kernel.told.add(place)
+                message = f"{self.name} computes {widening.text} in double precision, {_COST}; {widening.instead}"
+                where = widening.location or Location(self.name, 1)
+                warnings.warn_explicit(PerformanceWarning(message), None, where.file, where.line)
+
     def require_current(self) -> None:
         """Raise StateChanged where the kernel is another program by now: a graph that was made before asks for it."""
         before = self.captured
@@ -110,6 +130,7 @@ class Kernel:
         self._program: Program | None = None
         self._programs: dict[str, Program] = {}
         self._variants: dict[str, Kernel] = {}  # by how their arguments are built
+        self.told: set[tuple[Location | None, str]] = set()  # what was warned of
         self._variadic = bool(function.__code__.co_flags & inspect.CO_VARARGS)
         if self._variadic:  # a program for each number of arguments
             functools.update_wrapper(self, function)
@@ -175,7 +196,7 @@ class Kernel:
         made = self._variant(tuple(stand_ins), {}, self.program)
         assert made is not None
         if made.text not in self._variants:
-            self._variants[made.text] = Kernel(function_of(made, self.py))
+            self._variants[made.text] = self._made(made)
         return made.text
 
     _variant_of._dynamo_marked_constant = True  # type: ignore[attr-defined]
@@ -254,7 +275,7 @@ class Kernel:
             return _dispatched(program or self.program, args)
         kernel = self._variants.get(made.text)
         if kernel is None:
-            kernel = Kernel(function_of(made, self.py))
+            kernel = self._made(made)
             try:
                 result = kernel(*made.leaves)
             except TypeMismatch as error:
@@ -289,7 +310,12 @@ class Kernel:
         made = self._variant(read, {}, None if self._variadic else self.program)
         if made is None:
             return self, args
-        return self._variants.get(made.text) or Kernel(function_of(made, self.py)), made.leaves
+        return self._variants.get(made.text) or self._made(made), made.leaves
+
+    def _made(self, made: Variant) -> Kernel:
+        kernel = Kernel(function_of(made, self.py))
+        kernel.told = self.told
+        return kernel
 
     def _tell_of_kinds(self, args: tuple[Any, ...], error: TypeMismatch) -> None:
         """Raise what is wrong with the kinds of the arguments, where the program that they make has an error of types."""
