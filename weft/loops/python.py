@@ -396,6 +396,8 @@ class _Writer:
         if number and to.name in _NUMBERS:
             return Text(f"{_NUMBERS[to.name]}({text.text})", _CALL, Typed(to, 0))
         if text.typed.weight == 0:
+            if to.category == "int" and to != INT64 and text.typed.scalar == INT64 and not text.text.lstrip("-").isdigit():
+                return Text(f"torch.tensor({text.text}).to(torch.{to})", _CALL, Typed(to, 1))  # which lets it wrap
             return Text(f"torch.tensor({text.text}, dtype=torch.{to})", _CALL, Typed(to, 1))
         return Text(f"{text.at(ATOM)}.to(torch.{to})", _CALL, Typed(to, 1))
 
