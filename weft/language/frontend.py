@@ -263,7 +263,7 @@ class _Parser:
         b = self.builder
         (block,) = b.blocks
         body = drop_idle_carries(drop_spare(drop_idle_carries(tuple(block)), b.spare))
-        body = subscripts_unchecked(body)
+        body = subscripts_unchecked(b, body)
         stored = {s.array for s in walk(body) if isinstance(s, Store)}
         used = stored | set(results) | set(self.names) | _read(body)
         if not results and not stored & set(self.names):

@@ -436,7 +436,7 @@ def _arange(b: Builder, arguments: Arguments) -> Computed:
         step = static_int(by)
         if not step:
             raise UnsupportedSyntax("an arange whose step is not a constant", remedy="multiply it: torch.arange(n) * s")
-        start, stop = (b.steady(size_of(v), "bound") for v in (first, last))
+        start, stop = (b.steady(tidy(checks.position(b, converted(v, INT64))), "bound") for v in (first, last))
         count = sequences.count_of(Range(start, stop, step))
         typed = Typed(dtype or INT64, 2)
     else:
@@ -1029,7 +1029,7 @@ def _range(b: Builder, arguments: Arguments) -> Range | Sequence:
         raise UnsupportedSyntax("a range whose step is 0", remedy="use a step that is not 0")
     first = bounds[0] if len(bounds) > 1 else number(0)
     last = bounds[1] if len(bounds) > 1 else bounds[0]
-    start, stop = (b.steady(tidy(unchecked(converted(v, INT64))), "bound") for v in (first, last))
+    start, stop = (b.steady(tidy(checks.position(b, converted(v, INT64))), "bound") for v in (first, last))
     if step is None:
-        return sequences.stepped(b, start, stop, tidy(unchecked(converted(bounds[2], INT64))))
+        return sequences.stepped(b, start, stop, tidy(checks.position(b, converted(bounds[2], INT64))))
     return Range(start, stop, step)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from weft.errors import OutOfRange, TypeMismatch, UnsupportedSyntax
 from weft.language import bounds
 from weft.language.builder import Builder
+from weft.language.checks import position
 from weft.language.kinds import converted, kinds_of
 from weft.language.values import (
     ONE,
@@ -23,7 +24,7 @@ from weft.language.values import (
     select,
     tidy,
 )
-from weft.loops.ir import Const, Expr, Op, unchecked
+from weft.loops.ir import Const, Expr, Op
 from weft.loops.types import BOOL, INT64, UINT8
 
 
@@ -127,7 +128,7 @@ def _index(builder: Builder, item: Item, size: Expr, axis: int) -> Expr:
     if any(kind.weight and kind.scalar == UINT8 for kind in kinds_of(item)):
         message = "a subscript that is one uint8 element"
         raise TypeMismatch(message, evidence=["PyTorch takes it for a mask"], remedy="use an int: int(...)")
-    expr = unchecked(converted(item, INT64))
+    expr = position(builder, converted(item, INT64))
     if isinstance(expr, Const):
         return _constant(int(expr.value), size, axis)
     if builder.is_dynamic(expr):
@@ -182,7 +183,7 @@ def _bound(builder: Builder, value: Value | None, size: Expr, default: Expr) -> 
         raise TypeMismatch(f"a slice bound that is {describe(value)}", remedy="use an int")
     if builder.is_dynamic(value.expr):
         raise UnsupportedSyntax("a slice bound that depends on what a tensor holds", remedy="write a loop")
-    expr = unchecked(converted(value, INT64))
+    expr = position(builder, converted(value, INT64))
     if isinstance(expr, Const):
         if expr.value < 0:
             return tidy(Op("sub", (size, Const(-int(expr.value), INT64)), INT64))
