@@ -108,3 +108,83 @@ def test_places_that_the_call_knows_need_no_check() -> None:
     )
     source = kernel.source(torch.zeros(64), torch.rand(64, 512), 3, 8, arch="sm_80")
     assert "weft::reduce<" in source and "__trap" not in source
+
+
+# Values that nothing uses, and arguments for which Python raises while it computes them.
+UNUSED = {
+    "division": ("t = 1 // int(a[i])\ny[i] = x[i]", {"a": [1, 0, 2]}),
+    "logarithm": ("t = math.log(v[i])\ny[i] = x[i]", {"v": [1.0, 0.0, 2.0]}),
+    "nan": ("t = int(v[i])\ny[i] = x[i]", {"v": [1.0, NAN, 2.0]}),
+    "subscript": ("t = x[a[i]] + 1\ny[i] = x[i]", {"a": [1, 20, 2]}),
+    "view": ("t = x[a[i]]\ny[i] = x[i]", {"a": [1, 20, 2]}),
+    "columns": ("for k in range(a[i]):\n    t = x[k] * 2\ny[i] = x[i]", {"a": [1, 20, 2]}),
+    "overwritten": ("t = 1 // int(a[i])\nt = 2.0\ny[i] = t", {"a": [1, 0, 2]}),
+    "branch": ("if v[i] > 0.5:\n    t = 1 // int(a[i])\ny[i] = x[i]", {"a": [1, 0, 2]}),
+    "condition": ("if 1 // int(a[i]) > 5:\n    pass\ny[i] = x[i]", {"a": [1, 0, 2]}),
+    "choice": ("t = 1 // int(a[i]) if v[i] > 0.5 else 0\ny[i] = x[i]", {"a": [1, 0, 2]}),
+    "conjunction": ("t = 1.0 if x[i] > 0 and 1 // int(a[i]) > 5 else 2.0\ny[i] = x[i]", {"a": [1, 0, 2]}),
+    "carried": ("t = 1\nfor k in range(3):\n    t = t + 1 // int(a[k])\ny[i] = x[i]", {"a": [1, 0, 2]}),
+    "range": ("for k in range(1 // int(a[i])):\n    pass\ny[i] = x[i]", {"a": [1, 0, 2]}),
+    "item": ("t = (x[i], 1 // int(a[i]))\ny[i] = t[0]", {"a": [1, 0, 2]}),
+    "argument": ("y[i] = (lambda p, q: p)(x[i], 1 // int(a[i]))", {"a": [1, 0, 2]}),
+}
+
+
+@pytest.mark.parametrize("body, given", UNUSED.values(), ids=UNUSED)
+def test_what_python_raises_in_values_that_nothing_uses(body: str, given: dict[str, Any]) -> None:
+    kernel = of_rows(body)
+    expected = raised(kernel.py, *arguments(**given))
+    found = raised(kernel, *arguments(**given))
+    assert expected is not None and found is not None and issubclass(found, expected)
+    if "a" in given:  # floats that tensors hold stop no GPU
+        assert trapped(kernel, arguments(**given))
+    y, fine = torch.zeros(3), arguments()
+    kernel.py(y, *fine[1:])
+    kernel(*fine)
+    torch.testing.assert_close(fine[0], y)
+
+
+def test_unused_values_cost_a_gpu_nothing_where_they_do_not_stop_it() -> None:
+    kernel = weft.kernel(
+        "import math\n"
+        "def f(x, z):\n"
+        "    n, m = x.shape\n"
+        "    y = torch.zeros(n)\n"
+        "    for i in range(n):\n"
+        "        s = 0.0\n"
+        "        for j in range(m):\n"
+        "            t = math.log(x[i, j])\n"
+        "            s += x[i, j] // z[j]\n"
+        "        t = int(s)\n"
+        "        y[i] = s\n"
+        "    return y\n"
+    )
+    source = kernel.source("float32[64,512]", "float32[512]", arch="sm_80")
+    assert "weft::reduce<" in source and "unused" not in source and "is_nan" not in source
+
+
+def test_unused_values_have_no_gradient() -> None:
+    kernel = weft.kernel(
+        "import math\n"
+        "def f(x, a):\n"
+        "    y = torch.zeros_like(x)\n"
+        "    for i in range(x.shape[0]):\n"
+        "        t = 6 // int(a[i])\n"
+        "        u = x[a[i]] * math.sqrt(a[i])\n"
+        "        y[i] = x[i] * x[i]\n"
+        "    return y\n"
+    )
+    found = []
+    for function in (kernel.py, kernel):
+        x = torch.arange(1.0, 4.0, requires_grad=True)
+        function(x, T([1, 2, 1])).sum().backward()
+        found.append(x.grad)
+    torch.testing.assert_close(*found)
+
+
+def test_what_python_does_not_compute_is_no_fault() -> None:
+    kernel = of_rows("t = 1 // int(a[i]) if a[i] != 0 else 0\nu = a[i] != 0 and 6 // int(a[i]) > 1\n"
+                     "if a[i] > 0:\n    for k in range(int(a[i])):\n        t = x[k]\ny[i] = x[i]")  # fmt: skip
+    y, *rest = arguments(a=[0, 10, 0])
+    kernel(y, *rest)
+    torch.testing.assert_close(y, rest[0][:3])

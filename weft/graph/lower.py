@@ -26,6 +26,7 @@ from weft.loops.ir import (
     Store,
     checks_in,
     free_names,
+    map_statement,
     rewrite,
     statement_exprs,
     substitute,
@@ -36,6 +37,7 @@ from weft.loops.ir import (
     walk_expr,
 )
 from weft.loops.names import Names
+from weft.loops.normalize import drop_unused
 from weft.loops.polyhedra import Polyhedra
 from weft.loops.schedule import Axis, Nest, Verdict
 from weft.loops.types import BOOL, INT64
@@ -50,9 +52,9 @@ def lower(function: Function, nest: Nest, column: str) -> BlockGraph:
 
     Raises NotRows.
     """
+    nest = _without_idle(function, _trapping(nest))
     if any(a.within for a in function.arrays if a.name in {x.array for x in collect(nest.body)}):
         raise NotRows("it keeps an array of its own in every iteration")
-    nest = _trapping(nest)
     if checks_in(nest.body):
         raise NotRows("it checks integers as it runs")
     rows, body = nest.axes, nest.body
@@ -78,6 +80,19 @@ def _trapping(nest: Nest) -> Nest:
         return replace(verdict, updates=tuple(updates))
 
     return replace(nest, body=trapping(nest.body), verdicts=tuple((var, told(v)) for var, v in nest.verdicts))
+
+
+def _without_idle(function: Function, nest: Nest) -> Nest:
+    """The nest without constants in arrays of its iterations that nothing loads: checks that do not stop a GPU left them."""
+    own = {a.name for a in function.arrays if a.within} - {x.array for x in collect(nest.body) if not x.write}
+    if not any(isinstance(s, Store) and s.array in own for s in walk(nest.body)):
+        return nest
+
+    def kept(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        idle = [isinstance(s, Store) and s.array in own and isinstance(s.value, Const) for s in body]
+        return tuple(map_statement(s, lambda e: e, kept) for s, drop in zip(body, idle, strict=True) if not drop)
+
+    return replace(nest, body=drop_unused(kept(nest.body)))
 
 
 def _first_location(body: tuple[Stmt, ...]):  # type: ignore[no-untyped-def]

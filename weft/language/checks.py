@@ -607,14 +607,19 @@ def position(b: Builder, expr: Expr) -> Expr:
         return expr
 
     def rule(e: Expr) -> Expr:
-        if isinstance(e, Check) and e.fault.what == _OVERFLOW.what and _leaves_every_array(b, e.args[0]):
-            return rule(e.args[0])
+        if leaves_64_bits(e) and _leaves_every_array(b, operands(e)[0]):
+            return rule(operands(e)[0])
         parts = _summands(e)
         if not parts:
             return e
         return with_operands(e, tuple(rule(o) if o in parts else o for o in operands(e)))
 
     return rewrite(rule(expr), _stopping)
+
+
+def leaves_64_bits(expr: Expr) -> bool:
+    """Whether an expression is a check that an int fits into 64 bits, of which Python knows nothing."""
+    return isinstance(expr, Check) and expr.fault.what == _OVERFLOW.what
 
 
 def _stopping(expr: Expr) -> Expr | None:
@@ -725,6 +730,6 @@ def _values(expr: Expr) -> set[str]:
             return _parts_of(index)
         case Ref(name=name):
             return {name}
-        case Check(fault=fault, args=(value, _)) if fault.what == _OVERFLOW.what:
+        case Check(args=(value, _)) if leaves_64_bits(expr):
             return _values(value)
     return {n for e in operands(expr) for n in _values(e)}

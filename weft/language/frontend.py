@@ -20,6 +20,7 @@ from weft.language.signature import check_parameters
 from weft.language.source import Source
 from weft.language.statements import Executor
 from weft.language.types import TensorType, default_float
+from weft.language.unused import with_faults
 from weft.language.values import Computed, Helper, Scalar, Static, Tuple, Value, View, describe, whole
 from weft.loops.ir import (
     Array,
@@ -262,7 +263,8 @@ class _Parser:
     def _function(self, results: tuple[str, ...]) -> Function:
         b = self.builder
         (block,) = b.blocks
-        body = drop_idle_carries(drop_spare(drop_idle_carries(tuple(block)), b.spare))
+        body = with_faults(b, tuple(block))
+        body = drop_idle_carries(drop_spare(drop_idle_carries(body), b.spare))
         body = subscripts_unchecked(b, body)
         stored = {s.array for s in walk(body) if isinstance(s, Store)}
         used = stored | set(results) | set(self.names) | _read(body)
