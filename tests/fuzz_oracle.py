@@ -483,7 +483,7 @@ def _check_mixed(program: MixedProgram, function: Callable[..., Any], road: Road
             return False
         return True
 
-    wrong, refusal = fuzz_reference.check(program, sizes, runner, device, road == "schedule", dead)
+    wrong, refusal = fuzz_reference.check(program, sizes, runner, device, road == "schedule")
     if wrong and wrong != "skipped":
         raise Mismatch(wrong)
     return Verdicts("refused", refusal) if refusal is not None else Verdicts("skipped" if wrong else "equal")

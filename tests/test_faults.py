@@ -188,3 +188,41 @@ def test_what_python_does_not_compute_is_no_fault() -> None:
     y, *rest = arguments(a=[0, 10, 0])
     kernel(y, *rest)
     torch.testing.assert_close(y, rest[0][:3])
+
+
+STORED = {
+    "constant": "y[i] = 1e300",
+    "scalar": "y[i] = s",
+    "item": "y[i] = x[i].item()",
+    "product": "y[i] = float(x[i]) * 2",
+    "exponential": "y[i] = math.exp(x[i] / 1e298)",
+    "slice": "y[:] = s",
+    "under data": "if x[i] > 1:\n            y[i] = s",
+}
+
+
+def of_stores(body: str, dtype: str = "torch.float32") -> weft.Kernel:
+    return weft.kernel(
+        "import math\n"
+        "def f(x, s: float):\n"
+        f"    n, y = x.shape[0], torch.zeros(3, dtype={dtype})\n"
+        "    for i in range(3):\n"
+        f"        {body}\n"
+        "    return y\n"
+    )
+
+
+@pytest.mark.parametrize("body", STORED.values(), ids=STORED)
+def test_floats_that_no_float32_holds_are_not_stored(body: str) -> None:
+    """As PyTorch refuses them; an element of float64 is rounded to infinity, and so is any float stored into a half type."""
+    kernel, large = of_stores(body), T([1.0, 1e300, 2.0], dtype=torch.float64)
+    for function in (kernel.py, kernel):
+        with pytest.raises(RuntimeError):
+            function(large, 1e300)
+    x = T([1.0, 2.0, 3.0], dtype=torch.float64)
+    for fine in () if body == STORED["constant"] else (3e38, INFINITY, -INFINITY, NAN):
+        torch.testing.assert_close(kernel(x, fine), kernel.py(x, fine), rtol=0, atol=0, equal_nan=True)
+    for other in ("y[i] = x[i]", "y[i] = x[i] * 2", "y[i] = y[i] + s", "y[i] = y[i] * 1e300"):
+        torch.testing.assert_close(of_stores(other)(large, 1e300), of_stores(other).py(large, 1e300), equal_nan=True)
+    half = of_stores("y[i] = s", "torch.float16")
+    torch.testing.assert_close(half(x, 70000.0), half.py(x, 70000.0))

@@ -82,6 +82,8 @@ def _shortest_float32(number: float) -> str:
     try:
         (nearest,) = struct.unpack("f", struct.pack("f", number))
     except OverflowError:
+        nearest = math.copysign(math.inf, number)
+    if math.isinf(nearest):
         return "INFINITY" if number > 0 else "-INFINITY"
     for digits in range(1, 10):
         text = repr(float(f"{nearest:.{digits}g}"))

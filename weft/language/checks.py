@@ -8,6 +8,7 @@ floats and of elements are made on a CPU alone: on a GPU such values are what IE
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -40,7 +41,7 @@ from weft.loops.ir import (
     with_operands,
 )
 from weft.loops.show import show_expr
-from weft.loops.types import BOOL, FLOAT64, INT64, ScalarType, Typed
+from weft.loops.types import BOOL, FLOAT32, FLOAT64, INT64, ScalarType, Typed
 
 Span = tuple[int, int]
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
@@ -282,10 +283,18 @@ def _at_most_zero(b: Builder, expr: Expr) -> bool:
     return False
 
 
+_LARGEST_FLOAT32 = float.fromhex("0x1.fffffep+127")
+# Functions of floats whose values are small, or not finite.
+_SMALL_RESULTS = frozenset(("sin", "cos", "tanh", "sigmoid", "erf", "erfc", "atan", "atan2", "asin", "acos",
+                            "log", "log2", "log10", "log1p", "asinh", "acosh", "atanh"))  # fmt: skip
+
+
 def stored(b: Builder, value: Scalar, dtype: ScalarType) -> Scalar:
     """A scalar that is stored where elements are of a dtype, into which PyTorch lets no Python number that does not fit. (An
     element wraps; nor is known of what may be either, once a loop has decided it.)
     """
+    if dtype == FLOAT32:
+        return _stored_float(b, value)
     if dtype.category != "int":
         return value
     low, high = low_and_high(dtype)
@@ -317,6 +326,44 @@ def stored(b: Builder, value: Scalar, dtype: ScalarType) -> Scalar:
     condition = fits(value)
     value = plain(value, Typed(dtype, 1)) if value.mixed is not None else value
     return _with(b, value, condition, Fault("store", f"a number does not fit into {dtype}", whole))
+
+
+def _stored_float(b: Builder, value: Scalar) -> Scalar:
+    """The same for elements of float32, where PyTorch stores no larger finite float. (Those of half types get inf.)"""
+
+    def fits(v: Scalar) -> Expr:
+        if v.mixed is not None:
+            test = v.mixed.test
+            return _TRUE if test is None else choice(test, fits(v.mixed.then), fits(v.mixed.orelse))
+        if v.typed.weight or v.expr.type != FLOAT64 or _within_float32(b, v.expr):
+            return _TRUE
+        return Op("or", (_compared("le", _size(v.expr), _LARGEST_FLOAT32), _not(_finite(v.expr))), BOOL)
+
+    if fits(value) == _TRUE:
+        return value
+    value = b.share(value, "value")
+    condition = fits(value)
+    value = plain(value, Typed(FLOAT32, 1)) if value.mixed is not None else value
+    return _with(b, value, condition, Fault("store", "a number does not fit into float32", False))
+
+
+def _within_float32(b: Builder, expr: Expr) -> bool:
+    """Whether a float is known to be no larger than a float32, or not finite."""
+    match _meaning(b, expr):
+        case Const(value=value):
+            return abs(value) <= _LARGEST_FLOAT32 or math.isinf(value) or math.isnan(value)
+        case Cast(value=value):
+            return value.type != FLOAT64
+        case Op(name=name) if name in _SMALL_RESULTS:
+            return True
+        case Op(name="exp" | "exp2", args=(x,)):
+            return _at_most_zero(b, x)
+        case Op(name="neg" | "abs" | "min" | "max" | "minimum" | "maximum", args=args):
+            return all(_within_float32(b, a) for a in args)
+        case Op(name="where", args=(_, *args)):
+            return all(_within_float32(b, a) for a in args)
+        case expr:
+            return expr.type != FLOAT64
 
 
 def _with(b: Builder, value: Scalar, condition: Expr, fault: Fault) -> Scalar:
