@@ -10,7 +10,7 @@ import itertools
 import math
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -27,8 +27,9 @@ from weft.loops.algebra.table import in_order
 from weft.loops.analyze import requirements, schedule
 from weft.loops.interpret import _Machine
 from weft.loops.ir import Array, Expr, For, Function
-from weft.loops.schedule import Nest, Requirement, Schedule, Update, Verdict
+from weft.loops.schedule import Nest, Requirement, Schedule, Update, Verdict, Wrapped
 from weft.loops.types import ScalarType
+from weft.loops.wrapping import wrapped
 from weft.pytorch.call import argument_types
 
 Outcome = Literal["equal", "refused", "skipped"]
@@ -474,15 +475,6 @@ def _check_mixed(program: MixedProgram, function: Callable[..., Any], road: Road
             return Verdicts("skipped")  # calls with such arguments, or such steps, are other programs
         runner = _scheduled(program, function)
 
-    def dead(args: list[Any]) -> bool:
-        types = argument_types(read_signature(function), args)
-        parsed = parse(function, dict(zip(program.parameters, types, strict=True)))
-        try:
-            replay(parsed, schedule(parsed), args, random.Random(0))
-        except (IndexError, ArithmeticError):
-            return False
-        return True
-
     wrong, refusal = fuzz_reference.check(program, sizes, runner, device, road == "schedule")
     if wrong and wrong != "skipped":
         raise Mismatch(wrong)
@@ -517,28 +509,54 @@ def _kernel(function: Callable[..., Any], device: str) -> Callable[[list[Any]], 
     return run
 
 
-def _check_inside(program: Program, function: Function, outside: Sequence[Requirement], args: Sequence[Any]) -> None:
-    """Raise OutOfRange where a call would, for its sizes."""
-    given = dict(zip(program.parameters, args, strict=True))
-    names = {n: v for n, v in given.items() if not isinstance(v, torch.Tensor)}
-    names |= {s.name: given[s.array].shape[s.axis] for s in function.sizes}
-    for r in outside:
-        if eval(r.condition, {"floord": lambda a, b: a // b, "min": min, "max": max}, names):
-            raise OutOfRange(f"{r.array} is left at {r.index}", location=r.location, remedy="change the loop's range")
+@dataclass(frozen=True)
+class _Analysed:
+    """A program with the subscripts of some axes that are below 0 counted from the end, and when others are outside."""
+
+    function: Function
+    schedule: Schedule
+    outside: tuple[Requirement, ...]
+
+    @staticmethod
+    def of(parsed: Function, wraps: Wrapped) -> _Analysed:
+        function = wrapped(parsed, wraps)
+        return _Analysed(function, schedule(function), requirements(function))
+
+
+def _fails(condition: str, names: Mapping[str, Any]) -> bool:
+    return bool(eval(condition, {"floord": lambda a, b: a // b, "min": min, "max": max}, dict(names)))
+
+
+def _wraps(outside: Sequence[Requirement], names: Mapping[str, Any]) -> Wrapped:
+    """The axes in which subscripts are below 0 for these sizes, and otherwise inside."""
+    doubtful = [r for r in outside if _fails(r.condition, names)]
+    return frozenset((r.array, r.axis) for r in doubtful if r.beyond is not None and not _fails(r.beyond, names))
 
 
 def _scheduled(program: Program, function: Callable[..., Any]) -> Callable[[list[Any]], tuple[torch.Tensor, ...]]:
-    made: list[tuple[Function, Schedule]] = []
-    outside: list[Requirement] = []
+    made: dict[Wrapped, _Analysed] = {}
+    parsed: list[Function] = []
+
+    def analysed(wraps: Wrapped) -> _Analysed:
+        if wraps not in made:
+            made[wraps] = _Analysed.of(parsed[0], wraps)
+        return made[wraps]
 
     def run(args: list[Any]) -> tuple[torch.Tensor, ...]:
-        if not made:
+        given = dict(zip(program.parameters, args, strict=True))
+        if not parsed:
             types = argument_types(read_signature(function), args)
-            parsed = parse(function, dict(zip(program.parameters, types, strict=True)))
-            made.append((parsed, schedule(parsed)))
-            outside.extend(requirements(parsed))
-        _check_inside(program, made[0][0], outside, args)
-        results = replay(*made[0], args, random.Random(program.seed))
+            parsed.append(parse(function, dict(zip(program.parameters, types, strict=True))))
+        names = {n: v for n, v in given.items() if not isinstance(v, torch.Tensor)}
+        names |= {s.name: given[s.array].shape[s.axis] for s in parsed[0].sizes}
+        known = analysed(frozenset())
+        wraps = _wraps(known.outside, names)
+        if wraps:
+            known = analysed(wraps)
+        for r in known.outside:
+            if _fails(r.condition, names):
+                raise OutOfRange(f"{r.array} is left at {r.index}", location=r.location, remedy="change the loop's range")
+        results = replay(known.function, known.schedule, args, random.Random(program.seed))
         return (*results, *(a for a in args if isinstance(a, torch.Tensor)))
 
     return run

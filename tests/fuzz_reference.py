@@ -272,14 +272,12 @@ def check(
     runner: Callable[[list[Any]], tuple[torch.Tensor, ...]],
     device: str = "cpu",
     double: bool = False,
-    dead: Callable[[list[Any]], bool] = lambda args: False,
 ) -> tuple[str, WeftError | None]:
     """What became of the runs of a program: "" where weft is right, what is wrong in words, or its refusal; "skipped" where
     the Python has no meaning at any of the sizes.
 
     runner: takes arguments of its own, gives the results and the tensors among the arguments. double: it computes all floats
-    in double precision, and what Python raises is not asked of it. dead: whether what the Python raises for these arguments is
-    raised by what no result depends on, which weft does not compute.
+    in double precision, and what Python raises is not asked of it.
     """
     asked = False
     for k, size in enumerate(sizes):
@@ -310,8 +308,6 @@ def check(
         if error is not None:
             if isinstance(error, IndexError) and 0 in size.values():
                 continue  # torch looks at the subscripts of slices without elements
-            if dead(duplicate(args)):
-                continue
             return f"the Python raises {type(error).__name__} ({error}) at {size}, weft nothing", None
         asked = True
         wrong = difference(program, args, want, found)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
-from tests import fuzz_gradients
+from tests import fuzz_gradients, fuzz_oracle
 from tests.fuzz import Outcome, Tally
 from tests.fuzz_batch import Batch
 from tests.fuzz_mixed import program_of
@@ -20,6 +21,9 @@ from tests.fuzz_oracle import Mismatch, Road, check
 from tests.fuzz_programs import Program, generate
 from tests.fuzz_shrink import shrink
 from weft.errors import WeftError
+from weft.loops.ir import Const, Expr, Function, Load, Op, Stmt, map_statement, rewrite
+from weft.loops.schedule import Wrapped
+from weft.loops.types import INT64
 
 pytestmark = pytest.mark.fuzz
 
@@ -111,6 +115,45 @@ def test_random_programs_as_schedules_in_any_order(first: int) -> None:
     random order; every update is the element that it claims to be.
     """
     _check_all(range(100_000 + first, 100_000 + first + _CHUNK), "schedule", tries=1000)
+
+
+BACKWARDS = """
+import torch
+def program(x, c):
+    n, m = x.shape
+    y = torch.zeros_like(x)
+    for i in range(n):
+        h = 0.0
+        for j in range(m):
+            h = 0.5 * h + x[i, j - 1]
+            y[i, j] = h
+    return y
+"""
+
+
+def test_schedules_count_subscripts_below_zero_from_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And one that means another element is seen."""
+    program = Program(3, BACKWARDS, "float64")
+    assert check(program, "schedule").outcome == "equal"
+    right = fuzz_oracle.wrapped
+
+    def last_but_one(function: Function, axes: Wrapped) -> Function:
+        return right(replace(function, body=_shifted(function.body)) if axes else function, axes)
+
+    monkeypatch.setattr(fuzz_oracle, "wrapped", last_but_one)
+    with pytest.raises(Mismatch):
+        check(program, "schedule")
+
+
+def _shifted(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """Statements that read the element before the one that they should."""
+
+    def before(e: Expr) -> Expr | None:
+        if not isinstance(e, Load):
+            return None
+        return replace(e, index=(*e.index[:-1], Op("sub", (e.index[-1], Const(1, INT64)), INT64)))
+
+    return tuple(map_statement(s, lambda e: rewrite(e, before), _shifted) for s in body)
 
 
 def test_random_gradients(first: int) -> None:
