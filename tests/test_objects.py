@@ -107,6 +107,24 @@ EQUAL: dict[str, str] = {
     "slices that are shifted": "x[1:] += z[:-1]",
     "in place keeps the dtype": "t = (x[0] * 3).float()\nt += x[1]\nz[0] = t",
 }
+# What branches and choices leave a name, one tensor or another, is read, or is given to a name that is stored into alone.
+EQUAL |= {
+    "an argument or a product": "y = x\nif k > 1:\n    y = x * 2\nz[0] = y[1]",
+    "an argument given another value on a branch": "if k > 1:\n    x = x / x.sum()\nfor i in range(4):\n    z[i] = x[i] + x[0]",
+    "rows of a branch": "r = c[0]\nif k > 1:\n    r = c[1]\nz[0] = r[1]",
+    "rows swapped on a branch": "a, b = c[0], c[1]\nif k > 1:\n    a, b = b, a\nz[0] = a[0] - b[1]",
+    "a row or its double, in a loop": (
+        "for i in range(4):\n    r = c[i]\n    if r[0] > 0.5:\n        r = r * 2\n    z[i] = r[0] + r[1]"
+    ),
+    "a choice of tensors": "y = x if k > 1 else x * 2\nz[0] = y[1]",
+    "a choice of rows": "for i in range(4):\n    z[i] = (c[i] if x[i] > 0.5 else c[0])[1]",
+    "a choice with a reduction": "y = c.softmax(-1) if k > 1 else c\nz[0] = y[1, 1]",
+    "a branch's own tensor stored into": "y = x\nif k > 1:\n    y = y * 2\n    y[0] = 7.0\nz[0] = y[0]",
+    "a value of some iterations that none keeps": (
+        "y = z * 2\nd = y\nfor i in range(3):\n    y[0] = x[1]\n    if k > 1:\n        d = y * 2\n        y[1] = d[2]\n"
+        "z[1] = y[1]"
+    ),
+}
 # The same, but two names may be one object, and what they then mean would show.
 REFUSED: dict[str, tuple[str, str]] = {
     "tensors of two branches": (
@@ -117,6 +135,22 @@ REFUSED: dict[str, tuple[str, str]] = {
         "b = x * 1\nd = x * 2\nfor i in range(2):\n    d[0] = 7.0\n    z[i] = b[0]\n    d = b",
         "may be the same tensor",
     ),
+    "a tensor of one branch, not of the next": (
+        "a = x.clone()\nb = x * 2\nif k > 1:\n    a = b\nif k > 5:\n    a = x * 3\na[0] = 100.0\nz[0] = b[0]",
+        "may be the same tensor as a,",
+    ),
+    "a tensor of one branch, unless a loop runs": (
+        "a = x.clone()\nb = x * 2\nif k > 1:\n    a = b\nfor i in range(k - 3):\n    a = a * 3\na[0] = 100.0\nz[0] = b[0]",
+        "may be the same tensor as a,",
+    ),
+    "an argument or a product, stored into": ("y = x\nif k > 1:\n    y = x * 1\ny[0] = 7.0", "y may be x or a part of it"),
+    "an argument or a product, the argument stored into": (
+        "y = x\nif k > 5:\n    y = x * 1\nx[0] = 7.0\nz[0] = y[0]",
+        "it may be the same tensor as x",
+    ),
+    "a choice of tensors, stored into": ("y = x if k > 1 else x * 2\ny[0] = 7.0", "y may be x or a part of it"),
+    "tensors of other shapes": ("y = c\nif k > 1:\n    y = x\nz[0] = y.sum()", "of another shape or dtype"),
+    "a choice of other shapes": ("y = c * 1 if k > 1 else x * 1\nz[0] = y.sum()", "a choice between"),
     "an argument kept by a loop": (
         "d = x * 2\nfor i in range(2):\n    d[0] = 7.0\n    d = x",
         "may be x",

@@ -98,7 +98,7 @@ class Builder:
     widenings: what is computed in double precision because Python's floats are doubles.
     integers: the parameters that are ints. quotients: the names of numbers that the call computes from sizes and scalars.
     joints: what views that merge dimensions ask of strides. indirect: axes of arrays, (array, axis), of which some subscript
-    is one of a part, of a slice, or of dimensions that were split or merged.
+    is one of a part, of a slice, or of dimensions that were split or merged. spelled: the user's names of arrays made here.
     """
 
     function: str
@@ -129,6 +129,7 @@ class Builder:
     joints: list[Joint] = field(default_factory=list)
     indirect: set[tuple[str, int]] = field(default_factory=set)
     widenings: list[Widening] = field(default_factory=list)
+    spelled: dict[str, str] = field(default_factory=dict)
     location: Location | None = None
 
     # ------------------------------------------------------------ names and blocks
@@ -284,9 +285,12 @@ class Builder:
             if isinstance(theirs, Scalar) and same and not before.objects.number and theirs.typed == value.typed:
                 self.environments[place][other] = replace(theirs, expr=value.expr, mixed=value.mixed)
             elif not isinstance(theirs, Unset):
+                copy = f"copy it where it gets its value: {other} = {name}.clone()"
+                if before.objects.number:  # numbers have no clone
+                    copy = f"give {name} a new value instead, as {name} = {name} + ... does"
                 self.environments[place][other] = Unset(
                     f"it may be the same tensor as {name}, which was changed in place since",
-                    f"copy it where it gets its value: {other} = {name}.clone()",
+                    copy,
                     self.location,
                     stale=True,
                 )
@@ -417,8 +421,8 @@ class Builder:
         twins = {other for pair in self.copies if array in pair for other in pair - {array}}
         for twin in twins & self.given:
             raise UnsupportedSyntax(
-                f"{array} may be {twin} or a part of it, and a store into it would change {twin} too",
-                remedy=f"copy it where {array} gets its value, with .clone(), or store into {twin}",
+                f"{self.called(array)} may be {twin} or a part of it, and a store into it would change {twin} too",
+                remedy=f"copy it where {self.called(array)} gets its value, with .clone(), or store into {twin}",
             )
 
         def after(name: str, leaf: Value) -> Value:
@@ -455,16 +459,17 @@ class Builder:
 
     def _after_store(self, name: str, held: Value, array: str, index: tuple[Expr, ...], twins: set[str]) -> Value:
         """What a value means after a store: elements that it is views of are read again."""
+        stored = self.called(array)
         if isinstance(held, View) and held.copied and held.array == array:
             return Unset(
-                f"it is a copy or a view of {array}, as strides will have it, and {array} was stored into since",
+                f"it is a copy or a view of {stored}, as strides will have it, and {stored} was stored into since",
                 "read it before the store, or copy it with .clone()",
                 self.location,
                 stale=True,
             )
         if any(mentions(held, twin) for twin in twins):
             return Unset(
-                f"it may be the same tensor as {array}, which was stored into since",
+                f"it may be the same tensor as {stored}, which was stored into since",
                 "copy it where the second name gets its value, with .clone()",
                 self.location,
                 stale=True,
@@ -473,8 +478,8 @@ class Builder:
             return held
         if held.objects.index is None:
             return Unset(
-                f"{name} is a view of an element of {array}, which was stored into since",
-                f"copy the element where {name} gets it: {name} = {array}[...].clone()",
+                f"{name} is a view of an element of {stored}, which was stored into since",
+                f"copy the element where {name} gets it: {name} = {stored}[...].clone()",
                 self.location,
                 stale=True,
             )
@@ -495,6 +500,7 @@ class Builder:
         contiguous: PyTorch makes it so, whatever the strides of the arguments are.
         """
         name = self.fresh(hint)
+        self.spelled[name] = hint
         constant = None if fill is None else Const(_fit(fill, dtype), dtype.opmath)
         shape = tuple(self.in_sizes(d) for d in dims)
         if not self.loops:
@@ -514,6 +520,10 @@ class Builder:
         self._declare(Array(name, dtype, (*leading, *own), "local", constant, (), self.location, contiguous=contiguous))
         view = whole(name, dtype, dims)
         return self._own(replace(view, axes=(*offsets, *view.axes)))
+
+    def called(self, array: str) -> str:
+        """What the user calls an array."""
+        return self.spelled.get(array, array)
 
     def _declare(self, array: Array) -> None:
         self.arrays[array.name] = array

@@ -396,13 +396,7 @@ class Evaluator:
             orelse = self(node.orelse, hint)
             else_scalar = tensors.scalar_of(b, orelse)
         if then_scalar is None or else_scalar is None:
-            usable = all(isinstance(v, (Scalar, Computed)) for v in (then, orelse))
-            if not usable or then_block or else_block:
-                raise UnsupportedSyntax(
-                    f"a choice between {describe(then)} and {describe(orelse)}",
-                    remedy="choose element by element with torch.where(condition, a, b)",
-                )
-            return tensors.lift(b, lambda _, c, x, y: arithmetic.choose(c, x, y, b.default_float), test, then, orelse)
+            return self._choice(test, then, orelse, then_block, else_block, hint)
         alias = one_of(then_scalar, else_scalar)
         if not then_block and not else_block:
             return replace(select(test.expr, then_scalar, else_scalar, b.default_float), alias=alias)
@@ -410,6 +404,27 @@ class Evaluator:
         merged = b.merge(hint if hint != "t" else "choice", then_scalar, else_scalar, test.expr, merges)
         b.branch(test.expr, then_block, else_block, tuple(merges))
         return merged
+
+    def _choice(
+        self, test: Scalar, then: Value, orelse: Value, then_block: list[Stmt], else_block: list[Stmt], hint: str
+    ) -> Value:
+        """`then if test else orelse` where one of them is a tensor; the blocks are what computes them."""
+        b = self.builder
+        both = isinstance(then, (View, Computed)) and isinstance(orelse, (View, Computed))
+        if both and (isinstance(then, View) or isinstance(orelse, View) or then_block or else_block):
+            view = tensors.merged(b, hint, then, orelse, then_block, else_block)  # type: ignore[arg-type]
+            if view is not None:
+                b.branch(test.expr, then_block, else_block, ())
+                return view
+        alike = not both or (then.typed == orelse.typed and b.same_sizes(then.dims, orelse.dims))  # type: ignore[union-attr]
+        usable = all(isinstance(v, (Scalar, Computed)) for v in (then, orelse))
+        if not alike or not usable or then_block or else_block:
+            raise UnsupportedSyntax(
+                f"a choice between {describe(then)} and {describe(orelse)}",
+                evidence=[] if alike else ["their shapes or dtypes differ"],
+                remedy="choose element by element with torch.where(condition, a, b)",
+            )
+        return tensors.lift(b, lambda _, c, x, y: arithmetic.choose(c, x, y, b.default_float), test, then, orelse)
 
     # ------------------------------------------------------------ functions and comprehensions
 

@@ -377,7 +377,7 @@ class Executor:
         """`name op= value` of a tensor without dimensions: all that mean the same tensor see it."""
         b, objects = self.builder, held.objects
         if objects.arrays and objects.index is None:
-            arrays = " or ".join(sorted(objects.arrays))
+            arrays = " or ".join(sorted({b.called(a) for a in objects.arrays}))
             raise UnsupportedSyntax(
                 f"{name} may be a view of an element of {arrays}, and an assignment in place would change it there too",
                 remedy=f"write {name} = {name} + ..., or store into the element",
@@ -516,16 +516,18 @@ class Executor:
             return
         b = self.builder
         location = b.location
-        before, sharing = [dict(e) for e in b.environments], b.sharing
+        before, sharing, copies = [dict(e) for e in b.environments], b.sharing, b.copies
         self.depth += 1
         with b.block() as then:
             self.run(stmt.body)
         after_then = [dict(e) for e in b.environments]
         _restore(b.environments, before)
         sharing_then, b.sharing = b.sharing, sharing
+        copies_then, b.copies = b.copies, copies
         with b.block() as orelse:
             self.run(stmt.orelse)
         b.sharing = either(sharing_then, b.sharing)
+        b.copies |= copies_then
         after_else = [dict(e) for e in b.environments]
         self.depth -= 1
         b.location = location
@@ -574,11 +576,11 @@ class Executor:
         if isinstance(one, Scalar) and isinstance(other, Scalar):
             return b.merge(name, one, other, test.expr, merges)
         if isinstance(one, View) and isinstance(other, View):
-            joined = self._merge_arrays(name, one, other, then, orelse)
-            if joined is not None:
-                return joined
-            why = "it is a different tensor on each branch"
-            return Unset(why, "store into one tensor on both branches", b.location)
+            merged = tensors.merged(b, name, one, other, then, orelse)
+            if merged is not None:
+                return merged
+            why = "it is a tensor of another shape or dtype on each branch"
+            return Unset(why, "use two names", b.location)
         for value in (one, other):
             if isinstance(value, Unset):
                 return value
@@ -593,21 +595,6 @@ class Executor:
             "use two names",
             b.location,
         )
-
-    def _merge_arrays(self, name: str, one: View, other: View, then: list[Stmt], orelse: list[Stmt]) -> View | None:
-        """An array that both branches copy theirs to, where both are arrays made here."""
-        b = self.builder
-        made = all(b.created.get(v.array) == v for v in (one, other))
-        if not made or one.dtype != other.dtype or not b.same_sizes(one.dims, other.dims):
-            return None
-        view = b.allocate(name, one.dtype, one.dims)
-        for block, value in ((then, one), (orelse, other)):
-            with b.block() as copy:
-                tensors.assign(b, view, value)
-            block += copy
-        for value in (one, other):
-            b.copied(view.array, value.array)
-        return view
 
     # ------------------------------------------------------------ loops
 
@@ -673,6 +660,7 @@ class Executor:
         bound += sorted(head.also - set(bound))
         for (frame, name), changed in head.held.items():
             b.environments[frame][name] = changed
+        head.own -= head.unset.keys()
         for name in sorted(head.own):
             view = self.environment[name]
             assert isinstance(view, View)
@@ -680,7 +668,9 @@ class Executor:
             b.copied(own.array, view.array)
             self.environment[name] = own
         outside = frozenset(b.arrays)
-        b.copies |= self._copies(head.copies, head, {})
+        arrays = {name: view.array for name in head.own if isinstance(view := self.environment[name], View)}
+        b.copies |= _renamed(head.copies, {f".{name}": array for name, array in arrays.items()})
+        copies = b.copies
         before = [dict(e) for e in b.environments]
         env = self.environment
         mine = dict(env)
@@ -753,9 +743,10 @@ class Executor:
                 carries += map(Carry, carry.names, carry.inits, ends, names)
                 results[name] = self._last(carry, tuple(names), carry.first, end, Loop(var, start, stop, step))
         self.depth -= 1
+        b.copies |= copies  # which is all there is where it does not run
         b.carried -= set(head.carries)
         grown |= self._other_names(before, bound, targets, head)
-        grown |= self._other_objects(outside, head)
+        grown |= self._other_objects(outside, {array: f".{name}" for name, array in arrays.items()}, head)
         if grown or any(name not in results for name in carried if name not in head.unset):
             return False
         if any(n in head.own and mine.get(n) != env.get(n) for n in bound):
@@ -826,7 +817,9 @@ class Executor:
             old, new = before.get(name), env.get(name)
             if not isinstance(old, View) or name in head.unset or old == new:
                 continue
-            if not isinstance(new, View) or new.dtype != old.dtype or not b.same_sizes(old.dims, new.dims):
+            if isinstance(new, Unset):
+                head.unset[name] = new
+            elif not isinstance(new, View) or new.dtype != old.dtype or not b.same_sizes(old.dims, new.dims):
                 what = "of another shape or dtype" if isinstance(new, View) else describe(new)
                 head.unset[name] = Unset(
                     f"it is {describe(old)} before the loop and {what} after an iteration", "use two names", b.location
@@ -851,16 +844,6 @@ class Executor:
         for array, own in twins.items():
             for one in own:
                 b.copied(one, array)
-
-    def _copies(
-        self, copies: frozenset[frozenset[str]], head: Head, names: dict[str, str]
-    ) -> frozenset[frozenset[str]]:
-        """Pairs of arrays with the own arrays by their names, or the other way about where `names` is empty."""
-        own: dict[str, str] = names or {}
-        if not names:
-            views = {name: self.environment[name] for name in head.own}
-            own = {f".{name}": view.array for name, view in views.items() if isinstance(view, View)}
-        return frozenset(frozenset(own.get(array, array) for array in pair) for pair in copies)
 
     def _other_names(self, before: list[Environment], bound: list[str], targets: list[str], head: Head) -> bool:
         """Names that the body does not bind, but whose meaning a store changed: they start changed. Whether any did."""
@@ -896,15 +879,14 @@ class Executor:
                 grown = True
         return grown
 
-    def _other_objects(self, outside: frozenset[str], head: Head) -> bool:
-        """Widen what head says of names and arrays that are one in the plain Python; whether it grew."""
+    def _other_objects(self, outside: frozenset[str], own: dict[str, str], head: Head) -> bool:
+        """Widen what head says of names and arrays that are one in the plain Python; whether it grew. own: the names of the
+        arrays that the loop has for names in `head.own`.
+        """
         b = self.builder
         assert head.sharing is not None
         sharing = either(head.sharing, without(b.sharing, lambda slot: slot[0] > self.frame))
-        views = {name: self.environment[name] for name in head.own}
-        names = {view.array: f".{name}" for name, view in views.items() if isinstance(view, View)}
-        lasting = frozenset(pair for pair in b.copies if pair <= outside)
-        copies = head.copies | (self._copies(lasting, head, names) if names else lasting)
+        copies = head.copies | _renamed(frozenset(pair for pair in b.copies if pair <= outside), own)
         grown = (sharing, copies) != (head.sharing, head.copies)
         head.sharing, head.copies = sharing, copies
         b.sharing = sharing
@@ -951,6 +933,11 @@ class Executor:
                 "it is the variable of a loop that has ended, and has one only if the loop ran",
                 f"give {name} a value before the loop", b.location,
             )  # fmt: skip
+
+
+def _renamed(copies: frozenset[frozenset[str]], names: dict[str, str]) -> frozenset[frozenset[str]]:
+    """Pairs of arrays, by other names."""
+    return frozenset(frozenset(names.get(array, array) for array in pair) for pair in copies)
 
 
 def _nothing(like: Scalar) -> Scalar:

@@ -138,9 +138,10 @@ def _store_all(builder: Builder, target: View, value: Tensor | Scalar) -> None:
 def assign(builder: Builder, target: View, value: Tensor | Scalar, what: str = "of the two sides of =") -> None:
     """`target[...] = value`: broadcast, converted to the target's dtype; the right side is as it was before."""
     if target.copied:
+        name = builder.called(target.array)
         raise UnsupportedSyntax(
-            f"a store into a copy or a view of {target.array}, as its strides will have it",
-            remedy=f"store into {target.array}, or into {target.array}.clone()",
+            f"a store into a copy or a view of {name}, as its strides will have it",
+            remedy=f"store into {name}, or into {name}.clone()",
         )
     value = _fit_to(builder, target, value, what)
     if isinstance(value, Scalar):
@@ -158,6 +159,23 @@ def assign(builder: Builder, target: View, value: Tensor | Scalar, what: str = "
     restore()
     assert not isinstance(value, Scalar)
     _store_all(builder, target, materialise(builder, value, f"{target.array}_new"))
+
+
+def merged(builder: Builder, name: str, one: Tensor, other: Tensor, then: list[Stmt], orelse: list[Stmt]) -> View | None:
+    """An array that the blocks of a branch copy these two to; None where they are of different dtypes or sizes. It stands for
+    the one or the other until a store into any of the three.
+    """
+    if one.typed.scalar != other.typed.scalar or not builder.same_sizes(one.dims, other.dims):
+        return None
+    view = builder.allocate(name, one.typed.scalar, one.dims)
+    for block, value in ((then, one), (orelse, other)):
+        with builder.block() as copy:
+            assign(builder, view, value)
+        block += copy
+    for value in (one, other):
+        if isinstance(value, View):
+            builder.copied(view.array, value.array)
+    return view
 
 
 def _check_fits(target: View, value: Scalar) -> None:
