@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
-from weft.errors import TypeMismatch
+from weft.errors import DivisionByZero, MathDomainError, NumberOverflow, TypeMismatch
 from weft.language.kinds import cast, common_type, converted, distribute, plain
 from weft.language.values import Scalar, describe, number
 from weft.loops.ir import Const, Op, Round
@@ -82,9 +83,21 @@ def differentiated(value: Scalar, rule: str) -> Scalar:
 def _make(name: str, operands: tuple[Scalar, ...], typed: Typed) -> Scalar:
     constants = [v.expr.value for v in operands if isinstance(v.expr, Const)]
     if typed.weight == 0 and len(constants) == len(operands):
-        value = OPERATORS[name].evaluate(*constants)
-        return Scalar(Const(value, typed.register), typed)
+        return Scalar(Const(_folded(name, *constants), typed.register), typed)
     return Scalar(Op(name, tuple(v.expr for v in operands), typed.register), typed)
+
+
+def _folded(name: str, *constants: Any) -> Any:
+    """What Python computes of constants. Raises where it does: `1 // 0`, `1 << -1`."""
+    if name in ("div", "floordiv", "mod") and constants[1] == 0:
+        raise DivisionByZero(f"{name} of {constants[0]!r} by zero", remedy="divide by what is not 0")
+    if name in ("shl", "shr"):
+        value, count = map(int, constants)
+        if count < 0:
+            raise MathDomainError(f"a shift by {count}", remedy="shift by 0 or more")
+        if name == "shl" and value and value.bit_length() + count > 63:
+            raise NumberOverflow(f"{value} << {count} leaves 64 bits", remedy="use floats, or smaller numbers")
+    return OPERATORS[name].evaluate(*constants)
 
 
 def floating(typed: Typed, default_float: ScalarType) -> Typed:
@@ -125,8 +138,10 @@ def power(base: Scalar, exponent: Scalar, default_float: ScalarType) -> Scalar:
     if base.constant is not None and constant is not None:
         try:
             result = base.constant**constant
-        except (OverflowError, ZeroDivisionError):
-            result = math.inf
+        except ZeroDivisionError:
+            raise DivisionByZero(f"{base.constant} ** {constant} divides by zero", remedy="raise what is not 0") from None
+        except OverflowError:
+            raise NumberOverflow(f"{base.constant} ** {constant} is too large for a float", remedy="use math.inf") from None
         if isinstance(result, complex):
             raise TypeMismatch(f"{base.constant} ** {constant} is complex", remedy="use real numbers")
         return number(result)

@@ -225,6 +225,7 @@ _NEURAL: dict[str, ScalarFunction] = {
     "tanh": ELEMENTWISE["tanh"][0],
     "logsigmoid": lambda b, x: _op(b, "neg", _softplus(b, _op(b, "neg", x))),
 }
+_MATH_OF_TWO = frozenset(("atan2", "hypot", "copysign", "fmod", "pow"))
 MATH_FLOAT = frozenset({*_FLOAT, "atan2", "hypot", "copysign", "fmod", "pow", "fabs"}) - {"rsqrt", "sigmoid"}
 _DTYPES = {**SCALAR_TYPES, "float": SCALAR_TYPES["float32"], "double": FLOAT64, "half": SCALAR_TYPES["float16"],
            "long": INT64, "int": SCALAR_TYPES["int32"], "short": SCALAR_TYPES["int16"]}  # fmt: skip
@@ -488,6 +489,8 @@ def _reduce(b: Builder, kind: str, arguments: Arguments, value: View | Computed)
         dims = tuple(range(rank))
     elif isinstance(given, Tuple):
         dims = tuple(sorted(dimension(d, rank) for d in given.items))
+        if len({*dims}) < len(dims):
+            raise TypeMismatch(f"{kind} over dimensions {list(dims)}", remedy="name each dimension once")
     else:
         dims = (dimension(given, rank),)
     if rank == 0:
@@ -556,6 +559,8 @@ def torch_call(b: Builder, name: str, arguments: Arguments, x: Value, hint: str)
         low, high = arguments.take("min"), arguments.take("max")
         arguments.done()
         bounds = [v for v in (low, high) if v is not None and not (isinstance(v, Static) and v.value is None)]
+        if not bounds:
+            raise TypeMismatch(f"{name} without a bound", remedy="pass min or max")
         has_low = bool(bounds) and bounds[0] is low
 
         def clamp(builder: Builder, value: Scalar, *limits: Scalar) -> Scalar:
@@ -908,22 +913,32 @@ def _numbers(b: Builder, arguments: Arguments) -> tuple[Scalar, ...]:
     return tuple(values)
 
 
+def _so_many(b: Builder, arguments: Arguments, count: int) -> tuple[Scalar, ...]:
+    """The arguments of a function of numbers that takes so many."""
+    values = _numbers(b, arguments)
+    if len(values) != count:
+        plural = "s" * (count != 1)
+        raise TypeMismatch(f"{arguments.name} of {len(values)} arguments", remedy=f"pass {count} number{plural}")
+    return values
+
+
 def _math_call(b: Builder, name: str, arguments: Arguments) -> Value | None:
     """Functions of math: of Python floats, in double precision."""
     operator = {"fabs": "abs"}.get(name, name)
     if name in MATH_FLOAT:
-        values = tuple(to_number(v, FLOAT64) for v in _numbers(b, arguments))
+        count = 2 if name in _MATH_OF_TWO or name == "log" and len(arguments.args) == 2 else 1
+        values = tuple(to_number(v, FLOAT64) for v in _so_many(b, arguments, count))
         if name == "log" and len(values) == 2:
             logarithms = tuple(b.share(_float_math(b, "log", (v,)), "log") for v in values)  # one after the other
             return checks.checked(b, operate("div", logarithms, b.default_float))
         return _float_math(b, operator, values)
     if name in ("floor", "ceil", "trunc"):
-        (x,) = _numbers(b, arguments)
+        (x,) = _so_many(b, arguments, 1)
         if x.typed.scalar.category != "float":
             return to_number(x, INT64)
         return _whole(b, operate(name, (to_number(x, FLOAT64),), b.default_float))
     if name in ("isnan", "isinf", "isfinite"):
-        (x,) = _numbers(b, arguments)
+        (x,) = _so_many(b, arguments, 1)
         return operate(name, (to_number(x, FLOAT64),), b.default_float)
     return None
 
@@ -953,6 +968,9 @@ def _python_call(b: Builder, name: str, arguments: Arguments) -> Value | None:
     if name in ("max", "min"):
         if len(arguments.args) == 1 and isinstance(arguments.args[0], Tuple):
             arguments.args = list(arguments.args[0].items)
+        elif len(arguments.args) == 1:
+            alone = describe(arguments.args[0])
+            raise TypeMismatch(f"{name} of {alone} alone", remedy=f"pass two values, or write x.a{name}()")
         values = _numbers(b, arguments)
         if not values:
             return None
@@ -966,21 +984,23 @@ def _python_call(b: Builder, name: str, arguments: Arguments) -> Value | None:
         arguments.done()
         return tensors.lift(b, lambda b, x: checks.checked(b, operate("abs", (x,), b.default_float)), operand)
     if name in ("float", "int", "bool"):
-        given = arguments.args[0] if arguments.args else number(0)
+        if not arguments.args:
+            arguments.args = [number(0)]
+        given = arguments.args[0]
         if isinstance(given, Static) and isinstance(given.value, str) and name == "float":
             try:
                 return number(float(given.value))
             except ValueError:
                 raise TypeMismatch(f"float({given.value!r}) is not a number", remedy="use a number") from None
-        (x,) = _numbers(b, arguments)
+        (x,) = _so_many(b, arguments, 1)
         return _whole(b, x) if name == "int" else to_number(x, FLOAT64 if name == "float" else BOOL)
     if name == "round":
-        (x,) = _numbers(b, arguments)
+        (x,) = _so_many(b, arguments, 1)
         if x.typed.scalar.category != "float":
             return to_number(x, INT64)
         return _whole(b, operate("round", (to_number(x, FLOAT64),), b.default_float))
     if name == "pow":
-        x, y = _numbers(b, arguments)
+        x, y = _so_many(b, arguments, 2)
         return power_of(b, x, y)
     if name == "len":
         sized = arguments.need("obj")

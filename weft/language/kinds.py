@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import reduce
 
-from weft.errors import WeftError
+from weft.errors import NumberOverflow, WeftError
 from weft.language.values import Mixed, Scalar
 from weft.loops.ir import Cast, Const, Expr, Op
 from weft.loops.types import BOOL, FLOAT64, ScalarType, Typed, promote
@@ -33,7 +33,10 @@ def cast(expr: Expr, to: ScalarType) -> Expr:
         return expr
     if isinstance(expr, Const):
         if to.category == "float":
-            return Const(float(expr.value), to)
+            try:
+                return Const(float(expr.value), to)
+            except OverflowError:
+                raise NumberOverflow("an int that is too large for a float", remedy="use a smaller number") from None
         if to.category == "bool":
             return Const(bool(expr.value), to)
         if expr.type.category != "float":

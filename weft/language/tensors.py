@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from weft.errors import ShapeMismatch, TypeMismatch, UnsupportedSyntax
+from weft.errors import NumberOverflow, ShapeMismatch, TypeMismatch, UnsupportedSyntax
 from weft.language import arithmetic, bounds, checks
 from weft.language.arithmetic import as_type, operate
 from weft.language.builder import Builder, apart
@@ -181,7 +181,11 @@ def merged(builder: Builder, name: str, one: Tensor, other: Tensor, then: list[S
 def _check_fits(target: View, value: Scalar) -> None:
     """A constant that PyTorch does not store into integers of this type: it is no element, which would wrap."""
     number, type_ = value.constant, target.dtype
-    if number is None or isinstance(number, bool) or type_.category != "int":
+    if number is None or isinstance(number, bool):
+        return
+    if isinstance(number, int) and not -(1 << 63) <= number < 1 << 63:
+        raise NumberOverflow(f"{number} leaves 64 bits", remedy="store a float, or a smaller number")
+    if type_.category != "int":
         return
     low, high = low_and_high(type_)
     low = low if type_.signed else -high  # PyTorch lets negative numbers wrap there
