@@ -408,6 +408,22 @@ def square_and_root(x):
     return y, z
 
 
+def test_an_infinite_start_that_the_last_iteration_leaves_unused() -> None:
+    """0 from no use times the infinity would be a NaN; PyTorch computes nothing there."""
+
+    def unused(x, u):
+        y = torch.zeros_like(x)
+        h = -math.inf
+        for i in range(x.shape[0]):
+            if x[i] > 0:
+                y[i] = 1.0 / h
+            h = u[i] * h + 1.0
+        return y
+
+    x = torch.tensor([1.0, -1.0, 2.0, -1.0], dtype=torch.float64)
+    assert_same_derivatives(weft.kernel(unused), x, x.abs() + 0.5, second=False)
+
+
 def test_a_result_that_nothing_is_made_of() -> None:
     """Its derivative, infinite at 0, is not asked for."""
     kernel, x = weft.kernel(square_and_root), row(0.0, 0.25, 4.0)

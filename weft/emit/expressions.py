@@ -80,7 +80,7 @@ def literal(value: bool | int | float, type_: ScalarType, typed: bool = False) -
 def _shortest_float32(number: float) -> str:
     """The shortest decimal text of the float32 nearest to a number."""
     try:
-        (nearest,) = struct.unpack("f", struct.pack("f", number))
+        (nearest,) = struct.unpack("<f", struct.pack("<f", number))  # of the machine's own kind, packing overflows silently
     except OverflowError:
         nearest = math.copysign(math.inf, number)
     if math.isinf(nearest):

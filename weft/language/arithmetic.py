@@ -19,6 +19,7 @@ from weft.loops.types import BFLOAT16, BOOL, FLOAT16, FLOAT64, INT64, ScalarType
 
 # Up to this exponent x**n is a product, as PyTorch computes small squares and cubes.
 _PRODUCT_POWERS = 4
+_LARGEST_SHIFT = 1024
 
 
 def common(values: tuple[Scalar, ...], default_float: ScalarType) -> Typed:
@@ -35,10 +36,12 @@ def as_type(value: Scalar, typed: Typed) -> Scalar:
 
 def operate(name: str, values: tuple[Scalar, ...], default_float: ScalarType) -> Scalar:
     """An operator of weft.loops.operators on values of any types."""
-    found = distribute(lambda *vs: operate(name, vs, default_float), values, default_float, collapse=True)
+    operator = OPERATORS[name]
+    # integers that become floats do so by themselves, not first as the integers that they have in common
+    collapse = operator.rule not in ("float", "predicate")
+    found = distribute(lambda *vs: operate(name, vs, default_float), values, default_float, collapse)
     if found is not None:
         return found
-    operator = OPERATORS[name]
     typed = common(values, default_float)
     if name == "sub" and any(v.typed.scalar == BOOL and v.typed.weight for v in values):
         raise TypeMismatch("sub of a bool tensor", remedy="convert it with .to(dtype), or use ^")
@@ -51,6 +54,8 @@ def operate(name: str, values: tuple[Scalar, ...], default_float: ScalarType) ->
             typed = Typed(INT64, typed.weight)
     elif operator.rule == "float":
         typed = floating(typed, default_float)
+    elif name in ("max", "min") and typed.scalar == BOOL:
+        return _make("or" if name == "max" else "and", values, typed)
     elif operator.rule == "arithmetic" and typed.scalar == BOOL:
         if typed.weight == 0:
             typed = Typed(INT64, 0)
@@ -61,6 +66,8 @@ def operate(name: str, values: tuple[Scalar, ...], default_float: ScalarType) ->
             return _make(logical, values, typed)
     if operator.rule == "predicate":
         typed = floating(typed, default_float)
+    if name == "div" and typed.weight == 0 and all(isinstance(v.constant, int) for v in values) and values[1].constant:
+        return number(values[0].constant / values[1].constant)  # type: ignore[operator]  # rounded once
     operands = tuple(as_type(v, typed) for v in values)
     if operator.rule == "comparison" and typed.scalar in (FLOAT16, BFLOAT16):
         # PyTorch compares with the number that a tensor of this type would hold
@@ -82,22 +89,24 @@ def differentiated(value: Scalar, rule: str) -> Scalar:
 
 def _make(name: str, operands: tuple[Scalar, ...], typed: Typed) -> Scalar:
     constants = [v.expr.value for v in operands if isinstance(v.expr, Const)]
-    if typed.weight == 0 and len(constants) == len(operands):
-        return Scalar(Const(_folded(name, *constants), typed.register), typed)
+    if typed.weight == 0 and len(constants) == len(operands) and not _raises(name, constants):
+        value = constants[0] << constants[1] if name == "shl" else OPERATORS[name].evaluate(*constants)
+        return Scalar(Const(value, typed.register), typed)
     return Scalar(Op(name, tuple(v.expr for v in operands), typed.register), typed)
 
 
-def _folded(name: str, *constants: Any) -> Any:
-    """What Python computes of constants. Raises where it does: `1 // 0`, `1 << -1`."""
-    if name in ("div", "floordiv", "mod") and constants[1] == 0:
-        raise DivisionByZero(f"{name} of {constants[0]!r} by zero", remedy="divide by what is not 0")
+def _raises(name: str, constants: list[Any]) -> bool:
+    """Whether Python raises for these numbers, or gives one that is far too large: it is left to the checks then."""
+    if name in ("floordiv", "mod", "div"):
+        return bool(constants[1] == 0)
     if name in ("shl", "shr"):
-        value, count = map(int, constants)
-        if count < 0:
-            raise MathDomainError(f"a shift by {count}", remedy="shift by 0 or more")
-        if name == "shl" and value and value.bit_length() + count > 63:
-            raise NumberOverflow(f"{value} << {count} leaves 64 bits", remedy="use floats, or smaller numbers")
-    return OPERATORS[name].evaluate(*constants)
+        return not 0 <= constants[1] <= _LARGEST_SHIFT
+    if name == "pow":
+        try:
+            constants[0] ** constants[1]
+        except ArithmeticError:
+            return True
+    return False
 
 
 def floating(typed: Typed, default_float: ScalarType) -> Typed:
@@ -138,10 +147,8 @@ def power(base: Scalar, exponent: Scalar, default_float: ScalarType) -> Scalar:
     if base.constant is not None and constant is not None:
         try:
             result = base.constant**constant
-        except ZeroDivisionError:
-            raise DivisionByZero(f"{base.constant} ** {constant} divides by zero", remedy="raise what is not 0") from None
-        except OverflowError:
-            raise NumberOverflow(f"{base.constant} ** {constant} is too large for a float", remedy="use math.inf") from None
+        except (OverflowError, ZeroDivisionError):
+            return operate("pow", (to_number(base, FLOAT64), to_number(exponent, FLOAT64)), default_float)
         if isinstance(result, complex):
             raise TypeMismatch(f"{base.constant} ** {constant} is complex", remedy="use real numbers")
         return number(result)

@@ -11,7 +11,7 @@ from weft.errors import TypeMismatch, UndefinedName, UnsupportedSyntax, WeftErro
 from weft.language import arithmetic, checks, functions, precision, resolve, sequences, slices, tensors
 from weft.language.arithmetic import operate, truth
 from weft.language.builder import Builder, Environment
-from weft.language.kinds import select
+from weft.language.kinds import distribute, kinds_of, select
 from weft.language.scopes import bound_in
 from weft.language.sharing import without
 from weft.language.source import Known, Source
@@ -32,7 +32,7 @@ from weft.language.values import (
     one_of,
 )
 from weft.loops.ir import Const, Merge, Op, Stmt
-from weft.loops.types import BOOL, Typed
+from weft.loops.types import BOOL, INT64, Typed
 
 _BINARY = {
     ast.Add: "add",
@@ -270,14 +270,15 @@ class Evaluator:
         value = self(node.operand)
         b = self.builder
         if isinstance(node.op, ast.UAdd):
-            return value
+            return _plus(b, value) if isinstance(value, Scalar) else value
         if isinstance(node.op, ast.USub):
             return tensors.lift(b, lambda _, x: checks.checked(b, operate("neg", (x,), b.default_float)), value)
         if isinstance(node.op, ast.Invert):
             return tensors.lift(b, lambda _, x: _invert(b, x), value)
         if isinstance(value, Static):
             return number(not value.value)
-        return operate("not", (self.scalar(node.operand, "not"),), b.default_float)
+        test = truth(self.scalar(node.operand, "not"))
+        return operate("not", (Scalar(test.expr, Typed(BOOL, 0)),), b.default_float)  # a bool of Python's, of elements too
 
     def _compare(self, node: ast.Compare, hint: str) -> Value:
         left = self(node.left)
@@ -381,7 +382,9 @@ class Evaluator:
             return merged
         if first.typed.scalar == second.typed.scalar == BOOL:
             typed = Typed(BOOL, max(first.typed.weight, second.typed.weight))
-            return Scalar(Op("and" if is_and else "or", (test, second.expr), BOOL), typed)
+            one = Scalar(Op("and" if is_and else "or", (test, second.expr), BOOL), typed)
+            mixed = select(test, *sides, b.default_float).mixed  # a bool of Python's or an element
+            return one if mixed is None else replace(one, mixed=mixed)
         return replace(select(test, *sides, b.default_float), alias=one_of(first, second))
 
     def _ifexp(self, node: ast.IfExp, hint: str) -> Value:
@@ -523,6 +526,14 @@ class Evaluator:
             case Method(value=value, name=name):
                 return functions.method_call(self.builder, value, name, arguments, hint)
         raise TypeMismatch(f"a call of {describe(function)}", remedy="call functions")
+
+
+def _plus(b: Builder, x: Scalar) -> Scalar:
+    """A bool of Python's becomes an int, what else there is stays what it is."""
+    if Typed(BOOL, 0) not in kinds_of(x):
+        return x
+    found = distribute(lambda v: _plus(b, v), (x,), b.default_float)
+    return arithmetic.to_number(x, INT64) if found is None else found
 
 
 def _invert(b: Builder, x: Scalar) -> Scalar:

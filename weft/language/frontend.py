@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from weft.errors import TypeMismatch, UnsupportedSyntax
+from weft.errors import NumberOverflow, TypeMismatch, UnsupportedSyntax
 from weft.language import tensors
 from weft.language.builder import Builder, Environment
 from weft.language.checks import MOST, subscripts_unchecked
 from weft.language.expressions import Evaluator
-from weft.language.kinds import converted
+from weft.language.kinds import converted, leaves
 from weft.language.resolve import value_of
 from weft.language.scopes import bound_in
 from weft.language.sequences import is_iterator
@@ -24,6 +24,7 @@ from weft.language.unused import with_faults
 from weft.language.values import Computed, Helper, Scalar, Static, Tuple, Value, View, describe, whole
 from weft.loops.ir import (
     Array,
+    Const,
     Expr,
     For,
     Function,
@@ -239,11 +240,14 @@ class _Parser:
             if array.role != "input" or value is self.arguments[value.array]:
                 return value.array  # a view that is as large as the argument is another tensor, and is copied below
         if isinstance(value, Scalar):
-            if value.mixed is not None and value.typed.weight == 0:
+            mixed = value.mixed
+            if mixed is not None and (value.typed.weight == 0 or mixed.test is not None):
+                kinds = dict.fromkeys(describe(v) for v in leaves(value))
                 raise UnsupportedSyntax(
                     f"{self.source.name} returns numbers of different kinds on different paths",
                     location=b.location,
-                    remedy="say which: int(...), float(...) or bool(...) of what it returns",
+                    evidence=[f"what it returns is {' or '.join(kinds)}"],
+                    remedy="say which: int(...), float(...) or bool(...) of what it returns, or .to(dtype) of elements",
                 )
             view = b.allocate("result", value.typed.scalar, ())
             b.store(view.array, (), converted(value, view.dtype.opmath))
@@ -266,6 +270,7 @@ class _Parser:
         body = with_faults(b, tuple(block))
         body = drop_idle_carries(drop_spare(drop_idle_carries(body), b.spare))
         body = subscripts_unchecked(b, body)
+        _refuse_long_numbers(body)
         stored = {s.array for s in walk(body) if isinstance(s, Store)}
         used = stored | set(results) | set(self.names) | _read(body)
         if not results and not stored & set(self.names):
@@ -296,6 +301,18 @@ class _Parser:
             widenings=tuple(b.widenings),
             direct=frozenset((a.name, k) for a in arrays for k in range(len(a.shape))) - b.indirect,
         )
+
+
+def _refuse_long_numbers(body: tuple[Stmt, ...]) -> None:
+    """Python's constants have no width: those that 64 bits do not hold were computed with while parsing, and are left over."""
+    for stmt in walk(body):
+        for expr in (e for top in statement_exprs(stmt) for e in walk_expr(top)):
+            if isinstance(expr, Const) and expr.type.category == "int" and not -(1 << 63) <= expr.value < 1 << 63:
+                raise NumberOverflow(
+                    f"the Python int {expr.value} leaves 64 bits",
+                    location=stmt.location,
+                    remedy="use float(...), or numbers that stay below 2 ** 63",
+                )
 
 
 def _read(body: tuple[Stmt, ...]) -> set[str]:

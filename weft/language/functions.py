@@ -43,6 +43,11 @@ def _plain(name: str) -> ScalarFunction:
     return lambda b, *args: operate(name, args, b.default_float)
 
 
+def _checked(name: str) -> ScalarFunction:
+    """An operator that raises for integers that are divided by 0."""
+    return lambda b, *args: checks.checked(b, operate(name, args, b.default_float))
+
+
 def _rounding(name: str) -> ScalarFunction:
     """floor, ceil, trunc, round of PyTorch: integers stay as they are."""
 
@@ -136,7 +141,7 @@ def _float_mod(b: Builder, x: Scalar, y: Scalar) -> Scalar:
     if typed.scalar.category == "float":
         return operate("fmod", (x, y), b.default_float)
     x, y = b.share(as_type(x, typed), "x"), b.share(as_type(y, typed), "y")
-    size = _op(b, "mod", _op(b, "abs", x), _op(b, "abs", y))
+    size = checks.checked(b, _op(b, "mod", _op(b, "abs", x), _op(b, "abs", y)))
     return choose(_op(b, "lt", x, 0), _op(b, "neg", size), size, b.default_float)
 
 
@@ -204,8 +209,8 @@ ELEMENTWISE: dict[str, tuple[ScalarFunction, int]] = {
     **{name: (_plain(name), 2) for name in ("mul", "maximum", "minimum", "fmax", "fmin", "atan2", "hypot", "copysign")},
     "multiply": (_plain("mul"), 2),
     "true_divide": (_plain("div"), 2),
-    "floor_divide": (_plain("floordiv"), 2),
-    "remainder": (_plain("mod"), 2),
+    "floor_divide": (_checked("floordiv"), 2),
+    "remainder": (_checked("mod"), 2),
     "fmod": (_float_mod, 2),
     "pow": (_pow, 2),
     "logical_and": (_plain("and"), 2),
@@ -531,7 +536,7 @@ def _div(b: Builder, arguments: Arguments, x: Value) -> Value:
     arguments.done()
     kind = mode.value if isinstance(mode, Static) else None
     if kind == "floor":
-        return tensors.lift(b, _plain("floordiv"), x, y)
+        return tensors.lift(b, _checked("floordiv"), x, y)
     if kind == "trunc":
         raise UnsupportedSyntax("div with rounding_mode='trunc'", remedy="write torch.trunc(a / b)")
     return tensors.lift(b, _plain("div"), x, y)
@@ -934,12 +939,12 @@ def _math_call(b: Builder, name: str, arguments: Arguments) -> Value | None:
         return _float_math(b, operator, values)
     if name in ("floor", "ceil", "trunc"):
         (x,) = _so_many(b, arguments, 1)
-        if x.typed.scalar.category != "float":
-            return to_number(x, INT64)
+        if x.typed.scalar.category != "float" and not (x.typed.weight and x.typed.scalar == INT64):
+            return to_number(x, INT64)  # an element becomes a float first, which has all integers of 32 bits
         return _whole(b, operate(name, (to_number(x, FLOAT64),), b.default_float))
     if name in ("isnan", "isinf", "isfinite"):
         (x,) = _so_many(b, arguments, 1)
-        return operate(name, (to_number(x, FLOAT64),), b.default_float)
+        return replace(operate(name, (to_number(x, FLOAT64),), b.default_float), typed=Typed(BOOL, 0))
     return None
 
 

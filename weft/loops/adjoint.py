@@ -158,6 +158,33 @@ def _active(
     return frozenset(n for k, n in both if k == "name"), frozenset(n for k, n in both if k == "array")
 
 
+def _infinite(function: Function) -> frozenset[str]:
+    """The scalars and arrays with values that are made of constants which are infinite or NaN."""
+    made: dict[str, list[Expr]] = {a.name: [a.fill] for a in function.arrays if a.fill is not None}
+    for stmt in walk(function.body):
+        match stmt:
+            case Let():
+                made.setdefault(stmt.name, []).append(stmt.value)
+            case Store():
+                made.setdefault(stmt.array, []).append(stmt.value)
+            case For():
+                for c in stmt.carries:
+                    made.setdefault(c.name, []).extend((c.init, c.next))
+                    made.setdefault(c.result, []).extend((c.init, c.next))
+            case If():
+                for m in stmt.merges:
+                    made.setdefault(m.name, []).extend((m.then, m.orelse))
+    after: dict[tuple[str, str], set[tuple[str, str]]] = {}
+    found: set[tuple[str, str]] = set()
+    for name, exprs in made.items():
+        for e in (e for top in exprs for e in walk_expr(top)):
+            if isinstance(e, Const) and not math.isfinite(e.value):
+                found.add(("", name))
+            elif isinstance(e, (Ref, Load)):
+                after.setdefault(("", e.array if isinstance(e, Load) else e.name), set()).add(("", name))
+    return frozenset(n for _, n in _reached(found, after)) if found else frozenset()
+
+
 def _reached(
     start: set[tuple[str, str]], edges: Mapping[tuple[str, str], set[tuple[str, str]]]
 ) -> set[tuple[str, str]]:
@@ -333,7 +360,7 @@ class _Seed:
     when: where something was handed to it at all; always, if None. In PyTorch nothing passes through what no result was made
     of: no 0 times infinity, as in `1 / sqrt(x)` on the branch that was not taken. The value is 0 elsewhere, unless it is
     `spoilt`: an operator may have made NaN of the 0. across: `when` speaks of iterations of a loop, too many words for
-    products, which make NaN of infinite operands alone.
+    products, which make NaN of infinite operands alone (those that the function's own constants make infinite are known).
     """
 
     value: Expr
@@ -399,6 +426,7 @@ class _Adjoint:
         results = tuple(function.results[k] for k in self.seeded)
         self.active, self.active_arrays = _active(function, wanted, results)
         self.active -= self._stabilisers()
+        self.infinite = _infinite(function)
         self.moving: dict[Expr, bool] = {}
         self.arrays: list[Array] = []
         self.temporary: set[str] = set()
@@ -1331,13 +1359,21 @@ class _Adjoint:
         parts, chosen = contributions(e, seed.value, primal, result), taken(e, primal)
         if len(args) == 2 and args[0] == args[1] and None not in parts:
             args, parts, chosen = args[:1], (add(parts[0], parts[1]),), None  # type: ignore[arg-type]
-        if seed.when is not None and not keeps_zero(result, seed.across):
+        if seed.when is not None and not keeps_zero(result, seed.across and not self._may_be_infinite(e)):
             seed = replace(seed, spoilt=True)
         for k, (a, part) in enumerate(zip(args, parts, strict=True)):
             if part is None or not self._moves(a):
                 continue
             when = seed.when if chosen is None else _both(seed.when, self._bind(chosen[k], "taken", out))
             self._backward(a, primal[k], replace(seed, value=part, when=when), scope, adj, out)
+
+    def _may_be_infinite(self, e: Expr) -> bool:
+        return bool(self.infinite) and any(
+            (isinstance(x, Const) and not math.isfinite(x.value))
+            or (isinstance(x, Ref) and x.name in self.infinite)
+            or (isinstance(x, Load) and x.array in self.infinite)
+            for x in walk_expr(e)
+        )
 
     def _deposit(self, load: Load, seed: _Seed, scope: _Scope, out: list[Stmt]) -> None:
         index = tuple(self.primal(i, scope) for i in load.index)

@@ -32,6 +32,14 @@ def _fit(value: Any, type_: ScalarType) -> Any:
     return wrapped - (1 << bits) if type_.signed and wrapped >> (bits - 1) else wrapped
 
 
+class CheckFailed(ArithmeticError):
+    """A check in an expression does not hold."""
+
+    def __init__(self, check: Check) -> None:
+        super().__init__(check.fault.what)
+        self.check = check
+
+
 class _Machine:
     def __init__(self, function: Function, arrays: dict[str, torch.Tensor], names: dict[str, Any]) -> None:
         self.function, self.arrays, self.names = function, arrays, names
@@ -52,7 +60,7 @@ class _Machine:
                 return self.evaluate(then) if self.evaluate(condition) else self.evaluate(orelse)
             case Op(name="check", args=(value, condition)):  # a value that has none is not computed
                 if not self.evaluate(condition):
-                    raise ArithmeticError(expr.fault.what if isinstance(expr, Check) else "a check does not hold")
+                    raise CheckFailed(expr) if isinstance(expr, Check) else ArithmeticError("a check does not hold")
                 return self.evaluate(value)
             case Op(name="and", args=(a, b)):
                 return self.evaluate(a) and self.evaluate(b)

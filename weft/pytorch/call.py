@@ -684,10 +684,14 @@ def failure(name: str, fault: Fault, condition: Expr, names: Mapping[str, Any]) 
 def check_demands(function: Function, names: Mapping[str, Any]) -> None:
     """Raise what the Python raises for these sizes and scalars."""
     if function.demands:
-        from weft.loops.interpret import value_of
+        from weft.loops.interpret import CheckFailed, value_of
 
         for demand in function.demands:
-            if not value_of(demand.condition, names):
+            try:
+                holds = value_of(demand.condition, names)
+            except CheckFailed as failed:  # what the condition is made of raises before
+                raise failure(function.name, failed.check.fault, failed.check.args[1], names) from None
+            if not holds:
                 raise failure(function.name, demand.fault, demand.condition, names)
 
 
