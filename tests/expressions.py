@@ -42,8 +42,8 @@ _GIVEN: dict[str, list[Any]] = {
     "p": [False, True],
 }
 _GIVEN |= {"l": _GIVEN["k"], "c": _GIVEN["a"]}
-_CONSTANTS = ("0", "1", "-1", "2", "3", "255", "256", "-129", "2147483648", "0.0", "-0.0", "0.5", "-1.5", "0.1", "1e300", "True",
-              "False", "math.inf", "math.nan", "math.pi")  # fmt: skip
+_CONSTANTS = ("0", "1", "-1", "2", "3", "255", "256", "-129", "2147483648", "0.0", "-0.0", "0.5", "-1.5", "0.1", "1e300",
+              "True", "False", "math.inf", "math.nan", "math.pi")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,8 @@ class Node:
         if self.function is None:
             return names[self.template] if self.template in names else _constant(self.template)
         if self.lazy:
-            return self.function(*((lambda a=a: a.value(names, large)) for a in self.args))  # type: ignore[no-any-return,misc]
+            found: Value = self.function(*((lambda a=a: a.value(names, large)) for a in self.args))  # type: ignore[misc]
+            return found
         args = [a.value(names, large) for a in self.args]
         real = self.function(*(a.real for a in args))
         wide = [a.wide for a in args]
@@ -123,7 +124,9 @@ def _compared(args: Sequence[Value]) -> list[Any]:
     dtypes = [a.real.dtype for a in args if isinstance(a.real, torch.Tensor) and a.real.dtype in _HALVES]
     if len(dtypes) != 1 or all(isinstance(a.real, torch.Tensor) for a in args):
         return [a.wide for a in args]
-    return [a.wide if isinstance(a.real, torch.Tensor) else torch.tensor(float(a.wide)).to(dtypes[0]).float().item() for a in args]
+    (dtype,) = dtypes
+    tensors = [isinstance(a.real, torch.Tensor) for a in args]
+    return [a.wide if t else torch.tensor(float(a.wide)).to(dtype).item() for a, t in zip(args, tensors, strict=True)]
 
 
 _COMPARISONS = (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne)
@@ -163,7 +166,8 @@ _BINARY = [
     *((f"({{0}} {sign} {{1}})", function) for sign, function in (
         ("+", operator.add), ("-", operator.sub), ("*", operator.mul), ("/", operator.truediv), ("//", operator.floordiv),
         ("%", operator.mod), ("&", operator.and_), ("|", operator.or_), ("^", operator.xor),
-        ("<", operator.lt), ("<=", operator.le), (">", operator.gt), (">=", operator.ge), ("==", operator.eq), ("!=", operator.ne),
+        ("<", operator.lt), ("<=", operator.le), (">", operator.gt), (">=", operator.ge), ("==", operator.eq),
+        ("!=", operator.ne),
     )),
 ]  # fmt: skip
 _UNARY = [("(-{0})", operator.neg), ("abs({0})", abs), ("(not {0})", operator.not_), ("(+{0})", operator.pos),
@@ -175,7 +179,8 @@ _OF_ELEMENTS = [*((f"torch.{n}({{0}})", _torch(n)) for n in (
 _OF_TWO = [*((f"torch.{n}({{0}}, {{1}})", _torch(n)) for n in (
     "maximum", "minimum", "fmax", "fmin", "fmod", "remainder", "copysign", "logical_and", "logical_or", "logical_xor",
     "bitwise_and", "bitwise_or", "bitwise_xor", "floor_divide", "true_divide", "mul", "add", "sub"))]  # fmt: skip
-_INEXACT = [*((f"torch.{n}({{0}})", _torch(n)) for n in ("exp", "log", "sin", "sqrt", "rsqrt", "tanh", "sigmoid", "reciprocal"))]
+_INEXACT = [*((f"torch.{n}({{0}})", _torch(n)) for n in (
+    "exp", "log", "sin", "sqrt", "rsqrt", "tanh", "sigmoid", "reciprocal"))]  # fmt: skip
 _INEXACT_NUMBERS = [*((f"math.{n}({{0}})", _math(n)) for n in ("exp", "log", "sin", "sqrt", "tanh", "log1p", "acos", "cosh"))]
 _EXACT_NUMBERS = [*((f"math.{n}({{0}})", _math(n)) for n in ("floor", "ceil", "trunc", "isnan", "isinf", "isfinite", "fabs"))]
 _POWERS = [(f"({{0}} ** {e})", lambda x, e=e: x**e) for e in (0, 1, 2, 3, 0.5, -1, -2, 2.0, True)]
@@ -211,7 +216,8 @@ class Expressions:
         if draw < 0.62:
             return Node("({0} if {1} else {2})", _choice, (go(), go(), go()), lazy=True)
         if draw < 0.68:
-            return self.random.choice((Node("({0} and {1})", _and, (go(), go()), True), Node("({0} or {1})", _or, (go(), go()), True)))
+            word, function = self.random.choice((("and", _and), ("or", _or)))
+            return Node(f"({{0}} {word} {{1}})", function, (go(), go()), lazy=True)
         if draw < 0.74:
             name, beats = self.random.choice((("max", operator.gt), ("min", operator.lt)))
             return Node(f"{name}({{0}}, {{1}})", _picked(beats), (go(), go()), lazy=True)

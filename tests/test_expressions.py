@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -81,13 +80,17 @@ def check(expression: Node, seed: int, points: int = POINTS, stored: bool = Fals
             return Outcome(f"gives {found}, the Python raises {type(error).__name__}: {error} at {shown(args, used)}")
         assert want is not None
         if stored:
-            want = Value(*(torch.tensor(getattr(v, "item", lambda v=v: v)(), dtype=torch.float64) for v in (want.real, want.wide)))
+            want = Value(_double(want.real), _double(want.wide))
             found = found[0]
         wrong = difference(expression, want, found)
         if wrong:
             return Outcome(f"{wrong} at {shown(args, used)}")
         out.judged += 1
     return out
+
+
+def _double(value: Any) -> torch.Tensor:
+    return value.double() if isinstance(value, torch.Tensor) else torch.tensor(value, dtype=torch.float64)
 
 
 def shown(args: dict[str, Any], used: list[str]) -> str:

@@ -88,7 +88,7 @@ def differentiated(value: Scalar, rule: str) -> Scalar:
 
 
 def _make(name: str, operands: tuple[Scalar, ...], typed: Typed) -> Scalar:
-    constants = [v.expr.value for v in operands if isinstance(v.expr, Const)]
+    constants: list[Any] = [v.expr.value for v in operands if isinstance(v.expr, Const)]
     if typed.weight == 0 and len(constants) == len(operands) and not _raises(name, constants):
         value = constants[0] << constants[1] if name == "shl" else OPERATORS[name].evaluate(*constants)
         return Scalar(Const(value, typed.register), typed)
