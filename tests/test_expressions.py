@@ -123,6 +123,9 @@ def difference(expression: Node, want: Value, found: Any) -> str:
         if isinstance(wide, int):
             return "" if wide == found else f"gives {found!r}, the Python {wide!r}"
     else:
+        floats = isinstance(found, torch.Tensor) and found.is_floating_point() and real.is_floating_point()
+        if expression.chooses and floats and found.dtype != real.dtype:
+            return ""  # floats that meet in a choice are of one dtype
         if not isinstance(found, torch.Tensor) or found.dtype != real.dtype:
             return f"gives {found!r}, the Python {real!r}"
         a, b = wide.to(real.dtype), found
