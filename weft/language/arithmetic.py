@@ -10,7 +10,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from weft.errors import DivisionByZero, MathDomainError, NumberOverflow, TypeMismatch
+from weft.errors import TypeMismatch
 from weft.language.kinds import cast, common_type, converted, distribute, plain
 from weft.language.values import Scalar, describe, number
 from weft.loops.ir import Const, Op, Round
