@@ -653,15 +653,26 @@ def position(b: Builder, expr: Expr) -> Expr:
     if not any(isinstance(e, Check) for e in walk_expr(expr)):
         return expr
 
-    def rule(e: Expr) -> Expr:
-        if leaves_64_bits(e) and _leaves_every_array(b, operands(e)[0]):
-            return rule(operands(e)[0])
+    def rule(e: Expr, summand: bool = True) -> Expr:
+        if leaves_64_bits(e):
+            value = operands(e)[0]
+            if _leaves_every_array(b, value) if summand else _fits_in_calls(b, value):
+                return rule(value, summand)
         parts = _summands(e)
+        if not parts and isinstance(e, Op) and e.name in ("min", "max", "floordiv", "mod") and e.type == INT64:
+            parts, summand = e.args, False  # the largest or a part of what overflowed may be inside
         if not parts:
             return e
-        return with_operands(e, tuple(rule(o) if o in parts else o for o in operands(e)))
+        return with_operands(e, tuple(rule(o, summand) if o in parts else o for o in operands(e)))
 
     return rewrite(rule(expr), _stopping)
+
+
+def _fits_in_calls(b: Builder, expr: Expr) -> bool:
+    """Whether an int of sizes, loops and scalars fits into 64 bits in calls with ordinary ones, to which calls then see."""
+    value = unchecked(expr)
+    numbers = frozenset(n for n in free_names(b.in_sizes(value)) if n in b.integers)
+    return not b.is_dynamic(value) and _fits(b, lambda: span(b, value) is not None, numbers)
 
 
 def leaves_64_bits(expr: Expr) -> bool:

@@ -31,6 +31,7 @@ from weft.loops.ir import (
     walk,
     walk_expr,
 )
+from weft.loops.normalize import drop_unused
 from weft.loops.types import BOOL, INT64
 
 _TRUE = Const(True, BOOL)
@@ -46,8 +47,9 @@ def with_faults(b: Builder, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     reader = _Reader(b)
     made = reader.block(body, set(), (), frozenset())
     stored = {s.array for s in walk(made) if isinstance(s, Store)}
-    b.arrays |= {name: array for name, array in reader.arrays.items() if name in stored}
-    return made
+    faults = {name: array for name, array in reader.arrays.items() if name in stored}
+    b.arrays |= faults
+    return drop_unused(made) if faults else made  # what may be wrong with it is said once
 
 
 @dataclass

@@ -87,7 +87,7 @@ class Program(Executable):
 
     def has_variant(self, args: tuple[Any, ...]) -> bool:
         """Whether there are parts of the program among the arguments, or tensors in the place of numbers."""
-        return any(map(is_structured, args)) or any(is_tensor(args[k]) for k in self.numbers)
+        return any(map(is_structured, args)) or any(is_tensor(args[k]) for k in self.numbers if k < len(args))
 
     def prepared(self, args: tuple[Any, ...]) -> None:
         """Warn once, there, of each place that computes in double precision because Python's floats are doubles."""
