@@ -24,8 +24,8 @@ def attention(q, k, v):
             for e in range(dim):
                 score = score + q[i, e] * k[j, e]
             new = max(largest, score)
-            old = math.exp(largest - new)
-            p = math.exp(score - new)
+            old = torch.exp(largest - new)
+            p = torch.exp(score - new)
             total = total * old + p
             for e in range(64):
                 acc[e] = acc[e] * old + p * v[j, e]
