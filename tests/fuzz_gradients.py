@@ -84,13 +84,18 @@ def given(program: Program, size: dict[str, int], seed: int) -> list[Any]:
 
 
 class _Math:
-    """math, of which autograd sees the functions of tensors."""
+    """math, of which autograd sees the functions of tensors. It raises what math raises."""
 
     def __getattr__(self, name: str) -> Any:
         plain = getattr(math, name)
         if not callable(plain):
             return plain
-        return lambda x: getattr(torch, name)(x) if isinstance(x, Tensor) else plain(x)
+
+        def function(x: Any) -> Any:
+            number = plain(x)  # of a tensor too: raises outside the function's domain
+            return getattr(torch, name)(x) if isinstance(x, Tensor) else number
+
+        return function
 
 
 # ---------------------------------------------------------------- roads
