@@ -40,6 +40,32 @@ def an_array_of_each_iteration_beside_a_sum_from_the_end(x):
 
 
 @case
+def an_array_of_each_iteration_of_loops_that_change_places(x):
+    """The inner loop is the axis, so the array is fresh in every iteration of the outer one, which is inside it then."""
+    n, m = x.shape
+    y = torch.zeros_like(x)
+    for i in range(1, n):
+        for j in range(m):
+            pair = torch.zeros(2, dtype=x.dtype)
+            for k in range(2):
+                pair[k] = pair[k] + x[i, j]
+            y[i, j] = torch.tanh(y[i - 1, j]) + pair[0] * pair[1]
+    return y
+
+
+@case
+def an_element_of_an_array_of_each_iteration_of_loops_that_change_places(x):
+    n, m = x.shape
+    y = torch.zeros_like(x)
+    for i in range(1, n):
+        for j in range(m):
+            pair = torch.ones(2, dtype=x.dtype)
+            pair[0] = pair[0] * 0.5 + x[i, j]
+            y[i, j] = torch.tanh(y[i - 1, j]) + pair[0] * pair[1]
+    return y
+
+
+@case
 def an_array_of_each_iteration_that_nothing_reads(x):
     n, m = x.shape
     y = torch.zeros(n, dtype=x.dtype)

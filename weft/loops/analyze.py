@@ -25,6 +25,7 @@ from weft.loops.automatic.splitting import splittings
 from weft.loops.axes import Grouping, find_axes
 from weft.loops.cells import has_load
 from weft.loops.ir import (
+    Array,
     Expr,
     For,
     Function,
@@ -251,6 +252,7 @@ def _nests(function: Function) -> Schedule:
             arrays=tuple(replace(a, within=tuple(renamed.get(v, v) for v in a.within)) for a in function.arrays),
         )
         body, judged = _judged(function, group, around, frozenset(touched[k] - others), names)
+        function = _nesting(function, around, body)
         name = function.name if len(groups) == 1 else f"{function.name}_{k + 1}"
         nests.append(Nest(name, group.axes, body, judged))
         verdicts |= dict(judged)
@@ -260,16 +262,29 @@ def _nests(function: Function) -> Schedule:
     return Schedule(function, tuple(nests), _as_written(function, verdicts))
 
 
+def _nesting(function: Function, around: tuple[For, ...], body: tuple[Stmt, ...]) -> Function:
+    """The function, whose arrays name the loops that they are fresh in as these loops are nested, the innermost last."""
+    order = {f.var: k for k, f in enumerate((*around, *(s for s in walk(body) if isinstance(s, For))))}
+
+    def nested(array: Array) -> Array:
+        if not array.within or not order.keys() >= {*array.within}:
+            return array
+        return replace(array, within=tuple(sorted(array.within, key=order.__getitem__)))
+
+    return replace(function, arrays=tuple(map(nested, function.arrays)))
+
+
 def _judged(
     function: Function, group: Grouping, around: tuple[For, ...], alone: frozenset[str], names: Names
 ) -> tuple[tuple[Stmt, ...], tuple[tuple[str, Verdict], ...]]:
     """The body of a nest with promoted elements, and its loops' verdicts; loops that add up in arrays moved inside."""
 
     def judge(statements: tuple[Stmt, ...]) -> tuple[tuple[Stmt, ...], dict[str, Verdict]]:
-        promoter = Promoter(function, around, alone, names)
+        own = _nesting(function, around, statements)
+        promoter = Promoter(own, around, alone, names)
         body = drop_unused(promoter.run(statements))
         made = tuple(dict.fromkeys(f"scalar replacement of {p.array}: {p.what}" for p in promoter.made))
-        return body, {inner.loop.var: _judge(function, inner, made) for inner in loops_in(body, around)}
+        return body, {inner.loop.var: _judge(own, inner, made) for inner in loops_in(body, around)}
 
     body, verdicts = judge(group.body)
     stuck = frozenset(v.var for v in verdicts.values() if v.kind == "sequential")
