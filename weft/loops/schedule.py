@@ -40,6 +40,9 @@ class Update:
     repair: of an update that another's values feed: the factor that brings a part of its result to a newer value of those,
     as text, where it is proven that this makes the result independent of the order; "": there is none.
     disorder: why there is none. factor: the repair as an expression of those values, m before and m' after.
+    term: what an iteration adds, relative to newer values m' (`weft.loops.algebra.cascades`).
+    nested: the parts where loops inside make some of them, told by elements of these: `h@value` is the part of that name of
+    the element that a loop inside makes of its carry h.
     """
 
     names: tuple[str, ...]
@@ -50,6 +53,8 @@ class Update:
     repair: str = ""
     disorder: str = ""
     factor: Expr | None = None
+    term: Expr | None = None
+    nested: tuple[Expr, ...] = ()
 
     @property
     def name(self) -> str:

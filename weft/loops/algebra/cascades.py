@@ -36,12 +36,14 @@ class Running:
 @dataclass(frozen=True)
 class Cascade:
     """repair: what brings a part of the sum to newer running values, as text; "" if there is none. disorder: why. factor:
-    the same as an expression of the running values, m before and m' after.
+    the same as an expression of the running values, m before and m' after. term: what is added, as an expression of m' alone
+    and data: with the last m' in all of them, the terms add up to the last value of the sum.
     """
 
     repair: str = ""
     disorder: str = ""
     factor: Expr | None = None
+    term: Expr | None = None
 
 
 def cascade(name: str, coefficient: Expr, addend: Expr, running: tuple[Running, ...]) -> Cascade:
@@ -66,7 +68,17 @@ def cascade(name: str, coefficient: Expr, addend: Expr, running: tuple[Running, 
     if not symbols.repairs(c, scale):
         wanted = symbols.ratio(scale)
         return Cascade(disorder=f"{name} is multiplied by {shown}, where {wanted} would keep its earlier terms right")
-    return Cascade(repair=_shown(_after(factor, running)), factor=_after(factor, running))
+    return Cascade(_shown(_after(factor, running)), "", _after(factor, running), _term(addend, running))
+
+
+def _term(addend: Expr, running: tuple[Running, ...]) -> Expr | None:
+    """The addend with newer running values; None where these decide which iterations count."""
+    term = _after(addend, running)
+    changing = {name for r in running for name in (r.before, f"{r.before}'")}
+    match term:
+        case Op(name="where", args=(condition, x, y)) if is_number(x, 0) or is_number(y, 0):
+            return None if free_names(condition) & changing else term
+    return term
 
 
 def _shown(e: Expr) -> str:

@@ -445,6 +445,8 @@ class _Matcher:
             repair="" if own is None else own.repair,
             disorder="" if own is None or algebra == "sum" else own.disorder,
             factor=None if own is None else own.factor,
+            term=None if own is None else own.term,
+            nested=parts if inside else (),
         )
 
     def _used(self, group: tuple[str, ...], proven: set[str]) -> bool:

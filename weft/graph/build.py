@@ -1,0 +1,724 @@
+"""From a nest to its tile graph, or why it is none.
+
+Every loop is an axis, unless it carries an array in a way that is not understood. Statements are walked once, with what each
+name stands for and what each store has left (`weft.graph.places`); what a loop carries becomes a fold or a scan by what the
+analysis knows of it. Whatever is read again is a value: arrays of an iteration's own leave no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from weft.errors import Location
+from weft.graph.axes import Axes, along, counting
+from weft.graph.copies import Copies
+from weft.graph.places import Meeting, Place, Untold, all_of, meeting
+from weft.graph.tidy import tidied
+from weft.graph.tile import IN_ORDER, Axis, Map, Read, Scan, TileGraph, Value, Write
+from weft.loops.accesses import Nested, collect, loops_in
+from weft.loops.affine import affine
+from weft.loops.algebra.accumulation import accumulated
+from weft.loops.algebra.elements import Elements, elements
+from weft.loops.algebra.evaluation import decided_by_state
+from weft.loops.algebra.match import match
+from weft.loops.algebra.meaning import changed
+from weft.loops.algebra.nested import composed
+from weft.loops.algebra.recurrences import match_updates
+from weft.loops.algebra.table import ALGEBRAS
+from weft.loops.analyze import conflicts
+from weft.loops.ir import (
+    Array,
+    Carry,
+    Check,
+    Const,
+    Expr,
+    For,
+    Function,
+    If,
+    Let,
+    Load,
+    Op,
+    Ref,
+    Stmt,
+    Store,
+    free_names,
+    operands,
+    rewrite,
+    substitute,
+    walk,
+    walk_expr,
+    with_operands,
+)
+from weft.loops.names import Names, names_bound_in
+from weft.loops.polyhedra import Polyhedra
+from weft.loops.rounding import Rounding
+from weft.loops.schedule import Nest, Schedule, Update
+from weft.loops.simplify import is_number, number
+from weft.loops.types import BOOL, INT64, ScalarType
+
+
+class NotTiles(Exception):  # noqa: N818 - it is no error: the nest runs in another way
+    """Why a nest is no tile graph. kind: the reason without names; where, remedy: as in errors."""
+
+    def __init__(self, why: str, where: Location | None = None, remedy: str = "", kind: str = "") -> None:
+        super().__init__(why)
+        self.why, self.where, self.remedy, self.kind = why, where, remedy, kind or why
+
+
+def build(schedule: Schedule, nest: Nest) -> TileGraph:
+    """The tile graph of a nest of a schedule. Raises NotTiles."""
+    return _Builder(schedule, nest).graph()
+
+
+@dataclass(frozen=True)
+class _Loop:
+    """An open loop: its variable, its axis, whether it goes down the axis."""
+
+    var: str
+    axis: str
+    reverse: bool
+
+
+@dataclass
+class _State:
+    """An array that an open loop carries element by element: `name` is the element at `index`, over the axes `own`."""
+
+    array: str
+    name: str
+    result: str
+    index: tuple[Expr, ...]
+    own: tuple[str, ...]
+    init: Expr
+    depth: int
+
+
+@dataclass
+class _Builder:
+    schedule: Schedule
+    nest: Nest
+    env: dict[str, Expr] = field(default_factory=dict)
+    open: list[_Loop] = field(default_factory=list)
+    guards: list[Expr] = field(default_factory=list)
+    places: dict[str, list[Place]] = field(default_factory=dict)
+    values: dict[str, Value] = field(default_factory=dict)
+    writes: list[tuple[Place, Write]] = field(default_factory=list)
+    cells: dict[str, str] = field(default_factory=dict)
+    states: dict[str, list[_State]] = field(default_factory=dict)
+    preferred: dict[str, str] = field(default_factory=dict)
+    joined: set[str] = field(default_factory=set)
+    count: int = 0
+    location: Location | None = None
+
+    def __post_init__(self) -> None:
+        self.function = function = self.schedule.function
+        nest = self.nest
+        arguments = {s.name for s in function.sizes} | {s.name for s in function.scalars}
+        self.names = Names(arguments | names_bound_in(nest.body))
+        self.axes = Axes(Names(arguments | {n for n in names_bound_in(nest.body)} - {f.var for f in nest.loops()}))
+        self.arguments = arguments
+        self.arrays: dict[str, Array] = {a.name: a for a in function.arrays}
+        self.stored = {s.array for s in walk(nest.body) if isinstance(s, Store)}
+        elsewhere = {a.array for n in self.schedule.nests if n.name != nest.name for a in collect(n.body)}
+        self.inner = {
+            a.name for a in function.arrays if a.within or (a.role == "local" and a.name not in elsewhere | {*function.results})
+        }
+        self.rounding = Rounding.of(function, nest.body)
+        self.polyhedra = Polyhedra(function)
+        self.verdicts = dict(nest.verdicts)
+        around = tuple(For(a.var, a.start, a.stop, a.step, (), ()) for a in nest.axes)
+        self.nested = {n.loop.var: n for n in loops_in(nest.body, around)}
+        self.maps: dict[Expr, str] = {}
+        self.reads: dict[tuple[str, tuple[Expr, ...]], str] = {}
+        self.seen: dict[str, list[tuple[bool, frozenset[str]]]] = {}
+        self.copied: dict[object, Scan] = {}
+        self.loop_elements: dict[str, tuple[str, tuple[Expr, ...], tuple[str, ...], bool]] = {}
+        self.copies = Copies(self)
+
+    # ---- the whole
+
+    def graph(self) -> TileGraph:
+        for axis in self.nest.axes:
+            inside = For(axis.var, axis.start, axis.stop, axis.step, (), self.nest.body)
+            self.enter(inside)
+        self.block(self.nest.body)
+        writes = [w for _, w in self.writes]
+        return tidied(self.nest.name, self.axes.axes, self.values, writes, self.seen)
+
+    def refuse(self, why: str, kind: str, remedy: str = "", where: Location | None = None) -> NotTiles:
+        return NotTiles(why, where or self.location, remedy, kind)
+
+    # ---- loops
+
+    def enter(self, loop: For, taken: Collection[str] = ()) -> _Loop:
+        """Open a loop. taken: axes that it must not be."""
+        how = counting(self.expr(loop.start), self.expr(loop.stop), loop.step)
+        around = {f.axis for f in self.open}
+        axis = self.preferred.get(loop.var)
+        if axis is None or axis in around:
+            inside = {self.preferred[f.var] for f in walk(loop.body) if isinstance(f, For) and f.var in self.preferred}
+            axis = self.axes.take(loop.var, how.start, how.stop, {*around, *taken, *inside}, along(loop))
+        opened = _Loop(loop.var, axis, how.reverse)
+        self.open.append(opened)
+        self.env[loop.var] = how.variable(axis)
+        return opened
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        return tuple(f.var for f in self.open)
+
+    @property
+    def open_axes(self) -> tuple[str, ...]:
+        return tuple(f.axis for f in self.open)
+
+    def bounds(self, axis: str) -> tuple[Expr, Expr]:
+        own: Axis = self.axes[axis]
+        return own.start, own.stop
+
+    def block(self, statements: tuple[Stmt, ...]) -> None:
+        for stmt in statements:
+            self.location = stmt.location or self.location
+            match stmt:
+                case Let():
+                    self.let(stmt.name, self.expr(stmt.value), stmt.location)
+                case Store():
+                    self.store(stmt)
+                case If():
+                    self.branch(stmt)
+                case For():
+                    self.loop(stmt)
+
+    def let(self, name: str, value: Expr, location: Location | None) -> None:
+        """Bind a name of the nest to a value."""
+        if isinstance(value, (Ref, Const)) or (value.type == INT64 and self.index_arithmetic(value)):
+            self.env[name] = value
+            return
+        known = self.maps.get(value)
+        if known is None:
+            self.maps[value] = known = name
+            self.values[name] = Map(name, (), value, location)
+        self.env[name] = Ref(known, value.type)
+
+    def index_arithmetic(self, value: Expr) -> bool:
+        form = affine(value)
+        return form is not None and not form.names & self.values.keys()
+
+    def branch(self, stmt: If) -> None:
+        condition = self.named(self.expr(stmt.condition), "taken", stmt.location)
+        with self.under(condition):
+            self.block(stmt.then)
+            thens = [self.expr(m.then, certain=False) for m in stmt.merges]
+        with self.under(negated(condition)):
+            self.block(stmt.orelse)
+            others = [self.expr(m.orelse, certain=False) for m in stmt.merges]
+        for m, then, orelse in zip(stmt.merges, thens, others, strict=True):
+            self.let(m.name, chosen(condition, then, orelse), stmt.location)
+
+    def state_named(self, name: str) -> _State | None:
+        """The state of an open loop."""
+        return next((s for stack in self.states.values() for s in stack if s.name == name), None)
+
+    @contextmanager
+    def under(self, condition: Expr) -> Iterator[None]:
+        self.guards.append(condition)
+        yield
+        self.guards.pop()
+
+    def named(self, value: Expr, base: str, location: Location | None) -> Expr:
+        if isinstance(value, (Ref, Const)) or not any(isinstance(e, Ref) and e.name in self.values for e in walk_expr(value)):
+            return value
+        known = self.maps.get(value)
+        if known is None:
+            self.maps[value] = known = self.names.fresh(base)
+            self.values[known] = Map(known, (), value, location)
+        return Ref(known, value.type)
+
+    # ---- expressions
+
+    def expr(self, e: Expr, certain: bool = True) -> Expr:
+        """The expression over values and axes. certain: it is evaluated whenever the statement is run."""
+        match e:
+            case Ref(name=name):
+                return self.env.get(name, e)
+            case Load():
+                index = tuple(self.expr(i, certain) for i in e.index)
+                return self.load(e.array, index, e.type, certain and not self.guards, e.location or self.location)
+            case Op(name="where", args=(condition, then, orelse)):
+                return chosen(self.expr(condition, certain), self.expr(then, False), self.expr(orelse, False))
+            case Op(name="and" | "or", args=(a, b)):
+                return replace(e, args=(self.expr(a, certain), self.expr(b, False)))
+            case Check(args=(value, holds)):
+                return replace(e, args=(self.expr(value, False), self.expr(holds, certain)))
+        below = operands(e)
+        return with_operands(e, tuple(self.expr(o, certain) for o in below)) if below else e
+
+    def load(
+        self, array: str, index: tuple[Expr, ...], type_: ScalarType, certain: bool, location: Location | None = None
+    ) -> Expr:
+        """What a load finds here."""
+        if array in self.joined or array in self.cells:
+            raise self.refuse(f"{array} is read where iterations join values to it", "reads what it joins values to")
+        places = self.places.get(array, [])
+        found: list[tuple[Expr, Expr]] = []
+        value: Expr | None = None
+        for place in reversed(places):
+            met = self.meets(place, index, self.path, {*self.open_axes}, tuple(self.guards))
+            if met is None:
+                continue
+            left = self.copies.at(place.value, met.at)
+            condition = all_of(met.when)
+            if condition is None:
+                value = left
+                break
+            found.append((condition, left))
+        if value is None:
+            value = self.before(array, index, type_, certain and not found, location)
+        for condition, left in reversed(found):
+            value = chosen(condition, left, value)
+        return value
+
+    def meets(
+        self, place: Place, index: tuple[Expr, ...], path: tuple[str, ...], within: set[str], guards: tuple[Expr, ...]
+    ) -> Meeting | None:
+        """How the element is one of a place, with the guard of the place among the conditions."""
+        try:
+            met = meeting(place, index, path, self.bounds, within)
+        except Untold as why:
+            raise self.refuse(str(why), "it cannot be told which store a load finds") from None
+        if met is None:
+            return None
+        when = [c for c in (*met.when, *(self.copies.at(g, met.at) for g in place.guard)) if c not in guards]
+        if any(c == Const(False, BOOL) or negated(c) in guards for c in when):
+            return None
+        loops = self.domain(within)
+        holding = tuple((g, True) for g in guards)
+        left = []
+        for c in when:
+            if c == Const(True, BOOL) or not self.polyhedra.possible(loops, (*holding, (c, False))):
+                continue
+            if not self.polyhedra.possible(loops, (*holding, (c, True))):
+                return None
+            left.append(c)
+        return Meeting(met.at, tuple(left))
+
+    def domain(self, within: set[str]) -> tuple[For, ...]:
+        """Axes as loops, with those that their bounds need."""
+        wanted = set(within)
+        for axis in reversed(self.axes.axes):
+            if axis.name in wanted:
+                wanted |= free_names(axis.start) | free_names(axis.stop)
+        return tuple(For(a.name, a.start, a.stop, 1, (), ()) for a in self.axes.axes if a.name in wanted)
+
+    def before(
+        self, array: str, index: tuple[Expr, ...], type_: ScalarType, certain: bool, location: Location | None
+    ) -> Expr:
+        """An element as it is when the nest begins."""
+        if array in self.inner and self.arrays[array].role == "local":
+            held = self.arrays[array]
+            if held.fill is not None:
+                return self.rounding.filled(held)
+            if held.within or array in self.stored:
+                return number(0, type_) if type_ != BOOL else Const(False, BOOL)  # no one has stored it: it may be anything
+        key = array, index
+        name = self.reads.get(key)
+        if name is None:
+            name = self.reads[key] = self.names.fresh(array)
+            known = all(affine(i) is not None and not free_names(i) & self.values.keys() for i in index)
+            checked = array in self.function.checked or not known
+            self.values[name] = Read(name, (), array, index, type_, False, checked, location)
+        self.seen.setdefault(name, []).append((certain, frozenset(self.open_axes)))
+        return Ref(name, type_)
+
+    # ---- stores
+
+    def store(self, stmt: Store) -> None:
+        index = tuple(self.named(self.expr(i), "at", stmt.location) if _loads(i) else self.expr(i) for i in stmt.index)
+        if stmt.array in self.cells:
+            self.join(stmt, index)
+            return
+        if stmt.array in self.joined:
+            raise self.refuse(f"{stmt.array} is stored and joined", "an array is stored and joined")
+        value = self.named(self.expr(stmt.value), f"{stmt.array}_value", stmt.location)
+        held = self.rounding.stored(stmt.array, stmt.value)
+        kept = value
+        if held != stmt.value:
+            kept = self.named(replace(held, value=value) if not isinstance(held, Const) else held, stmt.array, stmt.location)  # type: ignore[call-arg]
+        guard = tuple(self.guards)
+        self.count += 1
+        place = Place(stmt.array, index, kept, guard, self.path, self.open_axes, self.count)
+        self.keep(place, value, stmt.location)
+
+    def keep(self, place: Place, value: Expr, location: Location | None) -> None:
+        """Note what a store has left, and write it where others may see it."""
+        array = place.array
+        self.places.setdefault(array, []).append(place)
+        if array in self.inner or array in self.states:
+            return
+        for k, (other, write) in enumerate(list(self.writes)):
+            if other.array == array:
+                self.writes[k] = other, self.overwritten(other, write, place)
+        write = Write(array, place.axes, place.index, value, all_of(place.guard), "", location)
+        self.writes = [(p, w) for p, w in self.writes if w.guard != Const(False, BOOL)]
+        self.writes.append((place, write))
+
+    def overwritten(self, old: Place, write: Write, new: Place) -> Write:
+        """A write without the elements that a later one stores to."""
+        met = self.meets(new, old.index, old.path, {*old.axes}, old.guard)
+        if met is None:
+            return write
+        again = all_of(met.when)
+        if again is None:
+            return replace(write, guard=Const(False, BOOL))
+        rest = negated(again)
+        return replace(write, guard=rest if write.guard is None else Op("and", (write.guard, rest), BOOL))
+
+    def join(self, stmt: Store, index: tuple[Expr, ...]) -> None:
+        """`a[k] = a[k] (op) v`, of cells that the data choose."""
+        algebra = self.cells[stmt.array]
+        type_ = stmt.value.type
+        identity = ALGEBRAS[algebra].identity(type_)
+
+        def rule(e: Expr) -> Expr | None:
+            return identity if isinstance(e, Load) and (e.array, e.index) == (stmt.array, stmt.index) else None
+
+        value = self.named(self.expr(_without_identity(rewrite(stmt.value, rule), identity)), "joined", stmt.location)
+        self.count += 1
+        place = Place(stmt.array, index, value, tuple(self.guards), self.path, self.open_axes, self.count)
+        self.joined_write(place, value, algebra, stmt.location)
+
+    def joined_write(self, place: Place, value: Expr, algebra: str, location: Location | None) -> None:
+        if any(w.array == place.array and not w.join for _, w in self.writes) or place.array in self.inner:
+            raise self.refuse(f"{place.array} is stored and joined", "an array is stored and joined")
+        write = Write(place.array, place.axes, place.index, value, all_of(place.guard), algebra, location)
+        self.writes.append((place, write))
+
+    # ---- what loops carry
+
+    def loop(self, stmt: For) -> None:
+        verdict = self.verdicts[stmt.var]
+        nested = self.nested[stmt.var]
+        inits = [self.expr(c.init) for c in stmt.carries]
+        arrays = self.carried_arrays(stmt, nested, verdict.kind)
+        cells = {a: op for a in arrays if a not in self.cells and (op := accumulated(self.function, stmt, a)) is not None}
+        arrays = [a for a in arrays if a not in cells and a not in self.cells]
+        own_states = self.enter_states(stmt, arrays, nested)
+        loop = self.enter(stmt, {a for s in own_states for a in s.own})
+        for state in own_states:
+            axes = (*self.open_axes, *state.own)
+            self.count += 1
+            place = Place(state.array, state.index, Ref(state.name, state.init.type), (), self.path, axes, self.count)
+            self.places.setdefault(state.array, []).append(place)
+            self.states.setdefault(state.array, []).append(state)
+        self.cells |= cells
+        for c in stmt.carries:
+            self.env[c.name] = Ref(c.name, c.type)
+        self.block(stmt.body)
+        nexts = [self.expr(c.next) for c in stmt.carries]
+        nexts = [self.named(e, f"{c.name}_next", stmt.location) for c, e in zip(stmt.carries, nexts, strict=True)]
+        state_nexts = [self.state_after(s) for s in own_states]
+        self.carried(stmt, loop, inits, nexts, own_states, state_nexts)
+        self.open.pop()
+        for array in cells:
+            del self.cells[array]
+            self.joined.add(array)
+        self.leave_states(stmt, own_states)
+        for array in self.function.arrays:
+            if array.within and array.within[-1] == stmt.var:
+                self.places.pop(array.name, None)
+        for c in stmt.carries:
+            self.env[c.result] = Ref(c.result, c.type)
+
+    def carried_arrays(self, stmt: For, nested: Nested, kind: str) -> list[str]:
+        """The arrays of which an iteration finds what an earlier one stored."""
+        told = {n.removesuffix("[...]") for u in self.verdicts[stmt.var].updates for n in u.names if n.endswith("[...]")}
+        if kind == "sequential":
+            return list(dict.fromkeys(a.array for a, _, _ in conflicts(self.function, nested)))
+        return sorted(told)
+
+    def enter_states(self, stmt: For, arrays: list[str], nested: Nested) -> list[_State]:
+        found = []
+        for array in arrays:
+            found.append(self.enter_state(stmt, array))
+        return found
+
+    def enter_state(self, stmt: For, array: str) -> _State:
+        """An array as one state for each of its elements that the loop stores to. Raises NotTiles."""
+        why = self.verdicts[stmt.var].why
+        unknown = self.refuse(
+            f"loop {stmt.var} carries {array}: {why}", "a loop carries an array whose elements need each other",
+            self.verdicts[stmt.var].remedy, stmt.location,
+        )  # fmt: skip
+        held = self.arrays[array]
+        outside = names_bound_in((stmt,))
+        stores = [a for a in collect((stmt,)) if a.array == array and a.write]
+        first = stores[0]
+        inner = {f.var: f for f in first.loops[1:]}
+        dims: list[str | None] = []
+        for i in first.index:
+            if isinstance(i, Ref) and i.name in inner and i.name not in dims:
+                dims.append(i.name)
+            elif free_names(i) & outside or any(isinstance(e, Load) for e in walk_expr(i)):
+                raise unknown
+            else:
+                dims.append(None)
+        for a in collect((stmt,)):
+            if a.array != array:
+                continue
+            loops = {f.var: f for f in a.loops[1:]}
+            for k, (i, var) in enumerate(zip(a.index, dims, strict=True)):
+                if var is None:
+                    if i != first.index[k]:
+                        raise unknown
+                    continue
+                if not (isinstance(i, Ref) and i.name in loops) or not _same_range(loops[i.name], inner[var]):
+                    raise unknown
+        ranges = [inner[v] for v in dims if v is not None]
+        if any(free_names(e) & outside for f in ranges for e in (f.start, f.stop)) or any(abs(f.step) != 1 for f in ranges):
+            raise unknown
+        own: dict[str, str] = {}
+        taken = {f.axis for f in self.open}
+        for k, var in enumerate(dims):
+            if var is not None:
+                how = counting(self.expr(inner[var].start), self.expr(inner[var].stop), inner[var].step)
+                before = {*taken, *own.values()}
+                axis = self.axes.take(var, how.start, how.stop, before, frozenset({(array, k)}))
+                own[var] = axis
+        for a in collect((stmt,)):
+            if a.array == array:
+                for i, var in zip(a.index, dims, strict=True):
+                    if var is not None and isinstance(i, Ref):
+                        self.preferred.setdefault(i.name, own[var])
+        index = tuple(
+            Ref(own[v], INT64) if v is not None else self.expr(i) for v, i in zip(dims, first.index, strict=True)
+        )
+        init = self.element(array, index, tuple(own.values()), held.dtype.opmath)
+        name = self.names.fresh(f"{array}_before")
+        result = self.names.fresh(f"{array}_last")
+        return _State(array, name, result, index, tuple(own.values()), init, len(self.open))
+
+    def element(self, array: str, index: tuple[Expr, ...], own: tuple[str, ...], type_: ScalarType) -> Expr:
+        """What the elements of a state are here."""
+        self.open += [_Loop(f"{a}?", a, False) for a in own]
+        try:
+            return self.load(array, index, type_, False)
+        finally:
+            del self.open[len(self.open) - len(own) :]
+
+    def state_after(self, state: _State) -> Expr:
+        value = self.element(state.array, state.index, state.own, state.init.type)
+        return self.named(value, f"{state.array}_next", self.location)
+
+    def leave_states(self, stmt: For, states: list[_State]) -> None:
+        for state in states:
+            self.states[state.array].pop()
+            if not self.states[state.array]:
+                del self.states[state.array]
+            inside = (*self.path, stmt.var)
+            self.places[state.array] = [p for p in self.places[state.array] if p.path[: len(inside)] != inside]
+            self.count += 1
+            value = Ref(state.result, state.init.type)
+            axes = (*self.open_axes, *state.own)
+            place = Place(state.array, state.index, value, tuple(self.guards), self.path, axes, self.count)
+            self.keep(place, value, stmt.location)
+
+    def carried(
+        self, stmt: For, loop: _Loop, inits: list[Expr], nexts: list[Expr], states: list[_State], state_nexts: list[Expr]
+    ) -> None:
+        """The scans of what a loop carries: whether they are folds is told by what uses them."""
+        found = self.updates(stmt, states)
+        scalars = {c.name: (c.result, init, e) for c, init, e in zip(stmt.carries, inits, nexts, strict=True)}
+        arrays = {f"{s.array}[...]": s for s in states}
+        after = {s.array: e for s, e in zip(states, state_nexts, strict=True)}
+        done: set[str] = set()
+        over, reverse = (loop.axis,), loop.reverse
+        for u in found:
+            if any(n in arrays for n in u.names) and len(u.names) > 1:
+                continue
+            parts = self.parts(u)
+            if parts is None:
+                continue
+            done |= set(u.names)
+            if u.names[0] in arrays:
+                s = arrays[u.names[0]]
+                members = [(s.name, s.result, s.init, after[s.array])]
+            else:
+                members = [(n, *scalars[n]) for n in u.names]
+            self.scan(members, u, parts, over, reverse, stmt.location)
+        for s in states:
+            if f"{s.array}[...]" not in done:
+                self.alone(s, after[s.array], over, reverse, stmt)
+        left = [(n, *scalars[n]) for n in scalars if n not in done]
+        if left:
+            self.in_order(left, over, reverse, stmt.location)
+
+    def updates(self, stmt: For, states: list[_State]) -> tuple[Update, ...]:
+        """What the analysis knows of what a loop carries; nothing where its iterations decide what is evaluated."""
+        known = self.verdicts[stmt.var].updates
+        if states:
+            carried: Elements | None = elements(self.function, stmt, [s.array for s in states])
+            known = () if carried is None else match_updates(carried.loop)[0]
+            if carried is not None:
+                lets = {s.name: s.value for s in walk(carried.loop.body) if isinstance(s, Let) and "[...]" in s.name}
+                known = tuple(replace(u, parts=tuple(_expanded(p, lets) for p in u.parts)) for u in known)
+        if not known and not states:
+            known = match_updates(stmt)[0]
+        risky = decided_by_state(stmt) if stmt.carries else ()
+        bounded = self.arguments | {f.var for f in self.nested[stmt.var].loops} | {stmt.var}
+        if any(isinstance(e, Check) or set().union(*map(free_names, e.index)) - bounded for e in risky):
+            return ()
+        return known
+
+    def parts(self, u: Update) -> tuple[Expr, ...] | None:
+        """The parts of an iteration's element, over values; None where they are not told."""
+        own = u.parts or u.nested
+        if not own:
+            return None
+        for e in own:
+            for name in free_names(e):
+                if "@" in name and name not in self.env:
+                    value = self.inner_part(name)
+                    if value is None:
+                        return None
+                    self.env[name] = value
+                elif name not in self.env and name not in self.arguments:
+                    return None
+        return tuple(self.named(self.expr(e, certain=False), f"{u.names[0]}_{k}", None) if not _simple(e) else self.expr(e)
+                     for k, e in enumerate(own))  # fmt: skip
+
+    def inner_part(self, name: str) -> Expr | None:
+        """A part of the element that a loop inside makes of one of its carries."""
+        carry, _, part = name.rpartition("@")
+        if carry not in self.loop_elements:
+            return None
+        algebra, parts, over, reverse = self.loop_elements[carry]
+        made = composed(algebra, parts, part)
+        if made is None:
+            return None
+        names = tuple(self.names.fresh(f"{carry}_part") for _ in made.inits)
+        results = tuple(self.names.fresh(f"{carry}_whole") for _ in made.inits)
+        nexts = changed(made.algebra, [Ref(n, e.type) for n, e in zip(names, made.inits, strict=True)], made.parts)
+        node = Scan(names, results, (), over, made.algebra, made.parts, made.inits, reverse, self.location, nexts)
+        for n in (*names, *results):
+            self.values[n] = node
+        return Ref(results[made.result], made.inits[made.result].type)
+
+    def scan(
+        self, members: list[tuple[str, str, Expr, Expr]], u: Update, parts: tuple[Expr, ...], over: tuple[str, ...],
+        reverse: bool, location: Location | None,
+    ) -> None:  # fmt: skip
+        names, results = tuple(m[0] for m in members), tuple(m[1] for m in members)
+        inits, nexts = tuple(m[2] for m in members), tuple(m[3] for m in members)
+        self.loop_elements[u.names[0]] = (u.algebra, parts, over, reverse)
+        settled = self.settled(u, members[0])
+        if settled is not None:
+            term, init = settled
+            node = Scan(names, results, (), over, "sum", (term,), (init,), reverse, location, nexts)
+        else:
+            node = Scan(names, results, (), over, u.algebra, parts, inits, reverse, location, nexts)
+        for n in (*names, *results):
+            self.values[n] = node
+
+    def settled(self, u: Update, member: tuple[str, str, Expr, Expr]) -> tuple[Expr, Expr] | None:
+        """The term and the start of a sum that is repaired as running values change, relative to the last of these."""
+        if u.term is None or u.used or not u.repair or u.factor is None:
+            return None
+        init = member[2]
+        if not is_number(init, 0):
+            return None
+        names = {n for n in free_names(u.term) if n.endswith("'")}
+        saved = dict(self.env)
+        for n in names:
+            state = next((s[-1] for s in self.states.values() if f"{s[-1].array}[...]" == n[:-1]), None)
+            result = self.results.get(n[:-1]) if state is None else state.result
+            if result is None:
+                self.env = saved
+                return None
+            self.env[n] = Ref(result, init.type)
+        if any(n not in self.env and n not in self.arguments for n in free_names(u.term)):
+            self.env = saved
+            return None
+        term = self.named(self.expr(u.term, certain=False), f"{u.names[0]}_term", None)
+        self.env = saved
+        return term, init
+
+    @property
+    def results(self) -> dict[str, str]:
+        return {c.name: c.result for s in walk(self.nest.body) if isinstance(s, For) for c in s.carries}
+
+    def alone(self, state: _State, after: Expr, over: tuple[str, ...], reverse: bool, stmt: For) -> None:
+        """A state in memory that no update is known of: matched as what the graph makes of it, else in order."""
+        member = (state.name, state.result, state.init, after)
+        whole = self.copies.written_out(after, state.name)
+        own = Carry(state.name, state.init, whole, state.result) if whole is not None else None
+        found = None if own is None or whole is None else match(own, whole, stmt)
+        risky = whole is not None and any(isinstance(e, Check) for e in walk_expr(whole))
+        exact = self.arrays[state.array].dtype == self.arrays[state.array].dtype.opmath
+        if found is None or risky or not exact or self.depends(found[1], state.name):
+            self.in_order([member], over, reverse, stmt.location)
+            return
+        algebra, parts = found
+        update = Update((state.name,), algebra, parts, True)
+        named = tuple(self.named(p, f"{state.array}_{k}", None) for k, p in enumerate(parts))
+        self.scan([member], update, named, over, reverse, stmt.location)
+
+    def depends(self, exprs: tuple[Expr, ...], name: str) -> bool:
+        return any(self.copies.reaches(e, name) for e in exprs)
+
+    def in_order(
+        self, members: list[tuple[str, str, Expr, Expr]], over: tuple[str, ...], reverse: bool, location: Location | None
+    ) -> None:
+        names, results = tuple(m[0] for m in members), tuple(m[1] for m in members)
+        inits, nexts = tuple(m[2] for m in members), tuple(m[3] for m in members)
+        node = Scan(names, results, (), over, IN_ORDER, (), inits, reverse, location, nexts)
+        for n in (*names, *results):
+            self.values[n] = node
+
+
+def chosen(condition: Expr, then: Expr, orelse: Expr) -> Expr:
+    if then == orelse:
+        return then
+    if isinstance(condition, Const):
+        return then if condition.value else orelse
+    return Op("where", (condition, then, orelse), then.type)
+
+
+def negated(condition: Expr) -> Expr:
+    match condition:
+        case Const(value=value):
+            return Const(not value, BOOL)
+        case Op(name="not", args=(inner,)):
+            return inner
+    return Op("not", (condition,), BOOL)
+
+
+def _loads(e: Expr) -> bool:
+    return any(isinstance(x, Load) for x in walk_expr(e))
+
+
+def _simple(e: Expr) -> bool:
+    return isinstance(e, (Ref, Const))
+
+
+def _same_range(a: For, b: For) -> bool:
+    return (a.start, a.stop, abs(a.step)) == (b.start, b.stop, abs(b.step)) and a.step == b.step
+
+
+def _expanded(e: Expr, lets: dict[str, Expr]) -> Expr:
+    while names := {n: lets[n] for n in free_names(e) if n in lets}:
+        e = substitute(e, names)
+    return e
+
+
+def _without_identity(e: Expr, identity: Const) -> Expr:
+    """e, where an operand is the identity of its operator."""
+    match e:
+        case Op(name="sub", args=(a, b)) if a == identity:
+            return Op("neg", (b,), e.type)
+        case Op(name="where" | "check"):
+            return e
+        case Op(args=(a, b)) if a == identity:
+            return b
+        case Op(args=(a, b)) if b == identity:
+            return a
+    return e

@@ -1,0 +1,171 @@
+"""Values at other points of their axes: what makes them is made again there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from weft.graph.tile import IN_ORDER, Map, Read, Scan
+from weft.loops.algebra.meaning import changed
+from weft.loops.ir import Expr, Op, Ref, free_names, rewrite, substitute, walk_expr
+from weft.loops.types import INT64
+
+if TYPE_CHECKING:
+    from weft.graph.build import _Builder
+
+_LARGEST = 400  # what an expression of a state may be written out to
+
+
+class Copies:
+    """Of the values of a graph in the making. Raises NotTiles where a state is asked for at other points of its loop."""
+
+    def __init__(self, builder: _Builder) -> None:
+        self.builder = builder
+
+    # ---- what depends on what
+
+    def axes(self, name: str, known: dict[str, frozenset[str]]) -> frozenset[str]:
+        """The axes that a value depends on; of the states of open loops, those that are not of loops around."""
+        if name in known:
+            return known[name]
+        known[name] = frozenset()
+        builder = self.builder
+        value = builder.values.get(name)
+        if value is None:
+            state = builder.state_named(name)
+            found = frozenset() if state is None else frozenset(state.own)
+        elif isinstance(value, Read):
+            found = self._of(value.index, known)
+        elif isinstance(value, Map):
+            found = self._of((value.value,), known)
+        else:
+            assert isinstance(value, Scan)
+            inside = value.nexts if value.algebra == IN_ORDER else value.parts
+            bounds = tuple(e for a in value.over for e in builder.bounds(a))
+            found = self._of((*inside, *value.inits, *bounds), known) - set(value.over)
+            if name in value.names:
+                found |= set(value.over)
+        known[name] = found
+        return found
+
+    def _of(self, exprs: tuple[Expr, ...], known: dict[str, frozenset[str]]) -> frozenset[str]:
+        axes = {a.name for a in self.builder.axes.axes}
+        found: set[str] = set()
+        for e in exprs:
+            for name in free_names(e):
+                found |= {name} if name in axes else self.axes(name, known)
+        return frozenset(found)
+
+    def reaches(self, e: Expr, target: str) -> bool:
+        """Whether an expression needs a value."""
+        pending, done = list(free_names(e)), set()
+        while pending:
+            name = pending.pop()
+            if name == target:
+                return True
+            value = self.builder.values.get(name)
+            if name in done or value is None:
+                continue
+            done.add(name)
+            match value:
+                case Read():
+                    exprs: tuple[Expr, ...] = value.index
+                case Map():
+                    exprs = (value.value,)
+                case _:
+                    assert isinstance(value, Scan)
+                    exprs = (*value.parts, *value.inits, *value.nexts)
+            pending += [n for x in exprs for n in free_names(x)]
+        return False
+
+    def written_out(self, e: Expr, state: str) -> Expr | None:
+        """e with the maps written out that lead from a state to it; None where something else leads there."""
+        while True:
+            names: dict[str, Expr] = {}
+            for name in free_names(e):
+                value = self.builder.values.get(name)
+                if name == state or value is None or not self.reaches(Ref(name, INT64), state):
+                    continue
+                if not isinstance(value, Map):
+                    return None
+                names[name] = value.value
+            if not names:
+                return e
+            e = substitute(e, names)
+            if sum(1 for _ in walk_expr(e)) > _LARGEST:
+                return None
+
+    # ---- copies
+
+    def at(self, e: Expr, mapping: Mapping[str, Expr]) -> Expr:
+        """The expression where axes are these expressions."""
+        if not mapping:
+            return e
+
+        def rule(x: Expr) -> Expr | None:
+            if not isinstance(x, Ref):
+                return None
+            if x.name in mapping:
+                return mapping[x.name]
+            return self.value(x, mapping)
+
+        return rewrite(e, rule)
+
+    def value(self, ref: Ref, mapping: Mapping[str, Expr]) -> Expr:
+        builder = self.builder
+        axes = self.axes(ref.name, {})
+        moved = {a: e for a, e in mapping.items() if a in axes}
+        if not moved:
+            return ref
+        value = builder.values.get(ref.name)
+        match value:
+            case Read():
+                index = tuple(self.at(i, moved) for i in value.index)
+                return builder.before(value.array, index, value.type, False, value.location)
+            case Map():
+                return builder.named(self.at(value.value, moved), ref.name, value.location)
+            case Scan():
+                return self.carried(ref, value, moved)
+        raise builder.refuse(f"{ref.name} is read at other elements than those it is changed at", "states at other elements")
+
+    def carried(self, ref: Ref, value: Scan, moved: dict[str, Expr]) -> Expr:
+        builder = self.builder
+        inside = {a: e for a, e in moved.items() if a not in value.over}
+        if ref.name in value.names and len(inside) < len(moved):
+            raise builder.refuse(f"{ref.name} is read in other iterations than its own", "states of other iterations")
+        if not inside:
+            return ref
+        if value.algebra == IN_ORDER:
+            raise builder.refuse(f"{ref.name} is read at other points than it is computed at", "states in order at other points")
+        bounds = {n for a in value.over for e in builder.bounds(a) for n in self._of((e,), {})}
+        captured = {n for e in inside.values() for n in (free_names(e) | self._of((e,), {}))} & set(value.over)
+        renamed: dict[str, Expr] = {}
+        over = value.over
+        if bounds & set(inside) or captured:
+            if ref.name in value.names:
+                raise builder.refuse(f"{ref.name} is read at other points than it is computed at", "states at other points")
+            over = ()
+            for a in value.over:
+                start, stop = (self.at(e, {**inside, **renamed}) for e in builder.bounds(a))
+                taken = {*builder.open_axes, *over, *(n for e in inside.values() for n in self._of((e,), {}))}
+                new = builder.axes.take(a, start, stop, taken, builder.axes.along[a])
+                over = (*over, new)
+                renamed[a] = Ref(new, INT64)
+        key = (value.results, tuple(sorted(inside.items(), key=lambda kv: kv[0])))
+        made = builder.copied.get(key)
+        if made is None:
+            parts = tuple(self.at(p, {**inside, **renamed}) for p in value.parts)
+            inits = tuple(self.at(p, inside) for p in value.inits)
+            names = tuple(builder.names.fresh(n) for n in value.names)
+            results = tuple(builder.names.fresh(n) for n in value.results)
+            nexts = changed(value.algebra, [Ref(n, i.type) for n, i in zip(names, inits, strict=True)], parts)
+            made = replace(value, names=names, results=results, over=over, parts=parts, inits=inits, nexts=nexts)
+            builder.copied[key] = made
+            for n in (*names, *results):
+                builder.values[n] = made
+        k = (value.names if ref.name in value.names else value.results).index(ref.name)
+        return Ref((made.names if ref.name in value.names else made.results)[k], ref.type)
+
+
+__all__ = ["Copies", "Op"]

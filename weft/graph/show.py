@@ -1,0 +1,82 @@
+"""A tile graph as text: each value with its axes, `acc{i,j} = sum over k of a{i,k} * b{k,j}`."""
+
+from __future__ import annotations
+
+from weft.graph.tile import IN_ORDER, Carried, Map, Read, Scan, TileGraph, Value, Write, axes_of_name, names_of
+from weft.loops.algebra.table import ALGEBRAS, in_order
+from weft.loops.ir import Const, Expr, Ref, substitute
+from weft.loops.show import show_expr
+from weft.loops.types import INT64
+
+
+def show(graph: TileGraph) -> str:
+    """The axes on the first line, then a line for each value and each write."""
+    spelled = _Spelled(graph)
+    axes = ", ".join(f"{a.name} in {show_expr(a.start)}..{spelled.expr(a.stop)}" for a in graph.axes)
+    lines = [f"{graph.name}: {axes}" if axes else f"{graph.name}:"]
+    lines += [f"  {spelled.value(v)}" for v in graph.values]
+    lines += [f"  {spelled.write(w)}" for w in graph.writes]
+    return "\n".join(lines) + "\n"
+
+
+class _Spelled:
+    """Expressions of a graph with the axes of values beside their names."""
+
+    def __init__(self, graph: TileGraph) -> None:
+        self.names: dict[str, Expr] = {
+            n: Ref(_with_axes(n, axes_of_name(v, n)), INT64) for v in graph.values for n in names_of(v)
+        }
+        self.graph = graph
+
+    def expr(self, e: Expr) -> str:
+        return show_expr(substitute(e, self.names))
+
+    def name(self, name: str) -> str:
+        return show_expr(self.names[name]) if name in self.names else name
+
+    def value(self, value: Value) -> str:
+        match value:
+            case Read():
+                index = ", ".join(map(self.expr, value.index)) or "()"
+                how = ", checked" if value.checked else "" if value.always else ", where needed"
+                return f"{self.name(value.name)} = {value.array}[{index}]{how}"
+            case Map():
+                return f"{self.name(value.name)} = {self.expr(value.value)}"
+        return self.carried(value)
+
+    def carried(self, value: Carried) -> str:
+        over = ", ".join(value.over) + (" backwards" if value.reverse and _ordered(value) else "")
+        parts = value.nexts if isinstance(value, Scan) and value.algebra == IN_ORDER else value.parts
+        what = ", ".join(map(self.expr, parts))
+        what = what if len(parts) == 1 else f"({what})"
+        inits = ", ".join(map(self.expr, value.inits))
+        start = "" if self.starts_neutral(value) else f" from {inits}"
+        algebra = value.algebra.replace(" ", "_") if value.algebra != IN_ORDER else value.algebra
+        if isinstance(value, Scan):
+            names = ", ".join(map(self.name, value.names))
+            last = ", ".join(map(self.name, value.results))
+            return f"{names} = scan over {over} {'' if algebra == IN_ORDER else 'by '}{algebra} of {what}{start}, last {last}"
+        names = ", ".join(map(self.name, value.results))
+        return f"{names} = {algebra} over {over} of {what}{start}"
+
+    @staticmethod
+    def starts_neutral(value: Carried) -> bool:
+        """Whether a state starts with the identity of its algebra."""
+        if value.algebra not in ALGEBRAS:
+            return False
+        init, identity = value.inits[0], ALGEBRAS[value.algebra].identity(value.inits[0].type)
+        return isinstance(init, Const) and repr(init.value) == repr(identity.value)
+
+    def write(self, write: Write) -> str:
+        index = ", ".join(map(self.expr, write.index)) or "()"
+        sign = f"{write.join}=" if write.join else "="
+        guard = "" if write.guard is None else f" if {self.expr(write.guard)}"
+        return f"{write.array}[{index}] {sign} {self.expr(write.value)}{guard}"
+
+
+def _ordered(value: Carried) -> bool:
+    return isinstance(value, Scan) or in_order(value.algebra)
+
+
+def _with_axes(name: str, axes: tuple[str, ...]) -> str:
+    return f"{name}{{{','.join(axes)}}}" if axes else name

@@ -1,0 +1,425 @@
+"""The tile graph: what a nest computes, as values over named axes. It says nothing of blocks, threads or memory.
+
+A value has one element for each point of its axes, which are exactly those that it depends on. Elements have their meaning
+by need: one that no write needs is not computed, and a read that would leave its array is then none. All reads find the arrays
+as they are when the nest begins; what it stores and reads again is a value of the graph. `weft.graph.interpret` computes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from weft.errors import Location
+from weft.loops.accesses import Access
+from weft.loops.affine import affine
+from weft.loops.algebra.meaning import arity
+from weft.loops.ir import Const, Expr, For, Function, Load, free_arrays, free_names
+from weft.loops.polyhedra import Polyhedra
+from weft.loops.types import BOOL, INT64, ScalarType
+
+# The algebra of a scan whose states are computed one after another: no law lets them be grouped.
+IN_ORDER = "in order"
+
+
+@dataclass(frozen=True)
+class Axis:
+    """start <= name < stop, by one. Bounds are of sizes, scalars, the axes before it, and values over these."""
+
+    name: str
+    start: Expr
+    stop: Expr
+
+
+@dataclass(frozen=True)
+class Read:
+    """`array[index]`. always: the program loads it at every point, so the call has checked that it is inside. checked: data
+    decide the index, or whether it is evaluated: where it is needed and outside, the program ends with an error.
+    """
+
+    name: str
+    axes: tuple[str, ...]
+    array: str
+    index: tuple[Expr, ...]
+    type: ScalarType
+    always: bool
+    checked: bool = False
+    location: Location | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Map:
+    name: str
+    axes: tuple[str, ...]
+    value: Expr
+    location: Location | None = field(default=None, compare=False)
+
+    @property
+    def type(self) -> ScalarType:
+        return self.value.type
+
+
+@dataclass(frozen=True)
+class Carried:
+    """States that every point of `over` changes by an element of an algebra (`weft.loops.algebra.table`).
+
+    names: the states before a point; results: those after the last, which are `inits` where there is no point. axes: of the
+    results: all that the parts, the inits and the bounds of `over` depend on, without `over`. over: from the slowest to the
+    fastest. parts: of a point's element. reverse: the first point is the last.
+    """
+
+    names: tuple[str, ...]
+    results: tuple[str, ...]
+    axes: tuple[str, ...]
+    over: tuple[str, ...]
+    algebra: str
+    parts: tuple[Expr, ...]
+    inits: tuple[Expr, ...]
+    reverse: bool = False
+    location: Location | None = field(default=None, compare=False)
+
+    @property
+    def types(self) -> tuple[ScalarType, ...]:
+        return tuple(e.type for e in self.inits)
+
+
+@dataclass(frozen=True)
+class Fold(Carried):
+    """In any grouping; in the order of the points where the algebra asks for it. Nothing uses the states before the last.
+
+    relative: earlier folds over the same axes that the part is relative to: part = g * scale, g without them, scale of them
+    alone. A partial result moves from their values m to m' by scale' / scale.
+    """
+
+    relative: tuple[str, ...] = ()
+    scale: Expr | None = None
+
+
+@dataclass(frozen=True)
+class Scan(Carried):
+    """nexts: the states after a point as the program computes them, of any values. By `IN_ORDER` they are all that is known."""
+
+    nexts: tuple[Expr, ...] = ()
+
+
+@dataclass(frozen=True)
+class Write:
+    """`array[index] = value` at every point of `axes` at which the guard holds. join: the algebra by which the value is joined
+    to what is there instead; several points may then meet in one element, and their order is that of the axes.
+    """
+
+    array: str
+    axes: tuple[str, ...]
+    index: tuple[Expr, ...]
+    value: Expr
+    guard: Expr | None = None
+    join: str = ""
+    location: Location | None = field(default=None, compare=False)
+
+
+Value = Read | Map | Fold | Scan
+
+
+@dataclass(frozen=True)
+class TileGraph:
+    """values: each after those that it uses (but for the nexts of scans). writes: in the program's order."""
+
+    name: str
+    axes: tuple[Axis, ...]
+    values: tuple[Value, ...]
+    writes: tuple[Write, ...]
+
+    @cached_property
+    def made(self) -> Mapping[str, Value]:
+        """The value that makes each name."""
+        return {name: v for v in self.values for name in names_of(v)}
+
+    def axis(self, name: str) -> Axis:
+        return next(a for a in self.axes if a.name == name)
+
+    def axes_of(self, name: str) -> tuple[str, ...]:
+        """The axes of a value by its name."""
+        return axes_of_name(self.made[name], name)
+
+
+def names_of(value: Value) -> tuple[str, ...]:
+    """The names that other values know it by."""
+    match value:
+        case Scan():
+            return (*value.names, *value.results)
+        case Fold():
+            return value.results
+    return (value.name,)
+
+
+def axes_of_name(value: Value, name: str) -> tuple[str, ...]:
+    if isinstance(value, Scan) and name in value.names:
+        return (*value.axes, *value.over)
+    return value.axes
+
+
+def uses(value: Value) -> tuple[Expr, ...]:
+    """The expressions that must be there before a value is."""
+    match value:
+        case Read():
+            return value.index
+        case Map():
+            return (value.value,)
+    return (*value.parts, *value.inits)
+
+
+def uses_of_write(write: Write) -> tuple[Expr, ...]:
+    return (*write.index, write.value, *(() if write.guard is None else (write.guard,)))
+
+
+# ---------------------------------------------------------------- axes
+
+
+@dataclass(frozen=True)
+class Dependence:
+    """Which axes expressions depend on, given those of the values in them."""
+
+    axes: Mapping[str, Axis]
+    values: Mapping[str, frozenset[str]]
+
+    def of(self, exprs: Iterable[Expr]) -> frozenset[str]:
+        found: set[str] = set()
+        for e in exprs:
+            for name in free_names(e):
+                if name in self.axes:
+                    found.add(name)
+                found |= self.values.get(name, frozenset())
+        return frozenset(found)
+
+    def of_bounds(self, over: Iterable[str]) -> frozenset[str]:
+        return self.of(e for name in over for e in (self.axes[name].start, self.axes[name].stop))
+
+    def of_value(self, value: Value) -> frozenset[str]:
+        """The axes of a value: of a carried one, those of its results."""
+        match value:
+            case Read() | Map():
+                return self.of(uses(value))
+        inside = (*value.parts, *(value.nexts if isinstance(value, Scan) and value.algebra == IN_ORDER else ()))
+        return (self.of(inside) | self.of_bounds(value.over) | self.of(value.inits)) - set(value.over)
+
+
+# ---------------------------------------------------------------- the rules
+
+
+class BrokenGraph(AssertionError):  # noqa: N818 - an internal fault, never the user's
+    """A graph breaks a rule of this form. rule: its number in `validate`; evidence: what breaks it."""
+
+    def __init__(self, rule: int, evidence: str) -> None:
+        super().__init__(f"rule {rule} of tile graphs: {evidence}")
+        self.rule = rule
+
+
+def validate(graph: TileGraph, function: Function) -> None:
+    """Raise BrokenGraph if the graph, which is of a nest of the function, breaks one of these rules.
+
+    1. A name is given once, and used after it was made (by nexts of scans, anywhere).
+    2. The axes of a value are those of what it uses, less `over`; bounds use earlier axes and values over these.
+    3. An element has the parts of its algebra; inits do not depend on `over`.
+    4. `relative` are earlier folds over the same axes; `scale` uses only them and values without `over`.
+    5. A write's index is another one at every point of its axes, but where it joins; no two writes store to one element; an
+       array that is read is written, if at all, at the same index or elsewhere.
+    6. Every value reaches a write.
+    """
+    _names(graph, function)
+    _axes(graph)
+    _elements(graph)
+    _relative(graph)
+    _memory(graph, function)
+    _reaching(graph)
+
+
+def _names(graph: TileGraph, function: Function) -> None:
+    known = {s.name for s in function.sizes} | {s.name for s in function.scalars}
+    axes = [a.name for a in graph.axes]
+    given = [*axes, *(n for v in graph.values for n in names_of(v))]
+    for name in given:
+        if given.count(name) > 1 or name in known:
+            raise BrokenGraph(1, f"{name} is given twice")
+    everything = known | set(given)
+    made = known | set(axes)
+    for value in graph.values:
+        _known(uses(value), made, names_of(value)[0])
+        made |= set(names_of(value))
+        if isinstance(value, Scan):
+            _known(value.nexts, everything, value.names[0])
+    for write in graph.writes:
+        _known(uses_of_write(write), made, f"the write to {write.array}")
+    for axis in graph.axes:
+        _known((axis.start, axis.stop), made, f"axis {axis.name}")
+
+
+def _known(exprs: Iterable[Expr], names: set[str], what: str) -> None:
+    for e in exprs:
+        missing = free_names(e) - names
+        if missing:
+            raise BrokenGraph(1, f"{what} uses {sorted(missing)} before it is made")
+        if free_arrays(e):
+            raise BrokenGraph(1, f"{what} loads from {sorted(free_arrays(e))}, which is no read of the graph")
+
+
+def dependence(graph: TileGraph) -> Dependence:
+    values = {n: frozenset(axes_of_name(v, n)) for v in graph.values for n in names_of(v)}
+    return Dependence({a.name: a for a in graph.axes}, values)
+
+
+def _axes(graph: TileGraph) -> None:
+    order = [a.name for a in graph.axes]
+    depends = dependence(graph)
+    for k, axis in enumerate(graph.axes):
+        later = depends.of((axis.start, axis.stop)) - set(order[:k])
+        if later:
+            raise BrokenGraph(2, f"the bounds of axis {axis.name} use {sorted(later)}, which are not before it")
+    for value in graph.values:
+        own = depends.of_value(value)
+        if set(value.axes) != own:
+            raise BrokenGraph(2, f"{names_of(value)[0]} has the axes {value.axes}, what it uses has {sorted(own)}")
+    for write in graph.writes:
+        missing = depends.of(uses_of_write(write)) - set(write.axes)
+        if missing:
+            raise BrokenGraph(2, f"the write to {write.array} uses {sorted(missing)}, which are no axes of it")
+
+
+def _elements(graph: TileGraph) -> None:
+    depends = dependence(graph)
+    for value in graph.values:
+        if not isinstance(value, Carried):
+            continue
+        name, states = value.names[0], len(value.names)
+        if not value.over:
+            raise BrokenGraph(3, f"{name} is carried over no axis")
+        if not states == len(value.results) == len(value.inits):
+            raise BrokenGraph(3, f"{name} has {states} states, {len(value.results)} results, {len(value.inits)} inits")
+        wanted = 0 if value.algebra == IN_ORDER else arity(value.algebra, states)
+        if len(value.parts) != wanted:
+            raise BrokenGraph(3, f"{name}: an element of {value.algebra} has {wanted} parts, not {len(value.parts)}")
+        if isinstance(value, Scan) and len(value.nexts) != states:
+            raise BrokenGraph(3, f"{name} has {states} states, but {len(value.nexts)} after a point")
+        if isinstance(value, Fold) and value.algebra == IN_ORDER:
+            raise BrokenGraph(3, f"{name} is a fold, but no algebra is known of it")
+        early = depends.of(value.inits) & set(value.over)
+        if early:
+            raise BrokenGraph(3, f"{name} starts with what depends on {sorted(early)}")
+
+
+def _relative(graph: TileGraph) -> None:
+    before: dict[str, Fold] = {}
+    depends = dependence(graph)
+    for value in graph.values:
+        if not isinstance(value, Fold):
+            continue
+        for name in value.relative:
+            if name not in before or before[name].over != value.over:
+                raise BrokenGraph(4, f"{value.results[0]} is relative to {name}, which is no earlier fold over {value.over}")
+        if value.scale is not None:
+            inside = depends.of((value.scale,)) & set(value.over)
+            if inside:
+                raise BrokenGraph(4, f"the scale of {value.results[0]} depends on {sorted(inside)}")
+        before |= dict.fromkeys(value.results, value)
+
+
+def _memory(graph: TileGraph, function: Function) -> None:
+    polyhedra = Polyhedra(function)
+    for k, write in enumerate(graph.writes):
+        own = write_access(graph, write)
+        if not write.join and not injective(polyhedra, own):
+            raise BrokenGraph(5, f"several points store to one element of {write.array}")
+        for other in graph.writes[:k]:
+            if other.array == write.array and not write.join == other.join != "":
+                if polyhedra.meet(own, write_access(graph, other), frozenset()):
+                    raise BrokenGraph(5, f"two writes store to one element of {write.array}")
+        for read in graph.values:
+            if isinstance(read, Read) and read.array == write.array and not apart(graph, polyhedra, read, write):
+                raise BrokenGraph(5, f"{write.array} is read at {read.name} and written at another index")
+
+
+def write_access(graph: TileGraph, write: Write) -> Access:
+    guard = () if write.guard is None else ((write.guard, True),)
+    return _access(graph, write.array, write.index, write.axes, True, guard)
+
+
+def _access(
+    graph: TileGraph, array: str, index: tuple[Expr, ...], axes: Iterable[str], write: bool, guard: tuple[tuple[Expr, bool], ...]
+) -> Access:
+    wanted = set(axes)
+    while True:  # bounds bring their axes along
+        more = {n for a in graph.axes if a.name in wanted for e in (a.start, a.stop) for n in free_names(e)}
+        more &= {a.name for a in graph.axes}
+        if more <= wanted:
+            break
+        wanted |= more
+    loops = tuple(For(a.name, a.start, a.stop, 1, (), ()) for a in graph.axes if a.name in wanted)
+    return Access(array, tuple(map(affine, index)), index, write, loops, guard, 0, None)
+
+
+def injective(polyhedra: Polyhedra, access: Access) -> bool:
+    """Whether the element of a write is another one at every point of its axes. What data decide is told by who made it."""
+    if any(affine(i) is None or affine(i).names - _integers(polyhedra, access) for i in access.index):  # type: ignore[union-attr]
+        return True
+    return all(polyhedra.carried(access, access, loop, frozenset()) is None for loop in access.loops)
+
+
+def _integers(polyhedra: Polyhedra, access: Access) -> set[str]:
+    function = polyhedra.function
+    own = {f.var for f in access.loops}
+    return own | {s.name for s in function.sizes} | {s.name for s in function.scalars if s.type == INT64}
+
+
+def apart(graph: TileGraph, polyhedra: Polyhedra, read: Read, write: Write) -> bool:
+    """Whether a read finds what it should wherever the write is done: it is of the same element, or of another one always."""
+    if read.index == write.index:
+        return True
+    mine = _access(graph, read.array, read.index, read.axes, False, ())
+    return not polyhedra.meet(mine, write_access(graph, write), frozenset())
+
+
+def _reaching(graph: TileGraph) -> None:
+    needed = reached(graph)
+    for value in graph.values:
+        if not needed & set(names_of(value)):
+            raise BrokenGraph(6, f"{names_of(value)[0]} reaches no write")
+    for axis in graph.axes:
+        if axis.name not in needed:
+            raise BrokenGraph(6, f"axis {axis.name} is no value's and no write's")
+
+
+def reached(graph: TileGraph) -> set[str]:
+    """The names of values and axes that writes need."""
+    axes = {a.name: a for a in graph.axes}
+    pending = [n for w in graph.writes for n in (*w.axes, *(n for e in uses_of_write(w) for n in free_names(e)))]
+    needed: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name in needed:
+            continue
+        needed.add(name)
+        if name in axes:
+            pending += [n for e in (axes[name].start, axes[name].stop) for n in free_names(e)]
+        elif name in graph.made:
+            value = graph.made[name]
+            exprs = (*uses(value), *(value.nexts if isinstance(value, Scan) else ()))
+            pending += [n for e in exprs for n in free_names(e)]
+            pending += value.over if isinstance(value, Carried) else ()
+    return needed
+
+
+__all__ = [
+    "IN_ORDER",
+    "Axis",
+    "BrokenGraph",
+    "Carried",
+    "Fold",
+    "Map",
+    "Read",
+    "Scan",
+    "TileGraph",
+    "Value",
+    "Write",
+    "validate",
+]
+_ = (BOOL, Const, Load)
