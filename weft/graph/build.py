@@ -7,7 +7,7 @@ analysis knows of it. Whatever is read again is a value: arrays of an iteration'
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -15,8 +15,8 @@ from weft.errors import Location
 from weft.graph.axes import Axes, along, counting
 from weft.graph.copies import Copies
 from weft.graph.places import Meeting, Place, Untold, all_of, meeting
-from weft.graph.tidy import tidied
-from weft.graph.tile import IN_ORDER, Axis, Map, Read, Scan, TileGraph, Value, Write
+from weft.graph.tidy import Notes, tidied
+from weft.graph.tile import IN_ORDER, Axis, Map, Read, Scan, TileGraph, Value, Write, access_of, overtaken
 from weft.loops.accesses import Nested, collect, loops_in
 from weft.loops.affine import affine
 from weft.loops.algebra.accumulation import accumulated
@@ -133,6 +133,7 @@ class _Builder:
         self.reads: dict[tuple[str, tuple[Expr, ...]], str] = {}
         self.seen: dict[str, list[tuple[bool, frozenset[str]]]] = {}
         self.copied: dict[object, Scan] = {}
+        self.helpers: set[str] = set()
         self.loop_elements: dict[str, tuple[str, tuple[Expr, ...], tuple[str, ...], bool]] = {}
         self.copies = Copies(self)
 
@@ -144,7 +145,17 @@ class _Builder:
             self.enter(inside)
         self.block(self.nest.body)
         writes = [w for _, w in self.writes]
-        return tidied(self.nest.name, self.axes.axes, self.values, writes, self.seen)
+        graph = tidied(self.nest.name, self.axes.axes, self.values, writes, Notes(self.seen, self.helpers))
+        values = tuple(replace(v, always=self.inside(graph, v)) if isinstance(v, Read) else v for v in graph.values)
+        graph = replace(graph, values=values)
+        return replace(graph, copied=overtaken(graph, self.function))
+
+    def inside(self, graph: TileGraph, read: Read) -> bool:
+        """Whether a read is inside its array at all points."""
+        if read.always or read.checked:
+            return read.always
+        access = access_of(graph, read.array, read.index, read.axes, False)
+        return self.polyhedra.outside(access, self.arrays[read.array].shape) is None
 
     def refuse(self, why: str, kind: str, remedy: str = "", where: Location | None = None) -> NotTiles:
         return NotTiles(why, where or self.location, remedy, kind)
@@ -171,6 +182,13 @@ class _Builder:
     @property
     def open_axes(self) -> tuple[str, ...]:
         return tuple(f.axis for f in self.open)
+
+    def at(self, e: Expr, mapping: Mapping[str, Expr]) -> Expr:
+        return self.copies.at(e, mapping)
+
+    def decided(self, names: Collection[str], axes: Collection[str]) -> bool:
+        known = {a.name for a in self.axes.axes}
+        return any(not self.copies.axes(n, {}).isdisjoint(axes) for n in set(names) - known)
 
     def bounds(self, axis: str) -> tuple[Expr, Expr]:
         own: Axis = self.axes[axis]
@@ -232,6 +250,7 @@ class _Builder:
         if known is None:
             self.maps[value] = known = self.names.fresh(base)
             self.values[known] = Map(known, (), value, location)
+            self.helpers.add(known)
         return Ref(known, value.type)
 
     # ---- expressions
@@ -266,7 +285,7 @@ class _Builder:
             met = self.meets(place, index, self.path, {*self.open_axes}, tuple(self.guards))
             if met is None:
                 continue
-            left = self.copies.at(place.value, met.at)
+            left = self.at(place.value, met.at)
             condition = all_of(met.when)
             if condition is None:
                 value = left
@@ -283,12 +302,12 @@ class _Builder:
     ) -> Meeting | None:
         """How the element is one of a place, with the guard of the place among the conditions."""
         try:
-            met = meeting(place, index, path, self.bounds, within)
+            met = meeting(place, index, path, within, self)
         except Untold as why:
             raise self.refuse(str(why), "it cannot be told which store a load finds") from None
         if met is None:
             return None
-        when = [c for c in (*met.when, *(self.copies.at(g, met.at) for g in place.guard)) if c not in guards]
+        when = [c for c in (*met.when, *(self.at(g, met.at) for g in place.guard)) if c not in guards]
         if any(c == Const(False, BOOL) or negated(c) in guards for c in when):
             return None
         loops = self.domain(within)
@@ -652,7 +671,7 @@ class _Builder:
         whole = self.copies.written_out(after, state.name)
         own = Carry(state.name, state.init, whole, state.result) if whole is not None else None
         found = None if own is None or whole is None else match(own, whole, stmt)
-        risky = whole is not None and any(isinstance(e, Check) for e in walk_expr(whole))
+        risky = own is None or decided_by_state(replace(stmt, carries=(own,), body=()))
         exact = self.arrays[state.array].dtype == self.arrays[state.array].dtype.opmath
         if found is None or risky or not exact or self.depends(found[1], state.name):
             self.in_order([member], over, reverse, stmt.location)

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import itertools
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from weft.loops.affine import Affine, affine
 from weft.loops.ir import Const, Expr, Op, Ref, free_names, substitute
-from weft.loops.normalize import simplify
 from weft.loops.types import BOOL, INT64
+
+
+class Making(Protocol):
+    """What is asked of the graph in the making."""
+
+    def at(self, e: Expr, mapping: Mapping[str, Expr]) -> Expr:
+        """An expression where axes are these expressions."""
+        ...
+
+    def bounds(self, axis: str) -> tuple[Expr, Expr]: ...
+
+    def decided(self, names: Collection[str], axes: Collection[str]) -> bool:
+        """Whether names are of values that depend on these axes."""
+        ...
 
 
 class Untold(Exception):
@@ -41,85 +56,67 @@ class Meeting:
 
 
 def meeting(
-    place: Place,
-    index: tuple[Expr, ...],
-    path: tuple[str, ...],
-    bounds: Callable[[str], tuple[Expr, Expr]],
-    within: Collection[str],
+    place: Place, index: tuple[Expr, ...], path: tuple[str, ...], within: Collection[str], graph: Making
 ) -> Meeting | None:
     """How an element is one of a place; None where it never is. Raises Untold.
 
-    path: the loops around what asks. bounds: of axes. within: the axes whose ranges what asks is in.
+    path: the loops around what asks. within: the axes whose ranges what asks is in.
     """
-    common = 0
-    for a, b in zip(place.path, path, strict=False):
-        if a != b:
-            break
-        common += 1
-    own = list(dict.fromkeys(a for a in place.axes[common:]))
-    renamed: dict[str, Expr] = {a: Ref(f"{a}?", INT64) for a in own}
-    unknown = {f"{a}?" for a in own}
+    common = sum(1 for _ in itertools.takewhile(lambda p: p[0] == p[1], zip(place.path, path, strict=False)))
+    own = set(place.axes[common:])
     at: dict[str, Expr] = {}
     when: list[Expr] = []
-    pending = [(substitute(i, renamed), j) for i, j in zip(place.index, index, strict=True)]
+    pending = list(zip(place.index, index, strict=True))
     while pending:
-        k = next((k for k, (i, _) in enumerate(pending) if len(free_names(i) & unknown) <= 1), None)
+        # a subscript by one axis that is not known yet tells it
+        k = next((k for k, (i, _) in enumerate(pending) if len(own & free_names(i) - at.keys()) == 1), None)
         if k is None:
-            raise Untold(f"several loops decide a subscript of {place.array}")
+            break
         i, j = pending.pop(k)
-        names = free_names(i) & unknown
-        if not names:
-            condition = _equal(i, j)
-            if condition == Const(False, BOOL):
-                return None
-            if condition != Const(True, BOOL):
-                when.append(condition)
-            continue
-        (name,) = names
+        (axis,) = own & free_names(i) - at.keys()
         form = affine(i)
-        if form is None:
-            raise Untold(f"a subscript of {place.array} that it stores to is no affine form")
-        coefficient = form.coefficient(name)
-        rest = form - Affine(((name, 1),), 0) * coefficient
-        wanted = _difference(j, rest)
-        if abs(coefficient) == 1:
-            solved = wanted if coefficient == 1 else _difference(Const(0, INT64), affine(wanted) or Affine((), 0))
-            if coefficient == -1 and affine(wanted) is None:
-                solved = Op("neg", (wanted,), INT64)
-        else:
-            divisor = Const(abs(coefficient), INT64)
-            if coefficient < 0:
-                wanted = Op("neg", (wanted,), INT64)
-            remainder = simplify(Op("mod", (wanted, divisor), INT64))
-            known = _constant_remainder(wanted, abs(coefficient))
-            if known is not None and known != 0:
-                return None
-            if known is None:
-                when.append(Op("eq", (remainder, Const(0, INT64)), BOOL))
-            solved = simplify(Op("floordiv", (wanted, divisor), INT64))
-        at[name] = solved
-        unknown.discard(name)
-        pending = [(substitute(x, {name: solved}), y) for x, y in pending]
-    if unknown:
+        if form is None or graph.decided(form.names - {axis}, own):
+            raise Untold(f"a subscript that {place.array} is stored at is no affine form")
+        rest = substitute((form - Affine(((axis, form.coefficient(axis)),), 0)).expr(), at)
+        solved = _solved(form.coefficient(axis), rest, j, when)
+        if solved is None:
+            return None
+        at[axis] = solved
+    if own - at.keys():
         raise Untold(f"several iterations store to one element of {place.array}")
-    mapping = {name[:-1]: solved for name, solved in at.items()}
-    for axis, solved in mapping.items():
-        start, stop = (substitute(e, mapping) for e in bounds(axis))
-        if solved == Ref(axis, INT64) and axis in within and (start, stop) == bounds(axis):
+    moved = {a: e for a, e in at.items() if e != Ref(a, INT64)}
+    conditions = [_equal(graph.at(i, moved), j) for i, j in pending]
+    for axis, solved in at.items():
+        start, stop = (graph.at(e, moved) for e in graph.bounds(axis))
+        if axis in within and axis not in moved and (start, stop) == graph.bounds(axis):
             continue
-        for condition in (compare("le", start, solved), compare("lt", solved, stop)):
-            if condition == Const(False, BOOL):
-                return None
-            if condition != Const(True, BOOL):
-                when.append(condition)
-    return Meeting({a: e for a, e in mapping.items() if e != Ref(a, INT64)}, tuple(when))
+        conditions += (compare("le", start, solved), compare("lt", solved, stop))
+    when += conditions
+    if Const(False, BOOL) in when:
+        return None
+    return Meeting(moved, tuple(c for c in when if c != Const(True, BOOL)))
 
 
-def _difference(a: Expr, b: Affine) -> Expr:
-    form = affine(a)
-    if form is not None:
-        return (form - b).expr()
-    return a if not b.terms and not b.constant else Op("sub", (a, b.expr()), INT64)
+def _solved(coefficient: int, rest: Expr, wanted: Expr, when: list[Expr]) -> Expr | None:
+    """x where coefficient * x + rest == wanted; None where there is none. Conditions for there to be one go to `when`."""
+    form, other = affine(wanted), affine(rest)
+    apart = (form - other).expr() if form is not None and other is not None else Op("sub", (wanted, rest), INT64)
+    if other == Affine((), 0):
+        apart = wanted
+    if coefficient < 0:
+        apart = (affine(apart) * -1).expr() if affine(apart) is not None else Op("neg", (apart,), INT64)  # type: ignore[operator]
+    size = abs(coefficient)
+    if size == 1:
+        return apart
+    left = _remainder(apart, size)
+    if left is None:
+        when.append(Op("eq", (Op("mod", (apart, Const(size, INT64)), INT64), Const(0, INT64)), BOOL))
+    elif left:
+        return None
+    form = affine(apart)
+    if left == 0 and form is not None:
+        return Affine(tuple((n, c // size) for n, c in form.terms), form.constant // size).expr()
+    return Op("floordiv", (apart, Const(size, INT64)), INT64)
 
 
 def _equal(a: Expr, b: Expr) -> Expr:
@@ -138,7 +135,7 @@ def compare(name: str, a: Expr, b: Expr) -> Expr:
     return Op(name, (a, b), BOOL)
 
 
-def _constant_remainder(e: Expr, divisor: int) -> int | None:
+def _remainder(e: Expr, divisor: int) -> int | None:
     form = affine(e)
     if form is None or any(c % divisor for _, c in form.terms):
         return None
@@ -150,7 +147,3 @@ def all_of(conditions: Collection[Expr]) -> Expr | None:
     for c in conditions:
         total = c if total is None else Op("and", (total, c), BOOL)
     return total
-
-
-def names_in(mapping: Mapping[str, Expr]) -> frozenset[str]:
-    return frozenset(n for e in mapping.values() for n in free_names(e))

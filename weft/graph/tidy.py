@@ -4,8 +4,9 @@ are one, and every value gets its axes and comes after those that it uses.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from weft.graph.tile import (
     IN_ORDER,
@@ -19,32 +20,105 @@ from weft.graph.tile import (
     TileGraph,
     Value,
     Write,
-    axes_of_name,
     names_of,
     uses,
     uses_of_write,
 )
 from weft.loops.algebra.table import ALGEBRAS
-from weft.loops.ir import Const, Expr, Ref, free_names
+from weft.loops.ir import Const, Expr, Ref, free_names, substitute, walk_expr
 
 
-def tidied(
-    name: str, axes: list[Axis], values: dict[str, Value], writes: list[Write], always: dict[str, list[tuple[bool, frozenset[str]]]]
-) -> TileGraph:
-    """The graph of these values and writes, whose axes are not yet known. always: of each read, whether it is certain to be
-    evaluated where it is, and the axes of the loops around it there.
+@dataclass(frozen=True)
+class Notes:
+    """What is known of values besides what they are. seen: of each read, whether it is certain to be evaluated where it stands,
+    and the axes of the loops around it, for each place where it stands. helpers: maps that have no name in the program.
     """
+
+    seen: Mapping[str, list[tuple[bool, frozenset[str]]]]
+    helpers: Collection[str]
+
+
+def tidied(name: str, axes: list[Axis], values: dict[str, Value], writes: list[Write], notes: Notes) -> TileGraph:
+    """The graph of these values and writes, whose axes are not yet known."""
     needed = _needed(axes, values, writes)
-    kept = {n: _as_fold(v, needed) for n, v in values.items() if needed & set(names_of(v))}
-    kept = _flattened(kept, writes)
-    needed = _needed(axes, kept, writes)
-    nodes = list({id(v): v for n, v in kept.items() if n in needed}.values())
-    axes = _axes_in_order([a for a in axes if a.name in needed], kept)
+    folds = {id(v): _as_fold(v, needed) for v in values.values() if needed & set(names_of(v))}
+    draft = _Draft(axes, [v for v in folds.values()], writes)
+    draft = _named_as_states(_flattened(_written_out(draft, notes.helpers)))
+    axes, kept, writes = draft.axes, draft.values, draft.writes
+    by_name = {n: v for v in kept for n in names_of(v)}
+    needed = _needed(axes, by_name, writes)
+    nodes = [v for v in kept if needed & set(names_of(v))]
+    axes = _axes_in_order([a for a in axes if a.name in needed], by_name)
     order = [a.name for a in axes]
     found = _dependence(axes, nodes)
-    done = [_placed(v, found, order, always) for v in nodes]
     writes = [replace(w, axes=_sorted(w.axes, order)) for w in writes]
+    everywhere = _everywhere(axes, writes, found)
+    done = [_placed(v, found, order, notes, everywhere) for v in nodes]
     return TileGraph(name, tuple(axes), tuple(_in_order(done)), tuple(writes))
+
+
+@dataclass(frozen=True)
+class _Draft:
+    axes: list[Axis]
+    values: list[Value]
+    writes: list[Write]
+
+    def uses(self) -> Counter[str]:
+        """How often expressions refer to each name."""
+        exprs = [e for a in self.axes for e in (a.start, a.stop)]
+        exprs += [e for v in self.values for e in (*uses(v), *(v.nexts if isinstance(v, Scan) else ()))]
+        exprs += [e for w in self.writes for e in uses_of_write(w)]
+        return Counter(x.name for e in exprs for x in walk_expr(e) if isinstance(x, Ref))
+
+    def mapped(self, change: Callable[[Expr], Expr]) -> _Draft:
+        axes = [replace(a, start=change(a.start), stop=change(a.stop)) for a in self.axes]
+        return _Draft(axes, [_mapped(v, change) for v in self.values], [_mapped_write(w, change) for w in self.writes])
+
+
+def _mapped(value: Value, change: Callable[[Expr], Expr]) -> Value:
+    match value:
+        case Read():
+            return replace(value, index=tuple(map(change, value.index)))
+        case Map():
+            return replace(value, value=change(value.value))
+    made = replace(value, parts=tuple(map(change, value.parts)), inits=tuple(map(change, value.inits)))
+    return replace(made, nexts=tuple(map(change, made.nexts))) if isinstance(made, Scan) else made
+
+
+def _mapped_write(write: Write, change: Callable[[Expr], Expr]) -> Write:
+    guard = None if write.guard is None else change(write.guard)
+    return replace(write, index=tuple(map(change, write.index)), value=change(write.value), guard=guard)
+
+
+def _written_out(draft: _Draft, helpers: Collection[str]) -> _Draft:
+    """The maps that have no name in the program written out where they are used once."""
+    count = draft.uses()
+    alone: dict[str, Expr] = {
+        v.name: v.value for v in draft.values if isinstance(v, Map) and v.name in helpers and count[v.name] == 1
+    }
+
+    def change(e: Expr) -> Expr:
+        while names := {n: alone[n] for n in free_names(e) if n in alone}:
+            e = substitute(e, names)
+        return e
+
+    return replace(draft, values=[v for v in draft.values if not (isinstance(v, Map) and v.name in alone)]).mapped(change)
+
+
+def _named_as_states(draft: _Draft) -> _Draft:
+    """Folds, whose states nobody sees, by the name that the program has for them."""
+    folds = [v for v in draft.values if isinstance(v, Fold)]
+    names = {r: s for v in folds for s, r in zip(v.names, v.results, strict=True)}
+    refs: dict[str, Expr] = {r: Ref(names[r], t) for v in folds for r, t in zip(v.results, v.types, strict=True)}
+    draft = draft.mapped(lambda e: substitute(e, refs))
+    values = [replace(v, results=tuple(names[r] for r in v.results)) if isinstance(v, Fold) else v for v in draft.values]
+    return replace(draft, values=values)
+
+
+def _everywhere(axes: list[Axis], writes: list[Write], depends: Dependence) -> frozenset[str]:
+    """The axes without whose points nothing is written."""
+    steady = {a.name for a in axes if not depends.of((a.start, a.stop))}
+    return frozenset(steady.intersection(*(w.axes for w in writes)) if writes else ())
 
 
 def _needed(axes: Iterable[Axis], values: dict[str, Value], writes: Iterable[Write]) -> set[str]:
@@ -79,31 +153,25 @@ def _as_fold(value: Value, needed: set[str]) -> Value:
     )
 
 
-def _flattened(values: dict[str, Value], writes: Iterable[Write]) -> dict[str, Value]:
+def _flattened(draft: _Draft) -> _Draft:
     """Folds whose part is a fold by the same algebra, that starts with its identity, are one over all the axes."""
-    count: dict[str, int] = {}
-    everything = {id(v): v for v in values.values()}.values()
-    exprs = [e for v in everything for e in (*uses(v), *(v.nexts if isinstance(v, Scan) else ()))]
-    for e in (*exprs, *(e for w in writes for e in uses_of_write(w))):
-        for n in free_names(e):
-            count[n] = count.get(n, 0) + 1
-    changed = True
-    while changed:
-        changed = False
-        for v in list({id(v): v for v in values.values()}.values()):
-            if not isinstance(v, Fold) or v.algebra not in ALGEBRAS or not isinstance(v.parts[0], Ref):
-                continue
-            inner = values.get(v.parts[0].name)
-            if not isinstance(inner, Fold) or inner.algebra != v.algebra or count[v.parts[0].name] != 1 or set(inner.over) & set(v.over):
-                continue
-            init = inner.inits[0]
-            identity = ALGEBRAS[v.algebra].identity(init.type)
-            if isinstance(init, Const) and repr(init.value) == repr(identity.value):
-                made = replace(v, over=(*v.over, *inner.over), parts=inner.parts)
-                values = {n: made if o is v else o for n, o in values.items() if o is not inner}
-                changed = True
-                break
-    return values
+    count, values = draft.uses(), draft.values
+    while True:
+        by_name = {n: v for v in values for n in names_of(v)}
+        pairs = ((v, by_name.get(v.parts[0].name)) for v in values
+                 if isinstance(v, Fold) and v.algebra in ALGEBRAS and isinstance(v.parts[0], Ref))  # fmt: skip
+        found = next(((v, w) for v, w in pairs if isinstance(w, Fold) and count[w.results[0]] == 1 and _continues(v, w)), None)
+        if found is None:
+            return replace(draft, values=values)
+        outer, inner = found
+        made = replace(outer, over=(*outer.over, *inner.over), parts=inner.parts)
+        values = [made if v is outer else v for v in values if v is not inner]
+
+
+def _continues(outer: Fold, inner: Fold) -> bool:
+    init, identity = inner.inits[0], ALGEBRAS[outer.algebra].identity(inner.inits[0].type)
+    neutral = isinstance(init, Const) and repr(init.value) == repr(identity.value)
+    return inner.algebra == outer.algebra and neutral and not set(inner.over) & set(outer.over)
 
 
 def _axes_in_order(axes: list[Axis], values: dict[str, Value]) -> list[Axis]:
@@ -154,11 +222,12 @@ def _sorted(names: Iterable[str], order: list[str]) -> tuple[str, ...]:
     return tuple(sorted(set(names), key=order.index))
 
 
-def _placed(value: Value, depends: Dependence, order: list[str], always: dict[str, list[tuple[bool, frozenset[str]]]]) -> Value:
+def _placed(value: Value, depends: Dependence, order: list[str], notes: Notes, everywhere: frozenset[str]) -> Value:
     axes = _sorted(depends.of_value(value), order)
     if isinstance(value, Read):
-        # where a loop around it has no iteration it is not loaded, though it may be of an element for each point of others
-        sure = any(certain and around <= set(axes) for certain, around in always.get(value.name, ()))
+        # where a loop around it has no iteration it is not loaded, though it has an element for each point of the others
+        own = {*axes, *everywhere}
+        sure = any(certain and around <= own for certain, around in notes.seen.get(value.name, ()))
         return replace(value, axes=axes, always=sure)
     return replace(value, axes=axes)
 
@@ -166,7 +235,6 @@ def _placed(value: Value, depends: Dependence, order: list[str], always: dict[st
 def _in_order(values: list[Value]) -> list[Value]:
     by_name = {n: v for v in values for n in names_of(v)}
     done: dict[int, Value] = {}
-    visiting: set[int] = set()
 
     def visit(value: Value) -> None:
         stack: list[tuple[Value, bool]] = [(value, False)]
@@ -177,7 +245,6 @@ def _in_order(values: list[Value]) -> list[Value]:
             if ready:
                 done[id(v)] = v
                 continue
-            visiting.add(id(v))
             stack.append((v, True))
             names = [n for e in uses(v) for n in sorted(free_names(e))]
             for n in reversed(names):
@@ -187,6 +254,3 @@ def _in_order(values: list[Value]) -> list[Value]:
     for v in values:
         visit(v)
     return list(done.values())
-
-
-__all__ = ["Map", "axes_of_name", "tidied"]

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from weft.errors import Location
-from weft.loops.accesses import Access
+from weft.loops.accesses import Access, Guard
 from weft.loops.affine import affine
 from weft.loops.algebra.meaning import arity
-from weft.loops.ir import Const, Expr, For, Function, Load, free_arrays, free_names
+from weft.loops.ir import Expr, For, Function, Op, free_arrays, free_names
 from weft.loops.polyhedra import Polyhedra
-from weft.loops.types import BOOL, INT64, ScalarType
+from weft.loops.types import INT64, ScalarType
 
 # The algebra of a scan whose states are computed one after another: no law lets them be grouped.
 IN_ORDER = "in order"
@@ -34,8 +34,9 @@ class Axis:
 
 @dataclass(frozen=True)
 class Read:
-    """`array[index]`. always: the program loads it at every point, so the call has checked that it is inside. checked: data
-    decide the index, or whether it is evaluated: where it is needed and outside, the program ends with an error.
+    """`array[index]`. always: it is inside the array at every point, because it is so whatever the sizes are, or because the
+    program loads it there and the call has checked it. checked: data decide the index, or whether it is evaluated: where it is
+    needed and outside, the program ends with an error.
     """
 
     name: str
@@ -123,12 +124,15 @@ Value = Read | Map | Fold | Scan
 
 @dataclass(frozen=True)
 class TileGraph:
-    """values: each after those that it uses (but for the nexts of scans). writes: in the program's order."""
+    """values: each after those that it uses (but for the nexts of scans). writes: in the program's order. copied: arrays that
+    are read at other elements than they are written at: whoever runs the graph sees to it that no write comes before a read.
+    """
 
     name: str
     axes: tuple[Axis, ...]
     values: tuple[Value, ...]
     writes: tuple[Write, ...]
+    copied: tuple[str, ...] = ()
 
     @cached_property
     def made(self) -> Mapping[str, Value]:
@@ -223,7 +227,7 @@ def validate(graph: TileGraph, function: Function) -> None:
     3. An element has the parts of its algebra; inits do not depend on `over`.
     4. `relative` are earlier folds over the same axes; `scale` uses only them and values without `over`.
     5. A write's index is another one at every point of its axes, but where it joins; no two writes store to one element; an
-       array that is read is written, if at all, at the same index or elsewhere.
+       array that is read is written, if at all, at the same index or at other elements, or is one of `copied`.
     6. Every value reaches a write.
     """
     _names(graph, function)
@@ -330,22 +334,63 @@ def _memory(graph: TileGraph, function: Function) -> None:
         if not write.join and not injective(polyhedra, own):
             raise BrokenGraph(5, f"several points store to one element of {write.array}")
         for other in graph.writes[:k]:
-            if other.array == write.array and not write.join == other.join != "":
-                if polyhedra.meet(own, write_access(graph, other), frozenset()):
-                    raise BrokenGraph(5, f"two writes store to one element of {write.array}")
-        for read in graph.values:
-            if isinstance(read, Read) and read.array == write.array and not apart(graph, polyhedra, read, write):
-                raise BrokenGraph(5, f"{write.array} is read at {read.name} and written at another index")
+            joined = write.join == other.join != ""
+            if other.array == write.array and not joined and not _disjoint(graph, polyhedra, write, other):
+                raise BrokenGraph(5, f"two writes store to one element of {write.array}")
+    moved = set(overtaken(graph, function)) - set(graph.copied)
+    if moved:
+        raise BrokenGraph(5, f"{sorted(moved)} are read at other elements than they are written at")
+
+
+def overtaken(graph: TileGraph, function: Function) -> tuple[str, ...]:
+    """The arrays that are read at other elements than they are written at."""
+    polyhedra = Polyhedra(function)
+    found = [
+        read.array
+        for read in graph.values
+        if isinstance(read, Read)
+        and any(w.array == read.array and not _apart(graph, polyhedra, read, w) for w in graph.writes)
+    ]
+    return tuple(dict.fromkeys(found))
+
+
+def _disjoint(graph: TileGraph, polyhedra: Polyhedra, a: Write, b: Write) -> bool:
+    """Whether two writes never store to one element. What data decide is told by who made the graph."""
+    first, second = write_access(graph, a), write_access(graph, b)
+    if a.index == b.index and _opposite(a.guard, b.guard):
+        return True
+    guards = tuple(w.guard for w in (a, b) if w.guard is not None)
+    data = graph.made.keys() & {n for e in (*a.index, *b.index, *guards) for n in free_names(e)}
+    return bool(data) or not polyhedra.meet(first, second, frozenset())
+
+
+def _opposite(a: Expr | None, b: Expr | None) -> bool:
+    """Whether conditions never hold both."""
+    facts = [{f for e in ((g,) if g is not None else ()) for f in _facts(e, True)} for g in (a, b)]
+    return any((e, not holds) in facts[1] for e, holds in facts[0])
+
+
+def _facts(e: Expr, holds: bool) -> tuple[tuple[Expr, bool], ...]:
+    """What is known where a condition holds, or does not."""
+    match e:
+        case Op(name="not", args=(inner,)):
+            return _facts(inner, not holds)
+        case Op(name="and", args=(x, y)) if holds:
+            return ((e, True), *_facts(x, True), *_facts(y, True))
+        case Op(name="or", args=(x, y)) if not holds:
+            return ((e, False), *_facts(x, False), *_facts(y, False))
+    return ((e, holds),)
 
 
 def write_access(graph: TileGraph, write: Write) -> Access:
     guard = () if write.guard is None else ((write.guard, True),)
-    return _access(graph, write.array, write.index, write.axes, True, guard)
+    return access_of(graph, write.array, write.index, write.axes, True, guard)
 
 
-def _access(
-    graph: TileGraph, array: str, index: tuple[Expr, ...], axes: Iterable[str], write: bool, guard: tuple[tuple[Expr, bool], ...]
+def access_of(
+    graph: TileGraph, array: str, index: tuple[Expr, ...], axes: Iterable[str], write: bool, guard: Guard = ()
 ) -> Access:
+    """An access at all points of some axes, as the polyhedra are asked about it."""
     wanted = set(axes)
     while True:  # bounds bring their axes along
         more = {n for a in graph.axes if a.name in wanted for e in (a.start, a.stop) for n in free_names(e)}
@@ -370,11 +415,11 @@ def _integers(polyhedra: Polyhedra, access: Access) -> set[str]:
     return own | {s.name for s in function.sizes} | {s.name for s in function.scalars if s.type == INT64}
 
 
-def apart(graph: TileGraph, polyhedra: Polyhedra, read: Read, write: Write) -> bool:
+def _apart(graph: TileGraph, polyhedra: Polyhedra, read: Read, write: Write) -> bool:
     """Whether a read finds what it should wherever the write is done: it is of the same element, or of another one always."""
     if read.index == write.index:
         return True
-    mine = _access(graph, read.array, read.index, read.axes, False, ())
+    mine = access_of(graph, read.array, read.index, read.axes, False)
     return not polyhedra.meet(mine, write_access(graph, write), frozenset())
 
 
@@ -406,20 +451,3 @@ def reached(graph: TileGraph) -> set[str]:
             pending += [n for e in exprs for n in free_names(e)]
             pending += value.over if isinstance(value, Carried) else ()
     return needed
-
-
-__all__ = [
-    "IN_ORDER",
-    "Axis",
-    "BrokenGraph",
-    "Carried",
-    "Fold",
-    "Map",
-    "Read",
-    "Scan",
-    "TileGraph",
-    "Value",
-    "Write",
-    "validate",
-]
-_ = (BOOL, Const, Load)
