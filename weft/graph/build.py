@@ -16,7 +16,7 @@ from weft.graph.axes import Axes, along, counting
 from weft.graph.copies import Copies
 from weft.graph.places import Meeting, Place, Untold, all_of, meeting
 from weft.graph.tidy import Notes, tidied
-from weft.graph.tile import IN_ORDER, Axis, Map, Read, Scan, TileGraph, Value, Write, access_of, overtaken
+from weft.graph.tile import IN_ORDER, Axis, Map, Moved, Read, Scan, TileGraph, Value, Write, access_of, overtaken
 from weft.loops.accesses import Nested, collect, loops_in
 from weft.loops.affine import affine
 from weft.loops.algebra.accumulation import accumulated
@@ -134,6 +134,7 @@ class _Builder:
         self.seen: dict[str, list[tuple[bool, frozenset[str]]]] = {}
         self.copied: dict[object, Scan] = {}
         self.helpers: set[str] = set()
+        self.moves: dict[tuple[str, tuple[tuple[str, Expr], ...]], str] = {}
         self.loop_elements: dict[str, tuple[str, tuple[Expr, ...], tuple[str, ...], bool]] = {}
         self.copies = Copies(self)
 
@@ -252,6 +253,15 @@ class _Builder:
             self.values[known] = Map(known, (), value, location)
             self.helpers.add(known)
         return Ref(known, value.type)
+
+    def moved(self, name: str, at: Mapping[str, Expr], type_: ScalarType) -> Expr:
+        """A state at other points."""
+        where = tuple(sorted(at.items()))
+        known = self.moves.get((name, where))
+        if known is None:
+            known = self.moves[name, where] = self.names.fresh(f"{name}_at")
+            self.values[known] = Moved(known, (), name, where, type_)
+        return Ref(known, type_)
 
     # ---- expressions
 
@@ -469,48 +479,40 @@ class _Builder:
             self.verdicts[stmt.var].remedy, stmt.location,
         )  # fmt: skip
         held = self.arrays[array]
-        outside = names_bound_in((stmt,))
+        bound = names_bound_in((stmt,))
         stores = [a for a in collect((stmt,)) if a.array == array and a.write]
         first = stores[0]
         inner = {f.var: f for f in first.loops[1:]}
-        dims: list[str | None] = []
-        for i in first.index:
-            if isinstance(i, Ref) and i.name in inner and i.name not in dims:
-                dims.append(i.name)
-            elif free_names(i) & outside or any(isinstance(e, Load) for e in walk_expr(i)):
-                raise unknown
-            else:
-                dims.append(None)
-        for a in collect((stmt,)):
-            if a.array != array:
-                continue
+        vars_ = tuple(_own_variable(i, inner, bound) for i in first.index)
+        own_vars = [v for v in vars_ if v]
+        if None in vars_ or len(set(own_vars)) < len(own_vars):
+            raise unknown
+        for a in stores[1:]:
             loops = {f.var: f for f in a.loops[1:]}
-            for k, (i, var) in enumerate(zip(a.index, dims, strict=True)):
-                if var is None:
-                    if i != first.index[k]:
-                        raise unknown
-                    continue
-                if not (isinstance(i, Ref) and i.name in loops) or not _same_range(loops[i.name], inner[var]):
+            for i, j, var in zip(a.index, first.index, vars_, strict=True):
+                other = _own_variable(i, loops, bound)
+                if (var and not other) or (not var and i != j):
                     raise unknown
-        ranges = [inner[v] for v in dims if v is not None]
-        if any(free_names(e) & outside for f in ranges for e in (f.start, f.stop)) or any(abs(f.step) != 1 for f in ranges):
+                if var and other and (not _same_range(loops[other], inner[var]) or substitute(i, {other: Ref(var, INT64)}) != j):
+                    raise unknown
+        ranges = [inner[v] for v in own_vars if v]
+        if any(free_names(e) & bound for f in ranges for e in (f.start, f.stop)) or any(abs(f.step) != 1 for f in ranges):
             raise unknown
         own: dict[str, str] = {}
         taken = {f.axis for f in self.open}
-        for k, var in enumerate(dims):
-            if var is not None:
+        for k, var in enumerate(vars_):
+            if var:
                 how = counting(self.expr(inner[var].start), self.expr(inner[var].stop), inner[var].step)
-                before = {*taken, *own.values()}
-                axis = self.axes.take(var, how.start, how.stop, before, frozenset({(array, k)}))
-                own[var] = axis
+                own[var] = self.axes.take(var, how.start, how.stop, {*taken, *own.values()}, frozenset({(array, k)}))
         for a in collect((stmt,)):
-            if a.array == array:
-                for i, var in zip(a.index, dims, strict=True):
-                    if var is not None and isinstance(i, Ref):
-                        self.preferred.setdefault(i.name, own[var])
-        index = tuple(
-            Ref(own[v], INT64) if v is not None else self.expr(i) for v, i in zip(dims, first.index, strict=True)
-        )
+            loops = {f.var: f for f in a.loops[1:]}
+            if a.array == array and len(a.index) == len(vars_):
+                for i, var in zip(a.index, vars_, strict=True):
+                    other = _own_variable(i, loops, bound)
+                    if var and other and _same_range(loops[other], inner[var]):
+                        self.preferred.setdefault(other, own[var])
+        at: dict[str, Expr] = {v: Ref(a, INT64) for v, a in own.items()}
+        index = tuple(self.expr(substitute(i, at)) for i in first.index)
         init = self.element(array, index, tuple(own.values()), held.dtype.opmath)
         name = self.names.fresh(f"{array}_before")
         result = self.names.fresh(f"{array}_last")
@@ -717,6 +719,20 @@ def _loads(e: Expr) -> bool:
 
 def _simple(e: Expr) -> bool:
     return isinstance(e, (Ref, Const))
+
+
+def _own_variable(index: Expr, loops: Mapping[str, For], bound: set[str]) -> str | None:
+    """The one variable of these loops in a subscript, by whose values it tells elements apart: "" where it has none of what
+    the loop around them binds, None where it has more.
+    """
+    names = free_names(index) & bound
+    if any(isinstance(e, Load) for e in walk_expr(index)) or len(names) > 1 or not names <= loops.keys():
+        return None
+    form = affine(index)
+    if not names:
+        return ""
+    (name,) = names
+    return name if form is not None and abs(form.coefficient(name)) == 1 else None
 
 
 def _same_range(a: For, b: For) -> bool:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from weft.graph.tile import IN_ORDER, Map, Read, Scan
+from weft.graph.tile import IN_ORDER, Map, Moved, Read, Scan, uses
 from weft.loops.algebra.meaning import changed
-from weft.loops.ir import Expr, Op, Ref, free_names, rewrite, substitute, walk_expr
+from weft.loops.ir import Expr, Ref, free_names, rewrite, substitute, walk_expr
 from weft.loops.types import INT64
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ _LARGEST = 400  # what an expression of a state may be written out to
 
 
 class Copies:
-    """Of the values of a graph in the making. Raises NotTiles where a state is asked for at other points of its loop."""
+    """Of the values of a graph in the making. States are not made again: they are taken from the points where they are made."""
 
     def __init__(self, builder: _Builder) -> None:
         self.builder = builder
@@ -39,6 +39,8 @@ class Copies:
             found = self._of(value.index, known)
         elif isinstance(value, Map):
             found = self._of((value.value,), known)
+        elif isinstance(value, Moved):
+            found = self.axes(value.of, known) - {a for a, _ in value.at} | self._of(tuple(e for _, e in value.at), known)
         else:
             assert isinstance(value, Scan)
             inside = value.nexts if value.algebra == IN_ORDER else value.parts
@@ -71,8 +73,8 @@ class Copies:
             match value:
                 case Read():
                     exprs: tuple[Expr, ...] = value.index
-                case Map():
-                    exprs = (value.value,)
+                case Map() | Moved():
+                    exprs = uses(value)
                 case _:
                     assert isinstance(value, Scan)
                     exprs = (*value.parts, *value.inits, *value.nexts)
@@ -125,26 +127,22 @@ class Copies:
                 return builder.before(value.array, index, value.type, False, value.location)
             case Map():
                 return builder.named(self.at(value.value, moved), ref.name, value.location)
-            case Scan():
+            case Moved():
+                old = dict(value.at)
+                kept = {a: e for a, e in moved.items() if a not in old}
+                return builder.moved(value.of, {**kept, **{a: self.at(e, moved) for a, e in old.items()}}, value.type)
+            case Scan() if ref.name in value.results and value.algebra != IN_ORDER:
                 return self.carried(ref, value, moved)
-        raise builder.refuse(f"{ref.name} is read at other elements than those it is changed at", "states at other elements")
+        return builder.moved(ref.name, moved, ref.type)
 
     def carried(self, ref: Ref, value: Scan, moved: dict[str, Expr]) -> Expr:
         builder = self.builder
         inside = {a: e for a, e in moved.items() if a not in value.over}
-        if ref.name in value.names and len(inside) < len(moved):
-            raise builder.refuse(f"{ref.name} is read in other iterations than its own", "states of other iterations")
-        if not inside:
-            return ref
-        if value.algebra == IN_ORDER:
-            raise builder.refuse(f"{ref.name} is read at other points than it is computed at", "states in order at other points")
         bounds = {n for a in value.over for e in builder.bounds(a) for n in self._of((e,), {})}
         captured = {n for e in inside.values() for n in (free_names(e) | self._of((e,), {}))} & set(value.over)
         renamed: dict[str, Expr] = {}
         over = value.over
         if bounds & set(inside) or captured:
-            if ref.name in value.names:
-                raise builder.refuse(f"{ref.name} is read at other points than it is computed at", "states at other points")
             over = ()
             for a in value.over:
                 start, stop = (self.at(e, {**inside, **renamed}) for e in builder.bounds(a))
@@ -164,8 +162,4 @@ class Copies:
             builder.copied[key] = made
             for n in (*names, *results):
                 builder.values[n] = made
-        k = (value.names if ref.name in value.names else value.results).index(ref.name)
-        return Ref((made.names if ref.name in value.names else made.results)[k], ref.type)
-
-
-__all__ = ["Copies", "Op"]
+        return Ref(made.results[value.results.index(ref.name)], ref.type)

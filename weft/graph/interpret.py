@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 
-from weft.graph.tile import IN_ORDER, Axis, Carried, Fold, Map, Read, Scan, TileGraph, Value, Write, axes_of_name, names_of
+from weft.graph.tile import IN_ORDER, Axis, Carried, Fold, Map, Moved, Read, Scan, TileGraph, Value, Write, axes_of_name, names_of
 from weft.loops.algebra.meaning import changed
 from weft.loops.algebra.table import ALGEBRAS
 from weft.loops.interpret import _Machine
@@ -49,7 +48,7 @@ class _Meaning:
         self.values: dict[str, Value] = {n: v for v in graph.values for n in names_of(v)}
         self.axes: dict[str, Axis] = {a.name: a for a in graph.axes}
         self.known: dict[tuple[str, tuple[int, ...]], Any] = {}
-        self.points_of: dict[tuple[str, tuple[int, ...]], dict[tuple[int, ...], tuple[int, ...] | None]] = {}
+        self.orders: dict[tuple[str, tuple[int, ...]], list[tuple[int, ...]]] = {}
 
     def at(self, point: Point) -> _Names:
         return _Names(self, {**self.names, **{a: point[a] for a in self.axes if a in point}})
@@ -80,6 +79,9 @@ class _Meaning:
                     self.known[key] = self.evaluate(Load(value.array, value.index, value.type), names)
                 case Map():
                     self.known[key] = self.evaluate(value.value, names)
+                case Moved():
+                    there = {**point, **{a: self.evaluate(e, names) for a, e in value.at}}
+                    self.known[key] = self.value(value.of, there)
                 case Fold():
                     self.fold(value, names)
                 case Scan() if value.algebra == IN_ORDER:
@@ -109,16 +111,17 @@ class _Meaning:
         """A state in order: of the first point the init, of another what the point before it leaves."""
         outer = {a: names[a] for a in value.axes}
         key = value.names[0], tuple(outer.values())
-        if key not in self.points_of:
-            order = [tuple(p[a] for a in value.over) for p in self.points(value.over, outer, value.reverse)]
-            before = dict(zip(order, [None, *order], strict=False))
-            self.points_of[key] = before | {(): order[-1] if order else None}
-        here = tuple(names[a] for a in value.over) if name in value.names else ()
+        if key not in self.orders:
+            self.orders[key] = [tuple(p[a] for a in value.over) for p in self.points(value.over, outer, value.reverse)]
+        order = self.orders[key]
         k = (value.names if name in value.names else value.results).index(name)
-        previous = self.points_of[key][here]
-        if previous is None:
+        here = order.index(tuple(names[a] for a in value.over)) if name in value.names else len(order)
+        own = value.names[k]
+        for n in range(here):  # one after another: a state that needs all before it at once would need them all on the stack
+            self.value(own, {**outer, **dict(zip(value.over, order[n], strict=True))})
+        if here == 0:
             return self.evaluate(value.inits[k], self.at(outer))
-        return self.evaluate(value.nexts[k], self.at({**outer, **dict(zip(value.over, previous, strict=True))}))
+        return self.evaluate(value.nexts[k], self.at({**outer, **dict(zip(value.over, order[here - 1], strict=True))}))
 
     # ---- writes
 
@@ -136,6 +139,3 @@ class _Meaning:
         type_ = write.value.type
         e = Op(ALGEBRAS[write.join].join, (Ref("old", type_), Ref("new", type_)), type_)
         return self.evaluate(e, _Names(self, {"old": old, "new": new}))
-
-
-__all__ = ["interpret", "itertools"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.graph.tile import IN_ORDER, Carried, Map, Read, Scan, TileGraph, Value, Write, axes_of_name, names_of
+from weft.graph.tile import IN_ORDER, Carried, Map, Moved, Read, Scan, TileGraph, Value, Write, axes_of_name, names_of
 from weft.loops.algebra.table import ALGEBRAS, in_order
 from weft.loops.ir import Const, Expr, Ref, substitute
 from weft.loops.show import show_expr
@@ -42,6 +42,10 @@ class _Spelled:
                 return f"{self.name(value.name)} = {value.array}[{index}]{how}"
             case Map():
                 return f"{self.name(value.name)} = {self.expr(value.value)}"
+            case Moved():
+                at = dict(value.at)
+                point = ",".join(self.expr(at[a]) if a in at else a for a in self.graph.axes_of(value.of))
+                return f"{self.name(value.name)} = {value.of}{{{point}}}"
         return self.carried(value)
 
     def carried(self, value: Carried) -> str:

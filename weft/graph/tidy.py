@@ -15,6 +15,7 @@ from weft.graph.tile import (
     Dependence,
     Fold,
     Map,
+    Moved,
     Read,
     Scan,
     TileGraph,
@@ -81,6 +82,10 @@ def _mapped(value: Value, change: Callable[[Expr], Expr]) -> Value:
             return replace(value, index=tuple(map(change, value.index)))
         case Map():
             return replace(value, value=change(value.value))
+        case Moved():
+            of = change(Ref(value.of, value.type))
+            assert isinstance(of, Ref)
+            return replace(value, of=of.name, at=tuple((a, change(e)) for a, e in value.at))
     made = replace(value, parts=tuple(map(change, value.parts)), inits=tuple(map(change, value.inits)))
     return replace(made, nexts=tuple(map(change, made.nexts))) if isinstance(made, Scan) else made
 

@@ -15,7 +15,7 @@ from weft.errors import Location
 from weft.loops.accesses import Access, Guard
 from weft.loops.affine import affine
 from weft.loops.algebra.meaning import arity
-from weft.loops.ir import Expr, For, Function, Op, free_arrays, free_names
+from weft.loops.ir import Expr, For, Function, Op, Ref, free_arrays, free_names
 from weft.loops.polyhedra import Polyhedra
 from weft.loops.types import INT64, ScalarType
 
@@ -59,6 +59,17 @@ class Map:
     @property
     def type(self) -> ScalarType:
         return self.value.type
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A state of a scan at other points: where the axes named in `at` are these. (What is made of reads alone is made again.)"""
+
+    name: str
+    axes: tuple[str, ...]
+    of: str
+    at: tuple[tuple[str, Expr], ...]
+    type: ScalarType
 
 
 @dataclass(frozen=True)
@@ -119,7 +130,7 @@ class Write:
     location: Location | None = field(default=None, compare=False)
 
 
-Value = Read | Map | Fold | Scan
+Value = Read | Map | Moved | Fold | Scan
 
 
 @dataclass(frozen=True)
@@ -170,6 +181,8 @@ def uses(value: Value) -> tuple[Expr, ...]:
             return value.index
         case Map():
             return (value.value,)
+        case Moved():
+            return (Ref(value.of, value.type), *(e for _, e in value.at))
     return (*value.parts, *value.inits)
 
 
@@ -204,6 +217,8 @@ class Dependence:
         match value:
             case Read() | Map():
                 return self.of(uses(value))
+            case Moved():
+                return (self.of(uses(value)[:1]) - {a for a, _ in value.at}) | self.of(uses(value)[1:])
         inside = (*value.parts, *(value.nexts if isinstance(value, Scan) and value.algebra == IN_ORDER else ()))
         return (self.of(inside) | self.of_bounds(value.over) | self.of(value.inits)) - set(value.over)
 
