@@ -15,6 +15,7 @@ from weft.errors import Location
 from weft.graph.axes import Axes, along, counting
 from weft.graph.copies import Copies
 from weft.graph.places import Meeting, Place, Untold, all_of, meeting
+from weft.graph.states import pattern
 from weft.graph.tidy import Notes, tidied
 from weft.graph.tile import IN_ORDER, Axis, Map, Moved, Read, Scan, TileGraph, Value, Write, access_of, overtaken
 from weft.loops.accesses import Nested, collect, loops_in
@@ -479,40 +480,19 @@ class _Builder:
             self.verdicts[stmt.var].remedy, stmt.location,
         )  # fmt: skip
         held = self.arrays[array]
-        bound = names_bound_in((stmt,))
-        stores = [a for a in collect((stmt,)) if a.array == array and a.write]
-        first = stores[0]
-        inner = {f.var: f for f in first.loops[1:]}
-        vars_ = tuple(_own_variable(i, inner, bound) for i in first.index)
-        own_vars = [v for v in vars_ if v]
-        if None in vars_ or len(set(own_vars)) < len(own_vars):
-            raise unknown
-        for a in stores[1:]:
-            loops = {f.var: f for f in a.loops[1:]}
-            for i, j, var in zip(a.index, first.index, vars_, strict=True):
-                other = _own_variable(i, loops, bound)
-                if (var and not other) or (not var and i != j):
-                    raise unknown
-                if var and other and (not _same_range(loops[other], inner[var]) or substitute(i, {other: Ref(var, INT64)}) != j):
-                    raise unknown
-        ranges = [inner[v] for v in own_vars if v]
-        if any(free_names(e) & bound for f in ranges for e in (f.start, f.stop)) or any(abs(f.step) != 1 for f in ranges):
+        found = pattern(stmt, held)
+        if found is None:
             raise unknown
         own: dict[str, str] = {}
         taken = {f.axis for f in self.open}
-        for k, var in enumerate(vars_):
-            if var:
-                how = counting(self.expr(inner[var].start), self.expr(inner[var].stop), inner[var].step)
-                own[var] = self.axes.take(var, how.start, how.stop, {*taken, *own.values()}, frozenset({(array, k)}))
-        for a in collect((stmt,)):
-            loops = {f.var: f for f in a.loops[1:]}
-            if a.array == array and len(a.index) == len(vars_):
-                for i, var in zip(a.index, vars_, strict=True):
-                    other = _own_variable(i, loops, bound)
-                    if var and other and _same_range(loops[other], inner[var]):
-                        self.preferred.setdefault(other, own[var])
+        for o in found.own:
+            how = counting(self.expr(o.start), self.expr(o.stop), o.step)
+            along_it = frozenset((array, k) for k, i in enumerate(found.index) if o.name in free_names(i))
+            own[o.name] = self.axes.take(o.name.strip("*"), how.start, how.stop, {*taken, *own.values()}, along_it)
+        for var, name in found.follows.items():
+            self.preferred.setdefault(var, own[name])
         at: dict[str, Expr] = {v: Ref(a, INT64) for v, a in own.items()}
-        index = tuple(self.expr(substitute(i, at)) for i in first.index)
+        index = tuple(self.expr(substitute(i, at)) for i in found.index)
         init = self.element(array, index, tuple(own.values()), held.dtype.opmath)
         name = self.names.fresh(f"{array}_before")
         result = self.names.fresh(f"{array}_last")
@@ -719,24 +699,6 @@ def _loads(e: Expr) -> bool:
 
 def _simple(e: Expr) -> bool:
     return isinstance(e, (Ref, Const))
-
-
-def _own_variable(index: Expr, loops: Mapping[str, For], bound: set[str]) -> str | None:
-    """The one variable of these loops in a subscript, by whose values it tells elements apart: "" where it has none of what
-    the loop around them binds, None where it has more.
-    """
-    names = free_names(index) & bound
-    if any(isinstance(e, Load) for e in walk_expr(index)) or len(names) > 1 or not names <= loops.keys():
-        return None
-    form = affine(index)
-    if not names:
-        return ""
-    (name,) = names
-    return name if form is not None and abs(form.coefficient(name)) == 1 else None
-
-
-def _same_range(a: For, b: For) -> bool:
-    return (a.start, a.stop, abs(a.step)) == (b.start, b.stop, abs(b.step)) and a.step == b.step
 
 
 def _expanded(e: Expr, lets: dict[str, Expr]) -> Expr:
