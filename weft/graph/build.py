@@ -36,12 +36,12 @@ from weft.loops.ir import (
     Const,
     Expr,
     For,
-    Function,
     If,
     Let,
     Load,
     Op,
     Ref,
+    Round,
     Stmt,
     Store,
     free_names,
@@ -147,7 +147,7 @@ class _Builder:
             self.enter(inside)
         self.block(self.nest.body)
         writes = [w for _, w in self.writes]
-        graph = tidied(self.nest.name, self.axes.axes, self.values, writes, Notes(self.seen, self.helpers))
+        graph = tidied(self.nest.name, self.axes.axes, self.values, writes, Notes(self.seen, self.helpers, self.arguments))
         values = tuple(replace(v, always=self.inside(graph, v)) if isinstance(v, Read) else v for v in graph.values)
         graph = replace(graph, values=values)
         return replace(graph, copied=overtaken(graph, self.function))
@@ -354,11 +354,20 @@ class _Builder:
         name = self.reads.get(key)
         if name is None:
             name = self.reads[key] = self.names.fresh(array)
-            known = all(affine(i) is not None and not free_names(i) & self.values.keys() for i in index)
-            checked = array in self.function.checked or not known
-            self.values[name] = Read(name, (), array, index, type_, False, checked, location)
+            self.values[name] = Read(name, (), array, index, type_, False, self.checked(array, index), location)
         self.seen.setdefault(name, []).append((certain, frozenset(self.open_axes)))
         return Ref(name, type_)
+
+    def checked(self, array: str, index: tuple[Expr, ...]) -> bool:
+        """Whether data decide if a subscript is inside its array: by its value, or by whether it is evaluated."""
+        steady = self.arguments | {a.name for a in self.axes.axes if not self.ragged(a.name)}
+        return array in self.function.checked or any((f := affine(i)) is None or not f.names <= steady for i in index)
+
+    def ragged(self, axis: str) -> bool:
+        """Whether data decide the bounds of an axis."""
+        names = {n for e in self.bounds(axis) for n in free_names(e)}
+        axes = {a.name for a in self.axes.axes}
+        return bool(names & self.values.keys()) or any(self.ragged(n) for n in names & axes)
 
     # ---- stores
 
@@ -373,7 +382,8 @@ class _Builder:
         held = self.rounding.stored(stmt.array, stmt.value)
         kept = value
         if held != stmt.value:
-            kept = self.named(replace(held, value=value) if not isinstance(held, Const) else held, stmt.array, stmt.location)  # type: ignore[call-arg]
+            rounded = held if isinstance(held, Const) else Round(value, self.arrays[stmt.array].dtype)
+            kept = self.named(rounded, stmt.array, stmt.location)
         guard = tuple(self.guards)
         self.count += 1
         place = Place(stmt.array, index, kept, guard, self.path, self.open_axes, self.count)
@@ -388,7 +398,8 @@ class _Builder:
         for k, (other, write) in enumerate(list(self.writes)):
             if other.array == array:
                 self.writes[k] = other, self.overwritten(other, write, place)
-        write = Write(array, place.axes, place.index, value, all_of(place.guard), "", location)
+        checked = self.checked(array, place.index)
+        write = Write(array, place.axes, place.index, value, all_of(place.guard), "", checked, location)
         self.writes = [(p, w) for p, w in self.writes if w.guard != Const(False, BOOL)]
         self.writes.append((place, write))
 
@@ -420,7 +431,8 @@ class _Builder:
     def joined_write(self, place: Place, value: Expr, algebra: str, location: Location | None) -> None:
         if any(w.array == place.array and not w.join for _, w in self.writes) or place.array in self.inner:
             raise self.refuse(f"{place.array} is stored and joined", "an array is stored and joined")
-        write = Write(place.array, place.axes, place.index, value, all_of(place.guard), algebra, location)
+        checked = self.checked(place.array, place.index)
+        write = Write(place.array, place.axes, place.index, value, all_of(place.guard), algebra, checked, location)
         self.writes.append((place, write))
 
     # ---- what loops carry
@@ -453,9 +465,9 @@ class _Builder:
             del self.cells[array]
             self.joined.add(array)
         self.leave_states(stmt, own_states)
-        for array in self.function.arrays:
-            if array.within and array.within[-1] == stmt.var:
-                self.places.pop(array.name, None)
+        for own in self.function.arrays:
+            if own.within and own.within[-1] == stmt.var:
+                self.places.pop(own.name, None)
         for c in stmt.carries:
             self.env[c.result] = Ref(c.result, c.type)
 
@@ -552,6 +564,13 @@ class _Builder:
         left = [(n, *scalars[n]) for n in scalars if n not in done]
         if left:
             self.in_order(left, over, reverse, stmt.location)
+        for name in (*scalars, *(s.name for s in states)):
+            made = self.values[name]
+            assert isinstance(made, Scan)
+            if any(self.depends(made.parts, n) for n in made.names):  # its elements need its states, through other states
+                members = list(zip(made.names, made.results, made.inits, made.nexts, strict=True))
+                self.loop_elements.pop(made.names[0], None)
+                self.in_order(members, over, reverse, stmt.location)
 
     def updates(self, stmt: For, states: list[_State]) -> tuple[Update, ...]:
         """What the analysis knows of what a loop carries; nothing where its iterations decide what is evaluated."""
@@ -562,7 +581,7 @@ class _Builder:
             if carried is not None:
                 lets = {s.name: s.value for s in walk(carried.loop.body) if isinstance(s, Let) and "[...]" in s.name}
                 known = tuple(replace(u, parts=tuple(_expanded(p, lets) for p in u.parts)) for u in known)
-        if not known and not states:
+        if not known:
             known = match_updates(stmt)[0]
         risky = decided_by_state(stmt) if stmt.carries else ()
         bounded = self.arguments | {f.var for f in self.nested[stmt.var].loops} | {stmt.var}

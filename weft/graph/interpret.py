@@ -7,7 +7,21 @@ from typing import Any
 
 import torch
 
-from weft.graph.tile import IN_ORDER, Axis, Carried, Fold, Map, Moved, Read, Scan, TileGraph, Value, Write, axes_of_name, names_of
+from weft.graph.tile import (
+    IN_ORDER,
+    Axis,
+    Carried,
+    Fold,
+    Map,
+    Moved,
+    Read,
+    Scan,
+    TileGraph,
+    Value,
+    Write,
+    axes_of_name,
+    names_of,
+)
 from weft.loops.algebra.meaning import changed
 from weft.loops.algebra.table import ALGEBRAS
 from weft.loops.interpret import _Machine

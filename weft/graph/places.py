@@ -100,11 +100,14 @@ def meeting(
 def _solved(coefficient: int, rest: Expr, wanted: Expr, when: list[Expr]) -> Expr | None:
     """x where coefficient * x + rest == wanted; None where there is none. Conditions for there to be one go to `when`."""
     form, other = affine(wanted), affine(rest)
-    apart = (form - other).expr() if form is not None and other is not None else Op("sub", (wanted, rest), INT64)
-    if other == Affine((), 0):
-        apart = wanted
-    if coefficient < 0:
-        apart = (affine(apart) * -1).expr() if affine(apart) is not None else Op("neg", (apart,), INT64)  # type: ignore[operator]
+    apart = wanted
+    if form is not None and other is not None:
+        apart = ((form - other) * (-1 if coefficient < 0 else 1)).expr()
+    else:
+        if other != Affine((), 0):
+            apart = Op("sub", (apart, rest), INT64)
+        if coefficient < 0:
+            apart = Op("neg", (apart,), INT64)
     size = abs(coefficient)
     if size == 1:
         return apart

@@ -12,7 +12,7 @@ from weft.loops.types import INT64
 def show(graph: TileGraph) -> str:
     """The axes on the first line, then a line for each value and each write."""
     spelled = _Spelled(graph)
-    axes = ", ".join(f"{a.name} in {show_expr(a.start)}..{spelled.expr(a.stop)}" for a in graph.axes)
+    axes = ", ".join(f"{a.name} in {spelled.expr(a.start)}..{spelled.expr(a.stop)}" for a in graph.axes)
     lines = [f"{graph.name}: {axes}" if axes else f"{graph.name}:"]
     lines += [f"  {spelled.value(v)}" for v in graph.values]
     lines += [f"  {spelled.write(w)}" for w in graph.writes]
@@ -75,7 +75,8 @@ class _Spelled:
         index = ", ".join(map(self.expr, write.index)) or "()"
         sign = f"{write.join}=" if write.join else "="
         guard = "" if write.guard is None else f" if {self.expr(write.guard)}"
-        return f"{write.array}[{index}] {sign} {self.expr(write.value)}{guard}"
+        how = ", checked" if write.checked else ""
+        return f"{write.array}[{index}] {sign} {self.expr(write.value)}{guard}{how}"
 
 
 def _ordered(value: Carried) -> bool:

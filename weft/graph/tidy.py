@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from weft.graph.tile import (
     IN_ORDER,
@@ -26,25 +26,30 @@ from weft.graph.tile import (
     uses_of_write,
 )
 from weft.loops.algebra.table import ALGEBRAS
-from weft.loops.ir import Const, Expr, Ref, free_names, substitute, walk_expr
+from weft.loops.ir import Const, Expr, Op, Ref, free_names, operands, substitute, walk_expr, with_operands
+from weft.loops.names import Names
+from weft.loops.operators import COSTLY
 
 
 @dataclass(frozen=True)
 class Notes:
     """What is known of values besides what they are. seen: of each read, whether it is certain to be evaluated where it stands,
     and the axes of the loops around it, for each place where it stands. helpers: maps that have no name in the program.
+    arguments: the names of sizes and scalars.
     """
 
     seen: Mapping[str, list[tuple[bool, frozenset[str]]]]
     helpers: Collection[str]
+    arguments: Collection[str]
 
 
 def tidied(name: str, axes: list[Axis], values: dict[str, Value], writes: list[Write], notes: Notes) -> TileGraph:
     """The graph of these values and writes, whose axes are not yet known."""
     needed = _needed(axes, values, writes)
     folds = {id(v): _as_fold(v, needed) for v in values.values() if needed & set(names_of(v))}
+    taken = Names({*values, *(a.name for a in axes), *notes.arguments})
     draft = _Draft(axes, [v for v in folds.values()], writes)
-    draft = _named_as_states(_flattened(_written_out(draft, notes.helpers)))
+    draft = _shared(_named_as_states(_flattened(_written_out(draft, notes.helpers))), taken)
     axes, kept, writes = draft.axes, draft.values, draft.writes
     by_name = {n: v for v in kept for n in names_of(v)}
     needed = _needed(axes, by_name, writes)
@@ -110,6 +115,40 @@ def _written_out(draft: _Draft, helpers: Collection[str]) -> _Draft:
     return replace(draft, values=[v for v in draft.values if not (isinstance(v, Map) and v.name in alone)]).mapped(change)
 
 
+def _shared(draft: _Draft, names: Names) -> _Draft:
+    """What is costly to compute and needed more than once is a value of its own."""
+    count: Counter[Expr] = Counter()
+
+    def look(e: Expr) -> Expr:
+        count.update(x for x in walk_expr(e) if isinstance(x, Op) and x.name in COSTLY)
+        return e
+
+    draft.mapped(look)
+    again = {e for e, n in count.items() if n > 1}
+    # what is inside another one as often as that is not needed by itself
+    again -= {x for e in again for x in walk_expr(e) if x != e and count[x] == count[e]}
+    whole = {v.value: v.name for v in draft.values if isinstance(v, Map)}
+    given: dict[Expr, str] = {e: whole.get(e) or names.fresh(e.name) for e in count if e in again and isinstance(e, Op)}
+
+    def named(e: Expr) -> Expr:
+        if e in given:
+            return Ref(given[e], e.type)
+        below = operands(e)
+        return with_operands(e, tuple(map(named, below))) if below else e
+
+    def inside(e: Expr) -> Expr:
+        below = operands(e)
+        return with_operands(e, tuple(map(named, below))) if below else e
+
+    shared = draft.mapped(named)
+    values: list[Value] = []
+    for old, new in zip(draft.values, shared.values, strict=True):
+        itself = isinstance(old, Map) and isinstance(new, Map) and given.get(old.value) == old.name
+        values.append(Map(old.name, (), inside(old.value), old.location) if itself and isinstance(old, Map) else new)
+    values += [Map(n, (), inside(e)) for e, n in given.items() if e not in whole]
+    return replace(shared, values=values)
+
+
 def _named_as_states(draft: _Draft) -> _Draft:
     """Folds, whose states nobody sees, by the name that the program has for them."""
     folds = [v for v in draft.values if isinstance(v, Fold)]
@@ -153,9 +192,7 @@ def _needed(axes: Iterable[Axis], values: dict[str, Value], writes: Iterable[Wri
 def _as_fold(value: Value, needed: set[str]) -> Value:
     if not isinstance(value, Scan) or value.algebra == IN_ORDER or needed & set(value.names):
         return value
-    return Fold(
-        value.names, value.results, value.axes, value.over, value.algebra, value.parts, value.inits, value.reverse, value.location
-    )
+    return Fold(**{f.name: getattr(value, f.name) for f in fields(Carried)})
 
 
 def _flattened(draft: _Draft) -> _Draft:
@@ -232,7 +269,7 @@ def _placed(value: Value, depends: Dependence, order: list[str], notes: Notes, e
     if isinstance(value, Read):
         # where a loop around it has no iteration it is not loaded, though it has an element for each point of the others
         own = {*axes, *everywhere}
-        sure = any(certain and around <= own for certain, around in notes.seen.get(value.name, ()))
+        sure = not value.checked and any(certain and around <= own for certain, around in notes.seen.get(value.name, ()))
         return replace(value, axes=axes, always=sure)
     return replace(value, axes=axes)
 

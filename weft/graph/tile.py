@@ -63,7 +63,7 @@ class Map:
 
 @dataclass(frozen=True)
 class Moved:
-    """A state of a scan at other points: where the axes named in `at` are these. (What is made of reads alone is made again.)"""
+    """A state of a scan at other points: where the axes named in `at` are these. What needs no state is made again there."""
 
     name: str
     axes: tuple[str, ...]
@@ -118,7 +118,8 @@ class Scan(Carried):
 @dataclass(frozen=True)
 class Write:
     """`array[index] = value` at every point of `axes` at which the guard holds. join: the algebra by which the value is joined
-    to what is there instead; several points may then meet in one element, and their order is that of the axes.
+    to what is there instead; several points may then meet in one element, and their order is that of the axes. checked: as of
+    a read.
     """
 
     array: str
@@ -127,6 +128,7 @@ class Write:
     value: Expr
     guard: Expr | None = None
     join: str = ""
+    checked: bool = False
     location: Location | None = field(default=None, compare=False)
 
 

@@ -189,3 +189,12 @@ _TABLE = [
 ]
 
 OPERATORS: dict[str, Operator] = {operator.name: operator for operator in _TABLE}
+
+# Operators that cost more than the registers their result takes.
+COSTLY = frozenset(
+    (
+        *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "pow", "hypot", "fmod", "mod"),
+        *("sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
+        *("erf", "erfc", "sigmoid"),
+    )
+)

@@ -6,43 +6,7 @@ from dataclasses import replace
 
 from weft.graph.block import BlockGraph, Input, Map, Operator, Output, Reduce, Scan, Stage, made
 from weft.loops.ir import Expr, Op, Ref, free_names, operands, substitute, walk_expr, with_operands
-
-# Operators that cost more than the registers their result takes.
-_COSTLY = frozenset(
-    (
-        "exp",
-        "exp2",
-        "expm1",
-        "log",
-        "log2",
-        "log10",
-        "log1p",
-        "sin",
-        "cos",
-        "tan",
-        "asin",
-        "acos",
-        "atan",
-        "sinh",
-        "cosh",
-    )
-    + (
-        "tanh",
-        "asinh",
-        "acosh",
-        "atanh",
-        "erf",
-        "erfc",
-        "sqrt",
-        "rsqrt",
-        "sigmoid",
-        "pow",
-        "atan2",
-        "hypot",
-        "fmod",
-        "mod",
-    )
-)
+from weft.loops.operators import COSTLY
 
 
 def share(graph: BlockGraph, most: int) -> BlockGraph:
@@ -54,7 +18,7 @@ def share(graph: BlockGraph, most: int) -> BlockGraph:
         for o in stage.operators:
             for e in _exprs(o):
                 for inner in walk_expr(e):
-                    if isinstance(inner, Op) and inner.name in _COSTLY and known.shareable(inner):
+                    if isinstance(inner, Op) and inner.name in COSTLY and known.shareable(inner):
                         uses.setdefault(known.expand(inner), set()).add(k)
     shared = {e for e, where in uses.items() if len(where) > 1}
     # the largest first: what is inside one of them is not needed by itself
@@ -113,7 +77,7 @@ def _with_kept(stage: Stage, kept: dict[Expr, str], placed: set[str]) -> Stage:
     out: list[Operator] = []
 
     def rewrite(e: Expr) -> Expr:
-        if isinstance(e, Op) and e.name in _COSTLY and known.shareable(e):
+        if isinstance(e, Op) and e.name in COSTLY and known.shareable(e):
             name = kept.get(known.expand(e))
             if name is not None:
                 if name not in placed:
