@@ -22,12 +22,14 @@ from tests.fuzz_programs import Program, arguments, compiled
 from tests.graphs import Built, built, built_of, parsed, run
 from tests.suites.classify import SUITES
 from weft.graph.build import NotTiles
+from weft.graph.contraction import Contraction, contraction
 from weft.graph.show import show
 from weft.graph.tile import IN_ORDER, Axis, BrokenGraph, Carried, Fold, Map, Read, Scan, TileGraph, Write, names_of, validate
 from weft.language import infer_types, parse
 from weft.loops.analyze import schedule
 from weft.loops.interpret import interpret
 from weft.loops.ir import Const, Function, Op, Ref
+from weft.loops.show import show_expr
 from weft.loops.types import FLOAT64, INT64
 
 
@@ -170,6 +172,65 @@ def test_bounds_may_be_values() -> None:
 def test_a_value_of_a_row_is_made_again_for_another() -> None:
     folds = [v for v in made("distances").only.values if isinstance(v, Fold)]
     assert sorted(f.axes for f in folds) == [("i",), ("j",)]
+
+
+# ---------------------------------------------------------------- readings
+
+
+def _relative(name: str) -> dict[str, tuple[tuple[str, ...], str]]:
+    folds = (v for v in made(name).only.values if isinstance(v, Fold) and v.scale is not None)
+    return {v.results[0]: (v.relative, show_expr(v.scale)) for v in folds if v.scale is not None}
+
+
+def test_sums_say_which_folds_they_are_relative_to() -> None:
+    assert _relative("softmax") == _relative("online_softmax_sum") == {"l": (("m",), "exp(-m)")}
+    assert _relative("attention") == {"l": (("m",), "exp(-m)"), "acc": (("m",), "exp(-m)")}
+    assert _relative("tensors") == {"sum": (("amax",), "exp(-amax)"), "sum_1": (("amax", "sum"), "exp(-amax) / sum")}
+    assert _relative("rms_norm") == {}
+
+
+def _contractions(name: str) -> dict[str, Contraction]:
+    graph = made(name).only
+    folds = [v for v in graph.values if isinstance(v, Fold)]
+    return {v.results[0]: c for v in folds if (c := contraction(graph, v)) is not None}
+
+
+def test_products_of_matrices_are_seen() -> None:
+    (product,) = _contractions("matmul").values()
+    a, b = Ref("a", FLOAT64), Ref("b", FLOAT64)
+    assert product == Contraction((a,), (b,), batch=(), rows=("i",), columns=("j",), over=("k",))
+    assert _contractions("gated_mlp").keys() == {"u", "v"}
+    assert {n: (c.rows, c.columns, c.over) for n, c in _contractions("attention").items()} == {
+        "dot": (("i",), ("j",), ("d",)),
+        "acc": (("i",), ("d",), ("j",)),
+    }
+
+
+def test_sums_of_products_over_the_same_rows_are_no_products_of_matrices() -> None:
+    for name in ("rms_norm", "softmax", "distances", "selective_scan", "whole_sum"):
+        assert _contractions(name) == {}
+
+
+def test_of_several_factors_the_last_has_the_columns() -> None:
+    def weighted(x, g, w):
+        rows, inner = x.shape
+        columns = w.shape[0]
+        y = torch.empty((2, rows, columns), dtype=x.dtype)
+        for s in range(2):
+            for b in range(rows):
+                for n in range(columns):
+                    acc = 0.0
+                    for k in range(inner):
+                        acc += x[b, k] * g[s, k] * w[n, k]
+                    y[s, b, n] = acc
+        return y
+
+    graph = built_of(weighted, drawn(3, 4), drawn(2, 4), drawn(5, 4)).only
+    (fold,) = (v for v in graph.values if isinstance(v, Fold))
+    found = contraction(graph, fold)
+    assert found is not None
+    names = [[show_expr(e) for e in side] for side in (found.left, found.right)]
+    assert (names, found.batch, found.rows, found.columns) == ([["x", "g"], ["w"]], (), ("s", "b"), ("n",))
 
 
 # ---------------------------------------------------------------- what is no graph

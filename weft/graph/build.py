@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from weft.errors import Location
-from weft.graph.axes import Axes, along, counting
+from weft.graph.axes import Axes, along, counting, plus
 from weft.graph.copies import Copies
 from weft.graph.places import Meeting, Place, Untold, all_of, meeting
+from weft.graph.relative import related
 from weft.graph.states import pattern
 from weft.graph.tidy import Notes, tidied
 from weft.graph.tile import IN_ORDER, Axis, Map, Moved, Read, Scan, TileGraph, Value, Write, access_of, overtaken
@@ -150,7 +151,7 @@ class _Builder:
         graph = tidied(self.nest.name, self.axes.axes, self.values, writes, Notes(self.seen, self.helpers, self.arguments))
         values = tuple(replace(v, always=self.inside(graph, v)) if isinstance(v, Read) else v for v in graph.values)
         graph = replace(graph, values=values)
-        return replace(graph, copied=overtaken(graph, self.function))
+        return related(replace(graph, copied=overtaken(graph, self.function)))
 
     def inside(self, graph: TileGraph, read: Read) -> bool:
         """Whether a read is inside its array at all points."""
@@ -191,6 +192,16 @@ class _Builder:
     def decided(self, names: Collection[str], axes: Collection[str]) -> bool:
         known = {a.name for a in self.axes.axes}
         return any(not self.copies.axes(n, {}).isdisjoint(axes) for n in set(names) - known)
+
+    def pinned(self, place: Place, axis: str) -> Expr | None:
+        """The one point of an axis at which a store is done, as its guard says it: the last, or the first."""
+        start, stop = self.bounds(axis)
+        loops, guard = self.domain({*place.axes}), tuple((g, True) for g in place.guard)
+        for only in (plus(stop, -1), start):
+            beside = [(Op(name, (Ref(axis, INT64), only), BOOL), True) for name in ("lt", "gt")]
+            if not any(self.polyhedra.possible(loops, (*guard, b)) for b in beside):
+                return only
+        return None
 
     def bounds(self, axis: str) -> tuple[Expr, Expr]:
         own: Axis = self.axes[axis]
@@ -503,8 +514,8 @@ class _Builder:
             own[o.name] = self.axes.take(o.name.strip("*"), how.start, how.stop, {*taken, *own.values()}, along_it)
         for var, name in found.follows.items():
             self.preferred.setdefault(var, own[name])
-        at: dict[str, Expr] = {v: Ref(a, INT64) for v, a in own.items()}
-        index = tuple(self.expr(substitute(i, at)) for i in found.index)
+        self.env |= {name: Ref(axis, INT64) for name, axis in own.items()}
+        index = tuple(self.expr(i) for i in found.index)
         init = self.element(array, index, tuple(own.values()), held.dtype.opmath)
         name = self.names.fresh(f"{array}_before")
         result = self.names.fresh(f"{array}_last")
@@ -585,8 +596,8 @@ class _Builder:
             known = match_updates(stmt)[0]
         risky = decided_by_state(stmt) if stmt.carries else ()
         bounded = self.arguments | {f.var for f in self.nested[stmt.var].loops} | {stmt.var}
-        if any(isinstance(e, Check) or set().union(*map(free_names, e.index)) - bounded for e in risky):
-            return ()
+        if any(isinstance(e, Check) or any(_loads(i) or free_names(i) - bounded for i in e.index) for e in risky):
+            return ()  # what they evaluate is evaluated where the program does, and nowhere else
         return known
 
     def parts(self, u: Update) -> tuple[Expr, ...] | None:

@@ -21,6 +21,10 @@ class Making(Protocol):
 
     def bounds(self, axis: str) -> tuple[Expr, Expr]: ...
 
+    def pinned(self, place: Place, axis: str) -> Expr | None:
+        """The one point of an axis at which a place is stored to, where its guard tells it."""
+        ...
+
     def decided(self, names: Collection[str], axes: Collection[str]) -> bool:
         """Whether names are of values that depend on these axes."""
         ...
@@ -82,8 +86,11 @@ def meeting(
         if solved is None:
             return None
         at[axis] = solved
-    if own - at.keys():
-        raise Untold(f"several iterations store to one element of {place.array}")
+    for axis in own - at.keys():
+        only = graph.pinned(place, axis)
+        if only is None or own & free_names(only):
+            raise Untold(f"several iterations store to one element of {place.array}")
+        at[axis] = only
     moved = {a: e for a, e in at.items() if e != Ref(a, INT64)}
     conditions = [_equal(graph.at(i, moved), j) for i, j in pending]
     for axis, solved in at.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.graph.tile import IN_ORDER, Carried, Map, Moved, Read, Scan, TileGraph, Value, Write, axes_of_name, names_of
+from weft.graph.tile import IN_ORDER, Carried, Fold, Map, Moved, Read, Scan, TileGraph, Value, Write, axes_of_name, names_of
 from weft.loops.algebra.table import ALGEBRAS, in_order
 from weft.loops.ir import Const, Expr, Ref, substitute
 from weft.loops.show import show_expr
@@ -61,7 +61,10 @@ class _Spelled:
             last = ", ".join(map(self.name, value.results))
             return f"{names} = scan over {over} {'' if algebra == IN_ORDER else 'by '}{algebra} of {what}{start}, last {last}"
         names = ", ".join(map(self.name, value.results))
-        return f"{names} = {algebra} over {over} of {what}{start}"
+        told = f"{names} = {algebra} over {over} of {what}{start}"
+        if isinstance(value, Fold) and value.scale is not None:
+            told += f", relative to {', '.join(map(self.name, value.relative))} by {self.expr(value.scale)}"
+        return told
 
     @staticmethod
     def starts_neutral(value: Carried) -> bool:

@@ -68,7 +68,10 @@ def cascade(name: str, coefficient: Expr, addend: Expr, running: tuple[Running, 
     if not symbols.repairs(c, scale):
         wanted = symbols.ratio(scale)
         return Cascade(disorder=f"{name} is multiplied by {shown}, where {wanted} would keep its earlier terms right")
-    return Cascade(_shown(_after(factor, running)), "", _after(factor, running), _term(addend, running))
+    term = _term(addend, running)
+    if term is None:
+        return Cascade(disorder=f"{those} decides which terms {name} gets")
+    return Cascade(_shown(_after(factor, running)), "", _after(factor, running), term)
 
 
 def _term(addend: Expr, running: tuple[Running, ...]) -> Expr | None:
