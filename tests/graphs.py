@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from weft.graph.build import NotTiles, build
+from weft.graph.build import build
 from weft.graph.interpret import interpret
-from weft.graph.tile import TileGraph, validate
+from weft.graph.tile import NotTiles, TileGraph, validate
 from weft.language import parse, read_signature
 from weft.loops.affine import evaluate
 from weft.loops.analyze import schedule

@@ -21,10 +21,23 @@ from tests.fuzz_mixed import MixedProgram, program_of
 from tests.fuzz_programs import Program, arguments, compiled
 from tests.graphs import Built, built, built_of, parsed, run
 from tests.suites.classify import SUITES
-from weft.graph.build import NotTiles
 from weft.graph.contraction import Contraction, contraction
 from weft.graph.show import show
-from weft.graph.tile import IN_ORDER, Axis, BrokenGraph, Carried, Fold, Map, Read, Scan, TileGraph, Write, names_of, validate
+from weft.graph.tile import (
+    IN_ORDER,
+    Axis,
+    BrokenGraph,
+    Carried,
+    Fold,
+    Map,
+    NotTiles,
+    Read,
+    Scan,
+    TileGraph,
+    Write,
+    names_of,
+    validate,
+)
 from weft.language import infer_types, parse
 from weft.loops.analyze import schedule
 from weft.loops.interpret import interpret

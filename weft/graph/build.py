@@ -13,26 +13,20 @@ from dataclasses import dataclass, field, replace
 
 from weft.errors import Location
 from weft.graph.axes import Axes, along, counting, plus
+from weft.graph.carries import Carries, Going, Member
 from weft.graph.copies import Copies
 from weft.graph.places import Meeting, Place, Untold, all_of, meeting
 from weft.graph.relative import related
 from weft.graph.states import pattern
 from weft.graph.tidy import Notes, tidied
-from weft.graph.tile import IN_ORDER, Axis, Map, Moved, Read, Scan, TileGraph, Value, Write, access_of, overtaken
+from weft.graph.tile import Axis, Map, Moved, NotTiles, Read, Scan, TileGraph, Value, Write, access_of, overtaken
 from weft.loops.accesses import Nested, collect, loops_in
 from weft.loops.affine import affine
 from weft.loops.algebra.accumulation import accumulated
-from weft.loops.algebra.elements import Elements, elements
-from weft.loops.algebra.evaluation import decided_by_state
-from weft.loops.algebra.match import match
-from weft.loops.algebra.meaning import changed
-from weft.loops.algebra.nested import composed
-from weft.loops.algebra.recurrences import match_updates
 from weft.loops.algebra.table import ALGEBRAS
 from weft.loops.analyze import conflicts
 from weft.loops.ir import (
     Array,
-    Carry,
     Check,
     Const,
     Expr,
@@ -48,7 +42,6 @@ from weft.loops.ir import (
     free_names,
     operands,
     rewrite,
-    substitute,
     walk,
     walk_expr,
     with_operands,
@@ -56,22 +49,14 @@ from weft.loops.ir import (
 from weft.loops.names import Names, names_bound_in
 from weft.loops.polyhedra import Polyhedra
 from weft.loops.rounding import Rounding
-from weft.loops.schedule import Nest, Schedule, Update
-from weft.loops.simplify import is_number, number
+from weft.loops.schedule import Nest, Schedule
+from weft.loops.simplify import number
 from weft.loops.types import BOOL, INT64, ScalarType
-
-
-class NotTiles(Exception):  # noqa: N818 - it is no error: the nest runs in another way
-    """Why a nest is no tile graph. kind: the reason without names; where, remedy: as in errors."""
-
-    def __init__(self, why: str, where: Location | None = None, remedy: str = "", kind: str = "") -> None:
-        super().__init__(why)
-        self.why, self.where, self.remedy, self.kind = why, where, remedy, kind or why
 
 
 def build(schedule: Schedule, nest: Nest) -> TileGraph:
     """The tile graph of a nest of a schedule. Raises NotTiles."""
-    return _Builder(schedule, nest).graph()
+    return Builder(schedule, nest).graph()
 
 
 @dataclass(frozen=True)
@@ -84,7 +69,7 @@ class _Loop:
 
 
 @dataclass
-class _State:
+class State:
     """An array that an open loop carries element by element: `name` is the element at `index`, over the axes `own`."""
 
     array: str
@@ -97,7 +82,7 @@ class _State:
 
 
 @dataclass
-class _Builder:
+class Builder:
     schedule: Schedule
     nest: Nest
     env: dict[str, Expr] = field(default_factory=dict)
@@ -107,7 +92,7 @@ class _Builder:
     values: dict[str, Value] = field(default_factory=dict)
     writes: list[tuple[Place, Write]] = field(default_factory=list)
     cells: dict[str, str] = field(default_factory=dict)
-    states: dict[str, list[_State]] = field(default_factory=dict)
+    states: dict[str, list[State]] = field(default_factory=dict)
     preferred: dict[str, str] = field(default_factory=dict)
     joined: set[str] = field(default_factory=set)
     count: int = 0
@@ -137,8 +122,8 @@ class _Builder:
         self.copied: dict[object, Scan] = {}
         self.helpers: set[str] = set()
         self.moves: dict[tuple[str, tuple[tuple[str, Expr], ...]], str] = {}
-        self.loop_elements: dict[str, tuple[str, tuple[Expr, ...], tuple[str, ...], bool]] = {}
         self.copies = Copies(self)
+        self.carries = Carries(self)
 
     # ---- the whole
 
@@ -148,7 +133,8 @@ class _Builder:
             self.enter(inside)
         self.block(self.nest.body)
         writes = [w for _, w in self.writes]
-        graph = tidied(self.nest.name, self.axes.axes, self.values, writes, Notes(self.seen, self.helpers, self.arguments))
+        notes = Notes(self.seen, self.helpers, self.arguments, self.carries.unsettled)
+        graph = tidied(self.nest.name, self.axes.axes, self.values, writes, notes)
         values = tuple(replace(v, always=self.inside(graph, v)) if isinstance(v, Read) else v for v in graph.values)
         graph = replace(graph, values=values)
         return related(replace(graph, copied=overtaken(graph, self.function)))
@@ -246,7 +232,7 @@ class _Builder:
         for m, then, orelse in zip(stmt.merges, thens, others, strict=True):
             self.let(m.name, chosen(condition, then, orelse), stmt.location)
 
-    def state_named(self, name: str) -> _State | None:
+    def state_named(self, name: str) -> State | None:
         """The state of an open loop."""
         return next((s for stack in self.states.values() for s in stack if s.name == name), None)
 
@@ -469,8 +455,9 @@ class _Builder:
         self.block(stmt.body)
         nexts = [self.expr(c.next) for c in stmt.carries]
         nexts = [self.named(e, f"{c.name}_next", stmt.location) for c, e in zip(stmt.carries, nexts, strict=True)]
-        state_nexts = [self.state_after(s) for s in own_states]
-        self.carried(stmt, loop, inits, nexts, own_states, state_nexts)
+        scalars = [Member(c.name, c.result, init, e) for c, init, e in zip(stmt.carries, inits, nexts, strict=True)]
+        members = [(s, Member(s.name, s.result, s.init, self.state_after(s))) for s in own_states]
+        self.carries.close(stmt, Going((loop.axis,), loop.reverse, stmt.location), scalars, members)
         self.open.pop()
         for array in cells:
             del self.cells[array]
@@ -489,13 +476,13 @@ class _Builder:
             return list(dict.fromkeys(a.array for a, _, _ in conflicts(self.function, nested)))
         return sorted(told)
 
-    def enter_states(self, stmt: For, arrays: list[str], nested: Nested) -> list[_State]:
+    def enter_states(self, stmt: For, arrays: list[str], nested: Nested) -> list[State]:
         found = []
         for array in arrays:
             found.append(self.enter_state(stmt, array))
         return found
 
-    def enter_state(self, stmt: For, array: str) -> _State:
+    def enter_state(self, stmt: For, array: str) -> State:
         """An array as one state for each of its elements that the loop stores to. Raises NotTiles."""
         why = self.verdicts[stmt.var].why
         unknown = self.refuse(
@@ -519,7 +506,7 @@ class _Builder:
         init = self.element(array, index, tuple(own.values()), held.dtype.opmath)
         name = self.names.fresh(f"{array}_before")
         result = self.names.fresh(f"{array}_last")
-        return _State(array, name, result, index, tuple(own.values()), init, len(self.open))
+        return State(array, name, result, index, tuple(own.values()), init, len(self.open))
 
     def element(self, array: str, index: tuple[Expr, ...], own: tuple[str, ...], type_: ScalarType) -> Expr:
         """What the elements of a state are here."""
@@ -529,11 +516,11 @@ class _Builder:
         finally:
             del self.open[len(self.open) - len(own) :]
 
-    def state_after(self, state: _State) -> Expr:
+    def state_after(self, state: State) -> Expr:
         value = self.element(state.array, state.index, state.own, state.init.type)
         return self.named(value, f"{state.array}_next", self.location)
 
-    def leave_states(self, stmt: For, states: list[_State]) -> None:
+    def leave_states(self, stmt: For, states: list[State]) -> None:
         for state in states:
             self.states[state.array].pop()
             if not self.states[state.array]:
@@ -545,165 +532,6 @@ class _Builder:
             axes = (*self.open_axes, *state.own)
             place = Place(state.array, state.index, value, tuple(self.guards), self.path, axes, self.count)
             self.keep(place, value, stmt.location)
-
-    def carried(
-        self, stmt: For, loop: _Loop, inits: list[Expr], nexts: list[Expr], states: list[_State], state_nexts: list[Expr]
-    ) -> None:
-        """The scans of what a loop carries: whether they are folds is told by what uses them."""
-        found = self.updates(stmt, states)
-        scalars = {c.name: (c.result, init, e) for c, init, e in zip(stmt.carries, inits, nexts, strict=True)}
-        arrays = {f"{s.array}[...]": s for s in states}
-        after = {s.array: e for s, e in zip(states, state_nexts, strict=True)}
-        done: set[str] = set()
-        over, reverse = (loop.axis,), loop.reverse
-        for u in found:
-            if any(n in arrays for n in u.names) and len(u.names) > 1:
-                continue
-            parts = self.parts(u)
-            if parts is None:
-                continue
-            done |= set(u.names)
-            if u.names[0] in arrays:
-                s = arrays[u.names[0]]
-                members = [(s.name, s.result, s.init, after[s.array])]
-            else:
-                members = [(n, *scalars[n]) for n in u.names]
-            self.scan(members, u, parts, over, reverse, stmt.location)
-        for s in states:
-            if f"{s.array}[...]" not in done:
-                self.alone(s, after[s.array], over, reverse, stmt)
-        left = [(n, *scalars[n]) for n in scalars if n not in done]
-        if left:
-            self.in_order(left, over, reverse, stmt.location)
-        for name in (*scalars, *(s.name for s in states)):
-            made = self.values[name]
-            assert isinstance(made, Scan)
-            if any(self.depends(made.parts, n) for n in made.names):  # its elements need its states, through other states
-                members = list(zip(made.names, made.results, made.inits, made.nexts, strict=True))
-                self.loop_elements.pop(made.names[0], None)
-                self.in_order(members, over, reverse, stmt.location)
-
-    def updates(self, stmt: For, states: list[_State]) -> tuple[Update, ...]:
-        """What the analysis knows of what a loop carries; nothing where its iterations decide what is evaluated."""
-        known = self.verdicts[stmt.var].updates
-        if states:
-            carried: Elements | None = elements(self.function, stmt, [s.array for s in states])
-            known = () if carried is None else match_updates(carried.loop)[0]
-            if carried is not None:
-                lets = {s.name: s.value for s in walk(carried.loop.body) if isinstance(s, Let) and "[...]" in s.name}
-                known = tuple(replace(u, parts=tuple(_expanded(p, lets) for p in u.parts)) for u in known)
-        if not known:
-            known = match_updates(stmt)[0]
-        risky = decided_by_state(stmt) if stmt.carries else ()
-        bounded = self.arguments | {f.var for f in self.nested[stmt.var].loops} | {stmt.var}
-        if any(isinstance(e, Check) or any(_loads(i) or free_names(i) - bounded for i in e.index) for e in risky):
-            return ()  # what they evaluate is evaluated where the program does, and nowhere else
-        return known
-
-    def parts(self, u: Update) -> tuple[Expr, ...] | None:
-        """The parts of an iteration's element, over values; None where they are not told."""
-        own = u.parts or u.nested
-        if not own:
-            return None
-        for e in own:
-            for name in free_names(e):
-                if "@" in name and name not in self.env:
-                    value = self.inner_part(name)
-                    if value is None:
-                        return None
-                    self.env[name] = value
-                elif name not in self.env and name not in self.arguments:
-                    return None
-        return tuple(self.named(self.expr(e, certain=False), f"{u.names[0]}_{k}", None) if not _simple(e) else self.expr(e)
-                     for k, e in enumerate(own))  # fmt: skip
-
-    def inner_part(self, name: str) -> Expr | None:
-        """A part of the element that a loop inside makes of one of its carries."""
-        carry, _, part = name.rpartition("@")
-        if carry not in self.loop_elements:
-            return None
-        algebra, parts, over, reverse = self.loop_elements[carry]
-        made = composed(algebra, parts, part)
-        if made is None:
-            return None
-        names = tuple(self.names.fresh(f"{carry}_part") for _ in made.inits)
-        results = tuple(self.names.fresh(f"{carry}_whole") for _ in made.inits)
-        nexts = changed(made.algebra, [Ref(n, e.type) for n, e in zip(names, made.inits, strict=True)], made.parts)
-        node = Scan(names, results, (), over, made.algebra, made.parts, made.inits, reverse, self.location, nexts)
-        for n in (*names, *results):
-            self.values[n] = node
-        return Ref(results[made.result], made.inits[made.result].type)
-
-    def scan(
-        self, members: list[tuple[str, str, Expr, Expr]], u: Update, parts: tuple[Expr, ...], over: tuple[str, ...],
-        reverse: bool, location: Location | None,
-    ) -> None:  # fmt: skip
-        names, results = tuple(m[0] for m in members), tuple(m[1] for m in members)
-        inits, nexts = tuple(m[2] for m in members), tuple(m[3] for m in members)
-        self.loop_elements[u.names[0]] = (u.algebra, parts, over, reverse)
-        settled = self.settled(u, members[0])
-        if settled is not None:
-            term, init = settled
-            node = Scan(names, results, (), over, "sum", (term,), (init,), reverse, location, nexts)
-        else:
-            node = Scan(names, results, (), over, u.algebra, parts, inits, reverse, location, nexts)
-        for n in (*names, *results):
-            self.values[n] = node
-
-    def settled(self, u: Update, member: tuple[str, str, Expr, Expr]) -> tuple[Expr, Expr] | None:
-        """The term and the start of a sum that is repaired as running values change, relative to the last of these."""
-        if u.term is None or u.used or not u.repair or u.factor is None:
-            return None
-        init = member[2]
-        if not is_number(init, 0):
-            return None
-        names = {n for n in free_names(u.term) if n.endswith("'")}
-        saved = dict(self.env)
-        for n in names:
-            state = next((s[-1] for s in self.states.values() if f"{s[-1].array}[...]" == n[:-1]), None)
-            result = self.results.get(n[:-1]) if state is None else state.result
-            if result is None:
-                self.env = saved
-                return None
-            self.env[n] = Ref(result, init.type)
-        if any(n not in self.env and n not in self.arguments for n in free_names(u.term)):
-            self.env = saved
-            return None
-        term = self.named(self.expr(u.term, certain=False), f"{u.names[0]}_term", None)
-        self.env = saved
-        return term, init
-
-    @property
-    def results(self) -> dict[str, str]:
-        return {c.name: c.result for s in walk(self.nest.body) if isinstance(s, For) for c in s.carries}
-
-    def alone(self, state: _State, after: Expr, over: tuple[str, ...], reverse: bool, stmt: For) -> None:
-        """A state in memory that no update is known of: matched as what the graph makes of it, else in order."""
-        member = (state.name, state.result, state.init, after)
-        whole = self.copies.written_out(after, state.name)
-        own = Carry(state.name, state.init, whole, state.result) if whole is not None else None
-        found = None if own is None or whole is None else match(own, whole, stmt)
-        risky = own is None or decided_by_state(replace(stmt, carries=(own,), body=()))
-        exact = self.arrays[state.array].dtype == self.arrays[state.array].dtype.opmath
-        if found is None or risky or not exact or self.depends(found[1], state.name):
-            self.in_order([member], over, reverse, stmt.location)
-            return
-        algebra, parts = found
-        update = Update((state.name,), algebra, parts, True)
-        named = tuple(self.named(p, f"{state.array}_{k}", None) for k, p in enumerate(parts))
-        self.scan([member], update, named, over, reverse, stmt.location)
-
-    def depends(self, exprs: tuple[Expr, ...], name: str) -> bool:
-        return any(self.copies.reaches(e, name) for e in exprs)
-
-    def in_order(
-        self, members: list[tuple[str, str, Expr, Expr]], over: tuple[str, ...], reverse: bool, location: Location | None
-    ) -> None:
-        names, results = tuple(m[0] for m in members), tuple(m[1] for m in members)
-        inits, nexts = tuple(m[2] for m in members), tuple(m[3] for m in members)
-        node = Scan(names, results, (), over, IN_ORDER, (), inits, reverse, location, nexts)
-        for n in (*names, *results):
-            self.values[n] = node
 
 
 def chosen(condition: Expr, then: Expr, orelse: Expr) -> Expr:
@@ -725,16 +553,6 @@ def negated(condition: Expr) -> Expr:
 
 def _loads(e: Expr) -> bool:
     return any(isinstance(x, Load) for x in walk_expr(e))
-
-
-def _simple(e: Expr) -> bool:
-    return isinstance(e, (Ref, Const))
-
-
-def _expanded(e: Expr, lets: dict[str, Expr]) -> Expr:
-    while names := {n: lets[n] for n in free_names(e) if n in lets}:
-        e = substitute(e, names)
-    return e
 
 
 def _without_identity(e: Expr, identity: Const) -> Expr:

@@ -6,6 +6,7 @@ the sum has not, are batch: for each of their points it is a product of its own.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from weft.graph.tile import Fold, Map, TileGraph, axes_of_name
@@ -44,8 +45,11 @@ def contraction(graph: TileGraph, fold: Fold) -> Contraction | None:
     right = tuple(f for f, a in zip(factors, free, strict=True) if a & last)
     left = tuple(f for f in factors if f not in right)  # those of the sum's axes and the batch alone among them
     rows = set().union(*groups) - last
-    own, others, together = (tuple(a for a in fold.axes if a in some) for some in (rows, last, batch))
-    return Contraction(left, right, together, own, others, fold.over)
+
+    def ordered(axes: Collection[str]) -> tuple[str, ...]:
+        return tuple(a for a in fold.axes if a in axes)
+
+    return Contraction(left, right, ordered(batch), ordered(rows), ordered(last), fold.over)
 
 
 def _factors(graph: TileGraph, e: Expr) -> tuple[Expr, ...]:

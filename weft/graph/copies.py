@@ -12,7 +12,7 @@ from weft.loops.ir import Expr, Ref, free_names, rewrite, substitute, walk_expr
 from weft.loops.types import INT64
 
 if TYPE_CHECKING:
-    from weft.graph.build import _Builder
+    from weft.graph.build import Builder
 
 _LARGEST = 400  # what an expression of a state may be written out to
 
@@ -20,7 +20,7 @@ _LARGEST = 400  # what an expression of a state may be written out to
 class Copies:
     """Of the values of a graph in the making. States are not made again: they are taken from the points where they are made."""
 
-    def __init__(self, builder: _Builder) -> None:
+    def __init__(self, builder: Builder) -> None:
         self.builder = builder
 
     # ---- what depends on what

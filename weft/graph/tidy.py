@@ -35,17 +35,23 @@ from weft.loops.operators import COSTLY
 class Notes:
     """What is known of values besides what they are. seen: of each read, whether it is certain to be evaluated where it stands,
     and the axes of the loops around it, for each place where it stands. helpers: maps that have no name in the program.
-    arguments: the names of sizes and scalars.
+    arguments: the names of sizes and scalars. unsettled: what sums are, by the names of their states, where these are needed.
     """
 
     seen: Mapping[str, list[tuple[bool, frozenset[str]]]]
     helpers: Collection[str]
     arguments: Collection[str]
+    unsettled: Mapping[str, Scan]
 
 
 def tidied(name: str, axes: list[Axis], values: dict[str, Value], writes: list[Write], notes: Notes) -> TileGraph:
     """The graph of these values and writes, whose axes are not yet known."""
-    needed = _needed(axes, values, writes)
+    while True:
+        needed = _needed(axes, values, writes)
+        again = {n: v for n, v in notes.unsettled.items() if n in needed and values[n] is not v}
+        if not again:
+            break
+        values = {**values, **{n: v for v in again.values() for n in names_of(v)}}
     folds = {id(v): _as_fold(v, needed) for v in values.values() if needed & set(names_of(v))}
     taken = Names({*values, *(a.name for a in axes), *notes.arguments})
     draft = _Draft(axes, [v for v in folds.values()], writes)

@@ -192,6 +192,14 @@ def uses_of_write(write: Write) -> tuple[Expr, ...]:
     return (*write.index, write.value, *(() if write.guard is None else (write.guard,)))
 
 
+class NotTiles(Exception):  # noqa: N818 - it is no error: the nest runs in another way
+    """Why a nest is no tile graph. why: in one sentence; kind: the same without names; where, remedy: as in errors."""
+
+    def __init__(self, why: str, where: Location | None = None, remedy: str = "", kind: str = "") -> None:
+        super().__init__(why)
+        self.why, self.where, self.remedy, self.kind = why, where, remedy, kind or why
+
+
 # ---------------------------------------------------------------- axes
 
 
