@@ -20,7 +20,7 @@ from weft.graph.relative import related
 from weft.graph.states import pattern
 from weft.graph.tidy import Notes, tidied
 from weft.graph.tile import Axis, Map, Moved, NotTiles, Read, Scan, TileGraph, Value, Write, access_of, overtaken
-from weft.loops.accesses import Nested, collect, loops_in
+from weft.loops.accesses import collect, loops_in
 from weft.loops.affine import affine
 from weft.loops.algebra.accumulation import accumulated
 from weft.loops.algebra.table import ALGEBRAS
@@ -68,9 +68,11 @@ class _Loop:
     reverse: bool
 
 
-@dataclass
+@dataclass(frozen=True)
 class State:
-    """An array that an open loop carries element by element: `name` is the element at `index`, over the axes `own`."""
+    """An array that an open loop carries element by element: `name` is the element at `index` before an iteration, `result`
+    after the last, `init` before the first, all over the axes `own` too.
+    """
 
     array: str
     name: str
@@ -78,11 +80,18 @@ class State:
     index: tuple[Expr, ...]
     own: tuple[str, ...]
     init: Expr
-    depth: int
 
 
 @dataclass
 class Builder:
+    """A graph in the making. Expressions are either the nest's, or over values and axes, which `expr` makes of them.
+
+    env: what the names of the nest stand for. open, guards: the loops and the conditions around the statement that is read.
+    places: what stores have left, in their order. values: by each of their names. writes: each with its place. cells: the
+    arrays that values are joined to here, and by which algebra; joined: those where that is over. states: the arrays that open
+    loops carry, the innermost last. preferred: the axes of loops that are to be those of states.
+    """
+
     schedule: Schedule
     nest: Nest
     env: dict[str, Expr] = field(default_factory=dict)
@@ -95,7 +104,6 @@ class Builder:
     states: dict[str, list[State]] = field(default_factory=dict)
     preferred: dict[str, str] = field(default_factory=dict)
     joined: set[str] = field(default_factory=set)
-    count: int = 0
     location: Location | None = None
 
     def __post_init__(self) -> None:
@@ -129,8 +137,7 @@ class Builder:
 
     def graph(self) -> TileGraph:
         for axis in self.nest.axes:
-            inside = For(axis.var, axis.start, axis.stop, axis.step, (), self.nest.body)
-            self.enter(inside)
+            self.enter(For(axis.var, axis.start, axis.stop, axis.step, (), self.nest.body))
         self.block(self.nest.body)
         writes = [w for _, w in self.writes]
         notes = Notes(self.seen, self.helpers, self.arguments, self.carries.unsettled)
@@ -382,8 +389,7 @@ class Builder:
             rounded = held if isinstance(held, Const) else Round(value, self.arrays[stmt.array].dtype)
             kept = self.named(rounded, stmt.array, stmt.location)
         guard = tuple(self.guards)
-        self.count += 1
-        place = Place(stmt.array, index, kept, guard, self.path, self.open_axes, self.count)
+        place = Place(stmt.array, index, kept, guard, self.path, self.open_axes)
         self.keep(place, value, stmt.location)
 
     def keep(self, place: Place, value: Expr, location: Location | None) -> None:
@@ -421,8 +427,7 @@ class Builder:
             return identity if isinstance(e, Load) and (e.array, e.index) == (stmt.array, stmt.index) else None
 
         value = self.named(self.expr(_without_identity(rewrite(stmt.value, rule), identity)), "joined", stmt.location)
-        self.count += 1
-        place = Place(stmt.array, index, value, tuple(self.guards), self.path, self.open_axes, self.count)
+        place = Place(stmt.array, index, value, tuple(self.guards), self.path, self.open_axes)
         self.joined_write(place, value, algebra, stmt.location)
 
     def joined_write(self, place: Place, value: Expr, algebra: str, location: Location | None) -> None:
@@ -435,18 +440,15 @@ class Builder:
     # ---- what loops carry
 
     def loop(self, stmt: For) -> None:
-        verdict = self.verdicts[stmt.var]
-        nested = self.nested[stmt.var]
         inits = [self.expr(c.init) for c in stmt.carries]
-        arrays = self.carried_arrays(stmt, nested, verdict.kind)
+        arrays = self.carried_arrays(stmt)
         cells = {a: op for a in arrays if a not in self.cells and (op := accumulated(self.function, stmt, a)) is not None}
         arrays = [a for a in arrays if a not in cells and a not in self.cells]
-        own_states = self.enter_states(stmt, arrays, nested)
+        own_states = [self.enter_state(stmt, array) for array in arrays]
         loop = self.enter(stmt, {a for s in own_states for a in s.own})
         for state in own_states:
             axes = (*self.open_axes, *state.own)
-            self.count += 1
-            place = Place(state.array, state.index, Ref(state.name, state.init.type), (), self.path, axes, self.count)
+            place = Place(state.array, state.index, Ref(state.name, state.init.type), (), self.path, axes)
             self.places.setdefault(state.array, []).append(place)
             self.states.setdefault(state.array, []).append(state)
         self.cells |= cells
@@ -469,18 +471,12 @@ class Builder:
         for c in stmt.carries:
             self.env[c.result] = Ref(c.result, c.type)
 
-    def carried_arrays(self, stmt: For, nested: Nested, kind: str) -> list[str]:
+    def carried_arrays(self, stmt: For) -> list[str]:
         """The arrays of which an iteration finds what an earlier one stored."""
-        told = {n.removesuffix("[...]") for u in self.verdicts[stmt.var].updates for n in u.names if n.endswith("[...]")}
-        if kind == "sequential":
-            return list(dict.fromkeys(a.array for a, _, _ in conflicts(self.function, nested)))
-        return sorted(told)
-
-    def enter_states(self, stmt: For, arrays: list[str], nested: Nested) -> list[State]:
-        found = []
-        for array in arrays:
-            found.append(self.enter_state(stmt, array))
-        return found
+        verdict = self.verdicts[stmt.var]
+        if verdict.kind == "sequential":
+            return list(dict.fromkeys(a.array for a, _, _ in conflicts(self.function, self.nested[stmt.var])))
+        return sorted({n.removesuffix("[...]") for u in verdict.updates for n in u.names if n.endswith("[...]")})
 
     def enter_state(self, stmt: For, array: str) -> State:
         """An array as one state for each of its elements that the loop stores to. Raises NotTiles."""
@@ -506,7 +502,7 @@ class Builder:
         init = self.element(array, index, tuple(own.values()), held.dtype.opmath)
         name = self.names.fresh(f"{array}_before")
         result = self.names.fresh(f"{array}_last")
-        return State(array, name, result, index, tuple(own.values()), init, len(self.open))
+        return State(array, name, result, index, tuple(own.values()), init)
 
     def element(self, array: str, index: tuple[Expr, ...], own: tuple[str, ...], type_: ScalarType) -> Expr:
         """What the elements of a state are here."""
@@ -527,10 +523,9 @@ class Builder:
                 del self.states[state.array]
             inside = (*self.path, stmt.var)
             self.places[state.array] = [p for p in self.places[state.array] if p.path[: len(inside)] != inside]
-            self.count += 1
             value = Ref(state.result, state.init.type)
             axes = (*self.open_axes, *state.own)
-            place = Place(state.array, state.index, value, tuple(self.guards), self.path, axes, self.count)
+            place = Place(state.array, state.index, value, tuple(self.guards), self.path, axes)
             self.keep(place, value, stmt.location)
 
 

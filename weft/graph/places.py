@@ -48,7 +48,6 @@ class Place:
     guard: tuple[Expr, ...]
     path: tuple[str, ...]
     axes: tuple[str, ...]
-    number: int = 0
 
 
 @dataclass(frozen=True)
