@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -133,6 +134,31 @@ def test_online_softmax_and_the_plain_loops_have_the_same_folds() -> None:
     exps = [[e for e in (v.value if isinstance(v, Map) else v.parts[0] for v in g.values() if isinstance(v, (Map, Fold)))
              if isinstance(e, Op) and e.name == "exp"] for g in (online, plain)]  # fmt: skip
     assert exps[0] == exps[1] != []
+
+
+def test_a_sum_whose_terms_a_running_value_chooses_is_no_fold() -> None:
+    def rising(x):
+        rows, length = x.shape
+        y = torch.empty(rows, dtype=x.dtype)
+        for r in range(rows):
+            m = -math.inf
+            l = 0.0
+            for j in range(length):
+                new = max(m, x[r, j])
+                l = l * torch.exp(m - new) + (torch.exp(x[r, j] - new) if x[r, j] > m else 0.0)
+                m = new
+            y[r] = l
+        return y
+
+    found = built_of(rising, drawn(2, 9))
+    assert {n: type(v) for n, v in found.only.made.items() if n in ("m", "l")} == {"m": Scan, "l": Fold}
+    x = drawn(2, 9)
+    torch.testing.assert_close(run(found, [x])[0], rising(x))
+
+
+def test_the_document_shows_a_graph_as_it_is() -> None:
+    text = (Path(__file__).parent.parent / "docs" / "tile-graphs.md").read_text()
+    assert show(made("attention").only) in text
 
 
 def test_a_product_of_matrices_is_a_fold_of_factors_with_axes_of_their_own() -> None:

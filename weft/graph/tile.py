@@ -386,7 +386,9 @@ def _disjoint(graph: TileGraph, polyhedra: Polyhedra, a: Write, b: Write) -> boo
         return True
     guards = tuple(w.guard for w in (a, b) if w.guard is not None)
     data = graph.made.keys() & {n for e in (*a.index, *b.index, *guards) for n in free_names(e)}
-    return bool(data) or not polyhedra.meet(first, second, frozenset())
+    if data or None in first.subscript + second.subscript:
+        return True
+    return not polyhedra.meet(first, second, frozenset())
 
 
 def _opposite(a: Expr | None, b: Expr | None) -> bool:
