@@ -187,6 +187,19 @@ def test_states_have_the_axes_of_their_arrays() -> None:
     assert (state.algebra, state.over, state.axes) == ("affine", ("t",), ("i", "d", "n"))
 
 
+def test_elements_that_not_every_iteration_stores_to_keep_their_states() -> None:
+    def stairs(w, q: int):
+        length = w.shape[0]
+        y = torch.zeros(length, dtype=w.dtype)
+        for i in range(0, length, q + 1):
+            y[:i] = w[:i] * q
+        return y
+
+    found = built_of(stairs, drawn(9), 2)
+    assert found.whole
+    torch.testing.assert_close(run(found, [drawn(9), 2])[0], stairs(drawn(9), 2))
+
+
 def test_recurrences_that_no_algebra_knows_are_scans_in_order() -> None:
     state = _graph("tanh_rnn")["h_before"]
     assert isinstance(state, Scan)

@@ -71,7 +71,7 @@ class _Loop:
 @dataclass(frozen=True)
 class State:
     """An array that an open loop carries element by element: `name` is the element at `index` before an iteration, `result`
-    after the last, `init` before the first, all over the axes `own` too.
+    after the last, `init` before the first, all over the axes `own` too. all: every iteration stores to all of them, or may.
     """
 
     array: str
@@ -80,6 +80,7 @@ class State:
     index: tuple[Expr, ...]
     own: tuple[str, ...]
     init: Expr
+    all: bool
 
 
 @dataclass
@@ -502,7 +503,7 @@ class Builder:
         init = self.element(array, index, tuple(own.values()), held.dtype.opmath)
         name = self.names.fresh(f"{array}_before")
         result = self.names.fresh(f"{array}_last")
-        return State(array, name, result, index, tuple(own.values()), init)
+        return State(array, name, result, index, tuple(own.values()), init, found.all)
 
     def element(self, array: str, index: tuple[Expr, ...], own: tuple[str, ...], type_: ScalarType) -> Expr:
         """What the elements of a state are here."""

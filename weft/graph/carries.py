@@ -110,7 +110,7 @@ class Carries:
         builder = self.builder
         known = builder.verdicts[loop.var].updates
         if states:
-            found = elements(builder.function, loop, [s.array for s in states])
+            found = elements(builder.function, loop, [s.array for s in states]) if all(s.all for s in states) else None
             known = () if found is None else match_updates(found.loop)[0]
             if found is not None:
                 lets = {s.name: s.value for s in walk(found.loop.body) if isinstance(s, Let) and "[...]" in s.name}

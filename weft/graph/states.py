@@ -26,10 +26,13 @@ class Own:
 
 @dataclass(frozen=True)
 class Pattern:
-    """The elements `index` of an array, for all values of `own`. follows: loops of the body that run over one of these."""
+    """The elements `index` of an array, for all values of `own`. all: the loops of every iteration that store to the array run
+    over all of them. follows: loops of the body that run over one of these.
+    """
 
     index: tuple[Expr, ...]
     own: tuple[Own, ...]
+    all: bool = True
     follows: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -67,7 +70,8 @@ def pattern(loop: For, array: Array) -> Pattern | None:
             index.append(first)
     if len({o.name for o in own}) < len(own):
         return None
-    return Pattern(tuple(index), tuple(own), _follows(accesses, bound, tuple(index), own))
+    whole = any(o.name.endswith("*") for o in own)
+    return Pattern(tuple(index), tuple(own), not whole, _follows(accesses, bound, tuple(index), own))
 
 
 def _variable(access: Access, k: int, bound: set[str]) -> str | None:
