@@ -200,6 +200,27 @@ def test_elements_that_not_every_iteration_stores_to_keep_their_states() -> None
     torch.testing.assert_close(run(found, [drawn(9), 2])[0], stairs(drawn(9), 2))
 
 
+def test_a_store_of_a_later_loop_that_a_state_decides_takes_the_place_of_an_earlier_one() -> None:
+    def until(x, w):
+        rows, length = x.shape
+        count = w.shape[0]
+        y = torch.empty_like(x)
+        for r in range(rows):
+            for j in range(length):
+                y[r, j] = x[r, j]
+            total = 0.0
+            for k in range(count):
+                if total < 1.0:
+                    y[r, k] = total
+                total = total * total + w[k]
+        return y
+
+    x, w = drawn(2, 9), drawn(5) + 0.8
+    found = built_of(until, x, w)
+    assert found.whole
+    torch.testing.assert_close(run(found, [x, w])[0], until(x, w))
+
+
 def test_recurrences_that_no_algebra_knows_are_scans_in_order() -> None:
     state = _graph("tanh_rnn")["h_before"]
     assert isinstance(state, Scan)
@@ -452,6 +473,11 @@ def check(seed: int) -> str:
         except Exception:  # the program itself fails, or is refused
             continue
         found = found or built(schedule(own))
+        as_loops = Built(found.schedule, tuple(NotTiles("") for _ in found.graphs))
+        try:
+            run(as_loops, fuzz_reference.duplicate(given_))
+        except IndexError:
+            continue  # a call that these loops are not for: it takes those of another analysis
         got = run(found, ours)
         for n, (a, b) in enumerate(zip((*got, *ours), (*want, *theirs), strict=True)):
             if isinstance(a, torch.Tensor) and _different(a, b):

@@ -130,6 +130,7 @@ class Builder:
         self.seen: dict[str, list[tuple[bool, frozenset[str]]]] = {}
         self.copied: dict[object, Scan] = {}
         self.helpers: set[str] = set()
+        self.opened: dict[str, frozenset[str]] = {}
         self.moves: dict[tuple[str, tuple[tuple[str, Expr], ...]], str] = {}
         self.copies = Copies(self)
         self.carries = Carries(self)
@@ -239,10 +240,6 @@ class Builder:
             others = [self.expr(m.orelse, certain=False) for m in stmt.merges]
         for m, then, orelse in zip(stmt.merges, thens, others, strict=True):
             self.let(m.name, chosen(condition, then, orelse), stmt.location)
-
-    def state_named(self, name: str) -> State | None:
-        """The state of an open loop."""
-        return next((s for stack in self.states.values() for s in stack if s.name == name), None)
 
     @contextmanager
     def under(self, condition: Expr) -> Iterator[None]:
@@ -449,12 +446,14 @@ class Builder:
         loop = self.enter(stmt, {a for s in own_states for a in s.own})
         for state in own_states:
             axes = (*self.open_axes, *state.own)
+            self.opened[state.name] = frozenset(axes)
             place = Place(state.array, state.index, Ref(state.name, state.init.type), (), self.path, axes)
             self.places.setdefault(state.array, []).append(place)
             self.states.setdefault(state.array, []).append(state)
         self.cells |= cells
         for c in stmt.carries:
             self.env[c.name] = Ref(c.name, c.type)
+            self.opened[c.name] = frozenset(self.open_axes)
         self.block(stmt.body)
         nexts = [self.expr(c.next) for c in stmt.carries]
         nexts = [self.named(e, f"{c.name}_next", stmt.location) for c, e in zip(stmt.carries, nexts, strict=True)]

@@ -26,15 +26,14 @@ class Copies:
     # ---- what depends on what
 
     def axes(self, name: str, known: dict[str, frozenset[str]]) -> frozenset[str]:
-        """The axes that a value depends on; of the states of open loops, those that are not of loops around."""
+        """The axes that a value depends on; of a state of an open loop, all those that it may."""
         if name in known:
             return known[name]
         known[name] = frozenset()
         builder = self.builder
         value = builder.values.get(name)
         if value is None:
-            state = builder.state_named(name)
-            found = frozenset() if state is None else frozenset(state.own)
+            found = builder.opened.get(name, frozenset())
         elif isinstance(value, Read):
             found = self._of(value.index, known)
         elif isinstance(value, Map):
