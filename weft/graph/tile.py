@@ -7,12 +7,12 @@ as they are when the nest begins; what it stores and reads again is a value of t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from weft.errors import Location
-from weft.loops.accesses import Access, Guard
+from weft.loops.accesses import Access, Guard, constraints
 from weft.loops.affine import affine
 from weft.loops.algebra.meaning import arity
 from weft.loops.ir import Expr, For, Function, Op, Ref, free_arrays, free_names
@@ -384,11 +384,22 @@ def _disjoint(graph: TileGraph, polyhedra: Polyhedra, a: Write, b: Write) -> boo
     first, second = write_access(graph, a), write_access(graph, b)
     if a.index == b.index and _opposite(a.guard, b.guard):
         return True
-    guards = tuple(w.guard for w in (a, b) if w.guard is not None)
-    data = graph.made.keys() & {n for e in (*a.index, *b.index, *guards) for n in free_names(e)}
-    if data or None in first.subscript + second.subscript:
+    names = graph.made.keys()
+    told = all(f is not None and not f.names & names for f in first.subscript + second.subscript)
+    if not told or not all(g is None or _is_affine(g, names) for g in (a.guard, b.guard)):
         return True
     return not polyhedra.meet(first, second, frozenset())
+
+
+def _is_affine(e: Expr, data: Collection[str]) -> bool:
+    """Whether the polyhedra know all that a condition says."""
+    match e:
+        case Op(name="and" | "or" | "not", args=args):
+            return all(_is_affine(x, data) for x in args)
+        case Op(args=(x, y)):
+            forms = [affine(x), affine(y)]
+            return constraints(e, True) != () and all(f is not None and not f.names & set(data) for f in forms)
+    return False
 
 
 def _opposite(a: Expr | None, b: Expr | None) -> bool:
