@@ -221,6 +221,21 @@ def test_a_store_of_a_later_loop_that_a_state_decides_takes_the_place_of_an_earl
     torch.testing.assert_close(run(found, [x, w])[0], until(x, w))
 
 
+def test_what_the_last_iteration_alone_stores_is_written_by_it_alone() -> None:
+    def last(x):
+        rows, length = x.shape
+        y = torch.zeros(3, dtype=x.dtype)
+        for i in range(rows):
+            for j in range(length):
+                if x[i, j] > 0:
+                    y[2] = x[i, j]
+        return y
+
+    x = drawn(4, 7)
+    found = built_of(last, x)
+    torch.testing.assert_close(run(found, [x])[0], last(x))
+
+
 def test_recurrences_that_no_algebra_knows_are_scans_in_order() -> None:
     state = _graph("tanh_rnn")["h_before"]
     assert isinstance(state, Scan)

@@ -19,7 +19,7 @@ from weft.graph.places import Meeting, Place, Untold, all_of, meeting
 from weft.graph.relative import related
 from weft.graph.states import pattern
 from weft.graph.tidy import Notes, tidied
-from weft.graph.tile import Axis, Map, Moved, NotTiles, Read, Scan, TileGraph, Value, Write, access_of, overtaken
+from weft.graph.tile import Axis, Map, Moved, NotTiles, Read, Scan, TileGraph, Value, Write, access_of, injective, overtaken
 from weft.loops.accesses import collect, loops_in
 from weft.loops.affine import affine
 from weft.loops.algebra.accumulation import accumulated
@@ -146,6 +146,10 @@ class Builder:
         graph = tidied(self.nest.name, self.axes.axes, self.values, writes, notes)
         values = tuple(replace(v, always=self.inside(graph, v)) if isinstance(v, Read) else v for v in graph.values)
         graph = replace(graph, values=values)
+        for write in graph.writes:
+            if not write.join and not injective(graph, self.polyhedra, write):
+                why = f"{write.array} is stored by several iterations, of which the last decides"
+                raise self.refuse(why, "several iterations store to one element", where=write.location)
         return related(replace(graph, copied=overtaken(graph, self.function)))
 
     def inside(self, graph: TileGraph, read: Read) -> bool:
@@ -516,16 +520,27 @@ class Builder:
         value = self.element(state.array, state.index, state.own, state.init.type)
         return self.named(value, f"{state.array}_next", self.location)
 
+    def lasting(self, state: State, stored: list[Place]) -> tuple[Expr, ...]:
+        """The conditions that all stores to a state are under, and that are the same in all iterations of its loop."""
+        around = {*self.open_axes, *state.own}
+        common = [g for g in stored[0].guard if all(g in p.guard for p in stored)] if stored else []
+        closed = {a for p in stored for a in p.axes} - around
+        steady = [g for g in common if not free_names(g) & closed and not self.decided(free_names(g), closed)]
+        return tuple(g for g in steady if g not in self.guards)
+
     def leave_states(self, stmt: For, states: list[State]) -> None:
         for state in states:
             self.states[state.array].pop()
             if not self.states[state.array]:
                 del self.states[state.array]
             inside = (*self.path, stmt.var)
-            self.places[state.array] = [p for p in self.places[state.array] if p.path[: len(inside)] != inside]
+            places, itself = self.places[state.array], Ref(state.name, state.init.type)
+            stored = [p for p in places if p.path[: len(inside)] == inside and p.value != itself]
+            self.places[state.array] = [p for p in places if p.path[: len(inside)] != inside]
             value = Ref(state.result, state.init.type)
             axes = (*self.open_axes, *state.own)
-            place = Place(state.array, state.index, value, tuple(self.guards), self.path, axes)
+            guard = (*self.guards, *self.lasting(state, stored))
+            place = Place(state.array, state.index, value, guard, self.path, axes)
             self.keep(place, value, stmt.location)
 
 

@@ -17,7 +17,7 @@ from weft.loops.affine import affine
 from weft.loops.algebra.meaning import arity
 from weft.loops.ir import Expr, For, Function, Op, Ref, free_arrays, free_names
 from weft.loops.polyhedra import Polyhedra
-from weft.loops.types import INT64, ScalarType
+from weft.loops.types import ScalarType
 
 # The algebra of a scan whose states are computed one after another: no law lets them be grouped.
 IN_ORDER = "in order"
@@ -355,8 +355,7 @@ def _relative(graph: TileGraph) -> None:
 def _memory(graph: TileGraph, function: Function) -> None:
     polyhedra = Polyhedra(function)
     for k, write in enumerate(graph.writes):
-        own = write_access(graph, write)
-        if not write.join and not injective(polyhedra, own):
+        if not write.join and not injective(graph, polyhedra, write):
             raise BrokenGraph(5, f"several points store to one element of {write.array}")
         for other in graph.writes[:k]:
             joined = write.join == other.join != ""
@@ -385,7 +384,7 @@ def _disjoint(graph: TileGraph, polyhedra: Polyhedra, a: Write, b: Write) -> boo
     if a.index == b.index and _opposite(a.guard, b.guard):
         return True
     names = graph.made.keys()
-    told = all(f is not None and not f.names & names for f in first.subscript + second.subscript)
+    told = _told(graph, first) and _told(graph, second)
     if not told or not all(g is None or _is_affine(g, names) for g in (a.guard, b.guard)):
         return True
     return not polyhedra.meet(first, second, frozenset())
@@ -440,17 +439,17 @@ def access_of(
     return Access(array, tuple(map(affine, index)), index, write, loops, guard, 0, None)
 
 
-def injective(polyhedra: Polyhedra, access: Access) -> bool:
+def injective(graph: TileGraph, polyhedra: Polyhedra, write: Write) -> bool:
     """Whether the element of a write is another one at every point of its axes. What data decide is told by who made it."""
-    if any(affine(i) is None or affine(i).names - _integers(polyhedra, access) for i in access.index):  # type: ignore[union-attr]
+    access = write_access(graph, write)
+    if not _told(graph, access) or not (write.guard is None or _is_affine(write.guard, graph.made.keys())):
         return True
     return all(polyhedra.carried(access, access, loop, frozenset()) is None for loop in access.loops)
 
 
-def _integers(polyhedra: Polyhedra, access: Access) -> set[str]:
-    function = polyhedra.function
-    own = {f.var for f in access.loops}
-    return own | {s.name for s in function.sizes} | {s.name for s in function.scalars if s.type == INT64}
+def _told(graph: TileGraph, access: Access) -> bool:
+    """Whether the polyhedra know the subscripts of an access."""
+    return all(f is not None and not f.names & graph.made.keys() for f in access.subscript)
 
 
 def _apart(graph: TileGraph, polyhedra: Polyhedra, read: Read, write: Write) -> bool:
