@@ -15,12 +15,12 @@ from weft.errors import Location
 from weft.graph.axes import Axes, along, counting, plus
 from weft.graph.carries import Carries, Going, Member
 from weft.graph.copies import Copies
-from weft.graph.places import Meeting, Place, Untold, all_of, meeting
+from weft.graph.places import Meeting, Place, Untold, all_of, compare, meeting
 from weft.graph.relative import related
 from weft.graph.states import pattern
 from weft.graph.tidy import Notes, tidied
 from weft.graph.tile import Axis, Map, Moved, NotTiles, Read, Scan, TileGraph, Value, Write, access_of, injective, overtaken
-from weft.loops.accesses import collect, loops_in
+from weft.loops.accesses import Access, collect, loops_in
 from weft.loops.affine import affine
 from weft.loops.algebra.accumulation import accumulated
 from weft.loops.algebra.table import ALGEBRAS
@@ -528,6 +528,22 @@ class Builder:
         steady = [g for g in common if not free_names(g) & closed and not self.decided(free_names(g), closed)]
         return tuple(g for g in steady if g not in self.guards)
 
+    def run_at_all(self, state: State, stored: list[Place]) -> tuple[Expr, ...]:
+        """That the loops around the stores to a state have iterations, where its elements may else be outside the array."""
+        if state.array in self.inner:
+            return ()
+        around = (*self.open_axes, *state.own)
+        access = Access(state.array, tuple(map(affine, state.index)), state.index, True, self.domain({*around}), (), 0, None)
+        if self.polyhedra.outside(access, self.arrays[state.array].shape) is None:
+            return ()
+        found: list[Expr] = []
+        for axis in dict.fromkeys(a for p in stored for a in p.axes if a not in around):
+            start, stop = self.bounds(axis)
+            if (free_names(start) | free_names(stop)) & ({a.name for a in self.axes.axes} - {*around} | self.values.keys()):
+                raise self.refuse(f"it is not told if {state.array} is stored at all", "it is not told if a store is done")
+            found.append(compare("lt", start, stop))
+        return tuple(c for c in found if c != Const(True, BOOL))
+
     def leave_states(self, stmt: For, states: list[State]) -> None:
         for state in states:
             self.states[state.array].pop()
@@ -539,7 +555,7 @@ class Builder:
             self.places[state.array] = [p for p in places if p.path[: len(inside)] != inside]
             value = Ref(state.result, state.init.type)
             axes = (*self.open_axes, *state.own)
-            guard = (*self.guards, *self.lasting(state, stored))
+            guard = (*self.guards, *self.lasting(state, stored), *self.run_at_all(state, stored))
             place = Place(state.array, state.index, value, guard, self.path, axes)
             self.keep(place, value, stmt.location)
 
