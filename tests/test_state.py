@@ -567,6 +567,8 @@ def test_a_fork_after_the_first_call(tmp_path: Path) -> None:
 INTERRUPTED = """
 import os, signal, sys, threading, time, torch, weft
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # where the tests run in the background, it is ignored
+
 @weft.kernel
 def kernel(x, c):
     y = torch.empty_like(x)
