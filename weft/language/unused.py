@@ -44,20 +44,28 @@ def with_faults(b: Builder, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     exprs = (e for s in walk(body) for top in statement_exprs(s) for e in walk_expr(top))
     if not any(isinstance(e, (Check, Load)) for e in exprs):
         return body
-    reader = _Reader(b)
-    made = reader.block(body, set(), (), frozenset())
-    stored = {s.array for s in walk(made) if isinstance(s, Store)}
-    faults = {name: array for name, array in reader.arrays.items() if name in stored}
+    if not _Reader(b).made(body)[1]:
+        return body
+    made, faults = _Reader(b, every=True).made(body)
     b.arrays |= faults
-    return drop_unused(made) if faults else made  # what may be wrong with it is said once
+    return drop_unused(made)  # what may be wrong with it is said once
 
 
 @dataclass
 class _Reader:
-    """Walks statements backwards; `needed` are the names that what follows uses."""
+    """Walks statements backwards; `needed` are the names that what follows uses. every: loads that the call looks at are
+    stored too.
+    """
 
     b: Builder
+    every: bool = False
     arrays: dict[str, Array] = field(default_factory=dict)
+
+    def made(self, body: tuple[Stmt, ...]) -> tuple[tuple[Stmt, ...], dict[str, Array]]:
+        """The statements, and the arrays of faults among what they store."""
+        made = self.block(body, set(), (), frozenset())
+        stored = {s.array for s in walk(made) if isinstance(s, Store)}
+        return made, {name: array for name, array in self.arrays.items() if name in stored}
 
     def block(
         self, body: tuple[Stmt, ...], needed: set[str], loops: tuple[str, ...], unsure: frozenset[str]
@@ -146,7 +154,7 @@ class _Reader:
         match expr:
             case Check(args=(_, condition)) if not leaves_64_bits(expr):
                 found.append(replace(expr, args=(_TRUE, condition), type=BOOL))
-            case Load() if any(self.unknown(i, unsure) for i in expr.index):
+            case Load() if self.every or any(self.unknown(i, unsure) for i in expr.index):
                 found.append(expr)
         return found
 
