@@ -1,8 +1,9 @@
-"""All benchmarks that this machine can run, recorded, then the plot: `python -m bench.all [--quick] [--out FILE]`."""
+"""All benchmarks that this machine can run, or those named, recorded, then the plot: `python -m bench.all [NAME ...]`."""
 
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 
@@ -14,13 +15,14 @@ ON_CPU = ("cpu", "check_speed", "first_call", "host_overhead")
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.all")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks to run; all if left out")
     parser.add_argument("--device", help="cuda or cpu; a GPU where there is one if left out")
     parser.add_argument("--quick", action="store_true", help="small sizes, nothing recorded")
     parser.add_argument("--out", type=Path, help="results file; bench/results/DEVICE.json if left out")
     given = parser.parse_args(argv)
     options = options_of(given.device, given.quick)
-    names = ON_GPU if options.device.type == "cuda" else ON_CPU
-    status = record(names, options, "python -m bench.all", given.out)
+    names = given.names or (ON_GPU if options.device.type == "cuda" else ON_CPU)
+    status = record(names, options, shlex.join(["python", "-m", "bench.all", *argv]), given.out)
     if not given.quick:
         from bench import plot
 
