@@ -56,7 +56,7 @@ def batched(function: Function, carried: frozenset[str]) -> Function:
 
     def array(a: Array) -> Array:
         if a.name in wide:
-            return replace(a, shape=(extent, *a.shape))
+            return replace(a, shape=(extent, *a.shape), batches=a.batches + 1)
         return replace(a, within=(within[a.within[0]], *a.within)) if a.within and a.within[0] in within else a
 
     def moved(name: str, axis: int) -> int:

@@ -240,6 +240,7 @@ class Array:
     what is added up in them may stay in the op-math type for as long as it is in a scalar.
     contiguous: it is so whatever the strides of the arguments are (`torch.empty(shape)`); a result that is not takes the
     order of strides of the argument that has its shape, as `torch.empty_like` and operators do.
+    batches: so many first axes are the elements of batches, for each of which the order of strides is decided alone.
     """
 
     name: str
@@ -251,6 +252,7 @@ class Array:
     location: Location | None = field(default=None, compare=False)
     rounds: bool = True
     contiguous: bool = False
+    batches: int = 0
 
 
 @dataclass(frozen=True)

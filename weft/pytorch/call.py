@@ -353,9 +353,9 @@ def _strides(function: Function, array: Array, shape: Sequence[int], bound: Boun
     if array.name in bound.tensors:
         return bound.tensors[array.name].stride()
     model = like(function, array)
-    meta = torch.device("meta")
-    made = torch.empty(shape, device=meta) if model is None else torch.empty_like(bound.tensors[model], device=meta)
-    return made.stride()
+    if model is None:
+        return torch.empty(shape, device="meta").stride()
+    return empty_like(bound.tensors[model], array.batches, torch.float32, torch.device("meta")).stride()
 
 
 def _overlaps_itself(tensor: torch.Tensor) -> bool:
@@ -429,12 +429,22 @@ def like(function: Function, array: Array) -> str | None:
     return None
 
 
+def empty_like(model: torch.Tensor, batches: int, dtype: torch.dtype, device: torch.device | None = None) -> torch.Tensor:
+    """A tensor of a model's sizes, each element of its first `batches` axes strided as `torch.empty_like` of that element."""
+    if batches == 0 or model.is_contiguous():
+        return torch.empty_like(model, dtype=dtype, device=device)
+    shape = model.shape[batches:]
+    one = torch.empty_like(torch.empty_strided(shape, model.stride()[batches:], device="meta"))
+    outer = torch.empty((*model.shape[:batches], one.numel()), device="meta").stride()[:-1]
+    return torch.empty_strided(model.shape, (*outer, *one.stride()), dtype=dtype, device=device or model.device)
+
+
 def allocate(function: Function, array: Array, bound: Bound, device: torch.device) -> torch.Tensor:
     """A new tensor for an array that the function makes; its fill is written if it has one."""
     dtype = getattr(torch, array.dtype.name)
     model = like(function, array)
     if model is not None:
-        made = torch.empty_like(bound.tensors[model], dtype=dtype)
+        made = empty_like(bound.tensors[model], array.batches, dtype)
     else:
         made = torch.empty([evaluate(e, bound.names) for e in array.shape], dtype=dtype, device=device)
     if array.fill is not None:
@@ -785,7 +795,7 @@ def _runner(
     """
     function = analysis.function
     scope: dict[str, Any] = {"function": function, "device": device}
-    scope |= {"empty_like": torch.empty_like, "empty": torch.empty}
+    scope |= {"empty_like": torch.empty_like, "empty_batch_like": empty_like, "empty": torch.empty}
     position = {n: k for k, n in enumerate(function.parameters)}
     local = {n: f"a{k}" for n, k in position.items()}
     lines = [f"({', '.join(f'a{k}' for k in range(len(position)))},) = args"] if position else []
@@ -809,8 +819,11 @@ def _runner(
         scope[f"dtype{k}"] = getattr(torch, a.dtype.name)
         model = like(function, a)
         if model is not None:
-            same = function.array(model).dtype == a.dtype
-            lines.append(f"r{k} = empty_like({local[model]}{'' if same else f', dtype=dtype{k}'})")
+            if a.batches:
+                lines.append(f"r{k} = empty_batch_like({local[model]}, {a.batches}, dtype{k})")
+            else:
+                same = function.array(model).dtype == a.dtype
+                lines.append(f"r{k} = empty_like({local[model]}{'' if same else f', dtype=dtype{k}'})")
         else:
             scope[f"shape{k}"] = a.shape
             known = sizes | {s.name: quotients.get(s.name) or local[s.name] for s in function.scalars}
