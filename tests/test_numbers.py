@@ -302,6 +302,21 @@ def test_shifts_by_negative_amounts() -> None:
     agree(of_each("x[i] >> z[i]", "x[i] << z[i]"), T([-5, 5, -5, 5, 1]), T([-1, -1, 70, 64, 63]), 0, 0.0)
 
 
+@pytest.mark.parametrize("spelled", ["max", "min"])
+def test_a_choice_of_elements_is_compared_as_the_element_that_it_is(spelled: str) -> None:
+    """A number is compared with an int32 as one, though both fit into the int64 of a choice between int32 and int64."""
+    f = program(f"""
+def f(p, w, n):
+    r = torch.zeros(len(p), dtype=torch.int64)
+    for i in range(len(p)):
+        r[i] = {spelled}(min(p[i], w[i]), int(n[i]))
+    return r
+""")
+    p, w = T([2, 2, -3, -3], dtype=torch.int32), T([431883473399, 1, 431883473399, -4])
+    for numbers in ([431883473399, -4, 7, 3], [1 << 31, (1 << 31) + 1, (1 << 32) + 5, -(1 << 32)]):
+        assert weft.kernel(f)(p, w, T(numbers)).tolist() == f(p, w, T(numbers)).tolist()
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.uint8, torch.int8], ids=str)
 def test_comparisons_with_numbers_that_the_dtype_does_not_hold(dtype: torch.dtype) -> None:
     expressions = [f"x[i] {sign} {number}" for sign in ("==", "<", ">=") for number in ("0.1", "2049", "-1", "261", "a")]

@@ -13,7 +13,7 @@ from weft.errors import TypeMismatch, UnsupportedSyntax
 from weft.language import arithmetic, checks, sequences, shapes, slices, tensors
 from weft.language.arithmetic import as_type, choose, common, convert, differentiated, operate, power, to_number, truth
 from weft.language.builder import Builder
-from weft.language.kinds import cast, converted, distribute, holds, joined, kinds_of, plain, select
+from weft.language.kinds import cast, common_type, converted, distribute, holds, joined, kinds_of, leaves, plain, select
 from weft.language.values import (
     ONE,
     ZERO,
@@ -964,7 +964,9 @@ def _extremum(b: Builder, name: str, x: Scalar, y: Scalar) -> Scalar:
     second = operate("gt" if name == "max" else "lt", (y, x), b.default_float)
     chosen = select(second.expr, y, x, b.default_float)
     typed = chosen.typed
-    if not (holds(typed, x) and holds(typed, y)):
+    pairs = [(u, v, common_type((u.typed, v.typed), b.default_float)) for u in leaves(x) for v in leaves(y)]
+    # compared as `typed`, they must be in the order in which Python finds them, each pair compared as its own type
+    if not all(holds(t, u) and holds(t, v) for u, v, its in pairs for t in (its, typed)):
         return chosen
     return replace(chosen, expr=operate(name, (plain(x, typed), plain(y, typed)), b.default_float).expr)
 
