@@ -293,3 +293,34 @@ def test_a_column_used_as_a_number_is_an_int64() -> None:
     nvrtc.compile_cubin(text, "sm_90a", name="scattered.cu")
     report = scattered.check("float32[1000]", 3_000_000_001)
     assert report.ok, report.text()
+
+
+def moved_to_the_left(x, times: int):
+    for _ in range(times):
+        for i in range(1, x.shape[-1]):
+            x[i - 1] = x[i]
+
+
+def marked_behind(x, times: int):
+    for _ in range(times):
+        for i in range(1, x.shape[-1]):
+            x[i - 1] = x[i]
+            x[i] = i - 1
+
+
+def between_rows(x, times: int):
+    for r in range(times):
+        for i in range(1, x.shape[-1]):
+            x[1, i] = x[r, i - 1]
+            x[r, i - 1] = x[1, i - 1]
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float16, torch.bfloat16, torch.float32, torch.uint8], ids=str)
+@pytest.mark.parametrize("function", [moved_to_the_left, marked_behind, between_rows])
+def test_sweeps_over_every_other_element(function: Callable[..., Any], dtype: torch.dtype) -> None:
+    # the C++ compiler took elements that are structs for strangers, some stride apart, and ran sweeps at once
+    shape = (4, 48) if function is between_rows else (48,)
+    expected, found = ((torch.arange(math.prod(shape)).view(shape) % 3).to(dtype) for _ in range(2))
+    function(expected[..., ::2], 4)
+    weft.kernel(function)(found[..., ::2], 4)
+    assert torch.equal(found, expected)

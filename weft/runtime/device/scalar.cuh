@@ -134,15 +134,19 @@ WEFT_FUNCTION uint16_t bfloat16_bits(float value) {
 #endif
 }
 
+// What is read and written of an element is an integer, not the member of a struct: of members in structs some stride apart
+// g++ 12 (-O3) assumes that the structs are one or never meet, and merges iterations that must not be.
+template <class T, class S> WEFT_FUNCTION T& integer_of(S& element) { return reinterpret_cast<T&>(element); }
+
 struct float16 {
     uint16_t bits;
     float16() = default;
     WEFT_FUNCTION explicit float16(float value) : bits(float16_bits(value)) {}
     WEFT_FUNCTION float16& operator=(float value) {
-        bits = float16_bits(value);
+        integer_of<uint16_t>(*this) = float16_bits(value);
         return *this;
     }
-    WEFT_FUNCTION explicit operator float() const { return float_of_float16(bits); }
+    WEFT_FUNCTION explicit operator float() const { return float_of_float16(integer_of<const uint16_t>(*this)); }
 };
 
 struct bfloat16 {
@@ -150,10 +154,12 @@ struct bfloat16 {
     bfloat16() = default;
     WEFT_FUNCTION explicit bfloat16(float value) : bits(bfloat16_bits(value)) {}
     WEFT_FUNCTION bfloat16& operator=(float value) {
-        bits = bfloat16_bits(value);
+        integer_of<uint16_t>(*this) = bfloat16_bits(value);
         return *this;
     }
-    WEFT_FUNCTION explicit operator float() const { return float_of(uint32_t(bits) << 16); }
+    WEFT_FUNCTION explicit operator float() const {
+        return float_of(uint32_t(integer_of<const uint16_t>(*this)) << 16);
+    }
 };
 
 // A byte of a bool tensor: any value but 0 is true.
@@ -162,10 +168,10 @@ struct boolean {
     boolean() = default;
     WEFT_FUNCTION explicit boolean(bool value) : bits(value) {}
     WEFT_FUNCTION boolean& operator=(bool value) {
-        bits = value;
+        integer_of<uint8_t>(*this) = value;
         return *this;
     }
-    WEFT_FUNCTION explicit operator bool() const { return bits != 0; }
+    WEFT_FUNCTION explicit operator bool() const { return integer_of<const uint8_t>(*this) != 0; }
 };
 
 WEFT_FUNCTION float round_float16(float value) { return float(float16(value)); }
