@@ -13,7 +13,7 @@ from weft.pytorch.simulated import simulate_call
 T = torch.tensor
 
 
-def of_rows(body: str, before: str = "") -> weft.Kernel:
+def of_rows(body: str, before: str = "", after: str = "") -> weft.Kernel:
     """A kernel of y, x [n], a [n] of int64, v [n] of floats, and an int d."""
     return weft.kernel(
         "import math\n"
@@ -21,6 +21,7 @@ def of_rows(body: str, before: str = "") -> weft.Kernel:
         "    used = x.shape[0] + a.shape[0] + v.shape[0]\n"
         f"    {before or 'total = 0'}\n"
         "    for i in range(y.shape[0]):\n" + "".join(f"        {line}\n" for line in body.split("\n"))
+        + (f"    {after}\n" if after else "")
     )
 
 
@@ -110,6 +111,7 @@ def test_places_that_the_call_knows_need_no_check() -> None:
     assert "weft::reduce<" in source and "__trap" not in source
 
 
+FEW = [1.0, 9.0, 1.0]
 # Values that nothing uses, and arguments for which Python raises while it computes them.
 UNUSED = {
     "division": ("t = 1 // int(a[i])\ny[i] = x[i]", {"a": [1, 0, 2]}),
@@ -127,12 +129,43 @@ UNUSED = {
     "range": ("for k in range(1 // int(a[i])):\n    pass\ny[i] = x[i]", {"a": [1, 0, 2]}),
     "item": ("t = (x[i], 1 // int(a[i]))\ny[i] = t[0]", {"a": [1, 0, 2]}),
     "argument": ("y[i] = (lambda p, q: p)(x[i], 1 // int(a[i]))", {"a": [1, 0, 2]}),
+    "last of a loop": ("y[i] = s\ns = x[a[i]]", {"a": [1, 2, 20], "before": "s = 0.0"}),
+    "division last of a loop": ("y[i] = s\ns = 6 // int(a[i])", {"a": [1, 2, 0], "before": "s = 0"}),
+    "all but the last": ("s = x[a[i]]", {"a": [20, 1, 2], "before": "s = 0.0", "after": "y[0] = s"}),
+    "stored again by the next": ("y[0] = x[a[i]]", {"a": [20, 1, 2]}),
+    "division stored again": ("y[0] = 6 // int(a[i])", {"a": [0, 1, 2]}),
+    "stored again at once": ("y[0] = x[a[i]]\ny[0] = 2.0", {"a": [20, 1, 2]}),
+    "stored again under data": ("if v[i] > 0.5:\n    y[0] = x[a[i]]", {"a": [20, 1, 2]}),
+    "row stored again": ("for k in range(3):\n    y[k] = x[a[i]]", {"a": [20, 1, 2]}),
+    "logarithm stored again": ("y[0] = math.log(v[i])", {"v": [0.0, 1.0, 2.0]}),
+    "number too large stored again": ("y[0] = float(v[i]) * float(v[i])", {"v": [1e30, 1.0, 2.0]}),
+    "never read": ("z[0] = 6 // int(a[i])\ny[i] = x[i]", {"a": [1, 0, 2], "before": "z = torch.zeros(1)"}),
+    "never read, stored again": ("z[0] = x[a[i]]\nz[0] = x[i]\ny[i] = x[i]", {"a": [20, 1, 2], "before": "z = torch.zeros(1)"}),
+    "cancelled": ("k = int(x[a[i]])\ny[i] = x[k - k]", {"a": [20, 1, 2]}),
+    "multiplied by 0": ("k = 6 // int(a[i])\ny[i] = x[0 * k]", {"a": [1, 0, 2]}),
+    "compared with itself": ("k = 6 // int(a[i])\ny[i] = 1.0 if k < k + 1 else x[i]", {"a": [1, 0, 2]}),
+    "choice of equals": ("y[i] = 1.0 if x[a[i]] > 0 else 1.0", {"a": [20, 1, 2]}),
+    "choice by the index": ("y[i] = 1.0 if 6 // (i + d) > 0 else 1.0", {"d": -1}),
+    "and what never holds": ("y[i] = 1.0 if x[a[i]] > 0 and i < 0 else 2.0", {"a": [20, 1, 2]}),
+    "or what always holds": ("y[i] = 1.0 if 6 // int(a[i]) > 0 or i <= i else 2.0", {"a": [1, 0, 2]}),
+    "statement": ("x[a[i]].item()\ny[i] = x[i]", {"a": [20, 1, 2]}),
+    "under data": ("t = x[i + 9] if v[i] > 5 else 0.0\ny[i] = x[i]", {"v": FEW}),
+    "under data, stored again": ("y[0] = x[i + 9] if v[i] > 5 else 0.0", {"v": FEW}),
+    "under data, last of a loop": ("y[i] = s\ns = x[i + 9] if v[i] > 5 else 0.0", {"v": FEW, "before": "s = 0.0"}),
+    "branch under data": ("if v[i] > 5:\n    t = x[i + 9]\ny[i] = x[i]", {"v": FEW}),
+    "store under data": ("if v[i] > 5:\n    z[i + 2] = 1.0\ny[i] = x[i]", {"v": FEW, "before": "z = torch.zeros(3)"}),
+    "read from a copy": ("if v[i] > 5:\n    y[i] = y[i + 2]", {"v": FEW}),
+    "where a size is 0": (
+        "t = e[0] if v[i] > 5 else 0.0\ny[i] = x[i]",
+        {"v": FEW, "before": "e = torch.zeros(x.shape[0] - 10)"},
+    ),
 }
 
 
 @pytest.mark.parametrize("body, given", UNUSED.values(), ids=UNUSED)
 def test_what_python_raises_in_values_that_nothing_uses(body: str, given: dict[str, Any]) -> None:
-    kernel = of_rows(body)
+    given = dict(given)
+    kernel = of_rows(body, given.pop("before", ""), given.pop("after", ""))
     expected = raised(kernel.py, *arguments(**given))
     found = raised(kernel, *arguments(**given))
     assert expected is not None and found is not None and issubclass(found, expected)

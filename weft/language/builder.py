@@ -44,6 +44,7 @@ from weft.language.values import (
     whole,
 )
 from weft.loops.affine import Affine, affine
+from weft.loops.faults import may_raise
 from weft.loops.ir import (
     Array,
     Carry,
@@ -65,6 +66,7 @@ from weft.loops.ir import (
     free_names,
     operands,
     substitute,
+    walk_expr,
     with_operands,
 )
 from weft.loops.types import BOOL, FLOAT32, INT64, ScalarType
@@ -215,6 +217,11 @@ class Builder:
         elif expr.type == INT64:
             self.definitions[name] = expr
         return Ref(name, expr.type)
+
+    def evaluated(self, expr: Expr, value: Expr | None = None) -> None:
+        """Note that Python computes an expression here, of which nothing may be left in the value that it is computed for."""
+        if may_raise(expr) and (value is None or all(e != expr for e in walk_expr(value))):
+            self.let("unused", expr)
 
     def _spare(self, hint: str, expr: Expr) -> Ref:
         name = self.let(hint, expr)

@@ -16,6 +16,7 @@ from weft.language.builder import Builder, Loop
 from weft.language.kinds import choice, converted, low_and_high, plain
 from weft.language.values import Scalar, has_load
 from weft.loops.affine import affine
+from weft.loops.faults import OVERFLOW, leaves_64_bits
 from weft.loops.ir import (
     Cast,
     Check,
@@ -53,7 +54,6 @@ MOST_UPDATES = 1 << 56
 ORDINARY = 1 << 31, 1 << 29
 _TRUE = Const(True, BOOL)
 _FITS = {"add": "fits_add", "sub": "fits_sub", "mul": "fits_mul", "shl": "fits_shl"}
-_OVERFLOW = Fault("overflow", "a Python int leaves 64 bits")
 
 
 def checked(b: Builder, value: Scalar) -> Scalar:
@@ -85,9 +85,9 @@ def checked(b: Builder, value: Scalar) -> Scalar:
     stepped = expr.name in ("add", "sub") and b.reach(expr) & b.carried
     steps = frozenset(free_names(expr) & b.integers) if stepped else frozenset[str]()
     if expr.name in _FITS and not _fits(b, lambda: span(b, expr) is not None, steps):
-        return _with(b, value, Op(_FITS[expr.name], expr.args, BOOL), _OVERFLOW)
+        return _with(b, value, Op(_FITS[expr.name], expr.args, BOOL), OVERFLOW)
     if expr.name in ("neg", "abs") and not _fits(b, lambda: span(b, expr) is not None):
-        return _with(b, value, Op("ne", (expr.args[0], Const(LOWEST, INT64)), BOOL), _OVERFLOW)
+        return _with(b, value, Op("ne", (expr.args[0], Const(LOWEST, INT64)), BOOL), OVERFLOW)
     return value
 
 
@@ -99,7 +99,7 @@ def power(b: Builder, base: Scalar, exponent: Scalar, value: Scalar) -> Scalar:
         if isinstance(value.expr, Ref) or _fits(b, lambda: span(b, value.expr) is not None):
             return value
         exact = Op("fits_pow", (converted(base, INT64), converted(exponent, INT64)), BOOL)
-        return _with(b, value, exact, _OVERFLOW)
+        return _with(b, value, exact, OVERFLOW)
     if value.typed.scalar != FLOAT64:
         return value
     x, y = converted(base, FLOAT64), converted(exponent, FLOAT64)
@@ -673,11 +673,6 @@ def _fits_in_calls(b: Builder, expr: Expr) -> bool:
     value = unchecked(expr)
     numbers = frozenset(n for n in free_names(b.in_sizes(value)) if n in b.integers)
     return not b.is_dynamic(value) and _fits(b, lambda: span(b, value) is not None, numbers)
-
-
-def leaves_64_bits(expr: Expr) -> bool:
-    """Whether an expression is a check that an int fits into 64 bits, of which Python knows nothing."""
-    return isinstance(expr, Check) and expr.fault.what == _OVERFLOW.what
 
 
 def _stopping(expr: Expr) -> Expr | None:

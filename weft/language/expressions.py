@@ -385,7 +385,9 @@ class Evaluator:
             one = Scalar(Op("and" if is_and else "or", (test, second.expr), BOOL), typed)
             mixed = select(test, *sides, b.default_float).mixed  # a bool of Python's or an element
             return one if mixed is None else replace(one, mixed=mixed)
-        return replace(select(test, *sides, b.default_float), alias=one_of(first, second))
+        chosen = select(test, *sides, b.default_float)
+        b.evaluated(test, chosen.expr)
+        return replace(chosen, alias=one_of(first, second))
 
     def _ifexp(self, node: ast.IfExp, hint: str) -> Value:
         test = self.condition(node.test, "a condition")
@@ -402,7 +404,9 @@ class Evaluator:
             return self._choice(test, then, orelse, then_block, else_block, hint)
         alias = one_of(then_scalar, else_scalar)
         if not then_block and not else_block:
-            return replace(select(test.expr, then_scalar, else_scalar, b.default_float), alias=alias)
+            chosen = select(test.expr, then_scalar, else_scalar, b.default_float)
+            b.evaluated(test.expr, chosen.expr)
+            return replace(chosen, alias=alias)
         merges: list[Merge] = []
         merged = b.merge(hint if hint != "t" else "choice", then_scalar, else_scalar, test.expr, merges)
         b.branch(test.expr, then_block, else_block, tuple(merges))

@@ -20,7 +20,6 @@ from weft.language.signature import check_parameters
 from weft.language.source import Source
 from weft.language.statements import Executor
 from weft.language.types import TensorType, default_float
-from weft.language.unused import with_faults
 from weft.language.values import Computed, Helper, Scalar, Static, Tuple, Value, View, describe, whole
 from weft.loops.ir import (
     Array,
@@ -46,6 +45,7 @@ from weft.loops.ir import (
 )
 from weft.loops.ir import Scalar as ScalarParameter
 from weft.loops.types import INT64, ScalarType, Typed
+from weft.loops.unused import with_faults
 
 ArgumentType = TensorType | ScalarType | None
 
@@ -267,8 +267,24 @@ class _Parser:
     def _function(self, results: tuple[str, ...]) -> Function:
         b = self.builder
         (block,) = b.blocks
-        body = with_faults(b, tuple(block))
-        body = drop_idle_carries(drop_spare(drop_idle_carries(body), b.spare))
+        function = Function(
+            self.source.name,
+            tuple(self.names),
+            (*self.scalars, *(ScalarParameter(name, INT64, value) for value, name in b.quotients.items())),
+            tuple(self.sizes),
+            tuple(b.arrays.values()),
+            tuple(block),
+            results,
+            tuple(b.equalities),
+            self.source.where,
+            numbers=tuple(self.numbers),
+            container=self.container,
+            demands=tuple(b.demands),
+            joints=tuple(b.joints),
+            widenings=tuple(b.widenings),
+        )
+        function = with_faults(function, frozenset(b.spare))
+        body = drop_idle_carries(drop_spare(drop_idle_carries(function.body), b.spare))
         body = subscripts_unchecked(b, body)
         _refuse_long_numbers(body)
         stored = {s.array for s in walk(body) if isinstance(s, Store)}
@@ -281,26 +297,11 @@ class _Parser:
             )
         arrays = tuple(
             replace(a, role="inout") if a.role == "input" and a.name in stored else a
-            for a in b.arrays.values()
+            for a in function.arrays
             if a.name in used
         )
-        return Function(
-            self.source.name,
-            tuple(self.names),
-            (*self.scalars, *(ScalarParameter(name, INT64, value) for value, name in b.quotients.items())),
-            tuple(self.sizes),
-            arrays,
-            body,
-            results,
-            tuple(b.equalities),
-            self.source.where,
-            numbers=tuple(self.numbers),
-            container=self.container,
-            demands=tuple(b.demands),
-            joints=tuple(b.joints),
-            widenings=tuple(b.widenings),
-            direct=frozenset((a.name, k) for a in arrays for k in range(len(a.shape))) - b.indirect,
-        )
+        direct = frozenset((a.name, k) for a in arrays for k in range(len(a.shape))) - b.indirect
+        return replace(function, arrays=arrays, body=body, direct=direct)
 
 
 def _refuse_long_numbers(body: tuple[Stmt, ...]) -> None:

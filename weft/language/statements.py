@@ -433,7 +433,11 @@ class Executor:
         if not isinstance(stmt.value, ast.Call):
             raise UnsupportedSyntax("a statement without effect", remedy="remove it, or assign its value")
         if not self._method_in_place(stmt.value):
-            self._value(stmt.value, "t")
+            value = self._value(stmt.value, "t")
+            if isinstance(value, Scalar):
+                self.builder.evaluated(value.expr)
+            elif isinstance(value, Computed):
+                tensors.materialise(self.builder, value, "t")
 
     def _method_in_place(self, call: ast.Call) -> bool:
         """`y.copy_(x)`, `y.zero_()`, `y.fill_(v)`, `y.add_(x)`, `y.sub_(x)`, `y.mul_(x)`, `y.div_(x)`."""

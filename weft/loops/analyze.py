@@ -40,11 +40,12 @@ from weft.loops.ir import (
     walk,
 )
 from weft.loops.names import Names
-from weft.loops.normalize import drop_unused, fold_subscripts, normalize
+from weft.loops.normalize import fold_subscripts, normalize
 from weft.loops.polyhedra import UNDECIDED, Polyhedra, Search, SearchOver
 from weft.loops.promote import Promoter
 from weft.loops.schedule import KINDS, Kind, Nest, Requirement, Schedule, Update, Verdict
 from weft.loops.show import show_expr
+from weft.loops.unused import dropped
 
 
 def requirements(function: Function) -> tuple[Requirement, ...]:
@@ -53,8 +54,9 @@ def requirements(function: Function) -> tuple[Requirement, ...]:
     """
     polyhedra = Polyhedra(function)
     found: dict[tuple[str, str | None, str, int], Requirement] = {}
+    arrays = {a.name for a in function.arrays}
     for access in dict.fromkeys((*collect(fold_subscripts(function).body), *collect(close(normalize(function)).function.body))):
-        if access.array in function.checked:
+        if access.array in function.checked or access.array not in arrays:
             continue
         shape = function.array(access.array).shape
         unknown = unknown_ranges(function, access)
@@ -251,7 +253,7 @@ def _nests(function: Function) -> Schedule:
             function,
             arrays=tuple(replace(a, within=tuple(renamed.get(v, v) for v in a.within)) for a in function.arrays),
         )
-        body, judged = _judged(function, group, around, frozenset(touched[k] - others), names)
+        function, body, judged = _judged(function, group, around, frozenset(touched[k] - others), names)
         function = _nesting(function, around, body)
         name = function.name if len(groups) == 1 else f"{function.name}_{k + 1}"
         nests.append(Nest(name, group.axes, body, judged))
@@ -276,17 +278,20 @@ def _nesting(function: Function, around: tuple[For, ...], body: tuple[Stmt, ...]
 
 def _judged(
     function: Function, group: Grouping, around: tuple[For, ...], alone: frozenset[str], names: Names
-) -> tuple[tuple[Stmt, ...], tuple[tuple[str, Verdict], ...]]:
-    """The body of a nest with promoted elements, and its loops' verdicts; loops that add up in arrays moved inside."""
+) -> tuple[Function, tuple[Stmt, ...], tuple[tuple[str, Verdict], ...]]:
+    """The body of a nest with promoted elements, and its loops' verdicts; loops that add up in arrays moved inside. The
+    function has the arrays of both.
+    """
 
-    def judge(statements: tuple[Stmt, ...]) -> tuple[tuple[Stmt, ...], dict[str, Verdict]]:
+    def judge(statements: tuple[Stmt, ...]) -> tuple[Function, tuple[Stmt, ...], dict[str, Verdict]]:
         own = _nesting(function, around, statements)
         promoter = Promoter(own, around, alone, names)
-        body = drop_unused(promoter.run(statements))
+        own = dropped(replace(own, body=promoter.run(statements)), around, names)
         made = tuple(dict.fromkeys(f"scalar replacement of {p.array}: {p.what}" for p in promoter.made))
-        return body, {inner.loop.var: _judge(own, inner, made) for inner in loops_in(body, around)}
+        own, body = replace(own, body=function.body), own.body
+        return own, body, {inner.loop.var: _judge(own, inner, made) for inner in loops_in(body, around)}
 
-    body, verdicts = judge(group.body)
+    kept, body, verdicts = judge(group.body)
     stuck = frozenset(v.var for v in verdicts.values() if v.kind == "sequential")
     if stuck:
 
@@ -294,14 +299,14 @@ def _judged(
             return memory_conflict(function, Nested(loop, loops, ())) is None
 
         swapped = sink(group.body, around, stuck, free)
-        other, after = judge(swapped) if swapped != group.body else (body, verdicts)
+        whole, other, after = judge(swapped) if swapped != group.body else (kept, body, verdicts)
         moved = {var for var in stuck & after.keys() if after[var].kind != "sequential"}
         if moved and _no_worse(after, verdicts):
-            body, verdicts = other, dict(after)
+            kept, body, verdicts = whole, other, dict(after)
             for var in moved:
                 requires = ("interchange: moved into the loop in it", *verdicts[var].requires)
                 verdicts[var] = replace(verdicts[var], requires=requires)
-    return body, tuple(verdicts.items())
+    return kept, body, tuple(verdicts.items())
 
 
 def _no_worse(after: Mapping[str, Verdict], before: Mapping[str, Verdict]) -> bool:

@@ -11,7 +11,7 @@ with explicit `Cast`s where the Python has implicit ones. A `Load` yields the op
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -366,6 +366,13 @@ class Function:
 
     def array(self, name: str) -> Array:
         return next(a for a in self.arrays if a.name == name)
+
+
+
+def with_copies(function: Function, copies: Mapping[str, Array]) -> Function:
+    """The function with arrays that stand for others of it, by the names of these: their subscripts are as sure."""
+    checked = {copy.name for name, copy in copies.items() if name in function.checked}
+    return replace(function, arrays=(*function.arrays, *copies.values()), checked=function.checked | checked)
 
 
 # ---------------------------------------------------------------- walking

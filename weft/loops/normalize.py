@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft.loops.affine import affine
+from weft.loops.faults import may_raise
 from weft.loops.ir import (
     Const,
     Expr,
@@ -132,13 +133,15 @@ def simplify(expr: Expr) -> Expr:
             case Op(name="where", args=(Const(value=value), then, orelse)):
                 return then if value else orelse
             case Op(name="where", args=(condition, then, orelse)):
-                if then == orelse and not _has_load(condition):
+                if then == orelse and not may_raise(condition):
                     return then
                 return None if e.derivative else _select_as_extremum(condition, then, orelse)
-            case Op(name="and", args=(Const(value=value), other)) | Op(name="and", args=(other, Const(value=value))):
-                return other if value else Const(False, e.type)
-            case Op(name="or", args=(Const(value=value), other)) | Op(name="or", args=(other, Const(value=value))):
-                return Const(True, e.type) if value else other
+            case Op(name="and" | "or" as name, args=(Const(value=value), other)):
+                return other if value == (name == "and") else Const(name == "or", e.type)
+            case Op(name="and" | "or" as name, args=(other, Const(value=value))):
+                if value == (name == "and"):
+                    return other
+                return None if may_raise(other) else Const(name == "or", e.type)
             case Op(name="not", args=(Const(value=value),)):
                 return Const(not value, e.type)
         return None
@@ -159,10 +162,6 @@ def _decide(e: Op, a: Expr, b: Expr) -> Expr | None:
     d = difference.constant
     holds = {"lt": d < 0, "le": d <= 0, "gt": d > 0, "ge": d >= 0, "eq": d == 0, "ne": d != 0}[e.name]
     return Const(holds, e.type)
-
-
-def _has_load(expr: Expr) -> bool:
-    return any(isinstance(e, Load) for e in walk_expr(expr))
 
 
 def _select_as_extremum(condition: Expr, then: Expr, orelse: Expr) -> Expr | None:

@@ -112,9 +112,11 @@ def recalled(
             return analysis
     from weft.loops.agree import agreeing
     from weft.loops.automatic.guards import guarded
+    from weft.loops.unused import with_faults
     from weft.loops.wrapping import wrapped
 
     made = replace(wrapped(function(), wraps), checked=checked)
+    made = with_faults(made) if checked else made
     made, pairs = agreeing(made) if agree else (made, ())
     made = guarded(made) if agree else made
     analysis = replace(analyze(made, pairs), key=key)

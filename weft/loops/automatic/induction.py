@@ -16,6 +16,7 @@ from weft.loops.accesses import Guard
 from weft.loops.affine import Affine, affine
 from weft.loops.algebra.recurrences import definitions
 from weft.loops.automatic.discrete import decides
+from weft.loops.faults import may_raise
 from weft.loops.ir import (
     Carry,
     Cast,
@@ -44,6 +45,7 @@ from weft.loops.names import Names, names_bound_in
 from weft.loops.normalize import normalize, simplify
 from weft.loops.polyhedra import Polyhedra
 from weft.loops.types import BOOL, INT64
+from weft.loops.unused import with_faults
 
 # A value of the iteration before is computed again only where that takes at most this many operations and loads.
 _MOST_REPEATED = 24
@@ -67,7 +69,7 @@ def close(function: Function) -> Closed:
     body = closer.block(function.body, (), ())
     if not closer.transforms:
         return Closed(function, {})
-    function = normalize(replace(function, body=body))
+    function = normalize(with_faults(replace(function, body=body)))
     body = _Decider(Polyhedra(function)).block(function.body, (), ())
     function = normalize(replace(function, body=body))
     return Closed(function, {var: tuple(done) for var, done in closer.transforms.items()})
@@ -125,6 +127,9 @@ class _Closer:
             else:
                 body = (Let(carry.name, form.value, loop.location), *body)
             inlined = {carry.name: form.value} if form.inline else {}
+            if may_raise(carry.next):  # that of the last iteration, with which none begins, is computed too
+                last = Let(self.names.fresh(f"{carry.name}_next"), substitute(carry.next, inlined), loop.location)
+                body = (*body, last)
             carries = tuple(replace(c, next=substitute(c.next, inlined)) for c in loop.carries if c is not carry)
             loop = replace(loop, body=body, carries=carries)
             after.append(Let(carry.result, form.result, loop.location))

@@ -2,7 +2,7 @@
 
 A store whose element a later iteration surely writes again, and that no iteration reads meanwhile, is of use only in the
 iterations that have no such successor: the last ones of the loop, however many there are. Guarded so, it is no longer in the
-way of running the iterations at once.
+way of running the iterations at once. What may be wrong with it stays in all of them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from weft.loops.accesses import Nested, collect, loops_in
 from weft.loops.affine import Affine
 from weft.loops.automatic.rewriting import Rewriting, replaced
 from weft.loops.cells import Cell, has_load, subscript_of, written
+from weft.loops.faults import Faults
 from weft.loops.ir import (
     Const,
     Expr,
@@ -70,8 +71,9 @@ def guard_stores(
             return None
         stores = [s for s in walk((nested.loop,)) if isinstance(s, Store)]
         arrays |= dict.fromkeys(stores[k].array for k in ahead)
-        loop = _Guarding(nested.loop, ahead).loop
-        function = replace(function, body=replaced(function.body, var, lambda _, loop=loop: (loop,)))  # type: ignore[misc]
+        faults = Faults(function)
+        loop = _Guarding(nested, ahead, faults).loop
+        function = faults.stored_in(replaced(function.body, var, lambda _, loop=loop: (loop,)))  # type: ignore[misc]
     return function, (f"last value: {' and '.join(arrays)} written by the last iterations only",)
 
 
@@ -92,7 +94,8 @@ def _unneeded(function: Function, nested: Nested, array: str | None) -> dict[int
         reads = [a for a in accesses if a.array == store.array and not a.write]
         # a read in another run of the loop finds what the last iterations have left
         read = any(polyhedra.precedes(store, a, apart=False, shared=outer) for a in reads)
-        if read or function.array(store.array).within:
+        checked = store.array in function.checked  # the kernel sees where it goes
+        if read or checked or function.array(store.array).within:
             continue
         writes = [a for a in stores if a.array == store.array]
         for steps in range(1, _FARTHEST + 1):
@@ -105,23 +108,25 @@ def _unneeded(function: Function, nested: Nested, array: str | None) -> dict[int
 class _Guarding:
     """A loop with some of its stores guarded, each by whether there is an iteration so many after it."""
 
-    def __init__(self, loop: For, ahead: dict[int, int]) -> None:
-        self.whole, self.ahead, self.number = loop, ahead, -1
-        self.loop = replace(loop, body=self._block(loop.body))
+    def __init__(self, nested: Nested, ahead: dict[int, int], faults: Faults) -> None:
+        self.whole, self.ahead, self.faults, self.number = nested.loop, ahead, faults, -1
+        around = tuple(f.var for f in (*nested.loops, nested.loop))
+        self.loop = replace(nested.loop, body=self._block(nested.loop.body, around))
 
-    def _block(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-        return tuple(self._statement(s) for s in body)
+    def _block(self, body: tuple[Stmt, ...], loops: tuple[str, ...]) -> tuple[Stmt, ...]:
+        return tuple(self._statement(s, loops) for s in body)
 
-    def _statement(self, stmt: Stmt) -> Stmt:
+    def _statement(self, stmt: Stmt, loops: tuple[str, ...]) -> Stmt:
         if not isinstance(stmt, Store):
-            return map_statement(stmt, lambda e: e, self._block)
+            inner = (*loops, stmt.var) if isinstance(stmt, For) else loops
+            return map_statement(stmt, lambda e: e, lambda body: self._block(body, inner))
         self.number += 1
         if self.number not in self.ahead:
             return stmt
         loop = self.whole
         after = Affine(((loop.var, 1),), self.ahead[self.number] * loop.step).expr()
         last = Op("ge" if loop.step > 0 else "le", (after, loop.stop), BOOL)
-        return If(simplify(last), (stmt,), (), (), stmt.location)
+        return If(simplify(last), (stmt,), self.faults.stores((*stmt.index, stmt.value), loops, stmt), (), stmt.location)
 
 
 # ---------------------------------------------------------------- what is stored and loaded again

@@ -30,6 +30,7 @@ from weft.loops.ir import (
     rewrite,
     statement_exprs,
     walk_expr,
+    with_copies,
 )
 from weft.loops.names import Names
 from weft.loops.polyhedra import Polyhedra
@@ -77,8 +78,8 @@ def _private(function: Function, nested: Nested, chain: tuple[For, ...], array: 
         body = (*body, *copies)
     loop = replace(nested.loop, body=body)
     larger = Array(private, array.dtype, (*extents, *array.shape), "local", location=array.location)
-    arrays = (*function.arrays, larger)
-    made = replace(function, arrays=arrays, body=replaced(function.body, loop.var, lambda _: (loop,)))
+    made = replace(function, body=replaced(function.body, loop.var, lambda _: (loop,)))
+    made = with_copies(made, {array.name: larger})
     if not seen:
         return made
     guarded = guard_stores(made, tuple(f.var for f in reversed(chain)), array.name)

@@ -28,6 +28,7 @@ from weft.loops.ir import (
     map_statement,
     rewrite,
     walk,
+    with_copies,
 )
 from weft.loops.names import Names
 from weft.loops.polyhedra import Polyhedra
@@ -163,7 +164,7 @@ def _renamed(function: Function, position: int, places: dict[str, list[Access]])
         return replace(s, start=expr(s.start), stop=expr(s.stop), carries=carries, body=block(s.body, inner))
 
     body = (*function.body[:position], *nests, statement(stmt, ()), *function.body[position + 1 :])
-    return replace(function, arrays=(*function.arrays, *arrays), body=body)
+    return with_copies(replace(function, body=body), dict(zip(places, arrays, strict=True)))
 
 
 def _copy(function: Function, array: Array, copy: str, reads: list[Access], names: Names, stmt: Stmt) -> Stmt:

@@ -1,0 +1,115 @@
+"""What Python raises in values that nothing uses: such a value is left out, and what may be wrong with it is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from weft.loops.faults import Faults
+from weft.loops.ir import Expr, For, Function, If, Let, Stmt, Store, free_names, statement_exprs, walk
+from weft.loops.names import Names
+from weft.loops.normalize import drop_unused, fold_index_arithmetic, simplify
+
+_NONE: frozenset[str] = frozenset()
+
+
+def with_faults(function: Function, spare: frozenset[str] = _NONE) -> Function:
+    """The function, with the faults of what no store depends on stored by themselves.
+
+    spare: names that may be left out, whatever they are.
+    """
+    if not Faults(function).possible:
+        return function
+    folded = fold_index_arithmetic(function)
+    made = _Reader(Faults(folded), spare).made()
+    return function if made is folded else made
+
+
+def dropped(function: Function, around: tuple[For, ...], names: Names) -> Function:
+    """The function without what no store depends on but for its faults. around: the loops around its statements."""
+    faults = Faults(function, around, names)
+    made = _Reader(faults, _NONE).made() if faults.possible else function
+    return replace(made, body=drop_unused(made.body))
+
+
+@dataclass
+class _Reader:
+    """Walks statements backwards; `needed` are the names that what follows uses once it is simplified, `loops` the variables
+    around.
+    """
+
+    faults: Faults
+    spare: frozenset[str]
+
+    def made(self) -> Function:
+        function = self.faults.function
+        body = self.block(function.body, set(), ())
+        return function if body == function.body else self.faults.stored_in(body)
+
+    def block(self, body: tuple[Stmt, ...], needed: set[str], loops: tuple[str, ...]) -> tuple[Stmt, ...]:
+        out: tuple[Stmt, ...] = ()
+        for stmt in reversed(body):
+            made: tuple[Stmt, ...]
+            match stmt:
+                case Let(name=name, value=value) if name not in needed:
+                    idle = () if name in self.spare else self.stores((value,), stmt, needed, loops)
+                    made = (stmt, *idle)
+                case If():
+                    made = self.branch(stmt, needed, loops)
+                case For():
+                    made = self.loop(stmt, needed, loops)
+                case _:
+                    needed |= _names(statement_exprs(stmt))
+                    made = (stmt,)
+            out = (*made, *out)
+        return out
+
+    def branch(self, stmt: If, needed: set[str], loops: tuple[str, ...]) -> tuple[Stmt, ...]:
+        merges = [m for m in stmt.merges if m.name in needed]
+        idle = [m for m in stmt.merges if m.name not in needed and m.name not in self.spare]
+        sides = []
+        for body, values, unused in (
+            (stmt.then, [m.then for m in merges], [m.then for m in idle]),
+            (stmt.orelse, [m.orelse for m in merges], [m.orelse for m in idle]),
+        ):
+            needed |= _names(values)
+            stores = self.stores(unused, stmt, needed, loops)
+            sides.append((*self.block(body, needed, loops), *stores))
+        then, orelse = sides
+        if merges or _stores(then) or _stores(orelse):
+            needed |= _names((stmt.condition,))
+            return (replace(stmt, then=then, orelse=orelse),)
+        return (*self.stores((stmt.condition,), stmt, needed, loops), stmt)
+
+    def loop(self, stmt: For, needed: set[str], loops: tuple[str, ...]) -> tuple[Stmt, ...]:
+        bounds = (stmt.start, stmt.stop)
+        kept = {c.name for c in stmt.carries if c.result in needed}
+        while True:
+            inside = _names(c.next for c in stmt.carries if c.name in kept)
+            unused = [c.next for c in stmt.carries if c.name not in kept and c.name not in self.spare]
+            stores = self.stores(unused, stmt, inside, (*loops, stmt.var))
+            body = (*self.block(stmt.body, inside, (*loops, stmt.var)), *stores)
+            more = {c.name for c in stmt.carries if c.name in inside} - kept
+            if not more:
+                break
+            kept |= more
+        inits = [c.init for c in stmt.carries if c.name not in kept and c.name not in self.spare]
+        needed |= inside | _names(c.init for c in stmt.carries if c.name in kept)
+        if kept or _stores(body):
+            needed |= _names(bounds)
+            return (*self.stores(inits, stmt, needed, loops), replace(stmt, body=body))
+        return (*self.stores((*inits, *bounds), stmt, needed, loops), stmt)
+
+    def stores(self, exprs: Iterable[Expr], stmt: Stmt, needed: set[str], loops: tuple[str, ...]) -> tuple[Store, ...]:
+        """What may be wrong with expressions that nothing uses."""
+        stores = self.faults.stores(exprs, loops, stmt)
+        needed |= _names(s.value for s in stores)
+        return stores
+
+
+def _names(exprs: Iterable[Expr]) -> set[str]:
+    return {n for e in exprs if free_names(e) for n in free_names(simplify(e))}
+
+
+def _stores(body: tuple[Stmt, ...]) -> bool:
+    return any(isinstance(s, Store) for s in walk(body))
