@@ -69,7 +69,7 @@ def close(function: Function) -> Closed:
     body = closer.block(function.body, (), ())
     if not closer.transforms:
         return Closed(function, {})
-    function = normalize(with_faults(replace(function, body=body)))
+    function = normalize(with_faults(replace(function, body=body), frozenset(closer.closed)))
     body = _Decider(Polyhedra(function)).block(function.body, (), ())
     function = normalize(replace(function, body=body))
     return Closed(function, {var: tuple(done) for var, done in closer.transforms.items()})
@@ -100,6 +100,7 @@ class _Closer:
     transforms: dict[str, list[str]] = field(default_factory=dict)
     known: dict[str, Expr] = field(default_factory=dict)  # results of closed carries that are affine
     only: frozenset[str] | None = None  # the carries to close, None for all
+    closed: set[str] = field(default_factory=set)  # names of what the iterations compute themselves
 
     def block(self, statements: tuple[Stmt, ...], loops: tuple[For, ...], guard: Guard) -> tuple[Stmt, ...]:
         out: list[Stmt] = []
@@ -135,6 +136,7 @@ class _Closer:
             after.append(Let(carry.result, form.result, loop.location))
             if affine(form.result) is not None:
                 self.known[carry.result] = form.result
+            self.closed |= {carry.name, carry.result}
             self.transforms.setdefault(loop.var, []).append(form.what)
         return [*before, loop, *after]
 
