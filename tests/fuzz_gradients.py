@@ -34,7 +34,7 @@ from weft.language import parse, read_signature
 from weft.loops.adjoint import adjoint
 from weft.loops.analyze import schedule
 from weft.loops.interpret import interpret
-from weft.loops.ir import Function
+from weft.loops.ir import Function, Store, walk
 from weft.loops.schedule import Schedule
 from weft.pytorch.call import argument_types
 
@@ -109,12 +109,18 @@ class Differentiated:
     """A function, its schedule and its adjoints, each derived when it is first asked for."""
 
     made: Function
-    adjoints: dict[tuple[str, ...], Differentiated] = field(default_factory=dict)
+    adjoints: dict[tuple[tuple[Any, ...], ...], Differentiated] = field(default_factory=dict)
 
-    def adjoint(self, wanted: tuple[str, ...]) -> Differentiated:
-        if wanted not in self.adjoints:
-            self.adjoints[wanted] = Differentiated(adjoint(self.made, wanted))
-        return self.adjoints[wanted]
+    def adjoint(self, wanted: tuple[str, ...], seeded: tuple[int, ...]) -> Differentiated:
+        if (wanted, seeded) not in self.adjoints:
+            self.adjoints[wanted, seeded] = Differentiated(adjoint(self.made, wanted, seeded))
+        return self.adjoints[wanted, seeded]
+
+    @cached_property
+    def moved(self) -> tuple[bool, ...]:
+        """Which results depend on anything: the gradients that are no constant 0, whatever they are multiplied with."""
+        stored = {s.array for s in walk(self.made.body) if isinstance(s, Store)}
+        return tuple(r in stored for r in self.made.results)
 
     @cached_property
     def scheduled(self) -> tuple[Schedule, float]:
@@ -133,6 +139,7 @@ class Differentiated:
             @staticmethod
             def forward(ctx: Any, *args: Any) -> Any:
                 results = run(self)(*(a.detach() if isinstance(a, Tensor) else a for a in args))
+                ctx.set_materialize_grads(False)  # an infinite derivative times a 0 that nothing handed on is a NaN
                 ctx.plain = [None if isinstance(a, Tensor) else a for a in args]
                 ctx.save_for_backward(*(a for a in args if isinstance(a, Tensor)), *results)
                 ctx.mark_non_differentiable(*(r for r, f in zip(results, floating, strict=True) if not f))
@@ -143,9 +150,13 @@ class Differentiated:
                 wanted = tuple(p for p, need in zip(made.parameters, ctx.needs_input_grad, strict=True) if need)
                 saved = list(ctx.saved_tensors)
                 args = [v if p in scalars else saved.pop(0) for p, v in zip(made.parameters, ctx.plain, strict=True)]
-                seeds = [g for g, f in zip(grads, floating, strict=True) if f]
-                found = iter(self.adjoint(wanted).operation(run)(*args, *saved, *seeds))
-                return tuple(next(found) if p in wanted else None for p in made.parameters)
+                seeded = tuple(k for k, g in enumerate(grads) if g is not None)
+                if not seeded:
+                    return (None,) * len(made.parameters)
+                pulled = self.adjoint(wanted, seeded)
+                gradients = pulled.operation(run)(*args, *saved, *(grads[k] for k in seeded))
+                found = {p: g if m else None for p, g, m in zip(wanted, gradients, pulled.moved, strict=True)}
+                return tuple(found.get(p) for p in made.parameters)
 
         return lambda *args: Call.apply(*args)  # type: ignore[no-untyped-call]
 
