@@ -210,7 +210,8 @@ class Printer:
             condition = self._print(args[0], wrap).within(OR)
             then, orelse = (self._exact(a, wrap) for a in args[1:])
             return Text(f"{condition} ? {then.within(OR)} : {orelse.within(TERNARY)}", TERNARY)
-        if name in _WRAPPING and type_.category == "int" and wrap and not self._stays_small(expr):
+        wraps = wrap or type_ != INT64  # subscripts count in 64 bits, elements wrap in them too
+        if name in _WRAPPING and type_.category == "int" and wraps and not self._stays_small(expr):
             return self._call(_WRAPPING[name], args, wrap)
         if name in ("neg", "not"):
             inner = self._operand(args[0], type_, wrap)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from weft.errors import TypeMismatch
-from weft.language.kinds import cast, common_type, converted, distribute, plain
+from weft.language.kinds import cast, common_type, compared_by_value, converted, distribute, plain
 from weft.language.values import Scalar, describe, number
 from weft.loops.ir import Const, Op, Round
 from weft.loops.operators import OPERATORS
@@ -37,11 +37,8 @@ def as_type(value: Scalar, typed: Typed) -> Scalar:
 def operate(name: str, values: tuple[Scalar, ...], default_float: ScalarType) -> Scalar:
     """An operator of weft.loops.operators on values of any types."""
     operator = OPERATORS[name]
-    # integers that become floats do so by themselves, not first as the integers that they have in common
-    collapse = operator.rule not in ("float", "predicate")
-    found = distribute(lambda *vs: operate(name, vs, default_float), values, default_float, collapse)
-    if found is not None:
-        return found
+    if any(v.mixed is not None for v in values):
+        return _of_each_kind(name, values, default_float)
     typed = common(values, default_float)
     if name == "sub" and any(v.typed.scalar == BOOL and v.typed.weight for v in values):
         raise TypeMismatch("sub of a bool tensor", remedy="convert it with .to(dtype), or use ^")
@@ -78,6 +75,27 @@ def operate(name: str, values: tuple[Scalar, ...], default_float: ScalarType) ->
     if operator.rule in ("comparison", "predicate"):
         return _make(name, operands, Typed(BOOL, typed.weight))
     return _make(name, operands, typed)
+
+
+def _of_each_kind(name: str, values: tuple[Scalar, ...], default_float: ScalarType) -> Scalar:
+    """The same where values are of several kinds."""
+    rule = OPERATORS[name].rule
+    known = next(v.mixed.test is not None for v in values if v.mixed is not None)
+    by_value = compared_by_value(values, default_float) if rule == "comparison" and not known else None
+
+    def computed(types: tuple[Typed, ...]) -> Typed | None:
+        typed = common_type(types, default_float) if by_value is None else by_value
+        if rule == "comparison" and typed.scalar.opmath != typed.scalar:
+            return None  # numbers are rounded to a half type, elements are not
+        if rule == "logical":
+            return replace(typed, scalar=BOOL)
+        return floating(typed, default_float) if rule in ("float", "predicate") else typed
+
+    # integers that become floats do so by themselves, not first as the integers that they have in common
+    once = rule not in ("float", "predicate")
+    found = distribute(lambda *vs: operate(name, vs, default_float), values, default_float, computed, once)
+    assert found is not None
+    return found
 
 
 def differentiated(value: Scalar, rule: str) -> Scalar:
@@ -181,7 +199,12 @@ def power(base: Scalar, exponent: Scalar, default_float: ScalarType) -> Scalar:
 
 def choose(condition: Scalar, then: Scalar, orelse: Scalar, default_float: ScalarType) -> Scalar:
     """`torch.where`: both as the type that they have in common."""
-    found = distribute(lambda x, y: choose(condition, x, y, default_float), (then, orelse), default_float, collapse=True)
+    found = distribute(
+        lambda x, y: choose(condition, x, y, default_float),
+        (then, orelse),
+        default_float,
+        lambda types: common_type(types, default_float),
+    )
     if found is not None:
         return found
     typed = common((then, orelse), default_float)

@@ -20,6 +20,7 @@ from weft.language.kinds import (
     joined,
     kinds_of,
     leaves,
+    numbers_of,
     of_kind,
     unsure,
     unsure_of,
@@ -99,6 +100,7 @@ class Builder:
     advances: how loops move the ints that they carry (weft.language.checks).
     widenings: what is computed in double precision because Python's floats are doubles.
     integers: the parameters that are ints. quotients: the names of numbers that the call computes from sizes and scalars.
+    told: carried names, by the location of their loop, whose kind is carried too. left: which of them the result of a loop is.
     joints: what views that merge dimensions ask of strides. indirect: axes of arrays, (array, axis), of which some subscript
     is one of a part, of a slice, or of dimensions that were split or merged. spelled: the user's names of arrays made here.
     """
@@ -129,6 +131,8 @@ class Builder:
     integers: set[str] = field(default_factory=set)
     quotients: dict[Expr, str] = field(default_factory=dict)
     joints: list[Joint] = field(default_factory=list)
+    told: frozenset[tuple[Location | None, str]] = frozenset()
+    left: dict[str, tuple[Location | None, str]] = field(default_factory=dict)
     indirect: set[tuple[str, int]] = field(default_factory=set)
     widenings: list[Widening] = field(default_factory=list)
     spelled: dict[str, str] = field(default_factory=dict)
@@ -159,6 +163,13 @@ class Builder:
         finally:
             del self.blocks[depth - 1 :]
             del self.loops[loops:]
+
+    @contextmanager
+    def path(self) -> Iterator[None]:
+        """What is emitted inside is computed for one of several paths: what it asks for, no call has to see to."""
+        with self.block() as statements:
+            yield
+        self.blocks[-1] += statements
 
     def snapshot(self) -> Callable[[], None]:
         """A function that brings everything back to how it is now."""
@@ -636,12 +647,16 @@ class Builder:
             return Scalar(whole, typed, alias)
         name = unsure_of(one) or unsure_of(other)
         if name and holds(typed, one) and holds(typed, other):
-            return replace(unsure(whole, typed, kinds, name), alias=alias)
+            return replace(unsure(whole, typed, kinds, name, numbers_of(kinds, (one, other))), alias=alias)
         made = len(merges)
         tests: list[Expr] = [
             merged(f"{hint}_is_{kind.scalar}", is_kind(one, kind), is_kind(other, kind)) for kind in kinds[:-1]
         ]
-        values = [Scalar(merged(f"{hint}_{kind.scalar}", of_kind(one, kind), of_kind(other, kind)), kind) for kind in kinds]
+        numbers = numbers_of(kinds, (one, other))
+        values = [
+            Scalar(number or merged(f"{hint}_{kind.scalar}", of_kind(one, kind), of_kind(other, kind)), kind)
+            for kind, number in zip(kinds, numbers, strict=True)
+        ]
         self.spare.update(m.name for m in merges[made:])
         return Scalar(whole, typed, alias, by_kind(tests, values, self.default_float).mixed)
 

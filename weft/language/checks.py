@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from weft.language.builder import Builder, Loop
-from weft.language.kinds import choice, converted, low_and_high, plain
-from weft.language.values import Scalar, has_load
+from weft.language.kinds import KindMatters, cast, choice, converted, low_and_high, plain
+from weft.language.values import Mixed, Scalar, has_load
 from weft.loops.affine import affine
 from weft.loops.faults import OVERFLOW, leaves_64_bits
 from weft.loops.ir import (
@@ -52,7 +52,7 @@ MOST = 1 << 46
 MOST_UPDATES = 1 << 56
 # What sizes and bounds are where products of two must fit, and sums of such.
 ORDINARY = 1 << 31, 1 << 29
-_TRUE = Const(True, BOOL)
+_TRUE, _FALSE = Const(True, BOOL), Const(False, BOOL)
 _FITS = {"add": "fits_add", "sub": "fits_sub", "mul": "fits_mul", "shl": "fits_shl"}
 
 
@@ -60,11 +60,12 @@ def checked(b: Builder, value: Scalar) -> Scalar:
     """The result of an operator, with the check that Python makes."""
     mixed = value.mixed
     if mixed is not None:
-        if mixed.test is None:
-            return value
-        then, orelse = checked(b, mixed.then), checked(b, mixed.orelse)
+        with b.path():
+            then, orelse = checked(b, mixed.then), checked(b, mixed.orelse)
         if (then, orelse) == (mixed.then, mixed.orelse):
             return value
+        if mixed.test is None:
+            raise KindMatters(mixed.name)
         type_ = value.typed.register
         expr = choice(mixed.test, converted(then, type_), converted(orelse, type_))
         return replace(value, expr=expr, mixed=replace(mixed, then=then, orelse=orelse))
@@ -89,6 +90,30 @@ def checked(b: Builder, value: Scalar) -> Scalar:
     if expr.name in ("neg", "abs") and not _fits(b, lambda: span(b, expr) is not None):
         return _with(b, value, Op("ne", (expr.args[0], Const(LOWEST, INT64)), BOOL), OVERFLOW)
     return value
+
+
+def divided(b: Builder, x: Scalar, y: Scalar, value: Scalar) -> Scalar:
+    """A quotient or remainder of floats, `value`, that is one of Python's numbers on some paths, where 0 divides none."""
+    if value.mixed is not None or not value.typed.weight or value.expr.type.category != "float":
+        return value
+
+    def number(v: Scalar) -> Expr:
+        return _of_each(v.mixed, number) if v.mixed is not None else Const(v.typed.weight == 0, BOOL)
+
+    def sound(v: Scalar) -> Expr:
+        if v.mixed is not None:
+            return _of_each(v.mixed, sound)
+        if v.typed.weight or _not_zero(b, v.expr):
+            return _TRUE
+        other = choice(number(x), _FALSE, _TRUE)
+        if isinstance(v.expr, Const) or other == _TRUE:
+            return other
+        differs = Op("ne", (v.expr, cast(Const(0, INT64), v.expr.type)), BOOL)
+        return differs if other == _FALSE else Op("or", (other, differs), BOOL)
+
+    if not any(v.mixed is not None for v in (x, y)):
+        return value
+    return _with(b, value, sound(y), Fault("division", "float division by zero", False))
 
 
 def power(b: Builder, base: Scalar, exponent: Scalar, value: Scalar) -> Scalar:
@@ -291,7 +316,7 @@ _SMALL_RESULTS = frozenset(("sin", "cos", "tanh", "sigmoid", "erf", "erfc", "ata
 
 def stored(b: Builder, value: Scalar, dtype: ScalarType) -> Scalar:
     """A scalar that is stored where elements are of a dtype, into which PyTorch lets no Python number that does not fit. (An
-    element wraps; nor is known of what may be either, once a loop has decided it.)
+    element wraps.)
     """
     if dtype == FLOAT32:
         return _stored_float(b, value)
@@ -304,11 +329,12 @@ def stored(b: Builder, value: Scalar, dtype: ScalarType) -> Scalar:
     def fits(v: Scalar) -> Expr:
         nonlocal whole
         if v.mixed is not None:
-            test = v.mixed.test
-            return _TRUE if test is None else choice(test, fits(v.mixed.then), fits(v.mixed.orelse))
+            return _of_each(v.mixed, fits)
         type_ = v.expr.type
-        if v.typed.weight or type_ in (BOOL, dtype) or isinstance(v.expr, Const):
+        if v.typed.weight or type_ in (BOOL, dtype):
             return _TRUE
+        if isinstance(v.expr, Const):  # alone, it is looked at where it is stored
+            return Const(value.mixed is None or bool(low <= v.expr.value <= high), BOOL)
 
         def proof() -> bool:
             found = _left(b, v.expr) or span(b, v.expr)
@@ -333,8 +359,7 @@ def _stored_float(b: Builder, value: Scalar) -> Scalar:
 
     def fits(v: Scalar) -> Expr:
         if v.mixed is not None:
-            test = v.mixed.test
-            return _TRUE if test is None else choice(test, fits(v.mixed.then), fits(v.mixed.orelse))
+            return _of_each(v.mixed, fits)
         if v.typed.weight or v.expr.type != FLOAT64 or _within_float32(b, v.expr):
             return _TRUE
         return Op("or", (_compared("le", _size(v.expr), _LARGEST_FLOAT32), _not(_finite(v.expr))), BOOL)
@@ -345,6 +370,16 @@ def _stored_float(b: Builder, value: Scalar) -> Scalar:
     condition = fits(value)
     value = plain(value, Typed(FLOAT32, 1)) if value.mixed is not None else value
     return _with(b, value, condition, Fault("store", "a number does not fit into float32", False))
+
+
+def _of_each(mixed: Mixed, condition: Callable[[Scalar], Expr]) -> Expr:
+    """A condition on what a scalar is of each kind, as one on the scalar."""
+    then, orelse = condition(mixed.then), condition(mixed.orelse)
+    if mixed.test is not None:
+        return choice(mixed.test, then, orelse)
+    if then != orelse:
+        raise KindMatters(mixed.name)
+    return then
 
 
 def _within_float32(b: Builder, expr: Expr) -> bool:

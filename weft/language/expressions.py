@@ -66,7 +66,12 @@ def binary(operator: ast.operator) -> Callable[..., Scalar]:
     if isinstance(operator, ast.Pow):
         return functions.power_of
     name = _BINARY[type(operator)]
-    return lambda b, x, y: checks.checked(b, operate(name, (x, y), b.default_float))
+
+    def operated(b: Builder, x: Scalar, y: Scalar) -> Scalar:
+        value = checks.checked(b, operate(name, (x, y), b.default_float))
+        return checks.divided(b, x, y, value) if isinstance(operator, ast.Div | ast.FloorDiv | ast.Mod) else value
+
+    return operated
 
 
 # Calls a helper: the function, its arguments, keyword arguments, and whether the call is all of a statement.
@@ -167,7 +172,8 @@ class Evaluator:
         if name == "ndim":
             return number(len(dims))
         if name == "dtype":
-            return Static(value.typed.scalar)
+            one = tensors.of_one_dtype(value, "a value") if isinstance(value, Scalar) else value
+            return Static(one.typed.scalar)
         if name == "device":
             return Static("device")
         if name in ("T", "mT") and not isinstance(value, Scalar):
@@ -541,6 +547,11 @@ def _plus(b: Builder, x: Scalar) -> Scalar:
 
 
 def _invert(b: Builder, x: Scalar) -> Scalar:
+    found = distribute(
+        lambda v: _invert(b, v), (x,), b.default_float, lambda types: None if types[0].scalar == BOOL else types[0]
+    )
+    if found is not None:
+        return found
     if x.typed.scalar == BOOL and x.typed.weight:
         return operate("not", (x,), b.default_float)
     if x.typed.scalar == BOOL:

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from weft.errors import NumberOverflow, TypeMismatch, UnsupportedSyntax
+from weft.errors import Location, NumberOverflow, TypeMismatch, UnsupportedSyntax
 from weft.language import tensors
 from weft.language.builder import Builder, Environment
 from weft.language.checks import MOST, subscripts_unchecked
 from weft.language.expressions import Evaluator
-from weft.language.kinds import converted, leaves
+from weft.language.kinds import KindMatters, converted, leaves
 from weft.language.resolve import value_of
 from weft.language.scopes import bound_in
 from weft.language.sequences import is_iterator
@@ -61,9 +61,16 @@ def parse(
     language.
     """
     source = Source.of(function, name)
-    result = _Parser(source, types, default or default_float()).parse()
-    validate(result)
-    return result
+    told: frozenset[tuple[Location | None, str]] = frozenset()
+    while True:
+        parser = _Parser(source, types, default or default_float(), told)
+        try:
+            result = parser.parse()
+        except KindMatters as matters:  # of a name after its loop, which has to carry it then
+            told |= {parser.builder.left[matters.name]}
+            continue
+        validate(result)
+        return result
 
 
 @dataclass
@@ -71,9 +78,10 @@ class _Parser:
     source: Source
     types: Mapping[str, ArgumentType]
     default: ScalarType
+    told: frozenset[tuple[Location | None, str]]
 
     def __post_init__(self) -> None:
-        self.builder = Builder(self.source.name, self.default)
+        self.builder = Builder(self.source.name, self.default, told=self.told)
         self.calls: list[Source] = [self.source]
         self.sizes: list[Size] = []
         self.scalars: list[ScalarParameter] = []

@@ -57,6 +57,21 @@ def _rounding(name: str) -> ScalarFunction:
     return function
 
 
+def _of_each_kind(function: ScalarFunction) -> ScalarFunction:
+    """A function of scalars that asks for their types, for scalars of several kinds too."""
+
+    def each(b: Builder, *args: Scalar) -> Scalar:
+        if all(v.mixed is None for v in args):
+            return function(b, *args)
+        named = tuple(map(b.share, args))  # each of its path: what the function emits is computed on all
+        with b.path():
+            found = distribute(lambda *vs: function(b, *vs), named, b.default_float)
+        assert found is not None
+        return found
+
+    return each
+
+
 def _in(b: Builder, x: Scalar) -> Scalar:
     """x as a float, cheap to repeat."""
     return b.share(as_type(x, arithmetic.floating(x.typed, b.default_float)), "x")
@@ -117,9 +132,10 @@ def _pow(b: Builder, x: Scalar, y: Scalar) -> Scalar:
 
 def power_of(b: Builder, x: Scalar, y: Scalar) -> Scalar:
     """Python's `x ** y`."""
-    found = distribute(lambda v, w: power_of(b, v, w), (x, y), b.default_float)
-    if found is not None:
-        return found
+    return _of_each_kind(_power_of)(b, x, y)
+
+
+def _power_of(b: Builder, x: Scalar, y: Scalar) -> Scalar:
     x = b.share(x, "x")
     y = b.share(y, "y") if x.typed.weight == y.typed.weight == 0 else y
     return checks.power(b, x, y, power(x, y, b.default_float))
@@ -127,9 +143,10 @@ def power_of(b: Builder, x: Scalar, y: Scalar) -> Scalar:
 
 def _whole(b: Builder, x: Scalar) -> Scalar:
     """Python's int() of a number or an element."""
-    found = distribute(lambda v: _whole(b, v), (x,), b.default_float)
-    if found is not None:
-        return found
+    if x.mixed is not None and x.mixed.test is None:  # what it is held as has every value that it may have
+        x = plain(x, x.typed)
+    if x.mixed is not None:
+        return _of_each_kind(_whole)(b, x)
     if x.typed.scalar.category == "float":
         x = b.share(x, "x")
     return checks.whole_number(b, x, to_number(x, INT64))
@@ -222,6 +239,11 @@ ELEMENTWISE: dict[str, tuple[ScalarFunction, int]] = {
     **{name: (_plain(name), 2) for name in ("lt", "le", "gt", "ge", "eq", "ne")},
     "where": (_where, 3),
 }
+# Those that ask for the types of their operands.
+_BY_TYPE = frozenset(
+    (*("floor", "ceil", "trunc", "round", "sign", "square", "reciprocal", "relu", "isnan", "isinf", "isfinite"),
+     *("bitwise_not", "fmod", "pow"))
+)  # fmt: skip
 _NEURAL: dict[str, ScalarFunction] = {
     "silu": _silu,
     "softplus": _softplus,
@@ -391,6 +413,7 @@ def _create(b: Builder, arguments: Arguments, kind: str, like: View | Computed |
         if filler is None:
             raise TypeMismatch("the fill value is not a number", remedy="fill with a number")
         if dtype is None:
+            filler = tensors.of_one_dtype(filler, arguments.name)
             inferred = filler.typed.scalar
             dtype = like.typed.scalar if like is not None else (
                 b.default_float if inferred.category == "float" and filler.typed.weight == 0 else inferred
@@ -418,7 +441,7 @@ def _constant_tensor(b: Builder, arguments: Arguments) -> Value:
     if scalar is None:
         raise TypeMismatch(f"{arguments.name} of {describe(value)}", remedy="make it with torch.zeros and store into it")
     if dtype is None:
-        kind = scalar.typed
+        kind = tensors.of_one_dtype(scalar, arguments.name).typed
         dtype = b.default_float if kind.scalar.category == "float" and kind.weight == 0 else kind.scalar
     return replace(convert(checks.stored(b, scalar, dtype), dtype), alias=None)
 
@@ -464,7 +487,7 @@ def _tensor(b: Builder, value: Value, what: str) -> View | Computed:
     if isinstance(value, (View, Computed)):
         return value
     if isinstance(value, Scalar) and value.typed.weight > 0:
-        scalar = value
+        scalar = tensors.of_one_dtype(value, what)
         return Computed((), value.typed, lambda at: scalar.expr)
     raise TypeMismatch(f"{what} of {describe(value)}", remedy="it works on tensors")
 
@@ -572,13 +595,15 @@ def torch_call(b: Builder, name: str, arguments: Arguments, x: Value, hint: str)
             rest = list(limits)
             return _clamp(builder, value, rest.pop(0) if has_low else None, rest.pop(0) if rest else None)
 
-        return tensors.lift(b, clamp, x, *bounds)
+        return tensors.lift(b, _of_each_kind(clamp), x, *bounds)
     if name in ("matmul", "mm", "mv", "bmm", "dot", "inner", "vdot"):
         y = arguments.need("other", "mat2", "vec2")
         arguments.done()
         return tensors.matmul(b, _tensor(b, x, name), _tensor(b, y, name))
     if name in ELEMENTWISE:
         function, count = ELEMENTWISE[name]
+        if name in _BY_TYPE:
+            function = _of_each_kind(function)
         others = [arguments.need("other", "exponent", "input") for _ in range(count - 1)]
         arguments.done()
         return tensors.lift(b, function, x, *others)
@@ -828,8 +853,7 @@ def method_call(b: Builder, x: Value, name: str, arguments: Arguments, hint: str
         scalar = tensors.scalar_of(b, x)
         if scalar is None:
             raise TypeMismatch(f"item of {describe(x)}", remedy="index one element")
-        type_ = {"bool": BOOL, "int": INT64, "float": FLOAT64}[scalar.typed.scalar.category]
-        return to_number(scalar, type_)
+        return _of_each_kind(_item)(b, scalar)
     if name in ("float", "double", "half", "bfloat16", "long", "int", "short", "bool"):
         arguments.done()
         return tensors.as_dtype(b, x, _DTYPES[name])
@@ -847,6 +871,10 @@ def method_call(b: Builder, x: Value, name: str, arguments: Arguments, hint: str
             f"weft's language has no tensor method {name}", remedy="write it with loops over elements"
         )
     return result
+
+
+def _item(b: Builder, x: Scalar) -> Scalar:
+    return to_number(x, {"bool": BOOL, "int": INT64, "float": FLOAT64}[x.typed.scalar.category])
 
 
 def number_of_elements(shape: tuple[Expr, ...]) -> Scalar:
@@ -874,16 +902,16 @@ def call(b: Builder, name: str, arguments: Arguments, hint: str) -> Value:
         x = arguments.need("input")
         arguments.named("inplace")
         arguments.done()
-        result = tensors.lift(b, _NEURAL[last], x)
+        result = tensors.lift(b, _of_each_kind(_NEURAL[last]), x)
     elif module == "torch.nn.functional" and last == "gelu":
         x, kind = arguments.need("input"), arguments.named("approximate")
         arguments.done()
         tanh = isinstance(kind, Static) and kind.value == "tanh"
-        result = tensors.lift(b, _gelu_tanh if tanh else _gelu, x)
+        result = tensors.lift(b, _of_each_kind(_gelu_tanh if tanh else _gelu), x)
     elif module == "torch.nn.functional" and last == "leaky_relu":
         x, slope = arguments.need("input"), arguments.take("negative_slope") or number(0.01)
         arguments.done()
-        result = tensors.lift(b, _leaky_relu, x, slope)
+        result = tensors.lift(b, _of_each_kind(_leaky_relu), x, slope)
     elif module in ("torch", "torch.nn.functional", "torch.special", "torch.linalg"):
         first = arguments.need("condition") if last == "where" else arguments.need("input", "self", "x")
         result = torch_call(b, last, arguments, first, hint)
@@ -939,13 +967,18 @@ def _math_call(b: Builder, name: str, arguments: Arguments) -> Value | None:
         return _float_math(b, operator, values)
     if name in ("floor", "ceil", "trunc"):
         (x,) = _so_many(b, arguments, 1)
-        if x.typed.scalar.category != "float" and not (x.typed.weight and x.typed.scalar == INT64):
-            return to_number(x, INT64)  # an element becomes a float first, which has all integers of 32 bits
-        return _whole(b, operate(name, (to_number(x, FLOAT64),), b.default_float))
+        return _of_each_kind(lambda b, v: _rounded(b, name, v))(b, x)
     if name in ("isnan", "isinf", "isfinite"):
         (x,) = _so_many(b, arguments, 1)
         return replace(operate(name, (to_number(x, FLOAT64),), b.default_float), typed=Typed(BOOL, 0))
     return None
+
+
+def _rounded(b: Builder, name: str, x: Scalar) -> Scalar:
+    """floor, ceil and trunc of math."""
+    if x.typed.scalar.category != "float" and not (x.typed.weight and x.typed.scalar == INT64):
+        return to_number(x, INT64)  # an element becomes a float first, which has all integers of 32 bits
+    return _whole(b, operate(name, (to_number(x, FLOAT64),), b.default_float))
 
 
 def _float_math(b: Builder, name: str, values: tuple[Scalar, ...]) -> Scalar:

@@ -18,6 +18,9 @@ from weft.language.values import Mixed, Scalar
 from weft.loops.ir import Cast, Const, Expr, Op
 from weft.loops.types import BOOL, FLOAT64, ScalarType, Typed, promote
 
+# Of each kind of a value, the constant that it is wherever it is a Python number of that kind.
+Numbers = tuple[Const | None, ...]
+
 
 class KindMatters(Exception):  # noqa: N818 - no error: the loop that carries `name` starts again, and keeps its kind
     """What is computed depends on the kind of a carried name, which is not kept."""
@@ -156,16 +159,31 @@ def select(test: Expr, then: Scalar, orelse: Scalar, default_float: ScalarType) 
     return Scalar(expr, typed, mixed=Mixed(test, replace(then, alias=None), replace(orelse, alias=None)))
 
 
-def unsure(expr: Expr, typed: Typed, kinds: tuple[Typed, ...], name: str) -> Scalar:
-    """A value held as `typed` that is of one of these kinds, it is not known which."""
+def unsure(expr: Expr, typed: Typed, kinds: tuple[Typed, ...], name: str, numbers: Numbers = ()) -> Scalar:
+    """A value held as `typed` that is of one of these kinds, it is not known which. numbers: as `numbers_of` gives them."""
+    sides = [
+        Scalar(cast(expr, kind.register) if number is None else number, kind)
+        for kind, number in itertools.zip_longest(kinds, numbers)
+    ]
 
-    def alternatives(left: tuple[Typed, ...]) -> Scalar:
-        first = Scalar(cast(expr, left[0].register), left[0])
+    def alternatives(left: list[Scalar]) -> Scalar:
         if len(left) == 1:
-            return first
-        return Scalar(expr, typed, mixed=Mixed(None, first, alternatives(left[1:]), name))
+            return left[0]
+        return Scalar(expr, typed, mixed=Mixed(None, left[0], alternatives(left[1:]), name))
 
-    return alternatives(kinds)
+    return alternatives(sides)
+
+
+def numbers_of(kinds: tuple[Typed, ...], values: Iterable[Scalar]) -> Numbers:
+    """Of each kind, the constant that the values are wherever they are a Python number of it; None where there is no one."""
+    sides = [leaf for value in values for leaf in leaves(value)]
+
+    def number(kind: Typed) -> Const | None:
+        found = {cast(leaf.expr, kind.register) for leaf in sides if not differ(leaf.typed, kind)}
+        only = found.pop() if len(found) == 1 else None
+        return only if isinstance(only, Const) else None
+
+    return tuple(None if kind.weight else number(kind) for kind in kinds)
 
 
 def unsure_of(value: Scalar) -> str:
@@ -213,12 +231,16 @@ def low_and_high(type_: ScalarType) -> tuple[int, int]:
 
 
 def distribute(
-    function: Callable[..., Scalar], values: tuple[Scalar, ...], default_float: ScalarType, collapse: bool = False
+    function: Callable[..., Scalar],
+    values: tuple[Scalar, ...],
+    default_float: ScalarType,
+    computed: Callable[[tuple[Typed, ...]], Typed | None] | None = None,
+    once: bool = True,
 ) -> Scalar | None:
     """A function of scalars some of which are of several kinds, computed for each; None where all have one kind.
 
-    collapse: the function converts its operands to the type they have in common, so that it need not be computed twice
-    where that is the same on both paths.
+    computed: the type that the function converts operands of these types to, None where it does something else. Where that
+    is one type whatever the kinds are, the function is computed once, in this type. once: also where the kinds are known.
     """
     mixed = next((v.mixed for v in values if v.mixed is not None), None)
     if mixed is None:
@@ -230,10 +252,9 @@ def distribute(
             for v in values
         )
 
-    one, other = where(True), where(False)
     errors: list[WeftError] = []
     results: list[Scalar] = []
-    for side in (one, other):
+    for side in (where(True), where(False)):
         try:
             results.append(function(*side))
         except WeftError as error:
@@ -244,20 +265,24 @@ def distribute(
     kinds = joined((*kinds_of(first), *kinds_of(second)), default_float)
     typed = common_type(kinds, default_float)
     name = mixed.name or unsure_of(first) or unsure_of(second)
-    shared = _one_type(values, default_float) if collapse else None
+    shared = _one_type(values, computed, default_float) if computed is not None and (once or mixed.test is None) else None
     if shared is not None and all(k.register == typed.register for k in kinds):
-        once = (plain(v, replace(shared, weight=v.typed.weight)) if v.mixed is not None else v for v in values)
-        expr = function(*once).expr
+        expr = function(*_as(values, shared)).expr
         if len(kinds) == 1:
             return Scalar(expr, typed)
         if name:
-            return unsure(expr, typed, kinds, name)
+            return unsure(expr, typed, kinds, name, numbers_of(kinds, results))
         return Scalar(expr, typed, mixed=Mixed(mixed.test, _labelled(first, expr), _labelled(second, expr)))
     if mixed.test is not None:
         return select(mixed.test, first, second, default_float)
-    if len(kinds) > 1 or first.mixed is not None or second.mixed is not None:
+    if len(kinds) > 1 or first.mixed is not None or second.mixed is not None or typed.scalar.category != "float":
         raise KindMatters(mixed.name)
-    return plain(first if first.typed.weight else second, typed)
+    return plain(function(*_as(values, typed)), typed)  # the float element that any of them is taken for
+
+
+def _as(values: tuple[Scalar, ...], typed: Typed) -> tuple[Scalar, ...]:
+    """Those of several kinds as a type."""
+    return tuple(v if v.mixed is None else plain(v, replace(typed, weight=v.typed.weight)) for v in values)
 
 
 def _labelled(value: Scalar, expr: Expr) -> Scalar:
@@ -268,14 +293,37 @@ def _labelled(value: Scalar, expr: Expr) -> Scalar:
     return replace(value, expr=expr, mixed=mixed, alias=None)
 
 
-def _one_type(values: tuple[Scalar, ...], default_float: ScalarType) -> Typed | None:
-    """The type that the values have in common, if they are computed with in one register type whatever their kinds are."""
+def _one_type(
+    values: tuple[Scalar, ...], computed: Callable[[tuple[Typed, ...]], Typed | None], default_float: ScalarType
+) -> Typed | None:
+    """The type that the values are computed with, if that is one register type whatever their kinds are."""
     kinds = [joined(kinds_of(v), default_float) for v in values]
-    types = [common_type(found, default_float) for found in itertools.product(*kinds)]
-    if any(t.register != types[0].register for t in types):
+    types = [computed(found) for found in itertools.product(*kinds)]
+    one = types[0]
+    if one is None or any(t is None or t.register != one.register for t in types):
         return None
     # bools add as integers where they are Python's, and as bools where they are elements
-    return None if types[0].scalar == BOOL and any(differ(t, types[0]) for t in types) else types[0]
+    return None if one.scalar == BOOL and any(t is None or differ(t, one) for t in types) else one
+
+
+def compared_by_value(values: tuple[Scalar, ...], default_float: ScalarType) -> Typed | None:
+    """A type in which numbers compare as they do for each of their kinds, though these are compared in several types: none of
+    them changes a number that it gets. None where there is none.
+    """
+    types: list[Typed] = []
+    for sides in itertools.product(*map(leaves, values)):
+        typed = common_type((v.typed for v in sides), default_float)
+        if typed.scalar.opmath != typed.scalar or not all(_is_held(v, typed) for v in sides):
+            return None
+        types.append(typed)
+    if all(t.register == types[0].register for t in types):
+        return None  # they are compared in this one
+    typed = common_type((replace(t, weight=0) for t in types), default_float)
+    return typed if all(_is_held(v, typed) for value in values for v in leaves(value)) else None
+
+
+def _is_held(value: Scalar, typed: Typed) -> bool:
+    return value.expr.type == typed.register or _fits(value.expr, typed.register)
 
 
 def _same(a: Mixed, b: Mixed) -> bool:

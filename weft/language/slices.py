@@ -123,7 +123,7 @@ def _index(builder: Builder, item: Item, size: Expr, axis: int) -> Expr:
         what = describe(item)
         remedy = "write a loop over the elements and index with one int" if "tensor" in what else "use an int"
         raise TypeMismatch(f"a subscript that is {what}", remedy=remedy)
-    if item.typed.scalar.category != "int":
+    if any(kind.scalar.category != "int" for kind in kinds_of(item)):
         raise TypeMismatch(f"a subscript that is {describe(item)}", remedy="use an int: int(...)")
     if any(kind.weight and kind.scalar == UINT8 for kind in kinds_of(item)):
         message = "a subscript that is one uint8 element"

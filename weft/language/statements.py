@@ -12,8 +12,10 @@ from weft.language.builder import Builder, Environment, Loop
 from weft.language.expressions import Evaluator, Inline, binary
 from weft.language.kinds import (
     KindMatters,
+    Numbers,
     by_kind,
     cast,
+    common_type,
     converted,
     distribute,
     expressions_of,
@@ -21,6 +23,7 @@ from weft.language.kinds import (
     is_kind,
     joined,
     kinds_of,
+    numbers_of,
     of_kind,
     unsure,
 )
@@ -70,7 +73,8 @@ class Head:
     """What is known of the names that a loop carries when its body starts; grown until it holds at the body's end.
 
     scalars: the type of each carried scalar and what it may be a view of. kinds: the kinds it may be of. told: those
-    whose kind is carried too, since something depends on it. unset: names without a usable value.
+    whose kind is carried too, since something depends on it. moving: those that are not always one number where they are
+    a Python number. unset: names without a usable value.
     own: names whose array must be their own. held: other names (frame, name) whose meaning a store in the body changes.
     dynamic: carried scalars that depend on what tensors hold. carries: the user's name by that of its carry.
     also: names that the body does not bind, but changes in place by another name. sharing: which names mean one tensor.
@@ -81,6 +85,7 @@ class Head:
     scalars: dict[str, tuple[Typed, Alias]] = field(default_factory=dict)
     kinds: dict[str, tuple[Typed, ...]] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
+    moving: set[str] = field(default_factory=set)
     unset: dict[str, Unset] = field(default_factory=dict)
     own: set[str] = field(default_factory=set)
     held: dict[tuple[int, str], Value] = field(default_factory=dict)
@@ -96,18 +101,21 @@ class Head:
 class Carried:
     """A scalar that a loop carries, in one part, or in parts that tell its kind: the common value, the tests of the kinds
     but the last, a value for each kind. names: of the parts' carries. inits: what they start from; first: the value
-    that this is.
+    that this is. numbers: as `numbers_of` gives them.
     """
 
     names: tuple[str, ...]
     inits: tuple[Expr, ...]
     typed: Typed
     kinds: tuple[Typed, ...]
+    numbers: Numbers
     first: Scalar
 
     @staticmethod
-    def start(b: Builder, name: str, value: Scalar, typed: Typed, kinds: tuple[Typed, ...], told: bool) -> Carried:
-        own = Carried((b.fresh(name),), (converted(value, typed.register),), typed, kinds, value)
+    def start(
+        b: Builder, name: str, value: Scalar, typed: Typed, kinds: tuple[Typed, ...], numbers: Numbers, told: bool
+    ) -> Carried:
+        own = Carried((b.fresh(name),), (converted(value, typed.register),), typed, kinds, numbers, value)
         if len(kinds) == 1 or not told:
             return own
         tests = (b.fresh(f"{name}_is_{kind.scalar}") for kind in kinds[:-1])
@@ -123,15 +131,20 @@ class Carried:
         tests = (is_kind(value, kind) for kind in self.kinds[:-1])
         return (whole, *tests, *(of_kind(value, kind) for kind in self.kinds))
 
+    def numbers_with(self, end: Scalar) -> Numbers:
+        """The numbers that it is on all paths, if this is the value at the end of an iteration."""
+        return numbers_of(self.kinds, (self.first, end))
+
     def value(self, names: tuple[str, ...], default_float: ScalarType) -> Scalar:
         """The scalar whose parts have these names."""
         whole = Ref(names[0], self.typed.register)
         if len(self.kinds) == 1:
             return Scalar(whole, self.typed)
         if len(names) == 1:
-            return unsure(whole, self.typed, self.kinds, names[0])
+            return unsure(whole, self.typed, self.kinds, names[0], self.numbers)
         tests: list[Expr] = [Ref(n, BOOL) for n in names[1 : len(self.kinds)]]
-        values = [Scalar(Ref(n, k.register), k) for n, k in zip(names[len(self.kinds) :], self.kinds, strict=True)]
+        parts = zip(names[len(self.kinds) :], self.kinds, self.numbers, strict=True)
+        values = [Scalar(Ref(name, kind.register) if number is None else number, kind) for name, kind, number in parts]
         return Scalar(whole, self.typed, mixed=by_kind(tests, values, default_float).mixed)
 
 
@@ -186,22 +199,6 @@ class Executor:
                 self.builder.release(depth)
             except WeftError as error:
                 raise self.evaluate.at(error, stmt) from None
-            except KindMatters as matters:
-                if matters.name in self.builder.carried:
-                    raise
-                raise self._unknown_kind(matters.name, stmt) from None
-
-    def _unknown_kind(self, name: str, stmt: ast.stmt) -> WeftError:
-        """The error for a value after a loop that depends on which of its updates was the last."""
-        called = name.removesuffix("_last")
-        return self.evaluate.at(
-            UnsupportedSyntax(
-                f"{called} is a Python number or an element of a tensor, and what is computed here depends on which",
-                evidence=[f"the iterations of a loop decide what {called} is"],
-                remedy=f"say which: int({called}), float({called}), or start the loop from an element",
-            ),
-            stmt,
-        )
 
     def _value(self, node: ast.expr, hint: str) -> Value:
         self.evaluate.direct = node
@@ -383,10 +380,18 @@ class Executor:
                 remedy=f"write {name} = {name} + ..., or store into the element",
             )
 
+        def computed(types: tuple[Typed, ...]) -> Typed | None:
+            """Of sums and the like of elements, that of the tensor as much as that of the operator."""
+            typed = common_type(types, b.default_float)
+            same = types[0].weight == 0 or typed.register == types[0].register
+            return typed if same and isinstance(operator, ast.Add | ast.Sub | ast.Mult) else None
+
         def in_place(b: Builder, x: Scalar, y: Scalar) -> Scalar:
             """The value in the dtype of the tensor; that of the operator where it is a number, which is bound anew."""
-            found = distribute(lambda u, v: in_place(b, u, v), (x, y), b.default_float)
-            if found is not None:
+            if x.mixed is not None or y.mixed is not None:
+                with b.path():
+                    found = distribute(lambda u, v: in_place(b, u, v), (x, y), b.default_float, computed, once=False)
+                assert found is not None
                 return found
             result = binary(operator)(b, x, y)
             if x.typed.weight == 0:
@@ -622,8 +627,8 @@ class Executor:
                 if name is not None:
                     self.environment.pop(name.id, None)
             return
-        head = Head()
         location = b.location
+        head = Head(told={name for loop, name in b.told if loop == location})
         depth, carried = self.depth, set(b.carried)
         while True:
             restore = b.snapshot()
@@ -691,7 +696,8 @@ class Executor:
                 kinds = head.kinds.setdefault(name, joined(kinds_of(value), b.default_float))
                 if len(kinds) > 1 and not holds(typed, value):
                     head.told.add(name)
-                carry = Carried.start(b, name, value, typed, kinds, name in head.told)
+                numbers = numbers_of(kinds, (value,)) if name not in head.moving else (None,) * len(kinds)
+                carry = Carried.start(b, name, value, typed, kinds, numbers, name in head.told)
                 head.carries |= {n: name for n in carry.names}
                 b.carried.update(carry.names)
                 carried[name] = carry
@@ -733,6 +739,10 @@ class Executor:
                 if self._grow(name, end, head):
                     grown = True
                     continue
+                if len(carry.kinds) > 1 and name not in head.moving and carry.numbers != carry.numbers_with(end):
+                    head.moving.add(name)
+                    grown = True
+                    continue
                 names = [b.fresh(f"{n}_last") for n in carry.names]
                 ends = carry.parts(end)
                 if carry.names[0] in b.spans:
@@ -745,6 +755,7 @@ class Executor:
                     b.choices[names[0]] = (carry.inits[0], ends[0])
                     b.advances[names[0]] = advance
                 carries += map(Carry, carry.names, carry.inits, ends, names)
+                b.left[names[0]] = (location, name)
                 results[name] = self._last(carry, tuple(names), carry.first, end, Loop(var, start, stop, step))
         self.depth -= 1
         b.copies |= copies  # which is all there is where it does not run

@@ -11,7 +11,7 @@ from weft.errors import NumberOverflow, ShapeMismatch, TypeMismatch, Unsupported
 from weft.language import arithmetic, bounds, checks
 from weft.language.arithmetic import as_type, operate
 from weft.language.builder import Builder, apart
-from weft.language.kinds import cast, converted, low_and_high
+from weft.language.kinds import cast, converted, leaves, low_and_high
 from weft.language.values import (
     ONE,
     ZERO,
@@ -88,13 +88,25 @@ def lift(builder: Builder, function: ScalarFunction, *operands: Value) -> Scalar
         return replace(function(builder, *scalars), alias=None)
     dims = broadcast(builder, tuple(values))
     fixed = tuple(_hold(builder, v, dims) for v in values)
-    sample = function(builder, *(_sample(v) for v in fixed))
+    sample = of_one_dtype(function(builder, *(_sample(v) for v in fixed)), "a tensor computed with a number or an element")
     loops = any(isinstance(v, Computed) and v.loops for v in fixed)
     return Computed(
         dims,
         Typed(sample.typed.scalar, 2),
         lambda at: function(builder, *(element(builder, v, at) for v in fixed)).expr,
         loops,
+    )
+
+
+def of_one_dtype(value: Scalar, what: str) -> Scalar:
+    """The value; TypeMismatch where it is of one kind on one path and of another on another, which a dtype depends on."""
+    if value.mixed is None:
+        return value
+    kinds = " or ".join(dict.fromkeys(describe(v) for v in leaves(value)))
+    raise TypeMismatch(
+        f"{what} whose dtype depends on the path",
+        evidence=[f"it is {kinds}"],
+        remedy="say which: int(...), float(...), or .to(dtype) of elements",
     )
 
 
@@ -420,6 +432,8 @@ def expand(builder: Builder, value: Tensor, dims: tuple[Expr, ...]) -> Tensor:
 
 def as_dtype(builder: Builder, value: Value, dtype: ScalarType) -> Scalar | Tensor:
     """`.to(dtype)` of a tensor or an element: itself where that is its dtype."""
-    if isinstance(value, (Scalar, View, Computed)) and value.typed == replace(value.typed, scalar=dtype) and value.typed.weight:
-        return value
+    several = isinstance(value, Scalar) and value.mixed is not None
+    own = isinstance(value, (Scalar, View, Computed)) and value.typed.scalar == dtype and value.typed.weight > 0
+    if own and not several:
+        return value  # type: ignore[return-value]
     return lift(builder, lambda _, x: arithmetic.convert(x, dtype), value)

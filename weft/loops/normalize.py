@@ -33,7 +33,7 @@ from weft.loops.ir import (
     walk_expr,
 )
 from weft.loops.ir import Store as StoreStatement
-from weft.loops.types import INT64
+from weft.loops.types import BOOL, INT64
 
 # An expression larger than this is bound to a name rather than copied into its uses.
 _COPY_LIMIT = 64
@@ -170,8 +170,8 @@ def _select_as_extremum(condition: Expr, then: Expr, orelse: Expr) -> Expr | Non
     So is `a if a >= b else b` of floats, which takes the other one where they are equal: another sign of zero, another
     derivative.
     """
-    if not isinstance(condition, Op) or (condition.name in ("ge", "le") and then.type.category == "float"):
-        return None
+    if not isinstance(condition, Op) or then.type == BOOL or (condition.name in ("ge", "le") and then.type.category == "float"):
+        return None  # bools have no extrema
     match condition:
         case Op(name="gt" | "ge", args=(a, b)) if (a, b) == (then, orelse):
             return Op("max", (b, a), then.type)
