@@ -7,6 +7,7 @@ expression adds it.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -38,7 +39,7 @@ def operate(name: str, values: tuple[Scalar, ...], default_float: ScalarType) ->
     """An operator of weft.loops.operators on values of any types."""
     operator = OPERATORS[name]
     if any(v.mixed is not None for v in values):
-        return _of_each_kind(name, values, default_float)
+        return of_each_kind(lambda *vs: operate(name, vs, default_float), name, values, default_float)
     typed = common(values, default_float)
     if name == "sub" and any(v.typed.scalar == BOOL and v.typed.weight for v in values):
         raise TypeMismatch("sub of a bool tensor", remedy="convert it with .to(dtype), or use ^")
@@ -77,8 +78,10 @@ def operate(name: str, values: tuple[Scalar, ...], default_float: ScalarType) ->
     return _make(name, operands, typed)
 
 
-def _of_each_kind(name: str, values: tuple[Scalar, ...], default_float: ScalarType) -> Scalar:
-    """The same where values are of several kinds."""
+def of_each_kind(
+    function: Callable[..., Scalar], name: str, values: tuple[Scalar, ...], default_float: ScalarType
+) -> Scalar:
+    """A function that is this operator, where values are of several kinds."""
     rule = OPERATORS[name].rule
     known = next(v.mixed.test is not None for v in values if v.mixed is not None)
     by_value = compared_by_value(values, default_float) if rule == "comparison" and not known else None
@@ -93,7 +96,7 @@ def _of_each_kind(name: str, values: tuple[Scalar, ...], default_float: ScalarTy
 
     # integers that become floats do so by themselves, not first as the integers that they have in common
     once = rule not in ("float", "predicate")
-    found = distribute(lambda *vs: operate(name, vs, default_float), values, default_float, computed, once)
+    found = distribute(function, values, default_float, computed, once)
     assert found is not None
     return found
 

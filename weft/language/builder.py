@@ -334,22 +334,29 @@ class Builder:
             mixed = self._named_kinds(mixed, hint, {value.expr: whole})
         return replace(value, expr=whole, mixed=mixed)
 
-    def _named_kinds(self, mixed: Mixed, hint: str, known: dict[Expr, Expr]) -> Mixed:
-        """What it is on each path under names, none of them computed on another path than its own."""
+    def _named_kinds(
+        self, mixed: Mixed, hint: str, known: dict[Expr, Expr], around: tuple[tuple[Expr, bool], ...] = ()
+    ) -> Mixed:
+        """What it is on each path under names, none of them computed on another path than its own. around: the tests of the
+        paths that lead here, and what they are there.
+        """
         assert mixed.test is not None
         # a test of names is written out where it is used: the guard of a subscript is told by it
         test = self._spare(f"{hint}_kind", mixed.test) if has_load(mixed.test) else mixed.test
 
         def named(side: Scalar, here: bool) -> Scalar:
             idle = cast(Const(False, BOOL), side.typed.register)
-            guarded = (side.expr, idle) if here else (idle, side.expr)
+            path = ((test, here),) if here else ((test, here), *around)  # a test is one of where it is asked
             found = side.expr if isinstance(side.expr, (Const, Ref)) else known.get(side.expr)
             inner = side.mixed
             if inner is not None and inner.test is not None:
                 own = choice(test, inner.test, Const(False, BOOL)) if here else choice(test, Const(False, BOOL), inner.test)
-                inner = self._named_kinds(replace(inner, test=own), hint, known)
+                inner = self._named_kinds(replace(inner, test=own), hint, known, path)
             if found is None:
-                found = self._spare(f"{hint}_{side.typed.scalar}", choice(test, *guarded))
+                found = side.expr
+                for condition, holds in path:
+                    found = choice(condition, found, idle) if holds else choice(condition, idle, found)
+                found = self._spare(f"{hint}_{side.typed.scalar}", found)
             return replace(side, expr=found, mixed=inner)
 
         return replace(mixed, test=test, then=named(mixed.then, True), orelse=named(mixed.orelse, False))

@@ -12,8 +12,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from weft.language.arithmetic import of_each_kind, operate
 from weft.language.builder import Builder, Loop
-from weft.language.kinds import KindMatters, cast, choice, converted, low_and_high, plain
+from weft.language.kinds import KindMatters, choice, converted, low_and_high, plain
 from weft.language.values import Mixed, Scalar, has_load
 from weft.loops.affine import affine
 from weft.loops.faults import OVERFLOW, leaves_64_bits
@@ -52,8 +53,17 @@ MOST = 1 << 46
 MOST_UPDATES = 1 << 56
 # What sizes and bounds are where products of two must fit, and sums of such.
 ORDINARY = 1 << 31, 1 << 29
-_TRUE, _FALSE = Const(True, BOOL), Const(False, BOOL)
+_TRUE = Const(True, BOOL)
 _FITS = {"add": "fits_add", "sub": "fits_sub", "mul": "fits_mul", "shl": "fits_shl"}
+
+
+def operated(b: Builder, name: str, *values: Scalar) -> Scalar:
+    """An operator of weft.loops.operators on values of any types, with the checks that Python makes."""
+    if all(v.mixed is None for v in values):
+        return checked(b, operate(name, values, b.default_float))
+    with b.path():
+        value = of_each_kind(lambda *sides: operated(b, name, *sides), name, values, b.default_float)
+    return checked(b, value)
 
 
 def checked(b: Builder, value: Scalar) -> Scalar:
@@ -90,30 +100,6 @@ def checked(b: Builder, value: Scalar) -> Scalar:
     if expr.name in ("neg", "abs") and not _fits(b, lambda: span(b, expr) is not None):
         return _with(b, value, Op("ne", (expr.args[0], Const(LOWEST, INT64)), BOOL), OVERFLOW)
     return value
-
-
-def divided(b: Builder, x: Scalar, y: Scalar, value: Scalar) -> Scalar:
-    """A quotient or remainder of floats, `value`, that is one of Python's numbers on some paths, where 0 divides none."""
-    if value.mixed is not None or not value.typed.weight or value.expr.type.category != "float":
-        return value
-
-    def number(v: Scalar) -> Expr:
-        return _of_each(v.mixed, number) if v.mixed is not None else Const(v.typed.weight == 0, BOOL)
-
-    def sound(v: Scalar) -> Expr:
-        if v.mixed is not None:
-            return _of_each(v.mixed, sound)
-        if v.typed.weight or _not_zero(b, v.expr):
-            return _TRUE
-        other = choice(number(x), _FALSE, _TRUE)
-        if isinstance(v.expr, Const) or other == _TRUE:
-            return other
-        differs = Op("ne", (v.expr, cast(Const(0, INT64), v.expr.type)), BOOL)
-        return differs if other == _FALSE else Op("or", (other, differs), BOOL)
-
-    if not any(v.mixed is not None for v in (x, y)):
-        return value
-    return _with(b, value, sound(y), Fault("division", "float division by zero", False))
 
 
 def power(b: Builder, base: Scalar, exponent: Scalar, value: Scalar) -> Scalar:

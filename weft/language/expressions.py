@@ -66,12 +66,7 @@ def binary(operator: ast.operator) -> Callable[..., Scalar]:
     if isinstance(operator, ast.Pow):
         return functions.power_of
     name = _BINARY[type(operator)]
-
-    def operated(b: Builder, x: Scalar, y: Scalar) -> Scalar:
-        value = checks.checked(b, operate(name, (x, y), b.default_float))
-        return checks.divided(b, x, y, value) if isinstance(operator, ast.Div | ast.FloorDiv | ast.Mod) else value
-
-    return operated
+    return lambda b, x, y: checks.operated(b, name, x, y)
 
 
 # Calls a helper: the function, its arguments, keyword arguments, and whether the call is all of a statement.
@@ -278,7 +273,7 @@ class Evaluator:
         if isinstance(node.op, ast.UAdd):
             return _plus(b, value) if isinstance(value, Scalar) else value
         if isinstance(node.op, ast.USub):
-            return tensors.lift(b, lambda _, x: checks.checked(b, operate("neg", (x,), b.default_float)), value)
+            return tensors.lift(b, lambda _, x: checks.operated(b, "neg", x), value)
         if isinstance(node.op, ast.Invert):
             return tensors.lift(b, lambda _, x: _invert(b, x), value)
         if isinstance(value, Static):

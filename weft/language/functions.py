@@ -45,7 +45,7 @@ def _plain(name: str) -> ScalarFunction:
 
 def _checked(name: str) -> ScalarFunction:
     """An operator that raises for integers that are divided by 0."""
-    return lambda b, *args: checks.checked(b, operate(name, args, b.default_float))
+    return lambda b, *args: checks.operated(b, name, *args)
 
 
 def _rounding(name: str) -> ScalarFunction:
@@ -1022,7 +1022,7 @@ def _python_call(b: Builder, name: str, arguments: Arguments) -> Value | None:
     if name == "abs":
         operand = arguments.need("x")
         arguments.done()
-        return tensors.lift(b, lambda b, x: checks.checked(b, operate("abs", (x,), b.default_float)), operand)
+        return tensors.lift(b, lambda b, x: checks.operated(b, "abs", x), operand)
     if name in ("float", "int", "bool"):
         if not arguments.args:
             arguments.args = [number(0)]

@@ -15,8 +15,8 @@ from functools import reduce
 
 from weft.errors import NumberOverflow, WeftError
 from weft.language.values import Mixed, Scalar
-from weft.loops.ir import Cast, Const, Expr, Op
-from weft.loops.types import BOOL, FLOAT64, ScalarType, Typed, promote
+from weft.loops.ir import Cast, Check, Const, Expr, Op, walk_expr
+from weft.loops.types import BOOL, FLOAT64, INT64, ScalarType, Typed, promote
 
 # Of each kind of a value, the constant that it is wherever it is a Python number of that kind.
 Numbers = tuple[Const | None, ...]
@@ -181,7 +181,7 @@ def numbers_of(kinds: tuple[Typed, ...], values: Iterable[Scalar]) -> Numbers:
     def number(kind: Typed) -> Const | None:
         found = {cast(leaf.expr, kind.register) for leaf in sides if not differ(leaf.typed, kind)}
         only = found.pop() if len(found) == 1 else None
-        return only if isinstance(only, Const) else None
+        return only if isinstance(only, Const) and (kind.scalar.category == "float" or _fits(only, INT64)) else None
 
     return tuple(None if kind.weight else number(kind) for kind in kinds)
 
@@ -264,20 +264,31 @@ def distribute(
     first, second = results
     kinds = joined((*kinds_of(first), *kinds_of(second)), default_float)
     typed = common_type(kinds, default_float)
+    most = max(_checks(first.expr), _checks(second.expr))
     name = mixed.name or unsure_of(first) or unsure_of(second)
     shared = _one_type(values, computed, default_float) if computed is not None and (once or mixed.test is None) else None
     if shared is not None and all(k.register == typed.register for k in kinds):
         expr = function(*_as(values, shared)).expr
-        if len(kinds) == 1:
+        if len(kinds) == 1 and _checks(expr) >= most:
             return Scalar(expr, typed)
-        if name:
+        if len(kinds) > 1 and name:
             return unsure(expr, typed, kinds, name, numbers_of(kinds, results))
-        return Scalar(expr, typed, mixed=Mixed(mixed.test, _labelled(first, expr), _labelled(second, expr)))
+        if len(kinds) > 1:
+            return Scalar(expr, typed, mixed=Mixed(mixed.test, _labelled(first, expr), _labelled(second, expr)))
     if mixed.test is not None:
         return select(mixed.test, first, second, default_float)
-    if len(kinds) > 1 or first.mixed is not None or second.mixed is not None or typed.scalar.category != "float":
+    several = len(kinds) > 1 or first.mixed is not None or second.mixed is not None
+    if several or typed.scalar.category != "float":
         raise KindMatters(mixed.name)
-    return plain(function(*_as(values, typed)), typed)  # the float element that any of them is taken for
+    taken = plain(function(*_as(values, typed)), typed)  # for the float element that it may be
+    if _checks(taken.expr) < most:
+        raise KindMatters(mixed.name)
+    return taken
+
+
+def _checks(expr: Expr) -> int:
+    """How many faults computing it may have."""
+    return sum(isinstance(e, Check) for e in walk_expr(expr))
 
 
 def _as(values: tuple[Scalar, ...], typed: Typed) -> tuple[Scalar, ...]:
