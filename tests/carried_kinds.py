@@ -142,7 +142,8 @@ class Programs:
         elif drawn < 0.62:
             add(f"{s} = {choose((f'{s} + {self.element(i)}', self.expression(names, i, choose((0, 1, 1, 2)))))}")
         elif drawn < 0.68:
-            sign = choose(("+=", "-=", "*=", "+=")) if self.family is Whole else "+="
+            # (a half element that is changed in place would be rounded, which the reference does not do)
+            sign = choose(("+=", "-=", "*=", "+=")) if self.family is Whole else "=" if {"f2", "bf"} & {*self.used} else "+="
             add(f"{s} {sign} {self.expression(names, i, choose((0, 1)))}")
         elif drawn < 0.88 and depth:
             add(f"if {self.condition(names, i)}:")

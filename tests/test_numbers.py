@@ -294,6 +294,23 @@ def test_a_constant_that_an_integer_type_does_not_hold() -> None:
     agree(program("def f(x):\n    y = x.clone()\n    y[0] = -255\n    return y\n"), torch.zeros(1, dtype=torch.uint8))
 
 
+@pytest.mark.parametrize("number", [-1.0, -0.5, -0.0, 0.5, 255.0, 255.5, -1, -255])
+def test_negative_ints_wrap_in_bytes_and_floats_do_not(number: float) -> None:
+    constant = program(f"def f(x):\n    y = x.clone()\n    y[0] = {number}\n    return y\n")
+    given = program("def f(x, a: float):\n    y = x.clone()\n    y[0] = a\n    return y\n")
+    of_a_path = program("def f(x, a: float):\n    y = x.clone()\n    y[0] = x[0] if x[1] else a\n    return y\n")
+    x = torch.tensor([3, 0], dtype=torch.uint8)
+    if isinstance(number, int) or 0.0 <= number <= 255.0:
+        agree(constant, x)
+        agree(given, x, float(abs(number)))
+    else:
+        for function, args in ((constant, (x,)), (given, (x, number)), (of_a_path, (x, number))):
+            with pytest.raises(RuntimeError, match="without overflow"):
+                function(*args)
+            with pytest.raises(WeftError, match="does not fit into uint8"):
+                weft.kernel(function)(*args)
+
+
 def test_shifts_by_negative_amounts() -> None:
     agree(of_each("x[i] >> z[i]", "x[i] << z[i]"), T([-5, 5, -5, 5, 1]), T([-1, -1, 70, 64, 63]), 0, 0.0)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from weft.language.arithmetic import of_each_kind, operate
 from weft.language.builder import Builder, Loop
-from weft.language.kinds import KindMatters, choice, converted, low_and_high, plain
+from weft.language.kinds import KindMatters, choice, converted, plain, storable
 from weft.language.values import Mixed, Scalar, has_load
 from weft.loops.affine import affine
 from weft.loops.faults import OVERFLOW, leaves_64_bits
@@ -308,8 +308,6 @@ def stored(b: Builder, value: Scalar, dtype: ScalarType) -> Scalar:
         return _stored_float(b, value)
     if dtype.category != "int":
         return value
-    low, high = low_and_high(dtype)
-    low = low if dtype.signed else -high  # PyTorch lets negative numbers wrap there
     whole = True
 
     def fits(v: Scalar) -> Expr:
@@ -319,6 +317,7 @@ def stored(b: Builder, value: Scalar, dtype: ScalarType) -> Scalar:
         type_ = v.expr.type
         if v.typed.weight or type_ in (BOOL, dtype):
             return _TRUE
+        low, high = storable(type_, dtype)
         if isinstance(v.expr, Const):  # alone, it is looked at where it is stored
             return Const(value.mixed is None or bool(low <= v.expr.value <= high), BOOL)
 

@@ -230,6 +230,12 @@ def low_and_high(type_: ScalarType) -> tuple[int, int]:
     return -(1 << bits) if type_.signed else 0, (1 << bits) - 1
 
 
+def storable(number: ScalarType, dtype: ScalarType) -> tuple[int, int]:
+    """The least and largest of Python's numbers of a type that PyTorch stores into integers of a dtype."""
+    low, high = low_and_high(dtype)
+    return (low if dtype.signed or number.category == "float" else -high), high  # negative ints wrap in unsigned ones
+
+
 def distribute(
     function: Callable[..., Scalar],
     values: tuple[Scalar, ...],

@@ -11,7 +11,7 @@ from weft.errors import NumberOverflow, ShapeMismatch, TypeMismatch, Unsupported
 from weft.language import arithmetic, bounds, checks
 from weft.language.arithmetic import as_type, operate
 from weft.language.builder import Builder, apart
-from weft.language.kinds import cast, converted, leaves, low_and_high
+from weft.language.kinds import cast, converted, leaves, low_and_high, storable
 from weft.language.values import (
     ONE,
     ZERO,
@@ -199,8 +199,7 @@ def _check_fits(target: View, value: Scalar) -> None:
         raise NumberOverflow(f"{number} leaves 64 bits", remedy="store a float, or a smaller number")
     if type_.category != "int":
         return
-    low, high = low_and_high(type_)
-    low = low if type_.signed else -high  # PyTorch lets negative numbers wrap there
+    low, high = storable(value.typed.scalar, type_)
     if not (math.isfinite(number) and low <= number <= high):
         raise TypeMismatch(
             f"{number} does not fit into {type_}",
