@@ -112,6 +112,7 @@ def test_places_that_the_call_knows_need_no_check() -> None:
 
 
 FEW = [1.0, 9.0, 1.0]
+GRID = "g = torch.zeros(5, 4)"
 # Values that nothing uses, and arguments for which Python raises while it computes them.
 UNUSED = {
     "division": ("t = 1 // int(a[i])\ny[i] = x[i]", {"a": [1, 0, 2]}),
@@ -141,6 +142,22 @@ UNUSED = {
     "number too large stored again": ("y[0] = float(v[i]) * float(v[i])", {"v": [1e30, 1.0, 2.0]}),
     "never read": ("z[0] = 6 // int(a[i])\ny[i] = x[i]", {"a": [1, 0, 2], "before": "z = torch.zeros(1)"}),
     "never read, stored again": ("z[0] = x[a[i]]\nz[0] = x[i]\ny[i] = x[i]", {"a": [20, 1, 2], "before": "z = torch.zeros(1)"}),
+    "row": ("t = g[a[i]]\ny[i] = x[i]", {"a": [20, 1, 2], "before": GRID}),
+    "row in part": ("t = g[a[i], 1:]\ny[i] = x[i]", {"a": [20, 1, 2], "before": GRID}),
+    "row of a part": ("t = g[1:][a[i]]\ny[i] = x[i]", {"a": [4, 1, 2], "before": GRID}),
+    "column": ("t = g[:, a[i]]\ny[i] = t.shape[0]", {"a": [20, 1, 2], "before": GRID}),
+    "row that the call knows": ("t = g[i + d]\ny[i] = x[i]", {"d": 7, "before": GRID}),
+    "row under data": ("if v[i] > 5:\n    t = g[i + 9]\ny[i] = x[i]", {"v": FEW, "before": GRID}),
+    "row read under data": ("t = g[a[i]]\nif v[i] > 5:\n    y[i] = t[0]", {"a": [20, 1, 2], "before": GRID}),
+    "row that no loop reads": (
+        "t = g[a[i]]\nfor k in range(d):\n    y[i] = t[k]",
+        {"a": [20, 1, 2], "d": 0, "before": GRID},
+    ),
+    "row of nothing": (
+        "t = g[a[i]]\nfor k in range(g.shape[1]):\n    y[i] = t[k]",
+        {"a": [20, 1, 2], "d": 0, "before": "g = torch.zeros(5, d)"},
+    ),
+    "rows zipped": ("for p, q in zip(g[a[i]], x[:0]):\n    y[i] = p", {"a": [20, 1, 2], "before": GRID}),
     "cancelled": ("k = int(x[a[i]])\ny[i] = x[k - k]", {"a": [20, 1, 2]}),
     "multiplied by 0": ("k = 6 // int(a[i])\ny[i] = x[0 * k]", {"a": [1, 0, 2]}),
     "compared with itself": ("k = 6 // int(a[i])\ny[i] = 1.0 if k < k + 1 else x[i]", {"a": [1, 0, 2]}),

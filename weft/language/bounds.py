@@ -27,6 +27,14 @@ def check(b: Builder, first: Expr, last: Expr, size: Expr) -> Expr | None:
     return _inside(first, last, size)
 
 
+def certain(b: Builder, first: Expr, last: Expr, size: Expr) -> bool:
+    """Whether all from the first subscript to the last is inside a dimension of this size, for any sizes."""
+    if b.is_dynamic(first) or b.is_dynamic(last):
+        return False
+    low, high = _extreme(b, first, least=True), _extreme(b, last, least=False)
+    return low is not None and high is not None and _at_least(low, 0) and _at_least(_minus(_known(b, size), high), 1)
+
+
 def checked(expr: Expr, inside: Expr | None, b: Builder) -> Expr:
     """The value of an element, where the kernel has to see that it is one of the tensor's."""
     if inside is None:

@@ -103,6 +103,8 @@ class Builder:
     told: carried names, by the location of their loop, whose kind is carried too. left: which of them the result of a loop is.
     joints: what views that merge dimensions ask of strides. indirect: axes of arrays, (array, axis), of which some subscript
     is one of a part, of a slice, or of dimensions that were split or merged. spelled: the user's names of arrays made here.
+    parts: names for what Python looks at where a part of a tensor is made, and what looks at the same. subscripts: the arrays
+    that these are accesses to, by the array and the axis (weft.language.parts).
     """
 
     function: str
@@ -124,6 +126,8 @@ class Builder:
     given: frozenset[str] = frozenset()
     carried: set[str] = field(default_factory=set)
     spare: set[str] = field(default_factory=set)
+    subscripts: dict[tuple[str, int], str] = field(default_factory=dict)
+    parts: dict[str, Callable[[Expr | Store], bool]] = field(default_factory=dict)
     demands: list[Demand] = field(default_factory=list)
     spans: dict[str, tuple[int, int]] = field(default_factory=dict)
     choices: dict[str, tuple[Expr, ...]] = field(default_factory=dict)
@@ -180,6 +184,7 @@ class Builder:
         demands, spans = list(self.demands), dict(self.spans)
         blocks, loops = [len(b) for b in self.blocks], list(self.loops)
         quotients, joints = dict(self.quotients), list(self.joints)
+        subscripts, parts = dict(self.subscripts), dict(self.parts)
 
         def restore() -> None:
             self.taken, self.arrays, self.equalities = set(taken), dict(arrays), list(equalities)
@@ -187,6 +192,7 @@ class Builder:
             self.sharing, self.copies = sharing, copies
             self.demands, self.spans = list(demands), dict(spans)
             self.quotients, self.joints = dict(quotients), list(joints)
+            self.subscripts, self.parts = dict(subscripts), dict(parts)
             del self.changes[changes:]
             del self.environments[len(environments) :]
             for environment, old in zip(self.environments, environments, strict=True):
@@ -251,6 +257,8 @@ class Builder:
             self.sharing = bind(self.sharing, slot, objects.names, objects.sure)
             environment[name] = replace(value, alias=replace(objects, names=frozenset(), sure=False))
         else:
+            if isinstance(value, View) and self.created.get(value.array) == value and frame == 0:
+                self.spelled[value.array] = name
             names = frozenset(n for leaf in contents(value) if isinstance(leaf, Scalar) for n in leaf.objects.names)
             self.sharing = bind(self.sharing, slot, names, False)
             environment[name] = value

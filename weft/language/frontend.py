@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from weft.errors import Location, NumberOverflow, TypeMismatch, UnsupportedSyntax
-from weft.language import tensors
+from weft.language import parts, tensors
 from weft.language.builder import Builder, Environment
 from weft.language.checks import MOST, subscripts_unchecked
 from weft.language.expressions import Evaluator
@@ -51,19 +51,23 @@ ArgumentType = TensorType | ScalarType | None
 
 
 def parse(
-    function: Any, types: Mapping[str, ArgumentType], name: str | None = None, default: ScalarType | None = None
+    function: Any,
+    types: Mapping[str, ArgumentType],
+    name: str | None = None,
+    default: ScalarType | None = None,
+    checked: frozenset[str] = frozenset(),
 ) -> Function:
     """The loop nest of a function (a function object, a kernel, a Source, or a text that defines it).
 
     types: the type of each argument: a TensorType; bool, int64 or float64 for a number; None for the argument None
     (which is then no parameter of the result, like a tensor that is the same as another argument). default: the dtype of
-    floats that nothing else decides; None: PyTorch's as it is now. Raises a WeftError where the function is not in weft's
-    language.
+    floats that nothing else decides; None: PyTorch's as it is now. checked: arrays that the kernels check. Raises a
+    WeftError where the function is not in weft's language.
     """
     source = Source.of(function, name)
     told: frozenset[tuple[Location | None, str]] = frozenset()
     while True:
-        parser = _Parser(source, types, default or default_float(), told)
+        parser = _Parser(source, types, default or default_float(), told, checked)
         try:
             result = parser.parse()
         except KindMatters as matters:  # of a name after its loop, which has to carry it then
@@ -79,6 +83,7 @@ class _Parser:
     types: Mapping[str, ArgumentType]
     default: ScalarType
     told: frozenset[tuple[Location | None, str]]
+    checked: frozenset[str]
 
     def __post_init__(self) -> None:
         self.builder = Builder(self.source.name, self.default, told=self.told)
@@ -275,13 +280,14 @@ class _Parser:
     def _function(self, results: tuple[str, ...]) -> Function:
         b = self.builder
         (block,) = b.blocks
+        body, idle = parts.told(b, tuple(block), self.checked)
         function = Function(
             self.source.name,
             tuple(self.names),
             (*self.scalars, *(ScalarParameter(name, INT64, value) for value, name in b.quotients.items())),
             tuple(self.sizes),
             tuple(b.arrays.values()),
-            tuple(block),
+            body,
             results,
             tuple(b.equalities),
             self.source.where,
@@ -289,6 +295,7 @@ class _Parser:
             container=self.container,
             demands=tuple(b.demands),
             joints=tuple(b.joints),
+            idle=idle,
             widenings=tuple(b.widenings),
         )
         function = with_faults(function, frozenset(b.spare))
@@ -304,7 +311,7 @@ class _Parser:
                 remedy="return the tensors it makes",
             )
         arrays = tuple(
-            replace(a, role="inout") if a.role == "input" and a.name in stored else a
+            replace(a, role="inout" if a.role == "input" and a.name in stored else a.role, called=b.called(a.name))
             for a in function.arrays
             if a.name in used
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from weft.errors import OutOfRange, TypeMismatch, UnsupportedSyntax
-from weft.language import bounds
+from weft.language import bounds, parts
 from weft.language.builder import Builder
 from weft.language.checks import position
 from weft.language.kinds import converted, kinds_of
@@ -46,6 +46,7 @@ def subscript(builder: Builder, value: Tensor, items: tuple[Item, ...]) -> Tenso
     inside: Expr | None = None
     dims: list[Expr] = []
     axes: list[Expr] = []
+    taken: list[tuple[int, Expr]] = []
     for item in items:
         if _is_none(item):
             dims.append(ONE)
@@ -63,8 +64,15 @@ def subscript(builder: Builder, value: Tensor, items: tuple[Item, ...]) -> Tenso
             if isinstance(value, View) and not _is_axis(builder, value, len(axes)):
                 inside = both(inside, bounds.check(builder, index, index, size))
                 builder.walks(value, len(axes))
+            elif isinstance(value, View):
+                taken.append((len(axes), index))
             axes.append(index)
     part = select(value, tuple(dims), tuple(axes))
+    if isinstance(value, View) and dims:
+        for dim, index in taken:
+            parts.made(builder, value, dim, index)
+        if inside is not None:
+            parts.made_inside(builder, inside)
     return replace(part, inside=both(part.inside, inside)) if isinstance(part, View) and inside is not None else part
 
 

@@ -50,11 +50,14 @@ class Faults:
     """The faults in the expressions of a function, and what is stored of them. A subscript at which the call looks is none:
     there it is told whether or not anything of the iterations is left.
 
-    around: the loops around the statements of the function. names: those that are free there.
+    around: the loops around the statements of the function. names: those that are taken there. every: what the call looks at
+    is to be kept too.
     """
 
-    def __init__(self, function: Function, around: tuple[For, ...] = (), names: Names | None = None) -> None:
-        self.function, self.around, self.names = function, around, names or Names.of(function)
+    def __init__(
+        self, function: Function, around: tuple[For, ...] = (), names: Names | None = None, every: bool = False
+    ) -> None:
+        self.function, self.around, self.names, self.every = function, around, names or Names.of(function), every
         self.arrays: list[Array] = []
         self.known = {s.name for s in function.sizes} | {s.name for s in function.scalars if s.type == INT64}
         for stmt in (*self.around, *walk(function.body)):
@@ -91,7 +94,7 @@ class Faults:
         return [f for o in operands(expr) for f in self.of(o)]
 
     def _is_fault(self, load: Load) -> bool:
-        if load.array in self.function.checked:
+        if self.every or load.array in self.function.checked:
             return True
         return not all((form := affine(i)) is not None and form.names <= self.known for i in load.index)
 

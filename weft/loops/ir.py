@@ -241,6 +241,8 @@ class Array:
     contiguous: it is so whatever the strides of the arguments are (`torch.empty(shape)`); a result that is not takes the
     order of strides of the argument that has its shape, as `torch.empty_like` and operators do.
     batches: so many first axes are the elements of batches, for each of which the order of strides is decided alone.
+    called: what the user calls it, "" where that is its name. stands_for: of the array that is called so, the axis whose
+    subscripts this one's are; None where it is an array like any.
     """
 
     name: str
@@ -253,6 +255,12 @@ class Array:
     rounds: bool = True
     contiguous: bool = False
     batches: int = 0
+    called: str = field(default="", compare=False)
+    stands_for: int | None = field(default=None, compare=False)
+
+    @property
+    def user_name(self) -> str:
+        return self.called or self.name
 
 
 @dataclass(frozen=True)
@@ -296,6 +304,16 @@ class Demand:
 
     condition: Expr
     fault: Fault
+
+
+@dataclass(frozen=True)
+class Idle:
+    """Where a condition on sizes and scalars holds, loops do not run whose accesses tell that subscripts of an array are inside
+    it: calls then need kernels that check the array's own (`checked`).
+    """
+
+    array: str
+    condition: Expr
 
 
 @dataclass(frozen=True)
@@ -361,6 +379,7 @@ class Function:
     checked: frozenset[str] = frozenset()
     demands: tuple[Demand, ...] = ()
     joints: tuple[Joint, ...] = ()
+    idle: tuple[Idle, ...] = ()
     direct: frozenset[tuple[str, int]] = frozenset()
     widenings: tuple[Widening, ...] = field(default=(), compare=False)
 
@@ -370,9 +389,10 @@ class Function:
 
 
 def with_copies(function: Function, copies: Mapping[str, Array]) -> Function:
-    """The function with arrays that stand for others of it, by the names of these: their subscripts are as sure."""
+    """The function with arrays that hold what others of it do, by the names of these: their subscripts are as sure."""
     checked = {copy.name for name, copy in copies.items() if name in function.checked}
-    return replace(function, arrays=(*function.arrays, *copies.values()), checked=function.checked | checked)
+    arrays = (replace(copy, called=function.array(name).user_name) for name, copy in copies.items())
+    return replace(function, arrays=(*function.arrays, *arrays), checked=function.checked | checked)
 
 
 # ---------------------------------------------------------------- walking

@@ -14,15 +14,24 @@ _NONE: frozenset[str] = frozenset()
 
 
 def with_faults(function: Function, spare: frozenset[str] = _NONE) -> Function:
-    """The function, with the faults of what no store depends on stored by themselves.
+    """The function, with the faults of what no store depends on stored by themselves instead, if there are any. What the call
+    looks at is stored with them, so that it still does.
 
     spare: names that may be left out, whatever they are.
     """
     if not Faults(function).possible:
         return function
     folded = fold_index_arithmetic(function)
-    made = _Reader(Faults(folded), spare).made()
-    return function if made is folded else made
+    if _Reader(Faults(folded), spare).made() is folded:
+        return function
+    made = _Reader(Faults(folded, every=True), spare).made()
+    return replace(made, body=drop_unused(made.body))  # what may be wrong with it is said once
+
+
+def faults_kept(function: Function, spare: frozenset[str]) -> Function:
+    """The function with the faults of what no store depends on stored beside it: the call looks at another one."""
+    faults = Faults(function)
+    return _Reader(faults, spare).made() if faults.possible else function
 
 
 def dropped(function: Function, around: tuple[For, ...], names: Names) -> Function:
@@ -35,11 +44,12 @@ def dropped(function: Function, around: tuple[For, ...], names: Names) -> Functi
 @dataclass
 class _Reader:
     """Walks statements backwards; `needed` are the names that what follows uses once it is simplified, `loops` the variables
-    around.
+    around. plain: nothing is stored.
     """
 
     faults: Faults
     spare: frozenset[str]
+    plain: bool = False
 
     def made(self) -> Function:
         function = self.faults.function
@@ -83,26 +93,36 @@ class _Reader:
 
     def loop(self, stmt: For, needed: set[str], loops: tuple[str, ...]) -> tuple[Stmt, ...]:
         bounds = (stmt.start, stmt.stop)
-        kept = {c.name for c in stmt.carries if c.result in needed}
-        while True:
-            inside = _names(c.next for c in stmt.carries if c.name in kept)
-            unused = [c.next for c in stmt.carries if c.name not in kept and c.name not in self.spare]
-            stores = self.stores(unused, stmt, inside, (*loops, stmt.var))
-            body = (*self.block(stmt.body, inside, (*loops, stmt.var)), *stores)
-            more = {c.name for c in stmt.carries if c.name in inside} - kept
-            if not more:
-                break
-            kept |= more
-        inits = [c.init for c in stmt.carries if c.name not in kept and c.name not in self.spare]
+        kept = self.needed_by_stores(stmt, needed)
+        inside = _names(c.next for c in stmt.carries if c.name in kept)
+        idle = [c for c in stmt.carries if c.name not in kept and c.name not in self.spare]
+        stores = self.stores([c.next for c in idle], stmt, inside, (*loops, stmt.var))
+        body = (*self.block(stmt.body, inside, (*loops, stmt.var)), *stores)
+        while more := [c for c in stmt.carries if c.name in inside and c.name not in kept]:  # what decides a fault
+            kept |= {c.name for c in more}
+            inside |= _names(c.next for c in more)
+        inits = [c.init for c in idle if c.name not in kept]
         needed |= inside | _names(c.init for c in stmt.carries if c.name in kept)
         if kept or _stores(body):
             needed |= _names(bounds)
             return (*self.stores(inits, stmt, needed, loops), replace(stmt, body=body))
         return (*self.stores((*inits, *bounds), stmt, needed, loops), stmt)
 
+    def needed_by_stores(self, stmt: For, needed: set[str]) -> set[str]:
+        """The carries that the loop's own stores, or what follows, depend on; not those that a fault alone does."""
+        plain = self if self.plain else replace(self, plain=True)
+        kept = {c.name for c in stmt.carries if c.result in needed}
+        while True:
+            inside = _names(c.next for c in stmt.carries if c.name in kept)
+            plain.block(stmt.body, inside, ())
+            more = {c.name for c in stmt.carries if c.name in inside} - kept
+            if not more:
+                return kept
+            kept |= more
+
     def stores(self, exprs: Iterable[Expr], stmt: Stmt, needed: set[str], loops: tuple[str, ...]) -> tuple[Store, ...]:
         """What may be wrong with expressions that nothing uses."""
-        stores = self.faults.stores(exprs, loops, stmt)
+        stores = () if self.plain else self.faults.stores(exprs, loops, stmt)
         needed |= _names(s.value for s in stores)
         return stores
 

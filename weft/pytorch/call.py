@@ -227,7 +227,7 @@ def call_types(
 def analysis_for(specializable: Specializable, signature: Signature, args: Sequence[Any]) -> tuple[Analysis, Bound]:
     """The analysis for a call: the one for sizes and arguments as expected if they are so, else the one for any; with the
     subscripts that are below 0 for its sizes counted from the end, and those checked by the kernels that sizes do not show
-    to be inside and that data may keep from being evaluated.
+    to be inside and that data may keep from being evaluated, or that loops tell which do not run.
     """
     same = repeated(signature, args)
     types, args = call_types(signature, args, same), single(args, same)
@@ -236,8 +236,9 @@ def analysis_for(specializable: Specializable, signature: Signature, args: Seque
     if wraps:
         analysis, bound = _expected_or_not(specializable, types, args, frozenset(), wraps)
     doubtful = [r for r in analysis.requirements if _fails(r.condition, bound)]
-    if doubtful and not any(r.sure for r in doubtful):
-        analysis, bound = _expected_or_not(specializable, types, args, frozenset(r.array for r in doubtful), wraps)
+    checked = {r.array for r in doubtful} | {i.array for i in analysis.function.idle if evaluate(i.condition, bound.names)}
+    if checked and not any(r.sure for r in doubtful):
+        analysis, bound = _expected_or_not(specializable, types, args, frozenset(checked), wraps)
     return analysis, bound
 
 
@@ -295,12 +296,13 @@ def check(analysis: Analysis, bound: Bound, certain: bool = False) -> None:
     check_demands(analysis.function, bound.names)
     outside = [r for r in analysis.requirements if (r.sure or not certain) and _fails(r.condition, bound)]
     for r in sorted(outside, key=lambda r: r.beyond is not None and not _fails(r.beyond, bound)):
-        extent = evaluate(analysis.function.array(r.array).shape[r.axis], bound.names)
-        verb = "stores to" if r.write else "reads"
+        array = analysis.function.array(r.array)
+        extent = evaluate(array.shape[r.axis], bound.names)
+        verb, axis = "stores to" if r.write else "reads", r.axis if array.stands_for is None else array.stands_for
         raise OutOfRange(
-            f"{analysis.function.name} {verb} {r.array} outside axis {r.axis}, at index {r.index}",
+            f"{analysis.function.name} {verb} {array.user_name} outside axis {axis}, at index {r.index}",
             location=r.location,
-            evidence=[f"axis {r.axis} of {r.array} has size {extent}", *shapes],
+            evidence=[f"axis {axis} of {array.user_name} has size {extent}", *shapes],
             remedy="change the loop's range, or pass a larger tensor",
         )
 
@@ -774,10 +776,10 @@ def _host_launcher(
                 raise failure(function.name, fault, checks_in(own.body)[fault], known)
             array = function.arrays[code - 1]
             raise OutOfRange(
-                f"{function.name} is given a subscript that leaves {array.name}",
+                f"{function.name} is given a subscript that leaves {array.user_name}",
                 location=array.location,
                 evidence=["data decide the subscript, or whether it is evaluated"],
-                remedy=f"make every such value lie inside {array.name}",
+                remedy=f"make every such value lie inside {array.user_name}",
             )
 
     return _Launch(run, given, pointers, kernel.parts())

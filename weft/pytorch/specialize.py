@@ -66,11 +66,12 @@ class Specializer:
         return f"{self._capture.identity} {self._default}"
 
     @deep
-    def function(self, types: tuple[ArgumentType, ...], agree: bool) -> Function:
+    def function(self, types: tuple[ArgumentType, ...], agree: bool, checked: frozenset[str] = frozenset()) -> Function:
         from weft.language import parse
         from weft.loops.agree import agreeing
 
-        function = parse(self._capture.source, dict(zip(self._names, types, strict=True)), default=self._default)
+        given = dict(zip(self._names, types, strict=True))
+        function = parse(self._capture.source, given, default=self._default, checked=checked)
         return agreeing(function)[0] if agree else function
 
     @deep
@@ -87,7 +88,7 @@ class Specializer:
         key = (types, agree, checked, wraps)
         found = self._analyses.get(key)
         if found is None:
-            make = functools.partial(self.function, types, False)
+            make = functools.partial(self.function, types, False, checked)
             found = self._analyses[key] = recalled(self.identity, types, agree, make, checked, wraps)
         return found
 

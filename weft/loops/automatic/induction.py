@@ -45,7 +45,7 @@ from weft.loops.names import Names, names_bound_in
 from weft.loops.normalize import normalize, simplify
 from weft.loops.polyhedra import Polyhedra
 from weft.loops.types import BOOL, INT64
-from weft.loops.unused import with_faults
+from weft.loops.unused import faults_kept
 
 # A value of the iteration before is computed again only where that takes at most this many operations and loads.
 _MOST_REPEATED = 24
@@ -69,7 +69,7 @@ def close(function: Function) -> Closed:
     body = closer.block(function.body, (), ())
     if not closer.transforms:
         return Closed(function, {})
-    function = normalize(with_faults(replace(function, body=body), frozenset(closer.closed)))
+    function = normalize(faults_kept(replace(function, body=body), frozenset(closer.closed)))
     body = _Decider(Polyhedra(function)).block(function.body, (), ())
     function = normalize(replace(function, body=body))
     return Closed(function, {var: tuple(done) for var, done in closer.transforms.items()})
