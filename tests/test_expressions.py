@@ -213,3 +213,31 @@ def test_torch_divides_no_integer_by_zero(name: str) -> None:
         kernel.py(torch.tensor([7, 0]))
     with pytest.raises(ZeroDivisionError):
         kernel(torch.tensor([7, 0]))
+
+
+_OF_INTEGERS = [
+    *(f"a[i] {sign} b[i]" for sign in ("+", "-", "*", "//", "%", "&", "|", "^", "==", "<", ">=")),
+    *(f"torch.{name}(a[i], b[i])" for name in ("fmod", "remainder", "floor_divide", "maximum", "fmin")),
+    "torch.fmod(a[i], 3)", "a[i] % -3", "a[i] // -1", "-a[i] // b[i]", "abs(a[i]) % 7", "a[i] ** 3", "a[i] << (b[i] & 7)",
+    "a[i] >> (b[i] & 63)", "a[i] << 70", "max(a[i], -3)", "min(a[i], b[i])", "torch.sign(a[i])", "torch.clamp(a[i], -3, 5)",
+    "~a[i]", "a[i].to(torch.int8)", "a[i].to(torch.uint8)", "a[i] * 3 - 100",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64], ids=str)
+def test_integers_at_the_ends_of_their_dtype(dtype: torch.dtype) -> None:
+    rows = "".join(f"        y[{k}, i] = {e}\n" for k, e in enumerate(_OF_INTEGERS))
+    source = (
+        "def program(a, b, rows: int):\n    y = torch.zeros(rows, len(a), dtype=torch.int64)\n"
+        f"    for i in range(len(a)):\n{rows}    return y\n"
+    )
+    ends = torch.iinfo(dtype)
+    values = [v for v in (ends.min, ends.min + 1, -7, -1, 0, 1, 2, 3, ends.max - 1, ends.max) if v >= ends.min]
+    a, b = (torch.tensor(v, dtype=dtype) for v in zip(*((x, y) for x in values for y in values if y), strict=True))
+    function = compiled(source, f"<integers at the ends of {dtype}>")
+    found, want = weft.kernel(function)(a, b, len(_OF_INTEGERS)), function(a, b, len(_OF_INTEGERS))
+    wrong = [
+        f"{_OF_INTEGERS[k]} of {a[i]} and {b[i]}: {found[k, i]}, not {want[k, i]}"
+        for k, i in (found != want).nonzero().tolist()
+    ]
+    assert not wrong, "\n".join(wrong)

@@ -158,8 +158,11 @@ def _float_mod(b: Builder, x: Scalar, y: Scalar) -> Scalar:
     if typed.scalar.category == "float":
         return operate("fmod", (x, y), b.default_float)
     x, y = b.share(as_type(x, typed), "x"), b.share(as_type(y, typed), "y")
-    size = checks.checked(b, _op(b, "mod", _op(b, "abs", x), _op(b, "abs", y)))
-    return choose(_op(b, "lt", x, 0), _op(b, "neg", size), size, b.default_float)
+    rest = b.share(checks.checked(b, _op(b, "mod", x, y)), "rest")  # of y's sign; the lowest number has no absolute value
+    if typed.scalar.category == "bool" or not typed.scalar.signed:
+        return rest
+    other = _op(b, "ne", _op(b, "lt", x, 0), _op(b, "lt", rest, 0))
+    return choose(_op(b, "and", _op(b, "ne", rest, 0), other), _op(b, "sub", rest, y), rest, b.default_float)
 
 
 def _predicate(name: str, of_integer: bool) -> ScalarFunction:
