@@ -14,12 +14,14 @@ from dataclasses import dataclass
 
 from weft.emit.names import kernel_entry
 from weft.graph.block import BlockGraph, Input, Output
+from weft.graph.sweeps import Sweeps
 from weft.loops.affine import affine, evaluate
 from weft.loops.ir import Expr, Function, Op, free_names
 from weft.loops.schedule import Nest, Requirement, Schedule
-from weft.loops.types import INT64
+from weft.loops.types import INT64, ScalarType
 from weft.plan.arguments import Facts, Slot, nest_arrays, slots
 from weft.plan.facts import Geometry, facts_of
+from weft.plan.fold import Extents, FoldPlan, plan_folds, steps
 from weft.plan.share import share
 from weft.plan.threads import ThreadPlan, plan_threads
 from weft.plan.tile import TilePlan, plan, team, team_entry
@@ -29,10 +31,13 @@ from weft.runtime.stack import deep
 
 @dataclass(frozen=True)
 class Lowered:
-    """The block graphs of a nest by the axis that is their columns ("" for its loops' own), or why there are none."""
+    """The block graphs of a nest by the axis that is their columns ("" for its loops' own), or why there are none. sweeps: how
+    its folds are found by threads that share them, where it has folds and nothing else that is carried.
+    """
 
     graphs: tuple[tuple[str, BlockGraph], ...]
     why_not: str = ""
+    sweeps: Sweeps | None = None
 
 
 @dataclass(frozen=True)
@@ -58,11 +63,11 @@ def analyze(function: Function, assumed: tuple[tuple[str, str], ...] = ()) -> An
     from weft.loops.analyze import requirements, schedule
 
     scheduled = schedule(function)
-    lowered = tuple(_lower(scheduled.function, nest) for nest in scheduled.nests)
+    lowered = tuple(_lower(scheduled, nest) for nest in scheduled.nests)
     return Analysis(scheduled, requirements(function), lowered, assumed)
 
 
-def _lower(function: Function, nest: Nest) -> Lowered:
+def _lower(schedule: Schedule, nest: Nest) -> Lowered:
     from weft.graph.block import validate
     from weft.graph.lower import NotRows, column_axes, lower
 
@@ -71,13 +76,28 @@ def _lower(function: Function, nest: Nest) -> Lowered:
     columns = [""] if nest.loops() else [a.var for a in column_axes(nest)]
     for column in columns or [""]:
         try:
-            graph = lower(function, nest, column)
+            graph = lower(schedule.function, nest, column)
         except NotRows as reason:
             why = str(reason)
             continue
         validate(graph)
         graphs.append((column, graph))
-    return Lowered(tuple(graphs), why)
+    return Lowered(tuple(graphs), why, _sweeps(schedule, nest))
+
+
+def _sweeps(schedule: Schedule, nest: Nest) -> Sweeps | None:
+    """The sweeps of a nest that folds, if it is made of them."""
+    kinds = {nest.verdict(loop).kind for loop in nest.loops()}
+    if "reduction" not in kinds or not kinds <= {"reduction", "parallel"}:
+        return None
+    from weft.graph.build import build
+    from weft.graph.sweeps import sweeps
+    from weft.graph.tile import NotTiles
+
+    try:
+        return sweeps(build(schedule, nest))
+    except NotTiles:
+        return None
 
 
 # ---------------------------------------------------------------- variants
@@ -85,12 +105,12 @@ def _lower(function: Function, nest: Nest) -> Lowered:
 
 @dataclass(frozen=True)
 class Variant:
-    """How one nest runs for some calls: tiles of a block graph, or a thread for each iteration of the axes."""
+    """How one nest runs for some calls: tiles of a block graph, sweeps, or a thread for each iteration of the axes."""
 
     nest: int
     facts: Facts
     graph: BlockGraph | None
-    plan: TilePlan | ThreadPlan
+    plan: TilePlan | FoldPlan | ThreadPlan
 
     @property
     def key(self) -> str:
@@ -101,9 +121,10 @@ class Variant:
 
 @dataclass(frozen=True)
 class Launch:
-    """The launch of a variant for one call: the entry of its source, grid and block.
+    """A launch of a variant for one call: the entry of its source, grid and block.
 
-    resident: blocks go from row to row, so no more of them than fit at a time.
+    resident: blocks go from row to row, so no more of them than fit at a time. partial: (name, type, elements) of the memory
+    that the launches of the variant share; a pointer each follows the slots of `arguments`, and then `parts`.
     """
 
     variant: Variant
@@ -111,27 +132,47 @@ class Launch:
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     resident: bool = False
+    partial: tuple[tuple[str, ScalarType, int], ...] = ()
+    parts: int = 1
 
 
 _LARGEST_GRID, _MOST_TILES = (1 << 31) - 1, (1 << 16) - 1
 
 
 @deep
-def launch(analysis: Analysis, nest: int, arrays: Mapping[str, Geometry], names: Mapping[str, int]) -> Launch:
-    """The variant and the grid for a call on CUDA. names: the values of sizes and integer scalars."""
+def launches(
+    analysis: Analysis, nest: int, arrays: Mapping[str, Geometry], names: Mapping[str, int]
+) -> tuple[Launch, ...]:
+    """The variant of a nest for a call on CUDA, and its launches in order. names: the values of sizes and integer scalars."""
     function, own = analysis.function, analysis.schedule.nests[nest]
     used = {a.name: arrays[a.name] for a in nest_arrays(function, own)}
     extents = [_count(a.start, a.stop, a.step, names) for a in own.axes]
     facts = facts_of(used, extents)
     graph = _best_graph(analysis.lowered[nest], facts, own)
     entry = kernel_entry(own.name)
+    sweeps = analysis.lowered[nest].sweeps
+    found = None if sweeps is None else plan_folds(sweeps, facts, names)
+    if sweeps is not None and found is not None and (graph is None or found[0].shared):
+        return _launch_folds(own, sweeps, Variant(nest, facts, None, found[0]), *found)
     if graph is None:
-        return _launch_threads(Variant(nest, facts, None, plan_threads(own, facts)), entry, extents)
+        return (_launch_threads(Variant(nest, facts, None, plan_threads(own, facts)), entry, extents),)
     rows = math.prod(_count(a.start, a.stop, a.step, names) for a in graph.rows)
     columns, certain = _columns(graph, used, names)
     tile = plan(function, graph, columns, certain)
     variant = Variant(nest, facts, share(graph, 1) if tile.held else graph, tile)
-    return (_launch_spread if tile.spread else _launch_rows)(variant, tile, entry, rows, columns)
+    return ((_launch_spread if tile.spread else _launch_rows)(variant, tile, entry, rows, columns),)
+
+
+def _launch_folds(nest: Nest, sweeps: Sweeps, variant: Variant, plan: FoldPlan, extents: Extents) -> tuple[Launch, ...]:
+    from weft.emit.folds import entries
+
+    partial = tuple((f.results[0], f.types[0], extents.rows * extents.parts) for f in sweeps.folds) if plan.shared else ()
+    block = (plan.threads, plan.teams, 1)
+    blocks = min(_LARGEST_GRID, extents.blocks)
+    return tuple(
+        Launch(variant, entry, (blocks, extents.parts if step.shared else 1, 1), block, False, partial, extents.parts)
+        for entry, step in zip(entries(nest, sweeps, plan), steps(sweeps, plan), strict=True)
+    )
 
 
 def _launch_threads(variant: Variant, name: str, extents: list[int]) -> Launch:
@@ -262,6 +303,12 @@ def _recalled(analysis: Analysis, what: str, make: Callable[[], str]) -> str:
 
 def _cuda_source(analysis: Analysis, variant: Variant) -> str:
     nest = analysis.schedule.nests[variant.nest]
+    if isinstance(variant.plan, FoldPlan):
+        from weft.emit.folds import emit as emit_folds
+
+        sweeps = analysis.lowered[variant.nest].sweeps
+        assert sweeps is not None
+        return emit_folds(analysis.function, nest, sweeps, variant.plan, variant.facts)
     if variant.graph is None:
         from weft.emit.threads import emit as emit_threads
 

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from weft.emit.algebras import algebra_type, join
 from weft.emit.expressions import PRODUCT, SUM, TERNARY, UNARY, Printer, Text, literal, memory_type, register_type
 from weft.emit.names import Names, kernel_entry
 from weft.emit.text import Writer
 from weft.graph.block import BlockGraph, Carried, Input, Map, Operator, Output, Reduce, Scan, Stage, Step, made
 from weft.loops.affine import Affine, affine
-from weft.loops.algebra.table import AFFINE, ALGEBRAS, CLAMP, EXTREMA, LINEAR, SELECT, overflows, segmented
+from weft.loops.algebra.table import AFFINE, ALGEBRAS, EXTREMA, LINEAR, overflows
 from weft.loops.ir import (
     Const,
     Expr,
@@ -34,20 +35,6 @@ from weft.loops.schedule import Axis, Nest
 from weft.loops.types import INT64
 from weft.plan.arguments import Facts, slots, stride_name
 from weft.plan.tile import TilePlan, divisible, team_entry
-
-_ALGEBRA_TYPES = {
-    "sum": "Sum", "product": "Product", "max": "Max", "min": "Min", "maximum": "Maximum", "minimum": "Minimum",
-    "fmax": "FMax", "fmin": "FMin", "and": "And", "or": "Or", "bitand": "BitAnd", "bitor": "BitOr",
-    "bitxor": "BitXor", AFFINE: "Affine", SELECT: "Select", CLAMP: "Clamp",
-}  # fmt: skip
-# What changes a state by a total, of operands that bind as products do; sums and products of integers wrap.
-_JOIN = {"add": "{0} + {1}", "mul": "{0} * {1}", "and": "{0} && {1}", "or": "{0} || {1}"}
-_JOIN |= {"bitand": "{0} & {1}", "bitor": "{0} | {1}", "bitxor": "{0} ^ {1}"}
-_JOIN |= {"max": "weft::python_max({0}, {1})", "min": "weft::python_min({0}, {1})"}
-_JOIN |= {"maximum": "weft::maximum({0}, {1})", "minimum": "weft::minimum({0}, {1})"}
-_JOIN |= {"fmax": "weft::drop_nan_max({0}, {1})", "fmin": "weft::drop_nan_min({0}, {1})"}
-
-_WRAPPED = {"add": "weft::wrapping_add({0}, {1})", "mul": "weft::wrapping_mul({0}, {1})"}
 
 # The words of the kernel itself; a user's name that is one of them keeps it, and ours gives way.
 _WORDS = ("thread", "threads", "teams", "row", "tile", "tile_columns", "chunk", "v", "turn", "outside", "step", "keep")
@@ -116,21 +103,7 @@ def element_type(o: Carried, stage: Stage, index: str) -> str:
         flags = [o.algebra.startswith("argmax"), ties != o.reverse, ties]
         kept = [t for k, t in enumerate(types) if not is_column(o, stage, k)]
         return f"weft::Extremum<{', '.join([*('true' if f else 'false' for f in flags), index, *kept])}>"
-    return _algebra_type(o.algebra, types[0])
-
-
-def _algebra_type(name: str, type_: str) -> str:
-    inner = segmented(name)
-    if inner is not None:
-        return f"weft::Segmented<{_algebra_type(inner, type_)}, {type_}>"
-    return f"weft::{_ALGEBRA_TYPES[name]}<{type_}>"
-
-
-def join(o: Carried) -> str:
-    """What makes of a state of one value and of all that has been combined since, in C++'s own types, the state after."""
-    operator = ALGEBRAS[o.algebra].join
-    wraps = o.type.category == "int" and operator in _WRAPPED
-    return (_WRAPPED if wraps else _JOIN)[operator]
+    return algebra_type(o.algebra, types[0])
 
 
 @dataclass(frozen=True)
@@ -376,7 +349,7 @@ class _TileEmitter:
     def algebra(self, o: Carried) -> str:
         """The C++ type of the algebra of a state: by a name of its own where it is long."""
         if o.algebra in ALGEBRAS or o.algebra == AFFINE:
-            return _algebra_type(o.algebra, register_type(o.type))
+            return algebra_type(o.algebra, register_type(o.type))
         return self.derived(f"{o.name}_algebra")
 
     def team_size(self) -> str:
@@ -644,7 +617,7 @@ class _TileEmitter:
             if r.algebra in ALGEBRAS:
                 (result,), (init,) = r.results, r.inits
                 if init != ALGEBRAS[r.algebra].identity(init.type):
-                    template = join(r)
+                    template = join(r.algebra, r.type)
                     infix = template.startswith("{0}")
                     total = template.format(self.printer.exact(init, UNARY if infix else TERNARY), total)
                 out.line(f"const {register_type(init.type)} {self.identifier(result)} = {total};")
@@ -954,8 +927,8 @@ class _TileEmitter:
                 out.line(f"{targets[0]} = {state}.before({results[0]});")
                 out.line(f"{results[0]} = {state}.all({results[0]});")
             elif o.algebra in ALGEBRAS:
-                out.line(f"{targets[0]} = {join(o).format(results[0], f'{state}.before')};")
-                out.line(f"{results[0]} = {join(o).format(results[0], f'{state}.all')};")
+                out.line(f"{targets[0]} = {join(o.algebra, o.type).format(results[0], f'{state}.before')};")
+                out.line(f"{results[0]} = {join(o.algebra, o.type).format(results[0], f'{state}.all')};")
             else:
                 for target, result in zip(targets, results, strict=True):
                     out.line(f"{target} = {result};")

@@ -97,21 +97,26 @@ def _crashes_nvrtc(loop: For) -> bool:
 
 
 def _signature(function: Function, nest: Nest, facts: Facts, plan: ThreadPlan, body: _ThreadBody) -> str:
+    lines = ",\n    ".join(parameters(function, nest, facts, body))
+    return f'extern "C" __global__ void __launch_bounds__({plan.block}) {kernel_entry(nest.name)}(\n    {lines})'
+
+
+def parameters(function: Function, nest: Nest, facts: Facts, body: Body) -> list[str]:
+    """The parameters of a kernel that takes the slots of its nest, whose names the body knows from then on."""
     touched = {a.name for a in nest_arrays(function, nest)}
     alone = all(a.role != "inout" for a in function.arrays)
-    parameters = []
+    found = []
     for slot in slots(function, nest, facts):
         name = body.fresh.fresh(slot.name)
         if slot.kind == "pointer":
             assert slot.array in touched
             body.arrays[slot.array] = name
             const = "const " if function.array(slot.array).role == "input" else ""
-            parameters.append(f"{const}{memory_type(slot.type)}*{' __restrict__' if alone else ''} {name}")
+            found.append(f"{const}{memory_type(slot.type)}*{' __restrict__' if alone else ''} {name}")
         else:
             body.names[slot.name] = name
-            parameters.append(f"const {_parameter_type(function, slot.name, slot.type)} {name}")
-    lines = ",\n    ".join(parameters)
-    return f'extern "C" __global__ void __launch_bounds__({plan.block}) {kernel_entry(nest.name)}(\n    {lines})'
+            found.append(f"const {_parameter_type(function, slot.name, slot.type)} {name}")
+    return found
 
 
 def _parameter_type(function: Function, name: str, type_: ScalarType) -> str:

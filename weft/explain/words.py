@@ -13,6 +13,7 @@ from weft.errors import Location
 from weft.loops.ir import For, Function, Stmt, bodies
 from weft.loops.schedule import Schedule, Verdict
 from weft.loops.show import renamed, show_expr, user_names
+from weft.plan.fold import FoldPlan
 from weft.plan.threads import ThreadPlan
 
 _LONGEST = 104  # letters of a line under a loop
@@ -131,6 +132,8 @@ def plan_lines(analysis: Analysis, launch: Launch) -> list[str]:
         if not plan.order:
             return ["one thread does it all: no loop outside is parallel", grid]
         return [f"a thread for each ({', '.join(plan.order)})" + (f", since {why}" if why else ""), grid]
+    if isinstance(plan, FoldPlan):
+        return [*_folding(analysis, launch, plan), grid]
     graph = launch.variant.graph
     assert graph is not None
     rows = ", ".join(a.var for a in graph.rows) or "none"
@@ -153,6 +156,18 @@ def plan_lines(analysis: Analysis, launch: Launch) -> list[str]:
     ]
 
 
+def _folding(analysis: Analysis, launch: Launch, plan: FoldPlan) -> list[str]:
+    """How the threads of a nest share its folds."""
+    rows = ", ".join(plan.rows) or "none"
+    if plan.beside:
+        side = plan.across[0][0]
+        how = f"{side} rows side by side along {plan.lane}, {_count(plan.threads // side, 'thread')} each"
+    else:
+        how = f"{plan.threads} threads{' a row' if plan.rows else ''}, neighbours along {plan.lane}"
+    shared = [f"{_count(launch.parts, 'block')} share each, their parts are combined in order"] if plan.shared else []
+    return [f"rows: {rows}; {how}", *shared]
+
+
 def plan_line(analysis: Analysis, launches: Sequence[Launch]) -> str:
     """The plan of a call in one line."""
     kernels = []
@@ -161,6 +176,8 @@ def plan_line(analysis: Analysis, launches: Sequence[Launch]) -> str:
         blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
         if isinstance(plan, ThreadPlan):
             how = f"a thread for each ({', '.join(plan.order)})" if plan.order else "one thread does it all"
+        elif isinstance(plan, FoldPlan):
+            how = "; ".join(_folding(analysis, launch, plan))
         elif plan.spread:
             graph = launch.variant.graph
             how = "blocks share a row" if graph is not None and graph.rows else "blocks share the columns"

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from weft.compiler import Analysis, Variant, arguments, cuda_source, host_source, launch
+from weft.compiler import Analysis, Variant, arguments, cuda_source, host_source, launches
 from weft.errors import (
     DeviceMismatch,
     DivisionByZero,
@@ -41,7 +41,7 @@ from weft.pytorch.quick import never, quick_call
 from weft.pytorch.specialize import Specializable
 from weft.runtime import cuda, host, nvrtc
 from weft.runtime.guard import Guard
-from weft.runtime.slots import Given, Slots, pack
+from weft.runtime.slots import Given, pack
 
 Run = Callable[[tuple[Any, ...]], Any]
 
@@ -561,14 +561,17 @@ def _prepared(
     arrays = geometries(analysis, bound)
     launches = []
     for k in range(len(analysis.schedule.nests)):
-        make = _cuda_launcher if device.type == "cuda" else _host_launcher
-        launches.append(make(analysis, k, arrays, bound, device))
+        if device.type == "cuda":
+            launches += _cuda_launchers(analysis, k, arrays, bound, device)
+        else:
+            launches.append(_host_launcher(analysis, k, arrays, bound, device))
     lazy = tuple(n for n, t in bound.tensors.items() if _may_be_negated(t))
     quotients = {s.name: repr(bound.names[s.name]) for s in function.scalars if s.value is not None}
     run = _runner(analysis, device, launches, lazy, quotients)
     if finish is not None:
         return CallPlan(lambda given: finish(run(given)), never, run)
-    quick = never if _demands_floats(function) else quick_call(
+    by_hand = _demands_floats(function) or any(item.partial for item in launches)
+    quick = never if by_hand else quick_call(
         function,
         made_arrays(analysis),
         arrays,
@@ -643,17 +646,21 @@ def _geometry(array: Array, shape: Sequence[int], strides: Sequence[int], addres
 
 @dataclass(frozen=True)
 class _Launch:
-    """A nest ready to go: `launch(...)` takes the values of `given`, names of arrays (their addresses) and scalars."""
+    """A launch ready to go: `launch(...)` takes the values of `given`, names of arrays (their addresses) and scalars.
+
+    partial: (name, dtype, elements) of memory that it has for the time of the call, an array like the others.
+    """
 
     launch: Callable[..., Any]
     given: tuple[str, ...]
     arrays: frozenset[str]
     parts: cuda.LaunchParts | host.HostParts | None = None
+    partial: tuple[tuple[str, torch.dtype, int], ...] = ()
 
 
 def _slots(
-    function: Function, analysis: Analysis, nest: int, facts: Facts, arrays: Mapping[str, Geometry], bound: Bound
-) -> tuple[Slots, tuple[str, ...], frozenset[str]]:
+    analysis: Analysis, nest: int, facts: Facts, arrays: Mapping[str, Geometry], bound: Bound
+) -> tuple[list[Given | int | float], tuple[str, ...], frozenset[str]]:
     values: list[Given | int | float] = []
     given: list[str] = []
     pointers: set[str] = set()
@@ -672,7 +679,7 @@ def _slots(
                 given.append(s.name)
             case "scalar":
                 values.append(int(bound.names[s.name]))
-    return pack(values), tuple(given), frozenset(pointers)
+    return values, tuple(given), frozenset(pointers)
 
 
 _FAILURES: dict[str, tuple[type[WeftError], str]] = {
@@ -713,20 +720,27 @@ def _demands_floats(function: Function) -> bool:
     return any(free_names(d.condition) & floats for d in function.demands)
 
 
-def _cuda_launcher(
+def _cuda_launchers(
     analysis: Analysis, nest: int, arrays: Mapping[str, Geometry], bound: Bound, device: torch.device
-) -> _Launch:
+) -> list[_Launch]:
     index = torch.cuda.current_device() if device.index is None else device.index
-    plan = launch(analysis, nest, arrays, bound.names)
     arch = cuda.device_properties(index).arch
-    handle = _loaded(analysis, plan.variant, plan.entry, arch, index)
-    packed, given, pointers = _slots(analysis.function, analysis, nest, plan.variant.facts, arrays, bound)
-    grid = plan.grid
-    if plan.resident:
-        fit = handle.occupancy(plan.block[0] * plan.block[1]) * cuda.device_properties(index).multiprocessors
-        grid = (min(grid[0], max(1, fit)), *grid[1:])
-    launcher = cuda.Launcher(handle, grid, plan.block, 0, packed)
-    return _Launch(launcher.launch, given, pointers, launcher.parts())
+    found = []
+    for plan in launches(analysis, nest, arrays, bound.names):
+        handle = _loaded(analysis, plan.variant, plan.entry, arch, index)
+        values, given, pointers = _slots(analysis, nest, plan.variant.facts, arrays, bound)
+        partial = tuple((f"{nest}.{name}", getattr(torch, type_.name), n) for name, type_, n in plan.partial)
+        if partial:
+            values += [Given.POINTER] * len(partial) + [plan.parts]
+            given += tuple(name for name, _, _ in partial)
+            pointers |= {name for name, _, _ in partial}
+        grid = plan.grid
+        if plan.resident:
+            fit = handle.occupancy(plan.block[0] * plan.block[1]) * cuda.device_properties(index).multiprocessors
+            grid = (min(grid[0], max(1, fit)), *grid[1:])
+        launcher = cuda.Launcher(handle, grid, plan.block, 0, pack(values))
+        found.append(_Launch(launcher.launch, given, pointers, launcher.parts(), partial))
+    return found
 
 
 _handles: dict[tuple[str, str, str, int], cuda.KernelHandle] = {}
@@ -763,8 +777,8 @@ def _host_launcher(
     facts = facts_of(used, extents)
     source = host_source(analysis, nest, facts)
     loaded = host.load(source, host_entry(own.name), name=f"{own.name}.cpp")
-    packed, given, pointers = _slots(function, analysis, nest, facts, arrays, bound)
-    kernel = host.HostKernel(loaded, packed)
+    values, given, pointers = _slots(analysis, nest, facts, arrays, bound)
+    kernel = host.HostKernel(loaded, pack(values))
 
     known = {n: v for n, v in bound.names.items() if not isinstance(v, float)}  # calls prepared alike differ in floats
 
@@ -836,6 +850,10 @@ def _runner(
         if a.fill is not None:
             scope[f"fill{k}"] = a.fill.value
             lines.append(f"r{k}.fill_(fill{k})")
+    for name, dtype, elements in dict.fromkeys(p for launch in launches for p in launch.partial):
+        local[name] = f"w{len(scope)}"
+        scope[f"dtype_{local[name]}"] = dtype
+        lines.append(f"{local[name]} = empty([{elements}], dtype=dtype_{local[name]}, device=device)")
     addresses = {n for launch in launches for n in launch.arrays}
     uses = [n for launch in launches for n in launch.given if n in addresses]
     for n in addresses:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from weft.compiler import Analysis, Launch, cuda_source, host_source, launch
+from weft.compiler import Analysis, Launch, cuda_source, host_source, launches
 from weft.errors import TypeMismatch
 from weft.loops.affine import evaluate
 from weft.loops.ir import Function
@@ -42,9 +42,8 @@ class Examined:
         return self.source()
 
     def launches(self) -> tuple[Launch, ...]:
-        return tuple(
-            launch(self.analysis, k, self.arrays, self.names) for k in range(len(self.analysis.schedule.nests))
-        )
+        nests = range(len(self.analysis.schedule.nests))
+        return tuple(one for k in nests for one in launches(self.analysis, k, self.arrays, self.names))
 
 
 def examine(kernel: Kernel, args: Sequence[Any]) -> Examined:
@@ -124,7 +123,7 @@ def _sources(examined: Examined, arch: str) -> list[tuple[str, str]]:
             ]
             out.append((nest.name, host_source(analysis, k, facts_of(used, extents))))
         else:
-            out.append((nest.name, cuda_source(analysis, launch(analysis, k, examined.arrays, examined.names).variant)))
+            out.append((nest.name, cuda_source(analysis, launches(analysis, k, examined.arrays, examined.names)[0].variant)))
     return out
 
 

@@ -14,10 +14,10 @@ import torch
 
 from weft.check.limits import TARGETS, Target, occupancy, refusals
 from weft.check.report import Launched, Resources
-from weft.compiler import Analysis, Launch, arguments, cuda_source, launch
+from weft.compiler import Analysis, Launch, arguments, cuda_source, launches
 from weft.errors import CompileError
 from weft.loops.ir import Array, Function, walk
-from weft.loops.types import FLOAT64
+from weft.loops.types import FLOAT64, ScalarType
 from weft.plan.arguments import nest_arrays
 from weft.plan.facts import Geometry
 from weft.pytorch.call import (
@@ -96,13 +96,12 @@ def simulate_call(executable: Executable, args: Sequence[Any], arch: str, seed: 
             fill_unwritten(made)
         memory[array.name] = _Array(made, None if array.fill is not None else bytearray(span(made)))
     sources = _cited(function)
-    launches = tuple(
-        _simulate(analysis, k, arrays, bound, memory, arch, seed, part)
-        for k in range(len(analysis.schedule.nests))
-    )
-    launches = tuple(_with_unwritten(analysis, k, one, memory) for k, one in enumerate(launches))
+    ran: list[Launched] = []
+    for k in range(len(analysis.schedule.nests)):
+        *before, last = _simulate(analysis, k, arrays, bound, memory, arch, seed, part)
+        ran += [*before, _with_unwritten(analysis, k, last, memory)]
     written = {a.name for a in function.arrays if a.role == "inout"} | set(function.results)
-    return Ran({n: a.tensor for n, a in memory.items() if n in written}, function.results, launches, sources, function)
+    return Ran({n: a.tensor for n, a in memory.items() if n in written}, function.results, tuple(ran), sources, function)
 
 
 def fill_unwritten(tensor: torch.Tensor) -> None:
@@ -129,8 +128,30 @@ def _simulate(
     arch: str,
     seed: int,
     part: str,
+) -> tuple[Launched, ...]:
+    found = launches(analysis, nest, arrays, bound.names)
+    memory = {**memory, **{name: _partial(type_, elements) for name, type_, elements in found[0].partial}}
+    return tuple(_launched(analysis, nest, plan, arrays, bound, memory, arch, seed, part) for plan in found)
+
+
+def _partial(type_: ScalarType, elements: int) -> _Array:
+    """What the launches of a nest share, with no values at first."""
+    made = torch.empty(elements, dtype=getattr(torch, type_.name))
+    fill_unwritten(made)
+    return _Array(made, bytearray(elements))
+
+
+def _launched(
+    analysis: Analysis,
+    nest: int,
+    plan: Launch,
+    arrays: Mapping[str, Geometry],
+    bound: Bound,
+    memory: Mapping[str, _Array],
+    arch: str,
+    seed: int,
+    part: str,
 ) -> Launched:
-    plan = launch(analysis, nest, arrays, bound.names)
     source = cuda_source(analysis, plan.variant)
     name = f"{analysis.schedule.nests[nest].name}.cu"
     target, threads = TARGETS[arch], plan.block[0] * plan.block[1] * plan.block[2]
@@ -178,6 +199,9 @@ def _arguments(
                 out.append(simulator.Real(float(bound.names[s.name]), 64))
             case "scalar":
                 out.append(simulator.Integer(int(bound.names[s.name])))
+    if plan.partial:
+        out += [memory[name].argument(name, "inout") for name, _, _ in plan.partial]
+        out.append(simulator.Integer(plan.parts))
     return out
 
 

@@ -95,6 +95,28 @@ WEFT_FUNCTION typename Algebra::Value reduce(typename Algebra::Value value, type
     }
 }
 
+// The combination of the values of a block's threads that lie one below the other, threadIdx.x % across alike, in the order of
+// threads, in all of them. `scratch` has room for `across` values of each warp, or of each `across` threads where these are more;
+// it may be used again after the next barrier.
+template <class Algebra, int across, int threads>
+WEFT_FUNCTION typename Algebra::Value reduce_down(typename Algebra::Value value, typename Algebra::Value* scratch) {
+    constexpr int group = across > 32 ? across : 32, groups = threads / group;
+    const int lane = threadIdx.x % 32, x = threadIdx.x % across;
+#pragma unroll
+    for (int distance = across; distance < 32; distance *= 2) {
+        const auto other = shuffle_xor(value, distance);
+        value = lane & distance ? Algebra::combine(other, value) : Algebra::combine(value, other);
+    }
+    if constexpr (groups > 1) {
+        if (int(threadIdx.x) % group < across) scratch[int(threadIdx.x) / group * across + x] = value;
+        __syncthreads();
+        value = scratch[x];
+#pragma unroll
+        for (int k = 1; k < groups; ++k) value = Algebra::combine(value, scratch[k * across + x]);
+    }
+    return value;
+}
+
 // ---------------------------------------------------------------- scans
 
 // What the lanes before this one combine to (after it, if `backwards`), and what all of them do.

@@ -1,0 +1,186 @@
+"""Programs whose folds threads share: sums over all axes, the first, the middle, rows with a gather, several sweeps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import weft
+
+
+@weft.kernel
+def total(x):
+    y = torch.empty(1)
+    s = 0.0
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            s = s + x[i, j]
+    y[0] = s
+    return y
+
+
+@weft.kernel
+def total_of_three(x):
+    y = torch.empty((), dtype=torch.float64)
+    s = 2.5
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            for k in range(x.shape[2]):
+                s += x[i, j, k] * x[i, j, k]
+    y[()] = s
+    return y
+
+
+@weft.kernel
+def column_sums(x):
+    n, m = x.shape
+    y = torch.empty(m)
+    for j in range(m):
+        s = 0.0
+        for i in range(n):
+            s += x[i, j]
+        y[j] = s
+    return y
+
+
+@weft.kernel
+def middle_maximum(x):
+    a, b, c = x.shape
+    y = torch.empty(a, c)
+    for i in range(a):
+        for k in range(c):
+            m = -math.inf
+            for j in range(b):
+                m = max(m, x[i, j, k])
+            y[i, k] = m
+    return y
+
+
+@weft.kernel
+def cross_entropy(x, target):
+    n, m = x.shape
+    loss = torch.empty(n)
+    for r in range(n):
+        high = -math.inf
+        for j in range(m):
+            high = max(high, x[r, j])
+        s = 0.0
+        for j in range(m):
+            s += torch.exp(x[r, j] - high)
+        loss[r] = torch.log(s) + high - x[r, target[r]]
+    return loss
+
+
+@weft.kernel
+def mean_taken_away(x):
+    n, m = x.shape
+    y = torch.empty_like(x)
+    s = 0.0
+    for i in range(n):
+        for j in range(m):
+            s += x[i, j]
+    mean = s / (n * m)
+    for i in range(n):
+        for j in range(m):
+            y[i, j] = x[i, j] - mean
+    return y
+
+
+@weft.kernel
+def masked_sum(x, lengths):
+    n, m = x.shape
+    y = torch.empty(n)
+    for r in range(n):
+        s = 1.0
+        for j in range(lengths[r]):
+            if x[r, j] > 0:
+                s += x[r, j]
+        y[r] = s
+    return y
+
+
+@weft.kernel
+def triangle_sums(x):
+    n, m = x.shape
+    y = torch.empty(2)
+    s, p = 0.0, 1.0
+    for i in range(n):
+        for j in range(min(i + 1, m)):
+            s += x[i, j]
+            p = p * (1.0 + 0.001 * x[i, j])
+    y[0] = s
+    y[1] = p
+    return y
+
+
+@weft.kernel
+def counts(x, low: int):
+    """How many are low, the bits of all, whether any is the largest, all together."""
+    n = len(x)
+    y = torch.zeros(4, dtype=torch.int64)
+    few, bits, any_high, least = 0, 0, False, 1000000
+    for i in range(n):
+        if x[i] < low:
+            few += 1
+        bits = bits ^ int(x[i])
+        any_high = any_high or x[i] > 120
+        least = min(least, int(x[i]))
+    y[0] = few
+    y[1] = bits
+    y[2] = int(any_high)
+    y[3] = least
+    return y
+
+
+@weft.kernel
+def in_place(x):
+    """Each row less its own mean, where it lies."""
+    n, m = x.shape
+    for r in range(n):
+        s = 0.0
+        for j in range(m):
+            s += x[r, j]
+        for j in range(m):
+            x[r, j] = x[r, j] - s / m
+
+
+@weft.kernel
+def gathered(x, places):
+    n = len(x)
+    y = torch.empty(1)
+    s = 0.0
+    for i in range(len(places)):
+        s += x[places[i]]
+    y[0] = s
+    return y
+
+
+def _random(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def _whole(high: int, *shape: int) -> Tensor:
+    return torch.randint(0, high, shape, generator=torch.Generator().manual_seed(high))
+
+
+# Kernels, and arguments of several sizes: too few for teams, rows for each, and few that blocks share.
+CASES: dict[str, tuple[Any, tuple[Callable[[], tuple[Any, ...]], ...]]] = {
+    "total": (total, (lambda: (_random(3, 5),), lambda: (_random(130, 300),), lambda: (_random(20000, 3),), lambda: (_random(0, 4),))),
+    "total_of_three": (total_of_three, (lambda: (_random(7, 30, 41).double(),), lambda: (_random(300, 4, 5).double(),))),
+    "column_sums": (column_sums, (lambda: (_random(300, 40),), lambda: (_random(5000, 3),), lambda: (_random(64, 300),))),
+    "middle_maximum": (middle_maximum, (lambda: (_random(3, 200, 17),), lambda: (_random(2, 4000, 5),), lambda: (_random(40, 64, 1),))),
+    "cross_entropy": (
+        cross_entropy,
+        (lambda: (_random(5, 700), _whole(700, 5)), lambda: (_random(2, 9000), _whole(9000, 2)), lambda: (_random(3000, 40), _whole(40, 3000))),
+    ),
+    "mean_taken_away": (mean_taken_away, (lambda: (_random(40, 50),), lambda: (_random(130, 100),))),
+    "masked_sum": (masked_sum, (lambda: (_random(6, 400), _whole(400, 6)), lambda: (_random(2000, 64), _whole(65, 2000)))),
+    "triangle_sums": (triangle_sums, (lambda: (_random(90, 70),), lambda: (_random(200, 150),))),
+    "counts": (counts, (lambda: (_whole(127, 900).to(torch.int8), 5), lambda: (_whole(100, 20000).to(torch.int8), 7))),
+    "in_place": (in_place, (lambda: (_random(5, 300),), lambda: (_random(2, 9000),))),
+    "gathered": (gathered, (lambda: (_random(50), _whole(50, 700)), lambda: (_random(500), _whole(500, 9000)))),
+}  # fmt: skip

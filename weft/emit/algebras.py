@@ -1,0 +1,35 @@
+"""Algebras in C++: the types of `runtime/device/algebra.cuh`, and how a state takes in a total."""
+
+from __future__ import annotations
+
+from weft.loops.algebra.table import AFFINE, ALGEBRAS, CLAMP, SELECT, segmented
+from weft.loops.types import ScalarType
+
+_ALGEBRA_TYPES = {
+    "sum": "Sum", "product": "Product", "max": "Max", "min": "Min", "maximum": "Maximum", "minimum": "Minimum",
+    "fmax": "FMax", "fmin": "FMin", "and": "And", "or": "Or", "bitand": "BitAnd", "bitor": "BitOr",
+    "bitxor": "BitXor", AFFINE: "Affine", SELECT: "Select", CLAMP: "Clamp",
+}  # fmt: skip
+# What changes a state by a total, of operands that bind as products do; sums and products of integers wrap.
+_JOIN = {"add": "{0} + {1}", "mul": "{0} * {1}", "and": "{0} && {1}", "or": "{0} || {1}"}
+_JOIN |= {"bitand": "{0} & {1}", "bitor": "{0} | {1}", "bitxor": "{0} ^ {1}"}
+_JOIN |= {"max": "weft::python_max({0}, {1})", "min": "weft::python_min({0}, {1})"}
+_JOIN |= {"maximum": "weft::maximum({0}, {1})", "minimum": "weft::minimum({0}, {1})"}
+_JOIN |= {"fmax": "weft::drop_nan_max({0}, {1})", "fmin": "weft::drop_nan_min({0}, {1})"}
+
+_WRAPPED = {"add": "weft::wrapping_add({0}, {1})", "mul": "weft::wrapping_mul({0}, {1})"}
+
+
+def algebra_type(name: str, type_: str) -> str:
+    """The C++ type of an algebra of one state. type_: the state's."""
+    inner = segmented(name)
+    if inner is not None:
+        return f"weft::Segmented<{algebra_type(inner, type_)}, {type_}>"
+    return f"weft::{_ALGEBRA_TYPES[name]}<{type_}>"
+
+
+def join(algebra: str, type_: ScalarType) -> str:
+    """What makes of a state of one value and of all that has been combined since, in C++'s own types, the state after."""
+    operator = ALGEBRAS[algebra].join
+    wraps = type_.category == "int" and operator in _WRAPPED
+    return (_WRAPPED if wraps else _JOIN)[operator]

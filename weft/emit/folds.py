@@ -1,0 +1,381 @@
+"""Sweeps of a tile graph as CUDA C++: threads share the points of a row, and combine what each has folded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from weft.emit.algebras import algebra_type, join
+from weft.emit.cpp_body import Body
+from weft.emit.expressions import PRODUCT, SUM, register_type
+from weft.emit.names import Names, kernel_entry
+from weft.emit.subscripts import affine, simplify
+from weft.emit.text import Writer
+from weft.emit.threads import parameters
+from weft.graph.sweeps import Sweep, Sweeps
+from weft.graph.tile import Axis, Fold, Map, Read, Write, names_of, uses, uses_of_write
+from weft.loops.affine import is_bound
+from weft.loops.ir import Const, Expr, Function, If, Let, Load, Ref, Stmt, Store, free_names, trapping
+from weft.loops.schedule import Nest
+from weft.loops.types import INT64
+from weft.plan.arguments import Facts
+from weft.plan.fold import BLOCK, FoldPlan, Step, lane_of, steps
+
+# Points whose loads a thread has in flight.
+_UNROLL = 8
+
+ZERO = Const(0, INT64)
+
+
+def emit(function: Function, nest: Nest, sweeps: Sweeps, plan: FoldPlan, facts: Facts) -> str:
+    """The kernels' translation unit: an entry for each launch of the plan, named by `entries`. Each takes the slots of
+    `weft.plan.arguments`, and where blocks share rows, a pointer for the parts of each fold and the number of parts.
+    """
+    own = Nest(nest.name, nest.axes, trapping(nest.body), nest.verdicts)
+    writer = Writer()
+    writer.line('#include "weft/memory.cuh"')
+    writer.line('#include "weft/team.cuh"')
+    for step, entry in zip(steps(sweeps, plan), entries(nest, sweeps, plan), strict=True):
+        writer.line()
+        _Entry.begun(function, own, facts, writer, sweeps, plan, step).emit(entry)
+    return writer.text()
+
+
+def entries(nest: Nest, sweeps: Sweeps, plan: FoldPlan) -> tuple[str, ...]:
+    """The names of the entries of a plan, in the order of their launches."""
+    name = kernel_entry(nest.name)
+    last = len(steps(sweeps, plan)) - 1
+    return tuple(name if k == last else f"{name}_parts_{k + 1}" if last > 1 else f"{name}_parts" for k in range(last + 1))
+
+
+def deciding(sweeps: Sweeps) -> frozenset[str]:
+    """The names of a graph that data decide, or that are no sums of axes and sizes."""
+    found: set[str] = set()
+    for axis in sweeps.axes.values():
+        if not all(is_bound(e, free_names(e) - {n for v in sweeps.values for n in names_of(v)}) for e in (axis.start, axis.stop)):
+            found.add(axis.name)
+    for value in sweeps.values:
+        told = isinstance(value, Map) and value.type == INT64
+        if not told or not affine(simplify(value.value), free_names(value.value) - found):  # type: ignore[union-attr]
+            found |= set(names_of(value))
+    return frozenset(found)
+
+
+@dataclass
+class _Entry(Body):
+    """One launch of a plan. known: the values of a row that the text has computed."""
+
+    sweeps: Sweeps = None  # type: ignore[assignment]
+    plan: FoldPlan = None  # type: ignore[assignment]
+    step: Step = None  # type: ignore[assignment]
+
+    @classmethod
+    def begun(
+        cls, function: Function, nest: Nest, facts: Facts, writer: Writer, sweeps: Sweeps, plan: FoldPlan, step: Step
+    ) -> _Entry:
+        taken = {*entries(nest, sweeps, plan), "outside", "parts", "part", "row", "rows", "here"}
+        varies = deciding(sweeps)
+        large = varies | {s.name for s in function.scalars}
+        return cls(
+            function, nest, facts, writer, Names(frozenset(taken)), {}, {}, varies, large, sweeps=sweeps, plan=plan, step=step
+        )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.printer = replace(self.printer, fuses=True)
+        self.known: set[str] = set()
+        self.made = {n: v for v in self.sweeps.values for n in names_of(v)}
+        self.partials: dict[str, str] = {}
+        self.row = ""  # the row's place among all, "" where there is one
+
+    # ---------------------------------------------------------------- the kernel
+
+    def emit(self, entry: str) -> None:
+        given = parameters(self.function, self.nest, self.facts, self)
+        if self.plan.shared:
+            for fold in self.sweeps.folds:
+                name = self.partials[fold.results[0]] = self.fresh.fresh(f"{fold.results[0]}_parts")
+                given.append(f"{register_type(fold.types[0])}* {name}")
+            given.append("const int64_t parts")
+        lines = ",\n    ".join(given)
+        with self.writer.block(f'extern "C" __global__ void __launch_bounds__({BLOCK}) {entry}(\n    {lines})'):
+            mark = self.writer.mark()
+            self.rows()
+            self.hoist(self.everything(), list(self.plan.rows))
+            for k in self.step.stages:
+                for sweep, across in zip(self.sweeps.stages[k], self.plan.across[k], strict=True):
+                    self.sweep(sweep, across)
+            if self.step.ends:
+                self.ends()
+            if self.writer.mentions("outside", mark):
+                self.writer.insert(mark, "int64_t outside = 0;")
+                self.writer.line("if (outside) __trap();  // a subscript or a value that the data decide is out of its range")
+
+    def everything(self) -> tuple[Stmt, ...]:
+        """What this launch evaluates at points, as statements."""
+        exprs = [e for k in self.step.stages for s in self.sweeps.stages[k] for f in s.folds for e in (*f.parts, *f.inits)]
+        writes = [w for k in self.step.stages for s in self.sweeps.stages[k] for w in s.writes]
+        writes += self.sweeps.last if self.step.ends else ()
+        exprs += [e for w in writes for e in uses_of_write(w)]
+        wanted = self.needed(exprs)
+        statements: list[Stmt] = [self.let(v) for v in wanted if not isinstance(v, Fold)]
+        statements += [Let("", e) for e in exprs] + [Store(w.array, w.index, w.value) for w in writes]
+        return tuple(statements)
+
+    def rows(self) -> None:
+        """Which row a thread works for: names of the axes of rows, and what is there only in blocks that share them."""
+        plan, line = self.plan, self.writer.line
+        if self.step.shared:
+            line("const int64_t part = blockIdx.y;")
+        axes = [self.sweeps.axes[a] for a in plan.rows]
+        counts = {a.name: self.span(a, f"{a.name}_count") for a in axes}
+        if plan.beside:
+            lane, side = axes[-1], plan.across[0][0]
+            count = counts[lane.name]
+            tiles, place = self.fresh.fresh(f"{lane.name}_tiles"), self.fresh.fresh(f"{lane.name}_place")
+            line(f"// {side} neighbours along {lane.name}, each with {BLOCK // side} threads; those beyond the end repeat the last")
+            line(f"const int64_t {tiles} = ({count} + {side - 1}) / {side};")
+            line(f"const int64_t {place} = int64_t(blockIdx.x % {tiles}) * {side} + threadIdx.x % {side};")
+            line(f"const bool here = {place} < {count};")
+            self.places(axes[:-1], f"int64_t(blockIdx.x / {tiles})", counts)
+            own = self.declare(lane.name) if lane.start == ZERO else self.fresh.fresh(f"{lane.name}_own")
+            line(f"const int64_t {own} = weft::minimum<int64_t>({place}, {count} - 1);")
+            if lane.start != ZERO:
+                line(f"const int64_t {self.declare(lane.name)} = {self.printer.index(lane.start, SUM)} + {own};")
+            self.row = own
+            if plan.shared and len(axes) > 1:
+                self.row = "row"
+                line(f"const int64_t row = int64_t(blockIdx.x / {tiles}) * {count} + {own};")
+            if plan.shared:
+                line(f"const int64_t rows = {' * '.join(counts[a.name] for a in axes)};")
+            return
+        if not axes:
+            return
+        team = f" * {plan.teams} + threadIdx.y" if plan.teams > 1 else ""
+        self.row = self.declare(axes[0].name) if len(axes) == 1 and axes[0].start == ZERO else "row"
+        line(f"const int64_t {self.row} = int64_t(blockIdx.x){team};")
+        if plan.teams > 1:
+            line(f"if ({self.row} >= {' * '.join(counts[a.name] for a in axes)}) return;")
+        if self.row == "row":
+            self.places(axes, "row", counts)
+
+    def places(self, axes: Sequence[Axis], position: str, counts: dict[str, str]) -> None:
+        """The coordinates of a place in the order of some axes, the last the fastest."""
+        lines, rest = [], position
+        for k in range(len(axes) - 1, -1, -1):
+            own = f"{rest} % {counts[axes[k].name]}" if k else rest
+            start = self.printer.index(axes[k].start, SUM)
+            lines.append(f"const int64_t {self.declare(axes[k].name)} = {own if start == '0' else f'{start} + {own}'};")
+            rest = f"{rest} / {counts[axes[k].name]}"
+        for text in reversed(lines):
+            self.writer.line(text)
+
+    def span(self, axis: Axis, wanted: str) -> str:
+        """How many points an axis has, as a name or a number."""
+        stop = self.printer.index(axis.stop, SUM)
+        if axis.start == ZERO and isinstance(axis.stop, (Ref, Const)) and (isinstance(axis.stop, Const) or self.is_size(axis.stop)):
+            return stop
+        start = "" if axis.start == ZERO else f" - {self.printer.index(axis.start, PRODUCT)}"
+        name = self.fresh.fresh(wanted)
+        self.writer.line(f"const int64_t {name} = weft::maximum<int64_t>({stop}{start}, 0);")
+        return name
+
+    def is_size(self, ref: Ref) -> bool:
+        return any(s.name == ref.name for s in self.function.sizes)
+
+    # ---------------------------------------------------------------- values
+
+    def needed(self, exprs: Iterable[Expr]) -> list[Read | Map | Fold]:
+        """The values that expressions need, in order: of folds that another launch or an earlier stage made, the results."""
+        pending = [n for e in exprs for n in free_names(e)]
+        found: set[str] = set()
+        while pending:
+            name = pending.pop()
+            if name in self.sweeps.axes:
+                pending += [n for e in (self.sweeps.axes[name].start, self.sweeps.axes[name].stop) for n in free_names(e)]
+            if name in found or name not in self.made:
+                continue
+            found.add(name)
+            value = self.made[name]
+            pending += [n for e in (value.inits if isinstance(value, Fold) else uses(value)) for n in free_names(e)]
+        return [v for v in self.sweeps.values if set(names_of(v)) & found]
+
+    def let(self, value: Read | Map) -> Let:
+        if isinstance(value, Read):
+            if value.name not in self.names:
+                self.names[value.name] = self.fresh.fresh(value.name if value.name not in self.arrays else f"{value.name}_value")
+            return Let(value.name, Load(value.array, value.index, value.type), value.location)
+        return Let(value.name, value.value, value.location)
+
+    def of_rows(self, wanted: Iterable[Read | Map | Fold]) -> None:
+        """Compute the values of a row that are not there yet."""
+        rows = set(self.sweeps.rows)
+        for value in wanted:
+            name = names_of(value)[0]
+            if name in self.known or not set(value.axes) <= rows:
+                continue
+            self.known.add(name)
+            if isinstance(value, Fold):
+                self.gathered(value)
+            else:
+                self.statements((self.let(value),))
+
+    # ---------------------------------------------------------------- sweeps
+
+    def sweep(self, sweep: Sweep, across: int) -> None:
+        exprs = [e for f in sweep.folds for e in f.parts] + [e for w in sweep.writes for e in uses_of_write(w)]
+        axes = [self.sweeps.axes[a] for a in sweep.over]
+        wanted = self.needed([*exprs, *(e for a in axes for e in (a.start, a.stop))])
+        self.of_rows(wanted)
+        if sweep.writes and self.sweeps.apart and not self.step.shared:
+            self.writer.line(f"weft::sync_team<{self.plan.threads}>();  // all has been read that is now written")
+        owns = {f.results[0]: self.fresh.fresh(f"{f.names[0]}_own") for f in sweep.folds}
+        for f in sweep.folds:
+            self.writer.line(f"{register_type(f.types[0])} {owns[f.results[0]]} = {self.algebra(f)}::identity();")
+        wanted = [v for v in wanted if not set(v.axes) <= set(self.sweeps.rows)]
+        lane = None if self.plan.beside else self.sweeps.axes[lane_of(self.plan.lane, sweep.over)]
+        lines = [a for a in axes if a is not lane]
+        if not lines:
+            assert lane is not None
+            self.along(lane, wanted, sweep, owns, self.plan.threads, "threadIdx.x", self.step.shared)
+        else:
+            self.over_lines(lines, lane, wanted, sweep, owns, across)
+        if self.step.shared:
+            for f in sweep.folds:
+                self.keep(f, owns[f.results[0]])
+        else:
+            for f in sweep.folds:
+                self.known.add(f.results[0])
+                self.of_rows(self.needed(f.inits))
+                self.combined_by_team(f, owns[f.results[0]])
+
+    def over_lines(
+        self, lines: list[Axis], lane: Axis | None, wanted: list[Read | Map | Fold], sweep: Sweep, owns: dict[str, str], across: int
+    ) -> None:
+        """The points of all axes but the lane's, shared by threads one below the other, in one loop."""
+        down = self.plan.threads // across
+        counts = {a.name: self.span(a, f"{a.name}_count") for a in lines}
+        whole = " * ".join(counts.values())
+        if self.plan.beside:
+            whole = f"here ? {whole} : 0"
+        total = self.fresh.fresh("lines") if len(lines) > 1 or self.plan.beside else whole
+        if total != whole:
+            self.writer.line(f"const int64_t {total} = {whole};")
+        place = "0" if down == 1 else "threadIdx.x" if across == 1 else f"threadIdx.x / {across}"
+        first = ("part" if place == "0" else f"part * {down} + {place}") if self.step.shared else place
+        step = ("parts" if down == 1 else f"parts * {down}") if self.step.shared else str(down)
+        line = self.declare(lines[0].name) if len(lines) == 1 and lines[0].start == ZERO else self.fresh.fresh("line")
+        if lane is None:
+            self.writer.line(f"#pragma unroll {_UNROLL}")
+        with self.writer.block(f"for (int64_t {line} = {first}; {line} < {total}; {line} += {step})"):
+            if len(lines) > 1 or lines[0].start != ZERO:
+                self.places(lines, line, counts)
+            if lane is None:
+                self.point(wanted, sweep, owns)
+                return
+            of_line = {*self.sweeps.rows, *(a.name for a in lines)}
+            here = [v for v in wanted if set(v.axes) <= of_line]
+            self.statements(tuple(self.let(v) for v in here if not isinstance(v, Fold)))
+            rest = [v for v in wanted if v not in here]
+            self.along(lane, rest, sweep, owns, across, "threadIdx.x" if across == self.plan.threads else f"threadIdx.x % {across}", False)
+
+    def along(
+        self, lane: Axis, wanted: list[Read | Map | Fold], sweep: Sweep, owns: dict[str, str], across: int, x: str, shared: bool
+    ) -> None:
+        """Neighbouring points of one axis, for neighbouring threads."""
+        start = self.printer.index(lane.start, SUM)
+        first = f"part * {across} + {x}" if shared else x if across > 1 else "0"
+        first = first if start == "0" else f"{start} + {first}"
+        stop = self.printer.index(lane.stop, SUM)
+        step = f"parts * {across}" if shared else str(across)
+        name = self.declare(lane.name)
+        self.writer.line(f"#pragma unroll {_UNROLL}")
+        with self.writer.block(f"for (int64_t {name} = {first}; {name} < {stop}; {name} += {step})"):
+            self.point(wanted, sweep, owns)
+
+    def point(self, wanted: list[Read | Map | Fold], sweep: Sweep, owns: dict[str, str]) -> None:
+        self.statements(tuple(self.let(v) for v in wanted if not isinstance(v, Fold)))
+        for f in sweep.folds:
+            self.writer.cite(f.location)
+            own = owns[f.results[0]]
+            fused = self.printer.accumulated(own, f.parts[0]) if f.algebra == "sum" else None
+            taken = fused or f"{self.algebra(f)}::combine({own}, {self.printer.value(f.parts[0])})"
+            self.writer.line(f"{own} = {taken};")
+        for w in sweep.writes:
+            self.write(w)
+
+    def write(self, w: Write) -> None:
+        store = Store(w.array, w.index, w.value, w.location)
+        self.statements((store,) if w.guard is None else (If(w.guard, (store,), (), (), w.location),))
+
+    # ---------------------------------------------------------------- folds
+
+    def algebra(self, fold: Fold) -> str:
+        return algebra_type(fold.algebra, register_type(fold.types[0]))
+
+    def combined_by_team(self, fold: Fold, own: str) -> None:
+        """The result of a fold, in all threads of its row."""
+        threads, algebra = self.plan.threads, self.algebra(fold)
+        scratch = self.fresh.fresh(f"{fold.names[0]}_scratch")
+        if self.plan.beside:
+            side = self.plan.across[0][0]
+            self.writer.line(f"__shared__ {register_type(fold.types[0])} {scratch}[{side * (BLOCK // max(side, 32))}];")
+            total = f"weft::reduce_down<{algebra}, {side}, {threads}>({own}, {scratch})"
+        elif threads > 32:
+            self.writer.line(f"__shared__ {register_type(fold.types[0])} {scratch}[{threads // 32}];")
+            total = f"weft::reduce<{algebra}, {threads}>({own}, {scratch})"
+        else:
+            total = f"weft::reduce<{algebra}, {threads}>({own}, nullptr)"
+        result = self.declare(fold.results[0])
+        joined = join(fold.algebra, fold.types[0]).format(self.printer.exact(fold.inits[0], PRODUCT), total)
+        self.writer.cite(fold.location)
+        self.writer.line(f"const {register_type(fold.types[0])} {result} = {joined};")
+
+    def keep(self, fold: Fold, own: str) -> None:
+        """Store what this block has folded of its row."""
+        threads, algebra, kept = self.plan.threads, self.algebra(fold), self.partials[fold.results[0]]
+        scratch = self.fresh.fresh(f"{fold.names[0]}_scratch")
+        type_, total = register_type(fold.types[0]), self.fresh.fresh(f"{fold.names[0]}_total")
+        if self.plan.beside:
+            side = self.plan.across[0][0]
+            self.writer.line(f"__shared__ {type_} {scratch}[{side * (BLOCK // max(side, 32))}];")
+            self.writer.line(f"const {type_} {total} = weft::reduce_down<{algebra}, {side}, {threads}>({own}, {scratch});")
+            first = "here" if side == BLOCK else f"here && threadIdx.x < {side}"
+            self.writer.line(f"if ({first}) {kept}[part * rows + {self.row}] = {total};")
+        else:
+            self.writer.line(f"__shared__ {type_} {scratch}[{threads // 32}];")
+            self.writer.line(f"const {type_} {total} = weft::reduce<{algebra}, {threads}>({own}, {scratch});")
+            self.writer.line(f"if (threadIdx.x == 0) {kept}[{self.place('part')}] = {total};")
+
+    def place(self, part: str) -> str:
+        """Where a part of this row is kept: the parts of a row lie side by side."""
+        return f"{self.row} * parts + {part}" if self.row else part
+
+    def gathered(self, fold: Fold) -> None:
+        """The result of a fold whose parts another launch has stored."""
+        own, kept = self.fresh.fresh(f"{fold.names[0]}_own"), self.partials[fold.results[0]]
+        k, algebra = self.fresh.fresh("other"), self.algebra(fold)
+        self.writer.line(f"{register_type(fold.types[0])} {own} = {algebra}::identity();")
+        side = self.plan.across[0][0] if self.plan.beside else 1
+        first = "0" if side == BLOCK else "threadIdx.x" if side == 1 else f"threadIdx.x / {side}"
+        place = f"{k} * rows + {self.row}" if self.plan.beside else self.place(k)
+        with self.writer.block(f"for (int64_t {k} = {first}; {k} < parts; {k} += {self.plan.threads // side})"):
+            self.writer.line(f"{own} = {algebra}::combine({own}, {kept}[{place}]);")
+        self.combined_by_team(fold, own)
+
+    def ends(self) -> None:
+        """What is written once a row."""
+        if not self.sweeps.last:
+            return
+        self.of_rows(self.needed([e for w in self.sweeps.last for e in uses_of_write(w)]))
+        if self.sweeps.apart:
+            self.writer.line(f"weft::sync_team<{self.plan.threads}>();  // all has been read that is now written")
+        conditions = ["part == 0"] if self.step.shared else []
+        if self.plan.beside:
+            side = self.plan.across[0][0]
+            conditions += ["here"] if side == BLOCK else ["here", f"threadIdx.x < {side}"]
+        else:
+            conditions.append("threadIdx.x == 0")
+        with self.writer.block(f"if ({' && '.join(conditions)})"):
+            for w in self.sweeps.last:
+                self.write(w)

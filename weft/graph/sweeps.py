@@ -1,0 +1,207 @@
+"""In which order a graph of reads, maps and folds can be gone through: rows, and for each row sweeps over its points.
+
+A row is a point of the axes that everything has. Its folds need one sweep over their points, or as many as there are folds
+that wait for others: softmax's maximum, its sum, its values. What is written once a row comes last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from weft.graph.tile import Axis, Fold, Map, NotTiles, Read, TileGraph, Write, names_of, uses, uses_of_write
+from weft.loops.algebra.table import ALGEBRAS
+from weft.loops.ir import (
+    Check,
+    Expr,
+    Load,
+    Op,
+    Ref,
+    free_arrays,
+    free_names,
+    operands,
+    substitute,
+    trapping_alone,
+    walk_expr,
+)
+
+# Nodes of an expression that is evaluated where it is needed, written out in each of them.
+_LARGEST = 400
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The points of `over`, from the slowest to the fastest, gone through once: what is folded, and what is written."""
+
+    over: tuple[str, ...]
+    folds: tuple[Fold, ...]
+    writes: tuple[Write, ...]
+
+
+@dataclass(frozen=True)
+class Sweeps:
+    """values: in order; a read or a map may be computed wherever its axes are known. Those that may not are written out in the
+    expressions, as loads, where they are needed. stages: what each computes needs the folds of those
+    before it. last: written once a row, after the last stage. apart: the last stage stores to what others read, so all reads
+    of a row come before it, and all of its stores after.
+    """
+
+    axes: Mapping[str, Axis]
+    rows: tuple[str, ...]
+    values: tuple[Read | Map | Fold, ...]
+    stages: tuple[tuple[Sweep, ...], ...]
+    last: tuple[Write, ...]
+    apart: bool
+
+    @property
+    def folds(self) -> tuple[Fold, ...]:
+        return tuple(v for v in self.values if isinstance(v, Fold))
+
+
+def sweeps(graph: TileGraph) -> Sweeps:
+    """The sweeps of a graph. Raises NotTiles where it has values that are not found so."""
+    graph = _by_need(graph)
+    folds = [v for v in graph.values if isinstance(v, Fold)]
+    if not folds:
+        raise NotTiles("nothing is folded")
+    if graph.copied:
+        raise NotTiles(f"{graph.copied[0]} is read at other elements than it is written at")
+    common = set.intersection(*(set(x.axes) for x in (*graph.writes, *folds)))
+    axes = {a.name: a for a in graph.axes}
+    rows = tuple(a for a in axes if a in common)
+    for fold in folds:
+        if fold.algebra not in ALGEBRAS:
+            raise NotTiles(f"{fold.results[0]} is folded by {fold.algebra}", fold.location)
+        if set(fold.axes) != common:
+            raise NotTiles(f"{fold.results[0]} has axes that not all results have", fold.location)
+    if any(w.join for w in graph.writes):
+        raise NotTiles("values are joined to an array")
+    for name in rows:
+        if any(free_names(e) & (axes.keys() | graph.made.keys()) for e in _bounds((name,), axes)):
+            raise NotTiles(f"the bounds of {name} are not the same everywhere")
+    levels = _levels(graph, axes)
+    read = {v.array for v in graph.values if isinstance(v, Read)}
+    read |= {a for v in graph.values for e in uses(v) for a in free_arrays(e)}
+    read |= {a for w in graph.writes for e in uses_of_write(w) for a in free_arrays(e)}
+    most = max(levels[f.results[0]] for f in folds)
+    stages: list[dict[tuple[str, ...], tuple[list[Fold], list[Write]]]] = [{} for _ in range(most + 1)]
+    for fold in folds:
+        stages[levels[fold.results[0]] - 1].setdefault(_over(fold.over, graph, axes), ([], []))[0].append(fold)
+    last, apart = [], False
+    for write in graph.writes:
+        again = write.array in read
+        apart = apart or again
+        if set(write.axes) == common:
+            last.append(write)
+            continue
+        over = _over([a for a in write.axes if a not in common], graph, axes)
+        stage = most if again else _level((*uses_of_write(write), *_bounds(over, axes)), levels)
+        stages[stage].setdefault(over, ([], []))[1].append(write)
+    if apart and len(stages[-1]) > 1:
+        raise NotTiles("arrays are read and written over different axes")
+    found = [tuple(Sweep(over, tuple(f), tuple(w)) for over, (f, w) in stage.items()) for stage in stages]
+    values = tuple(v for v in graph.values if isinstance(v, (Read, Map, Fold)))
+    return Sweeps(axes, rows, values, tuple(s for s in found if s), tuple(last), apart)
+
+
+def _over(names: Iterable[str], graph: TileGraph, axes: Mapping[str, Axis]) -> tuple[str, ...]:
+    """Axes in their order. Raises NotTiles where others than the fastest are bounded by one another, or by what varies."""
+    wanted = set(names)
+    over = tuple(a for a in axes if a in wanted)
+    for name in over[:-1]:
+        if any(free_names(e) & set(over) for e in _bounds((name,), axes)):
+            raise NotTiles(f"the bounds of {name} depend on other axes")
+    return over
+
+
+def _bounds(over: Iterable[str], axes: Mapping[str, Axis]) -> tuple[Expr, ...]:
+    return tuple(e for a in over for e in (axes[a].start, axes[a].stop))
+
+
+def _level(exprs: Iterable[Expr], levels: Mapping[str, int]) -> int:
+    return max((levels.get(n, 0) for e in exprs for n in free_names(e)), default=0)
+
+
+def _levels(graph: TileGraph, axes: Mapping[str, Axis]) -> dict[str, int]:
+    """How many folds one after another each value waits for, itself among them."""
+    levels: dict[str, int] = {}
+    for value in graph.values:
+        level = _level(uses(value), levels)
+        if isinstance(value, Fold):
+            level = 1 + max(level, _level(_bounds(value.over, axes), levels))
+        levels |= dict.fromkeys(names_of(value), level)
+    return levels
+
+
+# ---------------------------------------------------------------- by need
+
+
+def _by_need(graph: TileGraph) -> TileGraph:
+    """The graph with reads that are not inside everywhere, and what is made of them, written out where they are used."""
+    written: dict[str, Expr] = {}
+    values: list[Read | Map | Fold] = []
+    for value in graph.values:
+        match value:
+            case Read():
+                read = replace(value, index=tuple(_written_out(i, written) for i in value.index))
+                if value.always and not any(map(_at_need, read.index)):
+                    values.append(read)
+                else:
+                    written[value.name] = Load(value.array, read.index, value.type)
+            case Map():
+                made = _written_out(value.value, written)
+                if _at_need(made):
+                    written[value.name] = made
+                else:
+                    values.append(replace(value, value=made))
+            case Fold():
+                parts, inits = (tuple(_written_out(e, written) for e in es) for es in (value.parts, value.inits))
+                values.append(replace(value, parts=parts, inits=inits))
+            case _:
+                raise NotTiles(f"{names_of(value)[0]} is no fold", getattr(value, "location", None))
+    writes = []
+    for w in graph.writes:
+        guard = None if w.guard is None else _written_out(w.guard, written)
+        index = tuple(_written_out(i, written) for i in w.index)
+        writes.append(replace(w, index=index, value=_written_out(w.value, written), guard=guard))
+    if any(free_names(e) & written.keys() for a in graph.axes for e in (a.start, a.stop)):
+        raise NotTiles("bounds are read where they may not be there")
+    out = replace(graph, values=tuple(values), writes=tuple(writes))
+    certain = _certain(out)
+    for value in values:
+        if isinstance(value, Fold) and any(map(_at_need, (*value.parts, *value.inits))) and value.results[0] not in certain:
+            raise NotTiles(f"{value.results[0]} may not be needed, and be undefined then", value.location)
+    return out
+
+
+def _written_out(expr: Expr, written: dict[str, Expr]) -> Expr:
+    expr = trapping_alone(substitute(expr, written))
+    if sum(1 for _ in walk_expr(expr)) > _LARGEST:
+        raise NotTiles("what is computed by need is too large to be written out")
+    return expr
+
+
+def _at_need(expr: Expr) -> bool:
+    """Whether an expression is evaluated only where its value is needed."""
+    return any(isinstance(e, (Load, Check)) for e in walk_expr(expr))
+
+
+def _certain(graph: TileGraph) -> set[str]:
+    """The values that are needed at every point of their axes."""
+    pending = [n for w in graph.writes if w.guard is None for e in (*w.index, w.value) for n in _strictly(e)]
+    found: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name not in found and name in graph.made:
+            found.add(name)
+            value = graph.made[name]
+            pending += [n for e in (value.inits if isinstance(value, Fold) else uses(value)) for n in _strictly(e)]
+    return found
+
+
+def _strictly(expr: Expr) -> set[str]:
+    """The names whose values an expression needs, whatever they are."""
+    if isinstance(expr, Ref):
+        return {expr.name}
+    first_alone = isinstance(expr, Op) and expr.name in ("where", "and", "or")
+    return set().union(*map(_strictly, operands(expr)[:1] if first_alone else operands(expr)))

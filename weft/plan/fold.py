@@ -1,0 +1,151 @@
+"""The plan of sweeps: how many threads fold a row, along which axis they lie, and whether blocks share it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from weft.graph.sweeps import Sweeps
+from weft.loops.affine import affine, evaluate
+from weft.loops.ir import Expr, Load, walk_expr
+from weft.plan.arguments import Facts
+
+# Threads of a block, and blocks that fill a GPU a few times over.
+BLOCK, MANY_BLOCKS = 256, 1056
+# Rows from which on a thread for each fills a GPU; points of a row from which on a team is worth its meeting.
+MANY_ROWS, FEW_POINTS, MANY_POINTS = 1 << 16, 32, 1024
+# Points of a row that a block has at least, where blocks share it.
+POINTS_OF_A_PART = 4096
+_MOST_PARTS = (1 << 16) - 1
+
+
+@dataclass(frozen=True)
+class FoldPlan:
+    """lane: the axis along which neighbouring threads lie: the fastest of the rows, where it is one of them, or one that a
+    sweep goes through; where a sweep lacks it, its own fastest. rows: from the slowest to the fastest. threads: of a row;
+    `across` of them side by side, along the lane, in each sweep, or for rows side by side. teams: rows of a block that have
+    their threads for themselves. shared: blocks share the points of a row, so every stage is a launch.
+    """
+
+    rows: tuple[str, ...]
+    lane: str
+    across: tuple[tuple[int, ...], ...]
+    threads: int = BLOCK
+    teams: int = 1
+    shared: bool = False
+
+    @property
+    def beside(self) -> bool:
+        """Whether neighbouring threads have rows of their own."""
+        return self.lane in self.rows
+
+
+@dataclass(frozen=True)
+class Extents:
+    """How a plan meets a call: rows, blocks of them, blocks that share each."""
+
+    rows: int
+    blocks: int
+    parts: int
+
+
+def plan_folds(sweeps: Sweeps, facts: Facts, names: Mapping[str, int]) -> tuple[FoldPlan, Extents] | None:
+    """The plan for a call; None where a thread for each row does as well. names: the values of sizes and integers."""
+    extents = _extents(sweeps, names)
+    rows = math.prod(extents[a] for a in sweeps.rows)
+    points = max(math.prod(extents[a] for a in s.over) for stage in sweeps.stages for s in stage)
+    lane = _lane(sweeps, facts, extents)
+    order = tuple(a for a in sweeps.rows if a != lane) + ((lane,) if lane in sweeps.rows else ())
+    if points < FEW_POINTS:
+        return None
+    if lane in sweeps.rows:
+        if rows >= MANY_ROWS:
+            return None
+        side = min(BLOCK, max(8, _power(extents[lane])))
+        across: tuple[tuple[int, ...], ...] = tuple((side,) * len(stage) for stage in sweeps.stages)
+        blocks = -(-extents[lane] // side) * (rows // max(1, extents[lane]))
+        threads, teams = BLOCK, 1
+    else:
+        threads = 32 if points <= MANY_POINTS and rows >= MANY_BLOCKS else BLOCK
+        teams = BLOCK // threads
+        sides = [[_power(extents[lane_of(lane, s.over)]) if len(s.over) > 1 else threads for s in t] for t in sweeps.stages]
+        across = tuple(tuple(min(threads, s) for s in stage) for stage in sides)
+        blocks = -(-rows // teams)
+    parts = 1
+    if 0 < blocks < MANY_BLOCKS // 4:
+        parts = max(1, min(-(-MANY_BLOCKS // blocks), points * (side if lane in sweeps.rows else 1) // POINTS_OF_A_PART, _MOST_PARTS))
+    return FoldPlan(order, lane, across, threads, teams, parts > 1), Extents(rows, blocks, parts)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A launch of a plan: the stages that it goes through, whether it ends the rows, whether blocks share them."""
+
+    stages: tuple[int, ...]
+    ends: bool
+    shared: bool
+
+
+def steps(sweeps: Sweeps, plan: FoldPlan) -> tuple[Step, ...]:
+    """The launches of a plan, in order."""
+    if not plan.shared:
+        return (Step(tuple(range(len(sweeps.stages))), True, False),)
+    *before, final = [Step((k,), False, True) for k in range(len(sweeps.stages))]
+    if not sweeps.apart and not any(s.folds for s in sweeps.stages[-1]):
+        return (*before, Step(final.stages, True, True))
+    return (*before, final, *((Step((), True, False),) if sweeps.last else ()))
+
+
+def lane_of(lane: str, over: tuple[str, ...]) -> str:
+    """The axis of a sweep along which neighbouring threads lie."""
+    return lane if lane in over else over[-1]
+
+
+def _power(n: int) -> int:
+    """The least power of two that is no less."""
+    return 1 << (max(1, n) - 1).bit_length()
+
+
+def _extents(sweeps: Sweeps, names: Mapping[str, int]) -> dict[str, int]:
+    """The most points of each axis; 1,024 where data decide."""
+    found: dict[str, int] = {}
+    ends: dict[str, tuple[int, int]] = {}
+    for axis in sweeps.axes.values():
+        corners = [{**names, **{a: e[k] for a, e in ends.items()}} for k in (0, 1)]
+        try:
+            starts, stops = ([evaluate(e, at) for at in corners] for e in (axis.start, axis.stop))
+        except KeyError:
+            found[axis.name], ends[axis.name] = 1024, (0, 1023)
+            continue
+        found[axis.name] = max(0, max(stops) - min(starts))
+        ends[axis.name] = (min(starts), max(stops) - 1)
+    return found
+
+
+def _lane(sweeps: Sweeps, facts: Facts, extents: Mapping[str, int]) -> str:
+    """The axis along which most of what is loaded and stored lies side by side."""
+    votes = dict.fromkeys(extents, 0)
+    for array, index, axes in _accesses(sweeps):
+        for k, i in enumerate(index):
+            form = affine(i)
+            if (array, k) in facts.unit and form is not None:
+                for a in axes & form.names:
+                    if abs(form.coefficient(a)) == 1:
+                        votes[a] += math.prod(extents[x] for x in axes)
+    best = max(votes, key=lambda a: (votes[a], a not in sweeps.rows))
+    return best if votes[best] else sweeps.stages[0][0].over[-1]
+
+
+def _accesses(sweeps: Sweeps) -> list[tuple[str, tuple[Expr, ...], frozenset[str]]]:
+    """Arrays, subscripts, and the axes of the points at which they are loaded or stored."""
+    found = [(v.array, v.index, frozenset(v.axes)) for v in sweeps.values if hasattr(v, "array")]
+    for stage in sweeps.stages:
+        for sweep in stage:
+            axes = frozenset((*sweeps.rows, *sweep.over))
+            exprs = [e for f in sweep.folds for e in f.parts]
+            for w in sweep.writes:
+                found.append((w.array, w.index, axes))
+                exprs += [w.value, *w.index, *(() if w.guard is None else (w.guard,))]
+            found += [(x.array, x.index, axes) for e in exprs for x in walk_expr(e) if isinstance(x, Load)]
+    return found
