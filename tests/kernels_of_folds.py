@@ -169,7 +169,7 @@ def _whole(high: int, *shape: int) -> Tensor:
 
 # Kernels, and arguments of several sizes: too few for teams, rows for each, and few that blocks share.
 CASES: dict[str, tuple[Any, tuple[Callable[[], tuple[Any, ...]], ...]]] = {
-    "total": (total, (lambda: (_random(3, 5),), lambda: (_random(130, 300),), lambda: (_random(20000, 3),), lambda: (_random(0, 4),))),
+    "total": (total, (lambda: (_random(3, 5),), lambda: (_random(130, 301),), lambda: (_random(64, 320).bfloat16(),), lambda: (_random(20000, 3),), lambda: (_random(0, 4),))),
     "total_of_three": (total_of_three, (lambda: (_random(7, 30, 41).double(),), lambda: (_random(300, 4, 5).double(),))),
     "column_sums": (column_sums, (lambda: (_random(300, 40),), lambda: (_random(5000, 3),), lambda: (_random(64, 300),))),
     "middle_maximum": (middle_maximum, (lambda: (_random(3, 200, 17),), lambda: (_random(2, 4000, 5),), lambda: (_random(40, 64, 1),))),

@@ -151,7 +151,7 @@ def launches(
     graph = _best_graph(analysis.lowered[nest], facts, own)
     entry = kernel_entry(own.name)
     sweeps = analysis.lowered[nest].sweeps
-    found = None if sweeps is None else plan_folds(sweeps, facts, names)
+    found = None if sweeps is None else plan_folds(function, sweeps, facts, names)
     if sweeps is not None and found is not None and (graph is None or found[0].shared):
         return _launch_folds(own, sweeps, Variant(nest, facts, None, found[0]), *found)
     if graph is None:

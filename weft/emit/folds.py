@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from weft.emit.algebras import algebra_type, join
 from weft.emit.cpp_body import Body
@@ -19,7 +21,7 @@ from weft.loops.ir import Const, Expr, Function, If, Let, Load, Ref, Stmt, Store
 from weft.loops.schedule import Nest
 from weft.loops.types import INT64
 from weft.plan.arguments import Facts
-from weft.plan.fold import BLOCK, FoldPlan, Step, lane_of, steps
+from weft.plan.fold import BLOCK, PACKET_BYTES, FoldPlan, Step, is_run, lane_of, steps
 
 # Points whose loads a thread has in flight.
 _UNROLL = 8
@@ -73,7 +75,7 @@ class _Entry(Body):
     def begun(
         cls, function: Function, nest: Nest, facts: Facts, writer: Writer, sweeps: Sweeps, plan: FoldPlan, step: Step
     ) -> _Entry:
-        taken = {*entries(nest, sweeps, plan), "outside", "parts", "part", "row", "rows", "here"}
+        taken = {*entries(nest, sweeps, plan), "outside", "parts", "part", "row", "rows", "here", "v"}
         varies = deciding(sweeps)
         large = varies | {s.name for s in function.scalars}
         return cls(
@@ -283,17 +285,85 @@ class _Entry(Body):
         self, lane: Axis, wanted: list[Read | Map | Fold], sweep: Sweep, owns: dict[str, str], across: int, x: str, shared: bool
     ) -> None:
         """Neighbouring points of one axis, for neighbouring threads."""
-        start = self.printer.index(lane.start, SUM)
+        start, stop, vector = self.printer.index(lane.start, SUM), self.printer.index(lane.stop, SUM), self.plan.vector
         first = f"part * {across} + {x}" if shared else x if across > 1 else "0"
-        first = first if start == "0" else f"{start} + {first}"
-        stop = self.printer.index(lane.stop, SUM)
         step = f"parts * {across}" if shared else str(across)
         name = self.declare(lane.name)
-        self.writer.line(f"#pragma unroll {_UNROLL}")
+        if vector > 1:
+            run = self.fresh.fresh(f"{lane.name}_run")
+            factor = f"({first})" if " " in first else first
+            whole = self.divides(lane, wanted, vector)
+            inside = f"{run} < {stop}" if whole else f"{run} + {vector} <= {stop}"
+            by = f"parts * {across * vector}" if shared else str(across * vector)
+            self.writer.line(f"#pragma unroll {max(1, _UNROLL // vector * 2)}")
+            with self.writer.block(f"for (int64_t {run} = {factor} * {vector}; {inside}; {run} += {by})"):
+                self.run_of_points(lane, run, wanted, sweep, owns)
+            if whole:
+                return
+            first = f"{_factor(stop)} / {vector} * {vector} + {first}"
+        else:
+            self.writer.line(f"#pragma unroll {_UNROLL}")
+        first = first if start == "0" else f"{start} + {first}"
         with self.writer.block(f"for (int64_t {name} = {first}; {name} < {stop}; {name} += {step})"):
             self.point(wanted, sweep, owns)
 
-    def point(self, wanted: list[Read | Map | Fold], sweep: Sweep, owns: dict[str, str]) -> None:
+    def divides(self, lane: Axis, wanted: list[Read | Map | Fold], vector: int) -> bool:
+        """Whether the points of the lane are whole runs, since an array that is known to have whole ones is as long."""
+        reads = [(v.array, v.index) for v in wanted if isinstance(v, Read)]
+        return any(
+            is_run(array, index, lane.name, self.facts) and self.facts.vector(array) >= vector
+            and self.function.array(array).shape[_axis_along(index, lane.name)] == lane.stop
+            for array, index in reads
+        )  # fmt: skip
+
+    def run_of_points(
+        self, lane: Axis, run: str, wanted: list[Read | Map | Fold], sweep: Sweep, owns: dict[str, str]
+    ) -> None:
+        """Neighbouring points of one thread: what lies along the lane moves in packets."""
+        vector, name = self.plan.vector, self.names[lane.name]
+        self.names[lane.name] = run
+        known = {}
+        for v in wanted:
+            if isinstance(v, Read) and any(lane.name in free_names(i) for i in v.index):
+                self.writer.cite(v.location)
+                known[v.name] = tile = self.fresh.fresh(f"{v.array}_run")
+                type_ = register_type(self.function.array(v.array).dtype)
+                self.writer.line(f"{type_} {tile}[{vector}];")
+                self.writer.line(f"weft::unpack(weft::fetch<{vector}, {self.width(v.array)}>({self.address(v.array, v.index)}), {tile});")
+        stores = {}
+        for w in sweep.writes:
+            stores[w] = tile = self.fresh.fresh(f"{w.array}_run")
+            self.writer.line(f"{register_type(w.value.type)} {tile}[{vector}];")
+        self.names[lane.name] = name
+        self.writer.line("#pragma unroll")
+        with self.writer.block(f"for (int32_t v = 0; v < {vector}; ++v)"):
+            mark = self.writer.mark()
+            kept = {n: self.names.get(n) for n in known}
+            self.names |= {n: f"{tile}[v]" for n, tile in known.items()}
+            self.point([v for v in wanted if names_of(v)[0] not in known], sweep, owns, stores)
+            for n, before in kept.items():
+                del self.names[n]
+                if before is not None:
+                    self.names[n] = before
+            if self.writer.mentions(name, mark):
+                self.writer.insert(mark, f"const int64_t {name} = {run} + v;")
+        self.names[lane.name] = run
+        for w, tile in stores.items():
+            self.writer.line(f"weft::store<{self.width(w.array)}>({self.address(w.array, w.index)}, {tile});")
+        self.names[lane.name] = name
+
+    def width(self, array: str) -> int:
+        """How many elements one instruction moves."""
+        return min(self.facts.vector(array), self.plan.vector, PACKET_BYTES // self.function.array(array).dtype.size)
+
+    def address(self, array: str, index: tuple[Expr, ...]) -> str:
+        pointer, hoisted = self.pointers.get(array, (self.arrays[array], frozenset()))
+        return f"{pointer} + {self.offset(array, index, hoisted)}"
+
+    def point(
+        self, wanted: list[Read | Map | Fold], sweep: Sweep, owns: dict[str, str], stores: Mapping[Write, str] = MappingProxyType({})
+    ) -> None:
+        """What is done at a point. stores: the runs that take what is written, where that is stored in packets."""
         self.statements(tuple(self.let(v) for v in wanted if not isinstance(v, Fold)))
         for f in sweep.folds:
             self.writer.cite(f.location)
@@ -302,7 +372,11 @@ class _Entry(Body):
             taken = fused or f"{self.algebra(f)}::combine({own}, {self.printer.value(f.parts[0])})"
             self.writer.line(f"{own} = {taken};")
         for w in sweep.writes:
-            self.write(w)
+            if w in stores:
+                self.writer.cite(w.location)
+                self.writer.line(f"{stores[w]}[v] = {self.printer.value(w.value)};")
+            else:
+                self.write(w)
 
     def write(self, w: Write) -> None:
         store = Store(w.array, w.index, w.value, w.location)
@@ -379,3 +453,11 @@ class _Entry(Body):
         with self.writer.block(f"if ({' && '.join(conditions)})"):
             for w in self.sweeps.last:
                 self.write(w)
+
+
+def _factor(text: str) -> str:
+    return text if re.fullmatch(r"\w+", text) else f"({text})"
+
+
+def _axis_along(index: tuple[Expr, ...], axis: str) -> int:
+    return next(k for k, i in enumerate(index) if axis in free_names(i))

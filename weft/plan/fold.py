@@ -8,13 +8,16 @@ from dataclasses import dataclass
 
 from weft.graph.sweeps import Sweeps
 from weft.loops.affine import affine, evaluate
-from weft.loops.ir import Expr, Load, walk_expr
+from weft.loops.ir import Const, Expr, Function, Load, Ref, free_names, walk_expr
+from weft.loops.types import INT64
 from weft.plan.arguments import Facts
 
 # Threads of a block, and blocks that fill a GPU a few times over.
 BLOCK, MANY_BLOCKS = 256, 1056
 # Rows from which on a thread for each fills a GPU; points of a row from which on a team is worth its meeting.
-MANY_ROWS, FEW_POINTS, MANY_POINTS = 1 << 16, 32, 1024
+MANY_ROWS, FEW_POINTS, MANY_POINTS = 1 << 19, 32, 1024
+# Bytes that neighbouring threads with rows of their own read side by side; bytes and elements that one instruction moves.
+LINE_BYTES, PACKET_BYTES, MOST_ELEMENTS = 128, 16, 8
 # Points of a row that a block has at least, where blocks share it.
 POINTS_OF_A_PART = 4096
 _MOST_PARTS = (1 << 16) - 1
@@ -25,7 +28,8 @@ class FoldPlan:
     """lane: the axis along which neighbouring threads lie: the fastest of the rows, where it is one of them, or one that a
     sweep goes through; where a sweep lacks it, its own fastest. rows: from the slowest to the fastest. threads: of a row;
     `across` of them side by side, along the lane, in each sweep, or for rows side by side. teams: rows of a block that have
-    their threads for themselves. shared: blocks share the points of a row, so every stage is a launch.
+    their threads for themselves. shared: blocks share the points of a row, so every stage is a launch. vector: neighbouring
+    points of the lane that a thread takes at a time, all that is loaded and stored along it in packets.
     """
 
     rows: tuple[str, ...]
@@ -34,6 +38,7 @@ class FoldPlan:
     threads: int = BLOCK
     teams: int = 1
     shared: bool = False
+    vector: int = 1
 
     @property
     def beside(self) -> bool:
@@ -50,7 +55,9 @@ class Extents:
     parts: int
 
 
-def plan_folds(sweeps: Sweeps, facts: Facts, names: Mapping[str, int]) -> tuple[FoldPlan, Extents] | None:
+def plan_folds(
+    function: Function, sweeps: Sweeps, facts: Facts, names: Mapping[str, int]
+) -> tuple[FoldPlan, Extents] | None:
     """The plan for a call; None where a thread for each row does as well. names: the values of sizes and integers."""
     extents = _extents(sweeps, names)
     rows = math.prod(extents[a] for a in sweeps.rows)
@@ -59,23 +66,30 @@ def plan_folds(sweeps: Sweeps, facts: Facts, names: Mapping[str, int]) -> tuple[
     order = tuple(a for a in sweeps.rows if a != lane) + ((lane,) if lane in sweeps.rows else ())
     if points < FEW_POINTS:
         return None
+    vector = 1
     if lane in sweeps.rows:
         if rows >= MANY_ROWS:
             return None
-        side = min(BLOCK, max(8, _power(extents[lane])))
+        sizes = [function.array(a).dtype.size for a, i, _ in _accesses(sweeps) if any(lane in free_names(e) for e in i)]
+        side = min(_power(extents[lane]), LINE_BYTES // min(sizes, default=4))
         across: tuple[tuple[int, ...], ...] = tuple((side,) * len(stage) for stage in sweeps.stages)
         blocks = -(-extents[lane] // side) * (rows // max(1, extents[lane]))
         threads, teams = BLOCK, 1
     else:
         threads = 32 if points <= MANY_POINTS and rows >= MANY_BLOCKS else BLOCK
         teams = BLOCK // threads
-        sides = [[_power(extents[lane_of(lane, s.over)]) if len(s.over) > 1 else threads for s in t] for t in sweeps.stages]
+        vector = _vector(function, sweeps, facts, lane)
+        sides = [
+            [_power(-(-extents[lane_of(lane, s.over)] // vector)) if len(s.over) > 1 else threads for s in stage]
+            for stage in sweeps.stages
+        ]
         across = tuple(tuple(min(threads, s) for s in stage) for stage in sides)
         blocks = -(-rows // teams)
     parts = 1
     if 0 < blocks < MANY_BLOCKS // 4:
-        parts = max(1, min(-(-MANY_BLOCKS // blocks), points * (side if lane in sweeps.rows else 1) // POINTS_OF_A_PART, _MOST_PARTS))
-    return FoldPlan(order, lane, across, threads, teams, parts > 1), Extents(rows, blocks, parts)
+        of_block = points * (side if lane in sweeps.rows else 1)
+        parts = max(1, min(-(-MANY_BLOCKS // blocks), of_block // POINTS_OF_A_PART, _MOST_PARTS))
+    return FoldPlan(order, lane, across, threads, teams, parts > 1, vector), Extents(rows, blocks, parts)
 
 
 @dataclass(frozen=True)
@@ -100,6 +114,40 @@ def steps(sweeps: Sweeps, plan: FoldPlan) -> tuple[Step, ...]:
 def lane_of(lane: str, over: tuple[str, ...]) -> str:
     """The axis of a sweep along which neighbouring threads lie."""
     return lane if lane in over else over[-1]
+
+
+def _vector(function: Function, sweeps: Sweeps, facts: Facts, lane: str) -> int:
+    """How many neighbouring points of the lane every array that is read or written along it has in whole packets."""
+    most = MOST_ELEMENTS
+    along: list[str] = []
+    for stage in sweeps.stages:
+        for sweep in stage:
+            axis = lane_of(lane, sweep.over)
+            if evaluated(sweeps.axes[axis].start) != 0 or any(w.guard is not None for w in sweep.writes):
+                return 1
+            for array, index, axes in _accesses(sweeps):
+                if axis not in axes or not any(axis in free_names(i) for i in index):
+                    continue
+                if not is_run(array, index, axis, facts):
+                    return 1
+                along.append(array)
+    if not along:
+        return 1
+    for array in along:
+        most = min(most, max(facts.vector(array), 1))
+    widest = max(PACKET_BYTES // function.array(a).dtype.size for a in along)
+    return min(most, widest)
+
+
+def is_run(array: str, index: tuple[Expr, ...], axis: str, facts: Facts) -> bool:
+    """Whether neighbouring points of an axis are neighbours in memory, from the array's start on."""
+    along = [k for k, i in enumerate(index) if axis in free_names(i)]
+    return len(along) == 1 and (array, along[0]) in facts.unit and index[along[0]] == Ref(axis, INT64)
+
+
+def evaluated(expr: Expr) -> int | None:
+    """The value of a constant."""
+    return int(expr.value) if isinstance(expr, Const) else None
 
 
 def _power(n: int) -> int:
