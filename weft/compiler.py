@@ -152,7 +152,7 @@ def launches(
     entry = kernel_entry(own.name)
     sweeps = analysis.lowered[nest].sweeps
     found = None if sweeps is None else plan_folds(function, sweeps, facts, names)
-    if sweeps is not None and found is not None and (graph is None or found[0].shared):
+    if sweeps is not None and found is not None and (graph is None or found[0].shared or sweeps.read_once):
         return _launch_folds(own, sweeps, Variant(nest, facts, None, found[0]), *found)
     if graph is None:
         return (_launch_threads(Variant(nest, facts, None, plan_threads(own, facts)), entry, extents),)

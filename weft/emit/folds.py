@@ -235,7 +235,7 @@ class _Entry(Body):
         for f in sweep.folds:
             self.writer.line(f"{register_type(f.types[0])} {owns[f.results[0]]} = {self.algebra(f)}::identity();")
         wanted = [v for v in wanted if not set(v.axes) <= set(self.sweeps.rows)]
-        lane = None if self.plan.beside else self.sweeps.axes[lane_of(self.plan.lane, sweep.over)]
+        lane = None if self.plan.beside else self.sweeps.axes[lane_of(self.plan.lane, sweep)]
         lines = [a for a in axes if a is not lane]
         if not lines:
             assert lane is not None

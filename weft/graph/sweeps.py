@@ -31,9 +31,12 @@ _LARGEST = 400
 
 @dataclass(frozen=True)
 class Sweep:
-    """The points of `over`, from the slowest to the fastest, gone through once: what is folded, and what is written."""
+    """The points of `over`, from the slowest to the fastest, gone through once: what is folded, and what is written.
+    bounded: the bounds of the fastest depend on the others, so it comes after them.
+    """
 
     over: tuple[str, ...]
+    bounded: bool
     folds: tuple[Fold, ...]
     writes: tuple[Write, ...]
 
@@ -52,6 +55,11 @@ class Sweeps:
     stages: tuple[tuple[Sweep, ...], ...]
     last: tuple[Write, ...]
     apart: bool
+
+    @property
+    def read_once(self) -> bool:
+        """Whether one sweep over a row's points does, so that holding them would save nothing."""
+        return len(self.stages) == 1 and not any(s.writes for s in self.stages[0])
 
     @property
     def folds(self) -> tuple[Fold, ...]:
@@ -99,7 +107,10 @@ def sweeps(graph: TileGraph) -> Sweeps:
         stages[stage].setdefault(over, ([], []))[1].append(write)
     if apart and len(stages[-1]) > 1:
         raise NotTiles("arrays are read and written over different axes")
-    found = [tuple(Sweep(over, tuple(f), tuple(w)) for over, (f, w) in stage.items()) for stage in stages]
+    found = [
+        tuple(Sweep(over, _depend(over[-1], over, axes), tuple(f), tuple(w)) for over, (f, w) in stage.items())
+        for stage in stages
+    ]
     values = tuple(v for v in graph.values if isinstance(v, (Read, Map, Fold)))
     return Sweeps(axes, rows, values, tuple(s for s in found if s), tuple(last), apart)
 
@@ -109,9 +120,13 @@ def _over(names: Iterable[str], graph: TileGraph, axes: Mapping[str, Axis]) -> t
     wanted = set(names)
     over = tuple(a for a in axes if a in wanted)
     for name in over[:-1]:
-        if any(free_names(e) & set(over) for e in _bounds((name,), axes)):
+        if _depend(name, over, axes):
             raise NotTiles(f"the bounds of {name} depend on other axes")
     return over
+
+
+def _depend(name: str, over: Iterable[str], axes: Mapping[str, Axis]) -> bool:
+    return any(free_names(e) & set(over) for e in _bounds((name,), axes))
 
 
 def _bounds(over: Iterable[str], axes: Mapping[str, Axis]) -> tuple[Expr, ...]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from weft.graph.sweeps import Sweeps
+from weft.graph.sweeps import Sweep, Sweeps
 from weft.loops.affine import affine, evaluate
 from weft.loops.ir import Const, Expr, Function, Load, Ref, free_names, walk_expr
 from weft.loops.types import INT64
@@ -62,7 +62,8 @@ def plan_folds(
     extents = _extents(sweeps, names)
     rows = math.prod(extents[a] for a in sweeps.rows)
     points = max(math.prod(extents[a] for a in s.over) for stage in sweeps.stages for s in stage)
-    lane = _lane(sweeps, facts, extents)
+    bounded = [s.over[-1] for stage in sweeps.stages for s in stage if s.bounded]
+    lane = bounded[0] if bounded else _lane(sweeps, facts, extents)
     order = tuple(a for a in sweeps.rows if a != lane) + ((lane,) if lane in sweeps.rows else ())
     if points < FEW_POINTS:
         return None
@@ -80,7 +81,7 @@ def plan_folds(
         teams = BLOCK // threads
         vector = _vector(function, sweeps, facts, lane)
         sides = [
-            [_power(-(-extents[lane_of(lane, s.over)] // vector)) if len(s.over) > 1 else threads for s in stage]
+            [_power(-(-extents[lane_of(lane, s)] // vector)) if len(s.over) > 1 else threads for s in stage]
             for stage in sweeps.stages
         ]
         across = tuple(tuple(min(threads, s) for s in stage) for stage in sides)
@@ -111,9 +112,9 @@ def steps(sweeps: Sweeps, plan: FoldPlan) -> tuple[Step, ...]:
     return (*before, final, *((Step((), True, False),) if sweeps.last else ()))
 
 
-def lane_of(lane: str, over: tuple[str, ...]) -> str:
+def lane_of(lane: str, sweep: Sweep) -> str:
     """The axis of a sweep along which neighbouring threads lie."""
-    return lane if lane in over else over[-1]
+    return lane if lane in sweep.over and not sweep.bounded else sweep.over[-1]
 
 
 def _vector(function: Function, sweeps: Sweeps, facts: Facts, lane: str) -> int:
@@ -122,7 +123,7 @@ def _vector(function: Function, sweeps: Sweeps, facts: Facts, lane: str) -> int:
     along: list[str] = []
     for stage in sweeps.stages:
         for sweep in stage:
-            axis = lane_of(lane, sweep.over)
+            axis = lane_of(lane, sweep)
             if evaluated(sweeps.axes[axis].start) != 0 or any(w.guard is not None for w in sweep.writes):
                 return 1
             for array, index, axes in _accesses(sweeps):
