@@ -29,7 +29,8 @@ def test_the_text_of_a_library_kernel(name: str, golden: Golden) -> None:
     "title, name, specs",
     [
         ("softmax_short", "softmax", ("float32[4096,100]",)),  # a row a warp, columns that no vector divides
-        ("softmax_long", "softmax", ("bfloat16[8,262144]",)),  # too long to be held
+        ("softmax_long", "softmax", ("bfloat16[512,262144]",)),  # too long to be held
+        ("softmax_few_rows", "softmax", ("bfloat16[8,262144]",)),  # which blocks share
         ("cumsum_one_row", "cumsum", ("float16[1,100]",)),
         ("cumsum_by_columns", "cumsum", ("float32[64,1024]:(1,64)",)),  # strided
     ],

@@ -133,7 +133,7 @@ def plan_lines(analysis: Analysis, launch: Launch) -> list[str]:
             return ["one thread does it all: no loop outside is parallel", grid]
         return [f"a thread for each ({', '.join(plan.order)})" + (f", since {why}" if why else ""), grid]
     if isinstance(plan, FoldPlan):
-        return [*_folding(analysis, launch, plan), grid]
+        return [*_folding(launch, plan), grid]
     graph = launch.variant.graph
     assert graph is not None
     rows = ", ".join(a.var for a in graph.rows) or "none"
@@ -156,16 +156,27 @@ def plan_lines(analysis: Analysis, launch: Launch) -> list[str]:
     ]
 
 
-def _folding(analysis: Analysis, launch: Launch, plan: FoldPlan) -> list[str]:
-    """How the threads of a nest share its folds."""
-    rows = ", ".join(plan.rows) or "none"
+def _folding(launch: Launch, plan: FoldPlan) -> list[str]:
+    """How threads share the folds of a row."""
+    rows = f"rows: {', '.join(plan.rows) or 'none'}"
     if plan.beside:
         side = plan.across[0][0]
-        how = f"{side} rows side by side along {plan.lane}, {_count(plan.threads // side, 'thread')} each"
+        how = f"{_count(side, 'row')} side by side along {plan.lane}, {_count(plan.threads // side, 'thread')} each"
     else:
-        how = f"{plan.threads} threads{' a row' if plan.rows else ''}, neighbours along {plan.lane}"
-    shared = [f"{_count(launch.parts, 'block')} share each, their parts are combined in order"] if plan.shared else []
-    return [f"rows: {rows}; {how}", *shared]
+        how = f"{plan.threads} threads{' a row' if plan.rows else ''}, side by side along {plan.lane}"
+    packets = [f"{plan.vector} neighbours at a time"] if plan.vector > 1 else []
+    shared = f"{_count(launch.parts, 'block')} share {'a row' if plan.rows else 'the points'}, their parts are combined in order"
+    return [f"{rows}; {', '.join([how, *packets])}", *([shared] if plan.shared else [])]
+
+
+def _folding_line(launch: Launch, plan: FoldPlan) -> str:
+    """The same in a few words."""
+    whose = "a row" if plan.rows else "the points"
+    if plan.shared:
+        return f"blocks share {whose}" if launch.grid[1] > 1 else "which combine their parts"
+    if plan.beside:
+        return f"{_count(plan.threads // plan.across[0][0], 'thread')} a row"
+    return f"{plan.threads} threads a row" if plan.rows else "which are one team"
 
 
 def plan_line(analysis: Analysis, launches: Sequence[Launch]) -> str:
@@ -177,7 +188,7 @@ def plan_line(analysis: Analysis, launches: Sequence[Launch]) -> str:
         if isinstance(plan, ThreadPlan):
             how = f"a thread for each ({', '.join(plan.order)})" if plan.order else "one thread does it all"
         elif isinstance(plan, FoldPlan):
-            how = "; ".join(_folding(analysis, launch, plan))
+            how = _folding_line(launch, plan)
         elif plan.spread:
             graph = launch.variant.graph
             how = "blocks share a row" if graph is not None and graph.rows else "blocks share the columns"

@@ -1,7 +1,7 @@
 #include "weft/memory.cuh"
 #include "weft/team.cuh"
 
-// test_emit_cuda.py:51: def prefix_sums(x):
+// test_emit_cuda.py:52: def prefix_sums(x):
 // threads: of the one team, a warp or all the warps of a block
 template <int32_t threads>
 __device__ __forceinline__ void prefix_sums_rows(
@@ -13,14 +13,14 @@ __device__ __forceinline__ void prefix_sums_rows(
     // what the warps of a row tell each other; two of each, used in turn, so that one barrier does
     __shared__ weft::Sum<float>::Value float_values[2][threads / 32];
     int32_t turn = 0;
-    // test_emit_cuda.py:53: for i in range(x.shape[0]):
+    // test_emit_cuda.py:54: for i in range(x.shape[0]):
     float h_last = 0.0f;
     weft::Run<float, 4> x_next[4];
     #pragma unroll
     for (int32_t chunk = 0; chunk < 4; ++chunk) {
         const int32_t i_run = chunk * threads * 4 + thread * 4;
         if (i_run < x_size_0) {
-            // test_emit_cuda.py:54: h = h + x[i]
+            // test_emit_cuda.py:55: h = h + x[i]
             x_next[chunk] = weft::fetch<4, 4>(x + i_run);
         }
     }
@@ -34,7 +34,7 @@ __device__ __forceinline__ void prefix_sums_rows(
         for (int32_t chunk = 0; chunk < 4; ++chunk) {
             const int32_t i_run = tile + tile_columns + chunk * threads * 4 + thread * 4;
             if (i_run < x_size_0) {
-                // test_emit_cuda.py:54: h = h + x[i]
+                // test_emit_cuda.py:55: h = h + x[i]
                 x_next[chunk] = weft::fetch<4, 4>(x + i_run);
             }
         }
@@ -46,7 +46,7 @@ __device__ __forceinline__ void prefix_sums_rows(
             if (i_run < x_size_0) {
                 #pragma unroll
                 for (int32_t v = 0; v < 4; ++v) {
-                    // test_emit_cuda.py:54: h = h + x[i]
+                    // test_emit_cuda.py:55: h = h + x[i]
                     const float x_1 = x_tile[chunk][v];
                     h_own[chunk] = weft::Sum<float>::combine(h_own[chunk], x_1);
                 }
@@ -67,10 +67,10 @@ __device__ __forceinline__ void prefix_sums_rows(
                 float x_run[4];
                 #pragma unroll
                 for (int32_t v = 0; v < 4; ++v) {
-                    // test_emit_cuda.py:54: h = h + x[i]
+                    // test_emit_cuda.py:55: h = h + x[i]
                     const float x_1 = x_tile[chunk][v];
                     const float h_1 = h + x_1;
-                    // test_emit_cuda.py:55: x[i] = h
+                    // test_emit_cuda.py:56: x[i] = h
                     x_run[v] = h_1;
                     h = h_1;
                 }

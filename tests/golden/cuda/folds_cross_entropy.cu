@@ -1,0 +1,52 @@
+#include "weft/memory.cuh"
+#include "weft/team.cuh"
+
+extern "C" __global__ void __launch_bounds__(256) cross_entropy(
+    const float* __restrict__ x,
+    const int64_t* __restrict__ target,
+    float* __restrict__ loss,
+    const int64_t x_stride_0,
+    const int64_t n,
+    const int64_t m) {
+    int64_t outside = 0;
+    const int64_t r = int64_t(blockIdx.x);
+    const float* x_r = x + r * x_stride_0;
+    const int64_t* target_r = target + r;
+    float* loss_r = loss + r;
+    float high_own = weft::Max<float>::identity();
+    #pragma unroll 4
+    for (int64_t j_run = threadIdx.x * 4; j_run < m; j_run += 1024) {
+        // kernels_of_folds.py:70: high = max(high, x[r, j])
+        float x_run[4];
+        weft::unpack(weft::fetch<4, 4>(x_r + j_run), x_run);
+        #pragma unroll
+        for (int32_t v = 0; v < 4; ++v) {
+            // kernels_of_folds.py:69: for j in range(m):
+            high_own = weft::Max<float>::combine(high_own, x_run[v]);
+        }
+    }
+    __shared__ float high_scratch[8];
+    // kernels_of_folds.py:69: for j in range(m):
+    const float high = weft::python_max(-INFINITY, weft::reduce<weft::Max<float>, 256>(high_own, high_scratch));
+    float s_own = weft::Sum<float>::identity();
+    #pragma unroll 4
+    for (int64_t j_run_2 = threadIdx.x * 4; j_run_2 < m; j_run_2 += 1024) {
+        // kernels_of_folds.py:70: high = max(high, x[r, j])
+        float x_run_2[4];
+        weft::unpack(weft::fetch<4, 4>(x_r + j_run_2), x_run_2);
+        #pragma unroll
+        for (int32_t v = 0; v < 4; ++v) {
+            // kernels_of_folds.py:72: for j in range(m):
+            s_own = weft::Sum<float>::combine(s_own, weft::exp(x_run_2[v] - high));
+        }
+    }
+    __shared__ float s_scratch[8];
+    // kernels_of_folds.py:72: for j in range(m):
+    const float s = 0.0f + weft::reduce<weft::Sum<float>, 256>(s_own, s_scratch);
+    // kernels_of_folds.py:74: loss[r] = torch.log(s) + high - x[r, target[r]]
+    const int64_t target_value = target_r[0];
+    if (threadIdx.x == 0) {
+        loss_r[0] = weft::log(s) + high - (weft::inside(target_value < 0 ? target_value + m : target_value, m, 1, outside) ? x_r[(target_value < 0 ? target_value + m : target_value)] : 0.0f);
+    }
+    if (outside) __trap();  // a subscript or a value that the data decide is out of its range
+}

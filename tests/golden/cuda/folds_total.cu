@@ -1,0 +1,51 @@
+#include "weft/memory.cuh"
+#include "weft/team.cuh"
+
+extern "C" __global__ void __launch_bounds__(256) total_parts(
+    const weft::bfloat16* __restrict__ x,
+    float* __restrict__ y,
+    const int64_t x_stride_0,
+    const int64_t x_size_0,
+    const int64_t x_size_1,
+    float* s_parts,
+    const int64_t parts) {
+    const int64_t part = blockIdx.y;
+    float s_own = weft::Sum<float>::identity();
+    for (int64_t i = part; i < x_size_0; i += parts) {
+        #pragma unroll 2
+        for (int64_t j_run = threadIdx.x * 8; j_run < x_size_1; j_run += 2048) {
+            // kernels_of_folds.py:21: s = s + x[i, j]
+            float x_run[8];
+            weft::unpack(weft::fetch<8, 8>(x + i * x_stride_0 + j_run), x_run);
+            #pragma unroll
+            for (int32_t v = 0; v < 8; ++v) {
+                // kernels_of_folds.py:19: for i in range(x.shape[0]):
+                s_own = weft::Sum<float>::combine(s_own, x_run[v]);
+            }
+        }
+    }
+    __shared__ float s_scratch[8];
+    const float s_total = weft::reduce<weft::Sum<float>, 256>(s_own, s_scratch);
+    if (threadIdx.x == 0) s_parts[part] = s_total;
+}
+
+extern "C" __global__ void __launch_bounds__(256) total(
+    const weft::bfloat16* __restrict__ x,
+    float* __restrict__ y,
+    const int64_t x_stride_0,
+    const int64_t x_size_0,
+    const int64_t x_size_1,
+    float* s_parts,
+    const int64_t parts) {
+    float s_own = weft::Sum<float>::identity();
+    for (int64_t other = threadIdx.x; other < parts; other += 256) {
+        s_own = weft::Sum<float>::combine(s_own, s_parts[other]);
+    }
+    __shared__ float s_scratch[8];
+    // kernels_of_folds.py:19: for i in range(x.shape[0]):
+    const float s = 0.0f + weft::reduce<weft::Sum<float>, 256>(s_own, s_scratch);
+    if (threadIdx.x == 0) {
+        // kernels_of_folds.py:22: y[0] = s
+        y[0] = s;
+    }
+}

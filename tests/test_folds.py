@@ -1,0 +1,160 @@
+"""Folds that threads share: the sweeps of graphs, their plans, and what the kernels compute, simulated and on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import weft
+from tests.fuzz_programs import arguments, compiled, generate
+from tests.kernels_of_folds import CASES
+from weft.compiler import Launch
+from weft.errors import WeftError
+from weft.graph.sweeps import Sweeps
+from weft.plan import fold
+from weft.plan.fold import FoldPlan
+from weft.pytorch.inspection import examine
+
+Golden = Callable[[str, str], None]
+EVERY = [pytest.param(name, k, id=f"{name}-{k}") for name, (_, makes) in CASES.items() for k in range(len(makes))]
+
+
+def case(name: str, k: int) -> tuple[Any, tuple[Any, ...]]:
+    kernel, makes = CASES[name]
+    return kernel, makes[k]()
+
+
+def launches(kernel: Any, *args: Any) -> tuple[Launch, ...]:
+    return examine(kernel, args).launches()
+
+
+def sweeps_of(name: str) -> Sweeps:
+    kernel, args = case(name, 0)
+    (lowered,) = examine(kernel, args).analysis.lowered
+    assert lowered.sweeps is not None
+    return lowered.sweeps
+
+
+def plans(kernel: Any, *args: Any) -> list[FoldPlan]:
+    return [x.variant.plan for x in launches(kernel, *args) if isinstance(x.variant.plan, FoldPlan)]
+
+
+# ---------------------------------------------------------------- what is gone through, and in which order
+
+
+@pytest.mark.parametrize(
+    "name, rows, stages",
+    [
+        ("total", "", [["i j"]]),
+        ("column_sums", "j", [["i"]]),
+        ("middle_maximum", "i k", [["j"]]),
+        ("cross_entropy", "r", [["j"], ["j"]]),
+        ("mean_taken_away", "", [["i j"], ["i j"]]),
+        ("in_place", "r", [["j"], ["j"]]),
+    ],
+)
+def test_a_stage_needs_the_folds_of_those_before(name: str, rows: str, stages: list[list[str]]) -> None:
+    found = sweeps_of(name)
+    assert found.rows == tuple(rows.split())
+    assert [[" ".join(s.over) for s in stage] for stage in found.stages] == stages
+
+
+def test_what_is_needed_somewhere_only_is_written_out_there() -> None:
+    """The gather of the target is evaluated once a row, where the loss is; the elements of the row are values."""
+    found = sweeps_of("cross_entropy")
+    (loss,) = found.last
+    assert "target" in str(loss.value)
+    assert [v.array for v in found.values if hasattr(v, "array")] == ["x", "target"]
+
+
+def test_an_axis_that_others_bound_is_the_fastest() -> None:
+    ((sweep,),) = sweeps_of("triangle_sums").stages
+    assert sweep.over == ("i", "j") and sweep.bounded
+
+
+# ---------------------------------------------------------------- plans
+
+
+def test_rows_side_by_side_have_several_threads_while_they_are_few() -> None:
+    kernel = CASES["column_sums"][0]
+    (plan, _) = plans(kernel, "float32[100000,64]")
+    assert plan.beside and plan.lane == "j" and plan.across == ((32,),) and plan.shared
+    assert plans(kernel, "float32[1000,1000000]") == []  # a thread a row fills the machine
+
+
+def test_blocks_share_rows_that_are_few() -> None:
+    kernel = CASES["cross_entropy"][0]
+    assert [p.shared for p in plans(kernel, "float32[8192,32000]", "int64[8192]")] == [False]
+    assert [p.shared for p in plans(kernel, "float32[8,32000]", "int64[8]")] == [True] * 3
+
+
+def test_what_is_aligned_moves_in_packets() -> None:
+    kernel = CASES["total"][0]
+    assert [p.vector for p in plans(kernel, "bfloat16[4096,4096]")] == [8, 8]
+    assert [p.vector for p in plans(kernel, "float32[4096,4096]")] == [4, 4]
+    assert [p.vector for p in plans(kernel, "float32[4096,4095]")] == [1, 1]
+
+
+# ---------------------------------------------------------------- what the kernels compute
+
+
+@pytest.mark.parametrize("name, k", EVERY)
+def test_the_kernels_compute_what_the_loops_do(name: str, k: int) -> None:
+    kernel, args = case(name, k)
+    report = kernel.check(*args)
+    assert not report.findings and report.ok, str(report)
+
+
+@pytest.mark.parametrize("arch", ["sm_80"])
+def test_for_other_architectures_too(arch: str) -> None:
+    kernel, args = case("mean_taken_away", 1)
+    assert not kernel.check(*args, arch=arch, seeds=3).findings
+
+
+def test_random_programs_whose_folds_are_shared_by_all_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fold, "FEW_POINTS", 1)
+    monkeypatch.setattr(fold, "POINTS_OF_A_PART", 4)
+    monkeypatch.setattr(fold, "MANY_ROWS", 1 << 40)
+    met = 0
+    for seed in (14, 122, 168, 310):
+        program = generate(seed)
+        kernel = weft.kernel(compiled(program.source, f"shared folds {seed}"))
+        args = arguments(program, {"n": 21, "m": 17, "d": 3}, seed)
+        try:
+            met += bool(plans(kernel, *args))
+        except WeftError:
+            continue
+        report = kernel.check(*args)
+        assert not report.differences, str(report)
+    assert met >= 3
+
+
+@pytest.mark.parametrize(
+    "name, specs",
+    [
+        ("total", ("bfloat16[4096,4096]",)),
+        ("column_sums", ("float32[100000,64]",)),
+        ("cross_entropy", ("float32[8192,32000]", "int64[8192]")),
+        ("mean_taken_away", ("float32[1000,1001]",)),
+    ],
+)
+def test_the_text(name: str, specs: tuple[str, ...], golden: Golden) -> None:
+    golden(f"cuda/folds_{name}.cu", CASES[name][0].source(*specs, arch="sm_90a"))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name, k", EVERY)
+def test_on_a_gpu_twice_the_same_bits(name: str, k: int) -> None:
+    kernel, args = case(name, k)
+    wide = [a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in args]
+    want = kernel.py(*wide)
+    first, second = [], []
+    for made in (first, second):
+        given = [a.cuda() if isinstance(a, torch.Tensor) else a for a in args]
+        result = kernel(*given)
+        made.append((given[0] if result is None else result).cpu())
+    torch.testing.assert_close(first[0].double(), (wide[0] if want is None else want).double(), rtol=1e-4, atol=1e-4, equal_nan=True)
+    assert torch.equal(first[0].nan_to_num(), second[0].nan_to_num())
