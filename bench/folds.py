@@ -161,13 +161,13 @@ def run(options: Options) -> list[Row]:
         shape = tuple(min(n, 300) for n in work.shape) if options.quick else work.shape
         for dtype in (torch.float32, torch.bfloat16):
             moved = math.prod(shape) * dtype.itemsize * work.passes * (2 if work.also == "like x" else 1)
-            case = {"kernel": work.kernel.name, "shape": list(shape), "dtype": str(dtype).removeprefix("torch."), "bytes": moved}
+            kind = str(dtype).removeprefix("torch.")
+            case = {"kernel": work.kernel.name, "shape": list(shape), "dtype": kind, "bytes": moved}
             sets = [inputs(work, shape, dtype, options.device, seed) for seed in range(rotations(moved))]
             with torch.no_grad():
                 close(work, sets[0])
-                ours, theirs = (
-                    median_ms([partial(f, *s) for s in sets], options.device, seconds=options.seconds) for f in (work.kernel, work.peer)
-                )
+                calls = [[partial(f, *s) for s in sets] for f in (work.kernel, work.peer)]
+                ours, theirs = (median_ms(c, options.device, seconds=options.seconds) for c in calls)
             measured.append(Row("folds", case, ours, "torch eager", theirs))
     return measured
 

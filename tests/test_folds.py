@@ -156,5 +156,6 @@ def test_on_a_gpu_twice_the_same_bits(name: str, k: int) -> None:
         given = [a.cuda() if isinstance(a, torch.Tensor) else a for a in args]
         result = kernel(*given)
         made.append((given[0] if result is None else result).cpu())
-    torch.testing.assert_close(first[0].double(), (wide[0] if want is None else want).double(), rtol=1e-4, atol=1e-4, equal_nan=True)
+    want = (wide[0] if want is None else want).double()
+    torch.testing.assert_close(first[0].double(), want, rtol=1e-4, atol=1e-4, equal_nan=True)
     assert torch.equal(first[0].nan_to_num(), second[0].nan_to_num())

@@ -52,15 +52,27 @@ def entries(nest: Nest, sweeps: Sweeps, plan: FoldPlan) -> tuple[str, ...]:
 
 def deciding(sweeps: Sweeps) -> frozenset[str]:
     """The names of a graph that data decide, or that are no sums of axes and sizes."""
+    values = {n for v in sweeps.values for n in names_of(v)}
     found: set[str] = set()
     for axis in sweeps.axes.values():
-        if not all(is_bound(e, free_names(e) - {n for v in sweeps.values for n in names_of(v)}) for e in (axis.start, axis.stop)):
+        if not all(is_bound(e, free_names(e) - values) for e in (axis.start, axis.stop)):
             found.add(axis.name)
     for value in sweeps.values:
         told = isinstance(value, Map) and value.type == INT64
         if not told or not affine(simplify(value.value), free_names(value.value) - found):  # type: ignore[union-attr]
             found |= set(names_of(value))
     return frozenset(found)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What is done at each point of a sweep. values: those that are not the row's, in order. owns: what a thread has folded,
+    by the names of results.
+    """
+
+    sweep: Sweep
+    values: tuple[Read | Map, ...]
+    owns: Mapping[str, str]
 
 
 @dataclass
@@ -135,7 +147,8 @@ class _Entry(Body):
             lane, side = axes[-1], plan.across[0][0]
             count = counts[lane.name]
             tiles, place = self.fresh.fresh(f"{lane.name}_tiles"), self.fresh.fresh(f"{lane.name}_place")
-            line(f"// {side} neighbours along {lane.name}, each with {BLOCK // side} threads; those beyond the end repeat the last")
+            below = BLOCK // side
+            line(f"// {side} neighbours along {lane.name}, each with {below} threads; those beyond the end repeat the last")
             line(f"const int64_t {tiles} = ({count} + {side - 1}) / {side};")
             line(f"const int64_t {place} = int64_t(blockIdx.x % {tiles}) * {side} + threadIdx.x % {side};")
             line(f"const bool here = {place} < {count};")
@@ -175,15 +188,15 @@ class _Entry(Body):
     def span(self, axis: Axis, wanted: str) -> str:
         """How many points an axis has, as a name or a number."""
         stop = self.printer.index(axis.stop, SUM)
-        if axis.start == ZERO and isinstance(axis.stop, (Ref, Const)) and (isinstance(axis.stop, Const) or self.is_size(axis.stop)):
+        if axis.start == ZERO and (isinstance(axis.stop, Const) or self.is_size(axis.stop)):
             return stop
         start = "" if axis.start == ZERO else f" - {self.printer.index(axis.start, PRODUCT)}"
         name = self.fresh.fresh(wanted)
         self.writer.line(f"const int64_t {name} = weft::maximum<int64_t>({stop}{start}, 0);")
         return name
 
-    def is_size(self, ref: Ref) -> bool:
-        return any(s.name == ref.name for s in self.function.sizes)
+    def is_size(self, e: Expr) -> bool:
+        return isinstance(e, Ref) and any(s.name == e.name for s in self.function.sizes)
 
     # ---------------------------------------------------------------- values
 
@@ -205,7 +218,8 @@ class _Entry(Body):
     def let(self, value: Read | Map) -> Let:
         if isinstance(value, Read):
             if value.name not in self.names:
-                self.names[value.name] = self.fresh.fresh(value.name if value.name not in self.arrays else f"{value.name}_value")
+                wanted = f"{value.name}_value" if value.name in self.arrays else value.name
+                self.names[value.name] = self.fresh.fresh(wanted)
             return Let(value.name, Load(value.array, value.index, value.type), value.location)
         return Let(value.name, value.value, value.location)
 
@@ -234,14 +248,15 @@ class _Entry(Body):
         owns = {f.results[0]: self.fresh.fresh(f"{f.names[0]}_own") for f in sweep.folds}
         for f in sweep.folds:
             self.writer.line(f"{register_type(f.types[0])} {owns[f.results[0]]} = {self.algebra(f)}::identity();")
-        wanted = [v for v in wanted if not set(v.axes) <= set(self.sweeps.rows)]
+        own = (v for v in wanted if not isinstance(v, Fold) and not set(v.axes) <= set(self.sweeps.rows))
+        work = _Work(sweep, tuple(own), owns)
         lane = None if self.plan.beside else self.sweeps.axes[lane_of(self.plan.lane, sweep)]
         lines = [a for a in axes if a is not lane]
         if not lines:
             assert lane is not None
-            self.along(lane, wanted, sweep, owns, self.plan.threads, "threadIdx.x", self.step.shared)
+            self.along(lane, work, self.plan.threads, "threadIdx.x", self.step.shared)
         else:
-            self.over_lines(lines, lane, wanted, sweep, owns, across)
+            self.over_lines(lines, lane, work, across)
         if self.step.shared:
             for f in sweep.folds:
                 self.keep(f, owns[f.results[0]])
@@ -251,9 +266,7 @@ class _Entry(Body):
                 self.of_rows(self.needed(f.inits))
                 self.combined_by_team(f, owns[f.results[0]])
 
-    def over_lines(
-        self, lines: list[Axis], lane: Axis | None, wanted: list[Read | Map | Fold], sweep: Sweep, owns: dict[str, str], across: int
-    ) -> None:
+    def over_lines(self, lines: list[Axis], lane: Axis | None, work: _Work, across: int) -> None:
         """The points of all axes but the lane's, shared by threads one below the other, in one loop."""
         down = self.plan.threads // across
         counts = {a.name: self.span(a, f"{a.name}_count") for a in lines}
@@ -273,17 +286,15 @@ class _Entry(Body):
             if len(lines) > 1 or lines[0].start != ZERO:
                 self.places(lines, line, counts)
             if lane is None:
-                self.point(wanted, sweep, owns)
+                self.point(work)
                 return
             of_line = {*self.sweeps.rows, *(a.name for a in lines)}
-            here = [v for v in wanted if set(v.axes) <= of_line]
-            self.statements(tuple(self.let(v) for v in here if not isinstance(v, Fold)))
-            rest = [v for v in wanted if v not in here]
-            self.along(lane, rest, sweep, owns, across, "threadIdx.x" if across == self.plan.threads else f"threadIdx.x % {across}", False)
+            self.statements(tuple(self.let(v) for v in work.values if set(v.axes) <= of_line))
+            rest = replace(work, values=tuple(v for v in work.values if not set(v.axes) <= of_line))
+            x = "threadIdx.x" if across == self.plan.threads else f"threadIdx.x % {across}"
+            self.along(lane, rest, across, x, False)
 
-    def along(
-        self, lane: Axis, wanted: list[Read | Map | Fold], sweep: Sweep, owns: dict[str, str], across: int, x: str, shared: bool
-    ) -> None:
+    def along(self, lane: Axis, work: _Work, across: int, x: str, shared: bool) -> None:
         """Neighbouring points of one axis, for neighbouring threads."""
         start, stop, vector = self.printer.index(lane.start, SUM), self.printer.index(lane.stop, SUM), self.plan.vector
         first = f"part * {across} + {x}" if shared else x if across > 1 else "0"
@@ -291,13 +302,13 @@ class _Entry(Body):
         name = self.declare(lane.name)
         if vector > 1:
             run = self.fresh.fresh(f"{lane.name}_run")
-            factor = f"({first})" if " " in first else first
-            whole = self.divides(lane, wanted, vector)
+            begin = first if first == "0" else f"{_factor(first)} * {vector}"
+            whole = self.divides(lane, work, vector)
             inside = f"{run} < {stop}" if whole else f"{run} + {vector} <= {stop}"
             by = f"parts * {across * vector}" if shared else str(across * vector)
             self.writer.line(f"#pragma unroll {max(1, _UNROLL // vector * 2)}")
-            with self.writer.block(f"for (int64_t {run} = {factor} * {vector}; {inside}; {run} += {by})"):
-                self.run_of_points(lane, run, wanted, sweep, owns)
+            with self.writer.block(f"for (int64_t {run} = {begin}; {inside}; {run} += {by})"):
+                self.run_of_points(lane, run, work)
             if whole:
                 return
             first = f"{_factor(stop)} / {vector} * {vector} + {first}"
@@ -305,33 +316,33 @@ class _Entry(Body):
             self.writer.line(f"#pragma unroll {_UNROLL}")
         first = first if start == "0" else f"{start} + {first}"
         with self.writer.block(f"for (int64_t {name} = {first}; {name} < {stop}; {name} += {step})"):
-            self.point(wanted, sweep, owns)
+            self.point(work)
 
-    def divides(self, lane: Axis, wanted: list[Read | Map | Fold], vector: int) -> bool:
+    def divides(self, lane: Axis, work: _Work, vector: int) -> bool:
         """Whether the points of the lane are whole runs, since an array that is known to have whole ones is as long."""
-        reads = [(v.array, v.index) for v in wanted if isinstance(v, Read)]
         return any(
-            is_run(array, index, lane.name, self.facts) and self.facts.vector(array) >= vector
-            and self.function.array(array).shape[_axis_along(index, lane.name)] == lane.stop
-            for array, index in reads
-        )  # fmt: skip
+            is_run(v.array, v.index, lane.name, self.facts)
+            and self.facts.vector(v.array) >= vector
+            and self.function.array(v.array).shape[_axis_along(v.index, lane.name)] == lane.stop
+            for v in work.values
+            if isinstance(v, Read)
+        )
 
-    def run_of_points(
-        self, lane: Axis, run: str, wanted: list[Read | Map | Fold], sweep: Sweep, owns: dict[str, str]
-    ) -> None:
+    def run_of_points(self, lane: Axis, run: str, work: _Work) -> None:
         """Neighbouring points of one thread: what lies along the lane moves in packets."""
         vector, name = self.plan.vector, self.names[lane.name]
         self.names[lane.name] = run
         known = {}
-        for v in wanted:
+        for v in work.values:
             if isinstance(v, Read) and any(lane.name in free_names(i) for i in v.index):
                 self.writer.cite(v.location)
                 known[v.name] = tile = self.fresh.fresh(f"{v.array}_run")
                 type_ = register_type(self.function.array(v.array).dtype)
                 self.writer.line(f"{type_} {tile}[{vector}];")
-                self.writer.line(f"weft::unpack(weft::fetch<{vector}, {self.width(v.array)}>({self.address(v.array, v.index)}), {tile});")
+                packet = f"weft::fetch<{vector}, {self.width(v.array)}>({self.address(v.array, v.index)})"
+                self.writer.line(f"weft::unpack({packet}, {tile});")
         stores = {}
-        for w in sweep.writes:
+        for w in work.sweep.writes:
             stores[w] = tile = self.fresh.fresh(f"{w.array}_run")
             self.writer.line(f"{register_type(w.value.type)} {tile}[{vector}];")
         self.names[lane.name] = name
@@ -340,7 +351,7 @@ class _Entry(Body):
             mark = self.writer.mark()
             kept = {n: self.names.get(n) for n in known}
             self.names |= {n: f"{tile}[v]" for n, tile in known.items()}
-            self.point([v for v in wanted if names_of(v)[0] not in known], sweep, owns, stores)
+            self.point(replace(work, values=tuple(v for v in work.values if v.name not in known)), stores)
             for n, before in kept.items():
                 del self.names[n]
                 if before is not None:
@@ -360,18 +371,16 @@ class _Entry(Body):
         pointer, hoisted = self.pointers.get(array, (self.arrays[array], frozenset()))
         return f"{pointer} + {self.offset(array, index, hoisted)}"
 
-    def point(
-        self, wanted: list[Read | Map | Fold], sweep: Sweep, owns: dict[str, str], stores: Mapping[Write, str] = MappingProxyType({})
-    ) -> None:
+    def point(self, work: _Work, stores: Mapping[Write, str] = MappingProxyType({})) -> None:
         """What is done at a point. stores: the runs that take what is written, where that is stored in packets."""
-        self.statements(tuple(self.let(v) for v in wanted if not isinstance(v, Fold)))
-        for f in sweep.folds:
+        self.statements(tuple(map(self.let, work.values)))
+        for f in work.sweep.folds:
             self.writer.cite(f.location)
-            own = owns[f.results[0]]
+            own = work.owns[f.results[0]]
             fused = self.printer.accumulated(own, f.parts[0]) if f.algebra == "sum" else None
             taken = fused or f"{self.algebra(f)}::combine({own}, {self.printer.value(f.parts[0])})"
             self.writer.line(f"{own} = {taken};")
-        for w in sweep.writes:
+        for w in work.sweep.writes:
             if w in stores:
                 self.writer.cite(w.location)
                 self.writer.line(f"{stores[w]}[v] = {self.printer.value(w.value)};")

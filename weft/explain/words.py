@@ -165,7 +165,8 @@ def _folding(launch: Launch, plan: FoldPlan) -> list[str]:
     else:
         how = f"{plan.threads} threads{' a row' if plan.rows else ''}, side by side along {plan.lane}"
     packets = [f"{plan.vector} neighbours at a time"] if plan.vector > 1 else []
-    shared = f"{_count(launch.parts, 'block')} share {'a row' if plan.rows else 'the points'}, their parts are combined in order"
+    whose = "a row" if plan.rows else "the points"
+    shared = f"{_count(launch.parts, 'block')} share {whose}, their parts are combined in order"
     return [f"{rows}; {', '.join([how, *packets])}", *([shared] if plan.shared else [])]
 
 

@@ -74,7 +74,7 @@ def sweeps(graph: TileGraph) -> Sweeps:
         raise NotTiles("nothing is folded")
     if graph.copied:
         raise NotTiles(f"{graph.copied[0]} is read at other elements than it is written at")
-    common = set.intersection(*(set(x.axes) for x in (*graph.writes, *folds)))
+    common = set.intersection(*(set(w.axes) for w in graph.writes), *(set(f.axes) for f in folds))
     axes = {a.name: a for a in graph.axes}
     rows = tuple(a for a in axes if a in common)
     for fold in folds:

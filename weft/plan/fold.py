@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from weft.graph.sweeps import Sweep, Sweeps
+from weft.graph.tile import Read
 from weft.loops.affine import affine, evaluate
 from weft.loops.ir import Const, Expr, Function, Load, Ref, free_names, walk_expr
 from weft.loops.types import INT64
@@ -188,7 +189,7 @@ def _lane(sweeps: Sweeps, facts: Facts, extents: Mapping[str, int]) -> str:
 
 def _accesses(sweeps: Sweeps) -> list[tuple[str, tuple[Expr, ...], frozenset[str]]]:
     """Arrays, subscripts, and the axes of the points at which they are loaded or stored."""
-    found = [(v.array, v.index, frozenset(v.axes)) for v in sweeps.values if hasattr(v, "array")]
+    found = [(v.array, v.index, frozenset(v.axes)) for v in sweeps.values if isinstance(v, Read)]
     for stage in sweeps.stages:
         for sweep in stage:
             axes = frozenset((*sweeps.rows, *sweep.over))

@@ -15,7 +15,7 @@ extern "C" __global__ void __launch_bounds__(256) cross_entropy(
     float* loss_r = loss + r;
     float high_own = weft::Max<float>::identity();
     #pragma unroll 4
-    for (int64_t j_run = threadIdx.x * 4; j_run < m; j_run += 1024) {
+    for (int64_t j_run = (threadIdx.x) * 4; j_run < m; j_run += 1024) {
         // kernels_of_folds.py:70: high = max(high, x[r, j])
         float x_run[4];
         weft::unpack(weft::fetch<4, 4>(x_r + j_run), x_run);
@@ -30,7 +30,7 @@ extern "C" __global__ void __launch_bounds__(256) cross_entropy(
     const float high = weft::python_max(-INFINITY, weft::reduce<weft::Max<float>, 256>(high_own, high_scratch));
     float s_own = weft::Sum<float>::identity();
     #pragma unroll 4
-    for (int64_t j_run_2 = threadIdx.x * 4; j_run_2 < m; j_run_2 += 1024) {
+    for (int64_t j_run_2 = (threadIdx.x) * 4; j_run_2 < m; j_run_2 += 1024) {
         // kernels_of_folds.py:70: high = max(high, x[r, j])
         float x_run_2[4];
         weft::unpack(weft::fetch<4, 4>(x_r + j_run_2), x_run_2);
