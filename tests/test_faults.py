@@ -240,6 +240,21 @@ def test_what_python_does_not_compute_is_no_fault() -> None:
     torch.testing.assert_close(y, rest[0][:3])
 
 
+TOLD = {
+    "k = int(a[i])\nk = k - 2\ny[i] = 6 // k": "k != 0 does not hold at i = 1",
+    "for l in range(2):\n    y[i] = x[a[i] * l + 8 * l]": "it is x[10] at i = 1, l = 1, and x is [10]",
+    "y[i] = x[i + 9] if a[i] == 2 else 0": "it is x[10] at i = 1, and x is [10]",
+    "t = g[:, a[i] + 2]\ny[i] = x[i]": "it is g[:, 4] at i = 1",
+}
+
+
+@pytest.mark.parametrize("body", TOLD)
+def test_errors_tell_the_iteration_and_the_names_of_the_user(body: str) -> None:
+    with pytest.raises(weft.errors.WeftError) as caught:
+        of_rows(body, GRID)(*arguments(a=[1, 2, 1]))
+    assert caught.value.evidence[-1] == TOLD[body]
+
+
 STORED = {
     "constant": "y[i] = 1e300",
     "scalar": "y[i] = s",

@@ -221,7 +221,8 @@ def check(seed: int, points: int = POINTS) -> Outcome:
             continue  # a name that has no value
         found, error = called(kernel, args)
         at = [a.tolist() if isinstance(a, torch.Tensor) else a for a in args]
-        if isinstance(error, WeftError) and not isinstance(error, _FAULTS):
+        constant = "is outside dimension" in str(error)  # is refused wherever it stands
+        if isinstance(error, WeftError) and (constant or not isinstance(error, _FAULTS)):
             out.refusal = str(error)
             return out
         if error is not None and not isinstance(error, WeftError):

@@ -7,7 +7,6 @@ allocate, take addresses, launch.
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,25 +17,20 @@ from torch._subclasses.fake_tensor import FakeTensor
 from weft.compiler import Analysis, Variant, arguments, cuda_source, host_source, launches
 from weft.errors import (
     DeviceMismatch,
-    DivisionByZero,
-    MathDomainError,
-    NumberOverflow,
     OutOfRange,
     OverlapError,
     ShapeMismatch,
-    StoreOverflow,
     TypeMismatch,
     UnsupportedSyntax,
-    WeftError,
 )
 from weft.language import ArgumentType, Signature, TensorType
 from weft.loops.affine import evaluate
-from weft.loops.ir import Array, Expr, Fault, Function, checks_in, free_names
+from weft.loops.ir import Array, Function, free_names
 from weft.loops.schedule import Wrapped
-from weft.loops.show import show_expr
 from weft.loops.types import BOOL, FLOAT64, INT64, SCALAR_TYPES, ScalarType
-from weft.plan.arguments import Facts, faults_of
+from weft.plan.arguments import Facts
 from weft.plan.facts import Geometry, facts_of
+from weft.pytorch.failures import failed, failure
 from weft.pytorch.quick import never, quick_call
 from weft.pytorch.specialize import Specializable
 from weft.runtime import cuda, host, nvrtc
@@ -682,24 +676,6 @@ def _slots(
     return values, tuple(given), frozenset(pointers)
 
 
-_FAILURES: dict[str, tuple[type[WeftError], str]] = {
-    "division": (DivisionByZero, "divide by another number, or guard the division with if"),
-    "overflow": (NumberOverflow, "use smaller numbers, or a float"),
-    "index": (OutOfRange, "use subscripts of the view's own sizes"),
-    "store": (StoreOverflow, "store a number that fits, or use a wider dtype"),
-    "domain": (MathDomainError, "guard the call with if, or use torch's function, which gives nan or inf"),
-}
-
-
-def failure(name: str, fault: Fault, condition: Expr, names: Mapping[str, Any]) -> WeftError:
-    """The error for what the Python would raise, with the condition that does not hold and the numbers in it."""
-    kind, remedy = _FAILURES[fault.kind]
-    text = fault.condition or show_expr(condition)
-    told = [n for n in sorted(free_names(condition)) if n in names and re.search(rf"\b{n}\b", text)]
-    evidence = f"{text} does not hold" + "".join(f", {n} is {names[n]}" for n in told)
-    return kind(f"{fault.what} in {name}", location=fault.location, evidence=[evidence], remedy=remedy)
-
-
 def check_demands(function: Function, names: Mapping[str, Any]) -> None:
     """Raise what the Python raises for these sizes and scalars."""
     if function.demands:
@@ -708,10 +684,10 @@ def check_demands(function: Function, names: Mapping[str, Any]) -> None:
         for demand in function.demands:
             try:
                 holds = value_of(demand.condition, names)
-            except CheckFailed as failed:  # what the condition is made of raises before
-                raise failure(function.name, failed.check.fault, failed.check.args[1], names) from None
+            except CheckFailed as inner:  # what the condition is made of raises before
+                raise failure(function, inner.check.fault, inner.check.args[1], names) from None
             if not holds:
-                raise failure(function.name, demand.fault, demand.condition, names)
+                raise failure(function, demand.fault, demand.condition, names)
 
 
 def _demands_floats(function: Function) -> bool:
@@ -785,16 +761,7 @@ def _host_launcher(
     def run(threads: int, *values: Any) -> None:
         code = kernel.launch(threads, *values)
         if code:
-            if code > len(function.arrays):
-                fault = faults_of(own)[code - len(function.arrays) - 1]
-                raise failure(function.name, fault, checks_in(own.body)[fault], known)
-            array = function.arrays[code - 1]
-            raise OutOfRange(
-                f"{function.name} is given a subscript that leaves {array.user_name}",
-                location=array.location,
-                evidence=["data decide the subscript, or whether it is evaluated"],
-                remedy=f"make every such value lie inside {array.user_name}",
-            )
+            raise failed(function, own, used, known | dict(zip(given, values, strict=True)), code)
 
     return _Launch(run, given, pointers, kernel.parts())
 
