@@ -257,6 +257,24 @@ def test_narrow_sums_wrap_in_subscripts_too() -> None:
     torch.testing.assert_close(kernel(*args), kernel.py(*args), rtol=0, atol=0)
 
 
+both = lambda a, b: (max(a, b), min(a, b) - 1)  # noqa: E731
+
+
+def test_a_function_is_called_with_what_iterations_decide() -> None:
+    def program(x):
+        s = 1
+        y = torch.zeros_like(x)
+        for i in range(len(x)):
+            s = min(both(s, 7)[1], s) + both(s, s)[0]
+            s = x[i] + 0 if x[i] > both(2, s)[0] else s
+            y[i] = s
+        return y
+
+    for dtype in (torch.uint8, torch.int32):
+        x = torch.tensor([3, 200, 5, 7], dtype=dtype)
+        assert weft.kernel(program)(x).tolist() == program(x).tolist()
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "first" in metafunc.fixturenames:
         count = metafunc.config.getoption("--programs") or _PROGRAMS

@@ -165,11 +165,13 @@ class _Parser:
         self.calls.append(source)
         start, changes = len(b.blocks[-1]), len(b.changes)
         executor = Executor(b, source, environment, self.inline, helper.enclosing)
-        executor.execute()
+        try:
+            executor.execute()
+        finally:  # the loop around the call may start again
+            self.calls.pop()
         result = executor.result if executor.result is not None else Static(None)
         written = {s.array for s in walk(tuple(b.blocks[-1][start:])) if isinstance(s, Store) and s.array in existing}
         written |= {name for frame, name in b.changes[changes:] if frame < place}
-        self.calls.pop()
         b.bind(place, "result", result)
         result = b.meaning(place, "result", b.environments[place]["result"])
         b.release(place + 1)
