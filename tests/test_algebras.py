@@ -15,7 +15,10 @@ import weft
 from tests import kernels_of_algebras
 from tests.fuzz_oracle import replay
 from weft.language import parse, read_signature
+from weft.loops.algebra import match
 from weft.loops.analyze import schedule
+from weft.loops.ir import Carry, Const, Expr, For, Op, Ref, rewrite
+from weft.loops.types import BOOL, INT64
 from weft.pytorch.call import argument_types
 from weft.pytorch.simulated import simulate_call
 
@@ -443,3 +446,16 @@ def f(x, y, old, out):
         out[i] = s
 """)
     assert found.loops["i"].kind == "sequential"
+
+
+def test_a_state_that_many_conditions_start_anew_is_looked_at_once_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not once for each order of them."""
+    state, count = Ref("h", INT64), 12
+    update: Expr = Op("mod", (Op("mul", (state, state), INT64), Const(7, INT64)), INT64)  # of no algebra
+    for k in range(count):
+        update = Op("where", (Ref(f"c{k}", BOOL), Ref(f"x{k}", INT64), update), INT64)
+    calls: list[Expr] = []
+    monkeypatch.setattr(match, "rewrite", lambda e, rule: calls.append(e) or rewrite(e, rule))
+    carry = Carry("h", Const(0, INT64), update, "h_last")
+    assert match.match(carry, update, For("i", Const(0, INT64), Ref("n", INT64), 1, (carry,), ())) is None
+    assert len(calls) <= 4 * count

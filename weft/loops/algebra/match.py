@@ -25,14 +25,15 @@ _BY_OPERATOR = {"add": "sum", "mul": "product"} | {
 
 def match(carry: Carry, e: Expr, loop: For) -> Element | None:
     """What `carry.name = e` does, where e may depend on that name and on no other value that the loop carries."""
-    return (
-        _operator(carry.name, e)
-        or _selected(carry.name, e)
-        or _affine(carry, e, loop)
-        or _restarted(carry, e, loop)
-        or _clamped(carry.name, e)
-        or _searched(carry.name, e)
-    )
+    return _by_operators(carry, e, loop) or _restarted(carry, e, loop) or _by_order(carry, e)
+
+
+def _by_operators(carry: Carry, e: Expr, loop: For) -> Element | None:
+    return _operator(carry.name, e) or _selected(carry.name, e) or _affine(carry, e, loop)
+
+
+def _by_order(carry: Carry, e: Expr) -> Element | None:
+    return _clamped(carry.name, e) or _searched(carry.name, e)
 
 
 # ---------------------------------------------------------------- one operator
@@ -199,8 +200,8 @@ def _restarted(carry: Carry, e: Expr, loop: For) -> Element | None:
             state, rest = _where(e, condition, holds), _where(e, condition, not holds)
             if name in free_names(state) or name not in free_names(rest):
                 continue
-            inner = match(carry, rest, loop)
-            if inner is not None and not inner[0].startswith(SEGMENTED):
+            inner = _by_operators(carry, rest, loop) or _by_order(carry, rest)
+            if inner is not None:
                 starts = condition if holds else negation(condition)
                 return SEGMENTED + inner[0], (starts, state, *inner[1])
     return None
