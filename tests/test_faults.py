@@ -291,3 +291,45 @@ def test_floats_that_no_float32_holds_are_not_stored(body: str) -> None:
         torch.testing.assert_close(of_stores(other)(large, 1e300), of_stores(other).py(large, 1e300), equal_nan=True)
     half = of_stores("y[i] = s", "torch.float16")
     torch.testing.assert_close(half(x, 70000.0), half.py(x, 70000.0))
+
+
+# Numbers that torch.where and clamp convert to the type of what they meet, used or not, and those that they do not.
+TAKEN = {
+    "torch.where(x[i] > 1, x[i], s)": (torch.float32, torch.float64, torch.float16, torch.int32),
+    "torch.where(x[i] > 9, x[i], s)": (torch.float32, torch.int64),
+    "torch.where(x[i] > 9, s, 2.0)": (torch.float32, torch.float16, torch.int8),
+    "torch.where(x[i] > 1, x[i], 300)": (torch.int8, torch.uint8, torch.int16, torch.float16),
+    "torch.where(x[i] > 1, x[i], -200)": (torch.int8, torch.uint8, torch.int64),
+    "torch.where(x[i] > 1, i, 400)": (torch.uint8, torch.float32),
+    "torch.where(x > 1, x, s)[i]": (torch.float32, torch.bfloat16),
+    "x[i].clamp(max=s)": (torch.float32, torch.float64, torch.float16, torch.bfloat16),
+    "x[i].clamp(-1, 70000.0)": (torch.float16, torch.bfloat16, torch.float32),
+    "x[i].clamp(min=i * 200)": (torch.int8, torch.uint8, torch.int16),
+    "x[i].clamp(min=-1)": (torch.uint8, torch.int8),
+}
+
+
+@pytest.mark.parametrize("expression, dtype", [(e, d) for e, dtypes in TAKEN.items() for d in dtypes], ids=str)
+@pytest.mark.parametrize("number", [1e300, 2.0, INFINITY])
+def test_numbers_that_functions_of_torch_convert(expression: str, dtype: torch.dtype, number: float) -> None:
+    kernel = weft.kernel(
+        "def f(x, s: float):\n"
+        "    y = torch.zeros(x.shape, dtype=torch.float64)\n"
+        "    for i in range(x.shape[0]):\n"
+        f"        y[i] = {expression}\n"
+        "    return y\n"
+    )
+    x = torch.tensor([1, 2, 3]).to(dtype)
+    expected = raised(kernel.py, x, number)
+    found = raised(kernel, x, number)
+    assert (expected is None) == (found is None) and (expected is None or issubclass(found or int, expected))
+    if expected is None:
+        torch.testing.assert_close(kernel(x, number), kernel.py(x, number))
+
+
+@pytest.mark.parametrize("numbers", ["0.1, 2.0", "1, 2", "True, False", "1, 2.5", "True, 3"])
+@pytest.mark.parametrize("part", ["", "[0]"])
+def test_a_choice_of_two_numbers_is_a_tensor(numbers: str, part: str) -> None:
+    kernel = weft.kernel(f"def f(x):\n    return torch.where(x{part} > 1, {numbers})\n")
+    x = T([1.0, 2.0])
+    torch.testing.assert_close(kernel(x), kernel.py(x), rtol=0, atol=0)

@@ -45,7 +45,7 @@ from weft.language.values import (
     whole,
 )
 from weft.loops.affine import Affine, affine
-from weft.loops.faults import may_raise
+from weft.loops.faults import may_fail
 from weft.loops.ir import (
     Array,
     Carry,
@@ -237,7 +237,7 @@ class Builder:
 
     def evaluated(self, expr: Expr, value: Expr | None = None) -> None:
         """Note that Python computes an expression here, of which nothing may be left in the value that it is computed for."""
-        if may_raise(expr) and (value is None or all(e != expr for e in walk_expr(value))):
+        if may_fail(expr) and (value is None or all(e != expr for e in walk_expr(value))):
             self.let("unused", expr)
 
     def _spare(self, hint: str, expr: Expr) -> Ref:

@@ -17,7 +17,7 @@ from weft.language.builder import Builder, Loop
 from weft.language.kinds import KindMatters, choice, converted, plain, storable
 from weft.language.values import Mixed, Scalar, has_load
 from weft.loops.affine import affine
-from weft.loops.faults import OVERFLOW, leaves_64_bits
+from weft.loops.faults import OVERFLOW, leaves_64_bits, may_fail
 from weft.loops.ir import (
     Cast,
     Check,
@@ -43,7 +43,7 @@ from weft.loops.ir import (
     with_operands,
 )
 from weft.loops.show import show_expr
-from weft.loops.types import BOOL, FLOAT32, FLOAT64, INT64, ScalarType, Typed
+from weft.loops.types import BFLOAT16, BOOL, FLOAT16, FLOAT32, FLOAT64, INT64, ScalarType, Typed
 
 Span = tuple[int, int]
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
@@ -294,7 +294,7 @@ def _at_most_zero(b: Builder, expr: Expr) -> bool:
     return False
 
 
-_LARGEST_FLOAT32 = float.fromhex("0x1.fffffep+127")
+_LARGEST_FLOATS = {FLOAT32: float.fromhex("0x1.fffffep+127"), FLOAT16: 65504.0, BFLOAT16: float.fromhex("0x1.fep+127")}
 # Functions of floats whose values are small, or not finite.
 _SMALL_RESULTS = frozenset(("sin", "cos", "tanh", "sigmoid", "erf", "erfc", "atan", "atan2", "asin", "acos",
                             "log", "log2", "log10", "log1p", "asinh", "acosh", "atanh"))  # fmt: skip
@@ -339,22 +339,42 @@ def stored(b: Builder, value: Scalar, dtype: ScalarType) -> Scalar:
     return _with(b, value, condition, Fault("store", f"a number does not fit into {dtype}", whole))
 
 
-def _stored_float(b: Builder, value: Scalar) -> Scalar:
+def taken(b: Builder, value: Scalar, dtype: ScalarType) -> Scalar:
+    """A number of Python's that a function of PyTorch's takes as one of a dtype, whether or not it comes to use; elements are
+    what they are.
+    """
+    if value.typed.weight or value.mixed is not None:
+        return value
+    number, what = value.expr, Fault("store", f"a number does not fit into {dtype}")
+    if isinstance(number, Const) and dtype.category == "int":
+        low, high = storable(number.type, dtype)
+        return value if low <= number.value <= high else _with(b, value, Const(False, BOOL), what)
+    largest = _LARGEST_FLOATS.get(dtype, 0.0)
+    if number.type == FLOAT64 and largest:
+        value = _stored_float(b, value, dtype, largest)
+    elif dtype.category == "int":
+        value = stored(b, value, dtype)
+    return b.share(value, "value") if may_fail(value.expr) else value
+
+
+def _stored_float(
+    b: Builder, value: Scalar, dtype: ScalarType = FLOAT32, largest: float = _LARGEST_FLOATS[FLOAT32]
+) -> Scalar:
     """The same for elements of float32, where PyTorch stores no larger finite float. (Those of half types get inf.)"""
 
     def fits(v: Scalar) -> Expr:
         if v.mixed is not None:
             return _of_each(v.mixed, fits)
-        if v.typed.weight or v.expr.type != FLOAT64 or _within_float32(b, v.expr):
+        if v.typed.weight or v.expr.type != FLOAT64 or _within(b, v.expr, largest):
             return _TRUE
-        return Op("or", (_compared("le", _size(v.expr), _LARGEST_FLOAT32), _not(_finite(v.expr))), BOOL)
+        return Op("or", (_compared("le", _size(v.expr), largest), _not(_finite(v.expr))), BOOL)
 
     if fits(value) == _TRUE:
         return value
     value = b.share(value, "value")
     condition = fits(value)
     value = plain(value, Typed(FLOAT32, 1)) if value.mixed is not None else value
-    return _with(b, value, condition, Fault("store", "a number does not fit into float32", False))
+    return _with(b, value, condition, Fault("store", f"a number does not fit into {dtype}", False))
 
 
 def _of_each(mixed: Mixed, condition: Callable[[Scalar], Expr]) -> Expr:
@@ -367,21 +387,21 @@ def _of_each(mixed: Mixed, condition: Callable[[Scalar], Expr]) -> Expr:
     return then
 
 
-def _within_float32(b: Builder, expr: Expr) -> bool:
-    """Whether a float is known to be no larger than a float32, or not finite."""
+def _within(b: Builder, expr: Expr, largest: float) -> bool:
+    """Whether a float is known to be no larger than the largest of a narrower type, or not finite."""
     match _meaning(b, expr):
         case Const(value=value):
-            return abs(value) <= _LARGEST_FLOAT32 or math.isinf(value) or math.isnan(value)
+            return abs(value) <= largest or math.isinf(value) or math.isnan(value)
         case Cast(value=value):
-            return value.type != FLOAT64
+            return value.type != FLOAT64 and largest == _LARGEST_FLOATS[FLOAT32]
         case Op(name=name) if name in _SMALL_RESULTS:
             return True
         case Op(name="exp" | "exp2", args=(x,)):
             return _at_most_zero(b, x)
         case Op(name="neg" | "abs" | "min" | "max" | "minimum" | "maximum", args=args):
-            return all(_within_float32(b, a) for a in args)
+            return all(_within(b, a, largest) for a in args)
         case Op(name="where", args=(_, *args)):
-            return all(_within_float32(b, a) for a in args)
+            return all(_within(b, a, largest) for a in args)
         case expr:
             return expr.type != FLOAT64
 

@@ -115,6 +115,8 @@ def _square(b: Builder, x: Scalar) -> Scalar:
 def _clamp(b: Builder, x: Scalar, low: Scalar | None, high: Scalar | None) -> Scalar:
     bounds = tuple(v for v in (low, high) if v is not None)
     typed = common((x, *bounds), b.default_float)
+    low, high = (None if v is None else as_type(checks.taken(b, v, typed.scalar), typed) if v.typed.weight == 0 else v
+                 for v in (low, high))  # fmt: skip
     if low is not None and high is not None and all(v.typed.weight and v.typed.scalar.category == "float" for v in bounds):
         # of bounds that are equal, PyTorch gives the lower one no gradient
         bound = differentiated(operate("minimum", (low, high), b.default_float), "none")
@@ -180,6 +182,12 @@ def _leaky_relu(b: Builder, x: Scalar, slope: Scalar) -> Scalar:
 
 
 def _where(b: Builder, condition: Scalar, then: Scalar, orelse: Scalar) -> Scalar:
+    typed = common((then, orelse), b.default_float)
+    if typed.weight == 0:  # of two numbers, PyTorch makes a tensor
+        typed = Typed(b.default_float if typed.scalar == FLOAT64 else typed.scalar, max(1, condition.typed.weight))
+        then, orelse = (as_type(checks.taken(b, v, typed.scalar), typed) for v in (then, orelse))
+    elif typed.scalar.category != "float" or typed.scalar.size > 2:  # elements of halves get infinities
+        then, orelse = (checks.taken(b, v, typed.scalar) for v in (then, orelse))
     chosen = replace(choose(condition, then, orelse, b.default_float), alias=None)
     return chosen if isinstance(truth(condition).expr, Const) else differentiated(chosen, "both")
 

@@ -41,7 +41,7 @@ def leaves_64_bits(expr: Expr) -> bool:
     return isinstance(expr, Check) and expr.fault.what == OVERFLOW.what
 
 
-def may_raise(expr: Expr) -> bool:
+def may_fail(expr: Expr) -> bool:
     """Whether an expression has anything in it that Python, or the call, may refuse."""
     return bool(free_arrays(expr)) or any(isinstance(e, Check) for e in walk_expr(expr))
 
@@ -70,14 +70,14 @@ class Faults:
     @property
     def possible(self) -> bool:
         """Whether the function has any."""
-        exprs = (e for s in walk(self.function.body) for e in statement_exprs(s) if may_raise(e))
+        exprs = (e for s in walk(self.function.body) for e in statement_exprs(s) if may_fail(e))
         return any(self.of(e) for e in exprs)
 
     def of(self, expr: Expr) -> tuple[Expr, ...]:
         """The faults of an expression, each an expression that has it and is evaluated where that would be; a sum that leaves
         64 bits is no fault of Python's.
         """
-        return tuple(dict.fromkeys(self._of(expr))) if may_raise(expr) else ()
+        return tuple(dict.fromkeys(self._of(expr))) if may_fail(expr) else ()
 
     def _of(self, expr: Expr) -> list[Expr]:
         match expr:

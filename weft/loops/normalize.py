@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft.loops.affine import affine
-from weft.loops.faults import may_raise
+from weft.loops.faults import may_fail
 from weft.loops.ir import (
     Const,
     Expr,
@@ -133,7 +133,7 @@ def simplify(expr: Expr) -> Expr:
             case Op(name="where", args=(Const(value=value), then, orelse)):
                 return then if value else orelse
             case Op(name="where", args=(condition, then, orelse)):
-                if then == orelse and not may_raise(condition):
+                if then == orelse and not may_fail(condition):
                     return then
                 return None if e.derivative else _select_as_extremum(condition, then, orelse)
             case Op(name="and" | "or" as name, args=(Const(value=value), other)):
@@ -141,7 +141,7 @@ def simplify(expr: Expr) -> Expr:
             case Op(name="and" | "or" as name, args=(other, Const(value=value))):
                 if value == (name == "and"):
                     return other
-                return None if may_raise(other) else Const(name == "or", e.type)
+                return None if may_fail(other) else Const(name == "or", e.type)
             case Op(name="not", args=(Const(value=value),)):
                 return Const(not value, e.type)
         return None

@@ -16,7 +16,7 @@ from weft.loops.accesses import Guard
 from weft.loops.affine import Affine, affine
 from weft.loops.algebra.recurrences import definitions
 from weft.loops.automatic.discrete import decides
-from weft.loops.faults import may_raise
+from weft.loops.faults import may_fail
 from weft.loops.ir import (
     Carry,
     Cast,
@@ -128,7 +128,7 @@ class _Closer:
             else:
                 body = (Let(carry.name, form.value, loop.location), *body)
             inlined = {carry.name: form.value} if form.inline else {}
-            if may_raise(carry.next):  # that of the last iteration, with which none begins, is computed too
+            if may_fail(carry.next):  # that of the last iteration, with which none begins, is computed too
                 last = Let(self.names.fresh(f"{carry.name}_next"), substitute(carry.next, inlined), loop.location)
                 body = (*body, last)
             carries = tuple(replace(c, next=substitute(c.next, inlined)) for c in loop.carries if c is not carry)
