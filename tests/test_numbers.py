@@ -35,6 +35,10 @@ def program(text: str) -> Callable[..., Any]:
     return found
 
 
+def _drawn(n: int) -> torch.Tensor:
+    return torch.randn(n, generator=torch.Generator().manual_seed(n))
+
+
 def of_each(*expressions: str, before: str = "pass") -> Callable[..., Any]:
     """A kernel of the vectors x and z and the numbers k and a: column j of its result is the expression j, float64."""
     lines = [f"        y[i, {j}] = {e}" for j, e in enumerate(expressions)]
@@ -313,6 +317,43 @@ def test_negative_ints_wrap_in_bytes_and_floats_do_not(number: float) -> None:
 
 def test_shifts_by_negative_amounts() -> None:
     agree(of_each("x[i] >> z[i]", "x[i] << z[i]"), T([-5, 5, -5, 5, 1]), T([-1, -1, 70, 64, 63]), 0, 0.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_a_number_chosen_beside_elements_is_itself_in_double_precision(dtype: torch.dtype) -> None:
+    f = program("""
+def f(x, c, a: float):
+    r = torch.zeros(len(x), 8, dtype=torch.float64)
+    for i in range(len(x)):
+        r[i, 0] = max(math.sqrt(abs(x[i])), max(c[i], 0.5))
+        v = min(x[i], 0.3)
+        r[i, 1] = v
+        if x[i] > 0:
+            w = 0.7
+        else:
+            w = c[i]
+        r[i, 2] = w
+        r[i, 3] = 0.1 if x[i] < 0 else c[i]
+        r[i, 4] = max(x[i], a)
+        r[i, 5] = float(max(c[i], 0.2)) * 3
+        r[i, 6] = c[i] and 0.1
+        r[i, 7] = max(x[i], 16777217)
+    return r
+""")
+    x, c = _drawn(20).to(dtype), _drawn(21)[1:].to(dtype)
+    c[3] = 0
+    assert torch.equal(weft.kernel(f)(x, c, 0.3), f(x, c, 0.3))
+
+
+def test_in_the_precision_of_elements_nothing_is_chosen_twice() -> None:
+    f = program("""
+def f(x):
+    y = torch.empty_like(x)
+    for i in range(len(x)):
+        y[i] = max(x[i], 0.1) * 2
+    return y
+""")
+    assert "double" not in weft.kernel(f).source("float32[1000]", arch="sm_90a")
 
 
 @pytest.mark.parametrize("spelled", ["max", "min"])

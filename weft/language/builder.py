@@ -17,6 +17,7 @@ from weft.language.kinds import (
     expressions_of,
     holds,
     is_kind,
+    is_rounded,
     joined,
     kinds_of,
     leaves,
@@ -70,7 +71,7 @@ from weft.loops.ir import (
     walk_expr,
     with_operands,
 )
-from weft.loops.types import BOOL, FLOAT32, INT64, ScalarType
+from weft.loops.types import BOOL, FLOAT32, FLOAT64, INT64, ScalarType
 
 Environment = dict[str, Value]
 
@@ -309,7 +310,7 @@ class Builder:
             theirs = self.environments[place][other]
             self.changes.append((place, other))
             if isinstance(theirs, Scalar) and same and not before.objects.number and theirs.typed == value.typed:
-                self.environments[place][other] = replace(theirs, expr=value.expr, mixed=value.mixed)
+                self.environments[place][other] = replace(theirs, expr=value.expr, mixed=value.mixed, exact=value.exact)
             elif not isinstance(theirs, Unset):
                 copy = f"copy it where it gets its value: {other} = {name}.clone()"
                 if before.objects.number:  # numbers have no clone
@@ -334,13 +335,17 @@ class Builder:
 
     def share(self, value: Scalar, hint: str = "t") -> Scalar:
         """The value under a name, so that it can be used several times."""
-        if isinstance(value.expr, (Const, Ref)) and all(isinstance(v.expr, (Const, Ref)) for v in leaves(value)):
+        named = [e for e in (value.expr, value.exact, *(v.expr for v in leaves(value))) if e is not None]
+        if all(isinstance(e, (Const, Ref)) for e in named):
             return value
         whole = value.expr if isinstance(value.expr, (Const, Ref)) else self.let(hint, value.expr)
         mixed = value.mixed
         if mixed is not None and mixed.test is not None:
             mixed = self._named_kinds(mixed, hint, {value.expr: whole})
-        return replace(value, expr=whole, mixed=mixed)
+        exact = value.exact
+        if exact is not None and not isinstance(exact, (Const, Ref)):
+            exact = self._spare(f"{hint}_exact", exact)
+        return replace(value, expr=whole, mixed=mixed, exact=exact)
 
     def _named_kinds(
         self, mixed: Mixed, hint: str, known: dict[Expr, Expr], around: tuple[tuple[Expr, bool], ...] = ()
@@ -659,7 +664,11 @@ class Builder:
         alias = one_of(one, other)
         kinds = joined((*kinds_of(one), *kinds_of(other)), self.default_float)
         if len(kinds) == 1:
-            return Scalar(whole, typed, alias)
+            exact = None
+            if is_rounded(one, typed.register) or is_rounded(other, typed.register):
+                exact = merged(f"{hint}_exact", converted(one, FLOAT64), converted(other, FLOAT64))
+                self.spare.add(exact.name)
+            return Scalar(whole, typed, alias, exact=exact)
         name = unsure_of(one) or unsure_of(other)
         if name and holds(typed, one) and holds(typed, other):
             return replace(unsure(whole, typed, kinds, name, numbers_of(kinds, (one, other))), alias=alias)

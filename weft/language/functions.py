@@ -13,7 +13,20 @@ from weft.errors import TypeMismatch, UnsupportedSyntax
 from weft.language import arithmetic, checks, sequences, shapes, slices, tensors
 from weft.language.arithmetic import as_type, choose, common, convert, differentiated, operate, power, to_number, truth
 from weft.language.builder import Builder
-from weft.language.kinds import cast, common_type, converted, distribute, holds, joined, kinds_of, leaves, plain, select
+from weft.language.kinds import (
+    cast,
+    common_type,
+    converted,
+    distribute,
+    holds,
+    is_rounded,
+    joined,
+    kinds_of,
+    leaves,
+    plain,
+    select,
+    select_exactly,
+)
 from weft.language.values import (
     ONE,
     ZERO,
@@ -1003,7 +1016,11 @@ def _extremum(b: Builder, name: str, x: Scalar, y: Scalar) -> Scalar:
     """Python's max or min of two values: one of them, of its kind."""
     kinds = kinds_of(x) + kinds_of(y)
     if len(joined(kinds, b.default_float)) == 1:
-        return operate(name, (x, y), b.default_float)
+        found = operate(name, (x, y), b.default_float)
+        if is_rounded(x, found.typed.register) or is_rounded(y, found.typed.register):
+            second = operate("gt" if name == "max" else "lt", (y, x), b.default_float)
+            return replace(found, exact=select_exactly(second.expr, y, x, found.typed))
+        return found
     x, y = b.share(x), b.share(y)
     second = operate("gt" if name == "max" else "lt", (y, x), b.default_float)
     chosen = select(second.expr, y, x, b.default_float)

@@ -3,12 +3,15 @@
 In Python each value has its own kind, and arithmetic depends on it: `v - 1` of a uint8 element wraps, of an int it does
 not. A scalar of several kinds (`Scalar.mixed`) is computed with for each of them, and what it is decides at the end.
 Where both kinds give one type, as in `v + x[i]`, nothing is computed twice. A Python number and a float element are one
-kind: the number enters in the precision that the element computes in.
+kind: the number enters in the precision that the element computes in, but what is stored in double precision, or becomes
+a Python float, is the number itself (`Scalar.exact`).
 """
 
 from __future__ import annotations
 
 import itertools
+import math
+import struct
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import reduce
@@ -112,6 +115,8 @@ def choice(test: Expr, then: Expr, orelse: Expr) -> Expr:
 
 def converted(value: Scalar, to: ScalarType) -> Expr:
     """The value as register type `to`, whichever its kind is."""
+    if value.exact is not None and to == FLOAT64:
+        return value.exact
     if value.mixed is None or value.mixed.test is None or value.typed.register == to:
         return cast(value.expr, to)
     return choice(value.mixed.test, converted(value.mixed.then, to), converted(value.mixed.orelse, to))
@@ -155,8 +160,36 @@ def select(test: Expr, then: Scalar, orelse: Scalar, default_float: ScalarType) 
     typed = common_type((then.typed, orelse.typed), default_float)
     expr = choice(test, converted(then, typed.register), converted(orelse, typed.register))
     if len(joined((*kinds_of(then), *kinds_of(orelse)), default_float)) == 1:
-        return Scalar(expr, typed)
+        return Scalar(expr, typed, exact=select_exactly(test, then, orelse, typed))
     return Scalar(expr, typed, mixed=Mixed(test, replace(then, alias=None), replace(orelse, alias=None)))
+
+
+def is_rounded(value: Scalar, to: ScalarType) -> bool:
+    """Whether a number, or what may be one, is another one as a float of register type `to`."""
+    if to.category != "float" or to == FLOAT64 or value.mixed is not None:
+        return False
+    if value.exact is not None:
+        return True
+    if value.typed.weight or value.typed.scalar == BOOL:
+        return False
+    if not isinstance(value.expr, Const):
+        return True
+    return math.isfinite(value.expr.value) and _single(float(value.expr.value)) != value.expr.value
+
+
+def _single(number: float) -> float:
+    """The nearest float of single precision."""
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", number))[0])
+    except OverflowError:
+        return math.inf
+
+
+def select_exactly(test: Expr, then: Scalar, orelse: Scalar, typed: Typed) -> Expr | None:
+    """A choice of type `typed` in double precision, if that may be another number."""
+    if not any(is_rounded(v, typed.register) for v in (then, orelse)):
+        return None
+    return choice(test, converted(then, FLOAT64), converted(orelse, FLOAT64))
 
 
 def unsure(expr: Expr, typed: Typed, kinds: tuple[Typed, ...], name: str, numbers: Numbers = ()) -> Scalar:

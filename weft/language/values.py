@@ -35,13 +35,15 @@ class Scalar:
     """A number or one element of a tensor: an expression of the register type of `typed`.
 
     mixed: where it is a value of one kind on one path and of another kind on another, what it is on each; `typed` is
-    then the type that both have in common, and `expr` the value converted to it.
+    then the type that both have in common, and `expr` the value converted to it. exact: the value in double precision, where
+    it may be a number that `expr` has rounded to what elements compute in.
     """
 
     expr: Expr
     typed: Typed
     alias: Alias | None = field(default=None, compare=False)
     mixed: Mixed | None = None
+    exact: Expr | None = None
 
     @property
     def constant(self) -> bool | int | float | None:
