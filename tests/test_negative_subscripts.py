@@ -233,3 +233,26 @@ def test_a_subscript_that_data_choose_stays_inside_a_part():
     torch.testing.assert_close(chosen(LINE, inside), chosen.py(LINE, inside))
     with pytest.raises(OutOfRange):
         chosen(LINE, outside)
+
+
+ENDS = {
+    "read": "y[i] = x[-3]",
+    "beside one that wraps": "y[i] = x[i - 1] + x[-3]",
+    "under data": "y[i] = x[-3] if x[0] > 0 else 1.0",
+    "store": "x[-3] = 2.0\n        y[i] = x[i - 1]",
+    "of a row": "y[i] = x.view(1, -1)[0, -3]",
+}
+
+
+@pytest.mark.parametrize("body", ENDS.values(), ids=ENDS)
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
+def test_constants_below_0_count_from_the_end_once(body: str, size: int) -> None:
+    """x[-3] of 2 elements is none of them."""
+    kernel = weft.kernel(f"def f(x):\n    y = torch.zeros(3)\n    for i in range(1):\n        {body}\n    return y\n")
+    if size < 3:
+        with pytest.raises(IndexError):
+            kernel.py(torch.arange(1.0, 1.0 + size))
+        with pytest.raises(IndexError):
+            kernel(torch.arange(1.0, 1.0 + size))
+    else:
+        torch.testing.assert_close(kernel(torch.arange(1.0, 1.0 + size)), kernel.py(torch.arange(1.0, 1.0 + size)))

@@ -105,7 +105,7 @@ class Builder:
     joints: what views that merge dimensions ask of strides. indirect: axes of arrays, (array, axis), of which some subscript
     is one of a part, of a slice, or of dimensions that were split or merged. spelled: the user's names of arrays made here.
     parts: names for what Python looks at where a part of a tensor is made, and what looks at the same. subscripts: the arrays
-    that these are accesses to, by the array and the axis (weft.language.parts).
+    that these are accesses to, by the array and the axis (weft.language.parts). ends: subscripts below 0 that are constants.
     """
 
     function: str
@@ -139,6 +139,7 @@ class Builder:
     told: frozenset[tuple[Location | None, str]] = frozenset()
     left: dict[str, tuple[Location | None, str]] = field(default_factory=dict)
     indirect: set[tuple[str, int]] = field(default_factory=set)
+    ends: set[tuple[str, int, int]] = field(default_factory=set)
     widenings: list[Widening] = field(default_factory=list)
     spelled: dict[str, str] = field(default_factory=dict)
     location: Location | None = None

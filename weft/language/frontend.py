@@ -318,7 +318,7 @@ class _Parser:
             if a.name in used
         )
         direct = frozenset((a.name, k) for a in arrays for k in range(len(a.shape))) - b.indirect
-        return replace(function, arrays=arrays, body=body, direct=direct)
+        return replace(function, arrays=arrays, body=body, direct=direct, ends=frozenset(b.ends))
 
 
 def _refuse_long_numbers(body: tuple[Stmt, ...]) -> None:

@@ -66,6 +66,9 @@ def subscript(builder: Builder, value: Tensor, items: tuple[Item, ...]) -> Tenso
                 builder.walks(value, len(axes))
             elif isinstance(value, View):
                 taken.append((len(axes), index))
+                constant = item.constant if isinstance(item, Scalar) else None
+                if isinstance(constant, int) and constant < 0:
+                    builder.ends.add((value.array, value.axes.index(place(len(axes))), -constant))
             axes.append(index)
     part = select(value, tuple(dims), tuple(axes))
     if isinstance(value, View) and dims:

@@ -40,12 +40,13 @@ from weft.loops.ir import (
     walk,
 )
 from weft.loops.names import Names
-from weft.loops.normalize import fold_subscripts, normalize
+from weft.loops.normalize import fold_subscripts, normalize, unify_sizes
 from weft.loops.polyhedra import UNDECIDED, Polyhedra, Search, SearchOver
 from weft.loops.promote import Promoter
 from weft.loops.schedule import KINDS, Kind, Nest, Requirement, Schedule, Update, Verdict
 from weft.loops.show import show_expr
 from weft.loops.unused import dropped
+from weft.loops.wrapping import from_end
 
 
 def requirements(function: Function) -> tuple[Requirement, ...]:
@@ -55,6 +56,7 @@ def requirements(function: Function) -> tuple[Requirement, ...]:
     polyhedra = Polyhedra(function)
     found: dict[tuple[str, str | None, str, int], Requirement] = {}
     arrays = {a.name for a in function.arrays}
+    unified = unify_sizes(function)
     for access in dict.fromkeys((*collect(fold_subscripts(function).body), *collect(close(normalize(function)).function.body))):
         if access.array in function.checked or access.array not in arrays:
             continue
@@ -69,7 +71,7 @@ def requirements(function: Function) -> tuple[Requirement, ...]:
                 sure = condition != UNDECIDED and polyhedra.certain(access)
                 index = show_expr(access.index[axis])
                 beyond = None
-                direct = (access.array, axis) in function.direct
+                direct = (access.array, axis) in function.direct and not from_end(unified, access, axis)
                 if direct and condition != UNDECIDED and polyhedra.below(access, axis):
                     still = polyhedra.outside(access, shape, axis, wraps=True)
                     beyond = "False" if still is None else still[0]

@@ -74,6 +74,7 @@ def batched(function: Function, carried: frozenset[str]) -> Function:
             replace(j, parts=tuple((moved(j.array, axis), step, n) for axis, step, n in j.parts)) for j in function.joints
         ),
         direct=frozenset((name, moved(name, axis)) for name, axis in function.direct),
+        ends=frozenset((name, moved(name, axis), count) for name, axis, count in function.ends),
     )
     validate(made)
     return made

@@ -361,6 +361,8 @@ class Function:
     call has checked those that sizes decide.
     direct: axes of arrays, (array, axis), that every subscript of the Python is itself one of, so that one below 0 counts from
     the axis's end; not those of a slice.
+    ends: (array, axis, count): some subscript of the Python is the constant -count, here the size less the count, which does
+    not count from the end again where that is below 0.
     widenings: what is computed in double precision because Python's floats are doubles.
     """
 
@@ -381,6 +383,7 @@ class Function:
     joints: tuple[Joint, ...] = ()
     idle: tuple[Idle, ...] = ()
     direct: frozenset[tuple[str, int]] = frozenset()
+    ends: frozenset[tuple[str, int, int]] = frozenset()
     widenings: tuple[Widening, ...] = field(default=(), compare=False)
 
     def array(self, name: str) -> Array:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.loops.accesses import collect
-from weft.loops.affine import affine
+from weft.loops.accesses import Access, collect
+from weft.loops.affine import Affine, affine
 from weft.loops.ir import (
     Const,
     Expr,
@@ -37,9 +37,20 @@ def wrapped(function: Function, axes: Wrapped) -> Function:
     found: set[tuple[str, int, Expr]] = set()
     for access in dict.fromkeys(collect(function.body)):
         for array, axis in axes & function.direct:
-            if array == access.array and access.subscript[axis] is not None and polyhedra.below(access, axis):
+            if array != access.array or access.subscript[axis] is None or from_end(function, access, axis):
+                continue
+            if polyhedra.below(access, axis):
                 found.add((array, axis, access.index[axis]))
     return replace(function, body=_Writer(function, frozenset(found)).block(function.body))
+
+
+def from_end(function: Function, access: Access, axis: int) -> bool:
+    """Whether a subscript is one that the Python counts from the end already."""
+    form, extent = access.subscript[axis], affine(function.array(access.array).shape[axis])
+    if form is None or extent is None:
+        return False
+    counts = (n for array, of, n in function.ends if (array, of) == (access.array, axis))
+    return any(form == extent + Affine((), -n) for n in counts)
 
 
 class _Writer:
