@@ -358,7 +358,8 @@ class Body:
             self.pragma_simd("omp simd", loop.body)
         elif verdict and straight and known and loop.carries and self.free_of_order(verdict, loop):
             used = [updates[c.name] for c in loop.carries]
-            self.pragma_simd("omp simd" + "".join(map(self.reduction, loop.carries, used)), loop.body)
+            if not self.stops(loop):  # OpenMP takes no loop that may end early
+                self.pragma_simd("omp simd" + "".join(map(self.reduction, loop.carries, used)), loop.body)
         elif verdict and straight and known and loop.carries and self.block_scan(loop, updates, start, stop):
             return
         self.in_order(loop, start, stop)

@@ -89,6 +89,13 @@ def check_slice(b: Builder, bound: Expr, size: Expr) -> None:
     _at_call(b, inside, "a slice that goes outside a view or tensor, where Python cuts it")
 
 
+def check_elements(b: Builder, sizes: tuple[Expr, ...], what: str) -> None:
+    """Have the call see that an extremum is one of some elements, unless a loop or a branch decides how many there are."""
+    for size in (_known(b, size) for size in sizes):
+        if len(b.blocks) == 1 + len(b.loops) and not _at_least(_minus(size, Const(1, INT64)), 0):
+            _at_call(b, Op("gt", (size, ZERO), BOOL), f"{what} of a tensor without elements")
+
+
 def _at_call(b: Builder, condition: Expr, what: str = "a subscript outside a view") -> bool:
     """Have the call see to a condition, unless a loop around does not run; whether it can."""
     for loop in b.loops:

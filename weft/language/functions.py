@@ -12,6 +12,7 @@ from dataclasses import replace
 from weft.errors import TypeMismatch, UnsupportedSyntax
 from weft.language import arithmetic, checks, sequences, shapes, slices, tensors
 from weft.language.arithmetic import as_type, choose, common, convert, differentiated, operate, power, to_number, truth
+from weft.language.bounds import check_elements
 from weft.language.builder import Builder
 from weft.language.kinds import (
     cast,
@@ -547,6 +548,8 @@ def _reduce(b: Builder, kind: str, arguments: Arguments, value: View | Computed)
         dims = (dimension(given, rank),)
     if rank == 0:
         dims = ()
+    if tensors.is_extremum(kind):
+        check_elements(b, tuple(value.dims[d] for d in dims), kind.removesuffix("_of_all"))
     return tensors.reduce(b, kind, value, dims, keep)
 
 
@@ -557,6 +560,8 @@ def _softmax(b: Builder, arguments: Arguments, value: View | Computed, log: bool
     arguments.done()
     if dtype is not None:
         value = _tensor(b, tensors.as_dtype(b, value, dtype), "softmax")
+    if value.typed.scalar.category != "float":
+        raise TypeMismatch(f"softmax of {value.typed.scalar} elements", remedy="convert with .float() first")
     largest = tensors.reduce(b, "amax", value, (dim,), True)
     shifted = tensors.lift(b, _plain("sub"), value, largest)
     powers = tensors.lift(b, _plain("exp"), shifted)

@@ -29,7 +29,7 @@ from weft.language.values import (
 )
 from weft.loops.ir import Carry, Const, Expr, Ref, Stmt, Store, statement_exprs, walk, walk_expr
 from weft.loops.ir import Load as LoadExpr
-from weft.loops.types import BOOL, INT64, ScalarType, Typed
+from weft.loops.types import BOOL, INT64, UINT8, ScalarType, Typed
 
 ScalarFunction = Callable[..., Scalar]
 
@@ -271,6 +271,11 @@ REDUCTIONS = frozenset(k for k in _REDUCTIONS if not k.endswith("_of_all"))
 _EXTREMA = {"amax": False, "amin": True, "max_of_all": False, "min_of_all": True}  # whether it starts with the largest value
 
 
+def is_extremum(kind: str) -> bool:
+    """Whether a reduction gives one of its elements, of which there must be one."""
+    return kind in _EXTREMA
+
+
 def _accumulator(kind: str, typed: Typed) -> tuple[Typed, Const]:
     """The type a reduction of elements of this type gives, and the value it starts from."""
     scalar = typed.scalar
@@ -291,6 +296,8 @@ def _accumulator(kind: str, typed: Typed) -> tuple[Typed, Const]:
 def reduce(builder: Builder, kind: str, value: Tensor, dims: tuple[int, ...], keep: bool) -> Scalar | Computed:
     """Reduce over `dims` (not negative, sorted): a scalar where none is left, else a tensor."""
     typed, first = _accumulator(kind, value.typed)
+    # PyTorch has uint8 for bool here, which it had before there was bool
+    made = replace(typed, scalar=UINT8) if kind in ("all", "any") and value.typed.scalar == UINT8 else typed
     inner = tuple(value.dims[d] for d in dims)
     outer = tuple(k for k in range(len(value.dims)) if k not in dims)
 
@@ -306,18 +313,18 @@ def reduce(builder: Builder, kind: str, value: Tensor, dims: tuple[int, ...], ke
             counts = [Scalar(size, Typed(INT64, 0)) for size in inner] or [number(1)]
             count = functools.reduce(lambda a, b: operate("mul", (a, b), builder.default_float), counts)
             result = operate("div", (Scalar(result, typed), count), builder.default_float).expr
-        return result
+        return cast(result, made.register)
 
     if not outer:
-        scalar = Scalar(total(()), Typed(typed.scalar, 1))
+        scalar = Scalar(total(()), Typed(made.scalar, 1))
         if not keep:
             return scalar
-        return Computed((ONE,) * len(dims), typed, lambda at: scalar.expr)
+        return Computed((ONE,) * len(dims), made, lambda at: scalar.expr)
     kept = tuple(value.dims[k] for k in outer)
     if not keep:
-        return Computed(kept, typed, total, loops=True)
+        return Computed(kept, made, total, loops=True)
     sizes = tuple(ONE if k in dims else size for k, size in enumerate(value.dims))
-    return Computed(sizes, typed, lambda at: total(tuple(at[k] for k in outer)), loops=True)
+    return Computed(sizes, made, lambda at: total(tuple(at[k] for k in outer)), loops=True)
 
 
 def accumulate(
@@ -360,6 +367,8 @@ def matmul(builder: Builder, a: Tensor, b: Tensor) -> Scalar | Computed:
             evidence=[f"left: {a.typed.scalar}, right: {b.typed.scalar}"],
             remedy="convert one with .to(dtype)",
         )
+    if a.typed.scalar == BOOL:
+        raise TypeMismatch("@ of bool elements", remedy="convert both with .to(dtype)")
     rows, columns = len(a.dims) > 1, len(b.dims) > 1
     inner = a.dims[-1]
     shared = b.dims[-2] if columns else b.dims[-1]

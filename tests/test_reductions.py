@@ -1,0 +1,75 @@
+"""Reductions of whole tensors and slices: dtypes and errors are PyTorch's."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import weft
+from tests.fuzz_programs import compiled
+from weft.errors import OutOfRange, TypeMismatch
+
+_INTEGERS = (torch.bool, torch.uint8, torch.int8, torch.int64)
+
+
+def kernel(expression: str) -> weft.Kernel:
+    return weft.kernel(compiled(f"def program(x):\n    return {expression}\n", f"<{expression}>"))
+
+
+@pytest.mark.parametrize("dtype", _INTEGERS, ids=str)
+@pytest.mark.parametrize("expression", ["x.any()", "x.all(dim=1)", "x.any(0, keepdim=True)", "x[0].all()", "x[:, 1:].any(1)"])
+def test_any_and_all_of_uint8_are_uint8(expression: str, dtype: torch.dtype) -> None:
+    made = kernel(expression)
+    x = torch.tensor([[0, 3, 0], [0, 0, 0], [1, 2, 200]]).to(dtype)
+    found, want = made(x), made.py(x)
+    assert found.dtype == want.dtype
+    assert torch.equal(found, want)
+
+
+@pytest.mark.parametrize("dtype", _INTEGERS, ids=str)
+@pytest.mark.parametrize("expression", ["x.softmax(dim=-1)", "torch.log_softmax(x, 0)"])
+def test_softmax_of_integers_is_refused(expression: str, dtype: torch.dtype) -> None:
+    made = kernel(expression)
+    x = torch.ones(2, 3, dtype=dtype)
+    with pytest.raises(NotImplementedError):
+        made.py(x)
+    with pytest.raises(TypeMismatch, match="softmax of"):
+        made(x)
+
+
+def test_products_of_bools_are_refused() -> None:
+    with pytest.raises(TypeMismatch, match="@ of bool"):
+        kernel("x @ x")(torch.ones(3, 3, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("expression", ["x.amax()", "x.max()", "x.min()", "x.amin(dim=1)", "x[0].amax()", "x.amax(dim=(0, 1))"])
+def test_an_extremum_of_no_elements_is_an_error(expression: str) -> None:
+    made = kernel(expression)
+    assert torch.equal(made(torch.ones(2, 3)), made.py(torch.ones(2, 3)))
+    with pytest.raises((RuntimeError, IndexError)):
+        made.py(torch.ones(2, 0))
+    with pytest.raises(OutOfRange, match="without elements"):
+        made(torch.ones(2, 0))
+
+
+def test_an_extremum_over_elements_of_none_is_empty() -> None:
+    made = kernel("x.amax(dim=0)")
+    assert made(torch.ones(2, 0)).shape == made.py(torch.ones(2, 0)).shape
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32], ids=str)
+def test_whether_all_of_each_row_hold(dtype: torch.dtype) -> None:
+    def each(x):
+        y = torch.zeros(len(x), dtype=torch.bool)
+        for i in range(len(x)):
+            holds, last = True, True
+            for j in range(x.shape[1]):
+                holds = holds and bool(x[i, j])
+            for j in range(x.shape[1]):
+                last = bool(x[i, j]) and last
+            y[i] = holds and last
+        return y
+
+    x = (torch.rand(9, 40, generator=torch.Generator().manual_seed(1)) < 0.97).to(dtype)
+    for made in (weft.kernel(each), kernel("x.all(dim=1)")):
+        assert made(x).tolist() == x.bool().all(dim=1).tolist()
