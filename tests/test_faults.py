@@ -160,6 +160,7 @@ UNUSED = {
     "rows zipped": ("for p, q in zip(g[a[i]], x[:0]):\n    y[i] = p", {"a": [20, 1, 2], "before": GRID}),
     "cancelled": ("k = int(x[a[i]])\ny[i] = x[k - k]", {"a": [20, 1, 2]}),
     "multiplied by 0": ("k = 6 // int(a[i])\ny[i] = x[0 * k]", {"a": [1, 0, 2]}),
+    "multiplied by 0 at once": ("y[i] = x[0 * int(v[i])]", {"v": [1.0, NAN, 2.0]}),
     "compared with itself": ("k = 6 // int(a[i])\ny[i] = 1.0 if k < k + 1 else x[i]", {"a": [1, 0, 2]}),
     "choice of equals": ("y[i] = 1.0 if x[a[i]] > 0 else 1.0", {"a": [20, 1, 2]}),
     "choice by the index": ("y[i] = 1.0 if 6 // (i + d) > 0 else 1.0", {"d": -1}),

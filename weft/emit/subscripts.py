@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from weft.loops.faults import may_fail
 from weft.loops.ir import Cast, Const, Expr, Op, Ref, free_names, rewrite, substitute
 from weft.loops.types import INT64
 
@@ -34,7 +35,7 @@ def _fold(expr: Expr) -> Expr | None:
         case ("mul", 1, None) | ("add", 0, None):
             return expr.args[1]
         case ("mul", 0, None) | ("mul", None, 0):
-            return constant(0)
+            return None if may_fail(expr) else constant(0)
         case "mul", None, 1:
             return expr.args[0]
         case "add", None, int(b):
