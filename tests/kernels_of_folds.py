@@ -171,6 +171,23 @@ def least_and_largest(x):
     return y
 
 
+@weft.kernel
+def column_norms(x, c):
+    """Two folds, one of which needs the other; a factor of each column."""
+    n, m = x.shape
+    y = torch.empty(m)
+    for j in range(m):
+        s = 1.0
+        for i in range(n):
+            s += x[i, j] * c[j]
+        mean = s / n
+        v = 0.0
+        for i in range(n):
+            v += (x[i, j] - mean) * (x[i, j] - mean)
+        y[j] = v * c[j]
+    return y
+
+
 def _with_nan(n: int) -> Tensor:
     x = _random(n)
     x[::7] = math.nan
@@ -204,7 +221,12 @@ CASES: dict[str, tuple[Any, tuple[Callable[[], tuple[Any, ...]], ...]]] = {
     ),
     "column_sums": (
         column_sums,
-        (lambda: (_random(300, 40),), lambda: (_random(5000, 3),), lambda: (_random(64, 300),)),
+        (
+            lambda: (_random(300, 40),),
+            lambda: (_random(5000, 3),),
+            lambda: (_random(64, 300),),
+            lambda: (_random(200, 72).bfloat16(),),
+        ),
     ),
     "middle_maximum": (
         middle_maximum,
@@ -232,6 +254,15 @@ CASES: dict[str, tuple[Any, tuple[Callable[[], tuple[Any, ...]], ...]]] = {
     "least_and_largest": (
         least_and_largest,
         (lambda: (_with_nan(600),), lambda: (_with_nan(9000),), lambda: (_random(0),)),
+    ),
+    "column_norms": (
+        column_norms,
+        (
+            lambda: (_random(300, 40), _random(40)),
+            lambda: (_random(300, 41), _random(41)),
+            lambda: (_random(40, 36), _random(36)),
+            lambda: (_random(1200, 8), _random(8)),
+        ),
     ),
     "gathered": (
         gathered,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -98,9 +99,11 @@ class _Entry(Body):
         super().__post_init__()
         self.printer = replace(self.printer, fuses=True)
         self.known: set[str] = set()
+        self.wanted: list[Read | Map | Fold] = []
         self.made = {n: v for v in self.sweeps.values for n in names_of(v)}
         self.partials: dict[str, str] = {}
         self.row = ""  # the row's place among all, "" where there is one
+        self.first = ""  # the first of the neighbouring rows that a thread has, "" where it has one
 
     # ---------------------------------------------------------------- the kernel
 
@@ -144,18 +147,21 @@ class _Entry(Body):
         axes = [self.sweeps.axes[a] for a in plan.rows]
         counts = {a.name: self.span(a, f"{a.name}_count") for a in axes}
         if plan.beside:
-            lane, side = axes[-1], plan.across[0][0]
-            count = counts[lane.name]
+            lane, side, vector = axes[-1], plan.across[0][0], plan.vector
+            count, wide = counts[lane.name], side * vector
             tiles, place = self.fresh.fresh(f"{lane.name}_tiles"), self.fresh.fresh(f"{lane.name}_place")
-            below = BLOCK // side
-            line(f"// {side} neighbours along {lane.name}, each with {below} threads; those beyond the end repeat the last")
-            line(f"const int64_t {tiles} = ({count} + {side - 1}) / {side};")
-            line(f"const int64_t {place} = int64_t(blockIdx.x % {tiles}) * {side} + threadIdx.x % {side};")
+            each = f"{vector} of them" if vector > 1 else "one"
+            line(f"// {wide} neighbours along {lane.name}, {BLOCK // side} threads for each; a thread has {each}")
+            line("// and those beyond the end repeat the last")
+            line(f"const int64_t {tiles} = ({count} + {wide - 1}) / {wide};")
+            x = f"threadIdx.x % {side}" + (f" * {vector}" if vector > 1 else "")
+            line(f"const int64_t {place} = int64_t(blockIdx.x % {tiles}) * {wide} + {x};")
             line(f"const bool here = {place} < {count};")
             self.places(axes[:-1], f"int64_t(blockIdx.x / {tiles})", counts)
-            own = self.declare(lane.name) if lane.start == ZERO else self.fresh.fresh(f"{lane.name}_own")
-            line(f"const int64_t {own} = weft::minimum<int64_t>({place}, {count} - 1);")
-            if lane.start != ZERO:
+            own = self.declare(lane.name) if lane.start == ZERO and vector == 1 else self.fresh.fresh(f"{lane.name}_first")
+            line(f"const int64_t {own} = weft::minimum<int64_t>({place}, {count} - {vector});")
+            self.first = own if vector > 1 else ""
+            if lane.start != ZERO:  # in vectors rows start at 0
                 line(f"const int64_t {self.declare(lane.name)} = {self.printer.index(lane.start, SUM)} + {own};")
             self.row = own
             if plan.shared and len(axes) > 1:
@@ -228,13 +234,49 @@ class _Entry(Body):
         rows = set(self.sweeps.rows)
         for value in wanted:
             name = names_of(value)[0]
-            if name in self.known or not set(value.axes) <= rows:
+            if name in self.known or not set(value.axes) <= rows or (self.of_each_row(value) and not isinstance(value, Fold)):
                 continue
             self.known.add(name)
             if isinstance(value, Fold):
                 self.gathered(value)
             else:
                 self.statements((self.let(value),))
+
+    # ---------------------------------------------------------------- several rows of a thread
+
+    def of_each_row(self, value: Read | Map | Fold) -> bool:
+        """Whether a value is another one in each of the neighbouring rows that a thread has."""
+        return bool(self.first) and self.plan.lane in value.axes
+
+    @contextmanager
+    def each_row(self, wanted: Iterable[Read | Map | Fold] = ()) -> Iterator[None]:
+        """What is written here is done for every row of a thread; of its values, those of a row are computed before."""
+        if not self.first:
+            yield
+            return
+        rows, lane = set(self.sweeps.rows), self.plan.lane
+        self.writer.line("#pragma unroll")
+        with self.writer.block(f"for (int32_t v = 0; v < {self.plan.vector}; ++v)"):
+            name, mark = self.declare(lane), self.writer.mark()
+            own = [v for v in wanted if self.of_each_row(v) and set(v.axes) <= rows]
+            self.statements(tuple(self.let(v) for v in own if not isinstance(v, Fold)))
+            yield
+            if self.writer.mentions(name, mark):
+                self.writer.insert(mark, f"const int64_t {name} = {self.first} + v;")
+
+    def own(self, name: str) -> str:
+        """A name that a thread has for each of its rows."""
+        return f"{name}[v]" if self.first else name
+
+    def declared(self, type_: str, name: str, value: str = "") -> None:
+        """Declare a name that a thread has for each of its rows."""
+        if not self.first:
+            self.writer.line(f"{type_} {name}{f' = {value}' if value else ''};")
+            return
+        self.writer.line(f"{type_} {name}[{self.plan.vector}];")
+        if value:
+            with self.each_row():
+                self.writer.line(f"{name}[v] = {value};")
 
     # ---------------------------------------------------------------- sweeps
 
@@ -247,7 +289,8 @@ class _Entry(Body):
             self.writer.line(f"weft::sync_team<{self.plan.threads}>();  // all has been read that is now written")
         owns = {f.results[0]: self.fresh.fresh(f"{f.names[0]}_own") for f in sweep.folds}
         for f in sweep.folds:
-            self.writer.line(f"{register_type(f.types[0])} {owns[f.results[0]]} = {self.algebra(f)}::identity();")
+            self.declared(register_type(f.types[0]), owns[f.results[0]], f"{self.algebra(f)}::identity()")
+        self.wanted = wanted
         own = (v for v in wanted if not isinstance(v, Fold) and not set(v.axes) <= set(self.sweeps.rows))
         work = _Work(sweep, tuple(own), owns)
         lane = None if self.plan.beside else self.sweeps.axes[lane_of(self.plan.lane, sweep)]
@@ -281,12 +324,15 @@ class _Entry(Body):
         step = ("parts" if down == 1 else f"parts * {down}") if self.step.shared else str(down)
         line = self.declare(lines[0].name) if len(lines) == 1 and lines[0].start == ZERO else self.fresh.fresh("line")
         if lane is None:
-            self.writer.line(f"#pragma unroll {_UNROLL}")
+            self.writer.line(f"#pragma unroll {max(1, _UNROLL // self.plan.vector * 2) if self.first else _UNROLL}")
         with self.writer.block(f"for (int64_t {line} = {first}; {line} < {total}; {line} += {step})"):
             if len(lines) > 1 or lines[0].start != ZERO:
                 self.places(lines, line, counts)
-            if lane is None:
+            if lane is None and self.first:
+                self.run_of_points(self.sweeps.axes[self.plan.lane], self.first, work)
+            elif lane is None:
                 self.point(work)
+            if lane is None:
                 return
             of_line = {*self.sweeps.rows, *(a.name for a in lines)}
             self.statements(tuple(self.let(v) for v in work.values if set(v.axes) <= of_line))
@@ -351,6 +397,9 @@ class _Entry(Body):
             mark = self.writer.mark()
             kept = {n: self.names.get(n) for n in known}
             self.names |= {n: f"{tile}[v]" for n, tile in known.items()}
+            if self.first:
+                rows = [v for v in self.wanted if self.of_each_row(v) and set(v.axes) <= set(self.sweeps.rows)]
+                self.statements(tuple(self.let(v) for v in rows if not isinstance(v, Fold)))
             self.point(replace(work, values=tuple(v for v in work.values if v.name not in known)), stores)
             for n, before in kept.items():
                 del self.names[n]
@@ -376,7 +425,7 @@ class _Entry(Body):
         self.statements(tuple(map(self.let, work.values)))
         for f in work.sweep.folds:
             self.writer.cite(f.location)
-            own = work.owns[f.results[0]]
+            own = self.own(work.owns[f.results[0]])
             fused = self.printer.accumulated(own, f.parts[0]) if f.algebra == "sum" else None
             taken = fused or f"{self.algebra(f)}::combine({own}, {self.printer.value(f.parts[0])})"
             self.writer.line(f"{own} = {taken};")
@@ -398,37 +447,44 @@ class _Entry(Body):
 
     def combined_by_team(self, fold: Fold, own: str) -> None:
         """The result of a fold, in all threads of its row."""
+        type_, result = register_type(fold.types[0]), self.declare(fold.results[0])
+        total = self.total(fold, own)
+        template = join(fold.algebra, fold.types[0])
+        self.writer.cite(fold.location)
+        if self.first:
+            self.declared(type_, result)
+            self.names[fold.results[0]] = f"{result}[v]"
+        with self.each_row(self.needed(fold.inits)):
+            joined = template.format(self.printer.exact(fold.inits[0], PRODUCT), total)
+            self.writer.line(f"{result}[v] = {joined};" if self.first else f"const {type_} {result} = {joined};")
+
+    def total(self, fold: Fold, own: str) -> str:
+        """What the threads of a row have folded together."""
         threads, algebra = self.plan.threads, self.algebra(fold)
         scratch = self.fresh.fresh(f"{fold.names[0]}_scratch")
-        if self.plan.beside:
-            side = self.plan.across[0][0]
-            self.writer.line(f"__shared__ {register_type(fold.types[0])} {scratch}[{side * (BLOCK // max(side, 32))}];")
-            total = f"weft::reduce_down<{algebra}, {side}, {threads}>({own}, {scratch})"
-        elif threads > 32:
-            self.writer.line(f"__shared__ {register_type(fold.types[0])} {scratch}[{threads // 32}];")
-            total = f"weft::reduce<{algebra}, {threads}>({own}, {scratch})"
-        else:
-            total = f"weft::reduce<{algebra}, {threads}>({own}, nullptr)"
-        result = self.declare(fold.results[0])
-        joined = join(fold.algebra, fold.types[0]).format(self.printer.exact(fold.inits[0], PRODUCT), total)
-        self.writer.cite(fold.location)
-        self.writer.line(f"const {register_type(fold.types[0])} {result} = {joined};")
+        if not self.plan.beside and threads <= 32:
+            return f"weft::reduce<{algebra}, {threads}>({own}, nullptr)"
+        side = self.plan.across[0][0] if self.plan.beside else 1
+        places = side * (BLOCK // max(side, 32)) if self.plan.beside else threads // 32
+        each = f"[{self.plan.vector}]" if self.first else ""
+        self.writer.line(f"__shared__ {register_type(fold.types[0])} {scratch}{each}[{places}];")
+        if not self.plan.beside:
+            return f"weft::reduce<{algebra}, {threads}>({own}, {scratch})"
+        return f"weft::reduce_down<{algebra}, {side}, {threads}>({self.own(own)}, {self.own(scratch)})"
 
     def keep(self, fold: Fold, own: str) -> None:
         """Store what this block has folded of its row."""
-        threads, algebra, kept = self.plan.threads, self.algebra(fold), self.partials[fold.results[0]]
-        scratch = self.fresh.fresh(f"{fold.names[0]}_scratch")
-        type_, total = register_type(fold.types[0]), self.fresh.fresh(f"{fold.names[0]}_total")
-        if self.plan.beside:
-            side = self.plan.across[0][0]
-            self.writer.line(f"__shared__ {type_} {scratch}[{side * (BLOCK // max(side, 32))}];")
-            self.writer.line(f"const {type_} {total} = weft::reduce_down<{algebra}, {side}, {threads}>({own}, {scratch});")
-            first = "here" if side == BLOCK else f"here && threadIdx.x < {side}"
-            self.writer.line(f"if ({first}) {kept}[part * rows + {self.row}] = {total};")
-        else:
-            self.writer.line(f"__shared__ {type_} {scratch}[{threads // 32}];")
-            self.writer.line(f"const {type_} {total} = weft::reduce<{algebra}, {threads}>({own}, {scratch});")
-            self.writer.line(f"if (threadIdx.x == 0) {kept}[{self.place('part')}] = {total};")
+        kept, type_ = self.partials[fold.results[0]], register_type(fold.types[0])
+        total, name = self.total(fold, own), self.fresh.fresh(f"{fold.names[0]}_total")
+        with self.each_row():
+            self.writer.line(f"const {type_} {name} = {total};")
+            if self.plan.beside:
+                side = self.plan.across[0][0]
+                first = "here" if side == BLOCK else f"here && threadIdx.x < {side}"
+                place = f"part * rows + {self.row}{' + v' if self.first else ''}"
+                self.writer.line(f"if ({first}) {kept}[{place}] = {name};")
+            else:
+                self.writer.line(f"if (threadIdx.x == 0) {kept}[{self.place('part')}] = {name};")
 
     def place(self, part: str) -> str:
         """Where a part of this row is kept: the parts of a row lie side by side."""
@@ -438,19 +494,22 @@ class _Entry(Body):
         """The result of a fold whose parts another launch has stored."""
         own, kept = self.fresh.fresh(f"{fold.names[0]}_own"), self.partials[fold.results[0]]
         k, algebra = self.fresh.fresh("other"), self.algebra(fold)
-        self.writer.line(f"{register_type(fold.types[0])} {own} = {algebra}::identity();")
+        self.declared(register_type(fold.types[0]), own, f"{algebra}::identity()")
         side = self.plan.across[0][0] if self.plan.beside else 1
         first = "0" if side == BLOCK else "threadIdx.x" if side == 1 else f"threadIdx.x / {side}"
         place = f"{k} * rows + {self.row}" if self.plan.beside else self.place(k)
-        with self.writer.block(f"for (int64_t {k} = {first}; {k} < parts; {k} += {self.plan.threads // side})"):
-            self.writer.line(f"{own} = {algebra}::combine({own}, {kept}[{place}]);")
+        turns = f"for (int64_t {k} = {first}; {k} < parts; {k} += {self.plan.threads // side})"
+        with self.writer.block(turns), self.each_row():
+            taken = f"{algebra}::combine({self.own(own)}, {kept}[{place}{' + v' if self.first else ''}])"
+            self.writer.line(f"{self.own(own)} = {taken};")
         self.combined_by_team(fold, own)
 
     def ends(self) -> None:
         """What is written once a row."""
         if not self.sweeps.last:
             return
-        self.of_rows(self.needed([e for w in self.sweeps.last for e in uses_of_write(w)]))
+        wanted = self.needed([e for w in self.sweeps.last for e in uses_of_write(w)])
+        self.of_rows(wanted)
         if self.sweeps.apart:
             self.writer.line(f"weft::sync_team<{self.plan.threads}>();  // all has been read that is now written")
         conditions = ["part == 0"] if self.step.shared else []
@@ -459,7 +518,7 @@ class _Entry(Body):
             conditions += ["here"] if side == BLOCK else ["here", f"threadIdx.x < {side}"]
         else:
             conditions.append("threadIdx.x == 0")
-        with self.writer.block(f"if ({' && '.join(conditions)})"):
+        with self.writer.block(f"if ({' && '.join(conditions)})"), self.each_row(wanted):
             for w in self.sweeps.last:
                 self.write(w)
 

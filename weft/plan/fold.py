@@ -18,7 +18,7 @@ BLOCK, MANY_BLOCKS = 256, 1056
 # Rows from which on a thread for each fills a GPU; points of a row from which on a team is worth its meeting.
 MANY_ROWS, FEW_POINTS, MANY_POINTS = 1 << 19, 32, 1024
 # Bytes that neighbouring threads with rows of their own read side by side; bytes and elements that one instruction moves.
-LINE_BYTES, PACKET_BYTES, MOST_ELEMENTS = 128, 16, 8
+LINE_BYTES, PACKET_BYTES, MOST_ELEMENTS = 256, 16, 8
 # Points of a row that a block has at least, where blocks share it.
 POINTS_OF_A_PART = 4096
 _MOST_PARTS = (1 << 16) - 1
@@ -30,7 +30,7 @@ class FoldPlan:
     sweep goes through; where a sweep lacks it, its own fastest. rows: from the slowest to the fastest. threads: of a row;
     `across` of them side by side, along the lane, in each sweep, or for rows side by side. teams: rows of a block that have
     their threads for themselves. shared: blocks share the points of a row, so every stage is a launch. vector: neighbouring
-    points of the lane that a thread takes at a time, all that is loaded and stored along it in packets.
+    points of the lane that a thread takes at a time, or rows that it has: what sweeps move along it moves in packets.
     """
 
     rows: tuple[str, ...]
@@ -68,14 +68,17 @@ def plan_folds(
     order = tuple(a for a in sweeps.rows if a != lane) + ((lane,) if lane in sweeps.rows else ())
     if points < FEW_POINTS:
         return None
-    vector = 1
+    wide = 1  # neighbouring rows of a block
     if lane in sweeps.rows:
         if rows >= MANY_ROWS:
             return None
+        vector = _vector_of_rows(function, sweeps, facts, lane)
         sizes = [function.array(a).dtype.size for a, i, _ in _accesses(sweeps) if any(lane in free_names(e) for e in i)]
-        side = min(_power(extents[lane]), LINE_BYTES // min(sizes, default=4))
+        line = LINE_BYTES if vector > 1 else LINE_BYTES // 2
+        side = min(_power(-(-extents[lane] // vector)), max(1, line // (min(sizes, default=4) * vector)))
         across: tuple[tuple[int, ...], ...] = tuple((side,) * len(stage) for stage in sweeps.stages)
-        blocks = -(-extents[lane] // side) * (rows // max(1, extents[lane]))
+        wide = side * vector
+        blocks = -(-extents[lane] // wide) * (rows // max(1, extents[lane]))
         threads, teams = BLOCK, 1
     else:
         threads = 32 if points <= MANY_POINTS and rows >= MANY_BLOCKS else BLOCK
@@ -89,8 +92,7 @@ def plan_folds(
         blocks = -(-rows // teams)
     parts = 1
     if 0 < blocks < MANY_BLOCKS // 4:
-        of_block = points * (side if lane in sweeps.rows else 1)
-        parts = max(1, min(-(-MANY_BLOCKS // blocks), of_block // POINTS_OF_A_PART, _MOST_PARTS))
+        parts = max(1, min(-(-MANY_BLOCKS // blocks), points * wide // POINTS_OF_A_PART, _MOST_PARTS))
     return FoldPlan(order, lane, across, threads, teams, parts > 1, vector), Extents(rows, blocks, parts)
 
 
@@ -139,6 +141,27 @@ def _vector(function: Function, sweeps: Sweeps, facts: Facts, lane: str) -> int:
         most = min(most, max(facts.vector(array), 1))
     widest = max(PACKET_BYTES // function.array(a).dtype.size for a in along)
     return min(most, widest)
+
+
+def _vector_of_rows(function: Function, sweeps: Sweeps, facts: Facts, lane: str) -> int:
+    """How many neighbouring rows all that sweeps read has in whole packets, which the rows are a multiple of."""
+    swept = [
+        (v.array, v.index)
+        for v in sweeps.values
+        if isinstance(v, Read) and lane in v.axes and any(a not in sweeps.rows for a in v.axes)
+    ]
+    if not swept or sweeps.axes[lane].start != Const(0, INT64) or any(s.writes for t in sweeps.stages for s in t):
+        return 1
+    if not all(is_run(array, index, lane, facts) for array, index in swept):
+        return 1
+    if not any(function.array(a).shape[_along(i, lane)] == sweeps.axes[lane].stop for a, i in swept):
+        return 1
+    widest = max(PACKET_BYTES // function.array(a).dtype.size for a, _ in swept)
+    return min(MOST_ELEMENTS, widest, *(facts.vector(a) for a, _ in swept))
+
+
+def _along(index: tuple[Expr, ...], axis: str) -> int:
+    return next(k for k, i in enumerate(index) if axis in free_names(i))
 
 
 def is_run(array: str, index: tuple[Expr, ...], axis: str, facts: Facts) -> bool:
