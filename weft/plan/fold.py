@@ -13,8 +13,8 @@ from weft.loops.ir import Const, Expr, Function, Load, Ref, free_names, walk_exp
 from weft.loops.types import INT64
 from weft.plan.arguments import Facts
 
-# Threads of a block, and blocks that fill a GPU a few times over.
-BLOCK, MANY_BLOCKS = 256, 1056
+# Threads of a block. Blocks that a GPU has at a time: of teams of a row, and of rows side by side, which need more registers.
+BLOCK, MANY_BLOCKS, MANY_BESIDE = 256, 1056, 528
 # Rows from which on a thread for each fills a GPU; points of a row from which on a team is worth its meeting.
 MANY_ROWS, FEW_POINTS, MANY_POINTS = 1 << 19, 32, 1024
 # Bytes that neighbouring threads with rows of their own read side by side; bytes and elements that one instruction moves.
@@ -91,8 +91,9 @@ def plan_folds(
         across = tuple(tuple(min(threads, s) for s in stage) for stage in sides)
         blocks = -(-rows // teams)
     parts = 1
-    if 0 < blocks < MANY_BLOCKS // 4:
-        parts = max(1, min(-(-MANY_BLOCKS // blocks), points * wide // POINTS_OF_A_PART, _MOST_PARTS))
+    most = MANY_BESIDE if lane in sweeps.rows else MANY_BLOCKS  # more would wait for the first to end
+    if 0 < blocks <= most // 2:
+        parts = max(1, min(most // blocks, points * wide // POINTS_OF_A_PART, _MOST_PARTS))
     return FoldPlan(order, lane, across, threads, teams, parts > 1, vector), Extents(rows, blocks, parts)
 
 
