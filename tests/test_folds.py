@@ -80,8 +80,10 @@ def test_an_axis_that_others_bound_is_the_fastest() -> None:
 
 def test_rows_side_by_side_have_several_threads_while_they_are_few() -> None:
     kernel = CASES["column_sums"][0]
-    (plan, _) = plans(kernel, "float32[100000,64]")
-    assert plan.beside and plan.lane == "j" and plan.across == ((32,),) and plan.shared
+    (plan, _) = plans(kernel, "float32[100000,65]")
+    assert plan.beside and plan.lane == "j" and (plan.across, plan.vector) == (((32,),), 1) and plan.shared
+    (plan, _) = plans(kernel, "bfloat16[100000,64]")
+    assert (plan.across, plan.vector) == (((8,),), 8)
     assert plans(kernel, "float32[1000,1000000]") == []  # a thread a row fills the machine
 
 

@@ -14,7 +14,8 @@ from weft.loops.types import INT64
 from weft.plan.arguments import Facts
 
 # Threads of a block. Blocks that a GPU has at a time: of teams of a row, and of rows side by side, which need more registers.
-BLOCK, MANY_BLOCKS, MANY_BESIDE = 256, 1056, 528
+# Up to the last number of them, blocks leave so much of it idle that several share a row.
+BLOCK, MANY_BLOCKS, MANY_BESIDE, FEW_BLOCKS = 256, 1056, 528, 264
 # Rows from which on a thread for each fills a GPU; points of a row from which on a team is worth its meeting.
 MANY_ROWS, FEW_POINTS, MANY_POINTS = 1 << 19, 32, 1024
 # Bytes that neighbouring threads with rows of their own read side by side; bytes and elements that one instruction moves.
@@ -92,7 +93,7 @@ def plan_folds(
         blocks = -(-rows // teams)
     parts = 1
     most = MANY_BESIDE if lane in sweeps.rows else MANY_BLOCKS  # more would wait for the first to end
-    if 0 < blocks <= most // 2:
+    if 0 < blocks <= FEW_BLOCKS:
         parts = max(1, min(most // blocks, points * wide // POINTS_OF_A_PART, _MOST_PARTS))
     return FoldPlan(order, lane, across, threads, teams, parts > 1, vector), Extents(rows, blocks, parts)
 
