@@ -140,7 +140,10 @@ class Programs:
         elif drawn < 0.36:
             add(f"z[{i}] {choose(('=', '=', '+='))} {self.expression(names, i, choose((0, 0, 1)))}")
         elif drawn < 0.62:
-            add(f"{s} = {choose((f'{s} + {self.element(i)}', self.expression(names, i, choose((0, 1, 1, 2)))))}")
+            made = self.expression(names, i, choose((0, 1, 1, 2)))
+            # no number of Python's meets an element in a name of this family
+            number = self.family is Elements and re.search(r"int\(|\bfloat\(|bool\(|item\(|ceil\(|not ", made)
+            add(f"{s} = {s} + {self.element(i)}" if number or self.chance(0.5) else f"{s} = {made}")
         elif drawn < 0.68:
             # (a half element that is changed in place would be rounded, which the reference does not do)
             sign = choose(("+=", "-=", "*=", "+=")) if self.family is Whole else "=" if {"f2", "bf"} & {*self.used} else "+="

@@ -171,6 +171,12 @@ for i in range(n):
     y[i] = (u1[i] > 3).item() if (u1[i] > 3).item() > (k > i4[i]) else k > i4[i]
     y[n] = max(k > 3, i4[i] > k) + (False if i else i1[i] < 2)
 """,
+    "a remainder that only one path divides": """
+s = k > 9
+for i in range(n):
+    s = s + i4[i]
+y[0] = torch.fmod(s, s | 1)
+""",
     "divided by what was chosen before": """
 for i in range(n):
     t = k if i == 0 else i1[i] if i1[i] % 2 else i2[i] | 1

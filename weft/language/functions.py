@@ -24,6 +24,7 @@ from weft.language.kinds import (
     joined,
     kinds_of,
     leaves,
+    paths,
     plain,
     select,
     select_exactly,
@@ -45,7 +46,7 @@ from weft.language.values import (
     one_of,
     tidy,
 )
-from weft.loops.ir import Const, Expr, Op, unchecked
+from weft.loops.ir import Const, Expr, Merge, Op, unchecked
 from weft.loops.types import BOOL, FLOAT64, INT64, SCALAR_TYPES, ScalarType, Typed
 
 ScalarFunction = Callable[..., Scalar]
@@ -75,13 +76,25 @@ def _of_each_kind(function: ScalarFunction) -> ScalarFunction:
     """A function of scalars that asks for their types, for scalars of several kinds too."""
 
     def each(b: Builder, *args: Scalar) -> Scalar:
-        if all(v.mixed is None for v in args):
+        mixed = next((v.mixed for v in args if v.mixed is not None), None)
+        if mixed is None:
             return function(b, *args)
-        named = tuple(map(b.share, args))  # each of its path: what the function emits is computed on all
-        with b.path():
-            found = distribute(lambda *vs: function(b, *vs), named, b.default_float)
-        assert found is not None
-        return found
+        if mixed.test is None:
+            with b.path():
+                found = distribute(lambda *vs: each(b, *vs), args, b.default_float)
+            assert found is not None
+            return found
+        sides = []
+        for values in paths(args, mixed):
+            with b.block() as statements:
+                sides.append((each(b, *values), statements))
+        (then, made), (orelse, other) = sides
+        if not made and not other:
+            return select(mixed.test, then, orelse, b.default_float)
+        merges: list[Merge] = []
+        merged = b.merge("t", then, orelse, mixed.test, merges)
+        b.branch(mixed.test, made, other, tuple(merges))
+        return merged
 
     return each
 

@@ -284,16 +284,9 @@ def distribute(
     mixed = next((v.mixed for v in values if v.mixed is not None), None)
     if mixed is None:
         return None
-
-    def where(then: bool) -> tuple[Scalar, ...]:
-        return tuple(
-            (v.mixed.then if then else v.mixed.orelse) if v.mixed is not None and _same(v.mixed, mixed) else v
-            for v in values
-        )
-
     errors: list[WeftError] = []
     results: list[Scalar] = []
-    for side in (where(True), where(False)):
+    for side in paths(values, mixed):
         try:
             results.append(function(*side))
         except WeftError as error:
@@ -328,6 +321,13 @@ def distribute(
 def _checks(expr: Expr) -> int:
     """How many faults computing it may have."""
     return sum(isinstance(e, Check) for e in walk_expr(expr))
+
+
+def paths(values: tuple[Scalar, ...], mixed: Mixed) -> tuple[tuple[Scalar, ...], tuple[Scalar, ...]]:
+    """What the values are where one of them is of its first kinds, and where it is of the others."""
+    same = [v.mixed if v.mixed is not None and _same(v.mixed, mixed) else None for v in values]
+    then = tuple(v if m is None else m.then for v, m in zip(values, same, strict=True))
+    return then, tuple(v if m is None else m.orelse for v, m in zip(values, same, strict=True))
 
 
 def _as(values: tuple[Scalar, ...], typed: Typed) -> tuple[Scalar, ...]:
