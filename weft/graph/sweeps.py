@@ -184,8 +184,12 @@ def _by_need(graph: TileGraph) -> TileGraph:
     out = replace(graph, values=tuple(values), writes=tuple(writes))
     certain = _certain(out)
     for value in values:
-        if isinstance(value, Fold) and any(map(_at_need, (*value.parts, *value.inits))) and value.results[0] not in certain:
+        if not isinstance(value, Fold) or not any(map(_at_need, (*value.parts, *value.inits))):
+            continue
+        if value.results[0] not in certain:
             raise NotTiles(f"{value.results[0]} may not be needed, and be undefined then", value.location)
+        if value.algebra in ("and", "or"):
+            raise NotTiles(f"{value.results[0]} may be decided before its last points, which are undefined then", value.location)
     return out
 
 
