@@ -324,3 +324,21 @@ def test_sweeps_over_every_other_element(function: Callable[..., Any], dtype: to
     function(expected[..., ::2], 4)
     weft.kernel(function)(found[..., ::2], 4)
     assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_a_carried_element_is_what_the_iteration_stored_last(length: int) -> None:
+    """`s += s` changes `a[n - 1]`, which s is: its next value is not what stood there before the loop."""
+
+    def doubled(a):
+        n = len(a)
+        y = torch.zeros(4, dtype=torch.int32)
+        s = a[n - 1]
+        for i in range(n):
+            y[i] = s + a[i]
+            s += s
+        y[n] = s
+        return y
+
+    ours, theirs = (torch.arange(2, 2 + length, dtype=torch.int32) for _ in range(2))
+    assert torch.equal(weft.kernel(doubled)(ours), doubled(theirs)) and torch.equal(ours, theirs)

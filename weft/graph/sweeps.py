@@ -189,7 +189,7 @@ def _by_need(graph: TileGraph) -> TileGraph:
         if value.results[0] not in certain:
             raise NotTiles(f"{value.results[0]} may not be needed, and be undefined then", value.location)
         if value.algebra in ("and", "or"):
-            raise NotTiles(f"{value.results[0]} may be decided before its last points, which are undefined then", value.location)
+            raise NotTiles(f"{value.results[0]} may be decided before points that are undefined then", value.location)
     return out
 
 

@@ -300,8 +300,10 @@ class Promoter:
         return tuple(out)
 
     def _reads_what_it_writes(self, loop: For, loops: tuple[For, ...]) -> bool:
-        """Whether a load in the loop may see what another of its iterations, or an earlier statement of this one, stored."""
-        accesses = collect(loop.body, (*loops, loop))
+        """Whether a load in the loop may see what another of its iterations, or an earlier statement of this one, stored: of
+        its body, and of what it carries on.
+        """
+        accesses = [a for a in collect((loop,), loops) if any(f.var == loop.var for f in a.loops)]
         for a in accesses:
             for b in accesses:
                 if a.array != b.array or a.write or not b.write:
