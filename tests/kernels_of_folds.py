@@ -172,6 +172,19 @@ def least_and_largest(x):
 
 
 @weft.kernel
+def shifted(x):
+    """A fold whose points begin below 0."""
+    n, m = x.shape
+    y = torch.empty(n)
+    for i in range(n):
+        s = 0.0
+        for k in range(-3, m - 3):
+            s += x[i, k + 3] * k
+        y[i] = s
+    return y
+
+
+@weft.kernel
 def column_norms(x, c):
     """Two folds, one of which needs the other; a factor of each column."""
     n, m = x.shape
@@ -258,12 +271,13 @@ CASES: dict[str, tuple[Any, tuple[Callable[[], tuple[Any, ...]], ...]]] = {
     "column_norms": (
         column_norms,
         (
-            lambda: (_random(300, 40), _random(40)),
+            lambda: (_random(300, 40).bfloat16(), _random(40)),
             lambda: (_random(300, 41), _random(41)),
-            lambda: (_random(40, 36), _random(36)),
+            lambda: (_random(40, 36).half(), _random(36)),
             lambda: (_random(1200, 8), _random(8)),
         ),
     ),
+    "shifted": (shifted, (lambda: (_random(3, 50),), lambda: (_random(2, 9000),))),
     "gathered": (
         gathered,
         (lambda: (_random(50), _whole(50, 700)), lambda: (_random(500), _whole(500, 9000))),

@@ -279,7 +279,7 @@ IN_HEADERS: tuple[Mutant, ...] = (
     Mutant(
         "scan_without_barrier", "linrec_256",
         "        __syncthreads();\n", "",
-        ("race",), ("scratch[warp]", "scratch[threadIdx.x % warps]"), header="team.cuh", occurrence=2,
+        ("race",), ("scratch[warp]", "scratch[threadIdx.x % warps]"), header="team.cuh", occurrence=3,
     ),
     Mutant(
         "barrier_of_one_warp", "softmax",
@@ -290,7 +290,7 @@ IN_HEADERS: tuple[Mutant, ...] = (
         "barrier_after_a_return", "linrec_128",
         "        __syncthreads();\n",
         "        if (threadIdx.x / 32 == 1) return {own.before, own.all};\n        __syncthreads();\n",
-        ("divergent barrier",), ("__syncthreads",), header="team.cuh", occurrence=2,
+        ("divergent barrier",), ("__syncthreads",), header="team.cuh", occurrence=3,
     ),
     Mutant(
         "slot_of_the_next_warp", "softmax",

@@ -360,7 +360,7 @@ class _Entry(Body):
             first = f"{_factor(stop)} / {vector} * {vector} + {first}"
         else:
             self.writer.line(f"#pragma unroll {_UNROLL}")
-        first = first if start == "0" else f"{start} + {first}"
+        first = first if start == "0" else f"{start} + int64_t({first})"  # threadIdx.x is unsigned: below 0 it would wrap
         with self.writer.block(f"for (int64_t {name} = {first}; {name} < {stop}; {name} += {step})"):
             self.point(work)
 

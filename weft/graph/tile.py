@@ -10,14 +10,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from weft.errors import Location
 from weft.loops.accesses import Access, Guard, constraints
 from weft.loops.affine import affine
 from weft.loops.algebra.meaning import arity
 from weft.loops.ir import Expr, For, Function, Op, Ref, free_arrays, free_names
-from weft.loops.polyhedra import Polyhedra
 from weft.loops.types import ScalarType
+
+if TYPE_CHECKING:  # a call that was analysed before needs the graph alone, and no polyhedra
+    from weft.loops.polyhedra import Polyhedra
 
 # The algebra of a scan whose states are computed one after another: no law lets them be grouped.
 IN_ORDER = "in order"
@@ -353,6 +356,8 @@ def _relative(graph: TileGraph) -> None:
 
 
 def _memory(graph: TileGraph, function: Function) -> None:
+    from weft.loops.polyhedra import Polyhedra
+
     polyhedra = Polyhedra(function)
     for k, write in enumerate(graph.writes):
         if not write.join and not injective(graph, polyhedra, write):
@@ -368,6 +373,8 @@ def _memory(graph: TileGraph, function: Function) -> None:
 
 def overtaken(graph: TileGraph, function: Function) -> tuple[str, ...]:
     """The arrays that are read at other elements than they are written at."""
+    from weft.loops.polyhedra import Polyhedra
+
     polyhedra = Polyhedra(function)
     found = [
         read.array

@@ -13,7 +13,7 @@ from weft.loops.ir import Const, Expr, Function, Load, Ref, free_names, walk_exp
 from weft.loops.types import INT64
 from weft.plan.arguments import Facts
 
-# Threads of a block. Blocks that a GPU has at a time: of teams of a row, and of rows side by side, which need more registers.
+# Threads of a block. Blocks that a GPU has at a time, and of threads with several rows, which need more registers.
 # Up to the last number of them, blocks leave so much of it idle that several share a row.
 BLOCK, MANY_BLOCKS, MANY_BESIDE, FEW_BLOCKS = 256, 1056, 528, 264
 # Rows from which on a thread for each fills a GPU; points of a row from which on a team is worth its meeting.
@@ -92,7 +92,7 @@ def plan_folds(
         across = tuple(tuple(min(threads, s) for s in stage) for stage in sides)
         blocks = -(-rows // teams)
     parts = 1
-    most = MANY_BESIDE if lane in sweeps.rows else MANY_BLOCKS  # more would wait for the first to end
+    most = MANY_BESIDE if lane in sweeps.rows and vector > 1 else MANY_BLOCKS  # more would wait for the first to end
     if 0 < blocks <= FEW_BLOCKS:
         parts = max(1, min(most // blocks, points * wide // POINTS_OF_A_PART, _MOST_PARTS))
     return FoldPlan(order, lane, across, threads, teams, parts > 1, vector), Extents(rows, blocks, parts)
@@ -159,6 +159,8 @@ def _vector_of_rows(function: Function, sweeps: Sweeps, facts: Facts, lane: str)
     if not any(function.array(a).shape[_along(i, lane)] == sweeps.axes[lane].stop for a, i in swept):
         return 1
     widest = max(PACKET_BYTES // function.array(a).dtype.size for a, _ in swept)
+    if widest <= PACKET_BYTES // 4:
+        return 1  # neighbouring threads fill a line of memory by themselves, and more of them are in flight: measured
     return min(MOST_ELEMENTS, widest, *(facts.vector(a) for a, _ in swept))
 
 
