@@ -595,7 +595,7 @@ class Body:
         first, steps, step = (self.fresh.fresh(n) for n in (f"{loop.var}_0", "steps", "step"))
         forward = loop.step > 0
         sign, compare = ("+", "<") if forward else ("-", ">")
-        left = f"{stop} - {first}" if forward else f"{first} - {_factor(stop)}"
+        left = f"{stop} - {first}" if forward else f"{first} - {factor(stop)}"
         places: dict[tuple[str, tuple[Expr, ...]], tuple[str, str, str, str]] = {}
         header = f"for (int64_t {first} = {start}; {first} {compare} {stop}; {first} {sign}= weft::tile_steps)"
         with self.writer.block(header):
@@ -680,7 +680,8 @@ def _step(var: str, step: int) -> str:
     return f"{var} {'+' if step > 0 else '-'}= {abs(step)}"
 
 
-def _factor(text: str) -> str:
+def factor(text: str) -> str:
+    """A text as an operand of a product."""
     return text if re.fullmatch(r"\w+", text) else f"({text})"
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from weft.emit.algebras import algebra_type, join
-from weft.emit.cpp_body import Body
+from weft.emit.cpp_body import Body, factor
 from weft.emit.expressions import PRODUCT, SUM, register_type
 from weft.emit.names import Names, kernel_entry
 from weft.emit.subscripts import affine, simplify
@@ -22,7 +21,7 @@ from weft.loops.ir import Const, Expr, Function, If, Let, Load, Ref, Stmt, Store
 from weft.loops.schedule import Nest
 from weft.loops.types import INT64
 from weft.plan.arguments import Facts
-from weft.plan.fold import BLOCK, PACKET_BYTES, FoldPlan, Step, is_run, lane_of, steps
+from weft.plan.fold import BLOCK, PACKET_BYTES, FoldPlan, Step, axis_along, is_run, lane_of, steps
 
 # Points whose loads a thread has in flight.
 _UNROLL = 8
@@ -348,7 +347,7 @@ class _Entry(Body):
         name = self.declare(lane.name)
         if vector > 1:
             run = self.fresh.fresh(f"{lane.name}_run")
-            begin = first if first == "0" else f"{_factor(first)} * {vector}"
+            begin = first if first == "0" else f"{factor(first)} * {vector}"
             whole = self.divides(lane, work, vector)
             inside = f"{run} < {stop}" if whole else f"{run} + {vector} <= {stop}"
             by = f"parts * {across * vector}" if shared else str(across * vector)
@@ -357,7 +356,7 @@ class _Entry(Body):
                 self.run_of_points(lane, run, work)
             if whole:
                 return
-            first = f"{_factor(stop)} / {vector} * {vector} + {first}"
+            first = f"{factor(stop)} / {vector} * {vector} + {first}"
         else:
             self.writer.line(f"#pragma unroll {_UNROLL}")
         first = first if start == "0" else f"{start} + int64_t({first})"  # threadIdx.x is unsigned: below 0 it would wrap
@@ -369,7 +368,7 @@ class _Entry(Body):
         return any(
             is_run(v.array, v.index, lane.name, self.facts)
             and self.facts.vector(v.array) >= vector
-            and self.function.array(v.array).shape[_axis_along(v.index, lane.name)] == lane.stop
+            and self.function.array(v.array).shape[axis_along(v.index, lane.name)] == lane.stop
             for v in work.values
             if isinstance(v, Read)
         )
@@ -521,11 +520,3 @@ class _Entry(Body):
         with self.writer.block(f"if ({' && '.join(conditions)})"), self.each_row(wanted):
             for w in self.sweeps.last:
                 self.write(w)
-
-
-def _factor(text: str) -> str:
-    return text if re.fullmatch(r"\w+", text) else f"({text})"
-
-
-def _axis_along(index: tuple[Expr, ...], axis: str) -> int:
-    return next(k for k, i in enumerate(index) if axis in free_names(i))

@@ -129,7 +129,7 @@ def _vector(function: Function, sweeps: Sweeps, facts: Facts, lane: str) -> int:
     for stage in sweeps.stages:
         for sweep in stage:
             axis = lane_of(lane, sweep)
-            if evaluated(sweeps.axes[axis].start) != 0 or any(w.guard is not None for w in sweep.writes):
+            if sweeps.axes[axis].start != Const(0, INT64) or any(w.guard is not None for w in sweep.writes):
                 return 1
             for array, index, axes in _accesses(sweeps):
                 if axis not in axes or not any(axis in free_names(i) for i in index):
@@ -156,7 +156,7 @@ def _vector_of_rows(function: Function, sweeps: Sweeps, facts: Facts, lane: str)
         return 1
     if not all(is_run(array, index, lane, facts) for array, index in swept):
         return 1
-    if not any(function.array(a).shape[_along(i, lane)] == sweeps.axes[lane].stop for a, i in swept):
+    if not any(function.array(a).shape[axis_along(i, lane)] == sweeps.axes[lane].stop for a, i in swept):
         return 1
     widest = max(PACKET_BYTES // function.array(a).dtype.size for a, _ in swept)
     if widest <= PACKET_BYTES // 4:
@@ -164,7 +164,8 @@ def _vector_of_rows(function: Function, sweeps: Sweeps, facts: Facts, lane: str)
     return min(MOST_ELEMENTS, widest, *(facts.vector(a) for a, _ in swept))
 
 
-def _along(index: tuple[Expr, ...], axis: str) -> int:
+def axis_along(index: tuple[Expr, ...], axis: str) -> int:
+    """The axis of an array whose subscript has an axis of a graph."""
     return next(k for k, i in enumerate(index) if axis in free_names(i))
 
 
@@ -172,11 +173,6 @@ def is_run(array: str, index: tuple[Expr, ...], axis: str, facts: Facts) -> bool
     """Whether neighbouring points of an axis are neighbours in memory, from the array's start on."""
     along = [k for k, i in enumerate(index) if axis in free_names(i)]
     return len(along) == 1 and (array, along[0]) in facts.unit and index[along[0]] == Ref(axis, INT64)
-
-
-def evaluated(expr: Expr) -> int | None:
-    """The value of a constant."""
-    return int(expr.value) if isinstance(expr, Const) else None
 
 
 def _power(n: int) -> int:
