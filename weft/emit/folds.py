@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from weft.emit.algebras import algebra_type, join
-from weft.emit.cpp_body import Body, factor
+from weft.emit.cpp_body import factor
 from weft.emit.expressions import PRODUCT, SUM, register_type
 from weft.emit.names import Names, kernel_entry
-from weft.emit.subscripts import affine, simplify
 from weft.emit.text import Writer
 from weft.emit.threads import parameters
+from weft.emit.values import ZERO, ValueBody, deciding
 from weft.graph.sweeps import Sweep, Sweeps
-from weft.graph.tile import Axis, Fold, Map, Read, Write, names_of, uses, uses_of_write
-from weft.loops.affine import is_bound
-from weft.loops.ir import Const, Expr, Function, If, Let, Load, Ref, Stmt, Store, free_names, trapping
+from weft.graph.tile import Axis, Fold, Map, Read, Write, names_of, uses_of_write
+from weft.loops.ir import Expr, Function, If, Let, Stmt, Store, free_names, trapping
 from weft.loops.schedule import Nest
-from weft.loops.types import INT64
 from weft.plan.arguments import Facts
 from weft.plan.fold import BLOCK, PACKET_BYTES, FoldPlan, Step, axis_along, is_run, lane_of, steps
 
 # Points whose loads a thread has in flight.
 _UNROLL = 8
-
-ZERO = Const(0, INT64)
 
 
 def emit(function: Function, nest: Nest, sweeps: Sweeps, plan: FoldPlan, facts: Facts) -> str:
@@ -50,20 +46,6 @@ def entries(nest: Nest, sweeps: Sweeps, plan: FoldPlan) -> tuple[str, ...]:
     return tuple(name if k == last else f"{name}_parts_{k + 1}" if last > 1 else f"{name}_parts" for k in range(last + 1))
 
 
-def deciding(sweeps: Sweeps) -> frozenset[str]:
-    """The names of a graph that data decide, or that are no sums of axes and sizes."""
-    values = {n for v in sweeps.values for n in names_of(v)}
-    found: set[str] = set()
-    for axis in sweeps.axes.values():
-        if not all(is_bound(e, free_names(e) - values) for e in (axis.start, axis.stop)):
-            found.add(axis.name)
-    for value in sweeps.values:
-        told = isinstance(value, Map) and value.type == INT64
-        if not told or not affine(simplify(value.value), free_names(value.value) - found):  # type: ignore[union-attr]
-            found |= set(names_of(value))
-    return frozenset(found)
-
-
 @dataclass(frozen=True)
 class _Work:
     """What is done at each point of a sweep. values: those that are not the row's, in order. owns: what a thread has folded,
@@ -76,7 +58,7 @@ class _Work:
 
 
 @dataclass
-class _Entry(Body):
+class _Entry(ValueBody):
     """One launch of a plan. known: the values of a row that the text has computed."""
 
     sweeps: Sweeps = None  # type: ignore[assignment]
@@ -88,18 +70,17 @@ class _Entry(Body):
         cls, function: Function, nest: Nest, facts: Facts, writer: Writer, sweeps: Sweeps, plan: FoldPlan, step: Step
     ) -> _Entry:
         taken = {*entries(nest, sweeps, plan), "outside", "parts", "part", "row", "rows", "here", "v"}
-        varies = deciding(sweeps)
+        varies = deciding(sweeps.axes, sweeps.values)
         large = varies | {s.name for s in function.scalars}
         return cls(
-            function, nest, facts, writer, Names(frozenset(taken)), {}, {}, varies, large, sweeps=sweeps, plan=plan, step=step
+            function, nest, facts, writer, Names(frozenset(taken)), {}, {}, varies, large,
+            axes=sweeps.axes, values=sweeps.values, sweeps=sweeps, plan=plan, step=step,
         )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.printer = replace(self.printer, fuses=True)
         self.known: set[str] = set()
         self.wanted: list[Read | Map | Fold] = []
-        self.made = {n: v for v in self.sweeps.values for n in names_of(v)}
         self.partials: dict[str, str] = {}
         self.row = ""  # the row's place among all, "" where there is one
         self.first = ""  # the first of the neighbouring rows that a thread has, "" where it has one
@@ -143,7 +124,7 @@ class _Entry(Body):
         plan, line = self.plan, self.writer.line
         if self.step.shared:
             line("const int64_t part = blockIdx.y;")
-        axes = [self.sweeps.axes[a] for a in plan.rows]
+        axes = [self.axes[a] for a in plan.rows]
         counts = {a.name: self.span(a, f"{a.name}_count") for a in axes}
         if plan.beside:
             lane, side, vector = axes[-1], plan.across[0][0], plan.vector
@@ -179,54 +160,7 @@ class _Entry(Body):
         if self.row == "row":
             self.places(axes, "row", counts)
 
-    def places(self, axes: Sequence[Axis], position: str, counts: dict[str, str]) -> None:
-        """The coordinates of a place in the order of some axes, the last the fastest."""
-        lines, rest = [], position
-        for k in range(len(axes) - 1, -1, -1):
-            own = f"{rest} % {counts[axes[k].name]}" if k else rest
-            start = self.printer.index(axes[k].start, SUM)
-            lines.append(f"const int64_t {self.declare(axes[k].name)} = {own if start == '0' else f'{start} + {own}'};")
-            rest = f"{rest} / {counts[axes[k].name]}"
-        for text in reversed(lines):
-            self.writer.line(text)
-
-    def span(self, axis: Axis, wanted: str) -> str:
-        """How many points an axis has, as a name or a number."""
-        stop = self.printer.index(axis.stop, SUM)
-        if axis.start == ZERO and (isinstance(axis.stop, Const) or self.is_size(axis.stop)):
-            return stop
-        start = "" if axis.start == ZERO else f" - {self.printer.index(axis.start, PRODUCT)}"
-        name = self.fresh.fresh(wanted)
-        self.writer.line(f"const int64_t {name} = weft::maximum<int64_t>({stop}{start}, 0);")
-        return name
-
-    def is_size(self, e: Expr) -> bool:
-        return isinstance(e, Ref) and any(s.name == e.name for s in self.function.sizes)
-
     # ---------------------------------------------------------------- values
-
-    def needed(self, exprs: Iterable[Expr]) -> list[Read | Map | Fold]:
-        """The values that expressions need, in order: of folds that another launch or an earlier stage made, the results."""
-        pending = [n for e in exprs for n in free_names(e)]
-        found: set[str] = set()
-        while pending:
-            name = pending.pop()
-            if name in self.sweeps.axes:
-                pending += [n for e in (self.sweeps.axes[name].start, self.sweeps.axes[name].stop) for n in free_names(e)]
-            if name in found or name not in self.made:
-                continue
-            found.add(name)
-            value = self.made[name]
-            pending += [n for e in (value.inits if isinstance(value, Fold) else uses(value)) for n in free_names(e)]
-        return [v for v in self.sweeps.values if set(names_of(v)) & found]
-
-    def let(self, value: Read | Map) -> Let:
-        if isinstance(value, Read):
-            if value.name not in self.names:
-                wanted = f"{value.name}_value" if value.name in self.arrays else value.name
-                self.names[value.name] = self.fresh.fresh(wanted)
-            return Let(value.name, Load(value.array, value.index, value.type), value.location)
-        return Let(value.name, value.value, value.location)
 
     def of_rows(self, wanted: Iterable[Read | Map | Fold]) -> None:
         """Compute the values of a row that are not there yet."""
@@ -281,7 +215,7 @@ class _Entry(Body):
 
     def sweep(self, sweep: Sweep, across: int) -> None:
         exprs = [e for f in sweep.folds for e in f.parts] + [e for w in sweep.writes for e in uses_of_write(w)]
-        axes = [self.sweeps.axes[a] for a in sweep.over]
+        axes = [self.axes[a] for a in sweep.over]
         wanted = self.needed([*exprs, *(e for a in axes for e in (a.start, a.stop))])
         self.of_rows(wanted)
         if sweep.writes and self.sweeps.apart and not self.step.shared:
@@ -292,7 +226,7 @@ class _Entry(Body):
         self.wanted = wanted
         own = (v for v in wanted if not isinstance(v, Fold) and not set(v.axes) <= set(self.sweeps.rows))
         work = _Work(sweep, tuple(own), owns)
-        lane = None if self.plan.beside else self.sweeps.axes[lane_of(self.plan.lane, sweep)]
+        lane = None if self.plan.beside else self.axes[lane_of(self.plan.lane, sweep)]
         lines = [a for a in axes if a is not lane]
         if not lines:
             assert lane is not None
@@ -328,7 +262,7 @@ class _Entry(Body):
             if len(lines) > 1 or lines[0].start != ZERO:
                 self.places(lines, line, counts)
             if lane is None and self.first:
-                self.run_of_points(self.sweeps.axes[self.plan.lane], self.first, work)
+                self.run_of_points(self.axes[self.plan.lane], self.first, work)
             elif lane is None:
                 self.point(work)
             if lane is None:

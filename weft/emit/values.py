@@ -1,0 +1,90 @@
+"""What texts of tile graphs have in common: the places of axes, the values that are needed, what data decide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from weft.emit.cpp_body import Body
+from weft.emit.expressions import PRODUCT, SUM
+from weft.emit.subscripts import affine, simplify
+from weft.graph.tile import Axis, Fold, Map, Read, names_of, uses
+from weft.loops.affine import is_bound
+from weft.loops.ir import Const, Expr, Let, Load, Ref, free_names
+from weft.loops.types import INT64
+
+ZERO = Const(0, INT64)
+
+
+def deciding(axes: Mapping[str, Axis], given: Sequence[Read | Map | Fold]) -> frozenset[str]:
+    """The names of a graph that data decide, or that are no sums of axes and sizes."""
+    values = {n for v in given for n in names_of(v)}
+    found: set[str] = set()
+    for axis in axes.values():
+        if not all(is_bound(e, free_names(e) - values) for e in (axis.start, axis.stop)):
+            found.add(axis.name)
+    for value in given:
+        told = isinstance(value, Map) and value.type == INT64
+        if not told or not affine(simplify(value.value), free_names(value.value) - found):  # type: ignore[union-attr]
+            found |= set(names_of(value))
+    return frozenset(found)
+
+
+@dataclass
+class ValueBody(Body):
+    """Statements over the values and axes of a graph. values: in order."""
+
+    axes: Mapping[str, Axis] = field(default_factory=dict)
+    values: tuple[Read | Map | Fold, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.printer = replace(self.printer, fuses=True)
+        self.made = {n: v for v in self.values for n in names_of(v)}
+
+    def places(self, axes: Sequence[Axis], position: str, counts: dict[str, str]) -> None:
+        """The coordinates of a place in the order of some axes, the last the fastest."""
+        lines, rest = [], position
+        for k in range(len(axes) - 1, -1, -1):
+            own = f"{rest} % {counts[axes[k].name]}" if k else rest
+            start = self.printer.index(axes[k].start, SUM)
+            lines.append(f"const int64_t {self.declare(axes[k].name)} = {own if start == '0' else f'{start} + {own}'};")
+            rest = f"{rest} / {counts[axes[k].name]}"
+        for text in reversed(lines):
+            self.writer.line(text)
+
+    def span(self, axis: Axis, wanted: str) -> str:
+        """How many points an axis has, as a name or a number."""
+        stop = self.printer.index(axis.stop, SUM)
+        if axis.start == ZERO and (isinstance(axis.stop, Const) or self.is_size(axis.stop)):
+            return stop
+        start = "" if axis.start == ZERO else f" - {self.printer.index(axis.start, PRODUCT)}"
+        name = self.fresh.fresh(wanted)
+        self.writer.line(f"const int64_t {name} = weft::maximum<int64_t>({stop}{start}, 0);")
+        return name
+
+    def is_size(self, e: Expr) -> bool:
+        return isinstance(e, Ref) and any(s.name == e.name for s in self.function.sizes)
+
+    def needed(self, exprs: Iterable[Expr]) -> list[Read | Map | Fold]:
+        """The values that expressions need, in order: of folds that another launch or an earlier stage made, the results."""
+        pending = [n for e in exprs for n in free_names(e)]
+        found: set[str] = set()
+        while pending:
+            name = pending.pop()
+            if name in self.axes:
+                pending += [n for e in (self.axes[name].start, self.axes[name].stop) for n in free_names(e)]
+            if name in found or name not in self.made:
+                continue
+            found.add(name)
+            value = self.made[name]
+            pending += [n for e in (value.inits if isinstance(value, Fold) else uses(value)) for n in free_names(e)]
+        return [v for v in self.values if set(names_of(v)) & found]
+
+    def let(self, value: Read | Map) -> Let:
+        if isinstance(value, Read):
+            if value.name not in self.names:
+                wanted = f"{value.name}_value" if value.name in self.arrays else value.name
+                self.names[value.name] = self.fresh.fresh(wanted)
+            return Let(value.name, Load(value.array, value.index, value.type), value.location)
+        return Let(value.name, value.value, value.location)

@@ -1,0 +1,86 @@
+"""Graphs whose reads and maps may be computed wherever their axes are known. Others are written out where they are needed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.graph.tile import Fold, Map, NotTiles, Read, TileGraph, names_of, uses
+from weft.loops.ir import Check, Expr, Load, Op, Ref, free_names, operands, substitute, trapping_alone, walk_expr
+
+# Nodes of an expression that is evaluated where it is needed, written out in each of them.
+_LARGEST = 400
+
+
+def by_need(graph: TileGraph) -> TileGraph:
+    """The graph with reads that are not inside everywhere, and what is made of them, written out where they are used."""
+    written: dict[str, Expr] = {}
+    values: list[Read | Map | Fold] = []
+    for value in graph.values:
+        match value:
+            case Read():
+                read = replace(value, index=tuple(_written_out(i, written) for i in value.index))
+                if value.always and not any(map(_at_need, read.index)):
+                    values.append(read)
+                else:
+                    written[value.name] = Load(value.array, read.index, value.type)
+            case Map():
+                made = _written_out(value.value, written)
+                if _at_need(made):
+                    written[value.name] = made
+                else:
+                    values.append(replace(value, value=made))
+            case Fold():
+                parts, inits = (tuple(_written_out(e, written) for e in es) for es in (value.parts, value.inits))
+                values.append(replace(value, parts=parts, inits=inits))
+            case _:
+                raise NotTiles(f"{names_of(value)[0]} is no fold", getattr(value, "location", None))
+    writes = []
+    for w in graph.writes:
+        guard = None if w.guard is None else _written_out(w.guard, written)
+        index = tuple(_written_out(i, written) for i in w.index)
+        writes.append(replace(w, index=index, value=_written_out(w.value, written), guard=guard))
+    if any(free_names(e) & written.keys() for a in graph.axes for e in (a.start, a.stop)):
+        raise NotTiles("bounds are read where they may not be there")
+    out = replace(graph, values=tuple(values), writes=tuple(writes))
+    certain = _certain(out)
+    for value in values:
+        if not isinstance(value, Fold) or not any(map(_at_need, (*value.parts, *value.inits))):
+            continue
+        if value.results[0] not in certain:
+            raise NotTiles(f"{value.results[0]} may not be needed, and be undefined then", value.location)
+        if value.algebra in ("and", "or"):
+            raise NotTiles(f"{value.results[0]} may be decided before points that are undefined then", value.location)
+    return out
+
+
+def _written_out(expr: Expr, written: dict[str, Expr]) -> Expr:
+    expr = trapping_alone(substitute(expr, written))
+    if sum(1 for _ in walk_expr(expr)) > _LARGEST:
+        raise NotTiles("what is computed by need is too large to be written out")
+    return expr
+
+
+def _at_need(expr: Expr) -> bool:
+    """Whether an expression is evaluated only where its value is needed."""
+    return any(isinstance(e, (Load, Check)) for e in walk_expr(expr))
+
+
+def _certain(graph: TileGraph) -> set[str]:
+    """The values that are needed at every point of their axes."""
+    pending = [n for w in graph.writes if w.guard is None for e in (*w.index, w.value) for n in _strictly(e)]
+    found: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name not in found and name in graph.made:
+            found.add(name)
+            value = graph.made[name]
+            pending += [n for e in (value.inits if isinstance(value, Fold) else uses(value)) for n in _strictly(e)]
+    return found
+
+
+def _strictly(expr: Expr) -> set[str]:
+    """The names whose values an expression needs, whatever they are."""
+    if isinstance(expr, Ref):
+        return {expr.name}
+    first_alone = isinstance(expr, Op) and expr.name in ("where", "and", "or")
+    return set().union(*map(_strictly, operands(expr)[:1] if first_alone else operands(expr)))
