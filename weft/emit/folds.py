@@ -16,10 +16,10 @@ from weft.emit.threads import parameters
 from weft.emit.values import ZERO, ValueBody, deciding
 from weft.graph.sweeps import Sweep, Sweeps
 from weft.graph.tile import Axis, Fold, Map, Read, Write, names_of, uses_of_write
-from weft.loops.ir import Expr, Function, If, Let, Stmt, Store, free_names, trapping
+from weft.loops.ir import Function, Let, Stmt, Store, free_names, trapping
 from weft.loops.schedule import Nest
 from weft.plan.arguments import Facts
-from weft.plan.fold import BLOCK, PACKET_BYTES, FoldPlan, Step, axis_along, is_run, lane_of, steps
+from weft.plan.fold import BLOCK, FoldPlan, Step, axis_along, is_run, lane_of, steps
 
 # Points whose loads a thread has in flight.
 _UNROLL = 8
@@ -318,7 +318,7 @@ class _Entry(ValueBody):
                 known[v.name] = tile = self.fresh.fresh(f"{v.array}_run")
                 type_ = register_type(self.function.array(v.array).dtype)
                 self.writer.line(f"{type_} {tile}[{vector}];")
-                packet = f"weft::fetch<{vector}, {self.width(v.array)}>({self.address(v.array, v.index)})"
+                packet = f"weft::fetch<{vector}, {self.width(v.array, self.plan.vector)}>({self.address(v.array, v.index)})"
                 self.writer.line(f"weft::unpack({packet}, {tile});")
         stores = {}
         for w in work.sweep.writes:
@@ -342,16 +342,8 @@ class _Entry(ValueBody):
                 self.writer.insert(mark, f"const int64_t {name} = {run} + v;")
         self.names[lane.name] = run
         for w, tile in stores.items():
-            self.writer.line(f"weft::store<{self.width(w.array)}>({self.address(w.array, w.index)}, {tile});")
+            self.writer.line(f"weft::store<{self.width(w.array, self.plan.vector)}>({self.address(w.array, w.index)}, {tile});")
         self.names[lane.name] = name
-
-    def width(self, array: str) -> int:
-        """How many elements one instruction moves."""
-        return min(self.facts.vector(array), self.plan.vector, PACKET_BYTES // self.function.array(array).dtype.size)
-
-    def address(self, array: str, index: tuple[Expr, ...]) -> str:
-        pointer, hoisted = self.pointers.get(array, (self.arrays[array], frozenset()))
-        return f"{pointer} + {self.offset(array, index, hoisted)}"
 
     def point(self, work: _Work, stores: Mapping[Write, str] = MappingProxyType({})) -> None:
         """What is done at a point. stores: the runs that take what is written, where that is stored in packets."""
@@ -368,10 +360,6 @@ class _Entry(ValueBody):
                 self.writer.line(f"{stores[w]}[v] = {self.printer.value(w.value)};")
             else:
                 self.write(w)
-
-    def write(self, w: Write) -> None:
-        store = Store(w.array, w.index, w.value, w.location)
-        self.statements((store,) if w.guard is None else (If(w.guard, (store,), (), (), w.location),))
 
     # ---------------------------------------------------------------- folds
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from weft.emit.cpp_body import Body
 from weft.emit.expressions import PRODUCT, SUM
 from weft.emit.subscripts import affine, simplify
-from weft.graph.tile import Axis, Fold, Map, Read, names_of, uses
+from weft.graph.tile import Axis, Carried, Map, Read, Value, Write, names_of, uses
 from weft.loops.affine import is_bound
-from weft.loops.ir import Const, Expr, Let, Load, Ref, free_names
+from weft.loops.ir import Const, Expr, If, Let, Load, Ref, Store, free_names
 from weft.loops.types import INT64
+from weft.plan.fold import PACKET_BYTES
 
 ZERO = Const(0, INT64)
 
 
-def deciding(axes: Mapping[str, Axis], given: Sequence[Read | Map | Fold]) -> frozenset[str]:
+def deciding(axes: Mapping[str, Axis], given: Sequence[Value]) -> frozenset[str]:
     """The names of a graph that data decide, or that are no sums of axes and sizes."""
     values = {n for v in given for n in names_of(v)}
     found: set[str] = set()
@@ -35,7 +37,7 @@ class ValueBody(Body):
     """Statements over the values and axes of a graph. values: in order."""
 
     axes: Mapping[str, Axis] = field(default_factory=dict)
-    values: tuple[Read | Map | Fold, ...] = ()
+    values: tuple[Value, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -66,8 +68,8 @@ class ValueBody(Body):
     def is_size(self, e: Expr) -> bool:
         return isinstance(e, Ref) and any(s.name == e.name for s in self.function.sizes)
 
-    def needed(self, exprs: Iterable[Expr]) -> list[Read | Map | Fold]:
-        """The values that expressions need, in order: of folds that another launch or an earlier stage made, the results."""
+    def needed(self, exprs: Iterable[Expr]) -> list[Any]:  # of the kinds that `values` has
+        """The values that expressions need, in order; not what carried ones are made of at their points."""
         pending = [n for e in exprs for n in free_names(e)]
         found: set[str] = set()
         while pending:
@@ -78,7 +80,7 @@ class ValueBody(Body):
                 continue
             found.add(name)
             value = self.made[name]
-            pending += [n for e in (value.inits if isinstance(value, Fold) else uses(value)) for n in free_names(e)]
+            pending += [n for e in (value.inits if isinstance(value, Carried) else uses(value)) for n in free_names(e)]
         return [v for v in self.values if set(names_of(v)) & found]
 
     def let(self, value: Read | Map) -> Let:
@@ -88,3 +90,17 @@ class ValueBody(Body):
                 self.names[value.name] = self.fresh.fresh(wanted)
             return Let(value.name, Load(value.array, value.index, value.type), value.location)
         return Let(value.name, value.value, value.location)
+
+    def write(self, w: Write) -> None:
+        store = Store(w.array, w.index, w.value, w.location)
+        self.statements((store,) if w.guard is None else (If(w.guard, (store,), (), (), w.location),))
+
+    # ---------------------------------------------------------------- packets
+
+    def width(self, array: str, vector: int) -> int:
+        """How many elements one instruction moves, of `vector` neighbours."""
+        return min(self.facts.vector(array), vector, PACKET_BYTES // self.function.array(array).dtype.size)
+
+    def address(self, array: str, index: tuple[Expr, ...]) -> str:
+        pointer, hoisted = self.pointers.get(array, (self.arrays[array], frozenset()))
+        return f"{pointer} + {self.offset(array, index, hoisted)}"

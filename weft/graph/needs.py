@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
-from weft.graph.tile import Fold, Map, NotTiles, Read, TileGraph, names_of, uses
+from weft.graph.tile import Carried, Fold, Map, NotTiles, Read, Scan, TileGraph, Value, names_of, uses
 from weft.loops.ir import Check, Expr, Load, Op, Ref, free_names, operands, substitute, trapping_alone, walk_expr
 
 # Nodes of an expression that is evaluated where it is needed, written out in each of them.
 _LARGEST = 400
 
 
-def by_need(graph: TileGraph) -> TileGraph:
-    """The graph with reads that are not inside everywhere, and what is made of them, written out where they are used."""
+def by_need(graph: TileGraph, early: Callable[[Read], bool] = lambda read: False) -> TileGraph:
+    """The graph with reads that are not inside everywhere, and what is made of them, written out where they are used: as
+    loads in the expressions. early: reads that stay values all the same, since whoever runs the graph looks whether they are
+    inside. Raises NotTiles where what is carried may not be needed, and be undefined then.
+    """
     written: dict[str, Expr] = {}
-    values: list[Read | Map | Fold] = []
+    values: list[Value] = []
     for value in graph.values:
         match value:
             case Read():
                 read = replace(value, index=tuple(_written_out(i, written) for i in value.index))
-                if value.always and not any(map(_at_need, read.index)):
+                if (value.always or early(value)) and not any(map(_at_need, read.index)):
                     values.append(read)
                 else:
                     written[value.name] = Load(value.array, read.index, value.type)
@@ -29,11 +33,14 @@ def by_need(graph: TileGraph) -> TileGraph:
                     written[value.name] = made
                 else:
                     values.append(replace(value, value=made))
-            case Fold():
+            case Fold() | Scan():
                 parts, inits = (tuple(_written_out(e, written) for e in es) for es in (value.parts, value.inits))
                 values.append(replace(value, parts=parts, inits=inits))
             case _:
-                raise NotTiles(f"{names_of(value)[0]} is no fold", getattr(value, "location", None))
+                raise NotTiles(f"{value.of} is read at other points", None)
+    # a state's next value may be of values that are made of the state
+    after = {v: replace(v, nexts=tuple(_written_out(e, written) for e in v.nexts)) for v in values if isinstance(v, Scan)}
+    values = [after[v] if isinstance(v, Scan) else v for v in values]
     writes = []
     for w in graph.writes:
         guard = None if w.guard is None else _written_out(w.guard, written)
@@ -44,9 +51,9 @@ def by_need(graph: TileGraph) -> TileGraph:
     out = replace(graph, values=tuple(values), writes=tuple(writes))
     certain = _certain(out)
     for value in values:
-        if not isinstance(value, Fold) or not any(map(_at_need, (*value.parts, *value.inits))):
+        if not isinstance(value, Carried) or not any(map(_at_need, (*value.parts, *value.inits))):
             continue
-        if value.results[0] not in certain:
+        if not set(names_of(value)) & certain:
             raise NotTiles(f"{value.results[0]} may not be needed, and be undefined then", value.location)
         if value.algebra in ("and", "or"):
             raise NotTiles(f"{value.results[0]} may be decided before points that are undefined then", value.location)
@@ -74,7 +81,7 @@ def _certain(graph: TileGraph) -> set[str]:
         if name not in found and name in graph.made:
             found.add(name)
             value = graph.made[name]
-            pending += [n for e in (value.inits if isinstance(value, Fold) else uses(value)) for n in _strictly(e)]
+            pending += [n for e in (value.inits if isinstance(value, Carried) else uses(value)) for n in _strictly(e)]
     return found
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from weft.graph.needs import by_need
-from weft.graph.tile import Axis, Fold, Map, NotTiles, Read, TileGraph, Write, names_of, uses, uses_of_write
+from weft.graph.tile import Axis, Fold, Map, NotTiles, Read, Scan, TileGraph, Write, names_of, uses, uses_of_write
 from weft.loops.algebra.table import ALGEBRAS
 from weft.loops.ir import Expr, free_arrays, free_names
 
@@ -55,6 +55,9 @@ class Sweeps:
 def sweeps(graph: TileGraph) -> Sweeps:
     """The sweeps of a graph. Raises NotTiles where it has values that are not found so."""
     graph = by_need(graph)
+    for value in graph.values:
+        if isinstance(value, Scan):
+            raise NotTiles(f"{value.names[0]} is no fold", value.location)
     folds = [v for v in graph.values if isinstance(v, Fold)]
     if not folds:
         raise NotTiles("nothing is folded")
