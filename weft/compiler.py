@@ -13,31 +13,44 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from weft.emit.names import kernel_entry
+from weft.errors import Location
 from weft.graph.block import BlockGraph, Input, Output
 from weft.graph.sweeps import Sweeps
 from weft.loops.affine import affine, evaluate
-from weft.loops.ir import Expr, Function, Op, free_names
-from weft.loops.schedule import Nest, Requirement, Schedule
+from weft.loops.ir import Expr, For, Function, Op, free_names, walk
+from weft.loops.schedule import Nest, Requirement, Schedule, Verdict
 from weft.loops.types import INT64, ScalarType
 from weft.plan.arguments import Facts, Slot, nest_arrays, slots
 from weft.plan.facts import Geometry, facts_of
-from weft.plan.fold import Extents, FoldPlan, plan_folds, steps
+from weft.plan.fold import MANY_ROWS, Extents, FoldPlan, plan_folds, steps
 from weft.plan.share import share
 from weft.plan.threads import ThreadPlan, plan_threads
 from weft.plan.tile import TilePlan, plan, team, team_entry
+from weft.plan.unused import in_order
 from weft.runtime import cache
 from weft.runtime.stack import deep
 
 
 @dataclass(frozen=True)
+class Refused:
+    """Why the loops of a nest run in order inside its threads: in one sentence, and as in errors."""
+
+    why: str
+    where: Location | None = None
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
 class Lowered:
     """The block graphs of a nest by the axis that is their columns ("" for its loops' own), or why there are none. sweeps: how
-    its folds are found by threads that share them, where it has folds and nothing else that is carried.
+    its folds are found by threads that share them, where it has folds and nothing else that is carried. refused: why it has
+    neither graphs nor sweeps.
     """
 
     graphs: tuple[tuple[str, BlockGraph], ...]
     why_not: str = ""
     sweeps: Sweeps | None = None
+    refused: Refused | None = None
 
 
 @dataclass(frozen=True)
@@ -82,11 +95,14 @@ def _lower(schedule: Schedule, nest: Nest) -> Lowered:
             continue
         validate(graph)
         graphs.append((column, graph))
-    return Lowered(tuple(graphs), why, _sweeps(schedule, nest))
+    found = _sweeps(schedule, nest)
+    if isinstance(found, Sweeps):
+        return Lowered(tuple(graphs), why, found)
+    return Lowered(tuple(graphs), why, None, found or (Refused(why) if why else None))
 
 
-def _sweeps(schedule: Schedule, nest: Nest) -> Sweeps | None:
-    """The sweeps of a nest that folds, if it is made of them."""
+def _sweeps(schedule: Schedule, nest: Nest) -> Sweeps | Refused | None:
+    """The sweeps of a nest that folds, or why it has none; None where it is asked for no sweeps."""
     kinds = {nest.verdict(loop).kind for loop in nest.loops()}
     if "reduction" not in kinds or not kinds <= {"reduction", "parallel"}:
         return None
@@ -96,8 +112,8 @@ def _sweeps(schedule: Schedule, nest: Nest) -> Sweeps | None:
 
     try:
         return sweeps(build(schedule, nest))
-    except NotTiles:
-        return None
+    except NotTiles as no:
+        return Refused(no.why, no.where, no.remedy)
 
 
 # ---------------------------------------------------------------- variants
@@ -134,6 +150,19 @@ class Launch:
     resident: bool = False
     partial: tuple[tuple[str, ScalarType, int], ...] = ()
     parts: int = 1
+
+
+@dataclass(frozen=True)
+class Unused:
+    """A loop that is proven parallel, a reduction or a scan, and runs in order inside one thread of a GPU; why, and what to
+    write instead, in the user's names. where: what is in the way, if it is not the loop itself.
+    """
+
+    loop: Verdict
+    name: str
+    why: str
+    where: Location | None
+    remedy: str
 
 
 _LARGEST_GRID, _MOST_TILES = (1 << 31) - 1, (1 << 16) - 1
@@ -265,6 +294,48 @@ def _ref(var: str) -> Expr:
     from weft.loops.types import INT64
 
     return Ref(var, INT64)
+
+
+# ---------------------------------------------------------------- what is left unused
+
+
+@deep
+def unused(analysis: Analysis, launch: Launch, names: Mapping[str, int]) -> tuple[Unused, ...]:
+    """The loops of a launch for a call that could run in parallel and do not. names: as of `launches`."""
+    variant = launch.variant
+    if not isinstance(variant.plan, ThreadPlan):
+        return ()
+    nest, lowered = analysis.schedule.nests[variant.nest], analysis.lowered[variant.nest]
+    threads = math.prod(_count(a.start, a.stop, a.step, names) for a in nest.axes)
+    if lowered.sweeps is not None or (lowered.graphs and threads >= MANY_ROWS):
+        return ()  # a thread for each does as well
+    inside = in_order(nest, names)
+    if not inside:
+        return ()
+    from weft.loops.show import renamed, user_names
+
+    shown, found = user_names(analysis.function), []
+    for loop in inside:
+        why, where, remedy = _in_the_way(nest, loop, lowered.refused, variant.plan)
+        name, why, remedy = (renamed(text, shown) for text in (loop.var, why, remedy))
+        found.append(Unused(nest.verdict(loop), name, why, where, remedy))
+    return tuple(found)
+
+
+_ALONE = "write it as a kernel of its own, which takes what is computed before it from arrays and leaves there what it finds"
+
+
+def _in_the_way(nest: Nest, loop: For, refused: Refused | None, plan: ThreadPlan) -> tuple[str, Location | None, str]:
+    """Why a loop runs in order inside a thread, what is in its way, and what to write instead."""
+    around = [o for o in nest.loops() if nest.verdict(o).kind == "sequential" and any(s is loop for s in walk(o.body))]
+    if around:
+        outer = around[0].var
+        step = f"write what is inside {outer} as a kernel of its own, and call it for each {outer}"
+        return f"loop {outer} around it runs in order", around[0].location, step
+    if refused is None:
+        return f"neighbours in memory lie along {plan.order[-1]}, so each of them has a thread", None, _ALONE
+    beside = [o for o in nest.loops() if not any(s is loop for s in walk((o,))) and not any(s is o for s in walk((loop,)))]
+    return refused.why, refused.where, refused.remedy or (_ALONE if beside else "")
 
 
 # ---------------------------------------------------------------- sources

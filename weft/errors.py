@@ -73,7 +73,8 @@ class WeftError(Exception):
 
 
 class PerformanceWarning(UserWarning):
-    """A kernel computes what its Python says, and something of nearly the same meaning would be much faster.
+    """A kernel computes what its Python says, and something of nearly the same meaning would be much faster; or loops that are
+    proven parallel run in order inside a thread of a GPU.
 
     Given once for each place of a kernel, there. `warnings.filterwarnings("ignore", category=weft.PerformanceWarning)`
     silences it.

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from weft.compiler import Analysis, Launch
+from weft.compiler import Analysis, Launch, Unused, unused
 from weft.loops.evidence import with_evidence
 from weft.loops.graph import DependenceGraph, dependence_graph
 from weft.loops.ir import For, Function, Stmt
@@ -36,6 +36,15 @@ class Explained:
     def schedule(self) -> Schedule:
         """The schedule with the evidence and the remedies of its verdicts."""
         return with_evidence(self.found, self.written)
+
+    @cached_property
+    def unused(self) -> tuple[Unused, ...]:
+        """The loops that could run in parallel on a GPU and do not."""
+        if self.analysis is None:
+            return ()
+        whole = {n: v for n, v in self.sizes.items() if isinstance(v, int)}
+        found = [u for launch in self.launches for u in unused(self.analysis, launch, whole)]
+        return tuple({u.loop.var: u for u in found}.values())
 
     @property
     def loops(self) -> tuple[Verdict, ...]:

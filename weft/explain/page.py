@@ -15,7 +15,17 @@ from weft.errors import WeftError
 from weft.explain.drawing import drawing, told
 from weft.explain.explained import Explained
 from weft.explain.source import Line, Passage, passages
-from weft.explain.words import details, double_lines, kind_text, plan_line, plan_lines, signature_text, sizes_text, unbroken
+from weft.explain.words import (
+    details,
+    double_lines,
+    kind_text,
+    plan_line,
+    plan_lines,
+    signature_text,
+    sizes_text,
+    unbroken,
+    unused_lines,
+)
 from weft.loops.graph import Arrow
 from weft.loops.schedule import KINDS, Verdict
 from weft.markup import document
@@ -207,3 +217,4 @@ def _plan(explained: Explained) -> Iterator[str]:
         if len(explained.launches) > 1:
             yield f"<h2>{escape(explained.analysis.schedule.nests[launch.variant.nest].name)}</h2>"
         yield "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in plan_lines(explained.analysis, launch)) + "</ul>"
+    yield from (f"<p>{escape(unbroken(line))}</p>" for line in unused_lines(explained.unused))

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from weft.explain.explained import Explained
-from weft.explain.words import double_lines, loop_lines, plan_line, plan_lines, signature_text, sizes_text
+from weft.explain.words import (
+    double_lines,
+    loop_lines,
+    plan_line,
+    plan_lines,
+    signature_text,
+    sizes_text,
+    unused_lines,
+    unused_text,
+    wrapped,
+)
 
 
 def short(explained: Explained) -> str:
@@ -12,6 +22,7 @@ def short(explained: Explained) -> str:
     lines += [f"  {line}" for line in double_lines(explained.written)]
     if explained.analysis is not None:
         lines.append(f"  plan on a GPU: {plan_line(explained.analysis, explained.launches)}")
+        lines += [f"  {line}" for line in unused_lines(explained.unused)]
     return "\n".join(lines) + "\n"
 
 
@@ -27,6 +38,10 @@ def detailed(explained: Explained) -> str:
         assert analysis is not None
         several = f" of {analysis.schedule.nests[launch.variant.nest].name}" if len(explained.launches) > 1 else ""
         lines += ["", f"Plan{several} on a GPU", *(f"  {line}" for line in plan_lines(analysis, launch))]
+    lines += ["", "Unused parallelism"] if explained.unused else []
+    for unused in explained.unused:
+        first, *rest = wrapped(unused_text(unused)) + wrapped(f"remedy: {unused.remedy}" if unused.remedy else "")
+        lines += [f"  {first}", *(f"    {line}" for line in rest)]
     return "\n".join(lines) + "\n"
 
 

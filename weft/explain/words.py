@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from weft.compiler import Analysis, Launch
+from weft.compiler import Analysis, Launch, Unused
 from weft.errors import Location
 from weft.loops.ir import For, Function, Stmt, bodies
 from weft.loops.schedule import Schedule, Verdict
@@ -80,7 +80,7 @@ def loop_lines(schedule: Schedule, detail: bool = True) -> list[str]:
         lines.append((head + ("  (implied)" if implied else "")).rstrip())
         if detail:
             for what, text in details(v, schedule.function):
-                first, *rest = _wrapped(f"{what}: {text}" if what else text)
+                first, *rest = wrapped(f"{what}: {text}" if what else text)
                 lines += [f"{'':<{width}}  {first}", *(f"{'':<{width}}    {line}" for line in rest)]
     return lines or ["no loops"]
 
@@ -90,13 +90,26 @@ def double_lines(function: Function) -> list[str]:
     return [f"{place(w.location)}  {w.text} of {w.dtype} is computed in double: {w.instead}" for w in function.widenings]
 
 
+def unused_text(unused: Unused) -> str:
+    """Which loop is left in order inside a thread, and why."""
+    at = place(unused.loop.location)
+    there = f" ({place(unused.where)})" if unused.where is not None and place(unused.where) != at else ""
+    head = f"{unused.name}{f' ({at})' if at else ''}, {kind_text(unused.loop)}"
+    return f"{head}, runs in order inside a thread: {unused.why}{there}"
+
+
+def unused_lines(found: Sequence[Unused]) -> list[str]:
+    """A line for each loop that could run in parallel and does not, with its remedy."""
+    return [f"unused parallelism: {unused_text(u)}" + (f"; remedy: {u.remedy}" if u.remedy else "") for u in found]
+
+
 def unbroken(text: str) -> str:
     """A sentence whose lines do not end inside `(i = 0, j = 1)` or `n = 2`."""
     text = re.sub(r"\([^()]*=[^()]*\)", lambda m: m.group().replace(" ", _KEPT), text)
     return text.replace(" = ", f"{_KEPT}={_KEPT}")
 
 
-def _wrapped(text: str) -> list[str]:
+def wrapped(text: str) -> list[str]:
     lines = textwrap.wrap(unbroken(text), _LONGEST, break_long_words=False, break_on_hyphens=False)
     return [line.replace(_KEPT, " ") for line in lines]
 

@@ -14,6 +14,8 @@ from weft.graph.tile import Axis, Fold, Map, NotTiles, Read, Scan, TileGraph, Wr
 from weft.loops.algebra.table import ALGEBRAS
 from weft.loops.ir import Expr, free_arrays, free_names
 
+_SEARCH = "find the largest value alone, and then, in a loop after it, the first place that holds it"
+
 
 @dataclass(frozen=True)
 class Sweep:
@@ -62,15 +64,18 @@ def sweeps(graph: TileGraph) -> Sweeps:
     if not folds:
         raise NotTiles("nothing is folded")
     if graph.copied:
-        raise NotTiles(f"{graph.copied[0]} is read at other elements than it is written at")
+        remedy = f"read a copy: old = {graph.copied[0]}.clone() before the loops"
+        raise NotTiles(f"{graph.copied[0]} is read at other elements than it is written at", None, remedy)
     common = set.intersection(*(set(w.axes) for w in graph.writes), *(set(f.axes) for f in folds))
     axes = {a.name: a for a in graph.axes}
     rows = tuple(a for a in axes if a in common)
     for fold in folds:
         if fold.algebra not in ALGEBRAS:
-            raise NotTiles(f"{fold.results[0]} is folded by {fold.algebra}", fold.location)
+            remedy = _SEARCH if fold.algebra.startswith("arg") else ""
+            raise NotTiles(f"{fold.results[0]} is folded by {fold.algebra}", fold.location, remedy)
         if set(fold.axes) != common:
-            raise NotTiles(f"{fold.results[0]} has axes that not all results have", fold.location)
+            remedy = "store it in an array, and go on in loops after it"
+            raise NotTiles(f"{fold.results[0]} has axes that not all results have", fold.location, remedy)
     if any(w.join for w in graph.writes):
         raise NotTiles("values are joined to an array")
     for name in rows:

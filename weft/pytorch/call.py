@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from weft.compiler import Analysis, Variant, arguments, cuda_source, host_source, launches
+from weft.compiler import Analysis, Launch, Unused, Variant, arguments, cuda_source, host_source, unused
+from weft.compiler import launches as plan_launches
 from weft.errors import (
     DeviceMismatch,
     OutOfRange,
@@ -43,12 +44,13 @@ Run = Callable[[tuple[Any, ...]], Any]
 @dataclass(frozen=True)
 class CallPlan:
     """A prepared call. run: for arguments of these types, shapes, strides and alignment. quick: for those, or MISS.
-    tensors: as `run`, with tensors for the results that are numbers.
+    tensors: as `run`, with tensors for the results that are numbers. unused: the loops that it leaves in order.
     """
 
     run: Run
     quick: Callable[..., Any]
     tensors: Run
+    unused: tuple[Unused, ...] = ()
 
 
 DTYPES: dict[torch.dtype, ScalarType] = {getattr(torch, name): t for name, t in SCALAR_TYPES.items()}
@@ -519,7 +521,10 @@ def prepare(
 def _of_gathered(plan: CallPlan, signature: Signature) -> CallPlan:
     """A plan for arguments on several devices, made of the plan for them on one."""
     return CallPlan(
-        lambda args: plan.run(gathered(signature, args)), never, lambda args: plan.tensors(gathered(signature, args))
+        lambda args: plan.run(gathered(signature, args)),
+        never,
+        lambda args: plan.tensors(gathered(signature, args)),
+        plan.unused,
     )
 
 
@@ -536,7 +541,7 @@ def _of_single(plan: CallPlan, signature: Signature, same: tuple[tuple[int, int]
 
         return call
 
-    return CallPlan(every(plan.run), never, every(plan.tensors))
+    return CallPlan(every(plan.run), never, every(plan.tensors), plan.unused)
 
 
 def _prepared(
@@ -553,17 +558,19 @@ def _prepared(
         bare = _without_memory(function, device)
         return CallPlan(bare if finish is None else lambda given: finish(bare(given)), never, bare)
     arrays = geometries(analysis, bound)
-    launches = []
+    launches, idle = [], []
     for k in range(len(analysis.schedule.nests)):
         if device.type == "cuda":
-            launches += _cuda_launchers(analysis, k, arrays, bound, device)
+            planned = plan_launches(analysis, k, arrays, bound.names)
+            launches += _cuda_launchers(analysis, k, planned, arrays, bound, device)
+            idle += [u for launch in planned for u in unused(analysis, launch, bound.names)]
         else:
             launches.append(_host_launcher(analysis, k, arrays, bound, device))
     lazy = tuple(n for n, t in bound.tensors.items() if _may_be_negated(t))
     quotients = {s.name: repr(bound.names[s.name]) for s in function.scalars if s.value is not None}
     run = _runner(analysis, device, launches, lazy, quotients)
     if finish is not None:
-        return CallPlan(lambda given: finish(run(given)), never, run)
+        return CallPlan(lambda given: finish(run(given)), never, run, tuple(idle))
     by_hand = _demands_floats(function) or any(item.partial for item in launches)
     quick = never if by_hand else quick_call(
         function,
@@ -574,7 +581,7 @@ def _prepared(
         args,
         guard,
     )
-    return CallPlan(run, quick, run)
+    return CallPlan(run, quick, run, tuple(idle))
 
 
 def _without_memory(function: Function, device: torch.device) -> Run:
@@ -697,12 +704,17 @@ def _demands_floats(function: Function) -> bool:
 
 
 def _cuda_launchers(
-    analysis: Analysis, nest: int, arrays: Mapping[str, Geometry], bound: Bound, device: torch.device
+    analysis: Analysis,
+    nest: int,
+    planned: Sequence[Launch],
+    arrays: Mapping[str, Geometry],
+    bound: Bound,
+    device: torch.device,
 ) -> list[_Launch]:
     index = torch.cuda.current_device() if device.index is None else device.index
     arch = cuda.device_properties(index).arch
     found = []
-    for plan in launches(analysis, nest, arrays, bound.names):
+    for plan in planned:
         handle = _loaded(analysis, plan.variant, plan.entry, arch, index)
         values, given, pointers = _slots(analysis, nest, plan.variant.facts, arrays, bound)
         partial = tuple((f"{nest}.{name}", getattr(torch, type_.name), n) for name, type_, n in plan.partial)

@@ -22,6 +22,7 @@ from weft.loops.schedule import Wrapped
 from weft.pytorch.call import CallPlan, prepare, repeated
 from weft.pytorch.operator import Operator, define, executables
 from weft.pytorch.specialize import Specializable, recalled
+from weft.pytorch.telling import Place, tell_unused
 from weft.runtime import cache
 from weft.runtime.guard import Guard
 from weft.runtime.stack import deep
@@ -32,7 +33,7 @@ _MOST_CALLS = 1024
 class Executable:
     """A name, a signature, and the analyses behind it: one program, whatever happens around it.
 
-    guard: what a quick call must ask before it runs the program.
+    guard: what a quick call must ask before it runs the program. meaning: what it is to the user. told: what was warned of.
     """
 
     def __init__(
@@ -42,8 +43,11 @@ class Executable:
         specializable: Specializable,
         operator_name: str | None = None,
         guard: Guard | None = None,
+        meaning: str = "",
     ) -> None:
         self.name = name
+        self.meaning = meaning or name
+        self.told: set[Place] = set()
         self.operator_name = operator_name
         self.signature = signature
         self.specializable = specializable
@@ -76,6 +80,7 @@ class Executable:
             return plan
         plan = prepare(self.specializable, self.signature, args, self.guard)
         self.prepared(args)
+        tell_unused(self.meaning, plan.unused, self.signature.location, self.told)
         with self._lock:
             if len(self._calls) >= _MOST_CALLS:
                 self._calls.clear()
@@ -216,7 +221,7 @@ def adjoint_of(
         location=parent.signature.location,
     )
     own = _named_alike(function.name, analyses.identity, "adjoint", parent, types, wanted, seeded, wraps)
-    return Executable(function.name, signature, analyses, own)
+    return Executable(function.name, signature, analyses, own, meaning=f"the gradient of {parent.meaning}")
 
 
 def batched_of(parent: Executable, carried: tuple[bool, ...]) -> Executable:
@@ -233,7 +238,7 @@ class _Batched(Executable):
     """An executable for the elements of a batch, which is what the parent is."""
 
     def __init__(self, parent: Executable, name: str, analyses: Specializable, operator_name: str | None) -> None:
-        super().__init__(name, parent.signature, analyses, operator_name)
+        super().__init__(name, parent.signature, analyses, operator_name, meaning=f"{parent.meaning} under torch.vmap")
         self._parent = parent
 
     def require_current(self) -> None:

@@ -19,7 +19,6 @@ from torch.compiler import is_compiling
 from weft.errors import (
     Location,
     NotDifferentiable,
-    PerformanceWarning,
     SourceMismatch,
     StateChanged,
     TypeMismatch,
@@ -34,6 +33,7 @@ from weft.pytorch.operator import Operator, has_tangent
 from weft.pytorch.quick import MISS, never
 from weft.pytorch.specialize import Specializable, Specializer
 from weft.pytorch.specs import TensorSpec
+from weft.pytorch.telling import Place, tell
 from weft.pytorch.variants import Variant, function_of, is_structured, is_tensor, read_structure, variant
 from weft.pytorch.witness import Witness, witnesses
 from weft.runtime import cache
@@ -60,7 +60,7 @@ class Program(Executable):
         specializer = Specializer(captured, signature)
         own = None if first or not kernel.name.isascii() else f"{kernel.name}_{cache.key(specializer.identity)[:8]}"
         super().__init__(kernel.name, signature, specializer, own, Guard())
-        self.kernel = kernel
+        self.kernel, self.told = kernel, kernel.told
         self.arity = len(signature.parameters)
         self.numbers = tuple(k for k, p in enumerate(signature.parameters) if p.kind != "tensor")
         self.default = torch.get_default_dtype()
@@ -94,11 +94,8 @@ class Program(Executable):
         types = call_types(self.signature, args, repeated(self.signature, args))
         for widening in self.specializable.analysis(types, True).function.widenings:
             place = (widening.location, widening.text)
-            if place not in self.kernel.told:
-                self.kernel.told.add(place)
-                message = f"{self.name} computes {widening.text} in double precision, {_COST}; {widening.instead}"
-                where = widening.location or Location(self.name, 1)
-                warnings.warn_explicit(PerformanceWarning(message), None, where.file, where.line)
+            message = f"{self.name} computes {widening.text} in double precision, {_COST}; {widening.instead}"
+            tell(message, widening.location or Location(self.name, 1), place, self.told)
 
     def require_current(self) -> None:
         """Raise StateChanged where the kernel is another program by now: a graph that was made before asks for it."""
@@ -120,7 +117,9 @@ class Kernel:
     (globals, closure, helpers, their defaults) is what it is at each call: the values are a part of what is compiled.
     """
 
-    def __init__(self, function: Callable[..., Any] | str, example: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, function: Callable[..., Any] | str, example: Mapping[str, Any] | None = None, told: set[Place] | None = None
+    ) -> None:
         function = _written(function)
         self.name = ANONYMOUS if function.__name__ == "<lambda>" else function.__name__
         self.py = function
@@ -130,7 +129,7 @@ class Kernel:
         self._program: Program | None = None
         self._programs: dict[str, Program] = {}
         self._variants: dict[str, Kernel] = {}  # by how their arguments are built
-        self.told: set[tuple[Location | None, str]] = set()  # what was warned of
+        self.told: set[Place] = set() if told is None else told  # what was warned of
         self._variadic = bool(function.__code__.co_flags & inspect.CO_VARARGS)
         if self._variadic:  # a program for each number of arguments
             functools.update_wrapper(self, function)
@@ -313,9 +312,7 @@ class Kernel:
         return self._variants.get(made.text) or self._made(made), made.leaves
 
     def _made(self, made: Variant) -> Kernel:
-        kernel = Kernel(function_of(made, self.py))
-        kernel.told = self.told
-        return kernel
+        return Kernel(function_of(made, self.py), told=self.told)
 
     def _tell_of_kinds(self, args: tuple[Any, ...], error: TypeMismatch) -> None:
         """Raise what is wrong with the kinds of the arguments, where the program that they make has an error of types."""
