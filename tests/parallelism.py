@@ -76,8 +76,8 @@ def _left(analysis: Analysis, given: dict[str, Any]) -> tuple[Unused, ...]:
 
 
 def lines() -> list[str]:
-    """A line for each program: its name, and the loops that it leaves in order, with the reason; last, for each group of programs
-    how many use all.
+    """A line for each program: its name, and the loops that it leaves in order, with the reason; last, for each group of
+    programs how many use all.
     """
     found, count = [], Counter[tuple[str, bool]]()
     for program in programs():

@@ -21,7 +21,7 @@ GOLDEN = Path(__file__).parent / "golden" / "parallelism.txt"
 
 @weft.kernel
 def relaxed(x, steps: int):
-    for t in range(steps):
+    for t in range(steps):  # noqa: B007 - its name is told
         y = x.clone()
         for i in range(1, len(x) - 1):
             x[i] = 0.5 * (y[i - 1] + y[i + 1])
@@ -120,7 +120,7 @@ def test_the_parallelism_that_programs_use_grows(request: pytest.FixtureRequest)
         GOLDEN.write_text("".join(f"{line}\n" for line in found))
     kept = GOLDEN.read_text().split("\n")[:-1]
     assert not whole(kept) - whole(found), "these used all of it"
-    assert found == kept, "pytest --update-golden"
+    assert not whole(found) - whole(kept), "these do now: pytest --update-golden"
 
 
 @pytest.mark.gpu
