@@ -76,6 +76,79 @@ def cross_entropy(x, target):
 
 
 @weft.kernel
+def log_sum_exp(x):
+    n, m = x.shape
+    y = torch.empty(n)
+    for r in range(n):
+        high = -math.inf
+        for j in range(m):
+            high = max(high, x[r, j])
+        s = 0.0
+        for j in range(m):
+            s += torch.exp((x[r, j] - high) * 0.5)
+        y[r] = torch.log(s) + high
+    return y
+
+
+@weft.kernel
+def exponentials(x):
+    """The sum of exponentials alone, relative to what starts with 0."""
+    n, m = x.shape
+    y = torch.empty(n)
+    for r in range(n):
+        high = 0.0
+        for j in range(m):
+            high = max(high, x[r, j])
+        s = 3.0
+        for j in range(m):
+            s += torch.exp2(x[r, j] - high)
+        y[r] = s
+    return y
+
+
+@weft.kernel
+def softmin_mean(x, w):
+    """Two sums relative to a least element of tensors, over two axes, of what is computed on the way."""
+    n, m, k = x.shape
+    y = torch.empty(n)
+    for r in range(n):
+        low = math.inf
+        for i in range(m):
+            for j in range(k):
+                low = min(low, x[r, i, j] * w[i])
+        s, t = 0.0, 0.0
+        for i in range(m):
+            for j in range(k):
+                e = torch.exp(low - x[r, i, j] * w[i])
+                s += e
+                t += e * x[r, i, j]
+        y[r] = t / s
+    return y
+
+
+@weft.kernel
+def softmax_of_tensors(x):
+    return torch.softmax(x.double(), -1)
+
+
+@weft.kernel
+def log_softmax_of_some(x, lengths):
+    """Rows of their own lengths, perhaps of none; what is written needs the sum."""
+    n, m = x.shape
+    y = torch.zeros_like(x)
+    for r in range(n):
+        high = -math.inf
+        for j in range(lengths[r]):
+            high = max(high, x[r, j])
+        s = 0.0
+        for j in range(lengths[r]):
+            s += torch.exp(x[r, j] - high)
+        for j in range(lengths[r]):
+            y[r, j] = x[r, j] - high - torch.log(s)
+    return y
+
+
+@weft.kernel
 def mean_taken_away(x):
     n, m = x.shape
     y = torch.empty_like(x)
@@ -208,6 +281,20 @@ def _with_nan(n: int) -> Tensor:
     return x
 
 
+def _special(n: int, m: int) -> Tensor:
+    """Rows without a finite largest element, with one that comes late, with infinities and NaN."""
+    x = 30 * _random(n, m)
+    x[0] = -math.inf
+    x[1, : m - 1] = -math.inf
+    x[2, m // 2] = math.inf
+    x[3, 5::7] = -math.inf
+    x[4, 3] = math.nan
+    x[5], x[5, m // 3] = -math.inf, math.nan
+    x[6] = -torch.finfo(x.dtype).max
+    x[7] = torch.linspace(-1e4, 1e4, m)
+    return x
+
+
 def _random(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
 
@@ -252,6 +339,32 @@ CASES: dict[str, tuple[Any, tuple[Callable[[], tuple[Any, ...]], ...]]] = {
             lambda: (_random(2, 9000), _whole(9000, 2)),
             lambda: (_random(3000, 40), _whole(40, 3000)),
         ),
+    ),
+    "log_sum_exp": (
+        log_sum_exp,
+        (
+            lambda: (_special(8, 3000),),
+            lambda: (_special(9, 1401).bfloat16(),),
+            lambda: (_special(8, 36000),),
+            lambda: (_special(2000, 40),),
+        ),
+    ),
+    "exponentials": (
+        exponentials,
+        (lambda: (_special(8, 2000).half(),), lambda: (_random(2, 9001),), lambda: (_random(3, 0),)),
+    ),
+    "softmin_mean": (
+        softmin_mean,
+        (
+            lambda: (_random(3, 40, 72), _random(40)),
+            lambda: (_random(2, 100, 99).double(), _random(100).double()),
+            lambda: (_random(300, 7, 16).bfloat16(), _random(7)),
+        ),
+    ),
+    "softmax_of_tensors": (softmax_of_tensors, (lambda: (_special(10, 9000).bfloat16(),), lambda: (_special(8, 20003),))),
+    "log_softmax_of_some": (
+        log_softmax_of_some,
+        (lambda: (_special(8, 700), _whole(700, 8) * (torch.arange(8) != 3)), lambda: (_random(600, 70), _whole(70, 600))),
     ),
     "mean_taken_away": (mean_taken_away, (lambda: (_random(40, 50),), lambda: (_random(130, 100),))),
     "masked_sum": (

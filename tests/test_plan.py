@@ -12,6 +12,7 @@ from weft.compiler import Launch
 from weft.graph.block import BlockGraph, Input, Map, Output, Scan, Stage
 from weft.kernels import LIBRARY
 from weft.loops.ir import Let, Store
+from weft.plan.fold import FoldPlan
 from weft.plan.tile import TilePlan
 from weft.pytorch.inspection import examine
 
@@ -92,8 +93,7 @@ def test_a_nest_without_rows_is_its_steps_alone() -> None:
         ("softmax", ("float32[64,100]",), TilePlan(32, 4, 1, teams=4, held=True), "softmax", 16, (32, 4)),
         ("softmax", ("float32[64,1024]",), TilePlan(64, 4, 4, held=True), "softmax", 64, (64, 1)),
         ("softmax", ("bfloat16[64,1024]",), TilePlan(64, 8, 2, held=True), "softmax", 64, (64, 1)),
-        # in tiles: long rows, and scans; a team by the length and the number of the rows
-        ("softmax", ("float32[512,262144]",), TilePlan(256, 4, 4), "softmax_256", 512, (256, 1)),
+        # in tiles: scans; a team by the length and the number of the rows
         ("cumsum", ("float32[64,500]",), TilePlan(256, 4, 4), "cumsum_32", 16, (32, 4)),
         ("cumsum", ("float32[64,2048]",), TilePlan(256, 4, 4), "cumsum_128", 64, (128, 1)),
         ("cumsum", ("float32[64,9000]",), TilePlan(256, 4, 4), "cumsum_256", 64, (256, 1)),
@@ -106,6 +106,13 @@ def test_the_plan_of_rows(
     (launch,) = launches(LIBRARY[name], *specs)
     assert launch.variant.plan == plan
     assert (launch.entry, launch.grid[0], launch.block[:2]) == (entry, grid, block)
+
+
+def test_what_is_too_long_to_be_held_is_swept_twice() -> None:
+    """The maximum and the sum relative to it in one sweep, what is written in the other."""
+    (launch,) = launches(LIBRARY["softmax"], "float32[512,262144]")
+    assert isinstance(launch.variant.plan, FoldPlan) and launch.variant.plan.running
+    assert (launch.grid, launch.block) == ((512, 1, 1), (256, 1, 1))
 
 
 def test_blocks_share_columns_that_are_independent() -> None:

@@ -111,7 +111,7 @@ def _sweeps(schedule: Schedule, nest: Nest) -> Sweeps | Refused | None:
     from weft.graph.tile import NotTiles
 
     try:
-        return sweeps(build(schedule, nest))
+        return sweeps(build(schedule, nest), {s.name for s in schedule.function.sizes})
     except NotTiles as no:
         return Refused(no.why, no.where, no.remedy)
 
@@ -181,13 +181,15 @@ def launches(
     entry = kernel_entry(own.name)
     sweeps = analysis.lowered[nest].sweeps
     found = None if sweeps is None else plan_folds(function, sweeps, facts, names)
-    if sweeps is not None and found is not None and (graph is None or found[0].shared or sweeps.read_once):
-        return _launch_folds(own, sweeps, Variant(nest, facts, None, found[0]), *found)
-    if graph is None:
+    columns, certain = (1, True) if graph is None else _columns(graph, used, names)
+    tile = None if graph is None else plan(function, graph, columns, certain)
+    if sweeps is not None and found is not None:
+        once = found[0].arranged(sweeps).read_once  # so holding a row would save nothing
+        if tile is None or not tile.held or found[0].shared or once:
+            return _launch_folds(own, sweeps, Variant(nest, facts, None, found[0]), *found)
+    if graph is None or tile is None:
         return (_launch_threads(Variant(nest, facts, None, plan_threads(own, facts)), entry, extents),)
     rows = math.prod(_count(a.start, a.stop, a.step, names) for a in graph.rows)
-    columns, certain = _columns(graph, used, names)
-    tile = plan(function, graph, columns, certain)
     variant = Variant(nest, facts, share(graph, 1) if tile.held else graph, tile)
     return ((_launch_spread if tile.spread else _launch_rows)(variant, tile, entry, rows, columns),)
 

@@ -682,7 +682,7 @@ def _step(var: str, step: int) -> str:
 
 def factor(text: str) -> str:
     """A text as an operand of a product."""
-    return text if re.fullmatch(r"\w+", text) else f"({text})"
+    return text if re.fullmatch(r"[\w.]+", text) else f"({text})"
 
 
 def _loop_names(stmt: Stmt) -> tuple[str, ...]:

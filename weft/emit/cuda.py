@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 from weft.emit.algebras import algebra_type, join
-from weft.emit.expressions import PRODUCT, SUM, TERNARY, UNARY, Printer, Text, literal, memory_type, register_type
+from weft.emit.expressions import PRODUCT, SUM, TERNARY, UNARY, DividingPrinter, Text, literal, memory_type, register_type
 from weft.emit.names import Names, kernel_entry
 from weft.emit.text import Writer
 from weft.graph.block import BlockGraph, Carried, Input, Map, Operator, Output, Reduce, Scan, Stage, Step, made
@@ -106,19 +105,6 @@ def element_type(o: Carried, stage: Stage, index: str) -> str:
     return algebra_type(o.algebra, types[0])
 
 
-@dataclass(frozen=True)
-class _TilePrinter(Printer):
-    """divisors: row scalars that many elements are divided by, and the C++ names of their `weft::Divisor`s."""
-
-    divisors: dict[Ref, str] = field(default_factory=dict)
-
-    def _operator(self, expr: Op, wrap: bool) -> Text:
-        match expr:
-            case Op(name="div", args=(a, Ref() as by)) if by in self.divisors:
-                return Text(f"weft::divide({self.value(a)}, {self.divisors[by]})")
-        return super()._operator(expr, wrap)
-
-
 def expressions(o: Operator) -> tuple[Expr, ...]:
     """The expressions of an operator that are evaluated column by column."""
     match o:
@@ -156,7 +142,7 @@ class _TileEmitter:
         # subscripts of sizes, numbers and places in the grid are checked at the call, others here
         self.checked_at_call = known | {s.name for s in function.scalars} | {s.column for s in graph.stages() if s.told}
         columns = set() if facts.wide else {s.column for s in graph.stages()}
-        self.printer = _TilePrinter(
+        self.printer = DividingPrinter(
             self.name,
             self.element,
             lambda n: n in bounded,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from weft.emit.subscripts import simplify
 from weft.loops.ir import Cast, Check, Const, Expr, Fault, Load, Op, Ref, Round, walk_expr
@@ -260,6 +260,19 @@ class Printer:
             case Op(name="add" | "sub" | "mul" | "neg", args=args):
                 return expr.type == INT64 and all(map(self._stays_small, args))
         return False
+
+
+@dataclass(frozen=True)
+class DividingPrinter(Printer):
+    """divisors: numbers that many elements are divided by, and the C++ names of their `weft::Divisor`s."""
+
+    divisors: dict[Ref, str] = field(default_factory=dict)
+
+    def _operator(self, expr: Op, wrap: bool) -> Text:
+        match expr:
+            case Op(name="div", args=(a, Ref() as by)) if by in self.divisors:
+                return Text(f"weft::divide({self.value(a)}, {self.divisors[by]})")
+        return super()._operator(expr, wrap)
 
 
 def _minus(value: Text) -> Text:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 
 from weft.emit.algebras import algebra_type, join
 from weft.emit.cpp_body import factor
-from weft.emit.expressions import PRODUCT, SUM, register_type
+from weft.emit.expressions import PRODUCT, SUM, DividingPrinter, register_type
 from weft.emit.names import Names, kernel_entry
 from weft.emit.text import Writer
 from weft.emit.threads import parameters
 from weft.emit.values import ZERO, ValueBody, deciding
+from weft.graph.running import Repair, before
 from weft.graph.sweeps import Sweep, Sweeps
-from weft.graph.tile import Axis, Fold, Map, Read, Write, names_of, uses_of_write
-from weft.loops.ir import Function, Let, Stmt, Store, free_names, trapping
+from weft.graph.tile import Axis, Fold, Map, Read, Write, names_of, starts_neutral, uses_of_write
+from weft.loops.ir import Const, Expr, Function, Let, Op, Ref, Stmt, Store, free_names, trapping, walk_expr
 from weft.loops.schedule import Nest
 from weft.plan.arguments import Facts
 from weft.plan.fold import BLOCK, FoldPlan, Step, axis_along, is_run, lane_of, steps
@@ -30,12 +32,13 @@ def emit(function: Function, nest: Nest, sweeps: Sweeps, plan: FoldPlan, facts: 
     `weft.plan.arguments`, and where blocks share rows, a pointer for the parts of each fold and the number of parts.
     """
     own = Nest(nest.name, nest.axes, trapping(nest.body), nest.verdicts)
+    arranged = plan.arranged(sweeps)
     writer = Writer()
     writer.line('#include "weft/memory.cuh"')
     writer.line('#include "weft/team.cuh"')
     for step, entry in zip(steps(sweeps, plan), entries(nest, sweeps, plan), strict=True):
         writer.line()
-        _Entry.begun(function, own, facts, writer, sweeps, plan, step).emit(entry)
+        _Entry.begun(function, own, facts, writer, arranged, plan, step).emit(entry)
     return writer.text()
 
 
@@ -57,6 +60,18 @@ class _Work:
     owns: Mapping[str, str]
 
 
+@dataclass(frozen=True)
+class _Turn:
+    """Points that a thread takes at a time: how many, the axis that tells them apart, where along it the v-th is. stop: those
+    from there on are none ("": there are no such).
+    """
+
+    name: str
+    place: str
+    count: int
+    stop: str = ""
+
+
 @dataclass
 class _Entry(ValueBody):
     """One launch of a plan. known: the values of a row that the text has computed."""
@@ -69,7 +84,7 @@ class _Entry(ValueBody):
     def begun(
         cls, function: Function, nest: Nest, facts: Facts, writer: Writer, sweeps: Sweeps, plan: FoldPlan, step: Step
     ) -> _Entry:
-        taken = {*entries(nest, sweeps, plan), "outside", "parts", "part", "row", "rows", "here", "v"}
+        taken = {*entries(nest, sweeps, plan), "outside", "parts", "part", "here", "v"}
         varies = deciding(sweeps.axes, sweeps.values)
         large = varies | {s.name for s in function.scalars}
         return cls(
@@ -79,10 +94,14 @@ class _Entry(ValueBody):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.printer = DividingPrinter(**{f.name: getattr(self.printer, f.name) for f in fields(self.printer)})
         self.known: set[str] = set()
         self.wanted: list[Read | Map | Fold] = []
         self.partials: dict[str, str] = {}
+        self.last: dict[str, str] = {}  # of extrema: what sums are relative to in the end
+        self.repairs = {r.sum: r for stage in self.sweeps.stages for s in stage for r in s.repairs}
         self.row = ""  # the row's place among all, "" where there is one
+        self.rows_name = ""  # how many rows there are, where neighbouring threads have rows of their own and blocks share them
         self.first = ""  # the first of the neighbouring rows that a thread has, "" where it has one
 
     # ---------------------------------------------------------------- the kernel
@@ -145,20 +164,22 @@ class _Entry(ValueBody):
                 line(f"const int64_t {self.declare(lane.name)} = {self.printer.index(lane.start, SUM)} + {own};")
             self.row = own
             if plan.shared and len(axes) > 1:
-                self.row = "row"
-                line(f"const int64_t row = int64_t(blockIdx.x / {tiles}) * {count} + {own};")
+                self.row = self.fresh.fresh("row")
+                line(f"const int64_t {self.row} = int64_t(blockIdx.x / {tiles}) * {count} + {own};")
             if plan.shared:
-                line(f"const int64_t rows = {' * '.join(counts[a.name] for a in axes)};")
+                self.rows_name = self.fresh.fresh("rows")
+                line(f"const int64_t {self.rows_name} = {' * '.join(counts[a.name] for a in axes)};")
             return
         if not axes:
             return
         team = f" * {plan.teams} + threadIdx.y" if plan.teams > 1 else ""
-        self.row = self.declare(axes[0].name) if len(axes) == 1 and axes[0].start == ZERO else "row"
+        named = len(axes) == 1 and axes[0].start == ZERO
+        self.row = self.declare(axes[0].name) if named else self.fresh.fresh("row")
         line(f"const int64_t {self.row} = int64_t(blockIdx.x){team};")
         if plan.teams > 1:
             line(f"if ({self.row} >= {' * '.join(counts[a.name] for a in axes)}) return;")
-        if self.row == "row":
-            self.places(axes, "row", counts)
+        if not named:
+            self.places(axes, self.row, counts)
 
     # ---------------------------------------------------------------- values
 
@@ -174,6 +195,19 @@ class _Entry(ValueBody):
                 self.gathered(value)
             else:
                 self.statements((self.let(value),))
+
+    def divisors(self, exprs: Iterable[Expr]) -> None:
+        """What many points of a row are divided by is the same for all: its reciprocal is taken once."""
+        assert isinstance(self.printer, DividingPrinter)
+        for e in (x for root in exprs for x in walk_expr(root)):
+            match e:
+                case Op(name="div", args=(_, Ref(name=name) as by)) if by not in self.printer.divisors:
+                    value = self.made.get(name)
+                    told = name in self.names if value is None else names_of(value)[0] in self.known
+                    if by.type.category == "float" and told:
+                        made = self.fresh.fresh(f"{name}_divisor")
+                        self.printer.divisors[by] = made
+                        self.writer.line(f"const weft::Divisor<{register_type(by.type)}> {made}({self.printer.value(by)});")
 
     # ---------------------------------------------------------------- several rows of a thread
 
@@ -216,8 +250,9 @@ class _Entry(ValueBody):
     def sweep(self, sweep: Sweep, across: int) -> None:
         exprs = [e for f in sweep.folds for e in f.parts] + [e for w in sweep.writes for e in uses_of_write(w)]
         axes = [self.axes[a] for a in sweep.over]
-        wanted = self.needed([*exprs, *(e for a in axes for e in (a.start, a.stop))])
+        wanted = [v for v in self.needed([*exprs, *(e for a in axes for e in (a.start, a.stop))]) if v not in sweep.folds]
         self.of_rows(wanted)
+        self.divisors([*exprs, *(v.value for v in wanted if isinstance(v, Map))])
         if sweep.writes and self.sweeps.apart and not self.step.shared:
             self.writer.line(f"weft::sync_team<{self.plan.threads}>();  // all has been read that is now written")
         owns = {f.results[0]: self.fresh.fresh(f"{f.names[0]}_own") for f in sweep.folds}
@@ -234,12 +269,18 @@ class _Entry(ValueBody):
         else:
             self.over_lines(lines, lane, work, across)
         if self.step.shared:
+            totals: dict[str, str] = {}
             for f in sweep.folds:
-                self.keep(f, owns[f.results[0]])
+                if (repair := sweep.repair(f)) is not None:
+                    extremum = self.fold(repair.extremum)
+                    self.repair(f, owns, self.reference(extremum, totals[repair.extremum]))
+                totals[f.results[0]] = self.keep(f, owns[f.results[0]])
         else:
             for f in sweep.folds:
                 self.known.add(f.results[0])
                 self.of_rows(self.needed(f.inits))
+                if (repair := sweep.repair(f)) is not None:
+                    self.repair(f, owns, self.settled(repair))
                 self.combined_by_team(f, owns[f.results[0]])
 
     def over_lines(self, lines: list[Axis], lane: Axis | None, work: _Work, across: int) -> None:
@@ -291,11 +332,20 @@ class _Entry(ValueBody):
             if whole:
                 return
             first = f"{factor(stop)} / {vector} * {vector} + {first}"
-        else:
-            self.writer.line(f"#pragma unroll {_UNROLL}")
         first = first if start == "0" else f"{start} + int64_t({first})"  # threadIdx.x is unsigned: below 0 it would wrap
+        if vector == 1 and work.sweep.repairs:
+            run = self.fresh.fresh(f"{lane.name}_run")
+            by = f"parts * {across * _UNROLL}" if shared else str(across * _UNROLL)
+            with self.writer.block(f"for (int64_t {run} = {first}; {run} < {stop}; {run} += {by})"):
+                self.relative_points(work, _Turn(name, f"{run} + v{'' if step == '1' else f' * {step}'}", _UNROLL, stop))
+            return
+        if vector == 1:
+            self.writer.line(f"#pragma unroll {_UNROLL}")
         with self.writer.block(f"for (int64_t {name} = {first}; {name} < {stop}; {name} += {step})"):
-            self.point(work)
+            if work.sweep.repairs:
+                self.relative_points(work, _Turn(name, "", 1))
+            else:
+                self.point(work)
 
     def divides(self, lane: Axis, work: _Work, vector: int) -> bool:
         """Whether the points of the lane are whole runs, since an array that is known to have whole ones is as long."""
@@ -325,25 +375,95 @@ class _Entry(ValueBody):
             stores[w] = tile = self.fresh.fresh(f"{w.array}_run")
             self.writer.line(f"{register_type(w.value.type)} {tile}[{vector}];")
         self.names[lane.name] = name
-        self.writer.line("#pragma unroll")
-        with self.writer.block(f"for (int32_t v = 0; v < {vector}; ++v)"):
-            mark = self.writer.mark()
-            kept = {n: self.names.get(n) for n in known}
-            self.names |= {n: f"{tile}[v]" for n, tile in known.items()}
-            if self.first:
-                rows = [v for v in self.wanted if self.of_each_row(v) and set(v.axes) <= set(self.sweeps.rows)]
-                self.statements(tuple(self.let(v) for v in rows if not isinstance(v, Fold)))
-            self.point(replace(work, values=tuple(v for v in work.values if v.name not in known)), stores)
-            for n, before in kept.items():
-                del self.names[n]
-                if before is not None:
-                    self.names[n] = before
-            if self.writer.mentions(name, mark):
-                self.writer.insert(mark, f"const int64_t {name} = {run} + v;")
+        rest = replace(work, values=tuple(v for v in work.values if v.name not in known))
+        turn = _Turn(name, f"{run} + v", vector)
+        with self.spelled({n: f"{tile}[v]" for n, tile in known.items()}):
+            if work.sweep.repairs:
+                self.relative_points(rest, turn, stores)
+            else:
+                with self.points(turn):
+                    if self.first:
+                        rows = [v for v in self.wanted if self.of_each_row(v) and set(v.axes) <= set(self.sweeps.rows)]
+                        self.statements(tuple(self.let(v) for v in rows if not isinstance(v, Fold)))
+                    self.point(rest, stores)
         self.names[lane.name] = run
         for w, tile in stores.items():
             self.writer.line(f"weft::store<{self.width(w.array, self.plan.vector)}>({self.address(w.array, w.index)}, {tile});")
         self.names[lane.name] = name
+
+    @contextmanager
+    def points(self, turn: _Turn) -> Iterator[None]:
+        """What is written here is done for each point of a turn."""
+        if turn.count == 1:
+            yield
+            return
+        self.writer.line("#pragma unroll")
+        with self.writer.block(f"for (int32_t v = 0; v < {turn.count}; ++v)"):
+            mark = self.writer.mark()
+            if turn.stop:
+                with self.writer.block(f"if ({turn.name} < {turn.stop})"):
+                    yield
+            else:
+                yield
+            if self.writer.mentions(turn.name, mark):
+                self.writer.insert(mark, f"const int64_t {turn.name} = {turn.place};")
+
+    @contextmanager
+    def spelled(self, names: Mapping[str, str]) -> Iterator[None]:
+        """Names of the graph are spelled so for a while."""
+        others = {n: self.names.get(n) for n in names}
+        self.names |= names
+        yield
+        for n, spelling in others.items():
+            if spelling is None:
+                del self.names[n]
+            else:
+                self.names[n] = spelling
+
+    def relative_points(self, work: _Work, turn: _Turn, stores: Mapping[Write, str] = MappingProxyType({})) -> None:
+        """The points of a turn where sums are relative to extrema: these are found first, and the sums are brought to them."""
+        leading = [f for f in work.sweep.folds if any(r.extremum == f.results[0] for r in work.sweep.repairs)]
+        rest = [f for f in work.sweep.folds if f not in leading]
+        early = [v for v in work.values if v in self.needed(e for f in leading for e in f.parts)]
+        exprs = [e for f in rest for e in f.parts] + [e for w in work.sweep.writes for e in uses_of_write(w)]
+        late = [v for v in work.values if v in self.needed(exprs)]
+        kept = {}  # what both loops over the points use
+        for v in early if turn.count > 1 else ():
+            if v in late:
+                kept[v.name] = self.fresh.fresh(f"{v.name}_run")
+                self.writer.line(f"{register_type(v.type)} {kept[v.name]}[{turn.count}];")
+        latest = {f.results[0]: self.fresh.fresh(f"{f.names[0]}_latest") for f in leading}
+        for f in leading:
+            own = work.owns[f.results[0]]
+            self.writer.line(f"{register_type(f.types[0])} {latest[f.results[0]]} = {own};")
+        tiles = {n: f"{tile}[v]" for n, tile in kept.items()}
+        with self.spelled(tiles), self.points(turn):
+            for v in early:
+                if v.name in kept:
+                    self.writer.cite(v.location)
+                    self.writer.line(f"{tiles[v.name]} = {self.printer.value(self.let(v).value)};")
+                else:
+                    self.statements((self.let(v),))
+            for f in leading:
+                self.writer.cite(f.location)
+                taken = f"{self.algebra(f)}::combine({latest[f.results[0]]}, {self.printer.value(f.parts[0])})"
+                self.writer.line(f"{latest[f.results[0]]} = {taken};")
+        references = {}
+        for f in leading:
+            name = f.results[0]
+            references[name] = self.fresh.fresh(f"{f.names[0]}_reference")
+            reference = self.reference(f, latest[name])
+            self.writer.line(f"const {register_type(f.types[0])} {references[name]} = {reference};")
+        self.writer.line("// sums move with what they are relative to")
+        for f in rest:
+            if (repair := work.sweep.repair(f)) is not None:
+                self.repair(f, work.owns, references[repair.extremum])
+        for f in leading:
+            self.writer.line(f"{work.owns[f.results[0]]} = {latest[f.results[0]]};")
+        beside = [v for v in late if v.name not in kept and not (turn.count == 1 and v in early)]
+        others = replace(work, sweep=replace(work.sweep, folds=tuple(rest)), values=tuple(beside))
+        with self.spelled({**tiles, **references}), self.points(turn):
+            self.point(others, stores)
 
     def point(self, work: _Work, stores: Mapping[Write, str] = MappingProxyType({})) -> None:
         """What is done at a point. stores: the runs that take what is written, where that is stored in packets."""
@@ -361,6 +481,44 @@ class _Entry(ValueBody):
             else:
                 self.write(w)
 
+    # ---------------------------------------------------------------- sums relative to extrema
+
+    def fold(self, result: str) -> Fold:
+        fold = self.made[result]
+        assert isinstance(fold, Fold)
+        return fold
+
+    def reference(self, extremum: Fold, value: str) -> str:
+        """What sums are relative to while an extremum has this value."""
+        return f"{self.algebra(extremum)}::reference({value})"
+
+    def factor(self, repair: Repair, old: str, new: str) -> str:
+        """What brings a sum that is relative to one value of its extremum to another one."""
+        self.instead |= {before(repair.extremum): old, repair.extremum: new}
+        text = self.printer.value(repair.factor, PRODUCT)
+        del self.instead[before(repair.extremum)], self.instead[repair.extremum]
+        return text
+
+    def repair(self, fold: Fold, owns: Mapping[str, str], new: str) -> None:
+        """Bring what a thread has summed to a later value of the extremum."""
+        repair = self.repairs[fold.results[0]]
+        old = self.reference(self.fold(repair.extremum), owns[repair.extremum])
+        self.writer.line(f"{owns[fold.results[0]]} *= {self.factor(repair, old, new)};")
+
+    def settled(self, repair: Repair) -> str:
+        """The last value of an extremum, which a sum is relative to in the end; of a row without points, a finite one."""
+        fold = self.fold(repair.extremum)
+        last, init = self.names[repair.extremum], fold.inits[0]
+        if isinstance(init, Const) and math.isfinite(init.value):
+            return last
+        if repair.extremum not in self.last:
+            name = self.last[repair.extremum] = self.fresh.fresh(f"{fold.names[0]}_last")
+            axes = [self.axes[a] for a in fold.over]
+            points = " && ".join(f"{self.printer.index(a.start, SUM)} < {self.printer.index(a.stop, SUM)}" for a in axes)
+            line = f"const {register_type(fold.types[0])} {name} = {points} ? {last} : {self.reference(fold, last)};"
+            self.writer.line(line)
+        return self.last[repair.extremum]
+
     # ---------------------------------------------------------------- folds
 
     def algebra(self, fold: Fold) -> str:
@@ -370,7 +528,7 @@ class _Entry(ValueBody):
         """The result of a fold, in all threads of its row."""
         type_, result = register_type(fold.types[0]), self.declare(fold.results[0])
         total = self.total(fold, own)
-        template = join(fold.algebra, fold.types[0])
+        template = "{1}" if starts_neutral(fold) else join(fold.algebra, fold.types[0])
         self.writer.cite(fold.location)
         if self.first:
             self.declared(type_, result)
@@ -393,8 +551,8 @@ class _Entry(ValueBody):
             return f"weft::reduce<{algebra}, {threads}>({own}, {scratch})"
         return f"weft::reduce_down<{algebra}, {side}, {threads}>({self.own(own)}, {self.own(scratch)})"
 
-    def keep(self, fold: Fold, own: str) -> None:
-        """Store what this block has folded of its row."""
+    def keep(self, fold: Fold, own: str) -> str:
+        """Store what this block has folded of its row; its name."""
         kept, type_ = self.partials[fold.results[0]], register_type(fold.types[0])
         total, name = self.total(fold, own), self.fresh.fresh(f"{fold.names[0]}_total")
         with self.each_row():
@@ -402,10 +560,11 @@ class _Entry(ValueBody):
             if self.plan.beside:
                 side = self.plan.across[0][0]
                 first = "here" if side == BLOCK else f"here && threadIdx.x < {side}"
-                place = f"part * rows + {self.row}{' + v' if self.first else ''}"
+                place = f"part * {self.rows_name} + {self.row}{' + v' if self.first else ''}"
                 self.writer.line(f"if ({first}) {kept}[{place}] = {name};")
             else:
                 self.writer.line(f"if (threadIdx.x == 0) {kept}[{self.place('part')}] = {name};")
+        return name
 
     def place(self, part: str) -> str:
         """Where a part of this row is kept: the parts of a row lie side by side."""
@@ -413,15 +572,23 @@ class _Entry(ValueBody):
 
     def gathered(self, fold: Fold) -> None:
         """The result of a fold whose parts another launch has stored."""
+        repair, last = self.repairs.get(fold.results[0]), ""
+        if repair is not None:
+            self.of_rows((self.fold(repair.extremum),))
+            last = self.settled(repair)
         own, kept = self.fresh.fresh(f"{fold.names[0]}_own"), self.partials[fold.results[0]]
         k, algebra = self.fresh.fresh("other"), self.algebra(fold)
         self.declared(register_type(fold.types[0]), own, f"{algebra}::identity()")
         side = self.plan.across[0][0] if self.plan.beside else 1
         first = "0" if side == BLOCK else "threadIdx.x" if side == 1 else f"threadIdx.x / {side}"
-        place = f"{k} * rows + {self.row}" if self.plan.beside else self.place(k)
+        place = f"{k} * {self.rows_name} + {self.row}" if self.plan.beside else self.place(k)
         turns = f"for (int64_t {k} = {first}; {k} < parts; {k} += {self.plan.threads // side})"
         with self.writer.block(turns), self.each_row():
-            taken = f"{algebra}::combine({self.own(own)}, {kept}[{place}{' + v' if self.first else ''}])"
+            value = f"{kept}[{place}{' + v' if self.first else ''}]"
+            if repair is not None:
+                old = self.reference(self.fold(repair.extremum), f"{self.partials[repair.extremum]}[{place}]")
+                value += f" * {self.factor(repair, old, last)}"
+            taken = f"{algebra}::combine({self.own(own)}, {value})"
             self.writer.line(f"{self.own(own)} = {taken};")
         self.combined_by_team(fold, own)
 

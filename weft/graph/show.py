@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
-from weft.graph.tile import IN_ORDER, Carried, Fold, Map, Moved, Read, Scan, TileGraph, Value, Write, axes_of_name, names_of
-from weft.loops.algebra.table import ALGEBRAS, in_order
-from weft.loops.ir import Const, Expr, Ref, substitute
+from weft.graph.tile import (
+    IN_ORDER,
+    Carried,
+    Fold,
+    Map,
+    Moved,
+    Read,
+    Scan,
+    TileGraph,
+    Value,
+    Write,
+    axes_of_name,
+    names_of,
+    starts_neutral,
+)
+from weft.loops.algebra.table import in_order
+from weft.loops.ir import Expr, Ref, substitute
 from weft.loops.show import show_expr
 from weft.loops.types import INT64
 
@@ -54,7 +68,7 @@ class _Spelled:
         what = ", ".join(map(self.expr, parts))
         what = what if len(parts) == 1 else f"({what})"
         inits = ", ".join(map(self.expr, value.inits))
-        start = "" if self.starts_neutral(value) else f" from {inits}"
+        start = "" if starts_neutral(value) else f" from {inits}"
         algebra = value.algebra.replace(" ", "_") if value.algebra != IN_ORDER else value.algebra
         if isinstance(value, Scan):
             names = ", ".join(map(self.name, value.names))
@@ -65,14 +79,6 @@ class _Spelled:
         if isinstance(value, Fold) and value.scale is not None:
             told += f", relative to {', '.join(map(self.name, value.relative))} by {self.expr(value.scale)}"
         return told
-
-    @staticmethod
-    def starts_neutral(value: Carried) -> bool:
-        """Whether a state starts with the identity of its algebra."""
-        if value.algebra not in ALGEBRAS:
-            return False
-        init, identity = value.inits[0], ALGEBRAS[value.algebra].identity(value.inits[0].type)
-        return isinstance(init, Const) and repr(init.value) == repr(identity.value)
 
     def write(self, write: Write) -> str:
         index = ", ".join(map(self.expr, write.index)) or "()"

@@ -6,10 +6,11 @@ that wait for others: softmax's maximum, its sum, its values. What is written on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from weft.graph.needs import by_need
+from weft.graph.running import Repair, repairs
 from weft.graph.tile import Axis, Fold, Map, NotTiles, Read, Scan, TileGraph, Write, names_of, uses, uses_of_write
 from weft.loops.algebra.table import ALGEBRAS
 from weft.loops.ir import Expr, free_arrays, free_names
@@ -20,13 +21,19 @@ _SEARCH = "find the largest value alone, and then, in a loop after it, the first
 @dataclass(frozen=True)
 class Sweep:
     """The points of `over`, from the slowest to the fastest, gone through once: what is folded, and what is written.
-    bounded: the bounds of the fastest depend on the others, so it comes after them.
+    bounded: the bounds of the fastest depend on the others, so it comes after them. repairs: of the sums that are relative to
+    an extremum of the same sweep.
     """
 
     over: tuple[str, ...]
     bounded: bool
     folds: tuple[Fold, ...]
     writes: tuple[Write, ...]
+    repairs: tuple[Repair, ...] = ()
+
+    def repair(self, fold: Fold) -> Repair | None:
+        """How a sum of this sweep is kept relative to an extremum of it, if it is."""
+        return next((r for r in self.repairs if r.sum == fold.results[0]), None)
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,8 @@ class Sweeps:
     """values: in order; a read or a map may be computed wherever its axes are known. Those that may not are written out in the
     expressions, as loads, where they are needed. stages: what each computes needs the folds of those
     before it. last: written once a row, after the last stage. apart: the last stage stores to what others read, so all reads
-    of a row come before it, and all of its stores after.
+    of a row come before it, and all of its stores after. running: the same with fewer stages, where sums are kept relative to
+    the extrema that threads have so far, if that is so of any.
     """
 
     axes: Mapping[str, Axis]
@@ -43,10 +51,11 @@ class Sweeps:
     stages: tuple[tuple[Sweep, ...], ...]
     last: tuple[Write, ...]
     apart: bool
+    running: Sweeps | None = None
 
     @property
     def read_once(self) -> bool:
-        """Whether one sweep over a row's points does, so that holding them would save nothing."""
+        """Whether one sweep over a row's points does."""
         return len(self.stages) == 1 and not any(s.writes for s in self.stages[0])
 
     @property
@@ -54,12 +63,20 @@ class Sweeps:
         return tuple(v for v in self.values if isinstance(v, Fold))
 
 
-def sweeps(graph: TileGraph) -> Sweeps:
-    """The sweeps of a graph. Raises NotTiles where it has values that are not found so."""
+def sweeps(graph: TileGraph, sizes: Collection[str] = ()) -> Sweeps:
+    """The sweeps of a graph. sizes: names of numbers that are not below 0. Raises NotTiles where values are not found so."""
     graph = by_need(graph)
     for value in graph.values:
         if isinstance(value, Scan):
             raise NotTiles(f"{value.names[0]} is no fold", value.location)
+    found = _sweeps(graph, {})
+    moving = {r.sum: r for r in repairs(graph.values, sizes)}
+    running = _sweeps(graph, moving) if moving else None
+    return replace(found, running=running) if running and any(s.repairs for t in running.stages for s in t) else found
+
+
+def _sweeps(graph: TileGraph, moving: Mapping[str, Repair]) -> Sweeps:
+    """The sweeps of a graph, whose sums in `moving` are found beside the extrema that they are relative to if they can be."""
     folds = [v for v in graph.values if isinstance(v, Fold)]
     if not folds:
         raise NotTiles("nothing is folded")
@@ -81,7 +98,7 @@ def sweeps(graph: TileGraph) -> Sweeps:
     for name in rows:
         if any(free_names(e) & (axes.keys() | graph.made.keys()) for e in _bounds((name,), axes)):
             raise NotTiles(f"the bounds of {name} are not the same everywhere")
-    levels = _levels(graph, axes)
+    levels, beside = _levels(graph, axes, moving)
     read = {v.array for v in graph.values if isinstance(v, Read)}
     read |= {a for v in graph.values for e in uses(v) for a in free_arrays(e)}
     read |= {a for w in graph.writes for e in uses_of_write(w) for a in free_arrays(e)}
@@ -102,7 +119,10 @@ def sweeps(graph: TileGraph) -> Sweeps:
     if apart and len(stages[-1]) > 1:
         raise NotTiles("arrays are read and written over different axes")
     found = [
-        tuple(Sweep(over, _depend(over[-1], over, axes), tuple(f), tuple(w)) for over, (f, w) in stage.items())
+        tuple(
+            Sweep(over, _depend(over[-1], over, axes), tuple(f), tuple(w), tuple(moving[n] for n in _results(f) if n in beside))
+            for over, (f, w) in stage.items()
+        )
         for stage in stages
     ]
     values = tuple(v for v in graph.values if isinstance(v, (Read, Map, Fold)))
@@ -131,12 +151,39 @@ def _level(exprs: Iterable[Expr], levels: Mapping[str, int]) -> int:
     return max((levels.get(n, 0) for e in exprs for n in free_names(e)), default=0)
 
 
-def _levels(graph: TileGraph, axes: Mapping[str, Axis]) -> dict[str, int]:
-    """How many folds one after another each value waits for, itself among them."""
+def _levels(
+    graph: TileGraph, axes: Mapping[str, Axis], moving: Mapping[str, Repair]
+) -> tuple[dict[str, int], frozenset[str]]:
+    """How many folds one after another each value waits for, itself among them, and the sums that do not wait for the extremum
+    that they are relative to.
+    """
     levels: dict[str, int] = {}
+    beside: set[str] = set()
     for value in graph.values:
         level = _level(uses(value), levels)
         if isinstance(value, Fold):
             level = 1 + max(level, _level(_bounds(value.over, axes), levels))
+            repair = moving.get(value.results[0])
+            if repair is not None and level == 1 + levels[repair.extremum]:
+                others = {n for n in _folds_of(graph, value) if levels[n] == levels[repair.extremum]}
+                if others == {repair.extremum} and not _depend(value.over[-1], value.over, axes):
+                    beside.add(value.results[0])
+                    level -= 1
         levels |= dict.fromkeys(names_of(value), level)
-    return levels
+    return levels, frozenset(beside)
+
+
+def _folds_of(graph: TileGraph, fold: Fold) -> set[str]:
+    """The results of other folds that a fold's points are made of."""
+    pending, found = [n for e in uses(fold) for n in free_names(e)], set()
+    while pending:
+        value = graph.made.get(name := pending.pop())
+        if isinstance(value, Fold):
+            found.add(name)
+        elif value is not None:
+            pending += [n for e in uses(value) for n in free_names(e)]
+    return found
+
+
+def _results(folds: Iterable[Fold]) -> list[str]:
+    return [f.results[0] for f in folds]

@@ -16,7 +16,8 @@ from weft.errors import Location
 from weft.loops.accesses import Access, Guard, constraints
 from weft.loops.affine import affine
 from weft.loops.algebra.meaning import arity
-from weft.loops.ir import Expr, For, Function, Op, Ref, free_arrays, free_names
+from weft.loops.algebra.table import ALGEBRAS
+from weft.loops.ir import Const, Expr, For, Function, Op, Ref, free_arrays, free_names
 from weft.loops.types import ScalarType
 
 if TYPE_CHECKING:  # a call that was analysed before needs the graph alone, and no polyhedra
@@ -171,6 +172,14 @@ def names_of(value: Value) -> tuple[str, ...]:
         case Fold():
             return value.results
     return (value.name,)
+
+
+def starts_neutral(value: Carried) -> bool:
+    """Whether a state starts with the identity of its algebra."""
+    if value.algebra not in ALGEBRAS:
+        return False
+    init, identity = value.inits[0], ALGEBRAS[value.algebra].identity(value.inits[0].type)
+    return isinstance(init, Const) and repr(init.value) == repr(identity.value)
 
 
 def axes_of_name(value: Value, name: str) -> tuple[str, ...]:

@@ -31,7 +31,8 @@ class FoldPlan:
     sweep goes through; where a sweep lacks it, its own fastest. rows: from the slowest to the fastest. threads: of a row;
     `across` of them side by side, along the lane, in each sweep, or for rows side by side. teams: rows of a block that have
     their threads for themselves. shared: blocks share the points of a row, so every stage is a launch. vector: neighbouring
-    points of the lane that a thread takes at a time, or rows that it has: what sweeps move along it moves in packets.
+    points of the lane that a thread takes at a time, or rows that it has: what sweeps move along it moves in packets. running:
+    sums are kept relative to the extrema that threads have so far.
     """
 
     rows: tuple[str, ...]
@@ -41,6 +42,11 @@ class FoldPlan:
     teams: int = 1
     shared: bool = False
     vector: int = 1
+    running: bool = False
+
+    def arranged(self, sweeps: Sweeps) -> Sweeps:
+        """The sweeps as this plan goes through them."""
+        return sweeps.running if self.running and sweeps.running is not None else sweeps
 
     @property
     def beside(self) -> bool:
@@ -66,6 +72,9 @@ def plan_folds(
     points = max(math.prod(extents[a] for a in s.over) for stage in sweeps.stages for s in stage)
     bounded = [s.over[-1] for stage in sweeps.stages for s in stage if s.bounded]
     lane = bounded[0] if bounded else _lane(sweeps, facts, extents)
+    running = sweeps.running is not None and lane not in sweeps.rows
+    if sweeps.running is not None and running:
+        sweeps = sweeps.running
     order = tuple(a for a in sweeps.rows if a != lane) + ((lane,) if lane in sweeps.rows else ())
     if points < FEW_POINTS:
         return None
@@ -95,7 +104,8 @@ def plan_folds(
     most = MANY_BESIDE if lane in sweeps.rows and vector > 1 else MANY_BLOCKS  # more would wait for the first to end
     if 0 < blocks <= FEW_BLOCKS:
         parts = max(1, min(most // blocks, points * wide // POINTS_OF_A_PART, _MOST_PARTS))
-    return FoldPlan(order, lane, across, threads, teams, parts > 1, vector), Extents(rows, blocks, parts)
+    plan = FoldPlan(order, lane, across, threads, teams, parts > 1, vector, running)
+    return plan, Extents(rows, blocks, parts)
 
 
 @dataclass(frozen=True)
@@ -109,6 +119,7 @@ class Step:
 
 def steps(sweeps: Sweeps, plan: FoldPlan) -> tuple[Step, ...]:
     """The launches of a plan, in order."""
+    sweeps = plan.arranged(sweeps)
     if not plan.shared:
         return (Step(tuple(range(len(sweeps.stages))), True, False),)
     *before, final = [Step((k,), False, True) for k in range(len(sweeps.stages))]

@@ -54,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(256) column_sums(
     }
     __shared__ float s_scratch[256];
     // kernels_of_folds.py:44: for i in range(n):
-    const float s = 0.0f + weft::reduce_down<weft::Sum<float>, 32, 256>(s_own, s_scratch);
+    const float s = weft::reduce_down<weft::Sum<float>, 32, 256>(s_own, s_scratch);
     if (here && threadIdx.x < 32) {
         // kernels_of_folds.py:46: y[j] = s
         y_j[0] = s;

@@ -15,9 +15,9 @@ extern "C" __global__ void __launch_bounds__(256) mean_taken_away_parts(
     for (int64_t i = part; i < n; i += parts) {
         #pragma unroll 8
         for (int64_t j = threadIdx.x; j < m; j += 256) {
-            // kernels_of_folds.py:85: s += x[i, j]
+            // kernels_of_folds.py:158: s += x[i, j]
             const float x_value = x[i * x_stride_0 + j];
-            // kernels_of_folds.py:83: for i in range(n):
+            // kernels_of_folds.py:156: for i in range(n):
             s_own = weft::Sum<float>::combine(s_own, x_value);
         }
     }
@@ -41,16 +41,16 @@ extern "C" __global__ void __launch_bounds__(256) mean_taken_away(
         s_own = weft::Sum<float>::combine(s_own, s_parts[other]);
     }
     __shared__ float s_scratch[8];
-    // kernels_of_folds.py:83: for i in range(n):
-    const float s = 0.0f + weft::reduce<weft::Sum<float>, 256>(s_own, s_scratch);
-    // kernels_of_folds.py:86: mean = s / (n * m)
+    // kernels_of_folds.py:156: for i in range(n):
+    const float s = weft::reduce<weft::Sum<float>, 256>(s_own, s_scratch);
+    // kernels_of_folds.py:159: mean = s / (n * m)
     const float mean = s / float(n * m);
     for (int64_t i = part; i < n; i += parts) {
         #pragma unroll 8
         for (int64_t j = threadIdx.x; j < m; j += 256) {
-            // kernels_of_folds.py:85: s += x[i, j]
+            // kernels_of_folds.py:158: s += x[i, j]
             const float x_value = x[i * x_stride_0 + j];
-            // kernels_of_folds.py:89: y[i, j] = x[i, j] - mean
+            // kernels_of_folds.py:162: y[i, j] = x[i, j] - mean
             y[i * y_stride_0 + j] = x_value - mean;
         }
     }

@@ -13,7 +13,7 @@ extern "C" __global__ void __launch_bounds__(256) total_parts(
     float s_own = weft::Sum<float>::identity();
     for (int64_t i = part; i < x_size_0; i += parts) {
         #pragma unroll 2
-        for (int64_t j_run = (threadIdx.x) * 8; j_run < x_size_1; j_run += 2048) {
+        for (int64_t j_run = threadIdx.x * 8; j_run < x_size_1; j_run += 2048) {
             // kernels_of_folds.py:21: s = s + x[i, j]
             float x_run[8];
             weft::unpack(weft::fetch<8, 8>(x + i * x_stride_0 + j_run), x_run);
@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(256) total(
     }
     __shared__ float s_scratch[8];
     // kernels_of_folds.py:19: for i in range(x.shape[0]):
-    const float s = 0.0f + weft::reduce<weft::Sum<float>, 256>(s_own, s_scratch);
+    const float s = weft::reduce<weft::Sum<float>, 256>(s_own, s_scratch);
     if (threadIdx.x == 0) {
         // kernels_of_folds.py:22: y[0] = s
         y[0] = s;

@@ -1,12 +1,12 @@
 #include "weft/memory.cuh"
 #include "weft/team.cuh"
 
-extern "C" __global__ void __launch_bounds__(256) softmax_parts_1(
+extern "C" __global__ void __launch_bounds__(256) softmax_parts(
     const weft::bfloat16* __restrict__ x,
     weft::bfloat16* __restrict__ y,
     const int64_t x_stride_0,
     const int64_t y_stride_0,
-    const int64_t rows_2,
+    const int64_t rows,
     const int64_t length,
     float* largest_parts,
     float* total_parts,
@@ -15,55 +15,33 @@ extern "C" __global__ void __launch_bounds__(256) softmax_parts_1(
     const int64_t r = int64_t(blockIdx.x);
     const weft::bfloat16* x_r = x + r * x_stride_0;
     float largest_own = weft::Max<float>::identity();
-    #pragma unroll 2
-    for (int64_t l_run = (part * 256 + threadIdx.x) * 8; l_run < length; l_run += parts * 2048) {
-        // softmax.py:25: largest = max(largest, x[r, l])
-        float x_run[8];
-        weft::unpack(weft::fetch<8, 8>(x_r + l_run), x_run);
-        #pragma unroll
-        for (int32_t v = 0; v < 8; ++v) {
-            // softmax.py:24: for l in range(length):
-            largest_own = weft::Max<float>::combine(largest_own, x_run[v]);
-        }
-    }
-    __shared__ float largest_scratch[8];
-    const float largest_total = weft::reduce<weft::Max<float>, 256>(largest_own, largest_scratch);
-    if (threadIdx.x == 0) largest_parts[r * parts + part] = largest_total;
-}
-
-extern "C" __global__ void __launch_bounds__(256) softmax_parts_2(
-    const weft::bfloat16* __restrict__ x,
-    weft::bfloat16* __restrict__ y,
-    const int64_t x_stride_0,
-    const int64_t y_stride_0,
-    const int64_t rows_2,
-    const int64_t length,
-    float* largest_parts,
-    float* total_parts,
-    const int64_t parts) {
-    const int64_t part = blockIdx.y;
-    const int64_t r = int64_t(blockIdx.x);
-    const weft::bfloat16* x_r = x + r * x_stride_0;
-    float largest_own = weft::Max<float>::identity();
-    for (int64_t other = threadIdx.x; other < parts; other += 256) {
-        largest_own = weft::Max<float>::combine(largest_own, largest_parts[r * parts + other]);
-    }
-    __shared__ float largest_scratch[8];
-    // softmax.py:24: for l in range(length):
-    const float largest = weft::python_max(-INFINITY, weft::reduce<weft::Max<float>, 256>(largest_own, largest_scratch));
     float total_own = weft::Sum<float>::identity();
     #pragma unroll 2
     for (int64_t l_run = (part * 256 + threadIdx.x) * 8; l_run < length; l_run += parts * 2048) {
         // softmax.py:25: largest = max(largest, x[r, l])
         float x_run[8];
         weft::unpack(weft::fetch<8, 8>(x_r + l_run), x_run);
+        float largest_latest = largest_own;
         #pragma unroll
         for (int32_t v = 0; v < 8; ++v) {
-            const float exp = weft::exp(x_run[v] - largest);
+            // softmax.py:24: for l in range(length):
+            largest_latest = weft::Max<float>::combine(largest_latest, x_run[v]);
+        }
+        const float largest_reference = weft::Max<float>::reference(largest_latest);
+        // sums move with what they are relative to
+        total_own *= weft::exp(weft::Max<float>::reference(largest_own) - largest_reference);
+        largest_own = largest_latest;
+        #pragma unroll
+        for (int32_t v = 0; v < 8; ++v) {
+            const float exp = weft::exp(x_run[v] - largest_reference);
             // softmax.py:27: for l in range(length):
             total_own = weft::Sum<float>::combine(total_own, exp);
         }
     }
+    __shared__ float largest_scratch[8];
+    const float largest_total = weft::reduce<weft::Max<float>, 256>(largest_own, largest_scratch);
+    if (threadIdx.x == 0) largest_parts[r * parts + part] = largest_total;
+    total_own *= weft::exp(weft::Max<float>::reference(largest_own) - weft::Max<float>::reference(largest_total));
     __shared__ float total_scratch[8];
     const float total_total = weft::reduce<weft::Sum<float>, 256>(total_own, total_scratch);
     if (threadIdx.x == 0) total_parts[r * parts + part] = total_total;
@@ -74,7 +52,7 @@ extern "C" __global__ void __launch_bounds__(256) softmax(
     weft::bfloat16* __restrict__ y,
     const int64_t x_stride_0,
     const int64_t y_stride_0,
-    const int64_t rows_2,
+    const int64_t rows,
     const int64_t length,
     float* largest_parts,
     float* total_parts,
@@ -89,14 +67,16 @@ extern "C" __global__ void __launch_bounds__(256) softmax(
     }
     __shared__ float largest_scratch[8];
     // softmax.py:24: for l in range(length):
-    const float largest = weft::python_max(-INFINITY, weft::reduce<weft::Max<float>, 256>(largest_own, largest_scratch));
+    const float largest = weft::reduce<weft::Max<float>, 256>(largest_own, largest_scratch);
+    const float largest_last = 0 < length ? largest : weft::Max<float>::reference(largest);
     float total_own = weft::Sum<float>::identity();
     for (int64_t other_2 = threadIdx.x; other_2 < parts; other_2 += 256) {
-        total_own = weft::Sum<float>::combine(total_own, total_parts[r * parts + other_2]);
+        total_own = weft::Sum<float>::combine(total_own, total_parts[r * parts + other_2] * weft::exp(weft::Max<float>::reference(largest_parts[r * parts + other_2]) - largest_last));
     }
     __shared__ float total_scratch[8];
     // softmax.py:27: for l in range(length):
-    const float total = 0.0f + weft::reduce<weft::Sum<float>, 256>(total_own, total_scratch);
+    const float total = weft::reduce<weft::Sum<float>, 256>(total_own, total_scratch);
+    const weft::Divisor<float> total_divisor(total);
     #pragma unroll 2
     for (int64_t l_run = (part * 256 + threadIdx.x) * 8; l_run < length; l_run += parts * 2048) {
         // softmax.py:25: largest = max(largest, x[r, l])
@@ -107,7 +87,7 @@ extern "C" __global__ void __launch_bounds__(256) softmax(
         for (int32_t v = 0; v < 8; ++v) {
             const float exp = weft::exp(x_run[v] - largest);
             // softmax.py:30: y[r, l] = torch.exp(x[r, l] - largest) / total
-            y_run[v] = exp / total;
+            y_run[v] = weft::divide(exp, total_divisor);
         }
         weft::store<8>(y_r + l_run, y_run);
     }

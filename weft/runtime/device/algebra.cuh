@@ -37,31 +37,37 @@ template <typename T> WEFT_FUNCTION constexpr T highest() {
     if constexpr (is_floating<T>) return T(INFINITY);
     else return T(~lowest<T>());
 }
+template <typename T> WEFT_FUNCTION constexpr T largest_finite() { return sizeof(T) == 4 ? T(0x1.fffffep127) : T(0x1.fffffffffffffp1023); }
 }  // namespace detail
 
 // The names of the operators: max and min drop a NaN (Python's rule, once the start has joined), maximum and minimum keep it.
+// reference: what sums of exponentials are relative to while an extremum has this value; finite, where nothing has come yet.
 template <typename T> struct Max {
     using Value = T;
     static WEFT_FUNCTION T identity() { return detail::lowest<T>(); }
     static WEFT_FUNCTION T combine(T first, T second) { return drop_nan_max(first, second); }
+    static WEFT_FUNCTION T reference(T value) { return combine(value, -detail::largest_finite<T>()); }
     static WEFT_FUNCTION void apply(T value, T& h) { h = python_max(h, value); }
 };
 template <typename T> struct Min {
     using Value = T;
     static WEFT_FUNCTION T identity() { return detail::highest<T>(); }
     static WEFT_FUNCTION T combine(T first, T second) { return drop_nan_min(first, second); }
+    static WEFT_FUNCTION T reference(T value) { return combine(value, detail::largest_finite<T>()); }
     static WEFT_FUNCTION void apply(T value, T& h) { h = python_min(h, value); }
 };
 template <typename T> struct Maximum {
     using Value = T;
     static WEFT_FUNCTION T identity() { return detail::lowest<T>(); }
     static WEFT_FUNCTION T combine(T first, T second) { return maximum(first, second); }
+    static WEFT_FUNCTION T reference(T value) { return combine(value, -detail::largest_finite<T>()); }
     static WEFT_FUNCTION void apply(T value, T& h) { h = maximum(h, value); }
 };
 template <typename T> struct Minimum {
     using Value = T;
     static WEFT_FUNCTION T identity() { return detail::highest<T>(); }
     static WEFT_FUNCTION T combine(T first, T second) { return minimum(first, second); }
+    static WEFT_FUNCTION T reference(T value) { return combine(value, detail::largest_finite<T>()); }
     static WEFT_FUNCTION void apply(T value, T& h) { h = minimum(h, value); }
 };
 template <typename T> struct FMax {
@@ -71,6 +77,7 @@ template <typename T> struct FMax {
         else return detail::lowest<T>();
     }
     static WEFT_FUNCTION T combine(T first, T second) { return drop_nan_max(first, second); }
+    static WEFT_FUNCTION T reference(T value) { return combine(value, -detail::largest_finite<T>()); }
     static WEFT_FUNCTION void apply(T value, T& h) { h = drop_nan_max(h, value); }
 };
 template <typename T> struct FMin {
@@ -80,6 +87,7 @@ template <typename T> struct FMin {
         else return detail::highest<T>();
     }
     static WEFT_FUNCTION T combine(T first, T second) { return drop_nan_min(first, second); }
+    static WEFT_FUNCTION T reference(T value) { return combine(value, detail::largest_finite<T>()); }
     static WEFT_FUNCTION void apply(T value, T& h) { h = drop_nan_min(h, value); }
 };
 template <typename T> struct And {
