@@ -141,6 +141,115 @@ def test_ordinary_kernels_have_no_branch_for_it():
     assert "?" not in ordinary.source(LINE, arch="cpu")
 
 
+def strided(x, q: int):
+    y = torch.zeros_like(x)
+    for i in range(0, len(x), q + 1):
+        y[i] = x[i - 1] * x[i]
+    return y
+
+
+def strided_and_carried(x, q: int):
+    y = torch.zeros_like(x)
+    for i in range(0, len(x), q + 1):
+        y[i - 2] += x[i - 3] * x[i] + y[i - 1]
+    return y
+
+
+def strided_and_guarded(x, q: int):
+    y = torch.zeros_like(x)
+    for i in range(0, len(x), q + 1):
+        if i > 0:
+            y[i - 1] = x[i - 1] * 2
+    return y
+
+
+def multiplied(x, q: int):
+    y = torch.zeros_like(x)
+    for i in range(2):
+        y[i * q - 1] = x[i * q - 2] * x[-q * i]
+    return y
+
+
+def in_a_range_that_data_decide(x, q: int):
+    y = torch.zeros_like(x)
+    for i in range(len(x)):
+        for j in range(int(x[i] + q)):
+            y[i] += x[j - 2] * x[i]
+    return y
+
+
+def walked(x, q: int):
+    y = torch.zeros_like(x)
+    k = 0
+    for i in range(len(x)):
+        y[k - q] += x[k - 2] * x[i]
+        k = (k * 3 + q) % len(x)
+    return y
+
+
+def divided(x, q: int):
+    y = torch.zeros_like(x)
+    for i in range(len(x)):
+        y[i] = x[(i - 1) % len(x)] * x[i // 2 - 2] * x[i % q - 1]
+    return y
+
+
+NO_SUMS = [
+    strided,
+    strided_and_carried,
+    strided_and_guarded,
+    multiplied,
+    in_a_range_that_data_decide,
+    walked,
+    divided,
+]
+
+
+@pytest.mark.parametrize("function", NO_SUMS)
+@pytest.mark.parametrize("q", [1, 2, 3])
+def test_subscripts_that_are_no_sums_count_from_the_end_too(function, q):
+    kernel = weft.kernel(function)
+    own, plain = LINE.clone().requires_grad_(), LINE.clone().requires_grad_()
+    made, want = kernel(own, q), function(plain, q)
+    torch.testing.assert_close(made, want)
+    made.backward(torch.ones_like(want))
+    want.backward(torch.ones_like(want))
+    torch.testing.assert_close(own.grad, plain.grad)
+
+
+@pytest.mark.parametrize("function", NO_SUMS)
+def test_the_kernel_of_a_gpu_counts_them_too(function):
+    assert weft.kernel(function).check(LINE, 2).ok
+
+
+def test_subscripts_that_are_no_sums_leave_their_array_where_pythons_do():
+    @weft.kernel
+    def far(x, q: int):
+        y = torch.zeros_like(x)
+        for i in range(0, len(x), q + 1):
+            y[i] = x[i - q]
+        return y
+
+    torch.testing.assert_close(far(LINE, 7), far.py(LINE, 7))
+    with pytest.raises(IndexError):
+        far.py(LINE, 8)
+    with pytest.raises(OutOfRange):
+        far(LINE, 8)
+
+
+def test_subscripts_that_are_no_sums_have_no_branch_where_they_are_not_below_0():
+    @weft.kernel
+    def rows(x, width: int):
+        y = torch.zeros_like(x)
+        for i in range(len(x) // width):
+            for j in range(1, width):
+                y[i * width + j] = x[i * width + j - 1]
+        return y
+
+    torch.testing.assert_close(rows(LINE[:6], 3), rows.py(LINE[:6], 3))
+    assert "< 0" not in rows.source(LINE[:6], 3, arch="cpu")
+
+
 def test_the_kernel_of_a_gpu_reads_the_same():
     assert weft.kernel(circular).check(LINE, gradients=True).ok
     assert weft.kernel(added).check(LINE, gradients=True).ok

@@ -51,6 +51,14 @@ class Access:
     location: Location | None
 
 
+def counted_from_end(index: Expr) -> tuple[Expr, bool]:
+    """The subscript before one that is below 0 counts from the end, and whether it does (`k + n if k < 0 else k`)."""
+    match index:
+        case Op(name="where", args=(Op(name="lt", args=(a, Const(value=0))), _, b)) if a == b:
+            return a, True
+    return index, False
+
+
 def rewrite_loads(expr: Expr, rule: Callable[[Load, Guard], Expr | None], guard: Guard = ()) -> Expr:
     """Replace loads, each seen with the conditions under which it is evaluated; None keeps it."""
     match expr:

@@ -46,24 +46,30 @@ from weft.loops.promote import Promoter
 from weft.loops.schedule import KINDS, Kind, Nest, Requirement, Schedule, Update, Verdict
 from weft.loops.show import show_expr
 from weft.loops.unused import dropped
-from weft.loops.wrapping import from_end
+from weft.loops.wrapping import from_end, kernel_wraps
 
 
 def requirements(function: Function) -> tuple[Requirement, ...]:
     """Every affine subscript is inside its array, or gives a condition to check when the sizes are known, unless the kernel
     checks all subscripts of that array. Subscripts of what nothing uses are among them: the Python evaluates these too.
+    Those that the kernel checks give one where they may be below 0 and do not count from the end yet.
     """
     polyhedra = Polyhedra(function)
     found: dict[tuple[str, str | None, str, int], Requirement] = {}
     arrays = {a.name for a in function.arrays}
+    fixed = {s.name for s in function.sizes} | {s.name for s in function.scalars}
     unified = unify_sizes(function)
-    for access in dict.fromkeys((*collect(fold_subscripts(function).body), *collect(close(normalize(function)).function.body))):
+    written, closed = collect(fold_subscripts(function).body), dict.fromkeys(collect(close(normalize(function)).function.body))
+    for access in dict.fromkeys((*written, *closed)):
         if access.array in function.checked or access.array not in arrays:
             continue
         shape = function.array(access.array).shape
         unknown = unknown_ranges(function, access)
         for axis, form in enumerate(access.subscript):
-            if form is None or form.names & unknown:
+            if form is None or form.names & unknown or not form.names <= fixed | {loop.var for loop in access.loops}:
+                if access in closed and kernel_wraps(function, access, axis):
+                    below = _below(polyhedra, access, axis)
+                    found.update({} if below is None else {(below.condition, below.beyond, below.array, axis): below})
                 continue  # the kernel itself checks it
             outside = polyhedra.outside(access, shape, axis)
             if outside is not None:
@@ -82,6 +88,15 @@ def requirements(function: Function) -> tuple[Requirement, ...]:
                         condition, access.array, axis, index, access.write, sure, beyond, access.location
                     )
     return tuple(found.values())
+
+
+def _below(polyhedra: Polyhedra, access: Access, axis: int) -> Requirement | None:
+    """That a subscript which the kernel checks is not below 0, if it may be: there it counts from the end."""
+    condition = polyhedra.below_when(access, axis)
+    if condition is None:
+        return None
+    index = show_expr(access.index[axis])
+    return Requirement(condition, access.array, axis, index, access.write, False, "False", access.location)
 
 
 def schedule(function: Function) -> Schedule:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Literal
 
+from weft.loops.accesses import counted_from_end
 from weft.loops.affine import Affine, affine
 from weft.loops.ir import (
     Array,
@@ -264,7 +265,7 @@ class _Reach:
         inside = bound_inside(loop)
         stored = {s.array for s in walk(loop.body) if isinstance(s, Store)}
         for array, axis, subscript in _touches(loop):
-            index, wraps = _unwrapped(subscript)
+            index, wraps = counted_from_end(subscript)
             size = self.bound(self.function.array(array).shape[axis], True)
             if size is None:
                 continue
@@ -316,14 +317,6 @@ def _touches(loop: For) -> list[tuple[str, int, Expr]]:
     for c in loop.carries:
         visit(c.next)
     return sorted(out, key=lambda t: not isinstance(t[2], Ref))
-
-
-def _unwrapped(index: Expr) -> tuple[Expr, bool]:
-    """The index before one that is negative counts from the end, and whether it may be negative."""
-    match index:
-        case Op(name="where", args=(Op(name="lt", args=(a, Const(value=0))), _, b)) if a == b:
-            return a, True
-    return index, False
 
 
 def _without(index: Expr, var: str) -> Expr | None:

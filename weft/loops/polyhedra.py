@@ -18,7 +18,7 @@ import islpy
 
 from weft.loops.accesses import Access, Guard, Pair
 from weft.loops.affine import Affine, affine
-from weft.loops.ir import Const, Expr, For, Function, Op
+from weft.loops.ir import Const, Expr, For, Function, Op, Ref
 from weft.loops.polynomials import Polynomial, merged_subscripts, polynomial
 from weft.loops.types import INT64
 
@@ -33,6 +33,7 @@ _PATIENCE = 200_000
 
 P = ParamSpec("P")
 R = TypeVar("R")
+S = TypeVar("S", bound="System")
 
 
 class TooHard(Exception):
@@ -289,6 +290,55 @@ class System:
         return dict(zip([*self.parameters, *self.dimensions], _sample(points), strict=True))
 
 
+class _Estimates(System):
+    """A system that takes what isl cannot be told (products of names, remainders by them, what data decide) for a dimension
+    of its own, of which little is known: its sets may be larger than the program's, and never smaller.
+    """
+
+    def __init__(self, parameters: Iterable[str]) -> None:
+        super().__init__(parameters)
+        self.unknown: dict[tuple[Expr, tuple[tuple[str, str], ...]], str] = {}
+
+    def bound(self, expr: Expr, rename: dict[str, str]) -> str:
+        exact = super().bound(expr, rename)
+        return self._sum(expr, rename) if exact is None else exact
+
+    def _sum(self, expr: Expr, rename: dict[str, str]) -> str:
+        form = polynomial(expr)
+        if form is None or form.affine is not None:
+            return self._unknown(expr, rename)
+        terms = []
+        for monomial, coefficient in form.terms:
+            factors: list[Expr] = [Ref(name, INT64) for name in monomial]
+            product = reduce(lambda a, b: Op("mul", (a, b), INT64), factors) if factors else Const(1, INT64)
+            text = self._unknown(product, rename) if len(factors) > 1 else self.bound(product, rename)
+            terms.append(f"{coefficient}*({text})")
+        return " + ".join(terms)
+
+    def _unknown(self, expr: Expr, rename: dict[str, str]) -> str:
+        """The dimension for an expression, with what is known of it."""
+        key = expr, tuple(rename.items())
+        if key in self.unknown:
+            return self.unknown[key]
+        symbol = self.unknown[key] = self.dimension(f"unknown {len(self.unknown)}")
+        match expr:
+            case Op(name="mul", args=(left, right)):
+                a, b = self.bound(left, rename), self.bound(right, rename)
+                grows, none = f"{symbol} >= {a} and {symbol} >= {b}", f"{symbol} = 0 and ({a} = 0 or {b} = 0)"
+                self.lines.append(f"{a} < 0 or {b} < 0 or ({grows}) or ({none})")
+            case Op(name="mod", args=(left, right)):
+                b = self.bound(right, rename)
+                self.lines.append(f"{b} <= 0 or (0 <= {symbol} and {symbol} < {b})")
+            case Op(name="floordiv", args=(left, right)):
+                a, b = self.bound(left, rename), self.bound(right, rename)
+                self.lines.append(f"{b} <= 0 or {a} < 0 or (0 <= {symbol} and {symbol} <= {a})")
+            case Op(name="where", args=(test, then, orelse)):
+                a, b = self.bound(then, rename), self.bound(orelse, rename)
+                then_, orelse_ = self.holds(test, True, rename), self.holds(test, False, rename)
+                self.lines.append(f"({symbol} = {a} and {then_}) or ({symbol} = {b} and {orelse_})")
+        return symbol
+
+
 @lru_cache(maxsize=4096)
 def _set(text: str) -> islpy.Set:
     """A set by its text. An analysis asks for most of its sets several times."""
@@ -354,7 +404,9 @@ class Polyhedra:
     function: Function
 
     def system(self) -> System:
-        system = System(_integer_names(self.function))
+        return self._with_facts(System(_integer_names(self.function)))
+
+    def _with_facts(self, system: S) -> S:
         system.lines += [f"{system.parameters[s.name]} >= 0" for s in self.function.sizes]
         for scalar in self.function.scalars:
             value = None if scalar.value is None else system.bound(scalar.value, {})
@@ -581,6 +633,16 @@ class Polyhedra:
         form = access.subscript[axis]
         index = None if form is None else system.text(form, {})
         return index is None or not system.build(f"{index} < 0").is_empty()
+
+    @_unless_too_hard(UNDECIDED)
+    def below_when(self, access: Access, axis: int) -> str | None:
+        """For which sizes a subscript, affine or not, may be below 0, as a Python condition on sizes and integer scalars that
+        may hold for more; None: for none.
+        """
+        system = self._with_facts(_Estimates(_integer_names(self.function)))
+        system.add_domain(access, {})
+        points = system.build(f"{system.bound(access.index[axis], {})} < 0")
+        return None if points.is_empty() else _python_condition(points.params().coalesce(), system)
 
     def _outside_when(
         self, access: Access, shape: tuple[Expr, ...], only: int | None, wraps: bool
