@@ -334,3 +334,64 @@ def test_a_choice_of_two_numbers_is_a_tensor(numbers: str, part: str) -> None:
     kernel = weft.kernel(f"def f(x):\n    return torch.where(x{part} > 1, {numbers})\n")
     x = T([1.0, 2.0])
     torch.testing.assert_close(kernel(x), kernel.py(x), rtol=0, atol=0)
+
+
+# What stands before a loop, which runs as an axis around it or in order.
+BEFORE = {
+    "an element": "t = x[a[i]]\n        for j in range(m):\n            y[i, j] = t",
+    "a division": "t = 1 // (int(a[i]) - 9)\n        for j in range(m):\n            y[i, j] = t",
+    "a sum": "s = x[a[i]] * 1\n        for j in range(m):\n            s += x[j]\n            y[i, j] = s",
+    "a branch": "t = 0.0\n        if x[i] > 0:\n            t = x[a[i]]\n        for j in range(m):\n            y[i, j] = t",
+    "a condition": "if x[a[i]] > 0:\n            for j in range(m):\n                y[i, j] = 1.0",
+    "around two": "t = x[a[i]]\n        for j in range(m):\n            for k in range(i):\n                y[i, j] += t * k",
+    "after it": "for j in range(m):\n            y[i, j] = x[i]\n        t = x[a[i]]",
+    "two": "t = x[a[i]]\n        for j in range(m):\n            y[i, j] = t\n        y[i, :] = 1",
+}
+
+
+@pytest.mark.parametrize("body", BEFORE.values(), ids=BEFORE)
+def test_what_stands_before_a_loop_of_no_iterations_fails_as_in_python(body: str) -> None:
+    kernel = weft.kernel(
+        "def f(x, a, m: int):\n"
+        "    n = x.shape[0]\n"
+        "    y = torch.zeros(n, m)\n"
+        "    for i in range(n):\n"
+        f"        {body}\n"
+        "    return y\n"
+    )
+    x = T([1.0, 2.0, 3.0])
+    for m in (0, 2, 0):
+        torch.testing.assert_close(kernel(x, T([2, 0, 1]), m), kernel.py(x, T([2, 0, 1]), m))
+        expected = raised(kernel.py, x, T([0, 9, 1]), m)
+        found = raised(kernel, x, T([0, 9, 1]), m)
+        assert expected is not None and found is not None and issubclass(found, expected)
+
+
+# What is computed in a branch and used on one of its paths alone.
+CHOSEN = {
+    "a name": "t = x[a[i]]\n            if b[i] > 1:\n                t = 1.0\n            y[i] = t",
+    "one of two stores": "t = x[a[i]]\n            y[i] = t if b[i] > 1 else 1.0\n        else:\n            y[i] = 3.0",
+    "stored over": "y[0] = x[a[i]]\n            if b[i] > 1:\n                y[0] = 1.0",
+    "stored over surely": "y[0] = x[a[i]]\n            y[0] = b[i]",
+    "known to the call": "y[0] = x[i + k]\n            if b[i] > 1:\n                y[0] = 1.0",
+    "known to the call, stored over": "y[0] = x[i + k]\n            y[0] = b[i]",
+}
+
+
+@pytest.mark.parametrize("body", CHOSEN.values(), ids=CHOSEN)
+def test_what_a_branch_uses_on_one_path_fails_on_all(body: str) -> None:
+    kernel = weft.kernel(
+        "def f(x, a, b, k: int):\n"
+        "    y = torch.zeros(3)\n"
+        "    for i in range(3):\n"
+        "        if b[i] > 0:\n"
+        f"            {body}\n"
+        "    return y\n"
+    )
+    x, inside, outside = T([1.0, 2.0, 3.0]), T([2, 0, 1]), T([0, 9, 1])
+    for b in (T([1.0, 1.0, 1.0]), T([2.0, 2.0, 2.0]), T([0.0, 0.0, 0.0]), T([0.0, 2.0, 1.0])):
+        torch.testing.assert_close(kernel(x, inside, b, 0), kernel.py(x, inside, b, 0))
+        for a, k in ((outside, 0), (inside, 2)):
+            expected = raised(kernel.py, x, a, b, k)
+            found = raised(kernel, x, a, b, k)
+            assert (expected is None) == (found is None) and (expected is None or issubclass(found or int, expected))

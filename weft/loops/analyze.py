@@ -303,7 +303,8 @@ def _judged(
     def judge(statements: tuple[Stmt, ...]) -> tuple[Function, tuple[Stmt, ...], dict[str, Verdict]]:
         own = _nesting(function, around, statements)
         promoter = Promoter(own, around, alone, names)
-        own = dropped(replace(own, body=promoter.run(statements)), around, names)
+        body = promoter.run(statements)
+        own = dropped(replace(promoter.function, body=body), around, names)
         made = tuple(dict.fromkeys(f"scalar replacement of {p.array}: {p.what}" for p in promoter.made))
         own, body = replace(own, body=function.body), own.body
         return own, body, {inner.loop.var: _judge(own, inner, made) for inner in loops_in(body, around)}

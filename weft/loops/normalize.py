@@ -11,6 +11,7 @@ from dataclasses import replace
 from weft.loops.affine import affine
 from weft.loops.faults import may_fail
 from weft.loops.ir import (
+    Check,
     Const,
     Expr,
     For,
@@ -25,6 +26,7 @@ from weft.loops.ir import (
     bodies,
     free_names,
     map_statement,
+    operands,
     rewrite,
     statement_exprs,
     substitute,
@@ -46,7 +48,7 @@ def normalize(function: Function, derivatives: bool = False) -> Function:
     function = unify_sizes(function)
     if not derivatives:
         function = replace(function, body=_without_derivatives(function.body))
-    body = fold_names(function.body, {})
+    body = fold_names(function.body, {}, function.checked)
     return replace(function, body=drop_unused(body))
 
 
@@ -184,10 +186,13 @@ def _select_as_extremum(condition: Expr, then: Expr, orelse: Expr) -> Expr | Non
     return None
 
 
-def fold_names(statements: tuple[Stmt, ...], names: dict[str, Expr]) -> tuple[Stmt, ...]:
+def fold_names(
+    statements: tuple[Stmt, ...], names: dict[str, Expr], checked: frozenset[str] = frozenset()
+) -> tuple[Stmt, ...]:
     """Copy index arithmetic, plain copies and constants into their uses; turn branches without effects into selects.
 
-    `names` collects what was copied: names are unique, so one dictionary serves all scopes.
+    `names` collects what was copied: names are unique, so one dictionary serves all scopes. checked: the arrays whose
+    subscripts the kernels look at.
     """
 
     def expr(e: Expr) -> Expr:
@@ -203,11 +208,11 @@ def fold_names(statements: tuple[Stmt, ...], names: dict[str, Expr]) -> tuple[St
                 else:
                     out.append(replace(stmt, value=value))
             case If():
-                out += _fold_branch(stmt, names)
+                out += _fold_branch(stmt, names, checked)
             case For():
                 start, stop = expr(stmt.start), expr(stmt.stop)
                 inits = [expr(c.init) for c in stmt.carries]
-                body = fold_names(stmt.body, names)
+                body = fold_names(stmt.body, names, checked)
                 carries = tuple(
                     replace(c, init=init, next=expr(c.next)) for c, init in zip(stmt.carries, inits, strict=True)
                 )
@@ -217,9 +222,9 @@ def fold_names(statements: tuple[Stmt, ...], names: dict[str, Expr]) -> tuple[St
     return tuple(out)
 
 
-def _fold_branch(stmt: If, names: dict[str, Expr]) -> list[Stmt]:
+def _fold_branch(stmt: If, names: dict[str, Expr], checked: frozenset[str]) -> list[Stmt]:
     condition = simplify(substitute(stmt.condition, names))
-    then, orelse = fold_names(stmt.then, names), fold_names(stmt.orelse, names)
+    then, orelse = fold_names(stmt.then, names, checked), fold_names(stmt.orelse, names, checked)
     merges = [
         replace(m, then=simplify(substitute(m.then, names)), orelse=simplify(substitute(m.orelse, names)))
         for m in stmt.merges
@@ -228,7 +233,10 @@ def _fold_branch(stmt: If, names: dict[str, Expr]) -> list[Stmt]:
         for m in merges:
             names[m.name] = m.then if condition.value else m.orelse
         return list(then if condition.value else orelse)
-    if all(isinstance(s, (Let, StoreStatement)) for s in (*then, *orelse)):
+    sides = (then, [m.then for m in merges]), (orelse, [m.orelse for m in merges])
+    if all(isinstance(s, (Let, StoreStatement)) for s in (*then, *orelse)) and not any(
+        _fails_before_a_choice(body, values, checked) for body, values in sides
+    ):
         selects = _selects(condition, then, orelse, merges)
         if selects is not None:
             out: list[Stmt] = []
@@ -244,6 +252,45 @@ def _fold_branch(stmt: If, names: dict[str, Expr]) -> list[Stmt]:
                 out.append(replace(stmt, condition=condition, then=then, orelse=orelse, merges=()))
             return out
     return [replace(stmt, condition=condition, then=then, orelse=orelse, merges=tuple(merges))]
+
+
+def _fails_before_a_choice(body: tuple[Stmt, ...], values: list[Expr], checked: frozenset[str]) -> bool:
+    """Whether a branch names what may fail as the kernel runs, and then uses it on one of several paths alone: written out
+    there it would no longer fail on the others.
+    """
+    surely = {n for e in values for n in _surely_read(e)}
+    read = {n for e in values for n in free_names(e)}
+    for stmt in reversed(body):
+        if isinstance(stmt, Let):
+            if stmt.name in read - surely and _fails_as_it_runs(stmt.value, checked):
+                return True
+            exprs: tuple[Expr, ...] = (stmt.value,) if stmt.name in read else ()
+            surely |= {n for e in exprs if stmt.name in surely for n in _surely_read(e)}
+        else:
+            exprs = tuple(statement_exprs(stmt))
+            surely |= {n for e in exprs for n in _surely_read(e)}
+        read |= {n for e in exprs for n in free_names(e)}
+    return False
+
+
+def _fails_as_it_runs(expr: Expr, checked: frozenset[str]) -> bool:
+    """Whether an expression has a check, or a subscript that the call does not look at."""
+    return may_fail(expr) and any(
+        isinstance(e, Check) or (isinstance(e, Load) and (e.array in checked or any(affine(i) is None for i in e.index)))
+        for e in walk_expr(expr)
+    )
+
+
+def _surely_read(expr: Expr) -> frozenset[str]:
+    """The names that are read whatever the conditions in an expression are."""
+    match expr:
+        case Op(name="where", args=(condition, then, orelse)):
+            return _surely_read(condition) | (_surely_read(then) & _surely_read(orelse))
+        case Op(name="and" | "or", args=(left, _)):
+            return _surely_read(left)
+        case Ref(name=name):
+            return frozenset((name,))
+    return frozenset(n for o in operands(expr) for n in _surely_read(o))
 
 
 def _common_store(condition: Expr, then: tuple[Stmt, ...], orelse: tuple[Stmt, ...]) -> StoreStatement | None:

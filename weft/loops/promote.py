@@ -41,6 +41,7 @@ from weft.loops.normalize import fold_names, simplify
 from weft.loops.polyhedra import Polyhedra
 from weft.loops.rounding import Rounding
 from weft.loops.types import BOOL
+from weft.loops.unused import dropped
 
 # A recurrence reaches back at most this many iterations.
 _REACH = 4
@@ -69,8 +70,9 @@ class Promoter:
     def run(self, statements: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         cells = Cells(self.function, self.around, self.alone, self.names, self.polyhedra, self.inside)
         statements = cells.run(statements)
-        if cells.made:  # a branch that stored to a cell may now be a choice of values
-            statements = fold_names(statements, {})
+        if cells.made:  # a branch that stored to a cell may now be a choice of values, without what it stored over
+            self.function = dropped(replace(self.function, body=statements), self.around, self.names)
+            statements = fold_names(self.function.body, {}, self.function.checked)
         self.made += cells.made
         self.rounding = Rounding.of(self.function, statements)
         statements = self.recurrences(statements, self.around)

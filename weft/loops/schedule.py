@@ -121,6 +121,10 @@ class Nest:
     def verdict(self, loop: For) -> Verdict:
         return dict(self.verdicts)[loop.var]
 
+    def around(self) -> tuple[For, ...]:
+        """The axes, as loops around the body."""
+        return tuple(For(a.var, a.start, a.stop, a.step, (), ()) for a in self.axes)
+
     def loops(self) -> tuple[For, ...]:
         return tuple(s for s in walk(self.body) if isinstance(s, For))
 
@@ -136,6 +140,22 @@ class Schedule:
 
 # Axes of arrays, (array, axis), in whose subscripts one below 0 counts from the end.
 Wrapped = frozenset[tuple[str, int]]
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What is true, besides their types, of the calls that an analysis is for.
+
+    checked: the arrays whose subscripts the kernels themselves check. wraps: the axes where those below 0 count from the end.
+    empty: the loops, by variable, that run for no iteration.
+    """
+
+    checked: frozenset[str] = frozenset()
+    wraps: Wrapped = frozenset()
+    empty: frozenset[str] = frozenset()
+
+
+ORDINARY = Circumstances()
 
 
 @dataclass(frozen=True)

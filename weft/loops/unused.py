@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from weft.loops.affine import evaluate, is_bound
 from weft.loops.faults import Faults
-from weft.loops.ir import Expr, For, Function, If, Let, Stmt, Store, free_names, statement_exprs, walk
+from weft.loops.ir import (
+    Expr,
+    For,
+    Function,
+    If,
+    Let,
+    Stmt,
+    Store,
+    free_names,
+    map_statement,
+    statement_exprs,
+    substitute,
+    walk,
+)
 from weft.loops.names import Names
 from weft.loops.normalize import drop_unused, fold_index_arithmetic, simplify
 
@@ -26,6 +40,29 @@ def with_faults(function: Function, spare: frozenset[str] = _NONE) -> Function:
         return function
     made = _Reader(Faults(folded, every=True), spare).made()
     return replace(made, body=drop_unused(made.body))  # what may be wrong with it is said once
+
+
+def empty_loops(body: tuple[Stmt, ...], names: Mapping[str, int]) -> frozenset[str]:
+    """The loops, by variable, that run for no iteration where sizes and integer scalars are these."""
+    loops = [s for s in walk(body) if isinstance(s, For)]
+    known = [f for f in loops if is_bound(f.start, names) and is_bound(f.stop, names)]
+    return frozenset(f.var for f in known if not range(evaluate(f.start, names), evaluate(f.stop, names), f.step))
+
+
+def without_loops(function: Function, empty: frozenset[str]) -> Function:
+    """The function without these loops, which run for no iteration: what they carry is what it was before."""
+    if not empty:
+        return function
+    names: dict[str, Expr] = {}
+    for loop in walk(function.body):
+        if isinstance(loop, For) and loop.var in empty:
+            names |= {c.result: substitute(c.init, names) for c in loop.carries}
+
+    def block(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        kept = (s for s in body if not (isinstance(s, For) and s.var in empty))
+        return tuple(map_statement(s, lambda e: substitute(e, names), block) for s in kept)
+
+    return replace(function, body=block(function.body))
 
 
 def faults_kept(function: Function, spare: frozenset[str]) -> Function:

@@ -26,9 +26,11 @@ from weft.errors import (
 )
 from weft.language import ArgumentType, Signature, TensorType
 from weft.loops.affine import evaluate
+from weft.loops.faults import Faults
 from weft.loops.ir import Array, Function, free_names
-from weft.loops.schedule import Wrapped
+from weft.loops.schedule import ORDINARY, Circumstances, Wrapped
 from weft.loops.types import BOOL, FLOAT64, INT64, SCALAR_TYPES, ScalarType
+from weft.loops.unused import empty_loops
 from weft.plan.arguments import Facts
 from weft.plan.facts import Geometry, facts_of
 from weft.pytorch.failures import failed, failure
@@ -227,36 +229,35 @@ def analysis_for(specializable: Specializable, signature: Signature, args: Seque
     """
     same = repeated(signature, args)
     types, args = call_types(signature, args, same), single(args, same)
-    analysis, bound = _expected_or_not(specializable, types, args, frozenset(), frozenset())
-    wraps = _wraps(analysis, bound)
-    if wraps:
-        analysis, bound = _expected_or_not(specializable, types, args, frozenset(), wraps)
+    analysis, bound = _expected_or_not(specializable, types, args, ORDINARY)
+    circumstances = Circumstances(wraps=_wraps(analysis, bound), empty=_empty(specializable, types, analysis, bound))
+    if circumstances != ORDINARY:
+        analysis, bound = _expected_or_not(specializable, types, args, circumstances)
     doubtful = [r for r in analysis.requirements if _fails(r.condition, bound)]
     checked = {r.array for r in doubtful} | {i.array for i in analysis.function.idle if evaluate(i.condition, bound.names)}
     if checked and not any(r.sure for r in doubtful):
-        analysis, bound = _expected_or_not(specializable, types, args, frozenset(checked), wraps)
+        analysis, bound = _expected_or_not(specializable, types, args, replace(circumstances, checked=frozenset(checked)))
     return analysis, bound
 
 
 def wraps_for(specializable: Specializable, types: tuple[ArgumentType, ...], args: Sequence[Any]) -> Wrapped:
     """The axes in which a call has subscripts below 0, which count from the end."""
-    return _wraps(*_expected_or_not(specializable, types, args, frozenset(), frozenset()))
+    return _wraps(*_expected_or_not(specializable, types, args, ORDINARY))
 
 
 def _expected_or_not(
     specializable: Specializable,
     types: tuple[ArgumentType, ...],
     args: Sequence[Any],
-    checked: frozenset[str],
-    wraps: Wrapped,
+    circumstances: Circumstances,
 ) -> tuple[Analysis, Bound]:
     """The analysis for sizes and arguments as expected if they are so, else the one for any."""
-    analysis = specializable.analysis(types, True, checked, wraps)
+    analysis = specializable.analysis(types, True, circumstances)
     bound = bind(analysis.function, args)
     agree = all(bound.names[a] == bound.names[b] for a, b in analysis.assumed)
     assumption = analysis.function.assumption
     if not (agree and (assumption is None or bool(eval(assumption.condition, {}, bound.names)))):
-        analysis = specializable.analysis(types, False, checked, wraps)
+        analysis = specializable.analysis(types, False, circumstances)
         bound = bind(analysis.function, args)
     return analysis, bound
 
@@ -271,6 +272,19 @@ def _wraps(analysis: Analysis, bound: Bound) -> Wrapped:
     if any(r.sure and (r.beyond is None or _fails(r.beyond, bound)) for r in doubtful):
         return frozenset()
     return frozenset((r.array, r.axis) for r in doubtful if r.beyond is not None)
+
+
+def _empty(
+    specializable: Specializable, types: tuple[ArgumentType, ...], analysis: Analysis, bound: Bound
+) -> frozenset[str]:
+    """The loops that run for no iteration of a call, if a nest may fail beside one of them: the Python evaluates what stands
+    before such a loop, which as an axis would be around it.
+    """
+    function = analysis.function
+    nests = [n for n in analysis.schedule.nests if empty_loops((*n.around(), *n.body), bound.names)]
+    if not any(Faults(replace(function, body=n.body), n.around()).possible for n in nests):
+        return frozenset()
+    return empty_loops(specializable.function(types, False).body, bound.names)
 
 
 def _fails(condition: str, bound: Bound) -> bool:

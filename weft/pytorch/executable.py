@@ -18,7 +18,7 @@ from weft.compiler import Analysis
 from weft.errors import OverlapError
 from weft.language import ArgumentType, Parameter, Signature, TensorType
 from weft.loops.ir import Function
-from weft.loops.schedule import Wrapped
+from weft.loops.schedule import ORDINARY, Circumstances, Wrapped
 from weft.pytorch.call import CallPlan, prepare, repeated
 from weft.pytorch.operator import Operator, define, executables
 from weft.pytorch.specialize import Specializable, recalled
@@ -111,7 +111,7 @@ class _Analyses:
     identity: str
 
     def __init__(self) -> None:
-        self._made: dict[tuple[tuple[ArgumentType, ...], bool, frozenset[str], Wrapped], Analysis] = {}
+        self._made: dict[tuple[tuple[ArgumentType, ...], bool, Circumstances], Analysis] = {}
 
     def function(self, types: tuple[ArgumentType, ...], agree: bool) -> Function:
         raise NotImplementedError
@@ -121,12 +121,11 @@ class _Analyses:
         self,
         types: tuple[ArgumentType, ...],
         agree: bool,
-        checked: frozenset[str] = frozenset(),
-        wraps: Wrapped = frozenset(),
+        circumstances: Circumstances = ORDINARY,
     ) -> Analysis:
-        key = types, agree, checked, wraps
+        key = types, agree, circumstances
         if key not in self._made:
-            self._made[key] = recalled(self.identity, types, agree, lambda: self.function(types, agree), checked, wraps)
+            self._made[key] = recalled(self.identity, types, agree, lambda: self.function(types, agree), circumstances)
         return self._made[key]
 
 
@@ -161,10 +160,9 @@ class _AdjointAnalyses(_Analyses):
         self,
         types: tuple[ArgumentType, ...],
         agree: bool,
-        checked: frozenset[str] = frozenset(),
-        wraps: Wrapped = frozenset(),
+        circumstances: Circumstances = ORDINARY,
     ) -> Analysis:
-        return super().analysis((), agree, checked, wraps)  # its arguments have the types that they were derived from
+        return super().analysis((), agree, circumstances)  # its arguments have the types that they were derived from
 
 
 class _BatchedAnalyses(_Analyses):

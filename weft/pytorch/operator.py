@@ -15,7 +15,7 @@ from torch.autograd import forward_ad
 from weft.errors import NotDifferentiable, OverlapError, UnknownOperator, UnsupportedSyntax
 from weft.language import Signature, TensorType
 from weft.loops.ir import Store, walk
-from weft.loops.schedule import Wrapped
+from weft.loops.schedule import Circumstances, Wrapped
 from weft.loops.types import ScalarType
 from weft.pytorch.call import (
     DTYPES,
@@ -141,7 +141,7 @@ def _fake(executable: Executable) -> Callable[..., Any]:
         bound = bind(function, args)
         if all(isinstance(value, (int, float)) for value in bound.names.values()):  # none of them is symbolic
             wraps = wraps_for(executable.specializable, types, args)
-            check(executable.specializable.analysis(types, False, wraps=wraps), bound, certain=True)
+            check(executable.specializable.analysis(types, False, Circumstances(wraps=wraps)), bound, certain=True)
         device = common_device(function, bound.tensors)
         made = tuple(
             allocate(function, function.array(r), bound, device)

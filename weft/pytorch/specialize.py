@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from weft.compiler import Analysis, analyze
 from weft.language import ArgumentType, Capture, Signature, default_float
 from weft.loops.ir import Function
-from weft.loops.schedule import Wrapped
+from weft.loops.schedule import ORDINARY, Circumstances
 from weft.runtime import cache
 from weft.runtime.stack import deep
 
@@ -32,8 +32,7 @@ class Specializable(Protocol):
         self,
         types: tuple[ArgumentType, ...],
         agree: bool,
-        checked: frozenset[str] = frozenset(),
-        wraps: Wrapped = frozenset(),
+        circumstances: Circumstances = ORDINARY,
     ) -> Analysis: ...
 
 
@@ -79,17 +78,13 @@ class Specializer:
         self,
         types: tuple[ArgumentType, ...],
         agree: bool,
-        checked: frozenset[str] = frozenset(),
-        wraps: Wrapped = frozenset(),
+        circumstances: Circumstances = ORDINARY,
     ) -> Analysis:
-        """checked: the arrays whose subscripts the kernels themselves check. wraps: the axes where those below 0 count from
-        the end.
-        """
-        key = (types, agree, checked, wraps)
+        key = (types, agree, circumstances)
         found = self._analyses.get(key)
         if found is None:
-            make = functools.partial(self.function, types, False, checked)
-            found = self._analyses[key] = recalled(self.identity, types, agree, make, checked, wraps)
+            make = functools.partial(self.function, types, False, circumstances.checked)
+            found = self._analyses[key] = recalled(self.identity, types, agree, make, circumstances)
         return found
 
 
@@ -98,11 +93,11 @@ def recalled(
     types: Sequence[ArgumentType],
     agree: bool,
     function: Callable[[], Function],
-    checked: frozenset[str] = frozenset(),
-    wraps: Wrapped = frozenset(),
+    circumstances: Circumstances = ORDINARY,
 ) -> Analysis:
     """The analysis that the disk cache holds for this function and these types, else a new one, which it then holds."""
-    key = cache.key("analysis", compiler_version(), identity, repr((tuple(types), agree, sorted(checked), sorted(wraps))))
+    told = [sorted(c) for c in (circumstances.checked, circumstances.wraps, circumstances.empty)]
+    key = cache.key("analysis", compiler_version(), identity, repr((tuple(types), agree, told)))
     kept = cache.load(key)
     if kept is not None:
         try:
@@ -113,11 +108,12 @@ def recalled(
             return analysis
     from weft.loops.agree import agreeing
     from weft.loops.automatic.guards import guarded
-    from weft.loops.unused import with_faults
+    from weft.loops.unused import with_faults, without_loops
     from weft.loops.wrapping import wrapped
 
-    made = replace(wrapped(function(), wraps), checked=checked)
-    made = with_faults(made) if checked else made
+    made = wrapped(without_loops(function(), circumstances.empty), circumstances.wraps)
+    made = replace(made, checked=circumstances.checked)
+    made = with_faults(made) if circumstances.checked or circumstances.empty else made
     made, pairs = agreeing(made) if agree else (made, ())
     made = guarded(made) if agree else made
     analysis = replace(analyze(made, pairs), key=key)

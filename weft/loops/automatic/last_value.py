@@ -39,6 +39,7 @@ from weft.loops.polyhedra import Polyhedra
 from weft.loops.promote import Promoter, may_meet
 from weft.loops.rounding import Rounding
 from weft.loops.types import BOOL
+from weft.loops.unused import dropped
 
 # A later iteration is at most this many after the one that writes the element first.
 _FARTHEST = 4
@@ -138,7 +139,8 @@ def _promoted(function: Function) -> Function:
     promoter = Promoter(function, (), frozenset(), names)
     promoter.rounding = rounding = Rounding.of(function)
     body = _forwarded(promoter.recurrences(function.body, ()), names, rounding)
-    return replace(function, body=drop_unused(fold_names(body, {})))
+    kept = dropped(replace(function, body=body), (), names)
+    return replace(kept, body=drop_unused(fold_names(kept.body, {}, kept.checked)))
 
 
 def _forwarded(statements: tuple[Stmt, ...], names: Names, rounding: Rounding) -> tuple[Stmt, ...]:
