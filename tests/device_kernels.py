@@ -555,6 +555,51 @@ extern "C" __global__ void every_atomic(uint32_t* words, uint64_t* longs, float*
 )
 
 
+NARROW_JOINS = DeviceKernel(
+    "narrow_joins",
+    """
+#include "weft/join.cuh"
+
+// Every thread joins to neighbours that share words: bytes, halves, and floats whose order shows in no bit.
+extern "C" __global__ void narrow_joins(const float* x, uint8_t* bytes, int16_t* halves, float* reals, uint32_t* y) {
+    const uint32_t i = threadIdx.x;
+    weft::join<weft::Sum<uint8_t>>(bytes + 1 + i % 5, uint8_t(i));
+    weft::join<weft::Product<int16_t>>(halves + 1 + i % 3, int16_t(2 * i + 1));
+    weft::join<weft::Max<float>>(reals + i % 2, x[i]);
+    const uint8_t before = weft::atomic_compare_exchange_relaxed<weft::Scope::gpu>(bytes + 8 + i, uint8_t(i), uint8_t(7));
+    const uint16_t two = weft::atomic_compare_exchange_relaxed<weft::Scope::gpu>(
+        reinterpret_cast<uint16_t*>(halves) + 8 + i, uint16_t(9), uint16_t(1));
+    __syncthreads();
+    y[i] = before + 256 * two + (i < 8 ? bytes[i] : i < 16 ? uint32_t(uint16_t(halves[i - 8])) : bytes[i]) * 65536u;
+    if (i < 2) y[64 + i] = weft::bits_of(reals[i]);
+}
+""",
+    lambda generator: (
+        np.where(generator.integers(0, 2, 64) > 0, np.float32(0.0), np.float32(-0.0)),
+        np.concatenate([np.zeros(8, np.uint8), np.arange(64, dtype=np.uint8)]),
+        np.concatenate([np.ones(8, np.int16), np.full(64, 9, np.int16)]),
+        np.array([-1.0, 0.0], np.float32),
+    ),
+    lambda x, bytes_, halves, reals: (_narrow_reference(x, bytes_, halves, reals),),
+    block=(64, 1, 1),
+    scratch=(1, 2, 3),
+)
+
+
+def _narrow_reference(x: Array, bytes_: Array, halves: Array, reals: Array) -> Array:
+    bytes_, halves, reals = bytes_.copy(), halves.copy(), reals.copy()
+    for i in range(64):
+        bytes_[1 + i % 5] = (int(bytes_[1 + i % 5]) + i) % 256
+        halves[1 + i % 3] = np.int64(int(halves[1 + i % 3]) * (2 * i + 1)).astype(np.int16)
+        # of two zeros the one above wins
+        value, other = x[i], reals[i % 2]
+        reals[i % 2] = value if value > other or (value == other and np.signbit(other)) else other
+    bytes_[8:] = 7
+    y = np.arange(64, dtype=np.uint32) + 256 * 9
+    shown = np.concatenate([bytes_[:8].astype(np.uint32), halves[:8].astype(np.uint16).astype(np.uint32), bytes_[16:64]])
+    return np.concatenate([y + shown.astype(np.uint32) * np.uint32(65536), reals.view(np.uint32)])
+
+
 def _relaxation_reference(x: Array, counter: Array) -> tuple[Array, ...]:
     planes = [x]
     for _ in range(6):
@@ -1597,6 +1642,7 @@ KERNELS: tuple[DeviceKernel, ...] = (
     LAST_BLOCK,
     LOCK,
     EVERY_ATOMIC,
+    NARROW_JOINS,
     RELAXATION,
     STAGED_TILES,
     COPY_SIZES,

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from weft.emit.names import kernel_entry
 from weft.errors import Location
 from weft.graph.block import BlockGraph, Input, Output
+from weft.graph.joins import Joins
 from weft.graph.sweeps import Sweeps
 from weft.loops.affine import affine, evaluate
 from weft.loops.ir import Expr, For, Function, Op, free_names, walk
@@ -23,6 +24,8 @@ from weft.loops.types import INT64, ScalarType
 from weft.plan.arguments import Facts, Slot, nest_arrays, slots
 from weft.plan.facts import Geometry, facts_of
 from weft.plan.fold import MANY_ROWS, Extents, FoldPlan, plan_folds, steps
+from weft.plan.join import BLOCK as JOINING
+from weft.plan.join import JoinPlan, plan_joins
 from weft.plan.share import share
 from weft.plan.threads import ThreadPlan, plan_threads
 from weft.plan.tile import TilePlan, plan, team, team_entry
@@ -43,13 +46,14 @@ class Refused:
 @dataclass(frozen=True)
 class Lowered:
     """The block graphs of a nest by the axis that is their columns ("" for its loops' own), or why there are none. sweeps: how
-    its folds are found by threads that share them, where it has folds and nothing else that is carried. refused: why it has
-    neither graphs nor sweeps.
+    its folds are found by threads that share them, where it has folds and nothing else that is carried. joins: the same of
+    values that it joins to elements which the data choose. refused: why it has none of them.
     """
 
     graphs: tuple[tuple[str, BlockGraph], ...]
     why_not: str = ""
     sweeps: Sweeps | None = None
+    joins: Joins | None = None
     refused: Refused | None = None
 
 
@@ -97,21 +101,27 @@ def _lower(schedule: Schedule, nest: Nest) -> Lowered:
         graphs.append((column, graph))
     found = _sweeps(schedule, nest)
     if isinstance(found, Sweeps):
-        return Lowered(tuple(graphs), why, found)
-    return Lowered(tuple(graphs), why, None, found or (Refused(why) if why else None))
+        return Lowered(tuple(graphs), why, sweeps=found)
+    if isinstance(found, Joins):
+        return Lowered(tuple(graphs), why, joins=found)
+    return Lowered(tuple(graphs), why, refused=found or (Refused(why) if why else None))
 
 
-def _sweeps(schedule: Schedule, nest: Nest) -> Sweeps | Refused | None:
-    """The sweeps of a nest that folds, or why it has none; None where it is asked for no sweeps."""
+def _sweeps(schedule: Schedule, nest: Nest) -> Sweeps | Joins | Refused | None:
+    """The sweeps of a nest that folds, or its joins, or why it has none; None where it is asked for none."""
     kinds = {nest.verdict(loop).kind for loop in nest.loops()}
     if "reduction" not in kinds or not kinds <= {"reduction", "parallel"}:
         return None
     from weft.graph.build import build
+    from weft.graph.joins import joins
     from weft.graph.sweeps import sweeps
     from weft.graph.tile import NotTiles
 
     try:
-        return sweeps(build(schedule, nest), {s.name for s in schedule.function.sizes})
+        graph = build(schedule, nest)
+        if any(w.join for w in graph.writes):
+            return joins(graph, schedule.function)
+        return sweeps(graph, {s.name for s in schedule.function.sizes})
     except NotTiles as no:
         return Refused(no.why, no.where, no.remedy)
 
@@ -126,7 +136,7 @@ class Variant:
     nest: int
     facts: Facts
     graph: BlockGraph | None
-    plan: TilePlan | FoldPlan | ThreadPlan
+    plan: TilePlan | FoldPlan | JoinPlan | ThreadPlan
 
     @property
     def key(self) -> str:
@@ -187,6 +197,9 @@ def launches(
         once = found[0].arranged(sweeps).read_once  # so holding a row would save nothing
         if tile is None or not tile.held or found[0].shared or once:
             return _launch_folds(own, sweeps, Variant(nest, facts, None, found[0]), *found)
+    joins = analysis.lowered[nest].joins
+    if joins is not None:
+        return _launch_joins(own, joins, nest, facts, plan_joins(function, joins, facts, used, names))
     if graph is None or tile is None:
         return (_launch_threads(Variant(nest, facts, None, plan_threads(own, facts)), entry, extents),)
     rows = math.prod(_count(a.start, a.stop, a.step, names) for a in graph.rows)
@@ -204,6 +217,16 @@ def _launch_folds(nest: Nest, sweeps: Sweeps, variant: Variant, plan: FoldPlan, 
         Launch(variant, entry, (blocks, extents.parts if step.shared else 1, 1), block, False, partial, extents.parts)
         for entry, step in zip(entries(nest, sweeps, plan), steps(sweeps, plan), strict=True)
     )
+
+
+def _launch_joins(
+    own: Nest, joins: Joins, nest: int, facts: Facts, planned: tuple[JoinPlan, tuple[int, ...]]
+) -> tuple[Launch, ...]:
+    from weft.emit.joins import entries
+
+    variant = Variant(nest, facts, None, planned[0])
+    block = (JOINING, 1, 1)
+    return tuple(Launch(variant, name, (n, 1, 1), block) for name, n in zip(entries(own, joins), planned[1], strict=True))
 
 
 def _launch_threads(variant: Variant, name: str, extents: list[int]) -> Launch:
@@ -382,6 +405,12 @@ def _cuda_source(analysis: Analysis, variant: Variant) -> str:
         sweeps = analysis.lowered[variant.nest].sweeps
         assert sweeps is not None
         return emit_folds(analysis.function, nest, sweeps, variant.plan, variant.facts)
+    if isinstance(variant.plan, JoinPlan):
+        from weft.emit.joins import emit as emit_joins
+
+        joins = analysis.lowered[variant.nest].joins
+        assert joins is not None
+        return emit_joins(analysis.function, nest, joins, variant.plan, variant.facts)
     if variant.graph is None:
         from weft.emit.threads import emit as emit_threads
 

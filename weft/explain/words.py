@@ -14,6 +14,7 @@ from weft.loops.ir import For, Function, Stmt, bodies
 from weft.loops.schedule import Schedule, Verdict
 from weft.loops.show import renamed, show_expr, user_names
 from weft.plan.fold import FoldPlan
+from weft.plan.join import JoinPlan
 from weft.plan.threads import ThreadPlan
 
 _LONGEST = 104  # letters of a line under a loop
@@ -147,6 +148,8 @@ def plan_lines(analysis: Analysis, launch: Launch) -> list[str]:
         return [f"a thread for each ({', '.join(plan.order)})" + (f", since {why}" if why else ""), grid]
     if isinstance(plan, FoldPlan):
         return [*_folding(launch, plan), grid]
+    if isinstance(plan, JoinPlan):
+        return [*_joining(analysis, launch, plan), grid]
     graph = launch.variant.graph
     assert graph is not None
     rows = ", ".join(a.var for a in graph.rows) or "none"
@@ -183,6 +186,18 @@ def _folding(launch: Launch, plan: FoldPlan) -> list[str]:
     return [f"{rows}; {', '.join([how, *packets])}", *([shared] if plan.shared else [])]
 
 
+def _joining(analysis: Analysis, launch: Launch, plan: JoinPlan) -> list[str]:
+    """How values are joined to the elements that the data choose."""
+    joins = analysis.lowered[launch.variant.nest].joins
+    assert joins is not None
+    shown = user_names(analysis.function)
+    arrays = ", ".join(dict.fromkeys(renamed(w.array, shown) for w in joins.writes if w.join))
+    held = [renamed(f"{o.array} first in shared memory{f', {o.copies} copies a block' if o.copies > 1 else ''}", shown)
+            for group in plan.groups for o in group.own]  # fmt: skip
+    how = f"values are joined to {arrays} by atomics, in any order: the same bits in each"
+    return [how, *(f"joined to {text}" for text in held)]
+
+
 def _folding_line(launch: Launch, plan: FoldPlan) -> str:
     """The same in a few words."""
     whose = "a row" if plan.rows else "the points"
@@ -203,6 +218,8 @@ def plan_line(analysis: Analysis, launches: Sequence[Launch]) -> str:
             how = f"a thread for each ({', '.join(plan.order)})" if plan.order else "one thread does it all"
         elif isinstance(plan, FoldPlan):
             how = _folding_line(launch, plan)
+        elif isinstance(plan, JoinPlan):
+            how = "joined by atomics" + (", in shared memory first" if any(g.own for g in plan.groups) else "")
         elif plan.spread:
             graph = launch.variant.graph
             how = "blocks share a row" if graph is not None and graph.rows else "blocks share the columns"

@@ -424,9 +424,11 @@ class Builder:
         algebra = self.cells[stmt.array]
         type_ = stmt.value.type
         identity = ALGEBRAS[algebra].identity(type_)
+        told = tuple(map(self.expr, stmt.index))
 
         def rule(e: Expr) -> Expr | None:
-            return identity if isinstance(e, Load) and (e.array, e.index) == (stmt.array, stmt.index) else None
+            own = isinstance(e, Load) and e.array == stmt.array and tuple(map(self.expr, e.index)) == told
+            return identity if own else None
 
         value = self.named(self.expr(_without_identity(rewrite(stmt.value, rule), identity)), "joined", stmt.location)
         place = Place(stmt.array, index, value, tuple(self.guards), self.path, self.open_axes)

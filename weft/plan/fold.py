@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from weft.graph.sweeps import Sweep, Sweeps
 from weft.graph.tile import Read
-from weft.loops.affine import affine, evaluate
+from weft.loops.affine import affine
 from weft.loops.ir import Const, Expr, Function, Load, Ref, free_names, walk_expr
 from weft.loops.types import INT64
 from weft.plan.arguments import Facts
+from weft.plan.extents import extents_of
 
 # Threads of a block. Blocks that a GPU has at a time, and of threads with several rows, which need more registers.
 # Up to the last number of them, blocks leave so much of it idle that several share a row.
@@ -67,7 +68,7 @@ def plan_folds(
     function: Function, sweeps: Sweeps, facts: Facts, names: Mapping[str, int]
 ) -> tuple[FoldPlan, Extents] | None:
     """The plan for a call; None where a thread for each row does as well. names: the values of sizes and integers."""
-    extents = _extents(sweeps, names)
+    extents = extents_of(sweeps.axes, names)
     rows = math.prod(extents[a] for a in sweeps.rows)
     points = max(math.prod(extents[a] for a in s.over) for stage in sweeps.stages for s in stage)
     bounded = [s.over[-1] for stage in sweeps.stages for s in stage if s.bounded]
@@ -189,22 +190,6 @@ def is_run(array: str, index: tuple[Expr, ...], axis: str, facts: Facts) -> bool
 def _power(n: int) -> int:
     """The least power of two that is no less."""
     return 1 << (max(1, n) - 1).bit_length()
-
-
-def _extents(sweeps: Sweeps, names: Mapping[str, int]) -> dict[str, int]:
-    """The most points of each axis; 1,024 where data decide."""
-    found: dict[str, int] = {}
-    ends: dict[str, tuple[int, int]] = {}
-    for axis in sweeps.axes.values():
-        corners = [{**names, **{a: e[k] for a, e in ends.items()}} for k in (0, 1)]
-        try:
-            starts, stops = ([evaluate(e, at) for at in corners] for e in (axis.start, axis.stop))
-        except KeyError:
-            found[axis.name], ends[axis.name] = 1024, (0, 1023)
-            continue
-        found[axis.name] = max(0, max(stops) - min(starts))
-        ends[axis.name] = (min(starts), max(stops) - 1)
-    return found
 
 
 def _lane(sweeps: Sweeps, facts: Facts, extents: Mapping[str, int]) -> str:

@@ -324,7 +324,7 @@ def _compare(
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.contiguous().flatten().view(torch.uint8)
+    return tensor.clone(memory_format=torch.contiguous_format).flatten().view(torch.uint8)
 
 
 def _at(

@@ -96,7 +96,8 @@ template <typename T> WEFT_FUNCTION void store_volatile(T* address, T value) {
 
 // atomic_add_ORDER<scope>(address, value): the value before; uint32_t, uint64_t, float.
 // atomic_exchange_ORDER<scope>(address, value): the value before; uint32_t, uint64_t.
-// atomic_compare_exchange_ORDER<scope>(address, expected, value): the value before; written only if that is `expected`.
+// atomic_compare_exchange_ORDER<scope>(address, expected, value): the value before; written only if that is `expected`; relaxed
+// also of uint8_t and uint16_t.
 #define WEFT_ATOMIC(name, operation, type, constraint)                                                   \
     template <Scope scope> WEFT_FUNCTION type name(type* address, type value) {                          \
         type before;                                                                                     \
@@ -132,6 +133,32 @@ WEFT_ATOMICS(acquire_release, "acq_rel")
 #undef WEFT_ATOMICS
 #undef WEFT_COMPARE
 #undef WEFT_ATOMIC
+
+namespace detail {
+// Of 1 or 2 bytes: of the word that they lie in, whose others stay as they are.
+template <Scope scope, typename T> WEFT_FUNCTION T compare_exchange_within(T* address, T expected, T value) {
+    const uint64_t place = reinterpret_cast<uint64_t>(address);
+    uint32_t* const word = reinterpret_cast<uint32_t*>(place & ~uint64_t(3));
+    const uint32_t shift = uint32_t(place & 3) * 8, others = ~(uint32_t(T(~T(0))) << shift);
+    uint32_t seen = load_relaxed<scope>(word);
+    while (T(seen >> shift) == expected) {
+        const uint32_t before =
+            atomic_compare_exchange_relaxed<scope>(word, seen, (seen & others) | uint32_t(value) << shift);
+        if (before == seen) break;
+        seen = before;
+    }
+    return T(seen >> shift);
+}
+}  // namespace detail
+
+template <Scope scope>
+WEFT_FUNCTION uint8_t atomic_compare_exchange_relaxed(uint8_t* address, uint8_t expected, uint8_t value) {
+    return detail::compare_exchange_within<scope>(address, expected, value);
+}
+template <Scope scope>
+WEFT_FUNCTION uint16_t atomic_compare_exchange_relaxed(uint16_t* address, uint16_t expected, uint16_t value) {
+    return detail::compare_exchange_within<scope>(address, expected, value);
+}
 
 // ---------------------------------------------------------------- fences
 

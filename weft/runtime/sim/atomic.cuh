@@ -81,7 +81,8 @@ template <typename T> WEFT_HOST_FUNCTION void store_volatile(T* address, T value
 
 // atomic_add_ORDER<scope>(address, value): the value before; uint32_t, uint64_t, float.
 // atomic_exchange_ORDER<scope>(address, value): the value before; uint32_t, uint64_t.
-// atomic_compare_exchange_ORDER<scope>(address, expected, value): the value before; written only if that is `expected`.
+// atomic_compare_exchange_ORDER<scope>(address, expected, value): the value before; written only if that is `expected`; relaxed
+// also of uint8_t and uint16_t.
 #define WEFT_ORDERED_ADD(order, type)                                                                        \
     template <Scope scope> WEFT_HOST_FUNCTION type atomic_add_##order(type* address, type value) {           \
         return detail::add<scope>(address, value, sim::Order::order);                                        \
@@ -109,6 +110,15 @@ WEFT_ORDERED(acquire_release)
 #undef WEFT_ORDERED
 #undef WEFT_ORDERED_EXCHANGES
 #undef WEFT_ORDERED_ADD
+
+template <Scope scope>
+WEFT_HOST_FUNCTION uint8_t atomic_compare_exchange_relaxed(uint8_t* address, uint8_t expected, uint8_t value) {
+    return detail::compare_exchange<scope>(address, expected, value, sim::Order::relaxed);
+}
+template <Scope scope>
+WEFT_HOST_FUNCTION uint16_t atomic_compare_exchange_relaxed(uint16_t* address, uint16_t expected, uint16_t value) {
+    return detail::compare_exchange<scope>(address, expected, value, sim::Order::relaxed);
+}
 
 // ---------------------------------------------------------------- fences
 

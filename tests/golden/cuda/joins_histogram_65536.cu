@@ -1,0 +1,23 @@
+#include "weft/memory.cuh"
+#include "weft/join.cuh"
+
+extern "C" __global__ void __launch_bounds__(256) histogram(
+    const int32_t* __restrict__ x,
+    int64_t* __restrict__ count,
+    const int64_t x_size_0,
+    const int64_t bins) {
+    int64_t outside = 0;
+    for (int64_t place = int64_t(blockIdx.x) * 256 + threadIdx.x; place < x_size_0 / 4; place += int64_t(gridDim.x) * 256) {
+        const int64_t i_first = place * 4;
+        // kernels_of_joins.py:18: count[x[i]] += 1
+        int32_t x_run[4];
+        weft::unpack(weft::fetch<4, 4>(x + i_first), x_run);
+        #pragma unroll
+        for (int32_t v = 0; v < 4; ++v) {
+            const int64_t index = int64_t(x_run[v]);
+            const int64_t count_at = index < 0 ? weft::wrapping_add(bins, index) : index;
+            if (weft::inside(count_at, bins, 2, outside)) weft::join<weft::Sum<int64_t>>(&count[count_at], 1);
+        }
+    }
+    if (outside) __trap();  // a subscript or a value that the data decide is out of its range
+}

@@ -1,0 +1,201 @@
+"""Programs that join values to elements which the data choose: histograms, scatters, extrema, bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import weft
+
+
+@weft.kernel
+def histogram(x, bins: int):
+    count = torch.zeros(bins, dtype=torch.int64)
+    for i in range(len(x)):
+        count[x[i]] += 1
+    return count
+
+
+@weft.kernel
+def histogram_of_bytes(x):
+    count = torch.zeros(256, dtype=torch.int32)
+    for i in range(len(x)):
+        count[int(x[i])] += 1
+    return count
+
+
+@weft.kernel
+def histograms_of_rows(x, count):
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            count[i % 3, x[i, j]] += 1
+
+
+@weft.kernel
+def added(y, index, x):
+    """Where they are positive."""
+    for i in range(len(index)):
+        if x[i] > 0:
+            y[index[i]] += x[i]
+
+
+@weft.kernel
+def multiplied(y, index, x):
+    for i in range(len(index)):
+        y[index[i]] *= x[i]
+
+
+@weft.kernel
+def largest(y, index, x):
+    for i in range(len(index)):
+        y[index[i]] = max(y[index[i]], x[i])
+
+
+@weft.kernel
+def smallest(y, index, x):
+    for i in range(len(index)):
+        y[index[i]] = torch.minimum(y[index[i]], x[i])
+
+
+@weft.kernel
+def bits(y, index, x):
+    for i in range(len(index)):
+        y[index[i]] |= x[i]
+
+
+@weft.kernel
+def toggled(y, index, x):
+    for i in range(len(index)):
+        y[index[i]] ^= x[i]
+
+
+@weft.kernel
+def met(y, index, x):
+    for i in range(len(index)):
+        y[index[i]] = y[index[i]] or x[i]
+
+
+@weft.kernel
+def all_of(y, index, x):
+    for i in range(len(index)):
+        y[index[i]] = y[index[i]] and x[i]
+
+
+@weft.kernel
+def rows_added(y, index, x):
+    for i in range(x.shape[0]):
+        for d in range(x.shape[1]):
+            y[index[i], d] += x[i, d]
+
+
+@weft.kernel
+def both_ends(y, a, b, x):
+    """Two joins at a point, and what is stored there."""
+    z = torch.empty_like(x)
+    for i in range(len(a)):
+        y[a[i]] += x[i]
+        y[b[i]] -= x[i]
+        z[i] = 2 * x[i]
+    return z
+
+
+@weft.kernel
+def of_lists(y, starts, index):
+    """Points whose bounds data decide."""
+    for i in range(len(starts) - 1):
+        for k in range(starts[i], starts[i + 1]):
+            y[index[k]] += i
+
+
+def whole(high: int, *shape: int, low: int = 0, dtype: torch.dtype = torch.int64) -> Tensor:
+    generator = torch.Generator().manual_seed(high + sum(shape))
+    return torch.randint(low, high, shape, generator=generator).to(dtype)
+
+
+def drawn(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape))).to(dtype)
+
+
+# Kernels, and arguments of several sizes: few elements that blocks have for themselves, and many.
+CASES: dict[str, tuple[Any, tuple[Callable[[], tuple[Any, ...]], ...]]] = {
+    "histogram": (
+        histogram,
+        (lambda: (whole(9, 3000, low=-9), 9), lambda: (whole(20000, 900), 20000), lambda: (whole(9, 0), 9)),
+    ),
+    "histogram_of_bytes": (
+        histogram_of_bytes,
+        (lambda: (whole(256, 4096, dtype=torch.uint8),), lambda: (whole(256, 1003, dtype=torch.uint8),)),
+    ),
+    "histograms_of_rows": (
+        histograms_of_rows,
+        (
+            lambda: (whole(7, 40, 64), torch.zeros(3, 7, dtype=torch.int16)),
+            lambda: (whole(7, 9, 5), torch.zeros(14, 3, dtype=torch.int8).T[:, ::2]),
+        ),
+    ),
+    "added": (
+        added,
+        (
+            lambda: (whole(90, 5, dtype=torch.int8), whole(5, 2000), whole(90, 2000, low=-90, dtype=torch.int8)),
+            lambda: (whole(90, 5000, dtype=torch.uint8)[3:], whole(4000, 700), whole(90, 700, dtype=torch.uint8)),
+            lambda: (whole(90, 5000), whole(4000, 700, low=-900), whole(1 << 40, 700)),
+        ),
+    ),
+    "multiplied": (
+        multiplied,
+        (
+            lambda: (whole(9, 5, dtype=torch.int16) + 1, whole(5, 300), 2 * whole(4, 300, dtype=torch.int16) + 1),
+            lambda: (whole(9, 500) + 1, whole(500, 300), 2 * whole(4, 300) + 1),
+        ),
+    ),
+    "largest": (
+        largest,
+        (
+            lambda: (drawn(5, dtype=torch.bfloat16), whole(5, 600), drawn(600, dtype=torch.bfloat16)),
+            lambda: (drawn(500), whole(500, 600), drawn(600)),
+            lambda: (whole(90, 9, low=-90), whole(9, 600), whole(90, 600, low=-90)),
+        ),
+    ),
+    "smallest": (
+        smallest,
+        (
+            lambda: (drawn(5, dtype=torch.float16), whole(5, 600), drawn(600, dtype=torch.float16)),
+            lambda: (drawn(500).double(), whole(500, 600), drawn(600).double()),
+            lambda: (whole(90, 700, dtype=torch.uint8), whole(700, 600), whole(90, 600, dtype=torch.uint8)),
+        ),
+    ),
+    "bits": (bits, (lambda: (whole(3, 6, dtype=torch.uint8), whole(6, 600), whole(9, 600, dtype=torch.uint8)),)),
+    "toggled": (toggled, (lambda: (whole(99, 60), whole(60, 600), whole(99, 600)),)),
+    "met": (
+        met,
+        (
+            lambda: (whole(2, 60, dtype=torch.bool), whole(60, 90), whole(2, 90, dtype=torch.bool)),
+            lambda: (whole(2, 6, dtype=torch.bool), whole(6, 90), whole(2, 90, dtype=torch.bool)),
+        ),
+    ),
+    "all_of": (
+        all_of,
+        (
+            lambda: (whole(2, 60, dtype=torch.bool), whole(60, 90), whole(2, 90, dtype=torch.bool)),
+            lambda: (whole(2, 6, dtype=torch.bool), whole(6, 90), whole(2, 90, dtype=torch.bool)),
+        ),
+    ),
+    "rows_added": (
+        rows_added,
+        (
+            lambda: (whole(9, 70, 12, dtype=torch.int32), whole(70, 90), whole(9, 90, 12, dtype=torch.int32)),
+            lambda: (whole(9, 7, 5, dtype=torch.int32), whole(7, 90), whole(9, 90, 5, dtype=torch.int32)),
+        ),
+    ),
+    "both_ends": (
+        both_ends,
+        (lambda: (whole(9, 40), whole(40, 300), whole(40, 300), whole(9, 300)),),
+    ),
+    "of_lists": (
+        of_lists,
+        (lambda: (whole(9, 40), torch.arange(0, 301, 10), whole(40, 300)),),
+    ),
+}

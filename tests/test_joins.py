@@ -1,0 +1,149 @@
+"""Values joined to elements that the data choose: the points of graphs, their plans, and what the kernels compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given
+
+from tests.kernels_of_joins import CASES, histogram, largest, whole
+from weft.compiler import Launch
+from weft.loops.types import INT32
+from weft.plan.join import JoinPlan, Own
+from weft.pytorch.inspection import examine
+
+Golden = Callable[[str, str], None]
+EVERY = [pytest.param(name, k, id=f"{name}-{k}") for name, (_, makes) in CASES.items() for k in range(len(makes))]
+
+
+def case(name: str, k: int) -> tuple[Any, tuple[Any, ...]]:
+    kernel, makes = CASES[name]
+    return kernel, makes[k]()
+
+
+def launches(kernel: Any, *args: Any) -> tuple[Launch, ...]:
+    return examine(kernel, args).launches()
+
+
+def plan_of(kernel: Any, *args: Any) -> JoinPlan:
+    (plan,) = {launch.variant.plan for launch in launches(kernel, *args) if isinstance(launch.variant.plan, JoinPlan)}
+    return plan
+
+
+# ---------------------------------------------------------------- plans
+
+
+def test_few_elements_are_joined_to_in_shared_memory_first() -> None:
+    (group,) = plan_of(histogram, "int32[1000000]", 256).groups
+    assert (group.vector, group.own) == (4, (Own("count", 256, 8, INT32),))
+    (group,) = plan_of(histogram, "int32[1000000]", 8192).groups
+    assert group.own == (Own("count", 8192, 1, INT32),)
+    (group,) = plan_of(histogram, "int32[1000000]", 65536).groups
+    assert group.own == ()
+
+
+def test_elements_that_few_points_are_joined_to_stay_in_memory() -> None:
+    (group,) = plan_of(histogram, "int32[500]", 256).groups
+    assert group.own == ()
+
+
+def test_blocks_are_as_many_as_have_several_points_for_each_element() -> None:
+    (launch,) = launches(histogram, "int32[1000000]", 8192)
+    assert launch.grid[0] == 1000000 // (4 * 8192)
+
+
+def test_explain_says_how() -> None:
+    text = histogram.explain("int32[1000000]", 256, detail=True)
+    assert "values are joined to count by atomics, in any order: the same bits in each" in text
+    assert "joined to count first in shared memory, 8 copies a block" in text
+    assert "joined by atomics, in shared memory first" in histogram.explain("int32[1000000]", 256)
+
+
+# ---------------------------------------------------------------- what the kernels compute
+
+
+@pytest.mark.parametrize("name, k", EVERY)
+def test_the_kernels_compute_what_the_loops_do(name: str, k: int) -> None:
+    kernel, args = case(name, k)
+    assert plan_of(kernel, *args)
+    report = kernel.check(*args)
+    assert not report.findings and report.ok, str(report)
+
+
+def test_for_other_architectures_too() -> None:
+    kernel, args = case("histograms_of_rows", 0)
+    assert not kernel.check(*args, arch="sm_80", seeds=3).findings
+
+
+@given(
+    st.sampled_from(["added", "multiplied", "largest", "smallest", "bits", "toggled"]),
+    st.sampled_from([torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]),
+    st.sampled_from([1, 37]), st.sampled_from([0, 3, 200]), st.booleans(),
+)  # fmt: skip
+def test_integers_are_joined_whatever_their_dtype(name: str, dtype: torch.dtype, elements: int, n: int, gaps: bool) -> None:
+    kernel = CASES[name][0]
+    info = torch.iinfo(dtype)
+    low, high = max(info.min, -(1 << 62)), min(info.max, 1 << 62)
+    y = whole(high, 2 * elements, low=low, dtype=dtype)[:: 2 if gaps else 1][:elements]
+    index, x = whole(elements, n, low=-elements), whole(high, n, low=low, dtype=dtype)
+    want = y.clone()
+    kernel.py(want, index, x)
+    report = kernel.check(y, index, x)
+    assert not report.findings and report.ok, str(report)
+
+
+@given(st.lists(st.sampled_from([0.0, -0.0, 1.0, -1.0, float("nan"), float("inf")]), min_size=1, max_size=40), st.booleans())
+def test_extrema_of_floats_are_the_same_bits_in_any_order(values: list[float], few: bool) -> None:
+    y = torch.tensor([-1.0, -0.0, float("nan"), 0.0])
+    x = torch.tensor(values * (8 if few else 1))
+    index = torch.arange(len(x)) % 4
+    made = []
+    for seed in (1, 2, 3):
+        from weft.pytorch.simulated import simulate_call
+
+        ran = simulate_call(largest.program, [y.clone(), index, x], "sm_90a", seed, "call")
+        made.append(ran.arrays["y"].view(torch.int32))
+    assert all(torch.equal(made[0], other) for other in made)
+    want = y.clone()
+    largest.py(want, index, x)
+    assert torch.equal(made[0].view(torch.float32).nan_to_num(7.0), want.nan_to_num(7.0))
+
+
+@pytest.mark.parametrize("n, bins", [(100000, 256), (100000, 65536)])
+def test_the_text(n: int, bins: int, golden: Golden) -> None:
+    golden(f"cuda/joins_histogram_{bins}.cu", histogram.source(f"int32[{n}]", bins, arch="sm_90a"))
+
+
+def test_the_text_of_rows(golden: Golden) -> None:
+    text = CASES["rows_added"][0].source("int32[5000,64]", "int64[900]", "int32[900,64]", arch="sm_90a")
+    golden("cuda/joins_rows.cu", text)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name, k", EVERY)
+def test_on_a_gpu(name: str, k: int) -> None:
+    kernel, args = case(name, k)
+    want = [a.clone() if isinstance(a, torch.Tensor) else a for a in args]
+    returned = kernel.py(*want)
+    given_ = [a.cuda() if isinstance(a, torch.Tensor) else a for a in args]
+    made = kernel(*given_)
+    for a, b in zip([*given_, made], [*want, returned], strict=True):
+        if isinstance(a, torch.Tensor):
+            torch.testing.assert_close(a.cpu(), b, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.gpu
+def test_a_subscript_outside_ends_the_kernel() -> None:
+    """In another process: what is launched after a trap fails."""
+    import subprocess
+    import sys
+
+    program = (
+        "import torch; from tests.kernels_of_joins import histogram\n"
+        "histogram(torch.tensor([0, 9], device='cuda'), 9); torch.cuda.synchronize()"
+    )
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, check=False).returncode != 0

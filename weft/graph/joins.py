@@ -1,0 +1,98 @@
+"""Graphs that join values to elements which the data choose: histograms, scatters. Their points may come in any order, or are
+put in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from weft.graph.needs import by_need
+from weft.graph.tile import Axis, Map, NotTiles, Read, TileGraph, Write, names_of, uses, uses_of_write
+from weft.loops.ir import Check, Function, Load, free_arrays, free_names, walk_expr
+from weft.loops.types import ScalarType
+
+# The algebras of which what is left of a value in a narrower integer is told by what is left of the operands.
+_MODULAR = ("sum", "product", "bitand", "bitor", "bitxor")
+
+
+@dataclass(frozen=True)
+class Points:
+    """The points of some axes, and what is written at each. over: axes with the same bounds everywhere; inside: those whose
+    bounds depend on others, or on data.
+    """
+
+    over: tuple[str, ...]
+    inside: tuple[str, ...]
+    writes: tuple[Write, ...]
+
+
+@dataclass(frozen=True)
+class Joins:
+    """values: in order, to be computed wherever their axes are known; the rest is written out where it is needed. groups: one
+    after another.
+    """
+
+    axes: Mapping[str, Axis]
+    values: tuple[Read | Map, ...]
+    groups: tuple[Points, ...]
+
+    @property
+    def writes(self) -> tuple[Write, ...]:
+        return tuple(w for g in self.groups for w in g.writes)
+
+
+def joins(graph: TileGraph, function: Function) -> Joins:
+    """The points of a graph that joins values. Raises NotTiles where it has anything that is no point's own."""
+    graph = by_need(graph)
+    values = []
+    for value in graph.values:
+        if not isinstance(value, Read | Map):
+            raise NotTiles(
+                f"{names_of(value)[0]} is carried in a nest that joins values to an array", getattr(value, "location", None),
+                "store it in an array, and join its elements in loops after it",
+            )  # fmt: skip
+        values.append(value)
+    if graph.copied:
+        remedy = f"read a copy: old = {graph.copied[0]}.clone() before the loops"
+        raise NotTiles(f"{graph.copied[0]} is read at other elements than it is written at", None, remedy)
+    axes = {a.name: a for a in graph.axes}
+    groups: dict[tuple[str, ...], list[Write]] = {}
+    for write in graph.writes:
+        groups.setdefault(write.axes, []).append(write)
+        if write.join:
+            _check(write, function.array(write.array).dtype)
+    read = {v.array for v in values if isinstance(v, Read)}
+    read |= {a for v in values for e in uses(v) for a in free_arrays(e)}
+    read |= {a for w in graph.writes for e in uses_of_write(w) for a in free_arrays(e)}
+    for write in graph.writes:
+        if len(groups) > 1 and write.array in read:
+            raise NotTiles(f"{write.array} is read and written over different axes", write.location)
+        if write.join and write.array in read:
+            raise NotTiles(f"{write.array} is read where values are joined to it", write.location)
+    if len({(w.array, w.join) for w in graph.writes}) > len({w.array for w in graph.writes}):
+        raise NotTiles("values are joined to an array in two ways")
+    found = []
+    for names, writes in groups.items():
+        steady: list[str] = []
+        for name in names:
+            varies = {n for e in (axes[name].start, axes[name].stop) for n in free_names(e)} & (axes.keys() | graph.made.keys())
+            steady += [] if varies else [name]
+        found.append(Points(tuple(steady), tuple(n for n in names if n not in steady), tuple(writes)))
+    return Joins(axes, tuple(values), tuple(found))
+
+
+def _check(write: Write, dtype: ScalarType) -> None:
+    """Raise NotTiles where the order of the values that are joined shows."""
+    type_ = write.value.type
+    if type_ != dtype.opmath and not (type_.category == dtype.category == "int" and write.join in _MODULAR):
+        raise NotTiles(f"{write.array} rounds what is joined to it", write.location)
+    if not in_any_order(write, dtype):
+        raise NotTiles(f"{write.array} is a sum or product of floats, whose order shows", write.location)
+    if write.join in ("and", "or") and any(isinstance(e, Load | Check) for e in walk_expr(write.value)):
+        raise NotTiles(f"{write.array} may be decided before values that are undefined then", write.location)
+
+
+def in_any_order(write: Write, dtype: ScalarType) -> bool:
+    """Whether the bits that joins leave are the same whatever their order: sums and products of floats are rounded."""
+    return dtype.category != "float" or write.join not in ("sum", "product")

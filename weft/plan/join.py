@@ -1,0 +1,141 @@
+"""The plan of joins: which axis neighbouring threads lie along, and which arrays blocks join to in shared memory first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from weft.graph.joins import Joins, Points
+from weft.graph.tile import Read, Write
+from weft.loops.affine import affine
+from weft.loops.ir import Const, Expr, Function, Load, walk_expr
+from weft.loops.types import BOOL, FLOAT32, INT32, INT64, ScalarType
+from weft.plan.arguments import Facts
+from weft.plan.extents import extents_of
+from weft.plan.facts import Geometry
+from weft.plan.fold import MOST_ELEMENTS, PACKET_BYTES, axis_along, is_run
+
+# Threads of a block, and blocks that a GPU has at a time.
+BLOCK, MANY_BLOCKS = 256, 1056
+# Bytes of shared memory for elements of a block's own; those up to which each warp has a copy, so that fewer threads meet.
+SHARED_BYTES, COPIED_BYTES = 48 * 1024, 16 * 1024
+# Points of a block for each element of its own, that the joins of these to memory are few.
+POINTS_OF_AN_ELEMENT = 4
+
+
+@dataclass(frozen=True)
+class Own:
+    """The elements of an array that a block has in shared memory: of a number up to `elements`, a power of two; in `copies`."""
+
+    array: str
+    elements: int
+    copies: int
+    type: ScalarType
+
+
+@dataclass(frozen=True)
+class PointsPlan:
+    """order: the axes that the grid goes through, the last along the lane. vector: neighbours of a thread, whose elements move
+    in packets. own: what is joined in shared memory first.
+    """
+
+    order: tuple[str, ...]
+    vector: int
+    own: tuple[Own, ...]
+
+
+@dataclass(frozen=True)
+class JoinPlan:
+    """A launch for each group of points, in order."""
+
+    groups: tuple[PointsPlan, ...]
+
+
+def plan_joins(
+    function: Function, joins: Joins, facts: Facts, arrays: Mapping[str, Geometry], names: Mapping[str, int]
+) -> tuple[JoinPlan, tuple[int, ...]]:
+    """The plan for a call, and the blocks of each group. names: the values of sizes and integers."""
+    extents = extents_of(joins.axes, names)
+    plans, blocks = [], []
+    for points in joins.groups:
+        order = _order(points, joins, facts, extents)
+        vector = _vector(function, points, joins, facts, order)
+        count = math.prod(extents[a] for a in order)
+        every = min(MANY_BLOCKS, -(-count // (BLOCK * vector)))
+        inside = math.prod(extents[a] for a in points.inside)
+        own = _own(points, function, arrays, count * inside, every)
+        every = min([every, *(_blocks(o.elements, count * inside, every) for o in own)])
+        plans.append(PointsPlan(order, vector, own))
+        blocks.append(every)
+    return JoinPlan(tuple(plans)), tuple(blocks)
+
+
+def _order(points: Points, joins: Joins, facts: Facts, extents: Mapping[str, int]) -> tuple[str, ...]:
+    """The axes of the grid, with that last along which most is side by side in memory."""
+    votes = dict.fromkeys(points.over, 0)
+    for array, index in _accesses(points, joins):
+        for k, i in enumerate(index):
+            form = affine(i)
+            if (array, k) in facts.unit and form is not None:
+                for a in votes.keys() & form.names:
+                    votes[a] += abs(form.coefficient(a)) == 1
+    lane = max(points.over, key=lambda a: (votes[a], extents[a]), default=None)
+    return tuple(a for a in points.over if a != lane) + ((lane,) if lane is not None else ())
+
+
+def _accesses(points: Points, joins: Joins) -> list[tuple[str, tuple[Expr, ...]]]:
+    own = {*points.over, *points.inside}
+    found = [(v.array, v.index) for v in joins.values if isinstance(v, Read) and set(v.axes) <= own]
+    for w in points.writes:
+        exprs = (w.value, *w.index, *(() if w.guard is None else (w.guard,)))
+        found += [(w.array, w.index), *((x.array, x.index) for e in exprs for x in walk_expr(e) if isinstance(x, Load))]
+    return found
+
+
+def _vector(function: Function, points: Points, joins: Joins, facts: Facts, order: tuple[str, ...]) -> int:
+    """How many neighbouring points of the lane have their elements in whole packets."""
+    if not order or points.inside:
+        return 1
+    lane, own = order[-1], {*points.over}
+    along = [v for v in joins.values if isinstance(v, Read) and set(v.axes) <= own and lane in v.axes]
+    runs = [v for v in along if is_run(v.array, v.index, lane, facts)]
+    if not runs or joins.axes[lane].start != Const(0, INT64):
+        return 1
+    if any(function.array(v.array).shape[axis_along(v.index, lane)] != joins.axes[lane].stop for v in runs):
+        return 1
+    widest = max(PACKET_BYTES // function.array(v.array).dtype.size for v in runs)
+    return min(MOST_ELEMENTS, widest, *(max(1, facts.vector(v.array)) for v in runs))
+
+
+def _own(points: Points, function: Function, arrays: Mapping[str, Geometry], count: int, blocks: int) -> tuple[Own, ...]:
+    """The arrays that are few elements, and that many points are joined to."""
+    found: list[Own] = []
+    left = SHARED_BYTES
+    for array in dict.fromkeys(w.array for w in points.writes if w.join):
+        elements = 1 << max(0, math.prod(arrays[array].shape) - 1).bit_length()
+        most = -(-count // _blocks(elements, count, blocks)) + BLOCK * MOST_ELEMENTS
+        type_ = _held(function.array(array).dtype, [w for w in points.writes if w.array == array], most)
+        if type_ is None or elements * type_.size > left or count < POINTS_OF_AN_ELEMENT * elements:
+            continue
+        copies = max(1, min(BLOCK // 32, COPIED_BYTES // (elements * type_.size)))
+        copies = min(copies, left // (elements * type_.size))
+        copies = 1 << copies.bit_length() - 1
+        found.append(Own(array, elements, copies, type_))
+        left -= elements * copies * type_.size
+    return tuple(found)
+
+
+def _blocks(elements: int, count: int, most: int) -> int:
+    """How many blocks share points, each of which has elements of its own to join to memory in the end."""
+    return max(1, min(most, count // (POINTS_OF_AN_ELEMENT * elements)))
+
+
+def _held(dtype: ScalarType, writes: list[Write], most: int) -> ScalarType | None:
+    """The type of an element in shared memory: a word of 4 bytes, where it holds what a block joins. most: of its points."""
+    if dtype.category == "float":
+        return FLOAT32 if dtype.opmath == FLOAT32 else None
+    if dtype == BOOL or dtype.size <= 4:
+        return INT32
+    added = [int(w.value.value) if w.join == "sum" and isinstance(w.value, Const) else -1 for w in writes]
+    return INT32 if min(added) >= 0 and sum(added) * most < 1 << 31 else None
