@@ -369,3 +369,24 @@ def test_random_updates_as_kernels(seed: int) -> None:
     function = compiled(updates(1000 + seed), f"<updates as kernel {seed}>")
     for n in (5, 2):
         same(function, *squares(n))
+
+
+def test_an_element_is_not_looked_for_before_the_range_is_known_that_stores_it():
+    @weft.kernel
+    def filled(grid, v, b, k: int):
+        n, m = grid.shape
+        y, z = torch.zeros(n), torch.zeros(3)
+        for i in range(m):
+            for _j in range(b[0], -1, -1):
+                y[i] = 1.0
+            for _j in range(n, -1, -1):
+                z[0] = v[k]
+        return y
+
+    v, none = torch.ones(1), torch.tensor([-1])
+    for grid in (torch.ones(3, 3), torch.ones(1, 2)):
+        torch.testing.assert_close(filled(grid, v, none, 0), filled.py(grid, v, none, 0))
+        with pytest.raises(IndexError):
+            filled.py(grid, v, none, 1)
+        with pytest.raises(OutOfRange):
+            filled(grid, v, none, 1)

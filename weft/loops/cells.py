@@ -371,6 +371,8 @@ class Cells:
         if len(touching) != 1 or not isinstance(touching[0], For):
             return ALWAYS, False
         loop = touching[0]
+        if (free_names(loop.start) | free_names(loop.stop)) & names_bound_in(statements):
+            return ALWAYS, False  # its range is not known before the statements
         condition = simplify(Op("lt", (loop.start, loop.stop) if loop.step > 0 else (loop.stop, loop.start), BOOL))
         inner, surely = self._touched(loop.body, cell)
         if inner == ALWAYS:
