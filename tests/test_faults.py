@@ -395,3 +395,27 @@ def test_what_a_branch_uses_on_one_path_fails_on_all(body: str) -> None:
             expected = raised(kernel.py, x, a, b, k)
             found = raised(kernel, x, a, b, k)
             assert (expected is None) == (found is None) and (expected is None or issubclass(found or int, expected))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 16])
+@pytest.mark.parametrize("most", [0, 21, 40000])
+def test_what_does_not_fail_is_told_by_any_number_of_threads(threads: int, most: int) -> None:
+    """Also by those that run no iteration: what they tell is that nothing has failed."""
+
+    @weft.kernel
+    def doubled(w, y, q: int):
+        r = torch.zeros(y.shape[0], w.shape[0])
+        for i in range(0, y.shape[0], 2):
+            for j in range(w.shape[0]):
+                v = max(q, w[j])
+                r[i, j] = v * 2 - 7 + y[int(w[j]) % 3]
+        return r
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        w, y = torch.arange(most, dtype=torch.int16) % 100, torch.arange(3.0)
+        taken = torch.clamp(w, 2) * 2 - 7 + y[w.long() % 3]
+        torch.testing.assert_close(doubled(w, y, 2), torch.stack((taken, taken * 0, taken)))
+    finally:
+        torch.set_num_threads(before)

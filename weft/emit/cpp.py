@@ -22,6 +22,7 @@ from weft.emit.text import Writer
 from weft.loops.affine import is_bound
 from weft.loops.ir import (
     Array,
+    Check,
     Expr,
     For,
     Function,
@@ -87,7 +88,7 @@ class _Unit:
         with main.block(f'extern "C" int64_t {host_entry(self.nest.name)}(const weft_slot* slots, int threads)'):
             self._unpack()
             if self.checked:
-                main.line("int64_t outside = 0;")
+                main.line("uint64_t outside = 0;")
             main.line()
             if rows is not None:
                 self._tiled_rows(rows, helper)
@@ -97,7 +98,7 @@ class _Unit:
                 self._elementwise()
             else:
                 self._plain()
-            main.line(f"return {'outside' if self.checked else '0'};")
+            main.line(f"return {'int64_t(outside)' if self.checked else '0'};")
         head = Writer()
         head.line('#include "weft/host.hpp"')
         head.line()
@@ -339,7 +340,7 @@ class _Unit:
 
         body.writer = inside = Writer(depth=1)
         if self.checked:
-            inside.line("int64_t outside = 0;")
+            inside.line("uint64_t outside = 0;")
         body.lanes = Lanes(axis.var, first, self.fresh.fresh("w"), "lanes", "lanes", tiled=True)
         body.hoist(self.nest.body, [a.var for a in outer])
         body.in_lanes(pieces(self.nest.body), self._uniform(outer))
@@ -349,7 +350,7 @@ class _Unit:
         helper.line(f"// `lanes` rows side by side, from {first} on")
         helper.line("template <int lanes>")
         parameters = [declared[n] + n for n in (*arguments, first)]
-        helper.wrapped(f"static {'int64_t' if self.checked else 'void'} {name}(", parameters, ") {")
+        helper.wrapped(f"static {'uint64_t' if self.checked else 'void'} {name}(", parameters, ") {")
         helper.append(inside)
         helper.line("}")
 
@@ -394,14 +395,17 @@ def varying(nest: Nest, seeds: set[str]) -> frozenset[str]:
 
 
 def without_unused(function: Function, nest: Nest) -> tuple[Stmt, ...]:
-    """The body without names that nothing reads, unless finding their value may leave an array."""
+    """The body without names that nothing reads, unless finding their value may leave an array or fail."""
     varies = varying(nest, set())
     risky = {
         stmt.name
         for stmt in walk(nest.body)
         if isinstance(stmt, Let)
         for e in walk_expr(stmt.value)
-        if isinstance(e, Load)
-        and (e.array in function.checked or any(not affine(simplify(i), free_names(i) - varies) for i in e.index))
+        if isinstance(e, Check)
+        or (
+            isinstance(e, Load)
+            and (e.array in function.checked or any(not affine(simplify(i), free_names(i) - varies) for i in e.index))
+        )
     }
     return needed(nest.body, (), risky)

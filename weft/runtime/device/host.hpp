@@ -17,15 +17,16 @@ union weft_slot {
 
 namespace weft {
 
-// Whether a subscript lies in [0, size); if not, `outside` takes `code`, which names the array.
-inline bool inside(int64_t index, int64_t size, int64_t code, int64_t& outside) {
+// Whether a subscript lies in [0, size); if not, `outside` takes `code`, which names the array. It has no sign: 0, that nothing
+// has failed, is what OpenMP's maximum of no values is then too.
+inline bool inside(int64_t index, int64_t size, uint64_t code, uint64_t& outside) {
     const bool valid = uint64_t(index) < uint64_t(size);
     outside = valid ? outside : code;
     return valid;
 }
 
 // Whether a condition holds; if not, `outside` takes `code`, which names the fault, unless there was one before.
-inline bool holds(bool valid, int64_t code, int64_t& outside) {
+inline bool holds(bool valid, uint64_t code, uint64_t& outside) {
     outside = valid || outside > 0 ? outside : code;
     return valid;
 }
