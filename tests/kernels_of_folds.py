@@ -127,6 +127,70 @@ def softmin_mean(x, w):
 
 
 @weft.kernel
+def standardised(x, w, picked):
+    """Rows of two axes, less what is picked of each, over their deviation; a weight for each column and each first axis."""
+    a, b, m = x.shape
+    y = torch.empty_like(x)
+    largest = torch.empty(a, b)
+    for i in range(a):
+        for k in range(b):
+            s = 0.0
+            for j in range(m):
+                s += x[i, k, j]
+            mean = s / m
+            v, high = 0.0, -math.inf
+            for j in range(m):
+                v += (x[i, k, j] - mean) ** 2
+                high = max(high, x[i, k, j] * w[i, j])
+            for j in range(m):
+                y[i, k, j] = (x[i, k, j] - x[i, k, picked[k]]) / torch.sqrt(v / m + 1.0) * w[i, j] + j
+            largest[i, k] = high
+    return y, largest
+
+
+@weft.kernel
+def lower_triangle(x):
+    """Shares of what is left of the diagonal, from the second column on."""
+    n, m = x.shape
+    y = torch.zeros_like(x)
+    for i in range(n):
+        s = 0.0
+        for j in range(1, min(i + 1, m)):
+            s += torch.exp(x[i, j])
+        for j in range(1, min(i + 1, m)):
+            y[i, j] = torch.exp(x[i, j]) / s
+    return y
+
+
+@weft.kernel
+def shares(x):
+    """Of a vector, which is one row."""
+    y = torch.empty_like(x)
+    s = 0.0
+    for i in range(len(x)):
+        s += torch.abs(x[i])
+    for i in range(len(x)):
+        y[i] = x[i] / s
+    return y
+
+
+@weft.kernel
+def column_shares(x):
+    """What each thread has of several columns is divided by another sum for each."""
+    n, m = x.shape
+    y = torch.empty(m)
+    for j in range(m):
+        s = 0.0
+        for i in range(n):
+            s += torch.abs(x[i, j])
+        t = 0.0
+        for i in range(n):
+            t += (x[i, j] / s) ** 2
+        y[j] = t
+    return y
+
+
+@weft.kernel
 def softmax_of_tensors(x):
     return torch.softmax(x.double(), -1)
 
@@ -361,6 +425,19 @@ CASES: dict[str, tuple[Any, tuple[Callable[[], tuple[Any, ...]], ...]]] = {
             lambda: (_random(300, 7, 16).bfloat16(), _random(7)),
         ),
     ),
+    "standardised": (
+        standardised,
+        (
+            lambda: (_random(3, 100, 96), _random(3, 96), _whole(96, 100)),
+            lambda: (_random(2, 3, 1024).bfloat16(), _random(2, 1024), _whole(1024, 3)),
+            lambda: (_random(2, 200, 333).half(), _random(2, 333).half(), _whole(333, 200)),
+            lambda: (_random(2, 2, 3000).double(), _random(2, 3000).double(), _whole(3000, 2)),
+            lambda: (_random(0, 3, 40), _random(0, 40), _whole(40, 3)),
+        ),
+    ),
+    "lower_triangle": (lower_triangle, (lambda: (_random(90, 90),), lambda: (_random(300, 200),))),
+    "shares": (shares, (lambda: (_random(700),), lambda: (_random(1024).bfloat16(),), lambda: (_random(20000),))),
+    "column_shares": (column_shares, (lambda: (_random(300, 40).bfloat16(),), lambda: (_random(300, 41),))),
     "softmax_of_tensors": (softmax_of_tensors, (lambda: (_special(10, 9000).bfloat16(),), lambda: (_special(8, 20003),))),
     "log_softmax_of_some": (
         log_softmax_of_some,

@@ -65,16 +65,6 @@ def test_a_backward_recurrence_starts_at_the_last_column() -> None:
     assert stage.reverse and stage.scans()[0].reverse
 
 
-def test_softmax_is_three_stages_that_share_a_tile() -> None:
-    graph = graph_of(LIBRARY["softmax"], "float32[64,1024]")
-    largest, sum_, divide = graph.stages()
-    assert [r.algebra for r in largest.reductions()] == ["max"]
-    assert [r.algebra for r in sum_.reductions()] == ["sum"]
-    assert [o.name for o in sum_.operators if isinstance(o, Map) and o.kept] == ["exp_tile"]
-    assert {o.name for s in graph.stages() for o in s.inputs()} == {"x_tile"}
-    assert not divide.carried()
-
-
 def test_columns_that_are_independent_are_one_stage_without_rows() -> None:
     graph = graph_of(doubled, "float32[100]")
     assert graph.rows == () and graph.pointwise
@@ -89,10 +79,6 @@ def test_a_nest_without_rows_is_its_steps_alone() -> None:
 @pytest.mark.parametrize(
     "name, specs, plan, entry, grid, block",
     [
-        # held: a warp a row while a row is short, then as many threads as keep 16 columns each
-        ("softmax", ("float32[64,100]",), TilePlan(32, 4, 1, teams=4, held=True), "softmax", 16, (32, 4)),
-        ("softmax", ("float32[64,1024]",), TilePlan(64, 4, 4, held=True), "softmax", 64, (64, 1)),
-        ("softmax", ("bfloat16[64,1024]",), TilePlan(64, 8, 2, held=True), "softmax", 64, (64, 1)),
         # in tiles: scans; a team by the length and the number of the rows
         ("cumsum", ("float32[64,500]",), TilePlan(256, 4, 4), "cumsum_32", 16, (32, 4)),
         ("cumsum", ("float32[64,2048]",), TilePlan(256, 4, 4), "cumsum_128", 64, (128, 1)),
@@ -106,6 +92,28 @@ def test_the_plan_of_rows(
     (launch,) = launches(LIBRARY[name], *specs)
     assert launch.variant.plan == plan
     assert (launch.entry, launch.grid[0], launch.block[:2]) == (entry, grid, block)
+
+
+@pytest.mark.parametrize(
+    "specs, held, exact, grid, block",
+    [
+        # a warp a row while a row is short, then as many threads as keep 16 points each
+        ("float32[64,100]", (4, 1), False, 16, (32, 4)),
+        ("float32[64,1024]", (4, 4), True, 64, (64, 1)),
+        ("bfloat16[64,1024]", (8, 2), True, 64, (64, 1)),
+        ("bfloat16[64,1000]", (8, 2), False, 64, (64, 1)),
+        ("bfloat16[64,1001]", (1, 16), False, 64, (64, 1)),
+        ("bfloat16[640,16384]", (8, 2), True, 640, (1024, 1)),
+    ],
+)
+def test_threads_hold_rows_that_fit(
+    specs: str, held: tuple[int, int], exact: bool, grid: int, block: tuple[int, int]
+) -> None:
+    (launch,) = launches(LIBRARY["softmax"], specs)
+    plan = launch.variant.plan
+    assert isinstance(plan, FoldPlan) and launch.resident
+    assert ((plan.vector, plan.chunks), plan.exact) == (held, exact)
+    assert (launch.grid[0], launch.block[:2]) == (grid, block)
 
 
 def test_what_is_too_long_to_be_held_is_swept_twice() -> None:

@@ -195,7 +195,7 @@ def launches(
     tile = None if graph is None else plan(function, graph, columns, certain)
     if sweeps is not None and found is not None:
         once = found[0].arranged(sweeps).read_once  # so holding a row would save nothing
-        if tile is None or not tile.held or found[0].shared or once:
+        if tile is None or not tile.held or found[0].shared or found[0].chunks or once:
             return _launch_folds(own, sweeps, Variant(nest, facts, None, found[0]), *found)
     joins = analysis.lowered[nest].joins
     if joins is not None:
@@ -212,9 +212,10 @@ def _launch_folds(nest: Nest, sweeps: Sweeps, variant: Variant, plan: FoldPlan, 
 
     partial = tuple((f.results[0], f.types[0], extents.rows * extents.parts) for f in sweeps.folds) if plan.shared else ()
     block = (plan.threads, plan.teams, 1)
+    resident = bool(plan.chunks and sweeps.rows)
     blocks = min(_LARGEST_GRID, extents.blocks)
     return tuple(
-        Launch(variant, entry, (blocks, extents.parts if step.shared else 1, 1), block, False, partial, extents.parts)
+        Launch(variant, entry, (blocks, extents.parts if step.shared else 1, 1), block, resident, partial, extents.parts)
         for entry, step in zip(entries(nest, sweeps, plan), steps(sweeps, plan), strict=True)
     )
 
@@ -401,10 +402,12 @@ def _cuda_source(analysis: Analysis, variant: Variant) -> str:
     nest = analysis.schedule.nests[variant.nest]
     if isinstance(variant.plan, FoldPlan):
         from weft.emit.folds import emit as emit_folds
+        from weft.emit.held import HeldEntry
 
         sweeps = analysis.lowered[variant.nest].sweeps
         assert sweeps is not None
-        return emit_folds(analysis.function, nest, sweeps, variant.plan, variant.facts)
+        kind = HeldEntry if variant.plan.chunks else None
+        return emit_folds(analysis.function, nest, sweeps, variant.plan, variant.facts, kind)
     if isinstance(variant.plan, JoinPlan):
         from weft.emit.joins import emit as emit_joins
 

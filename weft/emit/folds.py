@@ -21,13 +21,13 @@ from weft.graph.tile import Axis, Fold, Map, Read, Write, names_of, starts_neutr
 from weft.loops.ir import Const, Expr, Function, Let, Op, Ref, Stmt, Store, free_names, trapping, walk_expr
 from weft.loops.schedule import Nest
 from weft.plan.arguments import Facts
-from weft.plan.fold import BLOCK, FoldPlan, Step, axis_along, is_run, lane_of, steps
+from weft.plan.fold import BLOCK, FoldPlan, Step, lane_of, steps, whole_runs
 
 # Points whose loads a thread has in flight.
 _UNROLL = 8
 
 
-def emit(function: Function, nest: Nest, sweeps: Sweeps, plan: FoldPlan, facts: Facts) -> str:
+def emit(function: Function, nest: Nest, sweeps: Sweeps, plan: FoldPlan, facts: Facts, kind: type[Entry] | None = None) -> str:
     """The kernels' translation unit: an entry for each launch of the plan, named by `entries`. Each takes the slots of
     `weft.plan.arguments`, and where blocks share rows, a pointer for the parts of each fold and the number of parts.
     """
@@ -38,7 +38,7 @@ def emit(function: Function, nest: Nest, sweeps: Sweeps, plan: FoldPlan, facts: 
     writer.line('#include "weft/team.cuh"')
     for step, entry in zip(steps(sweeps, plan), entries(nest, sweeps, plan), strict=True):
         writer.line()
-        _Entry.begun(function, own, facts, writer, arranged, plan, step).emit(entry)
+        (kind or Entry).begun(function, own, facts, writer, arranged, plan, step).emit(entry)
     return writer.text()
 
 
@@ -50,7 +50,7 @@ def entries(nest: Nest, sweeps: Sweeps, plan: FoldPlan) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class _Work:
+class Work:
     """What is done at each point of a sweep. values: those that are not the row's, in order. owns: what a thread has folded,
     by the names of results.
     """
@@ -61,7 +61,7 @@ class _Work:
 
 
 @dataclass(frozen=True)
-class _Turn:
+class Turn:
     """Points that a thread takes at a time: how many, the axis that tells them apart, where along it the v-th is. stop: those
     from there on are none ("": there are no such).
     """
@@ -73,8 +73,8 @@ class _Turn:
 
 
 @dataclass
-class _Entry(ValueBody):
-    """One launch of a plan. known: the values of a row that the text has computed."""
+class Entry(ValueBody):
+    """One launch of a plan."""
 
     sweeps: Sweeps = None  # type: ignore[assignment]
     plan: FoldPlan = None  # type: ignore[assignment]
@@ -83,7 +83,7 @@ class _Entry(ValueBody):
     @classmethod
     def begun(
         cls, function: Function, nest: Nest, facts: Facts, writer: Writer, sweeps: Sweeps, plan: FoldPlan, step: Step
-    ) -> _Entry:
+    ) -> Entry:
         taken = {*entries(nest, sweeps, plan), "outside", "parts", "part", "here", "v"}
         varies = deciding(sweeps.axes, sweeps.values)
         large = varies | {s.name for s in function.scalars}
@@ -95,9 +95,10 @@ class _Entry(ValueBody):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.printer = DividingPrinter(**{f.name: getattr(self.printer, f.name) for f in fields(self.printer)})
-        self.known: set[str] = set()
+        self.known: set[str] = set()  # the values of a row that the text has computed
         self.wanted: list[Read | Map | Fold] = []
         self.partials: dict[str, str] = {}
+        self.assigned: Mapping[str, str] = {}  # what is kept of values beyond their points, and where
         self.last: dict[str, str] = {}  # of extrema: what sums are relative to in the end
         self.repairs = {r.sum: r for stage in self.sweeps.stages for s in stage for r in s.repairs}
         self.row = ""  # the row's place among all, "" where there is one
@@ -114,18 +115,27 @@ class _Entry(ValueBody):
                 given.append(f"{register_type(fold.types[0])}* {name}")
             given.append("const int64_t parts")
         lines = ",\n    ".join(given)
-        with self.writer.block(f'extern "C" __global__ void __launch_bounds__({BLOCK}) {entry}(\n    {lines})'):
+        self.writer.cite(self.function.location)
+        bounds = f"__launch_bounds__({self.plan.threads * self.plan.teams})"
+        with self.writer.block(f'extern "C" __global__ void {bounds} {entry}(\n    {lines})'):
             mark = self.writer.mark()
-            self.rows()
-            self.hoist(self.everything(), list(self.plan.rows))
-            for k in self.step.stages:
-                for sweep, across in zip(self.sweeps.stages[k], self.plan.across[k], strict=True):
-                    self.sweep(sweep, across)
-            if self.step.ends:
-                self.ends()
+            self.body()
             if self.writer.mentions("outside", mark):
                 self.writer.insert(mark, "int64_t outside = 0;")
                 self.writer.line("if (outside) __trap();  // a subscript or a value that the data decide is out of its range")
+
+    def body(self) -> None:
+        self.rows()
+        self.stages()
+
+    def stages(self) -> None:
+        """What is done for a row."""
+        self.hoist(self.everything(), list(self.plan.rows))
+        for k in self.step.stages:
+            for sweep, across in zip(self.sweeps.stages[k], self.plan.across[k], strict=True):
+                self.sweep(sweep, across)
+        if self.step.ends:
+            self.ends()
 
     def everything(self) -> tuple[Stmt, ...]:
         """What this launch evaluates at points, as statements."""
@@ -204,7 +214,7 @@ class _Entry(ValueBody):
                 case Op(name="div", args=(_, Ref(name=name) as by)) if by not in self.printer.divisors:
                     value = self.made.get(name)
                     told = name in self.names if value is None else names_of(value)[0] in self.known
-                    if by.type.category == "float" and told:
+                    if by.type.category == "float" and told and not self.first:
                         made = self.fresh.fresh(f"{name}_divisor")
                         self.printer.divisors[by] = made
                         self.writer.line(f"const weft::Divisor<{register_type(by.type)}> {made}({self.printer.value(by)});")
@@ -253,21 +263,15 @@ class _Entry(ValueBody):
         wanted = [v for v in self.needed([*exprs, *(e for a in axes for e in (a.start, a.stop))]) if v not in sweep.folds]
         self.of_rows(wanted)
         self.divisors([*exprs, *(v.value for v in wanted if isinstance(v, Map))])
-        if sweep.writes and self.sweeps.apart and not self.step.shared:
+        if sweep.writes and self.apart() and not self.step.shared:
             self.writer.line(f"weft::sync_team<{self.plan.threads}>();  // all has been read that is now written")
         owns = {f.results[0]: self.fresh.fresh(f"{f.names[0]}_own") for f in sweep.folds}
         for f in sweep.folds:
             self.declared(register_type(f.types[0]), owns[f.results[0]], f"{self.algebra(f)}::identity()")
         self.wanted = wanted
         own = (v for v in wanted if not isinstance(v, Fold) and not set(v.axes) <= set(self.sweeps.rows))
-        work = _Work(sweep, tuple(own), owns)
-        lane = None if self.plan.beside else self.axes[lane_of(self.plan.lane, sweep)]
-        lines = [a for a in axes if a is not lane]
-        if not lines:
-            assert lane is not None
-            self.along(lane, work, self.plan.threads, "threadIdx.x", self.step.shared)
-        else:
-            self.over_lines(lines, lane, work, across)
+        work = Work(sweep, tuple(own), owns)
+        self.all_points(axes, work, across)
         if self.step.shared:
             totals: dict[str, str] = {}
             for f in sweep.folds:
@@ -283,7 +287,21 @@ class _Entry(ValueBody):
                     self.repair(f, owns, self.settled(repair))
                 self.combined_by_team(f, owns[f.results[0]])
 
-    def over_lines(self, lines: list[Axis], lane: Axis | None, work: _Work, across: int) -> None:
+    def apart(self) -> bool:
+        """Whether all reads of a row come before what is stored last."""
+        return self.sweeps.apart
+
+    def all_points(self, axes: list[Axis], work: Work, across: int) -> None:
+        """The points of a sweep, shared by the threads of a row."""
+        lane = None if self.plan.beside else self.axes[lane_of(self.plan.lane, work.sweep)]
+        lines = [a for a in axes if a is not lane]
+        if not lines:
+            assert lane is not None
+            self.along(lane, work, self.plan.threads, "threadIdx.x", self.step.shared)
+        else:
+            self.over_lines(lines, lane, work, across)
+
+    def over_lines(self, lines: list[Axis], lane: Axis | None, work: Work, across: int) -> None:
         """The points of all axes but the lane's, shared by threads one below the other, in one loop."""
         down = self.plan.threads // across
         counts = {a.name: self.span(a, f"{a.name}_count") for a in lines}
@@ -314,7 +332,7 @@ class _Entry(ValueBody):
             x = "threadIdx.x" if across == self.plan.threads else f"threadIdx.x % {across}"
             self.along(lane, rest, across, x, False)
 
-    def along(self, lane: Axis, work: _Work, across: int, x: str, shared: bool) -> None:
+    def along(self, lane: Axis, work: Work, across: int, x: str, shared: bool) -> None:
         """Neighbouring points of one axis, for neighbouring threads."""
         start, stop, vector = self.printer.index(lane.start, SUM), self.printer.index(lane.stop, SUM), self.plan.vector
         first = f"part * {across} + {x}" if shared else x if across > 1 else "0"
@@ -323,7 +341,8 @@ class _Entry(ValueBody):
         if vector > 1:
             run = self.fresh.fresh(f"{lane.name}_run")
             begin = first if first == "0" else f"{factor(first)} * {vector}"
-            whole = self.divides(lane, work, vector)
+            reads = [v for v in work.values if isinstance(v, Read)]
+            whole = whole_runs(self.function, reads, lane, self.facts, vector)
             inside = f"{run} < {stop}" if whole else f"{run} + {vector} <= {stop}"
             by = f"parts * {across * vector}" if shared else str(across * vector)
             self.writer.line(f"#pragma unroll {max(1, _UNROLL // vector * 2)}")
@@ -337,27 +356,17 @@ class _Entry(ValueBody):
             run = self.fresh.fresh(f"{lane.name}_run")
             by = f"parts * {across * _UNROLL}" if shared else str(across * _UNROLL)
             with self.writer.block(f"for (int64_t {run} = {first}; {run} < {stop}; {run} += {by})"):
-                self.relative_points(work, _Turn(name, f"{run} + v{'' if step == '1' else f' * {step}'}", _UNROLL, stop))
+                self.relative_points(work, Turn(name, f"{run} + v{'' if step == '1' else f' * {step}'}", _UNROLL, stop))
             return
         if vector == 1:
             self.writer.line(f"#pragma unroll {_UNROLL}")
         with self.writer.block(f"for (int64_t {name} = {first}; {name} < {stop}; {name} += {step})"):
             if work.sweep.repairs:
-                self.relative_points(work, _Turn(name, "", 1))
+                self.relative_points(work, Turn(name, "", 1))
             else:
                 self.point(work)
 
-    def divides(self, lane: Axis, work: _Work, vector: int) -> bool:
-        """Whether the points of the lane are whole runs, since an array that is known to have whole ones is as long."""
-        return any(
-            is_run(v.array, v.index, lane.name, self.facts)
-            and self.facts.vector(v.array) >= vector
-            and self.function.array(v.array).shape[axis_along(v.index, lane.name)] == lane.stop
-            for v in work.values
-            if isinstance(v, Read)
-        )
-
-    def run_of_points(self, lane: Axis, run: str, work: _Work) -> None:
+    def run_of_points(self, lane: Axis, run: str, work: Work) -> None:
         """Neighbouring points of one thread: what lies along the lane moves in packets."""
         vector, name = self.plan.vector, self.names[lane.name]
         self.names[lane.name] = run
@@ -376,7 +385,7 @@ class _Entry(ValueBody):
             self.writer.line(f"{register_type(w.value.type)} {tile}[{vector}];")
         self.names[lane.name] = name
         rest = replace(work, values=tuple(v for v in work.values if v.name not in known))
-        turn = _Turn(name, f"{run} + v", vector)
+        turn = Turn(name, f"{run} + v", vector)
         with self.spelled({n: f"{tile}[v]" for n, tile in known.items()}):
             if work.sweep.repairs:
                 self.relative_points(rest, turn, stores)
@@ -392,10 +401,13 @@ class _Entry(ValueBody):
         self.names[lane.name] = name
 
     @contextmanager
-    def points(self, turn: _Turn) -> Iterator[None]:
+    def points(self, turn: Turn) -> Iterator[None]:
         """What is written here is done for each point of a turn."""
         if turn.count == 1:
+            mark = self.writer.mark()
             yield
+            if turn.place and self.writer.mentions(turn.name, mark):
+                self.writer.insert(mark, f"const int64_t {turn.name} = {turn.place};")
             return
         self.writer.line("#pragma unroll")
         with self.writer.block(f"for (int32_t v = 0; v < {turn.count}; ++v)"):
@@ -420,7 +432,7 @@ class _Entry(ValueBody):
             else:
                 self.names[n] = spelling
 
-    def relative_points(self, work: _Work, turn: _Turn, stores: Mapping[Write, str] = MappingProxyType({})) -> None:
+    def relative_points(self, work: Work, turn: Turn, stores: Mapping[Write, str] = MappingProxyType({})) -> None:
         """The points of a turn where sums are relative to extrema: these are found first, and the sums are brought to them."""
         leading = [f for f in work.sweep.folds if any(r.extremum == f.results[0] for r in work.sweep.repairs)]
         rest = [f for f in work.sweep.folds if f not in leading]
@@ -438,12 +450,9 @@ class _Entry(ValueBody):
             self.writer.line(f"{register_type(f.types[0])} {latest[f.results[0]]} = {own};")
         tiles = {n: f"{tile}[v]" for n, tile in kept.items()}
         with self.spelled(tiles), self.points(turn):
-            for v in early:
-                if v.name in kept:
-                    self.writer.cite(v.location)
-                    self.writer.line(f"{tiles[v.name]} = {self.printer.value(self.let(v).value)};")
-                else:
-                    self.statements((self.let(v),))
+            self.assigned = tiles
+            self.compute(early)
+            self.assigned = {}
             for f in leading:
                 self.writer.cite(f.location)
                 taken = f"{self.algebra(f)}::combine({latest[f.results[0]]}, {self.printer.value(f.parts[0])})"
@@ -465,9 +474,18 @@ class _Entry(ValueBody):
         with self.spelled({**tiles, **references}), self.points(turn):
             self.point(others, stores)
 
-    def point(self, work: _Work, stores: Mapping[Write, str] = MappingProxyType({})) -> None:
+    def compute(self, values: Iterable[Read | Map]) -> None:
+        """Values at a point: names of their own, or elements of what keeps them."""
+        for v in values:
+            if v.name in self.assigned:
+                self.writer.cite(v.location)
+                self.writer.line(f"{self.assigned[v.name]} = {self.printer.value(self.let(v).value)};")
+            else:
+                self.statements((self.let(v),))
+
+    def point(self, work: Work, stores: Mapping[Write, str] = MappingProxyType({})) -> None:
         """What is done at a point. stores: the runs that take what is written, where that is stored in packets."""
-        self.statements(tuple(map(self.let, work.values)))
+        self.compute(work.values)
         for f in work.sweep.folds:
             self.writer.cite(f.location)
             own = self.own(work.owns[f.results[0]])
@@ -598,7 +616,7 @@ class _Entry(ValueBody):
             return
         wanted = self.needed([e for w in self.sweeps.last for e in uses_of_write(w)])
         self.of_rows(wanted)
-        if self.sweeps.apart:
+        if self.apart():
             self.writer.line(f"weft::sync_team<{self.plan.threads}>();  // all has been read that is now written")
         conditions = ["part == 0"] if self.step.shared else []
         if self.plan.beside:

@@ -34,7 +34,9 @@ def deciding(axes: Mapping[str, Axis], given: Sequence[Value]) -> frozenset[str]
 
 @dataclass
 class ValueBody(Body):
-    """Statements over the values and axes of a graph. values: in order."""
+    """Statements over the values and axes of a graph. values: in order. leaves: values that are there, whatever they are made
+    of.
+    """
 
     axes: Mapping[str, Axis] = field(default_factory=dict)
     values: tuple[Value, ...] = ()
@@ -43,6 +45,7 @@ class ValueBody(Body):
         super().__post_init__()
         self.printer = replace(self.printer, fuses=True)
         self.made = {n: v for v in self.values for n in names_of(v)}
+        self.leaves: set[str] = set()
 
     def places(self, axes: Sequence[Axis], position: str, counts: dict[str, str]) -> None:
         """The coordinates of a place in the order of some axes, the last the fastest."""
@@ -76,7 +79,7 @@ class ValueBody(Body):
             name = pending.pop()
             if name in self.axes:
                 pending += [n for e in (self.axes[name].start, self.axes[name].stop) for n in free_names(e)]
-            if name in found or name not in self.made:
+            if name in found or name in self.leaves or name not in self.made:
                 continue
             found.add(name)
             value = self.made[name]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from weft.graph.sweeps import Sweep, Sweeps
-from weft.graph.tile import Read
+from weft.graph.tile import Axis, Read, names_of
 from weft.loops.affine import affine
 from weft.loops.ir import Const, Expr, Function, Load, Ref, free_names, walk_expr
 from weft.loops.types import INT64
@@ -23,7 +23,10 @@ MANY_ROWS, FEW_POINTS, MANY_POINTS = 1 << 19, 32, 1024
 LINE_BYTES, PACKET_BYTES, MOST_ELEMENTS = 256, 16, 8
 # Points of a row that a block has at least, where blocks share it.
 POINTS_OF_A_PART = 4096
+# Points that a thread holds; registers of a multiprocessor, and of a thread besides the points that it holds.
+HELD_POINTS, REGISTERS, OTHER_REGISTERS = 16, 1 << 16, 32
 _MOST_PARTS = (1 << 16) - 1
+ZERO = Const(0, INT64)
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,8 @@ class FoldPlan:
     `across` of them side by side, along the lane, in each sweep, or for rows side by side. teams: rows of a block that have
     their threads for themselves. shared: blocks share the points of a row, so every stage is a launch. vector: neighbouring
     points of the lane that a thread takes at a time, or rows that it has: what sweeps move along it moves in packets. running:
-    sums are kept relative to the extrema that threads have so far.
+    sums are kept relative to the extrema that threads have so far. chunks: a thread holds its points of a row, so many
+    times a vector of neighbours; 0: it does not. exact: a row has just as many points as its threads hold.
     """
 
     rows: tuple[str, ...]
@@ -44,6 +48,8 @@ class FoldPlan:
     shared: bool = False
     vector: int = 1
     running: bool = False
+    chunks: int = 0
+    exact: bool = False
 
     def arranged(self, sweeps: Sweeps) -> Sweeps:
         """The sweeps as this plan goes through them."""
@@ -73,6 +79,7 @@ def plan_folds(
     points = max(math.prod(extents[a] for a in s.over) for stage in sweeps.stages for s in stage)
     bounded = [s.over[-1] for stage in sweeps.stages for s in stage if s.bounded]
     lane = bounded[0] if bounded else _lane(sweeps, facts, extents)
+    held = _held(function, sweeps, facts, lane, extents) if _told(sweeps.axes[lane], sweeps.axes, names) else None
     running = sweeps.running is not None and lane not in sweeps.rows
     if sweeps.running is not None and running:
         sweeps = sweeps.running
@@ -105,8 +112,50 @@ def plan_folds(
     most = MANY_BESIDE if lane in sweeps.rows and vector > 1 else MANY_BLOCKS  # more would wait for the first to end
     if 0 < blocks <= FEW_BLOCKS:
         parts = max(1, min(most // blocks, points * wide // POINTS_OF_A_PART, _MOST_PARTS))
+    if held is not None and parts == 1:
+        return held, Extents(rows, -(-rows // held.teams), 1)
     plan = FoldPlan(order, lane, across, threads, teams, parts > 1, vector, running)
     return plan, Extents(rows, blocks, parts)
+
+
+def held_reads(sweeps: Sweeps, lane: str) -> tuple[Read, ...]:
+    """What of a row can be read before any of it is computed: along its points, and another row for each."""
+    made = {n for v in sweeps.values for n in names_of(v)}
+    reads = [v for v in sweeps.values if isinstance(v, Read) and lane in v.axes and (not sweeps.rows or len(v.axes) > 1)]
+    return tuple(v for v in reads if not any(free_names(i) & made for i in v.index))
+
+
+def _held(
+    function: Function, sweeps: Sweeps, facts: Facts, lane: str, extents: Mapping[str, int]
+) -> FoldPlan | None:
+    """The plan whose threads hold the points of a row, if that saves reading them again and they fit."""
+    every = [s for stage in sweeps.stages for s in stage]
+    reads = held_reads(sweeps, lane)
+    if sweeps.read_once or not reads or any(s.over != (lane,) for s in every) or extents[lane] < FEW_POINTS:
+        return None
+    columns = max(32, _power(extents[lane]))
+    threads = min(1024, max(32, columns // HELD_POINTS))
+    vector = min(_vector(function, sweeps, facts, lane), columns // threads)
+    if not whole_runs(function, reads, sweeps.axes[lane], facts, vector):
+        vector = 1
+    chunks = columns // (threads * vector)
+    # a row's own points, those of the next one, which are fetched meanwhile, and what else a thread needs
+    if chunks * vector * (len(reads) + 1) + OTHER_REGISTERS > REGISTERS // threads:
+        return None
+    across = tuple((threads,) * len(stage) for stage in sweeps.stages)
+    teams = 4 if threads == 32 and sweeps.rows else 1
+    exact = chunks > 1 and extents[lane] == columns and sweeps.axes[lane].start == ZERO
+    return FoldPlan(sweeps.rows, lane, across, threads, teams, vector=vector, chunks=chunks, exact=exact)
+
+
+def whole_runs(function: Function, reads: Iterable[Read], lane: Axis, facts: Facts, vector: int) -> bool:
+    """Whether the points of the lane are whole runs, since an array that is known to have whole ones is as long."""
+    return any(
+        is_run(v.array, v.index, lane.name, facts)
+        and facts.vector(v.array) >= vector
+        and function.array(v.array).shape[axis_along(v.index, lane.name)] == lane.stop
+        for v in reads
+    )
 
 
 @dataclass(frozen=True)
@@ -190,6 +239,12 @@ def is_run(array: str, index: tuple[Expr, ...], axis: str, facts: Facts) -> bool
 def _power(n: int) -> int:
     """The least power of two that is no less."""
     return 1 << (max(1, n) - 1).bit_length()
+
+
+def _told(lane: Axis, axes: Mapping[str, Axis], names: Collection[str]) -> bool:
+    """Whether sizes and integers decide how many points an axis has, at most."""
+    bounds = free_names(lane.start) | free_names(lane.stop)
+    return all(n in names or (n in axes and _told(axes[n], axes, names)) for n in bounds)
 
 
 def _lane(sweeps: Sweeps, facts: Facts, extents: Mapping[str, int]) -> str:

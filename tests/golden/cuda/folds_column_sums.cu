@@ -1,6 +1,7 @@
 #include "weft/memory.cuh"
 #include "weft/team.cuh"
 
+// kernels_of_folds.py:39: def column_sums(x):
 extern "C" __global__ void __launch_bounds__(256) column_sums_parts(
     const float* __restrict__ x,
     float* __restrict__ y,
@@ -32,6 +33,7 @@ extern "C" __global__ void __launch_bounds__(256) column_sums_parts(
     if (here && threadIdx.x < 32) s_parts[part * rows + j] = s_total;
 }
 
+// kernels_of_folds.py:39: def column_sums(x):
 extern "C" __global__ void __launch_bounds__(256) column_sums(
     const float* __restrict__ x,
     float* __restrict__ y,

@@ -1,6 +1,7 @@
 #include "weft/memory.cuh"
 #include "weft/team.cuh"
 
+// kernels_of_folds.py:16: def total(x):
 extern "C" __global__ void __launch_bounds__(256) total_parts(
     const weft::bfloat16* __restrict__ x,
     float* __restrict__ y,
@@ -29,6 +30,7 @@ extern "C" __global__ void __launch_bounds__(256) total_parts(
     if (threadIdx.x == 0) s_parts[part] = s_total;
 }
 
+// kernels_of_folds.py:16: def total(x):
 extern "C" __global__ void __launch_bounds__(256) total(
     const weft::bfloat16* __restrict__ x,
     float* __restrict__ y,

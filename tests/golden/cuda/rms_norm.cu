@@ -11,21 +11,18 @@ extern "C" __global__ void __launch_bounds__(64) rms_norm(
     const int64_t rows,
     const int64_t length,
     const double eps) {
-    // a row a block of 64 threads; each thread holds 4 neighbouring columns, 4 times
-    const int32_t thread = threadIdx.x;
+    // a row a block of 64 threads; each thread holds 4 neighbouring points, 4 times
     // what the warps of a row tell each other; two of each, used in turn, so that one barrier does
-    __shared__ weft::Sum<float>::Value float_values[2][2];
+    __shared__ float float_values[2][2];
     int32_t turn = 0;
     weft::Run<float, 4> x_next[4];
     const auto fetch_row = [&](const int64_t r) {
-        const float* const x_r = x + r * x_stride_0;
+        const float* x_r = x + r * x_stride_0;
         #pragma unroll
         for (int32_t chunk = 0; chunk < 4; ++chunk) {
-            const int32_t l_run = chunk * 256 + thread * 4;
-            if (l_run < length) {
-                // rms_norm.py:24: squares = squares + x[r, l] * x[r, l]
-                x_next[chunk] = weft::fetch<4, 4>(x_r + l_run);
-            }
+            const int32_t l_run = chunk * 256 + threadIdx.x * 4;
+            // rms_norm.py:24: squares = squares + x[r, l] * x[r, l]
+            x_next[chunk] = weft::fetch<4, 4>(x_r + l_run);
         }
     };
     if (blockIdx.x < rows) fetch_row(blockIdx.x);
@@ -33,51 +30,36 @@ extern "C" __global__ void __launch_bounds__(64) rms_norm(
         float x_tile[4][4];
         #pragma unroll
         for (int32_t chunk = 0; chunk < 4; ++chunk) {
-            const int32_t l_run = chunk * 256 + thread * 4;
-            if (l_run < length) {
-                weft::unpack(x_next[chunk], x_tile[chunk]);
-            }
+            weft::unpack(x_next[chunk], x_tile[chunk]);
         }
         if (r + gridDim.x < rows) fetch_row(r + gridDim.x);
-        // rms_norm.py:23: for l in range(length):
-        float squares_partial = weft::Sum<float>::identity();
+        float* y_r = y + r * y_stride_0;
+        float squares_own = weft::Sum<float>::identity();
         #pragma unroll
         for (int32_t chunk = 0; chunk < 4; ++chunk) {
-            const int32_t l_run = chunk * 256 + thread * 4;
-            if (l_run < length) {
-                #pragma unroll
-                for (int32_t v = 0; v < 4; ++v) {
-                    squares_partial = weft::fma(x_tile[chunk][v], x_tile[chunk][v], squares_partial);
-                }
+            #pragma unroll
+            for (int32_t v = 0; v < 4; ++v) {
+                // rms_norm.py:23: for l in range(length):
+                squares_own = weft::fma(x_tile[chunk][v], x_tile[chunk][v], squares_own);
             }
         }
         // rms_norm.py:23: for l in range(length):
-        const float squares_last = weft::reduce<weft::Sum<float>, 64>(squares_partial, float_values[turn ^= 1]);
+        const float squares = weft::reduce<weft::Sum<float>, 64>(squares_own, float_values[turn ^= 1]);
         // rms_norm.py:25: scale = torch.rsqrt(squares / length + eps)
-        const float scale = weft::rsqrt(squares_last / float(length) + float(eps));
+        const float scale = weft::rsqrt(squares / float(length) + float(eps));
         const float* const weight_row = weft::opaque(weight);
-        float* const y_r = y + r * y_stride_0;
-        float weight_tile[4][4];
         #pragma unroll
         for (int32_t chunk = 0; chunk < 4; ++chunk) {
-            const int32_t l_1_run = chunk * 256 + thread * 4;
-            if (l_1_run < length) {
-                // rms_norm.py:27: y[r, l] = x[r, l] * scale * weight[l]
-                weft::unpack(weft::fetch<4, 4>(weight_row + l_1_run), weight_tile[chunk]);
+            const int32_t l_run = chunk * 256 + threadIdx.x * 4;
+            // rms_norm.py:27: y[r, l] = x[r, l] * scale * weight[l]
+            float weight_run[4];
+            weft::unpack(weft::fetch<4, 4>(weight_row + l_run), weight_run);
+            float y_run[4];
+            #pragma unroll
+            for (int32_t v = 0; v < 4; ++v) {
+                y_run[v] = x_tile[chunk][v] * scale * weight_run[v];
             }
-        }
-        #pragma unroll
-        for (int32_t chunk = 0; chunk < 4; ++chunk) {
-            const int32_t l_1_run = chunk * 256 + thread * 4;
-            if (l_1_run < length) {
-                float y_run[4];
-                #pragma unroll
-                for (int32_t v = 0; v < 4; ++v) {
-                    // rms_norm.py:27: y[r, l] = x[r, l] * scale * weight[l]
-                    y_run[v] = x_tile[chunk][v] * scale * weight_tile[chunk][v];
-                }
-                weft::store<4>(y_r + l_1_run, y_run);
-            }
+            weft::store<4>(y_r + l_run, y_run);
         }
     }
 }

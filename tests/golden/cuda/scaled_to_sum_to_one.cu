@@ -5,45 +5,32 @@
 extern "C" __global__ void __launch_bounds__(32) scaled_to_sum_to_one(
     float* g,
     const int64_t g_size_0) {
-    // one block of 32 threads; each thread holds 4 neighbouring columns
-    const int32_t thread = threadIdx.x;
-    // test_emit_cuda.py:45: for i in range(g.shape[0]):
-    float s_partial = weft::Sum<float>::identity();
-    float g_tile[1][4];
-    #pragma unroll
-    for (int32_t chunk = 0; chunk < 1; ++chunk) {
-        const int32_t i_run = thread * 4;
-        if (i_run < g_size_0) {
-            // test_emit_cuda.py:46: s = s + g[i]
-            weft::unpack(weft::fetch<4, 4>(g + i_run), g_tile[chunk]);
-        }
+    // a row a block of 32 threads; each thread holds 4 neighbouring points
+    const int32_t i_run = threadIdx.x * 4;
+    float g_tile[4];
+    if (i_run < g_size_0) {
+        // test_emit_cuda.py:46: s = s + g[i]
+        weft::unpack(weft::fetch<4, 4>(g + i_run), g_tile);
     }
-    #pragma unroll
-    for (int32_t chunk = 0; chunk < 1; ++chunk) {
-        const int32_t i_run = thread * 4;
-        if (i_run < g_size_0) {
-            #pragma unroll
-            for (int32_t v = 0; v < 4; ++v) {
-                // test_emit_cuda.py:45: for i in range(g.shape[0]):
-                s_partial = weft::Sum<float>::combine(s_partial, g_tile[chunk][v]);
-            }
+    float s_own = weft::Sum<float>::identity();
+    if (i_run < g_size_0) {
+        #pragma unroll
+        for (int32_t v = 0; v < 4; ++v) {
+            // test_emit_cuda.py:45: for i in range(g.shape[0]):
+            s_own = weft::Sum<float>::combine(s_own, g_tile[v]);
         }
     }
     // test_emit_cuda.py:45: for i in range(g.shape[0]):
-    const float s_last = weft::reduce<weft::Sum<float>, 32>(s_partial, (weft::Sum<float>::Value*)nullptr);
-    const weft::Divisor<float> s_last_divisor(s_last);
-    #pragma unroll
-    for (int32_t chunk = 0; chunk < 1; ++chunk) {
-        const int32_t i_1_run = thread * 4;
-        if (i_1_run < g_size_0) {
-            float g_run[4];
-            #pragma unroll
-            for (int32_t v = 0; v < 4; ++v) {
-                // test_emit_cuda.py:48: g[i] = g[i] / s
-                const float g_1 = weft::divide(g_tile[chunk][v], s_last_divisor);
-                g_run[v] = g_1;
-            }
-            weft::store<4>(g + i_1_run, g_run);
+    const float s = weft::reduce<weft::Sum<float>, 32>(s_own, nullptr);
+    const weft::Divisor<float> s_divisor(s);
+    if (i_run < g_size_0) {
+        float g_run[4];
+        #pragma unroll
+        for (int32_t v = 0; v < 4; ++v) {
+            // test_emit_cuda.py:48: g[i] = g[i] / s
+            const float g_1 = weft::divide(g_tile[v], s_divisor);
+            g_run[v] = g_1;
         }
+        weft::store<4>(g + i_run, g_run);
     }
 }

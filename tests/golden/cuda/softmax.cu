@@ -9,21 +9,18 @@ extern "C" __global__ void __launch_bounds__(64) softmax(
     const int64_t y_stride_0,
     const int64_t rows,
     const int64_t length) {
-    // a row a block of 64 threads; each thread holds 4 neighbouring columns, 4 times
-    const int32_t thread = threadIdx.x;
+    // a row a block of 64 threads; each thread holds 4 neighbouring points, 4 times
     // what the warps of a row tell each other; two of each, used in turn, so that one barrier does
-    __shared__ weft::Sum<float>::Value float_values[2][2];
+    __shared__ float float_values[2][2];
     int32_t turn = 0;
     weft::Run<float, 4> x_next[4];
     const auto fetch_row = [&](const int64_t r) {
-        const float* const x_r = x + r * x_stride_0;
+        const float* x_r = x + r * x_stride_0;
         #pragma unroll
         for (int32_t chunk = 0; chunk < 4; ++chunk) {
-            const int32_t l_run = chunk * 256 + thread * 4;
-            if (l_run < length) {
-                // softmax.py:25: largest = max(largest, x[r, l])
-                x_next[chunk] = weft::fetch<4, 4>(x_r + l_run);
-            }
+            const int32_t l_run = chunk * 256 + threadIdx.x * 4;
+            // softmax.py:25: largest = max(largest, x[r, l])
+            x_next[chunk] = weft::fetch<4, 4>(x_r + l_run);
         }
     };
     if (blockIdx.x < rows) fetch_row(blockIdx.x);
@@ -31,56 +28,45 @@ extern "C" __global__ void __launch_bounds__(64) softmax(
         float x_tile[4][4];
         #pragma unroll
         for (int32_t chunk = 0; chunk < 4; ++chunk) {
-            const int32_t l_run = chunk * 256 + thread * 4;
-            if (l_run < length) {
-                weft::unpack(x_next[chunk], x_tile[chunk]);
-            }
+            weft::unpack(x_next[chunk], x_tile[chunk]);
         }
         if (r + gridDim.x < rows) fetch_row(r + gridDim.x);
-        // softmax.py:24: for l in range(length):
-        float largest_partial = weft::Max<float>::identity();
+        float* y_r = y + r * y_stride_0;
+        float largest_own = weft::Max<float>::identity();
         #pragma unroll
         for (int32_t chunk = 0; chunk < 4; ++chunk) {
-            const int32_t l_run = chunk * 256 + thread * 4;
-            if (l_run < length) {
-                #pragma unroll
-                for (int32_t v = 0; v < 4; ++v) {
-                    largest_partial = weft::Max<float>::combine(largest_partial, x_tile[chunk][v]);
-                }
+            #pragma unroll
+            for (int32_t v = 0; v < 4; ++v) {
+                // softmax.py:24: for l in range(length):
+                largest_own = weft::Max<float>::combine(largest_own, x_tile[chunk][v]);
             }
         }
         // softmax.py:24: for l in range(length):
-        const float largest_last = weft::reduce<weft::Max<float>, 64>(largest_partial, float_values[turn ^= 1]);
-        // softmax.py:27: for l in range(length):
-        float total_partial = weft::Sum<float>::identity();
+        const float largest = weft::reduce<weft::Max<float>, 64>(largest_own, float_values[turn ^= 1]);
+        float total_own = weft::Sum<float>::identity();
         float exp_tile[4][4];
         #pragma unroll
         for (int32_t chunk = 0; chunk < 4; ++chunk) {
-            const int32_t l_1_run = chunk * 256 + thread * 4;
-            if (l_1_run < length) {
-                #pragma unroll
-                for (int32_t v = 0; v < 4; ++v) {
-                    exp_tile[chunk][v] = weft::exp(x_tile[chunk][v] - largest_last);
-                    total_partial = weft::Sum<float>::combine(total_partial, exp_tile[chunk][v]);
-                }
+            #pragma unroll
+            for (int32_t v = 0; v < 4; ++v) {
+                exp_tile[chunk][v] = weft::exp(x_tile[chunk][v] - largest);
+                // softmax.py:27: for l in range(length):
+                total_own = weft::Sum<float>::combine(total_own, exp_tile[chunk][v]);
             }
         }
         // softmax.py:27: for l in range(length):
-        const float total_last = weft::reduce<weft::Sum<float>, 64>(total_partial, float_values[turn ^= 1]);
-        float* const y_r = y + r * y_stride_0;
-        const weft::Divisor<float> total_last_divisor(total_last);
+        const float total = weft::reduce<weft::Sum<float>, 64>(total_own, float_values[turn ^= 1]);
+        const weft::Divisor<float> total_divisor(total);
         #pragma unroll
         for (int32_t chunk = 0; chunk < 4; ++chunk) {
-            const int32_t l_2_run = chunk * 256 + thread * 4;
-            if (l_2_run < length) {
-                float y_run[4];
-                #pragma unroll
-                for (int32_t v = 0; v < 4; ++v) {
-                    // softmax.py:30: y[r, l] = torch.exp(x[r, l] - largest) / total
-                    y_run[v] = weft::divide(exp_tile[chunk][v], total_last_divisor);
-                }
-                weft::store<4>(y_r + l_2_run, y_run);
+            const int32_t l_run = chunk * 256 + threadIdx.x * 4;
+            float y_run[4];
+            #pragma unroll
+            for (int32_t v = 0; v < 4; ++v) {
+                // softmax.py:30: y[r, l] = torch.exp(x[r, l] - largest) / total
+                y_run[v] = weft::divide(exp_tile[chunk][v], total_divisor);
             }
+            weft::store<4>(y_r + l_run, y_run);
         }
     }
 }

@@ -1,6 +1,7 @@
 #include "weft/memory.cuh"
 #include "weft/team.cuh"
 
+// softmax.py:15: def softmax(x: torch.Tensor) -> torch.Tensor:
 extern "C" __global__ void __launch_bounds__(256) softmax(
     const weft::bfloat16* __restrict__ x,
     weft::bfloat16* __restrict__ y,

@@ -101,12 +101,15 @@ WEFT_FUNCTION void unpack(const Run<T, count>& run, Value (&tile)[count]) {
     run.unpack(tile);
 }
 
-// The same address, but the compiler does not know it: loads through it stay where they are written.
+// The same address in global memory, but the compiler does not know it: loads through it stay where they are written.
 template <typename T> WEFT_FUNCTION const T* opaque(const T* address) {
 #if WEFT_ON_DEVICE
-    asm volatile("" : "+l"(address));
-#endif
+    size_t place = __cvta_generic_to_global(address);
+    asm volatile("" : "+l"(place));
+    return static_cast<const T*>(__cvta_global_to_generic(place));
+#else
     return address;
+#endif
 }
 
 // The same number, but the compiler does not know it.

@@ -1,0 +1,242 @@
+"""Rows that the registers of their threads hold, as CUDA C++: read once, gone through as often as their folds need it, written
+from there. Blocks go from row to row, and fetch the next one while this one is worked on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from weft.emit.algebras import algebra_type
+from weft.emit.expressions import SUM, memory_type, register_type
+from weft.emit.folds import Entry, Turn, Work
+from weft.emit.values import ZERO
+from weft.graph.sweeps import Sweep
+from weft.graph.tile import Axis, Fold, Map, Read, uses, uses_of_write
+from weft.loops.ir import Expr, Op, free_arrays, free_names, walk_expr
+from weft.loops.operators import COSTLY
+from weft.plan.fold import held_reads
+
+
+@dataclass
+class HeldEntry(Entry):
+    """The one launch of a plan whose threads hold the points of rows."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        plan = self.plan
+        self.lane = self.axes[plan.lane]
+        self.reads = held_reads(self.sweeps, plan.lane)
+        self.keeps = self.kept()
+        self.extent = ""  # how many points a row has
+        self.run = self.fresh.fresh(f"{plan.lane}_run")  # the first of a run of neighbouring points, from the row's first on
+        self.scratch: dict[str, str] = {}
+        sizes = [n for n in (plan.chunks, plan.vector) if n > 1]
+        self.shape = "".join(f"[{n}]" for n in sizes)  # of what a thread holds of a row, and the place of a point in it
+        self.chunk = "[chunk]" if plan.chunks > 1 else ""
+        self.place_in_tile = self.chunk + ("[v]" if plan.vector > 1 else "")
+
+    def kept(self) -> Map | None:
+        """What is costly and needed by several stages is computed once: one such value, for each takes the room of a row."""
+        exprs = [[e for s in stage for e in _exprs(s)] for stage in self.sweeps.stages]
+        found: list[tuple[int, int, Map]] = []
+        for k, v in enumerate(self.values):
+            if isinstance(v, Map) and self.plan.lane in v.axes and _costly(v.value):
+                users = sum(v in self.needed(e) for e in exprs)
+                if users > 1:
+                    found.append((users, k, v))
+        return max(found, key=lambda f: f[:2])[2] if found else None
+
+    # ---------------------------------------------------------------- rows
+
+    def body(self) -> None:
+        plan, line = self.plan, self.writer.line
+        points = f"{plan.vector} neighbouring points" if plan.vector > 1 else "a point"
+        times = f", {plan.chunks} times" if plan.chunks > 1 else ""
+        whose = f"{plan.teams} rows a block, a warp each" if plan.teams > 1 else f"a row a block of {plan.threads} threads"
+        line(f"// {whose}; each thread holds {points}{times}")
+        self.shared_memory()
+        if plan.chunks == 1:
+            line(f"const int32_t {self.run} = {self.first_run()};")
+        axes = [self.axes[a] for a in plan.rows]
+        bounds = free_names(self.lane.start) | free_names(self.lane.stop)
+        steady = not bounds & {*plan.rows, *self.made}
+        if steady:
+            self.extent = self.span(self.lane, f"{plan.lane}_count")
+        tiles = {v.name: self.fresh.fresh(f"{v.name}_tile") for v in self.reads}
+        if not axes:
+            self.read_rows(tiles)
+            self.stages()
+            return
+        counts = {a.name: self.span(a, f"{a.name}_count") for a in axes}
+        total = " * ".join(counts.values())
+        named = len(axes) == 1 and axes[0].start == ZERO
+        row = self.row = self.declare(axes[0].name) if named else self.fresh.fresh("row")
+        first = "blockIdx.x" if plan.teams == 1 else f"int64_t(blockIdx.x) * {plan.teams} + threadIdx.y"
+        step = "gridDim.x" if plan.teams == 1 else f"int64_t(gridDim.x) * {plan.teams}"
+        ahead = {v.name: self.fresh.fresh(f"{v.name}_next") for v in self.reads}
+        for v in self.reads:
+            type_ = memory_type(self.function.array(v.array).dtype)
+            if plan.vector > 1:
+                type_ = f"weft::Run<{type_}, {plan.vector}>"
+            line(f"{type_} {ahead[v.name]}{f'[{plan.chunks}]' if plan.chunks > 1 else ''};")
+        fetch_row = self.fresh.fresh("fetch_row")
+
+        def begin() -> None:
+            if not named:
+                self.places(axes, row, counts)
+            if not steady:
+                self.extent = self.span(self.lane, f"{plan.lane}_count")
+
+        with self.writer.block(f"const auto {fetch_row} = [&](const int64_t {row})", "};"):
+            begin()
+            pointers = dict(self.pointers)
+            self.hoist(tuple(map(self.let, self.reads)), list(plan.rows))
+            with self.runs():
+                for v in self.reads:
+                    self.writer.cite(v.location)
+                    line(f"{ahead[v.name]}{self.chunk} = {self.fetched(v)};")
+            self.pointers = pointers
+        line(f"if ({first} < {total}) {fetch_row}({first});")
+        with self.writer.block(f"for (int64_t {row} = {first}; {row} < {total}; {row} += {step})"):
+            begin()
+            self.declare_tiles(tiles)
+            with self.runs():
+                for v in self.reads:
+                    line(self.unpacked(v, f"{ahead[v.name]}{self.chunk}", f"{tiles[v.name]}{self.chunk}"))
+            line(f"if ({row} + {step} < {total}) {fetch_row}({row} + {step});")
+            self.held(tiles)
+            self.stages()
+
+    def read_rows(self, tiles: dict[str, str]) -> None:
+        """The one row there is."""
+        self.declare_tiles(tiles)
+        with self.runs():
+            for v in self.reads:
+                self.writer.cite(v.location)
+                self.writer.line(self.unpacked(v, self.fetched(v), f"{tiles[v.name]}{self.chunk}"))
+        self.held(tiles)
+
+    def unpacked(self, read: Read, memory: str, tile: str) -> str:
+        """What brings a run from what it is in memory to values."""
+        if self.plan.vector > 1:
+            return f"weft::unpack({memory}, {tile});"
+        dtype = self.function.array(read.array).dtype
+        same = memory_type(dtype) == register_type(dtype)
+        return f"{tile} = {memory if same else f'{register_type(dtype)}({memory})'};"
+
+    def declare_tiles(self, tiles: dict[str, str]) -> None:
+        for v in self.reads:
+            self.writer.line(f"{register_type(v.type)} {tiles[v.name]}{self.shape};")
+
+    def held(self, tiles: dict[str, str]) -> None:
+        """From here on these values are in registers."""
+        self.names |= {n: f"{tile}{self.place_in_tile}" for n, tile in tiles.items()}
+        self.leaves |= tiles.keys()
+
+    def apart(self) -> bool:
+        """Threads store to what they alone have read, unless more is read than what they hold."""
+        stored = self.stored()
+        read = {v.array for v in self.values if isinstance(v, Read) and v not in self.reads}
+        exprs = [e for v in self.values if not isinstance(v, Read) for e in uses(v)]
+        exprs += [e for stage in self.sweeps.stages for s in stage for e in _exprs(s)]
+        exprs += [e for w in self.sweeps.last for e in uses_of_write(w)]
+        return self.sweeps.apart and bool(stored & (read | {a for e in exprs for a in free_arrays(e)}))
+
+    def stored(self) -> set[str]:
+        """The arrays that are stored to."""
+        return {w.array for stage in self.sweeps.stages for s in stage for w in s.writes} | {w.array for w in self.sweeps.last}
+
+    def shared_memory(self) -> None:
+        """What the warps of a row tell each other."""
+        if self.plan.threads <= 32:
+            return
+        line = self.writer.line
+        for fold in self.sweeps.folds:
+            type_ = register_type(fold.types[0])
+            if type_ not in self.scratch:
+                if not self.scratch:
+                    line("// what the warps of a row tell each other; two of each, used in turn, so that one barrier does")
+                self.scratch[type_] = self.fresh.fresh(f"{type_.removesuffix('_t')}_values")
+                line(f"__shared__ {type_} {self.scratch[type_]}[2][{self.plan.threads // 32}];")
+        self.turn = self.fresh.fresh("turn")
+        line(f"int32_t {self.turn} = 0;")
+
+    def total(self, fold: Fold, own: str) -> str:
+        type_ = register_type(fold.types[0])
+        scratch = f"{self.scratch[type_]}[{self.turn} ^= 1]" if self.plan.threads > 32 else "nullptr"
+        return f"weft::reduce<{algebra_type(fold.algebra, type_)}, {self.plan.threads}>({own}, {scratch})"
+
+    # ---------------------------------------------------------------- points
+
+    def first_run(self) -> str:
+        return f"threadIdx.x * {self.plan.vector}" if self.plan.vector > 1 else "threadIdx.x"
+
+    @contextmanager
+    def runs(self) -> Iterator[None]:
+        """What is written here is done for each run of points that a thread has of a row."""
+        plan = self.plan
+        if plan.chunks == 1:
+            with self.writer.block(f"if ({self.run} < {self.extent})"):
+                yield
+            return
+        self.writer.line("#pragma unroll")
+        with self.writer.block(f"for (int32_t chunk = 0; chunk < {plan.chunks}; ++chunk)"):
+            mark = self.writer.mark()
+            if plan.exact:
+                yield
+            else:
+                with self.writer.block(f"if ({self.run} < {self.extent})"):
+                    yield
+            if self.writer.mentions(self.run, mark):
+                place = f"chunk * {plan.threads * plan.vector} + {self.first_run()}"
+                self.writer.insert(mark, f"const int32_t {self.run} = {place};")
+
+    def first_point(self) -> str:
+        """The first point of a run."""
+        return self.run if self.lane.start == ZERO else f"{self.printer.index(self.lane.start, SUM)} + {self.run}"
+
+    def fetched(self, read: Read) -> str:
+        """The points of a run, as they are in memory."""
+        with self.spelled({self.lane.name: self.first_point()}):
+            if self.plan.vector == 1:
+                return self.element(read.array, read.index)
+            vector = self.plan.vector
+            return f"weft::fetch<{vector}, {self.width(read.array, vector)}>({self.address(read.array, read.index)})"
+
+    def all_points(self, axes: list[Axis], work: Work, across: int) -> None:
+        lane, name = self.lane, self.declare(self.lane.name)
+        if self.keeps in work.values:
+            assert self.keeps is not None
+            tile = self.fresh.fresh(f"{self.keeps.name}_tile")
+            self.writer.line(f"{register_type(self.keeps.type)} {tile}{self.shape};")
+            self.names[self.keeps.name] = f"{tile}{self.place_in_tile}"
+            self.assigned = {self.keeps.name: self.names[self.keeps.name]}
+            self.leaves.add(self.keeps.name)
+        self.same_for_every_row(work)
+        with self.runs():
+            if self.plan.vector > 1:
+                self.run_of_points(lane, self.run, work)
+            else:
+                with self.points(Turn(name, self.first_point(), 1)):
+                    self.point(work)
+        self.assigned = {}
+
+    def same_for_every_row(self, work: Work) -> None:
+        """What is the same for every row is too much to keep in registers from one to the next: the cache keeps it."""
+        known = self.stored() | self.pointers.keys()
+        for v in work.values if self.sweeps.rows else ():
+            if isinstance(v, Read) and v.array not in known and not set(v.axes) & set(self.sweeps.rows):
+                name, type_ = self.fresh.fresh(f"{v.array}_row"), memory_type(self.function.array(v.array).dtype)
+                self.writer.line(f"const {type_}* const {name} = weft::opaque({self.arrays[v.array]});")
+                self.pointers[v.array] = (name, frozenset())
+                known.add(v.array)
+
+
+def _exprs(sweep: Sweep) -> list[Expr]:
+    return [e for f in sweep.folds for e in f.parts] + [e for w in sweep.writes for e in uses_of_write(w)]
+
+
+def _costly(e: Expr) -> bool:
+    return any(isinstance(x, Op) and x.name in COSTLY for x in walk_expr(e))
