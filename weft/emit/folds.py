@@ -377,8 +377,7 @@ class Entry(ValueBody):
                 known[v.name] = tile = self.fresh.fresh(f"{v.array}_run")
                 type_ = register_type(self.function.array(v.array).dtype)
                 self.writer.line(f"{type_} {tile}[{vector}];")
-                packet = f"weft::fetch<{vector}, {self.width(v.array, self.plan.vector)}>({self.address(v.array, v.index)})"
-                self.writer.line(f"weft::unpack({packet}, {tile});")
+                self.writer.line(f"weft::unpack({self.packet(v)}, {tile});")
         stores = {}
         for w in work.sweep.writes:
             stores[w] = tile = self.fresh.fresh(f"{w.array}_run")
@@ -399,6 +398,11 @@ class Entry(ValueBody):
         for w, tile in stores.items():
             self.writer.line(f"weft::store<{self.width(w.array, self.plan.vector)}>({self.address(w.array, w.index)}, {tile});")
         self.names[lane.name] = name
+
+    def packet(self, read: Read) -> str:
+        """Neighbouring elements as they are in memory."""
+        vector = self.plan.vector
+        return f"weft::fetch<{vector}, {self.width(read.array, vector)}>({self.address(read.array, read.index)})"
 
     @contextmanager
     def points(self, turn: Turn) -> Iterator[None]:

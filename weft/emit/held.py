@@ -32,6 +32,10 @@ class HeldEntry(Entry):
         self.extent = ""  # how many points a row has
         self.run = self.fresh.fresh(f"{plan.lane}_run")  # the first of a run of neighbouring points, from the row's first on
         self.scratch: dict[str, str] = {}
+        along = [v for v in self.values if isinstance(v, Read) and any(plan.lane in free_names(i) for i in v.index)]
+        self.several = {v.name for v in along if plan.vector > 1 and v not in self.reads and self.users(v) > 1}
+        self.once: dict[str, str] = {}  # packets of what is the same for every row and needed by several stages
+        self.fetched_once: set[str] = set()
         sizes = [n for n in (plan.chunks, plan.vector) if n > 1]
         self.shape = "".join(f"[{n}]" for n in sizes)  # of what a thread holds of a row, and the place of a point in it
         self.chunk = "[chunk]" if plan.chunks > 1 else ""
@@ -39,14 +43,15 @@ class HeldEntry(Entry):
 
     def kept(self) -> Map | None:
         """What is costly and needed by several stages is computed once: one such value, for each takes the room of a row."""
-        exprs = [[e for s in stage for e in _exprs(s)] for stage in self.sweeps.stages]
         found: list[tuple[int, int, Map]] = []
         for k, v in enumerate(self.values):
-            if isinstance(v, Map) and self.plan.lane in v.axes and _costly(v.value):
-                users = sum(v in self.needed(e) for e in exprs)
-                if users > 1:
-                    found.append((users, k, v))
+            if isinstance(v, Map) and self.plan.lane in v.axes and _costly(v.value) and (users := self.users(v)) > 1:
+                found.append((users, k, v))
         return max(found, key=lambda f: f[:2])[2] if found else None
+
+    def users(self, value: Map | Read) -> int:
+        """How many stages need a value at their points."""
+        return sum(value in self.needed(e for s in stage for e in _exprs(s)) for stage in self.sweeps.stages)
 
     # ---------------------------------------------------------------- rows
 
@@ -202,8 +207,16 @@ class HeldEntry(Entry):
         with self.spelled({self.lane.name: self.first_point()}):
             if self.plan.vector == 1:
                 return self.element(read.array, read.index)
-            vector = self.plan.vector
-            return f"weft::fetch<{vector}, {self.width(read.array, vector)}>({self.address(read.array, read.index)})"
+            return super().packet(read)
+
+    def packet(self, read: Read) -> str:
+        """Neighbouring elements as they are in memory, or in registers, where an earlier stage has needed them too."""
+        if read.name not in self.once:
+            return super().packet(read)
+        place = f"{self.once[read.name]}{self.chunk}"
+        if read.name not in self.fetched_once:
+            self.writer.line(f"{place} = {super().packet(read)};")
+        return place
 
     def all_points(self, axes: list[Axis], work: Work, across: int) -> None:
         lane, name = self.lane, self.declare(self.lane.name)
@@ -215,6 +228,11 @@ class HeldEntry(Entry):
             self.assigned = {self.keeps.name: self.names[self.keeps.name]}
             self.leaves.add(self.keeps.name)
         self.same_for_every_row(work)
+        for v in work.values:
+            if isinstance(v, Read) and v.name in self.several and v.name not in self.once:
+                self.once[v.name] = self.fresh.fresh(f"{v.name}_packets")
+                run = f"weft::Run<{memory_type(self.function.array(v.array).dtype)}, {self.plan.vector}>"
+                self.writer.line(f"{run} {self.once[v.name]}{f'[{self.plan.chunks}]' if self.plan.chunks > 1 else ''};")
         with self.runs():
             if self.plan.vector > 1:
                 self.run_of_points(lane, self.run, work)
@@ -222,6 +240,7 @@ class HeldEntry(Entry):
                 with self.points(Turn(name, self.first_point(), 1)):
                     self.point(work)
         self.assigned = {}
+        self.fetched_once |= self.once.keys()
 
     def same_for_every_row(self, work: Work) -> None:
         """What is the same for every row is too much to keep in registers from one to the next: the cache keeps it."""

@@ -147,7 +147,7 @@ def plan_lines(analysis: Analysis, launch: Launch) -> list[str]:
             return ["one thread does it all: no loop outside is parallel", grid]
         return [f"a thread for each ({', '.join(plan.order)})" + (f", since {why}" if why else ""), grid]
     if isinstance(plan, FoldPlan):
-        return [*_folding(launch, plan), grid]
+        return [*_folding(launch, plan), grid + (f", {teams} rows each" if teams > 1 else "")]
     if isinstance(plan, JoinPlan):
         return [*_joining(analysis, launch, plan), grid]
     graph = launch.variant.graph
@@ -180,10 +180,15 @@ def _folding(launch: Launch, plan: FoldPlan) -> list[str]:
         how = f"{_count(side, 'row')} side by side along {plan.lane}, {_count(plan.threads // side, 'thread')} each"
     else:
         how = f"{plan.threads} threads{' a row' if plan.rows else ''}, side by side along {plan.lane}"
+    if plan.chunks:
+        whose = "which is read once and held in registers" if plan.rows else "what they take is read once and held in registers"
+        layout = f"layout (thread, (vector, chunk)) -> {plan.lane}: {plan.layout}"
+        return [f"{rows}; points: {plan.lane}", f"{plan.threads} threads{' a row' if plan.rows else ''}, {whose}", layout]
     packets = [f"{plan.vector} neighbours at a time"] if plan.vector > 1 else []
     whose = "a row" if plan.rows else "the points"
-    shared = f"{_count(launch.parts, 'block')} share {whose}, their parts are combined in order"
-    return [f"{rows}; {', '.join([how, *packets])}", *([shared] if plan.shared else [])]
+    shared = [f"{_count(launch.parts, 'block')} share {whose}, their parts are combined in order"] if plan.shared else []
+    running = ["sums are kept relative to the extrema so far, in one sweep with them"] if plan.running else []
+    return [f"{rows}; {', '.join([how, *packets])}", *running, *shared]
 
 
 def _joining(analysis: Analysis, launch: Launch, plan: JoinPlan) -> list[str]:
@@ -205,7 +210,8 @@ def _folding_line(launch: Launch, plan: FoldPlan) -> str:
         return f"blocks share {whose}" if launch.grid[1] > 1 else "which combine their parts"
     if plan.beside:
         return f"{_count(plan.threads // plan.across[0][0], 'thread')} a row"
-    return f"{plan.threads} threads a row" if plan.rows else "which are one team"
+    held = ", held in registers" if plan.chunks else ""
+    return (f"{plan.threads} threads a row" if plan.rows else "which are one team") + held
 
 
 def plan_line(analysis: Analysis, launches: Sequence[Launch]) -> str:

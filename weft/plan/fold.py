@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from weft.graph.sweeps import Sweep, Sweeps
 from weft.graph.tile import Axis, Read, names_of
@@ -13,6 +14,9 @@ from weft.loops.ir import Const, Expr, Function, Load, Ref, free_names, walk_exp
 from weft.loops.types import INT64
 from weft.plan.arguments import Facts
 from weft.plan.extents import extents_of
+
+if TYPE_CHECKING:
+    from weft.layout import Layout
 
 # Threads of a block. Blocks that a GPU has at a time, and of threads with several rows, which need more registers.
 # Up to the last number of them, blocks leave so much of it idle that several share a row.
@@ -54,6 +58,14 @@ class FoldPlan:
     def arranged(self, sweeps: Sweeps) -> Sweeps:
         """The sweeps as this plan goes through them."""
         return sweeps.running if self.running and sweeps.running is not None else sweeps
+
+    @property
+    def layout(self) -> Layout:
+        """(thread, (vector, chunk)) -> point of a row that is held: the runs of the threads lie side by side."""
+        from weft.layout import Layout
+
+        vector = self.vector
+        return Layout((self.threads, (vector, self.chunks)), (vector, (1, vector * self.threads)))
 
     @property
     def beside(self) -> bool:
