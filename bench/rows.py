@@ -1,6 +1,6 @@
-"""Kernels of rows at [16384, 4096] bfloat16, against PyTorch eager, torch.compile and the bandwidth of a copy.
+"""Kernels of rows at [16384, 4096] bfloat16, and of long rows, against PyTorch eager, torch.compile and a copy of the bytes.
 
-Bytes are counted once each: every input of the rows' size read, the output written.
+Bytes are counted once each: every input of the rows' size read, the outputs written. Gradients are timed alone.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from bench.folds import cross_entropy
 from bench.harness import Options, Row, need_gpu
 from weft.kernels import LIBRARY
 from weft.runtime.timing import median_ms, rotations
@@ -22,12 +23,20 @@ Inputs = tuple[torch.Tensor, ...]
 
 @dataclass(frozen=True)
 class Work:
-    """A kernel of the library, the same in PyTorch, the inputs besides x (functions of shape), tensors of x's size."""
+    """A kernel of the library, the same in PyTorch, the inputs besides x (functions of shape), tensors of x's size that are
+    moved. gradient: of all inputs that have one.
+    """
 
     kernel: str
     eager: Callable[..., torch.Tensor]
     extra: tuple[str, ...]
     arrays: int
+    shape: tuple[int, int] = (16384, 4096)
+    gradient: bool = False
+
+    @property
+    def ours(self) -> Callable[..., torch.Tensor]:
+        return cross_entropy if self.kernel == "cross_entropy" else LIBRARY[self.kernel]
 
 
 def _rms_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -42,42 +51,82 @@ def _gelu_bias_residual(x: torch.Tensor, bias: torch.Tensor, residual: torch.Ten
     return F.gelu(x + bias) + residual
 
 
-WORKS = (
-    Work("softmax", partial(torch.softmax, dim=-1), (), 2),
+def _cross_entropy(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(x, target, reduction="none")
+
+
+_softmax, _log_softmax = partial(torch.softmax, dim=-1), partial(torch.log_softmax, dim=-1)
+_SHORT = (
+    Work("softmax", _softmax, (), 2),
+    Work("log_softmax", _log_softmax, (), 2),
     Work("rms_norm", _rms_norm, ("column",), 2),
     Work("layer_norm", _layer_norm, ("column", "column"), 2),
     Work("gelu_bias_residual", _gelu_bias_residual, ("column", "full"), 3),
+    Work("softmax", _softmax, (), 3, gradient=True),
+    Work("log_softmax", _log_softmax, (), 3, gradient=True),
+    Work("rms_norm", _rms_norm, ("column",), 3, gradient=True),
+    Work("layer_norm", _layer_norm, ("column", "column"), 3, gradient=True),
 )
+_LONG = tuple(
+    Work(name, eager, extra, arrays, shape, gradient)
+    for shape in ((8192, 32000), (2048, 128256))
+    for name, eager, extra, arrays, gradient in (
+        ("softmax", _softmax, (), 2, False),
+        ("log_softmax", _log_softmax, (), 2, False),
+        ("cross_entropy", _cross_entropy, ("target",), 1, False),
+        ("softmax", _softmax, (), 3, True),
+        ("log_softmax", _log_softmax, (), 3, True),
+        ("cross_entropy", _cross_entropy, ("target",), 2, True),
+    )
+)
+WORKS = (*_SHORT, *_LONG)
 
 
 def run(options: Options) -> list[Row]:
     need_gpu(options)
-    shape = (64, 512) if options.quick else (16384, 4096)
     measured: list[Row] = []
-    for work in WORKS:
+    for work in WORKS[: len(_SHORT) + 6] if options.quick else WORKS:
+        shape = (64, 512) if options.quick else work.shape
         bytes_moved = work.arrays * 2 * shape[0] * shape[1]
         case = {"kernel": work.kernel, "shape": list(shape), "dtype": "bfloat16", "bytes": bytes_moved}
-        with torch.no_grad():
-            sets = [inputs(work, shape, options.device, seed) for seed in range(rotations(bytes_moved))]
-            time = partial(_time, sets=sets, options=options)
-            weft_ms = time(LIBRARY[work.kernel])
-            peers = {"torch eager": time(work.eager), "copy of equal bytes": _copy_ms(bytes_moved, options)}
-            if options.device.type == "cuda":
-                torch._dynamo.reset()
-                peers["torch.compile"] = time(torch.compile(work.eager, fullgraph=True))
+        case |= {"gradient": True} if work.gradient else {}
+        sets = [inputs(work, shape, options.device, seed) for seed in range(rotations(bytes_moved))]
+        time = partial(_gradients_ms if work.gradient else _time, sets=sets, options=options)
+        weft_ms = time(work.ours)
+        peers = {"torch eager": time(work.eager), "copy of equal bytes": _copy_ms(bytes_moved, options)}
+        if options.device.type == "cuda" and not work.gradient:
+            torch._dynamo.reset()
+            peers["torch.compile"] = time(torch.compile(work.eager, fullgraph=True))
         measured += [Row("rows", case, weft_ms, peer, peer_ms) for peer, peer_ms in peers.items()]
     return measured
 
 
 def inputs(work: Work, shape: tuple[int, int], device: torch.device, seed: int) -> Inputs:
-    """x of the shape, then the work's other inputs: "column" [length], "full" [rows, length]."""
+    """x of the shape, then the work's other inputs: "column" [length], "full" [rows, length], "target" int64 [rows]."""
     generator = torch.Generator(device).manual_seed(seed)
-    shapes = [shape, *(shape if kind == "full" else shape[1:] for kind in work.extra)]
-    return tuple(torch.randn(s, device=device, generator=generator).bfloat16() for s in shapes)
+    found = [torch.randn(shape, device=device, generator=generator).bfloat16()]
+    for kind in work.extra:
+        if kind == "target":
+            found.append(torch.randint(0, shape[1], shape[:1], device=device, generator=generator))
+        else:
+            size = shape if kind == "full" else shape[1:]
+            found.append(torch.randn(size, device=device, generator=generator).bfloat16())
+    return tuple(found)
 
 
 def _time(function: Callable[..., Any], sets: list[Inputs], options: Options) -> float:
-    return median_ms([partial(function, *tensors) for tensors in sets], options.device, seconds=options.seconds)
+    with torch.no_grad():
+        return median_ms([partial(function, *tensors) for tensors in sets], options.device, seconds=options.seconds)
+
+
+def _gradients_ms(function: Callable[..., Any], sets: list[Inputs], options: Options) -> float:
+    calls = []
+    for tensors in sets:
+        given = [t.detach().requires_grad_(t.is_floating_point()) for t in tensors]
+        out = function(*given)
+        wanted = [t for t in given if t.requires_grad]
+        calls.append(partial(torch.autograd.grad, out, wanted, torch.randn_like(out), retain_graph=True))
+    return median_ms(calls, options.device, seconds=options.seconds)
 
 
 def _copy_ms(bytes_moved: int, options: Options) -> float:

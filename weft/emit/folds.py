@@ -262,7 +262,7 @@ class Entry(ValueBody):
         axes = [self.axes[a] for a in sweep.over]
         wanted = [v for v in self.needed([*exprs, *(e for a in axes for e in (a.start, a.stop))]) if v not in sweep.folds]
         self.of_rows(wanted)
-        self.divisors([*exprs, *(v.value for v in wanted if isinstance(v, Map))])
+        self.divisors([*exprs, *(v.value for v in wanted if isinstance(v, Map) and not set(v.axes) <= set(self.sweeps.rows))])
         if sweep.writes and self.apart() and not self.step.shared:
             self.writer.line(f"weft::sync_team<{self.plan.threads}>();  // all has been read that is now written")
         owns = {f.results[0]: self.fresh.fresh(f"{f.names[0]}_own") for f in sweep.folds}
