@@ -110,6 +110,34 @@ def of_lists(y, starts, index):
             y[index[k]] += i
 
 
+@weft.kernel
+def looked_up(table, index):
+    y = torch.empty(index.shape[0], table.shape[1], dtype=table.dtype)
+    for i in range(index.shape[0]):
+        y[i, :] = table[index[i], :]
+    return y
+
+
+@weft.kernel
+def pairs_added(y, x, places):
+    """Two axes of points, and subscripts that are numbers or an axis."""
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            y[i, places[i, j], 1] += x[i, j] * x[i, 0]
+
+
+@weft.kernel
+def scaled_rows(y, index, x):
+    """Products, where a row is positive; what stands beside them is stored."""
+    z = torch.empty_like(x)
+    for i in range(x.shape[0]):
+        for d in range(x.shape[1]):
+            if x[i, 0] > 0:
+                y[index[i], d] *= x[i, d]
+            z[i, d] = -x[i, d]
+    return z
+
+
 def whole(high: int, *shape: int, low: int = 0, dtype: torch.dtype = torch.int64) -> Tensor:
     generator = torch.Generator().manual_seed(high + sum(shape))
     return torch.randint(low, high, shape, generator=generator).to(dtype)
@@ -194,6 +222,26 @@ CASES: dict[str, tuple[Any, tuple[Callable[[], tuple[Any, ...]], ...]]] = {
         both_ends,
         (lambda: (whole(9, 40), whole(40, 300), whole(40, 300), whole(9, 300)),),
     ),
+    "added_floats": (
+        added,
+        (
+            lambda: (drawn(50), whole(50, 900, low=-50), drawn(900)),
+            lambda: (drawn(50).double()[::3], whole(17, 9000), drawn(9000).double()),
+            lambda: (drawn(70000), whole(70000, 500), drawn(500)),
+            lambda: (drawn(5), whole(5, 0), drawn(0)),
+        ),
+    ),
+    "multiplied_floats": (multiplied, (lambda: (drawn(5), whole(5, 90), 1 + 0.1 * drawn(90)),)),
+    "rows_added_floats": (
+        rows_added,
+        (
+            lambda: (drawn(40, 12), whole(40, 700), drawn(700, 12)),
+            lambda: (drawn(6, 40).T, whole(40, 70), drawn(70, 6)),
+        ),
+    ),
+    "both_ends_floats": (both_ends, (lambda: (drawn(40), whole(40, 300), whole(40, 300), drawn(300)),)),
+    "pairs_added": (pairs_added, (lambda: (drawn(7, 5, 2), drawn(7, 90), whole(5, 7, 90)),)),
+    "scaled_rows": (scaled_rows, (lambda: (drawn(9, 6), whole(9, 50), 1 + 0.1 * drawn(50, 6)),)),
     "of_lists": (
         of_lists,
         (lambda: (whole(9, 40), torch.arange(0, 301, 10), whole(40, 300)),),

@@ -25,7 +25,7 @@ from weft.plan.arguments import Facts, Slot, nest_arrays, slots
 from weft.plan.facts import Geometry, facts_of
 from weft.plan.fold import MANY_ROWS, Extents, FoldPlan, plan_folds, steps
 from weft.plan.join import BLOCK as JOINING
-from weft.plan.join import JoinPlan, plan_joins
+from weft.plan.join import JoinPlan, Meeting, plan_joins
 from weft.plan.share import share
 from weft.plan.threads import ThreadPlan, plan_threads
 from weft.plan.tile import TilePlan, plan, team, team_entry
@@ -198,8 +198,9 @@ def launches(
         if tile is None or not tile.held or found[0].shared or found[0].chunks or once:
             return _launch_folds(own, sweeps, Variant(nest, facts, None, found[0]), *found)
     joins = analysis.lowered[nest].joins
-    if joins is not None:
-        return _launch_joins(own, joins, nest, facts, plan_joins(function, joins, facts, used, names))
+    joining = None if joins is None else plan_joins(function, joins, facts, used, names)
+    if joining is not None:
+        return _launch_joins(own, Variant(nest, facts, None, joining[0]), *joining)
     if graph is None or tile is None:
         return (_launch_threads(Variant(nest, facts, None, plan_threads(own, facts)), entry, extents),)
     rows = math.prod(_count(a.start, a.stop, a.step, names) for a in graph.rows)
@@ -220,14 +221,14 @@ def _launch_folds(nest: Nest, sweeps: Sweeps, variant: Variant, plan: FoldPlan, 
     )
 
 
-def _launch_joins(
-    own: Nest, joins: Joins, nest: int, facts: Facts, planned: tuple[JoinPlan, tuple[int, ...]]
-) -> tuple[Launch, ...]:
+def _launch_joins(own: Nest, variant: Variant, plan: JoinPlan, met: tuple[Meeting, ...]) -> tuple[Launch, ...]:
     from weft.emit.joins import entries
 
-    variant = Variant(nest, facts, None, planned[0])
     block = (JOINING, 1, 1)
-    return tuple(Launch(variant, name, (n, 1, 1), block) for name, n in zip(entries(own, joins), planned[1], strict=True))
+    return tuple(
+        Launch(variant, name, (m.blocks, 1, 1), block, partial=m.memory, parts=m.count)
+        for name, m in zip(entries(own, plan), met, strict=True)
+    )
 
 
 def _launch_threads(variant: Variant, name: str, extents: list[int]) -> Launch:

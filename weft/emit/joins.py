@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from weft.emit.algebras import algebra_type
 from weft.emit.expressions import PRODUCT, register_type
 from weft.emit.names import Names, kernel_entry
+from weft.emit.sorts import SortBody
 from weft.emit.text import Writer
 from weft.emit.threads import parameters
 from weft.emit.values import ValueBody, deciding
@@ -17,30 +18,39 @@ from weft.loops.schedule import Nest
 from weft.loops.types import BOOL, INT64, ScalarType
 from weft.plan.arguments import Facts
 from weft.plan.fold import is_run
-from weft.plan.join import BLOCK, JoinPlan, Own, PointsPlan
+from weft.plan.join import BLOCK, JoinPlan, Own, PointsPlan, SortPlan, join_steps, memory_of
 
 # How a join of bools is one of the words that stand for them.
 _OF_WORDS = {"and": "bitand", "or": "bitor"}
 
 
 def emit(function: Function, nest: Nest, joins: Joins, plan: JoinPlan, facts: Facts) -> str:
-    """The kernels' translation unit: an entry for each group of points, named by `entries`, that takes the slots of
-    `weft.plan.arguments`.
+    """The kernels' translation unit: an entry for each step of the plan, named by `entries`. Each takes the slots of
+    `weft.plan.arguments`; of a sort, then a pointer for each name of `memory_of` and how much there is to go through.
     """
     own = Nest(nest.name, nest.axes, trapping(nest.body), nest.verdicts)
     writer = Writer()
     writer.line('#include "weft/memory.cuh"')
-    writer.line('#include "weft/join.cuh"')
-    for points, how, entry in zip(joins.groups, plan.groups, entries(nest, joins), strict=True):
+    if any(isinstance(p, PointsPlan) for p in plan.groups):
+        writer.line('#include "weft/join.cuh"')
+    if any(isinstance(p, SortPlan) for p in plan.groups):
+        writer.line('#include "weft/sort.cuh"')
+    for step, entry in zip(join_steps(plan), entries(nest, plan), strict=True):
+        group, how = joins.groups[step.group], plan.groups[step.group]
         writer.line()
-        _Entry.begun(function, own, facts, writer, joins, points, how).emit(entry)
+        if isinstance(group, Points):
+            assert isinstance(how, PointsPlan)
+            _Entry.begun(function, own, facts, writer, joins, group, how).emit(entry)
+        else:
+            assert isinstance(how, SortPlan)
+            SortBody.begun(function, own, facts, writer, joins, group, how).emit(entry, step, memory_of(step, plan))
     return writer.text()
 
 
-def entries(nest: Nest, joins: Joins) -> tuple[str, ...]:
+def entries(nest: Nest, plan: JoinPlan) -> tuple[str, ...]:
     """The names of the entries, in the order of their launches."""
-    name = kernel_entry(nest.name)
-    return tuple(name if k == 0 else f"{name}_then_{k}" for k in range(len(joins.groups)))
+    name, steps = kernel_entry(nest.name), join_steps(plan)
+    return tuple(f"{name}_{k}_{s.kind}" for k, s in enumerate(steps[:-1], 1)) + (name,)
 
 
 @dataclass
@@ -55,7 +65,7 @@ class _Entry(ValueBody):
     def begun(
         cls, function: Function, nest: Nest, facts: Facts, writer: Writer, joins: Joins, points: Points, plan: PointsPlan
     ) -> _Entry:
-        taken = {*entries(nest, joins), "outside", "place", "places", "v", "k", "total"}
+        taken = {"outside", "place", "places", "v", "k", "total"}
         varies = deciding(joins.axes, joins.values)
         large = varies | {s.name for s in function.scalars}
         return cls(

@@ -9,12 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from weft.compiler import Analysis, Launch, Unused
+from weft.emit.joins import entries
 from weft.errors import Location
 from weft.loops.ir import For, Function, Stmt, bodies
 from weft.loops.schedule import Schedule, Verdict
 from weft.loops.show import renamed, show_expr, user_names
 from weft.plan.fold import FoldPlan
-from weft.plan.join import JoinPlan
+from weft.plan.join import JoinPlan, PointsPlan, SortPlan, join_steps
 from weft.plan.threads import ThreadPlan
 
 _LONGEST = 104  # letters of a line under a loop
@@ -191,14 +192,28 @@ def _folding(launch: Launch, plan: FoldPlan) -> list[str]:
     return [f"{rows}; {', '.join([how, *packets])}", *running, *shared]
 
 
+_SORTING = {
+    "keys": "values are joined to {0} in the order of its elements, so that the bits are always the same: the element of each",
+    "count": "sorted by element, digit {1} of {2}: how many have it",
+    "place": "sorted by element, digit {1} of {2}: where those begin that have it",
+    "move": "sorted by element, digit {1} of {2}: all in their place",
+    "sum": "joined, {3} neighbours a thread: round {1}",
+}
+
+
 def _joining(analysis: Analysis, launch: Launch, plan: JoinPlan) -> list[str]:
     """How values are joined to the elements that the data choose."""
     joins = analysis.lowered[launch.variant.nest].joins
     assert joins is not None
     shown = user_names(analysis.function)
     arrays = ", ".join(dict.fromkeys(renamed(w.array, shown) for w in joins.writes if w.join))
+    steps = dict(zip(entries(analysis.schedule.nests[launch.variant.nest], plan), join_steps(plan), strict=True))
+    step = steps[launch.entry]
+    group = plan.groups[step.group]
+    if isinstance(group, SortPlan):
+        return [_SORTING[step.kind].format(arrays, step.number + 1, group.digits, group.chunk)]
     held = [renamed(f"{o.array} first in shared memory{f', {o.copies} copies a block' if o.copies > 1 else ''}", shown)
-            for group in plan.groups for o in group.own]  # fmt: skip
+            for o in group.own]  # fmt: skip
     how = f"values are joined to {arrays} by atomics, in any order: the same bits in each"
     return [how, *(f"joined to {text}" for text in held)]
 
@@ -214,6 +229,14 @@ def _folding_line(launch: Launch, plan: FoldPlan) -> str:
     return (f"{plan.threads} threads a row" if plan.rows else "which are one team") + held
 
 
+def _joining_line(plan: JoinPlan) -> str:
+    """The same in a few words."""
+    ways = ["sorted by element and joined in order"] if any(isinstance(g, SortPlan) for g in plan.groups) else []
+    points = [g for g in plan.groups if isinstance(g, PointsPlan)]
+    ways += ["joined by atomics" + (", in shared memory first" if any(g.own for g in points) else "")] if points else []
+    return " and ".join(ways)
+
+
 def plan_line(analysis: Analysis, launches: Sequence[Launch]) -> str:
     """The plan of a call in one line."""
     kernels = []
@@ -225,7 +248,7 @@ def plan_line(analysis: Analysis, launches: Sequence[Launch]) -> str:
         elif isinstance(plan, FoldPlan):
             how = _folding_line(launch, plan)
         elif isinstance(plan, JoinPlan):
-            how = "joined by atomics" + (", in shared memory first" if any(g.own for g in plan.groups) else "")
+            how = _joining_line(plan)
         elif plan.spread:
             graph = launch.variant.graph
             how = "blocks share a row" if graph is not None and graph.rows else "blocks share the columns"
@@ -233,6 +256,9 @@ def plan_line(analysis: Analysis, launches: Sequence[Launch]) -> str:
             graph = launch.variant.graph
             team = f"{threads} threads a row" if graph is not None and graph.rows else "which are one team"
             how = team + (", held in registers" if plan.held else "")
+        if isinstance(plan, JoinPlan) and len(join_steps(plan)) > 1:
+            kernels.append(f"{how}, in {len(join_steps(plan))} steps")
+            continue
         kernels.append(f"{_count(blocks, 'block')} of {_count(threads * teams, 'thread')}, {how}")
     count = "" if len(kernels) == 1 else f"{len(kernels)} kernels: "
     return count + "; ".join(dict.fromkeys(kernels)) if kernels else "nothing to launch"

@@ -8,8 +8,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from weft.graph.needs import by_need
-from weft.graph.tile import Axis, Map, NotTiles, Read, TileGraph, Write, names_of, uses, uses_of_write
-from weft.loops.ir import Check, Function, Load, free_arrays, free_names, walk_expr
+from weft.graph.tile import (
+    Axis,
+    Dependence,
+    Map,
+    NotTiles,
+    Read,
+    TileGraph,
+    Write,
+    dependence,
+    names_of,
+    uses,
+    uses_of_write,
+)
+from weft.loops.affine import is_bound
+from weft.loops.ir import Check, Const, Function, Load, Ref, free_arrays, free_names, walk_expr
 from weft.loops.types import ScalarType
 
 # The algebras of which what is left of a value in a narrower integer is told by what is left of the operands.
@@ -28,6 +41,19 @@ class Points:
 
 
 @dataclass(frozen=True)
+class Ordered:
+    """A write whose values are joined in an order that the elements decide: sums and products of floats are rounded. keys: the
+    axes of the array whose subscripts tell a key, which `points` decide: axes whose points are put in the order of keys. lanes:
+    axes that are subscripts by themselves, so that each of their points is an element of its own.
+    """
+
+    points: tuple[str, ...]
+    lanes: tuple[str, ...]
+    keys: tuple[int, ...]
+    write: Write
+
+
+@dataclass(frozen=True)
 class Joins:
     """values: in order, to be computed wherever their axes are known; the rest is written out where it is needed. groups: one
     after another.
@@ -35,11 +61,11 @@ class Joins:
 
     axes: Mapping[str, Axis]
     values: tuple[Read | Map, ...]
-    groups: tuple[Points, ...]
+    groups: tuple[Points | Ordered, ...]
 
     @property
     def writes(self) -> tuple[Write, ...]:
-        return tuple(w for g in self.groups for w in g.writes)
+        return tuple(w for g in self.groups for w in (g.writes if isinstance(g, Points) else (g.write,)))
 
 
 def joins(graph: TileGraph, function: Function) -> Joins:
@@ -58,28 +84,57 @@ def joins(graph: TileGraph, function: Function) -> Joins:
         raise NotTiles(f"{graph.copied[0]} is read at other elements than it is written at", None, remedy)
     axes = {a.name: a for a in graph.axes}
     groups: dict[tuple[str, ...], list[Write]] = {}
+    ordered: list[Write] = []
     for write in graph.writes:
-        groups.setdefault(write.axes, []).append(write)
+        dtype = function.array(write.array).dtype
         if write.join:
-            _check(write, function.array(write.array).dtype)
+            _check(write, dtype)
+        if write.join and not in_any_order(write, dtype):
+            ordered.append(write)
+        else:
+            groups.setdefault(write.axes, []).append(write)
     read = {v.array for v in values if isinstance(v, Read)}
     read |= {a for v in values for e in uses(v) for a in free_arrays(e)}
     read |= {a for w in graph.writes for e in uses_of_write(w) for a in free_arrays(e)}
     for write in graph.writes:
-        if len(groups) > 1 and write.array in read:
+        if len(groups) + len(ordered) > 1 and write.array in read:
             raise NotTiles(f"{write.array} is read and written over different axes", write.location)
         if write.join and write.array in read:
             raise NotTiles(f"{write.array} is read where values are joined to it", write.location)
     if len({(w.array, w.join) for w in graph.writes}) > len({w.array for w in graph.writes}):
         raise NotTiles("values are joined to an array in two ways")
-    found = []
+    varies = axes.keys() | graph.made.keys()
+    steady = {a.name for a in graph.axes if not any(free_names(e) & varies for e in (a.start, a.stop))}
+    found: list[Points | Ordered] = []
     for names, writes in groups.items():
-        steady: list[str] = []
-        for name in names:
-            varies = {n for e in (axes[name].start, axes[name].stop) for n in free_names(e)} & (axes.keys() | graph.made.keys())
-            steady += [] if varies else [name]
-        found.append(Points(tuple(steady), tuple(n for n in names if n not in steady), tuple(writes)))
+        over, inside = ([n for n in names if (n in steady) == is_steady] for is_steady in (True, False))
+        found.append(Points(tuple(over), tuple(inside), tuple(writes)))
+    depends = dependence(graph)
+    for write in ordered:
+        found.append(_ordered(write, function, steady, depends))
     return Joins(axes, tuple(values), tuple(found))
+
+
+def _ordered(write: Write, function: Function, steady: set[str], depends: Dependence) -> Ordered:
+    array = function.array(write.array)
+    for name in write.axes:
+        if name not in steady:
+            raise NotTiles(f"the bounds of {name} are not the same everywhere, and the order of sums shows", write.location)
+    alone = {
+        i.name: k
+        for k, i in enumerate(write.index)
+        if isinstance(i, Ref) and i.name in write.axes and is_bound(array.shape[k], free_names(array.shape[k]))
+    }
+    if array.name in function.checked:
+        alone = {}
+    others = [i for k, i in enumerate(write.index) if k not in alone.values()]
+    told = depends.of((*others, *(() if write.guard is None else (write.guard,))))
+    lanes = [a for a in write.axes if a in alone and a not in told and sum(a in free_names(i) for i in write.index) == 1]
+    one = {alone[a] for a in lanes} | {
+        k for k, i in enumerate(write.index) if isinstance(i, Const) and array.name not in function.checked
+    }
+    keys = [k for k in range(len(write.index)) if k not in one]
+    return Ordered(tuple(a for a in write.axes if a not in lanes), tuple(lanes), tuple(keys), write)
 
 
 def _check(write: Write, dtype: ScalarType) -> None:
@@ -87,8 +142,6 @@ def _check(write: Write, dtype: ScalarType) -> None:
     type_ = write.value.type
     if type_ != dtype.opmath and not (type_.category == dtype.category == "int" and write.join in _MODULAR):
         raise NotTiles(f"{write.array} rounds what is joined to it", write.location)
-    if not in_any_order(write, dtype):
-        raise NotTiles(f"{write.array} is a sum or product of floats, whose order shows", write.location)
     if write.join in ("and", "or") and any(isinstance(e, Load | Check) for e in walk_expr(write.value)):
         raise NotTiles(f"{write.array} may be decided before values that are undefined then", write.location)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from weft.loops.accesses import collect
-from weft.loops.affine import is_bound
+from weft.loops.affine import affine, is_bound
 from weft.loops.ir import (
     Array,
     Const,
@@ -120,6 +120,9 @@ def slots(function: Function, nest: Nest, facts: Facts) -> tuple[Slot, ...]:
             told = is_bound(extent, free_names(extent)) and name not in function.checked  # the call has told
             if not (placed and told):
                 names |= {e.name for e in walk_expr(extent) if isinstance(e, Ref)}
+    for stmt in walk(nest.body):
+        if isinstance(stmt, Store) and any(affine(i) is None for i in stmt.index):  # where data decide, elements are counted
+            names |= {n for extent in function.array(stmt.array).shape for n in free_names(extent)}
     for access in collect(nest.body):
         if access.guard:  # where only some iterations load, a tile stops at the array's end
             shape = function.array(access.array).shape

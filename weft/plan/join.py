@@ -1,15 +1,18 @@
-"""The plan of joins: which axis neighbouring threads lie along, and which arrays blocks join to in shared memory first."""
+"""The plan of joins: which axis neighbouring threads lie along, which arrays blocks join to in shared memory first, how
+points are sorted.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
-from weft.graph.joins import Joins, Points
+from weft.graph.joins import Joins, Ordered, Points
 from weft.graph.tile import Read, Write
 from weft.loops.affine import affine
-from weft.loops.ir import Const, Expr, Function, Load, walk_expr
+from weft.loops.ir import Const, Expr, Function, Load, Ref, walk_expr
 from weft.loops.types import BOOL, FLOAT32, INT32, INT64, ScalarType
 from weft.plan.arguments import Facts
 from weft.plan.extents import extents_of
@@ -22,6 +25,8 @@ BLOCK, MANY_BLOCKS = 256, 1056
 SHARED_BYTES, COPIED_BYTES = 48 * 1024, 16 * 1024
 # Points of a block for each element of its own, that the joins of these to memory are few.
 POINTS_OF_AN_ELEMENT = 4
+# Points that a block sorts; neighbours in the order of keys that a thread joins.
+SORT_TILE, CHUNK = 4096, 64
 
 
 @dataclass(frozen=True)
@@ -46,29 +51,138 @@ class PointsPlan:
 
 
 @dataclass(frozen=True)
-class JoinPlan:
-    """A launch for each group of points, in order."""
+class SortPlan:
+    """Points put in the order of their keys, and then joined by threads that each have `chunk` neighbours in it. lanes: the
+    last is the one along which neighbouring threads lie. digits: of keys, by each of which they are sorted. levels: how often
+    what neighbours leave to those of other threads is joined again.
+    """
 
-    groups: tuple[PointsPlan, ...]
+    lanes: tuple[str, ...]
+    digits: int
+    levels: int
+    chunk: int
+
+
+@dataclass(frozen=True)
+class JoinPlan:
+    """What is done for each group of points, one after another."""
+
+    groups: tuple[PointsPlan | SortPlan, ...]
+
+
+@dataclass(frozen=True)
+class JoinStep:
+    """A launch of a plan. group: whose; number: which of its kind."""
+
+    group: int
+    kind: Literal["points", "keys", "count", "place", "move", "sum"]
+    number: int = 0
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """How a step meets a call: its blocks; what it goes through; (name, type, elements) of the memory that it uses of what the
+    steps share.
+    """
+
+    blocks: int
+    count: int
+    memory: tuple[tuple[str, ScalarType, int], ...] = ()
+
+
+def join_steps(plan: JoinPlan) -> tuple[JoinStep, ...]:
+    """The launches of a plan, in order."""
+    steps: list[JoinStep] = []
+    for k, group in enumerate(plan.groups):
+        if isinstance(group, PointsPlan):
+            steps.append(JoinStep(k, "points"))
+            continue
+        steps.append(JoinStep(k, "keys"))
+        steps += [JoinStep(k, kind, d) for d in range(group.digits) for kind in ("count", "place", "move")]
+        steps += [JoinStep(k, "sum", level) for level in range(group.levels)]
+    return tuple(steps)
+
+
+def memory_of(step: JoinStep, plan: JoinPlan) -> tuple[str, ...]:
+    """The names of the memory that a step uses of what the steps share."""
+    group, g, k = plan.groups[step.group], step.group, step.number
+    if isinstance(group, PointsPlan):
+        return ()
+    before, after = (tuple(f"{what}_{g}_{n % 2}" for what in ("keys", "points")) for n in (k, k + 1))
+    match step.kind:
+        case "keys":
+            return before[:1]
+        case "count":
+            return before[0], f"counts_{g}"
+        case "place":
+            return f"counts_{g}", f"totals_{g}"
+        case "move":
+            return *before[: 2 if k else 1], f"counts_{g}", f"totals_{g}", *after
+    sources = [(f"keys_{g}_{group.digits % 2}", f"points_{g}_{group.digits % 2}")]
+    sources += [(f"left_{g}_{level}", f"sums_{g}_{level}") for level in range(group.levels - 1)]
+    return tuple(name for pair in sources[k : k + 2] for name in pair)
 
 
 def plan_joins(
     function: Function, joins: Joins, facts: Facts, arrays: Mapping[str, Geometry], names: Mapping[str, int]
-) -> tuple[JoinPlan, tuple[int, ...]]:
-    """The plan for a call, and the blocks of each group. names: the values of sizes and integers."""
+) -> tuple[JoinPlan, tuple[Meeting, ...]] | None:
+    """The plan for a call, and how its steps meet it; None where there are more points than can be counted. names: the values
+    of sizes and integers.
+    """
     extents = extents_of(joins.axes, names)
-    plans, blocks = [], []
-    for points in joins.groups:
-        order = _order(points, joins, facts, extents)
-        vector = _vector(function, points, joins, facts, order)
+    plans: list[PointsPlan | SortPlan] = []
+    met: list[Meeting] = []
+    for g, group in enumerate(joins.groups):
+        if isinstance(group, Ordered):
+            found = _plan_sort(function, group, facts, arrays, extents, g)
+            if found is None:
+                return None
+            plans.append(found[0])
+            met += found[1]
+            continue
+        order = _order(group, joins, facts, extents)
+        vector = _vector(function, group, joins, facts, order)
         count = math.prod(extents[a] for a in order)
         every = min(MANY_BLOCKS, -(-count // (BLOCK * vector)))
-        inside = math.prod(extents[a] for a in points.inside)
-        own = _own(points, function, arrays, count * inside, every)
+        inside = math.prod(extents[a] for a in group.inside)
+        own = _own(group, function, arrays, count * inside, every)
         every = min([every, *(_blocks(o.elements, count * inside, every) for o in own)])
         plans.append(PointsPlan(order, vector, own))
-        blocks.append(every)
-    return JoinPlan(tuple(plans)), tuple(blocks)
+        met.append(Meeting(every, count))
+    return JoinPlan(tuple(plans)), tuple(met)
+
+
+def _plan_sort(
+    function: Function, group: Ordered, facts: Facts, arrays: Mapping[str, Geometry], extents: Mapping[str, int], g: int
+) -> tuple[SortPlan, list[Meeting]] | None:
+    """The plan of sums in the order of keys, and how its steps meet a call."""
+    shape, write = arrays[group.write.array].shape, group.write
+    count, wide = math.prod(extents[a] for a in group.points), math.prod(extents[a] for a in group.lanes)
+    elements = math.prod(shape[k] for k in group.keys)
+    if max(count, elements) >= 1 << 31:
+        return None
+    unit = [a for a in group.lanes for k, i in enumerate(write.index) if i == Ref(a, INT64) and (write.array, k) in facts.unit]
+    lanes = tuple(a for a in group.lanes if a not in unit) + tuple(unit)
+    counts = [count]
+    while -(-counts[-1] // CHUNK) > 1:
+        counts.append(2 * -(-counts[-1] // CHUNK))
+    plan = SortPlan(lanes, max(1, -(-elements.bit_length() // 8)), len(counts), CHUNK)
+    tiles, dtype = -(-count // SORT_TILE), function.array(write.array).dtype
+    size: dict[str, tuple[ScalarType, int]] = {f"{what}_{g}_{k}": (INT32, count) for what in ("keys", "points") for k in (0, 1)}
+    size |= {f"counts_{g}": (INT32, 256 * tiles), f"totals_{g}": (INT32, 256)}
+    for level, n in enumerate(counts[1:]):
+        size |= {f"left_{g}_{level}": (INT32, n), f"sums_{g}_{level}": (dtype, n * wide)}
+    met = []
+    for step in join_steps(JoinPlan((plan,))):
+        n = counts[step.number] if step.kind == "sum" else tiles if step.kind == "place" else count
+        blocks = {
+            "keys": min(MANY_BLOCKS, -(-count // BLOCK)),
+            "place": 256,
+            "sum": -(-(-(-n // CHUNK) * wide) // BLOCK),
+        }.get(step.kind, tiles)
+        names = memory_of(replace(step, group=g), JoinPlan((plan,) * (g + 1)))
+        met.append(Meeting(blocks if count * wide else 0, n, tuple((name, *size[name]) for name in names)))
+    return plan, met
 
 
 def _order(points: Points, joins: Joins, facts: Facts, extents: Mapping[str, int]) -> tuple[str, ...]:

@@ -130,7 +130,8 @@ def _simulate(
     part: str,
 ) -> tuple[Launched, ...]:
     found = launches(analysis, nest, arrays, bound.names)
-    memory = {**memory, **{name: _partial(type_, elements) for name, type_, elements in found[0].partial}}
+    shared = dict.fromkeys(p for plan in found for p in plan.partial)
+    memory = {**memory, **{name: _partial(type_, elements) for name, type_, elements in shared}}
     return tuple(_launched(analysis, nest, plan, arrays, bound, memory, arch, seed, part) for plan in found)
 
 

@@ -1,0 +1,218 @@
+"""Sums of floats into elements that the data choose, as CUDA C++: points are sorted by their elements, and joined in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.emit.algebras import algebra_type, join
+from weft.emit.expressions import PRODUCT, register_type
+from weft.emit.names import Names
+from weft.emit.text import Writer
+from weft.emit.threads import parameters
+from weft.emit.values import ValueBody, deciding
+from weft.graph.joins import Joins, Ordered
+from weft.graph.tile import Axis
+from weft.loops.ir import Const, Expr, Function, Let, Ref
+from weft.loops.schedule import Nest
+from weft.loops.types import INT64
+from weft.plan.arguments import Facts
+from weft.plan.join import BLOCK, SORT_TILE, JoinStep, SortPlan
+
+_ROUNDS = SORT_TILE // BLOCK
+# Points whose values a thread loads before it joins them: as many loads are on their way.
+_TOGETHER = 8
+
+
+@dataclass
+class SortBody(ValueBody):
+    """A step of a sum in the order of keys."""
+
+    group: Ordered = None  # type: ignore[assignment]
+    plan: SortPlan = None  # type: ignore[assignment]
+
+    @classmethod
+    def begun(
+        cls, function: Function, nest: Nest, facts: Facts, writer: Writer, joins: Joins, group: Ordered, plan: SortPlan
+    ) -> SortBody:
+        taken = {"outside", "place", "places", "key", "next", "at", "sum", "first", "last", "before", "after", "chunk", "lane"}
+        taken |= {"lanes", "point", "count", "join", "start", "v", "value"}
+        varies = deciding(joins.axes, joins.values)
+        large = varies | {s.name for s in function.scalars}
+        return cls(
+            function, nest, facts, writer, Names(frozenset(taken)), {}, {}, varies, large,
+            axes=joins.axes, values=joins.values, group=group, plan=plan,
+        )  # fmt: skip
+
+    def emit(self, entry: str, step: JoinStep, memory: tuple[str, ...]) -> None:
+        given = parameters(self.function, self.nest, self.facts, self)
+        own = [self.fresh.fresh(name) for name in memory]
+        value = register_type(self.function.array(self.group.write.array).dtype)
+        given += [f"{value if name.startswith('sums') else 'int32_t'}* {text}" for name, text in zip(memory, own, strict=True)]
+        lines = ",\n    ".join([*given, "const int64_t count"])
+        with self.writer.block(f'extern "C" __global__ void __launch_bounds__({BLOCK}) {entry}(\n    {lines})'):
+            mark, shift = self.writer.mark(), 8 * step.number
+            match step.kind:
+                case "keys":
+                    self.keys(own[0])
+                case "count":
+                    self.writer.line(f"weft::count_digits<{shift}, {_ROUNDS}>({own[0]}, count, {own[1]});")
+                case "place":
+                    self.writer.line(f"weft::place_digits({own[0]}, count, {own[1]});")
+                case "move":
+                    keys, *others = own
+                    points = others.pop(0) if step.number else "nullptr"
+                    counts, totals, keys_after, points_after = others
+                    found = f"{keys}, {points}, count, {counts}, {totals}, {keys_after}, {points_after}"
+                    self.writer.line(f"weft::move_by_digit<{shift}, {_ROUNDS}>({found});")
+                case _:
+                    self.sums(own, step.number)
+            if self.writer.mentions("outside", mark):
+                self.writer.insert(mark, "int64_t outside = 0;")
+                self.writer.line("if (outside) __trap();  // a subscript or a value that the data decide is out of its range")
+
+    @property
+    def elements(self) -> str:
+        """How many keys there are."""
+        shape = self.function.array(self.group.write.array).shape
+        return " * ".join(self.printer.value(shape[k], PRODUCT) for k in self.group.keys) or "1"
+
+    def point(self, place: str) -> None:
+        """The coordinates of a point, by its place in the order of the loops."""
+        axes = [self.axes[a] for a in self.group.points]
+        self.places(axes, place, {a.name: self.span(a, f"{a.name}_count") for a in axes})
+
+    # ---------------------------------------------------------------- keys
+
+    def keys(self, keys: str) -> None:
+        """The key of every point, and one behind all for those that join nothing."""
+        w = self.group.write
+        first, step = f"int64_t(blockIdx.x) * {BLOCK} + threadIdx.x", f"int64_t(gridDim.x) * {BLOCK}"
+        axes = [self.axes[a] for a in self.group.points]
+        counts = {a.name: self.span(a, f"{a.name}_count") for a in axes}
+        with self.writer.block(f"for (int64_t place = {first}; place < count; place += {step})"):
+            self.places(axes, "place", counts)
+            exprs = [w.index[k] for k in self.group.keys] + ([w.guard] if w.guard is not None else [])
+            self.statements(tuple(map(self.let, self.needed(exprs))))
+            self.writer.cite(w.location)
+            self.writer.line(f"int32_t key = int32_t({self.elements});  // behind all others: nothing is joined")
+            if w.guard is None:
+                self.key()
+            else:
+                with self.writer.block(f"if ({self.printer.value(w.guard)})"):
+                    self.key()
+            self.writer.line(f"{keys}[place] = key;")
+
+    def key(self) -> None:
+        w, shape = self.group.write, self.function.array(self.group.write.array).shape
+        index, checks, text = list(w.index), [], ""
+        for k in self.group.keys:
+            i: Expr = index[k]
+            if self.unproven(w.array, k, i) and not isinstance(i, Ref | Const):
+                name = f"{w.array}.{k}"
+                self.names[name] = self.fresh.fresh(f"{w.array}_at" if len(index) == 1 else f"{w.array}_at_{k}")
+                self.varies |= {name}
+                self.statements((Let(name, i),))
+                i = index[k] = Ref(name, INT64)
+            own = self.printer.value(i)
+            text = f"({text}) * {self.printer.value(shape[k], PRODUCT)} + {own}" if text else own
+        checks = self.checks(w.array, tuple(index))
+        guard = f"if ({' && '.join(checks)}) " if checks else ""
+        self.writer.line(f"{guard}key = int32_t({text or '0'});")
+
+    # ---------------------------------------------------------------- sums
+
+    def sums(self, memory: list[str], level: int) -> None:
+        """The sums of neighbours in the order of keys, of each lane: those of one thread alone are joined to their element, the
+        others left for the next level.
+        """
+        w, line = self.group.write, self.writer.line
+        array = self.function.array(w.array)
+        type_ = register_type(array.dtype)
+        algebra = algebra_type(w.join, type_)
+        keys, sources, *left = memory
+        lanes = [self.axes[a] for a in self.plan.lanes]
+        line(f"// a thread has {self.plan.chunk} neighbours in the order of keys{', of a lane' if lanes else ''}")
+        counts = {a.name: self.span(a, f"{a.name}_count") for a in lanes}
+        points = [self.axes[a] for a in self.group.points] if level == 0 else []
+        counts |= {a.name: self.span(a, f"{a.name}_count") for a in points}
+        line(f"const int64_t place = int64_t(blockIdx.x) * {BLOCK} + threadIdx.x;")
+        chunk = "place"
+        if lanes:
+            line(f"const int64_t lanes = {' * '.join(counts[a.name] for a in lanes)};")
+            line("const int64_t chunk = place / lanes, lane = place % lanes;")
+            chunk = "chunk"
+        line(f"const int64_t first = {chunk} * {self.plan.chunk};")
+        line("if (first >= count) return;")
+        line(f"const int64_t last = weft::minimum<int64_t>(first + {self.plan.chunk}, count);")
+        self.places(lanes, "lane", counts)
+        line(f"int32_t key = {keys}[first];")
+        if left:
+            line(f"bool before = first > 0 && {keys}[first - 1] == key;  // the first sum goes on one of the thread before")
+            line(f"const bool after = last < count && {keys}[last] == {keys}[last - 1];")
+            with self.writer.block("if (lane == 0)" if lanes else ""):
+                line(f"{left[0]}[2 * {chunk}] = before ? key : -1;")
+                line(f"{left[0]}[2 * {chunk} + 1] = after ? {keys}[last - 1] : -1;")
+        line(f"{type_} sum = {algebra}::identity();")
+        element = self.element(w.array, self.decoded())
+        joined = join(w.join, array.dtype).format(element, "sum")
+        with self.writer.block("const auto join = [&]", "};"):
+            line(f"if (uint32_t(key) < uint32_t({self.elements})) {element} = {joined};")
+        with self.writer.block(f"for (int64_t start = first; start < last; start += {_TOGETHER})"):
+            line(f"int32_t next[{_TOGETHER}];")
+            line(f"{type_} value[{_TOGETHER}];  // of all, before the first is joined")
+            line("#pragma unroll")
+            with self.writer.block(f"for (int32_t v = 0; v < {_TOGETHER}; ++v)"):
+                line("const int64_t at = start + v;")
+                line(f"next[v] = at < last ? {keys}[at] : -1;")
+                line(f"value[v] = {algebra}::identity();")
+                line(f"if (uint32_t(next[v]) >= uint32_t({self.elements})) continue;")
+                if level:
+                    line(f"value[v] = {sources}[at * lanes + lane];" if lanes else f"value[v] = {sources}[at];")
+                else:
+                    self.value(points, sources, counts)
+            line("#pragma unroll")
+            with self.writer.block(f"for (int32_t v = 0; v < {_TOGETHER}; ++v)"):
+                line("if (start + v >= last) break;")
+                with self.writer.block("if (next[v] != key)"):
+                    if left:
+                        line(f"if (before) {self.slot(left[1], chunk, 0)} = sum;")
+                        line("else join();")
+                        line("before = false;")
+                    else:
+                        line("join();")
+                    line("key = next[v];")
+                    line(f"sum = {algebra}::identity();")
+                line(f"sum = {algebra}::combine(sum, value[v]);")
+        if not left:
+            line("join();")
+            return
+        line(f"if (before) {self.slot(left[1], chunk, 0)} = sum;")
+        line("else if (!after) join();")
+        line(f"if (after) {self.slot(left[1], chunk, 1)} = before ? {algebra}::identity() : sum;")
+
+    def slot(self, sums: str, chunk: str, which: int) -> str:
+        place = f"2 * {chunk} + 1" if which else f"2 * {chunk}"
+        return f"{sums}[({place}) * lanes + lane]" if self.plan.lanes else f"{sums}[{place}]"
+
+    def value(self, points: list[Axis], sources: str, counts: dict[str, str]) -> None:
+        """What a point joins."""
+        w = self.group.write
+        if len(points) == 1:
+            self.places(points, f"{sources}[at]", counts)
+        else:
+            self.writer.line(f"const int64_t point = {sources}[at];")
+            self.places(points, "point", counts)
+        self.statements(tuple(map(self.let, self.needed([w.value]))))
+        self.writer.cite(w.location)
+        self.writer.line(f"value[v] = {self.printer.value(w.value)};")
+
+    def decoded(self) -> tuple[Expr, ...]:
+        """The subscripts of the element of a key and a lane."""
+        shape, index = self.function.array(self.group.write.array).shape, list(self.group.write.index)
+        rest = "key"
+        for n, k in enumerate(reversed(self.group.keys)):
+            extent = self.printer.value(shape[k], PRODUCT + 1)
+            only = n == len(self.group.keys) - 1
+            index[k] = self.raw("int64_t(key)" if rest == "key" and only else f"({rest})" if only else f"({rest} % {extent})")
+            rest = f"{rest} / {extent}"
+        return tuple(index)
