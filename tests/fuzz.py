@@ -2,8 +2,9 @@
 
 Prints how many are equal, refused (by what) and skipped, the five slowest analyses, and every mismatch with its program made
 small; ends with 1 if there is one. Odd seeds are programs of many dtypes, even ones of one. With `--device cuda` the
-emitted CUDA runs on the GPU that there is, with `--road schedule` the schedules by their meaning in random orders; with
-`--gradients` programs are differentiated (tests/fuzz_gradients.py).
+emitted CUDA runs on the GPU that there is, with `--road schedule` the schedules by their meaning in random orders, with
+`--road parts` so with their nests taken apart around loops that stay in order; with `--gradients` programs are
+differentiated (tests/fuzz_gradients.py).
 
 Each process takes a chunk of seeds and prints a line of JSON for each. The seeds that a process did not come to, which
 died or took too long, are run again in smaller chunks, until it is known which of them it was.
@@ -277,7 +278,7 @@ def main() -> int:
     parser.add_argument("--programs", type=int, default=200, metavar="N", help="how many seeds")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="J", help="processes at a time")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--road", choices=("kernel", "schedule", "gradients"), default="kernel")
+    parser.add_argument("--road", choices=("kernel", "schedule", "parts", "gradients"), default="kernel")
     parser.add_argument("--gradients", dest="road", action="store_const", const="gradients", help="--road gradients")
     parser.add_argument("--tries", type=int, default=100, help="smaller programs that are looked at for each mismatch")
     parser.add_argument("--worker", type=int, nargs="+", help=argparse.SUPPRESS)

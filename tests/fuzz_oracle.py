@@ -1,7 +1,8 @@
 """What a random program must compute: the plain Python is run, and weft is held against it.
 
-Two roads are checked: the compiled kernel, and the schedule executed by its meaning with every loop that is called
-parallel, and every commutative reduction, run in a random order.
+Three roads are checked: the compiled kernel; the schedule executed by its meaning with every loop that is called
+parallel, and every commutative reduction, run in a random order; and the same with every nest taken apart around the
+loops that stay in order.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import math
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -25,15 +26,16 @@ from weft.errors import OutOfRange, WeftError
 from weft.language import parse, read_signature
 from weft.loops.algebra.table import in_order
 from weft.loops.analyze import requirements, schedule
-from weft.loops.interpret import _Machine
-from weft.loops.ir import Array, Expr, For, Function
+from weft.loops.interpret import _fit, _Machine
+from weft.loops.ir import Array, Const, Expr, For, Function
 from weft.loops.schedule import Nest, Requirement, Schedule, Update, Verdict, Wrapped
-from weft.loops.types import ScalarType
+from weft.loops.steps import Apart, Part, taken_apart
+from weft.loops.types import INT64, ScalarType
 from weft.loops.wrapping import wrapped
 from weft.pytorch.call import argument_types
 
 Outcome = Literal["equal", "refused", "skipped"]
-Road = Literal["kernel", "schedule"]
+Road = Literal["kernel", "schedule", "parts"]
 
 # Odd sizes, so that one compilation serves them all: what is a multiple of a vector is compiled apart.
 _USUAL = ({"n": 5, "m": 5, "d": 3}, {"n": 3, "m": 21, "d": 3})
@@ -286,7 +288,9 @@ class _Replay(_Machine):
         own = [self.arrays[a].clone() for a in arrays]
         before = [[v.clone() for v in own] if arrays else [state[n] for n in update.names]]
         given = [0 if type_.category == "int" else 0.0] * len(update.names) if arrays else before[0]
+        types = [type_ if arrays else next(c.type for c in loop.carries if c.name == n) for n in update.names]
         for probed in probes(update.algebra, given, type_):
+            probed = [_fit(p, t) for p, t in zip(probed, types, strict=True)]
             before.append([torch.full_like(v, p) for v, p in zip(own, probed, strict=True)] if arrays else probed)
         runs = [self._run_from(loop, update, arrays, b) for b in before]
         if runs[0] is None or runs.count(None):
@@ -372,8 +376,52 @@ class _Lazy:
         self.value = lambda: machine.evaluate(expr)
 
 
-def replay(function: Function, found: Schedule, args: Sequence[Any], order: random.Random) -> tuple[torch.Tensor, ...]:
-    """The results of a schedule on these arguments."""
+class Parts:
+    """Nests taken apart, with the schedules of their parts; each is made once."""
+
+    def __init__(self) -> None:
+        self.made: dict[int, tuple[Nest, Apart | None, list[Schedule]]] = {}
+
+    def of(self, function: Function, nest: Nest) -> tuple[Apart | None, list[Schedule]]:
+        if id(nest) not in self.made:
+            apart = taken_apart(function, nest)
+            self.made[id(nest)] = nest, apart, [] if apart is None else [schedule(p.function) for p in apart.parts]
+        return self.made[id(nest)][1:]
+
+
+def _in_parts(machine: _Replay, nest: Nest, parts: Parts, depth: int = 4) -> None:
+    """A nest, taken apart where it can be, and so its parts."""
+    apart, schedules = parts.of(machine.function, nest) if depth else (None, [])
+    if apart is None or (all(p.loop is None for p in apart.parts) and sum(len(s.nests) for s in schedules) < 2):
+        machine.nest(nest)
+        return
+    for array in apart.memory:  # of axes that have no points too
+        shape = tuple(Const(max(0, machine.evaluate(e)), INT64) for e in array.shape)
+        machine.allocate(replace(array, shape=shape))
+
+    def run(part: Part, found: Schedule) -> None:
+        inside = _Replay(found, machine.arrays, machine.names, machine.order)
+        for array in found.function.arrays:
+            if array.role == "local" and not array.within:
+                inside.allocate(array)
+        if part.when is None or inside.evaluate(part.when):
+            for own in found.nests:
+                _in_parts(inside, own, parts, depth - 1)
+
+    together = itertools.groupby(zip(apart.parts, schedules, strict=True), lambda item: item[0].loop)
+    for loop, items in ((loop, list(items)) for loop, items in together):
+        values = [0] if loop is None else range(machine.evaluate(loop.start), machine.evaluate(loop.stop), loop.step)
+        for value in values:
+            if loop is not None:
+                machine.names[loop.var] = value
+            for part, found in items:
+                run(part, found)
+
+
+def replay(
+    function: Function, found: Schedule, args: Sequence[Any], order: random.Random, parts: Parts | None = None
+) -> tuple[torch.Tensor, ...]:
+    """The results of a schedule on these arguments. parts: its nests are taken apart."""
     given = dict(zip(function.parameters, args, strict=True))
     scalars = {s.name for s in function.scalars}
     names: dict[str, Any] = {n: given[n] for n in scalars}
@@ -384,7 +432,7 @@ def replay(function: Function, found: Schedule, args: Sequence[Any], order: rand
         if array.name not in arrays and not array.within:
             machine.allocate(array)
     for nest in found.nests:
-        machine.nest(nest)
+        machine.nest(nest) if parts is None else _in_parts(machine, nest, parts)
     return tuple(machine.arrays[r] for r in found.function.results)
 
 
@@ -406,7 +454,7 @@ def check(program: Program, road: Road, device: str = "cpu") -> Verdicts:
     function = compiled(program.source, label)
     if isinstance(program, MixedProgram):
         return _check_mixed(program, function, road, device)
-    runner = _kernel(function, device) if road == "kernel" else _scheduled(program, function)
+    runner = _kernel(function, device) if road == "kernel" else _scheduled(program, function, road)
     outcome: Outcome = "skipped"
     for k, size in enumerate(sizes):
         if "p" in program.parameters and size["m"] > 8:
@@ -436,7 +484,7 @@ def check(program: Program, road: Road, device: str = "cpu") -> Verdicts:
                 raise Mismatch(f"an error without location or remedy: {type(error).__name__}: {error}") from error
             return Verdicts("refused", error)
         except IndexError as error:
-            if road == "schedule" and want is None:
+            if road != "kernel" and want is None:
                 continue
             raise Mismatch(f"IndexError: {error}") from error
         except Mismatch as error:
@@ -473,9 +521,9 @@ def _check_mixed(program: MixedProgram, function: Callable[..., Any], road: Road
     else:
         if any(i.storage.endswith("same") for i in program.inputs) or re.search(r"range\([^:]*, q", program.source):
             return Verdicts("skipped")  # calls with such arguments, or such steps, are other programs
-        runner = _scheduled(program, function)
+        runner = _scheduled(program, function, road)
 
-    wrong, refusal = fuzz_reference.check(program, sizes, runner, device, road == "schedule")
+    wrong, refusal = fuzz_reference.check(program, sizes, runner, device, road != "kernel")
     if wrong and wrong != "skipped":
         raise Mismatch(wrong)
     return Verdicts("refused", refusal) if refusal is not None else Verdicts("skipped" if wrong else "equal")
@@ -533,9 +581,10 @@ def _wraps(outside: Sequence[Requirement], names: Mapping[str, Any]) -> Wrapped:
     return frozenset((r.array, r.axis) for r in doubtful if r.beyond is not None and not _fails(r.beyond, names))
 
 
-def _scheduled(program: Program, function: Callable[..., Any]) -> Callable[[list[Any]], tuple[torch.Tensor, ...]]:
+def _scheduled(program: Program, function: Callable[..., Any], road: Road) -> Callable[[list[Any]], tuple[torch.Tensor, ...]]:
     made: dict[Wrapped, _Analysed] = {}
     parsed: list[Function] = []
+    parts = Parts() if road == "parts" else None
 
     def analysed(wraps: Wrapped) -> _Analysed:
         if wraps not in made:
@@ -556,7 +605,7 @@ def _scheduled(program: Program, function: Callable[..., Any]) -> Callable[[list
         for r in known.outside:
             if _fails(r.condition, names):
                 raise OutOfRange(f"{r.array} is left at {r.index}", location=r.location, remedy="change the loop's range")
-        results = replay(known.function, known.schedule, args, random.Random(program.seed))
+        results = replay(known.function, known.schedule, args, random.Random(program.seed), parts)
         return (*results, *(a for a in args if isinstance(a, torch.Tensor)))
 
     return run

@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from weft.errors import CompileError, DeviceMismatch, LaunchError, OutOfRange, WeftError
-from weft.runtime import cache, cuda, host, nvrtc, precompiled
+from weft.runtime import cache, cuda, host, nvrtc, precompiled, steps
 from weft.runtime.include import resolve
 from weft.runtime.slots import Frame, Given, Slots, pack
 
@@ -739,6 +739,72 @@ def test_threads_share_a_launcher(stand_in: StandIn) -> None:
 def test_an_empty_grid_launches_nothing(stand_in: StandIn) -> None:
     cuda.Launcher(stand_in.handle(), (0, 1, 1), (32, 1, 1), 0, axpb_slots(0)).launch(0, 0, 0)
     assert stand_in.get("launches") == 0
+
+
+def counted(stand_in: StandIn, kernels: int) -> list[cuda.Launcher]:
+    """Launchers whose kernel doubles the first elements and adds one; how many is a slot for steps."""
+    return [cuda.Launcher(stand_in.handle(), (1, 1, 1), (32, 1, 1), 0, axpb_slots(0)) for _ in range(kernels)]
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_launches_in_loops(stand_in: StandIn, native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not native:
+        monkeypatch.setattr(steps, "_native", lambda: None)
+    first, second, third = counted(stand_in, 3)
+    here, there = (0, 0), (1, 1)
+    upward = steps.StepGuard(0, 2, bytes([0, 1, 1]))
+    program = [
+        steps.StepLoop(
+            (2, ()),
+            (5, ()),
+            1,
+            (
+                steps.StepLaunch(first, here, ((2, 0),), (upward,)),
+                steps.StepLoop((0, (2,)), (-1, (1,)), -2, (steps.StepLaunch(second, there, ((2, 1),)),)),
+            ),
+        ),
+        steps.StepLoop((3, ()), (3, ()), 1, (steps.StepLaunch(third, here, ((2, 0),)),)),
+    ]
+    a, b = torch.zeros(16), torch.zeros(16)
+    steps.Stepper(program).launch(0x55, a.data_ptr(), b.data_ptr())
+    want_a, want_b, launches = torch.zeros(16), torch.zeros(16), 0
+    for t in range(2, 5):
+        if t > 2:
+            want_a[:t] = 2 * want_a[:t] + 1
+            launches += 1
+        for k in range(2 * t, t - 1, -2):
+            want_b[:k] = 2 * want_b[:k] + 1
+            launches += 1
+    assert torch.equal(a, want_a) and torch.equal(b, want_b)
+    assert stand_in.get("launches") == launches
+    last = cuda._Config.in_dll(stand_in.library, "last")
+    assert last.stream == 0x55
+
+
+def test_launches_in_loops_fail_by_name(stand_in: StandIn) -> None:
+    (launcher,) = counted(stand_in, 1)
+    stepper = steps.Stepper([steps.StepLoop((0, ()), (9, ()), 1, (steps.StepLaunch(launcher, (0, 1), ()),))])
+    stand_in.set("fail_with", 719)
+    with pytest.raises(LaunchError, match="axpb was not launched: CUDA_ERROR_LAUNCH_FAILED"):
+        stepper.launch(0, 0, 0)
+    assert stand_in.library.context_depth() == 1
+    stand_in.set("fail_with", 0)
+    stepper.launch(0, 0, 0)
+    assert stand_in.get("launches") == 9
+
+
+def test_threads_share_launches_in_loops(stand_in: StandIn) -> None:
+    (launcher,) = counted(stand_in, 1)
+    stepper = steps.Stepper([steps.StepLoop((1, ()), (4, ()), 1, (steps.StepLaunch(launcher, (0, 0), ((2, 0),)),))])
+
+    def work(_: int) -> None:
+        for _ in range(200):
+            a = torch.zeros(4)
+            stepper.launch(0, a.data_ptr())
+            assert a.tolist() == [7.0, 3.0, 1.0, 0.0]
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
 
 
 def test_large_shared_memory_is_asked_for(stand_in: StandIn) -> None:

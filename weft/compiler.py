@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from weft.emit.names import kernel_entry
 from weft.errors import Location
@@ -18,8 +19,9 @@ from weft.graph.block import BlockGraph, Input, Output
 from weft.graph.joins import Joins
 from weft.graph.sweeps import Sweeps
 from weft.loops.affine import affine, evaluate
-from weft.loops.ir import Expr, For, Function, Op, free_names, walk
-from weft.loops.schedule import Nest, Requirement, Schedule, Verdict
+from weft.loops.ir import Array, Expr, For, Function, Op, Stmt, bodies, free_names, trapping, walk
+from weft.loops.schedule import Axis, Nest, Requirement, Schedule, Verdict
+from weft.loops.steps import Part, Ranges, bounds, taken_apart
 from weft.loops.types import INT64, ScalarType
 from weft.plan.arguments import Facts, Slot, nest_arrays, slots
 from weft.plan.facts import Geometry, facts_of
@@ -126,6 +128,78 @@ def _sweeps(schedule: Schedule, nest: Nest) -> Sweeps | Joins | Refused | None:
         return Refused(no.why, no.where, no.remedy)
 
 
+# ---------------------------------------------------------------- loops in order
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """Parts of a nest that run one after another, as `weft.loops.steps` has them, and their analyses.
+    memory: the arrays that they have beside those of the nest's own function.
+    """
+
+    parts: tuple[tuple[Part, Analysis], ...]
+    memory: tuple[Array, ...]
+
+
+_repeated: dict[tuple[int, int], tuple[Analysis, Repeated | None]] = {}
+
+
+def repeated(analysis: Analysis, nest: int) -> Repeated | None:
+    """A nest taken apart around the loops that stay in order; None where it is one kernel. From the disk cache where it is
+    there: only calls on a GPU with enough to do ask for it.
+    """
+    known = _repeated.get((id(analysis), nest))
+    if known is None:  # the analysis is kept, so that its id stays its own
+        key = cache.key("repeated", analysis.key, str(nest)) if analysis.key else ""
+        found = _recalled_repeated(key)
+        if found is None:
+            found = (_repeat(analysis, nest),)
+            if key:
+                cache.store(key, pickle.dumps(found, protocol=pickle.HIGHEST_PROTOCOL))
+        known = _repeated[id(analysis), nest] = (analysis, found[0])
+    return known[1]
+
+
+def _recalled_repeated(key: str) -> tuple[Repeated | None] | None:
+    kept = cache.load(key) if key else None
+    if kept is None:
+        return None
+    try:
+        found = pickle.loads(kept)
+    except Exception:  # written by another Python: any failure to read it is a miss
+        return None
+    return found if isinstance(found, tuple) else None
+
+
+def _repeat(analysis: Analysis, nest: int) -> Repeated | None:
+    own = analysis.schedule.nests[nest]
+    apart = taken_apart(analysis.function, own)
+    if apart is None:
+        return None
+    from weft.loops.analyze import schedule
+
+    parts = []
+    for k, part in enumerate(apart.parts):
+        found = schedule(part.function)
+        lowered = tuple(_lower(found, inner) for inner in found.nests)
+        found = replace(found, function=_with_roles(found.function, analysis.function, apart.memory))
+        if any(a.fill is not None and a.role == "local" and not a.within for a in found.function.arrays):
+            return None  # memory of its own that would have to be filled before each of its runs
+        key = cache.key("part", analysis.key, f"{nest} {k}") if analysis.key else ""
+        parts.append((part, Analysis(found, (), lowered, key=key)))
+    if all(part.loop is None for part, _ in parts) and sum(len(a.schedule.nests) for _, a in parts) < 2:
+        return None  # as it was
+    return Repeated(tuple(parts), apart.memory)
+
+
+def _with_roles(function: Function, whole: Function, memory: Sequence[Array]) -> Function:
+    """The function of a part with its arrays as they are in the whole one: to an analysis all have values before it and after,
+    which they have not to a kernel.
+    """
+    roles = {a.name: a.role for a in whole.arrays} | {a.name: "local" for a in memory}
+    return replace(function, arrays=tuple(replace(a, role=roles.get(a.name, a.role)) for a in function.arrays))
+
+
 # ---------------------------------------------------------------- variants
 
 
@@ -146,11 +220,39 @@ class Variant:
 
 
 @dataclass(frozen=True)
+class Where:
+    """Where a nest stands in a call: its analysis, the geometries of all arrays that this one has. memory: of those that the
+    call makes for it alone, what tells them from others. path: tells the nest from others.
+    """
+
+    analysis: Analysis
+    arrays: Mapping[str, Geometry]
+    memory: Mapping[str, str] = field(default_factory=dict)
+    steps: tuple[Axis, ...] = ()
+    ranges: Ranges = field(default_factory=dict)
+    path: str = ""
+    when: tuple[Guard, ...] = ()
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Whether something runs, for each value of the variable of a loop from `first` on: 1 or 0 (`taken`)."""
+
+    var: str
+    first: int
+    taken: bytes
+    condition: Expr
+
+
+@dataclass(frozen=True)
 class Launch:
     """A launch of a variant for one call: the entry of its source, grid and block.
 
     resident: blocks go from row to row, so no more of them than fit at a time. partial: (name, type, elements) of the memory
     that the launches of the variant share; a pointer each follows the slots of `arguments`, and then `parts`.
+    steps: the loops around it, outermost first: it is launched in every iteration, but for those in which a guard of `when`
+    does not hold; launches one after another that have a loop in common are so together. The loops' variables are scalars of
+    its function.
     """
 
     variant: Variant
@@ -160,6 +262,14 @@ class Launch:
     resident: bool = False
     partial: tuple[tuple[str, ScalarType, int], ...] = ()
     parts: int = 1
+    where: Where | None = field(default=None, compare=False, repr=False)
+    steps: tuple[Axis, ...] = ()
+    when: tuple[Guard, ...] = ()
+
+    @property
+    def nest(self) -> Nest:
+        assert self.where is not None
+        return self.where.analysis.schedule.nests[self.variant.nest]
 
 
 @dataclass(frozen=True)
@@ -178,34 +288,238 @@ class Unused:
 _LARGEST_GRID, _MOST_TILES = (1 << 31) - 1, (1 << 16) - 1
 
 
+# What a launch costs, and an iteration of a loop in a thread that waits for memory; threads that a GPU has at a time. Launches
+# that repeat are taken where they cost this part of one launch at most, and are looked for where that costs so much.
+LAUNCH_SECONDS, ITERATION_SECONDS, THREADS, GAIN, WORTH_SECONDS = 2.5e-6, 5e-8, 1 << 16, 0.7, 2e-5
+_DEEPEST = 4  # how often a nest is taken apart
+
+
 @deep
 def launches(
     analysis: Analysis, nest: int, arrays: Mapping[str, Geometry], names: Mapping[str, int]
 ) -> tuple[Launch, ...]:
-    """The variant of a nest for a call on CUDA, and its launches in order. names: the values of sizes and integer scalars."""
+    """How a nest runs for a call on CUDA: launches in order. names: the values of sizes and integer scalars."""
+    return _launches(Where(analysis, arrays, path=str(nest)), nest, names, _DEEPEST)
+
+
+def _launches(where: Where, nest: int, names: Mapping[str, int], depth: int) -> tuple[Launch, ...]:
+    whole = _whole_launches(where, nest, names)
+    if depth == 0 or len(whole) != 1 or not isinstance(whole[0].variant.plan, ThreadPlan):
+        return whole
+    seconds = _seconds(whole, names, where.ranges)
+    if seconds < WORTH_SECONDS:
+        return whole
+    apart = repeated(where.analysis, nest)
+    found = None if apart is None else _repeated_launches(apart, where, nest, names, depth - 1)
+    return whole if found is None or _seconds(found, names, where.ranges) > GAIN * seconds else found
+
+
+def _repeated_launches(
+    apart: Repeated, where: Where, nest: int, names: Mapping[str, int], depth: int
+) -> tuple[Launch, ...] | None:
+    """The launches of the parts of a nest; None where what they need is not known before they run."""
+    out: list[Launch] = []
+    path = f"{where.path}"
+    try:
+        arrays = {**where.arrays, **{a.name: _dense(a, names, where.ranges) for a in apart.memory}}
+        memory = {**where.memory, **{a.name: f"{path}.{a.name}" for a in apart.memory}}
+        for k, (part, analysis) in enumerate(apart.parts):
+            inside = replace(where, analysis=analysis, arrays=arrays, memory=memory, path=f"{path}.{k}")
+            if part.loop is not None:
+                inside = _inside(inside, part.loop, names)
+            if part.when is not None:
+                guard = _guard(part.when, names, inside.ranges)
+                if not any(guard.taken):
+                    continue
+                inside = inside if all(guard.taken) else replace(inside, when=(*inside.when, guard))
+            made = [a for a in analysis.function.arrays if a.name not in arrays and not a.within and a.role == "local"]
+            inside = replace(
+                inside,
+                arrays={**arrays, **{a.name: _dense(a, names, inside.ranges) for a in made}},
+                memory={**memory, **{a.name: f"{inside.path}.{a.name}" for a in made}},
+            )
+            for own in range(len(analysis.schedule.nests)):
+                if _loses_faults(inside, own, names):
+                    return None
+                out += _launches(replace(inside, path=f"{inside.path}.{own}"), own, names, depth)
+    except KeyError:
+        return None
+    return tuple(out)
+
+
+def _inside(where: Where, loop: Axis, names: Mapping[str, int]) -> Where:
+    """The place inside of a loop. Raises KeyError where its bounds are not known, or no sums of the variables around it."""
+    for end in (loop.start, loop.stop):
+        if free_names(end) & where.ranges.keys() and affine(end) is None:
+            raise KeyError(loop.var)
+    starts, stops = (bounds(e, names, where.ranges) for e in (loop.start, loop.stop))
+    ends = (starts[0], stops[1] - 1) if loop.step > 0 else (stops[0] + 1, starts[1])
+    low, high = ends if ends[0] <= ends[1] else (starts[0], starts[0])  # where it never runs, any value does
+    return replace(where, steps=(*where.steps, loop), ranges={**where.ranges, loop.var: (low, high)})
+
+
+def _loses_faults(where: Where, nest: int, names: Mapping[str, int]) -> bool:
+    """Whether some iteration of the loops around has no points of an axis, and the Python could fail there all the same."""
+    from weft.loops.faults import Faults
+
+    own, function = where.analysis.schedule.nests[nest], where.analysis.function
+    if all(_least(a, names, where.ranges) > 0 for a in own.axes):
+        return False
+    return Faults(replace(function, body=trapping(own.body)), own.around()).possible
+
+
+def _least(axis: Axis, names: Mapping[str, int], ranges: Ranges) -> int:
+    """The fewest points of an axis, whatever the values of the variables around it."""
+    (start_low, start_high), (stop_low, stop_high) = bounds(axis.start, names, ranges), bounds(axis.stop, names, ranges)
+    return len(range(start_high, stop_low, axis.step) if axis.step > 0 else range(start_low, stop_high, axis.step))
+
+
+_MOST_GUARDED = 1 << 20  # iterations whose conditions are evaluated before they run
+
+
+def _guard(condition: Expr, names: Mapping[str, int], ranges: Ranges) -> Guard:
+    """A condition for all the iterations in which it is asked for. Raises KeyError where several loops decide it."""
+    (var,) = free_names(condition) & ranges.keys() or ("",)
+    first, last = ranges.get(var, (0, 0))
+    if last - first >= _MOST_GUARDED:
+        raise KeyError(var)
+    return Guard(var, first, bytes(bool(evaluate(condition, {**names, var: v})) for v in range(first, last + 1)), condition)
+
+
+def _dense(array: Array, names: Mapping[str, int], ranges: Ranges) -> Geometry:
+    """Where an array lies that the call makes for a nest alone."""
+    shape = [max(0, bounds(e, names, ranges)[1]) for e in array.shape]
+    strides = [math.prod(max(1, n) for n in shape[k + 1 :]) for k in range(len(shape))]
+    return Geometry(array.dtype, tuple(shape), tuple(strides), 0)
+
+
+# Launches in order; a loop with those that are repeated in each of its iterations.
+Grouped = list["Launch | tuple[Axis, Grouped]"]
+
+
+def grouped(program: Sequence[Launch], depth: int = 0) -> Grouped:
+    """Launches with the loops around them, from the depth-th on."""
+    out: Grouped = []
+    for var, run in itertools.groupby(program, lambda one: one.steps[depth].var if len(one.steps) > depth else None):
+        together = list(run)
+        out += together if var is None else [(together[0].steps[depth], grouped(together, depth + 1))]
+    return out
+
+
+def _seconds(program: Sequence[Launch], names: Mapping[str, int], ranges: Ranges) -> float:
+    """About how long launches take, as far as threads that wait for memory decide it."""
+    total = 0.0
+    for launch in program:
+        assert launch.where is not None
+        nest, own = launch.nest, dict(launch.where.ranges)
+        points = math.prod(_most(a.start, a.stop, a.step, names, own) for a in nest.axes)
+        threads = math.prod(launch.grid) * math.prod(launch.block)
+        if isinstance(launch.variant.plan, ThreadPlan):
+            threads = points
+        work = points * _iterations(nest.body, names, own)
+        once = LAUNCH_SECONDS + ITERATION_SECONDS * work / max(1, min(threads, THREADS))
+        inner = [s for s in launch.steps if s.var not in ranges]
+        once *= math.prod(sum(g.taken) / len(g.taken) for g in launch.when if g.var not in ranges)
+        total += once * math.prod(_most(s.start, s.stop, s.step, names, own) for s in inner)
+    return total
+
+
+_UNKNOWN_ITERATIONS = 16  # of a loop whose bounds data decide
+
+
+def _iterations(body: tuple[Stmt, ...], names: Mapping[str, int], ranges: Ranges) -> float:
+    """About how many statements a body executes."""
+    total = 0.0
+    for stmt in body:
+        if isinstance(stmt, For):
+            inner = ranges
+            try:
+                starts, stops = bounds(stmt.start, names, ranges), bounds(stmt.stop, names, ranges)
+                low, high = min(starts[0], stops[0]), max(starts[1], stops[1])
+                count = _most(stmt.start, stmt.stop, stmt.step, names, ranges)
+                inner = {**ranges, stmt.var: (low, high)}
+            except KeyError:
+                count = _UNKNOWN_ITERATIONS
+            total += count * _iterations(stmt.body, names, inner)
+        else:
+            total += 1 + sum(_iterations(b, names, ranges) for b in bodies(stmt))
+    return total
+
+
+def _most(start: Expr, stop: Expr, step: int, names: Mapping[str, int], ranges: Ranges) -> int:
+    """The most iterations of a loop, whatever the values of the variables around it."""
+    (start_low, start_high), (stop_low, stop_high) = bounds(start, names, ranges), bounds(stop, names, ranges)
+    return len(range(start_low, stop_high, step) if step > 0 else range(start_high, stop_low, step))
+
+
+def _whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[Launch, ...]:
+    """A nest as one kernel, or one for each stage of its folds."""
+    analysis, arrays, ranges = where.analysis, where.arrays, where.ranges
     function, own = analysis.function, analysis.schedule.nests[nest]
     used = {a.name: arrays[a.name] for a in nest_arrays(function, own)}
-    extents = [_count(a.start, a.stop, a.step, names) for a in own.axes]
+    extents = [_most(a.start, a.stop, a.step, names, ranges) for a in own.axes]
     facts = facts_of(used, extents)
     graph = _best_graph(analysis.lowered[nest], facts, own)
     entry = kernel_entry(own.name)
     sweeps = analysis.lowered[nest].sweeps
-    found = None if sweeps is None else plan_folds(function, sweeps, facts, names)
-    columns, certain = (1, True) if graph is None else _columns(graph, used, names)
+    found = None if sweeps is None else _plan_folds(function, sweeps, facts, names, ranges)
+    columns, certain = (1, True) if graph is None else _columns(graph, used, names, ranges)
     tile = None if graph is None else plan(function, graph, columns, certain)
-    if sweeps is not None and found is not None:
-        once = found[0].arranged(sweeps).read_once  # so holding a row would save nothing
-        if tile is None or not tile.held or found[0].shared or found[0].chunks or once:
-            return _launch_folds(own, sweeps, Variant(nest, facts, None, found[0]), *found)
-    joins = analysis.lowered[nest].joins
-    joining = None if joins is None else plan_joins(function, joins, facts, used, names)
-    if joining is not None:
-        return _launch_joins(own, Variant(nest, facts, None, joining[0]), *joining)
-    if graph is None or tile is None:
-        return (_launch_threads(Variant(nest, facts, None, plan_threads(own, facts)), entry, extents),)
-    rows = math.prod(_count(a.start, a.stop, a.step, names) for a in graph.rows)
-    variant = Variant(nest, facts, share(graph, 1) if tile.held else graph, tile)
-    return ((_launch_spread if tile.spread else _launch_rows)(variant, tile, entry, rows, columns),)
+    joining = _plan_joins(function, analysis.lowered[nest].joins, facts, used, names, ranges)
+    if sweeps is not None and found is not None and (
+        # a row that is held saves nothing where it is read once
+        tile is None or not tile.held or found[0].shared or found[0].chunks or found[0].arranged(sweeps).read_once
+    ):
+        made = _launch_folds(own, sweeps, Variant(nest, facts, None, found[0]), *found)
+    elif joining is not None:
+        made = _launch_joins(own, Variant(nest, facts, None, joining[0]), *joining)
+    elif graph is None or tile is None:
+        made = (_launch_threads(Variant(nest, facts, None, plan_threads(own, facts)), entry, extents),)
+    else:
+        rows = math.prod(_most(a.start, a.stop, a.step, names, ranges) for a in graph.rows)
+        variant = Variant(nest, facts, share(graph, 1) if tile.held else graph, tile)
+        made = ((_launch_spread if tile.spread else _launch_rows)(variant, tile, entry, rows, columns),)
+    return tuple(replace(launch, where=where, steps=where.steps, when=where.when) for launch in made)
+
+
+def _plan_joins(
+    function: Function,
+    joins: Joins | None,
+    facts: Facts,
+    arrays: Mapping[str, Geometry],
+    names: Mapping[str, int],
+    ranges: Ranges,
+) -> tuple[JoinPlan, tuple[Meeting, ...]] | None:
+    """The plan of joins; None where the points of an axis differ from iteration to iteration of the loops around."""
+    if joins is None or any(free_names(e) & ranges.keys() for a in joins.axes.values() for e in (a.start, a.stop)):
+        return None
+    return plan_joins(function, joins, facts, arrays, {**names, **{v: low for v, (low, _) in ranges.items()}})
+
+
+def _plan_folds(
+    function: Function, sweeps: Sweeps, facts: Facts, names: Mapping[str, int], ranges: Ranges
+) -> tuple[FoldPlan, Extents] | None:
+    """The plan of sweeps, for all values of the variables in ranges."""
+    ends = [{**names, **{v: e[k] for v, e in ranges.items()}} for k in (0, 1)]
+    if not any(free_names(e) & ranges.keys() for a in sweeps.axes.values() for e in (a.start, a.stop)):
+        return plan_folds(function, sweeps, facts, ends[0])
+    plans = [p for at in ends if (p := plan_folds(function, sweeps, facts, at)) is not None]
+    if not plans:
+        return None
+    plans = [p for p in plans if not p[0].chunks] or plans  # rows too long for threads to hold them, in some iterations
+    folds, extents = max(plans, key=lambda p: (p[0].threads * p[0].vector * p[0].chunks, p[1].rows * p[1].parts))
+    inside, most = dict(ranges), {}
+    try:
+        for a in sweeps.axes.values():
+            most[a.name] = _most(a.start, a.stop, 1, names, inside)
+            low, high = bounds(a.start, names, inside)[0], bounds(a.stop, names, inside)[1] - 1
+            inside[a.name] = (low, max(low, high))
+    except KeyError:
+        return (folds, extents) if not folds.shared and not folds.chunks else None
+    if folds.chunks and most[folds.lane] > folds.threads * folds.vector * folds.chunks:
+        return None
+    rows = math.prod(most[a] for a in sweeps.rows)
+    return replace(folds, exact=False), replace(extents, rows=max(rows, extents.rows))
 
 
 def _launch_folds(nest: Nest, sweeps: Sweeps, variant: Variant, plan: FoldPlan, extents: Extents) -> tuple[Launch, ...]:
@@ -256,24 +570,22 @@ def _launch_spread(variant: Variant, tile: TilePlan, name: str, rows: int, colum
     return Launch(variant, name, grid, (across, down, 1))
 
 
-def _count(start: Expr, stop: Expr, step: int, names: Mapping[str, int]) -> int:
-    return len(range(evaluate(start, names), evaluate(stop, names), step))
-
-
-def _columns(graph: BlockGraph, arrays: Mapping[str, Geometry], names: Mapping[str, int]) -> tuple[int, bool]:
+def _columns(
+    graph: BlockGraph, arrays: Mapping[str, Geometry], names: Mapping[str, int], ranges: Ranges
+) -> tuple[int, bool]:
     """The most columns of a stage, one at least, and whether no row can have more, nor columns below 0: where data decide how
     many there are, no more than the arrays have that every column loads, if there are such.
     """
     most, certain = 1, True
     for stage in graph.stages():
         try:
-            lowest = -_largest(Op("neg", (stage.start,), INT64), graph, names)
+            lowest = -_largest(Op("neg", (stage.start,), INT64), graph, names, ranges)
         except KeyError:
             loaded = (o.offset for o in stage.inputs() if o.always and not o.offset.terms)
             lowest = max((-offset.constant for offset in loaded), default=-1)
         certain = certain and lowest >= 0
         try:
-            most = max(most, _largest(stage.stop, graph, names))
+            most = max(most, _largest(stage.stop, graph, names, ranges))
         except KeyError:
             bounds, along = [], [1]
             for o in stage.operators:
@@ -286,13 +598,14 @@ def _columns(graph: BlockGraph, arrays: Mapping[str, Geometry], names: Mapping[s
     return most, certain
 
 
-def _largest(expr: Expr, graph: BlockGraph, names: Mapping[str, int]) -> int:
+def _largest(expr: Expr, graph: BlockGraph, names: Mapping[str, int], ranges: Ranges) -> int:
     """The largest value of an expression in any row. Raises KeyError where sizes, integers and rows do not tell it."""
-    if affine(expr) is None or not free_names(expr) & {a.var for a in graph.rows}:
+    if affine(expr) is None or not free_names(expr) & {*ranges, *(a.var for a in graph.rows)}:
         return evaluate(expr, names)
-    ends = []
+    ends = [[(v, low), (v, high)] for v, (low, high) in ranges.items()]
     for a in graph.rows:
-        values = range(evaluate(a.start, names), evaluate(a.stop, names), a.step)
+        starts, stops = bounds(a.start, names, ranges), bounds(a.stop, names, ranges)
+        values = range(starts[0], stops[1], a.step) if a.step > 0 else range(starts[1], stops[0], a.step)
         ends.append([(a.var, values[0]), (a.var, values[-1])] if values else [(a.var, 0)])
     return max(evaluate(expr, {**names, **dict(corner)}) for corner in itertools.product(*ends))
 
@@ -329,19 +642,20 @@ def _ref(var: str) -> Expr:
 @deep
 def unused(analysis: Analysis, launch: Launch, names: Mapping[str, int]) -> tuple[Unused, ...]:
     """The loops of a launch for a call that could run in parallel and do not. names: as of `launches`."""
-    variant = launch.variant
+    variant, at = launch.variant, launch.where
+    assert at is not None
     if not isinstance(variant.plan, ThreadPlan):
         return ()
-    nest, lowered = analysis.schedule.nests[variant.nest], analysis.lowered[variant.nest]
-    threads = math.prod(_count(a.start, a.stop, a.step, names) for a in nest.axes)
+    nest, lowered = launch.nest, at.analysis.lowered[variant.nest]
+    threads = math.prod(_most(a.start, a.stop, a.step, names, at.ranges) for a in nest.axes)
     if lowered.sweeps is not None or (lowered.graphs and threads >= MANY_ROWS):
         return ()  # a thread for each does as well
-    inside = in_order(nest, names)
+    inside = in_order(nest, {**names, **{v: most for v, (_, most) in at.ranges.items()}})
     if not inside:
         return ()
     from weft.loops.show import renamed, user_names
 
-    shown, found = user_names(analysis.function), []
+    shown, found = user_names(at.analysis.function), []
     for loop in inside:
         why, where, remedy = _in_the_way(nest, loop, lowered.refused, variant.plan)
         name, why, remedy = (renamed(text, shown) for text in (loop.var, why, remedy))

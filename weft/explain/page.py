@@ -85,7 +85,7 @@ def _head(explained: Explained) -> Iterator[str]:
     verdicts = [f'<code>{escape(v.var)}</code> <b class="{v.kind}">{escape(kind_text(v))}</b>' for v in explained.loops]
     yield f'<p class="summary">{" · ".join(verdicts) or "no loops"}</p>'
     if explained.analysis is not None:
-        yield f"<p>On a GPU: {escape(plan_line(explained.analysis, explained.launches))}.</p>"
+        yield f"<p>On a GPU: {escape(plan_line(explained.launches))}.</p>"
     yield from (f'<p class="soft">{escape(line)}</p>' for line in double_lines(explained.written))
     yield "</header>"
 
@@ -212,9 +212,8 @@ def _vector(arrow: Arrow) -> str:
 
 
 def _plan(explained: Explained) -> Iterator[str]:
-    assert explained.analysis is not None
     for launch in explained.launches:
         if len(explained.launches) > 1:
-            yield f"<h2>{escape(explained.analysis.schedule.nests[launch.variant.nest].name)}</h2>"
-        yield "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in plan_lines(explained.analysis, launch)) + "</ul>"
+            yield f"<h2>{escape(launch.nest.name)}</h2>"
+        yield "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in plan_lines(launch)) + "</ul>"
     yield from (f"<p>{escape(unbroken(line))}</p>" for line in unused_lines(explained.unused))

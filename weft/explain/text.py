@@ -21,7 +21,7 @@ def short(explained: Explained) -> str:
     lines = [*_head(explained), *(f"  {line}" for line in loop_lines(explained.found, detail=False))]
     lines += [f"  {line}" for line in double_lines(explained.written)]
     if explained.analysis is not None:
-        lines.append(f"  plan on a GPU: {plan_line(explained.analysis, explained.launches)}")
+        lines.append(f"  plan on a GPU: {plan_line(explained.launches)}")
         lines += [f"  {line}" for line in unused_lines(explained.unused)]
     return "\n".join(lines) + "\n"
 
@@ -33,11 +33,9 @@ def detailed(explained: Explained) -> str:
     lines += ["", "In double precision", *(f"  {line}" for line in doubles)] if doubles else []
     lines += ["", "Statements and dependences", *_indented(explained.graph.to_text())]
     lines += ["", "The program that runs", *_indented(explained.program)]
-    analysis = explained.analysis
     for launch in explained.launches:
-        assert analysis is not None
-        several = f" of {analysis.schedule.nests[launch.variant.nest].name}" if len(explained.launches) > 1 else ""
-        lines += ["", f"Plan{several} on a GPU", *(f"  {line}" for line in plan_lines(analysis, launch))]
+        several = f" of {launch.nest.name}" if len(explained.launches) > 1 else ""
+        lines += ["", f"Plan{several} on a GPU", *(f"  {line}" for line in plan_lines(launch))]
     lines += ["", "Unused parallelism"] if explained.unused else []
     for unused in explained.unused:
         first, *rest = wrapped(unused_text(unused)) + wrapped(f"remedy: {unused.remedy}" if unused.remedy else "")

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from weft.compiler import Analysis, Launch, Unused
+from weft.compiler import Launch, Unused
 from weft.emit.joins import entries
 from weft.errors import Location
 from weft.loops.ir import For, Function, Stmt, bodies
@@ -135,14 +135,26 @@ def _depths(statements: tuple[Stmt, ...], depth: int = 0) -> dict[str, tuple[int
 # ---------------------------------------------------------------- the plan
 
 
-def plan_lines(analysis: Analysis, launch: Launch) -> list[str]:
+def plan_lines(launch: Launch) -> list[str]:
     """How a nest runs on a GPU."""
-    nest = analysis.schedule.nests[launch.variant.nest]
+    return [*([f"launched {each}, in order"] if (each := _each(launch)) else []), *_kernel_lines(launch)]
+
+
+def _each(launch: Launch) -> str:
+    """`once for each t`, of a launch in a loop; nothing of others."""
+    steps = ", ".join(a.var for a in launch.steps)
+    when = f" with {' and '.join(show_expr(g.condition) for g in launch.when)}" if launch.when else ""
+    return f"once for each {f'({steps})' if len(launch.steps) > 1 else steps}{when}" if steps else ""
+
+
+def _kernel_lines(launch: Launch) -> list[str]:
+    nest, where = launch.nest, launch.where
+    assert where is not None
     plan, (threads, teams, _) = launch.variant.plan, launch.block
     blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
     grid = f"{_count(blocks, 'block')} of {_count(threads * teams, 'thread')}"
     if isinstance(plan, ThreadPlan):
-        why = renamed(analysis.lowered[launch.variant.nest].why_not, user_names(analysis.function))
+        why = renamed(where.analysis.lowered[launch.variant.nest].why_not, user_names(where.analysis.function))
         why = re.sub(r"(is sequential): .*", r"\1", why)  # the loop's verdict says the rest
         if not plan.order:
             return ["one thread does it all: no loop outside is parallel", grid]
@@ -150,7 +162,7 @@ def plan_lines(analysis: Analysis, launch: Launch) -> list[str]:
     if isinstance(plan, FoldPlan):
         return [*_folding(launch, plan), grid + (f", {teams} rows each" if teams > 1 else "")]
     if isinstance(plan, JoinPlan):
-        return [*_joining(analysis, launch, plan), grid]
+        return [*_joining(launch, plan), grid]
     graph = launch.variant.graph
     assert graph is not None
     rows = ", ".join(a.var for a in graph.rows) or "none"
@@ -201,13 +213,14 @@ _SORTING = {
 }
 
 
-def _joining(analysis: Analysis, launch: Launch, plan: JoinPlan) -> list[str]:
+def _joining(launch: Launch, plan: JoinPlan) -> list[str]:
     """How values are joined to the elements that the data choose."""
-    joins = analysis.lowered[launch.variant.nest].joins
+    assert launch.where is not None
+    joins = launch.where.analysis.lowered[launch.variant.nest].joins
     assert joins is not None
-    shown = user_names(analysis.function)
+    shown = user_names(launch.where.analysis.function)
     arrays = ", ".join(dict.fromkeys(renamed(w.array, shown) for w in joins.writes if w.join))
-    steps = dict(zip(entries(analysis.schedule.nests[launch.variant.nest], plan), join_steps(plan), strict=True))
+    steps = dict(zip(entries(launch.nest, plan), join_steps(plan), strict=True))
     step = steps[launch.entry]
     group = plan.groups[step.group]
     if isinstance(group, SortPlan):
@@ -237,7 +250,7 @@ def _joining_line(plan: JoinPlan) -> str:
     return " and ".join(ways)
 
 
-def plan_line(analysis: Analysis, launches: Sequence[Launch]) -> str:
+def plan_line(launches: Sequence[Launch]) -> str:
     """The plan of a call in one line."""
     kernels = []
     for launch in launches:
@@ -256,10 +269,11 @@ def plan_line(analysis: Analysis, launches: Sequence[Launch]) -> str:
             graph = launch.variant.graph
             team = f"{threads} threads a row" if graph is not None and graph.rows else "which are one team"
             how = team + (", held in registers" if plan.held else "")
+        each = f", {_each(launch)}" if launch.steps else ""
         if isinstance(plan, JoinPlan) and len(join_steps(plan)) > 1:
-            kernels.append(f"{how}, in {len(join_steps(plan))} steps")
+            kernels.append(f"{how}, in {len(join_steps(plan))} steps{each}")
             continue
-        kernels.append(f"{_count(blocks, 'block')} of {_count(threads * teams, 'thread')}, {how}")
+        kernels.append(f"{_count(blocks, 'block')} of {_count(threads * teams, 'thread')}, {how}{each}")
     count = "" if len(kernels) == 1 else f"{len(kernels)} kernels: "
     return count + "; ".join(dict.fromkeys(kernels)) if kernels else "nothing to launch"
 

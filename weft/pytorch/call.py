@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from weft.compiler import Analysis, Launch, Unused, Variant, arguments, cuda_source, host_source, unused
+from weft.compiler import Analysis, Grouped, Launch, Unused, Variant, arguments, cuda_source, grouped, host_source, unused
 from weft.compiler import launches as plan_launches
 from weft.errors import (
     DeviceMismatch,
@@ -25,18 +25,18 @@ from weft.errors import (
     UnsupportedSyntax,
 )
 from weft.language import ArgumentType, Signature, TensorType
-from weft.loops.affine import evaluate
+from weft.loops.affine import Affine, affine, evaluate
 from weft.loops.faults import Faults
-from weft.loops.ir import Array, Function, free_names
+from weft.loops.ir import Array, Expr, Function, free_names
 from weft.loops.schedule import ORDINARY, Circumstances, Wrapped
 from weft.loops.types import BOOL, FLOAT64, INT64, SCALAR_TYPES, ScalarType
 from weft.loops.unused import empty_loops
-from weft.plan.arguments import Facts
+from weft.plan.arguments import Slot
 from weft.plan.facts import Geometry, facts_of
 from weft.pytorch.failures import failed, failure
 from weft.pytorch.quick import never, quick_call
 from weft.pytorch.specialize import Specializable
-from weft.runtime import cuda, host, nvrtc
+from weft.runtime import cuda, host, nvrtc, steps
 from weft.runtime.guard import Guard
 from weft.runtime.slots import Given, pack
 
@@ -576,7 +576,7 @@ def _prepared(
     for k in range(len(analysis.schedule.nests)):
         if device.type == "cuda":
             planned = plan_launches(analysis, k, arrays, bound.names)
-            launches += _cuda_launchers(analysis, k, planned, arrays, bound, device)
+            launches += _cuda_launchers(planned, bound, device)
             idle += [u for launch in planned for u in unused(analysis, launch, bound.names)]
         else:
             launches.append(_host_launcher(analysis, k, arrays, bound, device))
@@ -674,12 +674,12 @@ class _Launch:
 
 
 def _slots(
-    analysis: Analysis, nest: int, facts: Facts, arrays: Mapping[str, Geometry], bound: Bound
+    slots: Sequence[Slot], arrays: Mapping[str, Geometry], names: Mapping[str, Any]
 ) -> tuple[list[Given | int | float], tuple[str, ...], frozenset[str]]:
     values: list[Given | int | float] = []
     given: list[str] = []
     pointers: set[str] = set()
-    for s in arguments(analysis, nest, facts):
+    for s in slots:
         match s.kind:
             case "pointer":
                 values.append(Given.POINTER)
@@ -688,12 +688,12 @@ def _slots(
             case "stride":
                 values.append(arrays[s.array].strides[s.axis])
             case "size":
-                values.append(int(bound.names[s.name]))
+                values.append(int(names[s.name]))
             case "scalar" if s.type == FLOAT64:
                 values.append(Given.REAL)
                 given.append(s.name)
             case "scalar":
-                values.append(int(bound.names[s.name]))
+                values.append(int(names[s.name]))
     return values, tuple(given), frozenset(pointers)
 
 
@@ -717,32 +717,91 @@ def _demands_floats(function: Function) -> bool:
     return any(free_names(d.condition) & floats for d in function.demands)
 
 
-def _cuda_launchers(
-    analysis: Analysis,
-    nest: int,
-    planned: Sequence[Launch],
-    arrays: Mapping[str, Geometry],
-    bound: Bound,
-    device: torch.device,
-) -> list[_Launch]:
-    index = torch.cuda.current_device() if device.index is None else device.index
-    arch = cuda.device_properties(index).arch
+def _cuda_launchers(planned: Sequence[Launch], bound: Bound, device: torch.device) -> list[_Launch]:
     found = []
-    for plan in planned:
-        handle = _loaded(analysis, plan.variant, plan.entry, arch, index)
-        values, given, pointers = _slots(analysis, nest, plan.variant.facts, arrays, bound)
-        partial = tuple((f"{nest}.{name}", getattr(torch, type_.name), n) for name, type_, n in plan.partial)
-        if partial:
-            values += [Given.POINTER] * len(partial) + [plan.parts]
-            given += tuple(name for name, _, _ in partial)
-            pointers |= {name for name, _, _ in partial}
-        grid = plan.grid
-        if plan.resident:
-            fit = handle.occupancy(plan.block[0] * plan.block[1]) * cuda.device_properties(index).multiprocessors
-            grid = (min(grid[0], max(1, fit)), *grid[1:])
-        launcher = cuda.Launcher(handle, grid, plan.block, 0, pack(values))
-        found.append(_Launch(launcher.launch, given, pointers, launcher.parts(), partial))
+    for item in grouped(planned):
+        if isinstance(item, Launch):
+            own = _cuda_launcher(item, bound, device)
+            launcher = own.launcher
+            found.append(_Launch(launcher.launch, own.given, own.pointers, launcher.parts(), own.partial))
+        else:
+            found.append(_stepper([item], bound, device))
     return found
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    """A launcher, and what its launches take: as of `_Launch`. steps: (slot, depth of the loop whose variable goes there)."""
+
+    launcher: cuda.Launcher
+    given: tuple[str, ...]
+    pointers: frozenset[str]
+    partial: tuple[tuple[str, torch.dtype, int], ...]
+    steps: tuple[tuple[int, int], ...]
+
+
+def _cuda_launcher(plan: Launch, bound: Bound, device: torch.device) -> _Kernel:
+    index = torch.cuda.current_device() if device.index is None else device.index
+    where = plan.where
+    assert where is not None
+    handle = _loaded(where.analysis, plan.variant, plan.entry, cuda.device_properties(index).arch, index)
+    depths = {a.var: k for k, a in enumerate(plan.steps)}
+    names = {**bound.names, **dict.fromkeys(depths, 0)}
+    slots = arguments(where.analysis, plan.variant.nest, plan.variant.facts)
+    values, given, pointers = _slots(slots, where.arrays, names)
+    partial = tuple((f"{where.path}.{name}", getattr(torch, type_.name), n) for name, type_, n in plan.partial)
+    if partial:
+        values += [Given.POINTER] * len(partial) + [plan.parts]
+        given += tuple(name for name, _, _ in partial)
+        pointers |= {name for name, _, _ in partial}
+    made = {where.memory[n]: where.arrays[n] for n in pointers if n in where.memory}
+    partial += tuple((name, getattr(torch, g.dtype.name), g.span()) for name, g in made.items())
+    grid = plan.grid
+    if plan.resident:
+        fit = handle.occupancy(plan.block[0] * plan.block[1]) * cuda.device_properties(index).multiprocessors
+        grid = (min(grid[0], max(1, fit)), *grid[1:])
+    return _Kernel(
+        cuda.Launcher(handle, grid, plan.block, 0, pack(values)),
+        tuple(where.memory.get(n, n) for n in given),
+        frozenset(where.memory.get(n, n) for n in pointers),
+        partial,
+        tuple((slot, depths[s.name]) for slot, s in enumerate(slots) if s.kind == "scalar" and s.name in depths),
+    )
+
+
+def _stepper(program: Grouped, bound: Bound, device: torch.device) -> _Launch:
+    """Launches in loops as one."""
+    given: dict[str, int] = {}
+    kernels: list[_Kernel] = []
+
+    def stepped(items: Grouped, around: tuple[str, ...]) -> tuple[steps.StepLaunch | steps.StepLoop, ...]:
+        out: list[steps.StepLaunch | steps.StepLoop] = []
+        for item in items:
+            if isinstance(item, Launch):
+                own = _cuda_launcher(item, bound, device)
+                kernels.append(own)
+                places = tuple(given.setdefault(n, len(given)) for n in own.given)
+                guards = tuple(steps.StepGuard(around.index(g.var), g.first, g.taken) for g in item.when)
+                out.append(steps.StepLaunch(own.launcher, places, own.steps, guards))
+            else:
+                loop, body = item
+                start, stop = (_end(e, bound, around) for e in (loop.start, loop.stop))
+                out.append(steps.StepLoop(start, stop, loop.step, stepped(body, (*around, loop.var))))
+        return tuple(out)
+
+    run = steps.Stepper(stepped(program, ())).launch
+    pointers = frozenset(n for k in kernels for n in k.pointers)
+    partial = tuple(dict.fromkeys(p for k in kernels for p in k.partial))
+    return _Launch(run, tuple(given), pointers, None, partial)
+
+
+def _end(expr: Expr, bound: Bound, around: tuple[str, ...]) -> steps.End:
+    """The end of a loop, as a multiple of each variable around it and a number."""
+    form = affine(expr)
+    if form is None or not form.names & {*around}:
+        return evaluate(expr, bound.names), (0,) * len(around)
+    rest = evaluate(Affine(tuple(t for t in form.terms if t[0] not in around), form.constant).expr(), bound.names)
+    return rest, tuple(form.coefficient(v) for v in around)
 
 
 _handles: dict[tuple[str, str, str, int], cuda.KernelHandle] = {}
@@ -779,7 +838,7 @@ def _host_launcher(
     facts = facts_of(used, extents)
     source = host_source(analysis, nest, facts)
     loaded = host.load(source, host_entry(own.name), name=f"{own.name}.cpp")
-    values, given, pointers = _slots(analysis, nest, facts, arrays, bound)
+    values, given, pointers = _slots(arguments(analysis, nest, facts), arrays, bound.names)
     kernel = host.HostKernel(loaded, pack(values))
 
     known = {n: v for n, v in bound.names.items() if not isinstance(v, float)}  # calls prepared alike differ in floats

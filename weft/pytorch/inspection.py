@@ -123,7 +123,10 @@ def _sources(examined: Examined, arch: str) -> list[tuple[str, str]]:
             ]
             out.append((nest.name, host_source(analysis, k, facts_of(used, extents))))
         else:
-            out.append((nest.name, cuda_source(analysis, launches(analysis, k, examined.arrays, examined.names)[0].variant)))
+            planned = launches(analysis, k, examined.arrays, examined.names)
+            analyses = [(one.nest.name, one.where.analysis, one.variant) for one in planned if one.where is not None]
+            texts = {(name, variant): cuda_source(own, variant) for name, own, variant in analyses}
+            out += [(name, text) for (name, _), text in texts.items()]
     return out
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import linecache
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os.path import basename
 from typing import Any
@@ -14,8 +14,9 @@ import torch
 
 from weft.check.limits import TARGETS, Target, occupancy, refusals
 from weft.check.report import Launched, Resources
-from weft.compiler import Analysis, Launch, arguments, cuda_source, launches
+from weft.compiler import Analysis, Grouped, Launch, Where, arguments, cuda_source, grouped, launches
 from weft.errors import CompileError
+from weft.loops.affine import evaluate
 from weft.loops.ir import Array, Function, walk
 from weft.loops.types import FLOAT64, ScalarType
 from weft.plan.arguments import nest_arrays
@@ -98,8 +99,8 @@ def simulate_call(executable: Executable, args: Sequence[Any], arch: str, seed: 
     sources = _cited(function)
     ran: list[Launched] = []
     for k in range(len(analysis.schedule.nests)):
-        *before, last = _simulate(analysis, k, arrays, bound, memory, arch, seed, part)
-        ran += [*before, _with_unwritten(analysis, k, last, memory)]
+        found = _simulate(analysis, k, arrays, bound, memory, arch, seed, part)
+        ran += [*found[:-1], _with_unwritten(analysis, k, found[-1], memory)]
     written = {a.name for a in function.arrays if a.role == "inout"} | set(function.results)
     return Ran({n: a.tensor for n, a in memory.items() if n in written}, function.results, tuple(ran), sources, function)
 
@@ -129,32 +130,59 @@ def _simulate(
     seed: int,
     part: str,
 ) -> tuple[Launched, ...]:
-    found = launches(analysis, nest, arrays, bound.names)
-    shared = dict.fromkeys(p for plan in found for p in plan.partial)
-    memory = {**memory, **{name: _partial(type_, elements) for name, type_, elements in shared}}
-    return tuple(_launched(analysis, nest, plan, arrays, bound, memory, arch, seed, part) for plan in found)
+    planned = launches(analysis, nest, arrays, bound.names)
+    memory = dict(memory)
+    for plan in planned:
+        where = plan.where
+        assert where is not None
+        memory |= {key: _partial(type_, elements)
+                   for n, type_, elements in plan.partial if (key := f"{where.path}.{n}") not in memory}  # fmt: skip
+        memory |= {key: _partial(where.arrays[n].dtype, where.arrays[n].span(), where.arrays[n])
+                   for n, key in where.memory.items() if key not in memory}  # fmt: skip
+    ran: dict[int, Launched] = {}
+    for plan, values in _runs(grouped(planned), bound.names):
+        made = _launched(plan, bound, values, memory, arch, seed, part)
+        known = ran.get(id(plan))
+        ran[id(plan)] = made if known is None else replace(known, simulations=(*known.simulations, *made.simulations))
+    for plan in planned:
+        if id(plan) not in ran:  # in a loop that has no iterations
+            ran[id(plan)] = _launched(plan, bound, None, memory, arch, seed, part)
+    return tuple(ran[id(plan)] for plan in planned)
 
 
-def _partial(type_: ScalarType, elements: int) -> _Array:
+def _runs(items: Grouped, names: Mapping[str, Any]) -> Iterator[tuple[Launch, dict[str, Any]]]:
+    """Launches in the order in which they happen, with the values of sizes, numbers and the variables around them."""
+    for item in items:
+        if isinstance(item, Launch):
+            if all(g.taken[names[g.var] - g.first] for g in item.when):
+                yield item, dict(names)
+        else:
+            loop, body = item
+            for value in range(evaluate(loop.start, names), evaluate(loop.stop, names), loop.step):
+                yield from _runs(body, {**names, loop.var: value})
+
+
+def _partial(type_: ScalarType, elements: int, geometry: Geometry | None = None) -> _Array:
     """What the launches of a nest share, with no values at first."""
     made = torch.empty(elements, dtype=getattr(torch, type_.name))
     fill_unwritten(made)
-    return _Array(made, bytearray(elements))
+    tensor = made if geometry is None else made.as_strided(geometry.shape, geometry.strides)
+    return _Array(tensor, bytearray(elements))
 
 
 def _launched(
-    analysis: Analysis,
-    nest: int,
     plan: Launch,
-    arrays: Mapping[str, Geometry],
     bound: Bound,
+    values: Mapping[str, Any] | None,
     memory: Mapping[str, _Array],
     arch: str,
     seed: int,
     part: str,
 ) -> Launched:
-    source = cuda_source(analysis, plan.variant)
-    name = f"{analysis.schedule.nests[nest].name}.cu"
+    """A launch with these values of sizes and numbers; None: it does not happen."""
+    assert plan.where is not None
+    source = cuda_source(plan.where.analysis, plan.variant)
+    name = f"{plan.nest.name}.cu"
     target, threads = TARGETS[arch], plan.block[0] * plan.block[1] * plan.block[2]
     used = _resources(source, plan.entry, name, target, threads)
     grid = plan.grid
@@ -162,7 +190,7 @@ def _launched(
         fit = target.multiprocessors * (used.blocks if used is not None else occupancy(target, threads, 0, 0).blocks)
         grid = (min(grid[0], max(1, fit)), *grid[1:])
     simulations: tuple[simulator.Simulation, ...] = ()
-    if all(grid):  # a grid without blocks is never launched
+    if all(grid) and values is not None:  # a grid without blocks is never launched
         simulations = (
             simulator.simulate(
                 source,
@@ -170,7 +198,7 @@ def _launched(
                 entry=plan.entry,
                 grid=grid,
                 block=plan.block,
-                arguments=_arguments(analysis, nest, plan, arrays, bound, memory),
+                arguments=_arguments(plan, values, memory),
                 arch=arch,
                 seed=seed,
             ),
@@ -178,42 +206,40 @@ def _launched(
     return Launched(name, plan.entry, source, part, grid, plan.block, used, simulations)
 
 
-def _arguments(
-    analysis: Analysis,
-    nest: int,
-    plan: Launch,
-    arrays: Mapping[str, Geometry],
-    bound: Bound,
-    memory: Mapping[str, _Array],
-) -> list[simulator.Argument]:
+def _arguments(plan: Launch, values: Mapping[str, Any], memory: Mapping[str, _Array]) -> list[simulator.Argument]:
     """The slots of a nest's kernel, with their values."""
+    where, nest = plan.where, plan.variant.nest
+    assert where is not None
     out: list[simulator.Argument] = []
-    for s in arguments(analysis, nest, plan.variant.facts):
+    for s in arguments(where.analysis, nest, plan.variant.facts):
         match s.kind:
             case "pointer":
-                out.append(memory[s.array].argument(s.array, _role(analysis, analysis.function.array(s.array), nest)))
+                array = where.analysis.function.array(s.array)
+                out.append(memory[where.memory.get(s.array, s.array)].argument(s.array, _role(where, array, nest)))
             case "stride":
-                out.append(simulator.Integer(arrays[s.array].strides[s.axis]))
+                out.append(simulator.Integer(where.arrays[s.array].strides[s.axis]))
             case "size":
-                out.append(simulator.Integer(int(bound.names[s.name])))
+                out.append(simulator.Integer(int(values[s.name])))
             case "scalar" if s.type == FLOAT64:
-                out.append(simulator.Real(float(bound.names[s.name]), 64))
+                out.append(simulator.Real(float(values[s.name]), 64))
             case "scalar":
-                out.append(simulator.Integer(int(bound.names[s.name])))
+                out.append(simulator.Integer(int(values[s.name])))
     if plan.partial:
-        out += [memory[name].argument(name, "inout") for name, _, _ in plan.partial]
+        out += [memory[f"{where.path}.{name}"].argument(name, "inout") for name, _, _ in plan.partial]
         out.append(simulator.Integer(plan.parts))
     return out
 
 
-def _role(analysis: Analysis, array: Array, nest: int) -> str:
+def _role(where: Where, array: Array, nest: int) -> str:
     """What an array is for a launch. Of a result that has no value at first, the last nest that touches it must leave
     every element written; elements of an array that is not returned may stay unwritten.
     """
     if array.role in ("input", "inout"):
         return array.role
+    analysis = where.analysis
     touching = [k for k, n in enumerate(analysis.schedule.nests) if array in nest_arrays(analysis.function, n)]
-    return "output" if array.role == "result" and array.fill is None and nest == touching[-1] else "inout"
+    whole = "." not in where.path  # a part of a nest may leave the rest to others
+    return "output" if whole and array.role == "result" and array.fill is None and nest == touching[-1] else "inout"
 
 
 def _with_unwritten(analysis: Analysis, nest: int, launched: Launched, memory: Mapping[str, _Array]) -> Launched:
@@ -221,7 +247,7 @@ def _with_unwritten(analysis: Analysis, nest: int, launched: Launched, memory: M
     found = []
     for array in nest_arrays(analysis.function, analysis.schedule.nests[nest]):
         own = memory[array.name]
-        if own.written is None or not own.written or _role(analysis, array, nest) != "output":
+        if own.written is None or not own.written or _role(Where(analysis, {}), array, nest) != "output":
             continue
         places = torch.frombuffer(own.written, dtype=torch.uint8)
         missing = (places.as_strided(own.tensor.shape, own.tensor.stride()) == 0).nonzero()

@@ -360,7 +360,7 @@ class Launcher:
         self._slots = slots
         self._extras = _extras(cluster, cooperative, tensor_maps)
         # Frames not in use. Taking one out and putting it back are atomic, so no two threads share a frame.
-        self._frames = [_LaunchFrame(slots, self._shape, self._extras)]
+        self._frames = [LaunchFrame(slots, self._shape, self._extras)]
 
     def launch(self, stream: int, *values: int | float) -> None:
         """Launch on a stream (the driver's handle) of the kernel's device, with the given slots in order."""
@@ -369,7 +369,7 @@ class Launcher:
         try:
             frame = self._frames.pop()
         except IndexError:
-            frame = _LaunchFrame(self._slots, self._shape, self._extras)
+            frame = LaunchFrame(self._slots, self._shape, self._extras)
         frame.write(*values)
         frame.config.stream = stream
         if self._current_device() == self._device:
@@ -388,22 +388,44 @@ class Launcher:
         if self._empty or self._extras is not None:
             return None
 
-        def fresh() -> _LaunchFrame:
-            return _LaunchFrame(self._slots, self._shape)
+        def fresh() -> LaunchFrame:
+            return LaunchFrame(self._slots, self._shape)
 
         return LaunchParts(
             self._frames, fresh, self._launch_kernel, self._function, self._launch_elsewhere, self._shape, self._slots
         )
 
-    def _launch_elsewhere(self, status: int, frame: _LaunchFrame) -> None:
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is launched."""
+        return self._empty
+
+    def taken(self) -> tuple[LaunchFrame, int, int]:
+        """A frame of its own for a caller that launches many times, the address of the driver's function that does, and the
+        kernel's.
+        """
+        frame = LaunchFrame(self._slots, self._shape, self._extras)
+        return frame, ctypes.cast(self._launch_kernel, ctypes.c_void_p).value or 0, self._function
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """The kernel's device is current for this thread inside."""
+        with self._handle.driver.on(self._device):
+            yield
+
+    def error(self, status: int) -> LaunchError:
+        """What a launch failed with."""
+        facts = f"grid {self._shape[:3]}, block {self._shape[3:6]}, {self._shape[6]} bytes of shared memory"
+        return self._handle.driver.error(status, f"{self._handle.entry} was not launched", facts)
+
+    def _launch_elsewhere(self, status: int, frame: LaunchFrame) -> None:
         """Another device is current, or nothing is yet in this thread: launch under the kernel's own context."""
         driver = self._handle.driver
         if status == _INVALID_CONTEXT:
             with driver.on(self._device):
                 status = self._launch_kernel(frame.config_address, self._function, frame.parameters_address, None)
         if status:
-            facts = f"grid {self._shape[:3]}, block {self._shape[3:6]}, {self._shape[6]} bytes of shared memory"
-            raise driver.error(status, f"{self._handle.entry} was not launched", facts)
+            raise self.error(status)
 
 
 @dataclass(frozen=True)
@@ -413,11 +435,11 @@ class LaunchParts:
     `failed(status, frame)`, put the frame back. shape: grid, block, bytes of dynamic shared memory. slots: of a frame.
     """
 
-    frames: list[_LaunchFrame]
-    fresh: Callable[[], _LaunchFrame]
+    frames: list[LaunchFrame]
+    fresh: Callable[[], LaunchFrame]
     launch_kernel: Callable[..., int]
     function: int
-    failed: Callable[[int, _LaunchFrame], None]
+    failed: Callable[[int, LaunchFrame], None]
     shape: tuple[int, ...]
     slots: Slots
 
@@ -457,7 +479,7 @@ def _extras(cluster: Size3, cooperative: bool, tensor_maps: Sequence[bytes]) -> 
     return _Extras((_Attribute * len(attributes))(*attributes), maps, addresses)
 
 
-class _LaunchFrame(Frame):
+class LaunchFrame(Frame):
     """A frame with what the driver wants beside it: the launch configuration and the addresses of the slots."""
 
     __slots__ = ("config", "config_address", "parameters", "parameters_address")

@@ -1,0 +1,185 @@
+"""Loops that stay in order around parallel ones: what they are taken apart into, and what the launches of their steps give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from tests.kernels_of_steps import (
+    CASES,
+    back_and_forth,
+    elimination,
+    floyd_warshall,
+    jacobi,
+    nested,
+    own_arrays,
+    power_iteration,
+    recurrent,
+    viterbi,
+)
+from weft import compiler
+from weft.compiler import Launch
+from weft.loops.affine import evaluate
+from weft.loops.ir import Const, Op, Ref
+from weft.loops.steps import bounds
+from weft.loops.types import INT64
+from weft.plan.threads import ThreadPlan
+from weft.pytorch.inspection import examine
+
+Golden = Callable[[str, str], None]
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps are launches of their own, however small they are."""
+    monkeypatch.setattr(compiler, "WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(compiler, "GAIN", 1e12)
+
+
+def launches(kernel: Any, *args: Any) -> tuple[Launch, ...]:
+    return examine(kernel, args).launches()
+
+
+def stepped(kernel: Any, *args: Any) -> list[tuple[str, ...]]:
+    """The loops around each launch, by their variables."""
+    return [tuple(a.var for a in one.steps) for one in launches(kernel, *args)]
+
+
+# ---------------------------------------------------------------- which steps are launches
+
+
+def test_steps_of_a_large_grid_are_launches() -> None:
+    found = launches(jacobi, "float32[2048,2048]", 100)
+    assert [[a.var for a in one.steps] for one in found] == [[], ["_"], ["_"]]
+    assert all(one.grid[0] * one.block[0] * one.block[1] > 100_000 for one in found[1:])
+
+
+def test_what_is_small_or_runs_in_enough_threads_is_one_launch() -> None:
+    assert ("_",) not in stepped(jacobi, "float32[4,4]", 100)
+    assert stepped(recurrent, "float32[1000000,64,4]", "float32[4,4]") == [()]
+    assert stepped(recurrent, "float32[4,64,512]", "float32[512,512]") == [("t",)]
+
+
+def test_the_verdicts_stay() -> None:
+    text = jacobi.explain("float32[2048,2048]", 100)
+    assert "_      sequential" in text or "_    sequential" in text
+    assert "once for each _" in text and "unused parallelism" not in text
+
+
+def test_a_branch_that_the_steps_decide_is_no_launch_where_it_is_not_taken() -> None:
+    found = [one for one in launches(back_and_forth, "float32[2048,2048]", 5) if one.steps]
+    assert [bytes(one.when[0].taken) for one in found] == [bytes([1, 0, 1, 0, 1]), bytes([0, 1, 0, 1, 0])]
+    assert "once for each t with t % 2 == 0" in back_and_forth.explain("float32[2048,2048]", 5)
+
+
+def test_reductions_inside_of_a_step_have_threads_that_share_them() -> None:
+    found = launches(power_iteration, "float32[4096,4096]", "float32[4096]", 10)
+    inside = [one for one in found if one.steps]
+    assert inside and not any(isinstance(one.variant.plan, ThreadPlan) for one in inside)
+
+
+def test_grids_hold_the_largest_of_the_steps() -> None:
+    (first, *_) = [one for one in launches(elimination, "float32[3000,3000]") if one.steps]
+    assert first.where is not None and first.where.ranges["k"] == (0, 2999)
+
+
+def test_loops_whose_number_of_steps_data_decide_stay_whole() -> None:
+    import weft
+
+    @weft.kernel
+    def until(x, steps):
+        y = x.clone()
+        for _ in range(int(steps[0])):
+            for i in range(1, len(x) - 1):
+                y[i] = 0.5 * (x[i - 1] + x[i + 1])
+            for i in range(len(x)):
+                x[i] = y[i]
+
+    assert ("_",) not in stepped(until, "float32[100000]", "int64[1]")
+
+
+def test_bounds_hold_every_value() -> None:
+    t, n = Ref("t", INT64), Ref("n", INT64)
+    exprs = [
+        Op("sub", (n, t), INT64),
+        Op("sub", (Op("mul", (Const(2, INT64), t), INT64), t), INT64),
+        Op("max", (Op("sub", (t, Const(3, INT64)), INT64), Const(0, INT64)), INT64),
+        Op("mod", (t, Const(3, INT64)), INT64),
+        Op("floordiv", (Op("neg", (t,), INT64), Const(2, INT64)), INT64),
+        Op("mul", (t, Op("sub", (n, t), INT64)), INT64),
+    ]
+    for e in exprs:
+        low, high = bounds(e, {"n": 7}, {"t": (2, 9)})
+        assert all(low <= evaluate(e, {"n": 7, "t": v}) <= high for v in range(2, 10)), e
+    with pytest.raises(KeyError):
+        bounds(Ref("m", INT64), {"n": 7}, {"t": (2, 9)})
+
+
+# ---------------------------------------------------------------- what they compute
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_steps_compute_what_the_python_does(name: str, always: None) -> None:
+    kernel, make, gradients = CASES[name]
+    args = make()
+    report = kernel.check(*args)
+    assert report.ok, report.text()
+    if gradients:
+        report = kernel.check(*args, gradients=True)
+        assert report.ok, report.text()
+    if name != "no_steps":
+        assert any(stepped(kernel, *args))
+
+
+def test_the_same_for_another_architecture_and_order(always: None) -> None:
+    for kernel, args in [(viterbi, CASES["viterbi"][1]()), (own_arrays, CASES["own_arrays"][1]())]:
+        report = kernel.check(*args, seeds=2, arch="sm_80")
+        assert report.ok, report.text()
+
+
+def test_steps_in_steps(always: None) -> None:
+    assert ("r", "i") in stepped(nested, "float32[50,60]", 4)
+
+
+def test_the_text_of_steps(golden: Golden) -> None:
+    args = ("float32[2048,2048]", 100)
+    golden("cuda/steps_back_and_forth.cu", back_and_forth.source(*args, arch="sm_90a"))
+
+
+# ---------------------------------------------------------------- on a GPU
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", CASES)
+def test_steps_on_a_gpu(name: str, always: None) -> None:
+    kernel, make, _ = CASES[name]
+    args = make()
+    own = [a.clone() if isinstance(a, torch.Tensor) else a for a in args]
+    given = [a.cuda() if isinstance(a, torch.Tensor) else a for a in args]
+    want, found = kernel.py(*own), kernel(*given)
+    wanted, got = (r if isinstance(r, tuple) else (r,) for r in (want, found))
+    for a, b in zip((*wanted, *own), (*got, *given), strict=True):
+        torch.testing.assert_close(b.cpu() if isinstance(b, torch.Tensor) else b, a, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.gpu
+def test_a_graph_captures_all_steps() -> None:
+    u = torch.rand(512, 512, device="cuda")
+    want = jacobi(u, 20)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = jacobi(u, 20)
+    u.add_(1.0)
+    graph.replay()
+    torch.testing.assert_close(found, want + 1.0, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.gpu
+def test_large_steps_on_a_gpu() -> None:
+    u = torch.rand(1000, 1203)
+    torch.testing.assert_close(jacobi(u.cuda(), 7).cpu(), jacobi(u, 7))
+    d = torch.rand(300, 300)
+    torch.testing.assert_close(floyd_warshall(d.cuda()).cpu(), floyd_warshall(d))
