@@ -28,7 +28,7 @@ from weft.loops.types import INT64
 pytestmark = pytest.mark.fuzz
 
 _CHUNK = 10
-_KERNELS, _SCHEDULES, _GRADIENTS = 30, 150, 20  # in the ordinary suite
+_KERNELS, _SCHEDULES, _PARTS, _GRADIENTS = 30, 150, 50, 20  # in the ordinary suite
 _SCHEDULES_A_KERNEL = 10  # where a number of kernels is asked for: no compiler runs
 _GRADIENTS_A_KERNEL = 2.5  # of few of them kernels are made
 _MOST_REFUSED = 0.5  # of a chunk; about 8 in 100 are
@@ -41,6 +41,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             "test_random_programs_as_kernels": (_KERNELS, 1.0),
             "test_random_programs_of_many_dtypes": (_KERNELS, 1.0),
             "test_random_gradients": (_GRADIENTS, _GRADIENTS_A_KERNEL),
+            "test_random_programs_taken_apart_around_loops_in_order": (_PARTS, _SCHEDULES_A_KERNEL),
         }.get(metafunc.function.__name__, (_SCHEDULES, _SCHEDULES_A_KERNEL))
         count = int(each * asked) if asked else usual
         metafunc.parametrize("first", range(0, count, _CHUNK))
@@ -115,6 +116,11 @@ def test_random_programs_as_schedules_in_any_order(first: int) -> None:
     random order; every update is the element that it claims to be.
     """
     _check_all(range(100_000 + first, 100_000 + first + _CHUNK), "schedule", tries=1000)
+
+
+def test_random_programs_taken_apart_around_loops_in_order(first: int) -> None:
+    """The same with each nest in parts: what stays in order around other loops is a loop around schedules of its own."""
+    _check_all(range(300_000 + first, 300_000 + first + _CHUNK), "parts", tries=1000)
 
 
 BACKWARDS = """

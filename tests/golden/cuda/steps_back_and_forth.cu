@@ -1,6 +1,6 @@
 #include "weft/memory.cuh"
 
-// kernels_of_steps.py:44: def back_and_forth(u, steps: int):
+// kernels_of_steps.py:45: def back_and_forth(u, steps: int):
 extern "C" __global__ void __launch_bounds__(256) back_and_forth_1(
     const float* __restrict__ u,
     float* __restrict__ a,
@@ -24,7 +24,7 @@ extern "C" __global__ void __launch_bounds__(256) back_and_forth_1(
             for (int32_t chunk = 0; chunk < 2; ++chunk) {
                 const int32_t i_m_run = tile + chunk * threads * 4 + thread * 4;
                 if (i_m_run < m) {
-                    // kernels_of_steps.py:47: a = u.clone()
+                    // kernels_of_steps.py:48: a = u.clone()
                     weft::unpack(weft::fetch<4, 4>(u_i_n + i_m_run), u_tile[chunk]);
                 }
             }
@@ -36,9 +36,9 @@ extern "C" __global__ void __launch_bounds__(256) back_and_forth_1(
                     float b_run[4];
                     #pragma unroll
                     for (int32_t v = 0; v < 4; ++v) {
-                        // kernels_of_steps.py:47: a = u.clone()
+                        // kernels_of_steps.py:48: a = u.clone()
                         a_run[v] = u_tile[chunk][v];
-                        // kernels_of_steps.py:48: b = u.clone()
+                        // kernels_of_steps.py:49: b = u.clone()
                         b_run[v] = u_tile[chunk][v];
                     }
                     weft::store<4>(a_i_n + i_m_run, a_run);
@@ -51,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(256) back_and_forth_1(
 
 #include "weft/memory.cuh"
 
-// kernels_of_steps.py:44: def back_and_forth(u, steps: int):
+// kernels_of_steps.py:45: def back_and_forth(u, steps: int):
 extern "C" __global__ void __launch_bounds__(256) back_and_forth_2_t_1(
     const float* __restrict__ a,
     float* __restrict__ b,
@@ -77,7 +77,7 @@ extern "C" __global__ void __launch_bounds__(256) back_and_forth_2_t_1(
             #pragma unroll
             for (int32_t chunk = 0; chunk < 2; ++chunk) {
                 const int32_t j_run = tile + chunk * threads * 4 + thread * 4;
-                // kernels_of_steps.py:53: b[i, j] = 0.25 * (a[i - 1, j] + a[i + 1, j] + a[i, j - 1] + a[i, j + 1])
+                // kernels_of_steps.py:54: b[i, j] = 0.25 * (a[i - 1, j] + a[i + 1, j] + a[i, j - 1] + a[i, j + 1])
                 weft::unpack(weft::fetch_within<4>(a_i + j_run, 1, j_run - 1, m - 2), a_tile[chunk]);
                 weft::unpack(weft::fetch_within<4>(a_i_1 + j_run, 1, j_run - 1, m - 2), a_tile_1[chunk]);
                 weft::unpack(weft::fetch_within<4>(a_i_2 + j_run - 1, 1, j_run - 1, m - 2), a_tile_2[chunk]);
@@ -90,7 +90,7 @@ extern "C" __global__ void __launch_bounds__(256) back_and_forth_2_t_1(
                 for (int32_t v = 0; v < 4; ++v) {
                     const int32_t j = j_run + v;
                     if (j >= 1 && j < m - 1) {
-                        // kernels_of_steps.py:53: b[i, j] = 0.25 * (a[i - 1, j] + a[i + 1, j] + a[i, j - 1] + a[i, j + 1])
+                        // kernels_of_steps.py:54: b[i, j] = 0.25 * (a[i - 1, j] + a[i + 1, j] + a[i, j - 1] + a[i, j + 1])
                         b_i[j] = 0.25f * (a_tile[chunk][v] + a_tile_1[chunk][v] + a_tile_2[chunk][v] + a_tile_3[chunk][v]);
                     }
                 }
@@ -101,7 +101,7 @@ extern "C" __global__ void __launch_bounds__(256) back_and_forth_2_t_1(
 
 #include "weft/memory.cuh"
 
-// kernels_of_steps.py:44: def back_and_forth(u, steps: int):
+// kernels_of_steps.py:45: def back_and_forth(u, steps: int):
 extern "C" __global__ void __launch_bounds__(256) back_and_forth_2_t_2(
     float* __restrict__ a,
     const float* __restrict__ b,
@@ -127,7 +127,7 @@ extern "C" __global__ void __launch_bounds__(256) back_and_forth_2_t_2(
             #pragma unroll
             for (int32_t chunk = 0; chunk < 2; ++chunk) {
                 const int32_t j_1_run = tile + chunk * threads * 4 + thread * 4;
-                // kernels_of_steps.py:57: a[i, j] = 0.25 * (b[i - 1, j] + b[i + 1, j] + b[i, j - 1] + b[i, j + 1])
+                // kernels_of_steps.py:58: a[i, j] = 0.25 * (b[i - 1, j] + b[i + 1, j] + b[i, j - 1] + b[i, j + 1])
                 weft::unpack(weft::fetch_within<4>(b_i_1 + j_1_run, 1, j_1_run - 1, m - 2), b_tile[chunk]);
                 weft::unpack(weft::fetch_within<4>(b_i_1_1 + j_1_run, 1, j_1_run - 1, m - 2), b_tile_1[chunk]);
                 weft::unpack(weft::fetch_within<4>(b_i_1_2 + j_1_run - 1, 1, j_1_run - 1, m - 2), b_tile_2[chunk]);
@@ -140,7 +140,7 @@ extern "C" __global__ void __launch_bounds__(256) back_and_forth_2_t_2(
                 for (int32_t v = 0; v < 4; ++v) {
                     const int32_t j_1 = j_1_run + v;
                     if (j_1 >= 1 && j_1 < m - 1) {
-                        // kernels_of_steps.py:57: a[i, j] = 0.25 * (b[i - 1, j] + b[i + 1, j] + b[i, j - 1] + b[i, j + 1])
+                        // kernels_of_steps.py:58: a[i, j] = 0.25 * (b[i - 1, j] + b[i + 1, j] + b[i, j - 1] + b[i, j + 1])
                         a_i_1[j_1] = 0.25f * (b_tile[chunk][v] + b_tile_1[chunk][v] + b_tile_2[chunk][v] + b_tile_3[chunk][v]);
                     }
                 }
