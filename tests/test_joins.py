@@ -8,8 +8,11 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 
+import weft
+from tests.fuzz_joins import generate
+from tests.fuzz_programs import compiled
 from tests.kernels_of_joins import CASES, drawn, histogram, largest, looked_up, rows_added, whole
 from weft.compiler import Launch
 from weft.loops.types import INT32
@@ -88,21 +91,15 @@ def test_for_other_architectures_too() -> None:
     assert not kernel.check(*args, arch="sm_80", seeds=3).findings
 
 
-@given(
-    st.sampled_from(["added", "multiplied", "largest", "smallest", "bits", "toggled"]),
-    st.sampled_from([torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]),
-    st.sampled_from([1, 37]), st.sampled_from([0, 3, 200]), st.booleans(),
-)  # fmt: skip
-def test_integers_are_joined_whatever_their_dtype(name: str, dtype: torch.dtype, elements: int, n: int, gaps: bool) -> None:
-    kernel = CASES[name][0]
-    info = torch.iinfo(dtype)
-    low, high = max(info.min, -(1 << 62)), min(info.max, 1 << 62)
-    y = whole(high, 2 * elements, low=low, dtype=dtype)[:: 2 if gaps else 1][:elements]
-    index, x = whole(elements, n, low=-elements), whole(high, n, low=low, dtype=dtype)
-    want = y.clone()
-    kernel.py(want, index, x)
-    report = kernel.check(y, index, x)
-    assert not report.findings and report.ok, str(report)
+@given(st.integers(0, 1 << 20))
+def test_random_programs_by_all_means(seed: int) -> None:
+    program = generate(seed)
+    kernel = weft.kernel(compiled(program.source, f"joins {seed}"))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(join, "CHUNK", 4)
+        patched.setattr(join, "POINTS_OF_AN_ELEMENT", 1)
+        report = kernel.check(*program.arguments)
+    assert not report.findings and report.ok, f"{program.source}{report}"
 
 
 @given(st.lists(st.sampled_from([0.0, -0.0, 1.0, -1.0, float("nan"), float("inf")]), min_size=1, max_size=40), st.booleans())
@@ -120,6 +117,7 @@ def test_extrema_of_floats_are_the_same_bits_in_any_order(values: list[float], f
     assert torch.equal(made[0].view(torch.float32).nan_to_num(7.0), want.nan_to_num(7.0))
 
 
+@settings(max_examples=6)
 @given(st.lists(st.integers(0, 4), min_size=40, max_size=50), st.sampled_from([1, 3]))
 def test_floats_are_summed_in_one_order(places: list[int], wide: int) -> None:
     """Few elements, so that sums go through many threads; whatever these do, the bits are the same."""
