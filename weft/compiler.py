@@ -17,6 +17,7 @@ from weft.emit.names import kernel_entry
 from weft.errors import Location
 from weft.graph.block import BlockGraph, Input, Output
 from weft.graph.joins import Joins
+from weft.graph.scans import Scanned
 from weft.graph.sweeps import Sweeps
 from weft.loops.affine import affine, evaluate
 from weft.loops.ir import Array, Expr, For, Function, Op, Stmt, bodies, free_names, trapping, walk
@@ -28,6 +29,7 @@ from weft.plan.facts import Geometry, facts_of
 from weft.plan.fold import MANY_ROWS, Extents, FoldPlan, plan_folds, steps
 from weft.plan.join import BLOCK as JOINING
 from weft.plan.join import JoinPlan, Meeting, plan_joins
+from weft.plan.scan import ScanPlan, plan_scan, told_words
 from weft.plan.share import share
 from weft.plan.threads import ThreadPlan, plan_threads
 from weft.plan.tile import TilePlan, plan, team, team_entry
@@ -49,7 +51,8 @@ class Refused:
 class Lowered:
     """The block graphs of a nest by the axis that is their columns ("" for its loops' own), or why there are none. sweeps: how
     its folds are found by threads that share them, where it has folds and nothing else that is carried. joins: the same of
-    values that it joins to elements which the data choose. refused: why it has none of them.
+    values that it joins to elements which the data choose. scans: how threads share its scans. refused: why it has none of
+    them.
     """
 
     graphs: tuple[tuple[str, BlockGraph], ...]
@@ -57,6 +60,7 @@ class Lowered:
     sweeps: Sweeps | None = None
     joins: Joins | None = None
     refused: Refused | None = None
+    scans: Scanned | None = None
 
 
 @dataclass(frozen=True)
@@ -101,21 +105,24 @@ def _lower(schedule: Schedule, nest: Nest) -> Lowered:
             continue
         validate(graph)
         graphs.append((column, graph))
-    found = _sweeps(schedule, nest)
+    found = _values(schedule, nest)
     if isinstance(found, Sweeps):
         return Lowered(tuple(graphs), why, sweeps=found)
     if isinstance(found, Joins):
         return Lowered(tuple(graphs), why, joins=found)
+    if isinstance(found, Scanned):
+        return Lowered(tuple(graphs), why, scans=found)
     return Lowered(tuple(graphs), why, refused=found or (Refused(why) if why else None))
 
 
-def _sweeps(schedule: Schedule, nest: Nest) -> Sweeps | Joins | Refused | None:
-    """The sweeps of a nest that folds, or its joins, or why it has none; None where it is asked for none."""
+def _values(schedule: Schedule, nest: Nest) -> Sweeps | Joins | Scanned | Refused | None:
+    """The sweeps, joins or scans of a nest's tile graph, or why it has none; None where it is asked for none."""
     kinds = {nest.verdict(loop).kind for loop in nest.loops()}
-    if "reduction" not in kinds or not kinds <= {"reduction", "parallel"}:
+    if not kinds & {"reduction", "scan"} or not kinds <= {"reduction", "scan", "parallel"}:
         return None
     from weft.graph.build import build
     from weft.graph.joins import joins
+    from weft.graph.scans import scanned
     from weft.graph.sweeps import sweeps
     from weft.graph.tile import NotTiles
 
@@ -123,7 +130,7 @@ def _sweeps(schedule: Schedule, nest: Nest) -> Sweeps | Joins | Refused | None:
         graph = build(schedule, nest)
         if any(w.join for w in graph.writes):
             return joins(graph, schedule.function)
-        return sweeps(graph, {s.name for s in schedule.function.sizes})
+        return scanned(graph) if "scan" in kinds else sweeps(graph, {s.name for s in schedule.function.sizes})
     except NotTiles as no:
         return Refused(no.why, no.where, no.remedy)
 
@@ -205,12 +212,12 @@ def _with_roles(function: Function, whole: Function, memory: Sequence[Array]) ->
 
 @dataclass(frozen=True)
 class Variant:
-    """How one nest runs for some calls: tiles of a block graph, sweeps, or a thread for each iteration of the axes."""
+    """How one nest runs for some calls: tiles of a block graph, sweeps, scans, or a thread for each iteration of the axes."""
 
     nest: int
     facts: Facts
     graph: BlockGraph | None
-    plan: TilePlan | FoldPlan | JoinPlan | ThreadPlan
+    plan: TilePlan | FoldPlan | JoinPlan | ScanPlan | ThreadPlan
 
     @property
     def key(self) -> str:
@@ -222,7 +229,7 @@ class Variant:
 @dataclass(frozen=True)
 class Where:
     """Where a nest stands in a call: its analysis, the geometries of all arrays that this one has. memory: of those that the
-    call makes for it alone, what tells them from others. path: tells the nest from others.
+    call makes for it alone, what tells them from others. path: tells the nest from others. multiprocessors: of the device.
     """
 
     analysis: Analysis
@@ -232,6 +239,7 @@ class Where:
     ranges: Ranges = field(default_factory=dict)
     path: str = ""
     when: tuple[Guard, ...] = ()
+    multiprocessors: int = 132
 
 
 @dataclass(frozen=True)
@@ -249,7 +257,8 @@ class Launch:
     """A launch of a variant for one call: the entry of its source, grid and block.
 
     resident: blocks go from row to row, so no more of them than fit at a time. partial: (name, type, elements) of the memory
-    that the launches of the variant share; a pointer each follows the slots of `arguments`, and then `parts`.
+    that the launches of the variant share; a pointer each follows the slots of `arguments`, and then `parts`. together: all
+    blocks run at once, and the memory is 0 at first.
     steps: the loops around it, outermost first: it is launched in every iteration, but for those in which a guard of `when`
     does not hold; launches one after another that have a loop in common are so together. The loops' variables are scalars of
     its function.
@@ -262,6 +271,7 @@ class Launch:
     resident: bool = False
     partial: tuple[tuple[str, ScalarType, int], ...] = ()
     parts: int = 1
+    together: bool = False
     where: Where | None = field(default=None, compare=False, repr=False)
     steps: tuple[Axis, ...] = ()
     when: tuple[Guard, ...] = ()
@@ -296,10 +306,13 @@ _DEEPEST = 4  # how often a nest is taken apart
 
 @deep
 def launches(
-    analysis: Analysis, nest: int, arrays: Mapping[str, Geometry], names: Mapping[str, int]
+    analysis: Analysis, nest: int, arrays: Mapping[str, Geometry], names: Mapping[str, int], multiprocessors: int = 132
 ) -> tuple[Launch, ...]:
-    """How a nest runs for a call on CUDA: launches in order. names: the values of sizes and integer scalars."""
-    return _launches(Where(analysis, arrays, path=str(nest)), nest, names, _DEEPEST)
+    """How a nest runs for a call on CUDA: launches in order. names: the values of sizes and integer scalars.
+    multiprocessors: of the device.
+    """
+    where = Where(analysis, arrays, path=str(nest), multiprocessors=multiprocessors)
+    return _launches(where, nest, names, _DEEPEST)
 
 
 def _launches(where: Where, nest: int, names: Mapping[str, int], depth: int) -> tuple[Launch, ...]:
@@ -466,6 +479,7 @@ def _whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[
     columns, certain = (1, True) if graph is None else _columns(graph, used, names, ranges)
     tile = None if graph is None else plan(function, graph, columns, certain)
     joining = _plan_joins(function, analysis.lowered[nest].joins, facts, used, names, ranges)
+    scan = _plan_scan(where, nest, facts, names)
     if sweeps is not None and found is not None and (
         # a row that is held saves nothing where it is read once
         tile is None or not tile.held or found[0].shared or found[0].chunks or found[0].arranged(sweeps).read_once
@@ -473,6 +487,8 @@ def _whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[
         made = _launch_folds(own, sweeps, Variant(nest, facts, None, found[0]), *found)
     elif joining is not None:
         made = _launch_joins(own, Variant(nest, facts, None, joining[0]), *joining)
+    elif scan is not None and (graph is None or scan[0].shared or scan[0].beside):
+        made = (_launch_scan(analysis.lowered[nest].scans, Variant(nest, facts, None, scan[0]), entry, *scan),)
     elif graph is None or tile is None:
         made = (_launch_threads(Variant(nest, facts, None, plan_threads(own, facts)), entry, extents),)
     else:
@@ -480,6 +496,17 @@ def _whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[
         variant = Variant(nest, facts, share(graph, 1) if tile.held else graph, tile)
         made = ((_launch_spread if tile.spread else _launch_rows)(variant, tile, entry, rows, columns),)
     return tuple(replace(launch, where=where, steps=where.steps, when=where.when) for launch in made)
+
+
+def _plan_scan(where: Where, nest: int, facts: Facts, names: Mapping[str, int]) -> tuple[ScanPlan, Extents] | None:
+    """The plan of scans; None where their points differ from iteration to iteration of the loops around."""
+    scans, ranges = where.analysis.lowered[nest].scans, where.ranges
+    if scans is None or any(free_names(e) & ranges.keys() for a in scans.axes.values() for e in (a.start, a.stop)):
+        return None
+    # what blocks tell each other is told once: not in the iterations of a loop
+    multiprocessors = 0 if where.steps else where.multiprocessors
+    known = {**names, **{v: low for v, (low, _) in ranges.items()}}
+    return plan_scan(where.analysis.function, scans, facts, known, multiprocessors)
 
 
 def _plan_joins(
@@ -543,6 +570,16 @@ def _launch_joins(own: Nest, variant: Variant, plan: JoinPlan, met: tuple[Meetin
         Launch(variant, name, (m.blocks, 1, 1), block, partial=m.memory, parts=m.count)
         for name, m in zip(entries(own, plan), met, strict=True)
     )
+
+
+def _launch_scan(
+    scans: Scanned | None, variant: Variant, entry: str, plan: ScanPlan, extents: Extents
+) -> Launch:
+    assert scans is not None
+    words = 2 * extents.rows * extents.parts
+    partial = tuple((f"{s.names[0]}.told", INT64, words * told_words(s)) for s in scans.scans) if plan.shared else ()
+    grid = (min(_LARGEST_GRID, extents.blocks), extents.parts, 1)
+    return Launch(variant, entry, grid, (plan.threads, plan.teams, 1), False, partial, extents.parts, plan.shared)
 
 
 def _launch_threads(variant: Variant, name: str, extents: list[int]) -> Launch:
@@ -715,6 +752,12 @@ def _recalled(analysis: Analysis, what: str, make: Callable[[], str]) -> str:
 
 def _cuda_source(analysis: Analysis, variant: Variant) -> str:
     nest = analysis.schedule.nests[variant.nest]
+    if isinstance(variant.plan, ScanPlan):
+        from weft.emit.scans import emit as emit_scans
+
+        scans = analysis.lowered[variant.nest].scans
+        assert scans is not None
+        return emit_scans(analysis.function, nest, scans, variant.plan, variant.facts)
     if isinstance(variant.plan, FoldPlan):
         from weft.emit.folds import emit as emit_folds
         from weft.emit.held import HeldEntry

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from weft.loops.algebra.table import AFFINE, ALGEBRAS, CLAMP, SELECT, segmented
+from weft.emit.expressions import Printer, register_type
+from weft.graph.tile import Carried
+from weft.loops.algebra.table import AFFINE, ALGEBRAS, CLAMP, LINEAR, SELECT, segmented
 from weft.loops.types import ScalarType
 
 _ALGEBRA_TYPES = {
@@ -33,3 +35,22 @@ def join(algebra: str, type_: ScalarType) -> str:
     operator = ALGEBRAS[algebra].join
     wraps = type_.category == "int" and operator in _WRAPPED
     return (_WRAPPED if wraps else _JOIN)[operator]
+
+
+def algebra_of(carried: Carried) -> str:
+    """The C++ type of the algebra that changes states."""
+    type_ = register_type(carried.types[0])
+    if carried.algebra == LINEAR:
+        return f"weft::Linear<{type_}, {len(carried.types)}>"
+    return algebra_type(carried.algebra, type_)
+
+
+def element_of(printer: Printer, carried: Carried, before: str) -> str:
+    """What has been combined so far, with what a point does: sums of products fuse, as in the states themselves."""
+    algebra, parts = algebra_of(carried), ", ".join(map(printer.value, carried.parts))
+    if carried.algebra in ALGEBRAS:
+        fused = printer.accumulated(before, carried.parts[0]) if carried.algebra == "sum" else None
+        return fused or f"{algebra}::combine({before}, {parts})"
+    if carried.algebra == AFFINE:
+        return f"{algebra}::combine({before}, {{{parts}}})"
+    return f"{algebra}::combine({before}, {algebra}::step({parts}))"

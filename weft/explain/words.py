@@ -16,6 +16,7 @@ from weft.loops.schedule import Schedule, Verdict
 from weft.loops.show import renamed, show_expr, user_names
 from weft.plan.fold import FoldPlan
 from weft.plan.join import JoinPlan, PointsPlan, SortPlan, join_steps
+from weft.plan.scan import ScanPlan
 from weft.plan.threads import ThreadPlan
 
 _LONGEST = 104  # letters of a line under a loop
@@ -163,6 +164,8 @@ def _kernel_lines(launch: Launch) -> list[str]:
         return [*_folding(launch, plan), grid + (f", {teams} rows each" if teams > 1 else "")]
     if isinstance(plan, JoinPlan):
         return [*_joining(launch, plan), grid]
+    if isinstance(plan, ScanPlan):
+        return [*_scanning(launch, plan), grid + (f", {teams} rows each" if teams > 1 else "")]
     graph = launch.variant.graph
     assert graph is not None
     rows = ", ".join(a.var for a in graph.rows) or "none"
@@ -183,6 +186,29 @@ def _kernel_lines(launch: Launch) -> list[str]:
         grid + (f", {teams} rows each" if teams > 1 else ""),
         *([] if nest.axes else ["one block works: no loop outside is parallel"]),
     ]
+
+
+def _scanning(launch: Launch, plan: ScanPlan) -> list[str]:
+    """How threads share the scans of a row."""
+    rows = f"rows: {', '.join(plan.rows) or 'none'}"
+    if plan.beside:
+        how = f"{_count(plan.side * plan.vector, 'row')} side by side along {plan.lane}, "
+        how += f"{_count(plan.threads // plan.side, 'thread')} each"
+    else:
+        how = f"{plan.threads} threads{' a row' if plan.rows else ''}, side by side along {plan.lane}"
+    whose = "a row" if plan.rows else "the points"
+    shared = f"{_count(launch.parts, 'block')} share {whose}: all run at once, and tell each other what their tiles do"
+    return [f"{rows}; {how}", f"tiles of {_count(plan.tile, 'point')}", *([shared] if plan.shared else [])]
+
+
+def _scanning_line(launch: Launch, plan: ScanPlan) -> str:
+    """The same in a few words."""
+    whose = "a row" if plan.rows else "the points"
+    if plan.shared:
+        return f"blocks share {whose}"
+    if plan.beside:
+        return f"{_count(plan.threads // plan.side, 'thread')} a row"
+    return f"{plan.threads} threads a row" if plan.rows else "which are one team"
 
 
 def _folding(launch: Launch, plan: FoldPlan) -> list[str]:
@@ -262,6 +288,8 @@ def plan_line(launches: Sequence[Launch]) -> str:
             how = _folding_line(launch, plan)
         elif isinstance(plan, JoinPlan):
             how = _joining_line(plan)
+        elif isinstance(plan, ScanPlan):
+            how = _scanning_line(launch, plan)
         elif plan.spread:
             graph = launch.variant.graph
             how = "blocks share a row" if graph is not None and graph.rows else "blocks share the columns"

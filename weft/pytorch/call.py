@@ -575,7 +575,7 @@ def _prepared(
     launches, idle = [], []
     for k in range(len(analysis.schedule.nests)):
         if device.type == "cuda":
-            planned = plan_launches(analysis, k, arrays, bound.names)
+            planned = plan_launches(analysis, k, arrays, bound.names, cuda.device_properties(_index(device)).multiprocessors)
             launches += _cuda_launchers(planned, bound, device)
             idle += [u for launch in planned for u in unused(analysis, launch, bound.names)]
         else:
@@ -663,14 +663,15 @@ def _geometry(array: Array, shape: Sequence[int], strides: Sequence[int], addres
 class _Launch:
     """A launch ready to go: `launch(...)` takes the values of `given`, names of arrays (their addresses) and scalars.
 
-    partial: (name, dtype, elements) of memory that it has for the time of the call, an array like the others.
+    partial: (name, dtype, elements, whether they are 0 at first) of memory that it has for the time of the call, an array like
+    the others.
     """
 
     launch: Callable[..., Any]
     given: tuple[str, ...]
     arrays: frozenset[str]
     parts: cuda.LaunchParts | host.HostParts | None = None
-    partial: tuple[tuple[str, torch.dtype, int], ...] = ()
+    partial: tuple[tuple[str, torch.dtype, int, bool], ...] = ()
 
 
 def _slots(
@@ -717,6 +718,10 @@ def _demands_floats(function: Function) -> bool:
     return any(free_names(d.condition) & floats for d in function.demands)
 
 
+def _index(device: torch.device) -> int:
+    return torch.cuda.current_device() if device.index is None else device.index
+
+
 def _cuda_launchers(planned: Sequence[Launch], bound: Bound, device: torch.device) -> list[_Launch]:
     found = []
     for item in grouped(planned):
@@ -736,12 +741,12 @@ class _Kernel:
     launcher: cuda.Launcher
     given: tuple[str, ...]
     pointers: frozenset[str]
-    partial: tuple[tuple[str, torch.dtype, int], ...]
+    partial: tuple[tuple[str, torch.dtype, int, bool], ...]
     steps: tuple[tuple[int, int], ...]
 
 
 def _cuda_launcher(plan: Launch, bound: Bound, device: torch.device) -> _Kernel:
-    index = torch.cuda.current_device() if device.index is None else device.index
+    index = _index(device)
     where = plan.where
     assert where is not None
     handle = _loaded(where.analysis, plan.variant, plan.entry, cuda.device_properties(index).arch, index)
@@ -749,19 +754,19 @@ def _cuda_launcher(plan: Launch, bound: Bound, device: torch.device) -> _Kernel:
     names = {**bound.names, **dict.fromkeys(depths, 0)}
     slots = arguments(where.analysis, plan.variant.nest, plan.variant.facts)
     values, given, pointers = _slots(slots, where.arrays, names)
-    partial = tuple((f"{where.path}.{name}", getattr(torch, type_.name), n) for name, type_, n in plan.partial)
+    partial = tuple((f"{where.path}.{name}", getattr(torch, type_.name), n, plan.together) for name, type_, n in plan.partial)
     if partial:
         values += [Given.POINTER] * len(partial) + [plan.parts]
-        given += tuple(name for name, _, _ in partial)
-        pointers |= {name for name, _, _ in partial}
+        given += tuple(name for name, *_ in partial)
+        pointers |= {name for name, *_ in partial}
     made = {where.memory[n]: where.arrays[n] for n in pointers if n in where.memory}
-    partial += tuple((name, getattr(torch, g.dtype.name), g.span()) for name, g in made.items())
+    partial += tuple((name, getattr(torch, g.dtype.name), g.span(), False) for name, g in made.items())
     grid = plan.grid
     if plan.resident:
         fit = handle.occupancy(plan.block[0] * plan.block[1]) * cuda.device_properties(index).multiprocessors
         grid = (min(grid[0], max(1, fit)), *grid[1:])
     return _Kernel(
-        cuda.Launcher(handle, grid, plan.block, 0, pack(values)),
+        cuda.Launcher(handle, grid, plan.block, 0, pack(values), cooperative=plan.together),
         tuple(where.memory.get(n, n) for n in given),
         frozenset(where.memory.get(n, n) for n in pointers),
         partial,
@@ -863,7 +868,7 @@ def _runner(
     """
     function = analysis.function
     scope: dict[str, Any] = {"function": function, "device": device}
-    scope |= {"empty_like": torch.empty_like, "empty_batch_like": empty_like, "empty": torch.empty}
+    scope |= {"empty_like": torch.empty_like, "empty_batch_like": empty_like, "empty": torch.empty, "zeros": torch.zeros}
     position = {n: k for k, n in enumerate(function.parameters)}
     local = {n: f"a{k}" for n, k in position.items()}
     lines = [f"({', '.join(f'a{k}' for k in range(len(position)))},) = args"] if position else []
@@ -902,10 +907,11 @@ def _runner(
         if a.fill is not None:
             scope[f"fill{k}"] = a.fill.value
             lines.append(f"r{k}.fill_(fill{k})")
-    for name, dtype, elements in dict.fromkeys(p for launch in launches for p in launch.partial):
+    for name, dtype, elements, zero in dict.fromkeys(p for launch in launches for p in launch.partial):
         local[name] = f"w{len(scope)}"
         scope[f"dtype_{local[name]}"] = dtype
-        lines.append(f"{local[name]} = empty([{elements}], dtype=dtype_{local[name]}, device=device)")
+        made = "zeros" if zero else "empty"
+        lines.append(f"{local[name]} = {made}([{elements}], dtype=dtype_{local[name]}, device=device)")
     addresses = {n for launch in launches for n in launch.arrays}
     uses = [n for launch in launches for n in launch.given if n in addresses]
     for n in addresses:

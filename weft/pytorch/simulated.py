@@ -130,12 +130,12 @@ def _simulate(
     seed: int,
     part: str,
 ) -> tuple[Launched, ...]:
-    planned = launches(analysis, nest, arrays, bound.names)
+    planned = launches(analysis, nest, arrays, bound.names, TARGETS[arch].multiprocessors)
     memory = dict(memory)
     for plan in planned:
         where = plan.where
         assert where is not None
-        memory |= {key: _partial(type_, elements)
+        memory |= {key: _partial(type_, elements, zero=plan.together)
                    for n, type_, elements in plan.partial if (key := f"{where.path}.{n}") not in memory}  # fmt: skip
         memory |= {key: _partial(where.arrays[n].dtype, where.arrays[n].span(), where.arrays[n])
                    for n, key in where.memory.items() if key not in memory}  # fmt: skip
@@ -162,9 +162,11 @@ def _runs(items: Grouped, names: Mapping[str, Any]) -> Iterator[tuple[Launch, di
                 yield from _runs(body, {**names, loop.var: value})
 
 
-def _partial(type_: ScalarType, elements: int, geometry: Geometry | None = None) -> _Array:
-    """What the launches of a nest share, with no values at first."""
-    made = torch.empty(elements, dtype=getattr(torch, type_.name))
+def _partial(type_: ScalarType, elements: int, geometry: Geometry | None = None, zero: bool = False) -> _Array:
+    """What the launches of a nest share, with no values at first unless they are 0."""
+    made = torch.zeros(elements, dtype=getattr(torch, type_.name))
+    if zero:
+        return _Array(made)
     fill_unwritten(made)
     tensor = made if geometry is None else made.as_strided(geometry.shape, geometry.strides)
     return _Array(tensor, bytearray(elements))

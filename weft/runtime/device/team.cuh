@@ -157,6 +157,74 @@ WEFT_FUNCTION Prefix<Algebra> scan(typename Algebra::Value value, typename Algeb
     }
 }
 
+// What comes before the runs of a thread (after them, if `backwards`), and all of a team's runs.
+template <class Algebra> struct Runs {
+    typename Algebra::Value warp;  // what the warps before do
+    typename Algebra::Value all;
+};
+
+// The same where every thread has several runs, the k-th of a warp's lanes side by side, and the warps' own side by side:
+// before[k] is what the runs of the warp before this one combine to. `scratch` as for reduce.
+template <class Algebra, int threads, bool backwards, int runs>
+WEFT_FUNCTION Runs<Algebra> scan_runs(
+    const typename Algebra::Value (&own)[runs], typename Algebra::Value (&before)[runs], typename Algebra::Value* scratch) {
+    auto all = Algebra::identity();
+#pragma unroll
+    for (int k = 0; k < runs; ++k) {
+        const int run = backwards ? runs - 1 - k : k;
+        const Prefix<Algebra> lanes = scan_lanes<Algebra, threads < 32 ? threads : 32, backwards>(own[run]);
+        before[run] = k == 0 ? lanes.before : Algebra::combine(all, lanes.before);
+        all = k == 0 ? lanes.all : Algebra::combine(all, lanes.all);
+    }
+    if constexpr (threads <= 32) {
+        return {Algebra::identity(), all};
+    } else {
+        constexpr int warps = threads / 32;
+        const int warp = threadIdx.x / 32;
+        if (threadIdx.x % 32 == 0) scratch[warp] = all;
+        __syncthreads();
+        const Prefix<Algebra> others = scan_lanes<Algebra, warps, backwards>(scratch[threadIdx.x % warps]);
+        return {shuffle(others.before, warp, warps), others.all};
+    }
+}
+
+// For each of a thread's values: what the threads above it (below it, if `backwards`) have, threadIdx.x % across alike, and
+// what all of them have. `scratch` has room for the values of a block; it may be used again after the next barrier.
+template <class Algebra, int across, int threads, bool backwards, int values>
+WEFT_FUNCTION void scan_down(
+    const typename Algebra::Value (&own)[values], Prefix<Algebra> (&out)[values], typename Algebra::Value* scratch) {
+    constexpr int down = threads / across;
+    const int x = threadIdx.x % across, y = threadIdx.x / across;
+    if constexpr (down == 1) {
+#pragma unroll
+        for (int v = 0; v < values; ++v) out[v] = {Algebra::identity(), own[v]};
+        return;
+    }
+#pragma unroll
+    for (int v = 0; v < values; ++v) scratch[v * threads + threadIdx.x] = own[v];
+    __syncthreads();
+#pragma unroll
+    for (int v = 0; v < values; ++v) {
+        auto all = Algebra::identity();
+#pragma unroll
+        for (int k = 0; k < down; ++k) {
+            const int other = backwards ? down - 1 - k : k;
+            if (other == y) out[v].before = all;
+            all = Algebra::combine(all, scratch[v * threads + other * across + x]);
+        }
+        out[v].all = all;
+    }
+}
+
+template <class Algebra, int across, int threads, bool backwards>
+WEFT_FUNCTION void scan_down(
+    const typename Algebra::Value& own, Prefix<Algebra>& out, typename Algebra::Value* scratch) {
+    const typename Algebra::Value owns[1] = {own};
+    Prefix<Algebra> found[1];
+    scan_down<Algebra, across, threads, backwards>(owns, found, scratch);
+    out = found[0];
+}
+
 // ---------------------------------------------------------------- in order
 
 // Whether something holds for all threads of a team.
@@ -192,6 +260,52 @@ WEFT_FUNCTION void in_turn(Step step, Keep keep, T&... state) {
         if constexpr (warps > 1) {
             if (k % lanes == lanes - 1) ((state = from_thread(state, turn)), ...);
         }
+    }
+}
+
+// The same for threads that have several runs each, as in scan_runs: `step(run, state...)` and `keep(run, state...)`.
+template <int threads, bool backwards, int runs, class Step, class Keep, class... T>
+WEFT_FUNCTION void runs_in_turn(Step step, Keep keep, T&... state) {
+    constexpr int lanes = threads <= 32 ? threads : 32, warps = threads / lanes;
+    const int lane = threadIdx.x % lanes, warp = threadIdx.x / lanes;
+#pragma unroll 1
+    for (int w = 0; w < warps; ++w) {
+        const int own_warp = backwards ? warps - 1 - w : w;
+#pragma unroll
+        for (int r = 0; r < runs; ++r) {
+            const int run = backwards ? runs - 1 - r : r;
+#pragma unroll 1
+            for (int k = 0; k < lanes; ++k) {
+                const int turn = backwards ? lanes - 1 - k : k;
+                if (warp == own_warp && lane == turn) keep(run, state...);
+                step(run, state...);
+                ((state = shuffle(state, turn, lanes)), ...);
+            }
+        }
+        if constexpr (warps > 1) ((state = from_thread(state, own_warp * 32 + (backwards ? 0 : 31))), ...);
+    }
+}
+
+// A value of one row of threads of a block, in the threads below and above.
+template <int across, class T> WEFT_FUNCTION T from_row(T value, int row) {
+    __shared__ T kept[across];
+    __syncthreads();  // all have read the ones before
+    if (int(threadIdx.x) / across == row) kept[threadIdx.x % across] = value;
+    __syncthreads();
+    return kept[threadIdx.x % across];
+}
+
+// The same for threads that lie one below the other, as in scan_down: those of one row of threads at a time.
+template <int across, int threads, bool backwards, class Step, class Keep, class... T>
+WEFT_FUNCTION void down_in_turn(Step step, Keep keep, T&... state) {
+    constexpr int down = threads / across;
+    const int y = threadIdx.x / across;
+#pragma unroll 1
+    for (int k = 0; k < down; ++k) {
+        const int turn = backwards ? down - 1 - k : k;
+        if (y == turn) keep(state...);
+        step(state...);
+        if constexpr (down > 1) ((state = from_row<across>(state, turn)), ...);
     }
 }
 

@@ -1,0 +1,1031 @@
+"""Scans of a tile graph as CUDA C++: a tile is read, composed across its threads, and gone through with the states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from weft.emit.algebras import algebra_of, element_of, join
+from weft.emit.cpp_body import factor
+from weft.emit.expressions import SUM, memory_type, register_type
+from weft.emit.names import Names, kernel_entry
+from weft.emit.text import Writer
+from weft.emit.threads import parameters
+from weft.emit.values import ZERO, ValueBody, deciding
+from weft.graph.scans import Scanned, ahead
+from weft.graph.tile import Axis, Carried, Map, Read, Scan, Write, uses_of_write
+from weft.loops.affine import affine
+from weft.loops.algebra.table import overflows, segmented
+from weft.loops.ir import Carry, Const, Expr, Function, Let, Ref, Stmt, Store, free_names, trapping
+from weft.loops.schedule import Nest
+from weft.loops.types import INT64
+from weft.plan.arguments import Facts
+from weft.plan.fold import is_run
+from weft.plan.scan import BLOCKS_BESIDE, ScanPlan
+
+
+def emit(function: Function, nest: Nest, scans: Scanned, plan: ScanPlan, facts: Facts) -> str:
+    """The kernel's translation unit. Its entry takes the slots of `weft.plan.arguments`, and where blocks share rows, a pointer
+    to the words by which they tell each other what each scan does, and the number of parts.
+    """
+    own = Nest(nest.name, nest.axes, trapping(nest.body), nest.verdicts)
+    writer = Writer()
+    writer.line('#include "weft/memory.cuh"')
+    writer.line(f'#include "weft/{"chain" if plan.shared else "team"}.cuh"')
+    writer.line()
+    kind = _Beside if plan.beside else _Along
+    taken = {kernel_entry(nest.name), "outside", "part", "parts", "row", "here", "v", "run", "step", "change", "keep"}
+    taken |= {"tile", "tiles", "turn", "turns", "k"}
+    varies = deciding(scans.axes, scans.values)
+    large = varies | {s.name for s in function.scalars}
+    kind(
+        function, own, facts, writer, Names(frozenset(taken)), {}, {}, varies, large,
+        axes=scans.axes, values=scans.values, scans=scans, plan=plan,
+    ).emit(kernel_entry(nest.name))  # fmt: skip
+    return writer.text()
+
+
+@dataclass
+class _Entry(ValueBody):
+    """The one launch of a plan. A thread has runs of points: several of one row, or one of each of its rows."""
+
+    scans: Scanned = None  # type: ignore[assignment]
+    plan: ScanPlan = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.axis: Axis = self.axes[self.scans.along]
+        self.row, self.all_rows = "", "1"  # the row's place among all, "" where there is one; how many there are
+        self.first = ""  # the first of the neighbouring rows that a thread has, "" where it has one
+        self.end = self.begin = ""  # of the row; the first of a thread's points in a tile
+        self.known: set[str] = set()  # values that a row's points have in common
+        self.ended: set[str] = set()  # values that are known at the end of a row
+        self.buffers: dict[str, tuple[str, str]] = {}  # of reads made a tile ahead: what is on its way, what is there
+        self.stems: dict[str, str] = {}
+        # tiles lie at multiples of their size, so that what is aligned moves in packets
+        start = self.axis.start
+        near = isinstance(start, Const) and 0 <= int(start.value) < self.plan.tile
+        self.origin: Expr = ZERO if near else start
+        self.index = "int64_t" if self.facts.wide or self.plan.beside else "int32_t"
+
+    def stem(self, wanted: str) -> str:
+        """A C++ name that is made once."""
+        if wanted not in self.stems:
+            self.stems[wanted] = self.fresh.fresh(wanted)
+        return self.stems[wanted]
+
+    @contextmanager
+    def named(self, axis: str, text: str) -> Iterator[None]:
+        """An axis has this name here."""
+        kept = self.names.get(axis)
+        self.names[axis] = text
+        yield
+        if kept is None:
+            del self.names[axis]
+        else:
+            self.names[axis] = kept
+
+    @property
+    def backwards(self) -> str:
+        return "true" if self.scans.reverse else "false"
+
+    # ---------------------------------------------------------------- the two ways in which threads lie
+
+    def rows(self) -> None:
+        """Which row a thread works for."""
+        raise NotImplementedError
+
+    def count(self) -> int:
+        """Runs of a thread."""
+        raise NotImplementedError
+
+    def own(self, name: str) -> str:
+        """A name that a thread has for each of its runs, in one of them."""
+        raise NotImplementedError
+
+    def declared(self, type_: str, name: str) -> None:
+        """Declare a name that a thread has for each of its runs."""
+        raise NotImplementedError
+
+    @contextmanager
+    def each_run(self) -> Iterator[None]:
+        """What is written here is done for every run of a thread."""
+        raise NotImplementedError
+        yield
+
+    @contextmanager
+    def each_row(self) -> Iterator[None]:
+        """What is written here is done for every row of a thread."""
+        raise NotImplementedError
+        yield
+
+    def buffer(self, read: Read) -> tuple[str, str, str]:
+        """Of a read made a tile ahead: the type of what is on its way, the dimensions of what is there, an element's index."""
+        raise NotImplementedError
+
+    def fetched(self, read: Read, target: str, name: str) -> None:
+        """Write what reads at the point (the first of a run) that has this name."""
+        raise NotImplementedError
+
+    def points(self, body: Callable[[], None], begin: Callable[[], None], stored: Sequence[tuple[Write, str]] = ()) -> None:
+        """Go through a thread's points of a tile, in order. begin: at the start of each run. stored: the names of the runs
+        that go to memory in packets.
+        """
+        raise NotImplementedError
+
+    def in_packets(self, w: Write) -> bool:
+        raise NotImplementedError
+
+    def composed(self, s: Scan, own: str) -> None:
+        """From what each run does to a scan's states, the states before each of them, and after the tile."""
+        raise NotImplementedError
+
+    # ---------------------------------------------------------------- the kernel
+
+    def emit(self, entry: str) -> None:
+        plan, line = self.plan, self.writer.line
+        given = parameters(self.function, self.nest, self.facts, self)
+        if plan.shared:
+            given += [f"uint64_t* {self.stem(f'{s.names[0]}_told')}" for s in self.scans.scans]
+            given.append("const int64_t parts")
+        lines = ",\n    ".join(given)
+        threads = plan.threads * plan.teams
+        bounds = f"{threads}, {BLOCKS_BESIDE}" if plan.shared else f"{threads}"
+        with self.writer.block(f'extern "C" __global__ void __launch_bounds__({bounds}) {entry}(\n    {lines})'):
+            mark = self.writer.mark()
+            if plan.shared:
+                line("// blocks share a row, a tile each, and tell each other what theirs does")
+                line("const int64_t part = blockIdx.y;")
+            self.rows()
+            self.values_of_rows()
+            self.states()
+            self.tiles()
+            self.ends()
+            if self.writer.mentions("outside", mark):
+                self.writer.insert(mark, "int64_t outside = 0;")
+                line("if (outside) __trap();  // a subscript or a value that the data decide is out of its range")
+
+    def exprs(self) -> list[Expr]:
+        """All that is evaluated."""
+        found = [e for s in self.scans.scans for e in (*s.parts, *s.inits, *s.nexts)]
+        found += [e for f in self.scans.folds for e in (*f.parts, *f.inits)]
+        return found + [e for w in (*self.scans.writes, *self.scans.last) for e in uses_of_write(w)]
+
+    def everything(self) -> tuple[Stmt, ...]:
+        """The same as statements."""
+        exprs = self.exprs()
+        statements: list[Stmt] = [self.let(v) for v in self.needed(exprs) if not isinstance(v, Carried)]
+        writes = (*self.scans.writes, *self.scans.last)
+        return (*statements, *(Let("", e) for e in exprs), *(Store(w.array, w.index, w.value) for w in writes))
+
+    def values_of_rows(self) -> None:
+        """What a row's points have in common, computed once."""
+        self.ended = {n for v in (*self.scans.scans, *self.scans.folds) for n in v.results}
+        wanted = self.needed([*self.exprs(), self.axis.start, self.axis.stop])
+        for value in wanted:
+            if isinstance(value, Carried) or not set(value.axes) <= set(self.plan.rows):
+                continue
+            if isinstance(value, Map) and free_names(value.value) & self.ended:
+                self.ended.add(value.name)
+                continue
+            self.known.add(value.name)
+            self.value_of_row(value)
+
+    def value_of_row(self, value: Read | Map) -> None:
+        self.statements((self.let(value),))
+
+    def states(self) -> None:
+        """The states before the first tile; what folds start from."""
+        for scan in self.scans.scans:
+            self.writer.cite(scan.location)
+            for result, init in zip(scan.results, scan.inits, strict=True):
+                name = self.stem(result)
+                self.names[result] = self.of_row(name)
+                self.starts(register_type(init.type), name, init)
+        for f in self.scans.folds:
+            name = self.stem(f"{f.names[0]}_own")
+            self.of_each_row(register_type(f.types[0]), name)
+            with self.each_row():
+                self.writer.line(f"{self.of_row(name)} = {algebra_of(f)}::identity();")
+
+    def of_row(self, name: str) -> str:
+        """A name that a thread has for each of its rows, in one of them."""
+        return name
+
+    def of_each_row(self, type_: str, name: str) -> None:
+        self.writer.line(f"{type_} {name};")
+
+    def starts(self, type_: str, name: str, init: Expr) -> None:
+        """Declare a state with what it is before the first point."""
+        self.writer.line(f"{type_} {name} = {self.printer.exact(init)};")
+
+    # ---------------------------------------------------------------- reading ahead
+
+    def read_ahead(self) -> None:
+        """Declare what is on its way of the tile whose turn comes next."""
+        for value in self.values:
+            if isinstance(value, Read) and self.axis.name in value.axes and self.ahead(value):
+                array = self.function.array(value.array)
+                self.buffers[value.name] = (self.fresh.fresh(f"{value.array}_next"), self.fresh.fresh(f"{value.array}_tile"))
+                type_, _, _ = self.buffer(value)
+                self.writer.line(f"{type_.format(memory_type(array.dtype))} {self.buffers[value.name][0]}[{self.plan.runs}];")
+
+    def ahead(self, read: Read) -> bool:
+        alone = not any(free_names(i) & self.made.keys() for i in read.index)
+        return alone and ahead(read, self.axes) and set(read.axes) <= {*self.plan.rows, self.axis.name}
+
+    def reads(self) -> list[Read]:
+        return [v for v in self.values if isinstance(v, Read) and v.name in self.buffers]
+
+    def fetch(self, tile: str) -> None:
+        """Read what a tile needs."""
+        if not self.buffers:
+            return
+        name, begin = self.stem(f"{self.axis.name}_ahead"), self.stem(f"{self.axis.name}_begin")
+        self.writer.line(f"const {self.index} {begin} = {self.first_of(tile)};")
+        k = "step" if self.plan.beside else "run"
+        self.writer.line("#pragma unroll")
+        with self.writer.block(f"for (int32_t {k} = 0; {k} < {self.plan.runs}; ++{k})"), self.named(self.axis.name, name):
+            self.writer.line(f"const {self.index} {name} = {self.point_of(begin, k)};")
+            for read in self.reads():
+                self.writer.cite(read.location)
+                self.fetched(read, f"{self.buffers[read.name][0]}[{k}]", name)
+
+    def point_of(self, begin: str, k: str) -> str:
+        """The first point of the k-th run, or the k-th point of the one run."""
+        stride = 1 if self.plan.beside else min(32, self.plan.threads) * self.plan.vector
+        return f"{begin} + {k}{f' * {stride}' if stride > 1 else ''}"
+
+    def first_of(self, tile: str) -> str:
+        """The first of a thread's points in a tile."""
+        origin = self.printer.index(self.origin, SUM)
+        number = f"(tiles - 1 - {factor(tile)})" if self.scans.reverse else factor(tile)
+        own = self.stems.get(f"{self.axis.name}_own", "")
+        place = [] if tile == "0" and not self.scans.reverse else [f"{number} * {self.plan.tile}"]
+        return " + ".join([*([] if origin == "0" else [origin]), *place, *([own] if own else [])]) or "0"
+
+    def inside(self, name: str) -> list[str]:
+        """Conditions that a point is one of the row's."""
+        start = self.axis.start
+        below = start != self.origin or (self.scans.reverse and self.plan.shared)
+        return [*([f"{name} >= {self.printer.index(start)}"] if below else []), f"{name} < {self.end}"]
+
+    def outside(self, read: Read, axes: Iterable[int]) -> list[str]:
+        """Conditions that a read that may leave its array does not along these axes of it."""
+        found = []
+        extents = self.function.array(read.array).shape
+        for k in axes if not read.always else ():
+            index = read.index[k]
+            own = next((a for a in self.axes.values() if index == Ref(a.name, INT64)), None)
+            if own is None or own.start != ZERO or own.stop != extents[k]:
+                text = self.printer.index(index)
+                found += [f"{text} >= 0", f"{text} < {self.printer.index(extents[k])}"]
+        return found
+
+    # ---------------------------------------------------------------- tiles
+
+    def tiles(self) -> None:
+        plan, line = self.plan, self.writer.line
+        self.row_stop()
+        stop, origin = self.printer.index(self.axis.stop), self.printer.index(self.origin)
+        length = factor(stop) if origin == "0" else f"{factor(stop)} - {factor(origin)}"
+        line(f"const int64_t tiles = ({length} + {plan.tile - 1}) / {plan.tile};")
+        for scan in self.scans.scans:
+            self.scratch(scan)
+        self.read_ahead()
+        if plan.shared:
+            line("const int64_t turns = (tiles + parts - 1) / parts;")
+            with self.writer.block(""):
+                self.fetch("part")
+            with self.writer.block("for (int64_t turn = 0; turn < turns; ++turn)"):
+                line("const int64_t tile = turn * parts + part;")
+                self.tile("tile + parts", "turn + 1 < turns")
+        else:
+            with self.writer.block("if (tiles > 0)"):
+                self.fetch("0")
+            with self.writer.block("for (int64_t tile = 0; tile < tiles; ++tile)"):
+                self.tile("tile + 1", "tile + 1 < tiles")
+
+    def row_stop(self) -> None:
+        """Name the end of the row."""
+        self.end = self.printer.index(self.axis.stop)
+        if not isinstance(self.axis.stop, (Const, Ref)):
+            self.end = self.stem(f"{self.axis.name}_stop")
+            self.writer.line(f"const int64_t {self.end} = {self.printer.index(self.axis.stop)};")
+
+    def scratch(self, scan: Scan) -> None:
+        """Shared memory for what the threads of a block compose."""
+        raise NotImplementedError
+
+    def tile(self, following: str, more: str) -> None:
+        """One tile: its values, the next one's on their way, the states before each run, and then its points."""
+        plan, line = self.plan, self.writer.line
+        for read in self.reads():
+            _, shape, _ = self.buffer(read)
+            line(f"{register_type(self.function.array(read.array).dtype)} {self.buffers[read.name][1]}[{plan.runs}]{shape};")
+        if self.buffers:
+            line("#pragma unroll")
+            with self.writer.block(f"for (int32_t k = 0; k < {plan.runs}; ++k)"):
+                for read in self.reads():
+                    coming, there = self.buffers[read.name]
+                    type_ = register_type(self.function.array(read.array).dtype)
+                    line(
+                        f"weft::unpack({coming}[k], {there}[k]);"
+                        if self.buffer(read)[1]
+                        else f"{there}[k] = {type_}({coming}[k]);"
+                    )
+            if not plan.shared:
+                with self.writer.block(f"if ({more})"):
+                    self.fetch(following)
+        self.begin = self.stem(f"{self.axis.name}_first")
+        line(f"const {self.index} {self.begin} = {self.first_of('tile')};")
+        done: list[Scan] = []
+        for level in self.scans.levels:
+            self.compose(level, done)
+            done += level
+        if self.buffers and plan.shared:  # what blocks tell each other would wait behind it
+            with self.writer.block(f"if ({more})"):
+                self.fetch(following)
+        self.finish(done)
+
+    # ---------------------------------------------------------------- points
+
+    def at_point(self, exprs: Iterable[Expr]) -> None:
+        """Compute what expressions need at a point."""
+        for value in self.needed(exprs):
+            if isinstance(value, Carried) or value.name in self.known:
+                continue
+            if value.name in self.buffers:
+                self.names[value.name] = self.buffers[value.name][1] + self.buffer(value)[2]
+            else:
+                self.statements((self.let(value),))
+
+    def advance_states(self, scans: Sequence[Scan]) -> None:
+        self.advance(
+            tuple(Carry(n, i, e, r) for s in scans for n, i, e, r in zip(s.names, s.inits, s.nexts, s.results, strict=True))
+        )
+
+    def replayed(self, exprs: Sequence[Expr], among: Sequence[Scan]) -> tuple[Scan, ...]:
+        """The scans whose states at points expressions need, themselves or by the states of others."""
+        found: list[Scan] = []
+        wanted = list(exprs)
+        while True:
+            used = [*wanted, *(v.value for v in self.needed(wanted) if isinstance(v, Map))]
+            names = {n for e in used for n in free_names(e)}
+            more = [s for s in among if s not in found and set(s.names) & names]
+            if not more:
+                return tuple(s for s in among if s in found)
+            found += more
+            wanted += [e for s in more for e in s.nexts]
+
+    def begin_states(self, scans: Sequence[Scan]) -> None:
+        """The states with which a run starts."""
+        raise NotImplementedError
+
+    def before(self, name: str) -> str:
+        """The states before each of a thread's runs."""
+        return self.stem(f"{name}_before")
+
+    # ---------------------------------------------------------------- what states need and what needs them
+
+    def compose(self, level: Sequence[Scan], done: Sequence[Scan]) -> None:
+        """The states of a level's scans before each run, those of the levels before being there."""
+        parts = [e for s in level for e in s.parts]
+        replayed = self.replayed(parts, done)
+        owns = {s.names[0]: self.stem(f"{s.names[0]}_own") for s in level}
+        for s in level:
+            self.writer.line(f"// what each run does to {' and '.join(s.names)}")
+            self.declared(f"{algebra_of(s)}::Value", owns[s.names[0]])
+
+        def begin() -> None:
+            with self.each_row():
+                for s in level:
+                    self.writer.line(f"{self.own(owns[s.names[0]])} = {algebra_of(s)}::identity();")
+            self.begin_states(replayed)
+
+        def body() -> None:
+            self.at_point([*parts, *(e for s in replayed for e in s.nexts)])
+            for s in level:
+                self.writer.cite(s.location)
+                own = self.own(owns[s.names[0]])
+                self.writer.line(f"{own} = {element_of(self.printer, s, own)};")
+            self.advance_states(replayed)
+
+        self.points(body, begin)
+        for s in level:
+            self.composed(s, owns[s.names[0]])
+
+    def changed_in_order(self, s: Scan, states: Sequence[str], call: str, parameters: str, keeps: str) -> None:
+        """For what overflows when points are composed: threads change the states one after another."""
+        replayed = self.replayed(s.nexts, [x for x in self.scans.scans if x is not s])
+        names = ", ".join(f"{register_type(t)}& {self.stem(n)}" for n, t in zip(s.names, s.types, strict=True))
+
+        def begin() -> None:
+            self.begin_states(replayed)
+            self.names |= {n: self.stem(n) for n in s.names}
+
+        def body() -> None:
+            self.at_point([*s.nexts, *(e for x in replayed for e in x.nexts)])
+            self.advance_states((*replayed, s))
+
+        with self.writer.block(f"const auto change = [&]({parameters}{names})", "};"):
+            self.points_of_one(body, begin)
+        kept = " ".join(f"{self.before(n)}{keeps} = {self.stem(n)};" for n in s.names)
+        self.writer.line(f"const auto keep = [&]({parameters}{names}) {{ {kept} }};")
+        self.writer.line(f"{call}(change, keep, {', '.join(states)});")
+
+    def points_of_one(self, body: Callable[[], None], begin: Callable[[], None]) -> None:
+        """Go through the points of one run of a thread."""
+        raise NotImplementedError
+
+    def applied(self, s: Scan, element: str, states: Sequence[str]) -> None:
+        self.writer.line(f"{algebra_of(s)}::apply({element}, {', '.join(states)});")
+
+    def may_overflow(self, s: Scan) -> bool:
+        """Whether what is composed may overflow where no state does."""
+        return overflows(s.algebra, s.types[0])
+
+    # ---------------------------------------------------------------- blocks that share a row
+
+    def chain(self, s: Scan, across: int, values: int = 1) -> None:
+        """How blocks tell each other what their tiles do."""
+        algebra, stem, line = algebra_of(s), s.names[0], self.writer.line
+        type_ = f"weft::Chain<{algebra}, {register_type(s.types[0])}, {across}, {self.plan.threads}>"
+        name = self.stem(f"{stem}_chain")
+        row, told = self.row or "0", self.stem(f"{stem}_told")
+        if self.plan.beside:  # what lies beyond hears what the last rows hear
+            row, rows = self.stem(f"{stem}_row"), self.all_rows
+            line(f"const int64_t {row} = weft::minimum<int64_t>({self.row}, {rows} - {self.plan.vector});")
+        tells = ", here" if self.plan.beside else ""
+        line(f"const {type_} {name}({told}, {row}, {self.all_rows}, part, parts{tells});")
+        places = f"{name}.places" if values == 1 else f"{values} * {name}.places"
+        line(f"__shared__ {type_}::Both::Value {self.stem(f'{stem}_parts')}[{places}];")
+
+    def replayed_chain(self, s: Scan, total: str, tiles: Sequence[str], lasts: Sequence[str], value: str) -> None:
+        """The states after the tiles of all blocks; where composing overflows, from one to the other."""
+        if not self.may_overflow(s):
+            self.applied(s, total, lasts)
+            return
+        (tile,), (last,), line = tiles, lasts, self.writer.line
+        first = self.of_row(self.stem(f"{s.names[0]}_turn"))
+        line(f"{first} = {last};")
+        self.applied(s, total, lasts)
+        number = f" && !weft::is_nan({first})" if self.sticks(s) else ""
+        with self.writer.block(f"if ((!weft::is_finite({tile}) || !weft::is_finite({last})){number})"):
+            line(f"{last} = {first};")
+            line(f"{self.stem(f'{s.names[0]}_chain')}.replay(turn + 1, {tile}, {last}{value});")
+
+    @contextmanager
+    def turns_of_blocks(self, s: Scan, tiles: Sequence[str], lasts: Sequence[str], value: str = "") -> Iterator[None]:
+        """Around what changes the states in order: where a tile cannot be composed, blocks do so one after another."""
+        if not self.plan.shared:
+            yield
+            return
+        stem, line, (tile,), (last,) = s.names[0], self.writer.line, tiles, lasts
+        chain, first, whole = (self.stem(f"{stem}_{what}") for what in ("chain", "turn", "whole"))
+        first = self.of_row(first)
+        line(f"{whole} = weft::all_of_team<{self.plan.threads}>({whole});")
+        line(f"if (!{whole}) {tile} = {chain}.received(turn + 1, {first}{value});")
+        yield
+        line(f"if (!{whole}) {last} = {chain}.handed_on(turn + 1, {tile}{value});")
+
+    def settled(self, s: Scan, finite: str, tiles: Sequence[str]) -> str:
+        """The condition that composing has done no harm. What is not a number before a tile is so after it in any order."""
+        first = self.of_row(self.stem(f"{s.names[0]}_turn")) if self.plan.shared else tiles[0]
+        return f"{finite} || weft::is_nan({first})" if self.sticks(s) else finite
+
+    def sticks(self, s: Scan) -> bool:
+        """Whether a state that is not a number stays so."""
+        return segmented(s.algebra) is None and len(s.names) == 1
+
+    def finish(self, done: Sequence[Scan]) -> None:
+        """What is folded and written at points."""
+        writes, folds = self.scans.writes, self.scans.folds
+        if not writes and not folds:
+            return
+        stored = [(w, self.stem(f"{w.array}_run")) for w in writes if self.in_packets(w)]
+        runs = dict(stored)
+        exprs = [e for f in folds for e in f.parts] + [w.value for w in writes]
+        exprs += [e for w in writes if w not in runs for e in uses_of_write(w)]
+        replayed = self.replayed(exprs, done)
+
+        def body() -> None:
+            self.at_point([*exprs, *(e for s in replayed for e in s.nexts)])
+            for f in folds:
+                self.writer.cite(f.location)
+                own = self.of_row(self.stem(f"{f.names[0]}_own"))
+                self.writer.line(f"{own} = {element_of(self.printer, f, own)};")
+            for w in writes:
+                if w in runs:
+                    self.writer.cite(w.location)
+                    self.writer.line(f"{runs[w]}[v] = {self.printer.value(w.value)};")
+                else:
+                    self.write(w)
+            self.advance_states(replayed)
+
+        self.points(body, lambda: self.begin_states(replayed), stored)
+
+    def ends(self) -> None:
+        """What is written once a row."""
+        if not self.scans.last:
+            return
+        for f in self.scans.folds:
+            self.folded(f.names[0])
+        conditions = (["part == 0"] if self.plan.shared else []) + self.one_of_row()
+        with self.writer.block(f"if ({' && '.join(conditions)})"), self.each_row():
+            exprs = [e for w in self.scans.last for e in uses_of_write(w)]
+            late = [v for v in self.needed(exprs) if isinstance(v, Map) and v.name in self.ended]
+            self.statements(tuple(self.let(v) for v in late))
+            for w in self.scans.last:
+                self.write(w)
+
+    def one_of_row(self) -> list[str]:
+        """Conditions that one thread of a row meets."""
+        raise NotImplementedError
+
+    def folded(self, name: str) -> None:
+        """Combine what the threads of a row have folded."""
+        f = next(f for f in self.scans.folds if f.names[0] == name)
+        result, type_, algebra = self.stem(f.results[0]), register_type(f.types[0]), algebra_of(f)
+        self.writer.cite(f.location)
+        own, scratch = self.stem(f"{name}_own"), self.stem(f"{name}_scratch")
+        self.of_each_row(type_, result)
+        self.names[f.results[0]] = self.of_row(result)
+        places = self.fold_places()
+        if places:
+            self.writer.line(f"__shared__ {type_} {scratch}{self.dimension()}[{places}];")
+        with self.each_row():
+            total = self.reduced(algebra, self.of_row(own), self.of_row(scratch) if places else "nullptr")
+            template = join(f.algebra, f.types[0])
+            self.writer.line(f"{self.names[f.results[0]]} = {template.format(self.printer.exact(f.inits[0]), total)};")
+
+    def dimension(self) -> str:
+        return ""
+
+    def fold_places(self) -> int:
+        raise NotImplementedError
+
+    def reduced(self, algebra: str, own: str, scratch: str) -> str:
+        raise NotImplementedError
+
+
+# ---------------------------------------------------------------- threads along the scanned axis
+
+
+@dataclass
+class _Along(_Entry):
+    """Neighbouring threads have neighbouring runs of a row."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.whole = self.divides()
+
+    def divides(self) -> bool:
+        """Whether runs are inside the row or outside as a whole, since an array that is known to have whole ones is as long."""
+        accesses = [(v.array, v.index) for v in self.values if isinstance(v, Read)]
+        accesses += [(w.array, w.index) for w in self.scans.writes]
+        return self.axis.start == ZERO and any(
+            i == Ref(self.axis.name, INT64)
+            and (array, k) in self.facts.unit
+            and self.facts.vector(array) >= self.plan.vector
+            and self.function.array(array).shape[k] == self.axis.stop
+            for array, index in accesses
+            for k, i in enumerate(index)
+        )
+
+    def rows(self) -> None:
+        plan, line = self.plan, self.writer.line
+        axes = [self.axes[a] for a in plan.rows]
+        counts = {a.name: self.span(a, f"{a.name}_count") for a in axes}
+        if axes:
+            team = f" * {plan.teams} + threadIdx.y" if plan.teams > 1 else ""
+            self.row = self.declare(axes[0].name) if len(axes) == 1 and axes[0].start == ZERO else "row"
+            line(f"const int64_t {self.row} = int64_t(blockIdx.x){team};")
+            if plan.teams > 1:
+                line(f"if ({self.row} >= {' * '.join(counts[a.name] for a in axes)}) return;")
+            if self.row == "row":
+                self.places(axes, "row", counts)
+            self.all_rows = " * ".join(counts[a.name] for a in axes)
+        self.hoist(self.everything(), list(plan.rows))
+        warp = 32 * plan.runs * plan.vector
+        line(f"// a tile is {plan.tile} points; a thread has {plan.runs} times {plan.vector} of them, beside those of its warp")
+        lane = f"threadIdx.x / 32 * {warp} + threadIdx.x % 32" if plan.threads > 32 else "threadIdx.x"
+        by = f" * {plan.vector}" if plan.vector > 1 else ""
+        line(f"const {self.index} {self.stem(f'{self.axis.name}_own')} = {lane}{by};")
+
+    def count(self) -> int:
+        return self.plan.runs
+
+    def own(self, name: str) -> str:
+        return f"{name}[run]"
+
+    def declared(self, type_: str, name: str) -> None:
+        self.writer.line(f"{type_} {name}[{self.plan.runs}];")
+
+    @contextmanager
+    def each_run(self) -> Iterator[None]:
+        self.writer.line("#pragma unroll")
+        with self.writer.block(f"for (int32_t run = 0; run < {self.plan.runs}; ++run)"):
+            yield
+
+    @contextmanager
+    def each_row(self) -> Iterator[None]:
+        yield
+
+    # ---------------------------------------------------------------- reads
+
+    def ahead(self, read: Read) -> bool:
+        forms = [affine(i) for i in read.index]
+        steps = [f.coefficient(self.axis.name) for f in forms if f is not None and f.coefficient(self.axis.name)]
+        return super().ahead(read) and steps == [1]
+
+    def buffer(self, read: Read) -> tuple[str, str, str]:
+        return f"weft::Run<{{}}, {self.plan.vector}>", f"[{self.plan.vector}]", "[run][v]"
+
+    def fetched(self, read: Read, target: str, name: str) -> None:
+        vector, extents = self.plan.vector, self.function.array(read.array).shape
+        axis = next(k for k, i in enumerate(read.index) if self.axis.name in free_names(i))
+        index, unit = read.index[axis], (read.array, axis) in self.facts.unit
+        width = self.width(read.array, vector)
+        form = affine(index)
+        shift = form.constant if form is not None and form.names == {self.axis.name} else None
+        conditions = self.outside(read, (k for k in range(len(read.index)) if k != axis))
+        as_long = unit and self.whole and extents[axis] == self.axis.stop
+        if as_long and shift in (-1, 0, 1):
+            at = self.address(read.array, read.index)
+            taken = f"weft::fetch<{vector}, {width}>({at})"
+            if shift:
+                base = self.address(read.array, tuple(ZERO if k == axis else i for k, i in enumerate(read.index)))
+                base = base.removesuffix(" + 0")
+                taken = f"weft::fetch_before<{vector}, {width}>({base}, {name})"
+                if shift > 0:
+                    taken = f"weft::fetch_after<{vector}, {width}>({base}, {name}, {self.printer.index(extents[axis])})"
+            self.writer.line(f"if ({' && '.join([*self.inside(name), *conditions])}) {target} = {taken};")
+            return
+        start = self.printer.index(self.axis.start)
+        first = name if start == "0" else f"{name} - {factor(start)}"
+        size = self.end if start == "0" else f"{self.end} - {factor(start)}"
+        if not read.always:
+            first, size = self.printer.index(index), self.printer.index(extents[axis])
+        at = f"{self.address(read.array, read.index)}, {self.stride(read.array, axis)}"
+        only = f"if ({' && '.join(conditions)}) " if conditions else ""
+        self.writer.line(f"{only}{target} = weft::fetch_within<{vector}>({at}, {first}, {size});")
+
+    # ---------------------------------------------------------------- points
+
+    def points(self, body: Callable[[], None], begin: Callable[[], None], stored: Sequence[tuple[Write, str]] = ()) -> None:
+        with self.each_run():
+            self.points_of_one(body, begin, stored)
+
+    def points_of_one(
+        self, body: Callable[[], None], begin: Callable[[], None], stored: Sequence[tuple[Write, str]] = ()
+    ) -> None:
+        name, first = self.declare(self.axis.name), self.stem(f"{self.axis.name}_run")
+        vector, line = self.plan.vector, self.writer.line
+        line(f"const {self.index} {first} = {self.point_of(self.begin, 'run')};")
+        begin()
+        with self.guarded(self.inside(first) if self.whole else []):
+            for w, tile in stored:
+                line(f"{register_type(w.value.type)} {tile}[{vector}];")
+            line("#pragma unroll")
+            order = f"int32_t v = {vector - 1}; v >= 0; --v" if self.scans.reverse else f"int32_t v = 0; v < {vector}; ++v"
+            with self.writer.block(f"for ({order})"):
+                mark = self.writer.mark()
+                with self.guarded([] if self.whole else self.inside(name)):
+                    body()
+                if self.writer.mentions(name, mark):
+                    self.writer.insert(mark, f"const {self.index} {name} = {first} + v;")
+            with self.named(self.axis.name, first):
+                for w, tile in stored:
+                    at = self.address(w.array, w.index)
+                    line(f"weft::store<{self.width(w.array, vector)}>({at}, {tile});")
+
+    @contextmanager
+    def guarded(self, conditions: Sequence[str]) -> Iterator[None]:
+        if not conditions:
+            yield
+            return
+        with self.writer.block(f"if ({' && '.join(conditions)})"):
+            yield
+
+    def in_packets(self, w: Write) -> bool:
+        return self.whole and w.guard is None and is_run(w.array, w.index, self.axis.name, self.facts)
+
+    def begin_states(self, scans: Sequence[Scan]) -> None:
+        for s in scans:
+            for n, type_ in zip(s.names, s.types, strict=True):
+                self.names[n] = self.stem(n)
+                self.writer.line(f"{register_type(type_)} {self.names[n]} = {self.before(n)}[run];")
+
+    # ---------------------------------------------------------------- composition
+
+    def scratch(self, scan: Scan) -> None:
+        algebra, stem, warps = algebra_of(scan), scan.names[0], self.plan.threads // 32
+        if self.plan.threads > 32:  # two, in turn, so that one barrier does
+            self.writer.line(f"__shared__ {algebra}::Value {self.stem(f'{stem}_scratch')}[2][{warps}];")
+        if self.plan.shared:
+            self.chain(scan, 1)
+
+    def composed(self, s: Scan, own: str) -> None:
+        plan, line, algebra, stem = self.plan, self.writer.line, algebra_of(s), s.names[0]
+        types = [register_type(t) for t in s.types]
+        lasts = [self.names[r] for r in s.results]
+        tiles, warps, befores = ([self.stem(f"{n}_{what}") for n in s.names] for what in ("tile", "warp", "before"))
+        maps, composed, finite = (self.stem(f"{stem}_{what}") for what in ("maps", "composed", "finite"))
+        number = "turn" if plan.shared else "tile"
+        scratch = f"{self.stem(f'{stem}_scratch')}[{number} & 1]" if plan.threads > 32 else "nullptr"
+        line(f"{algebra}::Value {maps}[{plan.runs}];  // what the warp's runs before each do")
+        line(f"const auto {composed} = weft::scan_runs<{algebra}, {plan.threads}, {self.backwards}>({own}, {maps}, {scratch});")
+        for t, tile, last in zip(types, tiles, lasts, strict=True):
+            line(f"{t} {tile} = {last};  // before the tile")
+        if plan.shared:
+            self.exchanged(s, f"{composed}.all", tiles, lasts)
+        else:
+            self.applied(s, f"{composed}.all", lasts)
+        for t, warp, tile in zip(types, warps, tiles, strict=True):
+            line(f"{t} {warp} = {tile};")
+        self.applied(s, f"{composed}.warp", warps)
+        if self.may_overflow(s):
+            whole = [self.stem(f"{stem}_whole")] if plan.shared else []
+            line(f"bool {finite} = {' && '.join([*whole, *(f'weft::is_finite({x})' for x in lasts)])};")
+        for t, b in zip(types, befores, strict=True):
+            line(f"{t} {b}[{plan.runs}];  // before each run")
+        with self.each_run():
+            for b, warp in zip(befores, warps, strict=True):
+                line(f"{b}[run] = {warp};")
+            self.applied(s, f"{maps}[run]", [f"{b}[run]" for b in befores])
+            if self.may_overflow(s):
+                line(f"{finite} = {finite} && {' && '.join(f'weft::is_finite({b}[run])' for b in befores)};")
+        if not self.may_overflow(s):
+            return
+        line("// what overflows when points are composed is computed in their order")
+        with self.writer.block(f"if (!weft::all_of_team<{plan.threads}>({self.settled(s, finite, tiles)}))"):
+            for last, tile in zip(lasts, tiles, strict=True) if not plan.shared else ():
+                line(f"{last} = {tile};")
+            call = f"weft::runs_in_turn<{plan.threads}, {self.backwards}, {plan.runs}>"
+            with self.turns_of_blocks(s, tiles, lasts):
+                self.changed_in_order(s, tiles if plan.shared else lasts, call, "int32_t run, ", "[run]")
+
+    def exchanged(self, s: Scan, total: str, tiles: Sequence[str], lasts: Sequence[str]) -> None:
+        """The states before this block's tile and after those of all blocks."""
+        stem, line = s.names[0], self.writer.line
+        others, whole = self.stem(f"{stem}_others"), self.stem(f"{stem}_whole")
+        line(f"bool {whole} = true;  // what all blocks tell can be composed")
+        if self.may_overflow(s):
+            self.of_each_row(register_type(s.types[0]), self.stem(f"{stem}_turn"))
+        chain, parts = self.stem(f"{stem}_chain"), self.stem(f"{stem}_parts")
+        line(f"const auto {others} = {chain}.exchange({total}, turn + 1, {parts}, {whole});")
+        self.applied(s, f"{others}.before", tiles)
+        self.replayed_chain(s, f"{others}.all", tiles, lasts, "")
+
+    # ---------------------------------------------------------------- ends
+
+    def one_of_row(self) -> list[str]:
+        return ["threadIdx.x == 0"]
+
+    def fold_places(self) -> int:
+        return self.plan.threads // 32 if self.plan.threads > 32 else 0
+
+    def reduced(self, algebra: str, own: str, scratch: str) -> str:
+        return f"weft::reduce<{algebra}, {self.plan.threads}>({own}, {scratch})"
+
+
+# ---------------------------------------------------------------- rows side by side
+
+
+@dataclass
+class _Beside(_Entry):
+    """Neighbouring threads have neighbouring rows; those below each other share them, each a run of points."""
+
+    def rows(self) -> None:
+        plan, line = self.plan, self.writer.line
+        axes = [self.axes[a] for a in plan.rows]
+        counts = {a.name: self.span(a, f"{a.name}_count") for a in axes}
+        lane, side, vector = axes[-1], plan.side, plan.vector
+        count, wide = counts[lane.name], side * vector
+        tiles, place = self.fresh.fresh(f"{lane.name}_tiles"), self.fresh.fresh(f"{lane.name}_first")
+        each = f"{vector} of them" if vector > 1 else "one"
+        line(f"// {wide} neighbours along {lane.name}, {plan.threads // side} threads for each; a thread has {each},")
+        line(f"// and {plan.runs} points of a tile of {plan.tile}")
+        line(f"const int64_t {tiles} = ({count} + {wide - 1}) / {wide};")
+        x = "threadIdx.x" if side == plan.threads else f"threadIdx.x % {side}"
+        place_of = f"int64_t(blockIdx.x % {tiles}) * {wide} + {f'{x} * {vector}' if vector > 1 else x}"
+        plain = vector == 1 and lane.start == ZERO
+        own = self.declare(lane.name) if plain else place
+        line(f"const int64_t {own} = {place_of};")
+        line(f"const bool here = {own} < {count};")
+        self.first = own if vector > 1 else ""
+        if vector == 1 and not plain:  # in vectors rows start at 0
+            line(f"const int64_t {self.declare(lane.name)} = {self.printer.index(lane.start, SUM)} + {own};")
+        self.places(axes[:-1], f"int64_t(blockIdx.x / {tiles})", counts)
+        self.all_rows = " * ".join(counts[a.name] for a in axes)
+        self.row = own if len(axes) == 1 else f"int64_t(blockIdx.x / {tiles}) * {count} + {own}"
+        self.hoist(self.everything(), [a for a in plan.rows if a != lane.name or vector == 1])
+        if side < plan.threads:
+            by = f" * {plan.runs}" if plan.runs > 1 else ""
+            line(f"const int64_t {self.stem(f'{self.axis.name}_own')} = threadIdx.x / {side}{by};")
+
+    def own(self, name: str) -> str:
+        return f"{name}[v]" if self.first else name
+
+    def of_row(self, name: str) -> str:
+        return self.own(name)
+
+    def declared(self, type_: str, name: str) -> None:
+        self.writer.line(f"{type_} {name}{self.dimension()};")
+
+    def dimension(self) -> str:
+        return f"[{self.plan.vector}]" if self.first else ""
+
+    def of_each_row(self, type_: str, name: str) -> None:
+        self.declared(type_, name)
+
+    def starts(self, type_: str, name: str, init: Expr) -> None:
+        self.writer.line(f"{type_} {name}{self.dimension()} = {{}};")
+        if init != Const(0, init.type) and init != Const(0.0, init.type):
+            with self.each_row():
+                self.writer.line(f"if (here) {self.own(name)} = {self.printer.exact(init)};")
+
+    @contextmanager
+    def each_row(self) -> Iterator[None]:
+        if not self.first:
+            yield
+            return
+        self.writer.line("#pragma unroll")
+        with self.writer.block(f"for (int32_t v = 0; v < {self.plan.vector}; ++v)"):
+            name, mark = self.declare(self.plan.lane), self.writer.mark()
+            yield
+            if self.writer.mentions(name, mark):
+                self.writer.insert(mark, f"const int64_t {name} = {self.first} + v;")
+
+    def value_of_row(self, value: Read | Map) -> None:
+        if self.plan.lane not in value.axes:
+            super().value_of_row(value)
+            return
+        let, name = self.let(value), self.stem(value.name)
+        self.writer.cite(value.location)
+        self.writer.line(f"{register_type(value.type)} {name}{self.dimension() or ''} = {{}};")
+        with self.each_row(), self.writer.block("if (here)"):
+            self.writer.line(f"{self.own(name)} = {self.printer.value(let.value)};")
+        self.names[value.name] = self.own(name)
+
+    def row_stop(self) -> None:
+        self.end = self.stem(f"{self.axis.name}_stop")
+        start, stop = self.printer.index(self.axis.start), self.printer.index(self.axis.stop)
+        self.writer.line(f"const int64_t {self.end} = here ? {stop} : {start};  // what lies beyond has no points")
+
+    # ---------------------------------------------------------------- reads
+
+    def ahead(self, read: Read) -> bool:
+        lanes = [f for f in map(affine, read.index) if f is not None and f.coefficient(self.plan.lane)]
+        beside = len(lanes) <= 1 and all(f.coefficient(self.plan.lane) == 1 for f in lanes)
+        return super().ahead(read) and (not self.first or beside)
+
+    def buffer(self, read: Read) -> tuple[str, str, str]:
+        if not self.first or self.plan.lane not in read.axes:
+            return "{}", "", "[step]"
+        return f"weft::Run<{{}}, {self.plan.vector}>", f"[{self.plan.vector}]", "[step][v]"
+
+    def fetched(self, read: Read, target: str, name: str) -> None:
+        conditions = [*self.inside(name), *self.outside(read, range(len(read.index)))]
+        if not self.first or self.plan.lane not in read.axes:
+            taken = self.element(read.array, read.index)
+        else:
+            vector = self.plan.vector
+            axis = next(k for k, i in enumerate(read.index) if self.plan.lane in free_names(i))
+            with self.named(self.plan.lane, self.first):
+                at = self.address(read.array, read.index)
+            if (read.array, axis) in self.facts.unit:
+                plain = is_run(read.array, read.index, self.plan.lane, self.facts)
+                taken = f"weft::fetch<{vector}, {self.width(read.array, vector) if plain else 1}>({at})"
+            else:
+                taken = f"weft::fetch_strided<{vector}>({at}, {self.stride(read.array, axis)})"
+        if not read.always:
+            self.writer.line(f"{target} = {{}};")
+        self.writer.line(f"if ({' && '.join(conditions)}) {target} = {taken};")
+
+    # ---------------------------------------------------------------- points
+
+    def points(self, body: Callable[[], None], begin: Callable[[], None], stored: Sequence[tuple[Write, str]] = ()) -> None:
+        begin()
+        self.steps(body, self.each_row, stored)
+
+    def points_of_one(self, body: Callable[[], None], begin: Callable[[], None]) -> None:
+        begin()
+        self.steps(body, nullcontext)
+
+    def steps(
+        self, body: Callable[[], None], each: Callable[[], Any], stored: Sequence[tuple[Write, str]] = ()
+    ) -> None:
+        runs, vector, line, name = self.plan.runs, self.plan.vector, self.writer.line, self.declare(self.axis.name)
+        order = f"int32_t step = 0; step < {runs}; ++step"
+        if self.scans.reverse:
+            order = f"int32_t step = {runs - 1}; step >= 0; --step"
+        line("#pragma unroll")
+        with self.writer.block(f"for ({order})"):
+            line(f"const int64_t {name} = {self.point_of(self.begin, 'step')};")
+            with self.writer.block(f"if ({' && '.join(self.inside(name))})"):
+                for w, tile in stored:
+                    line(f"{register_type(w.value.type)} {tile}[{vector}];")
+                with each():
+                    body()
+                with self.named(self.plan.lane, self.first):
+                    for w, tile in stored:
+                        at = self.address(w.array, w.index)
+                        line(f"weft::store<{self.width(w.array, vector)}>({at}, {tile});")
+
+    def in_packets(self, w: Write) -> bool:
+        return bool(self.first) and w.guard is None and is_run(w.array, w.index, self.plan.lane, self.facts)
+
+    def begin_states(self, scans: Sequence[Scan]) -> None:
+        for s in scans:
+            for n, type_ in zip(s.names, s.types, strict=True):
+                self.declared(register_type(type_), self.stem(n))
+                self.names[n] = self.own(self.stem(n))
+                with self.each_row():
+                    self.writer.line(f"{self.names[n]} = {self.own(self.before(n))};")
+
+    # ---------------------------------------------------------------- composition
+
+    def scratch(self, scan: Scan) -> None:
+        plan = self.plan
+        if plan.side < plan.threads:
+            name = self.stem(f"{scan.names[0]}_scratch")
+            self.writer.line(f"__shared__ {algebra_of(scan)}::Value {name}[2][{plan.threads * plan.vector}];  // in turn")
+        if plan.shared:
+            self.chain(scan, plan.side, plan.vector)
+
+    def composed(self, s: Scan, own: str) -> None:
+        plan, line, algebra, stem = self.plan, self.writer.line, algebra_of(s), s.names[0]
+        types = [register_type(t) for t in s.types]
+        lasts = [self.names[r] for r in s.results]
+        befores = [self.before(n) for n in s.names]
+        composed, finite = self.stem(f"{stem}_composed"), self.stem(f"{stem}_finite")
+        number = "turn" if plan.shared else "tile"
+        scratch = f"{self.stem(f'{stem}_scratch')}[{number} & 1]" if plan.side < plan.threads else "nullptr"
+        line(f"weft::Prefix<{algebra}> {composed}{self.dimension()};")
+        line(f"weft::scan_down<{algebra}, {plan.side}, {plan.threads}, {self.backwards}>({own}, {composed}, {scratch});")
+        tiles = [self.stem(f"{n}_tile") for n in s.names]
+        for t, tile, b in zip(types, tiles, befores, strict=True):
+            self.declared(t, tile)
+            self.declared(t, b)
+        if plan.shared:
+            self.exchanged(s, composed)
+        if self.may_overflow(s):
+            line(f"bool {finite} = {self.stem(f'{stem}_whole') if plan.shared else 'true'};")
+        with self.each_row():
+            own_tiles, own_befores = [self.own(x) for x in tiles], [self.own(b) for b in befores]
+            for tile, last in zip(own_tiles, lasts, strict=True):
+                line(f"{tile} = {last};  // before the tile")
+            if plan.shared:
+                others = self.own(self.stem(f"{stem}_others"))
+                self.applied(s, f"{others}.before", own_tiles)
+                self.replayed_chain(s, f"{others}.all", own_tiles, lasts, ", v" if self.first else "")
+            else:
+                self.applied(s, f"{self.own(composed)}.all", lasts)
+            for b, tile in zip(own_befores, own_tiles, strict=True):
+                line(f"{b} = {tile};")
+            self.applied(s, f"{self.own(composed)}.before", own_befores)
+            if self.may_overflow(s):
+                told = " && ".join(f"weft::is_finite({x})" for x in (*lasts, *own_befores))
+                settled = self.settled(s, f"({told})" if len(lasts) + len(own_befores) > 1 else told, own_tiles)
+                line(f"{finite} = {finite} && ({settled});")
+        if not self.may_overflow(s) or (plan.side == plan.threads and not plan.shared):
+            return
+        line("// what overflows when points are composed is computed in their order")
+        with self.writer.block(f"if (!weft::all_of_team<{plan.threads}>({finite}))"):
+            call = f"weft::down_in_turn<{plan.side}, {plan.threads}, {self.backwards}>"
+            with self.each_row():
+                for last, tile in zip(lasts, own_tiles, strict=True) if not plan.shared else ():
+                    line(f"{last} = {tile};")
+                with self.turns_of_blocks(s, own_tiles, lasts, ", v" if self.first else ""):
+                    self.changed_in_order(s, own_tiles if plan.shared else lasts, call, "", "[v]" if self.first else "")
+
+    def exchanged(self, s: Scan, composed: str) -> None:
+        stem, algebra, line = s.names[0], algebra_of(s), self.writer.line
+        others, whole, totals = (self.stem(f"{stem}_{what}") for what in ("others", "whole", "totals"))
+        chain, parts = self.stem(f"{stem}_chain"), self.stem(f"{stem}_parts")
+        line(f"bool {whole} = true;  // what all blocks tell can be composed")
+        if self.may_overflow(s):
+            self.of_each_row(register_type(s.types[0]), self.stem(f"{stem}_turn"))
+        if not self.first:
+            line(f"const auto {others} = {chain}.exchange({composed}.all, turn + 1, {parts}, {whole});")
+            return
+        line(f"{algebra}::Value {totals}[{self.plan.vector}];")
+        with self.each_row():
+            line(f"{totals}[v] = {composed}[v].all;")
+        line(f"weft::Prefix<{algebra}> {others}[{self.plan.vector}];")
+        line(f"{chain}.exchange({totals}, {others}, turn + 1, {parts}, {whole});")
+
+    # ---------------------------------------------------------------- ends
+
+    def one_of_row(self) -> list[str]:
+        return ["here"] + ([f"threadIdx.x < {self.plan.side}"] if self.plan.side < self.plan.threads else [])
+
+    def fold_places(self) -> int:
+        return self.plan.side * (self.plan.threads // max(32, self.plan.side))
+
+    def reduced(self, algebra: str, own: str, scratch: str) -> str:
+        return f"weft::reduce_down<{algebra}, {self.plan.side}, {self.plan.threads}>({own}, {scratch})"
