@@ -456,8 +456,9 @@ class _Entry(ValueBody):
         name = self.stem(f"{stem}_chain")
         row, told = self.row or "0", self.stem(f"{stem}_told")
         if self.plan.beside:  # what lies beyond hears what the last rows hear
-            row, rows = self.stem(f"{stem}_row"), self.all_rows
-            line(f"const int64_t {row} = weft::minimum<int64_t>({self.row}, {rows} - {self.plan.vector});")
+            row = self.stem(f"{stem}_row")
+            last = f"weft::minimum<int64_t>({self.place}, {self.lane_count} - {self.plan.vector})"
+            line(f"const int64_t {row} = {self.row.format(last)};")
         tells = ", here" if self.plan.beside else ""
         line(f"const {type_} {name}({told}, {row}, {self.all_rows}, part, parts{tells});")
         places = f"{name}.places" if values == 1 else f"{values} * {name}.places"
@@ -821,7 +822,8 @@ class _Beside(_Entry):
             line(f"const int64_t {self.declare(lane.name)} = {self.printer.index(lane.start, SUM)} + {own};")
         self.places(axes[:-1], f"int64_t(blockIdx.x / {tiles})", counts)
         self.all_rows = " * ".join(counts[a.name] for a in axes)
-        self.row = own if len(axes) == 1 else f"int64_t(blockIdx.x / {tiles}) * {count} + {own}"
+        self.place, self.lane_count = own, count
+        self.row = "{}" if len(axes) == 1 else f"int64_t(blockIdx.x / {tiles}) * {count} + {{}}"
         self.hoist(self.everything(), [a for a in plan.rows if a != lane.name or vector == 1])
         if side < plan.threads:
             by = f" * {plan.runs}" if plan.runs > 1 else ""
