@@ -13,7 +13,7 @@ from weft.runtime.include import HEADERS, HOST_TWINS
 from weft.runtime.simulator import Argument, Map, Simulation, Tensor, simulate
 
 SEEDS = (0, 1, 2)
-SHARED = {"algebra.cuh", "scalar.cuh", "memory.cuh", "team.cuh", "chain.cuh", "join.cuh"}  # headers with both meanings
+SHARED = {"algebra.cuh", "scalar.cuh", "memory.cuh", "team.cuh", "chain.cuh", "join.cuh", "sort.cuh"}  # headers with both meanings
 
 
 def tensor(array: Array, name: str, role: str) -> Tensor:
