@@ -88,6 +88,59 @@ def of_the_middle(x):
 
 
 @weft.kernel
+def argmax_of_all(x):
+    n, m = x.shape
+    y = torch.empty(1, dtype=torch.int64)
+    best, at = -math.inf, 0
+    for i in range(n):
+        for j in range(m):
+            if x[i, j] > best:
+                best, at = x[i, j], i * m + j
+    y[0] = at
+    return y
+
+
+@weft.kernel
+def argmax_of_rows(x):
+    n, m = x.shape
+    y = torch.empty(n, dtype=torch.int64)
+    for i in range(n):
+        best, at = -math.inf, 0
+        for j in range(m):
+            if x[i, j] > best:
+                best, at = x[i, j], j
+        y[i] = at
+    return y
+
+
+@weft.kernel
+def argmax_of_columns(x):
+    n, m = x.shape
+    y = torch.empty(m, dtype=torch.int64)
+    for j in range(m):
+        best, at = -math.inf, 0
+        for i in range(n):
+            if x[i, j] > best:
+                best, at = x[i, j], i
+        y[j] = at
+    return y
+
+
+@weft.kernel
+def argmax_of_the_middle(x):
+    a, b, c = x.shape
+    y = torch.empty(a, c, dtype=torch.int64)
+    for i in range(a):
+        for k in range(c):
+            best, at = -math.inf, 0
+            for j in range(b):
+                if x[i, j, k] > best:
+                    best, at = x[i, j, k], j
+            y[i, k] = at
+    return y
+
+
+@weft.kernel
 def dot(x, z):
     y = torch.empty(1, dtype=torch.float32)
     s = 0.0
@@ -148,6 +201,10 @@ WORKS = (
     Work(of_columns, partial(torch.sum, dim=0), (1 << 22, 64)),
     Work(of_the_middle, partial(torch.sum, dim=1), (64, 4096, 1024)),
     Work(of_the_middle, partial(torch.sum, dim=1), (1024, 2621, 100)),
+    Work(argmax_of_all, torch.argmax, (16384, 16384)),
+    Work(argmax_of_rows, partial(torch.argmax, dim=1), (16384, 16384)),
+    Work(argmax_of_columns, partial(torch.argmax, dim=0), (16384, 16384)),
+    Work(argmax_of_the_middle, partial(torch.argmax, dim=1), (64, 4096, 1024)),
     Work(dot, torch.dot, (1 << 28,), also="like x"),
     Work(centred, lambda x: x - x.mean(), (16384, 16384), passes=2),
     Work(cross_entropy, lambda x, t: F.cross_entropy(x, t, reduction="none"), (8192, 32000), also="targets"),
@@ -186,4 +243,4 @@ def close(work: Work, given: tuple[torch.Tensor, ...]) -> None:
     wide = [t.double() if t.is_floating_point() else t for t in given]
     want, found = work.peer(*wide), work.kernel(*given)
     scale = 1e-4 * math.sqrt(given[0].numel() / max(1, found.numel()))
-    torch.testing.assert_close(found.double().reshape(want.shape), want, rtol=1e-2, atol=scale + 1e-2)
+    torch.testing.assert_close(found.double().reshape(want.shape), want.double(), rtol=1e-2, atol=scale + 1e-2)

@@ -191,6 +191,95 @@ def column_shares(x):
 
 
 @weft.kernel
+def largest_of_rows(x, z):
+    """The first largest of each row, where it is, and what goes with it."""
+    n, m = x.shape
+    y, at, also = torch.empty(n), torch.empty(n, dtype=torch.int64), torch.empty(n)
+    for i in range(n):
+        best, k, w = -math.inf, -1, 0.5
+        for j in range(m):
+            if x[i, j] > best:
+                best, k, w = x[i, j], j, z[i, j]
+        y[i] = best
+        at[i] = k
+        also[i] = w
+    return y, at, also
+
+
+@weft.kernel
+def largest_of_all(x):
+    n, m = x.shape
+    at = torch.empty(2, dtype=torch.int64)
+    best, a, b = -math.inf, -1, -1
+    for i in range(n):
+        for j in range(m):
+            if x[i, j] > best:
+                best, a, b = x[i, j], i, j
+    at[0] = a
+    at[1] = b
+    return at
+
+
+@weft.kernel
+def last_least_of_columns(x):
+    """Of equal ones the last, from the second row on."""
+    n, m = x.shape
+    at = torch.empty(m, dtype=torch.int64)
+    for j in range(m):
+        best, k = x[0, j], 0
+        for i in range(1, n):
+            if x[i, j] <= best:
+                best, k = x[i, j], i
+        at[j] = k
+    return at
+
+
+@weft.kernel
+def least_of_the_middle(x):
+    """From the end, of places that begin below 0."""
+    a, b, c = x.shape
+    at = torch.empty(a, c, dtype=torch.int32)
+    for i in range(a):
+        for k in range(c):
+            best, p = 1000.0, 7
+            for j in range(b - 3, -3, -1):
+                if x[i, j + 2, k] < best:
+                    best, p = x[i, j + 2, k], j
+            at[i, k] = p
+    return at
+
+
+@weft.kernel
+def first_above(x, limit: float):
+    n, m = x.shape
+    at = torch.empty(n, dtype=torch.int64)
+    for i in range(n):
+        k = -1
+        for j in range(m):
+            if x[i, j] > limit:
+                k = j
+                break
+        at[i] = k
+    return at
+
+
+@weft.kernel
+def below_the_largest(x):
+    """Held rows, and where their largest is."""
+    n, m = x.shape
+    y, at = torch.empty_like(x), torch.empty(n, dtype=torch.int64)
+    for i in range(n):
+        best, k = -math.inf, 0
+        for j in range(m):
+            if x[i, j] > best:
+                best, k = x[i, j], j
+        for j in range(m):
+            y[i, j] = x[i, j] - best if j != k else 1.0
+        at[i] = k
+    return y, at
+
+
+@weft.kernel
 def softmax_of_tensors(x):
     return torch.softmax(x.double(), -1)
 
@@ -345,6 +434,12 @@ def _with_nan(n: int) -> Tensor:
     return x
 
 
+def _few(*shape: int) -> Tensor:
+    """Few values, so that many are equal; NaN and infinities among them."""
+    values = torch.tensor([0.0, 1.0, 2.0, -1.0, math.nan, -math.inf])
+    return values[_whole(6, *shape)]
+
+
 def _special(n: int, m: int) -> Tensor:
     """Rows without a finite largest element, with one that comes late, with infinities and NaN."""
     x = 30 * _random(n, m)
@@ -438,6 +533,35 @@ CASES: dict[str, tuple[Any, tuple[Callable[[], tuple[Any, ...]], ...]]] = {
     "lower_triangle": (lower_triangle, (lambda: (_random(90, 90),), lambda: (_random(300, 200),))),
     "shares": (shares, (lambda: (_random(700),), lambda: (_random(1024).bfloat16(),), lambda: (_random(20000),))),
     "column_shares": (column_shares, (lambda: (_random(300, 40).bfloat16(),), lambda: (_random(300, 41),))),
+    "largest_of_rows": (
+        largest_of_rows,
+        (
+            lambda: (_special(8, 3000), _random(8, 3000)),
+            lambda: (_few(9, 20000).bfloat16(), _random(9, 20000).bfloat16()),
+            lambda: (_few(2000, 45), _random(2000, 45)),
+            lambda: (torch.full((3, 50), -math.inf), _random(3, 50)),
+        ),
+    ),
+    "largest_of_all": (
+        largest_of_all,
+        (lambda: (_few(7, 9),), lambda: (_few(200, 160),), lambda: (-_random(131, 77).abs(),), lambda: (_random(0, 5),)),
+    ),
+    "last_least_of_columns": (
+        last_least_of_columns,
+        (lambda: (_few(300, 40),), lambda: (_few(90, 600).bfloat16(),), lambda: (_random(5000, 3),)),
+    ),
+    "least_of_the_middle": (
+        least_of_the_middle,
+        (lambda: (_few(3, 200, 17).double(),), lambda: (_few(2, 4000, 5),), lambda: (_few(40, 64, 1),)),
+    ),
+    "first_above": (
+        first_above,
+        (lambda: (_random(8, 900), 2.5), lambda: (_random(2, 9000), 3.0), lambda: (_random(2000, 40), 1.0)),
+    ),
+    "below_the_largest": (
+        below_the_largest,
+        (lambda: (_few(8, 300),), lambda: (_random(5, 1024).half(),), lambda: (_few(2, 20000),)),
+    ),
     "softmax_of_tensors": (softmax_of_tensors, (lambda: (_special(10, 9000).bfloat16(),), lambda: (_special(8, 20003),))),
     "log_softmax_of_some": (
         log_softmax_of_some,

@@ -58,6 +58,7 @@ def plans(kernel: Any, *args: Any) -> list[FoldPlan]:
         ("cross_entropy", "r", [["j"], ["j"]]),
         ("mean_taken_away", "", [["i j"], ["i j"]]),
         ("in_place", "r", [["j"], ["j"]]),
+        ("largest_of_all", "", [["i j"]]),
     ],
 )
 def test_a_stage_needs_the_folds_of_those_before(name: str, rows: str, stages: list[list[str]]) -> None:
@@ -178,6 +179,8 @@ def test_random_programs_whose_folds_are_shared_by_all_means(monkeypatch: pytest
         ("column_sums", ("float32[100000,64]",)),
         ("cross_entropy", ("float32[8192,32000]", "int64[8192]")),
         ("mean_taken_away", ("float32[1000,1001]",)),
+        ("largest_of_all", ("bfloat16[4096,4096]",)),
+        ("below_the_largest", ("bfloat16[4096,4000]",)),
     ],
 )
 def test_the_text(name: str, specs: tuple[str, ...], golden: Golden) -> None:

@@ -26,7 +26,7 @@ from weft.loops.steps import Part, Ranges, bounds, taken_apart
 from weft.loops.types import INT64, ScalarType
 from weft.plan.arguments import Facts, Slot, nest_arrays, slots
 from weft.plan.facts import Geometry, facts_of
-from weft.plan.fold import MANY_ROWS, Extents, FoldPlan, plan_folds, steps
+from weft.plan.fold import MANY_ROWS, Extents, FoldPlan, part_memory, plan_folds, steps
 from weft.plan.join import BLOCK as JOINING
 from weft.plan.join import JoinPlan, Meeting, plan_joins
 from weft.plan.scan import ScanPlan, plan_scan, told_words
@@ -552,7 +552,10 @@ def _plan_folds(
 def _launch_folds(nest: Nest, sweeps: Sweeps, variant: Variant, plan: FoldPlan, extents: Extents) -> tuple[Launch, ...]:
     from weft.emit.folds import entries
 
-    partial = tuple((f.results[0], f.types[0], extents.rows * extents.parts) for f in sweeps.folds) if plan.shared else ()
+    partial: tuple[tuple[str, ScalarType, int], ...] = ()
+    if plan.shared:
+        memory = [(f.results[0], *part_memory(f)) for f in sweeps.folds]
+        partial = tuple((name, type_, words * extents.rows * extents.parts) for name, type_, words in memory)
     block = (plan.threads, plan.teams, 1)
     resident = bool(plan.chunks and sweeps.rows)
     blocks = min(_LARGEST_GRID, extents.blocks)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from weft.emit.expressions import Printer, register_type
-from weft.graph.tile import Carried
+from weft.graph.tile import Carried, Fold
 from weft.loops.algebra.table import AFFINE, ALGEBRAS, CLAMP, LINEAR, SELECT, segmented
+from weft.loops.ir import Ref
 from weft.loops.types import ScalarType
 
 _ALGEBRA_TYPES = {
@@ -28,6 +29,20 @@ def algebra_type(name: str, type_: str) -> str:
     if inner is not None:
         return f"weft::Segmented<{algebra_type(inner, type_)}, {type_}>"
     return f"weft::{_ALGEBRA_TYPES[name]}<{type_}>"
+
+
+def extremum_type(fold: Fold, index: str) -> str:
+    """The C++ type of an extremum with what goes with it, but for places: these are told by the one place, of type `index`."""
+    ties = fold.algebra.endswith("_last")
+    flags = [fold.algebra.startswith("argmax"), ties != fold.reverse, ties]
+    types = [register_type(e.type) for k, e in enumerate(fold.inits) if k == 0 or not is_place(fold, k)]
+    return f"weft::Extremum<{', '.join([*('true' if f else 'false' for f in flags), index, *types])}>"
+
+
+def is_place(fold: Fold, k: int) -> bool:
+    """Whether the k-th value of an extremum's state is an axis of its points."""
+    part = fold.parts[k + 1] if k else None
+    return isinstance(part, Ref) and part.name in fold.over
 
 
 def join(algebra: str, type_: ScalarType) -> str:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 
-from weft.emit.algebras import algebra_type, join
+from weft.emit.algebras import algebra_type, extremum_type, is_place, join
 from weft.emit.cpp_body import factor
 from weft.emit.expressions import PRODUCT, SUM, DividingPrinter, register_type
 from weft.emit.names import Names, kernel_entry
@@ -18,8 +18,10 @@ from weft.emit.values import ZERO, ValueBody, deciding
 from weft.graph.running import Repair, before
 from weft.graph.sweeps import Sweep, Sweeps
 from weft.graph.tile import Axis, Fold, Map, Read, Write, names_of, starts_neutral, uses_of_write
+from weft.loops.algebra.table import EXTREMA
 from weft.loops.ir import Const, Expr, Function, Let, Op, Ref, Stmt, Store, free_names, trapping, walk_expr
 from weft.loops.schedule import Nest
+from weft.loops.types import INT64
 from weft.plan.arguments import Facts
 from weft.plan.fold import BLOCK, FoldPlan, Step, lane_of, steps, whole_runs
 
@@ -36,10 +38,31 @@ def emit(function: Function, nest: Nest, sweeps: Sweeps, plan: FoldPlan, facts: 
     writer = Writer()
     writer.line('#include "weft/memory.cuh"')
     writer.line('#include "weft/team.cuh"')
+    extrema = [f for f in sweeps.folds if f.algebra in EXTREMA]
+    if extrema:
+        writer.line()
+    for fold in extrema:
+        type_ = extremum_type(fold, "int32_t" if _few(function, sweeps, facts, fold) else "int64_t")
+        writer.line(f"using {_alias(fold)} = {type_};")
     for step, entry in zip(steps(sweeps, plan), entries(nest, sweeps, plan), strict=True):
         writer.line()
         (kind or Entry).begun(function, own, facts, writer, arranged, plan, step).emit(entry)
     return writer.text()
+
+
+def _alias(fold: Fold) -> str:
+    """The C++ name of the algebra of an extremum with what goes with it."""
+    return Names().fresh(f"{fold.names[0]}_algebra")
+
+
+def _few(function: Function, sweeps: Sweeps, facts: Facts, fold: Fold) -> bool:
+    """Whether 32 bits count the points of a fold, as an array is as long."""
+    if facts.wide or len(fold.over) > 1:
+        return False
+    axis = sweeps.axes[fold.over[0]]
+    reads = [v for v in sweeps.values if isinstance(v, Read) and axis.start == ZERO]
+    return any(e == axis.stop and i == Ref(axis.name, INT64)
+               for v in reads for e, i in zip(function.array(v.array).shape, v.index, strict=True))  # fmt: skip
 
 
 def entries(nest: Nest, sweeps: Sweeps, plan: FoldPlan) -> tuple[str, ...]:
@@ -84,7 +107,8 @@ class Entry(ValueBody):
     def begun(
         cls, function: Function, nest: Nest, facts: Facts, writer: Writer, sweeps: Sweeps, plan: FoldPlan, step: Step
     ) -> Entry:
-        taken = {*entries(nest, sweeps, plan), "outside", "parts", "part", "here", "v"}
+        own = {"outside", "parts", "part", "here", "v", *(_alias(f) for f in sweeps.folds)}
+        taken = own | {*entries(nest, sweeps, plan)}
         varies = deciding(sweeps.axes, sweeps.values)
         large = varies | {s.name for s in function.scalars}
         return cls(
@@ -99,6 +123,7 @@ class Entry(ValueBody):
         self.wanted: list[Read | Map | Fold] = []
         self.partials: dict[str, str] = {}
         self.assigned: Mapping[str, str] = {}  # what is kept of values beyond their points, and where
+        self.counts: dict[str, str] = {}  # how many points axes have that tell the places of extrema
         self.last: dict[str, str] = {}  # of extrema: what sums are relative to in the end
         self.repairs = {r.sum: r for stage in self.sweeps.stages for s in stage for r in s.repairs}
         self.row = ""  # the row's place among all, "" where there is one
@@ -112,7 +137,7 @@ class Entry(ValueBody):
         if self.plan.shared:
             for fold in self.sweeps.folds:
                 name = self.partials[fold.results[0]] = self.fresh.fresh(f"{fold.results[0]}_parts")
-                given.append(f"{register_type(fold.types[0])}* {name}")
+                given.append(f"{self.value_type(fold)}* {name}")
             given.append("const int64_t parts")
         lines = ",\n    ".join(given)
         self.writer.cite(self.function.location)
@@ -267,7 +292,9 @@ class Entry(ValueBody):
             self.writer.line(f"weft::sync_team<{self.plan.threads}>();  // all has been read that is now written")
         owns = {f.results[0]: self.fresh.fresh(f"{f.names[0]}_own") for f in sweep.folds}
         for f in sweep.folds:
-            self.declared(register_type(f.types[0]), owns[f.results[0]], f"{self.algebra(f)}::identity()")
+            self.declared(self.value_type(f), owns[f.results[0]], f"{self.algebra(f)}::identity()")
+            if f.algebra in EXTREMA:
+                self.counts |= {a: self.span(self.axes[a], f"{a}_count") for a in f.over[1:] if a not in self.counts}
         self.wanted = wanted
         own = (v for v in wanted if not isinstance(v, Fold) and not set(v.axes) <= set(self.sweeps.rows))
         work = Work(sweep, tuple(own), owns)
@@ -494,7 +521,7 @@ class Entry(ValueBody):
             self.writer.cite(f.location)
             own = self.own(work.owns[f.results[0]])
             fused = self.printer.accumulated(own, f.parts[0]) if f.algebra == "sum" else None
-            taken = fused or f"{self.algebra(f)}::combine({own}, {self.printer.value(f.parts[0])})"
+            taken = fused or self.taken(f, own)
             self.writer.line(f"{own} = {taken};")
         for w in work.sweep.writes:
             if w in stores:
@@ -544,10 +571,60 @@ class Entry(ValueBody):
     # ---------------------------------------------------------------- folds
 
     def algebra(self, fold: Fold) -> str:
-        return algebra_type(fold.algebra, register_type(fold.types[0]))
+        return _alias(fold) if fold.algebra in EXTREMA else algebra_type(fold.algebra, register_type(fold.types[0]))
+
+    def value_type(self, fold: Fold) -> str:
+        """What threads have of a fold."""
+        return f"{self.algebra(fold)}::Value" if fold.algebra in EXTREMA else register_type(fold.types[0])
+
+    def taken(self, fold: Fold, own: str) -> str:
+        """What a thread has of a fold after one more point."""
+        if fold.algebra not in EXTREMA:
+            return f"{self.algebra(fold)}::combine({own}, {self.printer.value(fold.parts[0])})"
+        kept = [e for k, e in enumerate(fold.parts) if k < 2 or not is_place(fold, k - 1)]
+        return f"{self.algebra(fold)}::next({', '.join([own, self.place_of_point(fold), *map(self.printer.exact, kept)])})"
+
+    def place_of_point(self, fold: Fold) -> str:
+        """The place of a point among all of its fold, in their order."""
+        text = ""
+        for name in fold.over:
+            start = self.axes[name].start
+            own = self.names[name] + ("" if start == ZERO else f" - {self.printer.index(start, PRODUCT)}")
+            text = own if not text else f"{factor(text)} * {factor(self.counts[name])} + {own}"
+        return text
+
+    def result_of_extremum(self, fold: Fold, own: str) -> None:
+        """The states after an extremum with what goes with it, in all threads of its row."""
+        self.writer.cite(fold.location)
+        for name, init in zip(fold.results, fold.inits, strict=True):
+            self.writer.line(f"{register_type(init.type)} {self.declare(name)} = {self.printer.exact(init)};")
+        total, found = self.total(fold, own), self.fresh.fresh(f"{fold.names[0]}_total")
+        self.writer.line(f"const auto {found} = {total};")
+        results = [self.names[n] for n in fold.results]
+        kept = [r for k, r in enumerate(results) if not is_place(fold, k)]
+        places, rest = {}, f"{found}.column"
+        for name in reversed(fold.over):
+            start = self.axes[name].start
+            own_place = rest if name == fold.over[0] else f"{rest} % {factor(self.counts[name])}"
+            places[name] = own_place if start == ZERO else f"{self.printer.index(start, SUM)} + {own_place}"
+            rest = f"{rest} / {factor(self.counts[name])}" if name != fold.over[0] else rest
+        moves = [f"{r} = {places[p.name]};" for k, r in enumerate(results) if k and isinstance(p := fold.parts[k + 1], Ref)
+                 and is_place(fold, k)]  # fmt: skip
+        applied = f"{self.algebra(fold)}::apply({', '.join([found, *kept])})"
+        if not moves:
+            self.writer.line(f"{applied};")
+        elif len(moves) == 1:
+            self.writer.line(f"if ({applied}) {moves[0]}")
+        else:
+            with self.writer.block(f"if ({applied})"):
+                for move in moves:
+                    self.writer.line(move)
 
     def combined_by_team(self, fold: Fold, own: str) -> None:
         """The result of a fold, in all threads of its row."""
+        if fold.algebra in EXTREMA:
+            self.result_of_extremum(fold, own)
+            return
         type_, result = register_type(fold.types[0]), self.declare(fold.results[0])
         total = self.total(fold, own)
         template = "{1}" if starts_neutral(fold) else join(fold.algebra, fold.types[0])
@@ -568,14 +645,14 @@ class Entry(ValueBody):
         side = self.plan.across[0][0] if self.plan.beside else 1
         places = side * (BLOCK // max(side, 32)) if self.plan.beside else threads // 32
         each = f"[{self.plan.vector}]" if self.first else ""
-        self.writer.line(f"__shared__ {register_type(fold.types[0])} {scratch}{each}[{places}];")
+        self.writer.line(f"__shared__ {self.value_type(fold)} {scratch}{each}[{places}];")
         if not self.plan.beside:
             return f"weft::reduce<{algebra}, {threads}>({own}, {scratch})"
         return f"weft::reduce_down<{algebra}, {side}, {threads}>({self.own(own)}, {self.own(scratch)})"
 
     def keep(self, fold: Fold, own: str) -> str:
         """Store what this block has folded of its row; its name."""
-        kept, type_ = self.partials[fold.results[0]], register_type(fold.types[0])
+        kept, type_ = self.partials[fold.results[0]], self.value_type(fold)
         total, name = self.total(fold, own), self.fresh.fresh(f"{fold.names[0]}_total")
         with self.each_row():
             self.writer.line(f"const {type_} {name} = {total};")
@@ -600,7 +677,9 @@ class Entry(ValueBody):
             last = self.settled(repair)
         own, kept = self.fresh.fresh(f"{fold.names[0]}_own"), self.partials[fold.results[0]]
         k, algebra = self.fresh.fresh("other"), self.algebra(fold)
-        self.declared(register_type(fold.types[0]), own, f"{algebra}::identity()")
+        self.declared(self.value_type(fold), own, f"{algebra}::identity()")
+        if fold.algebra in EXTREMA:
+            self.counts |= {a: self.span(self.axes[a], f"{a}_count") for a in fold.over[1:] if a not in self.counts}
         side = self.plan.across[0][0] if self.plan.beside else 1
         first = "0" if side == BLOCK else "threadIdx.x" if side == 1 else f"threadIdx.x / {side}"
         place = f"{k} * {self.rows_name} + {self.row}" if self.plan.beside else self.place(k)

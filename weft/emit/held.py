@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from weft.emit.algebras import algebra_type
 from weft.emit.expressions import SUM, memory_type, register_type
 from weft.emit.folds import Entry, Turn, Work
 from weft.emit.values import ZERO
@@ -159,19 +158,18 @@ class HeldEntry(Entry):
             return
         line = self.writer.line
         for fold in self.sweeps.folds:
-            type_ = register_type(fold.types[0])
+            type_ = self.value_type(fold)
             if type_ not in self.scratch:
                 if not self.scratch:
                     line("// what the warps of a row tell each other; two of each, used in turn, so that one barrier does")
-                self.scratch[type_] = self.fresh.fresh(f"{type_.removesuffix('_t')}_values")
+                self.scratch[type_] = self.fresh.fresh(f"{type_.removesuffix('::Value').removesuffix('_t')}_values")
                 line(f"__shared__ {type_} {self.scratch[type_]}[2][{self.plan.threads // 32}];")
         self.turn = self.fresh.fresh("turn")
         line(f"int32_t {self.turn} = 0;")
 
     def total(self, fold: Fold, own: str) -> str:
-        type_ = register_type(fold.types[0])
-        scratch = f"{self.scratch[type_]}[{self.turn} ^= 1]" if self.plan.threads > 32 else "nullptr"
-        return f"weft::reduce<{algebra_type(fold.algebra, type_)}, {self.plan.threads}>({own}, {scratch})"
+        scratch = f"{self.scratch[self.value_type(fold)]}[{self.turn} ^= 1]" if self.plan.threads > 32 else "nullptr"
+        return f"weft::reduce<{self.algebra(fold)}, {self.plan.threads}>({own}, {scratch})"
 
     # ---------------------------------------------------------------- points
 

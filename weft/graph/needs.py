@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from weft.graph.tile import Carried, Fold, Map, NotTiles, Read, Scan, TileGraph, Value, names_of, uses
+from weft.loops.algebra.table import FIRST
 from weft.loops.ir import Check, Expr, Load, Op, Ref, free_names, operands, substitute, trapping_alone, walk_expr
 
 # Nodes of an expression that is evaluated where it is needed, written out in each of them.
@@ -55,7 +56,7 @@ def by_need(graph: TileGraph, early: Callable[[Read], bool] = lambda read: False
             continue
         if not set(names_of(value)) & certain:
             raise NotTiles(f"{value.results[0]} may not be needed, and be undefined then", value.location)
-        if value.algebra in ("and", "or"):
+        if value.algebra in ("and", "or", FIRST):
             raise NotTiles(f"{value.results[0]} may be decided before points that are undefined then", value.location)
     return out
 

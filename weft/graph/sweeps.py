@@ -12,10 +12,8 @@ from dataclasses import dataclass, replace
 from weft.graph.needs import by_need
 from weft.graph.running import Repair, repairs
 from weft.graph.tile import Axis, Fold, Map, NotTiles, Read, Scan, TileGraph, Write, names_of, uses, uses_of_write
-from weft.loops.algebra.table import ALGEBRAS
+from weft.loops.algebra.table import ALGEBRAS, EXTREMA
 from weft.loops.ir import Expr, free_arrays, free_names
-
-_SEARCH = "find the largest value alone, and then, in a loop after it, the first place that holds it"
 
 
 @dataclass(frozen=True)
@@ -87,9 +85,10 @@ def _sweeps(graph: TileGraph, moving: Mapping[str, Repair]) -> Sweeps:
     axes = {a.name: a for a in graph.axes}
     rows = tuple(a for a in axes if a in common)
     for fold in folds:
-        if fold.algebra not in ALGEBRAS:
-            remedy = _SEARCH if fold.algebra.startswith("arg") else ""
-            raise NotTiles(f"{fold.results[0]} is folded by {fold.algebra}", fold.location, remedy)
+        if fold.algebra not in (*ALGEBRAS, *EXTREMA):
+            raise NotTiles(f"{fold.results[0]} is folded by {fold.algebra}", fold.location)
+        if fold.algebra in EXTREMA and any(_depend(a, fold.over, axes) for a in fold.over):
+            raise NotTiles(f"{fold.results[0]} is found over axes that bound each other", fold.location)
         if set(fold.axes) != common:
             remedy = "store it in an array, and go on in loops after it"
             raise NotTiles(f"{fold.results[0]} has axes that not all results have", fold.location, remedy)

@@ -25,10 +25,11 @@ from weft.graph.tile import (
     uses,
     uses_of_write,
 )
-from weft.loops.algebra.table import ALGEBRAS
+from weft.loops.algebra.table import ALGEBRAS, EXTREMA
 from weft.loops.ir import Const, Expr, Op, Ref, free_names, operands, substitute, walk_expr, with_operands
 from weft.loops.names import Names
 from weft.loops.operators import COSTLY
+from weft.loops.types import BOOL
 
 
 @dataclass(frozen=True)
@@ -203,12 +204,13 @@ def _as_fold(value: Value, needed: set[str]) -> Value:
 
 def _flattened(draft: _Draft) -> _Draft:
     """Folds whose part is a fold by the same algebra, that starts with its identity, are one over all the axes."""
+    draft = _each_once(draft)
     count, values = draft.uses(), draft.values
     while True:
         by_name = {n: v for v in values for n in names_of(v)}
         pairs = ((v, by_name.get(v.parts[0].name)) for v in values
-                 if isinstance(v, Fold) and v.algebra in ALGEBRAS and isinstance(v.parts[0], Ref))  # fmt: skip
-        found = next(((v, w) for v, w in pairs if isinstance(w, Fold) and count[w.results[0]] == 1 and _continues(v, w)), None)
+                 if isinstance(v, Fold) and v.algebra in (*ALGEBRAS, *EXTREMA) and isinstance(v.parts[0], Ref))  # fmt: skip
+        found = next(((v, w) for v, w in pairs if isinstance(w, Fold) and _continues(v, w, count)), None)
         if found is None:
             return replace(draft, values=values)
         outer, inner = found
@@ -216,10 +218,35 @@ def _flattened(draft: _Draft) -> _Draft:
         values = [made if v is outer else v for v in values if v is not inner]
 
 
-def _continues(outer: Fold, inner: Fold) -> bool:
-    init, identity = inner.inits[0], ALGEBRAS[outer.algebra].identity(inner.inits[0].type)
+def _each_once(draft: _Draft) -> _Draft:
+    """The same fold, made for each of its results, is one."""
+    first: dict[tuple[object, ...], Fold] = {}
+    same: dict[str, Expr] = {}
+    for v in draft.values:
+        if isinstance(v, Fold):
+            known = first.setdefault((v.algebra, v.over, v.parts, v.inits, v.reverse), v)
+            if known is not v:
+                same |= {n: Ref(k, e.type) for n, k, e in zip(v.results, known.results, v.inits, strict=True)}
+    if not same:
+        return draft
+    kept = [v for v in draft.values if not isinstance(v, Fold) or v.results[0] not in same]
+    return replace(draft, values=kept).mapped(lambda e: substitute(e, same))
+
+
+def _continues(outer: Fold, inner: Fold, count: Counter[str]) -> bool:
+    """Whether a fold goes on with what another one makes at each of its points, and nothing else needs that."""
+    if inner.algebra != outer.algebra or inner.reverse != outer.reverse or set(inner.over) & set(outer.over):
+        return False
+    least = {"argmin": "min", "argmax": "max"}.get(inner.algebra, inner.algebra)
+    if least not in ALGEBRAS:
+        return False
+    init, identity = inner.inits[0], ALGEBRAS[least].identity(inner.inits[0].type)
     neutral = isinstance(init, Const) and repr(init.value) == repr(identity.value)
-    return inner.algebra == outer.algebra and neutral and not set(inner.over) & set(outer.over)
+    if inner.algebra in ALGEBRAS:
+        return neutral and count[inner.results[0]] == 1
+    value, valid, *others = outer.parts
+    taken = [value, *others] == [Ref(n, e.type) for n, e in zip(inner.results, inner.inits, strict=True)]
+    return neutral and taken and valid == Const(True, BOOL) and all(count[n] == 1 for n in inner.results)
 
 
 def _axes_in_order(axes: list[Axis], values: dict[str, Value]) -> list[Axis]:

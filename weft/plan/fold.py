@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from weft.graph.sweeps import Sweep, Sweeps
-from weft.graph.tile import Axis, Read, names_of
+from weft.graph.tile import Axis, Fold, Read, names_of
 from weft.loops.affine import affine
+from weft.loops.algebra.table import ALGEBRAS
 from weft.loops.ir import Const, Expr, Function, Load, Ref, free_names, walk_expr
-from weft.loops.types import INT64
+from weft.loops.types import INT32, INT64, ScalarType
 from weft.plan.arguments import Facts
 from weft.plan.extents import extents_of
 
@@ -190,6 +191,11 @@ def steps(sweeps: Sweeps, plan: FoldPlan) -> tuple[Step, ...]:
     return (*before, final, *((Step((), True, False),) if sweeps.last else ()))
 
 
+def part_memory(fold: Fold) -> tuple[ScalarType, int]:
+    """What keeps a part of a fold: of an extremum with what goes with it, as many words as that can be."""
+    return (fold.types[0], 1) if fold.algebra in ALGEBRAS else (INT32, 6 + 4 * len(fold.types))
+
+
 def lane_of(lane: str, sweep: Sweep) -> str:
     """The axis of a sweep along which neighbouring threads lie."""
     return lane if lane in sweep.over and not sweep.bounded else sweep.over[-1]
@@ -225,6 +231,8 @@ def _vector_of_rows(function: Function, sweeps: Sweeps, facts: Facts, lane: str)
         for v in sweeps.values
         if isinstance(v, Read) and lane in v.axes and any(a not in sweeps.rows for a in v.axes)
     ]
+    if any(f.algebra not in ALGEBRAS for f in sweeps.folds):
+        return 1
     if not swept or sweeps.axes[lane].start != Const(0, INT64) or any(s.writes for t in sweeps.stages for s in t):
         return 1
     if not all(is_run(array, index, lane, facts) for array, index in swept):
