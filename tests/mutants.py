@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from tests import kernels_for_tests as thread_kernels
+from tests import kernels_of_joins
 from tests.device_kernels import KERNELS, DeviceKernel
 from tests.test_device_simulator import run_simulated
 from weft.kernels import LIBRARY
@@ -96,6 +97,9 @@ CALLS: dict[str, Call] = {
     "logistic_map": Call(thread_kernels.logistic_map, lambda: (_random(130, 9),), 128),
     "matmul": Call(thread_kernels.matmul, lambda: (_random(6, 24), _random(24, 7)), 128),
     "masked": Call(thread_kernels.masked, lambda: (_random(3, 70), 0.5), 128),
+    "histogram": Call(kernels_of_joins.histogram, lambda: (kernels_of_joins.whole(9, 3000), 9), 256),
+    "largest": Call(kernels_of_joins.CASES["largest"][0], kernels_of_joins.CASES["largest"][1][1], 256),
+    "added": Call(kernels_of_joins.CASES["added_floats"][0], kernels_of_joins.CASES["added_floats"][1][0], 256),
     "gathered": Call(thread_kernels.gathered, lambda: (_random(3, 8), torch.tensor([7, 3, 0, 0, 1, 2, 6, 5])), 128),
 }
 
@@ -1027,7 +1031,51 @@ CLUSTER: tuple[Mutant, ...] = (
 
 # fmt: on
 
-MUTANTS: tuple[Mutant, ...] = (*EMITTED, *IN_HEADERS, *PIPELINE, *BULK, *COPIES, *WGMMA, *ORDER, *CLUSTER)
+JOINS: tuple[Mutant, ...] = (
+    Mutant(
+        "elements_are_not_awaited", "histogram",
+        "__syncthreads();\n    for (int64_t place", "for (int64_t place",
+        ("race",), ("weft::join<", "::identity()"),
+    ),
+    Mutant(
+        "joins_are_not_awaited", "histogram",
+        "__syncthreads();\n    for (int32_t k", "for (int32_t k",
+        ("race",), ("weft::join<", "int32_t total =", "weft::joined<"),
+    ),
+    Mutant(
+        "join_is_no_atomic", "largest",
+        "atomic_compare_exchange_relaxed<Scope::gpu>(place, seen, made.bits)", "(*place = made.bits, seen)",
+        ("race",), ("*place = made.bits", "load_volatile(place)"), header="join.cuh",
+    ),
+    Mutant(
+        "count_of_digits_is_no_atomic", "added",
+        "atomicAdd(&own[detail::digit<shift>(keys[first + 256 * k])], 1)",
+        "own[detail::digit<shift>(keys[first + 256 * k])] += 1",
+        ("race",), ("own[detail::digit<shift>(keys[first + 256 * k])] += 1",), header="sort.cuh",
+    ),
+    Mutant(
+        "places_are_changed_early", "added",
+        "__syncwarp();\n        if (here", "if (here",
+        ("race",), ("places[warp][digit]",), header="sort.cuh",
+    ),
+    Mutant(
+        "places_of_a_round_are_not_awaited", "added",
+        "places[warp][digit] += __popc(same);\n        __syncwarp();", "places[warp][digit] += __popc(same);",
+        ("race",), ("places[warp][digit]",), header="sort.cuh",
+    ),
+    Mutant(
+        "warps_are_not_awaited", "added",
+        "__syncthreads();\n    int32_t next", "int32_t next",
+        ("race",), ("places[",), header="sort.cuh",
+    ),
+    Mutant(
+        "a_sum_that_goes_on_is_joined_at_once", "added",
+        "if (before) sums_0_0[2 * place] = sum;\n                else join();", "join();",
+        ("race", "uninitialised read"), ("y[int64_t(key)] =", "value[v] = sums_0_0[at]"),
+    ),
+)
+
+MUTANTS: tuple[Mutant, ...] = (*EMITTED, *IN_HEADERS, *PIPELINE, *BULK, *COPIES, *WGMMA, *ORDER, *CLUSTER, *JOINS)
 
 # ---------------------------------------------------------------- running them
 
