@@ -419,3 +419,43 @@ def test_what_does_not_fail_is_told_by_any_number_of_threads(threads: int, most:
         torch.testing.assert_close(doubled(w, y, 2), torch.stack((taken, taken * 0, taken)))
     finally:
         torch.set_num_threads(before)
+
+
+# Operators that compute what does not decide their value.
+WHOLE = [
+    "torch.logical_and(b[i], c[a[i]])",
+    "torch.logical_or(c[i], c[a[i]])",
+    "b[i] * c[a[i]]",
+    "c[i] + c[a[i]]",
+    "torch.maximum(c[i], c[a[i]])",
+    "max(c[i], c[a[i]])",
+    "torch.logical_and(b[i], 6 // (a[i] - 9))",
+    "torch.where(b[i], c[a[i]], c[i])",
+    "torch.where(b[i], c[i + k], c[i])",
+    "torch.where(b, c[a[i]], c)[i]",
+    "(b & c[a[i]])[i]",
+]
+
+
+@pytest.mark.parametrize("expression", WHOLE)
+def test_operators_of_torch_compute_all_of_their_operands(expression: str) -> None:
+    kernel = weft.kernel(
+        "def f(a, b, c, k: int):\n"
+        "    y = torch.zeros(3)\n"
+        "    for i in range(3):\n"
+        f"        y[i] = {expression}\n"
+        "    return y\n"
+    )
+    b = T([False, False, False])
+    torch.testing.assert_close(kernel(T([2, 0, 1]), b, ~b, 0), kernel.py(T([2, 0, 1]), b, ~b, 0))
+    expected, found = raised(kernel.py, T([2, 9, 1]), b, ~b, 1), raised(kernel, T([2, 9, 1]), b, ~b, 1)
+    assert expected is not None and found is not None
+    assert issubclass(found, expected) or issubclass(found, ZeroDivisionError)
+
+
+@pytest.mark.parametrize("numbers", ["True, True", "True, False", "1, True", "2.5, True", "3, 2"])
+@pytest.mark.parametrize("name", ["add", "mul", "div"])
+def test_functions_of_torch_make_tensors_of_two_numbers(name: str, numbers: str) -> None:
+    kernel = weft.kernel(f"def f(x):\n    t = torch.{name}({numbers})\n    return t, x * t\n")
+    for made, want in zip(kernel(T([1.0, 2.0])), kernel.py(T([1.0, 2.0])), strict=True):
+        torch.testing.assert_close(made, want, rtol=0, atol=0)

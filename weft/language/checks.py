@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from weft.language.arithmetic import of_each_kind, operate
 from weft.language.builder import Builder, Loop
-from weft.language.kinds import KindMatters, choice, converted, plain, storable
+from weft.language.kinds import KindMatters, choice, converted, expressions_of, plain, storable
 from weft.language.values import Mixed, Scalar, has_load
 from weft.loops.affine import affine
 from weft.loops.faults import OVERFLOW, leaves_64_bits, may_fail
@@ -60,10 +60,19 @@ _FITS = {"add": "fits_add", "sub": "fits_sub", "mul": "fits_mul", "shl": "fits_s
 def operated(b: Builder, name: str, *values: Scalar) -> Scalar:
     """An operator of weft.loops.operators on values of any types, with the checks that Python makes."""
     if all(v.mixed is None for v in values):
-        return checked(b, operate(name, values, b.default_float))
+        return checked(b, of_all(b, operate(name, values, b.default_float), *values[1:]))
     with b.path():
         value = of_each_kind(lambda *sides: operated(b, name, *sides), name, values, b.default_float)
     return checked(b, value)
+
+
+def of_all(b: Builder, result: Scalar, *values: Scalar) -> Scalar:
+    """The result of an operator of PyTorch on these values. It computes them all, where weft's own may leave one out."""
+    if isinstance(result.expr, Op) and result.expr.name in ("and", "or", "where"):
+        for value in values:
+            for expr in expressions_of(value):
+                b.evaluated(expr)
+    return result
 
 
 def checked(b: Builder, value: Scalar) -> Scalar:

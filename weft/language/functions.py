@@ -55,7 +55,7 @@ ScalarFunction = Callable[..., Scalar]
 
 
 def _plain(name: str) -> ScalarFunction:
-    return lambda b, *args: operate(name, args, b.default_float)
+    return lambda b, *args: checks.of_all(b, operate(name, args, b.default_float), *args[1:])
 
 
 def _checked(name: str) -> ScalarFunction:
@@ -215,7 +215,7 @@ def _where(b: Builder, condition: Scalar, then: Scalar, orelse: Scalar) -> Scala
         then, orelse = (as_type(checks.taken(b, v, typed.scalar), typed) for v in (then, orelse))
     elif typed.scalar.category != "float" or typed.scalar.size > 2:  # elements of halves get infinities
         then, orelse = (checks.taken(b, v, typed.scalar) for v in (then, orelse))
-    chosen = replace(choose(condition, then, orelse, b.default_float), alias=None)
+    chosen = checks.of_all(b, replace(choose(condition, then, orelse, b.default_float), alias=None), then, orelse)
     return chosen if isinstance(truth(condition).expr, Const) else differentiated(chosen, "both")
 
 
@@ -607,8 +607,28 @@ def _div(b: Builder, arguments: Arguments, x: Value) -> Value:
     return tensors.lift(b, _plain("div"), x, y)
 
 
+# The functions of torch that take two numbers, and give a tensor of them.
+_OF_NUMBERS = frozenset(("add", "sub", "subtract", "mul", "multiply", "div", "divide", "true_divide", "floor_divide"))
+
+
+def _of_numbers(b: Builder, arguments: Arguments, x: Value) -> Value:
+    """The first argument of such a function: one element of a tensor if the other one is a number as it is."""
+    other = arguments.args[0] if arguments.args else arguments.kwargs.get("other")
+    if any(not isinstance(v, Scalar) or v.typed.weight or v.mixed is not None for v in (x, other)):
+        return x
+    assert isinstance(x, Scalar) and isinstance(other, Scalar)
+    scalars = [b.default_float if v.typed.scalar.category == "float" else v.typed.scalar for v in (x, other)]
+    if arguments.args:
+        arguments.args[0] = convert(other, scalars[1])
+    else:
+        arguments.kwargs["other"] = convert(other, scalars[1])
+    return convert(x, scalars[0])
+
+
 def torch_call(b: Builder, name: str, arguments: Arguments, x: Value, hint: str) -> Value | None:
     """A function of torch whose first argument is x, or a method of x; None where weft knows none of this name."""
+    if name in _OF_NUMBERS:
+        x = _of_numbers(b, arguments, x)
     if name in ("add", "sub", "subtract"):
         return _scaled(b, name[:3], arguments, x)
     if name in ("div", "divide"):
@@ -1038,7 +1058,7 @@ def _extremum(b: Builder, name: str, x: Scalar, y: Scalar) -> Scalar:
         if is_rounded(x, found.typed.register) or is_rounded(y, found.typed.register):
             second = operate("gt" if name == "max" else "lt", (y, x), b.default_float)
             return replace(found, exact=select_exactly(second.expr, y, x, found.typed))
-        return found
+        return checks.of_all(b, found, y)
     x, y = b.share(x), b.share(y)
     second = operate("gt" if name == "max" else "lt", (y, x), b.default_float)
     chosen = select(second.expr, y, x, b.default_float)
