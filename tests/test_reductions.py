@@ -73,3 +73,30 @@ def test_whether_all_of_each_row_hold(dtype: torch.dtype) -> None:
     x = (torch.rand(9, 40, generator=torch.Generator().manual_seed(1)) < 0.97).to(dtype)
     for made in (weft.kernel(each), kernel("x.all(dim=1)")):
         assert made(x).tolist() == x.bool().all(dim=1).tolist()
+
+
+SLICES = ["x[i:k].amin()", "x[:i].amax()", "x[k:].amax()", "x[max(0, i - k):i + 1].amax()", "x[i:min(i + k, 4)].amin()"]
+
+
+@pytest.mark.parametrize("use", ["t", "1.0"])
+@pytest.mark.parametrize("part", SLICES)
+def test_the_extremum_of_an_empty_slice_is_an_error_in_any_iteration(part: str, use: str) -> None:
+    kernel = weft.kernel(
+        "def f(x, b, k: int):\n"
+        "    y = torch.zeros(3)\n"
+        "    for i in range(3):\n"
+        "        if b[i] > 0:\n"
+        f"            t = {part}\n"
+        f"            y[i] = {use}\n"
+        "    return y\n"
+    )
+    x = torch.tensor([1.0, 3.0, 0.0, 2.0])
+    for b in (torch.zeros(3), torch.ones(3), torch.tensor([0.0, 1.0, 0.0])):
+        for k in (0, 1, 2, 3, 4):
+            try:
+                want = kernel.py(x, b, k)
+            except RuntimeError:
+                with pytest.raises(OutOfRange):
+                    kernel(x, b, k)
+            else:
+                torch.testing.assert_close(kernel(x, b, k), want)

@@ -6,7 +6,7 @@ Subscripts of arrays themselves are no matter of this module: the analysis knows
 from __future__ import annotations
 
 from weft.language.builder import Builder
-from weft.language.values import ZERO, difference, has_load
+from weft.language.values import ZERO, difference, has_load, tidy
 from weft.loops.affine import affine
 from weft.loops.ir import Check, Const, Demand, Expr, Fault, Op, Ref, free_names, rewrite, substitute
 from weft.loops.types import BOOL, INT64
@@ -90,10 +90,31 @@ def check_slice(b: Builder, bound: Expr, size: Expr) -> None:
 
 
 def check_elements(b: Builder, sizes: tuple[Expr, ...], what: str) -> None:
-    """Have the call see that an extremum is one of some elements, unless a loop or a branch decides how many there are."""
-    for size in (_known(b, size) for size in sizes):
-        if len(b.blocks) == 1 + len(b.loops) and not _at_least(_minus(size, Const(1, INT64)), 0):
-            _at_call(b, Op("gt", (size, ZERO), BOOL), f"{what} of a tensor without elements")
+    """Have the call see that an extremum is one of some elements, or the kernel where a loop or a branch decides how many
+    there are.
+    """
+    told = f"{what} of a tensor without elements"
+    for size in sizes:
+        known = [None if b.is_dynamic(size) else _extreme(b, part, least=True) for part in _parts_of_least(_known(b, size))]
+        doubtful = [low for low in known if low is None or not _at_least(_minus(low, Const(1, INT64)), 0)]
+        at_call = None not in doubtful and len(b.blocks) == 1 + len(b.loops)
+        if not all(at_call and low is not None and _at_call(b, Op("gt", (low, ZERO), BOOL), told) for low in doubtful):
+            some = Op("gt", (size, ZERO), BOOL)
+            b.evaluated(Check("check", (Const(True, BOOL), some), BOOL, fault=Fault("index", told, location=b.location)))
+
+
+def _parts_of_least(expr: Expr) -> tuple[Expr, ...]:
+    """Expressions the least of which an integer is, as `i + 1 - max(0, i - w)` is that of i + 1 and w + 1."""
+    match expr:
+        case Op(name="min", args=parts):
+            pass
+        case Op(name="sub", args=(a, Op(name="max", args=less))):
+            parts = tuple(_minus(a, x) for x in less)
+        case Op(name="sub", args=(Op(name="min", args=more), a)):
+            parts = tuple(_minus(x, a) for x in more)
+        case _:
+            return (tidy(expr),)
+    return tuple(part for x in parts for part in _parts_of_least(x))
 
 
 def _at_call(b: Builder, condition: Expr, what: str = "a subscript outside a view") -> bool:
