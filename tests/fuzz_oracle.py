@@ -29,7 +29,7 @@ from weft.loops.analyze import requirements, schedule
 from weft.loops.interpret import _fit, _Machine
 from weft.loops.ir import Array, Const, Expr, For, Function
 from weft.loops.schedule import Nest, Requirement, Schedule, Update, Verdict, Wrapped
-from weft.loops.steps import Apart, Part, taken_apart
+from weft.loops.steps import Apart, Part, expanded, taken_apart
 from weft.loops.types import INT64, ScalarType
 from weft.loops.wrapping import wrapped
 from weft.pytorch.call import argument_types
@@ -384,15 +384,21 @@ class Parts:
 
     def of(self, function: Function, nest: Nest) -> tuple[Apart | None, list[Schedule]]:
         if id(nest) not in self.made:
-            apart = taken_apart(function, nest)
-            self.made[id(nest)] = nest, apart, [] if apart is None else [schedule(p.function) for p in apart.parts]
+            self.made[id(nest)] = nest, None, []
+            for take in (expanded, taken_apart):
+                apart = take(function, nest)
+                schedules = [] if apart is None else [schedule(p.function) for p in apart.parts]
+                loops = apart is not None and any(p.loop is not None for p in apart.parts)
+                if loops or sum(len(s.nests) for s in schedules) > 1:
+                    self.made[id(nest)] = nest, apart, schedules
+                    break
         return self.made[id(nest)][1:]
 
 
 def _in_parts(machine: _Replay, nest: Nest, parts: Parts, depth: int = 4) -> None:
     """A nest, taken apart where it can be, and so its parts."""
     apart, schedules = parts.of(machine.function, nest) if depth else (None, [])
-    if apart is None or (all(p.loop is None for p in apart.parts) and sum(len(s.nests) for s in schedules) < 2):
+    if apart is None:
         machine.nest(nest)
         return
     for array in apart.memory:  # of axes that have no points too

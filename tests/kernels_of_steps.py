@@ -271,6 +271,23 @@ def backwards(x):
     return y
 
 
+@weft.kernel
+def there_and_back(w, x, steps: int):
+    """What an iteration of i sums is used by all of the next array: i stays in order unless the sums are stored."""
+    n = x.shape[0]
+    y = torch.zeros(steps + 1, n)
+    y[0] = x
+    for t in range(steps):
+        for i in range(n):
+            s = 0.0
+            for j in range(n):
+                s += w[i, j] * y[t, j]
+            s = torch.tanh(s)
+            for j in range(n):
+                y[t + 1, j] += s * w[j, i]
+    return y
+
+
 def _plane(*shape: int) -> torch.Tensor:
     return torch.rand(*shape)
 
@@ -294,5 +311,6 @@ CASES: dict[str, tuple[Any, Callable[[], tuple[Any, ...]], bool]] = {
     "elimination": (elimination, lambda: (_plane(9, 9) + 9 * torch.eye(9),), False),
     "nested": (nested, lambda: (_plane(9, 6), 4), False),
     "carried": (carried, lambda: (_plane(20), 4), False),
+    "there_and_back": (there_and_back, lambda: (_plane(7, 7) - 0.5, _plane(7), 3), True),
     "backwards": (backwards, lambda: (_plane(8, 9),), True),
 }

@@ -18,6 +18,7 @@ from tests.kernels_of_steps import (
     own_arrays,
     power_iteration,
     recurrent,
+    there_and_back,
     viterbi,
 )
 from weft import compiler
@@ -79,6 +80,30 @@ def test_reductions_inside_of_a_step_have_threads_that_share_them() -> None:
     found = launches(power_iteration, "float32[4096,4096]", "float32[4096]", 10)
     inside = [one for one in found if one.steps]
     assert inside and not any(isinstance(one.variant.plan, ThreadPlan) for one in inside)
+
+
+def test_what_an_iteration_makes_for_others_is_stored_where_that_frees_its_loop() -> None:
+    assert {*stepped(there_and_back, "float32[2000,2000]", "float32[2000]", 10)} == {(), ("t",)}
+
+
+def test_a_loop_that_may_end_early_is_repeated_where_a_step_is_much() -> None:
+    import weft
+
+    @weft.kernel
+    def converging(x, most: int):
+        y = x.clone()
+        for t in range(most):
+            change = 0.0
+            for i in range(len(x)):
+                z = 0.5 * y[i] + x[i]
+                change = max(change, abs(z - y[i]))
+                y[i] = z
+            if change < 0.001:
+                break
+        return y
+
+    assert ("t",) not in stepped(converging, "float32[100]", 100_000)
+    assert ("t",) in stepped(converging, "float32[1000000]", 1000)
 
 
 def test_grids_hold_the_largest_of_the_steps() -> None:

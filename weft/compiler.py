@@ -22,7 +22,7 @@ from weft.graph.sweeps import Sweeps
 from weft.loops.affine import affine, evaluate
 from weft.loops.ir import Array, Expr, For, Function, Op, Stmt, bodies, free_names, trapping, walk
 from weft.loops.schedule import Axis, Nest, Requirement, Schedule, Verdict
-from weft.loops.steps import Part, Ranges, bounds, taken_apart
+from weft.loops.steps import Apart, Part, Ranges, bounds, expanded, taken_apart
 from weft.loops.types import INT64, ScalarType
 from weft.plan.arguments import Facts, Slot, nest_arrays, slots
 from weft.plan.facts import Geometry, facts_of
@@ -180,22 +180,31 @@ def _recalled_repeated(key: str) -> tuple[Repeated | None] | None:
 
 def _repeat(analysis: Analysis, nest: int) -> Repeated | None:
     own = analysis.schedule.nests[nest]
-    apart = taken_apart(analysis.function, own)
-    if apart is None:
-        return None
+    stored = expanded(analysis.function, own)
+    found = None if stored is None else _analysed(analysis, nest, stored, "stored")
+    if found is None:
+        apart = taken_apart(analysis.function, own)
+        found = None if apart is None else _analysed(analysis, nest, apart, "part")
+    return found
+
+
+def _analysed(analysis: Analysis, nest: int, apart: Apart, what: str) -> Repeated | None:
+    """A nest taken apart, with the analyses of its parts; None where it is whole in them too."""
     from weft.loops.analyze import schedule
 
     parts = []
     for k, part in enumerate(apart.parts):
         found = schedule(part.function)
+        if len(apart.parts) == 1 and part.loop is None and len(found.nests) < 2:
+            return None
         lowered = tuple(_lower(found, inner) for inner in found.nests)
         found = replace(found, function=_with_roles(found.function, analysis.function, apart.memory))
         if any(a.fill is not None and a.role == "local" and not a.within for a in found.function.arrays):
             return None  # memory of its own that would have to be filled before each of its runs
-        key = cache.key("part", analysis.key, f"{nest} {k}") if analysis.key else ""
+        key = cache.key(what, analysis.key, f"{nest} {k}") if analysis.key else ""
         parts.append((part, Analysis(found, (), lowered, key=key)))
     if all(part.loop is None for part, _ in parts) and sum(len(a.schedule.nests) for _, a in parts) < 2:
-        return None  # as it was
+        return None
     return Repeated(tuple(parts), apart.memory)
 
 
@@ -300,8 +309,10 @@ _LARGEST_GRID, _MOST_TILES = (1 << 31) - 1, (1 << 16) - 1
 
 # What a launch costs, and an iteration of a loop in a thread that waits for memory; threads that a GPU has at a time. Launches
 # that repeat are taken where they cost this part of one launch at most, and are looked for where that costs so much.
-LAUNCH_SECONDS, ITERATION_SECONDS, THREADS, GAIN, WORTH_SECONDS = 2.5e-6, 5e-8, 1 << 16, 0.7, 2e-5
+LAUNCH_SECONDS, ITERATION_SECONDS, THREADS, GAIN, WORTH_SECONDS = 2.5e-6, 2e-8, 1 << 16, 0.5, 2e-5
 _DEEPEST = 4  # how often a nest is taken apart
+_MOST_BYTES = 1 << 30  # of memory that its parts share
+_MOST_STOPPED = 100  # iterations of a loop that may end early, where it does: what is launched for all of them does not
 
 
 @deep
@@ -334,7 +345,10 @@ def _repeated_launches(
     out: list[Launch] = []
     path = f"{where.path}"
     try:
-        arrays = {**where.arrays, **{a.name: _dense(a, names, where.ranges) for a in apart.memory}}
+        shared = {a.name: _dense(a, names, where.ranges) for a in apart.memory}
+        if sum(g.span() * g.dtype.size for g in shared.values()) > _MOST_BYTES:
+            return None
+        arrays = {**where.arrays, **shared}
         memory = {**where.memory, **{a.name: f"{path}.{a.name}" for a in apart.memory}}
         for k, (part, analysis) in enumerate(apart.parts):
             inside = replace(where, analysis=analysis, arrays=arrays, memory=memory, path=f"{path}.{k}")
@@ -442,14 +456,17 @@ _UNKNOWN_ITERATIONS = 16  # of a loop whose bounds data decide
 
 def _iterations(body: tuple[Stmt, ...], names: Mapping[str, int], ranges: Ranges) -> float:
     """About how many statements a body executes."""
+    from weft.loops.algebra.stops import stops
+
     total = 0.0
     for stmt in body:
         if isinstance(stmt, For):
             inner = ranges
             try:
-                starts, stops = bounds(stmt.start, names, ranges), bounds(stmt.stop, names, ranges)
-                low, high = min(starts[0], stops[0]), max(starts[1], stops[1])
+                first, last = bounds(stmt.start, names, ranges), bounds(stmt.stop, names, ranges)
+                low, high = min(first[0], last[0]), max(first[1], last[1])
                 count = _most(stmt.start, stmt.stop, stmt.step, names, ranges)
+                count = min(count, _MOST_STOPPED) if stops(stmt, lambda _: False) else count
                 inner = {**ranges, stmt.var: (low, high)}
             except KeyError:
                 count = _UNKNOWN_ITERATIONS

@@ -83,6 +83,16 @@ def taken_apart(function: Function, nest: Nest) -> Apart | None:
     return _Taker(function, nest, body, ordered).apart()
 
 
+def expanded(function: Function, nest: Nest) -> Apart | None:
+    """A nest whose loops in order around others keep in memory what a statement of an iteration makes for others, an element
+    for each iteration: these may then be loops of their own. None where there is nothing of that kind.
+    """
+    ordered = {s.var for s in nest.body if isinstance(s, For) and _stays(function, nest, s)}
+    if any(not is_bound(e, _integers(function)) for a in nest.axes for e in (a.start, a.stop)):
+        return None
+    return _Taker(function, nest, nest.body, ordered).expanded()
+
+
 def _integers(function: Function) -> set[str]:
     return {s.name for s in function.sizes} | {s.name for s in function.scalars if s.type == INT64}
 
@@ -181,6 +191,34 @@ class _Taker:
             return None
         return Apart(tuple(self.named(parts)), tuple(self.memory))
 
+    def expanded(self) -> Apart | None:
+        body = tuple(self.stored(s) if isinstance(s, For) and self.is_ordered(s) else s for s in self.body)
+        if not self.memory:
+            return None
+        self.ordered = set()  # no loop is taken away
+        return Apart(tuple(self.named([self.part([_Unit(body)], None)])), tuple(self.memory))
+
+    def stored(self, loop: For) -> For:
+        """A loop in which statements leave in memory what later ones use of them."""
+        axes = (*self.nest.axes, Axis(loop.var, loop.start, loop.stop, loop.step))
+        known = self.known | {loop.var}
+        for s in loop.body:
+            if isinstance(s, Let) and not free_arrays(s.value) and free_names(s.value) <= known:
+                known.add(s.name)
+        body: list[Stmt] = []
+        cells: dict[str, Expr] = {}
+        for k, s in enumerate(loop.body):
+            (stmt,) = substitute_statements((s,), cells)
+            body.append(stmt)
+            others = [t for t in loop.body[k + 1 :] if not (isinstance(s, Let) and isinstance(t, Let))]
+            for name, type_ in _bound_types(stmt):
+                if name not in known and any(name in _used(t) for t in others):
+                    cell = self.cell(name, type_, axes)
+                    body.append(Store(cell.array, cell.index, Ref(name, type_)))
+                    cells[name] = cell
+        carries = tuple(replace(c, next=substitute(c.next, cells)) for c in loop.carries)
+        return replace(loop, body=tuple(body), carries=carries)
+
     def named(self, parts: Sequence[Part]) -> Iterable[Part]:
         for k, part in enumerate(parts):
             alone = sum(other.loop == part.loop for other in parts) == 1
@@ -214,11 +252,12 @@ class _Taker:
                 out.append(_tidy(Op("sub", (a.start, here), INT64)))
         return tuple(out)
 
-    def cell(self, name: str, type_: ScalarType) -> Load:
-        """A place in memory for a scalar, which stands for it from now on."""
-        array = Array(self.names.fresh(name), type_, self.extents(self.nest.axes), "inout")
+    def cell(self, name: str, type_: ScalarType, axes: tuple[Axis, ...] | None = None) -> Load:
+        """A place in memory for a scalar, which stands for it from now on; one for each point of the axes."""
+        axes = self.nest.axes if axes is None else axes
+        array = Array(self.names.fresh(name), type_, self.extents(axes), "inout")
         self.memory.append(array)
-        return Load(array.name, self.places(self.nest.axes), type_)
+        return Load(array.name, self.places(axes), type_)
 
     def lifted(self) -> dict[str, list[_Unit]]:
         """Arrays that are fresh in each iteration of the axes, or of a loop in order, as memory of all of the axes; the units
