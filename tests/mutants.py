@@ -1065,13 +1065,13 @@ JOINS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "warps_are_not_awaited", "added",
-        "__syncthreads();\n    int32_t next", "int32_t next",
+        "__syncthreads();\n    int32_t held", "int32_t held",
         ("race",), ("places[",), header="sort.cuh",
     ),
     Mutant(
         "a_sum_that_goes_on_is_joined_at_once", "added",
         "if (before) sums_0_0[2 * place] = sum;\n                else join();", "join();",
-        ("race", "uninitialised read"), ("y[int64_t(key)] =", "value[v] = sums_0_0[at]"),
+        ("race", "uninitialised read"), ("*element(key) =", "value[v] = sums_0_0[at]"),
     ),
 )
 

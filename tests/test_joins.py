@@ -63,9 +63,9 @@ def test_blocks_are_as_many_as_have_several_points_for_each_element() -> None:
 
 def test_floats_are_sorted_by_element_first() -> None:
     (plan,) = plan_of(rows_added, "float32[50257,1024]", "int64[16384]", "float32[16384,1024]").groups
-    assert plan == SortPlan(("d",), digits=2, levels=3, chunk=64)
+    assert plan == SortPlan(("d",), digits=2, levels=3, chunk=64, few=True)
     text = rows_added.explain("float32[50257,1024]", "int64[16384]", "float32[16384,1024]")
-    assert "sorted by element and joined in order, in 10 steps" in text
+    assert "sorted by element and joined in order, in 8 steps" in text
 
 
 def test_explain_says_how() -> None:
@@ -143,6 +143,14 @@ def test_rounds_are_as_many_as_threads_leave_sums_to_others(monkeypatch: pytest.
         report = CASES["added"][0].check(*args, seeds=2)
         assert not report.findings and report.ok, str(report)
     assert [s.kind for s in join.join_steps(plan_of(CASES["added"][0], *args))].count("sum") == 8
+
+
+def test_many_blocks_that_sort_have_their_counts_added_up_by_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(join, "FEW_TILES", 2)
+    kernel, args = case("added_floats", 1)
+    assert [s.kind for s in join.join_steps(plan_of(kernel, *args))][:4] == ["keys", "count", "place", "move"]
+    report = kernel.check(*args)
+    assert not report.findings and report.ok, str(report)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

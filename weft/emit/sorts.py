@@ -35,7 +35,7 @@ class SortBody(ValueBody):
         cls, function: Function, nest: Nest, facts: Facts, writer: Writer, joins: Joins, group: Ordered, plan: SortPlan
     ) -> SortBody:
         taken = {"outside", "place", "places", "key", "next", "at", "sum", "first", "last", "before", "after", "chunk", "lane"}
-        taken |= {"lanes", "point", "count", "join", "start", "v", "value"}
+        taken |= {"lanes", "point", "count", "join", "start", "v", "value", "old", "held", "element"}
         varies = deciding(joins.axes, joins.values)
         large = varies | {s.name for s in function.scalars}
         return cls(
@@ -47,7 +47,8 @@ class SortBody(ValueBody):
         given = parameters(self.function, self.nest, self.facts, self)
         own = [self.fresh.fresh(name) for name in memory]
         value = register_type(self.function.array(self.group.write.array).dtype)
-        given += [f"{value if name.startswith('sums') else 'int32_t'}* {text}" for name, text in zip(memory, own, strict=True)]
+        types = [value if name.startswith("sums") else "int32_t" for name in memory]
+        given += [f"{type_}* __restrict__ {name}" for type_, name in zip(types, own, strict=True)]
         lines = ",\n    ".join([*given, "const int64_t count"])
         with self.writer.block(f'extern "C" __global__ void __launch_bounds__({BLOCK}) {entry}(\n    {lines})'):
             mark, shift = self.writer.mark(), 8 * step.number
@@ -61,9 +62,10 @@ class SortBody(ValueBody):
                 case "move":
                     keys, *others = own
                     points = others.pop(0) if step.number else "nullptr"
-                    counts, totals, keys_after, points_after = others
-                    found = f"{keys}, {points}, count, {counts}, {totals}, {keys_after}, {points_after}"
-                    self.writer.line(f"weft::move_by_digit<{shift}, {_ROUNDS}>({found});")
+                    counts, *totals, keys_after, points_after = others
+                    total, few = (totals[0], "false") if totals else ("nullptr", "true")
+                    found = f"{keys}, {points}, count, {counts}, {total}, {keys_after}, {points_after}"
+                    self.writer.line(f"weft::move_by_digit<{shift}, {_ROUNDS}, {few}>({found});")
                 case _:
                     self.sums(own, step.number)
             if self.writer.mentions("outside", mark):
@@ -94,10 +96,11 @@ class SortBody(ValueBody):
             exprs = [w.index[k] for k in self.group.keys] + ([w.guard] if w.guard is not None else [])
             self.statements(tuple(map(self.let, self.needed(exprs))))
             self.writer.cite(w.location)
-            self.writer.line(f"int32_t key = int32_t({self.elements});  // behind all others: nothing is joined")
             if w.guard is None:
+                self.writer.line("int32_t key = 0;")
                 self.key()
             else:
+                self.writer.line(f"int32_t key = int32_t({self.elements});  // behind all others: nothing is joined")
                 with self.writer.block(f"if ({self.printer.value(w.guard)})"):
                     self.key()
             self.writer.line(f"{keys}[place] = key;")
@@ -149,23 +152,27 @@ class SortBody(ValueBody):
         if left:
             line(f"bool before = first > 0 && {keys}[first - 1] == key;  // the first sum goes on one of the thread before")
             line(f"const bool after = last < count && {keys}[last] == {keys}[last - 1];")
-            with self.writer.block("if (lane == 0)" if lanes else ""):
-                line(f"{left[0]}[2 * {chunk}] = before ? key : -1;")
-                line(f"{left[0]}[2 * {chunk} + 1] = after ? {keys}[last - 1] : -1;")
+            once = "if (lane == 0) " if lanes else ""
+            line(f"{once}{left[0]}[2 * {chunk}] = before ? key : -1;")
+            line(f"{once}{left[0]}[2 * {chunk} + 1] = after ? {keys}[last - 1] : -1;")
+        with self.writer.block("const auto element = [&](int32_t key)", "};"):
+            line(f"return &{self.element(w.array, self.decoded())};")
         line(f"{type_} sum = {algebra}::identity();")
-        element = self.element(w.array, self.decoded())
-        joined = join(w.join, array.dtype).format(element, "sum")
+        line(f"{type_} held = {'before || ' if left else ''}uint32_t(key) >= uint32_t({self.elements}) ? 0 : *element(key);")
+        joined = join(w.join, array.dtype).format("held", "sum")
         with self.writer.block("const auto join = [&]", "};"):
-            line(f"if (uint32_t(key) < uint32_t({self.elements})) {element} = {joined};")
+            line(f"if (uint32_t(key) < uint32_t({self.elements})) *element(key) = {joined};")
         with self.writer.block(f"for (int64_t start = first; start < last; start += {_TOGETHER})"):
             line(f"int32_t next[{_TOGETHER}];")
-            line(f"{type_} value[{_TOGETHER}];  // of all, before the first is joined")
+            line(f"{type_} value[{_TOGETHER}], old[{_TOGETHER}];  // joined; held by elements at which sums begin")
             line("#pragma unroll")
             with self.writer.block(f"for (int32_t v = 0; v < {_TOGETHER}; ++v)"):
                 line("const int64_t at = start + v;")
                 line(f"next[v] = at < last ? {keys}[at] : -1;")
                 line(f"value[v] = {algebra}::identity();")
+                line("old[v] = 0;")
                 line(f"if (uint32_t(next[v]) >= uint32_t({self.elements})) continue;")
+                line("if (next[v] != (v == 0 ? key : next[v - 1])) old[v] = *element(next[v]);")
                 if level:
                     line(f"value[v] = {sources}[at * lanes + lane];" if lanes else f"value[v] = {sources}[at];")
                 else:
@@ -181,6 +188,7 @@ class SortBody(ValueBody):
                     else:
                         line("join();")
                     line("key = next[v];")
+                    line("held = old[v];")
                     line(f"sum = {algebra}::identity();")
                 line(f"sum = {algebra}::combine(sum, value[v]);")
         if not left:

@@ -27,6 +27,8 @@ SHARED_BYTES, COPIED_BYTES = 48 * 1024, 16 * 1024
 POINTS_OF_AN_ELEMENT = 4
 # Points that a block sorts; neighbours in the order of keys that a thread joins.
 SORT_TILE, CHUNK = 4096, 64
+# Blocks that sort, up to which each adds up what the others count.
+FEW_TILES = 64
 
 
 @dataclass(frozen=True)
@@ -54,13 +56,15 @@ class PointsPlan:
 class SortPlan:
     """Points put in the order of their keys, and then joined by threads that each have `chunk` neighbours in it. lanes: the
     last is the one along which neighbouring threads lie. digits: of keys, by each of which they are sorted. levels: how often
-    what neighbours leave to those of other threads is joined again.
+    what neighbours leave to those of other threads is joined again. few: blocks that sort are so few that each adds up what
+    the others count.
     """
 
     lanes: tuple[str, ...]
     digits: int
     levels: int
     chunk: int
+    few: bool
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,8 @@ def join_steps(plan: JoinPlan) -> tuple[JoinStep, ...]:
             steps.append(JoinStep(k, "points"))
             continue
         steps.append(JoinStep(k, "keys"))
-        steps += [JoinStep(k, kind, d) for d in range(group.digits) for kind in ("count", "place", "move")]
+        kinds: tuple[Literal["count", "place", "move"], ...] = ("count", "move") if group.few else ("count", "place", "move")
+        steps += [JoinStep(k, kind, d) for d in range(group.digits) for kind in kinds]
         steps += [JoinStep(k, "sum", level) for level in range(group.levels)]
     return tuple(steps)
 
@@ -117,7 +122,7 @@ def memory_of(step: JoinStep, plan: JoinPlan) -> tuple[str, ...]:
         case "place":
             return f"counts_{g}", f"totals_{g}"
         case "move":
-            return *before[: 2 if k else 1], f"counts_{g}", f"totals_{g}", *after
+            return *before[: 2 if k else 1], f"counts_{g}", *(() if group.few else (f"totals_{g}",)), *after
     sources = [(f"keys_{g}_{group.digits % 2}", f"points_{g}_{group.digits % 2}")]
     sources += [(f"left_{g}_{level}", f"sums_{g}_{level}") for level in range(group.levels - 1)]
     return tuple(name for pair in sources[k : k + 2] for name in pair)
@@ -166,8 +171,10 @@ def _plan_sort(
     counts = [count]
     while -(-counts[-1] // CHUNK) > 1:
         counts.append(2 * -(-counts[-1] // CHUNK))
-    plan = SortPlan(lanes, max(1, -(-elements.bit_length() // 8)), len(counts), CHUNK)
-    tiles, dtype = -(-count // SORT_TILE), function.array(write.array).dtype
+    tiles = -(-count // SORT_TILE)
+    highest = elements - 1 if write.guard is None else elements  # under a guard there is a key for points that join nothing
+    plan = SortPlan(lanes, max(1, -(-highest.bit_length() // 8)), len(counts), CHUNK, tiles <= FEW_TILES)
+    dtype = function.array(write.array).dtype
     size: dict[str, tuple[ScalarType, int]] = {f"{what}_{g}_{k}": (INT32, count) for what in ("keys", "points") for k in (0, 1)}
     size |= {f"counts_{g}": (INT32, 256 * tiles), f"totals_{g}": (INT32, 256)}
     for level, n in enumerate(counts[1:]):

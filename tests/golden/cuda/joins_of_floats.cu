@@ -7,7 +7,7 @@ extern "C" __global__ void __launch_bounds__(256) added_1_keys(
     const float* x,
     const int64_t y_size_0,
     const int64_t index_size_0,
-    int32_t* keys_0_0,
+    int32_t* __restrict__ keys_0_0,
     const int64_t count) {
     int64_t outside = 0;
     for (int64_t place = int64_t(blockIdx.x) * 256 + threadIdx.x; place < count; place += int64_t(gridDim.x) * 256) {
@@ -32,61 +32,63 @@ extern "C" __global__ void __launch_bounds__(256) added_2_count(
     const float* x,
     const int64_t y_size_0,
     const int64_t index_size_0,
-    int32_t* keys_0_0,
-    int32_t* counts_0,
+    int32_t* __restrict__ keys_0_0,
+    int32_t* __restrict__ counts_0,
     const int64_t count) {
     weft::count_digits<0, 16>(keys_0_0, count, counts_0);
 }
 
-extern "C" __global__ void __launch_bounds__(256) added_3_place(
+extern "C" __global__ void __launch_bounds__(256) added_3_move(
     float* y,
     const int64_t* index,
     const float* x,
     const int64_t y_size_0,
     const int64_t index_size_0,
-    int32_t* counts_0,
-    int32_t* totals_0,
+    int32_t* __restrict__ keys_0_0,
+    int32_t* __restrict__ counts_0,
+    int32_t* __restrict__ keys_0_1,
+    int32_t* __restrict__ points_0_1,
     const int64_t count) {
-    weft::place_digits(counts_0, count, totals_0);
+    weft::move_by_digit<0, 16, true>(keys_0_0, nullptr, count, counts_0, nullptr, keys_0_1, points_0_1);
 }
 
-extern "C" __global__ void __launch_bounds__(256) added_4_move(
+extern "C" __global__ void __launch_bounds__(256) added_4_count(
     float* y,
     const int64_t* index,
     const float* x,
     const int64_t y_size_0,
     const int64_t index_size_0,
-    int32_t* keys_0_0,
-    int32_t* counts_0,
-    int32_t* totals_0,
-    int32_t* keys_0_1,
-    int32_t* points_0_1,
-    const int64_t count) {
-    weft::move_by_digit<0, 16>(keys_0_0, nullptr, count, counts_0, totals_0, keys_0_1, points_0_1);
-}
-
-extern "C" __global__ void __launch_bounds__(256) added_5_count(
-    float* y,
-    const int64_t* index,
-    const float* x,
-    const int64_t y_size_0,
-    const int64_t index_size_0,
-    int32_t* keys_0_1,
-    int32_t* counts_0,
+    int32_t* __restrict__ keys_0_1,
+    int32_t* __restrict__ counts_0,
     const int64_t count) {
     weft::count_digits<8, 16>(keys_0_1, count, counts_0);
 }
 
-extern "C" __global__ void __launch_bounds__(256) added_6_place(
+extern "C" __global__ void __launch_bounds__(256) added_5_move(
     float* y,
     const int64_t* index,
     const float* x,
     const int64_t y_size_0,
     const int64_t index_size_0,
-    int32_t* counts_0,
-    int32_t* totals_0,
+    int32_t* __restrict__ keys_0_1,
+    int32_t* __restrict__ points_0_1,
+    int32_t* __restrict__ counts_0,
+    int32_t* __restrict__ keys_0_0,
+    int32_t* __restrict__ points_0_0,
     const int64_t count) {
-    weft::place_digits(counts_0, count, totals_0);
+    weft::move_by_digit<8, 16, true>(keys_0_1, points_0_1, count, counts_0, nullptr, keys_0_0, points_0_0);
+}
+
+extern "C" __global__ void __launch_bounds__(256) added_6_count(
+    float* y,
+    const int64_t* index,
+    const float* x,
+    const int64_t y_size_0,
+    const int64_t index_size_0,
+    int32_t* __restrict__ keys_0_0,
+    int32_t* __restrict__ counts_0,
+    const int64_t count) {
+    weft::count_digits<16, 16>(keys_0_0, count, counts_0);
 }
 
 extern "C" __global__ void __launch_bounds__(256) added_7_move(
@@ -95,66 +97,25 @@ extern "C" __global__ void __launch_bounds__(256) added_7_move(
     const float* x,
     const int64_t y_size_0,
     const int64_t index_size_0,
-    int32_t* keys_0_1,
-    int32_t* points_0_1,
-    int32_t* counts_0,
-    int32_t* totals_0,
-    int32_t* keys_0_0,
-    int32_t* points_0_0,
+    int32_t* __restrict__ keys_0_0,
+    int32_t* __restrict__ points_0_0,
+    int32_t* __restrict__ counts_0,
+    int32_t* __restrict__ keys_0_1,
+    int32_t* __restrict__ points_0_1,
     const int64_t count) {
-    weft::move_by_digit<8, 16>(keys_0_1, points_0_1, count, counts_0, totals_0, keys_0_0, points_0_0);
+    weft::move_by_digit<16, 16, true>(keys_0_0, points_0_0, count, counts_0, nullptr, keys_0_1, points_0_1);
 }
 
-extern "C" __global__ void __launch_bounds__(256) added_8_count(
+extern "C" __global__ void __launch_bounds__(256) added_8_sum(
     float* y,
     const int64_t* index,
     const float* x,
     const int64_t y_size_0,
     const int64_t index_size_0,
-    int32_t* keys_0_0,
-    int32_t* counts_0,
-    const int64_t count) {
-    weft::count_digits<16, 16>(keys_0_0, count, counts_0);
-}
-
-extern "C" __global__ void __launch_bounds__(256) added_9_place(
-    float* y,
-    const int64_t* index,
-    const float* x,
-    const int64_t y_size_0,
-    const int64_t index_size_0,
-    int32_t* counts_0,
-    int32_t* totals_0,
-    const int64_t count) {
-    weft::place_digits(counts_0, count, totals_0);
-}
-
-extern "C" __global__ void __launch_bounds__(256) added_10_move(
-    float* y,
-    const int64_t* index,
-    const float* x,
-    const int64_t y_size_0,
-    const int64_t index_size_0,
-    int32_t* keys_0_0,
-    int32_t* points_0_0,
-    int32_t* counts_0,
-    int32_t* totals_0,
-    int32_t* keys_0_1,
-    int32_t* points_0_1,
-    const int64_t count) {
-    weft::move_by_digit<16, 16>(keys_0_0, points_0_0, count, counts_0, totals_0, keys_0_1, points_0_1);
-}
-
-extern "C" __global__ void __launch_bounds__(256) added_11_sum(
-    float* y,
-    const int64_t* index,
-    const float* x,
-    const int64_t y_size_0,
-    const int64_t index_size_0,
-    int32_t* keys_0_1,
-    int32_t* points_0_1,
-    int32_t* left_0_0,
-    float* sums_0_0,
+    int32_t* __restrict__ keys_0_1,
+    int32_t* __restrict__ points_0_1,
+    int32_t* __restrict__ left_0_0,
+    float* __restrict__ sums_0_0,
     const int64_t count) {
     // a thread has 64 neighbours in the order of keys
     const int64_t place = int64_t(blockIdx.x) * 256 + threadIdx.x;
@@ -164,23 +125,27 @@ extern "C" __global__ void __launch_bounds__(256) added_11_sum(
     int32_t key = keys_0_1[first];
     bool before = first > 0 && keys_0_1[first - 1] == key;  // the first sum goes on one of the thread before
     const bool after = last < count && keys_0_1[last] == keys_0_1[last - 1];
-    {
-        left_0_0[2 * place] = before ? key : -1;
-        left_0_0[2 * place + 1] = after ? keys_0_1[last - 1] : -1;
-    }
+    left_0_0[2 * place] = before ? key : -1;
+    left_0_0[2 * place + 1] = after ? keys_0_1[last - 1] : -1;
+    const auto element = [&](int32_t key) {
+        return &y[int64_t(key)];
+    };
     float sum = weft::Sum<float>::identity();
+    float held = before || uint32_t(key) >= uint32_t(y_size_0) ? 0 : *element(key);
     const auto join = [&] {
-        if (uint32_t(key) < uint32_t(y_size_0)) y[int64_t(key)] = y[int64_t(key)] + sum;
+        if (uint32_t(key) < uint32_t(y_size_0)) *element(key) = held + sum;
     };
     for (int64_t start = first; start < last; start += 8) {
         int32_t next[8];
-        float value[8];  // of all, before the first is joined
+        float value[8], old[8];  // joined; held by elements at which sums begin
         #pragma unroll
         for (int32_t v = 0; v < 8; ++v) {
             const int64_t at = start + v;
             next[v] = at < last ? keys_0_1[at] : -1;
             value[v] = weft::Sum<float>::identity();
+            old[v] = 0;
             if (uint32_t(next[v]) >= uint32_t(y_size_0)) continue;
+            if (next[v] != (v == 0 ? key : next[v - 1])) old[v] = *element(next[v]);
             const int64_t i = points_0_1[at];
             // kernels_of_joins.py:41: if x[i] > 0:
             const float x_value = x[i];
@@ -195,6 +160,7 @@ extern "C" __global__ void __launch_bounds__(256) added_11_sum(
                 else join();
                 before = false;
                 key = next[v];
+                held = old[v];
                 sum = weft::Sum<float>::identity();
             }
             sum = weft::Sum<float>::combine(sum, value[v]);
@@ -211,8 +177,8 @@ extern "C" __global__ void __launch_bounds__(256) added(
     const float* x,
     const int64_t y_size_0,
     const int64_t index_size_0,
-    int32_t* left_0_0,
-    float* sums_0_0,
+    int32_t* __restrict__ left_0_0,
+    float* __restrict__ sums_0_0,
     const int64_t count) {
     // a thread has 64 neighbours in the order of keys
     const int64_t place = int64_t(blockIdx.x) * 256 + threadIdx.x;
@@ -220,19 +186,25 @@ extern "C" __global__ void __launch_bounds__(256) added(
     if (first >= count) return;
     const int64_t last = weft::minimum<int64_t>(first + 64, count);
     int32_t key = left_0_0[first];
+    const auto element = [&](int32_t key) {
+        return &y[int64_t(key)];
+    };
     float sum = weft::Sum<float>::identity();
+    float held = uint32_t(key) >= uint32_t(y_size_0) ? 0 : *element(key);
     const auto join = [&] {
-        if (uint32_t(key) < uint32_t(y_size_0)) y[int64_t(key)] = y[int64_t(key)] + sum;
+        if (uint32_t(key) < uint32_t(y_size_0)) *element(key) = held + sum;
     };
     for (int64_t start = first; start < last; start += 8) {
         int32_t next[8];
-        float value[8];  // of all, before the first is joined
+        float value[8], old[8];  // joined; held by elements at which sums begin
         #pragma unroll
         for (int32_t v = 0; v < 8; ++v) {
             const int64_t at = start + v;
             next[v] = at < last ? left_0_0[at] : -1;
             value[v] = weft::Sum<float>::identity();
+            old[v] = 0;
             if (uint32_t(next[v]) >= uint32_t(y_size_0)) continue;
+            if (next[v] != (v == 0 ? key : next[v - 1])) old[v] = *element(next[v]);
             value[v] = sums_0_0[at];
         }
         #pragma unroll
@@ -241,6 +213,7 @@ extern "C" __global__ void __launch_bounds__(256) added(
             if (next[v] != key) {
                 join();
                 key = next[v];
+                held = old[v];
                 sum = weft::Sum<float>::identity();
             }
             sum = weft::Sum<float>::combine(sum, value[v]);

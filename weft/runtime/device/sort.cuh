@@ -39,23 +39,40 @@ WEFT_FUNCTION void place_digits(int32_t* counts, int64_t tiles, int32_t* totals)
     if (threadIdx.x == 0) totals[blockIdx.x] = before;
 }
 
-// Keys, and what goes with them, in the order of a digit; those of one digit stay in theirs. points: nullptr for their places.
-template <int shift, int rounds>
+// Keys, and what goes with them, in the order of a digit; those of one digit stay in theirs. few: counts are as they were counted,
+// and totals are not looked at. points: nullptr for the keys' places. A tile is sorted in shared memory, so that what has a digit
+// in common is stored side by side.
+template <int shift, int rounds, bool few>
 WEFT_FUNCTION void move_by_digit(const int32_t* keys, const int32_t* points, int64_t count, const int32_t* counts,
                                  const int32_t* totals, int32_t* keys_after, int32_t* points_after) {
-    __shared__ int32_t scratch[8];
+    __shared__ int32_t scratch[2][8];
     __shared__ int32_t places[8][256];  // of each warp's next key of a digit
+    __shared__ int32_t moves[256];      // of a digit: from the place in the tile to that among all
+    __shared__ int32_t tile_keys[256 * rounds], tile_points[256 * rounds];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 #pragma unroll
     for (int w = 0; w < 8; ++w) places[w][threadIdx.x] = 0;
-    const int32_t before = scan<Sum<int32_t>, 256, false>(totals[threadIdx.x], scratch).before;
+    int32_t earlier = 0, all = 0;
+    const int32_t* const own_counts = counts + int64_t(threadIdx.x) * gridDim.x;
+    if constexpr (few) {
+        for (uint32_t tile = 0; tile < gridDim.x; ++tile) {
+            const int32_t there = own_counts[tile];
+            earlier += tile < blockIdx.x ? there : 0;
+            all += there;
+        }
+    } else {
+        earlier = own_counts[blockIdx.x];
+        all = totals[threadIdx.x];
+    }
+    const int32_t before = scan<Sum<int32_t>, 256, false>(all, scratch[0]).before;
     __syncthreads();
-    const int64_t first = int64_t(blockIdx.x) * (256 * rounds) + warp * (32 * rounds) + lane;
+    const int64_t tile = int64_t(blockIdx.x) * (256 * rounds), first = tile + warp * (32 * rounds) + lane;
     int32_t own[rounds], rank[rounds];
+#pragma unroll
+    for (int k = 0; k < rounds; ++k) own[k] = first + 32 * k < count ? keys[first + 32 * k] : 0;
 #pragma unroll
     for (int k = 0; k < rounds; ++k) {
         const bool here = first + 32 * k < count;
-        own[k] = here ? keys[first + 32 * k] : 0;
         const int digit = detail::digit<shift>(own[k]);
         const uint32_t same = __match_any_sync(0xffffffffu, here ? digit : 256);
         rank[k] = places[warp][digit] + __popc(same & ((1u << lane) - 1));
@@ -64,12 +81,16 @@ WEFT_FUNCTION void move_by_digit(const int32_t* keys, const int32_t* points, int
         __syncwarp();
     }
     __syncthreads();
-    int32_t next = before + counts[int64_t(threadIdx.x) * gridDim.x + blockIdx.x];
+    int32_t held = 0;
+#pragma unroll
+    for (int w = 0; w < 8; ++w) held += places[w][threadIdx.x];
+    int32_t next = scan<Sum<int32_t>, 256, false>(held, scratch[1]).before;
+    moves[threadIdx.x] = before + earlier - next;
 #pragma unroll
     for (int w = 0; w < 8; ++w) {
-        const int32_t held = places[w][threadIdx.x];
+        const int32_t warps = places[w][threadIdx.x];
         places[w][threadIdx.x] = next;
-        next += held;
+        next += warps;
     }
     __syncthreads();
 #pragma unroll
@@ -77,8 +98,17 @@ WEFT_FUNCTION void move_by_digit(const int32_t* keys, const int32_t* points, int
         const int64_t at = first + 32 * k;
         if (at >= count) break;
         const int32_t to = places[warp][detail::digit<shift>(own[k])] + rank[k];
-        keys_after[to] = own[k];
-        points_after[to] = points == nullptr ? int32_t(at) : points[at];
+        tile_keys[to] = own[k];
+        tile_points[to] = points == nullptr ? int32_t(at) : points[at];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < rounds; ++k) {
+        const int32_t at = threadIdx.x + 256 * k;
+        if (tile + at >= count) break;
+        const int32_t key = tile_keys[at], to = moves[detail::digit<shift>(key)] + at;
+        keys_after[to] = key;
+        points_after[to] = tile_points[at];
     }
 }
 
