@@ -17,6 +17,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from weft.errors import DeviceMismatch
+from weft.runtime.timing import median_ms, rotations
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
@@ -75,6 +77,16 @@ def need_gpu(options: Options) -> None:
             evidence=[f"the device is {options.device}"],
             remedy="run it on a machine with a CUDA GPU, or with --quick to see that it works",
         )
+
+
+def copy_ms(bytes_moved: int, options: Options) -> float:
+    """A device-to-device copy that reads half of the bytes and writes the other half."""
+    numel = bytes_moved // 4
+    pairs = []
+    for _ in range(rotations(bytes_moved)):
+        source = torch.randn(numel, device=options.device).bfloat16()
+        pairs.append((torch.empty_like(source), source))
+    return median_ms([partial(to.copy_, of) for to, of in pairs], options.device, seconds=options.seconds)
 
 
 def meta(device: torch.device, command: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from bench.folds import cross_entropy
-from bench.harness import Options, Row, need_gpu
+from bench.harness import Options, Row, copy_ms, need_gpu
 from weft.kernels import LIBRARY
 from weft.runtime.timing import median_ms, rotations
 
@@ -93,7 +93,7 @@ def run(options: Options) -> list[Row]:
         sets = [inputs(work, shape, options.device, seed) for seed in range(rotations(bytes_moved))]
         time = partial(_gradients_ms if work.gradient else _time, sets=sets, options=options)
         weft_ms = time(work.ours)
-        peers = {"torch eager": time(work.eager), "copy of equal bytes": _copy_ms(bytes_moved, options)}
+        peers = {"torch eager": time(work.eager), "copy of equal bytes": copy_ms(bytes_moved, options)}
         if options.device.type == "cuda" and not work.gradient:
             torch._dynamo.reset()
             peers["torch.compile"] = time(torch.compile(work.eager, fullgraph=True))
@@ -127,13 +127,3 @@ def _gradients_ms(function: Callable[..., Any], sets: list[Inputs], options: Opt
         wanted = [t for t in given if t.requires_grad]
         calls.append(partial(torch.autograd.grad, out, wanted, torch.randn_like(out), retain_graph=True))
     return median_ms(calls, options.device, seconds=options.seconds)
-
-
-def _copy_ms(bytes_moved: int, options: Options) -> float:
-    """A device-to-device copy that reads half of the bytes and writes the other half."""
-    numel = bytes_moved // 4
-    pairs = []
-    for _ in range(rotations(bytes_moved)):
-        source = torch.randn(numel, device=options.device).bfloat16()
-        pairs.append((torch.empty_like(source), source))
-    return median_ms([partial(to.copy_, of) for to, of in pairs], options.device, seconds=options.seconds)

@@ -13,7 +13,8 @@ from weft.runtime.include import HEADERS, HOST_TWINS
 from weft.runtime.simulator import Argument, Map, Simulation, Tensor, simulate
 
 SEEDS = (0, 1, 2)
-SHARED = {"algebra.cuh", "scalar.cuh", "memory.cuh", "team.cuh", "chain.cuh", "join.cuh", "sort.cuh"}  # headers with both meanings
+# Headers with both meanings.
+SHARED = {"algebra.cuh", "scalar.cuh", "memory.cuh", "team.cuh", "chain.cuh", "join.cuh", "sort.cuh", "turn.cuh"}
 
 
 def tensor(array: Array, name: str, role: str) -> Tensor:

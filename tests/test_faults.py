@@ -459,3 +459,18 @@ def test_functions_of_torch_make_tensors_of_two_numbers(name: str, numbers: str)
     kernel = weft.kernel(f"def f(x):\n    t = torch.{name}({numbers})\n    return t, x * t\n")
     for made, want in zip(kernel(T([1.0, 2.0])), kernel.py(T([1.0, 2.0])), strict=True):
         torch.testing.assert_close(made, want, rtol=0, atol=0)
+
+
+def test_what_python_raises_beside_a_fold_in_a_value_that_nothing_uses() -> None:
+    kernel = weft.kernel(
+        "def f(x, a):\n"
+        "    y = torch.zeros(1)\n"
+        "    s = 0.0\n"
+        "    for j in range(x.shape[0]):\n"
+        "        t = 1 // int(a[j])\n"
+        "        s += x[j]\n"
+        "    y[0] = s\n"
+        "    return y\n"
+    )
+    assert trapped(kernel, [torch.ones(5000), torch.zeros(5000, dtype=torch.int64)])
+    assert kernel.check(torch.ones(5000), torch.ones(5000, dtype=torch.int64)).ok

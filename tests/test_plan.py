@@ -28,14 +28,6 @@ def scaled(x):
     return y
 
 
-@weft.kernel
-def doubled(x):
-    y = torch.empty_like(x)
-    for i in range(x.shape[0]):
-        y[i] = 2.0 * x[i]
-    return y
-
-
 def launches(kernel: Any, *args: Any) -> tuple[Launch, ...]:
     return examine(getattr(kernel, "kernel", kernel), args).launches()
 
@@ -63,11 +55,6 @@ def test_a_recurrence_is_one_stage_of_a_scan() -> None:
 def test_a_backward_recurrence_starts_at_the_last_column() -> None:
     (stage,) = graph_of(LIBRARY["linrec_reverse"], "float32[64,1024]", "float32[64,1024]").stages()
     assert stage.reverse and stage.scans()[0].reverse
-
-
-def test_columns_that_are_independent_are_one_stage_without_rows() -> None:
-    graph = graph_of(doubled, "float32[100]")
-    assert graph.rows == () and graph.pointwise
 
 
 def test_a_nest_without_rows_is_its_steps_alone() -> None:
@@ -121,12 +108,6 @@ def test_what_is_too_long_to_be_held_is_swept_twice() -> None:
     (launch,) = launches(LIBRARY["softmax"], "float32[512,262144]")
     assert isinstance(launch.variant.plan, FoldPlan) and launch.variant.plan.running
     assert (launch.grid, launch.block) == ((512, 1, 1), (256, 1, 1))
-
-
-def test_blocks_share_columns_that_are_independent() -> None:
-    (launch,) = launches(doubled, "float32[1000000]")
-    assert launch.variant.plan == TilePlan(256, 4, 2, spread=True)
-    assert launch.grid[0] == -(-1000000 // (256 * 8))
 
 
 def test_the_layout_of_a_plan_covers_every_column_once() -> None:

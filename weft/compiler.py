@@ -17,6 +17,7 @@ from weft.emit.names import kernel_entry
 from weft.errors import Location
 from weft.graph.block import BlockGraph, Input, Output
 from weft.graph.joins import Joins
+from weft.graph.maps import Maps
 from weft.graph.scans import Scanned
 from weft.graph.sweeps import Sweeps
 from weft.loops.affine import affine, evaluate
@@ -29,6 +30,7 @@ from weft.plan.facts import Geometry, facts_of
 from weft.plan.fold import MANY_ROWS, Extents, FoldPlan, part_memory, plan_folds, steps
 from weft.plan.join import BLOCK as JOINING
 from weft.plan.join import JoinPlan, Meeting, plan_joins
+from weft.plan.map import MapPlan, Placed, plan_maps
 from weft.plan.scan import ScanPlan, plan_scan, told_words
 from weft.plan.share import share
 from weft.plan.threads import ThreadPlan, plan_threads
@@ -59,6 +61,7 @@ class Lowered:
     why_not: str = ""
     sweeps: Sweeps | None = None
     joins: Joins | None = None
+    maps: Maps | None = None
     refused: Refused | None = None
     scans: Scanned | None = None
 
@@ -92,19 +95,20 @@ def analyze(function: Function, assumed: tuple[tuple[str, str], ...] = ()) -> An
 
 def _lower(schedule: Schedule, nest: Nest) -> Lowered:
     from weft.graph.block import validate
-    from weft.graph.lower import NotRows, column_axes, lower
+    from weft.graph.lower import NotRows, lower
 
+    mapped = _maps(schedule, nest)
+    if isinstance(mapped, Maps):
+        return Lowered((), maps=mapped)
     graphs = []
     why = ""
-    columns = [""] if nest.loops() else [a.var for a in column_axes(nest)]
-    for column in columns or [""]:
-        try:
-            graph = lower(schedule.function, nest, column)
-        except NotRows as reason:
-            why = str(reason)
-            continue
+    try:
+        graph = lower(schedule.function, nest, "")
         validate(graph)
-        graphs.append((column, graph))
+        if not graph.pointwise:
+            graphs.append(("", graph))
+    except NotRows as reason:
+        why = str(reason)
     found = _values(schedule, nest)
     if isinstance(found, Sweeps):
         return Lowered(tuple(graphs), why, sweeps=found)
@@ -112,7 +116,23 @@ def _lower(schedule: Schedule, nest: Nest) -> Lowered:
         return Lowered(tuple(graphs), why, joins=found)
     if isinstance(found, Scanned):
         return Lowered(tuple(graphs), why, scans=found)
-    return Lowered(tuple(graphs), why, refused=found or (Refused(why) if why else None))
+    return Lowered(tuple(graphs), why, refused=found or mapped or (Refused(why) if why else None))
+
+
+def _maps(schedule: Schedule, nest: Nest) -> Maps | Refused | None:
+    """The maps of a nest that carries nothing, or why it has none; None where it is asked for none."""
+    if any(nest.verdict(loop).kind != "parallel" for loop in nest.loops()):
+        return None
+    from weft.graph.build import build
+    from weft.graph.maps import maps
+    from weft.graph.needs import refuse_unused
+    from weft.graph.tile import NotTiles
+
+    try:
+        refuse_unused(schedule.function, nest)
+        return maps(build(schedule, nest))
+    except NotTiles as no:
+        return Refused(no.why, no.where, no.remedy)
 
 
 def _values(schedule: Schedule, nest: Nest) -> Sweeps | Joins | Scanned | Refused | None:
@@ -122,11 +142,13 @@ def _values(schedule: Schedule, nest: Nest) -> Sweeps | Joins | Scanned | Refuse
         return None
     from weft.graph.build import build
     from weft.graph.joins import joins
+    from weft.graph.needs import refuse_unused
     from weft.graph.scans import scanned
     from weft.graph.sweeps import sweeps
     from weft.graph.tile import NotTiles
 
     try:
+        refuse_unused(schedule.function, nest)
         graph = build(schedule, nest)
         if any(w.join for w in graph.writes):
             return joins(graph, schedule.function)
@@ -226,7 +248,7 @@ class Variant:
     nest: int
     facts: Facts
     graph: BlockGraph | None
-    plan: TilePlan | FoldPlan | JoinPlan | ScanPlan | ThreadPlan
+    plan: TilePlan | FoldPlan | JoinPlan | MapPlan | ScanPlan | ThreadPlan
 
     @property
     def key(self) -> str:
@@ -270,7 +292,7 @@ class Launch:
     blocks run at once, and the memory is 0 at first.
     steps: the loops around it, outermost first: it is launched in every iteration, but for those in which a guard of `when`
     does not hold; launches one after another that have a loop in common are so together. The loops' variables are scalars of
-    its function.
+    its function. course: of maps.
     """
 
     variant: Variant
@@ -281,6 +303,7 @@ class Launch:
     partial: tuple[tuple[str, ScalarType, int], ...] = ()
     parts: int = 1
     together: bool = False
+    course: int = 0
     where: Where | None = field(default=None, compare=False, repr=False)
     steps: tuple[Axis, ...] = ()
     when: tuple[Guard, ...] = ()
@@ -304,7 +327,7 @@ class Unused:
     remedy: str
 
 
-_LARGEST_GRID, _MOST_TILES = (1 << 31) - 1, (1 << 16) - 1
+_LARGEST_GRID = (1 << 31) - 1
 
 
 # What a launch costs, and an iteration of a loop in a thread that waits for memory; threads that a GPU has at a time. Launches
@@ -491,13 +514,17 @@ def _whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[
     facts = facts_of(used, extents)
     graph = _best_graph(analysis.lowered[nest], facts, own)
     entry = kernel_entry(own.name)
+    maps = analysis.lowered[nest].maps
+    placed = None if maps is None else plan_maps(function, maps, used, names, ranges)
     sweeps = analysis.lowered[nest].sweeps
     found = None if sweeps is None else _plan_folds(function, sweeps, facts, names, ranges)
     columns, certain = (1, True) if graph is None else _columns(graph, used, names, ranges)
     tile = None if graph is None else plan(function, graph, columns, certain)
     joining = _plan_joins(function, analysis.lowered[nest].joins, facts, used, names, ranges)
     scan = _plan_scan(where, nest, facts, names)
-    if sweeps is not None and found is not None and (
+    if placed is not None:
+        made = _launch_maps(own, Variant(nest, replace(facts, unused=placed.counted), None, placed.plan), placed)
+    elif sweeps is not None and found is not None and (
         # a row that is held saves nothing where it is read once
         tile is None or not tile.held or found[0].shared or found[0].chunks or found[0].arranged(sweeps).read_once
     ):
@@ -511,7 +538,7 @@ def _whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[
     else:
         rows = math.prod(_most(a.start, a.stop, a.step, names, ranges) for a in graph.rows)
         variant = Variant(nest, facts, share(graph, 1) if tile.held else graph, tile)
-        made = ((_launch_spread if tile.spread else _launch_rows)(variant, tile, entry, rows, columns),)
+        made = (_launch_rows(variant, tile, entry, rows, columns),)
     return tuple(replace(launch, where=where, steps=where.steps, when=where.when) for launch in made)
 
 
@@ -592,6 +619,15 @@ def _launch_joins(own: Nest, variant: Variant, plan: JoinPlan, met: tuple[Meetin
     )
 
 
+def _launch_maps(nest: Nest, variant: Variant, placed: Placed) -> tuple[Launch, ...]:
+    from weft.emit.maps import entries
+
+    return tuple(
+        Launch(variant, entry, placed.grids[k], placed.plan.courses[k].block, course=k)
+        for k, entry in enumerate(entries(nest, placed.plan))
+    )
+
+
 def _launch_scan(
     scans: Scanned | None, variant: Variant, entry: str, plan: ScanPlan, extents: Extents
 ) -> Launch:
@@ -612,19 +648,6 @@ def _launch_rows(variant: Variant, tile: TilePlan, name: str, rows: int, columns
     threads, teams = team(tile, rows, columns)
     entry = name if tile.held else team_entry(name, threads)
     return Launch(variant, entry, (min(_LARGEST_GRID, -(-rows // teams)), 1, 1), (threads, teams, 1), tile.held)
-
-
-def _launch_spread(variant: Variant, tile: TilePlan, name: str, rows: int, columns: int) -> Launch:
-    """Threads across the columns as far as they go, the rest of a block down the rows."""
-    per_thread = tile.vector * tile.chunks
-    across = min(tile.block, 1 << (max(1, -(-columns // per_thread)) - 1).bit_length())
-    tiles = -(-columns // (across * per_thread))
-    assert variant.graph is not None
-    if not variant.graph.rows:
-        return Launch(variant, name, (min(_LARGEST_GRID, tiles), 1, 1), (across, 1, 1))
-    down = tile.block // across
-    grid = (min(_LARGEST_GRID, -(-rows // down)), min(_MOST_TILES, tiles), 1)
-    return Launch(variant, name, grid, (across, down, 1))
 
 
 def _columns(
@@ -792,6 +815,12 @@ def _cuda_source(analysis: Analysis, variant: Variant) -> str:
         joins = analysis.lowered[variant.nest].joins
         assert joins is not None
         return emit_joins(analysis.function, nest, joins, variant.plan, variant.facts)
+    if isinstance(variant.plan, MapPlan):
+        from weft.emit.maps import emit as emit_maps
+
+        maps = analysis.lowered[variant.nest].maps
+        assert maps is not None
+        return emit_maps(analysis.function, nest, maps, variant.plan, variant.facts)
     if variant.graph is None:
         from weft.emit.threads import emit as emit_threads
 

@@ -232,11 +232,10 @@ class _TileEmitter:
 
     def emit(self) -> str:
         self.out.line('#include "weft/memory.cuh"')
-        if not self.plan.spread:
-            self.out.line('#include "weft/team.cuh"')
+        self.out.line('#include "weft/team.cuh"')
         self.out.line()
         self.out.cite(self.function.location)
-        if self.plan.held or self.plan.spread:
+        if self.plan.held:
             with self.out.block(self.signature(kernel_entry(self.nest.name), self.launch_bounds(self.plan.block))):
                 self.body()
         else:
@@ -302,9 +301,7 @@ class _TileEmitter:
                 type_ = element_type(o, stage, self.index)
                 if self.algebra(o) != type_:
                     out.line(f"using {self.algebra(o)} = {type_};")
-        if plan.spread:
-            out.line(f"// each thread takes {runs}; blocks share the columns of a row")
-        elif plan.held:
+        if plan.held:
             if plan.alone:
                 whose = f"one block of {plan.threads} threads"
             elif plan.teams > 1:
@@ -315,9 +312,7 @@ class _TileEmitter:
         else:
             out.line(f"// each thread takes {runs} of a tile; tile after tile")
         out.line("const int32_t $thread = threadIdx.x;")
-        if plan.spread:
-            out.line("const int32_t $threads = blockDim.x;")
-        elif not plan.held:
+        if not plan.held:
             out.line(f"constexpr int32_t $tile_columns = $threads * {plan.vector * plan.chunks};")
         if plan.threads > 32 and scratch:
             out.line("// what the warps of a row tell each other; two of each, used in turn, so that one barrier does")
@@ -351,9 +346,7 @@ class _TileEmitter:
     def rows(self) -> None:
         out, plan = self.out, self.plan
         total = self.row_total()
-        if plan.spread:
-            self.spread(total)
-        elif not self.graph.rows:
+        if not self.graph.rows:
             self.steps()
         else:
             row = self.row_name()
@@ -444,34 +437,6 @@ class _TileEmitter:
                 position = f"{self.printer.index(axis.start, SUM)} + {position}"
             self.out.line(f"const int64_t {name} = {position};")
             rest = f"{rest} / {count}"
-
-    def spread(self, total: str) -> None:
-        """Independent columns: a block takes a tile of blockDim.y rows."""
-        out, plan = self.out, self.plan
-        stage = self.graph.stages()[0]
-        stop = self.printer.index(stage.stop, SUM)
-        out.line(f"const {self.index} $tile_columns = $threads * {plan.vector * plan.chunks};")
-        if self.graph.rows:
-            row = self.row_name()
-            first, step = "int64_t(blockIdx.x) * blockDim.y + threadIdx.y", "int64_t(gridDim.x) * blockDim.y"
-            tile, tiles = "blockIdx.y", "gridDim.y"
-        else:
-            tile, tiles = "blockIdx.x", "gridDim.x"
-        base = "" if stage.start == ZERO else f"{self.aligned(stage)} + "
-
-        def columns() -> None:
-            self.row_pointers(stage.operators)
-            loop = f"for ({self.index} $tile = {base}{tile} * $tile_columns; $tile < {stop}; $tile += {tiles} * $tile_columns)"
-            with out.block(loop):
-                self.load_tile(stage, "$tile")
-                self.compute(stage, "$tile")
-
-        if not self.graph.rows:
-            columns()
-            return
-        with out.block(f"for (int64_t {row} = {first}; {row} < {total}; {row} += {step})"):
-            self.row_indices(row)
-            columns()
 
     def aligned(self, stage: Stage) -> str:
         """The first column of the first tile: tiles begin at multiples of their size wherever a stage starts."""

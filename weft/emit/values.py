@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from weft.emit.cpp_body import Body
-from weft.emit.expressions import PRODUCT, SUM
-from weft.emit.subscripts import affine, simplify
+from weft.emit.expressions import SUM
+from weft.emit.subscripts import affine, simplify, sub
 from weft.graph.tile import Axis, Carried, Map, Read, Value, Write, names_of, uses
 from weft.loops.affine import is_bound
 from weft.loops.ir import Const, Expr, If, Let, Load, Ref, Store, free_names
@@ -63,9 +63,8 @@ class ValueBody(Body):
         stop = self.printer.index(axis.stop, SUM)
         if axis.start == ZERO and (isinstance(axis.stop, Const) or self.is_size(axis.stop)):
             return stop
-        start = "" if axis.start == ZERO else f" - {self.printer.index(axis.start, PRODUCT)}"
         name = self.fresh.fresh(wanted)
-        self.writer.line(f"const int64_t {name} = weft::maximum<int64_t>({stop}{start}, 0);")
+        self.writer.line(f"const int64_t {name} = weft::maximum<int64_t>({self.printer.index(sub(axis.stop, axis.start))}, 0);")
         return name
 
     def is_size(self, e: Expr) -> bool:

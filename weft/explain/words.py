@@ -16,6 +16,7 @@ from weft.loops.schedule import Schedule, Verdict
 from weft.loops.show import renamed, show_expr, user_names
 from weft.plan.fold import FoldPlan
 from weft.plan.join import JoinPlan, PointsPlan, SortPlan, join_steps
+from weft.plan.map import MapPlan
 from weft.plan.scan import ScanPlan
 from weft.plan.threads import ThreadPlan
 
@@ -164,6 +165,8 @@ def _kernel_lines(launch: Launch) -> list[str]:
         return [*_folding(launch, plan), grid + (f", {teams} rows each" if teams > 1 else "")]
     if isinstance(plan, JoinPlan):
         return [*_joining(launch, plan), grid]
+    if isinstance(plan, MapPlan):
+        return [*_mapping(launch, plan), grid]
     if isinstance(plan, ScanPlan):
         return [*_scanning(launch, plan), grid + (f", {teams} rows each" if teams > 1 else "")]
     graph = launch.variant.graph
@@ -172,10 +175,7 @@ def _kernel_lines(launch: Launch) -> list[str]:
     columns = ", ".join(dict.fromkeys(s.column for s in graph.stages()))
     tile = threads * plan.vector * plan.chunks
     team = f"{threads} threads{' a row' if graph.rows else ''}"
-    if plan.spread:
-        whose = "share a row" if graph.rows else "share them"
-        how = f"columns are independent: blocks {whose}, {tile} columns each"
-    elif plan.held:
+    if plan.held:
         how = f"{team}, {'which' if graph.rows else 'what they take'} is read once and held in registers"
     else:
         how = f"{team}, tile after tile of {tile} columns"
@@ -186,6 +186,26 @@ def _kernel_lines(launch: Launch) -> list[str]:
         grid + (f", {teams} rows each" if teams > 1 else ""),
         *([] if nest.axes else ["one block works: no loop outside is parallel"]),
     ]
+
+
+def _mapping(launch: Launch, plan: MapPlan) -> list[str]:
+    """Which points a thread computes."""
+    course = plan.courses[launch.course]
+    if not course.axes:
+        return ["one point"]
+    *rows, lane = (f"({', '.join(group)}) as one" if len(group) > 1 else group[0] for group in course.axes)
+    run = f"{course.vector} neighbours" if course.vector > 1 else "an element"
+    turns = f", {course.turns} times" if course.turns > 1 else ""
+    found = [f"rows: {', '.join(rows) or 'none'}; a thread takes {run} along {lane}{turns}"]
+    if course.shift is None:
+        found.append("rows begin anywhere: what is before the first packet and after the last moves by itself")
+    return found
+
+
+def _mapping_line(launch: Launch, plan: MapPlan) -> str:
+    """The same in a few words."""
+    course = plan.courses[launch.course]
+    return f"{course.vector} neighbours a thread" if course.vector > 1 else "an element a thread"
 
 
 def _scanning(launch: Launch, plan: ScanPlan) -> list[str]:
@@ -288,11 +308,10 @@ def plan_line(launches: Sequence[Launch]) -> str:
             how = _folding_line(launch, plan)
         elif isinstance(plan, JoinPlan):
             how = _joining_line(plan)
+        elif isinstance(plan, MapPlan):
+            how = _mapping_line(launch, plan)
         elif isinstance(plan, ScanPlan):
             how = _scanning_line(launch, plan)
-        elif plan.spread:
-            graph = launch.variant.graph
-            how = "blocks share a row" if graph is not None and graph.rows else "blocks share the columns"
         else:
             graph = launch.variant.graph
             team = f"{threads} threads a row" if graph is not None and graph.rows else "which are one team"

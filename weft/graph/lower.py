@@ -39,7 +39,7 @@ from weft.loops.ir import (
 from weft.loops.names import Names
 from weft.loops.normalize import drop_unused
 from weft.loops.polyhedra import Polyhedra
-from weft.loops.schedule import Axis, Nest, Verdict
+from weft.loops.schedule import Nest, Verdict
 from weft.loops.types import BOOL, INT64
 
 
@@ -97,11 +97,6 @@ def _without_idle(function: Function, nest: Nest) -> Nest:
 
 def _first_location(body: tuple[Stmt, ...]):  # type: ignore[no-untyped-def]
     return next((s.location for s in walk(body) if s.location is not None), None)
-
-
-def column_axes(nest: Nest) -> tuple[Axis, ...]:
-    """The axes that may become the columns of a nest without loops, innermost first."""
-    return tuple(reversed([a for a in nest.axes if abs(a.step) == 1]))
 
 
 def _check_memory(function: Function, body: tuple[Stmt, ...], around: tuple[For, ...]) -> None:

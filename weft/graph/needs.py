@@ -7,7 +7,24 @@ from dataclasses import replace
 
 from weft.graph.tile import Carried, Fold, Map, NotTiles, Read, Scan, TileGraph, Value, names_of, uses
 from weft.loops.algebra.table import FIRST
-from weft.loops.ir import Check, Expr, Load, Op, Ref, free_names, operands, substitute, trapping_alone, walk_expr
+from weft.loops.faults import Faults
+from weft.loops.ir import (
+    Check,
+    Expr,
+    Function,
+    Load,
+    Op,
+    Ref,
+    Store,
+    free_names,
+    operands,
+    statement_exprs,
+    substitute,
+    trapping_alone,
+    walk,
+    walk_expr,
+)
+from weft.loops.schedule import Nest
 
 # Nodes of an expression that is evaluated where it is needed, written out in each of them.
 _LARGEST = 400
@@ -50,15 +67,26 @@ def by_need(graph: TileGraph, early: Callable[[Read], bool] = lambda read: False
     if any(free_names(e) & written.keys() for a in graph.axes for e in (a.start, a.stop)):
         raise NotTiles("bounds are read where they may not be there")
     out = replace(graph, values=tuple(values), writes=tuple(writes))
-    certain = _certain(out)
+    sure = certain(out)
     for value in values:
         if not isinstance(value, Carried) or not any(map(_at_need, (*value.parts, *value.inits))):
             continue
-        if not set(names_of(value)) & certain:
+        if not set(names_of(value)) & sure:
             raise NotTiles(f"{value.results[0]} may not be needed, and be undefined then", value.location)
         if value.algebra in ("and", "or", FIRST):
             raise NotTiles(f"{value.results[0]} may be decided before points that are undefined then", value.location)
     return out
+
+
+def refuse_unused(function: Function, nest: Nest) -> None:
+    """Raise NotTiles where a nest computes what may fail in Python and nothing uses: a graph has no values for that."""
+    loads = {e.array for s in walk(nest.body) for x in statement_exprs(s) for e in walk_expr(x) if isinstance(e, Load)}
+    local = {a.name for a in function.arrays if a.within} - loads
+    faults = Faults(function)
+    for stmt in walk(nest.body):
+        if isinstance(stmt, Store) and stmt.array in local and faults.of(stmt.value):
+            why = "what nothing uses fails in Python for some data, so each iteration has to look"
+            raise NotTiles(why, stmt.location, kind="a value that nothing uses may fail")
 
 
 def _written_out(expr: Expr, written: dict[str, Expr]) -> Expr:
@@ -73,7 +101,7 @@ def _at_need(expr: Expr) -> bool:
     return any(isinstance(e, (Load, Check)) for e in walk_expr(expr))
 
 
-def _certain(graph: TileGraph) -> set[str]:
+def certain(graph: TileGraph) -> set[str]:
     """The values that are needed at every point of their axes."""
     pending = [n for w in graph.writes if w.guard is None for e in (*w.index, w.value) for n in _strictly(e)]
     found: set[str] = set()

@@ -55,17 +55,19 @@ class Facts:
     """What a kernel is specialised to beyond ranks and dtypes; part of its cache key, checked at every call.
 
     unit: (array, axis) whose stride is 1 and so is not passed. vectors: arrays whose pointer, other strides and sizes
-    along the unit axis are multiples of this many elements (absent: 1). wide: offsets need 64 bits.
+    along the unit axis are multiples of this many elements (absent: 1). wide: offsets need 64 bits. unused: (array, axis) whose
+    stride the kernel does without.
     """
 
     unit: frozenset[tuple[str, int]] = frozenset()
     vectors: tuple[tuple[str, int], ...] = ()
     wide: bool = True
+    unused: frozenset[tuple[str, int]] = frozenset()
 
     @property
     def key(self) -> str:
         """A text that is the same for equal facts, in every process."""
-        return f"{sorted(self.unit)} {sorted(self.vectors)} {self.wide}"
+        return f"{sorted(self.unit)} {sorted(self.vectors)} {self.wide} {sorted(self.unused)}"
 
     def vector(self, array: str) -> int:
         return dict(self.vectors).get(array, 1)
@@ -130,7 +132,7 @@ def slots(function: Function, nest: Nest, facts: Facts) -> tuple[Slot, ...]:
     out = [Slot("pointer", a.name, a.dtype, a.name) for a in arrays]
     for a in arrays:
         for axis in range(len(a.shape)):
-            if (a.name, axis) not in facts.unit:
+            if (a.name, axis) not in facts.unit | facts.unused:
                 out.append(Slot("stride", stride_name(a.name, axis), INT64, a.name, axis))
     out += [Slot("size", s.name, INT64) for s in function.sizes if s.name in names]
     out += [

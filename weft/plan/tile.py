@@ -13,10 +13,8 @@ from weft.plan.arguments import Facts
 if TYPE_CHECKING:
     from weft.layout import Layout
 
-# The columns a thread has in flight at a time: of a row that it shares with its team; of one shared by blocks.
-COLUMNS_IN_FLIGHT, SPREAD_COLUMNS = 16, 8
-# Threads of a block whose blocks share the columns of a row.
-SPREAD_BLOCK = 256
+# The columns a thread has in flight at a time.
+COLUMNS_IN_FLIGHT = 16
 # (threads of a row, rows of a block) that a kernel that goes through tiles has entries for: short rows, many, few.
 TEAMS = ((32, 4), (128, 1), (256, 1))
 # Registers of a multiprocessor, and of a thread besides the tiles that it holds.
@@ -32,8 +30,8 @@ class TilePlan:
     """Which columns of a tile each of `threads` threads holds: `chunks` runs of `vector` neighbours, as `layout` says.
 
     held: a row is one tile, loaded once, and `teams` rows share a block. Otherwise each stage runs over tiles, threads are
-    those of the largest team, and the launch picks one of `shapes`. spread: the columns of a row are independent, so blocks
-    share them. alone: there are no rows, so that one team of one block does all the work.
+    those of the largest team, and the launch picks one of `shapes`. alone: there are no rows, so that one team of one block
+    does all the work.
     """
 
     threads: int
@@ -41,13 +39,12 @@ class TilePlan:
     chunks: int
     teams: int = 1
     held: bool = False
-    spread: bool = False
     alone: bool = False
 
     @property
     def shapes(self) -> tuple[tuple[int, int], ...]:
         """(threads of a row, rows of a block) of each entry of the kernel, the smallest team first."""
-        if self.held or self.spread:
+        if self.held:
             return ((self.threads, self.teams),)
         return tuple((threads, 1 if self.alone else teams) for threads, teams in TEAMS)
 
@@ -89,8 +86,6 @@ def plan(function: Function, graph: BlockGraph, columns: int, certain: bool = Tr
     """
     vector = vector_of(function, graph)
     chunks = max(1, COLUMNS_IN_FLIGHT // vector)
-    if graph.pointwise:
-        return TilePlan(SPREAD_BLOCK, vector, max(1, SPREAD_COLUMNS // vector), spread=True)
     if certain and not any(s.scans() for s in graph.stages()) and common_range(graph) is not None:
         held = held_plan(graph, vector, power_of_two_class(columns))
         if held is not None:

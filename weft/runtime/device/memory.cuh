@@ -127,6 +127,36 @@ template <int count, int width, typename T> WEFT_FUNCTION Run<T, count> fetch(co
     return run;
 }
 
+// How many of so many elements one instruction moves at the most.
+template <typename T, int count> inline constexpr int in_packet = count * sizeof(T) > 16 ? int(16 / sizeof(T)) : count;
+
+// Whether an address is one of packets of this many elements.
+template <int count, typename T> WEFT_FUNCTION bool aligned(const T* address) {
+    return uint64_t(address) % (count * sizeof(T)) == 0;
+}
+
+// How many elements an address is past one of packets.
+template <int count, typename T> WEFT_FUNCTION int64_t past_packet(const T* address) {
+    return int64_t(uint64_t(address) / sizeof(T) % count);
+}
+
+// Neighbouring elements from `address` on, which are those from `first` on of a row of which low to high are there; others
+// are 0. width: elements an instruction, 0 for whatever the address allows.
+template <int count, int width, typename T>
+WEFT_FUNCTION Run<T, count> fetch_run(const T* address, int64_t first, int64_t low, int64_t high) {
+    if (first >= low && first + count <= high) {
+        if constexpr (width > 0) return fetch<count, width>(address);
+        constexpr int widest = in_packet<T, count>;
+        return aligned<widest>(address) ? fetch<count, widest>(address) : fetch<count, 1>(address);
+    }
+    Run<T, count> run = {};
+#pragma unroll
+    for (int v = 0; v < count; ++v) {
+        if (first + v >= low && first + v < high) run.set(v, address[v]);
+    }
+    return run;
+}
+
 // Every `stride`-th element.
 template <int count, typename T> WEFT_FUNCTION Run<T, count> fetch_strided(const T* address, int64_t stride) {
     Run<T, count> run = {};
@@ -208,6 +238,21 @@ WEFT_FUNCTION void store(T* address, const Value (&tile)[count]) {
             for (int v = 0; v < width; ++v) packet.lane[v] = T(tile[k + v]);
             put(address + k, packet);
         }
+    }
+}
+
+// The neighbours from `address` on = tile, those that are points of a row from low to high. width: as of fetch_run.
+template <int width, typename T, typename Value, int count>
+WEFT_FUNCTION void store_run(T* address, int64_t first, int64_t low, int64_t high, const Value (&tile)[count]) {
+    if (first >= low && first + count <= high) {
+        constexpr int widest = width > 0 ? width : in_packet<T, count>;
+        if (width > 0 || aligned<widest>(address)) store<widest>(address, tile);
+        else store<1>(address, tile);
+        return;
+    }
+#pragma unroll
+    for (int v = 0; v < count; ++v) {
+        if (first + v >= low && first + v < high) address[v] = T(tile[v]);
     }
 }
 

@@ -1,0 +1,258 @@
+"""Programs that carry nothing: pointwise, broadcast, transposed, gathered, shifted, bounded by one another and by data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import weft
+
+
+@weft.kernel
+def add(x, z):
+    return x + z
+
+
+@weft.kernel
+def biased(x, b, r):
+    n, m = x.shape
+    y = torch.empty_like(x)
+    for i in range(n):
+        for j in range(m):
+            t = x[i, j] + b[j]
+            y[i, j] = torch.tanh(t) + r[i, j]
+    return y
+
+
+@weft.kernel
+def of_rows(x, s):
+    n, m = x.shape
+    y = torch.empty_like(x)
+    for i in range(n):
+        scale = 1 / (1 + s[i] * s[i])
+        for j in range(m):
+            y[i, j] = x[i, j] * scale
+    return y
+
+
+@weft.kernel
+def transposed(x, z):
+    n, m = x.shape
+    y = torch.empty_like(x)
+    for i in range(n):
+        for j in range(m):
+            y[i, j] = x[i, j] + z[j, i]
+    return y
+
+
+@weft.kernel
+def embedding(w, places):
+    y = torch.empty(places.shape[0], w.shape[1], dtype=w.dtype)
+    for i in range(places.shape[0]):
+        for d in range(w.shape[1]):
+            y[i, d] = w[places[i], d]
+    return y
+
+
+@weft.kernel
+def picked(x, places):
+    """A gather along the fastest axis."""
+    n, m = places.shape
+    y = torch.empty(n, m, dtype=x.dtype)
+    for i in range(n):
+        for j in range(m):
+            y[i, j] = x[i, places[i, j]]
+    return y
+
+
+@weft.kernel
+def five_points(x):
+    n, m = x.shape
+    y = torch.zeros_like(x)
+    for i in range(1, n - 1):
+        for j in range(1, m - 1):
+            y[i, j] = 0.25 * (x[i - 1, j] + x[i + 1, j] + x[i, j - 1] + x[i, j + 1]) - x[i, j]
+    return y
+
+
+@weft.kernel
+def inside(x):
+    n, m = x.shape
+    y = torch.zeros_like(x)
+    for i in range(1, n - 1):
+        for j in range(1, m - 1):
+            y[i, j] = x[i, j] * 2
+    return y
+
+
+@weft.kernel
+def edged(x):
+    """Neighbours where there are some."""
+    n, m = x.shape
+    y = torch.empty_like(x)
+    for i in range(n):
+        for j in range(m):
+            above = x[i - 1, j] if i >= 1 else 0.0
+            right = x[i, j + 1] if j + 1 < m else 0.0
+            y[i, j] = x[i, j] - above - right
+    return y
+
+
+@weft.kernel
+def in_place(x, s):
+    n, m = x.shape
+    for i in range(n):
+        for j in range(m):
+            if x[i, j] > 0:
+                x[i, j] = x[i, j] * s[j]
+
+
+@weft.kernel
+def two_results(x):
+    n, m = x.shape
+    y = torch.empty_like(x)
+    z = torch.empty(m, n)
+    for i in range(n):
+        for j in range(m):
+            y[i, j] = -x[i, j]
+            z[j, i] = x[i, j] * 2
+    return y, z
+
+
+@weft.kernel
+def reversed_rows(x):
+    n, m = x.shape
+    y = torch.empty_like(x)
+    for i in range(n):
+        for j in range(m):
+            y[i, j] = x[i, m - 1 - j]
+    return y
+
+
+@weft.kernel
+def heads_first(x):
+    b, s, h, d = x.shape
+    y = torch.empty(b, h, s, d, dtype=x.dtype)
+    for i in range(b):
+        for j in range(h):
+            for k in range(s):
+                for c in range(d):
+                    y[i, j, k, c] = x[i, k, j, c] * (j + 1)
+    return y
+
+
+@weft.kernel
+def up_to_lengths(x, lengths):
+    n, m = x.shape
+    y = torch.zeros_like(x)
+    for i in range(n):
+        for j in range(lengths[i]):
+            y[i, j] = x[i, j] * 2
+    return y
+
+
+@weft.kernel
+def triangle(x, s):
+    n, m = x.shape
+    y = torch.zeros_like(x)
+    for i in range(n):
+        for j in range(i, min(m, 2 * i + 1)):
+            y[i, j] = x[i, j] * s[i]
+    return y
+
+
+@weft.kernel
+def every_other(x):
+    n = x.shape[0] // 2
+    y = torch.zeros_like(x)
+    for i in range(n):
+        y[2 * i] = x[2 * i + 1]
+    return y
+
+
+def _random(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def _whole(high: int, *shape: int, low: int = 0) -> Tensor:
+    return torch.randint(low, high, shape, generator=torch.Generator().manual_seed(high))
+
+
+def _unaligned(n: int, m: int) -> Tensor:
+    return _random(n, m + 3)[:, 3:]
+
+
+Makes = tuple[Callable[[], tuple[Any, ...]], ...]
+
+# Kernels, and arguments of several kinds.
+CASES: dict[str, tuple[Any, Makes]] = {
+    "add": (
+        add,
+        (
+            lambda: (_random(7, 33), _random(7, 33)),
+            lambda: (_random(3, 4, 5, 6).half(), _random(3, 4, 5, 6).transpose(1, 2).contiguous().transpose(1, 2).half()),
+            lambda: (_random(2, 5, 64), _random(64).expand(2, 5, 64)),
+            lambda: (_unaligned(9, 130), _random(9, 130).bfloat16()),
+            lambda: (_random(1, 70), _random(1, 70)),
+            lambda: (_random(0, 3), _random(0, 3)),
+            lambda: (_random(2, 4200)[:, ::2], _random(2, 2100)),
+            lambda: (_whole(100, 5, 9).to(torch.uint8), _whole(100, 5, 9)),
+            lambda: (_random(2, 40, 3, 33), _random(2, 33, 3, 40).transpose(1, 3)),
+            lambda: (_random(70, 66) > 0, _random(66, 70).T > 0),
+        ),
+    ),
+    "biased": (
+        biased,
+        (
+            lambda: (_random(20, 64).bfloat16(), _random(64), _random(20, 64).bfloat16()),
+            lambda: (_random(5, 77), _random(77), _random(5, 77)),
+            lambda: (_random(3, 2100).half(), _random(2100).half(), _unaligned(3, 2100)),
+            lambda: (_random(4, 1), _random(1), _random(4, 1)),
+        ),
+    ),
+    "of_rows": (of_rows, (lambda: (_random(9, 40), _random(9)), lambda: (_random(9, 4100).bfloat16(), _random(9)))),
+    "transposed": (
+        transposed,
+        (
+            lambda: (_random(70, 130), _random(130, 70)),
+            lambda: (_random(64, 128).half(), _random(128, 64).half()),
+            lambda: (_random(33, 50).double(), _unaligned(50, 33).double()),
+            lambda: (_random(5, 50), _random(50, 5)),
+            lambda: (_whole(100, 40, 67).to(torch.int8), _whole(100, 67, 40).to(torch.int16)),
+        ),
+    ),
+    "embedding": (
+        embedding,
+        (
+            lambda: (_random(9, 40).bfloat16(), _whole(9, 30, low=-9)),
+            lambda: (_random(9, 2100), _whole(9, 5)),
+            lambda: (_random(9, 35).half(), _whole(9, 5).int()),
+            lambda: (_random(0, 35), _whole(9, 0)),
+        ),
+    ),
+    "picked": (picked, (lambda: (_random(5, 60), _whole(60, 5, 33, low=-60)),)),
+    "five_points": (
+        five_points,
+        (
+            lambda: (_random(20, 40),),
+            lambda: (_random(9, 33).bfloat16(),),
+            lambda: (_random(2, 9),),
+            lambda: (_random(3, 2101),),
+        ),
+    ),
+    "inside": (inside, (lambda: (_random(9, 64),), lambda: (_random(5, 2101).half(),), lambda: (_random(3, 3),))),
+    "edged": (edged, (lambda: (_random(20, 40),), lambda: (_random(4, 33).half(),))),
+    "in_place": (in_place, (lambda: (_random(20, 40), _random(40)), lambda: (_random(4, 33).half(), _random(33)))),
+    "two_results": (two_results, (lambda: (_random(40, 72),), lambda: (_random(4, 33),))),
+    "reversed_rows": (reversed_rows, (lambda: (_random(4, 72),),)),
+    "heads_first": (heads_first, (lambda: (_random(2, 7, 3, 64).bfloat16(),), lambda: (_random(2, 3, 5, 7),))),
+    "up_to_lengths": (
+        up_to_lengths,
+        (lambda: (_random(9, 300), _whole(300, 9)), lambda: (_random(3, 5000).half(), _whole(5001, 3))),
+    ),
+    "triangle": (triangle, (lambda: (_random(40, 60), _random(40)), lambda: (_random(9, 5).half(), _random(9)))),
+    "every_other": (every_other, (lambda: (_random(4099),), lambda: (_random(20).bfloat16(),))),
+}

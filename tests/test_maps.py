@@ -1,0 +1,198 @@
+"""Nests that carry nothing: their courses, their plans, and what the kernels compute, simulated and on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import weft
+from tests.fuzz_programs import arguments, compiled, generate
+from tests.kernels_of_maps import CASES, add, biased, embedding, five_points, heads_first, inside, transposed, up_to_lengths
+from weft.compiler import Launch
+from weft.errors import WeftError
+from weft.plan.map import ANY, CoursePlan, MapPlan, turned_layout
+from weft.pytorch.inspection import examine
+from weft.pytorch.simulated import simulate_call
+
+Golden = Callable[[str, str], None]
+EVERY = [pytest.param(name, k, id=f"{name}-{k}") for name, (_, makes) in CASES.items() for k in range(len(makes))]
+
+
+def launches(kernel: Any, *args: Any) -> tuple[Launch, ...]:
+    return examine(kernel, args).launches()
+
+
+def plan(kernel: Any, *args: Any) -> CoursePlan:
+    (launch,) = launches(kernel, *args)
+    assert isinstance(launch.variant.plan, MapPlan)
+    return launch.variant.plan.courses[launch.course]
+
+
+# ---------------------------------------------------------------- plans
+
+
+def test_axes_that_follow_each_other_everywhere_are_counted_as_one() -> None:
+    x = "float32[4,16,1024,64]"
+    assert plan(add, x, x).axes == (("i0", "i1", "i2", "i3"),)
+    permuted = f"{x}:(1048576,64,1024,1)"
+    assert plan(add, x, permuted).axes == (("i0",), ("i1",), ("i2",), ("i3",))
+    assert plan(heads_first, "float32[4,1024,1,64]").axes == (("i", "k", "c"),)  # one head
+
+
+def test_what_is_aligned_moves_in_packets_of_16_bytes() -> None:
+    found = plan(biased, "bfloat16[64,4096]", "float32[4096]", "bfloat16[64,4096]")
+    assert (found.vector, found.turns, found.whole, found.widths) == (8, 1, True, (8, 4, 8, 8))
+
+
+def test_rows_that_begin_anywhere_are_cut_where_the_results_packets_are() -> None:
+    found = plan(biased, "float32[64,4095]", "float32[4095]", "float32[64,4095]")
+    assert found.shift is None and found.widths == (4, ANY, 4, 4)
+    assert plan(inside, "float32[64,4096]").shift == 1
+
+
+def test_neighbours_of_a_stencil_are_single_elements() -> None:
+    assert (plan(five_points, "float32[64,4096]").vector, plan(inside, "float32[64,4096]").vector) == (1, 4)
+
+
+def test_a_broadcast_operand_is_read_once_a_row() -> None:
+    found = plan(add, "float32[64,4096]", "float32[64,4096]:(1,0)")
+    assert found.still == (("z", 1),)
+    assert "const float z_value = z[i0];" in add.source("float32[64,4096]", "float32[64,4096]:(1,0)", arch="sm_90a")
+
+
+def test_what_lies_along_another_axis_is_turned_in_squares() -> None:
+    found = plan(transposed, "float16[4096,4096]", "float16[4096,4096]")
+    assert (found.turned, found.turns_over, found.side, found.vector, found.turns) == ("i", (1,), 64, 8, 2)
+    assert plan(transposed, "float16[4096,5]", "float16[5,4096]").turned == ""  # less than a square is worth
+    permuted = plan(add, "float32[8,64,16,64]", "float32[8,64,16,64]:(65536,1,4096,64)")
+    assert (permuted.turned, permuted.axes[-1], permuted.turns_over) == ("i1", ("i2", "i3"), (1,))
+
+
+@pytest.mark.parametrize("vector, side, size", [(8, 64, 4), (4, 64, 4), (2, 32, 4), (1, 32, 4), (2, 32, 8), (1, 32, 8)])
+def test_no_bank_is_met_twice_in_a_turn(vector: int, side: int, size: int) -> None:
+    """Of what a warp puts, and of what it gets, whichever of its neighbours; and the layout is that of the text."""
+    layout, across = turned_layout(side, vector), side // vector
+    lanes = [(lane % across * vector, lane // across) for lane in range(32)]
+    best = 1 if size == 4 else 2
+    for v in range(vector):
+        for places in ([layout((x + v, y)) for x, y in lanes], [layout((y, x + v)) for x, y in lanes]):
+            assert len({p * size // 4 % 32 for p in places}) * best >= 32
+    assert sorted(layout.values()) == list(range(side * side))
+    place = [x // vector + x % vector * across for x in range(side)]
+    assert all(layout((x, y)) == place[y] * side + (place[x] ^ place[y] % 32) for x in range(side) for y in range(side))
+
+
+def test_rows_beyond_32_bits_are_counted_in_64() -> None:
+    assert plan(heads_first, "uint8[2,8192,32768,2]").narrow
+    assert not plan(heads_first, "uint8[2,65536,32768,2]").narrow
+
+
+# ---------------------------------------------------------------- what the kernels compute
+
+
+@pytest.mark.parametrize("name, k", EVERY)
+def test_the_kernels_compute_what_the_loops_do(name: str, k: int) -> None:
+    kernel, makes = CASES[name]
+    args = makes[k]()
+    assert all(isinstance(x.variant.plan, MapPlan) for x in launches(kernel, *args))
+    report = kernel.check(*args)
+    assert not report.findings and report.ok, str(report)
+    assert all(s.turns == s.ideal_turns for x in report.launches for s in x.sites if s.space == "shared")
+
+
+@pytest.mark.parametrize(
+    "kernel, args",
+    [
+        (embedding, (torch.ones(9, 40), torch.tensor([0, 9]))),
+        (embedding, (torch.ones(9, 40), torch.tensor([-10, 1]))),
+        (up_to_lengths, (torch.ones(3, 40), torch.tensor([5, 41, 2]))),
+    ],
+)
+def test_a_subscript_that_leaves_its_array_ends_the_kernel(kernel: Any, args: tuple[torch.Tensor, ...]) -> None:
+    ran = simulate_call(kernel.program, args, "sm_90a", 0, "forward")
+    assert "trap" in {f.kind for x in ran.launches for s in x.simulations for f in s.findings}
+
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float64, torch.int32, torch.uint8, torch.bool)
+
+
+@st.composite
+def views(draw: st.DrawFn, shape: tuple[int, ...]) -> torch.Tensor:
+    """A tensor of a shape, in any order of memory, with gaps, expanded, overlapping, beginning anywhere."""
+    order = draw(st.permutations(range(len(shape))))
+    strides, step = [0] * len(shape), draw(st.sampled_from((1, 1, 1, 2)))
+    for axis in order:
+        kind = draw(st.sampled_from(("follows", "follows", "gap", "expanded", "overlaps")))
+        strides[axis] = 0 if kind == "expanded" else step
+        step = step if kind in ("expanded", "overlaps") else step * max(1, shape[axis]) + (3 if kind == "gap" else 0)
+    first = draw(st.integers(0, 5))
+    size = first + 1 + sum(max(0, n - 1) * s for n, s in zip(shape, strides, strict=True))
+    memory = torch.randint(0, 5, (size,), generator=torch.Generator().manual_seed(size)).to(draw(st.sampled_from(DTYPES)))
+    return memory.as_strided(shape, strides, first)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_views_of_any_kind(data: st.DataObject) -> None:
+    shape = tuple(data.draw(st.lists(st.sampled_from((0, 1, 2, 3, 8, 33, 64)), min_size=1, max_size=3)))
+    x, z = data.draw(views(shape)), data.draw(views(shape))
+    report = add.check(x, z)
+    assert not report.findings and report.ok, str(report)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.data())
+def test_transposed_views_of_any_kind(data: st.DataObject) -> None:
+    n, m = data.draw(st.sampled_from((1, 5, 33, 64, 70))), data.draw(st.sampled_from((1, 16, 40, 67, 128)))
+    x, z = data.draw(views((n, m))), data.draw(views((m, n)))
+    report = transposed.check(x, z)
+    assert not report.findings and report.ok, str(report)
+
+
+def test_random_programs() -> None:
+    met = 0
+    for seed in range(20, 40):
+        program = generate(seed)
+        kernel = weft.kernel(compiled(program.source, f"maps {seed}"))
+        args = arguments(program, {"n": 21, "m": 17, "d": 3}, seed)
+        try:
+            met += any(isinstance(x.variant.plan, MapPlan) for x in launches(kernel, *args))
+        except WeftError:
+            continue
+        report = kernel.check(*args)
+        assert not report.differences, str(report)
+    assert met >= 4
+
+
+@pytest.mark.parametrize(
+    "title, kernel, specs",
+    [
+        ("flat", add, ("float16[1024,4096]", "float16[1024,4096]")),
+        ("unaligned_rows", biased, ("bfloat16[1024,4095]", "bfloat16[4095]", "bfloat16[1024,4095]")),
+        ("permuted", add, ("float16[4,16,1024,64]", "float16[4,16,1024,64]:(1048576,64,1024,1)")),
+        ("transposed", transposed, ("float16[4096,4096]", "float16[4096,4096]")),
+        ("embedding", embedding, ("float16[50304,1024]", "int64[8192]")),
+        ("five_points", five_points, ("float32[8192,8192]",)),
+        ("up_to_lengths", up_to_lengths, ("float32[1024,4096]", "int64[1024]")),
+    ],
+)
+def test_the_text(title: str, kernel: Any, specs: tuple[str, ...], golden: Golden) -> None:
+    golden(f"cuda/maps_{title}.cu", kernel.source(*specs, arch="sm_90a"))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name, k", EVERY)
+def test_on_a_gpu(name: str, k: int) -> None:
+    kernel, makes = CASES[name]
+    args = makes[k]()
+    want = kernel.py(*(a.clone() if a.is_contiguous() else a for a in args))
+    given = [a.cuda() for a in args]
+    found = kernel(*given)
+    pairs = [(found, want)] if isinstance(want, torch.Tensor) else list(zip(found or (), want or (), strict=True))
+    for got, expected in pairs:
+        torch.testing.assert_close(got.cpu(), expected, rtol=1e-2, atol=1e-2)

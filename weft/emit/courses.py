@@ -1,0 +1,475 @@
+"""A course of maps as CUDA C++: every thread computes neighbouring points, and moves in packets what lies side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Self
+
+from weft.emit.expressions import PRODUCT, SUM, memory_type, register_type
+from weft.emit.names import Names
+from weft.emit.subscripts import at, coefficient, constant, sub
+from weft.emit.text import Writer
+from weft.emit.threads import parameters
+from weft.emit.values import ZERO, ValueBody, deciding
+from weft.graph.maps import Course
+from weft.graph.tile import Axis, Map, Read, Value, Write
+from weft.loops.ir import Const, Expr, Function, If, Load, Ref, Stmt, Store, checks_in, free_names, walk_expr
+from weft.loops.schedule import Nest
+from weft.loops.types import INT64
+from weft.plan.arguments import Facts
+from weft.plan.map import BLOCK, NO_RUN, CoursePlan, accesses
+
+_WORDS = frozenset({"outside", "row", "v", "turn"})
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What a thread has of a read: `name[turn][v]`."""
+
+    read: Read
+    name: str
+    width: int
+
+
+@dataclass
+class Entry(ValueBody):
+    """One course of a plan. lane: the axis along which a thread has neighbours, if there is one."""
+
+    course: Course = None  # type: ignore[assignment]
+    plan: CoursePlan = None  # type: ignore[assignment]
+    entry: str = ""
+
+    @classmethod
+    def begun(
+        cls, function: Function, nest: Nest, facts: Facts, writer: Writer, course: Course, plan: CoursePlan, entry: str
+    ) -> Self:
+        axes = {a.name: a for a in course.axes}
+        told = {a.name: a for a in course.axes if "." not in a.name}  # axes that are counted as one are boxes
+        varies = deciding(told, course.values)
+        large = varies | {s.name for s in function.scalars}
+        names = Names(_WORDS | {entry})
+        own = {"axes": axes, "values": course.values, "course": course, "plan": plan, "entry": entry}
+        return cls(function, nest, facts, writer, names, {}, {}, varies, large, **own)  # type: ignore[arg-type]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.lane = self.course.axes[-1] if self.course.axes else None
+        self.rows = {a.name for a in self.course.axes[:-1]}
+        self.run = ""  # the first of the neighbours that a thread has at a time
+        self.origin, self.bounds = "", ("", "")  # where runs are counted from, and the lane's first and last point
+        reads = [v for v in self.course.values if isinstance(v, Read)]
+        widths = dict(zip([r.name for r in reads], self.plan.widths, strict=False))
+        self.write_widths = self.plan.widths[len(reads) :]
+        self.across = {self.lane.name, self.plan.turned} - {""} if self.lane else set[str]()
+        own = [r for r in reads if self.of_lane(r)]
+        self.early = [r for r in own if not any(self.late(r.array, k, i) for k, i in enumerate(r.index))]
+        self.tiles = [Tile(r, "", widths[r.name]) for r in self.early]
+        self.told: set[tuple[str, tuple[Expr, ...]]] = set()  # accesses whose rows are known to be inside
+        self.packed = self.plan.vector > 1 or bool(self.plan.turned)  # a thread has arrays of neighbours
+        self.known: list[Value] = []  # the values of a row that the text has computed
+        self.pointed: dict[tuple[str, str], str] = {}
+
+    # ---------------------------------------------------------------- what depends on what
+
+    def of_lane(self, value: Value) -> bool:
+        return self.lane is not None and self.lane.name in value.axes
+
+    def of_turn(self, value: Value) -> bool:
+        """Whether a value is the same along the lane, and another one in each turn."""
+        return not self.of_lane(value) and self.plan.turned in value.axes
+
+    def moving(self, index: Expr) -> bool:
+        """Whether a subscript is no row's."""
+        return any(n in self.across or (n in self.made and self.across & {*self.made[n].axes}) for n in free_names(index))
+
+    def late(self, array: str, axis: int, index: Expr) -> bool:
+        """Whether it is known only where a point is computed that its subscript is inside, or what it is."""
+        if not self.moving(index):
+            return False
+        assert self.lane is not None
+        if free_names(index) & self.made.keys():
+            return True
+        steady = free_names(index) <= (self.names_known() | {self.lane.name}) and coefficient(index, self.lane.name) == 1
+        return self.unproven(array, axis, index) and not (steady and self.course.ragged)
+
+    def names_known(self) -> set[str]:
+        return ({a.name for a in self.course.axes} | {s.name for s in self.function.sizes}) - self.varies
+
+    # ---------------------------------------------------------------- the kernel
+
+    def emit(self) -> None:
+        lines = ",\n    ".join(parameters(self.function, self.nest, self.facts, self))
+        with self.writer.block(f'extern "C" __global__ void __launch_bounds__({BLOCK}) {self.entry}(\n    {lines})'):
+            mark = self.writer.mark()
+            self.comment()
+            self.place_rows()
+            if self.course.ragged:
+                self.ragged_bounds()
+            self.values_of_rows()
+            self.point_to_rows()
+            if self.lane is None:
+                self.points({})
+            else:
+                self.along(self.lane)
+            if self.writer.mentions("outside", mark):
+                self.writer.insert(mark, "int64_t outside = 0;")
+                self.writer.line("if (outside) __trap();  // a subscript or a value that the data decide is out of its range")
+
+    def comment(self) -> None:
+        plan, lane = self.plan, self.lane
+        if lane is None:
+            return
+        run = f"{plan.vector} neighbours" if plan.vector > 1 else "an element"
+        turns = f", {plan.turns} times" if plan.turns > 1 else ""
+        together = plan.axes[-1]
+        one = f"({', '.join(together)}), which are counted as one" if len(together) > 1 else lane.name
+        self.writer.line(f"// each thread takes {run}{turns} along {one}")
+
+    def place_rows(self) -> None:
+        """Which row a thread works for."""
+        plan, axes, line = self.plan, list(self.course.axes[:-1]), self.writer.line
+        if not axes:
+            return
+        counts = {a.name: self.span(a, f"{a.name}_count") for a in axes}
+        narrow = len(axes) > 1 and plan.narrow
+        place = "blockIdx.x" if narrow else "int64_t(blockIdx.x)"
+        if plan.several:
+            place = f"{'blockIdx.z' if narrow else 'int64_t(blockIdx.z)'} * gridDim.y + blockIdx.y"
+        if plan.down > 1:
+            place = f"{f'({place})' if plan.several else place} * {plan.down} + threadIdx.y"
+        count = " * ".join(counts[a.name] for a in axes)
+        guarded = plan.down > 1 or plan.several or plan.loose
+        if len(axes) == 1:
+            axis = axes[0]
+            own = self.declare(axis.name) if axis.start == ZERO else "row"
+            line(f"const int64_t {own} = {place};")
+            if guarded:
+                line(f"if ({own} >= {count}) return;")
+            if axis.start != ZERO:
+                line(f"const int64_t {self.declare(axis.name)} = {self.printer.index(axis.start, SUM)} + row;")
+            return
+        if narrow:
+            counts = {a: f"uint32_t({c})" for a, c in counts.items()}
+            count = f"uint32_t({count})"
+        line(f"const {'uint32_t' if narrow else 'int64_t'} row = {place};")
+        if guarded:
+            line(f"if (row >= {count}) return;")
+        self.places(axes, "row", counts)
+
+    def ragged_bounds(self) -> None:
+        """The bounds of a lane that are not the same everywhere; rows without points end here."""
+        lane = self.course.axes[-1]
+        self.values_of_rows(self.needed((lane.start, lane.stop)))
+        start, stop = (self.bound(e, f"{lane.name}_{end}") for e, end in ((lane.start, "start"), (lane.stop, "stop")))
+        self.writer.line(f"if ({stop} <= {start}) return;")
+        self.bounds = start, stop
+
+    def bound(self, e: Expr, wanted: str) -> str:
+        text = self.printer.index(e)
+        if isinstance(e, (Ref, Const)):
+            return text
+        name = self.fresh.fresh(wanted)
+        self.writer.line(f"const int64_t {name} = {text};")
+        return name
+
+    def values_of_rows(self, wanted: Iterable[Value] = ()) -> None:
+        """What is the same along the lane, computed once: these values, or all."""
+        for v in wanted or self.course.values:
+            if self.of_lane(v) or self.of_turn(v) or v in self.known:
+                continue
+            assert isinstance(v, (Read, Map))
+            self.known.append(v)
+            self.statements((self.let(v),))
+        if wanted:
+            return
+        self.check_rows()
+
+    def check_rows(self) -> None:
+        """Look once a row at the subscripts that data decide, where all of its points have to be inside."""
+        wanted = [(t.read.array, t.read.index, t.read.location) for t in self.tiles]
+        wanted += [(w.array, w.index, w.location) for w in self.course.writes if self.whole_rows(w)]
+        seen = set()
+        for array, index, location in wanted:
+            self.told.add((array, index))
+            for k, (i, extent) in enumerate(zip(index, self.function.array(array).shape, strict=True)):
+                if not self.unproven(array, k, i):
+                    continue
+                size = self.printer.index(extent, PRODUCT)
+                if self.moving(i):
+                    first, last = (self.at_bound(i, end) for end in self.bounds)
+                    check = f"{first} < 0 || {last} > {size}" if first != "0" else f"{last} > {size}"
+                else:
+                    place = self.printer.index(i, PRODUCT)
+                    check = f"{place} < 0 || {place} >= {size}"
+                if check not in seen:
+                    self.writer.cite(location)
+                    self.writer.line(f"if ({check}) __trap();  // a subscript leaves {array}")
+                seen.add(check)
+
+    def at_bound(self, index: Expr, bound: str) -> str:
+        """A subscript where the lane is at one of its bounds."""
+        assert self.lane is not None
+        instead = Const(int(bound), INT64) if bound.isdigit() else self.raw(bound)
+        return self.printer.index(at(index, self.lane.name, instead), PRODUCT)
+
+    def whole_rows(self, w: Write) -> bool:
+        """Whether all points of a row store, where one look tells that they are inside."""
+        return w.guard is None and not any(self.late(w.array, k, i) for k, i in enumerate(w.index))
+
+    def checks(self, array: str, index: tuple[Expr, ...]) -> list[str]:
+        return [] if (array, index) in self.told else super().checks(array, index)
+
+    # ---------------------------------------------------------------- where elements lie
+
+    def row_axes(self, array: str, index: tuple[Expr, ...]) -> frozenset[int]:
+        """The axes of an array that are told once a row."""
+        told = (array, index) in self.told
+        return frozenset(
+            k for k, i in enumerate(index) if not self.moving(i) and (told or not self.unproven(array, k, i)) and self.ready(i)
+        )
+
+    def ready(self, index: Expr) -> bool:
+        return not any(isinstance(x, Load) for x in walk_expr(index))
+
+    def row_offset(self, array: str, index: tuple[Expr, ...]) -> str:
+        return self.offset(array, index, frozenset(range(len(index))) - self.row_axes(array, index))
+
+    def point_to_rows(self) -> None:
+        """Pointers to the rows of what is read and written along the lane."""
+        if self.lane is None:
+            return
+        wanted = [t.read for t in self.tiles]
+        wanted += [v for v in self.course.values if isinstance(v, Read) and self.of_lane(v) and v not in wanted]
+        given = [(r.array, r.index) for r in wanted] + [(w.array, w.index) for w in self.course.writes]
+        given += [(array, index) for array, index in accesses(self.course) if any(map(self.moving, index))]
+        for array, index in given:
+            offset = self.row_offset(array, index)
+            if offset == "0" or (array, offset) in self.pointed:
+                continue
+            taken = self.row_axes(array, index)
+            used = [a.name for a in self.course.axes if any(self.depends(index[k], a) for k in taken)]
+            name = self.fresh.fresh("_".join((array, *used)))
+            own = self.function.array(array)
+            type_ = f"{'const ' if own.role == 'input' else ''}{memory_type(own.dtype)}*"
+            self.writer.line(f"{type_} const {name} = {self.arrays[array]} + {offset};")
+            self.pointed[array, offset] = name
+
+    def depends(self, index: Expr, axis: Axis) -> bool:
+        names = free_names(index)
+        return axis.name in names or any(n in self.made and axis.name in self.made[n].axes for n in names)
+
+    def base(self, array: str, index: tuple[Expr, ...]) -> tuple[str, frozenset[int]]:
+        """A pointer to the row, and the axes that it has taken."""
+        pointer = self.pointed.get((array, self.row_offset(array, index)))
+        if pointer is not None:
+            return pointer, self.row_axes(array, index)
+        return self.arrays[array], frozenset()
+
+    def element(self, array: str, index: tuple[Expr, ...]) -> str:
+        pointer, done = self.base(array, index)
+        return f"{pointer}[{self.offset(array, index, done)}]"
+
+    def address(self, array: str, index: tuple[Expr, ...]) -> str:
+        """Where the run of an access begins."""
+        assert self.lane is not None
+        with self.standing(self.lane.name, self.run):
+            pointer, done = self.base(array, index)
+            offset = self.offset(array, index, done)
+        return pointer if offset == "0" else f"{pointer} + {offset}"
+
+    @contextmanager
+    def standing(self, axis: str, place: str) -> Iterator[None]:
+        """What is spelled here has an axis at this place."""
+        own = self.names.get(axis)
+        self.names[axis] = place
+        yield
+        del self.names[axis]
+        if own is not None:
+            self.names[axis] = own
+
+    # ---------------------------------------------------------------- along the lane
+
+    def ends(self, axis: Axis) -> tuple[str, str]:
+        """The first point of an axis, and the one after its last."""
+        if "." in axis.name:
+            return "0", self.bound(axis.stop, f"{axis.name}_count")
+        return self.printer.index(axis.start), self.printer.index(axis.stop)
+
+    def along(self, lane: Axis) -> None:
+        """All that a thread does along the lane: first all that it reads, then what it makes of it."""
+        plan = self.plan
+        if not self.course.ragged:
+            self.bounds = self.ends(lane)
+        self.past_row(lane)
+        self.run = self.declare(lane.name) if plan.vector == 1 else self.fresh.fresh(f"{lane.name}_run")
+        self.tiles = [Tile(t.read, self.fresh.fresh(f"{t.read.array}_tile"), t.width) for t in self.tiles]
+        wide = plan.across * plan.vector * plan.turns
+        if not self.course.ragged:
+            if plan.several:
+                self.origin = _sum(self.origin, f"int64_t(blockIdx.x) * {wide}")
+            self.turns("return;")
+            return
+        piece = self.fresh.fresh(f"{lane.name}_piece")
+        first, step = (f"int64_t(blockIdx.x) * {wide}", f"int64_t(gridDim.x) * {wide}") if plan.several else ("0", str(wide))
+        first = _sum(self.origin, first)
+        self.origin = piece
+        with self.writer.block(f"for (int64_t {piece} = {first}; {piece} < {self.bounds[1]}; {piece} += {step})"):
+            self.turns("break;")
+
+    def turns(self, leave: str) -> None:
+        plan, writer = self.plan, self.writer
+        if plan.turns == 1:
+            self.place_run(leave)
+            for t in self.tiles:
+                if self.packed:
+                    writer.line(f"{register_type(self.function.array(t.read.array).dtype)} {t.name}[{plan.vector}];")
+                self.fetch(t)
+            self.compute()
+            return
+        each = f"[{plan.turns}]" + (f"[{plan.vector}]" if self.packed else "")
+        for t in self.tiles:
+            writer.line(f"{register_type(self.function.array(t.read.array).dtype)} {t.name}{each};")
+        if self.tiles:
+            with self.each_turn():
+                for t in self.tiles:
+                    self.fetch(t)
+        with self.each_turn():
+            self.compute()
+
+    def past_row(self, lane: Axis) -> None:
+        """What a run's place is counted from: the row's first point, less how far that is past a packet."""
+        plan, start = self.plan, self.bounds[0]
+        if plan.shift is not None:
+            self.origin = self.printer.index(sub(lane.start, constant(plan.shift)))
+            return
+        widths = zip(self.course.writes, self.write_widths, strict=True)
+        write = next(w for w, width in widths if width != NO_RUN and w.guard is None)
+        self.run = start
+        name = self.fresh.fresh("past")
+        self.writer.line(f"const int64_t {name} = weft::past_packet<{plan.vector}>({self.address(write.array, write.index)});")
+        self.origin = f"-{name}" if lane.start == ZERO else f"{start} - {name}"
+
+    def place_run(self, leave: str) -> None:
+        """Declare where this turn's points begin; leave where that is past the end."""
+        plan = self.plan
+        terms = [f"turn * {plan.across * plan.vector}"] if plan.turns > 1 else []
+        if plan.across > 1:
+            terms.append("threadIdx.x" if plan.vector == 1 else f"threadIdx.x * {plan.vector}")
+        self.writer.line(f"const int64_t {self.run} = {_sum(self.origin, ' + '.join(terms))};")
+        self.writer.line(f"if ({self.run} >= {self.bounds[1]}) {leave}")
+
+    @contextmanager
+    def each_turn(self) -> Iterator[None]:
+        self.writer.line("#pragma unroll")
+        with self.writer.block(f"for (int32_t turn = 0; turn < {self.plan.turns}; ++turn)"):
+            self.place_run("break;")
+            yield
+
+    def tile(self, t: Tile) -> str:
+        return t.name if self.plan.turns == 1 else f"{t.name}[turn]"
+
+    def fetch(self, t: Tile) -> None:
+        """Load what this turn needs of a read."""
+        plan, read, tile = self.plan, t.read, self.tile(t)
+        self.writer.cite(read.location)
+        if not self.packed:
+            text = self.printer.value(self.let(read).value)
+            self.writer.line(f"const {register_type(read.type)} {tile} = {text};" if plan.turns == 1 else f"{tile} = {text};")
+            return
+        if t.width == NO_RUN:
+            with self.each_element(self.plan.whole):
+                self.writer.line(f"{tile}[v] = {self.printer.value(self.let(read).value)};")
+            return
+        address = self.address(read.array, read.index)
+        if plan.whole and t.width:
+            self.writer.line(f"weft::unpack(weft::fetch<{plan.vector}, {t.width}>({address}), {tile});")
+        else:
+            bounds = ", ".join((self.run, *self.bounds))
+            self.writer.line(f"weft::unpack(weft::fetch_run<{plan.vector}, {t.width}>({address}, {bounds}), {tile});")
+
+    @contextmanager
+    def each_element(self, whole: bool) -> Iterator[None]:
+        """A loop over the neighbours that a thread has at a time."""
+        assert self.lane is not None
+        self.writer.line("#pragma unroll")
+        with self.writer.block(f"for (int32_t v = 0; v < {self.plan.vector}; ++v)"):
+            name, mark = self.declare(self.lane.name), self.writer.mark()
+            if not whole:
+                before = f"{name} < {self.bounds[0]} || " if self.plan.shift != 0 else ""
+                self.writer.line(f"if ({before}{name} >= {self.bounds[1]}) continue;")
+            yield
+            if self.writer.mentions(name, mark):
+                self.writer.insert(mark, f"const int64_t {name} = {self.run} + v;")
+
+    # ---------------------------------------------------------------- points
+
+    def compute(self) -> None:
+        """Compute and store what this turn's points are."""
+        plan, kept = self.plan, self.kept()
+        self.statements(tuple(self.let(v) for v in self.course.values if self.of_turn(v)))
+        before = {t.read.name: self.names.get(t.read.name) for t in self.tiles}
+        self.names |= {t.read.name: self.tile(t) + ("[v]" if self.packed else "") for t in self.tiles}
+        runs = {}
+        for w, width in zip(self.course.writes, self.write_widths, strict=True):
+            if self.packed and width != NO_RUN and w.guard is None and w not in kept:
+                runs[w] = self.fresh.fresh(f"{w.array}_run"), width
+                self.writer.line(f"{register_type(w.value.type)} {runs[w][0]}[{plan.vector}];")
+        stores = kept | {w: name for w, (name, _) in runs.items()}
+        if self.packed:
+            with self.each_element(plan.whole or self.harmless(stores)):
+                self.points(stores)
+        else:
+            self.points({})
+        for w, (name, width) in runs.items():
+            self.put(w, width, name)
+        for name, was in before.items():
+            del self.names[name]
+            if was is not None:
+                self.names[name] = was
+
+    def kept(self) -> dict[Write, str]:
+        """The arrays that keep what is stored later on."""
+        return {}
+
+    def put(self, w: Write, width: int, run: str) -> None:
+        """Store a run."""
+        address = self.address(w.array, w.index)
+        self.writer.cite(w.location)
+        if self.plan.whole and width:
+            self.writer.line(f"weft::store<{width}>({address}, {run});")
+        else:
+            bounds = ", ".join((self.run, *self.bounds))
+            self.writer.line(f"weft::store_run<{width}>({address}, {bounds}, {run});")
+
+    def harmless(self, stores: Mapping[Write, str]) -> bool:
+        """Whether points past the end may be computed: they read nothing, check nothing, and are not stored."""
+        late = any(isinstance(v, Read) and self.of_lane(v) and v not in self.early for v in self.course.values)
+        loads = any(isinstance(x, Load) for e in self.course.expressions() for x in walk_expr(e))
+        made: list[Stmt] = [self.let(v) for v in self.course.values]
+        made += [Store(w.array, w.index, w.value) for w in self.course.writes]
+        return not late and not loads and not checks_in(tuple(made)) and len(stores) == len(self.course.writes)
+
+    def points(self, stores: Mapping[Write, str]) -> None:
+        """What is done at a point. stores: the runs that take what is written."""
+        known = {t.read.name for t in self.tiles}
+        self.statements(tuple(self.let(v) for v in self.course.values if self.of_lane(v) and v.name not in known))
+        for w in self.course.writes:
+            if w in stores:
+                self.writer.cite(w.location)
+                self.writer.line(f"{stores[w]}[v] = {self.printer.value(w.value)};")
+                continue
+            store = Store(w.array, w.index, w.value, w.location)
+            self.statements((store,) if w.guard is None else (If(w.guard, (store,), (), (), w.location),))
+
+
+def _sum(origin: str, place: str) -> str:
+    """A place from an origin on, computed in 64 bits."""
+    if origin in ("", "0"):
+        return place or "0"
+    if not place or place == "0":
+        return origin
+    if origin.startswith("-"):
+        return f"{place if 'int64_t' in place else f'int64_t({place})'} - {origin[1:]}"
+    return f"{origin} + {place}"

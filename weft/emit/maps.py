@@ -1,0 +1,35 @@
+"""Maps of a tile graph as CUDA C++: a translation unit with an entry for each course."""
+
+from __future__ import annotations
+
+from weft.emit.courses import Entry
+from weft.emit.names import kernel_entry
+from weft.emit.text import Writer
+from weft.emit.turned import TurnedEntry
+from weft.graph.maps import Maps
+from weft.loops.ir import Function, trapping
+from weft.loops.schedule import Nest
+from weft.plan.arguments import Facts
+from weft.plan.map import MapPlan, counted
+
+
+def emit(function: Function, nest: Nest, maps: Maps, plan: MapPlan, facts: Facts) -> str:
+    """The kernels' translation unit: an entry for each course, named by `entries`. Each takes the slots of
+    `weft.plan.arguments`.
+    """
+    own = Nest(nest.name, nest.axes, trapping(nest.body), nest.verdicts)
+    writer = Writer()
+    writer.line('#include "weft/memory.cuh"')
+    if any(its.turned for its in plan.courses):
+        writer.line('#include "weft/turn.cuh"')
+    for course, its, entry in zip(maps.courses, plan.courses, entries(nest, plan), strict=True):
+        writer.line()
+        kind = TurnedEntry if its.turned else Entry
+        kind.begun(function, own, facts, writer, counted(course, its), its, entry).emit()
+    return writer.text()
+
+
+def entries(nest: Nest, plan: MapPlan) -> tuple[str, ...]:
+    """The names of the entries of a plan, in the order of its courses."""
+    name = kernel_entry(nest.name)
+    return (name,) if len(plan.courses) == 1 else tuple(f"{name}_{k + 1}" for k in range(len(plan.courses)))

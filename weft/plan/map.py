@@ -1,0 +1,491 @@
+"""The plan of maps: which axes are counted as one, along which neighbouring threads lie, what moves in packets."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from weft.graph.maps import Course, Maps
+from weft.graph.tile import Axis, Map, Read, Write
+from weft.loops.affine import affine, evaluate, is_bound
+from weft.loops.ir import Const, Expr, Function, Load, Op, Ref, free_names, rewrite, substitute, walk_expr
+from weft.loops.types import INT64
+from weft.plan.facts import Geometry
+
+if TYPE_CHECKING:
+    from weft.layout.swizzle import AnyLayout
+
+# Threads of a block; bytes and elements that one instruction moves; elements that a thread has in flight.
+BLOCK, PACKET_BYTES, MOST_ELEMENTS, IN_FLIGHT = 256, 16, 8, 8
+# Bytes of memory that a multiprocessor gets while its L1 serves a line, and the part of that time that lines may take.
+_BYTES_A_LINE, _BUSY = 19, 0.5
+# Points of two axes from which on a square of them is worth its trip through shared memory, of which a block has so much.
+_WORTH_TURNING, _SHARED_BYTES = 16, 48 << 10
+# Points of an axis whose bounds data decide, where a grid is chosen; more are gone through in turns.
+_UNTOLD = 1 << 12
+# What addresses are known modulo of, in bytes.
+_ALIGNMENT = 32
+# Rows up to which they are counted in 32 bits; blocks that a grid has along its second axis.
+_NARROW, _MOST_BLOCKS = 1 << 31, (1 << 16) - 1
+
+ZERO = Const(0, INT64)
+# A width that the address at run time decides; of what is no run.
+ANY, NO_RUN = 0, -1
+
+
+@dataclass(frozen=True)
+class CoursePlan:
+    """How a course is gone through. alone: axes of one point. axes: from the slowest to the fastest, the lane; those that
+    follow each other in memory everywhere are counted as one. still: (array, axis) along which it stands still.
+
+    A thread takes `turns` runs of `vector` neighbours along the lane, `across` threads lie side by side, those of a block
+    that are left one row below the other; several: blocks share a row. shift: how far the first point of a row is past a
+    packet of the result; None: the row's address tells it. whole: rows are whole runs. narrow: rows are counted in 32 bits.
+    widths: of each read and of each write, how many elements one instruction moves. loose: bounds differ from launch to launch.
+
+    turned: the axis along which what else is read or written lies side by side, the accesses of `turns_over` by their numbers
+    in `widths`: it changes its order in shared memory, a square of `side` points of both axes a block, of which a thread has a
+    run below the other.
+    """
+
+    alone: tuple[str, ...]
+    axes: tuple[tuple[str, ...], ...]
+    still: tuple[tuple[str, int], ...]
+    vector: int
+    turns: int
+    across: int
+    several: bool
+    shift: int | None
+    whole: bool
+    narrow: bool
+    widths: tuple[int, ...]
+    loose: bool = False
+    turned: str = ""
+    turns_over: tuple[int, ...] = ()
+
+    @property
+    def side(self) -> int:
+        return self.across * self.vector
+
+    @property
+    def down(self) -> int:
+        """Rows of a block."""
+        return BLOCK // self.across if len(self.axes) > 1 else 1
+
+    @property
+    def block(self) -> tuple[int, int, int]:
+        return self.across, self.down, 1
+
+
+def turned_layout(side: int, vector: int) -> AnyLayout:
+    """(across, down) of a square of words -> its place in shared memory, as `weft/turn.cuh` has it: neighbours lie as far apart
+    as there are threads across, and the last bits of a row are XORed into its columns.
+    """
+    from weft.layout import Layout, Swizzle
+    from weft.layout.swizzle import composed
+
+    across = side // vector
+    square = Layout(((vector, across), (vector, across)), ((across, 1), (side * across, side)))
+    return composed(Swizzle(5, 0, side.bit_length() - 1), 0, square)
+
+
+@dataclass(frozen=True)
+class MapPlan:
+    """courses: one for each of the maps', each a launch."""
+
+    courses: tuple[CoursePlan, ...]
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A plan for a call. grids: of its launches. counted: (array, axis) whose stride no text needs."""
+
+    plan: MapPlan
+    grids: tuple[tuple[int, int, int], ...]
+    counted: frozenset[tuple[str, int]]
+
+
+def plan_maps(
+    function: Function,
+    maps: Maps,
+    arrays: Mapping[str, Geometry],
+    names: Mapping[str, int],
+    ranges: Mapping[str, tuple[int, int]] = MappingProxyType({}),
+) -> Placed | None:
+    """The plan for a call; None where sizes do not tell the axes. names: the values of sizes and integers. ranges: the lowest
+    and highest value of scalars that differ from launch to launch.
+    """
+    plans, grids, used = [], [], set()
+    for course in maps.courses:
+        try:
+            call = _Call(function, arrays, names, ranges)
+            plan, grid = call.planned(course)
+        except KeyError:
+            return None
+        plans.append(plan)
+        grids.append(grid)
+        used |= {(a, k) for a, index in accesses(counted(course, plan)) for k, i in enumerate(index) if i != ZERO}
+    everywhere = {(a, k) for a, g in arrays.items() for k in range(len(g.shape))}
+    return Placed(MapPlan(tuple(plans)), tuple(grids), frozenset(everywhere - used))
+
+
+def accesses(course: Course) -> list[tuple[str, tuple[Expr, ...]]]:
+    """Arrays and subscripts of all that a course reads and writes: its reads and its writes first, in order."""
+    found = [(v.array, v.index) for v in course.values if isinstance(v, Read)]
+    found += [(w.array, w.index) for w in course.writes]
+    return found + [(x.array, x.index) for e in course.expressions() for x in walk_expr(e) if isinstance(x, Load)]
+
+
+# ---------------------------------------------------------------- the axes that are counted
+
+
+def counted(course: Course, plan: CoursePlan) -> Course:
+    """The course over the axes that its plan counts, in their order."""
+    return _counted(course, plan.alone, plan.axes, plan.still)
+
+
+def _counted(
+    course: Course, alone: tuple[str, ...], groups: tuple[tuple[str, ...], ...], still: tuple[tuple[str, int], ...]
+) -> Course:
+    known = {a.name: a for a in course.axes}
+    instead: dict[str, Expr] = {a: known[a].start for a in alone}
+    axes: list[Axis] = []
+    for group in groups:
+        if len(group) == 1:
+            axis = known[group[0]]
+            axes.append(Axis(axis.name, substitute(axis.start, instead), substitute(axis.stop, instead)))
+            continue
+        name = f"{group[0]}.{group[-1]}"  # no name of the user's
+        axes.append(Axis(name, ZERO, reduce(lambda a, b: Op("mul", (a, b), INT64), (known[a].stop for a in group))))
+        instead |= dict.fromkeys(group[:-1], ZERO) | {group[-1]: Ref(name, INT64)}
+
+    def moved(e: Expr) -> Expr:
+        return rewrite(substitute(e, instead), standing)
+
+    def standing(e: Expr) -> Expr | None:
+        return replace(e, index=at(e.array, e.index)) if isinstance(e, Load) else None
+
+    def at(array: str, index: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        return tuple(ZERO if (array, k) in still else moved(i) for k, i in enumerate(index))
+
+    here: dict[str, frozenset[str]] = {a.name: frozenset({a.name}) for a in axes}
+    values: list[Read | Map] = []
+    for v in course.values:
+        made = replace(v, index=at(v.array, v.index)) if isinstance(v, Read) else replace(v, value=moved(v.value))
+        uses = made.index if isinstance(made, Read) else (made.value,)
+        here[v.name] = frozenset().union(*(here.get(n, frozenset()) for e in uses for n in free_names(e)))
+        values.append(replace(made, axes=tuple(a.name for a in axes if a.name in here[v.name])))
+    every = tuple(a.name for a in axes)
+    writes = [
+        replace(
+            w, axes=every, index=at(w.array, w.index), value=moved(w.value), guard=None if w.guard is None else moved(w.guard)
+        )
+        for w in course.writes
+    ]
+    return Course(tuple(axes), tuple(values), tuple(writes), course.ragged)
+
+
+# ---------------------------------------------------------------- where elements lie
+
+
+@dataclass(frozen=True)
+class _Reach:
+    """Where an access goes: the element of the first point, and how far each axis steps. jumps: the strides at which data
+    decide, over the axes `told`.
+    """
+
+    array: str
+    first: int
+    steps: Mapping[str, int]
+    jumps: tuple[int, ...]
+    told: frozenset[str]
+
+    def step(self, axis: str) -> int | None:
+        return None if axis in self.told else self.steps.get(axis, 0)
+
+
+@dataclass(frozen=True)
+class _Call:
+    function: Function
+    arrays: Mapping[str, Geometry]
+    names: Mapping[str, int]
+    ranges: Mapping[str, tuple[int, int]]
+
+    def loose(self, course: Course) -> set[str]:
+        """The axes whose bounds differ from launch to launch."""
+        return {a.name for a in course.axes if (free_names(a.start) | free_names(a.stop)) & self.ranges.keys()}
+
+    def reaches(self, course: Course) -> list[_Reach]:
+        unknown = {course.ragged, *self.loose(course)}
+        axes = {a.name: 0 if a.name in unknown else evaluate(a.start, self.names) for a in course.axes}
+        depends = {v.name: frozenset(v.axes) for v in course.values} | {a: frozenset({a}) for a in axes}
+        found = []
+        for array, index in accesses(course):
+            first, steps, jumps, told = 0, dict.fromkeys(axes, 0), [], frozenset[str]()
+            for k, (i, stride) in enumerate(zip(index, self.arrays[array].strides, strict=True)):
+                form = affine(i)
+                if form is None or not form.names <= axes.keys() | self.names.keys() or not self.proven(array, k):
+                    jumps.append(stride)
+                    told = told.union(*(depends.get(n, frozenset()) for n in free_names(i)))
+                    continue
+                first += stride * evaluate(i, {**self.names, **axes})
+                for a in form.names & axes.keys():
+                    steps[a] += form.coefficient(a) * stride
+            found.append(_Reach(array, first, steps, tuple(jumps), told))
+        return found
+
+    def extents(self, course: Course) -> dict[str, int]:
+        """How many points each axis has: of the ragged one the most, or many where data decide."""
+        ends: dict[str, tuple[int, int]] = {}
+        for a in sorted(course.axes, key=lambda a: a.name == course.ragged):
+            corners = [{**self.names, **dict(zip(ends, corner, strict=True))} for corner in itertools.product(*ends.values())]
+            if a.name != course.ragged:
+                corners = [dict(self.names)]
+            lasting = self.ranges.items()
+            corners = [{**c, **{v: e[k] for v, e in lasting}} for c in corners for k in ((0, 1) if lasting else (0,))]
+            try:
+                ends[a.name] = min(evaluate(a.start, c) for c in corners), max(evaluate(a.stop, c) for c in corners) - 1
+            except KeyError:
+                if a.name != course.ragged:
+                    raise
+                ends[a.name] = 0, _UNTOLD - 1
+        return {a.name: max(0, ends[a.name][1] - ends[a.name][0] + 1) for a in course.axes}
+
+    def size(self, array: str) -> int:
+        return self.function.array(array).dtype.size
+
+    # ---- the plan of a course
+
+    def planned(self, course: Course) -> tuple[CoursePlan, tuple[int, int, int]]:
+        extents = self.extents(course)
+        still = tuple(
+            sorted(
+                {(a, k) for a, index in accesses(course) for k, i in enumerate(index) if self.stands(a, k, i, extents)}
+            )
+        )
+        alone = tuple(a for a, n in extents.items() if n == 1 and a not in {course.ragged, *self.loose(course)})
+        groups = self.groups(_counted(course, alone, tuple((a,) for a in extents if a not in alone), still))
+        own = _counted(course, alone, groups, still)
+        start = CoursePlan(alone, groups, still, 1, IN_FLIGHT, 1, False, 0, True, False, (), bool(self.loose(course)))
+        plan = self.runs(own, start)
+        return plan, self.grid(own, plan)
+
+    def stands(self, array: str, axis: int, index: Expr, extents: Mapping[str, int]) -> bool:
+        """Whether all subscripts along an axis of an array are of the same element."""
+        form = affine(index)
+        known = form is not None and form.names <= extents.keys() | self.names.keys()
+        return known and self.arrays[array].strides[axis] == 0 and self.proven(array, axis)
+
+    def proven(self, array: str, axis: int) -> bool:
+        """Whether the call has told that sums of axes and sizes are inside."""
+        extent = self.function.array(array).shape[axis]
+        return array not in self.function.checked and is_bound(extent, free_names(extent))
+
+    def groups(self, course: Course) -> tuple[tuple[str, ...], ...]:
+        """The axes in the order of memory, those that are counted as one together."""
+        extents, reaches = self.extents(course), self.reaches(course)
+        reads = sum(isinstance(v, Read) for v in course.values)
+        main = self.main(course, reaches)
+        votes = dict.fromkeys(extents, 0)
+        for k, r in enumerate(reaches):
+            moved = math.prod(n for a, n in extents.items() if r.step(a) != 0) * self.size(r.array)
+            for a in extents:
+                votes[a] += 2 * moved + (reads <= k < reads + len(course.writes)) if r.step(a) == 1 else 0
+        order = sorted(extents, key=lambda a: -abs(main.steps[a]))
+        if course.ragged:
+            order = [a for a in order if a != course.ragged] + [course.ragged]
+        elif any(votes.values()):
+            lane = max(reversed(order), key=lambda a: votes[a])
+            order = [a for a in order if a != lane] + [lane]
+        counting = {course.ragged, *self.loose(course), *(n for e in _numbers(course) for n in free_names(e))}
+        groups: list[tuple[str, ...]] = []
+        for a in order:
+            before = groups[-1][-1] if groups else ""
+            if before and not {a, before} & counting and self.one(course, before, a, extents[a], reaches):
+                groups[-1] = (*groups[-1], a)
+            else:
+                groups.append((a,))
+        return tuple(groups)
+
+    def one(self, course: Course, slow: str, fast: str, extent: int, reaches: Iterable[_Reach]) -> bool:
+        """Whether a step of the slower axis is as far as all of the faster one's, everywhere."""
+        if any(a.start != ZERO for a in course.axes if a.name in (slow, fast)):
+            return False
+        steps = [(r.step(slow), r.step(fast)) for r in reaches]
+        return all(s is not None and f is not None and s == f * extent for s, f in steps)
+
+    def main(self, course: Course, reaches: list[_Reach]) -> _Reach:
+        """The access whose order of memory the axes have: that of the first write which no data decide, or of a read."""
+        reads = sum(isinstance(v, Read) for v in course.values)
+        known = [r for r in (*reaches[reads : reads + len(course.writes)], *reaches[:reads]) if not r.told]
+        return known[0] if known else reaches[reads]
+
+    def runs(self, course: Course, plan: CoursePlan) -> CoursePlan:
+        """The plan with what moves in packets along its lane."""
+        if not course.axes:
+            return replace(plan, turns=1, widths=(NO_RUN,) * len(self.named(course)))
+        *rows, lane = (a.name for a in course.axes)
+        extents, reaches = self.extents(course), self.reaches(course)
+        named = reaches[: len(self.named(course))]
+        reads = len(named) - len(course.writes)
+        unguarded = [k for k in range(reads, len(named)) if course.writes[k - reads].guard is None]
+        first = next((k for k in unguarded if named[k].step(lane) == 1), None)
+        along = [k for k, r in enumerate(named) if r.step(lane) == 1]
+        vector = min(MOST_ELEMENTS, PACKET_BYTES // min((self.size(named[k].array) for k in along), default=PACKET_BYTES))
+        n, many = extents[lane], math.prod(extents[a] for a in rows)
+        narrow = many < _NARROW - BLOCK
+        turned = self.turned(course, named, vector if first is not None else 1)
+        if turned is not None:
+            return self.squares(course, plan, named, named[reads if first is None else first], *turned)
+        if first is None or vector < 2 or n < vector:
+            widths = tuple(1 if k in along else NO_RUN for k in range(len(named)))
+            return self.shared(replace(plan, narrow=narrow, widths=widths), n)
+        loose = self.loose(course)
+        steady = (not course.ragged and lane not in loose) or course.axes[-1].start == ZERO
+        shift = self.past(named[first], rows, extents, vector) if steady else None
+        found = [NO_RUN] * len(named)
+        for k in along:
+            found[k] = self.width(named[k], named[first], shift, rows, extents, vector)
+        single = {(r.array, r.first, tuple(r.steps.items())) for r in reaches[len(named) :] if r.step(lane) == 1}
+        if self.crowded([*((named[k].array, found[k]) for k in along), *((array, 1) for array, *_ in single)], vector):
+            return self.shared(replace(plan, narrow=narrow, widths=tuple(1 if w != NO_RUN else w for w in found)), n)
+        whole = shift == 0 and n % vector == 0 and not course.ragged and lane not in loose
+        turns = max(1, IN_FLIGHT // vector)
+        plan = replace(plan, vector=vector, turns=turns, shift=shift, whole=whole, narrow=narrow, widths=tuple(found))
+        return self.shared(plan, n)
+
+    def turned(self, course: Course, named: list[_Reach], vector: int) -> tuple[str, tuple[int, ...], int] | None:
+        """The axis along which most of what does not lie along the lane does, those accesses, and how many neighbours of both
+        are taken at a time.
+        """
+        *rows, lane = (a.name for a in course.axes)
+        extents = self.extents(course)
+        guarded = [False] * (len(named) - len(course.writes)) + [w.guard is not None for w in course.writes]
+        found: dict[str, list[int]] = {}
+        for k, r in enumerate(named):
+            across = [a for a in rows if r.step(a) == 1 and extents[a] >= _WORTH_TURNING]
+            if len(across) == 1 and r.step(lane) not in (0, 1) and not r.told and not r.jumps and not guarded[k]:
+                found.setdefault(across[0], []).append(k)
+        if not found or extents[lane] < _WORTH_TURNING or course.ragged or self.loose(course):
+            return None
+        axis = max(found, key=lambda a: sum(self.size(named[k].array) for k in found[a]))
+        widest = max(self.size(named[k].array) for k in found[axis])
+        vector = min(vector, 2) if widest == 8 else vector  # a square of as many words as of two bytes fits no more
+        word, side = max(4, widest), _side(vector)
+        return axis, tuple(found[axis][: _SHARED_BYTES // (word * side * side)]), vector
+
+    def squares(
+        self, course: Course, plan: CoursePlan, named: list[_Reach], main: _Reach, axis: str, over: tuple[int, ...], vector: int
+    ) -> CoursePlan:
+        """The plan of squares of the lane and another axis."""
+        *rows, lane = (a.name for a in course.axes)
+        extents, side = self.extents(course), _side(vector)
+        shift = (self.past(main, rows, extents, vector) or 0) if main.step(lane) == 1 else 0
+        widths = [NO_RUN] * len(named)
+        others = [a for a in extents if a != axis]
+        for k, r in enumerate(named):
+            most = min(vector, PACKET_BYTES // self.size(r.array))
+            if k in over:
+                past = self.past(r, others, extents, most)
+                widths[k] = ANY if past is None else math.gcd(most, past)
+            elif r.step(lane) == 1:
+                widths[k] = self.width(r, main, shift, rows, extents, vector)
+        tiles = math.prod(extents[a] for a in rows if a != axis) * -(-extents[axis] // side)
+        across = side // vector
+        return replace(
+            plan, vector=vector, turns=side * across // BLOCK, across=across, several=True, shift=shift,
+            whole=shift == 0 and extents[lane] % vector == 0 and extents[axis] % vector == 0,
+            narrow=tiles < _NARROW - BLOCK, widths=tuple(widths), turned=axis, turns_over=over,
+        )  # fmt: skip
+
+    def crowded(self, along: list[tuple[str, int]], vector: int) -> bool:
+        """Whether what does not lie at packets, such as the neighbours of a stencil, would keep L1 busy: threads then do better
+        to take single neighbours, which share its lines.
+        """
+        lines = sum((vector // max(1, width)) * vector * self.size(array) for array, width in along) / 4
+        alone = sum(vector * max(4, self.size(array)) for array, _ in along) / 4
+        moved = sum(self.size(a) for a in {array for array, _ in along}) * 32 * vector
+        return lines > _BUSY * moved / _BYTES_A_LINE and alone < lines
+
+    def named(self, course: Course) -> list[Read | Write]:
+        return [*(v for v in course.values if isinstance(v, Read)), *course.writes]
+
+    def past(self, r: _Reach, rows: list[str], extents: Mapping[str, int], vector: int) -> int | None:
+        """How far the first point of each row is past a packet; None where rows differ."""
+        if any(j % vector for j in (*self.row_steps(r, rows, extents).values(), *r.jumps)):
+            return None
+        return (self.arrays[r.array].address // self.size(r.array) + r.first) % vector
+
+    def width(
+        self, r: _Reach, main: _Reach, shift: int | None, rows: list[str], extents: Mapping[str, int], vector: int
+    ) -> int:
+        """How many elements of an access one instruction moves, where runs are cut as the rows of another lie."""
+        most = min(vector, PACKET_BYTES // self.size(r.array))
+        if shift is not None:
+            own = self.past(r, rows, extents, most)
+            return ANY if own is None else math.gcd(most, own - shift)
+        most = min(most, _ALIGNMENT // self.size(main.array))
+        if any(j % most for j in (*r.jumps, *main.jumps)):
+            return ANY
+        here, there = self.row_steps(r, rows, extents), self.row_steps(main, rows, extents)
+        if any((here.get(a, 0) - there.get(a, 0)) % most for a in rows):
+            return ANY
+        apart = [self.arrays[x.array].address // self.size(x.array) + x.first for x in (r, main)]
+        return most if (apart[0] - apart[1]) % most == 0 else ANY
+
+    def row_steps(self, r: _Reach, rows: list[str], extents: Mapping[str, int]) -> dict[str, int]:
+        return {a: r.steps[a] for a in rows if a not in r.told}
+
+    def shared(self, plan: CoursePlan, n: int) -> CoursePlan:
+        """The plan with the threads of a block laid out for rows of n points."""
+        runs = self.count(plan, n)
+        across = min(BLOCK, _power(-(-runs // plan.turns)))
+        turns = min(plan.turns, _power(-(-runs // across)))
+        return replace(plan, across=across, turns=turns, several=runs > across * turns)
+
+    def count(self, plan: CoursePlan, n: int) -> int:
+        """The most runs of a row."""
+        past = plan.vector - 1 if plan.shift is None else plan.shift
+        return -(-(n + past) // plan.vector)
+
+    def grid(self, course: Course, plan: CoursePlan) -> tuple[int, int, int]:
+        extents = self.extents(course)
+        if not course.axes:
+            return 1, 1, 1
+        *rows, lane = (a.name for a in course.axes)
+        many = math.prod(extents[a] for a in rows)
+        if not many or not extents[lane]:
+            return 0, 1, 1
+        if plan.turned:
+            down = many // extents[plan.turned] * -(-extents[plan.turned] // plan.side)
+            tall = min(down, _MOST_BLOCKS)
+            return -(-(extents[lane] + (plan.shift or 0)) // plan.side), tall, -(-down // tall)
+        down = -(-many // plan.down)
+        if not plan.several:
+            return down, 1, 1
+        tall = min(down, _MOST_BLOCKS)
+        return -(-self.count(plan, extents[lane]) // (plan.across * plan.turns)), tall, -(-down // tall)
+
+
+def _numbers(course: Course) -> list[Expr]:
+    """What is computed with, apart from the subscripts of what is read and written at every point."""
+    found = [v.value for v in course.values if isinstance(v, Map)]
+    found += [e for a in course.axes for e in (a.start, a.stop)]
+    for w in course.writes:
+        found += [w.value, *(() if w.guard is None else (w.guard,))]
+    return found
+
+
+def _side(vector: int) -> int:
+    """The side of a square of which a thread takes so many neighbours."""
+    return 64 if vector > 2 else 32
+
+
+def _power(n: int) -> int:
+    """The least power of two that is no less."""
+    return 1 << (max(1, n) - 1).bit_length()
