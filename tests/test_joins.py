@@ -68,6 +68,13 @@ def test_floats_are_sorted_by_element_first() -> None:
     assert "sorted by element and joined in order, in 8 steps" in text
 
 
+def test_points_that_a_thread_takes_in_order_are_told() -> None:
+    (line,) = [
+        line for line in CASES["of_lists"][0].explain("int64[40]", "int64[31]", "int64[300]").split("\n") if "unused" in line
+    ]
+    assert "k (kernels_of_joins.py" in line and line.endswith("the bounds of k are not the same everywhere")
+
+
 def test_explain_says_how() -> None:
     text = histogram.explain("int32[1000000]", 256, detail=True)
     assert "values are joined to count by atomics, in any order: the same bits in each" in text

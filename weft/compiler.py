@@ -724,13 +724,16 @@ def unused(analysis: Analysis, launch: Launch, names: Mapping[str, int]) -> tupl
     """The loops of a launch for a call that could run in parallel and do not. names: as of `launches`."""
     variant, at = launch.variant, launch.where
     assert at is not None
-    if not isinstance(variant.plan, ThreadPlan):
+    if not isinstance(variant.plan, ThreadPlan | JoinPlan):
         return ()
     nest, lowered = launch.nest, at.analysis.lowered[variant.nest]
     threads = math.prod(_most(a.start, a.stop, a.step, names, at.ranges) for a in nest.axes)
     if lowered.sweeps is not None or (lowered.graphs and threads >= MANY_ROWS):
         return ()  # a thread for each does as well
     inside = in_order(nest, {**names, **{v: most for v, (_, most) in at.ranges.items()}})
+    if isinstance(variant.plan, JoinPlan):
+        assert lowered.joins is not None
+        inside = tuple(loop for loop in inside if loop.var in lowered.joins.inside)
     if not inside:
         return ()
     from weft.loops.show import renamed, user_names
@@ -746,13 +749,17 @@ def unused(analysis: Analysis, launch: Launch, names: Mapping[str, int]) -> tupl
 _ALONE = "write it as a kernel of its own, which takes what is computed before it from arrays and leaves there what it finds"
 
 
-def _in_the_way(nest: Nest, loop: For, refused: Refused | None, plan: ThreadPlan) -> tuple[str, Location | None, str]:
+def _in_the_way(
+    nest: Nest, loop: For, refused: Refused | None, plan: ThreadPlan | JoinPlan
+) -> tuple[str, Location | None, str]:
     """Why a loop runs in order inside a thread, what is in its way, and what to write instead."""
     around = [o for o in nest.loops() if nest.verdict(o).kind == "sequential" and any(s is loop for s in walk(o.body))]
     if around:
         outer = around[0].var
         step = f"write what is inside {outer} as a kernel of its own, and call it for each {outer}"
         return f"loop {outer} around it runs in order", around[0].location, step
+    if isinstance(plan, JoinPlan):
+        return f"the bounds of {loop.var} are not the same everywhere", None, ""
     if refused is None:
         return f"neighbours in memory lie along {plan.order[-1]}, so each of them has a thread", None, _ALONE
     beside = [o for o in nest.loops() if not any(s is loop for s in walk((o,))) and not any(s is o for s in walk((loop,)))]

@@ -64,6 +64,11 @@ class Joins:
     groups: tuple[Points | Ordered, ...]
 
     @property
+    def inside(self) -> tuple[str, ...]:
+        """The axes that a thread goes through in order."""
+        return tuple(a for g in self.groups if isinstance(g, Points) for a in g.inside)
+
+    @property
     def writes(self) -> tuple[Write, ...]:
         return tuple(w for g in self.groups for w in (g.writes if isinstance(g, Points) else (g.write,)))
 
