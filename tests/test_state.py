@@ -24,6 +24,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 import weft
 from weft.errors import SourceMismatch, StateChanged, TypeMismatch, UnsupportedSyntax
+from weft.pytorch.specialize import digest_of
 
 X = torch.linspace(-2.0, 3.0, 7, dtype=torch.float64)
 
@@ -693,3 +694,13 @@ def test_any_order_of_changes_and_calls_for_long() -> None:
 
     own = settings(max_examples=200, stateful_step_count=40, deadline=None)
     run_state_machine_as_test(Changing, settings=own)
+
+
+@pytest.mark.parametrize("module", ["compiler.py", "loops/analyze.py", "loops/automatic/renaming.py", "emit/deep/er/cpp.py"])
+def test_analyses_on_disk_are_of_this_code(module: str, tmp_path: Path) -> None:
+    path = tmp_path / module
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("one")
+    before = digest_of(tmp_path)
+    path.write_text("another")
+    assert digest_of(tmp_path) != before

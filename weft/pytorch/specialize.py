@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
 import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -39,13 +38,16 @@ class Specializable(Protocol):
 @functools.lru_cache(maxsize=1)
 def compiler_version() -> str:
     """What an analysis on disk depends on besides the function: this package's own code."""
-    root = Path(__file__).parent.parent
+    return digest_of(Path(__file__).parent.parent)
+
+
+def digest_of(root: Path) -> str:
+    """Of the modules in a package's rooms up to `emit`, and in the rooms in those; not of their text."""
     digest = hashlib.sha256()
-    for directory in ("", "language", "loops", "graph", "plan", "emit"):
-        for entry in sorted(os.scandir(root / directory), key=lambda e: e.name):
-            if entry.name.endswith(".py"):
-                facts = entry.stat()
-                digest.update(f"{entry.name} {facts.st_size} {facts.st_mtime_ns}\n".encode())
+    rooms = [root / room for room in ("language", "loops", "graph", "plan", "emit")]
+    for path in sorted((*root.glob("*.py"), *(p for room in rooms for p in room.rglob("*.py")))):
+        facts = path.stat()
+        digest.update(f"{path.relative_to(root)} {facts.st_size} {facts.st_mtime_ns}\n".encode())
     return digest.hexdigest()
 
 
