@@ -267,6 +267,61 @@ extern "C" __global__ void gather(const float* x, const int64_t* subscript, floa
     ),
 )
 
+ROWS_ANYWHERE = DeviceKernel(
+    "rows_anywhere",
+    """
+#include "weft/memory.cuh"
+
+extern "C" __global__ void rows_anywhere(const float* x, float* y, float* z) {
+    for (int k = threadIdx.x; k < 128; k += 32) y[k] = z[k] = 0.0f;
+    __syncthreads();
+    const float* const from = x + 3;
+    float* const to = y + 1;
+    const int64_t first = int64_t(threadIdx.x * 4) - weft::past_packet<4>(to);
+    float tile[4];
+    weft::unpack(weft::fetch_run<4, 0>(from + first, first, 2, 100), tile);
+    weft::store_run<4>(to + first, first, 2, 100, tile);
+    weft::unpack(weft::fetch_run<4, 1>(x + threadIdx.x * 4, threadIdx.x * 4, 0, 128), tile);
+    if (weft::aligned<1>(x)) weft::store_run<0>(z + threadIdx.x * 4, threadIdx.x * 4, 0, 126, tile);
+}
+""",
+    lambda generator: (whole(generator, 128),),
+    lambda x: (
+        np.concatenate([np.zeros(3), x[5:103], np.zeros(27)]).astype(np.float32),
+        np.concatenate([x[:126], np.zeros(2)]).astype(np.float32),
+    ),
+    block=(32, 1, 1),
+)
+
+# ---------------------------------------------------------------- turn.cuh
+
+TURNED = DeviceKernel(
+    "turned",
+    """
+#include "weft/memory.cuh"
+#include "weft/turn.cuh"
+
+extern "C" __global__ void turned(const float* x, float* y) {
+    __shared__ weft::Turned<float, 64, 4> square;
+    float tile[4];
+    for (int turn = 0; turn < 4; ++turn) {
+        const int down = turn * 16 + threadIdx.y;
+        weft::unpack(weft::fetch<4, 4>(x + down * 64 + threadIdx.x * 4), tile);
+        square.put(threadIdx.x, down, tile);
+    }
+    __syncthreads();
+    for (int turn = 0; turn < 4; ++turn) {
+        const int down = turn * 16 + threadIdx.y;
+        square.get(threadIdx.x, down, tile);
+        weft::store<4>(y + down * 64 + threadIdx.x * 4, tile);
+    }
+}
+""",
+    lambda generator: (whole(generator, 64, 64, size=1000),),
+    lambda x: (np.ascontiguousarray(x.T),),
+    block=(16, 16, 1),
+)
+
 # ---------------------------------------------------------------- team.cuh
 
 
@@ -1634,6 +1689,8 @@ KERNELS: tuple[DeviceKernel, ...] = (
     _runs("half_runs", "weft::float16", np.float16),
     _runs("float_runs", "float", np.float32),
     GATHER,
+    ROWS_ANYWHERE,
+    TURNED,
     TEAM_REDUCE,
     TEAM_SCAN,
     NAMED_BARRIERS,

@@ -197,7 +197,11 @@ def _mapping(launch: Launch, plan: MapPlan) -> list[str]:
     run = f"{course.vector} neighbours" if course.vector > 1 else "an element"
     turns = f", {course.turns} times" if course.turns > 1 else ""
     found = [f"rows: {', '.join(rows) or 'none'}; a thread takes {run} along {lane}{turns}"]
-    if course.shift is None:
+    if course.turned:
+        found = [f"squares of {course.side} x {course.side} along {course.turned.replace('.', ' to ')} and {lane}"]
+        found[0] += f", one of {', '.join(rows)}" if len(rows) > 1 else ""
+        found.append(f"what lies along {course.turned} changes its order in shared memory")
+    elif course.shift is None:
         found.append("rows begin anywhere: what is before the first packet and after the last moves by itself")
     return found
 
@@ -205,6 +209,8 @@ def _mapping(launch: Launch, plan: MapPlan) -> list[str]:
 def _mapping_line(launch: Launch, plan: MapPlan) -> str:
     """The same in a few words."""
     course = plan.courses[launch.course]
+    if course.turned:
+        return f"squares of {course.side} x {course.side}"
     return f"{course.vector} neighbours a thread" if course.vector > 1 else "an element a thread"
 
 
