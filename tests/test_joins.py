@@ -105,6 +105,7 @@ def test_random_programs_by_all_means(seed: int) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(join, "CHUNK", 4)
         patched.setattr(join, "POINTS_OF_AN_ELEMENT", 1)
+        patched.setattr(join, "FEW_POINTS", 1)
         report = kernel.check(*program.arguments)
     assert not report.findings and report.ok, f"{program.source}{report}"
 
@@ -167,8 +168,9 @@ def test_the_gradient_of_an_embedding_is_such_a_sum(dtype: torch.dtype) -> None:
     assert not report.findings and report.ok, str(report)
 
 
-def test_points_that_are_too_many_to_be_counted_are_joined_in_order() -> None:
-    found = launches(CASES["added"][0], "float32[9]", f"int64[{1 << 31}]", f"float32[{1 << 31}]")
+@pytest.mark.parametrize("n", [1 << 31, 31])
+def test_points_that_cannot_be_counted_and_few_are_joined_in_order(n: int) -> None:
+    found = launches(CASES["added"][0], "float32[9]", f"int64[{n}]", f"float32[{n}]")
     assert not any(isinstance(x.variant.plan, JoinPlan) for x in found)
 
 

@@ -27,6 +27,8 @@ SHARED_BYTES, COPIED_BYTES = 48 * 1024, 16 * 1024
 POINTS_OF_AN_ELEMENT = 4
 # Points that a block sorts; neighbours in the order of keys that a thread joins.
 SORT_TILE, CHUNK = 4096, 64
+# Points from which on sorting is worth its launches.
+FEW_POINTS = 32
 # Blocks that sort, up to which each adds up what the others count.
 FEW_TILES = 64
 
@@ -131,8 +133,8 @@ def memory_of(step: JoinStep, plan: JoinPlan) -> tuple[str, ...]:
 def plan_joins(
     function: Function, joins: Joins, facts: Facts, arrays: Mapping[str, Geometry], names: Mapping[str, int]
 ) -> tuple[JoinPlan, tuple[Meeting, ...]] | None:
-    """The plan for a call, and how its steps meet it; None where there are more points than can be counted. names: the values
-    of sizes and integers.
+    """The plan for a call, and how its steps meet it; None where there are more points than can be counted, or so few that a
+    thread is done with them before they are sorted. names: the values of sizes and integers.
     """
     extents = extents_of(joins.axes, names)
     plans: list[PointsPlan | SortPlan] = []
@@ -164,7 +166,7 @@ def _plan_sort(
     shape, write = arrays[group.write.array].shape, group.write
     count, wide = math.prod(extents[a] for a in group.points), math.prod(extents[a] for a in group.lanes)
     elements = math.prod(shape[k] for k in group.keys)
-    if max(count, elements) >= 1 << 31:
+    if count < FEW_POINTS or max(count, elements) >= 1 << 31:
         return None
     unit = [a for a in group.lanes for k, i in enumerate(write.index) if i == Ref(a, INT64) and (write.array, k) in facts.unit]
     lanes = tuple(a for a in group.lanes if a not in unit) + tuple(unit)
