@@ -106,6 +106,26 @@ def test_a_loop_that_may_end_early_is_repeated_where_a_step_is_much() -> None:
     assert ("t",) in stepped(converging, "float32[1000000]", 1000)
 
 
+def test_what_fails_beside_an_empty_loop_still_does() -> None:
+    """As an axis of a launch, a loop without iterations in some step would leave out what stands before it there."""
+    import weft
+
+    @weft.kernel
+    def beside(x, idx, first: int):
+        y = torch.zeros(len(x) + 1)
+        z = torch.zeros(len(x) + 1)
+        for t in range(first, len(idx)):
+            s = x[idx[t]]
+            for j in range(t):
+                z[j + 1] = 0.5 * y[j] + s
+            for j in range(t):
+                y[j] = z[j]
+        return y
+
+    assert {*stepped(beside, "float32[100000]", "int64[100000]", 1)} == {("t",)}
+    assert stepped(beside, "float32[100000]", "int64[100000]", 0) == [()]
+
+
 def test_grids_hold_the_largest_of_the_steps() -> None:
     (first, *_) = [one for one in launches(elimination, "float32[3000,3000]") if one.steps]
     assert first.where is not None and first.where.ranges["k"] == (0, 2999)

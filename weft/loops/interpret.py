@@ -90,8 +90,11 @@ class _Machine:
                 case Let(name=name, value=value):
                     self.names[name] = self.evaluate(value)
                 case Store(array=array, index=index, value=value):
-                    result = self.evaluate(value)
-                    self.arrays[array][self.subscript(array, index)] = result
+                    result, place = self.evaluate(value), self.subscript(array, index)
+                    try:
+                        self.arrays[array][place] = result
+                    except RuntimeError:  # beyond the largest number of the dtype: it is infinite there
+                        self.arrays[array][place] = torch.tensor(result, dtype=torch.float64)
                 case If(condition=condition):
                     taken = self.evaluate(condition)
                     self.run(stmt.then if taken else stmt.orelse)
