@@ -126,6 +126,24 @@ def test_what_fails_beside_an_empty_loop_still_does() -> None:
     assert stepped(beside, "float32[100000]", "int64[100000]", 0) == [()]
 
 
+def test_steps_have_names_of_any_alphabet() -> None:
+    import weft
+
+    @weft.kernel
+    def diffusion(u, étapes: int):
+        a = u.clone()
+        b = u.clone()
+        for τ in range(étapes):
+            for ι in range(1, len(u) - 1):
+                b[ι] = 0.5 * (a[ι - 1] + a[ι + 1]) + τ
+            for ι in range(1, len(u) - 1):
+                a[ι] = b[ι]
+        return a
+
+    inside = [one for one in launches(diffusion, "float32[1000000]", 10) if one.steps]
+    assert len(inside) == 2 and all(one.grid[0] > 100 for one in inside)
+
+
 def test_grids_hold_the_largest_of_the_steps() -> None:
     (first, *_) = [one for one in launches(elimination, "float32[3000,3000]") if one.steps]
     assert first.where is not None and first.where.ranges["k"] == (0, 2999)

@@ -263,7 +263,7 @@ class System:
 
     def condition(self, text: str) -> str:
         """isl's text of a Python condition on parameters, as `free_when` gives it."""
-        return re.sub(r"[A-Za-z_]\w*", lambda m: self.parameters.get(m.group(), m.group()), text.replace("==", "="))
+        return re.sub(r"[^\W\d]\w*", lambda m: self.parameters.get(m.group(), m.group()), text.replace("==", "="))
 
     def add_domain(self, access: Access, rename: dict[str, str]) -> None:
         for loop in access.loops:
