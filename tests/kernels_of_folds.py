@@ -91,6 +91,24 @@ def log_sum_exp(x):
 
 
 @weft.kernel
+def log_sum_exp_of_two(x):
+    """Over two axes, which no thread holds."""
+    n, m, k = x.shape
+    y = torch.empty(n)
+    for r in range(n):
+        high = -math.inf
+        for i in range(m):
+            for j in range(k):
+                high = max(high, x[r, i, j])
+        s = 0.0
+        for i in range(m):
+            for j in range(k):
+                s += torch.exp((x[r, i, j] - high) * 0.5)
+        y[r] = torch.log(s) + high
+    return y
+
+
+@weft.kernel
 def exponentials(x):
     """The sum of exponentials alone, relative to what starts with 0."""
     n, m = x.shape
@@ -508,6 +526,10 @@ CASES: dict[str, tuple[Any, tuple[Callable[[], tuple[Any, ...]], ...]]] = {
             lambda: (_special(2000, 40),),
         ),
     ),
+    "log_sum_exp_of_two": (
+        log_sum_exp_of_two,
+        (lambda: (_special(8, 3000).reshape(8, 30, 100),), lambda: (_special(9, 1407).bfloat16().reshape(9, 7, 201),)),
+    ),
     "exponentials": (
         exponentials,
         (lambda: (_special(8, 2000).half(),), lambda: (_random(2, 9001),), lambda: (_random(3, 0),)),
@@ -577,7 +599,15 @@ CASES: dict[str, tuple[Any, tuple[Callable[[], tuple[Any, ...]], ...]]] = {
         counts,
         (lambda: (_whole(127, 900).to(torch.int8), 5), lambda: (_whole(100, 20000).to(torch.int8), 7)),
     ),
-    "in_place": (in_place, (lambda: (_random(5, 300),), lambda: (_random(2, 9000),))),
+    "in_place": (
+        in_place,
+        (
+            lambda: (_random(5, 300),),
+            lambda: (_random(2, 9000),),
+            lambda: (_random(70, 12),),
+            lambda: (_random(33, 31).half(),),
+        ),
+    ),
     "least_and_largest": (
         least_and_largest,
         (lambda: (_with_nan(600),), lambda: (_with_nan(9000),), lambda: (_random(0),)),

@@ -127,7 +127,7 @@ EMITTED: tuple[Mutant, ...] = (
     ),
     Mutant(
         "threads_return_early", "softmax",
-        "    int32_t turn = 0;\n", "    int32_t turn = 0;\n    if (thread >= 32) return;\n",
+        "    int32_t turn = 0;\n", "    int32_t turn = 0;\n    if (threadIdx.x >= 32) return;\n",
         ("divergent barrier",), (_REDUCE,),
     ),
     Mutant(

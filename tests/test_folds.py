@@ -134,7 +134,7 @@ def test_the_kernels_compute_what_the_loops_do(name: str, k: int) -> None:
     assert not report.findings and report.ok, str(report)
 
 
-@given(st.integers(0, 2**31), st.sampled_from([301, 2048]), st.sampled_from([torch.float32, torch.bfloat16]))
+@given(st.integers(0, 2**31), st.sampled_from([301, 2100]), st.sampled_from([torch.float32, torch.bfloat16]))
 @settings(max_examples=4, deadline=None)
 def test_exponentials_of_any_values_relative_to_the_largest(seed: int, width: int, dtype: torch.dtype) -> None:
     """Each row is of a few values, infinities and NaN among them, the rare ones anywhere."""
@@ -144,14 +144,15 @@ def test_exponentials_of_any_values_relative_to_the_largest(seed: int, width: in
     few = torch.randint(0, len(values), (40, 3), generator=random)
     taken = (torch.rand(40, width, generator=random) ** 12 * 3).long()
     x = values[few.gather(1, taken)].to(dtype)
-    report = CASES["log_sum_exp"][0].check(x)
+    report = CASES["log_sum_exp_of_two"][0].check(x.reshape(40, 7, -1)) if width % 7 == 0 else CASES["log_sum_exp"][0].check(x)
     assert not report.findings and report.ok, str(report)
 
 
 @pytest.mark.parametrize("arch", ["sm_80"])
 def test_for_other_architectures_too(arch: str) -> None:
-    kernel, args = case("mean_taken_away", 1)
-    assert not kernel.check(*args, arch=arch, seeds=3).findings
+    for name, k in (("mean_taken_away", 1), ("in_place", 2), ("largest_of_rows", 2)):
+        kernel, args = case(name, k)
+        assert not kernel.check(*args, arch=arch, seeds=3).findings
 
 
 def test_random_programs_whose_folds_are_shared_by_all_means(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,8 +84,11 @@ def test_the_plan_of_rows(
 @pytest.mark.parametrize(
     "specs, held, exact, grid, block",
     [
-        # a warp a row while a row is short, then as many threads as keep 16 points each
-        ("float32[64,100]", (4, 1), False, 16, (32, 4)),
+        # as many threads a row as keep 16 points each, but 128 bytes side by side
+        ("float32[64,20]", (4, 1), False, 4, (8, 16)),
+        ("float32[64,100]", (4, 4), False, 4, (8, 16)),
+        ("bfloat16[64,16]", (8, 1), False, 1, (2, 64)),
+        ("float32[64,101]", (1, 4), False, 16, (32, 4)),
         ("float32[64,1024]", (4, 4), True, 64, (64, 1)),
         ("bfloat16[64,1024]", (8, 2), True, 64, (64, 1)),
         ("bfloat16[64,1000]", (8, 2), False, 64, (64, 1)),

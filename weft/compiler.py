@@ -512,11 +512,11 @@ def _whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[
     used = {a.name: arrays[a.name] for a in nest_arrays(function, own)}
     extents = [_most(a.start, a.stop, a.step, names, ranges) for a in own.axes]
     facts = facts_of(used, extents)
-    graph = _best_graph(analysis.lowered[nest], facts, own)
     entry = kernel_entry(own.name)
     maps = analysis.lowered[nest].maps
     placed = None if maps is None else plan_maps(function, maps, used, names, ranges)
     sweeps = analysis.lowered[nest].sweeps
+    graph = None if sweeps is not None else _best_graph(analysis.lowered[nest], facts, own)
     found = None if sweeps is None else _plan_folds(function, sweeps, facts, names, ranges)
     columns, certain = (1, True) if graph is None else _columns(graph, used, names, ranges)
     tile = None if graph is None else plan(function, graph, columns, certain)
@@ -524,10 +524,7 @@ def _whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[
     scan = _plan_scan(where, nest, facts, names)
     if placed is not None:
         made = _launch_maps(own, Variant(nest, replace(facts, unused=placed.counted), None, placed.plan), placed)
-    elif sweeps is not None and found is not None and (
-        # a row that is held saves nothing where it is read once
-        tile is None or not tile.held or found[0].shared or found[0].chunks or found[0].arranged(sweeps).read_once
-    ):
+    elif sweeps is not None and found is not None:
         made = _launch_folds(own, sweeps, Variant(nest, facts, None, found[0]), *found)
     elif joining is not None:
         made = _launch_joins(own, Variant(nest, facts, None, joining[0]), *joining)

@@ -58,7 +58,8 @@ class HeldEntry(Entry):
         plan, line = self.plan, self.writer.line
         points = f"{plan.vector} neighbouring points" if plan.vector > 1 else "a point"
         times = f", {plan.chunks} times" if plan.chunks > 1 else ""
-        whose = f"{plan.teams} rows a block, a warp each" if plan.teams > 1 else f"a row a block of {plan.threads} threads"
+        team = "a warp" if plan.threads == 32 else f"{plan.threads} threads" if plan.threads > 1 else "a thread"
+        whose = f"{plan.teams} rows a block, {team} each" if plan.teams > 1 else f"a row a block of {plan.threads} threads"
         line(f"// {whose}; each thread holds {points}{times}")
         self.shared_memory()
         if plan.chunks == 1:

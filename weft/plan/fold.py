@@ -28,6 +28,9 @@ MANY_ROWS, FEW_POINTS, MANY_POINTS = 1 << 19, 32, 1024
 LINE_BYTES, PACKET_BYTES, MOST_ELEMENTS = 256, 16, 8
 # Points of a row that a block has at least, where blocks share it.
 POINTS_OF_A_PART = 4096
+# Points of a row from which on threads that lie along it share it; bytes that those of a short row read side by side; the
+# threads of a block that holds several such rows.
+FEWEST_POINTS, SIDE_BYTES, SMALL_BLOCK = 8, 128, 128
 # Points that a thread holds; registers of a multiprocessor, and of a thread besides the points that it holds.
 HELD_POINTS, REGISTERS, OTHER_REGISTERS = 16, 1 << 16, 32
 _MOST_PARTS = (1 << 16) - 1
@@ -97,7 +100,7 @@ def plan_folds(
     if sweeps.running is not None and running:
         sweeps = sweeps.running
     order = tuple(a for a in sweeps.rows if a != lane) + ((lane,) if lane in sweeps.rows else ())
-    if points < FEW_POINTS:
+    if points < (FEW_POINTS if lane in sweeps.rows else FEWEST_POINTS):
         return None
     wide = 1  # neighbouring rows of a block
     if lane in sweeps.rows:
@@ -112,9 +115,12 @@ def plan_folds(
         blocks = -(-extents[lane] // wide) * (rows // max(1, extents[lane]))
         threads, teams = BLOCK, 1
     else:
-        threads = 32 if points <= MANY_POINTS and rows >= MANY_BLOCKS else BLOCK
-        teams = BLOCK // threads
         vector = _vector(function, sweeps, facts, lane)
+        threads = BLOCK
+        if rows >= MANY_BLOCKS and points <= MANY_POINTS:
+            sizes = [function.array(v.array).dtype.size for v in sweeps.values if isinstance(v, Read) and lane in v.axes]
+            threads = min(32, _team(points, vector, min(sizes, default=4)))
+        teams = BLOCK // threads
         sides = [
             [_power(-(-extents[lane_of(lane, s)] // vector)) if len(s.over) > 1 else threads for s in stage]
             for stage in sweeps.stages
@@ -144,21 +150,27 @@ def _held(
     """The plan whose threads hold the points of a row, if that saves reading them again and they fit."""
     every = [s for stage in sweeps.stages for s in stage]
     reads = held_reads(sweeps, lane)
-    if sweeps.read_once or not reads or any(s.over != (lane,) for s in every) or extents[lane] < FEW_POINTS:
+    if sweeps.read_once or not reads or any(s.over != (lane,) for s in every) or extents[lane] < FEWEST_POINTS:
         return None
-    columns = max(32, _power(extents[lane]))
-    threads = min(1024, max(32, columns // HELD_POINTS))
-    vector = min(_vector(function, sweeps, facts, lane), columns // threads)
+    columns = _power(extents[lane])
+    vector = min(_vector(function, sweeps, facts, lane), columns)
     if not whole_runs(function, reads, sweeps.axes[lane], facts, vector):
         vector = 1
+    threads = min(1024, _team(columns, vector, min(function.array(v.array).dtype.size for v in reads)))
     chunks = columns // (threads * vector)
     # a row's own points, those of the next one, which are fetched meanwhile, and what else a thread needs
     if chunks * vector * (len(reads) + 1) + OTHER_REGISTERS > REGISTERS // threads:
         return None
     across = tuple((threads,) * len(stage) for stage in sweeps.stages)
-    teams = 4 if threads == 32 and sweeps.rows else 1
+    teams = SMALL_BLOCK // threads if sweeps.rows and threads <= 32 else 1
     exact = chunks > 1 and extents[lane] == columns and sweeps.axes[lane].start == ZERO
     return FoldPlan(sweeps.rows, lane, across, threads, teams, vector=vector, chunks=chunks, exact=exact)
+
+
+def _team(points: int, vector: int, size: int) -> int:
+    """How many threads a row of so many points has, of elements of this size: few points for each, but side by side."""
+    points = _power(points)
+    return max(1, min(points // vector, max(points // HELD_POINTS, SIDE_BYTES // (vector * size))))
 
 
 def whole_runs(function: Function, reads: Iterable[Read], lane: Axis, facts: Facts, vector: int) -> bool:

@@ -3,7 +3,7 @@
 
 using best_algebra = weft::Extremum<true, false, false, int32_t, float>;
 
-// kernels_of_folds.py:267: def below_the_largest(x):
+// kernels_of_folds.py:285: def below_the_largest(x):
 extern "C" __global__ void __launch_bounds__(256) below_the_largest(
     const weft::bfloat16* __restrict__ x,
     weft::bfloat16* __restrict__ t,
@@ -23,7 +23,7 @@ extern "C" __global__ void __launch_bounds__(256) below_the_largest(
         for (int32_t chunk = 0; chunk < 2; ++chunk) {
             const int32_t j_run = chunk * 2048 + threadIdx.x * 8;
             if (j_run < m) {
-                // kernels_of_folds.py:274: if x[i, j] > best:
+                // kernels_of_folds.py:292: if x[i, j] > best:
                 x_next[chunk] = weft::fetch<8, 8>(x_i + j_run);
             }
         }
@@ -49,12 +49,12 @@ extern "C" __global__ void __launch_bounds__(256) below_the_largest(
                 #pragma unroll
                 for (int32_t v = 0; v < 8; ++v) {
                     const int64_t j = j_run + v;
-                    // kernels_of_folds.py:273: for j in range(m):
+                    // kernels_of_folds.py:291: for j in range(m):
                     best_own = best_algebra::next(best_own, j, x_tile[chunk][v], true);
                 }
             }
         }
-        // kernels_of_folds.py:273: for j in range(m):
+        // kernels_of_folds.py:291: for j in range(m):
         float best = -INFINITY;
         int64_t k = int64_t(0);
         const auto best_total = weft::reduce<best_algebra, 256>(best_own, best_algebra_values[turn ^= 1]);
@@ -67,14 +67,14 @@ extern "C" __global__ void __launch_bounds__(256) below_the_largest(
                 #pragma unroll
                 for (int32_t v = 0; v < 8; ++v) {
                     const int64_t j = j_run + v;
-                    // kernels_of_folds.py:277: y[i, j] = x[i, j] - best if j != k else 1.0
+                    // kernels_of_folds.py:295: y[i, j] = x[i, j] - best if j != k else 1.0
                     t_run[v] = j != k ? x_tile[chunk][v] - best : 1.0f;
                 }
                 weft::store<8>(t_i + j_run, t_run);
             }
         }
         if (threadIdx.x == 0) {
-            // kernels_of_folds.py:278: at[i] = k
+            // kernels_of_folds.py:296: at[i] = k
             t_1_i[0] = k;
         }
     }

@@ -2,35 +2,46 @@
 #include "weft/team.cuh"
 
 // test_emit_cuda.py:43: def scaled_to_sum_to_one(g):
-extern "C" __global__ void __launch_bounds__(32) scaled_to_sum_to_one(
+extern "C" __global__ void __launch_bounds__(8) scaled_to_sum_to_one(
     float* g,
     const int64_t g_size_0) {
-    // a row a block of 32 threads; each thread holds 4 neighbouring points
-    const int32_t i_run = threadIdx.x * 4;
-    float g_tile[4];
-    if (i_run < g_size_0) {
-        // test_emit_cuda.py:46: s = s + g[i]
-        weft::unpack(weft::fetch<4, 4>(g + i_run), g_tile);
+    // a row a block of 8 threads; each thread holds 4 neighbouring points, 4 times
+    float g_tile[4][4];
+    #pragma unroll
+    for (int32_t chunk = 0; chunk < 4; ++chunk) {
+        const int32_t i_run = chunk * 32 + threadIdx.x * 4;
+        if (i_run < g_size_0) {
+            // test_emit_cuda.py:46: s = s + g[i]
+            weft::unpack(weft::fetch<4, 4>(g + i_run), g_tile[chunk]);
+        }
     }
     float s_own = weft::Sum<float>::identity();
-    if (i_run < g_size_0) {
-        #pragma unroll
-        for (int32_t v = 0; v < 4; ++v) {
-            // test_emit_cuda.py:45: for i in range(g.shape[0]):
-            s_own = weft::Sum<float>::combine(s_own, g_tile[v]);
+    #pragma unroll
+    for (int32_t chunk = 0; chunk < 4; ++chunk) {
+        const int32_t i_run = chunk * 32 + threadIdx.x * 4;
+        if (i_run < g_size_0) {
+            #pragma unroll
+            for (int32_t v = 0; v < 4; ++v) {
+                // test_emit_cuda.py:45: for i in range(g.shape[0]):
+                s_own = weft::Sum<float>::combine(s_own, g_tile[chunk][v]);
+            }
         }
     }
     // test_emit_cuda.py:45: for i in range(g.shape[0]):
-    const float s = weft::reduce<weft::Sum<float>, 32>(s_own, nullptr);
+    const float s = weft::reduce<weft::Sum<float>, 8>(s_own, nullptr);
     const weft::Divisor<float> s_divisor(s);
-    if (i_run < g_size_0) {
-        float g_run[4];
-        #pragma unroll
-        for (int32_t v = 0; v < 4; ++v) {
-            // test_emit_cuda.py:48: g[i] = g[i] / s
-            const float g_1 = weft::divide(g_tile[v], s_divisor);
-            g_run[v] = g_1;
+    #pragma unroll
+    for (int32_t chunk = 0; chunk < 4; ++chunk) {
+        const int32_t i_run = chunk * 32 + threadIdx.x * 4;
+        if (i_run < g_size_0) {
+            float g_run[4];
+            #pragma unroll
+            for (int32_t v = 0; v < 4; ++v) {
+                // test_emit_cuda.py:48: g[i] = g[i] / s
+                const float g_1 = weft::divide(g_tile[chunk][v], s_divisor);
+                g_run[v] = g_1;
+            }
+            weft::store<4>(g + i_run, g_run);
         }
-        weft::store<4>(g + i_run, g_run);
     }
 }

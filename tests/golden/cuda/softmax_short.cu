@@ -9,55 +9,74 @@ extern "C" __global__ void __launch_bounds__(128) softmax(
     const int64_t y_stride_0,
     const int64_t rows,
     const int64_t length) {
-    // 4 rows a block, a warp each; each thread holds 4 neighbouring points
-    const int32_t l_run = threadIdx.x * 4;
-    weft::Run<float, 4> x_next;
+    // 16 rows a block, 8 threads each; each thread holds 4 neighbouring points, 4 times
+    weft::Run<float, 4> x_next[4];
     const auto fetch_row = [&](const int64_t r) {
         const float* x_r = x + r * x_stride_0;
-        if (l_run < length) {
-            // softmax.py:25: largest = max(largest, x[r, l])
-            x_next = weft::fetch<4, 4>(x_r + l_run);
+        #pragma unroll
+        for (int32_t chunk = 0; chunk < 4; ++chunk) {
+            const int32_t l_run = chunk * 32 + threadIdx.x * 4;
+            if (l_run < length) {
+                // softmax.py:25: largest = max(largest, x[r, l])
+                x_next[chunk] = weft::fetch<4, 4>(x_r + l_run);
+            }
         }
     };
-    if (int64_t(blockIdx.x) * 4 + threadIdx.y < rows) fetch_row(int64_t(blockIdx.x) * 4 + threadIdx.y);
-    for (int64_t r = int64_t(blockIdx.x) * 4 + threadIdx.y; r < rows; r += int64_t(gridDim.x) * 4) {
-        float x_tile[4];
-        if (l_run < length) {
-            weft::unpack(x_next, x_tile);
+    if (int64_t(blockIdx.x) * 16 + threadIdx.y < rows) fetch_row(int64_t(blockIdx.x) * 16 + threadIdx.y);
+    for (int64_t r = int64_t(blockIdx.x) * 16 + threadIdx.y; r < rows; r += int64_t(gridDim.x) * 16) {
+        float x_tile[4][4];
+        #pragma unroll
+        for (int32_t chunk = 0; chunk < 4; ++chunk) {
+            const int32_t l_run = chunk * 32 + threadIdx.x * 4;
+            if (l_run < length) {
+                weft::unpack(x_next[chunk], x_tile[chunk]);
+            }
         }
-        if (r + int64_t(gridDim.x) * 4 < rows) fetch_row(r + int64_t(gridDim.x) * 4);
+        if (r + int64_t(gridDim.x) * 16 < rows) fetch_row(r + int64_t(gridDim.x) * 16);
         float* y_r = y + r * y_stride_0;
         float largest_own = weft::Max<float>::identity();
-        if (l_run < length) {
-            #pragma unroll
-            for (int32_t v = 0; v < 4; ++v) {
-                // softmax.py:24: for l in range(length):
-                largest_own = weft::Max<float>::combine(largest_own, x_tile[v]);
+        #pragma unroll
+        for (int32_t chunk = 0; chunk < 4; ++chunk) {
+            const int32_t l_run = chunk * 32 + threadIdx.x * 4;
+            if (l_run < length) {
+                #pragma unroll
+                for (int32_t v = 0; v < 4; ++v) {
+                    // softmax.py:24: for l in range(length):
+                    largest_own = weft::Max<float>::combine(largest_own, x_tile[chunk][v]);
+                }
             }
         }
         // softmax.py:24: for l in range(length):
-        const float largest = weft::reduce<weft::Max<float>, 32>(largest_own, nullptr);
+        const float largest = weft::reduce<weft::Max<float>, 8>(largest_own, nullptr);
         float total_own = weft::Sum<float>::identity();
-        float exp_tile[4];
-        if (l_run < length) {
-            #pragma unroll
-            for (int32_t v = 0; v < 4; ++v) {
-                exp_tile[v] = weft::exp(x_tile[v] - largest);
-                // softmax.py:27: for l in range(length):
-                total_own = weft::Sum<float>::combine(total_own, exp_tile[v]);
+        float exp_tile[4][4];
+        #pragma unroll
+        for (int32_t chunk = 0; chunk < 4; ++chunk) {
+            const int32_t l_run = chunk * 32 + threadIdx.x * 4;
+            if (l_run < length) {
+                #pragma unroll
+                for (int32_t v = 0; v < 4; ++v) {
+                    exp_tile[chunk][v] = weft::exp(x_tile[chunk][v] - largest);
+                    // softmax.py:27: for l in range(length):
+                    total_own = weft::Sum<float>::combine(total_own, exp_tile[chunk][v]);
+                }
             }
         }
         // softmax.py:27: for l in range(length):
-        const float total = weft::reduce<weft::Sum<float>, 32>(total_own, nullptr);
+        const float total = weft::reduce<weft::Sum<float>, 8>(total_own, nullptr);
         const weft::Divisor<float> total_divisor(total);
-        if (l_run < length) {
-            float y_run[4];
-            #pragma unroll
-            for (int32_t v = 0; v < 4; ++v) {
-                // softmax.py:30: y[r, l] = torch.exp(x[r, l] - largest) / total
-                y_run[v] = weft::divide(exp_tile[v], total_divisor);
+        #pragma unroll
+        for (int32_t chunk = 0; chunk < 4; ++chunk) {
+            const int32_t l_run = chunk * 32 + threadIdx.x * 4;
+            if (l_run < length) {
+                float y_run[4];
+                #pragma unroll
+                for (int32_t v = 0; v < 4; ++v) {
+                    // softmax.py:30: y[r, l] = torch.exp(x[r, l] - largest) / total
+                    y_run[v] = weft::divide(exp_tile[chunk][v], total_divisor);
+                }
+                weft::store<4>(y_r + l_run, y_run);
             }
-            weft::store<4>(y_r + l_run, y_run);
         }
     }
 }

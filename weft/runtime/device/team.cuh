@@ -1,6 +1,6 @@
 // What the lanes of one row do together: reductions and scans over a warp or a block, in a fixed order of combination.
 //
-// A team is the threads of a row: a warp, or all the warps of a block; threadIdx.x counts its threads.
+// A team is the threads of a row: of a part of a warp, a warp, or all the warps of a block; threadIdx.x counts its threads.
 #pragma once
 #include "weft/algebra.cuh"
 
@@ -32,9 +32,10 @@ struct ShuffleDown {
 };
 struct ShuffleXor {
     int distance;
+    uint32_t lanes;
     template <class T> WEFT_FUNCTION T operator()(const T& value) const {
         if constexpr (Compound<T>::value) return value.each(*this);
-        else return T(__shfl_xor_sync(0xffffffffu, value, distance));
+        else return T(__shfl_xor_sync(lanes, value, distance));
     }
 };
 struct ShuffleFrom {
@@ -50,8 +51,8 @@ template <class T> WEFT_FUNCTION T shuffle_up(const T& value, int distance) { re
 template <class T> WEFT_FUNCTION T shuffle_down(const T& value, int distance) {
     return detail::ShuffleDown{distance}(value);
 }
-template <class T> WEFT_FUNCTION T shuffle_xor(const T& value, int distance) {
-    return detail::ShuffleXor{distance}(value);
+template <class T> WEFT_FUNCTION T shuffle_xor(const T& value, int distance, uint32_t lanes = 0xffffffffu) {
+    return detail::ShuffleXor{distance, lanes}(value);
 }
 template <class T> WEFT_FUNCTION T shuffle(const T& value, int lane, int width) {
     return detail::ShuffleFrom{lane, width}(value);
@@ -59,12 +60,24 @@ template <class T> WEFT_FUNCTION T shuffle(const T& value, int lane, int width) 
 
 // ---------------------------------------------------------------- reductions
 
-// The combination of the values of `lanes` neighbouring lanes (a power of two), in lane order, in all of them.
-template <class Algebra, int lanes> WEFT_FUNCTION typename Algebra::Value reduce_lanes(typename Algebra::Value value) {
+// The lanes of a team: of a warp, or of a power of two of its threads, which lie side by side in a block of (threads, teams).
+template <int threads> WEFT_FUNCTION uint32_t lanes_of_team() {
+    if constexpr (threads >= 32) {
+        return 0xffffffffu;
+    } else {
+        const uint32_t lane = (threadIdx.y * threads + threadIdx.x) % 32;
+        return ((1u << threads) - 1) << (lane / threads * threads);
+    }
+}
+
+// The combination of the values of `lanes` neighbouring lanes (a power of two), in lane order, in all of them. present: the
+// lanes that come here together.
+template <class Algebra, int lanes>
+WEFT_FUNCTION typename Algebra::Value reduce_lanes(typename Algebra::Value value, uint32_t present = 0xffffffffu) {
     const int lane = threadIdx.x % lanes;
 #pragma unroll
     for (int distance = 1; distance < lanes; distance *= 2) {
-        const auto other = shuffle_xor(value, distance);
+        const auto other = shuffle_xor(value, distance, present);
         value = lane & distance ? Algebra::combine(other, value) : Algebra::combine(value, other);
     }
     return value;
@@ -73,7 +86,7 @@ template <class Algebra, int lanes> WEFT_FUNCTION typename Algebra::Value reduce
 // Orders the memory accesses of a team: what its threads did before, before what any of them does after.
 template <int threads> WEFT_FUNCTION void sync_team() {
     if constexpr (threads <= 32) {
-        __syncwarp();
+        __syncwarp(lanes_of_team<threads>());
     } else {
         __syncthreads();
     }
@@ -84,7 +97,7 @@ template <int threads> WEFT_FUNCTION void sync_team() {
 template <class Algebra, int threads>
 WEFT_FUNCTION typename Algebra::Value reduce(typename Algebra::Value value, typename Algebra::Value* scratch) {
     if constexpr (threads <= 32) {
-        return reduce_lanes<Algebra, threads>(value);
+        return reduce_lanes<Algebra, threads>(value, lanes_of_team<threads>());
     } else {
         constexpr int warps = threads / 32;
         value = reduce_lanes<Algebra, 32>(value);
