@@ -85,7 +85,7 @@ CALLS: dict[str, Call] = {
     "linrec_reverse": Call(LIBRARY["linrec_reverse"], lambda: (_random(2, 600), _random(2, 600)), 128),
     "cumsum": Call(LIBRARY["cumsum"], lambda: (_random(2, 600).bfloat16(),), 128),
     "softmax": Call(LIBRARY["softmax"], lambda: (_random(3, 600),), 64),
-    "softmax_short": Call(LIBRARY["softmax"], lambda: (_random(3, 100),), 128),
+    "softmax_short": Call(LIBRARY["softmax"], lambda: (_random(3, 20),), 128),
     "softmax_odd": Call(LIBRARY["softmax"], lambda: (_random(3, 601),), 64),
     "softmax_sliced": Call(LIBRARY["softmax"], lambda: (_random(3, 600, columns=608),), 64),
     "log_softmax": Call(LIBRARY["log_softmax"], lambda: (_random(3, 600).half(),), 64),
@@ -132,12 +132,12 @@ EMITTED: tuple[Mutant, ...] = (
     ),
     Mutant(
         "reduction_by_half_of_the_warps", "layer_norm",
-        "const float total_last = weft::reduce", "float total_last = 0.0f;\n        if (thread < 32) total_last = weft::reduce",
+        "const float total = weft::reduce", "float total = 0.0f;\n        if (threadIdx.x < 32) total = weft::reduce",
         ("divergent barrier",), (_REDUCE,),
     ),
     Mutant(
         "accumulator_without_identity", "softmax_short",
-        "float largest_partial = weft::Max<float>::identity();", "float largest_partial;",
+        "float largest_own = weft::Max<float>::identity();", "float largest_own;",
         ("uninitialised read",), (_REDUCE,),
     ),
     Mutant("sum_without_identity", "rms_norm", " = weft::Sum<float>::identity();", ";", ("uninitialised read",), (_REDUCE,)),
@@ -160,8 +160,8 @@ EMITTED: tuple[Mutant, ...] = (
     ),
     Mutant(
         "store_guarded_by_less_or_equal", "softmax",
-        "if (l_2_run < length)", "if (l_2_run <= length)",
-        ("out of bounds", "race"), ("weft::store<4>",),
+        "if (l_run < length)", "if (l_run <= length)",
+        ("out of bounds", "race"), ("weft::store<4>",), occurrence=4,
     ),
     Mutant(
         "load_of_the_next_tile_from_too_far", "linrec_256",
@@ -170,7 +170,7 @@ EMITTED: tuple[Mutant, ...] = (
     ),
     Mutant(
         "row_after_the_last", "softmax",
-        "const float* const x_r = x + r * x_stride_0;", "const float* const x_r = x + (r + 1) * x_stride_0;",
+        "const float* x_r = x + r * x_stride_0;", "const float* x_r = x + (r + 1) * x_stride_0;",
         ("out of bounds",), ("weft::fetch<",),
     ),
     Mutant(
@@ -180,8 +180,8 @@ EMITTED: tuple[Mutant, ...] = (
     ),
     Mutant(
         "weight_of_the_next_column", "layer_norm",
-        "weight_row + l_2_run", "weight_row + l_2_run + 4",
-        ("out of bounds",), ("weight_row + l_2_run",),
+        "weight_row + l_run", "weight_row + l_run + 4",
+        ("out of bounds",), ("weight_row + l_run",),
     ),
     Mutant(
         "stride_of_another_array", "softmax_sliced",
@@ -202,8 +202,8 @@ EMITTED: tuple[Mutant, ...] = (
     Mutant("column_before_the_row", "logistic_map", "x_r[l]", "x_r[l - 1]", ("out of bounds",), ("x_r[l - 1]",)),
     Mutant(
         "columns_by_the_wrong_stride", "matmul",
-        "int64_t(q_run) * b_stride_0", "int64_t(q_run) * a_stride_0",
-        ("out of bounds",), ("fetch_strided",),
+        "q * b_stride_0", "q * a_stride_0",
+        ("out of bounds",), ("b_j[q * a_stride_0]",),
     ),
     Mutant("subscript_beyond_its_array", "gathered", "length, 1, outside)", "2, 1, outside)", ("trap",), ("__trap",)),
     Mutant(
@@ -219,8 +219,8 @@ EMITTED: tuple[Mutant, ...] = (
     ),
     Mutant(
         "store_too_wide", "softmax_odd",
-        "y_r[l_2] =",
-        "float four[4] = {};\n                    weft::store<4>(y_r + l_2, four);\n                    y_r[l_2] =",
+        "y_r[l] =",
+        "float four[4] = {};\n                    weft::store<4>(y_r + l, four);\n                    y_r[l] =",
         ("misaligned",), ("weft::store<4>",),
     ),
     Mutant(
@@ -231,7 +231,7 @@ EMITTED: tuple[Mutant, ...] = (
     # ---- outputs
     Mutant(
         "store_dropped", "softmax",
-        "weft::store<4>(y_r + l_2_run, y_run);", "",
+        "weft::store<4>(y_r + l_run, y_run);", "",
         ("unwritten output",), ("y = torch.empty",),
     ),
     Mutant(
@@ -240,18 +240,22 @@ EMITTED: tuple[Mutant, ...] = (
         "if (l_run + 8 < length) {\n                    float total =",
         ("unwritten output",), ("y = torch.empty",),
     ),
-    Mutant("count_not_stored", "masked", "count[r] = n_last;", "", WRONG),
+    Mutant("count_not_stored", "masked", "count_r[0] = n;", "", WRONG),
     Mutant(
         "store_in_the_next_place", "softmax_odd",
-        "y_r[l_2] =", "y_r[l_2 + 1] =",
-        ("race", "out of bounds"), ("y_r[l_2 + 1]",),
+        "y_r[l] =", "y_r[l + 1] =",
+        ("race", "out of bounds"), ("y_r[l + 1]",),
     ),
     Mutant(
         "all_blocks_take_one_row", "softmax",
-        "float* const y_r = y + r * y_stride_0;", "float* const y_r = y;",
+        "float* y_r = y + r * y_stride_0;", "float* y_r = y;",
         ("race",), ("weft::store<4>",),
     ),
-    Mutant("all_threads_store_the_result", "matmul", "if (thread == 0) {", "if (thread < 2) {", ("race",), ("out[i *",)),
+    Mutant(
+        "two_threads_store_the_result", "masked",
+        "if (threadIdx.x == 0) {", "if (threadIdx.x < 2) {",
+        ("race",), ("count_r[0]",),
+    ),
     Mutant(
         "store_to_an_input", "gelu",
         "weft::store<4>(y_r + l_run", "weft::store<4>((float*)x_r + l_run",
@@ -309,16 +313,16 @@ IN_HEADERS: tuple[Mutant, ...] = (
     Mutant(
         "only_the_first_warp_tells", "linrec_128",
         "if (threadIdx.x % 32 == 0) scratch[warp]", "if (threadIdx.x == 0) scratch[warp]",
-        ("uninitialised read",), ("scratch[threadIdx.x % warps]",), header="team.cuh",
+        ("uninitialised read",), ("scratch[threadIdx.x % warps]",), header="team.cuh", occurrence=0,
     ),
     Mutant(
         "every_lane_tells", "team_scan",
         "if (threadIdx.x % 32 == 0) scratch[warp]", "scratch[warp]",
-        ("race",), ("scratch[warp]",), header="team.cuh",
+        ("race",), ("scratch[warp]",), header="team.cuh", occurrence=0,
     ),
     Mutant(
         "mask_of_half_a_warp", "softmax",
-        "__shfl_xor_sync(0xffffffffu", "__shfl_xor_sync(0x0000ffffu",
+        "__shfl_xor_sync(lanes", "__shfl_xor_sync(lanes & 0x0000ffffu",
         ("shuffle mask",), ("__shfl_xor_sync",), header="team.cuh",
     ),
     Mutant(
