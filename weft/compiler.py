@@ -516,8 +516,8 @@ def _whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[
     maps = analysis.lowered[nest].maps
     placed = None if maps is None else plan_maps(function, maps, used, names, ranges)
     sweeps = analysis.lowered[nest].sweeps
-    graph = None if sweeps is not None else _best_graph(analysis.lowered[nest], facts, own)
     found = None if sweeps is None else _plan_folds(function, sweeps, facts, names, ranges)
+    graph = None if found is not None else _best_graph(analysis.lowered[nest], facts, own)
     columns, certain = (1, True) if graph is None else _columns(graph, used, names, ranges)
     tile = None if graph is None else plan(function, graph, columns, certain)
     joining = _plan_joins(function, analysis.lowered[nest].joins, facts, used, names, ranges)
