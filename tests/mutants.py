@@ -100,7 +100,7 @@ CALLS: dict[str, Call] = {
     "histogram": Call(kernels_of_joins.histogram, lambda: (kernels_of_joins.whole(9, 3000), 9), 256),
     "largest": Call(kernels_of_joins.CASES["largest"][0], kernels_of_joins.CASES["largest"][1][1], 256),
     "added": Call(kernels_of_joins.CASES["added_floats"][0], kernels_of_joins.CASES["added_floats"][1][0], 256),
-    "gathered": Call(thread_kernels.gathered, lambda: (_random(3, 8), torch.tensor([7, 3, 0, 0, 1, 2, 6, 5])), 128),
+    "gathered": Call(thread_kernels.gathered, lambda: (_random(3, 8), torch.tensor([7, 3, 0, 0, 1, 2, 6, 5])), 256),
 }
 
 # fmt: off
