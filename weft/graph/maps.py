@@ -98,8 +98,6 @@ def _course(graph: TileGraph, axes: tuple[str, ...], writes: list[Write]) -> Cou
             continue
         if set(axes) - {n for i in w.index for n in free_names(i)}:
             raise NotTiles(f"{w.array} is read by other points than write it", w.location)
-        if len(writes) > 1 and w.array in {x.array for e in course.expressions() for x in _loads((e,))}:
-            raise NotTiles(f"{w.array} is read where it is needed, and written before", w.location)
     return course
 
 

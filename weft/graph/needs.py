@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from weft.graph.tile import Carried, Fold, Map, NotTiles, Read, Scan, TileGraph, Value, names_of, uses
+from weft.graph.tile import Carried, Fold, Map, NotTiles, Read, Scan, TileGraph, Value, names_of, uses, uses_of_write
 from weft.loops.algebra.table import FIRST
 from weft.loops.faults import Faults
 from weft.loops.ir import (
@@ -16,6 +16,7 @@ from weft.loops.ir import (
     Op,
     Ref,
     Store,
+    free_arrays,
     free_names,
     operands,
     statement_exprs,
@@ -67,6 +68,14 @@ def by_need(graph: TileGraph, early: Callable[[Read], bool] = lambda read: False
     if any(free_names(e) & written.keys() for a in graph.axes for e in (a.start, a.stop)):
         raise NotTiles("bounds are read where they may not be there")
     out = replace(graph, values=tuple(values), writes=tuple(writes))
+    if len(writes) > 1 or any(isinstance(v, Carried) for v in values):  # what a state starts with comes before all writes
+        stored = {w.array for w in writes}
+        exprs = [e for v in out.values for e in (v.parts if isinstance(v, Carried) else uses(v))]
+        exprs += [e for v in out.values if isinstance(v, Scan) for e in v.nexts]
+        exprs += [e for w in writes for e in uses_of_write(w)]
+        late = {a for e in exprs for a in free_arrays(e)} & stored
+        if late:
+            raise NotTiles(f"{min(late)} is read where it is needed, which may be after it is written")
     sure = certain(out)
     for value in values:
         if not isinstance(value, Carried) or not any(map(_at_need, (*value.parts, *value.inits))):
