@@ -752,7 +752,8 @@ def test_launches_in_loops(stand_in: StandIn, native: bool, monkeypatch: pytest.
         monkeypatch.setattr(steps, "_native", lambda: None)
     first, second, third = counted(stand_in, 3)
     here, there = (0, 0), (1, 1)
-    upward = steps.StepGuard(0, 2, bytes([0, 1, 1]))
+    upward = steps.StepGuard(((0, 2, 3),), bytes([0, 1, 1]))
+    odd = steps.StepGuard(((0, 2, 2), (1, 0, 2)), bytes([0, 1, 1, 0]))  # the sum of t - 2 and k is
     program = [
         steps.StepLoop(
             (2, ()),
@@ -760,7 +761,7 @@ def test_launches_in_loops(stand_in: StandIn, native: bool, monkeypatch: pytest.
             1,
             (
                 steps.StepLaunch(first, here, ((2, 0),), (upward,)),
-                steps.StepLoop((0, (2,)), (-1, (1,)), -2, (steps.StepLaunch(second, there, ((2, 1),)),)),
+                steps.StepLoop((0, (2,)), (-1, (1,)), -2, (steps.StepLaunch(second, there, ((2, 1),), (odd,)),)),
             ),
         ),
         steps.StepLoop((3, ()), (3, ()), 1, (steps.StepLaunch(third, here, ((2, 0),)),)),
@@ -773,6 +774,8 @@ def test_launches_in_loops(stand_in: StandIn, native: bool, monkeypatch: pytest.
             want_a[:t] = 2 * want_a[:t] + 1
             launches += 1
         for k in range(2 * t, t - 1, -2):
+            if (t + k) % 2 == 0:
+                continue
             want_b[:k] = 2 * want_b[:k] + 1
             launches += 1
     assert torch.equal(a, want_a) and torch.equal(b, want_b)

@@ -72,8 +72,38 @@ def test_the_verdicts_stay() -> None:
 
 def test_a_branch_that_the_steps_decide_is_no_launch_where_it_is_not_taken() -> None:
     found = [one for one in launches(back_and_forth, "float32[2048,2048]", 5) if one.steps]
-    assert [bytes(one.when[0].taken) for one in found] == [bytes([1, 0, 1, 0, 1]), bytes([0, 1, 0, 1, 0])]
+    held = [[one.when[0].holds({"t": t}) for t in range(5)] for one in found]
+    assert held == [[True, False, True, False, True], [False, True, False, True, False]]
     assert "once for each t with t % 2 == 0" in back_and_forth.explain("float32[2048,2048]", 5)
+
+
+def test_branches_of_many_steps_are_known_by_their_period() -> None:
+    (even, odd) = [one for one in launches(back_and_forth, "float32[2048,2048]", 10_000_001) if one.steps]
+    assert (len(even.when[0].taken), len(odd.when[0].taken)) == (2, 2)
+    assert [even.when[0].holds({"t": t}) for t in (0, 1, 10_000_000)] == [True, False, True]
+
+
+def test_several_loops_may_decide_a_branch(always: None) -> None:
+    import weft
+
+    @weft.kernel
+    def chequered(u, rounds: int, steps: int):
+        a = u.clone()
+        b = u.clone()
+        for r in range(rounds):
+            for t in range(1, steps):
+                if (r + t) % 2 == 0 or t == 3:
+                    for i in range(1, len(u) - 1):
+                        b[i] = 0.5 * (a[i - 1] + a[i + 1])
+                else:
+                    for i in range(1, len(u) - 1):
+                        a[i] = 0.5 * (b[i - 1] + b[i + 1]) + r
+        return a
+
+    args = (torch.rand(30), 3, 6)
+    assert any(len(one.when[0].turns) == 2 for one in launches(chequered, *args) if one.when)
+    report = chequered.check(*args)
+    assert report.ok, report.text()
 
 
 def test_reductions_inside_of_a_step_have_threads_that_share_them() -> None:

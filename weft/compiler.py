@@ -21,7 +21,21 @@ from weft.graph.maps import Maps
 from weft.graph.scans import Scanned
 from weft.graph.sweeps import Sweeps
 from weft.loops.affine import affine, evaluate
-from weft.loops.ir import Array, Expr, For, Function, Op, Stmt, bodies, free_names, trapping, walk
+from weft.loops.ir import (
+    Array,
+    Const,
+    Expr,
+    For,
+    Function,
+    Op,
+    Stmt,
+    bodies,
+    free_names,
+    rewrite,
+    trapping,
+    walk,
+    walk_expr,
+)
 from weft.loops.schedule import Axis, Nest, Requirement, Schedule, Verdict
 from weft.loops.steps import Apart, Part, Ranges, bounds, expanded, taken_apart
 from weft.loops.types import INT64, ScalarType
@@ -275,12 +289,19 @@ class Where:
 
 @dataclass(frozen=True)
 class Guard:
-    """Whether something runs, for each value of the variable of a loop from `first` on: 1 or 0 (`taken`)."""
+    """Whether something runs in an iteration of loops. turns: (variable, its first value, after how many values it is the same
+    again) of those that decide it; taken: 1 or 0 for each of their values, the last variable's the fastest.
+    """
 
-    var: str
-    first: int
+    turns: tuple[tuple[str, int, int], ...]
     taken: bytes
     condition: Expr
+
+    def holds(self, values: Mapping[str, int]) -> bool:
+        place = 0
+        for var, first, period in self.turns:
+            place = place * period + (values[var] - first) % period
+        return bool(self.taken[place])
 
 
 @dataclass(frozen=True)
@@ -424,16 +445,32 @@ def _least(axis: Axis, names: Mapping[str, int], ranges: Ranges) -> int:
     return len(range(start_high, stop_low, axis.step) if axis.step > 0 else range(start_low, stop_high, axis.step))
 
 
-_MOST_GUARDED = 1 << 20  # iterations whose conditions are evaluated before they run
+_MOST_GUARDED = 1 << 16  # values of variables for which a condition is evaluated before anything runs
 
 
 def _guard(condition: Expr, names: Mapping[str, int], ranges: Ranges) -> Guard:
-    """A condition for all the iterations in which it is asked for. Raises KeyError where several loops decide it."""
-    (var,) = free_names(condition) & ranges.keys() or ("",)
-    first, last = ranges.get(var, (0, 0))
-    if last - first >= _MOST_GUARDED:
-        raise KeyError(var)
-    return Guard(var, first, bytes(bool(evaluate(condition, {**names, var: v})) for v in range(first, last + 1)), condition)
+    """A condition, for all the iterations in which it is asked for. Raises KeyError where it is evaluated for too many."""
+    turns = []
+    for var in sorted(free_names(condition) & ranges.keys()):
+        first, last = ranges[var]
+        count = last - first + 1
+        turns.append((var, first, min(count, _period(condition, var) or count)))
+    if math.prod(period for *_, period in turns) > _MOST_GUARDED:
+        raise KeyError(condition)
+    variables = [var for var, *_ in turns]
+    values = itertools.product(*(range(first, first + period) for _, first, period in turns))
+    taken = bytes(bool(evaluate(condition, {**names, **dict(zip(variables, v, strict=True))})) for v in values)
+    return Guard(tuple(turns), taken, condition)
+
+
+def _period(condition: Expr, var: str) -> int:
+    """After how many steps of a variable a condition is the same again, by its remainders; 0 where they do not tell."""
+    divisors = {
+        e: int(e.args[1].value) for e in walk_expr(condition)
+        if isinstance(e, Op) and e.name == "mod" and isinstance(e.args[1], Const) and affine(e.args[0]) is not None
+    }  # fmt: skip
+    rest = rewrite(condition, lambda e: Const(0, INT64) if e in divisors else None)
+    return 0 if var in free_names(rest) else math.lcm(*divisors.values())
 
 
 def _dense(array: Array, names: Mapping[str, int], ranges: Ranges) -> Geometry:
@@ -469,7 +506,7 @@ def _seconds(program: Sequence[Launch], names: Mapping[str, int], ranges: Ranges
         work = points * _iterations(nest.body, names, own)
         once = LAUNCH_SECONDS + ITERATION_SECONDS * work / max(1, min(threads, THREADS))
         inner = [s for s in launch.steps if s.var not in ranges]
-        once *= math.prod(sum(g.taken) / len(g.taken) for g in launch.when if g.var not in ranges)
+        once *= math.prod(sum(g.taken) / len(g.taken) for g in launch.when)
         total += once * math.prod(_most(s.start, s.stop, s.step, names, own) for s in inner)
     return total
 

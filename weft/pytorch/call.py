@@ -786,7 +786,10 @@ def _stepper(program: Grouped, bound: Bound, device: torch.device) -> _Launch:
                 own = _cuda_launcher(item, bound, device)
                 kernels.append(own)
                 places = tuple(given.setdefault(n, len(given)) for n in own.given)
-                guards = tuple(steps.StepGuard(around.index(g.var), g.first, g.taken) for g in item.when)
+                guards = tuple(
+                    steps.StepGuard(tuple((around.index(var), first, period) for var, first, period in g.turns), g.taken)
+                    for g in item.when
+                )
                 out.append(steps.StepLaunch(own.launcher, places, own.steps, guards))
             else:
                 loop, body = item

@@ -154,7 +154,7 @@ def _runs(items: Grouped, names: Mapping[str, Any]) -> Iterator[tuple[Launch, di
     """Launches in the order in which they happen, with the values of sizes, numbers and the variables around them."""
     for item in items:
         if isinstance(item, Launch):
-            if all(g.taken[names[g.var] - g.first] for g in item.when):
+            if all(g.holds(names) for g in item.when):
                 yield item, dict(names)
         else:
             loop, body = item

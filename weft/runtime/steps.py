@@ -23,10 +23,11 @@ End = tuple[int, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class StepGuard:
-    """Whether there is a launch, for each value of the variable of the loop at this depth from `first` on: 1 or 0."""
+    """Whether there is a launch. turns: (depth of a loop, the first value of its variable, after how many it is the same again)
+    of the loops that decide it; taken: 1 or 0 for each of their values, those of the last the fastest.
+    """
 
-    depth: int
-    first: int
+    turns: tuple[tuple[int, int, int], ...]
     taken: bytes
 
 
@@ -53,7 +54,11 @@ class StepLoop:
 
 
 class _Guard(ctypes.Structure):
-    _fields_ = (("depth", ctypes.c_int64), ("first", ctypes.c_int64), ("taken", ctypes.c_void_p))
+    _fields_ = (
+        ("count", ctypes.c_int64),
+        *((name, ctypes.c_int64 * MOST_STEPS) for name in ("depth", "first", "period")),
+        ("taken", ctypes.c_void_p),
+    )
 
 
 class _Launch(ctypes.Structure):
@@ -153,7 +158,8 @@ class _Frames:
             for k, guard in enumerate(one.guards):
                 taken = ctypes.create_string_buffer(guard.taken, len(guard.taken))
                 self._tables.append(taken)
-                record.guard[k] = _Guard(guard.depth, guard.first, ctypes.addressof(taken))
+                turns = ((ctypes.c_int64 * MOST_STEPS)(*turn) for turn in zip(*guard.turns, strict=True))
+                record.guard[k] = _Guard(len(guard.turns), *turns, ctypes.addressof(taken))
         self.address = ctypes.addressof(self.records)
 
     def write(self, stream: int, values: Sequence[int | float]) -> None:
@@ -174,8 +180,7 @@ def _run(launches: ctypes.Array[_Launch], items: ctypes.Array[_Item], first: int
         at += 1
         if item.launch >= 0:
             own = launches[item.launch]
-            places = (g.taken + variables[g.depth] - g.first for g in own.guard[: own.guards])
-            if not all(ctypes.c_byte.from_address(place).value for place in places):
+            if not all(_holds(guard, variables) for guard in own.guard[: own.guards]):
                 continue
             for k in range(own.count):
                 ctypes.c_int64.from_address(own.word[k]).value = variables[own.depth[k]]
@@ -189,3 +194,10 @@ def _run(launches: ctypes.Array[_Launch], items: ctypes.Array[_Item], first: int
                 return status
         at += item.length
     return 0
+
+
+def _holds(guard: _Guard, variables: list[int]) -> bool:
+    place = 0
+    for k in range(guard.count):
+        place = place * guard.period[k] + (variables[guard.depth[k]] - guard.first[k]) % guard.period[k]
+    return bool(ctypes.c_byte.from_address(guard.taken + place).value)

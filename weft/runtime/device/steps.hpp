@@ -6,11 +6,16 @@ namespace weft {
 
 constexpr int most_steps = 8;  // loops around a launch
 
-// Whether there is a launch, for each value of the variable of the loop at this depth from `first` on.
+// Whether there is a launch: `taken` for the values of the variables of `count` loops, the last one's the fastest, each of which
+// counts from `first` on and is the same again after `period` of them.
 struct StepGuard {
-    int64_t depth, first;
+    int64_t count, depth[most_steps], first[most_steps], period[most_steps];
     const char* taken;
-    bool holds(const int64_t* variables) const { return taken[variables[depth] - first] != 0; }
+    bool holds(const int64_t* variables) const {
+        int64_t place = 0;
+        for (int64_t k = 0; k < count; ++k) place = place * period[k] + (variables[depth[k]] - first[k]) % period[k];
+        return taken[place] != 0;
+    }
 };
 
 // A launch of the GPU's driver, where all guards hold. The variable of loop `depth[k]` goes into the word at `word[k]`, for each of the `count`.
