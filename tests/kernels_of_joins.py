@@ -138,6 +138,27 @@ def scaled_rows(y, index, x):
     return z
 
 
+@weft.kernel
+def offsets(x, bins: int):
+    """Where those of each bin begin: what is joined is then gone through in order."""
+    count = torch.zeros(bins + 1, dtype=torch.int64)
+    for i in range(len(x)):
+        count[x[i] + 1] += 1
+    for j in range(bins):
+        count[j + 1] += count[j]
+    return count
+
+
+@weft.kernel
+def joined_twice(x, k):
+    first, second = torch.zeros(100), torch.zeros(100)
+    for i in range(len(x)):
+        first[k[i]] += x[i]
+    for i in range(len(x)):
+        second[k[i]] += first[k[i]] * x[i]
+    return second
+
+
 def whole(high: int, *shape: int, low: int = 0, dtype: torch.dtype = torch.int64) -> Tensor:
     generator = torch.Generator().manual_seed(high + sum(shape))
     return torch.randint(low, high, shape, generator=generator).to(dtype)

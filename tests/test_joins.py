@@ -13,7 +13,8 @@ from hypothesis import given, settings
 import weft
 from tests.fuzz_joins import generate
 from tests.fuzz_programs import compiled
-from tests.kernels_of_joins import CASES, drawn, histogram, largest, looked_up, rows_added, whole
+from tests.kernels_of_joins import CASES, drawn, histogram, joined_twice, largest, looked_up, offsets, rows_added, whole
+from weft import compiler
 from weft.compiler import Launch
 from weft.loops.types import INT32
 from weft.plan import join
@@ -91,6 +92,17 @@ def test_the_kernels_compute_what_the_loops_do(name: str, k: int) -> None:
     assert plan_of(kernel, *args).groups or 0 in [a.numel() for a in args if isinstance(a, torch.Tensor)]
     report = kernel.check(*args)
     assert not report.findings and report.ok, str(report)
+
+
+def test_what_is_joined_is_read_by_kernels_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [type(x.variant.plan).__name__ for x in launches(offsets, "int64[100000]", 99)] == ["JoinPlan", "TilePlan"]
+    assert {type(x.variant.plan) for x in launches(joined_twice, "float32[100000]", "int64[100000]")} == {JoinPlan}
+    monkeypatch.setattr(compiler, "WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(compiler, "GAIN", float("inf"))
+    for kernel, args in ((offsets, (whole(99, 700), 99)), (joined_twice, (drawn(700), whole(100, 700)))):
+        assert any(isinstance(x.variant.plan, JoinPlan) for x in launches(kernel, *args))
+        report = kernel.check(*args)
+        assert not report.findings and report.ok, str(report)
 
 
 def test_for_other_architectures_too() -> None:

@@ -180,6 +180,8 @@ class _Taker:
         for item in self.units(self.body, groups):
             if isinstance(item, _Unit):
                 pending.append(item)
+                if not self.ordered:
+                    flush()
                 continue
             starting, inside = self.step(item, fills.get(item.var, ()))
             pending += starting
