@@ -484,12 +484,12 @@ def test_the_launch_is_the_one_of_the_cuda_road(recorder: _Recorder) -> None:
 
 def test_blocks_that_go_from_row_to_row_are_those_that_an_h200_holds(recorder: _Recorder) -> None:
     softmax = LIBRARY["softmax"].kernel
-    softmax.check("float32[20000,64]", tolerance=1.0)
-    softmax.check("float32[12,64]")
+    softmax.check("float32[40000,64]", tolerance=1.0)
+    softmax.check("float32[48,64]")
     many, few = (call["grid"][0] for call in recorder.calls)
-    resources = softmax.check("float32[12,64]").launches[0].resources
+    resources = softmax.check("float32[48,64]").launches[0].resources
     assert resources is None or many == 132 * resources.blocks
-    assert few == 3, "4 rows a block"
+    assert few == 3, "16 rows a block"
 
 
 def test_every_seed_starts_from_the_same_memory(recorder: _Recorder) -> None:

@@ -84,8 +84,8 @@ def test_the_cpu_leaves_multiply_adds_to_its_compiler() -> None:
     ("kernel", "statement"),
     [
         ("linrec", "weft::fma(c_tile[chunk][v], h, x_tile[chunk][v])"),
-        ("rms_norm", "squares_partial = weft::fma(x_tile[chunk][v], x_tile[chunk][v], squares_partial);"),
-        ("layer_norm", "weft::fma((x_tile[chunk][v] - mean) * scale, weight_tile[chunk][v], bias_tile[chunk][v])"),
+        ("rms_norm", "squares_own = weft::fma(x_tile[chunk][v], x_tile[chunk][v], squares_own);"),
+        ("layer_norm", "weft::fma((x_tile[chunk][v] - mean) * scale, weight_run[v], bias_run[v])"),
     ],
 )
 def test_kernels_state_their_multiply_adds(kernel: str, statement: str) -> None:
