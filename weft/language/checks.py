@@ -17,7 +17,7 @@ from weft.language.builder import Builder, Loop
 from weft.language.kinds import KindMatters, choice, converted, expressions_of, plain, storable
 from weft.language.values import Mixed, Scalar, has_load
 from weft.loops.affine import affine
-from weft.loops.faults import OVERFLOW, leaves_64_bits, may_fail
+from weft.loops.faults import OVERFLOW, fails_as_it_runs, leaves_64_bits, may_fail
 from weft.loops.ir import (
     Cast,
     Check,
@@ -60,19 +60,28 @@ _FITS = {"add": "fits_add", "sub": "fits_sub", "mul": "fits_mul", "shl": "fits_s
 def operated(b: Builder, name: str, *values: Scalar) -> Scalar:
     """An operator of weft.loops.operators on values of any types, with the checks that Python makes."""
     if all(v.mixed is None for v in values):
-        return checked(b, of_all(b, operate(name, values, b.default_float), *values[1:]))
+        return checked(b, of_all(b, lambda *vs: operate(name, vs, b.default_float), *values))
     with b.path():
         value = of_each_kind(lambda *sides: operated(b, name, *sides), name, values, b.default_float)
     return checked(b, value)
 
 
-def of_all(b: Builder, result: Scalar, *values: Scalar) -> Scalar:
-    """The result of an operator of PyTorch on these values. It computes them all, where weft's own may leave one out."""
-    if isinstance(result.expr, Op) and result.expr.name in ("and", "or", "where"):
-        for value in values:
-            for expr in expressions_of(value):
-                b.evaluated(expr)
-    return result
+def of_all(b: Builder, function: Callable[..., Scalar], first: Scalar, *rest: Scalar) -> Scalar:
+    """An operator of PyTorch on these values. It computes them all, where a choice that weft makes of it may leave out all but
+    the first: what may be wrong with them as the kernel runs has a name before it.
+    """
+    result = function(first, *rest)
+    if not (isinstance(result.expr, Op) and result.expr.name in ("and", "or", "where")):
+        return result
+    return function(first, *(_computed(b, value) for value in rest))
+
+
+def _computed(b: Builder, value: Scalar) -> Scalar:
+    if fails_as_it_runs(value.expr) and value.mixed is None and value.exact is None:
+        return replace(value, expr=b.let("value", value.expr))
+    for expr in expressions_of(value):
+        b.evaluated(expr)  # what the call looks at
+    return value
 
 
 def checked(b: Builder, value: Scalar) -> Scalar:

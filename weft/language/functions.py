@@ -55,7 +55,7 @@ ScalarFunction = Callable[..., Scalar]
 
 
 def _plain(name: str) -> ScalarFunction:
-    return lambda b, *args: checks.of_all(b, operate(name, args, b.default_float), *args[1:])
+    return lambda b, *args: checks.of_all(b, lambda *vs: operate(name, vs, b.default_float), *args)
 
 
 def _checked(name: str) -> ScalarFunction:
@@ -215,7 +215,8 @@ def _where(b: Builder, condition: Scalar, then: Scalar, orelse: Scalar) -> Scala
         then, orelse = (as_type(checks.taken(b, v, typed.scalar), typed) for v in (then, orelse))
     elif typed.scalar.category != "float" or typed.scalar.size > 2:  # elements of halves get infinities
         then, orelse = (checks.taken(b, v, typed.scalar) for v in (then, orelse))
-    chosen = checks.of_all(b, replace(choose(condition, then, orelse, b.default_float), alias=None), then, orelse)
+    made = checks.of_all(b, lambda c, x, y: choose(c, x, y, b.default_float), condition, then, orelse)
+    chosen = replace(made, alias=None)
     return chosen if isinstance(truth(condition).expr, Const) else differentiated(chosen, "both")
 
 
@@ -1054,11 +1055,11 @@ def _extremum(b: Builder, name: str, x: Scalar, y: Scalar) -> Scalar:
     """Python's max or min of two values: one of them, of its kind."""
     kinds = kinds_of(x) + kinds_of(y)
     if len(joined(kinds, b.default_float)) == 1:
-        found = operate(name, (x, y), b.default_float)
+        found = checks.of_all(b, lambda *vs: operate(name, vs, b.default_float), x, y)
         if is_rounded(x, found.typed.register) or is_rounded(y, found.typed.register):
             second = operate("gt" if name == "max" else "lt", (y, x), b.default_float)
             return replace(found, exact=select_exactly(second.expr, y, x, found.typed))
-        return checks.of_all(b, found, y)
+        return found
     x, y = b.share(x), b.share(y)
     second = operate("gt" if name == "max" else "lt", (y, x), b.default_float)
     chosen = select(second.expr, y, x, b.default_float)

@@ -46,6 +46,16 @@ def may_fail(expr: Expr) -> bool:
     return bool(free_arrays(expr)) or any(isinstance(e, Check) for e in walk_expr(expr))
 
 
+def fails_as_it_runs(expr: Expr, checked: frozenset[str] = frozenset()) -> bool:
+    """Whether an expression has a check, or a subscript that the call does not look at. checked: the arrays whose subscripts
+    the kernels look at.
+    """
+    return may_fail(expr) and any(
+        isinstance(e, Check) or (isinstance(e, Load) and (e.array in checked or any(affine(i) is None for i in e.index)))
+        for e in walk_expr(expr)
+    )
+
+
 class Faults:
     """The faults in the expressions of a function, and what is stored of them. A subscript at which the call looks is none:
     there it is told whether or not anything of the iterations is left.

@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft.loops.affine import affine
-from weft.loops.faults import may_fail
+from weft.loops.faults import fails_as_it_runs, may_fail
 from weft.loops.ir import (
-    Check,
     Const,
     Expr,
     For,
@@ -262,7 +261,7 @@ def _fails_before_a_choice(body: tuple[Stmt, ...], values: list[Expr], checked: 
     read = {n for e in values for n in free_names(e)}
     for stmt in reversed(body):
         if isinstance(stmt, Let):
-            if stmt.name in read - surely and _fails_as_it_runs(stmt.value, checked):
+            if stmt.name in read - surely and fails_as_it_runs(stmt.value, checked):
                 return True
             exprs: tuple[Expr, ...] = (stmt.value,) if stmt.name in read else ()
             surely |= {n for e in exprs if stmt.name in surely for n in _surely_read(e)}
@@ -271,14 +270,6 @@ def _fails_before_a_choice(body: tuple[Stmt, ...], values: list[Expr], checked: 
             surely |= {n for e in exprs for n in _surely_read(e)}
         read |= {n for e in exprs for n in free_names(e)}
     return False
-
-
-def _fails_as_it_runs(expr: Expr, checked: frozenset[str]) -> bool:
-    """Whether an expression has a check, or a subscript that the call does not look at."""
-    return may_fail(expr) and any(
-        isinstance(e, Check) or (isinstance(e, Load) and (e.array in checked or any(affine(i) is None for i in e.index)))
-        for e in walk_expr(expr)
-    )
 
 
 def _surely_read(expr: Expr) -> frozenset[str]:
