@@ -204,3 +204,18 @@ def test_one_team_works_on_a_row(n: int, threads: int) -> None:
         assert isinstance(launch.variant.plan, TilePlan) and launch.variant.plan.alone
         assert (launch.grid, launch.block) == ((1, 1, 1), (threads, 1, 1))
         assert launch.entry == f"program_{threads}"
+
+
+@weft.kernel
+def sums_of_chosen(x, p):
+    s = 0.0
+    y = torch.ones_like(x)
+    for i in range(len(x)):
+        s += x[p[i]]
+        y[i] = y[i] + s
+    return y
+
+
+def test_a_row_without_others_has_a_block_for_itself() -> None:
+    report = sums_of_chosen.check(torch.randn(20), torch.randperm(20))
+    assert report.ok, report.text()

@@ -78,7 +78,8 @@ def plan_scan(
         threads = small if length <= small * each else threads
         while runs > 1 and length <= threads * vector * runs // 2:
             runs //= 2
-        plan = ScanPlan(scans.rows, scans.along, threads, 1, 128 // threads if threads < 128 else 1, vector, runs)
+        teams = 128 // threads if threads < 128 and scans.rows else 1
+        plan = ScanPlan(scans.rows, scans.along, threads, 1, teams, vector, runs)
         groups = rows
     blocks = -(-groups // plan.teams)
     parts = 1
