@@ -44,8 +44,9 @@ from weft.plan.facts import Geometry, facts_of
 from weft.plan.fold import MANY_ROWS, Extents, FoldPlan, part_memory, plan_folds, steps
 from weft.plan.join import BLOCK as JOINING
 from weft.plan.join import JoinPlan, Meeting, plan_joins
+from weft.plan.machine import Machine
 from weft.plan.map import MapPlan, Placed, plan_maps
-from weft.plan.scan import ScanPlan, plan_scan, told_words
+from weft.plan.scan import TURNS_TOLD, ScanPlan, plan_scan, ring_bytes, told_words
 from weft.plan.share import share
 from weft.plan.threads import ThreadPlan, plan_threads
 from weft.plan.tile import TilePlan, plan, team, team_entry
@@ -271,10 +272,13 @@ class Variant:
         return f"{self.nest} {columns} {self.facts.key} {self.plan!r}"
 
 
+H200 = Machine()  # stands for a device that is not told
+
+
 @dataclass(frozen=True)
 class Where:
     """Where a nest stands in a call: its analysis, the geometries of all arrays that this one has. memory: of those that the
-    call makes for it alone, what tells them from others. path: tells the nest from others. multiprocessors: of the device.
+    call makes for it alone, what tells them from others. path: tells the nest from others. machine: the device.
     """
 
     analysis: Analysis
@@ -284,7 +288,7 @@ class Where:
     ranges: Ranges = field(default_factory=dict)
     path: str = ""
     when: tuple[Guard, ...] = ()
-    multiprocessors: int = 132
+    machine: Machine = H200
 
 
 @dataclass(frozen=True)
@@ -310,7 +314,7 @@ class Launch:
 
     resident: blocks go from row to row, so no more of them than fit at a time. partial: (name, type, elements) of the memory
     that the launches of the variant share; a pointer each follows the slots of `arguments`, and then `parts`. together: all
-    blocks run at once, and the memory is 0 at first.
+    blocks run at once, and the memory is 0 at first. shared: bytes of memory that a block has beside its own.
     steps: the loops around it, outermost first: it is launched in every iteration, but for those in which a guard of `when`
     does not hold; launches one after another that have a loop in common are so together. The loops' variables are scalars of
     its function. course: of maps.
@@ -325,6 +329,7 @@ class Launch:
     parts: int = 1
     together: bool = False
     course: int = 0
+    shared: int = 0
     where: Where | None = field(default=None, compare=False, repr=False)
     steps: tuple[Axis, ...] = ()
     when: tuple[Guard, ...] = ()
@@ -361,12 +366,12 @@ _MOST_STOPPED = 100  # iterations of a loop that may end early, where it does: w
 
 @deep
 def launches(
-    analysis: Analysis, nest: int, arrays: Mapping[str, Geometry], names: Mapping[str, int], multiprocessors: int = 132
+    analysis: Analysis, nest: int, arrays: Mapping[str, Geometry], names: Mapping[str, int], machine: Machine = H200
 ) -> tuple[Launch, ...]:
     """How a nest runs for a call on CUDA: launches in order. names: the values of sizes and integer scalars.
-    multiprocessors: of the device.
+    machine: what the device has.
     """
-    where = Where(analysis, arrays, path=str(nest), multiprocessors=multiprocessors)
+    where = Where(analysis, arrays, path=str(nest), machine=machine)
     return _launches(where, nest, names, _DEEPEST)
 
 
@@ -565,8 +570,8 @@ def _whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[
         made = _launch_folds(own, sweeps, Variant(nest, facts, None, found[0]), *found)
     elif joining is not None:
         made = _launch_joins(own, Variant(nest, facts, None, joining[0]), *joining)
-    elif scan is not None and (graph is None or scan[0].shared or scan[0].beside):
-        made = (_launch_scan(analysis.lowered[nest].scans, Variant(nest, facts, None, scan[0]), entry, *scan),)
+    elif scan is not None and (graph is None or scan[0].resident or scan[0].beside):
+        made = (_launch_scan(function, analysis.lowered[nest].scans, Variant(nest, facts, None, scan[0]), entry, *scan),)
     elif graph is None or tile is None:
         made = (_launch_threads(Variant(nest, facts, None, plan_threads(own, facts)), entry, extents),)
     else:
@@ -582,9 +587,9 @@ def _plan_scan(where: Where, nest: int, facts: Facts, names: Mapping[str, int]) 
     if scans is None or any(free_names(e) & ranges.keys() for a in scans.axes.values() for e in (a.start, a.stop)):
         return None
     # what blocks tell each other is told once: not in the iterations of a loop
-    multiprocessors = 0 if where.steps else where.multiprocessors
+    machine = None if where.steps else where.machine
     known = {**names, **{v: low for v, (low, _) in ranges.items()}}
-    return plan_scan(where.analysis.function, scans, facts, known, multiprocessors)
+    return plan_scan(where.analysis.function, scans, facts, known, machine)
 
 
 def _plan_joins(
@@ -663,13 +668,17 @@ def _launch_maps(nest: Nest, variant: Variant, placed: Placed) -> tuple[Launch, 
 
 
 def _launch_scan(
-    scans: Scanned | None, variant: Variant, entry: str, plan: ScanPlan, extents: Extents
+    function: Function, scans: Scanned | None, variant: Variant, entry: str, plan: ScanPlan, extents: Extents
 ) -> Launch:
     assert scans is not None
-    words = 2 * extents.rows * extents.parts
+    words = TURNS_TOLD * extents.rows * extents.parts
     partial = tuple((f"{s.names[0]}.told", INT64, words * told_words(s)) for s in scans.scans) if plan.shared else ()
     grid = (min(_LARGEST_GRID, extents.blocks), extents.parts, 1)
-    return Launch(variant, entry, grid, (plan.threads, plan.teams, 1), False, partial, extents.parts, plan.shared)
+    block = (plan.threads, plan.teams, 1)
+    ring = ring_bytes(function, scans, plan, variant.facts)
+    return Launch(
+        variant, entry, grid, block, partial=partial, parts=extents.parts, together=plan.shared, shared=ring
+    )
 
 
 def _launch_threads(variant: Variant, name: str, extents: list[int]) -> Launch:

@@ -22,8 +22,8 @@ from weft.loops.ir import Carry, Const, Expr, Function, Let, Ref, Stmt, Store, f
 from weft.loops.schedule import Nest
 from weft.loops.types import INT64
 from weft.plan.arguments import Facts
-from weft.plan.fold import is_run
-from weft.plan.scan import BLOCKS_BESIDE, ScanPlan
+from weft.plan.fold import PACKET_BYTES, is_run
+from weft.plan.scan import SLOT_ALIGNMENT, ScanPlan, ring_reads, shift_of, slot_bytes
 
 
 def emit(function: Function, nest: Nest, scans: Scanned, plan: ScanPlan, facts: Facts) -> str:
@@ -34,10 +34,12 @@ def emit(function: Function, nest: Nest, scans: Scanned, plan: ScanPlan, facts: 
     writer = Writer()
     writer.line('#include "weft/memory.cuh"')
     writer.line(f'#include "weft/{"chain" if plan.shared else "team"}.cuh"')
+    if plan.stages:
+        writer.line('#include "weft/bulk.cuh"')
     writer.line()
     kind = _Beside if plan.beside else _Along
     taken = {kernel_entry(nest.name), "outside", "part", "parts", "row", "here", "v", "run", "step", "change", "keep"}
-    taken |= {"tile", "tiles", "turn", "turns", "k"}
+    taken |= {"tile", "tiles", "turn", "turns", "k", "stage", "arrived", "memory", "copy_tile", "first", "last"}
     varies = deciding(scans.axes, scans.values)
     large = varies | {s.name for s in function.scalars}
     kind(
@@ -59,10 +61,12 @@ class _Entry(ValueBody):
         self.axis: Axis = self.axes[self.scans.along]
         self.row, self.all_rows = "", "1"  # the row's place among all, "" where there is one; how many there are
         self.first = ""  # the first of the neighbouring rows that a thread has, "" where it has one
+        self.place = self.lane_count = ""  # of a thread's first row along the lane; how many there are
         self.end = self.begin = ""  # of the row; the first of a thread's points in a tile
         self.known: set[str] = set()  # values that a row's points have in common
         self.ended: set[str] = set()  # values that are known at the end of a row
         self.buffers: dict[str, tuple[str, str]] = {}  # of reads made a tile ahead: what is on its way, what is there
+        self.slots: dict[str, tuple[str, int]] = {}  # of reads in the ring: its name, the elements of a tile
         self.stems: dict[str, str] = {}
         # tiles lie at multiples of their size, so that what is aligned moves in packets
         start = self.axis.start
@@ -86,6 +90,11 @@ class _Entry(ValueBody):
             del self.names[axis]
         else:
             self.names[axis] = kept
+
+    @property
+    def number(self) -> str:
+        """Of the turn whose states are found; turns count from 1."""
+        return "turn" if self.plan.delayed else "turn + 1"
 
     @property
     def backwards(self) -> str:
@@ -138,8 +147,12 @@ class _Entry(ValueBody):
     def in_packets(self, w: Write) -> bool:
         raise NotImplementedError
 
+    def combine(self, s: Scan, own: str) -> None:
+        """Combine what the runs of all threads do."""
+        raise NotImplementedError
+
     def composed(self, s: Scan, own: str) -> None:
-        """From what each run does to a scan's states, the states before each of them, and after the tile."""
+        """From what runs do to a scan's states, the states before each of them, and after the tile."""
         raise NotImplementedError
 
     # ---------------------------------------------------------------- the kernel
@@ -152,7 +165,7 @@ class _Entry(ValueBody):
             given.append("const int64_t parts")
         lines = ",\n    ".join(given)
         threads = plan.threads * plan.teams
-        bounds = f"{threads}, {BLOCKS_BESIDE}" if plan.shared else f"{threads}"
+        bounds = f"{threads}, {plan.resident}" if plan.resident else f"{threads}"
         with self.writer.block(f'extern "C" __global__ void __launch_bounds__({bounds}) {entry}(\n    {lines})'):
             mark = self.writer.mark()
             if plan.shared:
@@ -224,24 +237,82 @@ class _Entry(ValueBody):
     # ---------------------------------------------------------------- reading ahead
 
     def read_ahead(self) -> None:
-        """Declare what is on its way of the tile whose turn comes next."""
+        """Declare what is on its way of the tiles whose turns come next."""
+        if self.plan.stages:
+            self.ring()
         for value in self.values:
-            if isinstance(value, Read) and self.axis.name in value.axes and self.ahead(value):
+            if isinstance(value, Read) and value.name not in self.slots and self.axis.name in value.axes and self.ahead(value):
                 array = self.function.array(value.array)
                 self.buffers[value.name] = (self.fresh.fresh(f"{value.array}_next"), self.fresh.fresh(f"{value.array}_tile"))
                 type_, _, _ = self.buffer(value)
                 self.writer.line(f"{type_.format(memory_type(array.dtype))} {self.buffers[value.name][0]}[{self.plan.runs}];")
+
+    def ring(self) -> None:
+        """Shared memory for tiles that copies bring by themselves, and what tells that they have come."""
+        line, plan, offset = self.writer.line, self.plan, 0
+        reads = ring_reads(self.function, self.scans, plan, self.facts)
+        line(f"// {plan.stages} tiles are on their way or there")
+        line(f"extern __shared__ __align__({SLOT_ALIGNMENT}) unsigned char memory[];")
+        for read in reads:
+            array = self.function.array(read.array)
+            type_, name = memory_type(array.dtype), self.fresh.fresh(f"{read.array}_ring")
+            line(f"{type_}* const {name} = reinterpret_cast<{type_}*>(memory{f' + {offset}' if offset else ''});")
+            size = slot_bytes(self.function, plan, read)
+            self.slots[read.name] = (name, size // array.dtype.size)
+            self.buffers[read.name] = (name, self.fresh.fresh(f"{read.array}_tile"))
+            offset += size * plan.stages
+        line(f"__shared__ weft::Mbarrier arrived[{plan.stages}];")
+        with self.writer.block("if (threadIdx.x == 0)"):
+            line(f"for (int32_t k = 0; k < {plan.stages}; ++k) arrived[k].init(1);")
+            line("weft::fence_mbarrier_init();")
+        line("__syncthreads();")
+
+    def copied(self, tile: str, stage: str) -> None:
+        """Start the copies of a tile to its place in the ring."""
+        raise NotImplementedError
+
+    def of_ring(self) -> list[Read]:
+        return [v for v in self.values if isinstance(v, Read) and v.name in self.slots]
+
+    def unpacked_ring(self) -> None:
+        """Take this turn's tile out of the ring, and start the copies of the one that takes its place."""
+        line, plan = self.writer.line, self.plan
+        number = "turn" if plan.shared else "tile"
+        line(f"const int32_t stage = {number} % {plan.stages};")
+        line(f"arrived[stage].wait({number} / {plan.stages} & 1);")
+        self.take()
+        line("__syncthreads();  // all have taken theirs")
+        if plan.shared:
+            line(f"if (turn + {plan.stages} < turns) copy_tile(tile + {plan.stages} * parts, stage);")
+        else:
+            line(f"if (tile + {plan.stages} < tiles) copy_tile(tile + {plan.stages}, stage);")
+
+    def take(self) -> None:
+        """Take the thread's points of the tile at this stage out of the ring."""
+        line, plan = self.writer.line, self.plan
+        name, k = self.stem(f"{self.axis.name}_there"), "step" if plan.beside else "run"
+        line("#pragma unroll")
+        with self.writer.block(f"for (int32_t {k} = 0; {k} < {plan.runs}; ++{k})"), self.named(self.axis.name, name):
+            line(f"const {self.index} {name} = {self.point_of(self.begin, k)};")
+            for read in self.of_ring():
+                self.writer.cite(read.location)
+                self.taken(read, name)
+
+    def taken(self, read: Read, name: str) -> None:
+        """Take a run at the point of that name out of the ring."""
+        raise NotImplementedError
 
     def ahead(self, read: Read) -> bool:
         alone = not any(free_names(i) & self.made.keys() for i in read.index)
         return alone and ahead(read, self.axes) and set(read.axes) <= {*self.plan.rows, self.axis.name}
 
     def reads(self) -> list[Read]:
-        return [v for v in self.values if isinstance(v, Read) and v.name in self.buffers]
+        """Those that are on their way in registers."""
+        return [v for v in self.values if isinstance(v, Read) and v.name in self.buffers and v.name not in self.slots]
 
     def fetch(self, tile: str) -> None:
         """Read what a tile needs."""
-        if not self.buffers:
+        if not self.reads():
             return
         name, begin = self.stem(f"{self.axis.name}_ahead"), self.stem(f"{self.axis.name}_begin")
         self.writer.line(f"const {self.index} {begin} = {self.first_of(tile)};")
@@ -297,16 +368,33 @@ class _Entry(ValueBody):
         self.read_ahead()
         if plan.shared:
             line("const int64_t turns = (tiles + parts - 1) / parts;")
-            with self.writer.block(""):
-                self.fetch("part")
+        if plan.stages:
+            with self.writer.block("const auto copy_tile = [&](int64_t tile, int32_t stage)", "};"):
+                self.copied("tile", "stage")
+            turns, tile = ("turns", "k * parts + part") if plan.shared else ("tiles", "k")
+            line(f"for (int32_t k = 0; k < {plan.stages} && k < {turns}; ++k) copy_tile({tile}, k);")
+        if self.reads():
+            with self.writer.block("" if plan.shared else "if (tiles > 0)"):
+                self.fetch("part" if plan.shared else "0")
+        if plan.delayed:
+            self.delayed()
+        elif plan.shared:
             with self.writer.block("for (int64_t turn = 0; turn < turns; ++turn)"):
                 line("const int64_t tile = turn * parts + part;")
                 self.tile("tile + parts", "turn + 1 < turns")
         else:
-            with self.writer.block("if (tiles > 0)"):
-                self.fetch("0")
             with self.writer.block("for (int64_t tile = 0; tile < tiles; ++tile)"):
                 self.tile("tile + 1", "tile + 1 < tiles")
+
+    def delayed(self) -> None:
+        """Turns in which a block composes its tile, and goes through the one before, of which the others have told since."""
+        raise NotImplementedError
+
+    def declare_tiles(self) -> None:
+        for read in (*self.of_ring(), *self.reads()):
+            _, shape, _ = self.buffer(read)
+            type_ = register_type(self.function.array(read.array).dtype)
+            self.writer.line(f"{type_} {self.buffers[read.name][1]}[{self.plan.runs}]{shape};")
 
     def row_stop(self) -> None:
         """Name the end of the row."""
@@ -322,10 +410,12 @@ class _Entry(ValueBody):
     def tile(self, following: str, more: str) -> None:
         """One tile: its values, the next one's on their way, the states before each run, and then its points."""
         plan, line = self.plan, self.writer.line
-        for read in self.reads():
-            _, shape, _ = self.buffer(read)
-            line(f"{register_type(self.function.array(read.array).dtype)} {self.buffers[read.name][1]}[{plan.runs}]{shape};")
-        if self.buffers:
+        self.declare_tiles()
+        self.begin = self.stem(f"{self.axis.name}_first")
+        line(f"const {self.index} {self.begin} = {self.first_of('tile')};")
+        if plan.stages:
+            self.unpacked_ring()
+        if self.reads():
             line("#pragma unroll")
             with self.writer.block(f"for (int32_t k = 0; k < {plan.runs}; ++k)"):
                 for read in self.reads():
@@ -339,13 +429,11 @@ class _Entry(ValueBody):
             if not plan.shared:
                 with self.writer.block(f"if ({more})"):
                     self.fetch(following)
-        self.begin = self.stem(f"{self.axis.name}_first")
-        line(f"const {self.index} {self.begin} = {self.first_of('tile')};")
         done: list[Scan] = []
         for level in self.scans.levels:
             self.compose(level, done)
             done += level
-        if self.buffers and plan.shared:  # what blocks tell each other would wait behind it
+        if self.reads() and plan.shared:  # what blocks tell each other would wait behind it
             with self.writer.block(f"if ({more})"):
                 self.fetch(following)
         self.finish(done)
@@ -415,7 +503,9 @@ class _Entry(ValueBody):
 
         self.points(body, begin)
         for s in level:
-            self.composed(s, owns[s.names[0]])
+            self.combine(s, owns[s.names[0]])
+            if not self.plan.delayed:
+                self.composed(s, owns[s.names[0]])
 
     def changed_in_order(self, s: Scan, states: Sequence[str], call: str, parameters: str, keeps: str) -> None:
         """For what overflows when points are composed: threads change the states one after another."""
@@ -476,7 +566,7 @@ class _Entry(ValueBody):
         number = f" && !weft::is_nan({first})" if self.sticks(s) else ""
         with self.writer.block(f"if ((!weft::is_finite({tile}) || !weft::is_finite({last})){number})"):
             line(f"{last} = {first};")
-            line(f"{self.stem(f'{s.names[0]}_chain')}.replay(turn + 1, {tile}, {last}{value});")
+            line(f"{self.stem(f'{s.names[0]}_chain')}.replay({self.number}, {tile}, {last}{value});")
 
     @contextmanager
     def turns_of_blocks(self, s: Scan, tiles: Sequence[str], lasts: Sequence[str], value: str = "") -> Iterator[None]:
@@ -488,9 +578,9 @@ class _Entry(ValueBody):
         chain, first, whole = (self.stem(f"{stem}_{what}") for what in ("chain", "turn", "whole"))
         first = self.of_row(first)
         line(f"{whole} = weft::all_of_team<{self.plan.threads}>({whole});")
-        line(f"if (!{whole}) {tile} = {chain}.received(turn + 1, {first}{value});")
+        line(f"if (!{whole}) {tile} = {chain}.received({self.number}, {first}{value});")
         yield
-        line(f"if (!{whole}) {last} = {chain}.handed_on(turn + 1, {tile}{value});")
+        line(f"if (!{whole}) {last} = {chain}.handed_on({self.number}, {tile}{value});")
 
     def settled(self, s: Scan, finite: str, tiles: Sequence[str]) -> str:
         """The condition that composing has done no harm. What is not a number before a tile is so after it in any order."""
@@ -674,6 +764,52 @@ class _Along(_Entry):
         only = f"if ({' && '.join(conditions)}) " if conditions else ""
         self.writer.line(f"{only}{target} = weft::fetch_within<{vector}>({at}, {first}, {size});")
 
+    def copied(self, tile: str, stage: str) -> None:
+        plan, line, stop = self.plan, self.writer.line, self.end
+        line("if (threadIdx.x != 0) return;")
+        number = f"(tiles - 1 - {tile})" if self.scans.reverse else tile
+        line(f"const int64_t first = {number} * {plan.tile};")
+        outside = "first < 0" if self.scans.reverse else f"first >= {stop}"
+        with self.writer.block(f"if ({outside})"):
+            line(f"arrived[{stage}].arrive();")
+            line("return;")
+        line(f"const int64_t last = weft::minimum<int64_t>(first + {plan.tile}, {stop});")
+        copies, sizes = [], []
+        for read in self.of_ring():
+            name, elements = self.slots[read.name]
+            size, first, last = self.function.array(read.array).dtype.size, "first", "last"
+            axis = next(k for k, i in enumerate(read.index) if self.axis.name in free_names(i))
+            place = f"{name} + {stage} * {elements}"
+            if shift_of(read, plan.lane):  # with what lies beside the tile
+                pad = PACKET_BYTES // size
+                first, last = self.stem(f"{name}_first"), self.stem(f"{name}_last")
+                line(f"const int64_t {first} = weft::maximum<int64_t>(first - {pad}, 0);")
+                line(f"const int64_t {last} = weft::minimum<int64_t>(last + {pad}, {stop});")
+                place = f"{place} + ({first} - first + {pad})"
+            base = self.base(read, axis)
+            sizes.append(f"({last} - {first}) * {size}")
+            copies.append(f"weft::bulk_load({place}, {base} + {first}, ({last} - {first}) * {size}, arrived[{stage}]);")
+        line(f"arrived[{stage}].arrive_expect({' + '.join(sizes)});")
+        for copy in copies:
+            line(copy)
+
+    def base(self, read: Read, axis: int) -> str:
+        """The address of the row's first element."""
+        return self.address(read.array, tuple(ZERO if k == axis else i for k, i in enumerate(read.index))).removesuffix(" + 0")
+
+    def taken(self, read: Read, name: str) -> None:
+        plan, (ring, elements), (_, tile) = self.plan, self.slots[read.name], self.buffers[read.name]
+        shift, own = shift_of(read, plan.lane), self.stems[f"{self.axis.name}_own"]
+        size = self.function.array(read.array).dtype.size
+        place = f"{ring} + stage * {elements} + {own} + run * {min(32, plan.threads) * plan.vector}"
+        if not shift:
+            run = f"weft::fetch<{plan.vector}, {min(plan.vector, PACKET_BYTES // size)}>({place})"
+            self.writer.line(f"if ({' && '.join(self.inside(name))}) weft::unpack({run}, {tile}[run]);")
+            return
+        place = f"{place} + {PACKET_BYTES // size + shift}"
+        run = f"weft::fetch_within<{plan.vector}>({place}, 1, {name} {'+' if shift > 0 else '-'} 1, {self.end})"
+        self.writer.line(f"if ({' && '.join(self.inside(name))}) weft::unpack({run}, {tile}[run]);")
+
     # ---------------------------------------------------------------- points
 
     def points(self, body: Callable[[], None], begin: Callable[[], None], stored: Sequence[tuple[Write, str]] = ()) -> None:
@@ -729,16 +865,63 @@ class _Along(_Entry):
         if self.plan.shared:
             self.chain(scan, 1)
 
-    def composed(self, s: Scan, own: str) -> None:
+    def combine(self, s: Scan, own: str) -> None:
         plan, line, algebra, stem = self.plan, self.writer.line, algebra_of(s), s.names[0]
+        maps, composed = self.stem(f"{stem}_maps"), self.stem(f"{stem}_composed")
+        number = "turn" if plan.shared else "tile"
+        scratch = f"{self.stem(f'{stem}_scratch')}[{number} & 1]" if plan.threads > 32 else "nullptr"
+        call = f"weft::scan_runs<{algebra}, {plan.threads}, {self.backwards}>"
+        if plan.delayed:
+            line(f"{composed} = {call}({own}, {maps}, {scratch});")
+            line(f"{self.stem(f'{stem}_chain')}.tells_of({composed}.all, turn + 1);")
+            return
+        line(f"{algebra}::Value {maps}[{plan.runs}];  // what the warp's runs before each do")
+        line(f"const auto {composed} = {call}({own}, {maps}, {scratch});")
+
+    def delayed(self) -> None:
+        plan, line = self.plan, self.writer.line
+        (level,) = self.scans.levels
+        stems = [(s, algebra_of(s), s.names[0]) for s in level]
+        line("// what blocks tell each other of a turn is heard in the next one")
+        for _, algebra, stem in stems:
+            line(f"{algebra}::Value {self.stem(f'{stem}_maps')}[{plan.runs}];  // what the warp's runs before each do")
+            line(f"weft::Runs<{algebra}> {self.stem(f'{stem}_composed')};")
+        with self.writer.block("for (int64_t turn = 0; turn <= turns; ++turn)"):
+            for _, algebra, stem in stems:
+                line(f"{algebra}::Value {self.stem(f'{stem}_maps_before')}[{plan.runs}];")
+                with self.each_run():
+                    line(f"{self.stem(f'{stem}_maps_before')}[run] = {self.stem(f'{stem}_maps')}[run];")
+                line(f"const auto {self.stem(f'{stem}_composed_before')} = {self.stem(f'{stem}_composed')};")
+            self.begin = self.stem(f"{self.axis.name}_first")
+            with self.writer.block("if (turn < turns)"):
+                line("const int64_t tile = turn * parts + part;")
+                line(f"const {self.index} {self.begin} = {self.first_of('tile')};")
+                line(f"const int32_t stage = turn % {plan.stages};")
+                line(f"arrived[stage].wait(turn / {plan.stages} & 1);")
+                self.declare_tiles()
+                self.take()
+                self.compose(level, [])
+            line("if (turn == 0) continue;")
+            line("const int64_t tile = (turn - 1) * parts + part;")
+            line(f"const {self.index} {self.begin} = {self.first_of('tile')};")
+            line(f"const int32_t stage = (turn - 1) % {plan.stages};")
+            self.declare_tiles()
+            self.take()
+            for s, _, stem in stems:
+                kept = {what: self.stem(f"{stem}_{what}") for what in ("maps", "composed")}
+                self.stems |= {f"{stem}_{what}": self.stem(f"{stem}_{what}_before") for what in kept}
+                self.composed(s, "")
+                self.stems |= {f"{stem}_{what}": name for what, name in kept.items()}
+            self.finish(level)
+            line("__syncthreads();  // all have gone through it")
+            line(f"if (turn - 1 + {plan.stages} < turns) copy_tile(tile + {plan.stages} * parts, stage);")
+
+    def composed(self, s: Scan, own: str) -> None:
+        plan, line, stem = self.plan, self.writer.line, s.names[0]
         types = [register_type(t) for t in s.types]
         lasts = [self.names[r] for r in s.results]
         tiles, warps, befores = ([self.stem(f"{n}_{what}") for n in s.names] for what in ("tile", "warp", "before"))
         maps, composed, finite = (self.stem(f"{stem}_{what}") for what in ("maps", "composed", "finite"))
-        number = "turn" if plan.shared else "tile"
-        scratch = f"{self.stem(f'{stem}_scratch')}[{number} & 1]" if plan.threads > 32 else "nullptr"
-        line(f"{algebra}::Value {maps}[{plan.runs}];  // what the warp's runs before each do")
-        line(f"const auto {composed} = weft::scan_runs<{algebra}, {plan.threads}, {self.backwards}>({own}, {maps}, {scratch});")
         for t, tile, last in zip(types, tiles, lasts, strict=True):
             line(f"{t} {tile} = {last};  // before the tile")
         if plan.shared:
@@ -777,7 +960,9 @@ class _Along(_Entry):
         if self.may_overflow(s):
             self.of_each_row(register_type(s.types[0]), self.stem(f"{stem}_turn"))
         chain, parts = self.stem(f"{stem}_chain"), self.stem(f"{stem}_parts")
-        line(f"const auto {others} = {chain}.exchange({total}, turn + 1, {parts}, {whole});")
+        if not self.plan.delayed:
+            line(f"{chain}.tells_of({total}, turn + 1);")
+        line(f"const auto {others} = {chain}.hear({self.number}, {parts}, {whole});")
         self.applied(s, f"{others}.before", tiles)
         self.replayed_chain(s, f"{others}.all", tiles, lasts, "")
 
@@ -959,6 +1144,9 @@ class _Beside(_Entry):
         if plan.shared:
             self.chain(scan, plan.side, plan.vector)
 
+    def combine(self, s: Scan, own: str) -> None:
+        """The threads below each other do so as states are found."""
+
     def composed(self, s: Scan, own: str) -> None:
         plan, line, algebra, stem = self.plan, self.writer.line, algebra_of(s), s.names[0]
         types = [register_type(t) for t in s.types]
@@ -1013,13 +1201,15 @@ class _Beside(_Entry):
         if self.may_overflow(s):
             self.of_each_row(register_type(s.types[0]), self.stem(f"{stem}_turn"))
         if not self.first:
-            line(f"const auto {others} = {chain}.exchange({composed}.all, turn + 1, {parts}, {whole});")
+            line(f"{chain}.tells_of({composed}.all, turn + 1);")
+            line(f"const auto {others} = {chain}.hear(turn + 1, {parts}, {whole});")
             return
         line(f"{algebra}::Value {totals}[{self.plan.vector}];")
         with self.each_row():
             line(f"{totals}[v] = {composed}[v].all;")
         line(f"weft::Prefix<{algebra}> {others}[{self.plan.vector}];")
-        line(f"{chain}.exchange({totals}, {others}, turn + 1, {parts}, {whole});")
+        line(f"{chain}.tells_of({totals}, turn + 1);")
+        line(f"{chain}.hear({others}, turn + 1, {parts}, {whole});")
 
     # ---------------------------------------------------------------- ends
 

@@ -33,6 +33,7 @@ from weft.loops.types import BOOL, FLOAT64, INT64, SCALAR_TYPES, ScalarType
 from weft.loops.unused import empty_loops
 from weft.plan.arguments import Slot
 from weft.plan.facts import Geometry, facts_of
+from weft.plan.machine import Machine, machine_of
 from weft.pytorch.failures import failed, failure
 from weft.pytorch.quick import never, quick_call
 from weft.pytorch.specialize import Specializable
@@ -575,7 +576,7 @@ def _prepared(
     launches, idle = [], []
     for k in range(len(analysis.schedule.nests)):
         if device.type == "cuda":
-            planned = plan_launches(analysis, k, arrays, bound.names, cuda.device_properties(_index(device)).multiprocessors)
+            planned = plan_launches(analysis, k, arrays, bound.names, _machine(device))
             launches += _cuda_launchers(planned, bound, device)
             idle += [u for launch in planned for u in unused(analysis, launch, bound.names)]
         else:
@@ -718,6 +719,11 @@ def _demands_floats(function: Function) -> bool:
     return any(free_names(d.condition) & floats for d in function.demands)
 
 
+def _machine(device: torch.device) -> Machine:
+    found = cuda.device_properties(_index(device))
+    return machine_of(found.multiprocessors, found.shared_per_block_optin, found.arch)
+
+
 def _index(device: torch.device) -> int:
     return torch.cuda.current_device() if device.index is None else device.index
 
@@ -766,7 +772,7 @@ def _cuda_launcher(plan: Launch, bound: Bound, device: torch.device) -> _Kernel:
         fit = handle.occupancy(plan.block[0] * plan.block[1]) * cuda.device_properties(index).multiprocessors
         grid = (min(grid[0], max(1, fit)), *grid[1:])
     return _Kernel(
-        cuda.Launcher(handle, grid, plan.block, 0, pack(values), cooperative=plan.together),
+        cuda.Launcher(handle, grid, plan.block, plan.shared, pack(values), cooperative=plan.together),
         tuple(where.memory.get(n, n) for n in given),
         frozenset(where.memory.get(n, n) for n in pointers),
         partial,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from weft.check.limits import machine_for
 from weft.compiler import Analysis, Launch, cuda_source, host_source, launches
 from weft.errors import TypeMismatch
 from weft.loops.affine import evaluate
@@ -123,7 +124,7 @@ def _sources(examined: Examined, arch: str) -> list[tuple[str, str]]:
             ]
             out.append((nest.name, host_source(analysis, k, facts_of(used, extents))))
         else:
-            planned = launches(analysis, k, examined.arrays, examined.names)
+            planned = launches(analysis, k, examined.arrays, examined.names, machine_for(arch))
             analyses = [(one.nest.name, one.where.analysis, one.variant) for one in planned if one.where is not None]
             texts = {(name, variant): cuda_source(own, variant) for name, own, variant in analyses}
             out += [(name, text) for (name, _), text in texts.items()]

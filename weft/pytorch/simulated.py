@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from weft.check.limits import TARGETS, Target, occupancy, refusals
+from weft.check.limits import TARGETS, Target, machine_for, occupancy, refusals
 from weft.check.report import Launched, Resources
 from weft.compiler import Analysis, Grouped, Launch, Where, arguments, cuda_source, grouped, launches
 from weft.errors import CompileError
@@ -130,7 +130,7 @@ def _simulate(
     seed: int,
     part: str,
 ) -> tuple[Launched, ...]:
-    planned = launches(analysis, nest, arrays, bound.names, TARGETS[arch].multiprocessors)
+    planned = launches(analysis, nest, arrays, bound.names, machine_for(arch))
     memory = dict(memory)
     for plan in planned:
         where = plan.where
@@ -201,6 +201,7 @@ def _launched(
                 grid=grid,
                 block=plan.block,
                 arguments=_arguments(plan, values, memory),
+                shared=plan.shared,
                 arch=arch,
                 seed=seed,
             ),

@@ -7,7 +7,8 @@
 namespace weft {
 
 // Memory that blocks tell each other values through: 8 bytes for each 4 of a value, which the turn goes with. So a word says
-// itself whether it has come, and nothing orders it. It is 0 at first; turns count from 1, and use two places by turns.
+// itself whether it has come, and nothing orders it. It is 0 at first; turns count from 1, and use four places by turns: who
+// tells of one has heard of the one two turns before, so all have heard of the one four turns before.
 template <class Value> inline constexpr int told_words = (sizeof(Value) + 3) / 4;
 
 template <class Value> WEFT_FUNCTION void tell(uint64_t* place, const Value& value, uint32_t turn) {
@@ -19,14 +20,20 @@ template <class Value> WEFT_FUNCTION void tell(uint64_t* place, const Value& val
 
 // Waits until it is told.
 template <class Value> WEFT_FUNCTION Value told(const uint64_t* place, uint32_t turn) {
-    uint32_t words[told_words<Value>];
+    constexpr int count = told_words<Value>;
+    uint32_t words[count];
+    bool all;
+    do {
+        uint64_t word[count];
 #pragma unroll
-    for (int k = 0; k < told_words<Value>; ++k) {
-        uint64_t word;
-        do word = load_relaxed<Scope::gpu>(place + k);
-        while (uint32_t(word >> 32) != turn);
-        words[k] = uint32_t(word);
-    }
+        for (int k = 0; k < count; ++k) word[k] = load_relaxed<Scope::gpu>(place + k);
+        all = true;
+#pragma unroll
+        for (int k = 0; k < count; ++k) {
+            words[k] = uint32_t(word[k]);
+            all = all && uint32_t(word[k] >> 32) == turn;
+        }
+    } while (!all);
     Value value;
     memcpy(&value, words, sizeof value);
     return value;
@@ -62,7 +69,7 @@ template <class Value> WEFT_FUNCTION bool finite_parts(const Value& value) {
 }
 
 // How the blocks of a row tell each other what their tiles do to its state: of threads that lie one below the other, the first
-// ones (threadIdx.x < across) tell it, if they have rows, and all of them listen. The memory has room for 2 * rows * parts *
+// ones (threadIdx.x < across) tell it, if they have rows, and all of them listen. The memory has room for 4 * rows * parts *
 // Chain::words.
 template <class Algebra, class State, int across, int threads> struct Chain {
     using Value = typename Algebra::Value;
@@ -70,34 +77,43 @@ template <class Algebra, class State, int across, int threads> struct Chain {
     static constexpr int words = told_words<Value> + told_words<State>;
     static constexpr int down = threads / across, places = across * (threads / (across > 32 ? across : 32));
 
-    uint64_t* memory;  // of part 0, in even turns
-    int64_t stride;    // from part to part
-    int64_t turns;     // from even turns to odd ones
-    int64_t row;       // from row to row
+    uint64_t* memory;
+    int64_t first, stride, next;  // place of part 0, from part to part, from row to row
+    int64_t turns;                // places of one turn
     int64_t part, parts;
     bool tells;
 
-    WEFT_FUNCTION Chain(uint64_t* all, int64_t row, int64_t rows, int64_t part, int64_t parts, bool has_rows = true)
-        : memory(all + row * (across == 1 ? parts : 1) * words), stride((across == 1 ? 1 : rows) * words),
-          turns(rows * parts * words), row((across == 1 ? parts : 1) * words), part(part), parts(parts),
-          tells(has_rows && threadIdx.x < across) {}
+    WEFT_FUNCTION Chain(uint64_t* memory, int64_t row, int64_t rows, int64_t part, int64_t parts, bool has_rows = true)
+        : memory(memory), first(across == 1 ? row * parts : row), stride(across == 1 ? 1 : rows), next(across == 1 ? parts : 1),
+          turns(rows * parts), part(part), parts(parts), tells(has_rows && threadIdx.x < across) {}
 
-    WEFT_FUNCTION uint64_t* place(int64_t of_part, uint32_t turn, int value = 0) const {
-        return memory + (turn & 1) * turns + of_part * stride + value * row;
+    // Of what tiles do, and after these, of states.
+    WEFT_FUNCTION uint64_t* place(int64_t of_part, uint32_t turn, int row = 0) const {
+        return memory + ((turn & 3) * turns + first + of_part * stride + row * next) * told_words<Value>;
+    }
+    WEFT_FUNCTION uint64_t* place_of_state(int64_t of_part, uint32_t turn, int row = 0) const {
+        return memory + 4 * turns * told_words<Value>
+             + ((turn & 3) * turns + first + of_part * stride + row * next) * told_words<State>;
+    }
+
+    // Tell the others what this block's tile of a turn does to each of a thread's rows.
+    template <int rows> WEFT_FUNCTION void tells_of(const Value (&own)[rows], uint32_t turn) const {
+        if (tells) {
+#pragma unroll
+            for (int v = 0; v < rows; ++v) tell(place(part, turn, v), own[v], turn);
+        }
+    }
+    WEFT_FUNCTION void tells_of(const Value& own, uint32_t turn) const {
+        if (tells) tell(place(part, turn), own, turn);
     }
 
     // For each of a thread's rows, what the parts before this one do in this turn, and what all parts do, always combined in
     // the same way. whole: whether all of that is finite, as far as this thread has heard it. `scratch` has room for `places`
     // values of each row.
     template <int rows>
-    WEFT_FUNCTION void exchange(
-        const Value (&own)[rows], Prefix<Algebra> (&others)[rows], uint32_t turn, typename Both::Value* scratch,
-        bool& whole) const {
+    WEFT_FUNCTION void hear(
+        Prefix<Algebra> (&others)[rows], uint32_t turn, typename Both::Value* scratch, bool& whole) const {
         const int y = threadIdx.x / across;
-        if (tells) {
-#pragma unroll
-            for (int v = 0; v < rows; ++v) tell(place(part, turn, v), own[v], turn);
-        }
         const int64_t each = (parts + down - 1) / down;
 #pragma unroll
         for (int v = 0; v < rows; ++v) {
@@ -108,15 +124,14 @@ template <class Algebra, class State, int across, int threads> struct Chain {
                 if (k < part) both.first = Algebra::combine(both.first, other);
                 both.second = Algebra::combine(both.second, other);
             }
-            const auto all = reduce_down<Both, across, threads>(both, scratch + v * places);
+            const auto all = across == 1 ? reduce<Both, threads>(both, scratch + v * places)
+                                         : reduce_down<Both, across, threads>(both, scratch + v * places);
             others[v] = {all.first, all.second};
         }
     }
-    WEFT_FUNCTION Prefix<Algebra> exchange(
-        const Value& own, uint32_t turn, typename Both::Value* scratch, bool& whole) const {
-        const Value owns[1] = {own};
+    WEFT_FUNCTION Prefix<Algebra> hear(uint32_t turn, typename Both::Value* scratch, bool& whole) const {
         Prefix<Algebra> others[1];
-        exchange(owns, others, turn, scratch, whole);
+        hear(others, turn, scratch, whole);
         return others[0];
     }
 
@@ -130,12 +145,12 @@ template <class Algebra, class State, int across, int threads> struct Chain {
 
     // Where a tile itself cannot be composed, blocks change the state one after another: from the one before,
     WEFT_FUNCTION State received(uint32_t turn, State before, int value = 0) const {
-        return part == 0 ? before : told<State>(place(part - 1, turn, value) + told_words<Value>, turn);
+        return part == 0 ? before : told<State>(place_of_state(part - 1, turn, value), turn);
     }
     // and on to the next; the state after all of them.
     WEFT_FUNCTION State handed_on(uint32_t turn, State after, int value = 0) const {
-        if (tells) tell(place(part, turn, value) + told_words<Value>, after, turn);
-        return told<State>(place(parts - 1, turn, value) + told_words<Value>, turn);
+        if (tells) tell(place_of_state(part, turn, value), after, turn);
+        return told<State>(place_of_state(parts - 1, turn, value), turn);
     }
 };
 
