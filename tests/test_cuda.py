@@ -161,6 +161,7 @@ def test_a_cuda_graph_replays_a_kernel() -> None:
 def test_a_new_length_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     x, c = torch.randn(64, 512, device="cuda"), torch.rand(64, 512, device="cuda")
     LIBRARY["linrec"](x, c)
+    LIBRARY["linrec"](*(torch.rand(64, 50_000, device="cuda") for _ in range(2)))  # few long rows have another kernel
     LIBRARY["gelu_bias_residual"](x, x[0], x)
 
     def compile_cubin(*args: Any, **kwargs: Any) -> Any:

@@ -1,0 +1,179 @@
+"""Scans that threads share: which plan they have, and what the kernels compute, simulated and on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.kernels_of_scans import CASES, HALF, in_place, linrec, time_major
+from weft.check import limits
+from weft.plan.machine import Machine
+from weft.plan.scan import ScanPlan
+from weft.pytorch.inspection import examine
+
+Golden = Callable[[str, str], None]
+EVERY = [pytest.param(name, k, id=f"{name}-{k}") for name, (_, makes) in CASES.items() for k in range(len(makes))]
+
+
+def case(name: str, k: int) -> tuple[Any, tuple[Any, ...]]:
+    kernel, makes = CASES[name]
+    return kernel, makes[k]()
+
+
+def plan_of(kernel: Any, *args: Any) -> ScanPlan:
+    (launch,) = examine(kernel, args).launches()
+    assert isinstance(launch.variant.plan, ScanPlan)
+    return launch.variant.plan
+
+
+@pytest.fixture
+def few_multiprocessors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks have several turns in rows that are simulated in no time."""
+    small = {name: replace(target, multiprocessors=3) for name, target in limits.TARGETS.items()}
+    monkeypatch.setattr(limits, "TARGETS", small)
+
+
+# ---------------------------------------------------------------- plans
+
+
+def test_blocks_share_few_long_rows() -> None:
+    one = plan_of(linrec.kernel, *["float32[1,67108864]"] * 2)
+    assert one.shared and one.stages > 2 and one.delayed and not one.beside
+    alone = plan_of(linrec.kernel, *["float32[132,500000]"] * 2)
+    assert alone.stages > 1 and not alone.shared
+    beside = plan_of(time_major, *["float32[1,131072,512]"] * 2)
+    assert beside.shared and beside.beside and not beside.stages
+    enough = plan_of(time_major, *["float32[64,1024,1024]"] * 2)
+    assert enough.beside and not enough.shared
+
+
+def test_what_is_not_aligned_comes_in_registers() -> None:
+    plan = plan_of(linrec.kernel, *["float32[1,67108863]"] * 2)
+    assert plan.shared and not plan.stages
+
+
+def test_loops_of_a_step_do_not_tell_each_other() -> None:
+    from weft.compiler import launches
+
+    found = examine(linrec.kernel, ["float32[1,67108864]"] * 2)
+    (launch,) = launches(found.analysis, 0, found.arrays, found.names, Machine(bulk=False))
+    assert isinstance(launch.variant.plan, ScanPlan) and launch.variant.plan.shared and not launch.variant.plan.stages
+
+
+# ---------------------------------------------------------------- values
+
+
+@pytest.mark.parametrize("name, k", EVERY)
+@pytest.mark.usefixtures("few_multiprocessors")
+def test_nothing_is_found(name: str, k: int) -> None:
+    kernel, args = case(name, k)
+    report = kernel.check(*args)
+    assert report.ok and not report.findings, str(report)
+
+
+@pytest.mark.parametrize("name, k", [("linrec", 0), ("time_major", 0), ("one_decay_a_channel", 0), ("steps_in_common", 0)])
+@pytest.mark.usefixtures("few_multiprocessors")
+def test_nothing_is_found_in_gradients(name: str, k: int) -> None:
+    kernel, args = case(name, k)
+    report = kernel.check(*args, gradients=True)
+    assert report.ok and not report.findings, str(report)
+
+
+@pytest.mark.parametrize("arch, seeds", [("sm_80", 1), ("sm_90a", 3)])
+@pytest.mark.usefixtures("few_multiprocessors")
+def test_for_other_architectures_and_schedules(arch: str, seeds: int) -> None:
+    kernel, args = case("linrec_reverse", 0)
+    assert not kernel.check(*args, arch=arch, seeds=seeds).findings
+
+
+@pytest.mark.usefixtures("few_multiprocessors")
+@pytest.mark.parametrize("form", ["nan", "infinite", "overflow between", "overflow within"])
+@pytest.mark.parametrize("layout", ["one row", "side by side"])
+def test_states_as_in_order_where_composing_overflows(form: str, layout: str) -> None:
+    """Coefficients whose product is infinite meet a state of 0; what is infinite or no number stays where it is."""
+    n = 60_000 if layout == "one row" else 700
+    x, c = torch.zeros(n, 1), torch.full((n, 1), 1e30)
+    if form == "overflow between":  # each tile can be composed, several of them cannot
+        c[:] = 1.0
+        c[:: n // 7] = 1e30
+    if form in ("nan", "infinite"):
+        c[:] = 0.5
+        x[n // 3] = float("nan") if form == "nan" else float("inf")
+    if form == "overflow within":
+        c[n // 2], x[n // 2 + 1], c[n // 2 + 2 :] = 0.0, 1.0, 0.5
+    if layout == "one row":
+        report = linrec.kernel.check(x.t().contiguous(), c.t().contiguous())
+    else:
+        report = time_major.check(x.expand(n, 5)[None].contiguous(), c.expand(n, 5)[None].contiguous())
+    assert report.ok and not report.findings, str(report)
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    batch=st.integers(1, 3),
+    length=st.integers(1, 900),
+    channels=st.integers(1, 80),
+    dtype=st.sampled_from([torch.float32, torch.float64, HALF]),
+    offset=st.integers(0, 1),
+)
+def test_rows_of_any_size_side_by_side(batch: int, length: int, channels: int, dtype: torch.dtype, offset: int) -> None:
+    wide = torch.randn(batch, length, channels + offset).to(dtype)[:, :, offset:]
+    report = time_major.check(wide, torch.rand(batch, length, channels).to(dtype))
+    assert report.ok and not report.findings, str(report)
+
+
+@pytest.mark.parametrize(
+    "name, specs",
+    [
+        ("linrec", ("float32[1,67108864]",) * 2),
+        ("time_major", ("float32[1,131072,512]",) * 2),
+        ("log_cumulative", ("float32[1,67108864]",)),
+    ],
+)
+def test_the_text(name: str, specs: tuple[str, ...], golden: Golden) -> None:
+    golden(f"cuda/scans_{name}.cu", CASES[name][0].source(*specs, arch="sm_90a"))
+
+
+# ---------------------------------------------------------------- on a GPU
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name, k", EVERY)
+def test_on_a_gpu_twice_the_same_bits(name: str, k: int) -> None:
+    kernel, args = case(name, k)
+    wide = [a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in args]
+    want = kernel.py(*wide)
+    made = []
+    for _ in range(2):
+        given = [a.cuda() if isinstance(a, torch.Tensor) else a for a in args]
+        result = kernel(*given)
+        made.append([t.cpu() for t in ((given[0],) if result is None else result if isinstance(result, tuple) else (result,))])
+    wanted = (wide[0],) if want is None else want if isinstance(want, tuple) else (want,)
+    for first, second, exact in zip(*made, wanted, strict=True):
+        tolerance = 2e-2 if first.dtype == HALF else 1e-3
+        torch.testing.assert_close(first.double(), exact.double(), rtol=tolerance, atol=tolerance)
+        assert torch.equal(first, second)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", [(1, 1 << 22), (5, 3_000_001)])
+def test_on_a_gpu_rows_of_many_turns(shape: tuple[int, int]) -> None:
+    x, c = torch.randn(shape, device="cuda"), torch.rand(shape, device="cuda")
+    y = linrec(x, c).double()
+    torch.testing.assert_close(y[:, 1:], y[:, :-1] * c[:, 1:] + x[:, 1:], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_a_scan_in_place_is_repeated() -> None:
+    x = torch.randn(5000, 40)
+    want = x.clone()
+    in_place.py(want[:200])
+    given = x[:200].cuda()
+    in_place(given)
+    torch.testing.assert_close(given.cpu(), want[:200], rtol=1e-4, atol=1e-4)
