@@ -172,7 +172,10 @@ CASES: dict[str, tuple[Any, tuple[Make, ...]]] = {
             lambda: (_random(2, 700, 1), _decay(2, 700, 1)),
         ),
     ),
-    "states_in_memory": (states_in_memory, (lambda: (_random(2, 600, 33), _decay(2, 600, 33)), lambda: (_random(1, 1, 3),) * 2)),
+    "states_in_memory": (
+        states_in_memory,
+        (lambda: (_random(2, 600, 33), _decay(2, 600, 33)), lambda: (_random(1, 1, 3),) * 2),
+    ),
     "one_decay_a_channel": (
         one_decay_a_channel,
         (lambda: (_random(2, 500, 36), _decay(36), _random(2, 36)), lambda: (_random(2, 500, 7), _decay(7), _random(2, 7))),

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.plan.machine import Machine, machine_of
-
 WARP = 32
 # Registers are given to a warp in units of 256, shared memory to a block in units of 128 bytes, and one unit of 1024
 # bytes more for the system.
@@ -43,12 +41,6 @@ TARGETS = {
         Target("sm_90a", "H200", 132, 228 * 1024, 227 * 1024, 2048, 32),
     )
 }
-
-
-def machine_for(arch: str) -> Machine:
-    """The device that stands for an architecture, as plans see it."""
-    target = TARGETS[arch]
-    return machine_of(target.multiprocessors, target.shared_per_block, arch)
 
 
 @dataclass(frozen=True)

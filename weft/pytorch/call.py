@@ -33,8 +33,8 @@ from weft.loops.types import BOOL, FLOAT64, INT64, SCALAR_TYPES, ScalarType
 from weft.loops.unused import empty_loops
 from weft.plan.arguments import Slot
 from weft.plan.facts import Geometry, facts_of
-from weft.plan.machine import Machine, machine_of
 from weft.pytorch.failures import failed, failure
+from weft.pytorch.machines import index_of, machine_on
 from weft.pytorch.quick import never, quick_call
 from weft.pytorch.specialize import Specializable
 from weft.runtime import cuda, host, nvrtc, steps
@@ -576,7 +576,7 @@ def _prepared(
     launches, idle = [], []
     for k in range(len(analysis.schedule.nests)):
         if device.type == "cuda":
-            planned = plan_launches(analysis, k, arrays, bound.names, _machine(device))
+            planned = plan_launches(analysis, k, arrays, bound.names, machine_on(device))
             launches += _cuda_launchers(planned, bound, device)
             idle += [u for launch in planned for u in unused(analysis, launch, bound.names)]
         else:
@@ -719,15 +719,6 @@ def _demands_floats(function: Function) -> bool:
     return any(free_names(d.condition) & floats for d in function.demands)
 
 
-def _machine(device: torch.device) -> Machine:
-    found = cuda.device_properties(_index(device))
-    return machine_of(found.multiprocessors, found.shared_per_block_optin, found.arch)
-
-
-def _index(device: torch.device) -> int:
-    return torch.cuda.current_device() if device.index is None else device.index
-
-
 def _cuda_launchers(planned: Sequence[Launch], bound: Bound, device: torch.device) -> list[_Launch]:
     found = []
     for item in grouped(planned):
@@ -752,7 +743,7 @@ class _Kernel:
 
 
 def _cuda_launcher(plan: Launch, bound: Bound, device: torch.device) -> _Kernel:
-    index = _index(device)
+    index = index_of(device)
     where = plan.where
     assert where is not None
     handle = _loaded(where.analysis, plan.variant, plan.entry, cuda.device_properties(index).arch, index)

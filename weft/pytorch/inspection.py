@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from weft.check.limits import machine_for
 from weft.compiler import Analysis, Launch, cuda_source, host_source, launches
 from weft.errors import TypeMismatch
 from weft.loops.affine import evaluate
@@ -17,6 +16,7 @@ from weft.loops.ir import Function
 from weft.plan.arguments import nest_arrays
 from weft.plan.facts import Geometry, facts_of
 from weft.pytorch.call import analysis_for, call_types, check, geometries, repeated
+from weft.pytorch.machines import machine_for
 from weft.pytorch.specs import TensorSpec, parse
 from weft.runtime import nvrtc
 

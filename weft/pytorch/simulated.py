@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from weft.check.limits import TARGETS, Target, machine_for, occupancy, refusals
+from weft.check.limits import TARGETS, Target, occupancy, refusals
 from weft.check.report import Launched, Resources
 from weft.compiler import Analysis, Grouped, Launch, Where, arguments, cuda_source, grouped, launches
 from weft.errors import CompileError
@@ -33,6 +33,7 @@ from weft.pytorch.call import (
     made_arrays,
 )
 from weft.pytorch.executable import Executable
+from weft.pytorch.machines import machine_for
 from weft.runtime import nvrtc, simulator
 from weft.runtime.simulator import Finding, Place
 
