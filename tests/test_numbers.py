@@ -563,27 +563,3 @@ def test_known_signs_need_no_check() -> None:
     torch.testing.assert_close(kernel(x), normaliser(x))
     assert "holds" not in kernel.source(x)
     assert re.search(r"i +(scan|reduction)", str(kernel.explain(x)))
-
-
-HALVES = [
-    *(f"x[i] {op} w[i]" for op in ("==", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", "//", "%")),
-    *(f"w[i] {op} x[i]" for op in ("==", "<", "<=", "-", "/", "*")),
-    "torch.maximum(x[i], w[i])",
-    "torch.where(x[i] > 5, w[i], x[i])",
-    "(x + f[i])[i]",
-    "(x / f[i])[i]",
-    "(f[i] < x)[i]",
-    "x[i] + w[i] + w[i]",
-    "(x[i] if x[i] > 5 else w[i]) < x[i]",
-]
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("expression", HALVES)
-def test_elements_that_meet_a_half_type_are_rounded_to_it(expression: str, dtype: torch.dtype) -> None:
-    kernel = weft.kernel(
-        f"def f(x, w, f):\n    y = torch.zeros_like(x)\n    for i in range(3):\n        y[i] = {expression}\n    return y\n"
-    )
-    x, w = torch.tensor([2048, 258, 3]).to(dtype), torch.tensor([2049, 257, 1], dtype=torch.int32)
-    f = torch.tensor([2049.0, 0.1, 1 / 3])
-    torch.testing.assert_close(kernel(x, w, f), kernel.py(x, w, f), rtol=0, atol=0)

@@ -29,18 +29,10 @@ def common(values: tuple[Scalar, ...], default_float: ScalarType) -> Typed:
 
 
 def as_type(value: Scalar, typed: Typed) -> Scalar:
-    """The same value as type `typed`, a conversion that the promotion made: PyTorch rounds elements to a half type then, and
-    takes numbers as they are.
-    """
+    """The same value as type `typed` (a conversion that the promotion made; nothing is rounded)."""
     if value.typed == typed:
         return value
-    made = plain(value, typed)
-    return replace(made, expr=Round(made.expr, typed.scalar)) if is_narrowed(value.typed, typed) else made
-
-
-def is_narrowed(one: Typed, common: Typed) -> bool:
-    """Whether an element of one type is rounded to the half type that it has in common with others."""
-    return common.scalar in (FLOAT16, BFLOAT16) and one.weight > 0 and one.scalar not in (common.scalar, BOOL)
+    return plain(value, typed)
 
 
 def operate(name: str, values: tuple[Scalar, ...], default_float: ScalarType) -> Scalar:
@@ -75,8 +67,6 @@ def operate(name: str, values: tuple[Scalar, ...], default_float: ScalarType) ->
     if name == "div" and typed.weight == 0 and all(isinstance(v.constant, int) for v in values) and values[1].constant:
         return number(values[0].constant / values[1].constant)  # type: ignore[operator]  # rounded once
     operands = tuple(as_type(v, typed) for v in values)
-    if name in ("mul", "div", "floordiv") and values[1].typed.weight == 1:
-        operands = operands[0], plain(values[1], typed)  # by one element PyTorch multiplies and divides in the op-math type
     if operator.rule == "comparison" and typed.scalar in (FLOAT16, BFLOAT16):
         # PyTorch compares with the number that a tensor of this type would hold
         operands = tuple(
@@ -99,9 +89,7 @@ def of_each_kind(
     def computed(types: tuple[Typed, ...]) -> Typed | None:
         typed = common_type(types, default_float) if by_value is None else by_value
         if rule == "comparison" and typed.scalar.opmath != typed.scalar:
-            return None  # numbers are rounded to a half type, elements of it are not
-        if any(is_narrowed(t, typed) for t in types):
-            return None
+            return None  # numbers are rounded to a half type, elements are not
         if rule == "logical":
             return replace(typed, scalar=BOOL)
         return floating(typed, default_float) if rule in ("float", "predicate") else typed
