@@ -30,6 +30,7 @@ FEW_BLOCKS, SLACK = ((512, 1), (256, 2)), 0.05
 LONG_ROW, VALUES, MOST_POINTS = 1 << 14, 48, 32
 # Tiles that are in shared memory at a time, where each begins; bytes of it that a block has for other things.
 MOST_STAGES, SLOT_ALIGNMENT, OTHER_SHARED = 4, 128, 2 * 1024
+WARP = 32
 # Turns whose words blocks have at a time.
 TURNS_TOLD = 4
 
@@ -86,6 +87,8 @@ def plan_scan(
     most = 0 if machine is None else 2 * machine.multiprocessors
     if machine is None or not 0 < groups < most or length < LONG_ROW // plan.wide or scans.bounded:
         return plan, Extents(rows, -(-groups // plan.teams), 1)
+    if plan.beside and plan.side < WARP:  # lanes of a warp would hear different parts
+        return plan, Extents(rows, groups, 1)
     states = all(len(s.names) == 1 or not overflows(s.algebra, s.types[0]) for s in scans.scans)
     found = []
     for threads, resident in FEW_BLOCKS:
@@ -151,7 +154,7 @@ def _few(function: Function, scans: Scanned, facts: Facts, plan: ScanPlan, threa
     if plan.beside:
         size = min(function.array(a).dtype.size for a, _, _ in _accesses(scans))
         vector = max(1, min(plan.vector, 4 // size))
-        side = max(1, min(plan.side * plan.vector // vector, SHORT_LINE_BYTES // (size * vector)))
+        side = min(plan.side * plan.vector // vector, max(WARP, SHORT_LINE_BYTES // (size * vector)))
         points = min(points, POINTS)  # the next ones are on their way in registers
         return replace(plan, threads=threads, resident=resident, vector=vector, side=side, runs=max(1, points // vector))
     return replace(plan, threads=threads, teams=1, resident=resident, runs=max(1, points // plan.vector))
