@@ -129,6 +129,20 @@ def neighbours(x):
 
 
 @weft.kernel
+def running_neighbours(x):
+    rows, length = x.shape
+    y = torch.empty_like(x)
+    for r in range(rows):
+        s = 0.0
+        for l in range(length):
+            left = x[r, l - 1] if l > 0 else 0.0
+            right = x[r, l + 1] if l < length - 1 else 0.0
+            s = s + (x[r, l] - left) * right
+            y[r, l] = s
+    return y
+
+
+@weft.kernel
 def triangle(x):
     rows, length = x.shape
     y = torch.zeros_like(x)

@@ -93,6 +93,7 @@ CALLS: dict[str, Call] = {
     "layer_norm": Call(LIBRARY["layer_norm"], lambda: (_random(3, 600), _random(600), _random(600), 1e-5), 64),
     "gelu": Call(LIBRARY["gelu_bias_residual"], lambda: (_random(3, 600), _random(600), _random(3, 600)), 256),
     "neighbours": Call(thread_kernels.neighbours, lambda: (_random(3, 600),), 256),
+    "running_neighbours": Call(thread_kernels.running_neighbours, lambda: (_random(3, 600),), 128),
     "column_sums": Call(thread_kernels.column_sums, lambda: (_random(6, 70),), 128),
     "logistic_map": Call(thread_kernels.logistic_map, lambda: (_random(130, 9),), 128),
     "matmul": Call(thread_kernels.matmul, lambda: (_random(6, 24), _random(24, 7)), 128),
@@ -174,9 +175,9 @@ EMITTED: tuple[Mutant, ...] = (
         ("out of bounds",), ("weft::fetch<",),
     ),
     Mutant(
-        "rows_up_to_and_with_their_number", "gelu",
-        "r < rows;", "r <= rows;",
-        ("out of bounds",), ("weft::fetch<", "weft::store<"),
+        "row_after_its_own", "gelu",
+        "x + r * x_stride_0", "x + (r + 1) * x_stride_0",
+        ("out of bounds",), ("weft::fetch<",),
     ),
     Mutant(
         "weight_of_the_next_column", "layer_norm",
@@ -202,14 +203,14 @@ EMITTED: tuple[Mutant, ...] = (
     Mutant("column_before_the_row", "logistic_map", "x_r[l]", "x_r[l - 1]", ("out of bounds",), ("x_r[l - 1]",)),
     Mutant(
         "columns_by_the_wrong_stride", "matmul",
-        "q * b_stride_0", "q * a_stride_0",
-        ("out of bounds",), ("b_j[q * a_stride_0]",),
+        "int64_t(q_run) * b_stride_0", "int64_t(q_run) * a_stride_0",
+        ("out of bounds",), ("weft::fetch_strided<1>",),
     ),
     Mutant("subscript_beyond_its_array", "gathered", "length, 1, outside)", "2, 1, outside)", ("trap",), ("__trap",)),
     Mutant(
         "subscript_not_checked", "gathered",
-        ": index_1)] : 0.0f", ": 100 * index_1)] : 0.0f",
-        ("out of bounds",), (": 100 * index_1",),
+        "? x_r[x_at_1]", "? x_r[100 * x_at_1]",
+        ("out of bounds",), ("100 * x_at_1",),
     ),
     # ---- vectors
     Mutant(
@@ -333,12 +334,12 @@ IN_HEADERS: tuple[Mutant, ...] = (
     ),
     Mutant("scan_skips_a_lane", "cumsum", "position >= distance", "position > distance", WRONG, header="team.cuh"),
     Mutant(
-        "column_before_the_first", "neighbours",
+        "column_before_the_first", "running_neighbours",
         "if (first > 0) run", "run",
         ("out of bounds",), ("row[first - 1]",), header="memory.cuh",
     ),
     Mutant(
-        "column_after_the_last", "neighbours",
+        "column_after_the_last", "running_neighbours",
         "if (first + count < size)", "if (first + count <= size)",
         ("out of bounds",), ("row[first + count]",), header="memory.cuh",
     ),
