@@ -114,7 +114,7 @@ def test_states_as_in_order_where_composing_overflows(form: str, layout: str) ->
     assert report.ok and not report.findings, str(report)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(
     batch=st.integers(1, 3),
     length=st.integers(1, 900),
