@@ -76,10 +76,6 @@ class ScanBody(ValueBody):
         """Which row a thread works for."""
         raise NotImplementedError
 
-    def count(self) -> int:
-        """Runs of a thread."""
-        raise NotImplementedError
-
     def own(self, name: str) -> str:
         """A name that a thread has for each of its runs, in one of them."""
         raise NotImplementedError
@@ -87,12 +83,6 @@ class ScanBody(ValueBody):
     def declared(self, type_: str, name: str) -> None:
         """Declare a name that a thread has for each of its runs."""
         raise NotImplementedError
-
-    @contextmanager
-    def each_run(self) -> Iterator[None]:
-        """What is written here is done for every run of a thread."""
-        raise NotImplementedError
-        yield
 
     @contextmanager
     def each_row(self) -> Iterator[None]:

@@ -60,9 +60,6 @@ class ScansAlong(ScanBody):
         by = f" * {plan.vector}" if plan.vector > 1 else ""
         line(f"const {self.index} {self.stem(f'{self.axis.name}_own')} = {lane}{by};")
 
-    def count(self) -> int:
-        return self.plan.runs
-
     def own(self, name: str) -> str:
         return f"{name}[run]"
 
@@ -71,6 +68,7 @@ class ScansAlong(ScanBody):
 
     @contextmanager
     def each_run(self) -> Iterator[None]:
+        """What is written here is done for every run of a thread."""
         self.writer.line("#pragma unroll")
         with self.writer.block(f"for (int32_t run = 0; run < {self.plan.runs}; ++run)"):
             yield

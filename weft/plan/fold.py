@@ -109,7 +109,7 @@ def plan_folds(
         vector = _vector_of_rows(function, sweeps, facts, lane)
         sizes = [function.array(a).dtype.size for a, i, _ in _accesses(sweeps) if any(lane in free_names(e) for e in i)]
         line = LINE_BYTES if vector > 1 else LINE_BYTES // 2
-        side = min(_power(-(-extents[lane] // vector)), max(1, line // (min(sizes, default=4) * vector)))
+        side = min(power_of_two(-(-extents[lane] // vector)), max(1, line // (min(sizes, default=4) * vector)))
         across: tuple[tuple[int, ...], ...] = tuple((side,) * len(stage) for stage in sweeps.stages)
         wide = side * vector
         blocks = -(-extents[lane] // wide) * (rows // max(1, extents[lane]))
@@ -122,7 +122,7 @@ def plan_folds(
             threads = min(32, _team(points, vector, min(sizes, default=4)))
         teams = BLOCK // threads
         sides = [
-            [_power(-(-extents[lane_of(lane, s)] // vector)) if len(s.over) > 1 else threads for s in stage]
+            [power_of_two(-(-extents[lane_of(lane, s)] // vector)) if len(s.over) > 1 else threads for s in stage]
             for stage in sweeps.stages
         ]
         across = tuple(tuple(min(threads, s) for s in stage) for stage in sides)
@@ -152,7 +152,7 @@ def _held(
     reads = held_reads(sweeps, lane)
     if sweeps.read_once or not reads or any(s.over != (lane,) for s in every) or extents[lane] < FEWEST_POINTS:
         return None
-    columns = _power(extents[lane])
+    columns = power_of_two(extents[lane])
     vector = min(_vector(function, sweeps, facts, lane), columns)
     if not whole_runs(function, reads, sweeps.axes[lane], facts, vector):
         vector = 1
@@ -169,7 +169,7 @@ def _held(
 
 def _team(points: int, vector: int, size: int) -> int:
     """How many threads a row of so many points has, of elements of this size: few points for each, but side by side."""
-    points = _power(points)
+    points = power_of_two(points)
     return max(1, min(points // vector, max(points // HELD_POINTS, SIDE_BYTES // (vector * size))))
 
 
@@ -268,7 +268,7 @@ def is_run(array: str, index: tuple[Expr, ...], axis: str, facts: Facts) -> bool
     return len(along) == 1 and (array, along[0]) in facts.unit and index[along[0]] == Ref(axis, INT64)
 
 
-def _power(n: int) -> int:
+def power_of_two(n: int) -> int:
     """The least power of two that is no less."""
     return 1 << (max(1, n) - 1).bit_length()
 

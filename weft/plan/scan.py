@@ -13,7 +13,7 @@ from weft.loops.algebra.table import overflows
 from weft.loops.ir import Const, Expr, Function, free_names
 from weft.loops.types import INT64
 from weft.plan.arguments import Facts
-from weft.plan.fold import BLOCK, PACKET_BYTES, Extents, axis_along, is_run
+from weft.plan.fold import BLOCK, PACKET_BYTES, Extents, axis_along, is_run, power_of_two
 from weft.plan.machine import Machine
 
 # Points of a tile that a thread holds; threads of a row.
@@ -143,7 +143,7 @@ def _beside(function: Function, scans: Scanned, facts: Facts, lane: str, extents
     order = tuple(a for a in scans.rows if a != lane) + (lane,)
     vector = _vector_of_rows(function, scans, facts, lane)
     size = min(function.array(a).dtype.size for a, _, _ in _accesses(scans))
-    side = max(1, min(BLOCK, _power(-(-extents[lane] // vector)), LINE_BYTES // (size * vector)))
+    side = max(1, min(BLOCK, power_of_two(-(-extents[lane] // vector)), LINE_BYTES // (size * vector)))
     return ScanPlan(order, lane, BLOCK, side, 1, vector, max(1, POINTS // vector))
 
 
@@ -186,8 +186,8 @@ def _in_runs(function: Function, scans: Scanned, plan: ScanPlan, facts: Facts, r
     if axis.start != Const(0, INT64) or not ahead(read, scans.axes):
         return False
     places = [k for k, i in enumerate(read.index) if plan.lane in free_names(i)]
-    form = affine(read.index[places[0]])
-    if len(places) != 1 or form is None or form.names != {plan.lane} or form.coefficient(plan.lane) != 1:
+    form = affine(read.index[places[0]]) if len(places) == 1 else None
+    if form is None or form.names != {plan.lane} or form.coefficient(plan.lane) != 1:
         return False
     along = [f.coefficient(scans.along) for f in map(affine, read.index) if f is not None and scans.along in f.names]
     shift = form.constant
@@ -262,10 +262,6 @@ def _vector_of_rows(function: Function, scans: Scanned, facts: Facts, lane: str)
         return 1
     widest = max(1, ROWS_BYTES // min(function.array(a).dtype.size for a, _ in swept))
     return min(widest, *(facts.vector(a) for a, _ in swept))
-
-
-def _power(n: int) -> int:
-    return 1 << (max(1, n) - 1).bit_length()
 
 
 def told_words(scan: Scan) -> int:
