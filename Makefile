@@ -39,7 +39,8 @@ lint: $(STAMP)
 gate: $(STAMP)
 	$(BIN)/python -m tests.gate
 
-test: lint gate
+test: $(STAMP)
+	@$(MAKE) --no-print-directory -j 2 lint gate
 	$(BIN)/pytest -n 2
 
 # Random programs: fewer with PROGRAMS=400, other ones with FIRST=100000, on a GPU with DEVICE=cuda.
@@ -50,7 +51,7 @@ fuzz: $(STAMP)
 	$(BIN)/python -m tests.fuzz --first $(FIRST) --programs $(PROGRAMS) --device $(DEVICE)
 	$(BIN)/python -m tests.fuzz --first $(FIRST) --programs $(PROGRAMS) --road schedule
 	$(BIN)/python -m tests.fuzz --first $(FIRST) --programs $$(($(PROGRAMS) / 4)) --gradients
-	$(BIN)/pytest -n 2 -m fuzz --programs 200
+	$(BIN)/pytest -n 2 -m "fuzz or long" --programs 200
 
 bench: $(STAMP)
 	$(BIN)/python -m bench.all

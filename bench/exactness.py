@@ -155,7 +155,7 @@ def wanted_of(case: Case, args: Sequence[Any]) -> tuple[str, ...]:
 
 def gradient_of(case: Case, args: Sequence[Any]) -> Executable:
     kernel = LIBRARY[case.kernel].kernel
-    return adjoint_of(kernel, argument_types(kernel.signature, args), wanted_of(case, args))
+    return adjoint_of(kernel.program, argument_types(kernel.signature, args), wanted_of(case, args))
 
 
 def cotangent(result: torch.Tensor) -> torch.Tensor:
@@ -166,7 +166,7 @@ def cotangent(result: torch.Tensor) -> torch.Tensor:
 def simulated(case: Case) -> Simulated:
     """A case on the simulator; the gradient takes the results of the simulator's own forward."""
     args = case.arguments()
-    forward = simulate_call(LIBRARY[case.kernel].kernel, case.arguments(), "sm_90a", 0, "forward")
+    forward = simulate_call(LIBRARY[case.kernel].kernel.program, case.arguments(), "sm_90a", 0, "forward")
     results = [forward.arrays[r] for r in forward.results]
     given = [*args, *results, *map(cotangent, results)]
     backward = simulate_call(gradient_of(case, args), given, "sm_90a", 0, "gradient")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
@@ -29,7 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # The suite says the same of the same code: what is drawn at random is `make fuzz`'s, which asks for a number.
     hypothesis.settings.register_profile(
         "weft",
-        max_examples=programs or 20,
+        max_examples=programs or 12,
         derandomize=programs is None,
         deadline=None,
         suppress_health_check=[hypothesis.HealthCheck.too_slow],
@@ -47,7 +48,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         shutil.rmtree(cache, ignore_errors=True)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--programs") is None:
+        long = [item for item in items if item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if not marked:
         return
@@ -56,6 +61,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if not torch.cuda.is_available():
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What is loaded by now stays: the collector of garbage need not look through it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -293,6 +293,35 @@ extern "C" __global__ void rows_anywhere(const float* x, float* y, float* z) {
     block=(32, 1, 1),
 )
 
+# Rows of 10, 12 apart: runs of 4 go on from row to row.
+ROWS_PASSED = DeviceKernel(
+    "rows_passed",
+    """
+#include "weft/memory.cuh"
+
+extern "C" __global__ void rows_passed(const float* x, float* y, float* z, float* s) {
+    const int64_t first = threadIdx.x * 4, row = first / 10, place = first - row * 10, left = 100 - first;
+    const float* const here = x + row * 12 + place;
+    float tile[4] = {};
+    if (left > 0) weft::unpack(weft::fetch_over<4, 1>(here, here + 2, place, 10, left), tile);
+    weft::store<4>(y + first, tile);
+    for (int v = 0; v < 4; ++v) tile[v] = 0.0f;
+    if (left > 0) weft::unpack(weft::fetch_over<4, 0>(x + row, x + (row + 1), place, 10, left), tile);
+    weft::store<4>(z + first, tile);
+    const float* const there = x + first + 3;
+    weft::unpack(threadIdx.x < 31 ? weft::fetch_shifted<4>(there) : weft::fetch_anywhere<4>(there, 127, 0, 128), tile);
+    weft::store<4>(s + first, tile);
+}
+""",
+    lambda generator: (whole(generator, 128),),
+    lambda x: (
+        np.concatenate([x[:120].reshape(10, 12)[:, :10].ravel(), np.zeros(28)]).astype(np.float32),
+        np.concatenate([np.repeat(x[:10], 10), np.zeros(28)]).astype(np.float32),
+        np.concatenate([x[3:], np.zeros(3)]).astype(np.float32),
+    ),
+    block=(32, 1, 1),
+)
+
 # ---------------------------------------------------------------- turn.cuh
 
 TURNED = DeviceKernel(
@@ -407,6 +436,63 @@ extern "C" __global__ void team_scan(const uint32_t* x, const uint32_t* c, uint3
     lambda generator: tuple(generator.integers(0, 2**32, (2, 128), dtype=np.uint32) for _ in range(2)),
     _scan_reference,
     grid=(2, 1, 1),
+)
+
+
+
+def _rows_reference(c: Array, x: Array, told: Array) -> tuple[Array, ...]:
+    states, before = np.zeros(8, np.uint32), np.empty_like(x)
+    for point in range(len(x)):
+        before[point] = states
+        states = c[point] * states + x[point]
+    totals = np.stack([x[k * 8 : k * 8 + 8].astype(np.uint64).sum(0) for k in range(len(x) // 8)]).astype(np.uint32)
+    return before, totals
+
+
+ROWS_OF_BLOCKS = DeviceKernel(
+    "rows_of_blocks",
+    """
+#include "weft/chain.cuh"
+
+// 8 rows side by side, 8 points below each other in a block, which blocks take by turns: the states before each, and the sums
+// of what a block has.
+extern "C" __global__ void rows_of_blocks(
+    const uint32_t* c, const uint32_t* x, uint64_t* told, uint32_t* before, uint32_t* totals) {
+    using Affine = weft::Affine<uint32_t>;
+    using Rows = weft::Chain<Affine, uint32_t, 8, 64>;
+    __shared__ Affine::Value scratch[2][16];
+    __shared__ uint32_t sums[2][16];
+    __shared__ Rows::Both::Value parts[Rows::places];
+    const Rows rows(told, threadIdx.x % 8, 8, blockIdx.x, gridDim.x);
+    uint32_t state = 0;
+    for (uint32_t turn = 0; turn < 5; ++turn) {
+        const int tile = turn * gridDim.x + blockIdx.x, i = tile * 64 + threadIdx.x;
+        weft::Prefix<Affine> own;
+        weft::scan_down<Affine, 8, 64, false>({c[i], x[i]}, own, scratch[turn & 1]);
+        rows.tells_of(own.all, turn + 1);
+        Rows::Asked<1> asked;
+        rows.ask<1>(asked, turn + 1);
+        bool whole = true;
+        const auto others = rows.hear(asked, turn + 1, parts, whole);
+        uint32_t mine = state;
+        Affine::apply(others.before, mine);
+        Affine::apply(own.before, mine);
+        Affine::apply(others.all, state);
+        before[i] = mine;
+        const uint32_t total = weft::reduce_down<weft::Sum<uint32_t>, 8, 64>(x[i], sums[turn & 1]);
+        if (threadIdx.x < 8) totals[tile * 8 + threadIdx.x] = total;
+    }
+}
+""",
+    lambda generator: (
+        *(generator.integers(0, 2**32, (5 * 3 * 8, 8), dtype=np.uint32) for _ in range(2)),
+        np.zeros(4 * 8 * 3 * 3, np.uint64),
+    ),
+    _rows_reference,
+    grid=(3, 1, 1),
+    block=(64, 1, 1),
+    scratch=(2,),
+    cooperative=True,
 )
 
 # ---------------------------------------------------------------- barrier.cuh
@@ -1690,9 +1776,11 @@ KERNELS: tuple[DeviceKernel, ...] = (
     _runs("float_runs", "float", np.float32),
     GATHER,
     ROWS_ANYWHERE,
+    ROWS_PASSED,
     TURNED,
     TEAM_REDUCE,
     TEAM_SCAN,
+    ROWS_OF_BLOCKS,
     NAMED_BARRIERS,
     MESSAGE,
     MESSAGE_BY_FENCE,

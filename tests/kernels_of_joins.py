@@ -103,6 +103,28 @@ def both_ends(y, a, b, x):
 
 
 @weft.kernel
+def stored(x, k, v):
+    for i in range(k.shape[0]):
+        if v[i] > 0:
+            x[k[i]] = v[i] + 1
+
+
+@weft.kernel
+def stored_rows(x, k, v):
+    for i in range(k.shape[0]):
+        for h in range(x.shape[1]):
+            for d in range(x.shape[2]):
+                x[k[i], h, d] = v[i, h, d]
+
+
+@weft.kernel
+def stored_cells(x, k, v):
+    for i in range(k.shape[0]):
+        for j in range(k.shape[1]):
+            x[k[i, j], i % 2] = v[i, j]
+
+
+@weft.kernel
 def of_lists(y, starts, index):
     """Points whose bounds data decide."""
     for i in range(len(starts) - 1):
@@ -263,6 +285,21 @@ CASES: dict[str, tuple[Any, tuple[Callable[[], tuple[Any, ...]], ...]]] = {
     "both_ends_floats": (both_ends, (lambda: (drawn(40), whole(40, 300), whole(40, 300), drawn(300)),)),
     "pairs_added": (pairs_added, (lambda: (drawn(7, 5, 2), drawn(7, 90), whole(5, 7, 90)),)),
     "scaled_rows": (scaled_rows, (lambda: (drawn(9, 6), whole(9, 50), 1 + 0.1 * drawn(50, 6)),)),
+    "stored": (
+        stored,
+        (
+            lambda: (drawn(7), whole(7, 900, low=-7), drawn(900)),
+            lambda: (drawn(60000).half(), whole(60000, 300), drawn(300)),
+        ),
+    ),
+    "stored_rows": (
+        stored_rows,
+        (
+            lambda: (drawn(9, 3, 8).bfloat16(), whole(9, 100), drawn(100, 3, 8)),
+            lambda: (drawn(8, 3, 9).transpose(0, 2), whole(9, 100), drawn(100, 3, 8)),
+        ),
+    ),
+    "stored_cells": (stored_cells, (lambda: (whole(9, 7, 2, dtype=torch.uint8), whole(7, 30, 4), whole(300, 30, 4)),)),
     "of_lists": (
         of_lists,
         (lambda: (whole(9, 40), torch.arange(0, 301, 10), whole(40, 300)),),

@@ -202,6 +202,10 @@ CASES: dict[str, tuple[Any, Makes]] = {
             lambda: (_whole(100, 5, 9).to(torch.uint8), _whole(100, 5, 9)),
             lambda: (_random(2, 40, 3, 33), _random(2, 33, 3, 40).transpose(1, 3)),
             lambda: (_random(70, 66) > 0, _random(66, 70).T > 0),
+            lambda: (_random(9, 37).bfloat16(), _unaligned(9, 37).bfloat16()),
+            lambda: (_random(3, 5, 13).half(), _random(5, 1).expand(3, 5, 13)),
+            lambda: (_whole(100, 7, 21).to(torch.uint8), _whole(100, 21).double().expand(7, 21)),
+            lambda: (_random(2, 300).bfloat16()[:, 1:], _random(2, 305).bfloat16()[:, 3:-3]),
         ),
     ),
     "biased": (

@@ -132,6 +132,46 @@ def counted(x):
 
 
 @weft.kernel
+def running_argmax(x):
+    rows, length = x.shape
+    best, where, where_from_behind = torch.empty_like(x), torch.empty(rows, length), torch.empty(rows, length)
+    for r in range(rows):
+        m, k = -math.inf, -1
+        for i in range(length):
+            if x[r, i] >= m:
+                m, k = x[r, i], i
+            best[r, i] = m
+            where[r, i] = k
+    for r in range(rows):
+        m, k = 0.5, -1
+        for i in range(length - 1, -1, -1):
+            if x[r, i] < m:
+                m, k = x[r, i], i
+            where_from_behind[r, i] = k
+    return best, where, where_from_behind
+
+
+@weft.kernel
+def carried_on(x, w, total):
+    """A row starts from what it replaces; what all rows have in common is found in each."""
+    rows, length = x.shape
+    y = torch.empty_like(x)
+    for r in range(rows):
+        h = total[r]
+        for t in range(length):
+            h = 0.9 * h + x[r, t]
+            y[r, t] = h
+        total[r] = h
+    z = torch.empty_like(x)
+    for r in range(rows):
+        s = 0.0
+        for t in range(length):
+            s = s + w[t]
+            z[r, t] = s * x[r, t]
+    return y, z
+
+
+@weft.kernel
 def in_place(x):
     length, channels = x.shape
     for d in range(channels):
@@ -158,15 +198,20 @@ CASES: dict[str, tuple[Any, tuple[Make, ...]]] = {
             lambda: (_random(3, 33_002)[:, 1:33_000], _decay(3, 32_999)),
             lambda: (_random(20_000, 5).t(), _decay(20_000, 5).t()),
             lambda: (_random(1, 40_000, dtype=HALF), _decay(1, 40_000, dtype=HALF)),
+            lambda: (_random(3, 9003)[:, 3:], _decay(3, 9001)[:, 1:]),
+            lambda: (_random(9, 101, dtype=HALF), _decay(9, 101, dtype=HALF)),
         ),
     ),
-    "linrec_reverse": (linrec_reverse.kernel, (lambda: (_random(2, 40_000), _decay(2, 40_000)),)),
+    "linrec_reverse": (
+        linrec_reverse.kernel,
+        (lambda: (_random(2, 40_000), _decay(2, 40_000)), lambda: (_random(5, 77), _decay(5, 77))),
+    ),
     "cumsum": (cumsum.kernel, (lambda: (_random(1, 50_000),), lambda: (_random(700, 9).t(),))),
     "time_major": (
         time_major,
         (
             lambda: (_random(2, 300, 70), _decay(2, 300, 70)),
-            lambda: (_random(1, 2000, 8, dtype=HALF), _decay(1, 2000, 8, dtype=HALF)),
+            lambda: (_random(1, 2100, 8, dtype=HALF), _decay(1, 2100, 8, dtype=HALF)),
             lambda: (_random(70, 33, 64), _decay(70, 33, 64)),
             lambda: (_random(2, 0, 3), _decay(2, 0, 3)),
             lambda: (_random(2, 700, 1), _decay(2, 700, 1)),
@@ -189,5 +234,7 @@ CASES: dict[str, tuple[Any, tuple[Make, ...]]] = {
     ),
     "sum_of_states": (sum_of_states, (lambda: (_random(500, 20).t(), _decay(500, 20).t()),)),
     "counted": (counted, (lambda: (_random(900, 20),),)),
+    "running_argmax": (running_argmax, (lambda: (_random(3, 700).round(decimals=1),), lambda: (_random(500, 12).t(),))),
+    "carried_on": (carried_on, (lambda: (_random(3, 700), _random(700), _random(3)),)),
     "in_place": (in_place, (lambda: (_random(500, 40),),)),
 }

@@ -288,6 +288,21 @@ def there_and_back(w, x, steps: int):
     return y
 
 
+@weft.kernel
+def scaled_rows(a):
+    """Loops of either direction and a single store, one after another in each row."""
+    x = a.clone()
+    n, m = x.shape
+    for i in range(n):
+        f = x[i, 0]
+        for j in range(m - 1, 0, -2):
+            x[i, j] = x[i, j] * f
+        x[i, 0] = x[i, m - 1] + x[i, m - 2]
+        for j in range(m - 2, 0, -2):
+            x[i, j] = x[i, j] + x[i, 0] * x[i, j + 1]
+    return x
+
+
 def _plane(*shape: int) -> torch.Tensor:
     return torch.rand(*shape)
 

@@ -79,24 +79,25 @@ def _random(*shape: int, columns: int | None = None) -> torch.Tensor:
 
 
 CALLS: dict[str, Call] = {
-    "linrec_128": Call(LIBRARY["linrec"], lambda: (_random(2, 600), _random(2, 600)), 128),
+    "linrec_64": Call(LIBRARY["linrec"], lambda: (_random(2, 600), _random(2, 600)), 64),
     "linrec_256": Call(LIBRARY["linrec"], lambda: (_random(1, 8192), _random(1, 8192)), 256),
-    "linrec_odd": Call(LIBRARY["linrec"], lambda: (_random(2, 601), _random(2, 601)), 128),
-    "linrec_reverse": Call(LIBRARY["linrec_reverse"], lambda: (_random(2, 600), _random(2, 600)), 128),
-    "cumsum": Call(LIBRARY["cumsum"], lambda: (_random(2, 600).bfloat16(),), 128),
-    "softmax": Call(LIBRARY["softmax"], lambda: (_random(3, 600),), 64),
+    "linrec_odd": Call(LIBRARY["linrec"], lambda: (_random(2, 601), _random(2, 601)), 64),
+    "linrec_reverse": Call(LIBRARY["linrec_reverse"], lambda: (_random(2, 600), _random(2, 600)), 64),
+    "cumsum": Call(LIBRARY["cumsum"], lambda: (_random(2, 600).bfloat16(),), 64),
+    "cumsum_256": Call(LIBRARY["cumsum"], lambda: (_random(1, 8192),), 256),
+    "softmax": Call(LIBRARY["softmax"], lambda: (_random(3, 1200),), 64),
     "softmax_short": Call(LIBRARY["softmax"], lambda: (_random(3, 20),), 128),
-    "softmax_odd": Call(LIBRARY["softmax"], lambda: (_random(3, 601),), 64),
-    "softmax_sliced": Call(LIBRARY["softmax"], lambda: (_random(3, 600, columns=608),), 64),
-    "log_softmax": Call(LIBRARY["log_softmax"], lambda: (_random(3, 600).half(),), 64),
-    "rms_norm": Call(LIBRARY["rms_norm"], lambda: (_random(3, 600), _random(600), 1e-6), 64),
-    "layer_norm": Call(LIBRARY["layer_norm"], lambda: (_random(3, 600), _random(600), _random(600), 1e-5), 64),
+    "softmax_odd": Call(LIBRARY["softmax"], lambda: (_random(3, 1201),), 64),
+    "softmax_sliced": Call(LIBRARY["softmax"], lambda: (_random(3, 1200, columns=1208),), 64),
+    "log_softmax": Call(LIBRARY["log_softmax"], lambda: (_random(3, 1200).half(),), 64),
+    "rms_norm": Call(LIBRARY["rms_norm"], lambda: (_random(3, 1200), _random(1200), 1e-6), 64),
+    "layer_norm": Call(LIBRARY["layer_norm"], lambda: (_random(3, 1200), _random(1200), _random(1200), 1e-5), 64),
     "gelu": Call(LIBRARY["gelu_bias_residual"], lambda: (_random(3, 600), _random(600), _random(3, 600)), 256),
     "neighbours": Call(thread_kernels.neighbours, lambda: (_random(3, 600),), 256),
-    "running_neighbours": Call(thread_kernels.running_neighbours, lambda: (_random(3, 600),), 128),
+    "running_neighbours": Call(thread_kernels.running_neighbours, lambda: (_random(3, 600),), 64),
     "column_sums": Call(thread_kernels.column_sums, lambda: (_random(6, 70),), 128),
     "logistic_map": Call(thread_kernels.logistic_map, lambda: (_random(130, 9),), 128),
-    "matmul": Call(thread_kernels.matmul, lambda: (_random(6, 24), _random(24, 7)), 128),
+    "matmul": Call(thread_kernels.matmul, lambda: (_random(6, 24), _random(24, 7)), 256),
     "masked": Call(thread_kernels.masked, lambda: (_random(3, 70), 0.5), 128),
     "histogram": Call(kernels_of_joins.histogram, lambda: (kernels_of_joins.whole(9, 3000), 9), 256),
     "largest": Call(kernels_of_joins.CASES["largest"][0], kernels_of_joins.CASES["largest"][1][1], 256),
@@ -108,19 +109,17 @@ CALLS: dict[str, Call] = {
 # ---------------------------------------------------------------- emitted code
 
 _PIPELINE_READ = "result.element[i] ="
-_SCAN, _REDUCE = "weft::scan<", "weft::reduce<"
+_RUNS, _REDUCE = "weft::scan_runs<", "weft::reduce<"
 
 EMITTED: tuple[Mutant, ...] = (
     # ---- what the warps of a row tell each other
-    Mutant("one_buffer_128", "linrec_128", "float_maps[turn ^= 1]", "float_maps[turn]", ("race",), (_SCAN,)),
-    Mutant("one_buffer_256", "linrec_256", "float_maps[turn ^= 1]", "float_maps[turn]", ("race",), (_SCAN,)),
-    Mutant("one_buffer_cumsum", "cumsum", "float_values[turn ^= 1]", "float_values[0]", ("race",), (_SCAN,)),
+    Mutant("one_buffer_cumsum", "cumsum_256", "total_scratch[tile & 1]", "total_scratch[0]", ("race",), (_RUNS,)),
     Mutant(
         "one_buffer_softmax", "softmax",
         "float_values[turn ^= 1]", "float_values[turn]",
         ("race",), (_REDUCE,), occurrence=1,
     ),
-    Mutant("buffer_past_its_end", "linrec_128", "float_maps[turn ^= 1]", "float_maps[turn += 1]", ("out of bounds",), (_SCAN,)),
+    Mutant("buffer_past_its_end", "linrec_256", "h_scratch[tile & 1]", "h_scratch[tile + 1]", ("out of bounds",), (_RUNS,)),
     Mutant(
         "team_of_another_size", "softmax",
         "weft::reduce<weft::Max<float>, 64>", "weft::reduce<weft::Max<float>, 128>",
@@ -142,12 +141,12 @@ EMITTED: tuple[Mutant, ...] = (
         ("uninitialised read",), (_REDUCE,),
     ),
     Mutant("sum_without_identity", "rms_norm", " = weft::Sum<float>::identity();", ";", ("uninitialised read",), (_REDUCE,)),
-    Mutant("state_of_the_tile_forgotten", "linrec_128", "h_last = h_prefix.all(h_last);", "", WRONG),
+    Mutant("state_of_the_tile_forgotten", "linrec_256", "weft::Affine<float>::apply(h_composed.all, h_last);", "", WRONG),
     # ---- bounds
     Mutant(
-        "load_without_its_guard", "linrec_128",
-        "if (l_run < length)", "if (true)",
-        ("out of bounds",), ("x_r + l_run",), occurrence=0,
+        "load_without_its_guard", "linrec_64",
+        "if (l_ahead < length) x_next", "x_next",
+        ("out of bounds",), ("x_r + l_ahead",),
     ),
     Mutant(
         "load_guarded_by_less_or_equal", "softmax",
@@ -155,18 +154,18 @@ EMITTED: tuple[Mutant, ...] = (
         ("out of bounds",), ("weft::fetch<",), occurrence=0,
     ),
     Mutant(
-        "store_without_its_guard", "linrec_128",
+        "store_without_its_guard", "linrec_64",
         "if (l_run < length)", "if (true)",
-        ("out of bounds", "race"), ("weft::store<4>",), occurrence=4,
+        ("out of bounds", "race"), ("weft::store<4>",), occurrence=2,
     ),
     Mutant(
         "store_guarded_by_less_or_equal", "softmax",
         "if (l_run < length)", "if (l_run <= length)",
-        ("out of bounds", "race"), ("weft::store<4>",), occurrence=4,
+        ("out of bounds", "race"), ("weft::store<4>",), occurrence=3,
     ),
     Mutant(
         "load_of_the_next_tile_from_too_far", "linrec_256",
-        "tile + tile_columns + chunk", "tile + 2 * tile_columns + chunk",
+        "(tile + 1) * 4096", "(tile + 2) * 4096",
         WRONG,
     ),
     Mutant(
@@ -203,8 +202,8 @@ EMITTED: tuple[Mutant, ...] = (
     Mutant("column_before_the_row", "logistic_map", "x_r[l]", "x_r[l - 1]", ("out of bounds",), ("x_r[l - 1]",)),
     Mutant(
         "columns_by_the_wrong_stride", "matmul",
-        "int64_t(q_run) * b_stride_0", "int64_t(q_run) * a_stride_0",
-        ("out of bounds",), ("weft::fetch_strided<1>",),
+        "b_j[q * b_stride_0]", "b_j[q * a_stride_0]",
+        ("out of bounds",), ("b_j[q",),
     ),
     Mutant("subscript_beyond_its_array", "gathered", "length, 1, outside)", "2, 1, outside)", ("trap",), ("__trap",)),
     Mutant(
@@ -215,8 +214,8 @@ EMITTED: tuple[Mutant, ...] = (
     # ---- vectors
     Mutant(
         "load_too_wide", "linrec_odd",
-        "weft::fetch_within<4>(x_r + l_run, 1, l_run, length)", "weft::fetch<4, 4>(x_r + l_run)",
-        ("misaligned",), ("weft::fetch<4, 4>",), occurrence=0,
+        "weft::fetch<4, 4>(x_r + l_ahead)", "weft::fetch<4, 4>(x_r + 1 + l_ahead)",
+        ("misaligned",), ("x_r + 1 + l_ahead",),
     ),
     Mutant(
         "store_too_wide", "softmax_odd",
@@ -226,8 +225,8 @@ EMITTED: tuple[Mutant, ...] = (
     ),
     Mutant(
         "load_off_by_one", "cumsum",
-        "weft::fetch<8, 8>(x_r + l_run)", "weft::fetch<8, 8>(x_r + l_run + 1)",
-        ("misaligned",), ("x_r + l_run + 1",), occurrence=0,
+        "weft::fetch<8, 8>(x_r + l_ahead)", "weft::fetch<8, 8>(x_r + l_ahead + 1)",
+        ("misaligned",), ("x_r + l_ahead + 1",),
     ),
     # ---- outputs
     Mutant(
@@ -237,8 +236,8 @@ EMITTED: tuple[Mutant, ...] = (
     ),
     Mutant(
         "last_columns_not_stored", "cumsum",
-        "if (l_run < length) {\n                    float total =",
-        "if (l_run + 8 < length) {\n                    float total =",
+        "if (l_run < length) {\n            float y_run",
+        "if (l_run + 8 < length) {\n            float y_run",
         ("unwritten output",), ("y = torch.empty",),
     ),
     Mutant("count_not_stored", "masked", "count_r[0] = n;", "", WRONG),
@@ -264,13 +263,8 @@ EMITTED: tuple[Mutant, ...] = (
     ),
     Mutant(
         "lanes_leave_the_warp", "cumsum",
-        "    int32_t turn = 0;\n", "    int32_t turn = 0;\n    if (thread % 32 == 31) return;\n",
-        ("shuffle mask",), (_SCAN,),
-    ),
-    Mutant(
-        "prefetch_reads_one_row_more", "softmax",
-        "if (r + gridDim.x < rows) fetch_row", "if (r + gridDim.x <= rows) fetch_row",
-        ("out of bounds",), ("weft::fetch<",),
+        "    float total_last = 0.0f;\n", "    float total_last = 0.0f;\n    if (threadIdx.x % 32 == 31) return;\n",
+        ("shuffle mask",), (_RUNS,),
     ),
 )
 
@@ -288,7 +282,7 @@ IN_HEADERS: tuple[Mutant, ...] = (
     Mutant(
         "scan_without_barrier", "linrec_256",
         "        __syncthreads();\n", "",
-        ("race",), ("scratch[warp]", "scratch[threadIdx.x % warps]"), header="team.cuh", occurrence=3,
+        ("race",), ("scratch[warp]", "scratch[threadIdx.x % warps]"), header="team.cuh", occurrence=5,
     ),
     Mutant(
         "barrier_of_one_warp", "softmax",
@@ -296,10 +290,10 @@ IN_HEADERS: tuple[Mutant, ...] = (
         ("divergent barrier",), ("__syncthreads",), header="team.cuh", occurrence=1,
     ),
     Mutant(
-        "barrier_after_a_return", "linrec_128",
+        "barrier_after_a_return", "linrec_256",
         "        __syncthreads();\n",
-        "        if (threadIdx.x / 32 == 1) return {own.before, own.all};\n        __syncthreads();\n",
-        ("divergent barrier",), ("__syncthreads",), header="team.cuh", occurrence=3,
+        "        if (threadIdx.x / 32 == 1) return {all, all};\n        __syncthreads();\n",
+        ("divergent barrier",), ("__syncthreads",), header="team.cuh", occurrence=5,
     ),
     Mutant(
         "slot_of_the_next_warp", "softmax",
@@ -312,9 +306,9 @@ IN_HEADERS: tuple[Mutant, ...] = (
         ("out of bounds", "uninitialised read", "race"), (_SLOT_READ,), header="team.cuh",
     ),
     Mutant(
-        "only_the_first_warp_tells", "linrec_128",
-        "if (threadIdx.x % 32 == 0) scratch[warp]", "if (threadIdx.x == 0) scratch[warp]",
-        ("uninitialised read",), ("scratch[threadIdx.x % warps]",), header="team.cuh", occurrence=0,
+        "only_the_first_warp_tells", "linrec_64",
+        "if (threadIdx.x % 32 == 0) scratch[warp] = all", "if (threadIdx.x == 0) scratch[warp] = all",
+        ("uninitialised read",), ("scratch[threadIdx.x % warps]",), header="team.cuh",
     ),
     Mutant(
         "every_lane_tells", "team_scan",
@@ -328,11 +322,44 @@ IN_HEADERS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "shuffle_by_half_of_the_lanes", "team_scan",
-        "auto before = backwards ? shuffle_down(value, 1) : shuffle_up(value, 1);",
-        "auto before = value;\n    if (lane < 16) before = backwards ? shuffle_down(value, 1) : shuffle_up(value, 1);",
+        "auto before = moved(1);",
+        "auto before = value;\n    if (lane < 16) before = moved(1);",
         ("divergent warp",), ("return T(__shfl",), header="team.cuh",
     ),
-    Mutant("scan_skips_a_lane", "cumsum", "position >= distance", "position > distance", WRONG, header="team.cuh"),
+    # ---- rows side by side, and what blocks tell each other
+    Mutant(
+        "no_barrier_in_scan_down", "rows_of_blocks", "__syncthreads();", "",
+        ("race",), ("scratch[(v * groups",), header="team.cuh", occurrence=6,
+    ),
+    Mutant(
+        "no_barrier_in_reduce_down", "rows_of_blocks", "__syncthreads();", "",
+        ("race",), ("scratch[",), header="team.cuh", occurrence=2,
+    ),
+    Mutant(
+        "lanes_in_one_place", "rows_of_blocks", "position >= 32 - across", "position >= across",
+        ("race",), ("scratch[(v * groups",), header="team.cuh",
+    ),
+    Mutant(
+        "rows_of_a_warp_as_wide_as_it", "rows_of_blocks", "scratch[k * across + x]", "scratch[k * group + x]",
+        ("out of bounds", "uninitialised read"), ("scratch[k",), header="team.cuh",
+    ),
+    Mutant(
+        "words_of_all_turns_in_one_place", "rows_of_blocks", "((turn & 3) * turns", "((turn & 0) * turns",
+        ("deadlock", "divergent warp"), ("__all_sync",), header="chain.cuh", occurrence=0,
+    ),
+    Mutant(
+        "words_of_any_turn", "rows_of_blocks", "uint32_t(word[v][j][k] >> 32) == turn", "uint32_t(word[v][j][k] >> 32) != 0",
+        WRONG, header="chain.cuh",
+    ),
+    Mutant(
+        "a_block_hears_itself_first", "rows_of_blocks", "begin + j < part", "begin + j <= part",
+        WRONG, header="chain.cuh",
+    ),
+    Mutant(
+        "scan_skips_a_lane", "cumsum",
+        "position >= distance", "position > distance",
+        WRONG, header="team.cuh", occurrence=0,
+    ),
     Mutant(
         "column_before_the_first", "running_neighbours",
         "if (first > 0) run", "run",
@@ -351,8 +378,8 @@ IN_HEADERS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "guard_of_a_run_dropped", "linrec_odd",
-        "if (first + v >= 0 && first + v < size) run", "run",
-        ("out of bounds",), ("address[v * stride]",), header="memory.cuh",
+        "if (first + v >= low && first + v < high) run", "run",
+        ("out of bounds",), ("run.set(v, address[v])",), header="memory.cuh",
     ),
     Mutant(
         "run_stored_over_the_next", "log_softmax",
@@ -921,7 +948,7 @@ ORDER: tuple[Mutant, ...] = (
         "weft::grid_sync(counter)", "__syncthreads()",
         ("race", "uninitialised read"), ("planes[i] =",),
     ),
-    Mutant("scratch_used_again", "team_scan", "x[i], scratch[1]", "x[i], scratch[0]", ("race",), (_SCAN,)),
+    Mutant("scratch_used_again", "team_scan", "x[i], scratch[1]", "x[i], scratch[0]", ("race",), ("weft::scan<",)),
     Mutant(
         "register_budget", "register_handover",
         "weft::decrease_registers<40>();", "",

@@ -12,9 +12,10 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from torch import Tensor
 
+from tests.examples import examples
 from weft.errors import NotDifferentiable
 from weft.kernels import LIBRARY
 from weft.language import TensorType, parse
@@ -886,14 +887,14 @@ class Writer:
 
 
 @given(st.integers(0, 10**9))
-@settings(max_examples=40)
+@examples(20)
 def test_random_programs(seed: int) -> None:
     made = Writer(seed).program()
     check_itself(made, rand(2, 3, seed=seed % 7), rand(3, seed=seed % 5))
 
 
 @given(st.integers(0, 10**9))
-@settings(max_examples=10)
+@examples(6)
 def test_the_adjoint_of_the_adjoint_of_random_programs(seed: int) -> None:
     made = Writer(seed).program()
     x, w = rand(2, 3, seed=seed % 7), rand(3, seed=seed % 5)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
 
 import weft
+from tests import fuzz_gradients
 from weft.language import infer_types, parse
-from weft.loops import polyhedra
+from weft.loops import analyze, polyhedra
+from weft.loops.adjoint import adjoint
 from weft.loops.analyze import requirements, schedule
 from weft.loops.automatic.guards import guarded
 from weft.loops.polyhedra import Search, SearchOver
@@ -114,3 +117,40 @@ def test_an_analysis_gives_the_same_verdicts_again() -> None:
     function = parse(program, infer_types(program))
     first, again = schedule(function), schedule(function)
     assert first.loops == again.loops
+
+
+def many_nests(x, y, z):
+    n = x.shape[0]
+    for i in range(n):  # three nests that are in order, whatever is tried
+        x[i] = x[i] + x[0]
+    for i in range(n):
+        y[i] = y[i] * y[n - 1]
+    for i in range(n):
+        z[i] = z[i] - z[z.shape[0] // 2]
+    for i in range(n):  # and one that is freed by parts
+        x[i] = x[i] * 2
+        y[i] = x[n - 1 - i] + y[i]
+
+
+def test_what_a_transform_leaves_as_it_is_is_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged: list[int] = []
+    judge = analyze._judged
+    monkeypatch.setattr(analyze, "_judged", lambda *args: judged.append(1) or judge(*args))  # type: ignore[func-returns-value]
+    function = parse(many_nests, infer_types(many_nests))
+    schedule(function)
+    once = len(judged)
+    monkeypatch.setattr(analyze._Known, "judged", lambda self, *args: analyze._judged(*args))
+    schedule(replace(function))
+    assert 0 < once < (len(judged) - once) / 2
+
+
+@pytest.mark.parametrize("seed", [1, 7, 12, 25])
+def test_what_was_judged_before_is_what_would_be_found_again(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    function = fuzz_gradients.Roads(fuzz_gradients.generate(seed)).parsed.made
+    wanted = tuple(a.name for a in function.arrays if a.role == "input" and a.dtype.category == "float")
+    functions = [function, adjoint(function, wanted)]
+    known = [schedule(f) for f in functions]
+    monkeypatch.setattr(analyze._Known, "judged", lambda self, *args: analyze._judged(*args))
+    monkeypatch.setattr(analyze._Known, "axes", lambda self, *args: analyze.find_axes(*args))
+    for function, found in zip(functions, known, strict=True):
+        assert schedule(replace(function)).loops == found.loops

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import weft
 from tests import kernels_for_tests
+from tests.examples import examples
 from tests.fuzz_programs import arguments, compiled, generate
 from tests.gradients import draw
 from tests.test_kernels_meaning import ORACLES, inputs
@@ -281,7 +282,7 @@ def test_the_kernels_of_a_batch_are_those_of_one_element(monkeypatch: pytest.Mon
         assert 0 < len(launched) <= once
 
 
-@settings(max_examples=8)  # an analysis takes a second
+@examples(4)  # an analysis takes a second
 @given(st.integers(0, 10**9))
 def test_the_batch_of_a_random_program_is_parallel(seed: int) -> None:
     program = generate(seed)

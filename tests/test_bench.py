@@ -72,7 +72,10 @@ def test_the_table_in_the_readme_is_what_the_results_give() -> None:
     assert table.insert(readme, table.render(load(table.RESULTS / "h200.json"))) == readme, "run `make table`"
 
 
-@pytest.mark.parametrize("name", ["linrec", "rows", "cpu", "host_overhead"])
+_LONG = [pytest.param(name, marks=pytest.mark.long) for name in ("cpu", "linrec")]
+
+
+@pytest.mark.parametrize("name", ["rows", "host_overhead", *_LONG])
 def test_every_benchmark_runs(name: str) -> None:
     import importlib
 
@@ -81,7 +84,7 @@ def test_every_benchmark_runs(name: str) -> None:
     json.dumps([row.as_json() for row in rows])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_first_calls_are_measured_in_processes_of_their_own() -> None:
     from bench import first_call
 

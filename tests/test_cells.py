@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import weft
+from tests.examples import examples
 from tests.fuzz_oracle import replay
 from tests.fuzz_programs import compiled
 from weft.errors import OutOfRange, WeftError
@@ -351,6 +352,7 @@ def squares(n: int) -> list[torch.Tensor]:
 
 
 @pytest.mark.fuzz
+@examples(10)
 @given(st.integers(0, 10**6))
 def test_random_updates_in_any_order_that_the_schedule_allows(seed: int) -> None:
     source = updates(seed)

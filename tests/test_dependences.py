@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import weft
+from tests.examples import chunks
 from tests.fuzz_programs import arguments, compiled, generate
 from tests.suites import polybench, tsvc
 from tests.suites.case import Case
@@ -331,7 +332,7 @@ def sized(program: Any, function: Callable[..., Any], sizes: dict[str, int], see
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("first", range(0, 50, 10))
+@pytest.mark.parametrize("first", chunks(50, 10, 20))
 def test_random_programs_by_brute_force(first: int) -> None:
     for seed in range(200_000 + first, 200_000 + first + 10):
         program = generate(seed)
@@ -388,7 +389,7 @@ def affine_program(seed: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-@pytest.mark.parametrize("first", range(0, 40, 10))
+@pytest.mark.parametrize("first", chunks(40, 10, 20))
 def test_random_affine_programs_are_exact(first: int) -> None:
     met = 0
     for seed in range(first, first + 10):

@@ -14,7 +14,9 @@ from weft.runtime.simulator import Argument, Map, Simulation, Tensor, simulate
 
 SEEDS = (0, 1, 2)
 # Headers with both meanings.
-SHARED = {"algebra.cuh", "scalar.cuh", "memory.cuh", "team.cuh", "chain.cuh", "join.cuh", "sort.cuh", "turn.cuh"}
+SHARED = {
+    "algebra.cuh", "scalar.cuh", "memory.cuh", "team.cuh", "cluster_team.cuh", "chain.cuh", "join.cuh", "sort.cuh", "turn.cuh",
+}  # fmt: skip
 
 
 def tensor(array: Array, name: str, role: str) -> Tensor:

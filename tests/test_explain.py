@@ -181,7 +181,7 @@ def test_a_histogram_is_a_reduction_of_cells() -> None:
 def test_the_plan_follows_the_sizes() -> None:
     specs = ([f"float32[{rows},{n}]"] * 2 for rows, n in ((1000, 32), (1000, 65536), (8, 65536)))
     short, long, few = (LIBRARY["linrec"].explain(*both, detail=True) for both in specs)
-    assert "rows: r; columns: l" in short and "layout (thread, (vector, chunk)) -> column" in long
+    assert "8 threads a row" in short and "256 threads a row" in long
     assert "length = 65536" in long and short != long
     assert "blocks share a row: all run at once" in few
 

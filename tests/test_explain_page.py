@@ -258,7 +258,7 @@ def test_the_keyboard_reaches_everything(driver: Any, pages: dict[str, Path]) ->
     assert one(driver, "#dependences").is_displayed() and not one(driver, "#program").is_displayed()
     assert driver.switch_to.active_element.get_attribute("id") == "tab-dependences"
     press(driver, Keys.ARROW_LEFT, Keys.ARROW_LEFT)
-    assert one(driver, "#plan").is_displayed() and "64 blocks of 128 threads" in one(driver, "#plan").text
+    assert one(driver, "#plan").is_displayed() and "64 blocks of 64 threads" in one(driver, "#plan").text
 
 
 def _ground(driver: Any) -> tuple[str, str]:

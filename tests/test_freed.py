@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import weft
+from tests.examples import chunks, examples
 from tests.fuzz_oracle import replay
 from tests.fuzz_programs import compiled
 from weft.language import infer_types, parse, read_signature
@@ -192,14 +193,14 @@ def _check(seed: int, rare: bool = False) -> dict[str, tuple[str, tuple[str, ...
     return {v.var: (v.kind, v.requires) for v in found.loops}
 
 
-@settings(max_examples=30)
+@examples(8)
 @given(st.integers(0, 10**6), st.booleans())
 def test_what_is_freed_computes_what_the_python_does(seed: int, rare: bool) -> None:
     _check(seed, rare)
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("first", range(0, 40, 20))
+@pytest.mark.parametrize("first", chunks(40, 20, 20))
 def test_random_loops_in_any_order(first: int) -> None:
     for seed in range(10**7 + first, 10**7 + first + 20):
         _check(seed)

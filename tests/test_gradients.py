@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import weft
 from tests.gradients import assert_same, assert_same_derivatives, derivatives, draw
+from weft.kernels import rms_norm
 
 torch.set_num_threads(1)
 
@@ -453,3 +456,39 @@ def states_made_of_each_other(x, c):
 @pytest.mark.parametrize(("function", "args"), CASES, ids=[f.__name__ for f, _ in CASES])
 def test_derivatives(function: Callable[..., Any], args: tuple[Any, ...]) -> None:
     assert_same_derivatives(weft.kernel(function), *args)
+
+
+def test_gradients_of_calls_alike_come_the_short_way() -> None:
+    """Once a backward has run, one like it takes a shorter way; what is not like it, or is looked at, takes the long one."""
+
+    def checked(x: torch.Tensor, w: torch.Tensor, gy: torch.Tensor | None = None, **options: Any) -> tuple[torch.Tensor, ...]:
+        gy = torch.randn_like(x) if gy is None else gy
+        made = torch.autograd.grad(rms_norm(x, w), (x, w), gy, **options)
+        torch.testing.assert_close(made, torch.autograd.grad(F.rms_norm(x, w.shape, w, 1e-6), (x, w), gy, **options))
+        return made
+
+    def given(*shape: int, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor]:
+        return tuple(torch.randn(s, dtype=dtype).requires_grad_() for s in (shape, shape[-1:]))  # type: ignore[return-value]
+
+    for x, w in (given(4, 8), given(4, 8), given(4, 8, dtype=torch.float64), given(3, 8), given(8, 4)):
+        checked(x, w)
+    x, w = given(4, 8)
+    seen = []
+
+    class Mode(TorchDispatchMode):
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(str(function))
+            return function(*args, **(kwargs or {}))
+
+    y = rms_norm(x, w)
+    with Mode():
+        torch.autograd.grad(y, x, torch.ones_like(y))
+    assert any("rms_norm_adjoint" in name for name in seen)
+    kept = torch.randn(4, 8)
+    made = checked(x, w, kept, create_graph=True)
+    second = torch.autograd.grad(made[0].square().sum(), x)
+    theirs = torch.autograd.grad(F.rms_norm(x, w.shape, w, 1e-6), x, kept, create_graph=True)[0]
+    torch.testing.assert_close(second, torch.autograd.grad(theirs.square().sum(), x))
+    gy = torch.randn(5, 4, 8)
+    many = torch.autograd.grad(rms_norm(x, w), x, gy, is_grads_batched=True)[0]
+    torch.testing.assert_close(many, torch.stack([torch.autograd.grad(rms_norm(x, w), x, g)[0] for g in gy]))

@@ -17,11 +17,12 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from test_adjoint import call
 from torch import Tensor
 
 import weft
+from tests.examples import examples
 from weft.errors import NotDifferentiable
 from weft.language import TensorType, parse
 from weft.loops.adjoint import adjoint
@@ -243,7 +244,7 @@ _TYPES = {"x": TensorType(FLOAT64, 1), "w": TensorType(FLOAT64, 1), "a": TensorT
 
 
 @given(st.integers(0, 10**9), st.integers(1, 5))
-@settings(max_examples=8, deadline=None)
+@examples(4)
 def test_random_nests(seed: int, n: int) -> None:
     """No random nest is refused: what its gradient needs of values that are overwritten is saved."""
     source = Writer(seed).source()

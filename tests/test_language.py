@@ -11,9 +11,10 @@ import hypothesis.strategies as st
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import example, given, settings
+from hypothesis import example, given
 
 import weft.kernels
+from tests.examples import examples
 from weft.errors import WeftError
 from weft.language import Source, TensorType, fingerprint, infer_types, parse, read_signature
 from weft.loops.interpret import interpret
@@ -1302,7 +1303,7 @@ def blocks(draw: st.DrawFn, depth: int = 2) -> list[str]:
 
 
 @given(body=blocks(), step=st.sampled_from(["n", "1, n", "n - 1, -1, -1", "0, n, 2"]), keep=st.booleans())
-@settings(max_examples=60, deadline=None)
+@examples(30)
 def test_random_loops(body: list[str], step: str, keep: bool) -> None:
     lines = ["n, m = x.shape", "y = torch.zeros_like(x)", "z = torch.zeros_like(c)", "h = 0.0", "t = x[0, 0] * 1"]
     lines += [f"for i in range({step}):", *([] if keep else ["    h = 0.0"]), "    for j in range(m):"]
@@ -1344,7 +1345,7 @@ _NEVER += ["        h = h + 1.0", "        continue", "    j = 1", "    if 0.5 >
 
 @given(body=leaving(("break", "continue")), step=st.sampled_from(["n", "n - 1, -1, -1", "0, n, 2"]))
 @example(body=_NEVER, step="n")
-@settings(max_examples=30, deadline=None)
+@examples(15)
 def test_random_exits_of_loops(body: list[str], step: str) -> None:
     lines = ["n, m = x.shape", "y = torch.zeros_like(x)", "z = torch.zeros_like(c)", "h = 0.0", "t = x[0, 0] * 1", "k = 9"]
     lines += [f"for i in range({step}):", "    j = 0", *("    " + line for line in body), "    k = i"]
@@ -1353,7 +1354,7 @@ def test_random_exits_of_loops(body: list[str], step: str) -> None:
 
 
 @given(body=leaving(("break", "continue", "return h, j", "return t, j + 1")))
-@settings(max_examples=80, deadline=None)
+@examples(30)
 def test_random_returns(body: list[str]) -> None:
     inner = ["n, m = x.shape", "h = 0.0", "t = x[0, 0] * 1", "j = 0", "for i in range(n):", "    j = 0"]
     inner += [*("    " + line for line in body), "return h, 7"]
@@ -1381,7 +1382,7 @@ FORMS = st.sampled_from(["y[i] = {}", "y[i] += {}", "acc = c * ({})", "acc = acc
 
 
 @given(forms=st.lists(st.tuples(FORMS, ARRAYS), min_size=1, max_size=4))
-@settings(max_examples=60, deadline=None)
+@examples(30)
 def test_random_slices(forms: list[tuple[str, str]]) -> None:
     lines = ["n = x.shape[0]", "y = torch.zeros_like(x)", "acc = torch.zeros_like(c)", "old = c * 2"]
     lines += ["for i in range(n):", *("    " + form.format(value) for form, value in forms), "return y, acc, old * 1"]

@@ -7,15 +7,27 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import weft
+from tests.examples import examples
 from tests.fuzz_programs import arguments, compiled, generate
-from tests.kernels_of_maps import CASES, add, biased, embedding, five_points, heads_first, inside, transposed, up_to_lengths
+from tests.kernels_of_maps import (
+    CASES,
+    add,
+    biased,
+    embedding,
+    five_points,
+    heads_first,
+    inside,
+    of_rows,
+    transposed,
+    up_to_lengths,
+)
 from weft.compiler import Launch
 from weft.errors import WeftError
-from weft.plan.map import ANY, CoursePlan, MapPlan, turned_layout
+from weft.plan.map import ANY, NO_RUN, CoursePlan, MapPlan, turned_layout
 from weft.pytorch.inspection import examine
 from weft.pytorch.simulated import simulate_call
 
@@ -50,9 +62,20 @@ def test_what_is_aligned_moves_in_packets_of_16_bytes() -> None:
 
 
 def test_rows_that_begin_anywhere_are_cut_where_the_results_packets_are() -> None:
-    found = plan(biased, "float32[64,4095]", "float32[4095]", "float32[64,4095]")
-    assert found.shift is None and found.widths == (4, ANY, 4, 4)
+    found = plan(add, "float32[64,4095]:(4098,1)", "float32[64,4095]:(4097,1)")
+    assert found.wrapped == ((0, 1), (1, 1))
+    found = plan(of_rows, "float32[64,4095]:(4098,1)", "float32[64]")
+    assert found.shift is None and found.widths == (NO_RUN, ANY, 4)
     assert plan(inside, "float32[64,4096]").shift == 1
+
+
+def test_packets_go_on_from_row_to_row_past_operands_that_begin_elsewhere() -> None:
+    found = plan(biased, "float32[64,4095]", "float32[4095]", "float32[64,4095]")
+    assert found.wrapped == ((1, 1),) and found.shift == 0 and found.lane == ("i", "j")
+    assert not plan(biased, "float32[64,4096]", "float32[4096]", "float32[64,4096]").wrapped  # rows are whole packets
+    column = plan(add, "bfloat16[64,4095]", "bfloat16[64,4095]:(1,0)")
+    assert column.wrapped == ((1, 0),) and column.vector == 8
+    assert not plan(of_rows, "float32[64,4095]", "float32[64]").wrapped  # what is computed once a row stays so
 
 
 def test_neighbours_of_a_stencil_are_single_elements() -> None:
@@ -136,7 +159,7 @@ def views(draw: st.DrawFn, shape: tuple[int, ...]) -> torch.Tensor:
     return memory.as_strided(shape, strides, first)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(12)
 @given(st.data())
 def test_views_of_any_kind(data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(st.sampled_from((0, 1, 2, 3, 8, 33, 64)), min_size=1, max_size=3)))
@@ -145,7 +168,7 @@ def test_views_of_any_kind(data: st.DataObject) -> None:
     assert not report.findings and report.ok, str(report)
 
 
-@settings(max_examples=15, deadline=None)
+@examples(8)
 @given(st.data())
 def test_transposed_views_of_any_kind(data: st.DataObject) -> None:
     n, m = data.draw(st.sampled_from((1, 5, 33, 64, 70))), data.draw(st.sampled_from((1, 16, 40, 67, 128)))

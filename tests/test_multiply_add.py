@@ -83,9 +83,9 @@ def test_the_cpu_leaves_multiply_adds_to_its_compiler() -> None:
 @pytest.mark.parametrize(
     ("kernel", "statement"),
     [
-        ("linrec", "weft::fma(c_tile[chunk][v], h, x_tile[chunk][v])"),
-        ("rms_norm", "squares_own = weft::fma(x_tile[chunk][v], x_tile[chunk][v], squares_own);"),
-        ("layer_norm", "weft::fma((x_tile[chunk][v] - mean) * scale, weight_run[v], bias_run[v])"),
+        ("linrec", "weft::fma(c_tile[run][v], h, x_tile[run][v])"),
+        ("rms_norm", "squares_own = weft::fma(x_run[v], x_run[v], squares_own);"),
+        ("layer_norm", "weft::fma((x_run_3[v] - mean) * scale, weight_run[v], bias_run[v])"),
     ],
 )
 def test_kernels_state_their_multiply_adds(kernel: str, statement: str) -> None:
@@ -106,7 +106,7 @@ def running_energy(x: torch.Tensor) -> torch.Tensor:
 
 def test_a_scan_adds_products_as_its_replay_does() -> None:
     source = running_energy.source(arch="sm_90a")
-    assert source.count("weft::fma(x_tile[chunk][v], x_tile[chunk][v], ") == 2
+    assert source.count("weft::fma(x_tile[run][v], x_tile[run][v], ") == 2
     assert "Sum<float>::combine(total_own" not in source
 
 

@@ -30,16 +30,18 @@ def test_the_catalogue_is_what_it_says() -> None:
     names = Counter(m.name for m in MUTANTS)
     assert max(names.values()) == 1
     assert len(MUTANTS) >= 48
-    assert sum(m.kinds == WRONG for m in MUTANTS) <= 6, "bugs that only a comparison finds"
+    assert sum(m.kinds == WRONG for m in MUTANTS) <= 8, "bugs that only a comparison finds"
     assert all(m.lines for m in MUTANTS if m.kinds != WRONG)
     assert {m.kernel for m in MUTANTS} <= {*DEVICE, *CALLS}
 
 
+@pytest.mark.long  # under a few it is in tests/test_device_simulator.py
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 def test_nothing_is_found_in_a_device_kernel_under_any_seed(kernel: DeviceKernel) -> None:
     assert {seed: run_simulated(kernel, seed)[0].findings for seed in range(SEEDS)} == dict.fromkeys(range(SEEDS), ())
 
 
+@pytest.mark.long  # under one it is where the kernels' own tests are
 @pytest.mark.parametrize("name", CALLS)
 def test_nothing_is_found_in_emitted_code_under_any_seed(name: str) -> None:
     call = CALLS[name]

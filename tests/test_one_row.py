@@ -12,7 +12,7 @@ import torch
 import weft
 from tests.fuzz_programs import compiled
 from weft.check import Report
-from weft.plan.tile import TilePlan
+from weft.plan.scan import ScanPlan
 from weft.pytorch.inspection import examine
 from weft.runtime.nvrtc import compile_cubin
 
@@ -196,14 +196,13 @@ def test_a_row_held_in_registers_is_updated_in_place() -> None:
     compile_cubin(scaled_to_sum_to_one.source("float32[100]", arch="sm_90a"), "sm_90a", name="g.cu")
 
 
-@pytest.mark.parametrize("n, threads", [(1, 32), (512, 32), (513, 128), (2048, 128), (2049, 256), (16_000, 256)])
+@pytest.mark.parametrize("n, threads", [(1, 1), (512, 32), (513, 64), (2048, 128), (4096, 256), (16_000, 256)])
 def test_one_team_works_on_a_row(n: int, threads: int) -> None:
     """Whatever the length: a second team would do the same work again, and race with the first."""
     for form in ("scan", "scan in place"):
         (launch,) = examine(kernel_of(form, "sum"), vectors(n)).launches()
-        assert isinstance(launch.variant.plan, TilePlan) and launch.variant.plan.alone
+        assert isinstance(launch.variant.plan, ScanPlan)
         assert (launch.grid, launch.block) == ((1, 1, 1), (threads, 1, 1))
-        assert launch.entry == f"program_{threads}"
 
 
 @weft.kernel

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from tests import fuzz_programs
+from tests.examples import chunks
 from tests.suites.classify import SUITES
 from tests.test_kernels_meaning import inputs
 from weft.errors import WeftError
@@ -103,7 +104,7 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.Tensor, "new_empty", lambda x, *s, dtype=None: empty(*s, dtype=dtype or x.dtype))
 
 
-@pytest.mark.parametrize("first", range(0, 80, 20))
+@pytest.mark.parametrize("first", chunks(80, 20, 40))
 def test_random_programs(first: int, poisoned: None) -> None:
     checked = 0
     for seed in range(first, first + 20):

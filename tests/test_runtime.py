@@ -470,6 +470,13 @@ def test_system_headers_are_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(made) == 5
 
 
+def test_what_is_linked_is_no_reason_to_parse_system_headers_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = commands(monkeypatch)
+    text = '#include <cstddef>\nextern "C" std::size_t one() { return 1; }\n'
+    host.build(resolve(text, "one.cpp"), "one.cpp", (*host.FLAGS, "-nodefaultlibs", "-lm", "-lc"))
+    assert ["-include" in command for command in made] == [False, True]
+
+
 def test_parsed_headers_are_those_of_the_flags(tmp_path: Path) -> None:
     asked: list[tuple[str, ...]] = []
 
@@ -480,11 +487,22 @@ def test_parsed_headers_are_those_of_the_flags(tmp_path: Path) -> None:
 
     for identity in (("a", "-O3"), ("a", "-O1"), ("b", "-O3"), ("a", "-O3")):
         with tempfile.TemporaryDirectory(dir=tmp_path) as directory:
-            assert precompiled.prepare("#include <cmath>\n", directory, identity, run) == ("-include", "system.hpp")
-            assert Path(directory, "system.hpp").read_text() == "#include <cmath>\n"
-            assert Path(directory, "system.hpp.gch").read_bytes().startswith(b"parsed")
+            prepared = precompiled.prepare("#include <cmath>\n", directory, identity, run)
+            assert prepared == precompiled.Prepared("#include <cmath>\n", ("-include", "headers.hpp"))
+            assert Path(directory, "headers.hpp").read_text() == "#include <cmath>\n"
+            assert Path(directory, "headers.hpp.gch").read_bytes().startswith(b"parsed")
     assert len(asked) == 3
-    assert precompiled.prepare("int x;\n", str(tmp_path), ("a", "-O3"), run) == ()
+    assert precompiled.prepare("int x;\n", str(tmp_path), ("a", "-O3"), run) == precompiled.Prepared("int x;\n", ())
+
+
+def test_the_header_of_weft_that_a_source_begins_with_is_parsed_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = commands(monkeypatch)
+    whole = '#include "weft/host.hpp"\nextern "C" int64_t value() {{ return weft::maximum<int64_t>({}, 1); }}\n'
+    texts = [whole.format(k) for k in range(3)]
+    assert [host.library(text, f"own{k}.cpp").value() for k, text in enumerate(texts)] == [1, 1, 2]
+    assert ["c++-header" in command for command in made] == [True, False, False, False]
+    with pytest.raises(CompileError, match=r"wrong\.cpp:3:"):  # places are still those of the source
+        host.library(f"{texts[0]}int other() {{ return none; }}\n", "wrong.cpp")
 
 
 @pytest.mark.parametrize("harm", ["garble", "empty", "gone"])
@@ -600,6 +618,8 @@ int cuDeviceGetCount(int* count) { *count = 2; return 0; }
 int cuDeviceGet(int* device, int ordinal) { *device = ordinal; return 0; }
 int cuDevicePrimaryCtxRetain(uintptr_t* context, int device) { *context = 0x1000 + device; return 0; }
 int cuCtxPushCurrent_v2(uintptr_t context) { pushes++; stack[depth++] = context; return 0; }
+int cuCtxGetCurrent(uintptr_t* context) { *context = current(); return 0; }
+int cuCtxSetCurrent(uintptr_t context) { set_current(context); return 0; }
 int cuCtxPopCurrent_v2(uintptr_t* context) { *context = stack[--depth]; return 0; }
 int cuDeviceGetName(char* name, int size, int) { strncpy(name, "stand-in", size); return 0; }
 int cuDeviceTotalMem_v2(size_t* size, int) { *size = 1ull << 40; return 0; }
@@ -716,10 +736,17 @@ def test_launch_on_a_device_that_is_not_current(stand_in: StandIn) -> None:
 def test_launch_in_a_thread_that_has_no_context(stand_in: StandIn) -> None:
     launcher = cuda.Launcher(stand_in.handle(), (1, 1, 1), (32, 1, 1), 0, axpb_slots(8))
     x, y = torch.randn(8), torch.zeros(8)
-    thread = threading.Thread(target=launcher.launch, args=(0, x.data_ptr(), y.data_ptr()))
+    depths = []
+
+    def launch() -> None:
+        launcher.launch(0, x.data_ptr(), y.data_ptr())
+        depths.append(stand_in.library.context_depth())  # the next launch finds one
+
+    thread = threading.Thread(target=launch)
     thread.start()
     thread.join()
     torch.testing.assert_close(y, 2 * x + 1)
+    assert depths == [1]
 
 
 def test_threads_share_a_launcher(stand_in: StandIn) -> None:

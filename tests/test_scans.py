@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.kernels_of_scans import CASES, HALF, in_place, linrec, time_major
 from weft.check import limits
 from weft.plan.machine import Machine
@@ -48,7 +49,7 @@ def test_blocks_share_few_long_rows() -> None:
     alone = plan_of(linrec.kernel, *["float32[132,500000]"] * 2)
     assert alone.stages > 1 and not alone.shared
     beside = plan_of(time_major, *["float32[1,131072,512]"] * 2)
-    assert beside.shared and beside.beside and not beside.stages
+    assert beside.shared and beside.beside and beside.stages > 2 and beside.delayed
     enough = plan_of(time_major, *["float32[64,1024,1024]"] * 2)
     assert enough.beside and not enough.shared
 
@@ -114,7 +115,7 @@ def test_states_as_in_order_where_composing_overflows(form: str, layout: str) ->
     assert report.ok and not report.findings, str(report)
 
 
-@settings(max_examples=5, deadline=None)
+@examples(3)
 @given(
     batch=st.integers(1, 3),
     length=st.integers(1, 900),

@@ -192,7 +192,7 @@ def test_values(name: str) -> None:
             torch.testing.assert_close(kernel(inputs(n, t), t), function(inputs(n, t), t), equal_nan=True)
 
 
-@pytest.mark.parametrize("n", [2, 33, 1000])
+@pytest.mark.parametrize("n", [33, 1000])
 @pytest.mark.parametrize("name", ["values", "backwards", "any", "upto", "left", "iterated"])
 def test_the_kernels_of_a_gpu(name: str, n: int) -> None:
     function = program(name)

@@ -687,7 +687,7 @@ def test_any_order_of_changes_and_calls() -> None:
     run_state_machine_as_test(Changing, settings=own)
 
 
-@pytest.mark.fuzz
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:.*as an argument")
 def test_any_order_of_changes_and_calls_for_long() -> None:
     from hypothesis.stateful import run_state_machine_as_test
@@ -696,7 +696,7 @@ def test_any_order_of_changes_and_calls_for_long() -> None:
     run_state_machine_as_test(Changing, settings=own)
 
 
-@pytest.mark.parametrize("module", ["compiler.py", "loops/analyze.py", "loops/automatic/renaming.py", "emit/deep/er/cpp.py"])
+@pytest.mark.parametrize("module", ["compiler/planning.py", "loops/automatic/renaming.py", "emit/deep/er/cpp.py", "errors.py"])
 def test_analyses_on_disk_are_of_this_code(module: str, tmp_path: Path) -> None:
     path = tmp_path / module
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -18,11 +18,11 @@ from tests.kernels_of_steps import (
     own_arrays,
     power_iteration,
     recurrent,
+    scaled_rows,
     there_and_back,
     viterbi,
 )
-from weft import compiler
-from weft.compiler import Launch
+from weft.compiler import Launch, planning
 from weft.loops.affine import evaluate
 from weft.loops.ir import Const, Op, Ref
 from weft.loops.steps import bounds
@@ -36,8 +36,8 @@ Golden = Callable[[str, str], None]
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps are launches of their own, however small they are."""
-    monkeypatch.setattr(compiler, "WORTH_SECONDS", 0.0)
-    monkeypatch.setattr(compiler, "GAIN", 1e12)
+    monkeypatch.setattr(planning, "WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(planning, "GAIN", 1e12)
 
 
 def launches(kernel: Any, *args: Any) -> tuple[Launch, ...]:
@@ -62,6 +62,21 @@ def test_what_is_small_or_runs_in_enough_threads_is_one_launch() -> None:
     assert ("_",) not in stepped(jacobi, "float32[4,4]", 100)
     assert stepped(recurrent, "float32[1000000,64,4]", "float32[4,4]") == [()]
     assert stepped(recurrent, "float32[4,64,512]", "float32[512,512]") == [("t",)]
+
+
+def test_threads_share_the_loops_of_a_row_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the pivot's column, it, and after it: a launch for the rows above the pivot's, one for it, one for those below."""
+    monkeypatch.setattr(planning, "WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(planning, "GAIN", 1.0)
+    inside = [one for one in launches(floyd_warshall, "float32[1024,1024]") if one.steps]
+    assert [(type(one.variant.plan), one.variant.plan.shared) for one in inside] == [(ThreadPlan, True)] * 3
+    assert "unused parallelism" not in floyd_warshall.explain("float32[1024,1024]")
+    negative = torch.rand(9, 9)
+    negative[3, 3] = negative[5, 5] = -0.25  # the pivot's row and column change in their step
+    for kernel, args in ((floyd_warshall, (negative,)), (scaled_rows, (torch.rand(3, 700),))):
+        report = kernel.check(*args)
+        assert any(getattr(one.variant.plan, "shared", False) for one in launches(kernel, *args))
+        assert not report.findings and report.ok, report.text()
 
 
 def test_the_verdicts_stay() -> None:

@@ -13,6 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.fuzz_programs import arguments, compiled, generate
 from tests.suites import tsvc
 from tests.suites.case import Arrays, Case, subscripts, values
@@ -60,7 +61,7 @@ def _in_order(text: str) -> str:
 
 @pytest.mark.parametrize(
     ("suite", "name"),
-    [pytest.param(s, n, marks=[pytest.mark.slow] if s == "polybench" else [], id=f"{s}-{n}") for s, n in _EACH],
+    [pytest.param(s, n, marks=[pytest.mark.long] if s == "polybench" else [], id=f"{s}-{n}") for s, n in _EACH],
 )
 def test_the_oracle_finds_what_was_kept(suite: str, name: str) -> None:
     case = SUITES[suite][name]
@@ -310,6 +311,7 @@ def test_a_finding_survives_its_golden_line() -> None:
 
 
 @pytest.mark.fuzz
+@examples(8)
 @given(st.integers(0, 10**6))
 def test_no_verdict_of_a_random_program_claims_more_than_there_is(seed: int) -> None:
     program = generate(seed)

@@ -773,7 +773,17 @@ def every_transform(schedule: HandSchedule) -> Iterator[tuple[str, Transform]]:
         yield f"rename {array.name}", lambda s, name=array.name: s.rename(name)
 
 
-@pytest.mark.parametrize("name", CASES)
+# Programs of many loops take long; these have what the others have: triangles, steps in time, loops in a row.
+_SAMPLE = {"cholesky", "jacobi_1d", "mvt", "trisolv", "bicg"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.long] if name in SUITES["polybench"].keys() - _SAMPLE else [])
+        for name in CASES
+    ],
+)
 def test_what_is_accepted_of_a_suite_changes_no_result(name: str) -> None:
     given_ = next(iter(CASES[name].arguments(1)))
     before = weft.schedule(CASES[name].function, {k: type_of(v) for k, v in given_.items()})

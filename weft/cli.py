@@ -1,4 +1,4 @@
-"""The command line: `weft demo | explain | check | source | bench`.
+"""The command line: `weft demo | explain | check | source | tune | bench`.
 
 A kernel is named `FILE:NAME`; inputs are given as `x=float32[64,1024]` or `eps=1e-6`, and the kernel's own example
 stands for those not given. Errors for users print without a traceback and exit with status 2.
@@ -34,6 +34,7 @@ class Explainable(Protocol):
     def explain(self, *args: Any, format: str = "text", detail: bool = False) -> str: ...
     def source(self, *args: Any, arch: str | None = None) -> str: ...
     def check(self, *args: Any, **options: Any) -> Any: ...
+    def tune(self, *args: Any, **options: Any) -> Any: ...
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -167,6 +168,21 @@ def _check(options: argparse.Namespace) -> int:
     return 0 if report.ok else 1
 
 
+def _tune(options: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from weft.pytorch.specs import parse_named
+
+    kernel = load_kernel(options.kernel)
+    given = arguments(kernel, parse_named(options.inputs))
+    tuned = kernel.tune(*given, gradients=options.gradients, seconds=options.seconds)
+    if sys.stdout.isatty():
+        Console().print(tuned)
+    else:
+        print(tuned, end="")
+    return 0
+
+
 def _source(options: argparse.Namespace) -> int:
     from weft.pytorch.specs import parse_named
 
@@ -230,7 +246,12 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--html", type=Path, metavar="FILE", help="also write the report as a page beside the code")
     check.set_defaults(run=_check)
 
-    for command in (explain, check, source):
+    tune = commands.add_parser("tune", help="measure the plans that a call may take on this GPU, and keep the fastest")
+    tune.add_argument("--gradients", action="store_true", help="tune the kernels of the gradients too")
+    tune.add_argument("--seconds", type=float, default=0.2, metavar="S", help="how long to measure each plan, about (0.2)")
+    tune.set_defaults(run=_tune)
+
+    for command in (explain, check, source, tune):
         command.add_argument("kernel", metavar="FILE:NAME")
         command.add_argument("inputs", nargs="*", metavar="NAME=SPEC", help="x=float32[64,1024] or eps=1e-6")
 

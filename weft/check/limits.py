@@ -1,7 +1,8 @@
 """What a GPU gives a kernel, and how many of its blocks are on a multiprocessor at a time.
 
 The numbers are those of the tables "Technical Specifications per Compute Capability" and "Arithmetic Instructions" of
-NVIDIA's CUDA C++ Programming Guide; multiprocessors are those of the GPU that stands for an architecture.
+NVIDIA's CUDA C++ Programming Guide; multiprocessors and bandwidths are those of the GPU's data sheet that stands for an
+architecture.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ _REGISTER_UNIT, _SHARED_UNIT, _SHARED_RESERVED = 256, 128, 1024
 @dataclass(frozen=True)
 class Target:
     """A GPU. registers: of a multiprocessor, 32 bits each; shared: bytes of a multiprocessor, of a block at the most;
-    threads, blocks: resident on a multiprocessor; the `most_` ones: of one thread and of one block.
+    threads, blocks: resident on a multiprocessor; bandwidth: bytes of its memory a second; the `most_` ones: of one thread and
+    of one block.
     """
 
     arch: str
@@ -27,6 +29,7 @@ class Target:
     shared_per_block: int
     threads: int
     blocks: int
+    bandwidth: float
     registers: int = 1 << 16
     most_registers: int = 255
     most_threads: int = 1024
@@ -35,10 +38,10 @@ class Target:
 TARGETS = {
     target.arch: target
     for target in (
-        Target("sm_80", "A100", 108, 164 * 1024, 163 * 1024, 2048, 32),
-        Target("sm_86", "A40", 84, 100 * 1024, 99 * 1024, 1536, 16),
-        Target("sm_89", "L40S", 142, 100 * 1024, 99 * 1024, 1536, 24),
-        Target("sm_90a", "H200", 132, 228 * 1024, 227 * 1024, 2048, 32),
+        Target("sm_80", "A100", 108, 164 * 1024, 163 * 1024, 2048, 32, 2.039e12),
+        Target("sm_86", "A40", 84, 100 * 1024, 99 * 1024, 1536, 16, 0.696e12),
+        Target("sm_89", "L40S", 142, 100 * 1024, 99 * 1024, 1536, 24, 0.864e12),
+        Target("sm_90a", "H200", 132, 228 * 1024, 227 * 1024, 2048, 32, 4.8e12),
     )
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.emit.expressions import Printer, register_type
-from weft.graph.tile import Carried, Fold
+from weft.graph.tile import Carried
 from weft.loops.algebra.table import AFFINE, ALGEBRAS, CLAMP, LINEAR, SELECT, segmented
 from weft.loops.ir import Ref
 from weft.loops.types import ScalarType
@@ -31,7 +31,7 @@ def algebra_type(name: str, type_: str) -> str:
     return f"weft::{_ALGEBRA_TYPES[name]}<{type_}>"
 
 
-def extremum_type(fold: Fold, index: str) -> str:
+def extremum_type(fold: Carried, index: str) -> str:
     """The C++ type of an extremum with what goes with it, but for places: these are told by the one place, of type `index`."""
     ties = fold.algebra.endswith("_last")
     flags = [fold.algebra.startswith("argmax"), ties != fold.reverse, ties]
@@ -39,7 +39,7 @@ def extremum_type(fold: Fold, index: str) -> str:
     return f"weft::Extremum<{', '.join([*('true' if f else 'false' for f in flags), index, *types])}>"
 
 
-def is_place(fold: Fold, k: int) -> bool:
+def is_place(fold: Carried, k: int) -> bool:
     """Whether the k-th value of an extremum's state is an axis of its points."""
     part = fold.parts[k + 1] if k else None
     return isinstance(part, Ref) and part.name in fold.over

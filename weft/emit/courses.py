@@ -15,11 +15,11 @@ from weft.emit.threads import parameters
 from weft.emit.values import ZERO, ValueBody, deciding
 from weft.graph.maps import Course
 from weft.graph.tile import Axis, Map, Read, Value, Write
-from weft.loops.ir import Const, Expr, Function, If, Load, Ref, Stmt, Store, checks_in, free_names, walk_expr
+from weft.loops.ir import Const, Expr, Function, If, Load, Op, Ref, Stmt, Store, checks_in, free_names, walk_expr
 from weft.loops.schedule import Nest
 from weft.loops.types import INT64
 from weft.plan.arguments import Facts
-from weft.plan.map import BLOCK, NO_RUN, CoursePlan, accesses
+from weft.plan.map import ANY, BLOCK, NO_RUN, CoursePlan, accesses, group_name
 
 _WORDS = frozenset({"outside", "row", "v", "turn"})
 
@@ -59,12 +59,20 @@ class Entry(ValueBody):
         self.rows = {a.name for a in self.course.axes[:-1]}
         self.run = ""  # the first of the neighbours that a thread has at a time
         self.origin, self.bounds = "", ("", "")  # where runs are counted from, and the lane's first and last point
+        self.row_size = ""  # how many points a row has of those that the lane goes through
         reads = [v for v in self.course.values if isinstance(v, Read)]
         widths = dict(zip([r.name for r in reads], self.plan.widths, strict=False))
         self.write_widths = self.plan.widths[len(reads) :]
         self.across = {self.lane.name, self.plan.turned} - {""} if self.lane else set[str]()
+        # the reads that look for their rows, and how far they step along the lane
+        self.over = {reads[k].name: step for k, step in self.plan.wrapped}
+        # of the lane: the axis that counts rows, and that of a row's points
+        self.parts = [group_name(group) for group in self.plan.axes[-2:]] if self.over else []
+        self.across |= {*self.parts}
         own = [r for r in reads if self.of_lane(r)]
-        self.early = [r for r in own if not any(self.late(r.array, k, i) for k, i in enumerate(r.index))]
+        self.early = [
+            r for r in own if r.name in self.over or not any(self.late(r.array, k, i) for k, i in enumerate(r.index))
+        ]
         self.tiles = [Tile(r, "", widths[r.name]) for r in self.early]
         self.told: set[tuple[str, tuple[Expr, ...]]] = set()  # accesses whose rows are known to be inside
         self.packed = self.plan.vector > 1 or bool(self.plan.turned)  # a thread has arrays of neighbours
@@ -123,7 +131,7 @@ class Entry(ValueBody):
             return
         run = f"{plan.vector} neighbours" if plan.vector > 1 else "an element"
         turns = f", {plan.turns} times" if plan.turns > 1 else ""
-        together = plan.axes[-1]
+        together = plan.lane
         one = f"({', '.join(together)}), which are counted as one" if len(together) > 1 else lane.name
         self.writer.line(f"// each thread takes {run}{turns} along {one}")
 
@@ -188,7 +196,7 @@ class Entry(ValueBody):
 
     def check_rows(self) -> None:
         """Look once a row at the subscripts that data decide, where all of its points have to be inside."""
-        wanted = [(t.read.array, t.read.index, t.read.location) for t in self.tiles]
+        wanted = [(t.read.array, t.read.index, t.read.location) for t in self.tiles if t.read.name not in self.over]
         wanted += [(w.array, w.index, w.location) for w in self.course.writes if self.whole_rows(w)]
         seen = set()
         for array, index, location in wanted:
@@ -302,6 +310,9 @@ class Entry(ValueBody):
         plan = self.plan
         if not self.course.ragged:
             self.bounds = self.ends(lane)
+        if self.over:
+            assert isinstance(lane.stop, Op)
+            self.row_size = self.bound(lane.stop.args[1], f"{self.parts[1]}_count")
         self.past_row(lane)
         self.run = self.declare(lane.name) if plan.vector == 1 else self.fresh.fresh(f"{lane.name}_run")
         self.tiles = [Tile(t.read, self.fresh.fresh(f"{t.read.array}_tile"), t.width) for t in self.tiles]
@@ -322,6 +333,7 @@ class Entry(ValueBody):
         plan, writer = self.plan, self.writer
         if plan.turns == 1:
             self.place_run(leave)
+            self.place_in_row()
             for t in self.tiles:
                 if self.packed:
                     writer.line(f"{register_type(self.function.array(t.read.array).dtype)} {t.name}[{plan.vector}];")
@@ -333,6 +345,7 @@ class Entry(ValueBody):
             writer.line(f"{register_type(self.function.array(t.read.array).dtype)} {t.name}{each};")
         if self.tiles:
             with self.each_turn():
+                self.place_in_row()
                 for t in self.tiles:
                     self.fetch(t)
         with self.each_turn():
@@ -360,6 +373,15 @@ class Entry(ValueBody):
         self.writer.line(f"const int64_t {self.run} = {_sum(self.origin, ' + '.join(terms))};")
         self.writer.line(f"if ({self.run} >= {self.bounds[1]}) {leave}")
 
+    def place_in_row(self) -> None:
+        """Declare in which row of those that the lane goes through this turn's points begin, and where there."""
+        if not self.over:
+            return
+        (row, place), run, size = map(self.declare, self.parts), self.run, self.row_size
+        quotient = f"uint32_t({run}) / uint32_t({size})" if self.plan.narrow else f"{run} / {size}"
+        self.writer.line(f"const int64_t {row} = {quotient};")
+        self.writer.line(f"const int64_t {place} = {run} - {row} * {size};")
+
     @contextmanager
     def each_turn(self) -> Iterator[None]:
         self.writer.line("#pragma unroll")
@@ -378,6 +400,9 @@ class Entry(ValueBody):
             text = self.printer.value(self.let(read).value)
             self.writer.line(f"const {register_type(read.type)} {tile} = {text};" if plan.turns == 1 else f"{tile} = {text};")
             return
+        if read.name in self.over:
+            self.writer.line(f"weft::unpack({self.over_rows(read)}, {tile});")
+            return
         if t.width == NO_RUN:
             with self.each_element(self.plan.whole):
                 self.writer.line(f"{tile}[v] = {self.printer.value(self.let(read).value)};")
@@ -387,7 +412,19 @@ class Entry(ValueBody):
             self.writer.line(f"weft::unpack(weft::fetch<{plan.vector}, {t.width}>({address}), {tile});")
         else:
             bounds = ", ".join((self.run, *self.bounds))
-            self.writer.line(f"weft::unpack(weft::fetch_run<{plan.vector}, {t.width}>({address}, {bounds}), {tile});")
+            written = any(w.array == read.array for w in self.course.writes)
+            how = f"anywhere<{plan.vector}>" if t.width == ANY and not written else f"run<{plan.vector}, {t.width}>"
+            self.writer.line(f"weft::unpack(weft::fetch_{how}({address}, {bounds}), {tile});")
+
+    def over_rows(self, read: Read) -> str:
+        """A run of what begins elsewhere in each row: where this turn's points are, and from the next row on."""
+        here = self.address(read.array, read.index)
+        row, place = (self.names[a] for a in self.parts)
+        with self.standing(self.parts[0], f"({row} + 1)"), self.standing(self.parts[1], f"({place} - {self.row_size})"):
+            beyond = self.address(read.array, read.index)
+        left = f"{self.bounds[1]} - {self.run}"
+        how = f"{self.plan.vector}, {self.over[read.name]}"
+        return f"weft::fetch_over<{how}>({here}, {beyond}, {place}, {self.row_size}, {left})"
 
     @contextmanager
     def each_element(self, whole: bool) -> Iterator[None]:

@@ -13,8 +13,10 @@ body carries and on where memory is consecutive:
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from weft.emit.cpp_body import ORDERED, Body, Lanes, scan_levels
-from weft.emit.expressions import PRODUCT, literal, memory_type, register_type
+from weft.emit.expressions import PRODUCT, SUM, TERNARY, literal, memory_type, register_type
 from weft.emit.lanes import loads, needed, passed_on, pieces, runs_in_lanes, stores, tiles
 from weft.emit.names import Names, host_entry
 from weft.emit.subscripts import affine, coefficient, constant, simplify
@@ -44,6 +46,7 @@ PARALLEL_WORK = 32768  # iterations below which threads cost more than they brin
 VECTOR_BLOCK = 4096  # elements of a vectorised axis that one thread takes at a time
 LEAST_LANES, MOST_LANES = 256, 4096  # lanes consecutive in memory, as many as keep what they carry in a near cache
 ROWS = 8  # rows side by side where tiles transpose them
+LINE = 64  # bytes that memory moves together
 
 # Names the unit uses itself.
 _OWN = frozenset({"slots", "threads", "outside", "block", "lanes"})
@@ -91,10 +94,13 @@ class _Unit:
                 main.line("uint64_t outside = 0;")
             main.line()
             if rows is not None:
-                self._tiled_rows(rows, helper)
+                self._tiled_rows(rows, helper, ROWS)
             elif (channel := self._channel_axis()) is not None:
                 self._channels(channel)
-            elif not any(isinstance(s, For) for s in self.nest.body) and self.nest.axes:
+            elif (turned := self._turned_axes()) is not None:
+                inner, across = turned
+                self._tiled_rows(inner, helper, self._line(), across)
+            elif self._straight():
                 self._elementwise()
             else:
                 self._plain()
@@ -127,13 +133,8 @@ class _Unit:
         return register_type(slot.type if scalar is None else scalar.type)
 
     def _pointer(self, array: Array) -> str:
-        const = "const " if array.role == "input" else ""
-        restrict = "" if array.role == "inout" or self._shared(array) else " __restrict__"
-        return f"{const}{memory_type(array.dtype)}*{restrict}"
-
-    def _shared(self, array: Array) -> bool:
-        """An argument that is only read may share memory with one that is written, or with another that is read."""
-        return array.role == "input" and any(a.role == "inout" for a in self.touched)
+        """No two arrays share an element that is written: the call has seen to it."""
+        return f"{'const ' if array.role == 'input' else ''}{memory_type(array.dtype)}* __restrict__"
 
     def _used(self) -> set[str]:
         """Names of slots that the code spells: strides, and the sizes and scalars in expressions or checked extents."""
@@ -157,17 +158,9 @@ class _Unit:
 
     def _declare_reduction(self, writer: Writer, algebra: str, type_: ScalarType) -> None:
         function = ORDERED[algebra]
-        if algebra in ("fmax", "fmin") and type_.category == "float":
-            neutral = literal(float("nan"), type_)
-        elif type_.category == "float":
-            neutral = literal(float("-inf") if "max" in algebra else float("inf"), type_)
-        else:
-            bits = 8 * type_.size - (1 if type_.signed else 0)
-            lowest = -(1 << bits) if type_.signed else 0
-            neutral = literal(lowest if "max" in algebra else (1 << bits) - 1, type_, typed=True)
         writer.pragma(
             f"omp declare reduction({function} : {register_type(type_)} : omp_out = weft::{function}(omp_out, omp_in))"
-            f" initializer(omp_priv = {neutral})"
+            f" initializer(omp_priv = {neutral(algebra, type_)})"
         )
         writer.line()
 
@@ -177,14 +170,13 @@ class _Unit:
         clauses = f" collapse({collapse})" if collapse > 1 else ""
         clauses += " num_threads(threads) schedule(static)"
         clauses += " reduction(max : outside)" if self.checked else ""
-        work = self._work(axes)
+        work = self._work(axes, self.nest.body)
         clauses += f" if ({work} > {PARALLEL_WORK})" if work else ""
         self.body.writer.pragma(f"omp parallel for{clauses}")
 
-    def _work(self, axes: tuple[Axis, ...]) -> str:
-        """The number of innermost iterations, as far as the sizes tell it."""
+    def _work(self, axes: tuple[Axis, ...], statements: tuple[Stmt, ...]) -> str:
+        """The number of innermost iterations of statements inside these axes, as far as the sizes tell it."""
         factors = [(a.start, a.stop, a.step) for a in axes]
-        statements = self.nest.body
         while loops := [s for s in statements if isinstance(s, For)]:
             known = {s.name for s in self.function.sizes} | {s.name for s in self.function.scalars}
             shown = [s for s in loops if all(affine(simplify(e), known) for e in (s.start, s.stop))]
@@ -206,6 +198,9 @@ class _Unit:
         loop = For(axis.var, axis.start, axis.stop, axis.step, (), ())
         return self.body.header(loop, self.body.declare(axis.var), printer.index(axis.start), printer.index(axis.stop))
 
+    def _straight(self) -> bool:
+        return bool(self.nest.axes) and not any(isinstance(s, For) for s in self.nest.body)
+
     def _elementwise(self) -> None:
         """Outer axes and blocks of the inner one to the threads, the inner one vectorised."""
         body, writer = self.body, self.body.writer
@@ -224,15 +219,23 @@ class _Unit:
                 body.hoist(self.nest.body, [a.var for a in outer])
                 for a in outer:
                     body.local_arrays(a.var)
-                body.pragma_simd("omp simd", self.nest.body)
+                statements = body.declare_steady(self.nest.body, inner.var)
+                body.pragma_simd("omp simd", statements)
                 loop = For(inner.var, inner.start, inner.stop, inner.step, (), ())
                 with writer.block(body.header(loop, body.declare(inner.var), first, last)):
                     body.local_arrays(inner.var)
-                    body.statements(self.nest.body)
+                    body.statements(statements)
 
     def _plain(self) -> None:
-        """All axes to the threads; the body in order."""
+        """All axes to the threads; the body in order. Without axes the iterations of its reductions are shared out."""
         body, writer = self.body, self.body.writer
+        if not self.nest.axes and any(map(self._shared_out, self.nest.body)):
+            for stmt in self.nest.body:
+                if isinstance(stmt, For) and self._shared_out(stmt):
+                    self._in_parts(stmt)
+                else:
+                    body.statements((stmt,))
+            return
         if self.nest.axes:
             self._threads(len(self.nest.axes), self.nest.axes)
         with writer.blocks([self._axis_header(a) for a in self.nest.axes]):
@@ -241,6 +244,56 @@ class _Unit:
             for var in variables:
                 body.local_arrays(var)
             body.statements(self.nest.body)
+
+    # ------------------------------------------------------------ reductions of everything
+
+    def _shared_out(self, stmt: Stmt) -> bool:
+        """Whether threads may each reduce a part of the iterations: what they find is combined in the order of the parts."""
+        verdict = dict(self.nest.verdicts).get(stmt.var) if isinstance(stmt, For) else None
+        if verdict is None or not isinstance(stmt, For) or not stmt.carries or self.body.stops(stmt):
+            return False
+        updated = {n for u in verdict.updates for n in u.names}
+        return updated == {c.name for c in stmt.carries} and self.body.free_of_order(verdict, stmt)
+
+    def _in_parts(self, loop: For) -> None:
+        body, writer = self.body, self.body.writer
+        algebras = {n: u.algebra for u in dict(self.nest.verdicts)[loop.var].updates for n in u.names}
+        part, parts, count = (self.fresh.fresh(n) for n in ("part", "parts", "count"))
+        ends = tuple(self.fresh.fresh(f"{loop.var}_{end}") for end in ("from", "to"))
+        start = body.printer.index(loop.start, SUM)
+        trips = self._trips(loop.start, loop.stop, loop.step)
+        step = abs(loop.step)
+        writer.cite(loop.location)
+        writer.line(f"const int64_t {count} = {trips if step == 1 else f'({trips} + {step - 1}) / {step}'};")
+        work = " * ".join(filter(None, (count, self._work((), loop.body))))
+        writer.line(f"const int {parts} = {work} > {PARALLEL_WORK} ? std::clamp(threads, 1, weft::most_parts) : 1;")
+        for c in loop.carries:
+            body.declare(c.name)
+            writer.line(f"{register_type(c.type)} {body.names[c.name]}_of[weft::most_parts];")
+        outside = " reduction(max : outside)" if body.checked(loop.body) else ""
+        writer.pragma(f"omp parallel for num_threads({parts}) schedule(static){outside} if ({parts} > 1)")
+        with writer.block(f"for (int {part} = 0; {part} < {parts}; ++{part})"):
+            for end, at in zip(ends, (part, f"({part} + 1)"), strict=True):
+                passed = f"{count} * {at} / {parts}"
+                sign = "+" if loop.step > 0 else "-"
+                move = passed if step == 1 else f"{step} * ({passed})"
+                writer.line(f"const int64_t {end} = {move if start == '0' and sign == '+' else f'{start} {sign} {move}'};")
+            carries = []
+            for c in loop.carries:
+                first, other = body.printer.value(c.init, TERNARY + 1), neutral(algebras[c.name], c.type)
+                carries.append(replace(c, init=body.raw(f"{part} == 0 ? {first} : {other}", c.type)))
+            body.loop(replace(loop, start=body.raw(ends[0]), stop=body.raw(ends[1]), carries=tuple(carries)))
+            for c in loop.carries:
+                writer.line(f"{body.names[c.name]}_of[{part}] = {body.names[c.name]};")
+        for c in loop.carries:
+            name = body.names[c.name]
+            writer.line(f"{register_type(c.type)} {name} = {name}_of[0];")
+        with writer.block(f"for (int {part} = 1; {part} < {parts}; ++{part})"):
+            for c in loop.carries:
+                name = body.names[c.name]
+                both = body.raw(name, c.type), body.raw(f"{name}_of[{part}]", c.type)
+                body.large |= {e.name for e in both}
+                writer.line(f"{name} = {body.combined(algebras[c.name], *both)};")
 
     # ------------------------------------------------------------ axes along consecutive memory
 
@@ -299,6 +352,26 @@ class _Unit:
 
     # ------------------------------------------------------------ rows by tiles
 
+    def _turned_axes(self) -> tuple[Axis, Axis] | None:
+        """Of a body without loops, the axis along which most of memory is consecutive, and another along which some is."""
+        if not self._straight() or not runs_in_lanes(self.function, self.nest.body, {a.var for a in self.nest.axes}):
+            return None
+        inner = self._consecutive(self.nest.axes)
+        if inner is None or inner.step != 1:
+            return None
+        others = [a for a in self.nest.axes if a is not inner and a.step == 1]
+        return next(((inner, a) for a in others if self._turned(inner, a)), None)
+
+    def _turned(self, inner: Axis, across: Axis) -> bool:
+        """Whether tiles of rows along `inner` serve accesses that are consecutive along `across`."""
+        outer = [a for a in self.nest.axes if a is not inner and a is not across]
+        found = tiles(_loop(across, across.start, across.stop, self.nest.body), inner.var, self._uniform(outer), self.facts)
+        return bool(found.loads or found.stores)
+
+    def _line(self) -> int:
+        """How many elements of the widest type that is touched fill what memory moves together."""
+        return LINE // max(a.dtype.opmath.size for a in self.touched)
+
     def _rows_axis(self) -> Axis | None:
         """The axis of the rows that run side by side, where a loop must run in order along consecutive memory."""
         carried = self._carried()
@@ -326,10 +399,14 @@ class _Unit:
         sizes = {s.name for s in self.function.sizes} | {s.name for s in self.function.scalars if s.type == INT64}
         return sizes | {a.var for a in outer}
 
-    def _tiled_rows(self, axis: Axis, helper: Writer) -> None:
-        """The body becomes a function template of the number of rows: `ROWS` at a time, the rest one at a time."""
+    def _tiled_rows(self, axis: Axis, helper: Writer, most: int, across: Axis | None = None) -> None:
+        """The body becomes a function template of the number of rows: `most` at a time, the rest one at a time.
+
+        across: an axis that is a loop in the function, over as many iterations as a tile has.
+        """
         body, main = self.body, self.body.writer
-        outer = [a for a in self.nest.axes if a is not axis]
+        outer = [a for a in self.nest.axes if a is not axis and a is not across]
+        statements = self.nest.body
         name = self.fresh.fresh(f"{self.nest.name}_rows")
         first = self.fresh.fresh(f"{axis.var}_0")
         declared = {body.arrays[a.name]: f"{self._pointer(a)} " for a in self.touched}
@@ -337,13 +414,18 @@ class _Unit:
             if slot.kind != "pointer":
                 declared[body.names[slot.name]] = self._value_type(slot) + " "
         declared |= {body.declare(a.var): "int64_t " for a in outer} | {first: "int64_t "}
+        ends: tuple[str, ...] = ()
+        if across is not None:
+            ends = tuple(self.fresh.fresh(f"{across.var}_{part}") for part in ("from", "to"))
+            declared |= dict.fromkeys(ends, "int64_t ")
+            statements = (_loop(across, body.raw(ends[0]), body.raw(ends[1]), self.nest.body),)
 
         body.writer = inside = Writer(depth=1)
         if self.checked:
             inside.line("uint64_t outside = 0;")
         body.lanes = Lanes(axis.var, first, self.fresh.fresh("w"), "lanes", "lanes", tiled=True)
-        body.hoist(self.nest.body, [a.var for a in outer])
-        body.in_lanes(pieces(self.nest.body), self._uniform(outer))
+        body.hoist(statements, [a.var for a in outer])
+        body.in_lanes(pieces(statements), self._uniform(outer))
         if self.checked:
             inside.line("return outside;")
         arguments = [n for n in declared if n != first and inside.mentions(n, 0)]
@@ -358,23 +440,60 @@ class _Unit:
         row = body.declare(axis.var)
         stop = body.printer.index(axis.stop)
         rows = self._trips(axis.start, axis.stop, 1)
-        count = " * ".join([*(self._trips(a.start, a.stop, a.step) for a in outer), rows])
-        main.line(f"const int64_t block = {count} >= {ROWS} * threads ? {ROWS} : 1;")
-        self._threads(len(outer) + 1, self.nest.axes)
+        headers = [self._axis_header(a) for a in outer]
+        if across is None:
+            count = " * ".join([*(self._trips(a.start, a.stop, a.step) for a in outer), rows])
+            main.line(f"const int64_t block = {count} >= {most} * threads ? {most} : 1;")
+        else:
+            main.line(f"constexpr int block = {most};")
+            start, end = body.printer.index(across.start), body.printer.index(across.stop)
+            headers.append(f"for (int64_t {ends[0]} = {start}; {ends[0]} < {end}; {ends[0]} += weft::tile_steps)")
+        self._threads(len(headers) + 1, self.nest.axes)
 
         def call(lanes: int, at: str) -> str:
             text = f"{name}<{lanes}>({', '.join([*arguments, at])})"
             return f"outside = std::max(outside, {text});" if self.checked else f"{text};"
 
-        with main.blocks([self._axis_header(a) for a in outer]):
+        with main.blocks(headers):
             header = f"for (int64_t {first} = {body.printer.index(axis.start)}; {first} < {stop}; {first} += block)"
             with main.block(header):
-                with main.block(f"if (block == {ROWS} && {first} + {ROWS} <= {stop})", ""):
-                    main.line(call(ROWS, first))
+                if across is not None:
+                    main.line(f"const int64_t {ends[1]} = std::min<int64_t>({ends[0]} + weft::tile_steps, {end});")
+                whole = f"{first} + {most} <= {stop}"
+                with main.block(f"if ({whole if across is not None else f'block == {most} && {whole}'})", ""):
+                    main.line(call(most, first))
                 with main.block("} else"):
-                    end = f"std::min<int64_t>({first} + block, {stop})"
-                    with main.block(f"for (int64_t {row} = {first}; {row} < {end}; ++{row})"):
+                    last = f"std::min<int64_t>({first} + block, {stop})"
+                    with main.block(f"for (int64_t {row} = {first}; {row} < {last}; ++{row})"):
                         main.line(call(1, row))
+
+
+def neutral(algebra: str, type_: ScalarType) -> str:
+    """The value that changes no other in a reduction that may run in any order."""
+    bits = 8 * type_.size - (1 if type_.signed else 0)
+    lowest = -(1 << bits) if type_.signed else 0
+    floating = type_.category == "float"
+    match algebra:
+        case "sum":
+            return literal(-0.0 if floating else 0, type_, typed=True)
+        case "product":
+            return literal(1.0 if floating else 1, type_, typed=True)
+        case "and" | "or":
+            return literal(algebra == "and", type_)
+        case "bitor" | "bitxor":
+            return literal(0, type_, typed=True)
+        case "bitand":
+            return literal(-1 if type_.signed else (1 << bits) - 1, type_, typed=True)
+        case "fmax" | "fmin" if floating:
+            return literal(float("nan"), type_)
+    if floating:
+        return literal(float("-inf") if "max" in algebra else float("inf"), type_)
+    return literal(lowest if "max" in algebra else (1 << bits) - 1, type_, typed=True)
+
+
+def _loop(axis: Axis, start: Expr, stop: Expr, body: tuple[Stmt, ...]) -> For:
+    """An axis as a loop, from one place to another."""
+    return For(axis.var, start, stop, axis.step, (), body)
 
 
 def varying(nest: Nest, seeds: set[str]) -> frozenset[str]:

@@ -25,12 +25,14 @@ from weft.emit.lanes import (
     Piece,
     Straight,
     Tiles,
+    always_evaluated,
     arrays_of,
     item_exprs,
     loads,
     needed,
     own_elements_only,
     passed_on,
+    steady,
     stores,
     straights,
     tiles,
@@ -54,11 +56,13 @@ from weft.loops.ir import (
     If,
     Let,
     Load,
+    Op,
     Ref,
     Stmt,
     Store,
     bound_names,
     checks_in,
+    free_arrays,
     free_names,
     statement_exprs,
     substitute,
@@ -66,7 +70,7 @@ from weft.loops.ir import (
     walk_expr,
 )
 from weft.loops.schedule import Nest, Update, Verdict
-from weft.loops.types import INT64, ScalarType
+from weft.loops.types import BFLOAT16, BOOL, FLOAT16, INT64, ScalarType
 from weft.plan.arguments import Facts, faults_of, stride_name
 
 STACK_LIMIT = 64 * 1024  # bytes of a local array above which it is kept off the stack
@@ -122,6 +126,7 @@ class Body:
     tile_loads: dict[tuple[str, tuple[Expr, ...]], str] = field(default_factory=dict)
     tile_stores: dict[tuple[str, tuple[Expr, ...]], str] = field(default_factory=dict)
     instead: dict[str, str] = field(default_factory=dict)
+    known_inside: dict[tuple[str, int, Expr], str] = field(default_factory=dict)
     reductions: set[tuple[str, ScalarType]] = field(default_factory=set)
     faults: dict[Fault, int] = field(default_factory=dict)
 
@@ -138,10 +143,10 @@ class Body:
             self.names[name] = self.fresh.fresh(name)
         return self.names[name]
 
-    def raw(self, text: str) -> Ref:
-        """A C++ name as an expression."""
+    def raw(self, text: str, type_: ScalarType = INT64) -> Ref:
+        """C++ as an expression: a name, or what is used alone."""
         self.names[f"@{text}"] = text
-        return Ref(f"@{text}", INT64)
+        return Ref(f"@{text}", type_)
 
     def _fault(self, fault: Fault) -> str:
         return f"{self.faults[fault]}, outside"
@@ -194,13 +199,40 @@ class Body:
 
     def checks(self, array: str, index: tuple[Expr, ...]) -> list[str]:
         """Conditions for the subscripts that only the data can show to be inside."""
+        asked = [self.check(array, axis, i) for axis, i in enumerate(index) if self.unproven(array, axis, i)]
+        return [text for text in asked if text != "true"]
+
+    def check(self, array: str, axis: int, index: Expr) -> str:
+        """That a subscript is inside; the name of the answer where it is known already."""
         declared = self.function.array(array)
         code = self.function.arrays.index(declared) + 1
-        return [
-            f"weft::inside({self.printer.index(i)}, {self.printer.index(declared.shape[axis])}, {code}, outside)"
-            for axis, i in enumerate(index)
-            if self.unproven(array, axis, i)
-        ]
+        asked = f"weft::inside({self.printer.index(index)}, {self.printer.index(declared.shape[axis])}, {code}, outside)"
+        return self.known_inside.get((array, axis, index), asked)
+
+    def declare_steady(self, statements: tuple[Stmt, ...], var: str) -> tuple[Stmt, ...]:
+        """Declare what every iteration of an axis loads alike, and whether subscripts that are alike are inside; the
+        statements, which use it.
+        """
+        own = {a.name for a in self.function.arrays if var in a.within}
+        lets, statements = steady(statements, {var, *self.passed}, own, lambda base: self.raw(self.fresh.fresh(base)).name)
+        self.varies |= {let.name for let in lets}
+        for let in lets:
+            self.writer.cite(let.location)
+            whole = let.value.type == INT64 and not isinstance(let.value, Load)
+            self.bind(let.name, let.value.type, (self.printer.index if whole else self.printer.value)(let.value))
+        bound = {var, *(n for s in walk(statements) for n in (*bound_names(s), *_loop_names(s)))}
+        # of a branch only its condition is evaluated whichever side is taken
+        exprs = [x for s in statements for x in ((s.condition,) if isinstance(s, If) else statement_exprs(s))]
+        accesses = [(e.array, e.index) for x in exprs for e in always_evaluated(x) if isinstance(e, Load)]
+        accesses += [(s.array, s.index) for s in statements if isinstance(s, Store)]
+        for array, index in dict.fromkeys(accesses):
+            for axis, i in enumerate(index):
+                alike = not free_names(i) & bound and not free_arrays(i)
+                if alike and self.unproven(array, axis, i) and (array, axis, i) not in self.known_inside:
+                    name = self.fresh.fresh(f"inside_{array}")
+                    self.writer.line(f"const bool {name} = {self.check(array, axis, i)};")
+                    self.known_inside[array, axis, i] = name
+        return statements
 
     def unproven(self, array: str, axis: int, index: Expr) -> bool:
         """Whether the call could not tell that this subscript of an axis is inside."""
@@ -217,7 +249,11 @@ class Body:
         if checks_in(statements):
             return True
         accesses = [(e.array, e.index) for e in loads(statements)] + [(s.array, s.index) for s in stores(statements)]
-        return any(self.unproven_access(array, index) for array, index in accesses)
+        return any(
+            self.unproven(array, axis, i) and (array, axis, i) not in self.known_inside
+            for array, index in accesses
+            for axis, i in enumerate(index)
+        )
 
     def unproven_array(self, array: str) -> bool:
         """Whether any access to an array is checked."""
@@ -310,9 +346,25 @@ class Body:
     def store(self, store: Store) -> None:
         key = (store.array, store.index)
         place = self.tile_stores.get(key) or self.element(*key)
-        checks = self.checks(*key)
+        checks, value, known = self.checks(*key), store.value, dict(self.known_inside)
+        self.known_inside |= {(store.array, axis, i): "true" for axis, i in enumerate(store.index)}
+        if isinstance(value, Load) and self._moved(store, value):
+            checks += self.checks(value.array, value.index)
+            text = self.element(value.array, value.index)
+            if self.function.array(store.array).dtype in (FLOAT16, BFLOAT16):
+                place, text = f"weft::bits({place})", f"weft::bits({text})"
+        else:
+            text = self.printer.value(value)
+        self.known_inside = known
         guard = f"if ({' && '.join(checks)}) " if checks else ""
-        self.writer.line(f"{guard}{place} = {self.printer.value(store.value)};")
+        self.writer.line(f"{guard}{place} = {text};")
+
+    def _moved(self, store: Store, load: Load) -> bool:
+        """Whether a store only moves an element of memory, which is not converted then."""
+        if (store.array, store.index) in self.tile_stores or (load.array, load.index) in self.tile_loads:
+            return False
+        dtype = self.function.array(store.array).dtype
+        return dtype != BOOL and dtype == self.function.array(load.array).dtype
 
     def branch(self, branch: If) -> None:
         self.writer.cite(branch.location)
@@ -389,6 +441,13 @@ class Body:
             self.reductions.add((update.algebra, carry.type))
         operation = _OPENMP.get(update.algebra) or ORDERED[update.algebra]
         return f" reduction({operation} : {self.names[carry.name]})"
+
+    def combined(self, algebra: str, a: Ref, b: Ref) -> str:
+        """What two parts of a reduction that may run in any order give together."""
+        if algebra in ("sum", "product"):
+            return self.printer.value(Op("add" if algebra == "sum" else "mul", (a, b), a.type))
+        names = self.names[a.name], self.names[b.name]
+        return f" {_OPENMP[algebra]} ".join(names) if algebra in _OPENMP else f"weft::{ORDERED[algebra]}({', '.join(names)})"
 
     def stop(self, loop: For) -> str:
         """The bound of a loop, evaluated once where that is more than a sum of names."""
@@ -537,12 +596,19 @@ class Body:
                 if name in self.passed:
                     self.writer.line(f"{register_type(type_)} {self.declare(name)}[{lanes.extent}];")
         statements = tuple(i for i in piece.items if not isinstance(i, Begin | Advance))
+        items, known = piece.items, dict(self.known_inside)
+        if not lanes.tiled:
+            statements = self.declare_steady(statements, lanes.axis)
+            first = next((k for k, i in enumerate(items) if not isinstance(i, Begin | Advance)), len(items))
+            others = [i for i in items if isinstance(i, Begin | Advance)]
+            items = (*others[:first], *statements, *others[first:])
         header = f"for (int {lanes.index} = 0; {lanes.index} < {lanes.count}; ++{lanes.index})"
         variable = f"const int64_t {{}} = {lanes.first} + {lanes.index};"
-        carried = tuple(Let("", e) for i in piece.items if isinstance(i, Begin | Advance) for e in item_exprs(i))
+        carried = tuple(Let("", e) for i in items if isinstance(i, Begin | Advance) for e in item_exprs(i))
         with self._side_by_side(header, lanes.axis, variable, (*statements, *carried)):
-            for item in piece.items:
+            for item in items:
                 self._item(item)
+        self.known_inside = known
 
     def _item(self, item: Item) -> None:
         if isinstance(item, Begin):

@@ -15,6 +15,7 @@ from weft.emit.names import Names, kernel_entry
 from weft.emit.text import Writer
 from weft.emit.threads import parameters
 from weft.emit.values import ZERO, ValueBody, deciding
+from weft.graph.beside import Columns
 from weft.graph.running import Repair, before
 from weft.graph.sweeps import Sweep, Sweeps
 from weft.graph.tile import Axis, Fold, Map, Read, Write, names_of, starts_neutral, uses_of_write
@@ -29,13 +30,26 @@ from weft.plan.fold import BLOCK, FoldPlan, Step, lane_of, steps, whole_runs
 _UNROLL = 8
 
 
-def emit(function: Function, nest: Nest, sweeps: Sweeps, plan: FoldPlan, facts: Facts, kind: type[Entry] | None = None) -> str:
+def emit(
+    function: Function,
+    nest: Nest,
+    sweeps: Sweeps,
+    plan: FoldPlan,
+    facts: Facts,
+    kind: type[Entry] | None = None,
+    columns: Columns | None = None,
+) -> str:
     """The kernels' translation unit: an entry for each launch of the plan, named by `entries`. Each takes the slots of
-    `weft.plan.arguments`, and where blocks share rows, a pointer for the parts of each fold and the number of parts.
+    `weft.plan.arguments`, and where blocks share rows, a pointer for the parts of each fold and the number of parts. columns:
+    what is folded over the rows too.
     """
     own = Nest(nest.name, nest.axes, trapping(nest.body), nest.verdicts)
     arranged = plan.arranged(sweeps)
+    if columns is not None:
+        arranged = replace(arranged, values=(*arranged.values, *columns.values))
     writer = Writer()
+    if plan.cluster > 1:
+        writer.line('#include "weft/cluster_team.cuh"')
     writer.line('#include "weft/memory.cuh"')
     writer.line('#include "weft/team.cuh"')
     extrema = [f for f in sweeps.folds if f.algebra in EXTREMA]
@@ -46,7 +60,7 @@ def emit(function: Function, nest: Nest, sweeps: Sweeps, plan: FoldPlan, facts: 
         writer.line(f"using {_alias(fold)} = {type_};")
     for step, entry in zip(steps(sweeps, plan), entries(nest, sweeps, plan), strict=True):
         writer.line()
-        (kind or Entry).begun(function, own, facts, writer, arranged, plan, step).emit(entry)
+        (kind or Entry).begun(function, own, facts, writer, arranged, plan, step, columns).emit(entry)
     return writer.text()
 
 
@@ -102,18 +116,28 @@ class Entry(ValueBody):
     sweeps: Sweeps = None  # type: ignore[assignment]
     plan: FoldPlan = None  # type: ignore[assignment]
     step: Step = None  # type: ignore[assignment]
+    columns: Columns | None = None
 
     @classmethod
     def begun(
-        cls, function: Function, nest: Nest, facts: Facts, writer: Writer, sweeps: Sweeps, plan: FoldPlan, step: Step
+        cls,
+        function: Function,
+        nest: Nest,
+        facts: Facts,
+        writer: Writer,
+        sweeps: Sweeps,
+        plan: FoldPlan,
+        step: Step,
+        columns: Columns | None = None,
     ) -> Entry:
         own = {"outside", "parts", "part", "here", "v", *(_alias(f) for f in sweeps.folds)}
         taken = own | {*entries(nest, sweeps, plan)}
-        varies = deciding(sweeps.axes, sweeps.values)
+        told = {a.name: a for a in sweeps.axes.values() if "." not in a.name}  # axes that are counted as one are boxes
+        varies = deciding(told, sweeps.values)
         large = varies | {s.name for s in function.scalars}
         return cls(
             function, nest, facts, writer, Names(frozenset(taken)), {}, {}, varies, large,
-            axes=sweeps.axes, values=sweeps.values, sweeps=sweeps, plan=plan, step=step,
+            axes=sweeps.axes, values=sweeps.values, sweeps=sweeps, plan=plan, step=step, columns=columns,
         )
 
     def __post_init__(self) -> None:
@@ -126,6 +150,7 @@ class Entry(ValueBody):
         self.counts: dict[str, str] = {}  # how many points axes have that tell the places of extrema
         self.last: dict[str, str] = {}  # of extrema: what sums are relative to in the end
         self.repairs = {r.sum: r for stage in self.sweeps.stages for s in stage for r in s.repairs}
+        self.thread = "threadIdx.x"  # the thread's place among those of its row
         self.row = ""  # the row's place among all, "" where there is one
         self.rows_name = ""  # how many rows there are, where neighbouring threads have rows of their own and blocks share them
         self.first = ""  # the first of the neighbouring rows that a thread has, "" where it has one
@@ -134,14 +159,17 @@ class Entry(ValueBody):
 
     def emit(self, entry: str) -> None:
         given = parameters(self.function, self.nest, self.facts, self)
-        if self.plan.shared:
-            for fold in self.sweeps.folds:
+        left = self.sweeps.folds if self.plan.shared else self.columns.folds if self.columns is not None else ()
+        if left:
+            for fold in left:
                 name = self.partials[fold.results[0]] = self.fresh.fresh(f"{fold.results[0]}_parts")
                 given.append(f"{self.value_type(fold)}* {name}")
             given.append("const int64_t parts")
         lines = ",\n    ".join(given)
         self.writer.cite(self.function.location)
-        bounds = f"__launch_bounds__({self.plan.threads * self.plan.teams})"
+        resident = f", {self.plan.columns}" if self.plan.columns else ""
+        bounds = f"__launch_bounds__({self.plan.threads * self.plan.teams}{resident})"
+        bounds += f" __cluster_dims__({self.plan.cluster}, 1, 1)" if self.plan.cluster > 1 else ""
         with self.writer.block(f'extern "C" __global__ void {bounds} {entry}(\n    {lines})'):
             mark = self.writer.mark()
             self.body()
@@ -706,7 +734,7 @@ class Entry(ValueBody):
             side = self.plan.across[0][0]
             conditions += ["here"] if side == BLOCK else ["here", f"threadIdx.x < {side}"]
         else:
-            conditions.append("threadIdx.x == 0")
+            conditions.append(f"{self.thread} == 0")
         with self.writer.block(f"if ({' && '.join(conditions)})"), self.each_row(wanted):
             for w in self.sweeps.last:
                 self.write(w)

@@ -1,5 +1,6 @@
-"""Rows that the registers of their threads hold, as CUDA C++: read once, gone through as often as their folds need it, written
-from there. Blocks go from row to row, and fetch the next one while this one is worked on.
+"""Rows that the registers of their threads hold as they are in memory, as CUDA C++: read once, gone through as often as their
+folds need it, written from there. A block, or a cluster of blocks, has a row; blocks that fold columns too go from row to row,
+and fetch the next one while this one is worked on.
 """
 
 from __future__ import annotations
@@ -8,14 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from weft.emit.cpp_body import factor
 from weft.emit.expressions import SUM, memory_type, register_type
 from weft.emit.folds import Entry, Turn, Work
 from weft.emit.values import ZERO
 from weft.graph.sweeps import Sweep
 from weft.graph.tile import Axis, Fold, Map, Read, uses, uses_of_write
-from weft.loops.ir import Expr, Op, free_arrays, free_names, walk_expr
+from weft.loops.ir import Expr, Let, Op, Stmt, free_arrays, free_names, walk_expr
 from weft.loops.operators import COSTLY
-from weft.plan.fold import held_reads
+from weft.plan.fold import KEPT_POINTS, PACKET_BYTES, held_reads
 
 
 @dataclass
@@ -28,12 +30,15 @@ class HeldEntry(Entry):
         self.lane = self.axes[plan.lane]
         self.reads = held_reads(self.sweeps, plan.lane)
         self.keeps = self.kept()
+        self.column_owns: dict[str, str] = {}
         self.extent = ""  # how many points a row has
+        self.steady = True  # all rows have as many
         self.run = self.fresh.fresh(f"{plan.lane}_run")  # the first of a run of neighbouring points, from the row's first on
         self.scratch: dict[str, str] = {}
         along = [v for v in self.values if isinstance(v, Read) and any(plan.lane in free_names(i) for i in v.index)]
         self.several = {v.name for v in along if plan.vector > 1 and v not in self.reads and self.users(v) > 1}
         self.once: dict[str, str] = {}  # packets of what is the same for every row and needed by several stages
+        self.packed = {v.name for v in self.reads} if plan.vector > 1 else set()  # held as they are in memory
         self.fetched_once: set[str] = set()
         sizes = [n for n in (plan.chunks, plan.vector) if n > 1]
         self.shape = "".join(f"[{n}]" for n in sizes)  # of what a thread holds of a row, and the place of a point in it
@@ -44,6 +49,8 @@ class HeldEntry(Entry):
         """What is costly and needed by several stages is computed once: one such value, for each takes the room of a row."""
         found: list[tuple[int, int, Map]] = []
         for k, v in enumerate(self.values):
+            if self.plan.chunks * self.plan.vector > KEPT_POINTS:
+                return None  # what is computed takes twice the room of what is read
             if isinstance(v, Map) and self.plan.lane in v.axes and _costly(v.value) and (users := self.users(v)) > 1:
                 found.append((users, k, v))
         return max(found, key=lambda f: f[:2])[2] if found else None
@@ -60,85 +67,120 @@ class HeldEntry(Entry):
         times = f", {plan.chunks} times" if plan.chunks > 1 else ""
         team = "a warp" if plan.threads == 32 else f"{plan.threads} threads" if plan.threads > 1 else "a thread"
         whose = f"{plan.teams} rows a block, {team} each" if plan.teams > 1 else f"a row a block of {plan.threads} threads"
+        if plan.cluster > 1:
+            whose = f"a row a cluster of {plan.cluster} blocks of {plan.threads} threads"
         line(f"// {whose}; each thread holds {points}{times}")
         self.shared_memory()
+        if plan.cluster > 1:
+            self.thread = self.fresh.fresh("thread")
+            line(f"const int32_t {self.thread} = int32_t(weft::cluster_rank() * {plan.threads} + threadIdx.x);")
+            line("weft::cluster_sync();  // all of its blocks are there")
         if plan.chunks == 1:
             line(f"const int32_t {self.run} = {self.first_run()};")
-        axes = [self.axes[a] for a in plan.rows]
         bounds = free_names(self.lane.start) | free_names(self.lane.stop)
-        steady = not bounds & {*plan.rows, *self.made}
-        if steady:
+        self.steady = not bounds & {*plan.rows, *self.made}
+        if self.steady:
             self.extent = self.span(self.lane, f"{plan.lane}_count")
         tiles = {v.name: self.fresh.fresh(f"{v.name}_tile") for v in self.reads}
-        if not axes:
-            self.read_rows(tiles)
-            self.stages()
-            return
+        axes = [self.axes[a] for a in plan.rows]
         counts = {a.name: self.span(a, f"{a.name}_count") for a in axes}
-        total = " * ".join(counts.values())
-        named = len(axes) == 1 and axes[0].start == ZERO
-        row = self.row = self.declare(axes[0].name) if named else self.fresh.fresh("row")
-        first = "blockIdx.x" if plan.teams == 1 else f"int64_t(blockIdx.x) * {plan.teams} + threadIdx.y"
-        step = "gridDim.x" if plan.teams == 1 else f"int64_t(gridDim.x) * {plan.teams}"
+        if plan.columns:
+            self.rows_in_turn(axes, counts, tiles)
+            return
+        if axes:
+            self.row = self.row_name(axes)
+            first = "blockIdx.x" if plan.teams == 1 else f"int64_t(blockIdx.x) * {plan.teams} + threadIdx.y"
+            line(f"const int64_t {self.row} = {first if plan.cluster == 1 else f'blockIdx.x / {plan.cluster}'};")
+            if plan.teams > 1:
+                line(f"if ({self.row} >= {' * '.join(counts.values())}) return;")
+            self.begin_row(axes, counts)
+        self.read_row(tiles)
+        self.stages()
+
+    def row_name(self, axes: list[Axis]) -> str:
+        """The place of a row among all: where there is one axis, and it starts at 0, its own."""
+        return self.declare(axes[0].name) if len(axes) == 1 and axes[0].start == ZERO else self.fresh.fresh("row")
+
+    def begin_row(self, axes: list[Axis], counts: dict[str, str]) -> None:
+        """Where a row lies, and how many points it has."""
+        if self.row != self.names.get(axes[0].name):
+            self.places(axes, self.row, counts)
+        if not self.steady:
+            self.extent = self.span(self.lane, f"{self.plan.lane}_count")
+
+    def rows_in_turn(self, axes: list[Axis], counts: dict[str, str], tiles: dict[str, str]) -> None:
+        """Blocks that stay go from row to row."""
+        line, row, total = self.writer.line, self.row_name(axes), " * ".join(counts.values())
+        self.row = row
         ahead = {v.name: self.fresh.fresh(f"{v.name}_next") for v in self.reads}
         for v in self.reads:
-            type_ = memory_type(self.function.array(v.array).dtype)
-            if plan.vector > 1:
-                type_ = f"weft::Run<{type_}, {plan.vector}>"
-            line(f"{type_} {ahead[v.name]}{f'[{plan.chunks}]' if plan.chunks > 1 else ''};")
+            self.declare_run(v, ahead[v.name])
         fetch_row = self.fresh.fresh("fetch_row")
-
-        def begin() -> None:
-            if not named:
-                self.places(axes, row, counts)
-            if not steady:
-                self.extent = self.span(self.lane, f"{plan.lane}_count")
-
         with self.writer.block(f"const auto {fetch_row} = [&](const int64_t {row})", "};"):
-            begin()
+            self.begin_row(axes, counts)
             pointers = dict(self.pointers)
-            self.hoist(tuple(map(self.let, self.reads)), list(plan.rows))
+            self.hoist(tuple(map(self.let, self.reads)), list(self.plan.rows))
             with self.runs():
                 for v in self.reads:
                     self.writer.cite(v.location)
                     line(f"{ahead[v.name]}{self.chunk} = {self.fetched(v)};")
             self.pointers = pointers
-        line(f"if ({first} < {total}) {fetch_row}({first});")
-        with self.writer.block(f"for (int64_t {row} = {first}; {row} < {total}; {row} += {step})"):
-            begin()
+        self.begin_columns()
+        line(f"if (blockIdx.x < {total}) {fetch_row}(blockIdx.x);")
+        with self.writer.block(f"for (int64_t {row} = blockIdx.x; {row} < {total}; {row} += parts)"):
+            self.begin_row(axes, counts)
             self.declare_tiles(tiles)
             with self.runs():
                 for v in self.reads:
-                    line(self.unpacked(v, f"{ahead[v.name]}{self.chunk}", f"{tiles[v.name]}{self.chunk}"))
-            line(f"if ({row} + {step} < {total}) {fetch_row}({row} + {step});")
+                    line(self.taken_over(v, f"{ahead[v.name]}{self.chunk}", f"{tiles[v.name]}{self.chunk}"))
+            line(f"if ({row} + parts < {total}) {fetch_row}({row} + parts);")
             self.held(tiles)
             self.stages()
+            self.fold_columns()
+        self.leave_columns()
 
-    def read_rows(self, tiles: dict[str, str]) -> None:
-        """The one row there is."""
+    def read_row(self, tiles: dict[str, str]) -> None:
+        """The one row that a thread has a part of."""
+        pointers = dict(self.pointers)
+        self.hoist(tuple(map(self.let, self.reads)), list(self.plan.rows))
         self.declare_tiles(tiles)
         with self.runs():
             for v in self.reads:
                 self.writer.cite(v.location)
-                self.writer.line(self.unpacked(v, self.fetched(v), f"{tiles[v.name]}{self.chunk}"))
+                self.writer.line(self.taken_over(v, self.fetched(v), f"{tiles[v.name]}{self.chunk}"))
+        self.pointers = pointers
         self.held(tiles)
 
-    def unpacked(self, read: Read, memory: str, tile: str) -> str:
-        """What brings a run from what it is in memory to values."""
-        if self.plan.vector > 1:
-            return f"weft::unpack({memory}, {tile});"
+    def taken_over(self, read: Read, memory: str, tile: str) -> str:
+        """What brings a run from memory to what a thread holds."""
         dtype = self.function.array(read.array).dtype
-        same = memory_type(dtype) == register_type(dtype)
+        same = self.plan.vector > 1 or memory_type(dtype) == register_type(dtype)
         return f"{tile} = {memory if same else f'{register_type(dtype)}({memory})'};"
 
     def declare_tiles(self, tiles: dict[str, str]) -> None:
         for v in self.reads:
-            self.writer.line(f"{register_type(v.type)} {tiles[v.name]}{self.shape};")
+            if v.name in self.packed:
+                self.declare_run(v, tiles[v.name])
+            else:
+                self.writer.line(f"{register_type(v.type)} {tiles[v.name]}{self.shape};")
+
+    def declare_run(self, read: Read, name: str) -> None:
+        """Runs of neighbouring points, as they are in memory: two of a 16-bit type share a register."""
+        type_ = memory_type(self.function.array(read.array).dtype)
+        run = f"weft::Run<{type_}, {self.plan.vector}>" if self.plan.vector > 1 else type_
+        self.writer.line(f"{run} {name}{f'[{self.plan.chunks}]' if self.plan.chunks > 1 else ''};")
 
     def held(self, tiles: dict[str, str]) -> None:
         """From here on these values are in registers."""
+        if self.packed:
+            self.once |= tiles
+            self.fetched_once |= tiles.keys()
+            return
         self.names |= {n: f"{tile}{self.place_in_tile}" for n, tile in tiles.items()}
         self.leaves |= tiles.keys()
+
+    def everything(self) -> tuple[Stmt, ...]:
+        return tuple(s for s in super().everything() if not (isinstance(s, Let) and s.name in self.packed))
 
     def apart(self) -> bool:
         """Threads store to what they alone have read, unless more is read than what they hold."""
@@ -158,24 +200,29 @@ class HeldEntry(Entry):
         if self.plan.threads <= 32:
             return
         line = self.writer.line
+        plan = self.plan
+        room = plan.threads // 32 + (plan.cluster if plan.cluster > 1 else 0)
         for fold in self.sweeps.folds:
             type_ = self.value_type(fold)
             if type_ not in self.scratch:
                 if not self.scratch:
-                    line("// what the warps of a row tell each other; two of each, used in turn, so that one barrier does")
+                    whose = "warps and blocks" if plan.cluster > 1 else "warps"
+                    line(f"// what the {whose} of a row tell each other; two of each, used in turn, so that one barrier does")
                 self.scratch[type_] = self.fresh.fresh(f"{type_.removesuffix('::Value').removesuffix('_t')}_values")
-                line(f"__shared__ {type_} {self.scratch[type_]}[2][{self.plan.threads // 32}];")
+                line(f"__shared__ {type_} {self.scratch[type_]}[2][{room}];")
         self.turn = self.fresh.fresh("turn")
         line(f"int32_t {self.turn} = 0;")
 
     def total(self, fold: Fold, own: str) -> str:
         scratch = f"{self.scratch[self.value_type(fold)]}[{self.turn} ^= 1]" if self.plan.threads > 32 else "nullptr"
+        if self.plan.cluster > 1:
+            return f"weft::reduce_cluster<{self.algebra(fold)}, {self.plan.threads}, {self.plan.cluster}>({own}, {scratch})"
         return f"weft::reduce<{self.algebra(fold)}, {self.plan.threads}>({own}, {scratch})"
 
     # ---------------------------------------------------------------- points
 
     def first_run(self) -> str:
-        return f"threadIdx.x * {self.plan.vector}" if self.plan.vector > 1 else "threadIdx.x"
+        return f"{self.thread} * {self.plan.vector}" if self.plan.vector > 1 else self.thread
 
     @contextmanager
     def runs(self) -> Iterator[None]:
@@ -194,7 +241,7 @@ class HeldEntry(Entry):
                 with self.writer.block(f"if ({self.run} < {self.extent})"):
                     yield
             if self.writer.mentions(self.run, mark):
-                place = f"chunk * {plan.threads * plan.vector} + {self.first_run()}"
+                place = f"chunk * {plan.threads * plan.cluster * plan.vector} + {self.first_run()}"
                 self.writer.insert(mark, f"const int32_t {self.run} = {place};")
 
     def first_point(self) -> str:
@@ -230,8 +277,7 @@ class HeldEntry(Entry):
         for v in work.values:
             if isinstance(v, Read) and v.name in self.several and v.name not in self.once:
                 self.once[v.name] = self.fresh.fresh(f"{v.name}_packets")
-                run = f"weft::Run<{memory_type(self.function.array(v.array).dtype)}, {self.plan.vector}>"
-                self.writer.line(f"{run} {self.once[v.name]}{f'[{self.plan.chunks}]' if self.plan.chunks > 1 else ''};")
+                self.declare_run(v, self.once[v.name])
         with self.runs():
             if self.plan.vector > 1:
                 self.run_of_points(lane, self.run, work)
@@ -240,6 +286,52 @@ class HeldEntry(Entry):
                     self.point(work)
         self.assigned = {}
         self.fetched_once |= self.once.keys()
+
+    # ---------------------------------------------------------------- columns
+
+    def begin_columns(self) -> None:
+        """What a thread has folded of the columns in which its points lie."""
+        for f in self.columns.folds if self.columns is not None else ():
+            name = self.column_owns[f.results[0]] = self.fresh.fresh(f"{f.names[0]}_own")
+            self.writer.line(f"{self.value_type(f)} {name}{self.shape};")
+            with self.chunks(), self.points(Turn(self.run, "", self.plan.vector)):
+                self.writer.line(f"{name}{self.place_in_tile} = {self.algebra(f)}::identity();")
+
+    def fold_columns(self) -> None:
+        if self.columns is None:
+            return
+        folds = self.columns.folds
+        wanted = self.needed(e for f in folds for e in f.parts)
+        self.of_rows(wanted)
+        owns = {name: f"{own}{self.place_in_tile}" for name, own in self.column_owns.items()}
+        values = tuple(v for v in wanted if not isinstance(v, Fold) and not set(v.axes) <= set(self.sweeps.rows))
+        work = Work(Sweep((self.lane.name,), False, folds, ()), values, owns)
+        self.writer.line("// of each column")
+        self.all_points([self.lane], work, self.plan.threads)
+
+    def leave_columns(self) -> None:
+        """Every block leaves its part of each column."""
+        if self.columns is None:
+            return
+        with self.runs():
+            for f in self.columns.folds:
+                place = f"int64_t(blockIdx.x) * {factor(self.extent)} + {self.run}"
+                kept, own = self.partials[f.results[0]], f"{self.column_owns[f.results[0]]}{self.chunk}"
+                if self.plan.vector > 1:
+                    width = min(self.plan.vector, PACKET_BYTES // f.types[0].size)
+                    self.writer.line(f"weft::store<{width}>({kept} + {place}, {own});")
+                else:
+                    self.writer.line(f"{kept}[{place}] = {own};")
+
+    @contextmanager
+    def chunks(self) -> Iterator[None]:
+        """What is written here is done for each run that a thread may have."""
+        if self.plan.chunks == 1:
+            yield
+            return
+        self.writer.line("#pragma unroll")
+        with self.writer.block(f"for (int32_t chunk = 0; chunk < {self.plan.chunks}; ++chunk)"):
+            yield
 
     def same_for_every_row(self, work: Work) -> None:
         """What is the same for every row is too much to keep in registers from one to the next: the cache keeps it."""

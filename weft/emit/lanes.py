@@ -6,10 +6,11 @@ with the same bounds for every lane. What a straight piece passes on to another 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from weft.emit.subscripts import coefficient
+from weft.errors import Location
 from weft.loops.ir import (
     Carry,
     Expr,
@@ -31,6 +32,7 @@ from weft.loops.ir import (
     statement_exprs,
     walk,
     walk_expr,
+    with_operands,
 )
 from weft.plan.arguments import Facts
 
@@ -225,6 +227,65 @@ def tiles(loop: For, lane: str, uniform: set[str], facts: Facts) -> Tiles:
         tuple((e, d) for e in sure if (d := direction(e.array, e.index))),
         tuple((s, d) for s in single if (d := direction(s.array, s.index))),
     )
+
+
+# ---------------------------------------------------------------- what an axis leaves as it is
+
+
+def steady(
+    statements: tuple[Stmt, ...], varying: set[str], own: set[str], fresh: Callable[[str], str]
+) -> tuple[tuple[Let, ...], tuple[Stmt, ...]]:
+    """What every iteration of an axis loads alike, and statements that use it by name; both together do what `statements` do
+    wherever there is an iteration.
+
+    varying: the names that are another in every iteration. own: the arrays that each has for itself. fresh: makes a name from
+    an array's.
+    """
+    written = own | {s.array for s in stores(statements)}
+    found: list[Let] = []
+    known: dict[Expr, Ref] = {}
+    varying = set(varying)
+
+    def named(expr: Expr, base: str, location: Location | None) -> Expr:
+        if expr not in known:
+            known[expr] = Ref(fresh(base), expr.type)
+            found.append(Let(known[expr].name, expr, location))
+        return known[expr]
+
+    def subscripts(index: tuple[Expr, ...], location: Location | None) -> tuple[Expr, ...]:
+        """Those that count from the end where they are below 0 are told by name too."""
+        found = (split(i, location) for i in index)
+        chosen = (isinstance(i, Op) and i.name == "where" and not free_names(i) & varying for i in index)
+        return tuple(named(i, "place", location) if c and not free_arrays(i) else i for i, c in zip(found, chosen, strict=True))
+
+    def split(expr: Expr, location: Location | None) -> Expr:
+        arrays = free_arrays(expr)
+        if not arrays:
+            return expr
+        if not arrays & written and not free_names(expr) & varying:
+            return named(expr, min(arrays), location)
+        if isinstance(expr, Load):
+            return replace(expr, index=subscripts(expr.index, location))
+        parts = operands(expr)
+        sure = 1 if isinstance(expr, Op) and expr.name in ("where", "and", "or") else len(parts)
+        return with_operands(expr, (*(split(e, location) for e in parts[:sure]), *parts[sure:]))
+
+    out: list[Stmt] = []
+    for stmt in statements:
+        match stmt:
+            case Let() if not free_arrays(stmt.value) & written and not ({stmt.name} | free_names(stmt.value)) & varying:
+                found.append(stmt)
+                continue
+            case Let():
+                stmt = replace(stmt, value=split(stmt.value, stmt.location))
+            case Store():
+                index = subscripts(stmt.index, stmt.location)
+                stmt = replace(stmt, index=index, value=split(stmt.value, stmt.location))
+            case If():
+                stmt = replace(stmt, condition=split(stmt.condition, stmt.location))
+        varying |= set(bound_names(stmt))
+        out.append(stmt)
+    return tuple(found), tuple(out)
 
 
 # ---------------------------------------------------------------- what is needed

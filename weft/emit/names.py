@@ -26,6 +26,22 @@ _RESERVED = words(
     be16toh be32toh be64toh htobe16 htobe32 htobe64 htole16 htole32 htole64 le16toh le32toh le64toh
     """
 )
+# Functions that CUDA declares as C's: those of mathematics, which have a twin for floats, and others.
+_MATHEMATICS = words(
+    """
+    acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh cospi cyl_bessel_i0 cyl_bessel_i1 erf erfc erfcinv erfcx
+    erfinv exp exp10 exp2 expm1 fabs fdim fdivide floor fma fmax fmin fmod frexp hypot ilogb j0 j1 jn ldexp lgamma llrint
+    llround log log10 log1p log2 logb lrint lround modf nan nearbyint nextafter norm norm3d norm4d normcdf normcdfinv pow powi
+    rcbrt remainder remquo rhypot rint rnorm rnorm3d rnorm4d round rsqrt scalbln scalbn sin sincos sincospi sinh sinpi sqrt tan
+    tanh tanpi tgamma trunc y0 y1 yn
+    """
+)
+_FUNCTIONS = _MATHEMATICS | {f"{name}f" for name in _MATHEMATICS} | words(
+    """
+    abs labs llabs min max umin umax llmin llmax ullmin ullmax finite isinf isnan signbit printf vprintf malloc free memcpy
+    memmove memset main clock clock64 trap brkpt
+    """
+)
 _AS_MACROS = re.compile(r"[A-Z][A-Z0-9_]")  # how names of macros begin
 _OF_THE_COMPILER = re.compile(r"_[A-Z_]")  # and those that compilers keep for themselves
 
@@ -44,8 +60,9 @@ def host_entry(nest: str) -> str:
 
 
 def kernel_entry(nest: str) -> str:
-    """The name of a nest's CUDA kernel."""
-    return identifier(nest)
+    """The name of a nest's CUDA kernel: C++ has no other function of that name that is C's."""
+    name = identifier(nest)
+    return f"{name}_kernel" if name in _FUNCTIONS else name
 
 
 class Names:

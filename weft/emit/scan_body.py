@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import ClassVar
 
-from weft.emit.algebras import algebra_of, element_of, join
+from weft.emit.algebras import algebra_of, element_of, extremum_type, is_place, join
 from weft.emit.cpp_body import factor
 from weft.emit.expressions import SUM, memory_type, register_type
 from weft.emit.threads import parameters
 from weft.emit.values import ZERO, ValueBody
 from weft.graph.scans import Scanned, ahead
 from weft.graph.tile import Axis, Carried, Map, Read, Scan, Write, uses_of_write
-from weft.loops.algebra.table import overflows, segmented
+from weft.loops.algebra.table import EXTREMA, overflows, segmented
 from weft.loops.ir import Carry, Const, Expr, Let, Ref, Stmt, Store, free_names
 from weft.loops.types import INT64
 from weft.plan.scan import SLOT_ALIGNMENT, ScanPlan, ring_reads, slot_bytes
@@ -38,6 +39,7 @@ class ScanBody(ValueBody):
         self.buffers: dict[str, tuple[str, str]] = {}  # of reads made a tile ahead: what is on its way, what is there
         self.slots: dict[str, tuple[str, int]] = {}  # of reads in the ring: its name, the elements of a tile
         self.stems: dict[str, str] = {}
+        self.past = ""  # how far a row's first element is past a packet, where that is not known to be 0
         # tiles lie at multiples of their size, so that what is aligned moves in packets
         start = self.axis.start
         near = isinstance(start, Const) and 0 <= int(start.value) < self.plan.tile
@@ -60,6 +62,13 @@ class ScanBody(ValueBody):
             del self.names[axis]
         else:
             self.names[axis] = kept
+
+    @property
+    def turn(self) -> str:
+        """Which of two places in shared memory a tile has."""
+        if self.plan.single:
+            return "0"
+        return "turn & 1" if self.plan.shared else "tile & 1"
 
     @property
     def number(self) -> str:
@@ -131,6 +140,9 @@ class ScanBody(ValueBody):
             if plan.shared:
                 line("// blocks share a row, a tile each, and tell each other what theirs does")
                 line("const int64_t part = blockIdx.y;")
+            for s in self.scans.scans:
+                if s.algebra in EXTREMA:
+                    line(f"using {self.algebra(s)} = {extremum_type(s, self.index)};")
             self.rows()
             self.values_of_rows()
             self.states()
@@ -139,6 +151,10 @@ class ScanBody(ValueBody):
             if self.writer.mentions("outside", mark):
                 self.writer.insert(mark, "int64_t outside = 0;")
                 line("if (outside) __trap();  // a subscript or a value that the data decide is out of its range")
+
+    def algebra(self, s: Carried) -> str:
+        """The C++ type of what changes states."""
+        return self.stem(f"{s.names[0]}_extremum") if s.algebra in EXTREMA else algebra_of(s)
 
     def exprs(self) -> list[Expr]:
         """All that is evaluated."""
@@ -181,7 +197,7 @@ class ScanBody(ValueBody):
             name = self.stem(f"{f.names[0]}_own")
             self.of_each_row(register_type(f.types[0]), name)
             with self.each_row():
-                self.writer.line(f"{self.of_row(name)} = {algebra_of(f)}::identity();")
+                self.writer.line(f"{self.of_row(name)} = {self.algebra(f)}::identity();")
 
     def of_row(self, name: str) -> str:
         """A name that a thread has for each of its rows, in one of them."""
@@ -223,9 +239,13 @@ class ScanBody(ValueBody):
             offset += size * plan.stages
         line(f"__shared__ weft::Mbarrier arrived[{plan.stages}];")
         with self.writer.block("if (threadIdx.x == 0)"):
-            line(f"for (int32_t k = 0; k < {plan.stages}; ++k) arrived[k].init(1);")
+            line(f"for (int32_t k = 0; k < {plan.stages}; ++k) arrived[k].init({self.copying()});")
             line("weft::fence_mbarrier_init();")
         line("__syncthreads();")
+
+    def copying(self) -> int:
+        """How many threads start the copies of a tile."""
+        return 1
 
     def copied(self, tile: str, stage: str) -> None:
         """Start the copies of a tile to its place in the ring."""
@@ -258,6 +278,13 @@ class ScanBody(ValueBody):
                 self.writer.cite(read.location)
                 self.taken(read, name)
 
+    def take_again(self) -> None:
+        """The same a turn later, to go through the points."""
+        self.take()
+
+    def begun(self) -> None:
+        """What follows from where a tile begins."""
+
     def taken(self, read: Read, name: str) -> None:
         """Take a run at the point of that name out of the ring."""
         raise NotImplementedError
@@ -272,11 +299,16 @@ class ScanBody(ValueBody):
 
     def fetch(self, tile: str) -> None:
         """Read what a tile needs."""
+        if self.reads():
+            begin = self.stem(f"{self.axis.name}_begin")
+            self.writer.line(f"const {self.index} {begin} = {self.first_of(tile)};")
+            self.fetch_run(begin)
+
+    def fetch_run(self, begin: str) -> None:
+        """Read what points from there on need."""
         if not self.reads():
             return
-        name, begin = self.stem(f"{self.axis.name}_ahead"), self.stem(f"{self.axis.name}_begin")
-        self.writer.line(f"const {self.index} {begin} = {self.first_of(tile)};")
-        k = "step" if self.plan.beside else "run"
+        name, k = self.stem(f"{self.axis.name}_ahead"), "step" if self.plan.beside else "run"
         self.writer.line("#pragma unroll")
         with self.writer.block(f"for (int32_t {k} = 0; {k} < {self.plan.runs}; ++{k})"), self.named(self.axis.name, name):
             self.writer.line(f"const {self.index} {name} = {self.point_of(begin, k)};")
@@ -292,15 +324,15 @@ class ScanBody(ValueBody):
     def first_of(self, tile: str) -> str:
         """The first of a thread's points in a tile."""
         origin = self.printer.index(self.origin, SUM)
-        number = f"(tiles - 1 - {factor(tile)})" if self.scans.reverse else factor(tile)
+        number = f"(tiles - 1 - {factor(tile)})" if self.scans.reverse and not self.plan.single else factor(tile)
         own = self.stems.get(f"{self.axis.name}_own", "")
-        place = [] if tile == "0" and not self.scans.reverse else [f"{number} * {self.plan.tile}"]
+        place = [] if number == "0" else [f"{number} * {self.plan.tile}"]
         return " + ".join([*([] if origin == "0" else [origin]), *place, *([own] if own else [])]) or "0"
 
     def inside(self, name: str) -> list[str]:
         """Conditions that a point is one of the row's."""
         start = self.axis.start
-        below = start != self.origin or (self.scans.reverse and self.plan.shared)
+        below = start != self.origin or self.past or (self.scans.reverse and self.plan.shared)
         return [*([f"{name} >= {self.printer.index(start)}"] if below else []), f"{name} < {self.end}"]
 
     def outside(self, read: Read, axes: Iterable[int]) -> list[str]:
@@ -320,8 +352,18 @@ class ScanBody(ValueBody):
     def tiles(self) -> None:
         plan, line = self.plan, self.writer.line
         self.row_stop()
+        if plan.single:
+            for scan in self.scans.scans:
+                self.scratch(scan)
+            self.read_ahead()
+            self.begin = self.stem(f"{self.axis.name}_first")
+            line(f"const {self.index} {self.begin} = {self.first_of('0')};")
+            self.fetch_run(self.begin)
+            self.tile("", "")
+            return
         stop, origin = self.printer.index(self.axis.stop), self.printer.index(self.origin)
         length = factor(stop) if origin == "0" else f"{factor(stop)} - {factor(origin)}"
+        length += f" + {self.past}" if self.past else ""
         line(f"const int64_t tiles = ({length} + {plan.tile - 1}) / {plan.tile};")
         for scan in self.scans.scans:
             self.scratch(scan)
@@ -346,9 +388,51 @@ class ScanBody(ValueBody):
             with self.writer.block("for (int64_t tile = 0; tile < tiles; ++tile)"):
                 self.tile("tile + 1", "tile + 1 < tiles")
 
+    kept: ClassVar[tuple[str, ...]] = ()  # what a block has of a scan's tile from one turn to the next
+
+    def declare_kept(self, s: Scan) -> None:
+        raise NotImplementedError
+
+    def copy_kept(self, s: Scan) -> None:
+        """Keep what the turn before has left, as `_before`."""
+        raise NotImplementedError
+
     def delayed(self) -> None:
         """Turns in which a block composes its tile, and goes through the one before, of which the others have told since."""
-        raise NotImplementedError
+        plan, line = self.plan, self.writer.line
+        (level,) = self.scans.levels
+        line("// what blocks tell each other of a turn is heard in the next one")
+        for s in level:
+            self.declare_kept(s)
+        with self.writer.block("for (int64_t turn = 0; turn <= turns; ++turn)"):
+            for s in level:
+                self.copy_kept(s)
+                self.asked(s)  # before it is needed
+            self.begin = self.stem(f"{self.axis.name}_first")
+            with self.writer.block("if (turn < turns)"):
+                line("const int64_t tile = turn * parts + part;")
+                line(f"const {self.index} {self.begin} = {self.first_of('tile')};")
+                self.begun()
+                line(f"const int32_t stage = turn % {plan.stages};")
+                line(f"arrived[stage].wait(turn / {plan.stages} & 1);")
+                self.declare_tiles()
+                self.take()
+                self.compose(level, [])
+            line("if (turn == 0) continue;")
+            line("const int64_t tile = (turn - 1) * parts + part;")
+            line(f"const {self.index} {self.begin} = {self.first_of('tile')};")
+            self.begun()
+            line(f"const int32_t stage = (turn - 1) % {plan.stages};")
+            self.declare_tiles()
+            self.take_again()
+            for s in level:
+                kept = {f"{s.names[0]}_{what}": self.stem(f"{s.names[0]}_{what}") for what in self.kept}
+                self.stems |= {name: self.stem(f"{name}_before") for name in kept}
+                self.composed(s, "")
+                self.stems |= kept
+            self.finish(level)
+            line("__syncthreads();  // all have gone through it")
+            line(f"if (turn - 1 + {plan.stages} < turns) copy_tile(tile + {plan.stages} * parts, stage);")
 
     def declare_tiles(self) -> None:
         for read in (*self.of_ring(), *self.reads()):
@@ -372,7 +456,9 @@ class ScanBody(ValueBody):
         plan, line = self.plan, self.writer.line
         self.declare_tiles()
         self.begin = self.stem(f"{self.axis.name}_first")
-        line(f"const {self.index} {self.begin} = {self.first_of('tile')};")
+        if not plan.single:
+            line(f"const {self.index} {self.begin} = {self.first_of('tile')};")
+            self.begun()
         if plan.stages:
             self.unpacked_ring()
         if self.reads():
@@ -386,7 +472,7 @@ class ScanBody(ValueBody):
                         if self.buffer(read)[1]
                         else f"{there}[k] = {type_}({coming}[k]);"
                     )
-            if not plan.shared:
+            if not plan.shared and not plan.single:
                 with self.writer.block(f"if ({more})"):
                     self.fetch(following)
         done: list[Scan] = []
@@ -445,12 +531,12 @@ class ScanBody(ValueBody):
         owns = {s.names[0]: self.stem(f"{s.names[0]}_own") for s in level}
         for s in level:
             self.writer.line(f"// what each run does to {' and '.join(s.names)}")
-            self.declared(f"{algebra_of(s)}::Value", owns[s.names[0]])
+            self.declared(f"{self.algebra(s)}::Value", owns[s.names[0]])
 
         def begin() -> None:
             with self.each_row():
                 for s in level:
-                    self.writer.line(f"{self.own(owns[s.names[0]])} = {algebra_of(s)}::identity();")
+                    self.writer.line(f"{self.own(owns[s.names[0]])} = {self.algebra(s)}::identity();")
             self.begin_states(replayed)
 
         def body() -> None:
@@ -458,7 +544,7 @@ class ScanBody(ValueBody):
             for s in level:
                 self.writer.cite(s.location)
                 own = self.own(owns[s.names[0]])
-                self.writer.line(f"{own} = {element_of(self.printer, s, own)};")
+                self.writer.line(f"{own} = {self.taken_in(s, own)};")
             self.advance_states(replayed)
 
         self.points(body, begin)
@@ -490,8 +576,24 @@ class ScanBody(ValueBody):
         """Go through the points of one run of a thread."""
         raise NotImplementedError
 
+    def taken_in(self, s: Scan, own: str) -> str:
+        """What has been combined so far, with what a point does."""
+        if s.algebra not in EXTREMA:
+            return element_of(self.printer, s, own)
+        kept = [e for k, e in enumerate(s.parts) if k < 2 or not is_place(s, k - 1)]
+        found = f"{self.names[self.axis.name]}, {', '.join(map(self.printer.value, kept))}"
+        algebra = self.algebra(s)
+        return f"{algebra}::combine({own}, {algebra}::step({found}))" if s.reverse else f"{algebra}::next({own}, {found})"
+
     def applied(self, s: Scan, element: str, states: Sequence[str]) -> None:
-        self.writer.line(f"{algebra_of(s)}::apply({element}, {', '.join(states)});")
+        if s.algebra not in EXTREMA:
+            self.writer.line(f"{self.algebra(s)}::apply({element}, {', '.join(states)});")
+            return
+        kept = [x for k, x in enumerate(states) if not is_place(s, k)]
+        places = [f"{x} = {element}.column;" for k, x in enumerate(states) if is_place(s, k)]
+        moved = f"{{ {' '.join(places)} }}" if len(places) > 1 else "".join(places)
+        changed = f"{self.algebra(s)}::apply({element}, {', '.join(kept)})"
+        self.writer.line(f"if ({changed}) {moved}" if places else f"{changed};")
 
     def may_overflow(self, s: Scan) -> bool:
         """Whether what is composed may overflow where no state does."""
@@ -501,7 +603,7 @@ class ScanBody(ValueBody):
 
     def chain(self, s: Scan, across: int, values: int = 1) -> None:
         """How blocks tell each other what their tiles do."""
-        algebra, stem, line = algebra_of(s), s.names[0], self.writer.line
+        algebra, stem, line = self.algebra(s), s.names[0], self.writer.line
         type_ = f"weft::Chain<{algebra}, {register_type(s.types[0])}, {across}, {self.plan.threads}>"
         name = self.stem(f"{stem}_chain")
         row, told = self.row or "0", self.stem(f"{stem}_told")
@@ -513,6 +615,13 @@ class ScanBody(ValueBody):
         line(f"const {type_} {name}({told}, {row}, {self.all_rows}, part, parts{tells});")
         places = f"{name}.places" if values == 1 else f"{values} * {name}.places"
         line(f"__shared__ {type_}::Both::Value {self.stem(f'{stem}_parts')}[{places}];")
+
+    def asked(self, s: Scan) -> None:
+        """Ask for what the other blocks have told."""
+        chain, asked = self.stem(f"{s.names[0]}_chain"), self.stem(f"{s.names[0]}_asked")
+        values = self.plan.vector if self.plan.beside else 1
+        self.writer.line(f"typename decltype({chain})::Asked<{values}> {asked};")
+        self.writer.line(f"{chain}.ask<{values}>({asked}, {self.number});")
 
     def replayed_chain(self, s: Scan, total: str, tiles: Sequence[str], lasts: Sequence[str], value: str) -> None:
         """The states after the tiles of all blocks; where composing overflows, from one to the other."""
@@ -584,6 +693,8 @@ class ScanBody(ValueBody):
             return
         for f in self.scans.folds:
             self.folded(f.names[0])
+        if self.scans.continues:
+            self.writer.line(f"weft::sync_team<{self.plan.threads}>();  // all have begun with what is replaced here")
         conditions = (["part == 0"] if self.plan.shared else []) + self.one_of_row()
         with self.writer.block(f"if ({' && '.join(conditions)})"), self.each_row():
             exprs = [e for w in self.scans.last for e in uses_of_write(w)]
@@ -599,7 +710,7 @@ class ScanBody(ValueBody):
     def folded(self, name: str) -> None:
         """Combine what the threads of a row have folded."""
         f = next(f for f in self.scans.folds if f.names[0] == name)
-        result, type_, algebra = self.stem(f.results[0]), register_type(f.types[0]), algebra_of(f)
+        result, type_, algebra = self.stem(f.results[0]), register_type(f.types[0]), self.algebra(f)
         self.writer.cite(f.location)
         own, scratch = self.stem(f"{name}_own"), self.stem(f"{name}_scratch")
         self.of_each_row(type_, result)

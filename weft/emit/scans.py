@@ -23,7 +23,7 @@ def emit(function: Function, nest: Nest, scans: Scanned, plan: ScanPlan, facts: 
     writer.line('#include "weft/memory.cuh"')
     writer.line(f'#include "weft/{"chain" if plan.shared else "team"}.cuh"')
     if plan.stages:
-        writer.line('#include "weft/bulk.cuh"')
+        writer.line(f'#include "weft/{"async" if plan.beside else "bulk"}.cuh"')
     writer.line()
     kind = ScansBeside if plan.beside else ScansAlong
     taken = {kernel_entry(nest.name), "outside", "part", "parts", "row", "here", "v", "run", "step", "change", "keep"}

@@ -6,16 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from weft.emit.algebras import algebra_of
 from weft.emit.cpp_body import factor
 from weft.emit.expressions import register_type
 from weft.emit.scan_body import ScanBody
 from weft.emit.values import ZERO
 from weft.graph.tile import Read, Scan, Write
 from weft.loops.affine import affine
-from weft.loops.ir import Ref, free_names
+from weft.loops.ir import Expr, Ref, free_names
 from weft.loops.types import INT64
-from weft.plan.fold import PACKET_BYTES, is_run
+from weft.plan.fold import PACKET_BYTES, is_run, stored_in_packets
 from weft.plan.scan import shift_of
 
 
@@ -26,6 +25,9 @@ class ScansAlong(ScanBody):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.whole = self.divides()
+        self.stored = {w.array for w in (*self.scans.writes, *self.scans.last)}
+        self.anchored: tuple[str, tuple[Expr, ...]] | None = None  # the access whose packets runs are, where `past` tells
+        self.even: dict[str, str] = {}  # of reads whose packets may begin where these do: the name of whether they do
 
     def divides(self) -> bool:
         """Whether runs are inside the row or outside as a whole, since an array that is known to have whole ones is as long."""
@@ -55,10 +57,88 @@ class ScansAlong(ScanBody):
             self.all_rows = " * ".join(counts[a.name] for a in axes)
         self.hoist(self.everything(), list(plan.rows))
         warp = 32 * plan.runs * plan.vector
-        line(f"// a tile is {plan.tile} points; a thread has {plan.runs} times {plan.vector} of them, beside those of its warp")
+        whole = f"a row is one tile of {plan.tile} points at the most" if plan.single else f"a tile is {plan.tile} points"
+        line(f"// {whole}; a thread has {plan.runs} times {plan.vector} of them, beside those of its warp")
         lane = f"threadIdx.x / 32 * {warp} + threadIdx.x % 32" if plan.threads > 32 else "threadIdx.x"
         by = f" * {plan.vector}" if plan.vector > 1 else ""
-        line(f"const {self.index} {self.stem(f'{self.axis.name}_own')} = {lane}{by};")
+        self.anchor()
+        past = f" - {self.past}" if self.past else ""
+        line(f"const {self.index} {self.stem(f'{self.axis.name}_own')} = {lane}{by}{past};")
+
+    def anchor(self) -> None:
+        """Where rows are not known to be aligned, runs begin at packets of what is written, or else of what is read."""
+        runs = [(w.array, w.index) for w in self.scans.writes]
+        runs += [(v.array, v.index) for v in self.values if isinstance(v, Read)]
+        runs = [(a, i) for a, i in runs if is_run(a, i, self.axis.name, self.facts) and self.in_rows(i)]
+        if self.plan.vector == 1 or self.origin != ZERO or not runs or self.facts.vector(runs[0][0]) >= self.plan.vector:
+            return
+        array, index = runs[0]
+        self.past = self.stem(f"{self.axis.name}_past")
+        with self.named(self.axis.name, "0"):
+            at = self.address(array, index).removesuffix(" + 0")
+        self.anchored, declared = runs[0], set()
+        self.writer.line("// runs begin where packets do")
+        self.writer.line(f"const int32_t {self.past} = weft::past_packet<{self.plan.vector}>({at});")
+        for read in self.values:
+            if isinstance(read, Read) and self.axis.name in read.axes and self.ahead(read) and self.shift(read) is not None:
+                axis = next(k for k, i in enumerate(read.index) if self.axis.name in free_names(i))
+                base = self.base(read, axis)
+                even = self.even[read.name] = self.stem(f"{base}_even" if base.isidentifier() else f"{read.name}_even")
+                if even not in declared:
+                    past = f"weft::past_packet<{self.plan.vector}>({base})"
+                    self.writer.line(f"const bool {even} = {past} == {self.past};")
+                declared.add(even)
+
+    def shift(self, read: Read) -> int | None:
+        """How far a read of neighbours is from its points, by one at the most; None of others."""
+        axis = next(k for k, i in enumerate(read.index) if self.axis.name in free_names(i))
+        form = affine(read.index[axis])
+        if (read.array, axis) not in self.facts.unit or form is None or form.names != {self.axis.name}:
+            return None
+        # beside what is stored lies what other threads store
+        return form.constant if abs(form.constant) <= (read.array not in self.stored) else None
+
+    def packet(self, read: Read, axis: int, shift: int, width: int, name: str) -> str:
+        """Neighbours of a run that is inside of the array, of which packets begin where the run does."""
+        vector, extent = self.plan.vector, self.printer.index(self.function.array(read.array).shape[axis])
+        if not shift:
+            return f"weft::fetch<{vector}, {width}>({self.address(read.array, read.index)})"
+        if shift < 0:
+            return f"weft::fetch_before<{vector}, {width}>({self.base(read, axis)}, {name})"
+        return f"weft::fetch_after<{vector}, {width}>({self.base(read, axis)}, {name}, {extent})"
+
+    def inside_packets(self, read: Read, axis: int, name: str) -> str:
+        """The condition that a run is a whole packet of an array."""
+        extent = self.printer.index(self.function.array(read.array).shape[axis])
+        return f"{self.even[read.name]} && {name} >= 0 && {name} + {self.plan.vector} <= {extent}"
+
+    def fetch_run(self, begin: str) -> None:
+        super().fetch_run(begin)
+        ragged = [read for read in self.reads() if read.name in self.even]
+        if not ragged:
+            return
+        name, vector = self.stem(f"{self.axis.name}_edge"), self.plan.vector
+        self.writer.line("// what no whole packet has, once the others are on their way")
+        with self.each_run(), self.named(self.axis.name, name):
+            self.writer.line(f"const {self.index} {name} = {self.point_of(begin, 'run')};")
+            for read in ragged:
+                axis = next(k for k, i in enumerate(read.index) if self.axis.name in free_names(i))
+                conditions = self.outside(read, (k for k in range(len(read.index)) if k != axis))
+                conditions = [*conditions, f"!({self.inside_packets(read, axis, name)})"]
+                first, low, high = self.ranged(read, axis, name)
+                at = self.address(read.array, read.index)
+                taken = f"weft::fetch_run<{vector}, 1>({at}, {first}, {low}, {high})"
+                self.writer.line(f"if ({' && '.join(conditions)}) {self.buffers[read.name][0]}[run] = {taken};")
+
+    def ranged(self, read: Read, axis: int, name: str) -> tuple[str, str, str]:
+        """The first of a run, and between what it is inside: of the points, or of the array where these do not tell."""
+        if read.always:
+            return name, self.printer.index(self.axis.start), self.end
+        return self.printer.index(read.index[axis]), "0", self.printer.index(self.function.array(read.array).shape[axis])
+
+    def in_rows(self, index: tuple[Expr, ...]) -> bool:
+        """Whether a subscript is known where a row begins."""
+        return not any(free_names(i) & self.made.keys() for i in index)
 
     def own(self, name: str) -> str:
         return f"{name}[run]"
@@ -96,16 +176,23 @@ class ScansAlong(ScanBody):
         shift = form.constant if form is not None and form.names == {self.axis.name} else None
         conditions = self.outside(read, (k for k in range(len(read.index)) if k != axis))
         as_long = unit and self.whole and extents[axis] == self.axis.stop
-        if as_long and shift in (-1, 0, 1):
-            at = self.address(read.array, read.index)
-            taken = f"weft::fetch<{vector}, {width}>({at})"
-            if shift:
-                base = self.address(read.array, tuple(ZERO if k == axis else i for k, i in enumerate(read.index)))
-                base = base.removesuffix(" + 0")
-                taken = f"weft::fetch_before<{vector}, {width}>({base}, {name})"
-                if shift > 0:
-                    taken = f"weft::fetch_after<{vector}, {width}>({base}, {name}, {self.printer.index(extents[axis])})"
+        if as_long and (shift == 0 or (shift in (-1, 1) and read.array not in self.stored)):
+            taken = self.packet(read, axis, shift, width, name)
             self.writer.line(f"if ({' && '.join([*self.inside(name), *conditions])}) {target} = {taken};")
+            return
+        if read.name in self.even:
+            widest = min(vector, PACKET_BYTES // self.function.array(read.array).dtype.size)
+            taken = self.packet(read, axis, self.shift(read) or 0, widest, name)
+            conditions = [*conditions, self.inside_packets(read, axis, name)]
+            self.writer.line(f"if ({' && '.join(conditions)}) {target} = {taken};")
+            return
+        if unit:
+            first, low, high = self.ranged(read, axis, name)
+            known = not self.past and shift == 0 and self.facts.vector(read.array) >= vector
+            at = self.address(read.array, read.index)
+            taken = f"weft::fetch_run<{vector}, {width if known else 0}>({at}, {first}, {low}, {high})"
+            only = f"if ({' && '.join(conditions)}) " if conditions else ""
+            self.writer.line(f"{only}{target} = {taken};")
             return
         start = self.printer.index(self.axis.start)
         first = name if start == "0" else f"{name} - {factor(start)}"
@@ -189,7 +276,14 @@ class ScansAlong(ScanBody):
             with self.named(self.axis.name, first):
                 for w, tile in stored:
                     at = self.address(w.array, w.index)
-                    line(f"weft::store<{self.width(w.array, vector)}>({at}, {tile});")
+                    if self.whole:
+                        line(f"weft::store<{self.width(w.array, vector)}>({at}, {tile});")
+                        continue
+                    width = self.width(w.array, vector) if not self.past and self.facts.vector(w.array) >= vector else 0
+                    if (w.array, w.index) == self.anchored:
+                        width = min(vector, PACKET_BYTES // self.function.array(w.array).dtype.size)
+                    low = self.printer.index(self.axis.start)
+                    line(f"weft::store_run<{width}>({at}, {first}, {low}, {self.end}, {tile});")
 
     @contextmanager
     def guarded(self, conditions: Sequence[str]) -> Iterator[None]:
@@ -200,7 +294,7 @@ class ScansAlong(ScanBody):
             yield
 
     def in_packets(self, w: Write) -> bool:
-        return self.whole and w.guard is None and is_run(w.array, w.index, self.axis.name, self.facts)
+        return stored_in_packets(w, self.axis.name, self.facts)
 
     def begin_states(self, scans: Sequence[Scan]) -> None:
         for s in scans:
@@ -211,17 +305,17 @@ class ScansAlong(ScanBody):
     # ---------------------------------------------------------------- composition
 
     def scratch(self, scan: Scan) -> None:
-        algebra, stem, warps = algebra_of(scan), scan.names[0], self.plan.threads // 32
-        if self.plan.threads > 32:  # two, in turn, so that one barrier does
-            self.writer.line(f"__shared__ {algebra}::Value {self.stem(f'{stem}_scratch')}[2][{warps}];")
+        algebra, stem, warps = self.algebra(scan), scan.names[0], self.plan.threads // 32
+        if self.plan.threads > 32:
+            places, why = (1, "") if self.plan.single else (2, "  // in turn, so that one barrier does")
+            self.writer.line(f"__shared__ {algebra}::Value {self.stem(f'{stem}_scratch')}[{places}][{warps}];{why}")
         if self.plan.shared:
             self.chain(scan, 1)
 
     def combine(self, s: Scan, own: str) -> None:
-        plan, line, algebra, stem = self.plan, self.writer.line, algebra_of(s), s.names[0]
+        plan, line, algebra, stem = self.plan, self.writer.line, self.algebra(s), s.names[0]
         maps, composed = self.stem(f"{stem}_maps"), self.stem(f"{stem}_composed")
-        number = "turn" if plan.shared else "tile"
-        scratch = f"{self.stem(f'{stem}_scratch')}[{number} & 1]" if plan.threads > 32 else "nullptr"
+        scratch = f"{self.stem(f'{stem}_scratch')}[{self.turn}]" if plan.threads > 32 else "nullptr"
         call = f"weft::scan_runs<{algebra}, {plan.threads}, {self.backwards}>"
         if plan.delayed:
             line(f"{composed} = {call}({own}, {maps}, {scratch});")
@@ -230,43 +324,20 @@ class ScansAlong(ScanBody):
         line(f"{algebra}::Value {maps}[{plan.runs}];  // what the warp's runs before each do")
         line(f"const auto {composed} = {call}({own}, {maps}, {scratch});")
 
-    def delayed(self) -> None:
-        plan, line = self.plan, self.writer.line
-        (level,) = self.scans.levels
-        stems = [(s, algebra_of(s), s.names[0]) for s in level]
-        line("// what blocks tell each other of a turn is heard in the next one")
-        for _, algebra, stem in stems:
-            line(f"{algebra}::Value {self.stem(f'{stem}_maps')}[{plan.runs}];  // what the warp's runs before each do")
-            line(f"weft::Runs<{algebra}> {self.stem(f'{stem}_composed')};")
-        with self.writer.block("for (int64_t turn = 0; turn <= turns; ++turn)"):
-            for _, algebra, stem in stems:
-                line(f"{algebra}::Value {self.stem(f'{stem}_maps_before')}[{plan.runs}];")
-                with self.each_run():
-                    line(f"{self.stem(f'{stem}_maps_before')}[run] = {self.stem(f'{stem}_maps')}[run];")
-                line(f"const auto {self.stem(f'{stem}_composed_before')} = {self.stem(f'{stem}_composed')};")
-            self.begin = self.stem(f"{self.axis.name}_first")
-            with self.writer.block("if (turn < turns)"):
-                line("const int64_t tile = turn * parts + part;")
-                line(f"const {self.index} {self.begin} = {self.first_of('tile')};")
-                line(f"const int32_t stage = turn % {plan.stages};")
-                line(f"arrived[stage].wait(turn / {plan.stages} & 1);")
-                self.declare_tiles()
-                self.take()
-                self.compose(level, [])
-            line("if (turn == 0) continue;")
-            line("const int64_t tile = (turn - 1) * parts + part;")
-            line(f"const {self.index} {self.begin} = {self.first_of('tile')};")
-            line(f"const int32_t stage = (turn - 1) % {plan.stages};")
-            self.declare_tiles()
-            self.take()
-            for s, _, stem in stems:
-                kept = {what: self.stem(f"{stem}_{what}") for what in ("maps", "composed")}
-                self.stems |= {f"{stem}_{what}": self.stem(f"{stem}_{what}_before") for what in kept}
-                self.composed(s, "")
-                self.stems |= {f"{stem}_{what}": name for what, name in kept.items()}
-            self.finish(level)
-            line("__syncthreads();  // all have gone through it")
-            line(f"if (turn - 1 + {plan.stages} < turns) copy_tile(tile + {plan.stages} * parts, stage);")
+    kept = ("maps", "composed")
+
+    def declare_kept(self, s: Scan) -> None:
+        algebra, stem = self.algebra(s), s.names[0]
+        maps = f"{self.stem(f'{stem}_maps')}[{self.plan.runs}]"
+        self.writer.line(f"{algebra}::Value {maps};  // what the warp's runs before each do")
+        self.writer.line(f"weft::Runs<{algebra}> {self.stem(f'{stem}_composed')};")
+
+    def copy_kept(self, s: Scan) -> None:
+        line, stem = self.writer.line, s.names[0]
+        line(f"{self.algebra(s)}::Value {self.stem(f'{stem}_maps_before')}[{self.plan.runs}];")
+        with self.each_run():
+            line(f"{self.stem(f'{stem}_maps_before')}[run] = {self.stem(f'{stem}_maps')}[run];")
+        line(f"const auto {self.stem(f'{stem}_composed_before')} = {self.stem(f'{stem}_composed')};")
 
     def composed(self, s: Scan, own: str) -> None:
         plan, line, stem = self.plan, self.writer.line, s.names[0]
@@ -314,7 +385,9 @@ class ScansAlong(ScanBody):
         chain, parts = self.stem(f"{stem}_chain"), self.stem(f"{stem}_parts")
         if not self.plan.delayed:
             line(f"{chain}.tells_of({total}, turn + 1);")
-        line(f"const auto {others} = {chain}.hear({self.number}, {parts}, {whole});")
+            self.asked(s)
+        asked = self.stem(f"{stem}_asked")
+        line(f"const auto {others} = {chain}.hear({asked}, {self.number}, {parts}, {whole});")
         self.applied(s, f"{others}.before", tiles)
         self.replayed_chain(s, f"{others}.all", tiles, lasts, "")
 

@@ -7,19 +7,21 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from weft.emit.algebras import algebra_of
-from weft.emit.expressions import SUM, register_type
+from weft.emit.expressions import SUM, memory_type, register_type
 from weft.emit.scan_body import ScanBody
 from weft.emit.values import ZERO
 from weft.graph.tile import Map, Read, Scan, Write
 from weft.loops.affine import affine
 from weft.loops.ir import Const, Expr, free_names
-from weft.plan.fold import is_run
+from weft.plan.fold import axis_along, is_run, stored_in_packets
+from weft.plan.scan import copied_bytes, skew_of
 
 
 @dataclass
 class ScansBeside(ScanBody):
     """Neighbouring threads have neighbouring rows; those below each other share them, each a run of points."""
+
+    writes_of_points: tuple[Write, ...] = ()  # what is written at the points that are gone through
 
     def rows(self) -> None:
         plan, line = self.plan, self.writer.line
@@ -33,7 +35,11 @@ class ScansBeside(ScanBody):
         line(f"// and {plan.runs} points of a tile of {plan.tile}")
         line(f"const int64_t {tiles} = ({count} + {wide - 1}) / {wide};")
         x = "threadIdx.x" if side == plan.threads else f"threadIdx.x % {side}"
-        place_of = f"int64_t(blockIdx.x % {tiles}) * {wide} + {f'{x} * {vector}' if vector > 1 else x}"
+        first = f"int64_t(blockIdx.x % {tiles}) * {wide}"
+        if plan.stages:
+            line(f"const int64_t {self.stem(f'{lane.name}_block')} = {first};  // of the block's rows")
+            first = self.stem(f"{lane.name}_block")
+        place_of = f"{first} + {f'{x} * {vector}' if vector > 1 else x}"
         plain = vector == 1 and lane.start == ZERO
         own = self.declare(lane.name) if plain else place
         line(f"const int64_t {own} = {place_of};")
@@ -45,10 +51,15 @@ class ScansBeside(ScanBody):
         self.all_rows = " * ".join(counts[a.name] for a in axes)
         self.place, self.lane_count = own, count
         self.row = "{}" if len(axes) == 1 else f"int64_t(blockIdx.x / {tiles}) * {count} + {{}}"
-        self.hoist(self.everything(), [a for a in plan.rows if a != lane.name or vector == 1])
+        alone = vector == 1 and not plan.stages  # whose addresses are of one row
+        self.hoist(self.everything(), [a for a in plan.rows if a != lane.name or alone])
         if side < plan.threads:
             by = f" * {plan.runs}" if plan.runs > 1 else ""
             line(f"const int64_t {self.stem(f'{self.axis.name}_own')} = threadIdx.x / {side}{by};")
+        if plan.stages:
+            down = f"threadIdx.x / {side} * {plan.runs * wide + skew_of(plan)} + " if side < plan.threads else ""
+            own_row = f"{x} * {vector}" if vector > 1 else x
+            line(f"const int32_t {self.stem(f'{self.axis.name}_slot')} = {down}{own_row};  // of its first point in a tile")
 
     def own(self, name: str) -> str:
         return f"{name}[v]" if self.first else name
@@ -129,6 +140,107 @@ class ScansBeside(ScanBody):
             self.writer.line(f"{target} = {{}};")
         self.writer.line(f"if ({' && '.join(conditions)}) {target} = {taken};")
 
+    def copying(self) -> int:
+        return self.plan.threads
+
+    def copied(self, tile: str, stage: str) -> None:
+        plan, line = self.plan, self.writer.line
+        number = f"(tiles - 1 - {tile})" if self.scans.reverse else tile
+        origin = self.printer.index(self.origin, SUM)
+        line(f"const int64_t first = {'' if origin == '0' else f'{origin} + '}{number} * {plan.tile};")
+        copies: dict[tuple[int, int], list[Read]] = {}
+        for read in self.of_ring():
+            size = self.function.array(read.array).dtype.size
+            copies.setdefault((copied_bytes(self.function, plan, read, self.facts), size), []).append(read)
+        for (bytes_, size), reads in copies.items():
+            with self.writer.block("") if len(copies) > 1 else nullcontext():
+                self.copied_alike(bytes_, bytes_ // size, reads, stage)
+        line(f"weft::arrive_on_copies(arrived[{stage}]);")
+
+    def copied_alike(self, bytes_: int, elements: int, reads: Sequence[Read], stage: str) -> None:
+        """Copies of so many neighbours each: neighbouring threads bring those of a point, then those of the next ones."""
+        plan, line = self.plan, self.writer.line
+        beside = plan.wide // elements  # copies of a point; a power of two, as the threads are
+        step, turns = plan.threads // beside, -(-plan.tile * beside // plan.threads)
+        own, left = self.stem(f"{plan.lane}_copied"), self.stem("left")
+        by = f" * {elements}" if elements > 1 else ""
+        line(f"const int32_t place = threadIdx.x / {beside}, beside = threadIdx.x % {beside}{by};")
+        line(f"const int64_t {own} = {self.stem(f'{plan.lane}_block')} + beside;")
+        stop = self.printer.index(self.axis.stop)
+        line(f"const int32_t {left} = {own} < {self.lane_count} ? {self.points_from('first', stop, plan.tile)} : 0;")
+        sources = []
+        for read in reads:
+            pointer = self.stem(f"{read.name}_from")
+            sources.append(pointer)
+            with self.named(self.axis.name, "(first + place)"), self.named(plan.lane, own):
+                type_ = memory_type(self.function.array(read.array).dtype)
+                line(f"const {type_}* {pointer} = {self.address(read.array, read.index)};")
+        line("#pragma unroll")
+        with self.writer.block(f"for (int32_t k = 0; k < {turns}; ++k)"):
+            further = f"place + k * {step}"
+            conditions = [f"{further} < {left}"]
+            if self.axis.start != self.origin:
+                conditions.append(f"first + {further} >= {self.printer.index(self.axis.start)}")
+            skew = f" + ({further}) / {plan.runs} * {skew_of(plan)}" if skew_of(plan) else ""
+            with self.writer.block(f"if ({' && '.join(conditions)})"):
+                _, size = self.slots[reads[0].name]
+                line(f"const int32_t slot = {stage} * {size} + ({further}) * {plan.wide}{skew} + beside;")
+                for read, source in zip(reads, sources, strict=True):
+                    name, _ = self.slots[read.name]
+                    with self.named(self.axis.name, f"(first + {further})"), self.named(plan.lane, own):
+                        inside = self.outside(read, range(len(read.index)))
+                    self.writer.cite(read.location)
+                    if inside:
+                        line(f"weft::copy_async_or_zero<{bytes_}>({name} + slot, {source}, {' && '.join(inside)});")
+                    else:
+                        line(f"weft::copy_async<{bytes_}>({name} + slot, {source});")
+            for read, source in zip(reads, sources, strict=True):
+                line(f"{source} += {f'{step} * ' if step > 1 else ''}{self.pace(read.array, read.index)};")
+
+    def pace(self, array: str, index: Sequence[Expr]) -> str:
+        """Elements from a point to the next one."""
+        return self.stride(array, axis_along(tuple(index), self.axis.name))
+
+    def points_from(self, first: str, stop: str, most: int) -> str:
+        """How many of so many points from one on are inside the row, at least up to the first one that is outside."""
+        count = f"int32_t(weft::minimum<int64_t>(weft::maximum<int64_t>({stop} - {first}, 0), {most}))"
+        if self.scans.reverse and self.plan.shared:  # of tiles before the first one there is nothing
+            return f"({first} < {self.printer.index(self.origin)} ? 0 : {count})"
+        return count
+
+    def begun(self) -> None:
+        count = self.points_from(self.begin, self.end, self.plan.runs)
+        self.writer.line(f"const int32_t {self.stem('points')} = {count};  // of its own")
+
+    def within(self, name: str) -> list[str]:
+        """Conditions that a step is a point of the row's."""
+        below = [f"{name} >= {self.printer.index(self.axis.start)}"] if self.axis.start != self.origin else []
+        return [*below, f"step < {self.stem('points')}"]
+
+    def take(self) -> None:
+        line, name = self.writer.line, self.stem(f"{self.axis.name}_there")
+        line("#pragma unroll")
+        with self.writer.block(f"for (int32_t step = 0; step < {self.plan.runs}; ++step)"):
+            conditions = self.within(name)
+            if len(conditions) > 1:
+                line(f"const {self.index} {name} = {self.point_of(self.begin, 'step')};")
+            with self.writer.block(f"if ({' && '.join(conditions)})"):
+                for read in self.of_ring():
+                    self.writer.cite(read.location)
+                    self.taken(read, name)
+
+    def take_again(self) -> None:
+        """Where values are needed: they would only wait in registers until the other blocks have told."""
+
+    def taken(self, read: Read, name: str) -> None:
+        plan, (ring, elements), (_, tile) = self.plan, self.slots[read.name], self.buffers[read.name]
+        slot = f"stage * {elements} + {self.stem(f'{self.axis.name}_slot')} + step * {plan.wide}"
+        if self.first:
+            self.writer.line(f"weft::unpack(weft::fetch<{plan.vector}, {plan.vector}>({ring} + {slot}), {tile}[step]);")
+            return
+        type_ = register_type(self.function.array(read.array).dtype)
+        self.writer.line(f"{tile}[step] = {type_}({ring}[{slot}]);")
+
     # ---------------------------------------------------------------- points
 
     def points(self, body: Callable[[], None], begin: Callable[[], None], stored: Sequence[tuple[Write, str]] = ()) -> None:
@@ -142,24 +254,59 @@ class ScansBeside(ScanBody):
 
     def steps(self, body: Callable[[], None], each: Callable[[], Any], stored: Sequence[tuple[Write, str]] = ()) -> None:
         runs, vector, line, name = self.plan.runs, self.plan.vector, self.writer.line, self.declare(self.axis.name)
-        order = f"int32_t step = 0; step < {runs}; ++step"
+        order, begin = f"int32_t step = 0; step < {runs}; ++step", self.begin
         if self.scans.reverse:
-            order = f"int32_t step = {runs - 1}; step >= 0; --step"
+            order, begin = f"int32_t step = {runs - 1}; step >= 0; --step", f"({begin} + {runs - 1})"
+        pointers = dict(self.pointers)
+        walked = self.walked(begin, stored) if each == self.each_row else []
         line("#pragma unroll")
         with self.writer.block(f"for ({order})"):
-            line(f"const int64_t {name} = {self.point_of(self.begin, 'step')};")
-            with self.writer.block(f"if ({' && '.join(self.inside(name))})"):
+            mark = self.writer.mark()
+            with self.writer.block(f"if ({' && '.join(self.within(name))})"):
                 for w, tile in stored:
                     line(f"{register_type(w.value.type)} {tile}[{vector}];")
                 with each():
                     body()
                 with self.named(self.plan.lane, self.first):
                     for w, tile in stored:
-                        at = self.address(w.array, w.index)
+                        at = self.address(w.array, w.index).removesuffix(" + 0")
                         line(f"weft::store<{self.width(w.array, vector)}>({at}, {tile});")
+            if self.writer.mentions(name, mark):
+                self.writer.insert(mark, f"const int64_t {name} = {self.point_of(self.begin, 'step')};")
+            for w in walked:
+                pointer, _ = self.pointers[w.array]
+                line(f"{pointer} {'-' if self.scans.reverse else '+'}= {self.pace(w.array, w.index)};")
+        self.pointers = pointers
+
+    def walked(self, begin: str, stored: Sequence[tuple[Write, str]]) -> list[Write]:
+        """Declare where what is written at every point goes from the first one on, and have it written there."""
+        packets = [w for w, _ in stored]
+        found = []
+        for w in self.writes_of_points if self.plan.stages else ():
+            alone = sum(x.array == w.array for x in (*self.scans.writes, *self.scans.last)) == 1
+            alone = alone and not any(isinstance(v, Read) and v.array == w.array for v in self.values)
+            forms = [affine(i) for i in w.index]
+            names = {n for f in forms if f is not None for n in f.names} - {*self.plan.rows, self.axis.name}
+            steps = [f.coefficient(self.axis.name) for f in forms if f is not None and self.axis.name in f.names]
+            if not alone or None in forms or names & self.made.keys() or steps != [1] or (self.first and w not in packets):
+                continue
+            pointer = self.fresh.fresh(f"{w.array}_to")
+            with self.named(self.axis.name, begin), self.named(self.plan.lane, self.first or self.names[self.plan.lane]):
+                at = self.address(w.array, w.index)
+            self.writer.line(f"{memory_type(self.function.array(w.array).dtype)}* {pointer} = {at};")
+            self.pointers[w.array] = (pointer, frozenset(range(len(w.index))))
+            found.append(w)
+        return found
+
+    def finish(self, done: Sequence[Scan]) -> None:
+        if self.plan.delayed:
+            self.take()
+        self.writes_of_points = self.scans.writes
+        super().finish(done)
+        self.writes_of_points = ()
 
     def in_packets(self, w: Write) -> bool:
-        return bool(self.first) and w.guard is None and is_run(w.array, w.index, self.plan.lane, self.facts)
+        return bool(self.first) and stored_in_packets(w, self.plan.lane, self.facts)
 
     def begin_states(self, scans: Sequence[Scan]) -> None:
         for s in scans:
@@ -175,23 +322,54 @@ class ScansBeside(ScanBody):
         plan = self.plan
         if plan.side < plan.threads:
             name = self.stem(f"{scan.names[0]}_scratch")
-            self.writer.line(f"__shared__ {algebra_of(scan)}::Value {name}[2][{plan.threads * plan.vector}];  // in turn")
+            places = plan.vector * plan.side * (plan.threads // max(32, plan.side))
+            self.writer.line(f"__shared__ {self.algebra(scan)}::Value {name}[2][{places}];  // in turn")
         if plan.shared:
             self.chain(scan, plan.side, plan.vector)
 
+    kept = ("composed",)
+
+    def declare_kept(self, s: Scan) -> None:
+        self.declared(f"weft::Prefix<{self.algebra(s)}>", self.stem(f"{s.names[0]}_composed"))
+
+    def copy_kept(self, s: Scan) -> None:
+        composed = self.stem(f"{s.names[0]}_composed")
+        before = self.stem(f"{s.names[0]}_composed_before")
+        if not self.first:
+            self.writer.line(f"const auto {before} = {composed};")
+            return
+        self.declared(f"weft::Prefix<{self.algebra(s)}>", before)
+        self.writer.line("#pragma unroll")
+        self.writer.line(f"for (int32_t v = 0; v < {self.plan.vector}; ++v) {before}[v] = {composed}[v];")
+
     def combine(self, s: Scan, own: str) -> None:
-        """The threads below each other do so as states are found."""
+        plan, line, algebra, stem = self.plan, self.writer.line, self.algebra(s), s.names[0]
+        composed = self.stem(f"{stem}_composed")
+        scratch = f"{self.stem(f'{stem}_scratch')}[{self.turn}]" if plan.side < plan.threads else "nullptr"
+        if not plan.delayed:
+            line(f"weft::Prefix<{algebra}> {composed}{self.dimension()};")
+        line(f"weft::scan_down<{algebra}, {plan.side}, {plan.threads}, {self.backwards}>({own}, {composed}, {scratch});")
+        if plan.delayed:
+            self.told(s, composed)
+
+    def told(self, s: Scan, composed: str) -> None:
+        """Tell the other blocks what the tile does."""
+        stem, line = s.names[0], self.writer.line
+        totals, chain = self.stem(f"{stem}_totals"), self.stem(f"{stem}_chain")
+        if not self.first:
+            line(f"{chain}.tells_of({composed}.all, turn + 1);")
+            return
+        line(f"{self.algebra(s)}::Value {totals}[{self.plan.vector}];")
+        with self.each_row():
+            line(f"{totals}[v] = {composed}[v].all;")
+        line(f"{chain}.tells_of({totals}, turn + 1);")
 
     def composed(self, s: Scan, own: str) -> None:
-        plan, line, algebra, stem = self.plan, self.writer.line, algebra_of(s), s.names[0]
+        plan, line, stem = self.plan, self.writer.line, s.names[0]
         types = [register_type(t) for t in s.types]
         lasts = [self.names[r] for r in s.results]
         befores = [self.before(n) for n in s.names]
         composed, finite = self.stem(f"{stem}_composed"), self.stem(f"{stem}_finite")
-        number = "turn" if plan.shared else "tile"
-        scratch = f"{self.stem(f'{stem}_scratch')}[{number} & 1]" if plan.side < plan.threads else "nullptr"
-        line(f"weft::Prefix<{algebra}> {composed}{self.dimension()};")
-        line(f"weft::scan_down<{algebra}, {plan.side}, {plan.threads}, {self.backwards}>({own}, {composed}, {scratch});")
         tiles = [self.stem(f"{n}_tile") for n in s.names]
         for t, tile, b in zip(types, tiles, befores, strict=True):
             self.declared(t, tile)
@@ -221,6 +399,8 @@ class ScansBeside(ScanBody):
             return
         line("// what overflows when points are composed is computed in their order")
         with self.writer.block(f"if (!weft::all_of_team<{plan.threads}>({finite}))"):
+            if plan.delayed:
+                self.take()
             call = f"weft::down_in_turn<{plan.side}, {plan.threads}, {self.backwards}>"
             with self.each_row():
                 for last, tile in zip(lasts, own_tiles, strict=True) if not plan.shared else ():
@@ -229,22 +409,21 @@ class ScansBeside(ScanBody):
                     self.changed_in_order(s, own_tiles if plan.shared else lasts, call, "", "[v]" if self.first else "")
 
     def exchanged(self, s: Scan, composed: str) -> None:
-        stem, algebra, line = s.names[0], algebra_of(s), self.writer.line
-        others, whole, totals = (self.stem(f"{stem}_{what}") for what in ("others", "whole", "totals"))
+        stem, algebra, line = s.names[0], self.algebra(s), self.writer.line
+        others, whole = (self.stem(f"{stem}_{what}") for what in ("others", "whole"))
         chain, parts = self.stem(f"{stem}_chain"), self.stem(f"{stem}_parts")
         line(f"bool {whole} = true;  // what all blocks tell can be composed")
         if self.may_overflow(s):
             self.of_each_row(register_type(s.types[0]), self.stem(f"{stem}_turn"))
+        asked = self.stem(f"{stem}_asked")
+        if not self.plan.delayed:
+            self.told(s, composed)
+            self.asked(s)
         if not self.first:
-            line(f"{chain}.tells_of({composed}.all, turn + 1);")
-            line(f"const auto {others} = {chain}.hear(turn + 1, {parts}, {whole});")
+            line(f"const auto {others} = {chain}.hear({asked}, {self.number}, {parts}, {whole});")
             return
-        line(f"{algebra}::Value {totals}[{self.plan.vector}];")
-        with self.each_row():
-            line(f"{totals}[v] = {composed}[v].all;")
         line(f"weft::Prefix<{algebra}> {others}[{self.plan.vector}];")
-        line(f"{chain}.tells_of({totals}, turn + 1);")
-        line(f"{chain}.hear({others}, turn + 1, {parts}, {whole});")
+        line(f"{chain}.hear({asked}, {others}, {self.number}, {parts}, {whole});")
 
     # ---------------------------------------------------------------- ends
 

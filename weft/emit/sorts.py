@@ -11,7 +11,7 @@ from weft.emit.text import Writer
 from weft.emit.threads import parameters
 from weft.emit.values import ValueBody, deciding
 from weft.graph.joins import Joins, Ordered
-from weft.graph.tile import Axis
+from weft.graph.tile import LAST, Axis
 from weft.loops.ir import Const, Expr, Function, Let, Ref
 from weft.loops.schedule import Nest
 from weft.loops.types import INT64
@@ -66,6 +66,8 @@ class SortBody(ValueBody):
                     total, few = (totals[0], "false") if totals else ("nullptr", "true")
                     found = f"{keys}, {points}, count, {counts}, {total}, {keys_after}, {points_after}"
                     self.writer.line(f"weft::move_by_digit<{shift}, {_ROUNDS}, {few}>({found});")
+                case _ if self.group.write.join == LAST:
+                    self.last_of_each(*own)
                 case _:
                     self.sums(own, step.number)
             if self.writer.mentions("outside", mark):
@@ -121,6 +123,40 @@ class SortBody(ValueBody):
         checks = self.checks(w.array, tuple(index))
         guard = f"if ({' && '.join(checks)}) " if checks else ""
         self.writer.line(f"{guard}key = int32_t({text or '0'});")
+
+    # ---------------------------------------------------------------- what is stored
+
+    def last_of_each(self, keys: str, sources: str) -> None:
+        """The last point of each key stores, in each lane."""
+        line = self.writer.line
+        points, lanes = ([self.axes[a] for a in names] for names in (self.group.points, self.plan.lanes))
+        counts = {a.name: self.span(a, f"{a.name}_count") for a in (*points, *lanes)}
+        across, down = self.plan.across, BLOCK // self.plan.across
+        own = " + threadIdx.x" + (f" / {across}" if across > 1 else "") if down > 1 else ""
+        line(f"const int64_t at = int64_t(blockIdx.x){f' * {down}' if down > 1 else ''}{own};")
+        line("if (at >= count) return;")
+        line(f"const int32_t key = {keys}[at];")
+        line(f"if (uint32_t(key) >= uint32_t({self.elements})) return;")
+        line(f"if (at + 1 < count && {keys}[at + 1] == key) return;  // a later one is stored")
+        line(f"const int64_t point = {sources}[at];")
+        self.places(points, "point", counts)
+        if not lanes:
+            self.store_point()
+            return
+        number = "uint32_t" if self.plan.narrow else "int64_t"
+        line(f"const {number} lanes = {' * '.join(counts[a.name] for a in lanes)};")
+        counts |= {a.name: f"uint32_t({counts[a.name]})" for a in lanes if self.plan.narrow}
+        first = "threadIdx.x" if down == 1 else f"threadIdx.x % {across}"
+        with self.writer.block(f"for ({number} lane = {first}; lane < lanes; lane += {across})"):
+            self.places(lanes, "lane", counts)
+            self.store_point()
+
+    def store_point(self) -> None:
+        """What a point stores to its element."""
+        w = self.group.write
+        self.statements(tuple(map(self.let, self.needed([w.value]))))
+        self.writer.cite(w.location)
+        self.writer.line(f"{self.element(w.array, self.decoded())} = {self.printer.value(w.value)};")
 
     # ---------------------------------------------------------------- sums
 

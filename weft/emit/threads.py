@@ -1,7 +1,10 @@
-"""A nest as CUDA C++ with a thread for every iteration of its axes: each works through the whole body in order."""
+"""A nest as CUDA C++ with a thread for every iteration of its axes, which works through the whole body in order; or with a
+block, whose threads share the loops of the body.
+"""
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 from weft.emit.cpp import varying, without_unused
@@ -9,7 +12,7 @@ from weft.emit.cpp_body import Body
 from weft.emit.expressions import PRODUCT, SUM, literal, memory_type, register_type
 from weft.emit.names import Names, kernel_entry
 from weft.emit.text import Writer
-from weft.loops.ir import Array, Const, For, Function, Op, statement_exprs, trapping, walk, walk_expr
+from weft.loops.ir import Array, Const, For, Function, Let, Op, Ref, Stmt, statement_exprs, trapping, walk, walk_expr
 from weft.loops.operators import OPERATORS
 from weft.loops.schedule import Axis, Nest
 from weft.loops.types import BOOL, FLOAT64, INT64, ScalarType
@@ -133,18 +136,23 @@ def _threads(nest: Nest, plan: ThreadPlan, body: _ThreadBody) -> None:
     axes = {a.var: a for a in nest.axes}
     order = [axes[v] for v in plan.order]
     if not order:
-        with writer.block("if (blockIdx.x == 0 && threadIdx.x == 0)"):
-            body.statements(nest.body)
+        with writer.block("if (blockIdx.x == 0)" if plan.shared else "if (blockIdx.x == 0 && threadIdx.x == 0)"):
+            _iteration(nest, plan, body)
     else:
-        counts = []
+        counts, number = [], "uint32_t" if plan.narrow else "int64_t"
         for axis in order:
             count = body.fresh.fresh(f"{axis.var}_count")
             counts.append(count)
-            writer.line(f"const int64_t {count} = {_count(axis, body)};")
-        writer.line(f"// a thread for each ({', '.join(plan.order)}); neighbours along {plan.order[-1]}")
-        first = f"int64_t(blockIdx.x) * {plan.block} + threadIdx.x"
-        step = f"int64_t(gridDim.x) * {plan.block}"
-        with writer.block(f"for (int64_t item = {first}; item < {' * '.join(counts)}; item += {step})"):
+            writer.line(f"const {number} {count} = {_count(axis, body)};")
+        many = ", ".join(plan.order)
+        if plan.shared:
+            writer.line(f"// a block for each ({many}); its threads share the loops inside")
+        else:
+            writer.line(f"// a thread for each ({many}); neighbours along {plan.order[-1]}")
+        block, blocks = ("blockIdx.x", "gridDim.x") if plan.narrow else ("int64_t(blockIdx.x)", "int64_t(gridDim.x)")
+        first = block if plan.shared else f"{block} * {plan.block} + threadIdx.x"
+        step = blocks if plan.shared else f"{blocks} * {plan.block}"
+        with writer.block(f"for ({number} item = {first}; item < {' * '.join(counts)}; item += {step})"):
             rest = "item"
             lines = []
             for k in range(len(order) - 1, -1, -1):
@@ -157,11 +165,41 @@ def _threads(nest: Nest, plan: ThreadPlan, body: _ThreadBody) -> None:
             body.hoist(nest.body, variables)
             for var in variables:
                 body.local_arrays(var)
-            body.statements(nest.body)
+            _iteration(nest, plan, body)
     if checked:
         writer.line(
             "if (outside) __trap();  // a subscript left its array, or an integer its range: as PyTorch's own kernels do"
         )
+
+
+def _iteration(nest: Nest, plan: ThreadPlan, body: _ThreadBody) -> None:
+    """What is done in an iteration of the axes."""
+    if not plan.shared:
+        body.statements(nest.body)
+        return
+    for k, (single, statements) in enumerate(itertools.groupby(nest.body, lambda s: isinstance(s, Let))):
+        for n, stmt in enumerate((tuple(statements),) if single else zip(statements, strict=True)):
+            if k or n:
+                body.writer.line("__syncthreads();")
+            if single:
+                body.statements(stmt)
+            else:
+                _share(stmt[0], plan, body)
+
+
+def _share(stmt: Stmt, plan: ThreadPlan, body: _ThreadBody) -> None:
+    """A loop whose iterations the threads of a block share, or a store of one of them."""
+    if not isinstance(stmt, For):
+        with body.writer.block("if (threadIdx.x == 0)"):
+            body.statements((stmt,))
+        return
+    body.writer.cite(stmt.location)
+    size, sign = abs(stmt.step), "+" if stmt.step > 0 else "-"
+    place = "int64_t(threadIdx.x)" if stmt.step < 0 else "threadIdx.x"
+    start = body.printer.index(stmt.start, SUM)
+    own = place if size == 1 else f"{place} * {size}"
+    first = own if start == "0" and stmt.step > 0 else f"{start} {sign} {own}"
+    body.in_order(replace(stmt, step=stmt.step * plan.block), first)
 
 
 def _count(axis: Axis, body: _ThreadBody) -> str:
@@ -171,7 +209,10 @@ def _count(axis: Axis, body: _ThreadBody) -> str:
         span += f" - {body.printer.index(low, PRODUCT)}"
     size = abs(axis.step)
     if size == 1:
-        return span if low == Const(0, INT64) and axis.step > 0 else f"weft::maximum<int64_t>({span}, 0)"
+        sizes = {s.name for s in body.function.sizes}
+        never_negative = isinstance(high, Const) or (isinstance(high, Ref) and high.name in sizes)
+        simple = low == Const(0, INT64) and axis.step > 0 and never_negative
+        return span if simple else f"weft::maximum<int64_t>({span}, 0)"
     return f"(weft::maximum<int64_t>({span}, 0) + {size - 1}) / {size}"
 
 

@@ -42,9 +42,13 @@ class Explained:
         """The loops that could run in parallel on a GPU and do not."""
         if self.analysis is None:
             return ()
-        whole = {n: v for n, v in self.sizes.items() if isinstance(v, int)}
-        found = [u for launch in self.launches for u in unused(self.analysis, launch, whole)]
+        found = [u for launch in self.launches for u in unused(self.analysis, launch, self.numbers)]
         return tuple({u.loop.var: u for u in found}.values())
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The sizes and the whole numbers among them."""
+        return {n: v for n, v in self.sizes.items() if isinstance(v, int)}
 
     @property
     def loops(self) -> tuple[Verdict, ...]:

@@ -14,13 +14,12 @@ from pathlib import Path
 from weft.errors import WeftError
 from weft.explain.drawing import drawing, told
 from weft.explain.explained import Explained
+from weft.explain.plans import plan_line, plan_lines, value_lines
 from weft.explain.source import Line, Passage, passages
 from weft.explain.words import (
     details,
     double_lines,
     kind_text,
-    plan_line,
-    plan_lines,
     signature_text,
     sizes_text,
     unbroken,
@@ -216,4 +215,6 @@ def _plan(explained: Explained) -> Iterator[str]:
         if len(explained.launches) > 1:
             yield f"<h2>{escape(launch.nest.name)}</h2>"
         yield "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in plan_lines(launch)) + "</ul>"
+        if values := value_lines(launch, explained.numbers):
+            yield "<pre>" + escape("\n".join(values)) + "</pre>"
     yield from (f"<p>{escape(unbroken(line))}</p>" for line in unused_lines(explained.unused))

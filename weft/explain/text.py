@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from weft.explain.explained import Explained
+from weft.explain.plans import plan_line, plan_lines, value_lines
 from weft.explain.words import (
     double_lines,
     loop_lines,
-    plan_line,
-    plan_lines,
     signature_text,
     sizes_text,
     unused_lines,
@@ -36,6 +35,8 @@ def detailed(explained: Explained) -> str:
     for launch in explained.launches:
         several = f" of {launch.nest.name}" if len(explained.launches) > 1 else ""
         lines += ["", f"Plan{several} on a GPU", *(f"  {line}" for line in plan_lines(launch))]
+        values = value_lines(launch, explained.numbers)
+        lines += ["", *(f"  {line}".rstrip() for line in values)] if values else []
     lines += ["", "Unused parallelism"] if explained.unused else []
     for unused in explained.unused:
         first, *rest = wrapped(unused_text(unused)) + wrapped(f"remedy: {unused.remedy}" if unused.remedy else "")

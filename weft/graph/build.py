@@ -19,7 +19,21 @@ from weft.graph.places import Meeting, Place, Untold, all_of, compare, meeting
 from weft.graph.relative import related
 from weft.graph.states import pattern
 from weft.graph.tidy import Notes, tidied
-from weft.graph.tile import Axis, Map, Moved, NotTiles, Read, Scan, TileGraph, Value, Write, access_of, injective, overtaken
+from weft.graph.tile import (
+    LAST,
+    Axis,
+    Map,
+    Moved,
+    NotTiles,
+    Read,
+    Scan,
+    TileGraph,
+    Value,
+    Write,
+    access_of,
+    injective,
+    overtaken,
+)
 from weft.loops.accesses import Access, collect, loops_in
 from weft.loops.affine import affine
 from weft.loops.algebra.accumulation import accumulated
@@ -39,9 +53,11 @@ from weft.loops.ir import (
     Round,
     Stmt,
     Store,
+    free_arrays,
     free_names,
     operands,
     rewrite,
+    statement_exprs,
     walk,
     walk_expr,
     with_operands,
@@ -89,7 +105,8 @@ class Builder:
 
     env: what the names of the nest stand for. open, guards: the loops and the conditions around the statement that is read.
     places: what stores have left, in their order. values: by each of their names. writes: each with its place. cells: the
-    arrays that values are joined to here, and by which algebra; joined: those where that is over. states: the arrays that open
+    arrays that values are joined to here, and by which algebra; joined: those where that is over; scattered: those of which the
+    last value counts that is stored to an element. states: the arrays that open
     loops carry, the innermost last. preferred: the axes of loops that are to be those of states.
     """
 
@@ -105,6 +122,7 @@ class Builder:
     states: dict[str, list[State]] = field(default_factory=dict)
     preferred: dict[str, str] = field(default_factory=dict)
     joined: set[str] = field(default_factory=set)
+    scattered: set[str] = field(default_factory=set)
     location: Location | None = None
 
     def __post_init__(self) -> None:
@@ -382,6 +400,11 @@ class Builder:
         if stmt.array in self.cells:
             self.join(stmt, index)
             return
+        if stmt.array in self.scattered:
+            value = self.named(self.expr(stmt.value), f"{stmt.array}_value", stmt.location)
+            place = Place(stmt.array, index, value, tuple(self.guards), self.path, self.open_axes)
+            self.joined_write(place, value, LAST, stmt.location)
+            return
         if stmt.array in self.joined:
             raise self.refuse(f"{stmt.array} is stored and joined", "an array is stored and joined")
         value = self.named(self.expr(stmt.value), f"{stmt.array}_value", stmt.location)
@@ -447,7 +470,8 @@ class Builder:
         inits = [self.expr(c.init) for c in stmt.carries]
         arrays = self.carried_arrays(stmt)
         cells = {a: op for a in arrays if a not in self.cells and (op := accumulated(self.function, stmt, a)) is not None}
-        arrays = [a for a in arrays if a not in cells and a not in self.cells]
+        self.scattered |= {a for a in arrays if self.scatters(a)}
+        arrays = [a for a in arrays if a not in cells and a not in self.cells and a not in self.scattered]
         own_states = [self.enter_state(stmt, array) for array in arrays]
         loop = self.enter(stmt, {a for s in own_states for a in s.own})
         for state in own_states:
@@ -476,6 +500,16 @@ class Builder:
                 self.places.pop(own.name, None)
         for c in stmt.carries:
             self.env[c.result] = Ref(c.result, c.type)
+
+    def scatters(self, array: str) -> bool:
+        """Whether one statement, in loops that count upwards, stores to elements that data choose, and nothing reads them."""
+        stores = [s for s in walk(self.nest.body) if isinstance(s, Store) and s.array == array]
+        loaded = any(array in free_arrays(e) for s in walk(self.nest.body) for e in statement_exprs(s))
+        upwards = all(f.step > 0 for f in self.nest.loops()) and all(a.step > 0 for a in self.nest.axes)
+        if loaded or not upwards or len(stores) != 1 or array in self.inner:
+            return False
+        plain = {f.var for f in self.nest.loops()} | {a.var for a in self.nest.axes} | self.arguments
+        return not all(free_names(i) <= plain and affine(i) is not None for i in stores[0].index)
 
     def carried_arrays(self, stmt: For) -> list[str]:
         """The arrays of which an iteration finds what an earlier one stored."""

@@ -9,6 +9,7 @@ import torch
 
 from weft.graph.tile import (
     IN_ORDER,
+    LAST,
     Axis,
     Carried,
     Fold,
@@ -150,6 +151,8 @@ class _Meaning:
         return found
 
     def joined(self, write: Write, old: Any, new: Any) -> Any:
+        if write.join == LAST:
+            return new
         type_ = write.value.type
         e = Op(ALGEBRAS[write.join].join, (Ref("old", type_), Ref("new", type_)), type_)
         return self.evaluate(e, _Names(self, {"old": old, "new": new}))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from weft.graph.needs import by_need
 from weft.graph.tile import (
+    LAST,
     Axis,
     Dependence,
     Map,
@@ -144,6 +145,8 @@ def _ordered(write: Write, function: Function, steady: set[str], depends: Depend
 
 def _check(write: Write, dtype: ScalarType) -> None:
     """Raise NotTiles where the order of the values that are joined shows."""
+    if write.join == LAST:
+        return
     type_ = write.value.type
     if type_ != dtype.opmath and not (type_.category == dtype.category == "int" and write.join in _MODULAR):
         raise NotTiles(f"{write.array} rounds what is joined to it", write.location)
@@ -152,5 +155,9 @@ def _check(write: Write, dtype: ScalarType) -> None:
 
 
 def in_any_order(write: Write, dtype: ScalarType) -> bool:
-    """Whether the bits that joins leave are the same whatever their order: sums and products of floats are rounded."""
+    """Whether the bits that joins leave are the same whatever their order: sums and products of floats are rounded, and of what
+    is stored the last counts.
+    """
+    if write.join == LAST:
+        return False
     return dtype.category != "float" or write.join not in ("sum", "product")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from weft.graph.tile import Carried, Fold, Map, NotTiles, Read, Scan, TileGraph, Value, names_of, uses, uses_of_write
+from weft.graph.tile import Carried, Fold, Map, NotTiles, Read, Scan, TileGraph, Value, Write, names_of, uses, uses_of_write
 from weft.loops.algebra.table import FIRST
 from weft.loops.faults import Faults
 from weft.loops.ir import (
@@ -78,9 +78,10 @@ def by_need(graph: TileGraph, early: Callable[[Read], bool] = lambda read: False
             raise NotTiles(f"{min(late)} is read where it is needed, which may be after it is written")
     sure = certain(out)
     for value in values:
-        if not isinstance(value, Carried) or not any(map(_at_need, (*value.parts, *value.inits))):
+        risky = [e for e in (*value.parts, *value.inits) if _at_need(e)] if isinstance(value, Fold | Scan) else []
+        if not isinstance(value, Fold | Scan) or not risky:
             continue
-        if not set(names_of(value)) & sure:
+        if not set(names_of(value)) & sure and not _guarded_alike(out, value, risky):
             raise NotTiles(f"{value.results[0]} may not be needed, and be undefined then", value.location)
         if value.algebra in ("and", "or", FIRST):
             raise NotTiles(f"{value.results[0]} may be decided before points that are undefined then", value.location)
@@ -88,12 +89,12 @@ def by_need(graph: TileGraph, early: Callable[[Read], bool] = lambda read: False
 
 
 def refuse_unused(function: Function, nest: Nest) -> None:
-    """Raise NotTiles where a nest computes what may fail in Python and nothing uses: a graph has no values for that."""
+    """Raise NotTiles where a nest computes what may stop a GPU and nothing uses: a graph has no values for that."""
     loads = {e.array for s in walk(nest.body) for x in statement_exprs(s) for e in walk_expr(x) if isinstance(e, Load)}
     local = {a.name for a in function.arrays if a.within} - loads
     faults = Faults(function)
     for stmt in walk(nest.body):
-        if isinstance(stmt, Store) and stmt.array in local and faults.of(stmt.value):
+        if isinstance(stmt, Store) and stmt.array in local and faults.of(trapping_alone(stmt.value)):
             why = "what nothing uses fails in Python for some data, so each iteration has to look"
             raise NotTiles(why, stmt.location, kind="a value that nothing uses may fail")
 
@@ -110,9 +111,22 @@ def _at_need(expr: Expr) -> bool:
     return any(isinstance(e, (Load, Check)) for e in walk_expr(expr))
 
 
-def certain(graph: TileGraph) -> set[str]:
-    """The values that are needed at every point of their axes."""
-    pending = [n for w in graph.writes if w.guard is None for e in (*w.index, w.value) for n in _strictly(e)]
+def _guarded_alike(graph: TileGraph, value: Fold | Scan, risky: list[Expr]) -> bool:
+    """Whether what may be undefined of a value is looked at only where a write, under the same guard, needs the value."""
+
+    def behind(e: Expr, guard: Expr) -> bool:
+        return isinstance(e, Op) and e.name == "where" and e.args[0] == guard and not _at_need(e.args[2])
+
+    return any(
+        w.guard is not None and set(names_of(value)) & certain(graph, w) and all(behind(e, w.guard) for e in risky)
+        for w in graph.writes
+    )
+
+
+def certain(graph: TileGraph, under: Write | None = None) -> set[str]:
+    """The values that are needed at every point of their axes. under: at every one at which this write's guard holds."""
+    writes = [w for w in graph.writes if w.guard is None or w is under]
+    pending = [n for w in writes for e in (*w.index, w.value) for n in _strictly(e)]
     found: set[str] = set()
     while pending:
         name = pending.pop()

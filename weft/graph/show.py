@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from weft.graph.tile import (
     IN_ORDER,
     Carried,
@@ -25,7 +27,7 @@ from weft.loops.types import INT64
 
 def show(graph: TileGraph) -> str:
     """The axes on the first line, then a line for each value and each write."""
-    spelled = _Spelled(graph)
+    spelled = Spelling(graph.values)
     axes = ", ".join(f"{a.name} in {spelled.expr(a.start)}..{spelled.expr(a.stop)}" for a in graph.axes)
     lines = [f"{graph.name}: {axes}" if axes else f"{graph.name}:"]
     lines += [f"  {spelled.value(v)}" for v in graph.values]
@@ -33,14 +35,12 @@ def show(graph: TileGraph) -> str:
     return "\n".join(lines) + "\n"
 
 
-class _Spelled:
-    """Expressions of a graph with the axes of values beside their names."""
+class Spelling:
+    """Values and writes of a graph as text, with the axes of values beside their names."""
 
-    def __init__(self, graph: TileGraph) -> None:
-        self.names: dict[str, Expr] = {
-            n: Ref(_with_axes(n, axes_of_name(v, n)), INT64) for v in graph.values for n in names_of(v)
-        }
-        self.graph = graph
+    def __init__(self, values: Iterable[Value]) -> None:
+        self.axes = {n: axes_of_name(v, n) for v in values for n in names_of(v)}
+        self.names: dict[str, Expr] = {n: Ref(_with_axes(n, axes), INT64) for n, axes in self.axes.items()}
 
     def expr(self, e: Expr) -> str:
         return show_expr(substitute(e, self.names))
@@ -58,7 +58,7 @@ class _Spelled:
                 return f"{self.name(value.name)} = {self.expr(value.value)}"
             case Moved():
                 at = dict(value.at)
-                point = ",".join(self.expr(at[a]) if a in at else a for a in self.graph.axes_of(value.of))
+                point = ",".join(self.expr(at[a]) if a in at else a for a in self.axes[value.of])
                 return f"{self.name(value.name)} = {value.of}{{{point}}}"
         return self.carried(value)
 

@@ -57,6 +57,22 @@ class Sweeps:
         return len(self.stages) == 1 and not any(s.writes for s in self.stages[0])
 
     @property
+    def writes(self) -> tuple[Write, ...]:
+        return (*(w for stage in self.stages for s in stage for w in s.writes), *self.last)
+
+    @property
+    def loaded(self) -> frozenset[str]:
+        """The arrays that are read where they are needed."""
+        bounds = [e for a in self.axes.values() for e in (a.start, a.stop)]
+        exprs = [*bounds, *(e for v in self.values for e in uses(v)), *(e for w in self.writes for e in uses_of_write(w))]
+        return frozenset(a for e in exprs for a in free_arrays(e))
+
+    @property
+    def arrays(self) -> frozenset[str]:
+        """The arrays that are read or written."""
+        return self.loaded | {v.array for v in self.values if isinstance(v, Read)} | {w.array for w in self.writes}
+
+    @property
     def folds(self) -> tuple[Fold, ...]:
         return tuple(v for v in self.values if isinstance(v, Fold))
 

@@ -119,11 +119,15 @@ class Scan(Carried):
     nexts: tuple[Expr, ...] = ()
 
 
+# How values are joined of which the last one counts.
+LAST = "last"
+
+
 @dataclass(frozen=True)
 class Write:
     """`array[index] = value` at every point of `axes` at which the guard holds. join: the algebra by which the value is joined
-    to what is there instead; several points may then meet in one element, and their order is that of the axes. checked: as of
-    a read.
+    to what is there instead; several points may then meet in one element, and their order is that of the axes. LAST: the last
+    of these stores. checked: as of a read.
     """
 
     array: str
@@ -158,10 +162,6 @@ class TileGraph:
 
     def axis(self, name: str) -> Axis:
         return next(a for a in self.axes if a.name == name)
-
-    def axes_of(self, name: str) -> tuple[str, ...]:
-        """The axes of a value by its name."""
-        return axes_of_name(self.made[name], name)
 
 
 def names_of(value: Value) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from weft.pytorch.quick import MISS
 
 if TYPE_CHECKING:
     from weft.check.report import Report
+    from weft.pytorch.tuning import Tuning
 
 
 class RowKernel:
@@ -82,6 +83,10 @@ class RowKernel:
     def source(self, *args: Any, arch: str | None = None) -> str:
         """As `weft.Kernel.source`."""
         return self.kernel.source(*args, arch=arch)
+
+    def tune(self, *args: Any, gradients: bool = False, seconds: float = 0.2, progress: bool = True) -> Tuning:
+        """As `weft.Kernel.tune`."""
+        return self.kernel.tune(*args, gradients=gradients, seconds=seconds, progress=progress)
 
     def resources(self, *args: Any, arch: str | None = None) -> Any:
         """As `weft.Kernel.resources`."""

@@ -8,6 +8,7 @@ import copy
 import inspect
 import itertools
 import linecache
+import os
 import textwrap
 import types
 from collections.abc import Iterator, Mapping
@@ -106,8 +107,7 @@ def _read(function: types.FunctionType) -> FunctionText:
     if code.co_name == "<lambda>":
         return _read_lambda(function)
     try:
-        lines, first = inspect.getsourcelines(code)
-        file = inspect.getsourcefile(code) or code.co_filename
+        lines, first, file = _lines(code, function.__globals__)
     except (OSError, TypeError, IndexError, SyntaxError):
         raise _no_source(function) from None
     text = textwrap.dedent("".join(lines))
@@ -122,6 +122,21 @@ def _read(function: types.FunctionType) -> FunctionText:
     if not isinstance(node, ast.FunctionDef) or not _is_text_of(node, function):
         raise _mismatch(function, where)
     return FunctionText(code, file, node, first - 1, column, text)
+
+
+def _lines(code: types.CodeType, scope: dict[str, Any]) -> tuple[list[str], int, str]:
+    """The lines of a def, the number of the first, their file. Raises what `inspect` raises, which is asked last: for a text
+    that is no module's it looks through all modules there are.
+    """
+    file, first = code.co_filename, code.co_firstlineno
+    made = file.startswith("<") and file.endswith(">")
+    if made or os.path.isabs(file):
+        linecache.checkcache(file)
+        lines = linecache.getlines(file, None if made else scope)
+        if first <= len(lines):
+            return inspect.getblock(lines[first - 1 :]), first, file
+    lines, first = inspect.getsourcelines(code)
+    return lines, first, inspect.getsourcefile(code) or file
 
 
 def _read_lambda(function: types.FunctionType) -> FunctionText:

@@ -174,8 +174,11 @@ class _Collector:
         self.accesses.append(Access(array, subscript, index, write, loops, guard, len(self.accesses), location))
 
     def expr(self, expr: Expr, loops: tuple[For, ...], guard: Guard, location: Location | None) -> None:
+        loads = _loads(expr)
+        if not loads:
+            return
         said: dict[tuple[int, bool], Guard] = {}  # what holds where a condition does: many loads stand under one
-        for load, around in _loads(expr):
+        for load, around in loads:
             for condition, holds in around:
                 if (id(condition), holds) not in said:
                     said[id(condition), holds] = self.conditions.guard(condition, holds)

@@ -575,7 +575,9 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
     target = first.site.store.array
     type_ = first.site.value.type
     variables = {p.axis: names.fresh(p.var) for p in first.placed}
-    sums = [names.fresh(f.var) for f in first.summed]
+    ordered = _summed_in_order(function, group)
+    summed = tuple(f for f in first.summed if f not in ordered)
+    sums = [names.fresh(f.var) for f in summed]
     index = list(first.site.store.index)
     for p in first.placed:
         index[p.axis] = Ref(variables[p.axis], INT64)
@@ -600,8 +602,9 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
         for p in plan.placed:
             at = Affine(((variables[p.axis], 1),), 0) - p.rest
             known[p.var] = (at * p.sign).expr()
-        known |= {f.var: Ref(v, INT64) for f, v in zip(plan.summed, sums, strict=True)}
-        repeated = _repeat(function, settled, plan, known, names, edit, arrays, use)
+        own = tuple(f for f in plan.summed if f not in ordered)
+        known |= {f.var: Ref(v, INT64) for f, v in zip(own, sums, strict=True)}
+        repeated = _repeat(function, settled, plan, known, names, edit, arrays, use, ordered)
         if repeated is None:
             return None
         statements += repeated[0]
@@ -609,10 +612,10 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
     shown = {p.var: Ref(variables[p.axis], INT64) for p in first.placed}
     value = total
     around_sum: list[Expr] = []
-    for f, var in reversed(list(zip(first.summed, sums, strict=True))):
+    for f, var in reversed(list(zip(summed, sums, strict=True))):
         bounds = _ascending(f)
         assert bounds is not None
-        start, stop = (fold(substitute(b.expr(), {**shown, **_names_of(first.summed, sums)})) for b in bounds[:2])
+        start, stop = (fold(substitute(b.expr(), {**shown, **_names_of(summed, sums)})) for b in bounds[:2])
         carried, result = names.fresh(f"{target}_sum"), names.fresh(f"{target}_sum")
         carry = Carry(carried, number(0, type_), add(Ref(carried, type_), value), result)
         statements = [For(var, start, stop, bounds[2], (carry,), tuple(statements), location=f.location)]
@@ -631,6 +634,27 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
     place = last.path[group[-1].depth].stmt
     edit.after.setdefault(id(place), []).extend(statements)
     return replace(function, body=edit.apply(function.body), arrays=tuple(arrays))
+
+
+def _summed_in_order(function: Function, group: list[_Plan]) -> tuple[For, ...]:
+    """The loops that sum what a site adds where it stands: they run in order in any case, since states that are arrays go
+    through them, and what they sum has one element for all their iterations.
+    """
+    if len(group) > 1:
+        return ()
+    (plan,) = group
+    if not _Closure(plan.site, plan.depth, _Settled(function), plan.certain).whole:
+        return ()
+    loops = plan.site.loops
+    ordered = tuple(f for f in plan.summed if f is not loops[-1] and _has_state_arrays(f))
+    bounded = {n for f in loops for e in (f.start, f.stop) for n in free_names(e)}
+    return ordered if not bounded & {f.var for f in ordered} else ()
+
+
+def _has_state_arrays(loop: For) -> bool:
+    """Whether iterations of a loop store to the same elements, and not just add to them."""
+    stores = [s for s in walk(loop.body) if isinstance(s, Store) and accumulation(s) is None]
+    return any(not any(loop.var in free_names(i) for i in s.index) for s in stores)
 
 
 def _names_of(summed: tuple[For, ...], sums: list[str]) -> dict[str, Expr]:
@@ -667,24 +691,32 @@ def _repeat(
     edit: _Edit,
     arrays: list[Array],
     use: Callable[[Expr], Stmt] | None,
+    ordered: tuple[For, ...],
 ) -> tuple[list[Stmt], Expr] | None:
-    """The value of a site computed anew, `known` naming its loop variables; what cannot be is saved in local arrays."""
+    """The value of a site computed anew, `known` naming its loop variables; what cannot be is saved in local arrays, summed
+    over the loops `ordered`.
+    """
     site = plan.site
     closure = _Closure(site, plan.depth, settled, plan.certain)
     variables = [Ref(f.var, INT64) for f in site.loops]
     moved = [known.get(v.name, v) for v in variables]
     target = site.store.array
     if closure.whole:
-        found = extents(function, site.loops)
+        apart = tuple(f for f in site.loops if f not in ordered)
+        found = extents(function, apart)
         if found is None:
             return None
         if use is not None:
             return None
         guarded = any(isinstance(s.stmt, If) for s in site.path)
-        fill = number(0, site.value.type) if guarded else None
+        fill = number(0, site.value.type) if guarded or ordered else None
         array = expanded(names.fresh(f"{target}_parts"), site.value.type, found, fill)
         arrays.append(array)
-        kept = Store(array.name, expanded_index(found, variables), site.value, site.store.location)
+        variables = [Ref(f.var, INT64) for f in apart]
+        moved = [known.get(v.name, v) for v in variables]
+        index = expanded_index(found, variables)
+        kept = Store(array.name, index, site.value, site.store.location)
+        kept = accumulate_into(array.name, index, site.value, site.store) if ordered else kept
         edit.instead[id(site.store)] = [kept]
         return [], Load(array.name, expanded_index(found, moved), site.value.type)
     known = dict(known)

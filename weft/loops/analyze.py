@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from weft.loops.accesses import Access, Nested, collect, loops_in, pairs_in, unknown_ranges
 from weft.loops.algebra.accumulation import accumulated
@@ -32,8 +33,10 @@ from weft.loops.ir import (
     Let,
     Ref,
     Stmt,
+    Store,
     bound_names,
     free_names,
+    loaded_arrays,
     statement_exprs,
     substitute,
     substitute_statements,
@@ -41,7 +44,7 @@ from weft.loops.ir import (
 )
 from weft.loops.names import Names
 from weft.loops.normalize import fold_subscripts, normalize, unify_sizes
-from weft.loops.polyhedra import UNDECIDED, Polyhedra, Search, SearchOver
+from weft.loops.polyhedra import UNDECIDED, Polyhedra, Search, SearchOver, spend
 from weft.loops.promote import Promoter
 from weft.loops.schedule import KINDS, Kind, Nest, Requirement, Schedule, Update, Verdict
 from weft.loops.show import show_expr
@@ -60,10 +63,19 @@ def requirements(function: Function) -> tuple[Requirement, ...]:
     fixed = {s.name for s in function.sizes} | {s.name for s in function.scalars}
     unified = unify_sizes(function)
     written, closed = collect(fold_subscripts(function).body), dict.fromkeys(collect(close(normalize(function)).function.body))
+    answers: dict[tuple[Any, ...], tuple[str, int] | None] = {}
+
+    def outside(access: Access, axis: int, wraps: bool = False) -> tuple[str, int] | None:
+        """As `Polyhedra.outside` says, which many accesses have in common: it is asked once for all."""
+        ranges = tuple((f.var, f.start, f.stop, f.step) for f in access.loops)
+        key = access.array, axis, access.subscript[axis], ranges, access.guard, wraps
+        if key not in answers:
+            answers[key] = polyhedra.outside(access, function.array(access.array).shape, axis, wraps)
+        return answers[key]
+
     for access in dict.fromkeys((*written, *closed)):
         if access.array in function.checked or access.array not in arrays:
             continue
-        shape = function.array(access.array).shape
         unknown = unknown_ranges(function, access)
         for axis, form in enumerate(access.subscript):
             if form is None or form.names & unknown or not form.names <= fixed | {loop.var for loop in access.loops}:
@@ -71,15 +83,15 @@ def requirements(function: Function) -> tuple[Requirement, ...]:
                     below = _below(polyhedra, access, axis)
                     found.update({} if below is None else {(below.condition, below.beyond, below.array, axis): below})
                 continue  # the kernel itself checks it
-            outside = polyhedra.outside(access, shape, axis)
-            if outside is not None:
-                condition, _ = outside
+            leaving = outside(access, axis)
+            if leaving is not None:
+                condition, _ = leaving
                 sure = condition != UNDECIDED and polyhedra.certain(access)
                 index = show_expr(access.index[axis])
                 beyond = None
                 direct = (access.array, axis) in function.direct and not from_end(unified, access, axis)
                 if direct and condition != UNDECIDED and polyhedra.below(access, axis):
-                    still = polyhedra.outside(access, shape, axis, wraps=True)
+                    still = outside(access, axis, wraps=True)
                     beyond = "False" if still is None else still[0]
                 key = condition, beyond, access.array, axis
                 known = found.get(key)
@@ -190,6 +202,7 @@ _FEW = 2
 # The search for transforms ends after so many questions about accesses, a second or two of work: what is not understood by then
 # runs as it stands.
 _MOST_QUESTIONS = 4_000
+_QUESTIONS_OF_A_STATEMENT = 3  # to promote what it carries takes as long
 
 
 def _freed(function: Function) -> tuple[Schedule, dict[str, tuple[str, ...]]]:
@@ -197,7 +210,7 @@ def _freed(function: Function) -> tuple[Schedule, dict[str, tuple[str, ...]]]:
     values to carry; which loops the others freed, and what they did. Its loops are those of the function.
     """
     origin = {s.var: s.var for s in walk(function.body) if isinstance(s, For)}
-    search = Search(_MOST_QUESTIONS)
+    search, known = Search(_MOST_QUESTIONS), _Known()
 
     def judged(
         parts: Distributed, found: Schedule, origin: Mapping[str, str]
@@ -207,11 +220,11 @@ def _freed(function: Function) -> tuple[Schedule, dict[str, tuple[str, ...]]]:
         loops = _of_origin(loops, origin, told=False)
         return replace(found, loops=loops), {v.var: v for v in loops}, own
 
-    whole = _nests(function)
+    whole = _nests(function, known)
     found, verdicts, own = judged(Distributed(function, {v.var: v.var for v in whole.loops}), whole, origin)
     transforms: dict[str, tuple[str, ...]] = {}
     with suppress(SearchOver), search.going_on():
-        found, verdicts, own = judged(*_in_parts(function, whole), origin)
+        found, verdicts, own = judged(*_in_parts(function, whole, known), origin)
         while True:
             stuck = frozenset(var for var, v in own.items() if v.kind == "sequential")
             wide = frozenset(var for var, v in own.items() if _width(v) > _FEW)
@@ -219,7 +232,7 @@ def _freed(function: Function) -> tuple[Schedule, dict[str, tuple[str, ...]]]:
             for made in itertools.chain(candidates, residues(function, wide) if wide else ()):
                 # a loop that a transform made is none of the function's, nor is a copy of it
                 loops = origin | {new: origin[old] for new, old in made.origin.items() if old in origin}
-                after, others, parts = judged(*_in_parts(made.function, _nests(made.function)), loops)
+                after, others, parts = judged(*_in_parts(made.function, _nests(made.function, known), known), loops)
                 better = {var for var, v in verdicts.items() if var in others and _freer(others[var], v)}
                 left = any(v.kind == "sequential" and made.origin.get(var, var) in made.frees for var, v in parts.items())
                 if better and not left and _no_worse(others, verdicts):
@@ -255,30 +268,72 @@ def _with_transforms(found: Schedule, transforms: dict[str, tuple[str, ...]]) ->
     return replace(found, nests=nests, loops=tuple(map(told, found.loops)))
 
 
-def _nests(function: Function) -> Schedule:
+class _Known:
+    """What a search has found out about statements: most of those of a function that it tries are the very ones of the last.
+
+    They are known by their identity, and by what the function says of them; fresh names are taken again where they are free.
+    """
+
+    def __init__(self) -> None:
+        self._groupings: dict[tuple[Any, ...], tuple[tuple[Stmt, ...], Grouping]] = {}
+        self._judged: dict[tuple[Any, ...], tuple[Grouping, _Judged, frozenset[str]]] = {}
+
+    def axes(self, function: Function, statements: tuple[Stmt, ...]) -> Grouping:
+        key = (*map(id, statements), _about(function, statements))
+        if key not in self._groupings:
+            self._groupings[key] = statements, find_axes(function, statements)
+        return self._groupings[key][1]
+
+    def judged(self, function: Function, group: Grouping, alone: frozenset[str], names: Names) -> _Judged:
+        key = id(group), _about(function, group.body), alone
+        if key in self._judged:
+            _, found, fresh = self._judged[key]
+            if names.taken.isdisjoint(fresh):
+                names.taken |= fresh
+                return found
+        spend(_QUESTIONS_OF_A_STATEMENT * sum(1 for _ in walk(group.body)))
+        before = frozenset(names.taken)
+        found = _judged(function, group, alone, names)
+        self._judged[key] = group, found, frozenset(names.taken - before)
+        return found
+
+
+def _about(function: Function, statements: tuple[Stmt, ...]) -> Function:
+    """What a function says of some statements: itself, without its own, and of arrays those alone that these touch."""
+    touched = loaded_arrays(statements) | {s.array for s in walk(statements) if isinstance(s, Store)}
+    arrays = tuple(a for a in function.arrays if a.name in touched)
+    return replace(function, arrays=arrays, body=(), checked=function.checked & touched)
+
+
+def _nests(function: Function, known: _Known) -> Schedule:
     """Group the statements into nests, find each one's parallel axes, promote carried elements, judge the loops."""
     names = Names.of(function)
-    groups = _groups(function, names)
+    groups = _groups(function, names, known)
     touched = [{a.array for a in collect(g.body)} for g in groups]
     nests: list[Nest] = []
     verdicts: dict[str, Verdict] = {}
     for k, group in enumerate(groups):
         others = set().union(*(t for j, t in enumerate(touched) if j != k)) if len(groups) > 1 else set()
-        around = tuple(For(a.var, a.start, a.stop, a.step, (), ()) for a in group.axes)
+        around = _around(group)
         renamed = {loop.var: choice.first.var for choice in group.choices for loop in choice.loops}
         function = replace(
             function,
             arrays=tuple(replace(a, within=tuple(renamed.get(v, v) for v in a.within)) for a in function.arrays),
         )
-        function, body, judged = _judged(function, group, around, frozenset(touched[k] - others), names)
-        function = _nesting(function, around, body)
+        judged = known.judged(function, group, frozenset(touched[k] - others), names)
+        function = _nesting(_with_arrays(function, judged.arrays), around, judged.body)
         name = function.name if len(groups) == 1 else f"{function.name}_{k + 1}"
-        nests.append(Nest(name, group.axes, body, judged))
-        verdicts |= dict(judged)
+        nests.append(Nest(name, group.axes, judged.body, judged.verdicts))
+        verdicts |= dict(judged.verdicts)
         for choice in group.choices:
             for loop in choice.loops:
                 verdicts[loop.var] = _parallel(function, loop, choice.loops)
     return Schedule(function, tuple(nests), _as_written(function, verdicts))
+
+
+def _around(group: Grouping) -> tuple[For, ...]:
+    """The axes of a group as the loops around its body."""
+    return tuple(For(a.var, a.start, a.stop, a.step, (), ()) for a in group.axes)
 
 
 def _nesting(function: Function, around: tuple[For, ...], body: tuple[Stmt, ...]) -> Function:
@@ -293,12 +348,26 @@ def _nesting(function: Function, around: tuple[For, ...], body: tuple[Stmt, ...]
     return replace(function, arrays=tuple(map(nested, function.arrays)))
 
 
-def _judged(
-    function: Function, group: Grouping, around: tuple[For, ...], alone: frozenset[str], names: Names
-) -> tuple[Function, tuple[Stmt, ...], tuple[tuple[str, Verdict], ...]]:
-    """The body of a nest with promoted elements, and its loops' verdicts; loops that add up in arrays moved inside. The
-    function has the arrays of both.
+@dataclass(frozen=True)
+class _Judged:
+    """The body of a nest with promoted elements, the arrays that it has beside the function's or instead of them, and its
+    loops' verdicts.
     """
+
+    body: tuple[Stmt, ...]
+    arrays: tuple[Array, ...]
+    verdicts: tuple[tuple[str, Verdict], ...]
+
+
+def _with_arrays(function: Function, arrays: tuple[Array, ...]) -> Function:
+    """The function with these arrays, instead of those of its own that have their names."""
+    own = {a.name: a for a in function.arrays} | {a.name: a for a in arrays}
+    return replace(function, arrays=tuple(own.values()))
+
+
+def _judged(function: Function, group: Grouping, alone: frozenset[str], names: Names) -> _Judged:
+    """A nest, judged; loops that add up in arrays moved inside."""
+    around = _around(group)
 
     def judge(statements: tuple[Stmt, ...]) -> tuple[Function, tuple[Stmt, ...], dict[str, Verdict]]:
         own = _nesting(function, around, statements)
@@ -324,7 +393,8 @@ def _judged(
             for var in moved:
                 requires = ("interchange: moved into the loop in it", *verdicts[var].requires)
                 verdicts[var] = replace(verdicts[var], requires=requires)
-    return kept, body, tuple(verdicts.items())
+    known = set(function.arrays)
+    return _Judged(body, tuple(a for a in kept.arrays if a not in known), tuple(verdicts.items()))
 
 
 def _no_worse(after: Mapping[str, Verdict], before: Mapping[str, Verdict]) -> bool:
@@ -334,12 +404,12 @@ def _no_worse(after: Mapping[str, Verdict], before: Mapping[str, Verdict]) -> bo
     )
 
 
-def _in_parts(function: Function, found: Schedule) -> tuple[Distributed, Schedule]:
+def _in_parts(function: Function, found: Schedule, known: _Known) -> tuple[Distributed, Schedule]:
     """The function and its schedule after the distributions that take a loop out of its order."""
     origin = {v.var: v.var for v in found.loops}
     while stuck := frozenset(v.var for v in found.loops if v.kind == "sequential"):
         for distributed in distributions(function, stuck):
-            after = _nests(distributed.function)
+            after = _nests(distributed.function, known)
             whole = {var: origin[own] for var, own in distributed.origin.items()}
             old, new = ({v.var: v for v in _of_origin(s.loops, o)} for s, o in ((found, origin), (after, origin | whole)))
             if any(new[v].kind != old[v].kind for v in new) and _no_worse(new, old):
@@ -394,11 +464,11 @@ def _self_contained(function: Function, items: list[tuple[Stmt, ...]], names: Na
         for s in item:
             if isinstance(s, Let) and not has_load(s.value) and free_names(s.value) <= known | steady.keys():
                 steady[s.name] = s
-        out.append((*lets, *substitute_statements(item, fresh)))
+        out.append((*lets, *(substitute_statements(item, fresh) if fresh else item)))
     return out
 
 
-def _groups(function: Function, names: Names) -> list[Grouping]:
+def _groups(function: Function, names: Names, known: _Known) -> list[Grouping]:
     """Consecutive statements that share their parallel axes, as few groups as that allows."""
     items: list[tuple[Stmt, ...]] = []
     pending: list[Stmt] = []
@@ -410,7 +480,7 @@ def _groups(function: Function, names: Names) -> list[Grouping]:
     if pending and items:
         items[-1] = (*items[-1], *pending)
     items = _self_contained(function, items, names)
-    alone = [find_axes(function, item) for item in items]
+    alone = [known.axes(function, item) for item in items]
     groups: list[tuple[tuple[Stmt, ...], Grouping]] = []
     for k, (item, own) in enumerate(zip(items, alone, strict=True)):
         if groups:
@@ -418,7 +488,7 @@ def _groups(function: Function, names: Names) -> list[Grouping]:
             defined = {n for s in before for n in bound_names(s)}
             later = [s for rest in items[k:] for s in rest]
             tied = any(free_names(e) & defined for s in walk(tuple(later)) for e in statement_exprs(s))
-            union = find_axes(function, (*before, *item))
+            union = known.axes(function, (*before, *item))
             fewest = min(len(grouping.axes), len(own.axes))
             together = len(union.axes) == fewest and _outermost(union, grouping) and _outermost(union, own)
             if tied or (together and (fewest > 0 or not (grouping.axes or own.axes))):

@@ -27,6 +27,7 @@ from weft.loops.ir import (
     Stmt,
     Store,
     free_names,
+    loaded_arrays,
     map_statement,
     rewrite,
     walk,
@@ -213,7 +214,7 @@ class Cells:
         self.nest: tuple[Access, ...] = ()  # the accesses of the nest: another iteration of an axis may do any of them
         self.rounding = Rounding.of(function, ())
         self.made: list[Promotion] = []
-        self._last: tuple[tuple[Stmt, ...], tuple[For, ...], tuple[Access, ...]] = ((), (), ())
+        self._last: tuple[tuple[Stmt, ...], tuple[For, ...], tuple[Access, ...], set[str]] = ((), (), (), set())
 
     def run(self, statements: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         self.nest = collect(statements, self.around)
@@ -258,8 +259,8 @@ class Cells:
         around = {f.var for f in loops}
         if not set(self.function.array(array).within) <= around:
             return []
-        bound = names_bound_in(statements)
-        accesses = [a for a in self._accesses(statements, loops) if a.array == array]
+        reached, bound = self._looked(statements, loops)
+        accesses = [a for a in reached if a.array == array]
         found = []
         for subscript in dict.fromkeys(a.subscript for a in accesses if a.write and None not in a.subscript):
             cell = Cell(array, subscript)  # type: ignore[arg-type]
@@ -269,11 +270,11 @@ class Cells:
                 found.append(cell)
         return found
 
-    def _accesses(self, statements: tuple[Stmt, ...], loops: tuple[For, ...]) -> tuple[Access, ...]:
-        """The accesses of some statements, which are asked for again for each of their arrays and cells."""
+    def _looked(self, statements: tuple[Stmt, ...], loops: tuple[For, ...]) -> tuple[tuple[Access, ...], set[str]]:
+        """The accesses of some statements and the names that they bind, asked for again for each of their arrays and cells."""
         if self._last[0] is not statements or self._last[1] is not loops:
-            self._last = (statements, loops, collect(statements, loops))
-        return self._last[2]
+            self._last = (statements, loops, collect(statements, loops), names_bound_in(statements))
+        return self._last[2:]
 
     def _stored_once(self, accesses: list[Access], around: frozenset[str]) -> bool:
         """Whether these accesses to an element are one store of it at most: there is nothing to keep in a scalar."""
@@ -331,7 +332,7 @@ class Cells:
         """Whether no other access in the statements may touch the cell."""
         probe = cell.access(loops, guard)
         shared = frozenset(f.var for f in loops)
-        accesses = self._accesses(statements, loops)
+        accesses, _ = self._looked(statements, loops)
         others = [a for a in accesses if a.array == cell.array and a.subscript != cell.subscript]
         return not any(self.polyhedra.meet(probe, other, shared) for other in others)
 
@@ -363,6 +364,8 @@ class Cells:
         """A condition that holds wherever the statements touch the cell, and whether they surely do where it holds."""
         touching = []
         for stmt in statements:
+            if cell.array not in loaded_arrays((stmt,)) and cell.array not in written((stmt,)):
+                continue
             own = [a for a in collect((stmt,)) if a.array == cell.array and a.subscript == cell.subscript]
             if any(not a.loops and not a.guard for a in own):
                 return ALWAYS, True

@@ -1,4 +1,4 @@
-"""The loop nest: the one program form between the language and the block graph.
+"""The loop nest: the one program form between the language and the tile graph.
 
 A function is a list of statements in static single assignment: every bound name is unique in its function, a
 scalar carried by a loop is an explicit `Carry`, and a scalar merged by a branch is an explicit `Merge`. So a scalar
@@ -453,8 +453,17 @@ def substitute(expr: Expr, names: dict[str, Expr]) -> Expr:
 
 def checks_in(statements: tuple[Stmt, ...]) -> dict[Fault, Expr]:
     """The faults that statements check for as they run, each once, in the order of the text, and what must hold."""
-    exprs = (e for s in walk(statements) for top in statement_exprs(s) for e in walk_expr(top))
-    return {e.fault: e.args[1] for e in exprs if isinstance(e, Check)}
+    tops = (top for s in walk(statements) for top in statement_exprs(s) if has_check(top))
+    return {e.fault: e.args[1] for top in tops for e in walk_expr(top) if isinstance(e, Check)}
+
+
+def has_check(expr: Expr) -> bool:
+    """Whether a check is in an expression."""
+    return not isinstance(expr, (Const, Ref)) and bool(_remembered(expr, "_checks", _what_is_checked))
+
+
+def _what_is_checked(expr: Expr) -> str | None:
+    return expr.fault.what if isinstance(expr, Check) else None
 
 
 def unchecked(expr: Expr) -> Expr:
@@ -554,6 +563,11 @@ def walk(statements: tuple[Stmt, ...]) -> Iterator[Stmt]:
         yield stmt
         for body in bodies(stmt):
             yield from walk(body)
+
+
+def loaded_arrays(statements: tuple[Stmt, ...]) -> frozenset[str]:
+    """The arrays that statements load from."""
+    return frozenset[str]().union(*(free_arrays(e) for s in walk(statements) for e in statement_exprs(s)))
 
 
 def map_statement(

@@ -22,7 +22,6 @@ from weft.loops.ir import (
     Op,
     Ref,
     Stmt,
-    bodies,
     free_names,
     map_statement,
     operands,
@@ -34,6 +33,7 @@ from weft.loops.ir import (
     walk_expr,
 )
 from weft.loops.ir import Store as StoreStatement
+from weft.loops.live import Uses
 from weft.loops.types import BOOL, INT64
 
 # An expression larger than this is bound to a name rather than copied into its uses.
@@ -327,47 +327,26 @@ def drop_unused(statements: tuple[Stmt, ...], live: frozenset[str] = frozenset()
 
     live: names that what follows these statements uses.
     """
-    needed = set(live)
+    return _only(statements, Uses.of(statements).needed(live))
+
+
+def _only(statements: tuple[Stmt, ...], needed: set[str]) -> tuple[Stmt, ...]:
     out: list[Stmt] = []
-    for stmt in reversed(statements):
-        kept = _drop_in(stmt, needed)
-        if kept is not None:
-            needed |= _used(kept)
-            out.append(kept)
-    return tuple(reversed(out))
-
-
-def _used(stmt: Stmt) -> set[str]:
-    names = {n for e in statement_exprs(stmt) for n in free_names(e)}
-    for body in bodies(stmt):
-        for inner in body:
-            names |= _used(inner)
-    return names
-
-
-def _drop_in(stmt: Stmt, needed: set[str]) -> Stmt | None:
-    match stmt:
-        case Let(name=name):
-            return stmt if name in needed else None
-        case If():
-            merges = tuple(m for m in stmt.merges if m.name in needed)
-            then = drop_unused(stmt.then, frozenset(n for m in merges for n in free_names(m.then)))
-            orelse = drop_unused(stmt.orelse, frozenset(n for m in merges for n in free_names(m.orelse)))
-            if not (then or orelse or merges):
-                return None
-            return replace(stmt, then=then, orelse=orelse, merges=merges)
-        case For():
-            # a carry is needed if its result is, or if the body uses it for something that is needed
-            kept = {c.name for c in stmt.carries if c.result in needed}
-            while True:
-                carries = tuple(c for c in stmt.carries if c.name in kept)
-                body = drop_unused(stmt.body, frozenset(n for c in carries for n in free_names(c.next)))
-                used = {n for s in body for n in _used(s)} | {n for c in carries for n in free_names(c.next)}
-                more = {c.name for c in stmt.carries if c.name in used} - kept
-                if not more:
-                    break
-                kept |= more
-            if not body and not any(c.result in needed for c in carries):
-                return None
-            return replace(stmt, body=body, carries=carries)
-    return stmt
+    for stmt in statements:
+        match stmt:
+            case Let() if stmt.name not in needed:
+                continue
+            case If():
+                merges = tuple(m for m in stmt.merges if m.name in needed)
+                then, orelse = _only(stmt.then, needed), _only(stmt.orelse, needed)
+                if not (then or orelse or merges):
+                    continue
+                stmt = replace(stmt, then=then, orelse=orelse, merges=merges)
+            case For():
+                carries = tuple(c for c in stmt.carries if c.name in needed)
+                body = _only(stmt.body, needed)
+                if not body and not any(c.result in needed for c in carries):
+                    continue
+                stmt = replace(stmt, body=body, carries=carries)
+        out.append(stmt)
+    return tuple(out)

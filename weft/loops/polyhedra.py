@@ -62,8 +62,9 @@ class SearchOver(Exception):
 
 
 class Search:
-    """Work that is worth some questions and no more: the one after them raises SearchOver. Questions, and no seconds, so
-    that a search ends at the same place on every machine. A search in another one uses up both.
+    """Work that is worth some questions and no more: what comes after them raises SearchOver. Questions, and no seconds, so
+    that a search ends at the same place on every machine; what else takes time is told as the questions that would take as
+    long. A search in another one uses up both.
     """
 
     def __init__(self, questions: int) -> None:
@@ -78,13 +79,19 @@ class Search:
         finally:
             _searches.reset(token)
 
-    def count(self) -> None:
-        self.left -= 1
+    def count(self, questions: int) -> None:
+        self.left -= questions
         if self.left < 0:
             raise SearchOver
 
 
 _searches: ContextVar[tuple[Search, ...]] = ContextVar("searches", default=())
+
+
+def spend(questions: int = 1) -> None:
+    """Count questions, or work that takes as long, in the searches that are going on."""
+    for search in _searches.get():
+        search.count(questions)
 
 
 def _unless_too_hard(answer: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -95,8 +102,7 @@ def _unless_too_hard(answer: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
     def decorate(question: Callable[P, R]) -> Callable[P, R]:
         @wraps(question)
         def ask(*args: P.args, **kwargs: P.kwargs) -> R:
-            for search in _searches.get():
-                search.count()
+            spend()
             plain = tuple(replace(a, guard=()) if isinstance(a, Access) else a for a in args)
             for tried in (args,) if answer is False or plain == args else (args, plain):
                 try:

@@ -30,6 +30,7 @@ from weft.loops.ir import (
     Stmt,
     Store,
     free_names,
+    loaded_arrays,
     map_statement,
     rewrite,
     substitute,
@@ -45,10 +46,6 @@ from weft.loops.unused import dropped
 
 # A recurrence reaches back at most this many iterations.
 _REACH = 4
-
-
-def loaded_arrays(statements: tuple[Stmt, ...]) -> set[str]:
-    return {a.array for a in collect(statements) if not a.write}
 
 
 # ---------------------------------------------------------------- the pass
@@ -120,7 +117,7 @@ class Promoter:
             match stmt:
                 case For():
                     stmt = replace(stmt, body=self.recurrences(stmt.body, (*loops, stmt)))
-                    for array in written(stmt.body):
+                    for array in _stored_and_loaded(stmt.body):
                         stmt = self._recurrence(stmt, loops, array)
                 case If():
                     then, orelse = self.recurrences(stmt.then, loops), self.recurrences(stmt.orelse, loops)
@@ -364,6 +361,12 @@ class Promoter:
     def _always_between(self, at: Affine, low: Affine, high: Affine, around: tuple[For, ...], guard: Guard) -> bool:
         probe = Access("", (at - low,), (), False, around, guard, 0, None)
         return self.polyhedra.outside(probe, ((high - low).expr(),)) is None
+
+
+def _stored_and_loaded(body: tuple[Stmt, ...]) -> list[str]:
+    """The arrays that the body of a loop stores to, though not in a loop inside it, and that it loads from."""
+    deeper = {array for s in walk(body) if isinstance(s, For) for array in written(s.body)}
+    return [array for array in written(body) if array in loaded_arrays(body) - deeper]
 
 
 def _steps_back(form: Subscript, target: Subscript, loop: For) -> int | None:

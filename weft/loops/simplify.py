@@ -30,6 +30,7 @@ from weft.loops.ir import (
     bound_names,
     free_arrays,
     free_names,
+    loaded_arrays,
     map_statement,
     operands,
     rewrite,
@@ -257,10 +258,6 @@ def drop_dead(function: Function) -> Function:
     touched = {s.array for s in walk(body) if isinstance(s, Store)} | loaded_arrays(body)
     arrays = tuple(a for a in function.arrays if a.role != "local" or a.name in touched)
     return replace(function, body=body, arrays=arrays)
-
-
-def loaded_arrays(statements: tuple[Stmt, ...]) -> set[str]:
-    return {e.array for s in walk(statements) for x in statement_exprs(s) for e in walk_expr(x) if isinstance(e, Load)}
 
 
 class _Liveness:

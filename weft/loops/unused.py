@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from weft.loops.affine import evaluate, is_bound
 from weft.loops.faults import Faults
@@ -21,6 +21,7 @@ from weft.loops.ir import (
     substitute,
     walk,
 )
+from weft.loops.live import Uses
 from weft.loops.names import Names
 from weft.loops.normalize import drop_unused, fold_index_arithmetic, simplify
 
@@ -81,15 +82,16 @@ def dropped(function: Function, around: tuple[For, ...], names: Names) -> Functi
 @dataclass
 class _Reader:
     """Walks statements backwards; `needed` are the names that what follows uses once it is simplified, `loops` the variables
-    around. plain: nothing is stored.
+    around.
     """
 
     faults: Faults
     spare: frozenset[str]
-    plain: bool = False
+    uses: Uses = field(default_factory=Uses)
 
     def made(self) -> Function:
         function = self.faults.function
+        self.uses = Uses.of(function.body, _names_of)
         body = self.block(function.body, set(), ())
         return function if body == function.body else self.faults.stored_in(body)
 
@@ -147,25 +149,22 @@ class _Reader:
 
     def needed_by_stores(self, stmt: For, needed: set[str]) -> set[str]:
         """The carries that the loop's own stores, or what follows, depend on; not those that a fault alone does."""
-        plain = self if self.plain else replace(self, plain=True)
-        kept = {c.name for c in stmt.carries if c.result in needed}
-        while True:
-            inside = _names(c.next for c in stmt.carries if c.name in kept)
-            plain.block(stmt.body, inside, ())
-            more = {c.name for c in stmt.carries if c.name in inside} - kept
-            if not more:
-                return kept
-            kept |= more
+        inside = self.uses.needed((c.name for c in stmt.carries if c.result in needed), stmt)
+        return {c.name for c in stmt.carries if c.name in inside}
 
     def stores(self, exprs: Iterable[Expr], stmt: Stmt, needed: set[str], loops: tuple[str, ...]) -> tuple[Store, ...]:
         """What may be wrong with expressions that nothing uses."""
-        stores = () if self.plain else self.faults.stores(exprs, loops, stmt)
+        stores = self.faults.stores(exprs, loops, stmt)
         needed |= _names(s.value for s in stores)
         return stores
 
 
+def _names_of(expr: Expr) -> frozenset[str]:
+    return free_names(simplify(expr)) if free_names(expr) else _NONE
+
+
 def _names(exprs: Iterable[Expr]) -> set[str]:
-    return {n for e in exprs if free_names(e) for n in free_names(simplify(e))}
+    return {n for e in exprs for n in _names_of(e)}
 
 
 def _stores(body: tuple[Stmt, ...]) -> bool:

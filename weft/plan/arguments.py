@@ -23,6 +23,7 @@ from weft.loops.ir import (
     Stmt,
     Store,
     checks_in,
+    free_arrays,
     free_names,
     statement_exprs,
     walk,
@@ -56,18 +57,19 @@ class Facts:
 
     unit: (array, axis) whose stride is 1 and so is not passed. vectors: arrays whose pointer, other strides and sizes
     along the unit axis are multiples of this many elements (absent: 1). wide: offsets need 64 bits. unused: (array, axis) whose
-    stride the kernel does without.
+    stride the kernel does without; without: arrays that it keeps elsewhere than in memory.
     """
 
     unit: frozenset[tuple[str, int]] = frozenset()
     vectors: tuple[tuple[str, int], ...] = ()
     wide: bool = True
     unused: frozenset[tuple[str, int]] = frozenset()
+    without: frozenset[str] = frozenset()
 
     @property
     def key(self) -> str:
         """A text that is the same for equal facts, in every process."""
-        return f"{sorted(self.unit)} {sorted(self.vectors)} {self.wide} {sorted(self.unused)}"
+        return f"{sorted(self.unit)} {sorted(self.vectors)} {self.wide} {sorted(self.unused)} {sorted(self.without)}"
 
     def vector(self, array: str) -> int:
         return dict(self.vectors).get(array, 1)
@@ -81,11 +83,8 @@ def used_names(statements: tuple[Stmt, ...]) -> tuple[set[str], set[str]]:
         if isinstance(stmt, Store):
             arrays.add(stmt.array)
         for expr in statement_exprs(stmt):
-            for e in walk_expr(expr):
-                if isinstance(e, Load):
-                    arrays.add(e.array)
-                elif isinstance(e, Ref):
-                    names.add(e.name)
+            arrays |= free_arrays(expr)
+            names |= free_names(expr)
     return arrays, names
 
 
@@ -94,7 +93,7 @@ def subscripts(statements: tuple[Stmt, ...]) -> Iterator[tuple[str, tuple[Expr, 
     for stmt in walk(statements):
         if isinstance(stmt, Store):
             yield stmt.array, stmt.index
-        for expr in statement_exprs(stmt):
+        for expr in filter(free_arrays, statement_exprs(stmt)):
             for e in walk_expr(expr):
                 if isinstance(e, Load):
                     yield e.array, e.index
@@ -108,11 +107,11 @@ def nest_arrays(function: Function, nest: Nest) -> tuple[Array, ...]:
 
 def slots(function: Function, nest: Nest, facts: Facts) -> tuple[Slot, ...]:
     """The arguments of a nest's kernel: pointers, then strides that are not 1, then sizes, then scalars."""
-    arrays = nest_arrays(function, nest)
+    arrays = tuple(a for a in nest_arrays(function, nest) if a.name not in facts.without)
     _, names = used_names(nest.body)
     for parallel in nest.axes:
         for expr in (parallel.start, parallel.stop):
-            names |= {e.name for e in walk_expr(expr) if isinstance(e, Ref)}
+            names |= free_names(expr)
     axes = {a.var for a in nest.axes}
     for name, index in subscripts(
         nest.body
@@ -121,14 +120,14 @@ def slots(function: Function, nest: Nest, facts: Facts) -> tuple[Slot, ...]:
             placed = isinstance(i, Const) or (isinstance(i, Ref) and i.name in axes)
             told = is_bound(extent, free_names(extent)) and name not in function.checked  # the call has told
             if not (placed and told):
-                names |= {e.name for e in walk_expr(extent) if isinstance(e, Ref)}
+                names |= free_names(extent)
     for stmt in walk(nest.body):
         if isinstance(stmt, Store) and any(affine(i) is None for i in stmt.index):  # where data decide, elements are counted
             names |= {n for extent in function.array(stmt.array).shape for n in free_names(extent)}
     for access in collect(nest.body):
         if access.guard:  # where only some iterations load, a tile stops at the array's end
             shape = function.array(access.array).shape
-            names |= {e.name for extent in shape for e in walk_expr(extent) if isinstance(e, Ref)}
+            names |= {name for extent in shape for name in free_names(extent)}
     out = [Slot("pointer", a.name, a.dtype, a.name) for a in arrays]
     for a in arrays:
         for axis in range(len(a.shape)):

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from weft.graph.sweeps import Sweep, Sweeps
-from weft.graph.tile import Axis, Fold, Read, names_of
+from weft.graph.tile import Axis, Fold, Read, Write, names_of
 from weft.loops.affine import affine
 from weft.loops.algebra.table import ALGEBRAS
-from weft.loops.ir import Const, Expr, Function, Load, Ref, free_names, walk_expr
+from weft.loops.ir import Const, Expr, Function, Load, Op, Ref, free_names, walk_expr
 from weft.loops.types import INT32, INT64, ScalarType
 from weft.plan.arguments import Facts
 from weft.plan.extents import extents_of
+from weft.plan.facts import Geometry
+from weft.plan.leaning import PLANNED, Leaning, shifted
+from weft.plan.machine import Machine
+from weft.plan.merged import Pairs, merged, pairs_in_memory
 
 if TYPE_CHECKING:
     from weft.layout import Layout
@@ -31,9 +37,19 @@ POINTS_OF_A_PART = 4096
 # Points of a row from which on threads that lie along it share it; bytes that those of a short row read side by side; the
 # threads of a block that holds several such rows.
 FEWEST_POINTS, SIDE_BYTES, SMALL_BLOCK = 8, 128, 128
-# Points that a thread holds; registers of a multiprocessor, and of a thread besides the points that it holds.
-HELD_POINTS, REGISTERS, OTHER_REGISTERS = 16, 1 << 16, 32
+# Points of a short row that a thread has at the most. Points that a thread holds: many, so that what threads tell each other
+# is little beside them; more of a long row. Points up to which it also keeps what it has computed of them. Registers of a
+# multiprocessor, the most of a thread, and those besides the points that it holds.
+FEW_HELD, HELD_POINTS, KEPT_POINTS = 16, (32, 64, 128), 32
+REGISTERS, MOST_REGISTERS, OTHER_REGISTERS = 1 << 16, 255, 32
+# Who may hold a row, in the order in which they are tried: blocks of a cluster, the most threads of each, and how many blocks a
+# multiprocessor has at least. Of two blocks one reads while the other one writes.
+HOLDERS = ((1, 512, 2), (1, 1024, 1), (2, 512, 2), (4, 512, 2), (8, 512, 2))
+# Of a thread that folds columns too: the points that it holds, and registers besides them and the next row's; rows that each of
+# its blocks goes through at least.
+COLUMN_POINTS, COLUMN_REGISTERS, FEWEST_TURNS = 16, 48, 4
 _MOST_PARTS = (1 << 16) - 1
+WARP = 32
 ZERO = Const(0, INT64)
 
 
@@ -45,7 +61,10 @@ class FoldPlan:
     their threads for themselves. shared: blocks share the points of a row, so every stage is a launch. vector: neighbouring
     points of the lane that a thread takes at a time, or rows that it has: what sweeps move along it moves in packets. running:
     sums are kept relative to the extrema that threads have so far. chunks: a thread holds its points of a row, so many
-    times a vector of neighbours; 0: it does not. exact: a row has just as many points as its threads hold.
+    times a vector of neighbours; 0: it does not. cluster: blocks that hold a row together, of so many threads each. columns:
+    blocks stay, go from row to row and fold what the next nest folds over the rows; so many of them are on a multiprocessor,
+    0: a block has a row. left: only parts are combined, which the nest before has left. exact: a row has just as many points
+    as its threads hold. merged: axes that are counted as one; those of the plan are what is left.
     """
 
     rows: tuple[str, ...]
@@ -57,19 +76,28 @@ class FoldPlan:
     vector: int = 1
     running: bool = False
     chunks: int = 0
+    cluster: int = 1
     exact: bool = False
+    merged: Pairs = ()
+    columns: int = 0
+    left: bool = False
 
     def arranged(self, sweeps: Sweeps) -> Sweeps:
         """The sweeps as this plan goes through them."""
-        return sweeps.running if self.running and sweeps.running is not None else sweeps
+        return merged(sweeps.running if self.running and sweeps.running is not None else sweeps, self.merged)
 
     @property
     def layout(self) -> Layout:
         """(thread, (vector, chunk)) -> point of a row that is held: the runs of the threads lie side by side."""
         from weft.layout import Layout
 
-        vector = self.vector
-        return Layout((self.threads, (vector, self.chunks)), (vector, (1, vector * self.threads)))
+        vector, threads = self.vector, self.threads * self.cluster
+        return Layout((threads, (vector, self.chunks)), (vector, (1, vector * threads)))
+
+    @property
+    def holds(self) -> int:
+        """How many points of a row its threads hold."""
+        return self.threads * self.cluster * self.vector * self.chunks
 
     @property
     def beside(self) -> bool:
@@ -87,15 +115,28 @@ class Extents:
 
 
 def plan_folds(
-    function: Function, sweeps: Sweeps, facts: Facts, names: Mapping[str, int]
+    function: Function,
+    sweeps: Sweeps,
+    facts: Facts,
+    names: Mapping[str, int],
+    machine: Machine,
+    leaning: Leaning = PLANNED,
+    arrays: Mapping[str, Geometry] = MappingProxyType({}),
 ) -> tuple[FoldPlan, Extents] | None:
-    """The plan for a call; None where a thread for each row does as well. names: the values of sizes and integers."""
+    """The plan for a call; None where a thread for each row does as well. names: the values of sizes and integers. arrays:
+    where they lie, if that is the same for all launches.
+    """
+    extents = extents_of(sweeps.axes, names)
+    pairs = pairs_in_memory(function, sweeps, arrays, extents) if arrays else ()
+    sweeps = merged(sweeps, pairs)
     extents = extents_of(sweeps.axes, names)
     rows = math.prod(extents[a] for a in sweeps.rows)
     points = max(math.prod(extents[a] for a in s.over) for stage in sweeps.stages for s in stage)
     bounded = [s.over[-1] for stage in sweeps.stages for s in stage if s.bounded]
     lane = bounded[0] if bounded else _lane(sweeps, facts, extents)
-    held = _held(function, sweeps, facts, lane, extents) if _told(sweeps.axes[lane], sweeps.axes, names) else None
+    told = not leaning.again and _told(sweeps.axes[lane], sweeps.axes, names)
+    holding = tuple(shifted(p, leaning.points) for p in HELD_POINTS)
+    held = _held(function, sweeps, facts, lane, extents, machine, holding, leaning.packets) if told else None
     running = sweeps.running is not None and lane not in sweeps.rows
     if sweeps.running is not None and running:
         sweeps = sweeps.running
@@ -115,25 +156,27 @@ def plan_folds(
         blocks = -(-extents[lane] // wide) * (rows // max(1, extents[lane]))
         threads, teams = BLOCK, 1
     else:
-        vector = _vector(function, sweeps, facts, lane)
+        vector = max(1, _vector(function, sweeps, facts, lane) >> leaning.packets)
         threads = BLOCK
         if rows >= MANY_BLOCKS and points <= MANY_POINTS:
             sizes = [function.array(v.array).dtype.size for v in sweeps.values if isinstance(v, Read) and lane in v.axes]
-            threads = min(32, _team(points, vector, min(sizes, default=4)))
+            threads = min(32, _team(points, vector, min(sizes, default=4), FEW_HELD))
         teams = BLOCK // threads
         sides = [
-            [power_of_two(-(-extents[lane_of(lane, s)] // vector)) if len(s.over) > 1 else threads for s in stage]
+            [_side(-(-extents[lane_of(lane, s)] // vector), threads) if len(s.over) > 1 else threads for s in stage]
             for stage in sweeps.stages
         ]
-        across = tuple(tuple(min(threads, s) for s in stage) for stage in sides)
+        across = tuple(map(tuple, sides))
         blocks = -(-rows // teams)
     parts = 1
     most = MANY_BESIDE if lane in sweeps.rows and vector > 1 else MANY_BLOCKS  # more would wait for the first to end
-    if 0 < blocks <= FEW_BLOCKS:
+    # rows that no registers hold are shared where three blocks for each fit at a time
+    if 0 < blocks <= (FEW_BLOCKS if held is not None else max(FEW_BLOCKS, most // 3)):
         parts = max(1, min(most // blocks, points * wide // POINTS_OF_A_PART, _MOST_PARTS))
+        parts = leaning.shared_by(parts, _MOST_PARTS)
     if held is not None and parts == 1:
-        return held, Extents(rows, -(-rows // held.teams), 1)
-    plan = FoldPlan(order, lane, across, threads, teams, parts > 1, vector, running)
+        return replace(held, merged=pairs), Extents(rows, -(-rows // held.teams) * held.cluster, 1)
+    plan = FoldPlan(order, lane, across, threads, teams, parts > 1, vector, running, merged=pairs)
     return plan, Extents(rows, blocks, parts)
 
 
@@ -145,32 +188,68 @@ def held_reads(sweeps: Sweeps, lane: str) -> tuple[Read, ...]:
 
 
 def _held(
-    function: Function, sweeps: Sweeps, facts: Facts, lane: str, extents: Mapping[str, int]
+    function: Function,
+    sweeps: Sweeps,
+    facts: Facts,
+    lane: str,
+    extents: Mapping[str, int],
+    machine: Machine,
+    most: Iterable[int],
+    packets: int = 0,
 ) -> FoldPlan | None:
-    """The plan whose threads hold the points of a row, if that saves reading them again and they fit."""
+    """The plan whose threads hold the points of a row, if that saves reading them again and they fit. most: points that a
+    thread may hold, in the order in which they are tried. packets: how often a packet is halved.
+    """
     every = [s for stage in sweeps.stages for s in stage]
     reads = held_reads(sweeps, lane)
-    if sweeps.read_once or not reads or any(s.over != (lane,) for s in every) or extents[lane] < FEWEST_POINTS:
+    if (sweeps.running or sweeps).read_once or not reads or any(s.over != (lane,) for s in every):
+        return None
+    if extents[lane] < FEWEST_POINTS:
         return None
     columns = power_of_two(extents[lane])
-    vector = min(_vector(function, sweeps, facts, lane), columns)
+    vector = max(1, min(_vector(function, sweeps, facts, lane), columns) >> packets)
     if not whole_runs(function, reads, sweeps.axes[lane], facts, vector):
         vector = 1
-    threads = min(1024, _team(columns, vector, min(function.array(v.array).dtype.size for v in reads)))
-    chunks = columns // (threads * vector)
-    # a row's own points, those of the next one, which are fetched meanwhile, and what else a thread needs
-    if chunks * vector * (len(reads) + 1) + OTHER_REGISTERS > REGISTERS // threads:
+    sizes = [function.array(v.array).dtype.size for v in reads]
+    holders = [h for h in HOLDERS if h[0] == 1 or (h[0] <= machine.cluster and sweeps.rows and not sweeps.apart)]
+    for (cluster, most_threads, fewest), points in itertools.product(holders, most):
+        threads = _team(columns // cluster, vector, min(sizes), points)
+        chunks = columns // (threads * cluster * vector)
+        words = sum(max(1, chunks * vector * min(4, size) // 4) for size in sizes)  # as they are in memory
+        fits = words + OTHER_REGISTERS <= min(MOST_REGISTERS, REGISTERS // (threads * fewest))
+        if fits and threads <= most_threads and (cluster == 1 or threads > WARP):
+            break
+    else:
         return None
     across = tuple((threads,) * len(stage) for stage in sweeps.stages)
     teams = SMALL_BLOCK // threads if sweeps.rows and threads <= 32 else 1
     exact = chunks > 1 and extents[lane] == columns and sweeps.axes[lane].start == ZERO
-    return FoldPlan(sweeps.rows, lane, across, threads, teams, vector=vector, chunks=chunks, exact=exact)
+    return FoldPlan(sweeps.rows, lane, across, threads, teams, vector=vector, chunks=chunks, cluster=cluster, exact=exact)
 
 
-def _team(points: int, vector: int, size: int) -> int:
+def plan_columns(
+    function: Function, sweeps: Sweeps, folds: tuple[Fold, ...], facts: Facts, names: Mapping[str, int], machine: Machine
+) -> tuple[FoldPlan, Extents] | None:
+    """The plan of rows that are held, whose threads also fold their points of each column; None where that does not pay."""
+    extents = extents_of(sweeps.axes, names)
+    ((lane,),) = {s.over for stage in sweeps.stages for s in stage}
+    plan = _held(function, sweeps, facts, lane, extents, machine, (COLUMN_POINTS,))
+    if plan is None or plan.teams > 1 or plan.cluster > 1:
+        return None
+    points, rows = plan.chunks * plan.vector, extents[sweeps.rows[0]]
+    size = sum(function.array(v.array).dtype.size for v in held_reads(sweeps, lane))
+    registers = 2 * (points * size // 4) + points * sum(f.types[0].size for f in folds) // 4 + COLUMN_REGISTERS
+    blocks = REGISTERS // (plan.threads * registers)
+    parts = machine.multiprocessors * blocks
+    if not blocks or rows < FEWEST_TURNS * parts:
+        return None
+    return replace(plan, columns=blocks), Extents(rows, parts, parts)
+
+
+def _team(points: int, vector: int, size: int, held: int) -> int:
     """How many threads a row of so many points has, of elements of this size: few points for each, but side by side."""
     points = power_of_two(points)
-    return max(1, min(points // vector, max(points // HELD_POINTS, SIDE_BYTES // (vector * size))))
+    return max(1, min(points // vector, max(points // held, SIDE_BYTES // (vector * size))))
 
 
 def whole_runs(function: Function, reads: Iterable[Read], lane: Axis, facts: Facts, vector: int) -> bool:
@@ -178,9 +257,23 @@ def whole_runs(function: Function, reads: Iterable[Read], lane: Axis, facts: Fac
     return any(
         is_run(v.array, v.index, lane.name, facts)
         and facts.vector(v.array) >= vector
-        and function.array(v.array).shape[axis_along(v.index, lane.name)] == lane.stop
+        and function.array(v.array).shape[axis_along(v.index, lane.name)] in (lane.stop, *_factors(lane.stop))
         for v in reads
     )
+
+
+def _side(runs: int, threads: int) -> int:
+    """How many threads lie side by side along a line of so many runs, one line below the other: as many as leave the fewest
+    idle, a warp's if there are so many runs.
+    """
+    least = min(threads, WARP, power_of_two(runs))
+    sides = [s for k in range(threads.bit_length()) if least <= (s := 1 << k) <= threads]
+    return min(sides, key=lambda s: (-(-runs // s) * s, -s))
+
+
+def _factors(stop: Expr) -> tuple[Expr, ...]:
+    """The numbers of points of two axes that are counted as one."""
+    return stop.args if isinstance(stop, Op) and stop.name == "mul" else ()
 
 
 @dataclass(frozen=True)
@@ -195,6 +288,8 @@ class Step:
 def steps(sweeps: Sweeps, plan: FoldPlan) -> tuple[Step, ...]:
     """The launches of a plan, in order."""
     sweeps = plan.arranged(sweeps)
+    if plan.left:
+        return (Step((), True, False),)
     if not plan.shared:
         return (Step(tuple(range(len(sweeps.stages))), True, False),)
     *before, final = [Step((k,), False, True) for k in range(len(sweeps.stages))]
@@ -268,6 +363,11 @@ def is_run(array: str, index: tuple[Expr, ...], axis: str, facts: Facts) -> bool
     return len(along) == 1 and (array, along[0]) in facts.unit and index[along[0]] == Ref(axis, INT64)
 
 
+def stored_in_packets(write: Write, axis: str, facts: Facts) -> bool:
+    """Whether neighbouring points of an axis are stored together: at all of them, and where nothing has to be looked at."""
+    return write.guard is None and not write.checked and is_run(write.array, write.index, axis, facts)
+
+
 def power_of_two(n: int) -> int:
     """The least power of two that is no less."""
     return 1 << (max(1, n) - 1).bit_length()
@@ -280,7 +380,7 @@ def _told(lane: Axis, axes: Mapping[str, Axis], names: Collection[str]) -> bool:
 
 
 def _lane(sweeps: Sweeps, facts: Facts, extents: Mapping[str, int]) -> str:
-    """The axis along which most of what is loaded and stored lies side by side."""
+    """The axis along which most of what is loaded and stored lies side by side, for as many threads as a warp has."""
     votes = dict.fromkeys(extents, 0)
     for array, index, axes in _accesses(sweeps):
         for k, i in enumerate(index):
@@ -288,7 +388,7 @@ def _lane(sweeps: Sweeps, facts: Facts, extents: Mapping[str, int]) -> str:
             if (array, k) in facts.unit and form is not None:
                 for a in axes & form.names:
                     if abs(form.coefficient(a)) == 1:
-                        votes[a] += math.prod(extents[x] for x in axes)
+                        votes[a] += math.prod(extents[x] for x in axes) * min(extents[a], WARP)
     best = max(votes, key=lambda a: (votes[a], a not in sweeps.rows))
     return best if votes[best] else sweeps.stages[0][0].over[-1]
 

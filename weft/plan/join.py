@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from weft.graph.joins import Joins, Ordered, Points
-from weft.graph.tile import Read, Write
+from weft.graph.tile import LAST, Read, Write
 from weft.loops.affine import affine
 from weft.loops.ir import Const, Expr, Function, Load, Ref, walk_expr
 from weft.loops.types import BOOL, FLOAT32, INT32, INT64, ScalarType
@@ -59,7 +59,8 @@ class SortPlan:
     """Points put in the order of their keys, and then joined by threads that each have `chunk` neighbours in it. lanes: the
     last is the one along which neighbouring threads lie. digits: of keys, by each of which they are sorted. levels: how often
     what neighbours leave to those of other threads is joined again. few: blocks that sort are so few that each adds up what
-    the others count.
+    the others count. across: where the last of each key is stored, so many threads lie side by side along the lanes of a
+    point; 0: values are joined. narrow: lanes are counted in 32 bits.
     """
 
     lanes: tuple[str, ...]
@@ -67,6 +68,8 @@ class SortPlan:
     levels: int
     chunk: int
     few: bool
+    across: int = 0
+    narrow: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,10 @@ class Meeting:
     blocks: int
     count: int
     memory: tuple[tuple[str, ScalarType, int], ...] = ()
+
+
+# Lanes up to which they are counted in 32 bits.
+_NARROW = (1 << 31) - BLOCK
 
 
 def join_steps(plan: JoinPlan) -> tuple[JoinStep, ...]:
@@ -171,11 +178,15 @@ def _plan_sort(
     unit = [a for a in group.lanes for k, i in enumerate(write.index) if i == Ref(a, INT64) and (write.array, k) in facts.unit]
     lanes = tuple(a for a in group.lanes if a not in unit) + tuple(unit)
     counts = [count]
-    while -(-counts[-1] // CHUNK) > 1:
+    chunk = 1 if write.join == LAST else CHUNK
+    while write.join != LAST and -(-counts[-1] // CHUNK) > 1:
         counts.append(2 * -(-counts[-1] // CHUNK))
     tiles = -(-count // SORT_TILE)
     highest = elements - 1 if write.guard is None else elements  # under a guard there is a key for points that join nothing
-    plan = SortPlan(lanes, max(1, -(-highest.bit_length() // 8)), len(counts), CHUNK, tiles <= FEW_TILES)
+    digits = max(1, -(-highest.bit_length() // 8))
+    across = min(BLOCK, 1 << max(0, wide - 1).bit_length()) if write.join == LAST else 0
+    narrow = across > 0 and wide < _NARROW
+    plan = SortPlan(lanes, digits, len(counts), chunk, tiles <= FEW_TILES, across, narrow)
     dtype = function.array(write.array).dtype
     size: dict[str, tuple[ScalarType, int]] = {f"{what}_{g}_{k}": (INT32, count) for what in ("keys", "points") for k in (0, 1)}
     size |= {f"counts_{g}": (INT32, 256 * tiles), f"totals_{g}": (INT32, 256)}
@@ -187,7 +198,7 @@ def _plan_sort(
         blocks = {
             "keys": min(MANY_BLOCKS, -(-count // BLOCK)),
             "place": 256,
-            "sum": -(-(-(-n // CHUNK) * wide) // BLOCK),
+            "sum": -(-n * across // BLOCK) if across else -(-(-(-n // chunk) * wide) // BLOCK),
         }.get(step.kind, tiles)
         names = memory_of(replace(step, group=g), JoinPlan((plan,) * (g + 1)))
         met.append(Meeting(blocks if count * wide else 0, n, tuple((name, *size[name]) for name in names)))

@@ -16,6 +16,8 @@ from weft.loops.affine import affine, evaluate, is_bound
 from weft.loops.ir import Const, Expr, Function, Load, Op, Ref, free_names, rewrite, substitute, walk_expr
 from weft.loops.types import INT64
 from weft.plan.facts import Geometry
+from weft.plan.fold import power_of_two
+from weft.plan.leaning import PLANNED, Leaning, shifted
 
 if TYPE_CHECKING:
     from weft.layout.swizzle import AnyLayout
@@ -34,7 +36,7 @@ _ALIGNMENT = 32
 _NARROW, _MOST_BLOCKS = 1 << 31, (1 << 16) - 1
 
 ZERO = Const(0, INT64)
-# A width that the address at run time decides; of what is no run.
+# A width of which the address decides, packets that are shifted where it is none of theirs; of what is no run.
 ANY, NO_RUN = 0, -1
 
 
@@ -47,6 +49,9 @@ class CoursePlan:
     that are left one row below the other; several: blocks share a row. shift: how far the first point of a row is past a
     packet of the result; None: the row's address tells it. whole: rows are whole runs. narrow: rows are counted in 32 bits.
     widths: of each read and of each write, how many elements one instruction moves. loose: bounds differ from launch to launch.
+
+    wrapped: reads by their numbers in `widths`, and how far they step along the lane, which begin elsewhere in each row, where
+    everything else goes on from row to row: then the last two of `axes` are the lane, and what is wrapped looks for its row.
 
     turned: the axis along which what else is read or written lies side by side, the accesses of `turns_over` by their numbers
     in `widths`: it changes its order in shared memory, a square of `side` points of both axes a block, of which a thread has a
@@ -65,6 +70,7 @@ class CoursePlan:
     narrow: bool
     widths: tuple[int, ...]
     loose: bool = False
+    wrapped: tuple[tuple[int, int], ...] = ()
     turned: str = ""
     turns_over: tuple[int, ...] = ()
 
@@ -75,7 +81,12 @@ class CoursePlan:
     @property
     def down(self) -> int:
         """Rows of a block."""
-        return BLOCK // self.across if len(self.axes) > 1 else 1
+        return BLOCK // self.across if len(self.axes) - bool(self.wrapped) > 1 else 1
+
+    @property
+    def lane(self) -> tuple[str, ...]:
+        """The axes that are counted as one, along which neighbouring threads lie."""
+        return tuple(a for group in self.axes[-2 if self.wrapped else -1 :] for a in group)
 
     @property
     def block(self) -> tuple[int, int, int]:
@@ -116,6 +127,7 @@ def plan_maps(
     arrays: Mapping[str, Geometry],
     names: Mapping[str, int],
     ranges: Mapping[str, tuple[int, int]] = MappingProxyType({}),
+    leaning: Leaning = PLANNED,
 ) -> Placed | None:
     """The plan for a call; None where sizes do not tell the axes. names: the values of sizes and integers. ranges: the lowest
     and highest value of scalars that differ from launch to launch.
@@ -123,7 +135,7 @@ def plan_maps(
     plans, grids, used = [], [], set()
     for course in maps.courses:
         try:
-            call = _Call(function, arrays, names, ranges)
+            call = _Call(function, arrays, names, ranges, leaning)
             plan, grid = call.planned(course)
         except KeyError:
             return None
@@ -146,7 +158,33 @@ def accesses(course: Course) -> list[tuple[str, tuple[Expr, ...]]]:
 
 def counted(course: Course, plan: CoursePlan) -> Course:
     """The course over the axes that its plan counts, in their order."""
-    return _counted(course, plan.alone, plan.axes, plan.still)
+    own = _counted(course, plan.alone, plan.axes, plan.still)
+    return _wrapped(own, {k for k, _ in plan.wrapped}) if plan.wrapped else own
+
+
+def group_name(group: tuple[str, ...]) -> str:
+    """The name of the axis that counts these as one, which is none of the user's."""
+    return group[0] if len(group) == 1 else f"{group[0]}.{group[-1]}"
+
+
+def _wrapped(course: Course, wrapped: set[int]) -> Course:
+    """The course with its last two axes counted as one. The reads of these numbers keep their subscripts."""
+    *rows, slow, fast = course.axes
+    lane = Axis(f"{slow.name.split('.')[0]}.{fast.name.split('.')[-1]}", ZERO, Op("mul", (slow.stop, fast.stop), INT64))
+    instead: dict[str, Expr] = {slow.name: ZERO, fast.name: Ref(lane.name, INT64)}
+
+    def over(axes: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(lane.name if a in instead else a for a in axes))
+
+    values, reads = [], 0
+    for v in course.values:
+        made: Read | Map = replace(v, axes=over(v.axes))
+        if isinstance(made, Read):
+            made = made if reads in wrapped else replace(made, index=tuple(substitute(i, instead) for i in made.index))
+            reads += 1
+        values.append(made)
+    writes = [replace(w, axes=over(w.axes), index=tuple(substitute(i, instead) for i in w.index)) for w in course.writes]
+    return Course((*rows, lane), tuple(values), tuple(writes))
 
 
 def _counted(
@@ -157,10 +195,10 @@ def _counted(
     axes: list[Axis] = []
     for group in groups:
         if len(group) == 1:
-            axis = known[group[0]]
+            axis = known[group_name(group)]
             axes.append(Axis(axis.name, substitute(axis.start, instead), substitute(axis.stop, instead)))
             continue
-        name = f"{group[0]}.{group[-1]}"  # no name of the user's
+        name = group_name(group)
         axes.append(Axis(name, ZERO, reduce(lambda a, b: Op("mul", (a, b), INT64), (known[a].stop for a in group))))
         instead |= dict.fromkeys(group[:-1], ZERO) | {group[-1]: Ref(name, INT64)}
 
@@ -215,6 +253,7 @@ class _Call:
     arrays: Mapping[str, Geometry]
     names: Mapping[str, int]
     ranges: Mapping[str, tuple[int, int]]
+    leaning: Leaning
 
     def loose(self, course: Course) -> set[str]:
         """The axes whose bounds differ from launch to launch."""
@@ -259,6 +298,10 @@ class _Call:
     def size(self, array: str) -> int:
         return self.function.array(array).dtype.size
 
+    @property
+    def in_flight(self) -> int:
+        return shifted(IN_FLIGHT, self.leaning.points)
+
     # ---- the plan of a course
 
     def planned(self, course: Course) -> tuple[CoursePlan, tuple[int, int, int]]:
@@ -271,9 +314,36 @@ class _Call:
         alone = tuple(a for a, n in extents.items() if n == 1 and a not in {course.ragged, *self.loose(course)})
         groups = self.groups(_counted(course, alone, tuple((a,) for a in extents if a not in alone), still))
         own = _counted(course, alone, groups, still)
-        start = CoursePlan(alone, groups, still, 1, IN_FLIGHT, 1, False, 0, True, False, (), bool(self.loose(course)))
+        start = CoursePlan(alone, groups, still, 1, self.in_flight, 1, False, 0, True, False, (), bool(self.loose(course)))
         plan = self.runs(own, start)
+        wrapped = self.wrapped(own, plan)
+        if wrapped:
+            merged = _wrapped(own, {k for k, _ in wrapped})
+            over = self.runs(merged, replace(start, wrapped=wrapped))
+            if over.vector > 1 and over.shift == 0:
+                return over, self.grid(merged, over)
         return plan, self.grid(own, plan)
+
+    def wrapped(self, course: Course, plan: CoursePlan) -> tuple[tuple[int, int], ...]:
+        """The reads that begin elsewhere in each row, by their numbers, and how far they step along the lane, where everything
+        else goes on from row to row in packets that the rows' ends would cut.
+        """
+        if len(course.axes) < 2 or plan.vector < 2 or plan.whole or plan.turned or course.ragged or plan.loose:
+            return ()
+        slow, fast = (a.name for a in course.axes[-2:])
+        extents, reaches = self.extents(course), self.reaches(course)
+        named = self.named(course)
+        counting = {n for e in _numbers(course) for n in free_names(e)}
+        of_rows = [v for v in course.values if isinstance(v, Map) and fast not in v.axes]
+        if {slow, fast} & counting or of_rows or len(named) < len(reaches) or any(w.guard is not None for w in course.writes):
+            return ()
+        found, written = [], {w.array for w in course.writes}
+        for k, r in enumerate(reaches):
+            if not self.one(course, slow, fast, extents[fast], [r]):
+                if isinstance(named[k], Write) or r.array in written or r.told or r.jumps or r.step(fast) not in (0, 1):
+                    return ()
+                found.append((k, r.steps[fast]))
+        return tuple(found)
 
     def stands(self, array: str, axis: int, index: Expr, extents: Mapping[str, int]) -> bool:
         """Whether all subscripts along an axis of an array are of the same element."""
@@ -337,9 +407,10 @@ class _Call:
         first = next((k for k in unguarded if named[k].step(lane) == 1), None)
         along = [k for k, r in enumerate(named) if r.step(lane) == 1]
         vector = min(MOST_ELEMENTS, PACKET_BYTES // min((self.size(named[k].array) for k in along), default=PACKET_BYTES))
+        vector = max(1, vector >> self.leaning.packets)
         n, many = extents[lane], math.prod(extents[a] for a in rows)
-        narrow = many < _NARROW - BLOCK
-        turned = self.turned(course, named, vector if first is not None else 1)
+        narrow = max(many, n if plan.wrapped else 0) < _NARROW - BLOCK
+        turned = None if plan.wrapped else self.turned(course, named, vector if first is not None else 1)
         if turned is not None:
             return self.squares(course, plan, named, named[reads if first is None else first], *turned)
         if first is None or vector < 2 or n < vector:
@@ -351,11 +422,14 @@ class _Call:
         found = [NO_RUN] * len(named)
         for k in along:
             found[k] = self.width(named[k], named[first], shift, rows, extents, vector)
+        for k, step in plan.wrapped:
+            found[k] = ANY if step else NO_RUN
         single = {(r.array, r.first, tuple(r.steps.items())) for r in reaches[len(named) :] if r.step(lane) == 1}
-        if self.crowded([*((named[k].array, found[k]) for k in along), *((array, 1) for array, *_ in single)], vector):
+        lying = [(r.array, width) for r, width in zip(named, found, strict=True) if width != NO_RUN]
+        if self.crowded([*lying, *((array, 1) for array, *_ in single)], vector):
             return self.shared(replace(plan, narrow=narrow, widths=tuple(1 if w != NO_RUN else w for w in found)), n)
         whole = shift == 0 and n % vector == 0 and not course.ragged and lane not in loose
-        turns = max(1, IN_FLIGHT // vector)
+        turns = max(1, self.in_flight // vector)
         plan = replace(plan, vector=vector, turns=turns, shift=shift, whole=whole, narrow=narrow, widths=tuple(found))
         return self.shared(plan, n)
 
@@ -407,7 +481,7 @@ class _Call:
         """Whether what does not lie at packets, such as the neighbours of a stencil, would keep L1 busy: threads then do better
         to take single neighbours, which share its lines.
         """
-        lines = sum((vector // max(1, width)) * vector * self.size(array) for array, width in along) / 4
+        lines = sum((vector // width if width else 2) * vector * self.size(array) for array, width in along) / 4
         alone = sum(vector * max(4, self.size(array)) for array, _ in along) / 4
         moved = sum(self.size(a) for a in {array for array, _ in along}) * 32 * vector
         return lines > _BUSY * moved / _BYTES_A_LINE and alone < lines
@@ -444,8 +518,8 @@ class _Call:
     def shared(self, plan: CoursePlan, n: int) -> CoursePlan:
         """The plan with the threads of a block laid out for rows of n points."""
         runs = self.count(plan, n)
-        across = min(BLOCK, _power(-(-runs // plan.turns)))
-        turns = min(plan.turns, _power(-(-runs // across)))
+        across = min(BLOCK, power_of_two(-(-runs // plan.turns)))
+        turns = min(plan.turns, power_of_two(-(-runs // across)))
         return replace(plan, across=across, turns=turns, several=runs > across * turns)
 
     def count(self, plan: CoursePlan, n: int) -> int:
@@ -484,8 +558,3 @@ def _numbers(course: Course) -> list[Expr]:
 def _side(vector: int) -> int:
     """The side of a square of which a thread takes so many neighbours."""
     return 64 if vector > 2 else 32
-
-
-def _power(n: int) -> int:
-    """The least power of two that is no less."""
-    return 1 << (max(1, n) - 1).bit_length()

@@ -9,30 +9,37 @@ from dataclasses import dataclass, replace
 from weft.graph.scans import Scanned, ahead
 from weft.graph.tile import Read, Scan
 from weft.loops.affine import affine, evaluate
-from weft.loops.algebra.table import overflows
+from weft.loops.algebra.table import EXTREMA, overflows
 from weft.loops.ir import Const, Expr, Function, free_names
 from weft.loops.types import INT64
 from weft.plan.arguments import Facts
-from weft.plan.fold import BLOCK, PACKET_BYTES, Extents, axis_along, is_run, power_of_two
+from weft.plan.fold import BLOCK, PACKET_BYTES, SIDE_BYTES, SMALL_BLOCK, Extents, axis_along, is_run, power_of_two
+from weft.plan.leaning import PLANNED, Leaning, shifted
 from weft.plan.machine import Machine
 
-# Points of a tile that a thread holds; threads of a row.
-POINTS, TEAMS = 16, (32, 128, 256)
-# Bytes of neighbouring rows that a thread reads with one instruction, and that neighbouring threads read side by side: of
-# many rows; of few, where what blocks tell each other grows with them.
-ROWS_BYTES, LINE_BYTES, SHORT_LINE_BYTES = 8, 256, 128
-# Rows from which on a team of a part of a block fills the machine.
-MANY_ROWS = 2048
+# Points of a tile that a thread holds, and of a row that is one tile; the most threads that it has.
+POINTS, LONGEST_TILE, BIGGEST = 16, 4096, 512
+# Values that a thread holds of all that it reads at its points: of half types fewer, since as many bytes are more work.
+VALUES, HALF_VALUES = 48, 32
+# Bytes of neighbouring rows that a thread reads with one instruction, and that neighbouring threads read side by side. Of few
+# rows: a word, and those that a block may have; memory comes in sectors.
+ROWS_BYTES, LINE_BYTES = 8, 256
+WORD_BYTES, SECTOR_BYTES, FEW_LINES = 4, 32, (32, 64, 128, 256, 512)
+# Bytes that a piece of memory costs more than those it has; what a byte costs that blocks tell each other, which the caches
+# have; what waiting for other blocks costs of all time, and asking them again; parts that a thread asks at a time.
+PIECE_COST, TOLD_COST, SHARED_COST, TRIP_COST, PARTS_ASKED = 12, 0.25, 1.2, 0.15, 2
 # Threads of blocks, and how many of them a multiprocessor has at a time, where these are few and stay: a large one waits less
 # often for others, small ones fit better, which counts from a part of all on.
 FEW_BLOCKS, SLACK = ((512, 1), (256, 2)), 0.05
-# Points of a row from which on few rows are so; values that a thread of these holds of all that it reads, points at most.
-LONG_ROW, VALUES, MOST_POINTS = 1 << 14, 48, 32
+# Points of a row from which on few rows are so; those of a thread at most.
+LONG_ROW, MOST_POINTS = 1 << 14, 32
 # Tiles that are in shared memory at a time, where each begins; bytes of it that a block has for other things.
 MOST_STAGES, SLOT_ALIGNMENT, OTHER_SHARED = 4, 128, 2 * 1024
-WARP = 32
+# Bytes that one copy of a thread brings, at most.
+COPIES = (16, 8, 4)
 # Turns whose words blocks have at a time.
 TURNS_TOLD = 4
+WARP = 32
 
 
 @dataclass(frozen=True)
@@ -44,7 +51,7 @@ class ScanPlan:
     shared: blocks share a row, a tile each; all of them run at once. stages: so many tiles are on their way or there in shared
     memory, where reads of whole runs of memory bring them; 0: the next tile is on its way in registers. resident: blocks that
     a multiprocessor has at a time, where that is planned. delayed: a block goes through a tile in the turn after the one in
-    which it has told what that does, since the others may be late.
+    which it has told what that does, since the others may be late. single: a row is one tile.
     """
 
     rows: tuple[str, ...]
@@ -58,6 +65,7 @@ class ScanPlan:
     stages: int = 0
     resident: int = 0
     delayed: bool = False
+    single: bool = False
 
     @property
     def beside(self) -> bool:
@@ -76,35 +84,60 @@ class ScanPlan:
 
 
 def plan_scan(
-    function: Function, scans: Scanned, facts: Facts, names: Mapping[str, int], machine: Machine | None
+    function: Function,
+    scans: Scanned,
+    facts: Facts,
+    names: Mapping[str, int],
+    machine: Machine | None,
+    leaning: Leaning = PLANNED,
 ) -> tuple[ScanPlan, Extents]:
     """The plan for a call. names: the values of sizes and integers. machine: None where blocks may not share rows."""
     extents = {a: _extent(scans, a, names) for a in (*scans.rows, scans.along)}
     length, rows = extents[scans.along], math.prod(extents[a] for a in scans.rows)
     lane = _lane(scans, facts, extents)
-    plan = _beside(function, scans, facts, lane, extents) if lane in scans.rows else _along(function, scans, length, rows)
+    known = told(scans, names)
+    if lane in scans.rows:
+        plan = _beside(function, scans, facts, lane, extents)
+    else:
+        plan = _along(function, scans, facts, extents, known, leaning)
     groups = _groups(plan, extents)
     most = 0 if machine is None else 2 * machine.multiprocessors
-    if machine is None or not 0 < groups < most or length < LONG_ROW // plan.wide or scans.bounded:
+    if machine is None or not 0 < groups < most or length < LONG_ROW // plan.wide or not known or scans.continues:
         return plan, Extents(rows, -(-groups // plan.teams), 1)
-    if plan.beside and plan.side < WARP:  # lanes of a warp would hear different parts
-        return plan, Extents(rows, groups, 1)
     states = all(len(s.names) == 1 or not overflows(s.algebra, s.types[0]) for s in scans.scans)
+    states = states and not any(s.algebra in EXTREMA for s in scans.scans)
     found = []
     for threads, resident in FEW_BLOCKS:
         few = _few(function, scans, facts, plan, threads, resident)
-        groups, blocks = _groups(few, extents), machine.multiprocessors * resident
+        blocks = machine.multiprocessors * resident
+        if plan.beside:
+            few = _few_side(function, scans, facts, few, extents, blocks, states and not scans.folds)
+        groups = _groups(few, extents)
         parts = min(blocks // groups, -(-length // few.tile), threads) if groups and states and not scans.folds else 1
+        parts = min(parts, leaning.shared_by(parts, parts))  # all of them run at once
         few = replace(few, shared=parts > 1)
         if machine.bulk:
-            few = _with_ring(function, scans, facts, few, machine.shared // resident - OTHER_SHARED)
+            few = _with_ring(function, scans, facts, few, machine.shared // resident - _other_shared(scans, few))
         parts = max(1, min(parts, -(-length // few.tile)))
         few = replace(few, shared=parts > 1, delayed=few.delayed and parts > 1)
         found.append((groups * parts / blocks, few, Extents(rows, groups, parts)))
+    if leaning.blocks is not None:
+        return found[leaning.blocks][1:]
     (used, large, own), (others, small, theirs) = found
     # a block that waits for no other is best; of those that hear of others late, two do not wait at a time
     waits = large.shared and small.delayed
     return (small, theirs) if waits or used < others - SLACK else (large, own)
+
+
+def _other_shared(scans: Scanned, plan: ScanPlan) -> int:
+    """Bytes of shared memory that a block has beside its tiles: what its threads, and what others, tell each other."""
+    places = plan.side * plan.vector * (plan.threads // max(WARP, plan.side)) if plan.beside else 0
+    return OTHER_SHARED + sum(4 * places * _value_bytes(s) for s in scans.scans)
+
+
+def _value_bytes(scan: Scan) -> int:
+    """Bytes of what points do to a scan's states."""
+    return len(scan.parts) * max(4, *(e.type.size for e in scan.parts))
 
 
 def _with_ring(function: Function, scans: Scanned, facts: Facts, plan: ScanPlan, room: int) -> ScanPlan:
@@ -121,21 +154,39 @@ def _with_ring(function: Function, scans: Scanned, facts: Facts, plan: ScanPlan,
             given = replace(plan, runs=runs, delayed=True)
             if stages(given) > 2:
                 return replace(given, stages=stages(given))
-    return replace(plan, stages=stages(plan)) if stages(plan) > 1 else plan
+    if stages(plan) > 1:
+        return replace(plan, stages=stages(plan))
+    return plan
 
 
-def _along(function: Function, scans: Scanned, length: int, rows: int) -> ScanPlan:
-    """Neighbouring threads along the scanned axis."""
-    vector = _vector_along(function, scans)
-    runs = max(1, POINTS // vector // len(scans.scans))
-    small, middle, large = TEAMS
-    each = runs * vector
-    threads = middle if rows >= MANY_ROWS or length <= middle * each else large
-    threads = small if length <= small * each else threads
-    while runs > 1 and length <= threads * vector * runs // 2:
-        runs //= 2
-    teams = 128 // threads if threads < 128 and scans.rows else 1
-    return ScanPlan(scans.rows, scans.along, threads, 1, teams, vector, runs)
+def told(scans: Scanned, names: Mapping[str, int]) -> bool:
+    """Whether sizes and integers decide how long rows are: not other rows, data, or loops around."""
+    return all(free_names(e) <= names.keys() for e in scans.bounds(scans.along))
+
+
+def _along(
+    function: Function, scans: Scanned, facts: Facts, extents: Mapping[str, int], known: bool, leaning: Leaning
+) -> ScanPlan:
+    """Neighbouring threads along the scanned axis. Where it is known that a block holds a row, that is one tile, of as few
+    threads as keep `POINTS` of it each.
+    """
+    sizes = [function.array(a).dtype.size for a, _, axes in _accesses(scans) if scans.along in axes]
+    vector = min(8, PACKET_BYTES // min(sizes, default=4))
+    reads = sum(isinstance(v, Read) and scans.along in v.axes for v in scans.values)
+    points = POINTS if reads * POINTS <= (HALF_VALUES if vector == 8 else VALUES) else POINTS // 2
+    runs = max(1, shifted(points, leaning.points) // vector // len(scans.scans))
+    length, threads = extents[scans.along], BLOCK
+    start = scans.axes[scans.along].start
+    before = max(0, int(start.value)) if isinstance(start, Const) else 0  # tiles begin at 0 there
+    aligned = all(facts.vector(a) >= vector for a, _, axes in _accesses(scans) if scans.along in axes)
+    columns = power_of_two(before + length + (0 if aligned else vector - 1))
+    single = known and columns <= LONGEST_TILE
+    if single:
+        side = SIDE_BYTES // (vector * min(sizes, default=4))
+        threads = min(BIGGEST, max(1, columns // (runs * vector), min(columns // vector, side)))
+        runs = max(1, columns // (threads * vector))
+    teams = SMALL_BLOCK // threads if threads <= WARP and scans.rows else 1
+    return ScanPlan(scans.rows, scans.along, threads, 1, teams, vector, runs, single=single)
 
 
 def _beside(function: Function, scans: Scanned, facts: Facts, lane: str, extents: Mapping[str, int]) -> ScanPlan:
@@ -153,11 +204,53 @@ def _few(function: Function, scans: Scanned, facts: Facts, plan: ScanPlan, threa
     points = min(MOST_POINTS, VALUES // max(1, reads)) // len(scans.scans)
     if plan.beside:
         size = min(function.array(a).dtype.size for a, _, _ in _accesses(scans))
-        vector = max(1, min(plan.vector, 4 // size))
-        side = min(plan.side * plan.vector // vector, max(WARP, SHORT_LINE_BYTES // (size * vector)))
-        points = min(points, POINTS)  # the next ones are on their way in registers
-        return replace(plan, threads=threads, resident=resident, vector=vector, side=side, runs=max(1, points // vector))
-    return replace(plan, threads=threads, teams=1, resident=resident, runs=max(1, points // plan.vector))
+        vector = max(1, min(plan.vector, WORD_BYTES // size))
+        return replace(plan, threads=threads, resident=resident, vector=vector, runs=_few_runs(scans, vector))
+    return replace(plan, threads=threads, teams=1, resident=resident, runs=max(1, points // plan.vector), single=False)
+
+
+def _few_runs(scans: Scanned, vector: int) -> int:
+    """Points of a row that a thread has where rows lie side by side."""
+    reads = sum(isinstance(v, Read) and scans.along in v.axes for v in scans.values)
+    return max(1, min(POINTS, VALUES // (max(1, reads) * vector)) // len(scans.scans))
+
+
+def _few_side(
+    function: Function,
+    scans: Scanned,
+    facts: Facts,
+    plan: ScanPlan,
+    extents: Mapping[str, int],
+    blocks: int,
+    shares: bool,
+) -> ScanPlan:
+    """The plan with as many rows side by side as cost least: more of them are whole sectors where rows are not aligned, of
+    fewer there is less that blocks tell each other, as fewer have the same ones.
+    """
+    swept = [function.array(a) for a, _, axes in _accesses(scans) if {scans.along, plan.lane} <= axes]
+    words = 2 * sum(map(_value_bytes, scans.scans))
+
+    def cost(given: ScanPlan) -> tuple[float, int]:
+        groups = _groups(given, extents)
+        parts = max(1, min(blocks // groups, given.threads)) if shares and groups else 1
+        waves = -(-groups * parts // blocks)
+        moved = 0.0
+        for array in swept:
+            line, aligned = given.wide * array.dtype.size, facts.vector(array.name) * array.dtype.size
+            edges = SECTOR_BYTES - aligned if aligned < PACKET_BYTES else 0
+            moved += array.dtype.size * (line + edges + PIECE_COST) / line
+        lanes = extents[given.lane] / -(-extents[given.lane] // given.wide)
+        if parts > 1:
+            trips = -(-parts * given.side // (PARTS_ASKED * given.threads))
+            moved += parts * words / given.tile * TOLD_COST
+            moved *= SHARED_COST + TRIP_COST * (trips - 1)
+        return waves * lanes / parts * moved, waves
+
+    size = min((a.dtype.size for a in swept), default=4)
+    most = max(SECTOR_BYTES // size, power_of_two(extents[plan.lane]))
+    wide = {max(plan.vector, min(line // size, most, plan.threads * plan.vector)) for line in FEW_LINES}
+    given = [replace(plan, side=w // plan.vector) for w in sorted(wide)]
+    return min(given, key=cost) if extents[plan.lane] else given[0]
 
 
 def _groups(plan: ScanPlan, extents: Mapping[str, int]) -> int:
@@ -167,11 +260,6 @@ def _groups(plan: ScanPlan, extents: Mapping[str, int]) -> int:
     return -(-extents[plan.lane] // plan.wide) * math.prod(extents[a] for a in plan.rows if a != plan.lane)
 
 
-def _vector_along(function: Function, scans: Scanned) -> int:
-    size = min((function.array(a).dtype.size for a, _, axes in _accesses(scans) if scans.along in axes), default=4)
-    return min(8, PACKET_BYTES // size)
-
-
 def ring_reads(function: Function, scans: Scanned, plan: ScanPlan, facts: Facts) -> tuple[Read, ...]:
     """The reads whose tiles are runs of memory that can be copied as they are: aligned, and as long as the row."""
     return tuple(v for v in scans.values if isinstance(v, Read) and _in_runs(function, scans, plan, facts, v))
@@ -179,7 +267,9 @@ def ring_reads(function: Function, scans: Scanned, plan: ScanPlan, facts: Facts)
 
 def _in_runs(function: Function, scans: Scanned, plan: ScanPlan, facts: Facts, read: Read) -> bool:
     array, axis = function.array(read.array), scans.axes[plan.lane]
-    if plan.beside or not set(read.axes) <= {*scans.rows, scans.along} or scans.along not in read.axes:
+    if plan.beside:
+        return _in_rows(function, scans, plan, facts, read)
+    if not set(read.axes) <= {*scans.rows, scans.along} or scans.along not in read.axes:
         return False
     if any(w.array == read.array for w in scans.writes) or facts.vector(read.array) * array.dtype.size < PACKET_BYTES:
         return False
@@ -196,6 +286,27 @@ def _in_runs(function: Function, scans: Scanned, plan: ScanPlan, facts: Facts, r
     return abs(shift) <= 1
 
 
+def _in_rows(function: Function, scans: Scanned, plan: ScanPlan, facts: Facts, read: Read) -> bool:
+    """Whether the rows' elements at a point lie side by side, so that threads can copy them."""
+    if not {scans.along, plan.lane} <= set(read.axes) <= {*scans.rows, scans.along} or not ahead(read, scans.axes):
+        return False
+    if any(w.array == read.array for w in scans.writes) or scans.axes[plan.lane].start != Const(0, INT64):
+        return False
+    return is_run(read.array, read.index, plan.lane, facts) and copied_bytes(function, plan, read, facts) > 0
+
+
+def copied_bytes(function: Function, plan: ScanPlan, read: Read, facts: Facts) -> int:
+    """Bytes of rows side by side that one copy brings: whole elements, aligned; 0 where these are less than a word."""
+    size = function.array(read.array).dtype.size
+    aligned = size * facts.vector(read.array)
+    return next((n for n in COPIES if n >= size and aligned % n == 0 and plan.wide * size % n == 0), 0)
+
+
+def skew_of(plan: ScanPlan) -> int:
+    """Elements between the runs of threads below each other in a tile, which keep the lanes of a warp in banks of their own."""
+    return plan.wide if plan.side < WARP and plan.runs % 2 == 0 else 0
+
+
 def shift_of(read: Read, lane: str) -> int:
     """How far from the lane's point a read in runs is."""
     form = next(f for f in map(affine, read.index) if f is not None and lane in f.names)
@@ -204,6 +315,8 @@ def shift_of(read: Read, lane: str) -> int:
 
 def slot_elements(plan: ScanPlan, read: Read, size: int) -> int:
     """Elements of a tile of a read in shared memory: with those beside it, where it is shifted. size: bytes of one."""
+    if plan.beside:
+        return plan.tile * plan.wide + plan.threads // plan.side * skew_of(plan)
     beside = 2 * (PACKET_BYTES // size) if shift_of(read, plan.lane) else 0
     return plan.tile + beside
 

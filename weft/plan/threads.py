@@ -1,26 +1,38 @@
-"""The plan of a nest whose iterations share nothing: a thread works through the whole body of one."""
+"""The plan of a nest whose iterations share nothing: a thread works through the whole body of one, or a block does."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from weft.loops.accesses import collect
 from weft.loops.affine import Affine
-from weft.loops.ir import For
+from weft.loops.ir import For, Function, Let, Store, checks_in
 from weft.loops.schedule import Nest
-from weft.plan.arguments import Facts
+from weft.plan.arguments import Facts, nest_arrays
 
 
 @dataclass(frozen=True)
 class ThreadPlan:
-    """order: the axes from the slowest to the fastest, along which neighbouring threads lie. block: threads a block."""
+    """order: the axes from the slowest to the fastest, along which neighbouring threads lie. block: threads a block. narrow:
+    iterations of several axes are counted in 32 bits. shared: a block works through an iteration, whose threads share its
+    parallel loops, one after another.
+    """
 
     order: tuple[str, ...]
     block: int
+    narrow: bool = False
+    shared: bool = False
 
 
-def plan_threads(nest: Nest, facts: Facts) -> ThreadPlan:
-    """Neighbouring threads take neighbours in memory: the fastest axis is the one most arrays have unit stride along."""
+# Iterations up to which they are counted in 32 bits: what is added to the number of one, the threads of a grid, is no more.
+_NARROW = 1 << 31
+_BLOCK, SHARING = 128, 256
+
+
+def plan_threads(nest: Nest, facts: Facts, iterations: int) -> ThreadPlan:
+    """Neighbouring threads take neighbours in memory: the fastest axis is the one most arrays have unit stride along.
+    iterations: the most that there are.
+    """
     around = tuple(For(a.var, a.start, a.stop, a.step, (), ()) for a in nest.axes)
     votes = {a.var: 0 for a in nest.axes}
     for access in collect(nest.body, around):
@@ -33,4 +45,15 @@ def plan_threads(nest: Nest, facts: Facts) -> ThreadPlan:
         fastest = max(reversed(order), key=lambda v: votes[v])
         order.remove(fastest)
         order.append(fastest)
-    return ThreadPlan(tuple(order), 128)
+    return ThreadPlan(tuple(order), _BLOCK, len(order) > 1 and iterations < _NARROW - _BLOCK)
+
+
+def plan_sharing(function: Function, nest: Nest, facts: Facts, iterations: int) -> ThreadPlan | None:
+    """The plan whose blocks share the loops of an iteration; None where it is not made of parallel loops and single stores."""
+    own = {s.var for s in nest.body if isinstance(s, For) and not s.carries and nest.verdict(s).kind == "parallel"}
+    if not own or not all(isinstance(s, Let | Store) or (isinstance(s, For) and s.var in own) for s in nest.body):
+        return None
+    axes = {a.var for a in nest.axes}
+    if checks_in(nest.body) or any(a.within and a.within[-1] in axes for a in nest_arrays(function, nest)):
+        return None
+    return replace(plan_threads(nest, facts, iterations), block=SHARING, shared=True)

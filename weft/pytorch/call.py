@@ -497,12 +497,14 @@ def _number(function: Function, result: torch.Tensor) -> bool | int | float:
     return result.item()
 
 
-def made_arrays(analysis: Analysis) -> tuple[Array, ...]:
-    """The arrays that a call allocates: results, and locals that a nest still touches."""
+def made_arrays(analysis: Analysis, launches: Sequence[_Launch] | None = None) -> tuple[Array, ...]:
+    """The arrays that a call allocates: results, and locals that a nest, or one of these launches, still touches."""
     from weft.plan.arguments import nest_arrays
 
     function = analysis.function
     touched = {a.name for nest in analysis.schedule.nests for a in nest_arrays(function, nest)}
+    if launches is not None:
+        touched = {n for launch in launches for n in launch.arrays}
     return tuple(
         a for a in function.arrays if a.role == "result" or (a.role == "local" and not a.within and a.name in touched)
     )
@@ -586,15 +588,17 @@ def _prepared(
     run = _runner(analysis, device, launches, lazy, quotients)
     if finish is not None:
         return CallPlan(lambda given: finish(run(given)), never, run, tuple(idle))
-    by_hand = _demands_floats(function) or any(item.partial for item in launches)
+    partial = tuple(dict.fromkeys(p for item in launches for p in item.partial))
+    by_hand = _demands_floats(function) or any(zero for *_, zero in partial)
     quick = never if by_hand else quick_call(
         function,
-        made_arrays(analysis),
+        made_arrays(analysis, launches),
         arrays,
         [(item.launch, item.given, item.parts) for item in launches],
         device,
         args,
         guard,
+        [(name, dtype, elements) for name, dtype, elements, _ in partial],
     )
     return CallPlan(run, quick, run, tuple(idle))
 
@@ -758,12 +762,8 @@ def _cuda_launcher(plan: Launch, bound: Bound, device: torch.device) -> _Kernel:
         pointers |= {name for name, *_ in partial}
     made = {where.memory[n]: where.arrays[n] for n in pointers if n in where.memory}
     partial += tuple((name, getattr(torch, g.dtype.name), g.span(), False) for name, g in made.items())
-    grid = plan.grid
-    if plan.resident:
-        fit = handle.occupancy(plan.block[0] * plan.block[1]) * cuda.device_properties(index).multiprocessors
-        grid = (min(grid[0], max(1, fit)), *grid[1:])
     return _Kernel(
-        cuda.Launcher(handle, grid, plan.block, plan.shared, pack(values), cooperative=plan.together),
+        cuda.Launcher(handle, plan.grid, plan.block, plan.shared, pack(values), cooperative=plan.together),
         tuple(where.memory.get(n, n) for n in given),
         frozenset(where.memory.get(n, n) for n in pointers),
         partial,
@@ -887,7 +887,7 @@ def _runner(
         scope["check_demands"] = check_demands
         known = sizes | {s.name: quotients.get(s.name) or local[s.name] for s in function.scalars}
         lines.append(f"check_demands(function, {{{', '.join(f'{n!r}: {t}' for n, t in known.items())}}})")
-    for k, a in enumerate(made_arrays(analysis)):
+    for k, a in enumerate(made_arrays(analysis, launches)):
         local[a.name] = f"r{k}"
         scope[f"dtype{k}"] = getattr(torch, a.dtype.name)
         model = like(function, a)

@@ -46,9 +46,9 @@ def check_call(
     wanted = _wanted(kernel, names, values) if gradients else ()
     every = range(seeds)
 
-    runs = [simulate_call(kernel.program, [in_cpu_memory(a) for a in values], arch, seed, "forward") for seed in every]
+    runs = [simulate_call(kernel.program, [in_memory(a) for a in values], arch, seed, "forward") for seed in every]
     function = runs[0].function
-    own = [in_cpu_memory(a) for a in values]
+    own = [in_memory(a) for a in values]
     stores = rounding(kernel, own)
     want, who = reference(kernel, function, wide(own), stores)
     reruns = functools.cache(lambda: [reference(kernel, function, rounded(own, k), stores)[0] for k in range(RERUNS)])
@@ -71,7 +71,7 @@ def check_call(
         types = argument_types(kernel.signature, own)
         adjoint = adjoint_of(kernel.program, types, wanted, wraps=wraps_for(kernel.specializable, types, own))
         backward = [
-            simulate_call(adjoint, [in_cpu_memory(a) for a in (*values, *results, *cotangents)], arch, seed, "gradient")
+            simulate_call(adjoint, [in_memory(a) for a in (*values, *results, *cotangents)], arch, seed, "gradient")
             for seed in every
         ]
         for name, made in zip(wanted, backward[0].results, strict=True):
@@ -110,14 +110,14 @@ def _compared(
     return compare(name, made, seeds, want, None, lambda: [run[key] for run in reruns()])
 
 
-def in_cpu_memory(value: Any) -> Any:
-    """A copy of a tensor in CPU memory of its own, with its strides and as well aligned; other values as they are."""
+def in_memory(value: Any, device: str = "cpu") -> Any:
+    """A copy of a tensor in memory of its own, with its strides and as well aligned; other values as they are."""
     if not isinstance(value, torch.Tensor):
         return value
     source = value.detach()
     places = span(source)
     past = source.data_ptr() % _ALIGNMENT // source.element_size() if places else 0
-    memory = torch.empty(past + places, dtype=source.dtype)
+    memory = torch.empty(past + places, dtype=source.dtype, device=device)
     if places:
         memory[past:] = source.as_strided((places,), (1,)).resolve_neg()
     return memory.as_strided(source.shape, source.stride(), past)

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from weft.compiler import Analysis
+from weft.compiler import Analysis, tuned
 from weft.errors import OverlapError
 from weft.language import ArgumentType, Parameter, Signature, TensorType
 from weft.loops.ir import Function
@@ -53,6 +53,7 @@ class Executable:
         self.specializable = specializable
         self.guard = guard
         self._calls: dict[Any, CallPlan] = {}
+        self._generation = tuned.generation
         self._lock = threading.RLock()
         self._operator: Operator | None = None
 
@@ -70,11 +71,21 @@ class Executable:
         self.require_current()
         return self.call(call_key(self.signature, args), args).tensors(args)
 
+    def run(self, args: tuple[Any, ...]) -> tuple[Any, Callable[..., Any]]:
+        """As `execute`, and what runs calls like this one, or gives MISS."""
+        self.require_current()
+        call = self.call(call_key(self.signature, args), args)
+        return call.tensors(args), call.quick
+
     def require_current(self) -> None:
         """Raise StateChanged where this is no longer what the program means."""
 
     def call(self, key: Any, args: tuple[Any, ...]) -> CallPlan:
         """The prepared call of a key, prepared now where there is none."""
+        if self._generation != tuned.generation:
+            with self._lock:
+                self._calls.clear()
+                self._generation = tuned.generation
         plan = self._calls.get(key)
         if plan is not None:
             return plan

@@ -29,7 +29,7 @@ from weft.language.source import plain_function
 from weft.language.text import ANONYMOUS, function_of_text
 from weft.pytorch.call import argument_types, call_types, finisher, gathered, plain, repeated
 from weft.pytorch.executable import Executable
-from weft.pytorch.operator import Operator, has_tangent
+from weft.pytorch.operator import PLAIN, Operator, eager, has_tangent
 from weft.pytorch.quick import MISS, never
 from weft.pytorch.specialize import Specializable, Specializer
 from weft.pytorch.specs import TensorSpec
@@ -43,9 +43,7 @@ from weft.runtime.stack import deep
 if TYPE_CHECKING:
     from weft.check.report import Report
     from weft.explain import Explanation
-
-_TENSORS = (torch.Tensor, torch.nn.Parameter)
-
+    from weft.pytorch.tuning import Tuning
 
 _COST = "as Python does, at half the rate of float32 on a GPU like the H200 and at a 64th of it on most others"
 _MOST_PROGRAMS = 64
@@ -235,7 +233,7 @@ class Kernel:
         for k in program.numbers:
             if isinstance(args[k], torch.Tensor):
                 return self._special(args, {}, program)
-        if not _eager():
+        if not eager():
             return self._special(args, {}, program)
         # The next quickest, for plain tensors when nothing of PyTorch's wants to see the call: one look-up and go.
         key: list[Any] = [torch.get_default_dtype()]
@@ -243,7 +241,7 @@ class Kernel:
         try:
             for a in args:
                 kind = type(a)
-                if kind in _TENSORS:
+                if kind in PLAIN:
                     address = a.data_ptr()
                     if not address and a.numel():  # a wrapper of a tensor, which the dispatcher knows
                         return _dispatched(program, args)
@@ -384,6 +382,25 @@ class Kernel:
         kernel, own = self.specific(args)
         return check_call(kernel, own, seeds=seeds, arch=arch, tolerance=tolerance, gradients=gradients)
 
+    def tune(self, *args: Any, gradients: bool = False, seconds: float = 0.2, progress: bool = True) -> Tuning:
+        """Measure the plans that a call may take, on the GPU that there is, and have later calls take the fastest: of this
+        device and of sizes up to the same powers of two, in this process and, from the disk cache, in others.
+
+        args: tensors (they are copied and never changed), specs such as "float32[64,1024]" (random tensors), and numbers;
+        without any, the kernel's example. gradients: also of the kernels of the gradients. seconds: how long each plan is
+        measured, about. progress: show a progress bar. Sums and scans may round differently in another plan, which their
+        order belongs to. `print` shows what is returned as a table: plan, time, GB/s, the part of the time that memory needs
+        at the least, registers, spilled bytes; its chosen rows are those that later calls take.
+
+        Raises DeviceMismatch where there is no GPU, and the errors of a call.
+        """
+        from weft.pytorch.tuning import tune_call
+
+        kernel, own = self.specific(args)
+        tuned = tune_call(kernel, own, gradients=gradients, seconds=seconds, progress=progress)
+        self.quick = kernel.quick = never
+        return tuned
+
 
 @overload
 def kernel(function: Callable[..., Any] | str, *, example: Mapping[str, Any] | None = None) -> Kernel: ...
@@ -401,15 +418,6 @@ def kernel(
     if function is None:
         return lambda f: Kernel(f, example)
     return Kernel(function, example)
-
-
-def _eager() -> bool:
-    """Whether no mode or transform of PyTorch's is active that must see every operator."""
-    return (
-        torch._C._len_torch_dispatch_stack() == 0
-        and torch._C._functorch.peek_interpreter_stack() is None
-        and forward_ad._current_level < 0
-    )
 
 
 def _written(value: Any) -> types.FunctionType:

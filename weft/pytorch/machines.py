@@ -12,13 +12,13 @@ from weft.runtime import cuda
 def machine_for(arch: str) -> Machine:
     """The device that stands for an architecture."""
     target = limits.TARGETS[arch]
-    return machine_of(target.multiprocessors, target.shared_per_block, arch)
+    return machine_of(target.multiprocessors, target.shared_per_block, target.bandwidth, arch)
 
 
 def machine_on(device: torch.device) -> Machine:
     """A CUDA device of this process."""
     found = cuda.device_properties(index_of(device))
-    return machine_of(found.multiprocessors, found.shared_per_block_optin, found.arch)
+    return machine_of(found.multiprocessors, found.shared_per_block_optin, found.bandwidth, found.arch)
 
 
 def index_of(device: torch.device) -> int:

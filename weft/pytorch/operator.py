@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import torch
 from torch._guards import TracingContext
 from torch.autograd import forward_ad
 
+from weft.compiler import tuned
 from weft.errors import NotDifferentiable, OverlapError, UnknownOperator, UnsupportedSyntax
 from weft.language import Signature, TensorType
 from weft.loops.ir import Store, walk
@@ -28,10 +29,12 @@ from weft.pytorch.call import (
     share_memory,
     wraps_for,
 )
+from weft.pytorch.quick import MISS, never
 
 if TYPE_CHECKING:
     from weft.pytorch.executable import Executable
 
+PLAIN = (torch.Tensor, torch.nn.Parameter)
 LIBRARY = torch.library.Library("weft", "FRAGMENT")  # type: ignore[no-untyped-call]
 _SCHEMA_TYPES = {"int": "SymInt", "float": "float", "bool": "bool", "number": "Scalar"}
 _taken: set[str] = set()
@@ -291,9 +294,27 @@ class _Autograd:
     jvp: Callable[..., Any]
 
 
+@dataclass(frozen=True)
+class _Pulled:
+    """A call of an adjoint that was made before. quick: of a call like it. seeded: the outputs whose gradients it takes.
+    results: which of its results is the gradient of each argument, None where there is none to hand on. generation: of what was
+    measured of plans by then.
+    """
+
+    quick: Callable[..., Any]
+    seeded: tuple[int, ...]
+    results: tuple[int | None, ...]
+    generation: int = field(default_factory=lambda: tuned.generation)
+
+    def gradients(self, made: Any) -> tuple[Any, ...]:
+        made = made if isinstance(made, tuple) else (made,)
+        return tuple(None if k is None else made[k] for k in self.results)
+
+
 def _autograd(executable: Executable) -> _Autograd:
     signature = executable.signature
     adjoints = _Adjoints(executable)
+    pulled: dict[tuple[Any, ...], _Pulled] = {}  # by what was asked for: the last call
 
     def setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         outputs = output if isinstance(output, (tuple, list)) else () if output is None else (output,)
@@ -305,41 +326,57 @@ def _autograd(executable: Executable) -> _Autograd:
         ctx.scalars = [None if isinstance(a, torch.Tensor) else a for a in inputs]
         ctx.is_tensor = [isinstance(a, torch.Tensor) for a in inputs]
 
-    def pull(
-        ctx: Any, saved: list[torch.Tensor], wanted: tuple[str, ...], seeded: tuple[int, ...] | None = None
-    ) -> tuple[list[torch.Tensor], Callable[..., tuple[torch.Tensor, ...]], tuple[str, ...]]:
-        """The outputs of a call, the gradients of the arguments `wanted` for those of its float outputs (or of those at the
-        places `seeded`), and the arguments whose gradients can be anything but zero.
+    def inputs_of(ctx: Any, saved: Iterator[torch.Tensor]) -> list[Any]:
+        return [next(saved) if t else s for t, s in zip(ctx.is_tensor, ctx.scalars, strict=True)]
+
+    def adjoint_for(
+        inputs: list[Any], wanted: tuple[str, ...], seeded: tuple[int, ...] | None = None
+    ) -> tuple[Executable, tuple[str, ...]]:
+        """What computes the gradients of the arguments `wanted` for those of a call's float outputs (or of those at the places
+        `seeded`), and the arguments whose gradients can be anything but zero.
         """
-        inputs = [saved.pop(0) if t else s for t, s in zip(ctx.is_tensor, ctx.scalars, strict=True)]
         types = argument_types(signature, inputs)
-        adjoint, moved = adjoints.of(types, wanted, seeded, wraps_for(executable.specializable, types, inputs))
-
-        def gradients(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            made = adjoint.operator(*inputs, *saved, *given)
-            return made if isinstance(made, tuple) else (made,)
-
-        return saved, gradients, moved
+        return adjoints.of(types, wanted, seeded, wraps_for(executable.specializable, types, inputs))
 
     def backward(ctx: Any, *grads: Any) -> Any:
+        recorded = torch.is_grad_enabled() or torch.compiler.is_compiling() or not eager()
+        asked = (ctx.needs_input_grad, tuple(g is None for g in grads))
+        saved = ctx.saved_tensors
+        if not recorded and (last := pulled.get(asked)) is not None and last.generation == tuned.generation:
+            values = iter(saved)
+            made = last.quick(*_detached((*inputs_of(ctx, values), *values, *(grads[k] for k in last.seeded))))
+            if made is not MISS:
+                return last.gradients(made)
+        values = iter(saved)
+        inputs, outputs = inputs_of(ctx, values), tuple(values)
         wanted = tuple(p.name for p, need in zip(signature.parameters, ctx.needs_input_grad, strict=True) if need)
-        saved = list(ctx.saved_tensors)
-        floating = [k for k, o in enumerate(saved[sum(ctx.is_tensor) :]) if _is_float(o)]
+        floating = [k for k, o in enumerate(outputs) if _is_float(o)]
         seeded = tuple(k for k in floating if grads[k] is not None)
         if not seeded:
             return (None,) * len(signature.parameters)
-        _, gradients, moved = pull(ctx, saved, wanted, None if len(seeded) == len(floating) else seeded)
+        adjoint, moved = adjoint_for(inputs, wanted, None if len(seeded) == len(floating) else seeded)
         if not moved:
             return (None,) * len(signature.parameters)
-        found = dict(zip(wanted, gradients(*(grads[k] for k in seeded)), strict=True))
-        return tuple(found[p.name] if p.name in moved else None for p in signature.parameters)
+        args = (*inputs, *outputs, *(grads[k] for k in seeded))
+        results = tuple(wanted.index(p.name) if p.name in moved else None for p in signature.parameters)
+        if recorded or not all(_in_memory(a) for a in args if isinstance(a, torch.Tensor)):
+            return _Pulled(never, seeded, results).gradients(adjoint.operator(*args))
+        made, quick = adjoint.run(_detached(args))
+        pulled[asked] = _Pulled(quick, seeded, results)
+        return pulled[asked].gradients(made)
 
     def jvp(ctx: Any, *tangents: Any) -> Any:
         """The gradients are linear in those of the outputs; the transpose of that map is the derivative forwards."""
         wanted = tuple(p.name for p, t in zip(signature.parameters, tangents, strict=True) if t is not None)
         # the values alone: with their tangents they would ask for a second derivative
-        values = [forward_ad.unpack_dual(t).primal for t in ctx.saved_tensors]  # type: ignore[no-untyped-call]
-        outputs, gradients, _ = pull(ctx, values, wanted)
+        values = iter([forward_ad.unpack_dual(t).primal for t in ctx.saved_tensors])  # type: ignore[no-untyped-call]
+        inputs, outputs = inputs_of(ctx, values), tuple(values)
+        adjoint, _ = adjoint_for(inputs, wanted)
+
+        def gradients(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            made = adjoint.operator(*inputs, *outputs, *given)
+            return made if isinstance(made, tuple) else (made,)
+
         zeros = [torch.zeros_like(o) for o in outputs if _is_float(o)]
         push = torch.func.vjp(gradients, *zeros)[1]
         pushed = iter(push(tuple(t for t in tangents if t is not None)))
@@ -347,6 +384,28 @@ def _autograd(executable: Executable) -> _Autograd:
         return found[0] if len(found) == 1 else found
 
     return _Autograd(setup, backward, jvp)
+
+
+def _in_memory(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is one of PyTorch's own with memory, no wrapper of others."""
+    try:
+        return type(tensor) in PLAIN and bool(tensor.data_ptr() or not tensor.numel())
+    except RuntimeError:
+        return False
+
+
+def _detached(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The same values, to compute with alone."""
+    return tuple(a.detach() if type(a) in PLAIN and a.requires_grad else a for a in args)
+
+
+def eager() -> bool:
+    """Whether no mode or transform of PyTorch's is active that must see every operator."""
+    return (
+        torch._C._len_torch_dispatch_stack() == 0
+        and torch._C._functorch.peek_interpreter_stack() is None
+        and forward_ad._current_level < 0
+    )
 
 
 def _is_float(tensor: torch.Tensor) -> bool:

@@ -48,11 +48,12 @@ def quick_call(
     device: torch.device,
     args: tuple[Any, ...],
     guard: Guard | None = None,
+    partial: Sequence[tuple[str, torch.dtype, int]] = (),
 ) -> Callable[..., Any]:
     """A function of the arguments, for calls like this one; `never` where there is no quick way for it.
 
     launches: (launch, names of arrays and scalars whose addresses and values it takes, its parts on CUDA), in order.
-    guard: what must hold besides.
+    guard: what must hold besides. partial: (name, dtype, elements) of memory that launches share.
     """
     tensors = [a for a in args if isinstance(a, torch.Tensor)]
     if any(a.role == "inout" for a in function.arrays) or any(a.fill is not None for a in made):
@@ -74,7 +75,9 @@ def quick_call(
         "stack": torch._C._len_torch_dispatch_stack, "check": tensor_guard.check, "MISS": MISS, "empty": empty,
         "ad": torch.autograd.forward_ad, "default": torch.get_default_dtype, "dtype": torch.get_default_dtype(),
     }  # fmt: skip
-    compiled = _compiled(function, made, arrays, launches, device, args, tensor_guard.check, empty, guard)
+    every = {a.name: (arrays[a.name].shape, arrays[a.name].strides, getattr(torch, a.dtype.name)) for a in made}
+    every |= {name: ((elements,), (1,), dtype) for name, dtype, elements in partial}
+    compiled = _compiled(function, every, launches, device, args, tensor_guard.check, empty, guard)
     if compiled is not None:
         return compiled
     local = {n: f"a{k}" for k, n in enumerate(function.parameters)}
@@ -104,12 +107,11 @@ def quick_call(
     lines += [f"p_{t} = {t}.data_ptr()" for t in checked]
     lines.append(f"if ({' | '.join(f'p_{t}' for t in checked)}) & {ALIGNMENT}: return MISS")
     addresses = {n: f"p_{local[n]}" for n, a in zip(function.parameters, args, strict=True) if isinstance(a, torch.Tensor)}
-    for k, array in enumerate(made):
-        local[array.name] = f"r{k}"
-        scope |= {f"size{k}": arrays[array.name].shape, f"stride{k}": arrays[array.name].strides}
-        scope[f"dtype{k}"] = getattr(torch, array.dtype.name)
+    for k, (name, facts) in enumerate(every.items()):
+        local[name] = f"r{k}"
+        scope |= dict(zip((f"size{k}", f"stride{k}", f"dtype{k}"), facts, strict=True))
         lines.append(f"r{k} = empty(size{k}, stride{k}, dtype{k})")
-        addresses[array.name] = f"r{k}.data_ptr()"
+        addresses[name] = f"r{k}.data_ptr()"
     for k, (launch, given, parts) in enumerate(launches):
         values = [addresses.get(n, local.get(n, "")) for n in given]
         if not isinstance(parts, cuda.LaunchParts):
@@ -138,8 +140,7 @@ def quick_call(
 
 def _compiled(
     function: Function,
-    made: Sequence[Array],
-    arrays: Mapping[str, Geometry],
+    made: Mapping[str, tuple[Any, Any, torch.dtype]],
     launches: Sequence[tuple[Callable[..., Any], tuple[str, ...], cuda.LaunchParts | HostParts | None]],
     device: torch.device,
     args: tuple[Any, ...],
@@ -147,7 +148,9 @@ def _compiled(
     empty: Callable[..., torch.Tensor],
     guard: Guard | None,
 ) -> Callable[..., Any] | None:
-    """The quick call without Python between its steps, for calls of tensors and floats; None for others."""
+    """The quick call without Python between its steps, for calls of tensors and floats; None for others. made: sizes, strides
+    and dtype of what it allocates.
+    """
     on_gpu = device.type == "cuda"
     if (on_gpu and torch.cuda.device_count() > 1) or not launches:
         return None
@@ -155,9 +158,11 @@ def _compiled(
         return None
     where = {n: ("argument" if isinstance(a, torch.Tensor) else "number", k)
              for k, (n, a) in enumerate(zip(function.parameters, args, strict=True))}  # fmt: skip
-    where |= {a.name: ("result", k) for k, a in enumerate(made)}
-    if [a.name for a in made] != list(function.results):  # a workspace, or an argument among the results
+    results = set(function.results)
+    if not results or not results <= made.keys() or len(results) < len(function.results):  # an argument, or one twice
         return None
+    order = [*function.results, *(n for n in made if n not in function.results)]
+    where |= {n: ("result", k) for k, n in enumerate(order)}
     objects = {
         "miss": MISS, "data_ptr": "data_ptr", "is_nested": "is_nested", "plain": False,
         "check": check, "modes": torch._C._len_torch_dispatch_stack,
@@ -165,6 +170,6 @@ def _compiled(
         "default_dtype": torch.get_default_dtype, "dtype": torch.get_default_dtype(),
         "where": cuda.current_stream() if on_gpu else torch.get_num_threads, "device": device.index or 0,
     }  # fmt: skip
-    results = [(arrays[a.name].shape, arrays[a.name].strides, getattr(torch, a.dtype.name)) for a in made]
     items = [QuickLaunch(parts, tuple(where[n] for n in given)) for _, given, parts in launches if parts is not None]
-    return compile_quick(objects, [isinstance(a, torch.Tensor) for a in args], results, items, int(on_gpu), guard)
+    tensors = [isinstance(a, torch.Tensor) for a in args]
+    return compile_quick(objects, tensors, [made[n] for n in order], len(function.results), items, int(on_gpu), guard)

@@ -126,13 +126,15 @@ def _simulate(
     nest: int,
     arrays: Mapping[str, Geometry],
     bound: Bound,
-    memory: Mapping[str, _Array],
+    memory: dict[str, _Array],
     arch: str,
     seed: int,
     part: str,
 ) -> tuple[Launched, ...]:
+    """The launches of a nest, run one after another. What they make for themselves is added to the memory: those of the next
+    nest may share it.
+    """
     planned = launches(analysis, nest, arrays, bound.names, machine_for(arch))
-    memory = dict(memory)
     for plan in planned:
         where = plan.where
         assert where is not None
@@ -189,9 +191,6 @@ def _launched(
     target, threads = TARGETS[arch], plan.block[0] * plan.block[1] * plan.block[2]
     used = _resources(source, plan.entry, name, target, threads)
     grid = plan.grid
-    if plan.resident:
-        fit = target.multiprocessors * (used.blocks if used is not None else occupancy(target, threads, 0, 0).blocks)
-        grid = (min(grid[0], max(1, fit)), *grid[1:])
     simulations: tuple[simulator.Simulation, ...] = ()
     if all(grid) and values is not None:  # a grid without blocks is never launched
         simulations = (
@@ -202,6 +201,7 @@ def _launched(
                 grid=grid,
                 block=plan.block,
                 arguments=_arguments(plan, values, memory),
+                cluster=(plan.cluster, 1, 1),
                 shared=plan.shared,
                 arch=arch,
                 seed=seed,

@@ -42,9 +42,9 @@ def compiler_version() -> str:
 
 
 def digest_of(root: Path) -> str:
-    """Of the modules in a package's rooms up to `emit`, and in the rooms in those; not of their text."""
+    """Of the modules in a package's rooms up to `compiler`, and in the rooms in those; not of their text."""
     digest = hashlib.sha256()
-    rooms = [root / room for room in ("language", "loops", "graph", "plan", "emit")]
+    rooms = [root / room for room in ("language", "loops", "graph", "plan", "emit", "compiler")]
     for path in sorted((*root.glob("*.py"), *(p for room in rooms for p in room.rglob("*.py")))):
         facts = path.stat()
         digest.update(f"{path.relative_to(root)} {facts.st_size} {facts.st_mtime_ns}\n".encode())

@@ -2,8 +2,9 @@
 
 An entry is a file: the payload, then a trailer with its length and a checksum of its key and itself. The trailer comes
 last so that an entry which is a shared library can be opened from where it lies. Entries appear by an atomic rename, so
-several processes may fill one cache; an entry that is truncated, corrupt or another one's is a miss. A directory that
-cannot be used costs one warning, and compilation goes on without a cache.
+several processes may fill one cache; an entry that is truncated, corrupt or another one's is a miss. So nothing waits
+for the disk: what a crash leaves torn is compiled anew. A directory that cannot be used costs one warning, and compilation
+goes on without a cache.
 """
 
 from __future__ import annotations
@@ -82,8 +83,6 @@ def store(key: str, payload: bytes) -> Path | None:
             with open(temporary, "xb") as file:
                 file.write(payload)
                 file.write(_TRAILER.pack(len(payload), _checksum(key, payload), _MARK))
-                file.flush()
-                os.fsync(file.fileno())
             os.replace(temporary, place)
         except BaseException:
             with contextlib.suppress(OSError):

@@ -35,6 +35,8 @@ _DEVICE = {
     "threads_per_multiprocessor": 39,
     "blocks_per_multiprocessor": 106,
     "l2_bytes": 38,
+    "memory_kilohertz": 36,
+    "memory_bus_bits": 37,
 }
 _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76
 
@@ -112,6 +114,13 @@ class Driver:
             self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), self._ordinal(device))
             self._contexts[device] = context.value or 0
         return self._contexts[device]
+
+    def enter(self, device: int) -> None:
+        """The device's context is current for this thread from here on, if none was: as after any call of CUDA's runtime."""
+        current = ctypes.c_void_p()
+        self.call("cuCtxGetCurrent", ctypes.byref(current))
+        if not current.value:
+            self.call("cuCtxSetCurrent", ctypes.c_void_p(self.context(device)))
 
     @contextmanager
     def on(self, device: int) -> Iterator[None]:
@@ -205,6 +214,13 @@ class DeviceProperties:
     threads_per_multiprocessor: int
     blocks_per_multiprocessor: int
     l2_bytes: int
+    memory_kilohertz: int
+    memory_bus_bits: int
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes of memory a second: two transfers a cycle of its clock."""
+        return 2e3 * self.memory_kilohertz * self.memory_bus_bits / 8
 
 
 def device_properties(index: int) -> DeviceProperties:
@@ -422,6 +438,7 @@ class Launcher:
         """Another device is current, or nothing is yet in this thread: launch under the kernel's own context."""
         driver = self._handle.driver
         if status == _INVALID_CONTEXT:
+            driver.enter(self._device)  # a thread of autograd's: its next launch goes the quick way
             with driver.on(self._device):
                 status = self._launch_kernel(frame.config_address, self._function, frame.parameters_address, None)
         if status:

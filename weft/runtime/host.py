@@ -54,6 +54,16 @@ class Compiler:
     command: tuple[str, ...]
     identity: str
 
+    @property
+    def gcc(self) -> bool:
+        """Whether it is GCC, or says that it is."""
+        return "clang" not in os.path.basename(os.path.realpath(self.command[0]))
+
+    @property
+    def linking(self) -> tuple[str, ...]:
+        """Flags for linking one object: there is nothing to optimise then, and loading what would is most of the time."""
+        return ("-fno-use-linker-plugin",) if self.gcc else ()
+
 
 def find_compiler() -> Compiler:
     """$CXX (which may carry arguments), else the first of c++, g++, clang++ on the PATH.
@@ -141,16 +151,19 @@ def build(whole: Source, name: str, flags: tuple[str, ...] = FLAGS) -> Built:
 
 def _compile(source: Source, compiler: Compiler, name: str, flags: tuple[str, ...]) -> tuple[bytes, str]:
     def succeeds(arguments: tuple[str, ...], directory: str) -> bool:
-        kept = [flag for flag in flags if flag != "-shared"]
+        kept = [flag for flag in flags if flag != "-shared" and not flag.startswith("-l")]  # nothing is linked
         return _run([*compiler.command, *kept, *arguments], directory, name)[0] == 0
 
     identity = (compiler.identity, cpu_model(), *flags)
-    command = [*compiler.command, *flags, "kernel.cpp", "-o", "kernel.so"]
+    command = [*compiler.command, *flags, *compiler.linking, "kernel.cpp", "-o", "kernel.so"]
     try:
         with tempfile.TemporaryDirectory(prefix="weft-", ignore_cleanup_errors=True) as directory:
-            Path(directory, "kernel.cpp").write_text(source.text, encoding="utf-8")
-            code, log = _run([*command, *prepare(source.text, directory, identity, succeeds)], directory, name)
+            text = Path(directory, "kernel.cpp")
+            prepared = prepare(source.text, directory, identity, succeeds)
+            text.write_text(prepared.text, encoding="utf-8")
+            code, log = _run([*command, *prepared.arguments], directory, name)
             if code != 0:  # what was kept of the headers may be harmed: the compiler's word counts without it
+                text.write_text(source.text, encoding="utf-8")
                 code, log = _run(command, directory, name)
             output = Path(directory, "kernel.so")
             if code == 0 and output.exists():

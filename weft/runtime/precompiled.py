@@ -1,4 +1,4 @@
-"""The system headers of generated C++, parsed once for all kernels: to read them is most of what a compiler does for one.
+"""The headers of generated C++, parsed once for all kernels: to read them is most of what a compiler does for one.
 
 A compiler takes `NAME.gch` for the header NAME that `-include` names if it made that file itself, with the same flags, and
 reads the header where it did not. So nothing but time depends on it.
@@ -11,32 +11,53 @@ import os
 import re
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from weft.runtime import cache
 
-_FORMAT = "precompiled 1"
+_FORMAT = "precompiled 2"
 _SYSTEM = re.compile(r"^[ \t]*#[ \t]*include[ \t]*(<[^>]+>)", re.MULTILINE)
-_HEADER = "system.hpp"
+_FILE = re.compile(r'#line \d+ "(?P<file>.*)"')
+_HEADER = "headers.hpp"
 
 # Whether the compiler, called with these arguments besides its flags in a directory, did what it was asked.
 Run = Callable[[tuple[str, ...], str], bool]
 
 
-def prepare(text: str, directory: str, identity: tuple[str, ...], run: Run) -> tuple[str, ...]:
-    """What to add to the command that compiles `text` in a directory, where what it needs is put.
+@dataclass(frozen=True)
+class Prepared:
+    """What a compiler gets instead of a text: the rest of it, and what to add to the command."""
 
-    identity: tells the compiler, its flags and the machine that it compiles for from others. Nothing is added where there is
-    no cache that keeps what is parsed, or where the compiler makes no such thing.
+    text: str
+    arguments: tuple[str, ...]
+
+
+def prepare(text: str, directory: str, identity: tuple[str, ...], run: Run) -> Prepared:
+    """What compiles to the same as `text`, a source made whole, in a directory, where what that needs is put.
+
+    identity: tells the compiler, its flags and the machine that it compiles for from others. It is the text itself where
+    there is no cache that keeps what is parsed, or where the compiler makes no such thing.
     """
-    headers = "".join(f"#include {name}\n" for name in dict.fromkeys(_SYSTEM.findall(text)))
+    first, rest = _split(text)
+    headers = "".join(f"#include {name}\n" for name in dict.fromkeys(_SYSTEM.findall(text))) + first
     place = _parsed(headers, identity, str(cache.directory()), run) if headers else None
     if place is None:
-        return ()
+        return Prepared(text, ())
     Path(directory, _HEADER).write_text(headers, encoding="utf-8")
     with contextlib.suppress(OSError):
         os.symlink(place, Path(directory, f"{_HEADER}.gch"))
-    return ("-include", _HEADER)
+    return Prepared(rest, ("-include", _HEADER))
+
+
+def _split(text: str) -> tuple[str, str]:
+    """weft's header that a source begins with ("" where it begins with none), and the rest of the source."""
+    lines = text.splitlines(keepends=True)
+    names = [m["file"] if (m := _FILE.match(line)) else None for line in lines[:2]]
+    if len(lines) < 2 or None in names or names[0] == names[1]:
+        return "", text
+    end = next((k for k, line in enumerate(lines[1:], 1) if (m := _FILE.match(line)) and m["file"] == names[0]), len(lines))
+    return "".join(lines[1:end]), "".join(lines[end:])
 
 
 _known: dict[tuple[str, str], Path | None] = {}  # what was read and found whole, or could not be made, by this process

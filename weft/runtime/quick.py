@@ -58,6 +58,7 @@ class _Call(ctypes.Structure):
         *((name, ctypes.py_object) for name in _OBJECTS),
         ("arguments", ctypes.c_int64),
         ("results", ctypes.c_int64),
+        ("returned", ctypes.c_int64),
         ("launches", ctypes.c_int64),
         ("where_count", ctypes.c_int64),
         ("is_tensor", ctypes.c_int64 * _MOST),
@@ -98,6 +99,7 @@ def make(
     objects: dict[str, Any],
     is_tensor: Sequence[bool],
     results: Sequence[tuple[Any, Any, Any]],
+    returned: int,
     launches: Sequence[QuickLaunch],
     where_count: int,
     guard: Guard | None,
@@ -105,8 +107,8 @@ def make(
     """A function of the call's arguments: its results, or `objects["miss"]` for a call that is not like it, and for any
     where the guard no longer holds.
 
-    objects: what `Call` in device/quick.hpp names. results: sizes, strides, dtype of each. where_count: arguments of
-    `objects["where"]`. None where it cannot be made.
+    objects: what `Call` in device/quick.hpp names. results: sizes, strides, dtype of each that is made; the first
+    `returned` of them are the call's. where_count: arguments of `objects["where"]`. None where it cannot be made.
     """
     library = _library()
     if library is None or len(is_tensor) > _MOST or len(results) > _MOST or len(launches) > _MOST_LAUNCHES:
@@ -116,6 +118,7 @@ def make(
     call = _Call(**objects)
     call.guard = None if guard is None else guard.address
     call.arguments, call.results, call.launches = len(is_tensor), len(results), len(launches)
+    call.returned = returned
     call.where_count = where_count
     for k, tensor in enumerate(is_tensor):
         call.is_tensor[k] = tensor

@@ -1,116 +1,75 @@
 #include "weft/memory.cuh"
 #include "weft/team.cuh"
 
-// cumsum.py:13: def cumsum(x: torch.Tensor) -> torch.Tensor:
-// threads: of a row's team, a warp or all the warps of a block; teams: rows of a block
-template <int32_t threads, int32_t teams>
-__device__ __forceinline__ void cumsum_rows(
+extern "C" __global__ void __launch_bounds__(64) cumsum(
     const float* __restrict__ x,
     float* __restrict__ y,
     const int64_t x_stride_0,
     const int64_t y_stride_0,
     const int64_t rows,
     const int64_t length) {
-    // each thread takes 4 neighbouring columns, 4 times of a tile; tile after tile
-    const int32_t thread = threadIdx.x;
-    constexpr int32_t tile_columns = threads * 16;
-    // what the warps of a row tell each other; two of each, used in turn, so that one barrier does
-    __shared__ weft::Sum<float>::Value float_values[2][threads / 32];
-    int32_t turn = 0;
-    for (int64_t r = int64_t(blockIdx.x) * teams + (teams > 1 ? threadIdx.y : 0); r < rows; r += int64_t(gridDim.x) * teams) {
-        const float* const x_r = x + r * x_stride_0;
-        float* const y_r = y + r * y_stride_0;
-        // cumsum.py:22: for l in range(length):
-        float total_last = 0.0f;
-        weft::Run<float, 4> x_next[4];
-        #pragma unroll
-        for (int32_t chunk = 0; chunk < 4; ++chunk) {
-            const int32_t l_run = chunk * threads * 4 + thread * 4;
-            if (l_run < length) {
-                // cumsum.py:23: total = total + x[r, l]
-                x_next[chunk] = weft::fetch<4, 4>(x_r + l_run);
-            }
-        }
-        for (int32_t tile = 0; tile < length; tile += tile_columns) {
-            float x_tile[4][4];
+    const int64_t r = int64_t(blockIdx.x);
+    const float* x_r = x + r * x_stride_0;
+    float* y_r = y + r * y_stride_0;
+    // a row is one tile of 1024 points at the most; a thread has 4 times 4 of them, beside those of its warp
+    const int32_t l_own = threadIdx.x / 32 * 512 + threadIdx.x % 32 * 4;
+    // cumsum.py:22: for l in range(length):
+    float total_last = 0.0f;
+    __shared__ weft::Sum<float>::Value total_scratch[1][2];
+    weft::Run<float, 4> x_next[4];
+    const int32_t l_first = l_own;
+    #pragma unroll
+    for (int32_t run = 0; run < 4; ++run) {
+        const int32_t l_ahead = l_first + run * 128;
+        // cumsum.py:23: total = total + x[r, l]
+        if (l_ahead < length) x_next[run] = weft::fetch<4, 4>(x_r + l_ahead);
+    }
+    float x_tile[4][4];
+    #pragma unroll
+    for (int32_t k = 0; k < 4; ++k) {
+        weft::unpack(x_next[k], x_tile[k]);
+    }
+    // what each run does to total
+    weft::Sum<float>::Value total_own[4];
+    #pragma unroll
+    for (int32_t run = 0; run < 4; ++run) {
+        const int32_t l_run = l_first + run * 128;
+        total_own[run] = weft::Sum<float>::identity();
+        if (l_run < length) {
             #pragma unroll
-            for (int32_t chunk = 0; chunk < 4; ++chunk) {
-                weft::unpack(x_next[chunk], x_tile[chunk]);
-            }
-            #pragma unroll
-            for (int32_t chunk = 0; chunk < 4; ++chunk) {
-                const int32_t l_run = tile + tile_columns + chunk * threads * 4 + thread * 4;
-                if (l_run < length) {
-                    // cumsum.py:23: total = total + x[r, l]
-                    x_next[chunk] = weft::fetch<4, 4>(x_r + l_run);
-                }
-            }
-            weft::Sum<float>::Value total_own[4];  // what each run does to total_last
-            #pragma unroll
-            for (int32_t chunk = 0; chunk < 4; ++chunk) {
-                const int32_t l_run = tile + chunk * threads * 4 + thread * 4;
-                total_own[chunk] = weft::Sum<float>::identity();
-                if (l_run < length) {
-                    #pragma unroll
-                    for (int32_t v = 0; v < 4; ++v) {
-                        total_own[chunk] = weft::Sum<float>::combine(total_own[chunk], x_tile[chunk][v]);
-                    }
-                }
-            }
-            float total_before[4];  // total_last before each run
-            #pragma unroll
-            for (int32_t chunk = 0; chunk < 4; ++chunk) {
-                const auto total_prefix = weft::scan<weft::Sum<float>, threads, false>(total_own[chunk], float_values[turn ^= 1]);
-                total_before[chunk] = total_last + total_prefix.before;
-                total_last = total_last + total_prefix.all;
-            }
-            #pragma unroll
-            for (int32_t chunk = 0; chunk < 4; ++chunk) {
-                const int32_t l_run = tile + chunk * threads * 4 + thread * 4;
-                if (l_run < length) {
-                    float total = total_before[chunk];
-                    float y_run[4];
-                    #pragma unroll
-                    for (int32_t v = 0; v < 4; ++v) {
-                        // cumsum.py:23: total = total + x[r, l]
-                        const float total_1 = total + x_tile[chunk][v];
-                        // cumsum.py:24: y[r, l] = total
-                        y_run[v] = total_1;
-                        total = total_1;
-                    }
-                    weft::store<4>(y_r + l_run, y_run);
-                }
+            for (int32_t v = 0; v < 4; ++v) {
+                // cumsum.py:22: for l in range(length):
+                total_own[run] = weft::Sum<float>::combine(total_own[run], x_tile[run][v]);
             }
         }
     }
-}
-
-extern "C" __global__ void __launch_bounds__(128) cumsum_32(
-    const float* __restrict__ x,
-    float* __restrict__ y,
-    const int64_t x_stride_0,
-    const int64_t y_stride_0,
-    const int64_t rows,
-    const int64_t length) {
-    cumsum_rows<32, 4>(x, y, x_stride_0, y_stride_0, rows, length);
-}
-
-extern "C" __global__ void __launch_bounds__(128) cumsum_128(
-    const float* __restrict__ x,
-    float* __restrict__ y,
-    const int64_t x_stride_0,
-    const int64_t y_stride_0,
-    const int64_t rows,
-    const int64_t length) {
-    cumsum_rows<128, 1>(x, y, x_stride_0, y_stride_0, rows, length);
-}
-
-extern "C" __global__ void __launch_bounds__(256) cumsum_256(
-    const float* __restrict__ x,
-    float* __restrict__ y,
-    const int64_t x_stride_0,
-    const int64_t y_stride_0,
-    const int64_t rows,
-    const int64_t length) {
-    cumsum_rows<256, 1>(x, y, x_stride_0, y_stride_0, rows, length);
+    weft::Sum<float>::Value total_maps[4];  // what the warp's runs before each do
+    const auto total_composed = weft::scan_runs<weft::Sum<float>, 64, false>(total_own, total_maps, total_scratch[0]);
+    float total_tile = total_last;  // before the tile
+    weft::Sum<float>::apply(total_composed.all, total_last);
+    float total_warp = total_tile;
+    weft::Sum<float>::apply(total_composed.warp, total_warp);
+    float total_before[4];  // before each run
+    #pragma unroll
+    for (int32_t run = 0; run < 4; ++run) {
+        total_before[run] = total_warp;
+        weft::Sum<float>::apply(total_maps[run], total_before[run]);
+    }
+    #pragma unroll
+    for (int32_t run = 0; run < 4; ++run) {
+        const int32_t l_run = l_first + run * 128;
+        float total = total_before[run];
+        if (l_run < length) {
+            float y_run[4];
+            #pragma unroll
+            for (int32_t v = 0; v < 4; ++v) {
+                // cumsum.py:23: total = total + x[r, l]
+                const float total_1 = total + x_tile[run][v];
+                // cumsum.py:24: y[r, l] = total
+                y_run[v] = total_1;
+                total = total_1;
+            }
+            weft::store<4>(y_r + l_run, y_run);
+        }
+    }
 }

@@ -1,7 +1,8 @@
 #include "weft/memory.cuh"
 #include "weft/chain.cuh"
+#include "weft/async.cuh"
 
-extern "C" __global__ void __launch_bounds__(512, 1) cumsum(
+extern "C" __global__ void __launch_bounds__(256, 2) cumsum(
     const float* __restrict__ x,
     float* __restrict__ y,
     const int64_t x_stride_1,
@@ -12,85 +13,120 @@ extern "C" __global__ void __launch_bounds__(512, 1) cumsum(
     const int64_t parts) {
     // blocks share a row, a tile each, and tell each other what theirs does
     const int64_t part = blockIdx.y;
-    // 32 neighbours along r, 16 threads for each; a thread has one,
-    // and 16 points of a tile of 256
-    const int64_t r_tiles = (rows + 31) / 32;
-    const int64_t r = int64_t(blockIdx.x % r_tiles) * 32 + threadIdx.x % 32;
+    // 8 neighbours along r, 32 threads for each; a thread has one,
+    // and 16 points of a tile of 512
+    const int64_t r_tiles = (rows + 7) / 8;
+    const int64_t r_block = int64_t(blockIdx.x % r_tiles) * 8;  // of the block's rows
+    const int64_t r = r_block + threadIdx.x % 8;
     const bool here = r < rows;
-    const float* x_r = x + r;
-    float* y_r = y + r;
-    const int64_t l_own = threadIdx.x / 32 * 16;
+    const int64_t l_own = threadIdx.x / 8 * 16;
+    const int32_t l_slot = threadIdx.x / 8 * 136 + threadIdx.x % 8;  // of its first point in a tile
     // cumsum.py:22: for l in range(length):
     float total_last = {};
     const int64_t l_stop = here ? length : 0;  // what lies beyond has no points
-    const int64_t tiles = (length + 255) / 256;
-    __shared__ weft::Sum<float>::Value total_scratch[2][512];  // in turn
+    const int64_t tiles = (length + 511) / 512;
+    __shared__ weft::Sum<float>::Value total_scratch[2][64];  // in turn
     const int64_t total_row = weft::minimum<int64_t>(r, rows - 1);
-    const weft::Chain<weft::Sum<float>, float, 32, 512> total_chain(total_told, total_row, rows, part, parts, here);
-    __shared__ weft::Chain<weft::Sum<float>, float, 32, 512>::Both::Value total_parts[total_chain.places];
-    float x_next[16];
-    const int64_t turns = (tiles + parts - 1) / parts;
-    {
-        const int64_t l_begin = part * 256 + l_own;
-        #pragma unroll
-        for (int32_t step = 0; step < 16; ++step) {
-            const int64_t l_ahead = l_begin + step;
-            // cumsum.py:23: total = total + x[r, l]
-            if (l_ahead < l_stop) x_next[step] = x_r[l_ahead * x_stride_1];
-        }
+    const weft::Chain<weft::Sum<float>, float, 8, 256> total_chain(total_told, total_row, rows, part, parts, here);
+    __shared__ weft::Chain<weft::Sum<float>, float, 8, 256>::Both::Value total_parts[total_chain.places];
+    // 4 tiles are on their way or there
+    extern __shared__ __align__(128) unsigned char memory[];
+    float* const x_ring = reinterpret_cast<float*>(memory);
+    __shared__ weft::Mbarrier arrived[4];
+    if (threadIdx.x == 0) {
+        for (int32_t k = 0; k < 4; ++k) arrived[k].init(256);
+        weft::fence_mbarrier_init();
     }
-    for (int64_t turn = 0; turn < turns; ++turn) {
-        const int64_t tile = turn * parts + part;
-        float x_tile[16];
-        const int64_t l_first = tile * 256 + l_own;
+    __syncthreads();
+    const int64_t turns = (tiles + parts - 1) / parts;
+    const auto copy_tile = [&](int64_t tile, int32_t stage) {
+        const int64_t first = tile * 512;
+        const int32_t place = threadIdx.x / 2, beside = threadIdx.x % 2 * 4;
+        const int64_t r_copied = r_block + beside;
+        const int32_t left = r_copied < rows ? int32_t(weft::minimum<int64_t>(weft::maximum<int64_t>(length - first, 0), 512)) : 0;
+        const float* x_from = x + r_copied + (first + place) * x_stride_1;
         #pragma unroll
-        for (int32_t k = 0; k < 16; ++k) {
-            x_tile[k] = float(x_next[k]);
-        }
-        // what each run does to total
-        weft::Sum<float>::Value total_own;
-        total_own = weft::Sum<float>::identity();
-        #pragma unroll
-        for (int32_t step = 0; step < 16; ++step) {
-            const int64_t l = l_first + step;
-            if (l < l_stop) {
-                // cumsum.py:22: for l in range(length):
-                total_own = weft::Sum<float>::combine(total_own, x_tile[step]);
+        for (int32_t k = 0; k < 4; ++k) {
+            if (place + k * 128 < left) {
+                const int32_t slot = stage * 4352 + (place + k * 128) * 8 + (place + k * 128) / 16 * 8 + beside;
+                // cumsum.py:23: total = total + x[r, l]
+                weft::copy_async<16>(x_ring + slot, x_from);
             }
+            x_from += 128 * x_stride_1;
         }
-        weft::Prefix<weft::Sum<float>> total_composed;
-        weft::scan_down<weft::Sum<float>, 32, 512, false>(total_own, total_composed, total_scratch[turn & 1]);
+        weft::arrive_on_copies(arrived[stage]);
+    };
+    for (int32_t k = 0; k < 4 && k < turns; ++k) copy_tile(k * parts + part, k);
+    // what blocks tell each other of a turn is heard in the next one
+    weft::Prefix<weft::Sum<float>> total_composed;
+    for (int64_t turn = 0; turn <= turns; ++turn) {
+        const auto total_composed_before = total_composed;
+        typename decltype(total_chain)::Asked<1> total_asked;
+        total_chain.ask<1>(total_asked, turn);
+        if (turn < turns) {
+            const int64_t tile = turn * parts + part;
+            const int64_t l_first = tile * 512 + l_own;
+            const int32_t points = int32_t(weft::minimum<int64_t>(weft::maximum<int64_t>(l_stop - l_first, 0), 16));  // of its own
+            const int32_t stage = turn % 4;
+            arrived[stage].wait(turn / 4 & 1);
+            float x_tile[16];
+            #pragma unroll
+            for (int32_t step = 0; step < 16; ++step) {
+                if (step < points) {
+                    // cumsum.py:23: total = total + x[r, l]
+                    x_tile[step] = float(x_ring[stage * 4352 + l_slot + step * 8]);
+                }
+            }
+            // what each run does to total
+            weft::Sum<float>::Value total_own;
+            total_own = weft::Sum<float>::identity();
+            #pragma unroll
+            for (int32_t step = 0; step < 16; ++step) {
+                if (step < points) {
+                    // cumsum.py:22: for l in range(length):
+                    total_own = weft::Sum<float>::combine(total_own, x_tile[step]);
+                }
+            }
+            weft::scan_down<weft::Sum<float>, 8, 256, false>(total_own, total_composed, total_scratch[turn & 1]);
+            total_chain.tells_of(total_composed.all, turn + 1);
+        }
+        if (turn == 0) continue;
+        const int64_t tile = (turn - 1) * parts + part;
+        const int64_t l_first = tile * 512 + l_own;
+        const int32_t points = int32_t(weft::minimum<int64_t>(weft::maximum<int64_t>(l_stop - l_first, 0), 16));  // of its own
+        const int32_t stage = (turn - 1) % 4;
+        float x_tile[16];
         float total_tile;
         float total_before;
         bool total_whole = true;  // what all blocks tell can be composed
-        total_chain.tells_of(total_composed.all, turn + 1);
-        const auto total_others = total_chain.hear(turn + 1, total_parts, total_whole);
+        const auto total_others = total_chain.hear(total_asked, turn, total_parts, total_whole);
         total_tile = total_last;  // before the tile
         weft::Sum<float>::apply(total_others.before, total_tile);
         weft::Sum<float>::apply(total_others.all, total_last);
         total_before = total_tile;
-        weft::Sum<float>::apply(total_composed.before, total_before);
-        if (turn + 1 < turns) {
-            const int64_t l_begin = (tile + parts) * 256 + l_own;
-            #pragma unroll
-            for (int32_t step = 0; step < 16; ++step) {
-                const int64_t l_ahead = l_begin + step;
+        weft::Sum<float>::apply(total_composed_before.before, total_before);
+        #pragma unroll
+        for (int32_t step = 0; step < 16; ++step) {
+            if (step < points) {
                 // cumsum.py:23: total = total + x[r, l]
-                if (l_ahead < l_stop) x_next[step] = x_r[l_ahead * x_stride_1];
+                x_tile[step] = float(x_ring[stage * 4352 + l_slot + step * 8]);
             }
         }
         float total;
         total = total_before;
+        float* y_to = y + r + l_first * y_stride_1;
         #pragma unroll
         for (int32_t step = 0; step < 16; ++step) {
-            const int64_t l = l_first + step;
-            if (l < l_stop) {
+            if (step < points) {
                 // cumsum.py:23: total = total + x[r, l]
                 const float total_1 = total + x_tile[step];
                 // cumsum.py:24: y[r, l] = total
-                y_r[l * y_stride_1] = total_1;
+                y_to[0] = total_1;
                 total = total_1;
             }
+            y_to += y_stride_1;
         }
+        __syncthreads();  // all have gone through it
+        if (turn - 1 + 4 < turns) copy_tile(tile + 4 * parts, stage);
     }
 }

@@ -4,7 +4,7 @@
 using best_algebra = weft::Extremum<true, false, false, int32_t, float>;
 
 // kernels_of_folds.py:285: def below_the_largest(x):
-extern "C" __global__ void __launch_bounds__(256) below_the_largest(
+extern "C" __global__ void __launch_bounds__(128) below_the_largest(
     const weft::bfloat16* __restrict__ x,
     weft::bfloat16* __restrict__ t,
     int64_t* __restrict__ t_1,
@@ -12,70 +12,63 @@ extern "C" __global__ void __launch_bounds__(256) below_the_largest(
     const int64_t t_stride_0,
     const int64_t n,
     const int64_t m) {
-    // a row a block of 256 threads; each thread holds 8 neighbouring points, 2 times
+    // a row a block of 128 threads; each thread holds 8 neighbouring points, 4 times
     // what the warps of a row tell each other; two of each, used in turn, so that one barrier does
-    __shared__ best_algebra::Value best_algebra_values[2][8];
+    __shared__ best_algebra::Value best_algebra_values[2][4];
     int32_t turn = 0;
-    weft::Run<weft::bfloat16, 8> x_next[2];
-    const auto fetch_row = [&](const int64_t i) {
-        const weft::bfloat16* x_i = x + i * x_stride_0;
-        #pragma unroll
-        for (int32_t chunk = 0; chunk < 2; ++chunk) {
-            const int32_t j_run = chunk * 2048 + threadIdx.x * 8;
-            if (j_run < m) {
-                // kernels_of_folds.py:292: if x[i, j] > best:
-                x_next[chunk] = weft::fetch<8, 8>(x_i + j_run);
+    const int64_t i = blockIdx.x;
+    const weft::bfloat16* x_i = x + i * x_stride_0;
+    weft::Run<weft::bfloat16, 8> x_tile[4];
+    #pragma unroll
+    for (int32_t chunk = 0; chunk < 4; ++chunk) {
+        const int32_t j_run = chunk * 1024 + threadIdx.x * 8;
+        if (j_run < m) {
+            // kernels_of_folds.py:292: if x[i, j] > best:
+            x_tile[chunk] = weft::fetch<8, 8>(x_i + j_run);
+        }
+    }
+    weft::bfloat16* t_i = t + i * t_stride_0;
+    int64_t* t_1_i = t_1 + i;
+    best_algebra::Value best_own = best_algebra::identity();
+    #pragma unroll
+    for (int32_t chunk = 0; chunk < 4; ++chunk) {
+        const int32_t j_run = chunk * 1024 + threadIdx.x * 8;
+        if (j_run < m) {
+            // kernels_of_folds.py:292: if x[i, j] > best:
+            float x_run[8];
+            weft::unpack(x_tile[chunk], x_run);
+            #pragma unroll
+            for (int32_t v = 0; v < 8; ++v) {
+                const int64_t j = j_run + v;
+                // kernels_of_folds.py:291: for j in range(m):
+                best_own = best_algebra::next(best_own, j, x_run[v], true);
             }
         }
-    };
-    if (blockIdx.x < n) fetch_row(blockIdx.x);
-    for (int64_t i = blockIdx.x; i < n; i += gridDim.x) {
-        float x_tile[2][8];
-        #pragma unroll
-        for (int32_t chunk = 0; chunk < 2; ++chunk) {
-            const int32_t j_run = chunk * 2048 + threadIdx.x * 8;
-            if (j_run < m) {
-                weft::unpack(x_next[chunk], x_tile[chunk]);
+    }
+    // kernels_of_folds.py:291: for j in range(m):
+    float best = -INFINITY;
+    int64_t k = int64_t(0);
+    const auto best_total = weft::reduce<best_algebra, 128>(best_own, best_algebra_values[turn ^= 1]);
+    if (best_algebra::apply(best_total, best)) k = best_total.column;
+    #pragma unroll
+    for (int32_t chunk = 0; chunk < 4; ++chunk) {
+        const int32_t j_run = chunk * 1024 + threadIdx.x * 8;
+        if (j_run < m) {
+            // kernels_of_folds.py:292: if x[i, j] > best:
+            float x_run_2[8];
+            weft::unpack(x_tile[chunk], x_run_2);
+            float t_run[8];
+            #pragma unroll
+            for (int32_t v = 0; v < 8; ++v) {
+                const int64_t j = j_run + v;
+                // kernels_of_folds.py:295: y[i, j] = x[i, j] - best if j != k else 1.0
+                t_run[v] = j != k ? x_run_2[v] - best : 1.0f;
             }
+            weft::store<8>(t_i + j_run, t_run);
         }
-        if (i + gridDim.x < n) fetch_row(i + gridDim.x);
-        weft::bfloat16* t_i = t + i * t_stride_0;
-        int64_t* t_1_i = t_1 + i;
-        best_algebra::Value best_own = best_algebra::identity();
-        #pragma unroll
-        for (int32_t chunk = 0; chunk < 2; ++chunk) {
-            const int32_t j_run = chunk * 2048 + threadIdx.x * 8;
-            if (j_run < m) {
-                #pragma unroll
-                for (int32_t v = 0; v < 8; ++v) {
-                    const int64_t j = j_run + v;
-                    // kernels_of_folds.py:291: for j in range(m):
-                    best_own = best_algebra::next(best_own, j, x_tile[chunk][v], true);
-                }
-            }
-        }
-        // kernels_of_folds.py:291: for j in range(m):
-        float best = -INFINITY;
-        int64_t k = int64_t(0);
-        const auto best_total = weft::reduce<best_algebra, 256>(best_own, best_algebra_values[turn ^= 1]);
-        if (best_algebra::apply(best_total, best)) k = best_total.column;
-        #pragma unroll
-        for (int32_t chunk = 0; chunk < 2; ++chunk) {
-            const int32_t j_run = chunk * 2048 + threadIdx.x * 8;
-            if (j_run < m) {
-                float t_run[8];
-                #pragma unroll
-                for (int32_t v = 0; v < 8; ++v) {
-                    const int64_t j = j_run + v;
-                    // kernels_of_folds.py:295: y[i, j] = x[i, j] - best if j != k else 1.0
-                    t_run[v] = j != k ? x_tile[chunk][v] - best : 1.0f;
-                }
-                weft::store<8>(t_i + j_run, t_run);
-            }
-        }
-        if (threadIdx.x == 0) {
-            // kernels_of_folds.py:296: at[i] = k
-            t_1_i[0] = k;
-        }
+    }
+    if (threadIdx.x == 0) {
+        // kernels_of_folds.py:296: at[i] = k
+        t_1_i[0] = k;
     }
 }

@@ -13,14 +13,12 @@ extern "C" __global__ void __launch_bounds__(256) mean_taken_away_parts(
     const int64_t parts) {
     const int64_t part = blockIdx.y;
     float s_own = weft::Sum<float>::identity();
-    for (int64_t i = part; i < n; i += parts) {
-        #pragma unroll 8
-        for (int64_t j = threadIdx.x; j < m; j += 256) {
-            // kernels_of_folds.py:329: s += x[i, j]
-            const float x_value = x[i * x_stride_0 + j];
-            // kernels_of_folds.py:327: for i in range(n):
-            s_own = weft::Sum<float>::combine(s_own, x_value);
-        }
+    #pragma unroll 8
+    for (int64_t i_j = part * 256 + threadIdx.x; i_j < n * m; i_j += parts * 256) {
+        // kernels_of_folds.py:329: s += x[i, j]
+        const float x_value = x[i_j];
+        // kernels_of_folds.py:327: for i in range(n):
+        s_own = weft::Sum<float>::combine(s_own, x_value);
     }
     __shared__ float s_scratch[8];
     const float s_total = weft::reduce<weft::Sum<float>, 256>(s_own, s_scratch);
@@ -47,13 +45,11 @@ extern "C" __global__ void __launch_bounds__(256) mean_taken_away(
     const float s = weft::reduce<weft::Sum<float>, 256>(s_own, s_scratch);
     // kernels_of_folds.py:330: mean = s / (n * m)
     const float mean = s / float(n * m);
-    for (int64_t i = part; i < n; i += parts) {
-        #pragma unroll 8
-        for (int64_t j = threadIdx.x; j < m; j += 256) {
-            // kernels_of_folds.py:329: s += x[i, j]
-            const float x_value = x[i * x_stride_0 + j];
-            // kernels_of_folds.py:333: y[i, j] = x[i, j] - mean
-            y[i * y_stride_0 + j] = x_value - mean;
-        }
+    #pragma unroll 8
+    for (int64_t i_j = part * 256 + threadIdx.x; i_j < n * m; i_j += parts * 256) {
+        // kernels_of_folds.py:329: s += x[i, j]
+        const float x_value = x[i_j];
+        // kernels_of_folds.py:333: y[i, j] = x[i, j] - mean
+        y[i_j] = x_value - mean;
     }
 }

@@ -12,17 +12,15 @@ extern "C" __global__ void __launch_bounds__(256) total_parts(
     const int64_t parts) {
     const int64_t part = blockIdx.y;
     float s_own = weft::Sum<float>::identity();
-    for (int64_t i = part; i < x_size_0; i += parts) {
-        #pragma unroll 2
-        for (int64_t j_run = threadIdx.x * 8; j_run < x_size_1; j_run += 2048) {
-            // kernels_of_folds.py:21: s = s + x[i, j]
-            float x_run[8];
-            weft::unpack(weft::fetch<8, 8>(x + i * x_stride_0 + j_run), x_run);
-            #pragma unroll
-            for (int32_t v = 0; v < 8; ++v) {
-                // kernels_of_folds.py:19: for i in range(x.shape[0]):
-                s_own = weft::Sum<float>::combine(s_own, x_run[v]);
-            }
+    #pragma unroll 2
+    for (int64_t i_j_run = (part * 256 + threadIdx.x) * 8; i_j_run < x_size_0 * x_size_1; i_j_run += parts * 2048) {
+        // kernels_of_folds.py:21: s = s + x[i, j]
+        float x_run[8];
+        weft::unpack(weft::fetch<8, 8>(x + i_j_run), x_run);
+        #pragma unroll
+        for (int32_t v = 0; v < 8; ++v) {
+            // kernels_of_folds.py:19: for i in range(x.shape[0]):
+            s_own = weft::Sum<float>::combine(s_own, x_run[v]);
         }
     }
     __shared__ float s_scratch[8];

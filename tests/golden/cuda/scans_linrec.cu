@@ -24,7 +24,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) linrec(
     // linrec.py:22: for l in range(length):
     float h_last = 0.0f;
     const int64_t tiles = (length + 4095) / 4096;
-    __shared__ weft::Affine<float>::Value h_scratch[2][8];
+    __shared__ weft::Affine<float>::Value h_scratch[2][8];  // in turn, so that one barrier does
     const weft::Chain<weft::Affine<float>, float, 1, 256> h_chain(h_told, r, rows, part, parts);
     __shared__ weft::Chain<weft::Affine<float>, float, 1, 256>::Both::Value h_parts[h_chain.places];
     // 3 tiles are on their way or there
@@ -61,6 +61,8 @@ extern "C" __global__ void __launch_bounds__(256, 2) linrec(
             h_maps_before[run] = h_maps[run];
         }
         const auto h_composed_before = h_composed;
+        typename decltype(h_chain)::Asked<1> h_asked;
+        h_chain.ask<1>(h_asked, turn);
         if (turn < turns) {
             const int64_t tile = turn * parts + part;
             const int32_t l_first = tile * 4096 + l_own;
@@ -108,7 +110,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) linrec(
         float h_tile = h_last;  // before the tile
         bool h_whole = true;  // what all blocks tell can be composed
         float h_turn;
-        const auto h_others = h_chain.hear(turn, h_parts, h_whole);
+        const auto h_others = h_chain.hear(h_asked, turn, h_parts, h_whole);
         weft::Affine<float>::apply(h_others.before, h_tile);
         h_turn = h_last;
         weft::Affine<float>::apply(h_others.all, h_last);

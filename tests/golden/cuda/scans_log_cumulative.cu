@@ -23,10 +23,10 @@ extern "C" __global__ void __launch_bounds__(512, 1) log_cumulative(
     float high_last = -INFINITY;
     float total_last = 0.0f;
     const int64_t tiles = (length + 8191) / 8192;
-    __shared__ weft::Max<float>::Value high_scratch[2][16];
+    __shared__ weft::Max<float>::Value high_scratch[2][16];  // in turn, so that one barrier does
     const weft::Chain<weft::Max<float>, float, 1, 512> high_chain(high_told, r, rows, part, parts);
     __shared__ weft::Chain<weft::Max<float>, float, 1, 512>::Both::Value high_parts[high_chain.places];
-    __shared__ weft::Affine<float>::Value total_scratch[2][16];
+    __shared__ weft::Affine<float>::Value total_scratch[2][16];  // in turn, so that one barrier does
     const weft::Chain<weft::Affine<float>, float, 1, 512> total_chain(total_told, r, rows, part, parts);
     __shared__ weft::Chain<weft::Affine<float>, float, 1, 512>::Both::Value total_parts[total_chain.places];
     // 4 tiles are on their way or there
@@ -84,7 +84,9 @@ extern "C" __global__ void __launch_bounds__(512, 1) log_cumulative(
         float high_tile = high_last;  // before the tile
         bool high_whole = true;  // what all blocks tell can be composed
         high_chain.tells_of(high_composed.all, turn + 1);
-        const auto high_others = high_chain.hear(turn + 1, high_parts, high_whole);
+        typename decltype(high_chain)::Asked<1> high_asked;
+        high_chain.ask<1>(high_asked, turn + 1);
+        const auto high_others = high_chain.hear(high_asked, turn + 1, high_parts, high_whole);
         weft::Max<float>::apply(high_others.before, high_tile);
         weft::Max<float>::apply(high_others.all, high_last);
         float high_warp = high_tile;
@@ -121,7 +123,9 @@ extern "C" __global__ void __launch_bounds__(512, 1) log_cumulative(
         bool total_whole = true;  // what all blocks tell can be composed
         float total_turn;
         total_chain.tells_of(total_composed.all, turn + 1);
-        const auto total_others = total_chain.hear(turn + 1, total_parts, total_whole);
+        typename decltype(total_chain)::Asked<1> total_asked;
+        total_chain.ask<1>(total_asked, turn + 1);
+        const auto total_others = total_chain.hear(total_asked, turn + 1, total_parts, total_whole);
         weft::Affine<float>::apply(total_others.before, total_tile);
         total_turn = total_last;
         weft::Affine<float>::apply(total_others.all, total_last);

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from weft.loops.accesses import collect
 from weft.loops.ir import (
     Carry,
+    Cast,
     Const,
     Expr,
     For,
@@ -19,17 +20,22 @@ from weft.loops.ir import (
     If,
     Let,
     Load,
+    Op,
     Ref,
     Stmt,
     Store,
     bodies,
+    bound_names,
+    free_arrays,
+    free_names,
     rewrite,
+    statement_exprs,
     substitute_statements,
     walk,
     walk_expr,
 )
 from weft.loops.names import names_bound_in
-from weft.loops.types import INT64
+from weft.loops.types import INT64, ScalarType
 
 
 @dataclass(frozen=True)
@@ -77,7 +83,10 @@ def _with_element(function: Function, loop: For, array: str) -> For | None:
         if not _touches((stmt,), array):
             body.append(stmt)
             continue
-        if not isinstance(stmt, For) or stmt.carries or abs(stmt.step) != 1:
+        if not isinstance(stmt, For) or abs(stmt.step) != 1:
+            return None
+        gathered = [c for c in stmt.carries if c.name in _made_of(stmt, array)]
+        if any(c.type.category != "float" for c in gathered):
             return None
         if first is None:
             first = stmt
@@ -89,17 +98,38 @@ def _with_element(function: Function, loop: For, array: str) -> For | None:
             if not same or not _own_elements(stmt, array, names_bound_in((loop,))):
                 return None
         inner = stmt.body if stmt is first else substitute_statements(stmt.body, {stmt.var: Ref(first.var, INT64)})
+        body += [Let(c.name, _unknown(current, c.type)) for c in gathered]
         straight = _straight(inner, array, current, len(body))
         if straight is None:
             return None
         statements, current = straight
         body += statements
+        body += [Let(c.result, _unknown(current, c.type)) for c in gathered]
     if first is None or names_bound_in((loop,)) & _names(_subscripts(first, array)) - {first.var}:
         return None
     carry = Carry(_state(array), Const(0.0 if type_.category == "float" else 0, type_), current, f"{array}[...] last")
     if type_.category == "bool":
         return None
     return replace(loop, carries=(*loop.carries, carry), body=tuple(body))
+
+
+def _made_of(loop: For, array: str) -> set[str]:
+    """The names of a loop's body, and of what it carries, that are made of elements of an array."""
+    found: set[str] = set()
+    known = -1
+    while known < len(found):
+        known = len(found)
+        for stmt in walk(loop.body):
+            exprs = statement_exprs(stmt)
+            if any(free_names(e) & found or array in free_arrays(e) for e in exprs):
+                found |= set(bound_names(stmt))
+        found |= {c.name for c in loop.carries if free_names(c.next) & found or array in free_arrays(c.next)}
+    return found
+
+
+def _unknown(state: Expr, type_: ScalarType) -> Expr:
+    """What a loop makes of all elements: here of one of them, by what no algebra knows, so that no state is matched by it."""
+    return Op("tanh", (Cast(state, type_) if state.type != type_ else state,), type_)
 
 
 def _touches(statements: tuple[Stmt, ...], array: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from weft.loops.ir import Expr, For, Function, If, Let, Ref, Stmt, Store, bodies, map_statement, rewrite, walk
+from weft.loops.ir import Expr, For, Function, If, Let, Ref, Stmt, Store, map_statement, rewrite, walk
 from weft.loops.names import Names, names_bound_in
 
 
@@ -32,7 +32,8 @@ def replaced(statements: tuple[Stmt, ...], var: str, rule: Callable[[For], tuple
         if isinstance(stmt, For) and stmt.var == var:
             out += rule(stmt)
         else:
-            out.append(map_statement(stmt, lambda e: e, lambda b: replaced(b, var, rule)) if bodies(stmt) else stmt)
+            there = any(isinstance(s, For) and s.var == var for s in walk((stmt,)))
+            out.append(map_statement(stmt, lambda e: e, lambda b: replaced(b, var, rule)) if there else stmt)
     return tuple(out)
 
 

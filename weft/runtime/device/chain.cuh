@@ -39,6 +39,48 @@ template <class Value> WEFT_FUNCTION Value told(const uint64_t* place, uint32_t 
     return value;
 }
 
+// Words of several values: of `rows` rows, `next` places apart, from as many parts as `count` says, `stride` places apart.
+template <class Value, int rows, int most> struct Told {
+    static constexpr int size = told_words<Value>;
+    uint64_t word[rows][most][size];
+
+    // Loads that are on their way; what nobody was asked for is there.
+    WEFT_FUNCTION void ask(const uint64_t* first, int64_t stride, int64_t next, int count, uint32_t turn) {
+#pragma unroll
+        for (int j = 0; j < most; ++j) {
+#pragma unroll
+            for (int v = 0; v < rows; ++v) {
+#pragma unroll
+                for (int k = 0; k < size; ++k) {
+                    const uint64_t* const place = first + (j * stride + v * next) * size + k;
+                    word[v][j][k] = j < count ? load_relaxed<Scope::gpu>(place) : uint64_t(turn) << 32;
+                }
+            }
+        }
+    }
+    // Whether all of them have come.
+    WEFT_FUNCTION bool there(uint32_t turn) const {
+        bool all = true;
+#pragma unroll
+        for (int j = 0; j < most; ++j) {
+#pragma unroll
+            for (int v = 0; v < rows; ++v) {
+#pragma unroll
+                for (int k = 0; k < size; ++k) all = all && uint32_t(word[v][j][k] >> 32) == turn;
+            }
+        }
+        return all;
+    }
+    WEFT_FUNCTION Value value(int row, int part) const {
+        uint32_t words[size];
+#pragma unroll
+        for (int k = 0; k < size; ++k) words[k] = uint32_t(word[row][part][k]);
+        Value value;
+        memcpy(&value, words, sizeof value);
+        return value;
+    }
+};
+
 namespace detail {
 // Two values that are combined side by side.
 template <class Algebra> struct Both {
@@ -67,6 +109,10 @@ template <class Value> WEFT_FUNCTION bool finite_parts(const Value& value) {
     detail::Finite{all}(value);
     return all;
 }
+
+// Parts that a thread asks at a time, so that the words of all are on their way.
+template <class Value, int across, int rows>
+inline constexpr int parts_at_a_time = across == 1 || rows * told_words<Value> > 4 ? 1 : 2;
 
 // How the blocks of a row tell each other what their tiles do to its state: of threads that lie one below the other, the first
 // ones (threadIdx.x < across) tell it, if they have rows, and all of them listen. The memory has room for 4 * rows * parts *
@@ -107,31 +153,51 @@ template <class Algebra, class State, int across, int threads> struct Chain {
         if (tells) tell(place(part, turn), own, turn);
     }
 
+    // The words that a thread hears of a turn first: it can ask for them before it needs them.
+    template <int rows> using Asked = Told<Value, rows, parts_at_a_time<Value, across, rows>>;
+    template <int rows> WEFT_FUNCTION void ask(Asked<rows>& asked, uint32_t turn, int some = 0) const {
+        const int each = (int(parts) + down - 1) / down, begin = int(threadIdx.x) / across * each + some;
+        asked.ask(place(begin, turn), stride, next, minimum(each - some, int(parts) - begin), turn);
+    }
+
     // For each of a thread's rows, what the parts before this one do in this turn, and what all parts do, always combined in
     // the same way. whole: whether all of that is finite, as far as this thread has heard it. `scratch` has room for `places`
-    // values of each row.
+    // values of each row. All lanes of a warp leave a loop together, since shuffles follow.
     template <int rows>
     WEFT_FUNCTION void hear(
-        Prefix<Algebra> (&others)[rows], uint32_t turn, typename Both::Value* scratch, bool& whole) const {
-        const int y = threadIdx.x / across;
-        const int64_t each = (parts + down - 1) / down;
+        Asked<rows>& asked, Prefix<Algebra> (&others)[rows], uint32_t turn, typename Both::Value* scratch, bool& whole) const {
+        const int y = threadIdx.x / across, each = (int(parts) + down - 1) / down;
+        typename Both::Value both[rows];
+#pragma unroll
+        for (int v = 0; v < rows; ++v) both[v] = Both::identity();
+        constexpr int most = parts_at_a_time<Value, across, rows>;
+        for (int some = 0; some < each; some += most) {
+            const int begin = y * each + some, count = minimum(each - some, int(parts) - begin);
+            if (some > 0) ask<rows>(asked, turn, some);
+            while (!__all_sync(0xffffffffu, asked.there(turn))) ask<rows>(asked, turn, some);
+#pragma unroll
+            for (int j = 0; j < most; ++j) {
+#pragma unroll
+                for (int v = 0; v < rows; ++v) {
+                    if (j >= count) continue;
+                    const Value other = asked.value(v, j);
+                    whole = whole && finite_parts(other);
+                    const auto combined = Algebra::combine(both[v].first, other);
+                    both[v].first = begin + j < part ? combined : both[v].first;
+                    both[v].second = Algebra::combine(both[v].second, other);
+                }
+            }
+        }
 #pragma unroll
         for (int v = 0; v < rows; ++v) {
-            auto both = Both::identity();
-            for (int64_t k = y * each; k < (y + 1) * each && k < parts; ++k) {
-                const auto other = told<Value>(place(k, turn, v), turn);
-                whole = whole && finite_parts(other);
-                if (k < part) both.first = Algebra::combine(both.first, other);
-                both.second = Algebra::combine(both.second, other);
-            }
-            const auto all = across == 1 ? reduce<Both, threads>(both, scratch + v * places)
-                                         : reduce_down<Both, across, threads>(both, scratch + v * places);
+            const auto all = across == 1 ? reduce<Both, threads>(both[v], scratch + v * places)
+                                         : reduce_down<Both, across, threads>(both[v], scratch + v * places);
             others[v] = {all.first, all.second};
         }
     }
-    WEFT_FUNCTION Prefix<Algebra> hear(uint32_t turn, typename Both::Value* scratch, bool& whole) const {
+    WEFT_FUNCTION Prefix<Algebra> hear(Asked<1>& asked, uint32_t turn, typename Both::Value* scratch, bool& whole) const {
         Prefix<Algebra> others[1];
-        hear(others, turn, scratch, whole);
+        hear(asked, others, turn, scratch, whole);
         return others[0];
     }
 

@@ -31,6 +31,14 @@ inline bool holds(bool valid, uint64_t code, uint64_t& outside) {
     return valid;
 }
 
+// The bits of a half element in memory, which is moved without being converted: unlike whole structs, they are vectorised.
+inline auto& bits(float16& element) { return integer_of<uint16_t>(element); }
+inline auto& bits(bfloat16& element) { return integer_of<uint16_t>(element); }
+inline const auto& bits(const float16& element) { return integer_of<const uint16_t>(element); }
+inline const auto& bits(const bfloat16& element) { return integer_of<const uint16_t>(element); }
+
+constexpr int most_parts = 256;  // threads that share out the iterations of one reduction
+
 // ---------------------------------------------------------------- lanes consecutive in memory
 
 // How many consecutive lanes a thread takes at a time, of `lanes` in each of `outer` groups: as many as leave work to
@@ -124,19 +132,17 @@ inline void transpose(const T* from, int64_t from_stride, T* to, int64_t to_stri
 template <class A, class B> inline constexpr bool same = false;
 template <class A> inline constexpr bool same<A, A> = true;
 
-}  // namespace detail
-
-// tile[s][w] = first[w * row_stride + s] for s < steps.
+// Of several rows, once for all the places of a kernel that do so: what transposes a tile is long when it is unrolled.
 template <int lanes, class T, class M>
-inline void load_tile(tile<T, lanes>& to, const M* first, int64_t row_stride, int steps) {
+[[gnu::noinline]] void load_rows(tile<T, lanes>& to, const M* first, int64_t row_stride, int steps) {
     if (steps == tile_steps) {
-        if constexpr (detail::same<T, M>) {
-            detail::transpose<lanes, tile_steps>(first, row_stride, &to[0][0], lanes);
+        if constexpr (same<T, M>) {
+            transpose<lanes, tile_steps>(first, row_stride, &to[0][0], lanes);
         } else {
             T converted[lanes][tile_steps];
             for (int w = 0; w < lanes; ++w)
                 for (int s = 0; s < tile_steps; ++s) converted[w][s] = T(first[w * row_stride + s]);
-            detail::transpose<lanes, tile_steps>(&converted[0][0], tile_steps, &to[0][0], lanes);
+            transpose<lanes, tile_steps>(&converted[0][0], tile_steps, &to[0][0], lanes);
         }
     } else {
         for (int w = 0; w < lanes; ++w)
@@ -144,21 +150,42 @@ inline void load_tile(tile<T, lanes>& to, const M* first, int64_t row_stride, in
     }
 }
 
-// first[w * row_stride + s] = tile[s][w] for s < steps.
 template <int lanes, class T, class M>
-inline void store_tile(const tile<T, lanes>& from, M* first, int64_t row_stride, int steps) {
+[[gnu::noinline]] void store_rows(const tile<T, lanes>& from, M* first, int64_t row_stride, int steps) {
     if (steps == tile_steps) {
-        if constexpr (detail::same<T, M>) {
-            detail::transpose<tile_steps, lanes>(&from[0][0], lanes, first, row_stride);
+        if constexpr (same<T, M>) {
+            transpose<tile_steps, lanes>(&from[0][0], lanes, first, row_stride);
         } else {
             T rows[lanes][tile_steps];
-            detail::transpose<tile_steps, lanes>(&from[0][0], lanes, &rows[0][0], tile_steps);
+            transpose<tile_steps, lanes>(&from[0][0], lanes, &rows[0][0], tile_steps);
             for (int w = 0; w < lanes; ++w)
                 for (int s = 0; s < tile_steps; ++s) first[w * row_stride + s] = rows[w][s];
         }
     } else {
         for (int w = 0; w < lanes; ++w)
             for (int s = 0; s < steps; ++s) first[w * row_stride + s] = from[s][w];
+    }
+}
+
+}  // namespace detail
+
+// tile[s][w] = first[w * row_stride + s] for s < steps.
+template <int lanes, class T, class M>
+inline void load_tile(tile<T, lanes>& to, const M* first, int64_t row_stride, int steps) {
+    if constexpr (lanes > 1) {
+        detail::load_rows(to, first, row_stride, steps);
+    } else {
+        for (int s = 0; s < steps; ++s) to[s][0] = T(first[s]);
+    }
+}
+
+// first[w * row_stride + s] = tile[s][w] for s < steps.
+template <int lanes, class T, class M>
+inline void store_tile(const tile<T, lanes>& from, M* first, int64_t row_stride, int steps) {
+    if constexpr (lanes > 1) {
+        detail::store_rows(from, first, row_stride, steps);
+    } else {
+        for (int s = 0; s < steps; ++s) first[s] = from[s][0];
     }
 }
 

@@ -140,8 +140,34 @@ template <int count, typename T> WEFT_FUNCTION int64_t past_packet(const T* addr
     return int64_t(uint64_t(address) / sizeof(T) % count);
 }
 
+// The elements from `address` on, which lies between packets: those packets that have them, moved down by as many bytes as the
+// address is past the first.
+template <int count, typename T> WEFT_FUNCTION Run<T, count> fetch_shifted(const T* address) {
+    constexpr int width = in_packet<T, count>, words = width * sizeof(T) / 4, wanted = count * sizeof(T) / 4;
+    const int past = int(past_packet<width>(address)), bytes = past * int(sizeof(T));
+    uint32_t word[wanted + words];
+#pragma unroll
+    for (int k = 0; k <= count; k += width) {
+        const auto packet = *reinterpret_cast<const Packet<uint32_t, words>*>(address - past + k);
+#pragma unroll
+        for (int w = 0; w < words; ++w) word[k / width * words + w] = packet.lane[w];
+    }
+#pragma unroll
+    for (int step = words / 2; step > 0; step /= 2) {
+#pragma unroll
+        for (int k = 0; k + step < wanted + words; ++k) word[k] = bytes & 4 * step ? word[k + step] : word[k];
+    }
+    if constexpr (sizeof(T) < 4) {
+#pragma unroll
+        for (int k = 0; k < wanted; ++k) word[k] = uint32_t((uint64_t(word[k + 1]) << 32 | word[k]) >> 8 * (bytes % 4));
+    }
+    Run<T, count> run;
+    memcpy(&run, word, sizeof run);
+    return run;
+}
+
 // Neighbouring elements from `address` on, which are those from `first` on of a row of which low to high are there; others
-// are 0. width: elements an instruction, 0 for whatever the address allows.
+// are 0. width: elements an instruction, 0 where the address tells.
 template <int count, int width, typename T>
 WEFT_FUNCTION Run<T, count> fetch_run(const T* address, int64_t first, int64_t low, int64_t high) {
     if (first >= low && first + count <= high) {
@@ -153,6 +179,38 @@ WEFT_FUNCTION Run<T, count> fetch_run(const T* address, int64_t first, int64_t l
 #pragma unroll
     for (int v = 0; v < count; ++v) {
         if (first + v >= low && first + v < high) run.set(v, address[v]);
+    }
+    return run;
+}
+
+// The same of what no thread writes meanwhile: where the address is none of packets, those that have the elements are read whole,
+// if they are the row's.
+template <int count, typename T>
+WEFT_FUNCTION Run<T, count> fetch_anywhere(const T* address, int64_t first, int64_t low, int64_t high) {
+    constexpr int widest = in_packet<T, count>;
+    if constexpr (widest * sizeof(T) >= 4) {
+        const int64_t packet = first - past_packet<widest>(address);
+        if (packet != first && packet >= low && packet + widest + count <= high) return fetch_shifted<count>(address);
+    }
+    return fetch_run<count, 0>(address, first, low, high);
+}
+
+// Neighbours in the order of rows, `left` of which are there. The first is number `place` of a row of `size`, at `here`; those of
+// the next row are as far from `next`. step: 0 where all of a row are the same.
+template <int count, int step, typename T>
+WEFT_FUNCTION Run<T, count> fetch_over(const T* here, const T* next, int64_t place, int64_t size, int64_t left) {
+    if constexpr (step == 0) {
+        const T first = *here, second = size - place < minimum<int64_t>(count, left) ? *next : first;
+        Run<T, count> run = {};
+#pragma unroll
+        for (int v = 0; v < count; ++v) run.set(v, place + v < size ? first : second);
+        return run;
+    }
+    if (place + count <= size) return fetch_anywhere<count>(here, place, 0, size);
+    Run<T, count> run = {};
+#pragma unroll
+    for (int v = 0; v < count; ++v) {
+        if (v < left) run.set(v, place + v < size ? here[v] : next[v]);
     }
     return run;
 }

@@ -84,7 +84,7 @@ struct Guard {
 struct Call {
     const Guard* const* guard;  // nullptr where nothing is watched
     object *miss, *data_ptr, *is_nested, *check, *modes, *forward_mode, *level, *default_dtype, *dtype, *empty, *where, *device, *plain;
-    int64_t arguments, results, launches;
+    int64_t arguments, results, returned, launches;  // what is made beyond what is returned is memory of the call's own
     int64_t where_count;  // arguments of `where`: which says the stream of a device, or how many threads to use
     int64_t is_tensor[most];
     object* result[most][3];  // sizes, strides, dtype
@@ -228,13 +228,15 @@ inline object* run(const Call& call, object* const* arguments, ptrdiff_t count) 
                                      : own.launch(&config, own.function, parameters, nullptr);
         PyEval_RestoreThread(state);
     }
-    if (status == 0 && call.results == 1) return made[0];
-    object* const all = status == 0 ? PyTuple_New(call.results) : nullptr;
-    for (int k = 0; k < call.results; ++k) {
+    for (int64_t k = status == 0 ? call.returned : 0; k < call.results; ++k) Py_DecRef(made[k]);
+    if (status != 0) return kept(call.miss);  // the long way tells what is wrong
+    if (call.returned == 1) return made[0];
+    object* const all = PyTuple_New(call.returned);
+    for (int64_t k = 0; k < call.returned; ++k) {
         if (all != nullptr) PyTuple_SetItem(all, k, made[k]);
         else Py_DecRef(made[k]);
     }
-    return status == 0 ? all : kept(call.miss);  // the long way tells what is wrong
+    return all;
 }
 
 }  // namespace weft

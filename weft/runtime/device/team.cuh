@@ -17,17 +17,19 @@ template <class V> struct Compound<V, decltype(void(V::compound))> {
     static constexpr bool value = true;
 };
 struct ShuffleUp {
-    int distance;
+    int distance, width;
+    uint32_t present;
     template <class T> WEFT_FUNCTION T operator()(const T& value) const {
         if constexpr (Compound<T>::value) return value.each(*this);
-        else return T(__shfl_up_sync(0xffffffffu, value, distance));
+        else return T(__shfl_up_sync(present, value, distance, width));
     }
 };
 struct ShuffleDown {
-    int distance;
+    int distance, width;
+    uint32_t present;
     template <class T> WEFT_FUNCTION T operator()(const T& value) const {
         if constexpr (Compound<T>::value) return value.each(*this);
-        else return T(__shfl_down_sync(0xffffffffu, value, distance));
+        else return T(__shfl_down_sync(present, value, distance, width));
     }
 };
 struct ShuffleXor {
@@ -40,22 +42,29 @@ struct ShuffleXor {
 };
 struct ShuffleFrom {
     int lane, width;
+    uint32_t present;
     template <class T> WEFT_FUNCTION T operator()(const T& value) const {
         if constexpr (Compound<T>::value) return value.each(*this);
-        else return T(__shfl_sync(0xffffffffu, value, lane, width));
+        else return T(__shfl_sync(present, value, lane, width));
     }
 };
 }  // namespace detail
 
-template <class T> WEFT_FUNCTION T shuffle_up(const T& value, int distance) { return detail::ShuffleUp{distance}(value); }
-template <class T> WEFT_FUNCTION T shuffle_down(const T& value, int distance) {
-    return detail::ShuffleDown{distance}(value);
+// Of neighbours among `width` lanes. present: the lanes that come here together.
+template <class T>
+WEFT_FUNCTION T shuffle_up(const T& value, int distance, int width = 32, uint32_t present = 0xffffffffu) {
+    return detail::ShuffleUp{distance, width, present}(value);
+}
+template <class T>
+WEFT_FUNCTION T shuffle_down(const T& value, int distance, int width = 32, uint32_t present = 0xffffffffu) {
+    return detail::ShuffleDown{distance, width, present}(value);
 }
 template <class T> WEFT_FUNCTION T shuffle_xor(const T& value, int distance, uint32_t lanes = 0xffffffffu) {
     return detail::ShuffleXor{distance, lanes}(value);
 }
-template <class T> WEFT_FUNCTION T shuffle(const T& value, int lane, int width) {
-    return detail::ShuffleFrom{lane, width}(value);
+template <class T>
+WEFT_FUNCTION T shuffle(const T& value, int lane, int width, uint32_t present = 0xffffffffu) {
+    return detail::ShuffleFrom{lane, width, present}(value);
 }
 
 // ---------------------------------------------------------------- reductions
@@ -139,25 +148,28 @@ template <class Algebra> struct Prefix {
 };
 
 template <class Algebra, int lanes, bool backwards>
-WEFT_FUNCTION Prefix<Algebra> scan_lanes(typename Algebra::Value value) {
+WEFT_FUNCTION Prefix<Algebra> scan_lanes(typename Algebra::Value value, uint32_t present = 0xffffffffu) {
+    const auto moved = [&](int distance) {
+        return backwards ? shuffle_down(value, distance, lanes, present) : shuffle_up(value, distance, lanes, present);
+    };
     const int lane = threadIdx.x % lanes;
     const int position = backwards ? lanes - 1 - lane : lane;
 #pragma unroll
     for (int distance = 1; distance < lanes; distance *= 2) {
-        const auto other = backwards ? shuffle_down(value, distance) : shuffle_up(value, distance);
+        const auto other = moved(distance);
         const auto combined = Algebra::combine(other, value);  // by all lanes: a choice between values, no branch
         value = position >= distance ? combined : value;
     }
-    auto before = backwards ? shuffle_down(value, 1) : shuffle_up(value, 1);
+    auto before = moved(1);
     if (position == 0) before = Algebra::identity();
-    return {before, shuffle(value, backwards ? 0 : lanes - 1, lanes)};
+    return {before, shuffle(value, backwards ? 0 : lanes - 1, lanes, present)};
 }
 
 // The same over a team. `scratch` as for reduce.
 template <class Algebra, int threads, bool backwards>
 WEFT_FUNCTION Prefix<Algebra> scan(typename Algebra::Value value, typename Algebra::Value* scratch) {
     if constexpr (threads <= 32) {
-        return scan_lanes<Algebra, threads, backwards>(value);
+        return scan_lanes<Algebra, threads, backwards>(value, lanes_of_team<threads>());
     } else {
         constexpr int warps = threads / 32;
         const int warp = threadIdx.x / 32;
@@ -168,6 +180,45 @@ WEFT_FUNCTION Prefix<Algebra> scan(typename Algebra::Value value, typename Algeb
         const auto before = shuffle(others.before, warp, warps);
         return {Algebra::combine(before, own.before), others.all};
     }
+}
+
+// What the points of a team up to the end of each thread's do (from its points on, if `backwards`): in the warps before it, and
+// all of them.
+template <class Algebra> struct Through {
+    typename Algebra::Value warps;
+    typename Algebra::Value all;
+};
+
+// `scratch` as for reduce.
+template <class Algebra, int threads, bool backwards>
+WEFT_FUNCTION Through<Algebra> scan_through(typename Algebra::Value value, typename Algebra::Value* scratch) {
+    constexpr int lanes = threads < 32 ? threads : 32;
+    const int lane = threadIdx.x % lanes;
+    const int position = backwards ? lanes - 1 - lane : lane;
+#pragma unroll
+    for (int distance = 1; distance < lanes; distance *= 2) {
+        const auto other = backwards ? shuffle_down(value, distance) : shuffle_up(value, distance);
+        const auto combined = Algebra::combine(other, value);  // by all lanes: a choice between values, no branch
+        value = position >= distance ? combined : value;
+    }
+    if constexpr (threads <= 32) {
+        return {Algebra::identity(), value};
+    } else {
+        constexpr int warps = threads / 32;
+        const int warp = threadIdx.x / 32;
+        if (position == 31) scratch[warp] = value;
+        __syncthreads();
+        const Prefix<Algebra> others = scan_lanes<Algebra, warps, backwards>(scratch[threadIdx.x % warps]);
+        const auto before = shuffle(others.before, warp, warps);
+        return {before, Algebra::combine(before, value)};
+    }
+}
+
+// What the lane before this one has (after it, if `backwards`); the first one has `first`.
+template <int lanes, bool backwards, class T> WEFT_FUNCTION T from_lane_before(const T& value, const T& first) {
+    const int lane = threadIdx.x % lanes;
+    const T other = backwards ? shuffle_down(value, 1) : shuffle_up(value, 1);
+    return lane == (backwards ? lanes - 1 : 0) ? first : other;
 }
 
 // What comes before the runs of a thread (after them, if `backwards`), and all of a team's runs.
@@ -185,7 +236,7 @@ WEFT_FUNCTION Runs<Algebra> scan_runs(
 #pragma unroll
     for (int k = 0; k < runs; ++k) {
         const int run = backwards ? runs - 1 - k : k;
-        const Prefix<Algebra> lanes = scan_lanes<Algebra, threads < 32 ? threads : 32, backwards>(own[run]);
+        const auto lanes = scan_lanes<Algebra, threads < 32 ? threads : 32, backwards>(own[run], lanes_of_team<threads>());
         before[run] = k == 0 ? lanes.before : Algebra::combine(all, lanes.before);
         all = k == 0 ? lanes.all : Algebra::combine(all, lanes.all);
     }
@@ -202,30 +253,45 @@ WEFT_FUNCTION Runs<Algebra> scan_runs(
 }
 
 // For each of a thread's values: what the threads above it (below it, if `backwards`) have, threadIdx.x % across alike, and
-// what all of them have. `scratch` has room for the values of a block; it may be used again after the next barrier.
+// what all of them have. `scratch` as for reduce_down, for each of the values; it may be used again after the next barrier.
 template <class Algebra, int across, int threads, bool backwards, int values>
 WEFT_FUNCTION void scan_down(
     const typename Algebra::Value (&own)[values], Prefix<Algebra> (&out)[values], typename Algebra::Value* scratch) {
-    constexpr int down = threads / across;
-    const int x = threadIdx.x % across, y = threadIdx.x / across;
-    if constexpr (down == 1) {
+    constexpr int group = across > 32 ? across : 32, groups = threads / group;
+    const int x = threadIdx.x % across, y = threadIdx.x / group;
+    const int lane = threadIdx.x % 32, position = backwards ? 31 - lane : lane;
+    if constexpr (threads == across) {
 #pragma unroll
         for (int v = 0; v < values; ++v) out[v] = {Algebra::identity(), own[v]};
         return;
     }
 #pragma unroll
-    for (int v = 0; v < values; ++v) scratch[v * threads + threadIdx.x] = own[v];
+    for (int v = 0; v < values; ++v) {
+        auto all = own[v];
+#pragma unroll
+        for (int distance = across; distance < 32; distance *= 2) {  // the rows of a warp
+            const auto other = backwards ? shuffle_down(all, distance) : shuffle_up(all, distance);
+            const auto combined = Algebra::combine(other, all);
+            all = position >= distance ? combined : all;
+        }
+        out[v].before = Algebra::identity();
+        if constexpr (across < 32) {
+            const auto other = backwards ? shuffle_down(all, across) : shuffle_up(all, across);
+            if (position >= across) out[v].before = other;
+        }
+        if (across >= 32 || position >= 32 - across) scratch[(v * groups + y) * across + x] = all;
+    }
     __syncthreads();
 #pragma unroll
     for (int v = 0; v < values; ++v) {
-        auto all = Algebra::identity();
+        auto all = Algebra::identity(), before = all;
 #pragma unroll
-        for (int k = 0; k < down; ++k) {
-            const int other = backwards ? down - 1 - k : k;
-            if (other == y) out[v].before = all;
-            all = Algebra::combine(all, scratch[v * threads + other * across + x]);
+        for (int k = 0; k < groups; ++k) {
+            const int other = backwards ? groups - 1 - k : k;
+            if (other == y) before = all;
+            all = Algebra::combine(all, scratch[(v * groups + other) * across + x]);
         }
-        out[v].all = all;
+        out[v] = {across < 32 ? Algebra::combine(before, out[v].before) : before, all};
     }
 }
 
@@ -243,7 +309,7 @@ WEFT_FUNCTION void scan_down(
 // Whether something holds for all threads of a team.
 template <int threads> WEFT_FUNCTION bool all_of_team(bool holds) {
     if constexpr (threads <= 32) {
-        return __all_sync(0xffffffffu, holds);
+        return __all_sync(lanes_of_team<threads>(), holds);
     } else {
         return __syncthreads_and(holds);
     }
@@ -269,7 +335,7 @@ WEFT_FUNCTION void in_turn(Step step, Keep keep, T&... state) {
         const int turn = backwards ? threads - 1 - k : k;
         if (int(threadIdx.x) == turn) keep(state...);
         step(state...);  // by all threads: a choice between values, no branch
-        ((state = shuffle(state, turn % lanes, lanes)), ...);
+        ((state = shuffle(state, turn % lanes, lanes, lanes_of_team<threads>())), ...);
         if constexpr (warps > 1) {
             if (k % lanes == lanes - 1) ((state = from_thread(state, turn)), ...);
         }
@@ -292,7 +358,7 @@ WEFT_FUNCTION void runs_in_turn(Step step, Keep keep, T&... state) {
                 const int turn = backwards ? lanes - 1 - k : k;
                 if (warp == own_warp && lane == turn) keep(run, state...);
                 step(run, state...);
-                ((state = shuffle(state, turn, lanes)), ...);
+                ((state = shuffle(state, turn, lanes, lanes_of_team<threads>())), ...);
             }
         }
         if constexpr (warps > 1) ((state = from_thread(state, own_warp * 32 + (backwards ? 0 : 31))), ...);

@@ -18,6 +18,7 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 #define alignas(bytes) __attribute__((aligned(bytes)))  // which, unlike alignas, may stand among the words of a declaration
 #define __align__(bytes) __attribute__((aligned(bytes)))
 // A thread of the operating system runs a block at a time, so that what is a thread's own is a block's. Apart from each

@@ -33,11 +33,11 @@ void wait(const char* what, SiteId site) {
     to_scheduler();
 }
 
-void wake(Fiber* f) {
+void wake(Fiber* f, bool progress = true) {
     launch->moved = std::chrono::steady_clock::now();
     f->state = State::ready;
     f->block->ready.push_back(f);
-    ++launch->progress;
+    if (progress) ++launch->progress;
 }
 
 void let_others() {

@@ -92,6 +92,7 @@ void meet(uint32_t mask, Op op, uint64_t value, SiteId site, void (*act)(void* c
         act(records);
         current = self;
     }
+    const bool progress = op != Op::vote;  // a loop that votes whether to wait on does not go on by that
     Message message;
     if (op == Op::sync) {
         for (uint32_t l = 0; l < size; ++l) {
@@ -106,10 +107,10 @@ void meet(uint32_t mask, Op op, uint64_t value, SiteId site, void (*act)(void* c
             adopt(other.knowledge, message);
             ++other.knowledge.clock;
         }
-        if (&other != &f) wake(&other);
+        if (&other != &f) wake(&other, progress);
     }
     if (mask == b.warps[f.warp].live) b.warps[f.warp].counts.close(launch->counts);
-    ++launch->progress;
+    if (progress) ++launch->progress;
 }
 
 uint64_t value_of(uint32_t lane) {

@@ -46,7 +46,7 @@ _GCC_FLAGS = (
     "--param=tsan-instrument-func-entry-exit=0",
     "--param=tsan-distinguish-volatile=1",
 )
-_ENTRY = re.compile(r'extern\s+"C"\s+__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s*)?(?P<name>\w+)\s*\(')
+_ENTRY = re.compile(r'extern\s+"C"\s+__global__\s+void\s+(?:__(?:launch_bounds|cluster_dims)__\([^)]*\)\s*)*(?P<name>\w+)\s*\(')
 _DYNAMIC = re.compile(r"extern\s+__shared__\s+(?P<before>[^;]*?)(?P<name>\w+)\s*\[\s*\]\s*;")
 _CITED = re.compile(r"//\s*(?P<file>[^\s:]+\.py):(?P<line>\d+):")
 _UNINITIALIZED = re.compile(r"^(?P<file>[^\s:]+):(?P<line>\d+):\d+: warning: (?P<what>.*) \[-Wuninitialized\]", re.MULTILINE)
@@ -112,8 +112,7 @@ def load(source: str, name: str, arch: str = "sm_90a") -> Program:
     whole = Source(prelude.text + own.text + "\n".join(tail) + "\n", (*own.files, *prelude.files))
     arch_flag = f"-D__CUDA_ARCH__={re.sub('[^0-9]', '', arch)}0"
     compiler = host.find_compiler()
-    gcc = "clang" not in Path(compiler.command[0]).resolve().name
-    flags = (*_KERNEL_FLAGS, *(_GCC_FLAGS if gcc else ()), arch_flag)
+    flags = (*_KERNEL_FLAGS, *(_GCC_FLAGS if compiler.gcc else ()), arch_flag)
     built = host.build(whole, name, flags)
     file = file_of(built)
     said = tuple((m["file"], int(m["line"]), m["what"]) for m in _UNINITIALIZED.finditer(built.warnings))

@@ -1,0 +1,18 @@
+"""The road from a function to kernels, in two halves.
+
+`analyze` depends on the types of the arguments alone and is kept on disk: normal form, dependences, schedule, tile
+graphs, and what a call must satisfy. `launches` decides, for the sizes, strides and addresses of one call, how each nest
+runs; kernels are compiled for variants. Importing this is quick: the analysis is imported when it is needed.
+"""
+
+from weft.compiler.analysis import Analysis, Lowered, Refused, analyze
+from weft.compiler.guards import Guard
+from weft.compiler.idle import Unused, unused
+from weft.compiler.launch import Grouped, Launch, Variant, Where, grouped
+from weft.compiler.planning import launches
+from weft.compiler.sources import arguments, cuda_source, host_source
+
+__all__ = [
+    "Analysis", "Grouped", "Guard", "Launch", "Lowered", "Refused", "Unused", "Variant", "Where", "analyze", "arguments",
+    "cuda_source", "grouped", "host_source", "launches", "unused",
+]  # fmt: skip

@@ -1,0 +1,174 @@
+"""The first half of the road: all that is known of a function before its sizes are.
+
+Importing this module is quick: the analysis itself is imported when it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from weft.errors import Location
+from weft.graph.beside import Columns
+from weft.graph.joins import Joins
+from weft.graph.maps import Maps
+from weft.graph.scans import Scanned
+from weft.graph.state_scans import StateScans
+from weft.graph.sweeps import Sweeps
+from weft.loops.affine import affine
+from weft.loops.ir import Function, Let, Store, free_names, walk
+from weft.loops.schedule import Nest, Requirement, Schedule
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Why the loops of a nest run in order inside its threads: in one sentence, and as in errors."""
+
+    why: str
+    where: Location | None = None
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """What threads share of a nest. sweeps: its folds, where nothing else is carried. joins: values that it joins to elements
+    which the data choose. scans, states: its scans, of one state a row and of many. columns: what the next nest folds, where
+    the sweeps can do that too. refused: why it has none of them.
+    """
+
+    sweeps: Sweeps | None = None
+    joins: Joins | None = None
+    maps: Maps | None = None
+    refused: Refused | None = None
+    scans: Scanned | None = None
+    states: StateScans | None = None
+    columns: Columns | None = None
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """All that is known of a function before its sizes are: `schedule.function` is its normal form.
+
+    assumed: pairs of sizes that are equal in the calls it is for. key: what the disk cache knows it by, and its sources.
+    """
+
+    schedule: Schedule
+    requirements: tuple[Requirement, ...]
+    lowered: tuple[Lowered, ...]
+    assumed: tuple[tuple[str, str], ...] = ()
+    key: str = ""
+
+    @property
+    def function(self) -> Function:
+        return self.schedule.function
+
+
+def analyze(function: Function, assumed: tuple[tuple[str, str], ...] = ()) -> Analysis:
+    """The analysis of a function (its first half of the road)."""
+    from weft.graph.beside import columns
+    from weft.loops.analyze import requirements, schedule
+
+    scheduled = schedule(function)
+    lowered = [lower_nest(scheduled, nest) for nest in scheduled.nests]
+    for k, (one, after) in enumerate(pairwise(lowered)):
+        if one.sweeps is not None and after.sweeps is not None:
+            lowered[k] = replace(one, columns=columns(scheduled.function, one.sweeps, after.sweeps))
+    return Analysis(scheduled, requirements(function), tuple(lowered), assumed)
+
+
+def lower_nest(schedule: Schedule, nest: Nest) -> Lowered:
+    mapped = _maps(schedule, nest)
+    if isinstance(mapped, Maps):
+        return Lowered(maps=mapped)
+    found = _values(schedule, nest)
+    if isinstance(found, Sweeps):
+        return Lowered(sweeps=found)
+    if isinstance(found, Joins):
+        return Lowered(joins=found)
+    if isinstance(found, Scanned):
+        return Lowered(scans=found)
+    if isinstance(found, StateScans):
+        return Lowered(states=found)
+    return Lowered(refused=found or mapped)
+
+
+def _maps(schedule: Schedule, nest: Nest) -> Maps | Refused | None:
+    """The maps of a nest that carries nothing, or why it has none; None where it is asked for none."""
+    if any(nest.verdict(loop).kind != "parallel" for loop in nest.loops()):
+        return None
+    from weft.graph.build import build
+    from weft.graph.maps import maps
+    from weft.graph.needs import refuse_unused
+    from weft.graph.tile import NotTiles
+
+    try:
+        refuse_unused(schedule.function, nest)
+        return maps(build(schedule, nest))
+    except NotTiles as no:
+        return Refused(no.why, no.where, no.remedy)
+
+
+def _values(schedule: Schedule, nest: Nest) -> Sweeps | Joins | Scanned | StateScans | Refused | None:
+    """The sweeps, joins or scans of a nest's tile graph, or why it has none; None where it is asked for none."""
+    kinds = {nest.verdict(loop).kind for loop in nest.loops()}
+    scattered = "sequential" in kinds and _scatters(nest)
+    if "sequential" in kinds and not scattered:
+        return _states(schedule, nest)
+    if not scattered and not kinds & {"reduction", "scan"}:
+        return None
+    from weft.graph.build import build
+    from weft.graph.joins import joins
+    from weft.graph.needs import refuse_unused
+    from weft.graph.scans import scanned
+    from weft.graph.sweeps import sweeps
+    from weft.graph.tile import LAST, NotTiles
+
+    try:
+        refuse_unused(schedule.function, nest)
+        graph = build(schedule, nest)
+        if scattered and not all(w.join == LAST for w in graph.writes):
+            return _states(schedule, nest)
+        if any(w.join for w in graph.writes):
+            return joins(graph, schedule.function)
+        if "scan" in kinds:
+            return scanned(graph)
+        return _folded(lambda: sweeps(graph, {s.name for s in schedule.function.sizes}), lambda: scanned(graph))
+    except NotTiles as no:
+        if scattered:
+            return _states(schedule, nest)
+        return (_states(schedule, nest) if "scan" in kinds else None) or Refused(no.why, no.where, no.remedy)
+
+
+def _folded(swept: Callable[[], Sweeps], scanned: Callable[[], Scanned]) -> Sweeps | Scanned:
+    """Folds as sweeps, or where these do not know their algebras, as scans that are used at their end. Raises NotTiles."""
+    from weft.graph.tile import NotTiles
+
+    try:
+        return swept()
+    except NotTiles as no:
+        try:
+            return scanned()
+        except NotTiles:
+            raise no from None
+
+
+def _states(schedule: Schedule, nest: Nest) -> StateScans | None:
+    """The scans of a nest whose rows have many states, whatever the order of its loops; None where it has no such."""
+    from weft.graph.build import build
+    from weft.graph.needs import refuse_unused
+    from weft.graph.state_scans import state_scans
+    from weft.graph.tile import NotTiles
+
+    try:
+        refuse_unused(schedule.function, nest)
+        return state_scans(build(schedule, nest))
+    except NotTiles:
+        return None
+
+
+def _scatters(nest: Nest) -> bool:
+    """Whether all that a nest stores goes to elements that data choose: loops may be in order because the last one counts."""
+    stores = [s for s in walk(nest.body) if isinstance(s, Store)]
+    made = {s.name for s in walk(nest.body) if isinstance(s, Let)}
+    return bool(stores) and all(any(affine(i) is None or free_names(i) & made for i in s.index) for s in stores)

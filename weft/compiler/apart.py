@@ -1,0 +1,90 @@
+"""Nests taken apart around the loops that stay in order, with the analyses of their parts."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from weft.compiler.analysis import Analysis, lower_nest
+from weft.loops.ir import Array, Function
+from weft.loops.steps import Apart, Part, expanded, taken_apart
+from weft.runtime import cache
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """Parts of a nest that run one after another, as `weft.loops.steps` has them, and their analyses.
+    memory: the arrays that they have beside those of the nest's own function.
+    """
+
+    parts: tuple[tuple[Part, Analysis], ...]
+    memory: tuple[Array, ...]
+
+
+_repeated: dict[tuple[int, int], tuple[Analysis, Repeated | None]] = {}
+
+
+def repeated(analysis: Analysis, nest: int) -> Repeated | None:
+    """A nest taken apart around the loops that stay in order; None where it is one kernel. From the disk cache where it is
+    there: only calls on a GPU with enough to do ask for it.
+    """
+    known = _repeated.get((id(analysis), nest))
+    if known is None:  # the analysis is kept, so that its id stays its own
+        key = cache.key("repeated", analysis.key, str(nest)) if analysis.key else ""
+        found = _recalled_repeated(key)
+        if found is None:
+            found = (_repeat(analysis, nest),)
+            if key:
+                cache.store(key, pickle.dumps(found, protocol=pickle.HIGHEST_PROTOCOL))
+        known = _repeated[id(analysis), nest] = (analysis, found[0])
+    return known[1]
+
+
+def _recalled_repeated(key: str) -> tuple[Repeated | None] | None:
+    kept = cache.load(key) if key else None
+    if kept is None:
+        return None
+    try:
+        found = pickle.loads(kept)
+    except Exception:  # written by another Python: any failure to read it is a miss
+        return None
+    return found if isinstance(found, tuple) else None
+
+
+def _repeat(analysis: Analysis, nest: int) -> Repeated | None:
+    own = analysis.schedule.nests[nest]
+    stored = expanded(analysis.function, own)
+    found = None if stored is None else _analysed(analysis, nest, stored, "stored")
+    if found is None:
+        apart = taken_apart(analysis.function, own)
+        found = None if apart is None else _analysed(analysis, nest, apart, "part")
+    return found
+
+
+def _analysed(analysis: Analysis, nest: int, apart: Apart, what: str) -> Repeated | None:
+    """A nest taken apart, with the analyses of its parts; None where it is whole in them too."""
+    from weft.loops.analyze import schedule
+
+    parts = []
+    for k, part in enumerate(apart.parts):
+        found = schedule(part.function)
+        if len(apart.parts) == 1 and part.loop is None and len(found.nests) < 2:
+            return None
+        lowered = tuple(lower_nest(found, inner) for inner in found.nests)
+        found = replace(found, function=_with_roles(found.function, analysis.function, apart.memory))
+        if any(a.fill is not None and a.role == "local" and not a.within for a in found.function.arrays):
+            return None  # memory of its own that would have to be filled before each of its runs
+        key = cache.key(what, analysis.key, f"{nest} {k}") if analysis.key else ""
+        parts.append((part, Analysis(found, (), lowered, key=key)))
+    if all(part.loop is None for part, _ in parts) and sum(len(a.schedule.nests) for _, a in parts) < 2:
+        return None
+    return Repeated(tuple(parts), apart.memory)
+
+
+def _with_roles(function: Function, whole: Function, memory: Sequence[Array]) -> Function:
+    """The function of a part with its arrays as they are in the whole one: to an analysis all have values before it and after,
+    which they have not to a kernel.
+    """
+    roles = {a.name: a.role for a in whole.arrays} | {a.name: "local" for a in memory}
+    return replace(function, arrays=tuple(replace(a, role=roles.get(a.name, a.role)) for a in function.arrays))

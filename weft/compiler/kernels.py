@@ -1,0 +1,251 @@
+"""A nest as one kernel, or one for each stage of its folds: the first plan that fits."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from weft.compiler.launch import Launch, Variant, Where
+from weft.compiler.points import most_points
+from weft.emit.names import kernel_entry
+from weft.graph.joins import Joins
+from weft.graph.scans import Scanned
+from weft.graph.state_scans import StateScans
+from weft.graph.sweeps import Sweeps
+from weft.loops.ir import Function, free_names
+from weft.loops.schedule import Nest
+from weft.loops.steps import Ranges, bounds
+from weft.loops.types import INT64, ScalarType
+from weft.plan.arguments import Facts, nest_arrays
+from weft.plan.facts import Geometry, facts_of
+from weft.plan.fold import Extents, FoldPlan, part_memory, plan_columns, plan_folds, steps
+from weft.plan.join import BLOCK as JOINING
+from weft.plan.join import JoinPlan, Meeting, plan_joins
+from weft.plan.map import Placed, plan_maps
+from weft.plan.scan import TURNS_TOLD, ScanPlan, plan_scan, ring_bytes, told_words
+from weft.plan.state_scan import StateExtents, StatePlan, plan_states, shared_bytes, state_memory
+from weft.plan.threads import ThreadPlan, plan_sharing, plan_threads
+
+_LARGEST_GRID = (1 << 31) - 1
+_MOST_CORNERS = 16  # first and last values of loops around, for which plans are made
+
+
+def whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[Launch, ...]:
+    """A nest as one kernel, or one for each stage of its folds."""
+    analysis, arrays, ranges = where.analysis, where.arrays, where.ranges
+    function, own = analysis.function, analysis.schedule.nests[nest]
+    used = {a.name: arrays[a.name] for a in nest_arrays(function, own)}
+    extents = [most_points(a.start, a.stop, a.step, names, ranges) for a in own.axes]
+    facts = facts_of(used, extents)
+    entry = kernel_entry(own.name)
+    maps = analysis.lowered[nest].maps
+    placed = None if maps is None else plan_maps(function, maps, used, names, ranges, where.leaning)
+    sweeps = analysis.lowered[nest].sweeps
+    for first in (nest - 1, nest):
+        if (joint := _joint_launches(where, first, names)) is not None:
+            return (joint[nest - first],)
+    found = None if sweeps is None else _plan_folds(where, sweeps, facts, used, names)
+    joining = _plan_joins(function, analysis.lowered[nest].joins, facts, used, names, ranges)
+    scan = _plan_scan(where, nest, facts, names)
+    states = _plan_states(where, nest, names)
+    if placed is not None:
+        made = _launch_maps(own, Variant(nest, replace(facts, unused=placed.counted), placed.plan), placed)
+    elif sweeps is not None and found is not None:
+        facts = replace(facts, without=frozenset(used) - sweeps.arrays)
+        made = _launch_folds(own, sweeps, Variant(nest, facts, found[0]), *found)
+    elif joining is not None:
+        made = _launch_joins(own, Variant(nest, facts, joining[0]), *joining)
+    elif states is not None:
+        scanned = analysis.lowered[nest].states
+        assert scanned is not None
+        facts = replace(facts, without=frozenset(used) - scanned.arrays)
+        made = _launch_states(own, scanned, Variant(nest, facts, states[0]), *states)
+    elif scan is not None:
+        made = (_launch_scan(function, analysis.lowered[nest].scans, Variant(nest, facts, scan[0]), entry, *scan),)
+    else:
+        threads = plan_threads(own, facts, math.prod(extents))
+        made = (_launch_threads(Variant(nest, facts, threads), entry, extents),)
+    return tuple(replace(launch, where=where, steps=where.steps, when=where.when) for launch in made)
+
+
+def shared_launches(where: Where, launch: Launch, names: Mapping[str, int]) -> tuple[Launch, ...] | None:
+    """The launch with a block for each iteration, whose threads share the loops inside; None where these are no such loops."""
+    extents = [most_points(a.start, a.stop, a.step, names, where.ranges) for a in launch.nest.axes]
+    found = plan_sharing(where.analysis.function, launch.nest, launch.variant.facts, math.prod(extents))
+    if found is None:
+        return None
+    own = _launch_threads(replace(launch.variant, plan=found), launch.entry, extents)
+    return (replace(own, where=where, steps=where.steps, when=where.when),)
+
+
+def _plan_scan(where: Where, nest: int, facts: Facts, names: Mapping[str, int]) -> tuple[ScanPlan, Extents] | None:
+    """The plan of scans; None where their rows differ from iteration to iteration of the loops around."""
+    scans, ranges = where.analysis.lowered[nest].scans, where.ranges
+    if scans is None or any(free_names(e) & ranges.keys() for a in scans.rows for e in scans.bounds(a)):
+        return None
+    # what blocks tell each other is told once: not in the iterations of a loop
+    machine = None if where.steps else where.machine
+    return plan_scan(where.analysis.function, scans, facts, names, machine, where.leaning)
+
+
+def _plan_states(where: Where, nest: int, names: Mapping[str, int]) -> tuple[StatePlan, StateExtents] | None:
+    """The plan of scans of many states; None where their points differ from iteration to iteration of the loops around."""
+    states, ranges = where.analysis.lowered[nest].states, where.ranges
+    if states is None or any(free_names(e) & ranges.keys() for a in states.axes.values() for e in (a.start, a.stop)):
+        return None
+    known = {**names, **{v: low for v, (low, _) in ranges.items()}}
+    return plan_states(states, known, where.machine)
+
+
+def _plan_joins(
+    function: Function,
+    joins: Joins | None,
+    facts: Facts,
+    arrays: Mapping[str, Geometry],
+    names: Mapping[str, int],
+    ranges: Ranges,
+) -> tuple[JoinPlan, tuple[Meeting, ...]] | None:
+    """The plan of joins; None where the points of an axis differ from iteration to iteration of the loops around."""
+    if joins is None or any(free_names(e) & ranges.keys() for a in joins.axes.values() for e in (a.start, a.stop)):
+        return None
+    return plan_joins(function, joins, facts, arrays, {**names, **{v: low for v, (low, _) in ranges.items()}})
+
+
+def _plan_folds(
+    where: Where, sweeps: Sweeps, facts: Facts, arrays: Mapping[str, Geometry], names: Mapping[str, int]
+) -> tuple[FoldPlan, Extents] | None:
+    """The plan of sweeps, for all values of the variables in ranges."""
+    function, ranges, machine, leaning = where.analysis.function, where.ranges, where.machine, where.leaning
+    corners = itertools.product(*(dict.fromkeys(ranges[v]) for v in ranges))
+    ends = [{**names, **dict(zip(ranges, corner, strict=True))} for corner in itertools.islice(corners, _MOST_CORNERS)]
+    if not any(free_names(e) & ranges.keys() for a in sweeps.axes.values() for e in (a.start, a.stop)):
+        return plan_folds(function, sweeps, facts, ends[0], machine, leaning, arrays)
+    plans = [p for at in ends if (p := plan_folds(function, sweeps, facts, at, machine, leaning)) is not None]
+    if not plans:
+        return None
+    plans = [p for p in plans if not p[0].chunks] or plans  # rows too long for threads to hold them, in some iterations
+    folds, extents = max(plans, key=lambda p: (p[0].holds, p[1].rows * p[1].parts))
+    inside, most = dict(ranges), {}
+    try:
+        for a in sweeps.axes.values():
+            most[a.name] = most_points(a.start, a.stop, 1, names, inside)
+            low, high = bounds(a.start, names, inside)[0], bounds(a.stop, names, inside)[1] - 1
+            inside[a.name] = (low, max(low, high))
+    except KeyError:
+        return (folds, extents) if not folds.shared and not folds.chunks else None
+    if folds.chunks and most[folds.lane] > folds.holds:
+        return None
+    rows = math.prod(most[a] for a in sweeps.rows)
+    return replace(folds, exact=False), replace(extents, rows=max(rows, extents.rows))
+
+
+def _launch_folds(nest: Nest, sweeps: Sweeps, variant: Variant, plan: FoldPlan, extents: Extents) -> tuple[Launch, ...]:
+    from weft.emit.folds import entries
+
+    partial: tuple[tuple[str, ScalarType, int], ...] = ()
+    if plan.shared:
+        memory = [(f.results[0], *part_memory(f)) for f in sweeps.folds]
+        partial = tuple((name, type_, words * extents.rows * extents.parts) for name, type_, words in memory)
+    block = (plan.threads, plan.teams, 1)
+    blocks = min(_LARGEST_GRID // plan.cluster * plan.cluster, extents.blocks)
+    return tuple(
+        Launch(
+            variant, entry, (blocks, extents.parts if step.shared else 1, 1), block, partial=partial, parts=extents.parts,
+            cluster=plan.cluster,
+        )
+        for entry, step in zip(entries(nest, sweeps, plan), steps(sweeps, plan), strict=True)
+    )  # fmt: skip
+
+
+def _joint_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[Launch, Launch] | None:
+    """Rows that are held and folds of their columns: one launch goes through all points, one combines what its blocks have."""
+    from weft.emit.folds import entries
+
+    analysis = where.analysis
+    columns = analysis.lowered[nest].columns if nest >= 0 else None
+    if columns is None or where.steps or where.ranges:
+        return None
+    facts, sweeps = [], []
+    for k in (nest, nest + 1):
+        own, its = analysis.schedule.nests[k], analysis.lowered[k].sweeps
+        assert its is not None
+        used = {a.name: where.arrays[a.name] for a in nest_arrays(analysis.function, own)}
+        told = facts_of(used, [most_points(a.start, a.stop, a.step, names, {}) for a in own.axes])
+        facts.append(replace(told, without=frozenset(used) - its.arrays))
+        sweeps.append(its)
+    folds = columns.folds
+    held = plan_columns(analysis.function, sweeps[0], folds, facts[0], names, where.machine)
+    combined = plan_folds(analysis.function, sweeps[1], facts[1], names, where.machine, where.leaning)
+    if held is None or combined is None or not combined[0].beside:
+        return None
+    (rows, extents), (below, across) = held, combined
+    below = replace(below, shared=True, left=True)
+    partial = tuple((f.results[0], f.types[0], across.rows * extents.parts) for f in folds)
+    inside = replace(where, path=str(nest))  # what one leaves and the other one takes is the same memory
+    found = [
+        Launch(Variant(k, fact, plan), entry, (blocks, 1, 1), (plan.threads, 1, 1), partial=partial, parts=extents.parts)
+        for k, fact, its, plan, blocks in zip(
+            (nest, nest + 1), facts, sweeps, (rows, below), (extents.blocks, across.blocks), strict=True
+        )
+        for entry in entries(analysis.schedule.nests[k], its, plan)
+    ]
+    return replace(found[0], where=inside), replace(found[1], where=inside)
+
+
+def _launch_joins(own: Nest, variant: Variant, plan: JoinPlan, met: tuple[Meeting, ...]) -> tuple[Launch, ...]:
+    from weft.emit.joins import entries
+
+    block = (JOINING, 1, 1)
+    return tuple(
+        Launch(variant, name, (m.blocks, 1, 1), block, partial=m.memory, parts=m.count)
+        for name, m in zip(entries(own, plan), met, strict=True)
+    )
+
+
+def _launch_maps(nest: Nest, variant: Variant, placed: Placed) -> tuple[Launch, ...]:
+    from weft.emit.maps import entries
+
+    return tuple(
+        Launch(variant, entry, placed.grids[k], placed.plan.courses[k].block, course=k)
+        for k, entry in enumerate(entries(nest, placed.plan))
+    )
+
+
+def _launch_scan(
+    function: Function, scans: Scanned | None, variant: Variant, entry: str, plan: ScanPlan, extents: Extents
+) -> Launch:
+    assert scans is not None
+    words = TURNS_TOLD * extents.rows * extents.parts
+    partial = tuple((f"{s.names[0]}.told", INT64, words * told_words(s)) for s in scans.scans) if plan.shared else ()
+    grid = (min(_LARGEST_GRID, extents.blocks), extents.parts, 1)
+    block = (plan.threads, plan.teams, 1)
+    ring = ring_bytes(function, scans, plan, variant.facts)
+    return Launch(variant, entry, grid, block, partial=partial, parts=extents.parts, together=plan.shared, shared=ring)
+
+
+def _launch_states(
+    nest: Nest, scans: StateScans, variant: Variant, plan: StatePlan, extents: StateExtents
+) -> tuple[Launch, ...]:
+    from weft.emit.state_scans import entries
+
+    groups = extents.groups(plan)
+    partial = tuple(state_memory(scans, plan, extents))
+    points = extents.others * extents.states * extents.length
+    found = []
+    for entry in entries(nest, scans):
+        own = plan if entry == kernel_entry(nest.name) else plan.apart
+        after = entry.endswith("_after")
+        blocks = -(-points // (own.threads * own.teams)) if after else extents.groups(own) * extents.others
+        shared = 0 if after else shared_bytes(scans, own, extents.states)
+        grid, block = (min(_LARGEST_GRID, blocks), 1, 1), (own.threads, own.teams, 1)
+        found.append(Launch(variant, entry, grid, block, partial=partial, parts=groups, shared=shared))
+    return tuple(found)
+
+
+def _launch_threads(variant: Variant, name: str, extents: list[int]) -> Launch:
+    assert isinstance(variant.plan, ThreadPlan)
+    block, iterations = variant.plan.block, math.prod(extents)
+    blocks = iterations if variant.plan.shared else -(-iterations // block)
+    return Launch(variant, name, (min(_LARGEST_GRID, blocks), 1, 1), (block, 1, 1))

@@ -1,0 +1,102 @@
+"""What a call launches: the variant of a nest, its grid and block, the loops around it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from weft.compiler.analysis import Analysis
+from weft.compiler.guards import Guard
+from weft.loops.schedule import Axis, Nest
+from weft.loops.steps import Ranges
+from weft.loops.types import ScalarType
+from weft.plan.arguments import Facts
+from weft.plan.facts import Geometry
+from weft.plan.fold import FoldPlan
+from weft.plan.join import JoinPlan
+from weft.plan.leaning import PLANNED, Leaning
+from weft.plan.machine import Machine
+from weft.plan.map import MapPlan
+from weft.plan.scan import ScanPlan
+from weft.plan.state_scan import StatePlan
+from weft.plan.threads import ThreadPlan
+
+
+@dataclass(frozen=True)
+class Variant:
+    """How one nest runs for some calls: maps, sweeps, joins, scans, or a thread for each iteration of the axes."""
+
+    nest: int
+    facts: Facts
+    plan: FoldPlan | JoinPlan | MapPlan | ScanPlan | StatePlan | ThreadPlan
+
+    @property
+    def key(self) -> str:
+        """A text that tells the variants of an analysis apart."""
+        return f"{self.nest} {self.facts.key} {self.plan!r}"
+
+
+H200 = Machine()  # stands for a device that is not told
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where a nest stands in a call: its analysis, the geometries of all arrays that this one has. memory: of those that the
+    call makes for it alone, what tells them from others. path: tells the nest from others. machine: the device. leaning: of
+    its plans.
+    """
+
+    analysis: Analysis
+    arrays: Mapping[str, Geometry]
+    memory: Mapping[str, str] = field(default_factory=dict)
+    steps: tuple[Axis, ...] = ()
+    ranges: Ranges = field(default_factory=dict)
+    path: str = ""
+    when: tuple[Guard, ...] = ()
+    machine: Machine = H200
+    leaning: Leaning = PLANNED
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A launch of a variant for one call: the entry of its source, grid and block.
+
+    partial: (name, type, elements) of the memory that the launches of the variant share; a pointer each follows the slots of
+    `arguments`, and then `parts`. together: all blocks run at once, and the memory is 0 at first. shared: bytes of memory that
+    a block has beside its own. steps: the loops around it, outermost first: it is launched in every iteration, but for those in
+    which a guard of `when` does not hold; launches one after another that have a loop in common are so together. The loops'
+    variables are scalars of its function. course: of maps. cluster: blocks that run together, as the text says.
+    """
+
+    variant: Variant
+    entry: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    partial: tuple[tuple[str, ScalarType, int], ...] = ()
+    parts: int = 1
+    together: bool = False
+    course: int = 0
+    shared: int = 0
+    cluster: int = 1
+    where: Where | None = field(default=None, compare=False, repr=False)
+    steps: tuple[Axis, ...] = ()
+    when: tuple[Guard, ...] = ()
+
+    @property
+    def nest(self) -> Nest:
+        assert self.where is not None
+        return self.where.analysis.schedule.nests[self.variant.nest]
+
+
+# Launches in order; a loop with those that are repeated in each of its iterations.
+Grouped = list["Launch | tuple[Axis, Grouped]"]
+
+
+def grouped(program: Sequence[Launch], depth: int = 0) -> Grouped:
+    """Launches with the loops around them, from the depth-th on."""
+    out: Grouped = []
+    for var, run in itertools.groupby(program, lambda one: one.steps[depth].var if len(one.steps) > depth else None):
+        together = list(run)
+        out += together if var is None else [(together[0].steps[depth], grouped(together, depth + 1))]
+    return out

@@ -1,0 +1,133 @@
+"""How a nest runs for a call on CUDA: whole, or in parts where loops stay in order around parallel ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from weft.compiler.analysis import Analysis
+from weft.compiler.apart import Repeated, repeated
+from weft.compiler.cost import seconds_of
+from weft.compiler.guards import guard_of
+from weft.compiler.kernels import shared_launches, whole_launches
+from weft.compiler.launch import H200, Launch, Where
+from weft.compiler.points import dense_geometry, fewest_points
+from weft.compiler.tuned import leaning_of
+from weft.loops.affine import affine
+from weft.loops.ir import free_names, trapping
+from weft.loops.schedule import Axis
+from weft.loops.steps import bounds
+from weft.plan.facts import Geometry
+from weft.plan.leaning import LEANINGS, Leaning
+from weft.plan.machine import Machine
+from weft.plan.threads import ThreadPlan
+from weft.runtime.stack import deep
+
+# Launches that repeat are taken where they cost this part of one launch at most, and are looked for where that costs so much.
+GAIN, WORTH_SECONDS = 0.5, 2e-5
+MOST_CANDIDATES = 8
+_DEEPEST = 4  # how often a nest is taken apart
+_MOST_BYTES = 1 << 30  # of memory that its parts share
+
+
+@deep
+def launches(
+    analysis: Analysis,
+    nest: int,
+    arrays: Mapping[str, Geometry],
+    names: Mapping[str, int],
+    machine: Machine = H200,
+    leaning: Leaning | None = None,
+) -> tuple[Launch, ...]:
+    """How a nest runs for a call on CUDA: launches in order. names: the values of sizes and integer scalars.
+    machine: what the device has. leaning: of its plans; None: the one that was measured to be the fastest, if that was done.
+    """
+    if leaning is None:
+        leaning = leaning_of(analysis, nest, names, machine)
+    where = Where(analysis, arrays, path=str(nest), machine=machine, leaning=leaning)
+    return _launches(where, nest, names, _DEEPEST)
+
+
+def candidates(
+    analysis: Analysis, nest: int, arrays: Mapping[str, Geometry], names: Mapping[str, int], machine: Machine = H200
+) -> tuple[tuple[Leaning, tuple[Launch, ...]], ...]:
+    """The different ways in which a nest may run for a call, the planner's own choice first."""
+    found: list[tuple[Leaning, tuple[Launch, ...]]] = []
+    for leaning in LEANINGS:
+        one = launches(analysis, nest, arrays, names, machine, leaning)
+        if all(one != other for _, other in found):
+            found.append((leaning, one))
+    return tuple(found[:MOST_CANDIDATES])
+
+
+def _launches(where: Where, nest: int, names: Mapping[str, int], depth: int) -> tuple[Launch, ...]:
+    whole = whole_launches(where, nest, names)
+    if depth == 0 or len(whole) != 1 or not isinstance(whole[0].variant.plan, ThreadPlan):
+        return whole
+    seconds = seconds_of(whole, names, where.ranges)
+    if seconds < WORTH_SECONDS:
+        return whole
+    apart = repeated(where.analysis, nest)
+    found = [shared_launches(where, whole[0], names)]
+    found.append(None if apart is None else _repeated_launches(apart, where, nest, names, depth - 1))
+    costs = [(seconds_of(own, names, where.ranges), own) for own in found if own is not None]
+    least, best = min(costs, key=lambda cost: cost[0], default=(math.inf, whole))
+    return best if least <= GAIN * seconds else whole
+
+
+def _repeated_launches(
+    apart: Repeated, where: Where, nest: int, names: Mapping[str, int], depth: int
+) -> tuple[Launch, ...] | None:
+    """The launches of the parts of a nest; None where what they need is not known before they run."""
+    out: list[Launch] = []
+    path = where.path
+    try:
+        shared = {a.name: dense_geometry(a, names, where.ranges) for a in apart.memory}
+        if sum(g.span() * g.dtype.size for g in shared.values()) > _MOST_BYTES:
+            return None
+        arrays = {**where.arrays, **shared}
+        memory = {**where.memory, **{a.name: f"{path}.{a.name}" for a in apart.memory}}
+        for k, (part, analysis) in enumerate(apart.parts):
+            inside = replace(where, analysis=analysis, arrays=arrays, memory=memory, path=f"{path}.{k}")
+            if part.loop is not None:
+                inside = _inside(inside, part.loop, names)
+            if part.when is not None:
+                guard = guard_of(part.when, names, inside.ranges)
+                if not any(guard.taken):
+                    continue
+                inside = inside if all(guard.taken) else replace(inside, when=(*inside.when, guard))
+            made = [a for a in analysis.function.arrays if a.name not in arrays and not a.within and a.role == "local"]
+            inside = replace(
+                inside,
+                arrays={**arrays, **{a.name: dense_geometry(a, names, inside.ranges) for a in made}},
+                memory={**memory, **{a.name: f"{inside.path}.{a.name}" for a in made}},
+            )
+            for own in range(len(analysis.schedule.nests)):
+                if _loses_faults(inside, own, names):
+                    return None
+                out += _launches(replace(inside, path=f"{inside.path}.{own}"), own, names, depth)
+    except KeyError:
+        return None
+    return tuple(out)
+
+
+def _inside(where: Where, loop: Axis, names: Mapping[str, int]) -> Where:
+    """The place inside of a loop. Raises KeyError where its bounds are not known, or no sums of the variables around it."""
+    for end in (loop.start, loop.stop):
+        if free_names(end) & where.ranges.keys() and affine(end) is None:
+            raise KeyError(loop.var)
+    starts, stops = (bounds(e, names, where.ranges) for e in (loop.start, loop.stop))
+    ends = (starts[0], stops[1] - 1) if loop.step > 0 else (stops[0] + 1, starts[1])
+    low, high = ends if ends[0] <= ends[1] else (starts[0], starts[0])  # where it never runs, any value does
+    return replace(where, steps=(*where.steps, loop), ranges={**where.ranges, loop.var: (low, high)})
+
+
+def _loses_faults(where: Where, nest: int, names: Mapping[str, int]) -> bool:
+    """Whether some iteration of the loops around has no points of an axis, and the Python could fail there all the same."""
+    from weft.loops.faults import Faults
+
+    own, function = where.analysis.schedule.nests[nest], where.analysis.function
+    if all(fewest_points(a, names, where.ranges) > 0 for a in own.axes):
+        return False
+    return Faults(replace(function, body=trapping(own.body)), own.around()).possible

@@ -1,0 +1,95 @@
+"""The texts of kernels, from the disk cache where they are there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weft.compiler.analysis import Analysis
+from weft.compiler.launch import Variant
+from weft.plan.arguments import Facts, Slot, slots
+from weft.plan.fold import FoldPlan
+from weft.plan.join import JoinPlan
+from weft.plan.map import MapPlan
+from weft.plan.scan import ScanPlan
+from weft.plan.state_scan import StatePlan
+from weft.plan.threads import ThreadPlan
+from weft.runtime import cache
+from weft.runtime.stack import deep
+
+
+@deep
+def arguments(analysis: Analysis, nest: int, facts: Facts) -> tuple[Slot, ...]:
+    """What the kernels of a nest take, on every target."""
+    return slots(analysis.function, analysis.schedule.nests[nest], facts)
+
+
+@deep
+def cuda_source(analysis: Analysis, variant: Variant) -> str:
+    """The CUDA C++ of a variant; its entry is `weft.emit.names.kernel_entry` of the nest's name."""
+    return _recalled(analysis, f"cuda {variant.key}", lambda: _cuda_source(analysis, variant))
+
+
+@deep
+def host_source(analysis: Analysis, nest: int, facts: Facts) -> str:
+    """The C++ of a nest; its entry is `weft.emit.names.host_entry` of the nest's name."""
+    return _recalled(analysis, f"host {nest} {facts.key}", lambda: _host_source(analysis, nest, facts))
+
+
+def _recalled(analysis: Analysis, what: str, make: Callable[[], str]) -> str:
+    """A text of an analysis, from the disk cache where it is there."""
+    if not analysis.key:
+        return make()
+    key = cache.key("source", analysis.key, what)
+    kept = cache.load(key)
+    if kept is not None:
+        return kept.decode()
+    text = make()
+    cache.store(key, text.encode())
+    return text
+
+
+def _cuda_source(analysis: Analysis, variant: Variant) -> str:
+    nest = analysis.schedule.nests[variant.nest]
+    if isinstance(variant.plan, ScanPlan):
+        from weft.emit.scans import emit as emit_scans
+
+        scans = analysis.lowered[variant.nest].scans
+        assert scans is not None
+        return emit_scans(analysis.function, nest, scans, variant.plan, variant.facts)
+    if isinstance(variant.plan, StatePlan):
+        from weft.emit.state_scans import emit as emit_states
+
+        states = analysis.lowered[variant.nest].states
+        assert states is not None
+        return emit_states(analysis.function, nest, states, variant.plan, variant.facts)
+    if isinstance(variant.plan, FoldPlan):
+        from weft.emit.folds import emit as emit_folds
+        from weft.emit.held import HeldEntry
+
+        sweeps = analysis.lowered[variant.nest].sweeps
+        assert sweeps is not None
+        kind = HeldEntry if variant.plan.chunks else None
+        columns = analysis.lowered[variant.nest].columns if variant.plan.columns else None
+        return emit_folds(analysis.function, nest, sweeps, variant.plan, variant.facts, kind, columns)
+    if isinstance(variant.plan, JoinPlan):
+        from weft.emit.joins import emit as emit_joins
+
+        joins = analysis.lowered[variant.nest].joins
+        assert joins is not None
+        return emit_joins(analysis.function, nest, joins, variant.plan, variant.facts)
+    if isinstance(variant.plan, MapPlan):
+        from weft.emit.maps import emit as emit_maps
+
+        maps = analysis.lowered[variant.nest].maps
+        assert maps is not None
+        return emit_maps(analysis.function, nest, maps, variant.plan, variant.facts)
+    from weft.emit.threads import emit as emit_threads
+
+    assert isinstance(variant.plan, ThreadPlan)
+    return emit_threads(analysis.function, nest, variant.plan, variant.facts)
+
+
+def _host_source(analysis: Analysis, nest: int, facts: Facts) -> str:
+    from weft.emit.cpp import emit
+
+    return emit(analysis.function, analysis.schedule.nests[nest], facts)

@@ -1,0 +1,234 @@
+"""A launch as a person would draw it: what it reads, makes and writes, and where each of these is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from weft.compiler import Launch
+from weft.emit import folds, joins
+from weft.graph.joins import Joins, Points
+from weft.graph.maps import Course
+from weft.graph.scans import Scanned
+from weft.graph.show import Spelling
+from weft.graph.state_scans import StateScans
+from weft.graph.sweeps import Sweeps
+from weft.graph.tile import Fold, Map, Moved, Read, Scan, Value, Write, names_of, uses, uses_of_write
+from weft.loops.ir import Expr, free_names
+from weft.loops.show import renamed, user_names
+from weft.plan.extents import extents_of
+from weft.plan.fold import FoldPlan, held_reads, steps
+from weft.plan.join import JoinPlan, PointsPlan, join_steps
+from weft.plan.map import CoursePlan, MapPlan
+from weft.plan.scan import ScanPlan, ring_reads
+from weft.plan.state_scan import StatePlan
+from weft.plan.traffic import Access, Traffic, traffic
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """values: each value and write of a launch as `m{i} = max over j of x{i,j}`, with where it is kept and what makes it.
+    traffic: the bytes of memory that it moves.
+    """
+
+    values: tuple[tuple[str, str], ...]
+    traffic: Traffic
+
+
+@dataclass(frozen=True)
+class _Homed:
+    """A value or a write of a launch. sweeps: how often it is read or made."""
+
+    what: Value | Write
+    home: str
+    sweeps: int = 1
+
+
+def drawn(launch: Launch, numbers: Mapping[str, int]) -> Drawn | None:
+    """What a launch computes; None where a thread goes through loops as they are. numbers: the values of sizes and integers."""
+    where, plan = launch.where, launch.variant.plan
+    assert where is not None
+    lowered = where.analysis.lowered[launch.variant.nest]
+    if isinstance(plan, MapPlan) and lowered.maps is not None:
+        course = lowered.maps.courses[launch.course]
+        made: Sequence[Value] = course.values
+        axes, homed = {a.name: a for a in course.axes}, _of_maps(launch, course, plan.courses[launch.course])
+    elif isinstance(plan, FoldPlan) and lowered.sweeps is not None:
+        sweeps = plan.arranged(lowered.sweeps)
+        made, axes, homed = sweeps.values, dict(sweeps.axes), _of_sweeps(launch, lowered.sweeps, plan)
+    elif isinstance(plan, ScanPlan) and lowered.scans is not None:
+        made, axes, homed = lowered.scans.values, dict(lowered.scans.axes), _of_scans(launch, lowered.scans, plan)
+    elif isinstance(plan, StatePlan) and lowered.states is not None and not launch.entry.endswith(("_before", "_after")):
+        made, axes, homed = lowered.states.values, dict(lowered.states.axes), _of_states(lowered.states)
+    elif isinstance(plan, JoinPlan) and lowered.joins is not None:
+        step = dict(zip(joins.entries(launch.nest, plan), join_steps(plan), strict=True))[launch.entry]
+        group, points = lowered.joins.groups[step.group], plan.groups[step.group]
+        if not isinstance(group, Points) or not isinstance(points, PointsPlan):
+            return None
+        made, axes, homed = lowered.joins.values, dict(lowered.joins.axes), _of_points(lowered.joins, group, points)
+    else:
+        return None
+    values, spelling, shown = tuple(homed), Spelling(made), user_names(where.analysis.function)
+    lines = tuple((renamed(_text(spelling, h.what), shown), h.home) for h in values)
+    known = {**numbers, **{v: most for v, (_, most) in where.ranges.items()}}
+    return Drawn(lines, traffic(_accesses(values), where.arrays, extents_of(axes, known), known))
+
+
+def _text(spelling: Spelling, what: Value | Write) -> str:
+    return spelling.write(what) if isinstance(what, Write) else spelling.value(what)
+
+
+def _accesses(values: Sequence[_Homed]) -> Iterator[Access]:
+    for h in values:
+        if isinstance(h.what, Read):
+            yield Access(h.what.array, h.what.index, h.what.axes, sweeps=h.sweeps)
+        elif isinstance(h.what, Write):
+            yield Access(h.what.array, h.what.index, h.what.axes, True)
+
+
+# ---------------------------------------------------------------- by the kind of plan
+
+
+def _of_maps(launch: Launch, course: Course, plan: CoursePlan) -> Iterator[_Homed]:
+    lane = set(plan.lane)
+    accesses = [*(v for v in course.values if isinstance(v, Read)), *course.writes]
+    for what in (*course.values, *course.writes):
+        if isinstance(what, Map):
+            yield _Homed(what, "registers" if set(what.axes) & lane else _once("a register", what.axes))
+            continue
+        k = next(k for k, a in enumerate(accesses) if a is what)
+        each = _moved(launch, what.array, plan.widths[k])
+        if isinstance(what, Write):
+            yield _Homed(what, f"memory, {each}")
+        elif k in plan.turns_over:
+            yield _Homed(what, f"shared memory, a square of {plan.side} x {plan.side}, {each}")
+        else:
+            yield _Homed(what, f"registers, {each}" if set(what.axes) & lane else _once("a register", what.axes))
+
+
+def _once(home: str, axes: Collection[str]) -> str:
+    """What a row has one of."""
+    return f"{home}, once a row" if axes else f"{home}, once"
+
+
+def _of_sweeps(launch: Launch, sweeps: Sweeps, plan: FoldPlan) -> Iterator[_Homed]:
+    rows = set(plan.rows)
+    step = dict(zip(folds.entries(launch.nest, sweeps, plan), steps(sweeps, plan), strict=True))[launch.entry]
+    arranged = plan.arranged(sweeps)
+    own = [s for k in step.stages for s in arranged.stages[k]]
+    folded = [f for s in own for f in s.folds]
+    writes = [*(w for s in own for w in s.writes), *(arranged.last if step.ends else ())]
+    made = {n: v for v in arranged.values for n in names_of(v)}
+    counts = [_reached([e for f in s.folds for e in (*f.parts, *f.inits)] + _written(s.writes), made) for s in own]
+    counts.append(_reached(_written(arranged.last if step.ends else ()), made))
+    held = {r.name for r in held_reads(arranged, plan.lane)} if plan.chunks else set()
+    for value in arranged.values:
+        times = sum(any(n in c for n in names_of(value)) for c in counts)
+        if isinstance(value, Fold):
+            if value in folded:
+                yield _Homed(value, _folded(launch, plan, value, sweeps))
+        elif not times:
+            continue
+        elif set(value.axes) <= rows:
+            yield _Homed(value, _once("a register", value.axes))
+        elif isinstance(value, Map):
+            yield _Homed(value, "registers")
+        elif value.name in held:
+            yield _Homed(value, "registers, all that a thread has of a row, read once")
+        else:
+            again = f", in {times} sweeps" if times > 1 else ""
+            yield _Homed(value, f"registers, {_moved(launch, value.array, plan.vector)}{again}", times)
+    for write in writes:
+        along = not set(write.axes) <= rows
+        each = _moved(launch, write.array, plan.vector)
+        yield _Homed(write, f"memory, {each}" if along else _once("memory", write.axes))
+
+
+def _written(writes: Sequence[Write]) -> list[Expr]:
+    return [e for w in writes for e in uses_of_write(w)]
+
+
+def _reached(exprs: Sequence[Expr], made: Mapping[str, Value]) -> set[str]:
+    """The names that expressions need, without what folds themselves need."""
+    found: set[str] = set()
+    pending = [n for e in exprs for n in free_names(e)]
+    while pending:
+        name = pending.pop()
+        if name in made and name not in found:
+            found.add(name)
+            if not isinstance(made[name], (Fold, Scan)):
+                pending += [n for e in uses(made[name]) for n in free_names(e)]
+    return found
+
+
+def _folded(launch: Launch, plan: FoldPlan, fold: Fold, sweeps: Sweeps) -> str:
+    """Who combines the states of a fold."""
+    threads = plan.threads // plan.across[0][0] if plan.beside else plan.threads
+    home = "a state a thread"
+    if threads > 1:
+        home += ", then of lanes" if threads <= 32 else ", then of lanes and warps"
+    if plan.running and any(s.repair(fold) for t in plan.arranged(sweeps).stages for s in t):
+        home += ", relative to the extremum so far"
+    return home + (f"; the parts of {launch.parts:,} blocks in memory" if plan.shared else "")
+
+
+def _of_scans(launch: Launch, scans: Scanned, plan: ScanPlan) -> Iterator[_Homed]:
+    assert launch.where is not None
+    ring = ring_reads(launch.where.analysis.function, scans, plan, launch.variant.facts) if plan.stages else ()
+    for value in scans.values:
+        if isinstance(value, Read) and scans.along in value.axes:
+            if value in ring:
+                how = "copies of all threads" if plan.beside else "bulk copies"
+                yield _Homed(value, f"shared memory, {plan.stages} tiles, by {how}")
+            else:
+                yield _Homed(value, f"registers, a tile ahead, {_moved(launch, value.array, plan.vector)}")
+        elif isinstance(value, Scan):
+            how = "a thread's points composed, then those of lanes" + (" and warps" if plan.threads > 32 else "")
+            yield _Homed(value, how + (f", then those of {launch.parts:,} blocks" if plan.shared else ""))
+        elif isinstance(value, Fold):
+            yield _Homed(value, "a state a thread, then of the row's")
+        elif isinstance(value, Moved):
+            yield _Homed(value, "registers")
+        else:
+            yield _Homed(value, "registers" if scans.along in value.axes else _once("a register", value.axes))
+    for write in scans.writes:
+        yield _Homed(write, f"memory, {_moved(launch, write.array, plan.vector)}")
+    for write in scans.last:
+        yield _Homed(write, _once("memory", write.axes))
+
+
+def _of_states(scans: StateScans) -> Iterator[_Homed]:
+    each = f", anew for each {' and '.join(scans.states)}"
+    for value in scans.values:
+        along, own = scans.along in value.axes, bool(set(value.axes) & set(scans.states))
+        if isinstance(value, Scan):
+            yield _Homed(value, "registers: a thread's points composed, then those of lanes; shared memory between tiles")
+        elif value in scans.totals:
+            yield _Homed(value, "registers, one for each point")
+        elif isinstance(value, Fold):
+            yield _Homed(value, "shared memory, folded by the block")
+        elif along:
+            yield _Homed(value, "registers, a thread's points of the tile" + (each if own else ""))
+        else:
+            yield _Homed(value, f"a register{each}" if own else _once("a register", value.axes))
+    for write in (*scans.writes, *scans.ends):
+        yield _Homed(write, "memory" if scans.along in write.axes else _once("memory", write.axes))
+
+
+def _of_points(whole: Joins, group: Points, plan: PointsPlan) -> Iterator[_Homed]:
+    needed = _reached(_written(group.writes), {n: v for v in whole.values for n in names_of(v)})
+    for value in whole.values:
+        if value.name in needed:
+            yield _Homed(value, "registers")
+    own = {o.array for o in plan.own}
+    for write in group.writes:
+        first = "shared memory first, then " if write.array in own else ""
+        yield _Homed(write, f"{first}memory, by atomics" if write.join else "memory")
+
+
+def _moved(launch: Launch, array: str, elements: int) -> str:
+    """How many bytes an instruction moves of an array."""
+    assert launch.where is not None
+    if elements <= 1:
+        return "an element at a time" if elements else "packets that are shifted"
+    return f"{elements * launch.where.analysis.function.array(array).dtype.size} bytes at a time"

@@ -1,0 +1,278 @@
+"""The words of a plan: how each nest of a call runs on a GPU."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from weft.compiler import Launch
+from weft.emit.joins import entries
+from weft.explain.drawn import drawn
+from weft.explain.words import wrapped
+from weft.graph.tile import LAST
+from weft.loops.show import renamed, show_expr, user_names
+from weft.plan.fold import FoldPlan
+from weft.plan.join import JoinPlan, PointsPlan, SortPlan, join_steps
+from weft.plan.map import MapPlan
+from weft.plan.scan import ScanPlan
+from weft.plan.state_scan import StatePlan
+from weft.plan.threads import ThreadPlan
+
+_WIDEST = 48  # letters of a value beside which its home stands
+
+
+def plan_lines(launch: Launch) -> list[str]:
+    """How a nest runs on a GPU."""
+    return [*([f"launched {each}, in order"] if (each := _each(launch)) else []), *_kernel_lines(launch)]
+
+
+def value_lines(launch: Launch, numbers: Mapping[str, int]) -> list[str]:
+    """What a launch computes: a line for each value, with where it is kept and what makes it, and the bytes that it moves.
+    numbers: the values of sizes and integers.
+    """
+    found = drawn(launch, numbers)
+    if found is None or launch.where is None:
+        return []
+    width = max((len(text) for text, _ in found.values if len(text) <= _WIDEST), default=0)
+    lines = []
+    for text, home in found.values:
+        if len(text) <= width:
+            lines.append(f"{text:<{width}}  {home}")
+        else:
+            lines += [*wrapped(text), f"{'':<{width}}  {home}"]
+    bytes_, machine = found.traffic, launch.where.machine
+    again = f" ({_bytes(bytes_.moved)} by this plan)" if bytes_.moved > bytes_.read + bytes_.written else ""
+    floor, about = (_seconds(s) for s in (bytes_.floor(machine), bytes_.estimate(machine)))
+    lines.append(
+        f"memory: {_bytes(bytes_.read)} read, {_bytes(bytes_.written)} written{again}; at {machine.bandwidth / 1e12:.3g} TB/s"
+        f" at least {floor}, about {about}"
+    )
+    return lines
+
+
+def _bytes(n: int) -> str:
+    """`12.3 MB`, with three digits."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
+        if n >= size:
+            return f"{n / size:.3g} {unit}"
+    return f"{n} bytes"
+
+
+def _seconds(s: float) -> str:
+    if s < 1e-8:
+        return "0 us"
+    return f"{s * 1e3:.3g} ms" if s >= 1e-3 else f"{s * 1e6:.3g} us"
+
+
+def _each(launch: Launch) -> str:
+    """`once for each t`, of a launch in a loop; nothing of others."""
+    steps = ", ".join(a.var for a in launch.steps)
+    when = f" with {' and '.join(show_expr(g.condition) for g in launch.when)}" if launch.when else ""
+    return f"once for each {f'({steps})' if len(launch.steps) > 1 else steps}{when}" if steps else ""
+
+
+def _kernel_lines(launch: Launch) -> list[str]:
+    where = launch.where
+    assert where is not None
+    plan, (threads, teams, _) = launch.variant.plan, launch.block
+    blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
+    grid = f"{_count(blocks, 'block')} of {_count(threads * teams, 'thread')}"
+    if isinstance(plan, ThreadPlan):
+        refused = where.analysis.lowered[launch.variant.nest].refused
+        why = "" if refused is None else renamed(refused.why, user_names(where.analysis.function))
+        why = re.sub(r"(is sequential): .*", r"\1", why)  # the loop's verdict says the rest
+        if plan.shared:
+            each = f"a block for each ({', '.join(plan.order)})" if plan.order else "one block does it all"
+            return [f"{each}, whose threads share the loops inside, one after another", grid]
+        if not plan.order:
+            return ["one thread does it all: no loop outside is parallel", grid]
+        return [f"a thread for each ({', '.join(plan.order)})" + (f", since {why}" if why else ""), grid]
+    if isinstance(plan, FoldPlan):
+        return [*_folding(launch, plan), grid + (f", {teams} rows each" if teams > 1 else "")]
+    if isinstance(plan, JoinPlan):
+        return [*_joining(launch, plan), grid]
+    if isinstance(plan, MapPlan):
+        return [*_mapping(launch, plan), grid]
+    if isinstance(plan, ScanPlan):
+        return [*_scanning(launch, plan), grid + (f", {teams} rows each" if teams > 1 else "")]
+    return [*_of_states(launch, plan), grid + (f", {teams} rows each" if teams > 1 else "")]
+
+
+def _mapping(launch: Launch, plan: MapPlan) -> list[str]:
+    """Which points a thread computes."""
+    course = plan.courses[launch.course]
+    if not course.axes:
+        return ["one point"]
+    groups = [*course.axes[: -2 if course.wrapped else -1], course.lane]
+    *rows, lane = (f"({', '.join(group)}) as one" if len(group) > 1 else group[0] for group in groups)
+    run = f"{course.vector} neighbours" if course.vector > 1 else "an element"
+    turns = f", {course.turns} times" if course.turns > 1 else ""
+    found = [f"rows: {', '.join(rows) or 'none'}; a thread takes {run} along {lane}{turns}"]
+    if course.turned:
+        found = [f"squares of {course.side} x {course.side} along {course.turned.replace('.', ' to ')} and {lane}"]
+        found[0] += f", one of {', '.join(rows)}" if len(rows) > 1 else ""
+        found.append(f"what lies along {course.turned} changes its order in shared memory")
+    elif course.wrapped:
+        found.append("what begins elsewhere in each row is read in packets that are shifted")
+    elif course.shift is None:
+        found.append("rows begin anywhere: what is before the first packet and after the last moves by itself")
+    return found
+
+
+def _mapping_line(launch: Launch, plan: MapPlan) -> str:
+    """The same in a few words."""
+    course = plan.courses[launch.course]
+    if course.turned:
+        return f"squares of {course.side} x {course.side}"
+    return f"{course.vector} neighbours a thread" if course.vector > 1 else "an element a thread"
+
+
+def _scanning(launch: Launch, plan: ScanPlan) -> list[str]:
+    """How threads share the scans of a row."""
+    rows = f"rows: {', '.join(plan.rows) or 'none'}"
+    if plan.beside:
+        how = f"{_count(plan.side * plan.vector, 'row')} side by side along {plan.lane}, "
+        how += f"{_count(plan.threads // plan.side, 'thread')} each"
+    else:
+        how = f"{plan.threads} threads{' a row' if plan.rows else ''}, side by side along {plan.lane}"
+    whose = "a row" if plan.rows else "the points"
+    shared = f"{_count(launch.parts, 'block')} share {whose}: all run at once, and tell each other what their tiles do"
+    return [f"{rows}; {how}", f"tiles of {_count(plan.tile, 'point')}", *([shared] if plan.shared else [])]
+
+
+def _scanning_line(launch: Launch, plan: ScanPlan) -> str:
+    """The same in a few words."""
+    whose = "a row" if plan.rows else "the points"
+    if plan.shared:
+        return f"blocks share {whose}"
+    if plan.beside:
+        return f"{_count(plan.threads // plan.side, 'thread')} a row"
+    return f"{plan.threads} threads a row" if plan.rows else "which are one team"
+
+
+def _of_states(launch: Launch, plan: StatePlan) -> list[str]:
+    """How threads share the scans of the many states of a row."""
+    where = launch.where
+    assert where is not None
+    scans = where.analysis.lowered[launch.variant.nest].states
+    assert scans is not None
+    rows, states = ", ".join(scans.rows) or "none", ", ".join(scans.states)
+    if launch.entry.endswith("_after"):
+        return [f"a thread for each point combines what {_count(launch.parts, 'block')} have made of their rows, in order"]
+    how = f"{plan.threads} threads{' a row' if scans.rows else ''}, side by side along {scans.along}"
+    found = [f"rows: {rows}; {how}", f"tiles of {_count(plan.tile, 'point')}, gone through once for each {states}"]
+    early = ", ".join(dict.fromkeys(n for s in scans.early for n in s.names))
+    if launch.entry.endswith("_before"):
+        return [*found, f"keeps {early} before each tile"]
+    if scans.early:
+        found.append(f"tiles backwards: {early} goes on from where an earlier launch has kept it before the tile")
+    return found
+
+
+def _of_states_line(launch: Launch, plan: StatePlan) -> str:
+    """The same in a few words."""
+    if launch.entry.endswith("_after"):
+        return "a thread for each point"
+    return f"{plan.threads} threads a row"
+
+
+def _folding(launch: Launch, plan: FoldPlan) -> list[str]:
+    """How threads share the folds of a row."""
+    rows = f"rows: {', '.join(plan.rows) or 'none'}"
+    if plan.beside:
+        side = plan.across[0][0]
+        how = f"{_count(side, 'row')} side by side along {plan.lane}, {_count(plan.threads // side, 'thread')} each"
+    else:
+        how = f"{plan.threads} threads{' a row' if plan.rows else ''}, side by side along {plan.lane}"
+    if plan.chunks:
+        whose = "which is read once and held in registers" if plan.rows else "what they take is read once and held in registers"
+        layout = f"layout (thread, (vector, chunk)) -> {plan.lane}: {plan.layout}"
+        team = f"a cluster of {plan.cluster} blocks of " if plan.cluster > 1 else ""
+        columns = ["blocks stay, and fold the columns of their rows for the next nest"] if plan.columns else []
+        team += f"{plan.threads} threads{' a row' if plan.rows else ''}"
+        return [f"{rows}; points: {plan.lane}", f"{team}, {whose}", *columns, layout]
+    packets = [f"{plan.vector} neighbours at a time"] if plan.vector > 1 else []
+    whose = "a row" if plan.rows else "the points"
+    shared = [f"{_count(launch.parts, 'block')} share {whose}, their parts are combined in order"] if plan.shared else []
+    running = ["sums are kept relative to the extrema so far, in one sweep with them"] if plan.running else []
+    return [f"{rows}; {', '.join([how, *packets])}", *running, *shared]
+
+
+_SORTING = {
+    "keys": "values are joined to {0} in the order of its elements, so that the bits are always the same: the element of each",
+    "count": "sorted by element, digit {1} of {2}: how many have it",
+    "place": "sorted by element, digit {1} of {2}: where those begin that have it",
+    "move": "sorted by element, digit {1} of {2}: all in their place",
+    "sum": "joined, {3} neighbours a thread: round {1}",
+    "last": "the last of each element is stored",
+}
+
+
+def _joining(launch: Launch, plan: JoinPlan) -> list[str]:
+    """How values are joined to the elements that the data choose."""
+    assert launch.where is not None
+    joins = launch.where.analysis.lowered[launch.variant.nest].joins
+    assert joins is not None
+    shown = user_names(launch.where.analysis.function)
+    arrays = ", ".join(dict.fromkeys(renamed(w.array, shown) for w in joins.writes if w.join))
+    steps = dict(zip(entries(launch.nest, plan), join_steps(plan), strict=True))
+    step = steps[launch.entry]
+    group = plan.groups[step.group]
+    if isinstance(group, SortPlan):
+        last = step.kind == "sum" and joins.groups[step.group].write.join == LAST  # type: ignore[union-attr]
+        return [_SORTING["last" if last else step.kind].format(arrays, step.number + 1, group.digits, group.chunk)]
+    held = [renamed(f"{o.array} first in shared memory{f', {o.copies} copies a block' if o.copies > 1 else ''}", shown)
+            for o in group.own]  # fmt: skip
+    how = f"values are joined to {arrays} by atomics, in any order: the same bits in each"
+    return [how, *(f"joined to {text}" for text in held)]
+
+
+def _folding_line(launch: Launch, plan: FoldPlan) -> str:
+    """The same in a few words."""
+    whose = "a row" if plan.rows else "the points"
+    if plan.shared:
+        return f"blocks share {whose}" if launch.grid[1] > 1 else "which combine their parts"
+    if plan.beside:
+        return f"{_count(plan.threads // plan.across[0][0], 'thread')} a row"
+    held = ", held in registers" if plan.chunks else ""
+    return (f"{_count(plan.threads * plan.cluster, 'thread')} a row" if plan.rows else "which are one team") + held
+
+
+def _joining_line(plan: JoinPlan) -> str:
+    """The same in a few words."""
+    ways = ["sorted by element and joined in order"] if any(isinstance(g, SortPlan) for g in plan.groups) else []
+    points = [g for g in plan.groups if isinstance(g, PointsPlan)]
+    ways += ["joined by atomics" + (", in shared memory first" if any(g.own for g in points) else "")] if points else []
+    return " and ".join(ways)
+
+
+def plan_line(launches: Sequence[Launch]) -> str:
+    """The plan of a call in one line."""
+    kernels = []
+    for launch in launches:
+        plan, (threads, teams, _) = launch.variant.plan, launch.block
+        blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
+        if isinstance(plan, ThreadPlan):
+            each, alone = ("a block", "one block") if plan.shared else ("a thread", "one thread")
+            how = f"{each} for each ({', '.join(plan.order)})" if plan.order else f"{alone} does it all"
+        elif isinstance(plan, FoldPlan):
+            how = _folding_line(launch, plan)
+        elif isinstance(plan, JoinPlan):
+            how = _joining_line(plan)
+        elif isinstance(plan, MapPlan):
+            how = _mapping_line(launch, plan)
+        elif isinstance(plan, ScanPlan):
+            how = _scanning_line(launch, plan)
+        else:
+            how = _of_states_line(launch, plan)
+        each = f", {_each(launch)}" if launch.steps else ""
+        if isinstance(plan, JoinPlan) and len(join_steps(plan)) > 1:
+            kernels.append(f"{how}, in {len(join_steps(plan))} steps{each}")
+            continue
+        kernels.append(f"{_count(blocks, 'block')} of {_count(threads * teams, 'thread')}, {how}{each}")
+    count = "" if len(kernels) == 1 else f"{len(kernels)} kernels: "
+    return count + "; ".join(dict.fromkeys(kernels)) if kernels else "nothing to launch"
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n:,} {what}{'' if n == 1 else 's'}"

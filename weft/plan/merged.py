@@ -1,0 +1,152 @@
+"""Axes of sweeps that follow each other in the memory of all arrays: counted as one, they are gone through without a nest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from weft.graph.sweeps import Sweep, Sweeps
+from weft.graph.tile import Axis, Fold, Read, Write, names_of, uses
+from weft.loops.affine import is_bound
+from weft.loops.algebra.table import EXTREMA
+from weft.loops.ir import Const, Expr, Function, Load, Op, Ref, free_names, substitute, walk_expr
+from weft.loops.types import INT64
+from weft.plan.facts import Geometry
+
+ZERO = Const(0, INT64)
+
+# Pairs of axes, the slower first, in the order in which they are counted as one; one may be such a one.
+Pairs = tuple[tuple[str, str], ...]
+
+
+def pairs_in_memory(
+    function: Function, sweeps: Sweeps, arrays: Mapping[str, Geometry], extents: Mapping[str, int]
+) -> Pairs:
+    """The axes that every sweep goes through together, where a step of the slower is as far as all of the faster everywhere."""
+    found: list[tuple[str, str]] = []
+    extents = dict(extents)
+    while (pair := _pair(function, sweeps, arrays, extents)) is not None:
+        found.append(pair)
+        extents[one_name(*pair)] = extents[pair[0]] * extents[pair[1]]
+        sweeps = merged(sweeps, (pair,))
+    return tuple(found)
+
+
+def one_name(slow: str, fast: str) -> str:
+    """The name of the axis that counts both, which is none of the user's."""
+    return f"{slow.split('.')[0]}.{fast.split('.')[-1]}"
+
+
+def merged(sweeps: Sweeps, pairs: Pairs) -> Sweeps:
+    """The sweeps over axes that count these pairs as one, where they do not yet."""
+    for slow, fast in pairs:
+        sweeps = _merged(sweeps, slow, fast) if slow in sweeps.axes else sweeps
+    return sweeps
+
+
+def _pair(
+    function: Function, sweeps: Sweeps, arrays: Mapping[str, Geometry], extents: Mapping[str, int]
+) -> tuple[str, str] | None:
+    overs = [s.over for stage in sweeps.stages for s in stage]
+    candidates = dict.fromkeys((a, b) for over in overs for a, b in zip(over, over[1:], strict=False))
+    for slow, fast in candidates:
+        together = all((slow in over) == (fast in over) and _adjacent(over, slow, fast) for over in overs)
+        # two stops below 0 would have a product above
+        if together and extents[slow] and extents[fast] and _one(function, sweeps, arrays, slow, fast, extents[fast]):
+            return slow, fast
+    return None
+
+
+def _adjacent(over: tuple[str, ...], slow: str, fast: str) -> bool:
+    return slow not in over or over[over.index(slow) + 1 :][:1] == (fast,)
+
+
+def _one(
+    function: Function, sweeps: Sweeps, arrays: Mapping[str, Geometry], slow: str, fast: str, extent: int
+) -> bool:
+    """Whether all that is read and written moves as if the two were one axis, and nothing else tells them apart."""
+    both = {slow, fast}
+    for axis in sweeps.axes.values():
+        bounds = free_names(axis.start) | free_names(axis.stop)
+        own = axis.name in both
+        if bounds & both or (own and (axis.start != ZERO or not is_bound(axis.stop, bounds - sweeps.axes.keys()))):
+            return False
+        if own and bounds & {n for v in sweeps.values for n in names_of(v)}:
+            return False
+    if any(f.algebra in EXTREMA for f in sweeps.folds) or any(s.bounded for stage in sweeps.stages for s in stage):
+        return False
+    if any(free_names(e) & both for e in _numbers(sweeps)):
+        return False
+    return all(_follows(function, arrays, array, index, slow, fast, extent) for array, index in _accesses(sweeps))
+
+
+def _follows(
+    function: Function, arrays: Mapping[str, Geometry], array: str, index: tuple[Expr, ...], slow: str, fast: str, extent: int
+) -> bool:
+    along = {a: [k for k, i in enumerate(index) if a in free_names(i)] for a in (slow, fast)}
+    if not along[slow] and not along[fast]:
+        return True
+    if array in function.checked or any(len(places) != 1 for places in along.values()):
+        return False
+    (s,), (f,) = along[slow], along[fast]
+    plain = index[s] == Ref(slow, INT64) and index[f] == Ref(fast, INT64)
+    shape = function.array(array).shape
+    told = all(is_bound(shape[k], free_names(shape[k])) for k in (s, f))
+    return plain and told and arrays[array].strides[s] == arrays[array].strides[f] * extent
+
+
+def _accesses(sweeps: Sweeps) -> Iterator[tuple[str, tuple[Expr, ...]]]:
+    for e in (*_numbers(sweeps), *_subscripts(sweeps)):
+        yield from ((x.array, x.index) for x in walk_expr(e) if isinstance(x, Load))
+    yield from ((v.array, v.index) for v in sweeps.values if isinstance(v, Read))
+    yield from ((w.array, w.index) for w in _writes(sweeps))
+
+
+def _writes(sweeps: Sweeps) -> tuple[Write, ...]:
+    return (*(w for stage in sweeps.stages for s in stage for w in s.writes), *sweeps.last)
+
+
+def _subscripts(sweeps: Sweeps) -> Iterator[Expr]:
+    yield from (i for v in sweeps.values if isinstance(v, Read) for i in v.index)
+    yield from (i for w in _writes(sweeps) for i in w.index)
+
+
+def _numbers(sweeps: Sweeps) -> Iterator[Expr]:
+    """What is computed with, apart from the subscripts of what is read and written."""
+    for v in sweeps.values:
+        if not isinstance(v, Read):
+            yield from uses(v)
+    for w in _writes(sweeps):
+        yield from (w.value, *(() if w.guard is None else (w.guard,)))
+
+
+def _merged(sweeps: Sweeps, slow: str, fast: str) -> Sweeps:
+    one = one_name(slow, fast)
+    instead: dict[str, Expr] = {slow: ZERO, fast: Ref(one, INT64)}
+    stop = Op("mul", (sweeps.axes[slow].stop, sweeps.axes[fast].stop), INT64)
+    axes = {one if a.name == fast else a.name: Axis(one, ZERO, stop) if a.name == fast else a
+            for a in sweeps.axes.values() if a.name != slow}  # fmt: skip
+
+    def over(names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(one if a == fast else a for a in names if a != slow)
+
+    def exprs(found: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        return tuple(substitute(e, instead) for e in found)
+
+    def write(w: Write) -> Write:
+        return replace(w, axes=over(w.axes), index=exprs(w.index))
+
+    def fold(f: Fold) -> Fold:
+        return replace(f, over=over(f.over))
+
+    def sweep(s: Sweep) -> Sweep:
+        return replace(s, over=over(s.over), folds=tuple(map(fold, s.folds)), writes=tuple(map(write, s.writes)))
+
+    values = []
+    for v in sweeps.values:
+        moved = replace(v, index=exprs(v.index)) if isinstance(v, Read) else v
+        values.append(fold(moved) if isinstance(moved, Fold) else replace(moved, axes=over(moved.axes)))
+    return replace(
+        sweeps, axes=axes, values=tuple(values), stages=tuple(tuple(map(sweep, stage)) for stage in sweeps.stages),
+        last=tuple(map(write, sweeps.last)), running=None if sweeps.running is None else _merged(sweeps.running, slow, fast),
+    )  # fmt: skip
