@@ -330,7 +330,7 @@ class _Replay(_Machine):
             next_ = {c.name: machine.evaluate(c.next) for c in loop.carries}
             lazy = [_Lazy(machine, e).value for e in update.parts]
             element = evaluated(update.algebra, len(update.names), lazy) if lazy else None
-        except (IndexError, OverflowError, ZeroDivisionError):
+        except (IndexError, ArithmeticError):  # a state that the loop never has may be none that it can go on from
             return None
         after = [copies[n] for n in arrays] or [next_[n] for n in update.names]
         others = tuple(v for n, v in next_.items() if n not in update.names)

@@ -7,9 +7,11 @@ elements that differ between these hang on rounding, and nothing is asked of the
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -143,6 +145,17 @@ class Rounded(torch.Tensor):
         return Rounded.of(torch.Tensor.clone(self), self.nominal)
 
 
+@contextmanager
+def _default(dtype: torch.dtype) -> Iterator[None]:
+    """What PyTorch makes of an integer's element beside a float."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
 class _Torch:
     """torch, whose new tensors of these dtypes are held in wider ones."""
 
@@ -150,12 +163,18 @@ class _Torch:
         self._wider = wider
 
     def __getattr__(self, name: str) -> Any:
-        make = getattr(torch, name)
+        own = getattr(torch, name)
+
+        def make(*args: Any, **options: Any) -> torch.Tensor:
+            with _default(torch.float32):
+                tensor: torch.Tensor = own(*args, **options)
+            return tensor
+
         if name in ("zeros_like", "ones_like", "empty_like"):
             return lambda x: self._held(make(torch.empty(x.shape, dtype=x.dtype)))
         if name in ("zeros", "ones", "full", "empty"):
             return lambda *args, **options: self._held(make(*args, **options))
-        return make
+        return own
 
     def _held(self, tensor: torch.Tensor) -> torch.Tensor:
         wide = self._wider.get(tensor.dtype)
@@ -194,7 +213,8 @@ def run(
     """The results, and the tensors among the arguments afterwards, of the dtypes that they are of. Raises what Python does."""
     function = compiled(program.source, f"<program {program.seed}>", {"torch": _Torch(wider)})
     own = _widened(args, wider, noise)
-    made = function(*own)
+    with _default(wider.get(torch.float32, torch.float32)):
+        made = function(*own)
     results = made if isinstance(made, tuple) else (made,)
     everything = (*results, *(a for a in own if isinstance(a, torch.Tensor)))
     return tuple(torch.Tensor.to(t, t.dtype) if isinstance(t, torch.Tensor) else number(t) for t in everything)
@@ -230,9 +250,12 @@ def difference(
     if not any(bool(w.any()) for w in wrong):
         return None
     try:
-        double = run(program, args, _DOUBLE)
-        others = [double]
-        if not exact or not all(bool(_same(a, b).all()) for a, b in zip(want, double, strict=True)):
+        double, single = run(program, args, _DOUBLE), run(program, args)  # one of them is what was wanted
+        others = [double, single]
+        rounded = [not bool(_same(a, b).all()) for a, b in zip(single, double, strict=True)]
+        if any(rounded):  # to float32 on the way, whatever they are stored as
+            wrong = [w & u for w, u in zip(wrong, _wrong(want, found, exact, rounded), strict=True)]
+        if not exact or any(rounded):
             others += [run(program, args, _DOUBLE, noise) for noise in (1e-6, -3e-6)]
     except (ArithmeticError, ValueError, RuntimeError, IndexError):
         return None  # rounding decides whether it fails
@@ -247,16 +270,21 @@ def difference(
     return None
 
 
-def _wrong(want: Sequence[torch.Tensor], found: Sequence[torch.Tensor], exact: bool) -> list[torch.Tensor]:
-    """The elements that differ by more than rounding. What overflows may be an infinity or a NaN."""
+def _wrong(
+    want: Sequence[torch.Tensor], found: Sequence[torch.Tensor], exact: bool, rounded: Sequence[bool] = ()
+) -> list[torch.Tensor]:
+    """The elements that differ by more than rounding. What overflows may be an infinity or a NaN. rounded: the results that
+    float32 numbers go into.
+    """
     finite = [float(v[v.isfinite()].abs().max()) for v in want if v.is_floating_point() and v.isfinite().any()]
     scale = max([1.0, *finite])
     out = []
-    for value, got in zip(want, found, strict=True):
+    for value, got, single in itertools.zip_longest(want, found, rounded, fillvalue=False):
         good = _same(value, got)
         if value.is_floating_point():
             a, b = value.double(), got.double()
-            tolerance = _TOLERANCES[value.dtype] * scale + (0.0 if exact else _ULPS.get(value.dtype, 0.0)) * a.abs()
+            relative = _TOLERANCES[torch.float32 if single else value.dtype]
+            tolerance = relative * scale + (0.0 if exact else _ULPS.get(value.dtype, 0.0)) * a.abs()
             good = good | ((a - b).abs() <= tolerance) | ~(a.isfinite() | b.isfinite())
         out.append(~good)
     return out

@@ -162,6 +162,18 @@ def _shifted(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     return tuple(map_statement(s, lambda e: rewrite(e, before), _shifted) for s in body)
 
 
+TOLD_WRONG = {
+    "a float64 result that float32 sums of integers go into": 12325,
+    "a maximum from the least int64, which is stored into int16": 12971,
+}
+
+
+@pytest.mark.parametrize("seed", TOLD_WRONG.values(), ids=TOLD_WRONG)
+def test_schedules_that_were_told_wrong(seed: int) -> None:
+    """Programs whose schedules are right, by a meaning or a reference that was not."""
+    assert check(program_of(seed), "schedule").outcome == "equal"
+
+
 def test_random_gradients(first: int) -> None:
     """First and second derivatives are those of autograd for the plain Python; of some programs as kernels too."""
     found = fuzz_gradients.check_all(range(first, first + _CHUNK), tries=100)
