@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 from weft.errors import CompileError, DeviceMismatch, LaunchError, OutOfRange, WeftError
 from weft.runtime import cache, cuda, host, nvrtc, precompiled, steps
 from weft.runtime.include import resolve
+from weft.runtime.sheltered import Processes
 from weft.runtime.slots import Frame, Given, Slots, pack
 
 
@@ -436,7 +437,7 @@ def test_a_damaged_library_is_never_opened(own_cache: Path, damage: str) -> None
     source = AXPB + f"// {damage}\n"
     whole = resolve(source, "axpb.cpp")
     key = cache.key(host._FORMAT, host.find_compiler().identity, host.cpu_model(), *host.FLAGS, whole.text)
-    binary, _ = host._compile(whole, host.find_compiler(), "axpb.cpp", host.FLAGS)
+    binary, _ = host._compile(whole, host.find_compiler(), "axpb.cpp", host.FLAGS, Processes())
     place = cache.store(key, binary)
     assert place is not None
     entry = place.read_bytes()
@@ -451,9 +452,9 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     made: list[list[str]] = []
     run = host._run
 
-    def noted(command: list[str], directory: str, name: str) -> tuple[int, str]:
+    def noted(processes: Processes, command: list[str], directory: str, name: str) -> tuple[int, str]:
         made.append(command)
-        return run(command, directory, name)
+        return run(processes, command, directory, name)
 
     monkeypatch.setattr(host, "_run", noted)
     return made
@@ -520,7 +521,7 @@ def test_harmed_headers_cost_only_time(own_cache: Path, harm: str) -> None:
 
 def test_a_compiler_that_parses_no_headers_ahead_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     run = host._run
-    monkeypatch.setattr(host, "_run", lambda c, d, n: (1, "no") if "c++-header" in c else run(c, d, n))
+    monkeypatch.setattr(host, "_run", lambda p, c, d, n: (1, "no") if "c++-header" in c else run(p, c, d, n))
     run_axpb(host.load(AXPB, "axpb", name="axpb.cpp"))
 
 

@@ -566,7 +566,10 @@ def test_a_fork_after_the_first_call(tmp_path: Path) -> None:
 
 
 INTERRUPTED = """
-import os, signal, sys, threading, time, torch, weft
+import os, shutil, signal, subprocess, sys, tempfile, threading, time, torch, weft
+from unittest import mock
+from weft.runtime import host
+from weft.runtime.include import resolve
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # where the tests run in the background, it is ignored
 
@@ -594,6 +597,27 @@ for delay in (0.01, 0.1, 0.3, 0.6, 1.0):
     timer.join()
 assert stopped
 torch.testing.assert_close(kernel(x, c), kernel.py(x, c))
+
+def interrupted(change, name):  # right before and right after a step that makes or removes a directory
+    step = getattr(change, name)
+    def around(*args, **options):
+        os.kill(os.getpid(), signal.SIGINT)
+        done = step(*args, **options)
+        os.kill(os.getpid(), signal.SIGINT)
+        return done
+    return mock.patch.object(change, name, around)
+
+for k, (change, name) in enumerate([(tempfile, "mkdtemp"), (shutil, "rmtree"), (subprocess, "Popen")]):
+    with interrupted(change, name):
+        try:
+            source = resolve(f'extern "C" int value() {{ return {k}; }}', "value.cpp")
+            host.build(source, "value.cpp")
+            time.sleep(0.1)
+            raise AssertionError(f"{name} was not interrupted")
+        except KeyboardInterrupt:
+            pass
+    while threading.active_count() > 1:  # the second Ctrl-C ended the wait for what cleans up
+        time.sleep(0.01)
 left = [f for f in os.listdir(os.environ["TMPDIR"]) if f.startswith("weft-")]
 left += [f for _, _, files in os.walk(os.environ["WEFT_CACHE"]) for f in files if "." in f]
 assert not left, left

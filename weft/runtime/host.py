@@ -13,7 +13,6 @@ import os
 import platform
 import shlex
 import shutil
-import signal
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from weft.errors import CompileError
 from weft.runtime import cache
 from weft.runtime.include import Source, refusal, resolve
 from weft.runtime.precompiled import prepare
+from weft.runtime.sheltered import Processes, sheltered
 from weft.runtime.slots import Frame, Slots
 
 FLAGS = (
@@ -143,16 +143,16 @@ def build(whole: Source, name: str, flags: tuple[str, ...] = FLAGS) -> Built:
     said = cache.key(key, "warnings")
     if entry is not None:
         return Built(entry, cache.path(key), (cache.load(said) or b"").decode())
-    binary, warnings = _compile(whole, compiler, name, flags)
+    binary, warnings = sheltered(lambda processes: _compile(whole, compiler, name, flags, processes))
     if warnings:
         cache.store(said, warnings.encode())
     return Built(binary, cache.store(key, binary), warnings)
 
 
-def _compile(source: Source, compiler: Compiler, name: str, flags: tuple[str, ...]) -> tuple[bytes, str]:
+def _compile(source: Source, compiler: Compiler, name: str, flags: tuple[str, ...], processes: Processes) -> tuple[bytes, str]:
     def succeeds(arguments: tuple[str, ...], directory: str) -> bool:
         kept = [flag for flag in flags if flag != "-shared" and not flag.startswith("-l")]  # nothing is linked
-        return _run([*compiler.command, *kept, *arguments], directory, name)[0] == 0
+        return _run(processes, [*compiler.command, *kept, *arguments], directory, name)[0] == 0
 
     identity = (compiler.identity, cpu_model(), *flags)
     command = [*compiler.command, *flags, *compiler.linking, "kernel.cpp", "-o", "kernel.so"]
@@ -161,10 +161,10 @@ def _compile(source: Source, compiler: Compiler, name: str, flags: tuple[str, ..
             text = Path(directory, "kernel.cpp")
             prepared = prepare(source.text, directory, identity, succeeds)
             text.write_text(prepared.text, encoding="utf-8")
-            code, log = _run([*command, *prepared.arguments], directory, name)
+            code, log = _run(processes, [*command, *prepared.arguments], directory, name)
             if code != 0:  # what was kept of the headers may be harmed: the compiler's word counts without it
                 text.write_text(source.text, encoding="utf-8")
-                code, log = _run(command, directory, name)
+                code, log = _run(processes, command, directory, name)
             output = Path(directory, "kernel.so")
             if code == 0 and output.exists():
                 return output.read_bytes(), log
@@ -176,32 +176,13 @@ def _compile(source: Source, compiler: Compiler, name: str, flags: tuple[str, ..
     raise refusal(compiler.command[0], source, log, remedy)
 
 
-def _run(command: list[str], directory: str, name: str) -> tuple[int, str]:
-    """The exit status of a compiler and what it said. Whatever ends the wait ends all of its processes."""
+def _run(processes: Processes, command: list[str], directory: str, name: str) -> tuple[int, str]:
+    """The exit status of a compiler and what it said. Raises CompileError where it cannot be run or takes too long."""
+    environment = {**os.environ, "LC_ALL": "C"}  # messages that can be searched for "error"
     try:
-        process = subprocess.Popen(
-            command,
-            cwd=directory,
-            env={**os.environ, "LC_ALL": "C"},  # messages that can be searched for "error"
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,  # a group of its own: the compiler has others work for it
-        )
-    except OSError as error:
+        return processes.run(command, directory, environment, _TIMEOUT_SECONDS)
+    except (OSError, subprocess.TimeoutExpired) as error:
         raise CompileError(f"the C++ compiler fails on {name}", evidence=(str(error),), remedy=_REMEDY) from error
-    try:
-        _, log = process.communicate(timeout=_TIMEOUT_SECONDS)
-    except BaseException as error:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        if isinstance(error, subprocess.TimeoutExpired):
-            raise CompileError(f"the C++ compiler fails on {name}", evidence=(str(error),), remedy=_REMEDY) from error
-        raise
-    return process.returncode, log
 
 
 def _open(binary: bytes, place: Path | None, name: str, kind: type[ctypes.CDLL]) -> ctypes.CDLL:
