@@ -37,13 +37,21 @@ def evaluated(algebra: str, values: int, parts: Sequence[Callable[[], Any]]) -> 
         if not parts[1]():
             return (None, False, *(None for _ in parts[2:]))
         value = parts[0]()
-        return (value, True, *(p() for p in parts[2:]))
+        return (value, True, *(_of_a_winner(p) for p in parts[2:]))
     if algebra == LINEAR:
         square = values * values
         present = [p() for p in parts[square : 2 * square]]
         coefficients = [p() if here else None for p, here in zip(parts, present, strict=False)]
         return (*coefficients, *present, *(p() for p in parts[2 * square :]))
     return tuple(p() for p in parts)
+
+
+def _of_a_winner(part: Callable[[], Any]) -> Any:
+    """What is kept beside an extremum: only the one that wins is asked for it, so another one's may fail."""
+    try:
+        return part()
+    except (IndexError, ArithmeticError):
+        return None
 
 
 def applied(algebra: str, state: State, element: Element, type_: ScalarType) -> State:
@@ -113,6 +121,8 @@ def close(found: Any, wanted: Any, scale: float = 0.0) -> bool:
     """Whether two numbers are the same but for rounding. What is not finite may be an infinity or a NaN. scale: the size of
     the numbers that they were computed from.
     """
+    if found is None:  # it could not be computed
+        return False
     if isinstance(wanted, (bool, int)):
         return bool(found == wanted)
     if not (math.isfinite(found) and math.isfinite(wanted)):
