@@ -448,6 +448,40 @@ def f(x, y, old, out):
     assert found.loops["i"].kind == "sequential"
 
 
+def test_what_a_loop_inside_computes_from_another_state_is_no_element() -> None:
+    """The value that j gives s last is made of h, which starts with s."""
+    found = weft.analyze("""
+def f(x, c, y):
+    n, m = x.shape
+    s = 0.5
+    for i in range(n):
+        h = s
+        for j in range(m):
+            h = h * 0.5 + x[i, j]
+            s = torch.sin(h) if c[j] > 0 else s
+        y[i] = s
+""")
+    assert found.loops["j"].algebra == ("affine", "select")
+    assert found.loops["i"].kind == "sequential"
+
+
+@pytest.mark.parametrize(("start", "kind"), [("s", "sequential"), ("0", "reduction")])
+def test_what_runs_along_the_elements_of_a_state_is_no_state_of_each(start: str, kind: str) -> None:
+    """The counter is each element's own only where it starts anew."""
+    found = weft.analyze(f"""
+def f(x, v):
+    n, m = x.shape
+    s = 0
+    for i in range(n):
+        s = {start}
+        for j in range(m):
+            if x[0, j] > 0:
+                s += 1
+            v[j] = v[j] + s
+""")
+    assert found.loops["i"].kind == kind, found.why
+
+
 def test_a_state_that_many_conditions_start_anew_is_looked_at_once_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not once for each order of them."""
     state, count = Ref("h", INT64), 12

@@ -282,6 +282,23 @@ def test_a_function_is_called_with_what_iterations_decide() -> None:
         assert weft.kernel(program)(x).tolist() == program(x).tolist()
 
 
+def test_what_a_nested_choice_may_be_is_computed_on_its_own_path_alone() -> None:
+    """s is an int, an int8 or an int32; where it is an int8 and r[0] is 0, nothing is divided by it."""
+
+    @weft.kernel
+    def program(r, b):
+        y = torch.zeros(2, dtype=torch.int64)
+        s = 1
+        for i in range(len(b)):
+            r[0] = ~b[i] | s
+            s = s + (s // r[0] if r[0] != 0 else b[i])
+        y[0] = s
+        return y
+
+    r, b = torch.zeros(1, dtype=torch.int8), torch.tensor([3, -1, -1, 5, -1, 2], dtype=torch.int32)
+    assert program(r.clone(), b).tolist() == program.py(r.clone(), b).tolist()
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "first" in metafunc.fixturenames:
         count = metafunc.config.getoption("--programs") or _PROGRAMS

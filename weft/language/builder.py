@@ -364,13 +364,9 @@ class Builder:
             found = side.expr if isinstance(side.expr, (Const, Ref)) else known.get(side.expr)
             inner = side.mixed
             if inner is not None and inner.test is not None:
-                own = choice(test, inner.test, Const(False, BOOL)) if here else choice(test, Const(False, BOOL), inner.test)
-                inner = self._named_kinds(replace(inner, test=own), hint, known, path)
+                inner = self._named_kinds(replace(inner, test=_on(path, inner.test, Const(False, BOOL))), hint, known, path)
             if found is None:
-                found = side.expr
-                for condition, holds in path:
-                    found = choice(condition, found, idle) if holds else choice(condition, idle, found)
-                found = self._spare(f"{hint}_{side.typed.scalar}", found)
+                found = self._spare(f"{hint}_{side.typed.scalar}", _on(path, side.expr, idle))
             return replace(side, expr=found, mixed=inner)
 
         return replace(mixed, test=test, then=named(mixed.then, True), orelse=named(mixed.orelse, False))
@@ -687,6 +683,13 @@ class Builder:
 
     def branch(self, condition: Expr, then: list[Stmt], orelse: list[Stmt], merges: tuple[Merge, ...]) -> None:
         self.emit(If(condition, tuple(then), tuple(orelse), merges, self.location))
+
+
+def _on(path: tuple[tuple[Expr, bool], ...], value: Expr, idle: Expr) -> Expr:
+    """A value where these tests, the innermost first, are what they are on a path; `idle` elsewhere."""
+    for condition, holds in path:
+        value = choice(condition, value, idle) if holds else choice(condition, idle, value)
+    return value
 
 
 def apart(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> bool:

@@ -6,6 +6,7 @@ loops over the elements become straight code for some e, and the element a carri
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -35,7 +36,7 @@ from weft.loops.ir import (
     walk_expr,
 )
 from weft.loops.names import names_bound_in
-from weft.loops.types import INT64, ScalarType
+from weft.loops.types import FLOAT64, INT64, ScalarType
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,9 @@ def _with_element(function: Function, loop: For, array: str) -> For | None:
             continue
         if not isinstance(stmt, For) or abs(stmt.step) != 1:
             return None
-        gathered = [c for c in stmt.carries if c.name in _made_of(stmt, array)]
+        made = _made_of(stmt, array)
+        gathered = [c for c in stmt.carries if c.name in made]
+        along = [c for c in stmt.carries if c.name not in made]  # from element to element
         if any(c.type.category != "float" for c in gathered):
             return None
         if first is None:
@@ -98,13 +101,15 @@ def _with_element(function: Function, loop: For, array: str) -> For | None:
             if not same or not _own_elements(stmt, array, names_bound_in((loop,))):
                 return None
         inner = stmt.body if stmt is first else substitute_statements(stmt.body, {stmt.var: Ref(first.var, INT64)})
-        body += [Let(c.name, _unknown(current, c.type)) for c in gathered]
+        body += [Let(c.name, _unknown(c.type, current)) for c in gathered]
+        body += [Let(c.name, _unknown(c.type, c.init)) for c in along]
         straight = _straight(inner, array, current, len(body))
         if straight is None:
             return None
         statements, current = straight
         body += statements
-        body += [Let(c.result, _unknown(current, c.type)) for c in gathered]
+        body += [Let(c.result, _unknown(c.type, current)) for c in gathered]
+        body += [Let(c.result, _unknown(c.type, c.init, c.next)) for c in along]
     if first is None or names_bound_in((loop,)) & _names(_subscripts(first, array)) - {first.var}:
         return None
     carry = Carry(_state(array), Const(0.0 if type_.category == "float" else 0, type_), current, f"{array}[...] last")
@@ -127,9 +132,11 @@ def _made_of(loop: For, array: str) -> set[str]:
     return found
 
 
-def _unknown(state: Expr, type_: ScalarType) -> Expr:
-    """What a loop makes of all elements: here of one of them, by what no algebra knows, so that no state is matched by it."""
-    return Op("tanh", (Cast(state, type_) if state.type != type_ else state,), type_)
+def _unknown(type_: ScalarType, *values: Expr) -> Expr:
+    """What a loop makes of these, and of all elements where here is one, by what no algebra knows: no state is matched by it."""
+    floats = [e if e.type == FLOAT64 else Cast(e, FLOAT64) for e in values]
+    made: Expr = Op("tanh", (functools.reduce(lambda a, b: Op("add", (a, b), FLOAT64), floats),), FLOAT64)
+    return made if type_ == FLOAT64 else Cast(made, type_)
 
 
 def _touches(statements: tuple[Stmt, ...], array: str) -> bool:

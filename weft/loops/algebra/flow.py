@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
 from weft.loops.ir import Expr, For, If, Let, Load, Stmt, Store, free_names, walk_expr
@@ -76,9 +76,10 @@ class Flow:
                 return
 
 
-def leaks(inner: For, outside: Flow) -> Flow:
-    """What depends, in a loop inside, on where a flow starts in another way than through the values its carries start with."""
-    flow = Flow(outside.names - names_bound_in((inner,)), arrays=set(outside.entered.get(inner.var, ())))
+def leaks(inner: For, outside: Flow, own: Container[str]) -> Flow:
+    """What depends, in a loop inside, on where a flow starts in another way than through what the carries `own` start with."""
+    others = {c.name for c in inner.carries if c.name not in own and outside.depends(c.init)}
+    flow = Flow((outside.names - names_bound_in((inner,))) | others, arrays=set(outside.entered.get(inner.var, ())))
     while True:
         size = len(flow.names) + len(flow.arrays)
         flow._visit(inner.body, flow.depends(inner.start, inner.stop))

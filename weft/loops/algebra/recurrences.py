@@ -294,12 +294,12 @@ class _Matcher:
 
     def _entangled(self, inner: For, flow: Flow, chain: set[str]) -> bool:
         """Whether what a loop inside does to the values of the chain depends on values of the group in another way than
-        by starting with them.
+        by starting with them: each update by itself, for what others start with decides about the elements that use them.
         """
         if flow.depends(inner.start, inner.stop):
             return True
-        leaked = leaks(inner, flow)
-        return any(c.name in leaked.names for c in inner.carries if c.result in chain)
+        ours = [u for u in self.body.inner.get(inner.var, ()) if _results(inner, u) & chain]
+        return any(leaks(inner, flow, u.names).names & set(u.names) for u in ours)
 
     def _chain(self, e: Expr, tainted: set[str]) -> set[str]:
         """The names through which an expression depends on what is tainted, and those that end with their branch."""
