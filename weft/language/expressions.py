@@ -9,6 +9,7 @@ from typing import Any
 
 from weft.errors import TypeMismatch, UndefinedName, UnsupportedSyntax, WeftError
 from weft.language import arithmetic, checks, functions, precision, resolve, sequences, slices, tensors
+from weft.language.arguments import Arguments, static_int
 from weft.language.arithmetic import operate, truth
 from weft.language.builder import Builder, Environment
 from weft.language.kinds import distribute, kinds_of, select
@@ -520,7 +521,7 @@ class Evaluator:
             if keyword.arg is None:
                 raise UnsupportedSyntax("weft's language has no ** arguments", remedy="write the arguments out")
             kwargs[keyword.arg] = self(keyword.value)
-        arguments = functions.Arguments(ast.unparse(node.func), args, kwargs)
+        arguments = Arguments(ast.unparse(node.func), args, kwargs)
         match function:
             case Helper():
                 return self.inline(function, args, kwargs, direct)
@@ -557,7 +558,7 @@ def _invert(b: Builder, x: Scalar) -> Scalar:
 def _of_tuples(operator: ast.operator, left: Value, right: Value) -> Value:
     if isinstance(operator, ast.Add) and isinstance(left, Tuple) and isinstance(right, Tuple):
         return Tuple(left.items + right.items)
-    count = functions.static_int(right)
+    count = static_int(right)
     if isinstance(operator, ast.Mult) and isinstance(left, Tuple) and count is not None:
         return Tuple(left.items * count)
     raise TypeMismatch(f"an operator on {describe(left)} and {describe(right)}", remedy="use numbers and tensors")
