@@ -192,12 +192,19 @@ def find_places(program: Program, addresses: Sequence[int]) -> None:
         program.places[address] = (place, inner, program.user_place(place.line) if kernel else None)
 
 
+class _Located(ctypes.Structure):
+    """Dl_info of <dlfcn.h>."""
+
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("symbol", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
+
+
 def base_address(program: Program) -> int:
-    """Where the library lies in memory."""
-    anchor = ctypes.cast(program.library.weft_anchor, ctypes.c_void_p).value or 0
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        span, _, offset, _, _, *path = line.split(None, 5)
-        low, high = (int(x, 16) for x in span.split("-"))
-        if low <= anchor < high and path:
-            return low - int(offset, 16)
-    return 0
+    """Where the library lies in memory. The dynamic linker knows; the process's list of mappings grows with every library."""
+    found = _Located()
+    ctypes.CDLL(None).dladdr(ctypes.cast(program.library.weft_anchor, ctypes.c_void_p), ctypes.byref(found))
+    return found.base or 0
