@@ -11,6 +11,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+import torch
 
 from tests import validated
 
@@ -48,6 +49,18 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         shutil.rmtree(cache, ignore_errors=True)
 
 
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """What a module draws where it is imported is the same in every run, whatever was imported before it."""
+    if isinstance(collector, pytest.Module):
+        torch.manual_seed(0)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """What a test draws is the same in every run, whatever ran before it in its process."""
+    torch.manual_seed(0)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--programs") is None:
         long = [item for item in items if item.get_closest_marker("long")]
@@ -56,8 +69,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if not marked:
         return
-    import torch
-
     if not torch.cuda.is_available():
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="no CUDA device"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import torch
 from bench import table
 from bench.harness import Options, Row, load, merge, meta, save
 from weft.errors import DeviceMismatch
+from weft.runtime import timing
 from weft.runtime.timing import CACHE_BYTES, median_ms, rotations
 
 CPU = torch.device("cpu")
@@ -50,9 +50,26 @@ def test_rotating_inputs_outgrow_the_caches() -> None:
     assert rotations(10**10) == 1
 
 
-def test_the_median_is_of_one_call() -> None:
-    ms = median_ms([lambda: time.sleep(0.002)] * 3, CPU, seconds=0.0, at_least=3)
-    assert 1.9 < ms < 20
+def test_the_median_is_of_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that only the calls move: 2 ms each, but for the first two rounds and the last one."""
+    clock = Clock()
+    monkeypatch.setattr(timing, "time", clock)
+    rounds = iter([500.0, 40.0, 2.0, 2.0, 2.0, 30.0])
+
+    def first() -> None:
+        clock.now += next(rounds) / 1e3
+
+    def other() -> None:
+        clock.now += 2.0 / 1e3
+
+    assert median_ms([first, other, other], CPU, seconds=0.0, at_least=5) == pytest.approx(2.0)
+
+
+class Clock:
+    now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
 
 
 def test_the_table_goes_between_its_markers() -> None:

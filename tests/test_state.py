@@ -566,7 +566,7 @@ def test_a_fork_after_the_first_call(tmp_path: Path) -> None:
 
 
 INTERRUPTED = """
-import os, shutil, signal, subprocess, sys, tempfile, threading, time, torch, weft
+import contextlib, os, shutil, signal, subprocess, sys, tempfile, threading, time, torch, weft
 from unittest import mock
 from weft.runtime import host
 from weft.runtime.include import resolve
@@ -587,8 +587,8 @@ x, c = torch.randn(3, 5), torch.randn(3, 5)
 stopped = 0
 for delay in (0.01, 0.1, 0.3, 0.6, 1.0):
     timer = threading.Timer(delay, lambda: os.kill(os.getpid(), signal.SIGINT))
-    timer.start()
     try:
+        timer.start()
         kernel(x, c)
         timer.join()
         time.sleep(0.1)
@@ -621,8 +621,12 @@ for k, (change, name) in enumerate([(tempfile, "mkdtemp"), (shutil, "rmtree"), (
 left = [f for f in os.listdir(os.environ["TMPDIR"]) if f.startswith("weft-")]
 left += [f for _, _, files in os.walk(os.environ["WEFT_CACHE"]) for f in files if "." in f]
 assert not left, left
-children = [open(f"/proc/{p}/stat").read().split() for p in os.listdir("/proc") if p.isdigit()]
-assert not [c for c in children if c[3] == str(os.getpid()) and c[2] != "Z"], children
+running = []
+for process in filter(str.isdigit, os.listdir("/proc")):
+    with contextlib.suppress(OSError):  # others end meanwhile
+        state, parent, *_ = open(f"/proc/{process}/stat").read().rpartition(")")[2].split()
+        running += [process] if parent == str(os.getpid()) and state != "Z" else []
+assert not running, running
 """
 
 
