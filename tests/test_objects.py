@@ -23,7 +23,7 @@ from test_language import R, check
 
 import weft
 from weft.errors import NotDifferentiable, OverlapError, ShapeMismatch, WeftError
-from weft.pytorch.call import share_memory
+from weft.pytorch.overlap import share_memory
 
 # name: the body of a function of x [4], z [4], c [4, 3] and k (an int), all of float64
 EQUAL: dict[str, str] = {

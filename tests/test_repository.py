@@ -32,6 +32,7 @@ BELOW: dict[str, set[str]] = {
     "analysis": {"explain", *_STAGES},
     "check": {"markup", "runtime"},
     "pytorch": {"check", "explain", "compiler", "runtime", *_STAGES},
+    "pointwise": {"pytorch", "compiler", "runtime", *_STAGES},
     "hand": {"analysis", "pytorch", *_STAGES},
     "kernels": {"check", "pytorch", "runtime"},
     "demo": {"kernels", "pytorch", "runtime"},

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from weft.compiler import Analysis, Grouped, Launch, Unused, Variant, arguments, cuda_source, grouped, host_source, unused
 from weft.compiler import launches as plan_launches
@@ -35,6 +34,7 @@ from weft.plan.arguments import Slot
 from weft.plan.facts import Geometry, facts_of
 from weft.pytorch.failures import failed, failure
 from weft.pytorch.machines import index_of, machine_on
+from weft.pytorch.overlap import share_memory
 from weft.pytorch.quick import never, quick_call
 from weft.pytorch.specialize import Specializable
 from weft.runtime import cuda, host, nvrtc, steps
@@ -379,56 +379,6 @@ def _overlaps_itself(tensor: torch.Tensor) -> bool:
             return True
         reach += stride * (size - 1)
     return False
-
-
-# How many distances are tried before two tensors are taken to share memory.
-_MOST_DISTANCES = 10_000
-
-
-def share_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether an element of one tensor lies where one of the other does."""
-    if a.numel() == 0 or b.numel() == 0:
-        return False
-    addressless = a.is_meta or isinstance(a, FakeTensor)
-    if addressless and a.untyped_storage()._cdata != b.untyped_storage()._cdata:
-        return False  # without memory there are no addresses to tell
-
-    def span(t: torch.Tensor) -> tuple[int, int]:
-        size = 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
-        first = int(t.storage_offset()) * t.element_size() if addressless else t.data_ptr()
-        return first, first + size * t.element_size()
-
-    (a0, a1), (b0, b1) = span(a), span(b)
-    if a1 <= b0 or b1 <= a0:
-        return False
-    return _distance_between(a, b, 1 - b.element_size() - (b0 - a0), a.element_size() - 1 - (b0 - a0))
-
-
-def _distance_between(a: torch.Tensor, b: torch.Tensor, low: int, high: int) -> bool:
-    """Whether the offset in bytes of an element of b, less that of one of a, may lie between low and high."""
-    steps: dict[int, tuple[int, int]] = {}
-    for tensor, sign in ((a, -1), (b, 1)):
-        for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
-            least, most = steps.get(stride * tensor.element_size(), (0, 0))
-            least, most = (least, most + size - 1) if sign > 0 else (least - size + 1, most)
-            steps[stride * tensor.element_size()] = least, most
-    axes = sorted(((step, *span) for step, span in steps.items() if step), reverse=True)
-    left = _MOST_DISTANCES
-
-    def found(k: int, low: int, high: int) -> bool:
-        nonlocal left
-        if k == len(axes):
-            return low <= 0 <= high
-        left -= 1
-        if left < 0:
-            return True
-        step, least, most = axes[k]
-        below = sum(s * first for s, first, _ in axes[k + 1 :])
-        above = sum(s * last for s, _, last in axes[k + 1 :])
-        first, last = max(least, -((above - low) // step)), min(most, (high - below) // step)
-        return any(found(k + 1, low - step * t, high - step * t) for t in range(first, last + 1))
-
-    return found(0, low, high)
 
 
 # ---------------------------------------------------------------- results

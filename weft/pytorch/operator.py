@@ -26,9 +26,9 @@ from weft.pytorch.call import (
     check,
     common_device,
     finisher,
-    share_memory,
     wraps_for,
 )
+from weft.pytorch.overlap import share_memory
 from weft.pytorch.quick import MISS, never
 
 if TYPE_CHECKING:
