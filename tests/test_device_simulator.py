@@ -12,7 +12,7 @@ from weft.layout import atoms
 from weft.runtime.include import HEADERS, HOST_TWINS
 from weft.runtime.simulator import Argument, Map, Simulation, Tensor, simulate
 
-SEEDS = (0, 1, 2)
+SEEDS = [*range(3), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(3, 20))]
 # Headers with both meanings.
 SHARED = {
     "algebra.cuh", "scalar.cuh", "memory.cuh", "team.cuh", "cluster_team.cuh", "chain.cuh", "join.cuh", "sort.cuh", "turn.cuh",

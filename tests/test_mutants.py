@@ -7,9 +7,7 @@ from unittest import mock
 
 import pytest
 
-from tests.device_kernels import KERNELS, DeviceKernel
 from tests.mutants import CALLS, DEVICE, MUTANTS, WRONG, Mutant, found, runs
-from tests.test_device_simulator import run_simulated
 from weft.pytorch import simulated
 from weft.runtime.simulator import Finding
 
@@ -33,12 +31,6 @@ def test_the_catalogue_is_what_it_says() -> None:
     assert sum(m.kinds == WRONG for m in MUTANTS) <= 8, "bugs that only a comparison finds"
     assert all(m.lines for m in MUTANTS if m.kinds != WRONG)
     assert {m.kernel for m in MUTANTS} <= {*DEVICE, *CALLS}
-
-
-@pytest.mark.long  # under a few it is in tests/test_device_simulator.py
-@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
-def test_nothing_is_found_in_a_device_kernel_under_any_seed(kernel: DeviceKernel) -> None:
-    assert {seed: run_simulated(kernel, seed)[0].findings for seed in range(SEEDS)} == dict.fromkeys(range(SEEDS), ())
 
 
 @pytest.mark.long  # under one it is where the kernels' own tests are

@@ -108,11 +108,16 @@ def checked(kernel: weft.Kernel, *args: Any, **options: Any) -> None:
 
 @pytest.mark.parametrize("state", STATES)
 def test_nothing_is_found_in_one_row(state: str) -> None:
-    """A reduction held in registers; a scan in place by a warp, by four, and tile after tile by eight."""
+    """A reduction held in registers; a scan in place, tile after tile, by eight warps."""
     checked(kernel_of("reduction", state), *vectors(100))
-    scan = kernel_of("scan in place", state)
-    for n in (31, 513, 4099):
-        checked(scan, *vectors(n))
+    checked(kernel_of("scan in place", state), *vectors(4099))
+
+
+@pytest.mark.parametrize("state", ["affine", "select", "argmax"])
+@pytest.mark.parametrize("n", [31, 513])
+def test_nothing_is_found_in_a_row_of_one_tile(state: str, n: int) -> None:
+    """By a warp and by four, which hand over a state of one number and of several alike, whatever joins them."""
+    checked(kernel_of("scan in place", state), *vectors(n))
 
 
 @pytest.mark.parametrize("form", FORMS)

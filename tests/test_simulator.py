@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.device_kernels import KERNELS, Array
-from tests.test_device_simulator import run_simulated
+from tests.device_kernels import Array
 from weft.errors import CompileError, LaunchError
 from weft.runtime.simulator import Argument, Finding, Integer, Map, Real, Simulation, Site, Tensor, simulate
 from weft.runtime.tensor_map import TensorMap, row_major
@@ -710,24 +709,7 @@ def test_the_two_threads_and_the_element_of_a_race_are_named() -> None:
     assert "element 2 of x0" in said
 
 
-# ---------------------------------------------------------------- no false alarms
-
-CLEAN = (
-    "team_reduce", "team_scan", "last_block", "lock", "every_atomic", "relaxation", "staged_tiles", "copy_sizes",
-    "barrier_ring", "bulk_runs", "load_matrices", "register_handover", "tensor_copy_3d", "multicast", "cluster_ring",
-    "cluster_reduction", "pipelined_scale", "wgmma_product", "half_product",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("name", CLEAN)
-def test_a_sound_kernel_has_no_findings_whatever_the_order(name: str) -> None:
-    kernel = next(k for k in KERNELS if k.name == name)
-    for seed in range(20):
-        simulation, got, want = run_simulated(kernel, seed)
-        assert simulation.findings == ()
-        for g, w in zip(got, want, strict=True):
-            np.testing.assert_array_equal(g, w)
-
+# ---------------------------------------------------------------- no false alarms: kernels' own are in test_device_simulator.py
 
 SOUND = {
     "lanes_of_one_warp": (
