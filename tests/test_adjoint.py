@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -505,7 +506,7 @@ class Autograd:
             case Op(name="or", args=(a, b)):
                 return bool(self.of(a)) or bool(self.of(b))
             case Op(name=name, args=args) if args[0].type.category == "float":
-                return (TORCH.get(name) or getattr(torch, name))(*map(self.of, args))
+                return (TORCH.get(name) or getattr(sys.modules[OPERATORS[name].module], name))(*map(self.of, args))
             case Op(name=name, args=args):
                 return OPERATORS[name].evaluate(*map(self.of, args))
         raise TypeError(e)
@@ -998,7 +999,7 @@ BINARY = {name for name, operator in OPERATORS.items() if operator.arity == 2}
 FLOATING = [
     name
     for name, operator in OPERATORS.items()
-    if operator.rule in ("arithmetic", "float") and name not in ("floordiv", "round")
+    if operator.rule in ("arithmetic", "float") and name not in ("floordiv", "round", "nextafter", "binary_cross_entropy")
 ]
 
 

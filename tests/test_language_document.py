@@ -17,6 +17,8 @@ import torch
 
 import weft
 from weft.errors import WeftError
+from weft.language.elementwise import ELEMENTWISE
+from weft.language.functions import ITSELF
 from weft.pytorch.specs import make_arguments, parse
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "language.md"
@@ -26,6 +28,15 @@ _numbers = itertools.count()
 
 def blocks(text: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
+def test_the_document_lists_every_elementwise_function() -> None:
+    section = _HAS.split("### Elementwise functions of PyTorch")[1].split("Elements of float16")[0]
+    listed = re.findall(r"`(\w+)`", " ".join(re.findall(r"^(?:- |  ).*", section, re.MULTILINE)))
+    listed = [name for name in listed if name not in ("decimals", "alpha", "rounding_mode", "reduction")]
+    assert len(listed) == len({*listed})
+    others = {"add", "sub", "subtract", "rsub", "div", "divide"} | {*ITSELF}
+    assert {*listed} == {*ELEMENTWISE} | others
 
 
 def executed(text: str) -> dict[str, Any]:

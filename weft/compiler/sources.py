@@ -38,14 +38,21 @@ def host_source(analysis: Analysis, nest: int, facts: Facts) -> str:
 def _recalled(analysis: Analysis, what: str, make: Callable[[], str]) -> str:
     """A text of an analysis, from the disk cache where it is there."""
     if not analysis.key:
-        return make()
+        return _with_headers(make())
     key = cache.key("source", analysis.key, what)
     kept = cache.load(key)
     if kept is not None:
         return kept.decode()
-    text = make()
+    text = _with_headers(make())
     cache.store(key, text.encode())
     return text
+
+
+def _with_headers(text: str) -> str:
+    """The text with the header of the special functions, which are many, where it calls one."""
+    if "weft::special::" not in text:
+        return text
+    return text.replace('#include "weft/', '#include "weft/special.cuh"\n#include "weft/', 1)
 
 
 def _cuda_source(analysis: Analysis, variant: Variant) -> str:

@@ -48,6 +48,8 @@ def operate(name: str, values: tuple[Scalar, ...], default_float: ScalarType) ->
     if operator.rule == "integer":
         if typed.scalar.category == "float":
             raise TypeMismatch(f"{name} of {describe(values[0])}", remedy="it works on ints and bools")
+        if name in ("gcd", "lcm") and typed.scalar == BOOL:
+            raise TypeMismatch(f"{name} of bools", remedy="convert with .to(dtype) first")
         if name in ("shl", "shr") and typed.scalar == BOOL:
             typed = Typed(INT64, typed.weight)
     elif operator.rule == "float":

@@ -312,7 +312,7 @@ def _at_most_zero(b: Builder, expr: Expr) -> bool:
     return False
 
 
-_LARGEST_FLOATS = {FLOAT32: float.fromhex("0x1.fffffep+127"), FLOAT16: 65504.0, BFLOAT16: float.fromhex("0x1.fep+127")}
+LARGEST_FLOATS = {FLOAT32: float.fromhex("0x1.fffffep+127"), FLOAT16: 65504.0, BFLOAT16: float.fromhex("0x1.fep+127")}
 # Functions of floats whose values are small, or not finite.
 _SMALL_RESULTS = frozenset(("sin", "cos", "tanh", "sigmoid", "erf", "erfc", "atan", "atan2", "asin", "acos",
                             "log", "log2", "log10", "log1p", "asinh", "acosh", "atanh"))  # fmt: skip
@@ -367,7 +367,7 @@ def taken(b: Builder, value: Scalar, dtype: ScalarType) -> Scalar:
     if isinstance(number, Const) and dtype.category == "int":
         low, high = storable(number.type, dtype)
         return value if low <= number.value <= high else _with(b, value, Const(False, BOOL), what)
-    largest = _LARGEST_FLOATS.get(dtype, 0.0)
+    largest = LARGEST_FLOATS.get(dtype, 0.0)
     if number.type == FLOAT64 and largest:
         value = _stored_float(b, value, dtype, largest)
     elif dtype.category == "int":
@@ -376,7 +376,7 @@ def taken(b: Builder, value: Scalar, dtype: ScalarType) -> Scalar:
 
 
 def _stored_float(
-    b: Builder, value: Scalar, dtype: ScalarType = FLOAT32, largest: float = _LARGEST_FLOATS[FLOAT32]
+    b: Builder, value: Scalar, dtype: ScalarType = FLOAT32, largest: float = LARGEST_FLOATS[FLOAT32]
 ) -> Scalar:
     """The same for elements of float32, where PyTorch stores no larger finite float. (Those of half types get inf.)"""
 
@@ -411,7 +411,7 @@ def _within(b: Builder, expr: Expr, largest: float) -> bool:
         case Const(value=value):
             return abs(value) <= largest or math.isinf(value) or math.isnan(value)
         case Cast(value=value):
-            return value.type != FLOAT64 and largest == _LARGEST_FLOATS[FLOAT32]
+            return value.type != FLOAT64 and largest == LARGEST_FLOATS[FLOAT32]
         case Op(name=name) if name in _SMALL_RESULTS:
             return True
         case Op(name="exp" | "exp2", args=(x,)):

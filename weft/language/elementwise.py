@@ -1,18 +1,22 @@
-"""The functions of PyTorch that work element by element, as functions of scalars that are lifted over tensors.
+"""The functions of PyTorch that work element by element, as one table.
 
 A function takes the builder and its operands.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
-from weft.language import arithmetic, checks
-from weft.language.arithmetic import as_type, choose, common, differentiated, operate, power, truth
+from weft.errors import TypeMismatch, UnsupportedSyntax
+from weft.language import checks, formulas, tensors
+from weft.language.arguments import Arguments, static_bool
+from weft.language.arithmetic import as_type, choose, common, differentiated, floating, operate, power, truth
 from weft.language.builder import Builder
 from weft.language.kinds import distribute, paths, select
-from weft.language.values import Scalar, number
+from weft.language.terms import Term, where
+from weft.language.values import Computed, Scalar, Static, Value, describe, number
 from weft.loops.ir import Const, Merge
 from weft.loops.types import BOOL, FLOAT64, Typed
 
@@ -64,48 +68,15 @@ def of_each_kind(function: ScalarFunction) -> ScalarFunction:
     return each
 
 
-def _in(b: Builder, x: Scalar) -> Scalar:
-    """x as a float, cheap to repeat."""
-    return b.share(as_type(x, arithmetic.floating(x.typed, b.default_float)), "x")
-
-
-def _op(b: Builder, name: str, *args: Scalar | float) -> Scalar:
-    return operate(name, tuple(a if isinstance(a, Scalar) else number(a) for a in args), b.default_float)
-
-
-def _silu(b: Builder, x: Scalar) -> Scalar:
-    x = _in(b, x)
-    return _op(b, "mul", x, _op(b, "sigmoid", x))
-
-
-def gelu(b: Builder, x: Scalar) -> Scalar:
-    x = _in(b, x)
-    return _op(b, "mul", _op(b, "mul", 0.5, x), _op(b, "add", 1.0, _op(b, "erf", _op(b, "mul", x, 0.5**0.5))))
-
-
-def gelu_tanh(b: Builder, x: Scalar) -> Scalar:
-    x = _in(b, x)
-    cube = _op(b, "mul", _op(b, "mul", x, x), x)
-    inner = _op(b, "mul", 0.7978845608028654, _op(b, "add", x, _op(b, "mul", 0.044715, cube)))
-    return _op(b, "mul", _op(b, "mul", 0.5, x), _op(b, "add", 1.0, _op(b, "tanh", inner)))
-
-
-def _softplus(b: Builder, x: Scalar) -> Scalar:
-    x = _in(b, x)
-    return choose(_op(b, "gt", x, 20.0), x, _op(b, "log1p", _op(b, "exp", x)), b.default_float)
-
-
-def _relu(b: Builder, x: Scalar) -> Scalar:
-    return as_type(differentiated(_op(b, "maximum", x, 0), "relu"), x.typed)
-
-
 def _square(b: Builder, x: Scalar) -> Scalar:
     x = b.share(x, "x")
     return operate("mul", (x, x), b.default_float)
 
 
-def clamp(b: Builder, x: Scalar, low: Scalar | None, high: Scalar | None) -> Scalar:
+def _clamp(b: Builder, x: Scalar, low: Scalar | None, high: Scalar | None) -> Scalar:
     bounds = tuple(v for v in (low, high) if v is not None)
+    if not bounds:
+        raise TypeMismatch("clamp without a bound", remedy="pass min or max")
     typed = common((x, *bounds), b.default_float)
     low, high = (None if v is None else as_type(checks.taken(b, v, typed.scalar), typed) if v.typed.weight == 0 else v
                  for v in (low, high))  # fmt: skip
@@ -124,17 +95,29 @@ def _pow(b: Builder, x: Scalar, y: Scalar) -> Scalar:
     return power(b.share(x, "x"), y, b.default_float)
 
 
-def _float_mod(b: Builder, x: Scalar, y: Scalar) -> Scalar:
+def float_mod(b: Builder, x: Scalar, y: Scalar) -> Scalar:
     """C's fmod, the sign of the dividend, for integers too."""
     typed = common((x, y), b.default_float)
     if typed.scalar.category == "float":
         return operate("fmod", (x, y), b.default_float)
     x, y = b.share(as_type(x, typed), "x"), b.share(as_type(y, typed), "y")
-    rest = b.share(checks.checked(b, _op(b, "mod", x, y)), "rest")  # of y's sign; the lowest number has no absolute value
+    # of y's sign; the lowest number has no absolute value
+    found = b.share(checks.checked(b, operate("mod", (x, y), b.default_float)), "rest")
     if typed.scalar.category == "bool" or not typed.scalar.signed:
-        return rest
-    other = _op(b, "ne", _op(b, "lt", x, 0), _op(b, "lt", rest, 0))
-    return choose(_op(b, "and", _op(b, "ne", rest, 0), other), _op(b, "sub", rest, y), rest, b.default_float)
+        return found
+    rest, dividend, divisor = Term(b, found), Term(b, x), Term(b, y)
+    other = (dividend < 0).apply("ne", rest < 0)
+    return where(rest.apply("ne", 0) & other, rest - divisor, rest).scalar
+
+
+def divide_towards_zero(b: Builder, x: Scalar, y: Scalar) -> Scalar:
+    """div with rounding_mode="trunc": integers stay integers."""
+    typed = common((x, y), b.default_float)
+    if typed.scalar.category == "float":
+        return operate("trunc", (operate("div", (x, y), b.default_float),), b.default_float)
+    x, y = b.share(as_type(x, typed), "x"), b.share(as_type(y, typed), "y")
+    whole = operate("sub", (x, float_mod(b, x, y)), b.default_float)
+    return operate("floordiv", (whole, y), b.default_float)
 
 
 def _predicate(name: str, of_integer: bool) -> ScalarFunction:
@@ -144,11 +127,6 @@ def _predicate(name: str, of_integer: bool) -> ScalarFunction:
         return operate(name, (x,), b.default_float)
 
     return function
-
-
-def leaky_relu(b: Builder, x: Scalar, slope: Scalar) -> Scalar:
-    x = _in(b, x)
-    return choose(_op(b, "gt", x, 0.0), x, _op(b, "mul", x, slope), b.default_float)
 
 
 def _where(b: Builder, condition: Scalar, then: Scalar, orelse: Scalar) -> Scalar:
@@ -190,47 +168,210 @@ FLOAT_FUNCTIONS = [
     "sigmoid",
 ]
 
-# Functions of torch, and methods of tensors, that work element by element: (function, number of operands).
-ELEMENTWISE: dict[str, tuple[ScalarFunction, int]] = {
-    **{name: (operator(name), 1) for name in (*FLOAT_FUNCTIONS, "abs", "neg")},
-    **{name: (_rounding(name), 1) for name in ("floor", "ceil", "trunc", "round")},
-    "absolute": (operator("abs"), 1),
-    "negative": (operator("neg"), 1),
-    "sign": (lambda b, x: as_type(_op(b, "sign", x), x.typed), 1),
-    "square": (_square, 1),
-    "reciprocal": (lambda b, x: _op(b, "div", 1.0, as_type(x, arithmetic.floating(x.typed, b.default_float))), 1),
-    "relu": (_relu, 1),
-    "isnan": (_predicate("isnan", False), 1),
-    "isinf": (_predicate("isinf", False), 1),
-    "isfinite": (_predicate("isfinite", True), 1),
-    "logical_not": (operator("not"), 1),
-    "bitwise_not": (operator("bitnot"), 1),
-    **{name: (operator(name), 2) for name in ("mul", "maximum", "minimum", "fmax", "fmin", "atan2", "hypot", "copysign")},
-    "multiply": (operator("mul"), 2),
-    "true_divide": (operator("div"), 2),
-    "floor_divide": (checked_operator("floordiv"), 2),
-    "remainder": (checked_operator("mod"), 2),
-    "fmod": (_float_mod, 2),
-    "pow": (_pow, 2),
-    "logical_and": (operator("and"), 2),
-    "logical_or": (operator("or"), 2),
-    "logical_xor": (lambda b, x, y: _op(b, "ne", arithmetic.truth(x), arithmetic.truth(y)), 2),
-    "bitwise_and": (operator("bitand"), 2),
-    "bitwise_or": (operator("bitor"), 2),
-    "bitwise_xor": (operator("bitxor"), 2),
-    **{name: (operator(name), 2) for name in ("lt", "le", "gt", "ge", "eq", "ne")},
-    "where": (_where, 3),
+
+@dataclass(frozen=True)
+class Elementwise:
+    """A function of PyTorch that works element by element.
+
+    function: the builder, an operand for each name (None for one that is not given and may be left out) and the options, to the
+    result. operands: the names of those after the first, with the numbers that they are by default (NEEDED: they have none;
+    None: it may be left out). named: those of them that are given by name alone. options: what has to be known while parsing,
+    and what it is by default. typed: it asks for the types of its operands. loss: it has a `reduction`.
+    """
+
+    function: ScalarFunction
+    operands: Mapping[str, float | None] = field(default_factory=dict)
+    named: frozenset[str] = frozenset()
+    options: Mapping[str, bool | int | str] = field(default_factory=dict)
+    typed: bool = True
+    loss: bool = False
+
+
+NEEDED = math.nan  # no function has it for a default
+
+
+def _function(function: ScalarFunction, *operands: str) -> Elementwise:
+    return Elementwise(function, dict.fromkeys(operands, NEEDED), typed=False)
+
+
+def _formula(
+    formula: Callable[..., Term], *needed: str, integers: bool = False, loss: bool = False, **others: float | str | None
+) -> Elementwise:
+    """A formula of terms. integers: it is one of integers too, which otherwise become floats. others: operands that may be left
+    out, with what they are then; options, if that is a bool, an int or a string. What is called `value` is given by name alone.
+    """
+    options = {name: v for name, v in others.items() if isinstance(v, (bool, int, str))}
+    operands: dict[str, float | None] = dict.fromkeys(needed, NEEDED)
+    operands |= {n: v for n, v in others.items() if v is None or (n not in options and not isinstance(v, str))}
+
+    def function(b: Builder, *values: Scalar | None, **chosen: object) -> Scalar:
+        given = [v for v in values if v is not None]
+        typed = floating(common(tuple(given), b.default_float), b.default_float)
+        terms = [None if v is None else Term(b, b.share(v if integers else as_type(v, typed), "x")) for v in values]
+        return formula(*terms, **chosen).scalar
+
+    return Elementwise(function, operands, frozenset(("value",)) & frozenset(others), options, loss=loss)
+
+
+def _operator(name: str, *operands: str) -> Elementwise:
+    return _function(operator(name), *operands)
+
+
+def _typed(function: ScalarFunction, *operands: str) -> Elementwise:
+    """A function that asks for the types of its operands."""
+    return Elementwise(function, dict.fromkeys(operands, NEEDED))
+
+
+def _reciprocal(b: Builder, x: Scalar) -> Scalar:
+    return operate("div", (number(1.0), as_type(x, floating(x.typed, b.default_float))), b.default_float)
+
+
+def _nextafter(b: Builder, x: Scalar, y: Scalar) -> Scalar:
+    typed = common((x, y), b.default_float)
+    if typed.scalar.opmath != typed.scalar:
+        raise TypeMismatch(f"nextafter of {typed.scalar} elements", remedy=".float() first")
+    return operate("nextafter", (x, y), b.default_float)
+
+
+_BINARY = ("mul", "maximum", "minimum", "fmax", "fmin", "atan2", "hypot", "copysign", "lt", "le", "gt", "ge", "eq", "ne")
+
+# Functions of torch, torch.special and torch.nn.functional, and methods of tensors, under the first of their names.
+_FUNCTIONS: dict[str, Elementwise] = {
+    **{name: _operator(name) for name in (*FLOAT_FUNCTIONS, "abs", "neg")},
+    **{name: _typed(_rounding(name)) for name in ("floor", "ceil", "trunc")},
+    **{name: _operator(name, "other") for name in _BINARY},
+    "round": _formula(formulas.rounded, integers=True, decimals=0),
+    "frac": _formula(formulas.frac),
+    "sign": _formula(formulas.sign, integers=True),
+    "signbit": _formula(formulas.signbit, integers=True),
+    "angle": _formula(formulas.angle),
+    "square": _typed(_square),
+    "reciprocal": _typed(_reciprocal),
+    "isnan": _typed(_predicate("isnan", False)),
+    "isinf": _typed(_predicate("isinf", False)),
+    "isfinite": _typed(_predicate("isfinite", True)),
+    "isposinf": _formula(lambda x: formulas.is_infinity(x, math.inf), integers=True),
+    "isneginf": _formula(lambda x: formulas.is_infinity(x, -math.inf), integers=True),
+    "isreal": _formula(formulas.is_real, integers=True),
+    "nan_to_num": _formula(formulas.nan_to_num, integers=True, nan=None, posinf=None, neginf=None),
+    "deg2rad": _formula(lambda x: x * (math.pi / 180)),
+    "rad2deg": _formula(lambda x: x * (180 / math.pi)),
+    "sinc": _formula(formulas.sinc),
+    "ndtr": _formula(formulas.ndtr),
+    "xlogy": _operator("xlogy", "other"),
+    "xlog1py": _operator("xlog1py", "other"),
+    "nextafter": _typed(_nextafter, "other"),
+    "gcd": _operator("gcd", "other"),
+    "lcm": _operator("lcm", "other"),
+    "logit": _formula(formulas.logit, eps=None),
+    "logical_not": _operator("not"),
+    "bitwise_not": _typed(operator("bitnot")),
+    "true_divide": _operator("div", "other"),
+    "floor_divide": _function(checked_operator("floordiv"), "other"),
+    "remainder": _function(checked_operator("mod"), "other"),
+    "fmod": _typed(float_mod, "other"),
+    "pow": _typed(_pow, "exponent"),
+    "float_power": _formula(formulas.float_power, "exponent", integers=True),
+    "logical_and": _operator("and", "other"),
+    "logical_or": _operator("or", "other"),
+    "logical_xor": _function(lambda b, x, y: operate("ne", (truth(x), truth(y)), b.default_float), "other"),
+    "bitwise_and": _operator("bitand", "other"),
+    "bitwise_or": _operator("bitor", "other"),
+    "bitwise_xor": _operator("bitxor", "other"),
+    "bitwise_left_shift": _operator("shl", "other"),
+    "bitwise_right_shift": _operator("shr", "other"),
+    "heaviside": _formula(formulas.heaviside, "values", integers=True),
+    "logaddexp": _formula(formulas.logaddexp, "other"),
+    "logaddexp2": _formula(formulas.logaddexp2, "other"),
+    "ldexp": _formula(formulas.ldexp, "other"),
+    "isclose": _formula(formulas.isclose, "other", integers=True, rtol=1e-05, atol=1e-08, equal_nan=False),
+    "lerp": _formula(formulas.lerp, "end", "weight"),
+    "addcmul": _formula(formulas.addcmul, "tensor1", "tensor2", integers=True, value=1.0),
+    "addcdiv": _formula(formulas.addcdiv, "tensor1", "tensor2", value=1.0),
+    "clamp": Elementwise(_clamp, {"min": None, "max": None}),
+    "clamp_min": _typed(lambda b, x, low: _clamp(b, x, low, None), "min"),
+    "clamp_max": _typed(lambda b, x, high: _clamp(b, x, None, high), "max"),
+    "where": _function(_where, "input", "other"),
+    # activations
+    "relu": _formula(formulas.relu, integers=True),
+    "relu6": _formula(formulas.relu6, integers=True),
+    "leaky_relu": _formula(formulas.leaky_relu, negative_slope=0.01),
+    "rrelu": _formula(formulas.rrelu, lower=1 / 8, upper=1 / 3, training=False),
+    "elu": _formula(formulas.elu, alpha=1.0),
+    "celu": _formula(formulas.celu, alpha=1.0),
+    "selu": _formula(formulas.selu),
+    "silu": _formula(formulas.silu),
+    "mish": _formula(formulas.mish),
+    "gelu": _formula(formulas.gelu, approximate="none"),
+    "softplus": _formula(formulas.softplus, beta=1.0, threshold=20.0),
+    "logsigmoid": _formula(formulas.logsigmoid),
+    "hardtanh": _formula(formulas.hardtanh, integers=True, min_val=-1.0, max_val=1.0),
+    "hardshrink": _formula(formulas.hardshrink, lambd=0.5),
+    "softshrink": _formula(formulas.softshrink, lambd=0.5),
+    "hardsigmoid": _formula(formulas.hardsigmoid),
+    "hardswish": _formula(formulas.hardswish),
+    "softsign": _formula(formulas.softsign),
+    "tanhshrink": _formula(formulas.tanhshrink),
+    "threshold": _formula(formulas.threshold, "threshold", "value", integers=True),
+    # losses
+    "mse_loss": _formula(formulas.squared_error, "target", loss=True),
+    "l1_loss": _formula(formulas.absolute_error, "target", loss=True),
+    "smooth_l1_loss": _formula(formulas.smooth_l1, "target", loss=True, beta=1.0),
+    "huber_loss": _formula(formulas.huber, "target", loss=True, delta=1.0),
+    "soft_margin_loss": _formula(formulas.soft_margin, "target", loss=True),
+    "binary_cross_entropy_with_logits": _formula(
+        formulas.binary_cross_entropy_with_logits, "target", loss=True, weight=None, pos_weight=None
+    ),
+    "binary_cross_entropy": _formula(formulas.binary_cross_entropy, "target", loss=True, weight=None),
+    "kl_div": _formula(formulas.kl_div, "target", loss=True, log_target=False),
+    "poisson_nll_loss": _formula(formulas.poisson_nll, "target", loss=True, eps=1e-8, log_input=True, full=False),
+    "hinge_embedding_loss": _formula(formulas.hinge_embedding, "target", loss=True, margin=1.0),
+    "margin_ranking_loss": _formula(formulas.margin_ranking, "input2", "target", loss=True, margin=0.0),
 }
-# Those that ask for the types of their operands.
-BY_TYPE = frozenset(
-    (*("floor", "ceil", "trunc", "round", "sign", "square", "reciprocal", "relu", "isnan", "isinf", "isfinite"),
-     *("bitwise_not", "fmod", "pow"))
-)  # fmt: skip
-NEURAL: dict[str, ScalarFunction] = {
-    "silu": _silu,
-    "softplus": _softplus,
-    "relu": _relu,
-    "sigmoid": ELEMENTWISE["sigmoid"][0],
-    "tanh": ELEMENTWISE["tanh"][0],
-    "logsigmoid": lambda b, x: _op(b, "neg", _softplus(b, _op(b, "neg", x))),
-}
+# The other names that they have.
+_NAMES = {
+    "abs": ("absolute",), "neg": ("negative",), "sign": ("sgn",), "trunc": ("fix",), "sigmoid": ("expit",),
+    "acos": ("arccos",), "asin": ("arcsin",), "atan": ("arctan",), "acosh": ("arccosh",), "asinh": ("arcsinh",),
+    "atanh": ("arctanh",), "atan2": ("arctan2",), "mul": ("multiply",), "clamp": ("clip",),
+    "lt": ("less",), "le": ("less_equal",), "gt": ("greater",), "ge": ("greater_equal",), "ne": ("not_equal",),
+}  # fmt: skip
+ELEMENTWISE = _FUNCTIONS | {other: _FUNCTIONS[name] for name, others in _NAMES.items() for other in others}
+
+
+def call(b: Builder, what: Elementwise, arguments: Arguments, x: Value) -> Scalar | Computed:
+    """Such a function of a first operand and of the arguments of its call."""
+    given: list[Value | None] = [x]
+    for name, default in what.operands.items():
+        value = arguments.named(name) if name in what.named else arguments.take(name)
+        if value is None or (isinstance(value, Static) and value.value is None):
+            if default is NEEDED:
+                arguments.need(name)  # which there is none of
+            value = None if default is None else number(default)
+        given.append(value)
+    options = {name: _option(arguments.named(name), default) for name, default in what.options.items()}
+    if static_bool(arguments.named("inplace")):
+        raise UnsupportedSyntax(f"{arguments.name} with inplace=True", remedy="leave it out, and store the result")
+    reduction = _option(arguments.named("reduction"), "mean") if what.loss else "none"
+    arguments.done()
+    operands = [v for v in given if v is not None]
+
+    def function(builder: Builder, *scalars: Scalar) -> Scalar:
+        rest = iter(scalars)
+        return what.function(builder, *(None if v is None else next(rest) for v in given), **options)
+
+    result = tensors.lift(b, of_each_kind(function) if what.typed else function, *operands)
+    if reduction == "none" or isinstance(result, Scalar):
+        return result
+    if reduction not in ("mean", "sum"):
+        raise TypeMismatch(f"reduction={reduction!r} of {arguments.name}", remedy="use mean, sum or none")
+    return tensors.reduce(b, reduction, result, tuple(range(len(result.dims))), False)
+
+
+def _option(value: Value | None, default: bool | int | str) -> bool | int | str:
+    """An argument that is known while parsing."""
+    if value is None:
+        return default
+    found = value.value if isinstance(value, Static) else value.constant if isinstance(value, Scalar) else None
+    if not isinstance(found, type(default)):
+        raise TypeMismatch(f"{describe(value)} where a constant is needed", remedy=f"write it as {default!r} is written")
+    return found

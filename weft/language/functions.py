@@ -5,25 +5,21 @@ A function takes the builder, its arguments as values and a name for an array it
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 from weft.errors import TypeMismatch, UnsupportedSyntax
-from weft.language import checks, sequences, tensors
+from weft.language import checks, elementwise, sequences, tensors
 from weft.language.arguments import DTYPES, Arguments, dimension, dtype_of, size_of, static_bool, static_int, tensor_of
 from weft.language.arithmetic import convert, operate, power, to_number
 from weft.language.bounds import check_elements
 from weft.language.builder import Builder
 from weft.language.creation import arange, constant_tensor, create
 from weft.language.elementwise import (
-    BY_TYPE,
     ELEMENTWISE,
     FLOAT_FUNCTIONS,
-    NEURAL,
     checked_operator,
-    clamp,
-    gelu,
-    gelu_tanh,
-    leaky_relu,
+    divide_towards_zero,
     of_each_kind,
     operator,
 )
@@ -68,12 +64,20 @@ _MATH_CONSTANTS = {"pi": 3.141592653589793, "e": 2.718281828459045, "tau": 6.283
 # The longest list that is made of a range or a tensor of constant length: its items are values of the parser.
 MOST_ITEMS = 256
 
+
+def exists(owner: str, name: str) -> bool:
+    """Whether a module of torch, or its class of tensors, has this name (which is not known before torch is imported)."""
+    found: object = sys.modules.get(owner) or getattr(sys.modules.get(owner.rpartition(".")[0]), owner.rpartition(".")[2], None)
+    return found is None or hasattr(found, name)
+
+
 # What can be asked of a tensor besides its shape, dtype and transposes.
 METHODS = frozenset(
     (
-        *ELEMENTWISE,
+        *(name for name in ELEMENTWISE if exists("torch.Tensor", name)),
         *tensors.REDUCTIONS,
-        *("add", "sub", "subtract", "div", "divide", "max", "min", "softmax", "log_softmax", "clamp", "clip"),
+        *("add", "sub", "subtract", "div", "divide", "max", "min", "softmax", "log_softmax"),
+        *("positive", "conj", "conj_physical", "resolve_conj", "resolve_neg"),
         *("matmul", "mm", "mv", "bmm", "dot", "inner", "vdot", "clone", "contiguous", "detach", "item", "type_as"),
         *(f"new_{kind}" for kind in ("empty", "zeros", "ones", "full")),
         *VIEWS,
@@ -139,8 +143,10 @@ def _softmax(b: Builder, arguments: Arguments, value: View | Computed, log: bool
 
 
 def _scaled(b: Builder, name: str, arguments: Arguments, x: Value) -> Value:
-    """add and sub, with alpha."""
+    """add, sub and rsub, with alpha."""
     y, alpha = arguments.need("other"), arguments.named("alpha")
+    if name == "rsub":
+        name, x, y = "sub", y, x
     if alpha is not None:
         y = tensors.lift(b, operator("mul"), y, alpha)
     arguments.done()
@@ -154,9 +160,12 @@ def _div(b: Builder, arguments: Arguments, x: Value) -> Value:
     if kind == "floor":
         return tensors.lift(b, checked_operator("floordiv"), x, y)
     if kind == "trunc":
-        raise UnsupportedSyntax("div with rounding_mode='trunc'", remedy="write torch.trunc(a / b)")
+        return tensors.lift(b, of_each_kind(divide_towards_zero), x, y)
     return tensors.lift(b, operator("div"), x, y)
 
+
+# What gives its argument itself, where that is real.
+ITSELF = frozenset(("positive", "real", "conj", "conj_physical", "resolve_conj", "resolve_neg"))
 
 # The functions of torch that take two numbers, and give a tensor of them.
 _OF_NUMBERS = frozenset(("add", "sub", "subtract", "mul", "multiply", "div", "divide", "true_divide", "floor_divide"))
@@ -180,8 +189,11 @@ def torch_call(b: Builder, name: str, arguments: Arguments, x: Value, hint: str)
     """A function of torch whose first argument is x, or a method of x; None where weft knows none of this name."""
     if name in _OF_NUMBERS:
         x = _of_numbers(b, arguments, x)
-    if name in ("add", "sub", "subtract"):
-        return _scaled(b, name[:3], arguments, x)
+    if name in ("add", "sub", "subtract", "rsub"):
+        return _scaled(b, "rsub" if name == "rsub" else name[:3], arguments, x)
+    if name in ITSELF:
+        arguments.done()
+        return x
     if name in ("div", "divide"):
         return _div(b, arguments, x)
     if name in ("max", "min"):
@@ -196,30 +208,12 @@ def torch_call(b: Builder, name: str, arguments: Arguments, x: Value, hint: str)
         return _reduce(b, name, arguments, tensor_of(b, x, name))
     if name in ("softmax", "log_softmax"):
         return _softmax(b, arguments, tensor_of(b, x, name), name == "log_softmax")
-    if name in ("clamp", "clip"):
-        low, high = arguments.take("min"), arguments.take("max")
-        arguments.done()
-        bounds = [v for v in (low, high) if v is not None and not (isinstance(v, Static) and v.value is None)]
-        if not bounds:
-            raise TypeMismatch(f"{name} without a bound", remedy="pass min or max")
-        has_low = bool(bounds) and bounds[0] is low
-
-        def clamped(builder: Builder, value: Scalar, *limits: Scalar) -> Scalar:
-            rest = list(limits)
-            return clamp(builder, value, rest.pop(0) if has_low else None, rest.pop(0) if rest else None)
-
-        return tensors.lift(b, of_each_kind(clamped), x, *bounds)
     if name in ("matmul", "mm", "mv", "bmm", "dot", "inner", "vdot"):
         y = arguments.need("other", "mat2", "vec2")
         arguments.done()
         return tensors.matmul(b, tensor_of(b, x, name), tensor_of(b, y, name))
     if name in ELEMENTWISE:
-        function, count = ELEMENTWISE[name]
-        if name in BY_TYPE:
-            function = of_each_kind(function)
-        others = [arguments.need("other", "exponent", "input") for _ in range(count - 1)]
-        arguments.done()
-        return tensors.lift(b, function, x, *others)
+        return elementwise.call(b, ELEMENTWISE[name], arguments, x)
     return _shape_call(b, name, arguments, x, hint)
 
 
@@ -308,21 +302,7 @@ def call(b: Builder, name: str, arguments: Arguments, hint: str) -> Value:
         result = arange(b, arguments)
     elif name in ("torch.tensor", "torch.as_tensor"):
         result = constant_tensor(b, arguments)
-    elif module == "torch.nn.functional" and last in NEURAL:
-        x = arguments.need("input")
-        arguments.named("inplace")
-        arguments.done()
-        result = tensors.lift(b, of_each_kind(NEURAL[last]), x)
-    elif module == "torch.nn.functional" and last == "gelu":
-        x, kind = arguments.need("input"), arguments.named("approximate")
-        arguments.done()
-        tanh = isinstance(kind, Static) and kind.value == "tanh"
-        result = tensors.lift(b, of_each_kind(gelu_tanh if tanh else gelu), x)
-    elif module == "torch.nn.functional" and last == "leaky_relu":
-        x, slope = arguments.need("input"), arguments.take("negative_slope") or number(0.01)
-        arguments.done()
-        result = tensors.lift(b, of_each_kind(leaky_relu), x, slope)
-    elif module in ("torch", "torch.nn.functional", "torch.special", "torch.linalg"):
+    elif module in ("torch", "torch.nn.functional", "torch.special", "torch.linalg") and exists(module, last):
         first = arguments.need("condition") if last == "where" else arguments.need("input", "self", "x")
         result = torch_call(b, last, arguments, first, hint)
     if result is None:

@@ -56,6 +56,7 @@ def value_of(obj: Any, name: str) -> Value:
         return Static(SCALAR_TYPES[dtype])
     own = getattr(obj, "__name__", None)
     if isinstance(own, str):
+        own = own.removeprefix("special_")  # as those of torch.special are called
         for module in _MODULES:
             if getattr(sys.modules.get(module), own, None) is obj:
                 return known(f"{module}.{own}")

@@ -88,7 +88,8 @@ def lift(builder: Builder, function: ScalarFunction, *operands: Value) -> Scalar
         return replace(function(builder, *scalars), alias=None)
     dims = broadcast(builder, tuple(values))
     fixed = tuple(_hold(builder, v, dims) for v in values)
-    sample = of_one_dtype(function(builder, *(_sample(v) for v in fixed)), "a tensor computed with a number or an element")
+    with builder.block():  # what it emits for an element that is none
+        sample = of_one_dtype(function(builder, *(_sample(v) for v in fixed)), "a tensor computed with a number or an element")
     loops = any(isinstance(v, Computed) and v.loops for v in fixed)
     return Computed(
         dims,

@@ -147,6 +147,32 @@ def _minus_square(a: Expr) -> Expr:
     return sub(_one(a), _square(a))
 
 
+def _logit(g: Expr, args: tuple[Expr, ...], r: Expr) -> Contributions:
+    a = args[0]
+    outside = Op("or", (_compare("lt", a, _zero(a)), _compare("gt", a, _one(a))), BOOL)
+    return (select(outside, number(math.nan, g.type), div(g, mul(a, sub(_one(a), a)))),)
+
+
+def _product_of_log(log: str, low: float, of: Callable[[Expr], Expr]) -> _Rule:
+    """a log(of(b)), 0 where a is 0."""
+
+    def rule(g: Expr, args: tuple[Expr, ...], r: Expr) -> Contributions:
+        a, b = args
+        none = Op("and", (_compare("eq", a, _zero(a)), _compare("le", b, _scaled(b, low))), BOOL)
+        # of a seed of 0 PyTorch makes 0, as the product itself does
+        seeded = select(_compare("eq", g, _zero(g)), _zero(g), mul(g, _apply(log, b)))
+        return _zero_where(none, seeded), div(mul(g, a), of(b))
+
+    return rule
+
+
+def _cross_entropy(g: Expr, args: tuple[Expr, ...], r: Expr) -> Contributions:
+    a, b = args
+    rest = sub(_one(a), a)
+    scale = Op("maximum", (mul(rest, a), _scaled(a, 1e-12)), a.type)
+    return div(mul(g, sub(a, b)), scale), mul(g, sub(_apply("log", rest), _apply("log", a)))
+
+
 _ROOT_PI = 2 / math.sqrt(math.pi)
 
 _DERIVATIVES: dict[str, _Rule] = {
@@ -201,6 +227,10 @@ _DERIVATIVES: dict[str, _Rule] = {
     "log10": _reciprocal(lambda a, r: mul(_scaled(a, math.log(10)), a)),
     "log1p": _reciprocal(lambda a, r: add(a, _one(a))),
     "sigmoid": _unary(lambda a, r: mul(r, sub(_one(a), r))),
+    "logit": _logit,
+    "xlogy": _product_of_log("log", 0.0, lambda b: b),
+    "xlog1py": _product_of_log("log1p", -1.0, lambda b: add(b, _one(b))),
+    "binary_cross_entropy": _cross_entropy,
 }
 
 

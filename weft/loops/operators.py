@@ -1,7 +1,7 @@
 """The operators of expressions, as one table: type rule, meaning in Python, spelling in C++.
 
-Spelling: `{0} + {1}` is C++ infix; a bare word is a function of `runtime/device/scalar.cuh`, overloaded on the
-register types and meaning the same on the host and on the device.
+Spelling: `{0} + {1}` is C++ infix; a bare word is a function of `runtime/device/scalar.cuh`, and `special::word` one of
+`runtime/device/special.cuh`, overloaded on the register types and meaning the same on the host and on the device.
 """
 
 from __future__ import annotations
@@ -27,11 +27,14 @@ Rule = Literal[
 
 @dataclass(frozen=True)
 class Operator:
+    """module: where a function of this name is, for a program that is written as Python."""
+
     name: str
     arity: int
     rule: Rule
     spelling: str
     evaluate: Callable[..., Any]
+    module: str = "torch"
 
     def check(self, args: tuple[ScalarType, ...], result: ScalarType) -> None:
         """Raise AssertionError if these register types break the operator's type rule."""
@@ -120,6 +123,36 @@ def _sigmoid(x: float) -> float:
     return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
 
 
+def _of_torch(name: str) -> Callable[..., float]:
+    """PyTorch's function in double precision: the meaning that device functions of our own are held against."""
+
+    def evaluate(*args: float) -> float:
+        import torch
+
+        found = getattr(torch.special, name) if hasattr(torch.special, name) else getattr(torch, name)
+        return float(found(*(torch.tensor(a, dtype=torch.float64) for a in args)))
+
+    return evaluate
+
+
+def _product_of_log(log: Callable[[float], float]) -> Callable[[float, float], float]:
+    """a log(b), 0 where a is 0."""
+    return lambda a, b: math.nan if b != b else 0.0 if a == 0 else a * log(b)
+
+
+def _log1p(x: float) -> float:
+    return -math.inf if x == -1 else _guard(math.log1p)(x)
+
+
+def _cross_entropy(a: float, b: float) -> float:
+    """-b log(a) - (1 - b) log(1 - a), the logarithms at least -100."""
+    return float((b - 1) * _maximum(_log1p(-a), -100.0) - b * _maximum(_log(math.log)(a), -100.0))
+
+
+def _special(name: str, arity: int, evaluate: Callable[..., Any] | None = None, module: str = "torch.special") -> Operator:
+    return Operator(name, arity, "float", f"special::{name}", evaluate or _of_torch(name), module)
+
+
 _TABLE = [
     Operator("add", 2, "arithmetic", "{0} + {1}", lambda a, b: a + b),
     Operator("sub", 2, "arithmetic", "{0} - {1}", lambda a, b: a - b),
@@ -151,9 +184,14 @@ _TABLE = [
         )
     ),
     *(Operator(name, 1, "float", name, _log(getattr(math, name))) for name in ("log", "log2", "log10")),
-    Operator("log1p", 1, "float", "log1p", lambda x: -math.inf if x == -1 else _guard(math.log1p)(x)),
+    Operator("log1p", 1, "float", "log1p", _log1p),
     Operator("rsqrt", 1, "float", "rsqrt", lambda x: math.inf if x == 0 else _guard(lambda v: 1 / math.sqrt(v))(x)),
     Operator("sigmoid", 1, "float", "sigmoid", _sigmoid),
+    Operator("nextafter", 2, "float", "nextafter", math.nextafter),
+    _special("logit", 1, lambda x: math.nan if not 0 <= x <= 1 else _log(math.log)(_divide(x, 1 - x)), "torch"),
+    _special("xlogy", 2, _product_of_log(_log(math.log)), "torch"),
+    _special("xlog1py", 2, _product_of_log(_log1p)),
+    _special("binary_cross_entropy", 2, _cross_entropy, "torch.nn.functional"),
     *(
         Operator(name, 1, "float", name, lambda x, f=function: float(f(x)) if math.isfinite(x) else x)
         for name, function in (("floor", math.floor), ("ceil", math.ceil), ("trunc", math.trunc), ("round", round))
@@ -174,6 +212,8 @@ _TABLE = [
     Operator("bitor", 2, "integer", "{0} | {1}", lambda a, b: a | b),
     Operator("bitxor", 2, "integer", "{0} ^ {1}", lambda a, b: a ^ b),
     Operator("bitnot", 1, "integer", "bit_not", lambda a: (not a) if isinstance(a, bool) else ~a),
+    Operator("gcd", 2, "integer", "gcd", math.gcd),
+    Operator("lcm", 2, "integer", "lcm", math.lcm),
     # shifts by the width or more, or by a negative amount, give 0 or -1
     Operator("shl", 2, "integer", "shift_left", lambda a, b: a << b if 0 <= b < 64 else 0),
     Operator("shr", 2, "integer", "shift_right", lambda a, b: a >> (b if b >= 0 else 64)),

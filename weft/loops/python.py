@@ -472,9 +472,8 @@ class _Writer:
             for t, a in zip(texts, expr.args, strict=True)
         ]
         typed = Typed(typed.scalar, 1)
-        return Text(
-            f"torch.{name}({', '.join(t.text for t in tensors)})", _CALL, Typed(BOOL, 1) if expr.type == BOOL else typed
-        )
+        text = f"{OPERATORS[name].module}.{name}({', '.join(t.text for t in tensors)})"
+        return Text(text, _CALL, Typed(BOOL, 1) if expr.type == BOOL else typed)
 
 
 def _wraps(typed: Typed) -> bool:

@@ -242,6 +242,7 @@ WEFT_MATH2(fmod)
 WEFT_MATH2(atan2)
 WEFT_MATH2(hypot)
 WEFT_MATH2(copysign)
+WEFT_MATH2(nextafter)
 
 #undef WEFT_MATH
 #undef WEFT_MATH2
@@ -420,6 +421,26 @@ template <class T> WEFT_FUNCTION T floor_divide(T a, T b) {
         const T remainder = T(a % b);
         return remainder != T(0) && (remainder < T(0)) != (b < T(0)) ? T(quotient - T(1)) : quotient;
     }
+}
+
+// The greatest common divisor, by Euclid, of absolute values that are unsigned: that of the lowest number fits there.
+template <class T> WEFT_FUNCTION T gcd(T a, T b) {
+    using Word = unsigned_word<T>;
+    Word x = Word(a < T(0) ? Word(0) - Word(a) : Word(a));
+    Word y = Word(b < T(0) ? Word(0) - Word(b) : Word(b));
+    while (x != 0) {
+        const Word rest = y % x;
+        y = x;
+        x = rest;
+    }
+    return T(y);
+}
+// The least common multiple, the absolute value of a product that wraps; a product of narrow integers does not.
+template <class T> WEFT_FUNCTION T lcm(T a, T b) {
+    const T divisor = gcd(a, b);
+    if (divisor == T(0)) return T(0);
+    if constexpr (sizeof(T) < 4) return T(absolute(int32_t(a / divisor) * int32_t(b)));
+    return absolute(wrapping_mul(T(a / divisor), b));
 }
 
 WEFT_FUNCTION double erf(double x) { return ::erf(x); }
