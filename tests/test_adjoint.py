@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import random
@@ -317,6 +318,10 @@ def call(made: Function) -> Callable[..., Any]:
     """The function as a PyTorch operation whose derivative is its adjoint, to any order."""
     tensors = [p for p in made.parameters if p not in {s.name for s in made.scalars}]
 
+    @functools.cache  # to check a derivative by differences asks for it dozens of times
+    def adjoint_of(wanted: tuple[str, ...]) -> Callable[..., Any]:
+        return call(adjoint(made, wanted))
+
     class Call(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, *args: Any) -> Any:
@@ -333,8 +338,7 @@ def call(made: Function) -> Callable[..., Any]:
             given = dict(zip(tensors, saved, strict=False)) | dict(
                 zip((s.name for s in made.scalars), ctx.scalars, strict=True)
             )
-            backward = adjoint(made, wanted)
-            found = call(backward)(*(given[p] for p in made.parameters), *saved[len(tensors) :], *grads)
+            found = adjoint_of(wanted)(*(given[p] for p in made.parameters), *saved[len(tensors) :], *grads)
             found = iter(found if isinstance(found, tuple) else (found,))
             return tuple(next(found) if needed[p] else None for p in made.parameters)
 
