@@ -687,8 +687,8 @@ class Builder:
 
 def _on(path: tuple[tuple[Expr, bool], ...], value: Expr, idle: Expr) -> Expr:
     """A value where these tests, the innermost first, are what they are on a path; `idle` elsewhere."""
-    for condition, holds in path:
-        value = choice(condition, value, idle) if holds else choice(condition, idle, value)
+    for condition, held in path:
+        value = choice(condition, value, idle) if held else choice(condition, idle, value)
     return value
 
 

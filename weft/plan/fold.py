@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from weft.graph.sweeps import Sweep, Sweeps
 from weft.graph.tile import Axis, Fold, Read, Write, names_of
-from weft.loops.affine import affine
 from weft.loops.algebra.table import ALGEBRAS
 from weft.loops.ir import Const, Expr, Function, Load, Op, Ref, free_names, walk_expr
 from weft.loops.types import INT32, INT64, ScalarType
@@ -21,6 +20,7 @@ from weft.plan.facts import Geometry
 from weft.plan.leaning import PLANNED, Leaning, shifted
 from weft.plan.machine import Machine
 from weft.plan.merged import Pairs, merged, pairs_in_memory
+from weft.plan.neighbours import neighbours
 
 if TYPE_CHECKING:
     from weft.layout import Layout
@@ -383,12 +383,9 @@ def _lane(sweeps: Sweeps, facts: Facts, extents: Mapping[str, int]) -> str:
     """The axis along which most of what is loaded and stored lies side by side, for as many threads as a warp has."""
     votes = dict.fromkeys(extents, 0)
     for array, index, axes in _accesses(sweeps):
-        for k, i in enumerate(index):
-            form = affine(i)
-            if (array, k) in facts.unit and form is not None:
-                for a in axes & form.names:
-                    if abs(form.coefficient(a)) == 1:
-                        votes[a] += math.prod(extents[x] for x in axes) * min(extents[a], WARP)
+        for a in neighbours(array, index, facts):
+            if a in axes:
+                votes[a] += math.prod(extents[x] for x in axes) * min(extents[a], WARP)
     best = max(votes, key=lambda a: (votes[a], a not in sweeps.rows))
     return best if votes[best] else sweeps.stages[0][0].over[-1]
 

@@ -11,13 +11,13 @@ from typing import Literal
 
 from weft.graph.joins import Joins, Ordered, Points
 from weft.graph.tile import LAST, Read, Write
-from weft.loops.affine import affine
 from weft.loops.ir import Const, Expr, Function, Load, Ref, walk_expr
 from weft.loops.types import BOOL, FLOAT32, INT32, INT64, ScalarType
 from weft.plan.arguments import Facts
 from weft.plan.extents import extents_of
 from weft.plan.facts import Geometry
 from weft.plan.fold import MOST_ELEMENTS, PACKET_BYTES, axis_along, is_run
+from weft.plan.neighbours import neighbours
 
 # Threads of a block, and blocks that a GPU has at a time.
 BLOCK, MANY_BLOCKS = 256, 1056
@@ -209,11 +209,9 @@ def _order(points: Points, joins: Joins, facts: Facts, extents: Mapping[str, int
     """The axes of the grid, with that last along which most is side by side in memory."""
     votes = dict.fromkeys(points.over, 0)
     for array, index in _accesses(points, joins):
-        for k, i in enumerate(index):
-            form = affine(i)
-            if (array, k) in facts.unit and form is not None:
-                for a in votes.keys() & form.names:
-                    votes[a] += abs(form.coefficient(a)) == 1
+        for a in neighbours(array, index, facts):
+            if a in votes:
+                votes[a] += 1
     lane = max(points.over, key=lambda a: (votes[a], extents[a]), default=None)
     return tuple(a for a in points.over if a != lane) + ((lane,) if lane is not None else ())
 

@@ -16,6 +16,7 @@ from weft.plan.arguments import Facts
 from weft.plan.fold import BLOCK, PACKET_BYTES, SIDE_BYTES, SMALL_BLOCK, Extents, axis_along, is_run, power_of_two
 from weft.plan.leaning import PLANNED, Leaning, shifted
 from weft.plan.machine import Machine
+from weft.plan.neighbours import neighbours
 
 # Points of a tile that a thread holds, and of a row that is one tile; the most threads that it has.
 POINTS, LONGEST_TILE, BIGGEST = 16, 4096, 512
@@ -354,12 +355,9 @@ def _lane(scans: Scanned, facts: Facts, extents: Mapping[str, int]) -> str:
     """The axis along which most of what is loaded and stored lies side by side; of rows, where they are all as long."""
     votes = dict.fromkeys((scans.along, *scans.rows), 0)
     for array, index, axes in _accesses(scans):
-        for k, i in enumerate(index):
-            form = affine(i)
-            if (array, k) in facts.unit and form is not None:
-                for a in axes & form.names & votes.keys():
-                    if abs(form.coefficient(a)) == 1:
-                        votes[a] += math.prod(extents[x] for x in axes if x in extents)
+        for a in neighbours(array, index, facts):
+            if a in axes and a in votes:
+                votes[a] += math.prod(extents[x] for x in axes if x in extents)
     best = max(votes, key=lambda a: votes[a])
     return scans.along if scans.bounded else best
 

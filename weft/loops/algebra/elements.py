@@ -133,7 +133,7 @@ def _made_of(loop: For, array: str) -> set[str]:
 
 
 def _unknown(type_: ScalarType, *values: Expr) -> Expr:
-    """What a loop makes of these, and of all elements where here is one, by what no algebra knows: no state is matched by it."""
+    """What a loop makes of these, and of all elements where here is one, by what no algebra knows: it matches no state."""
     floats = [e if e.type == FLOAT64 else Cast(e, FLOAT64) for e in values]
     made: Expr = Op("tanh", (functools.reduce(lambda a, b: Op("add", (a, b), FLOAT64), floats),), FLOAT64)
     return made if type_ == FLOAT64 else Cast(made, type_)
