@@ -18,6 +18,7 @@ from hypothesis import given
 from torch import Tensor
 
 from tests.examples import examples
+from tests.test_scalar_functions import SPECIAL
 from weft.errors import NotDifferentiable
 from weft.kernels import LIBRARY
 from weft.language import TensorType, parse
@@ -1003,7 +1004,8 @@ BINARY = {name for name, operator in OPERATORS.items() if operator.arity == 2}
 FLOATING = [
     name
     for name, operator in OPERATORS.items()
-    if operator.rule in ("arithmetic", "float") and name not in ("floordiv", "round", "nextafter", "binary_cross_entropy")
+    if operator.rule in ("arithmetic", "float")
+    and name not in ("floordiv", "round", "nextafter", "binary_cross_entropy", *SPECIAL)
 ]
 
 

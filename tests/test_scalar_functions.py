@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from weft.loops.operators import OPERATORS, Operator
+from weft.loops.operators import OPERATORS, POLYNOMIALS, SPECIAL_OF_ONE, Operator
 from weft.loops.types import BOOL, FLOAT32, FLOAT64, INT8, INT16, INT32, INT64, UINT8, ScalarType
 from weft.runtime.include import resolve
 
@@ -46,9 +46,9 @@ def wrapper(name: str, result: str, arity: int, type_: str, label: str) -> str:
     )
 
 
-def program() -> str:
+def program(names: Iterable[str] = FUNCTIONS) -> str:
     text = '#include "weft/special.cuh"\n'
-    for operator in FUNCTIONS.values():
+    for operator in map(FUNCTIONS.__getitem__, names):
         for t in types_of(operator):
             result = "bool" if operator.rule == "predicate" else CPP[t]
             text += wrapper(f"weft::{operator.spelling}", result, operator.arity, CPP[t], f"{operator.name}_{t}")
@@ -64,9 +64,12 @@ def program() -> str:
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    folder = tmp_path_factory.mktemp("scalar")
+    return compiled(tmp_path_factory.mktemp("scalar"), program())
+
+
+def compiled(folder: Path, text: str) -> ctypes.CDLL:
     (folder / "weft").symlink_to(RUNTIME / "device")
-    (folder / "scalar.cpp").write_text(program())
+    (folder / "scalar.cpp").write_text(text)
     command = ["g++", *FLAGS.split(), "-Wall", "-Wextra", f"-I{folder}", "scalar.cpp", "-o", "scalar.so"]
     result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
     assert result.returncode == 0 and not result.stderr, result.stderr
@@ -114,6 +117,7 @@ EXACT = (
     *("abs", "floordiv", "mod", "max", "min", "maximum", "minimum", "fmax", "fmin", "sign", "fmod", "copysign"),
     *("sqrt", "floor", "ceil", "trunc", "round", "isnan", "isinf", "isfinite", "bitnot", "shl", "shr", "gcd"),
 )
+SPECIAL = (*SPECIAL_OF_ONE, *POLYNOMIALS, "lgamma", "digamma", "erfinv", "i0", "polygamma", "zeta")  # see test_special.py
 SIGNED_ZERO = ("abs", "floordiv", "mod", "fmod", "copysign", "sqrt")  # whose zeros have the sign that Python gives
 
 
@@ -154,8 +158,11 @@ def test_the_number_next_to_another(library: ctypes.CDLL) -> None:
         torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
 
 
+ELSEWHERE = (*EXACT, *SPECIAL, "nextafter")
+
+
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("name", [n for n, o in FUNCTIONS.items() if o.rule == "float" and n not in (*EXACT, "nextafter")])
+@pytest.mark.parametrize("name", [n for n, o in FUNCTIONS.items() if o.rule == "float" and n not in ELSEWHERE])
 def test_mathematics_agrees_with_torch(library: ctypes.CDLL, name: str) -> None:
     operator = FUNCTIONS[name]
     for t in FLOATS:

@@ -18,6 +18,7 @@ from weft.language.kinds import distribute, paths, select
 from weft.language.terms import Term, where
 from weft.language.values import Computed, Scalar, Static, Value, describe, number
 from weft.loops.ir import Const, Merge
+from weft.loops.operators import POLYNOMIALS, SPECIAL_OF_ONE
 from weft.loops.types import BOOL, FLOAT64, Typed
 
 ScalarFunction = Callable[..., Scalar]
@@ -257,7 +258,12 @@ _FUNCTIONS: dict[str, Elementwise] = {
     "deg2rad": _formula(lambda x: x * (math.pi / 180)),
     "rad2deg": _formula(lambda x: x * (180 / math.pi)),
     "sinc": _formula(formulas.sinc),
-    "ndtr": _formula(formulas.ndtr),
+    **{name: _operator(name) for name in ("lgamma", "digamma", "erfinv", "i0", *SPECIAL_OF_ONE)},
+    "modified_bessel_i0": _operator("i0"),
+    "modified_bessel_i1": _operator("i1"),
+    "mvlgamma": _formula(formulas.mvlgamma, p=1),
+    **{name: _operator(name, "n") for name in POLYNOMIALS},
+    "zeta": _operator("zeta", "other"),
     "xlogy": _operator("xlogy", "other"),
     "xlog1py": _operator("xlog1py", "other"),
     "nextafter": _typed(_nextafter, "other"),
@@ -333,6 +339,7 @@ _NAMES = {
     "abs": ("absolute",), "neg": ("negative",), "sign": ("sgn",), "trunc": ("fix",), "sigmoid": ("expit",),
     "acos": ("arccos",), "asin": ("arcsin",), "atan": ("arctan",), "acosh": ("arccosh",), "asinh": ("arcsinh",),
     "atanh": ("arctanh",), "atan2": ("arctan2",), "mul": ("multiply",), "clamp": ("clip",),
+    "lgamma": ("gammaln",), "digamma": ("psi",), "mvlgamma": ("multigammaln",),
     "lt": ("less",), "le": ("less_equal",), "gt": ("greater",), "ge": ("greater_equal",), "ne": ("not_equal",),
 }  # fmt: skip
 ELEMENTWISE = _FUNCTIONS | {other: _FUNCTIONS[name] for name, others in _NAMES.items() for other in others}
@@ -348,7 +355,8 @@ def call(b: Builder, what: Elementwise, arguments: Arguments, x: Value) -> Scala
                 arguments.need(name)  # which there is none of
             value = None if default is None else number(default)
         given.append(value)
-    options = {name: _option(arguments.named(name), default) for name, default in what.options.items()}
+    take = arguments.named if what.loss else arguments.take
+    options = {name: _option(take(name), default) for name, default in what.options.items()}
     if static_bool(arguments.named("inplace")):
         raise UnsupportedSyntax(f"{arguments.name} with inplace=True", remedy="leave it out, and store the result")
     reduction = _option(arguments.named("reduction"), "mean") if what.loss else "none"

@@ -82,11 +82,6 @@ def sinc(x: Term) -> Term:
     return where(x.equals(0.0), 1.0, scaled.apply("sin") / scaled)
 
 
-def ndtr(x: Term) -> Term:
-    """The normal distribution function: erfc(-x / sqrt 2) / 2, which keeps its digits where it is small."""
-    return (x * -math.sqrt(0.5)).apply("erfc") * 0.5
-
-
 def logit(x: Term, eps: Term | None) -> Term:
     """log(x / (1 - x)) of x between eps and 1 - eps."""
     if eps is not None:

@@ -76,7 +76,7 @@ METHODS = frozenset(
     (
         *(name for name in ELEMENTWISE if exists("torch.Tensor", name)),
         *tensors.REDUCTIONS,
-        *("add", "sub", "subtract", "div", "divide", "max", "min", "softmax", "log_softmax"),
+        *("add", "sub", "subtract", "div", "divide", "max", "min", "softmax", "log_softmax", "polygamma"),
         *("positive", "conj", "conj_physical", "resolve_conj", "resolve_neg"),
         *("matmul", "mm", "mv", "bmm", "dot", "inner", "vdot", "clone", "contiguous", "detach", "item", "type_as"),
         *(f"new_{kind}" for kind in ("empty", "zeros", "ones", "full")),
@@ -185,6 +185,17 @@ def _of_numbers(b: Builder, arguments: Arguments, x: Value) -> Value:
     return convert(x, scalars[0])
 
 
+def _polygamma(b: Builder, arguments: Arguments, x: Value) -> Value:
+    """torch.polygamma(n, x) and x.polygamma(n)."""
+    other = arguments.need("input", "n")
+    arguments.done()
+    n, of = (other, x) if static_int(other) is not None else (x, other)
+    order = static_int(n)
+    if order is None or order < 0:
+        raise TypeMismatch(f"polygamma of order {describe(n)}", remedy="the order is a constant int, 0 or more")
+    return tensors.lift(b, lambda b, v: operate("polygamma", (number(float(order)), v), b.default_float), of)
+
+
 def torch_call(b: Builder, name: str, arguments: Arguments, x: Value, hint: str) -> Value | None:
     """A function of torch whose first argument is x, or a method of x; None where weft knows none of this name."""
     if name in _OF_NUMBERS:
@@ -212,6 +223,8 @@ def torch_call(b: Builder, name: str, arguments: Arguments, x: Value, hint: str)
         y = arguments.need("other", "mat2", "vec2")
         arguments.done()
         return tensors.matmul(b, tensor_of(b, x, name), tensor_of(b, y, name))
+    if name == "polygamma":
+        return _polygamma(b, arguments, x)
     if name in ELEMENTWISE:
         return elementwise.call(b, ELEMENTWISE[name], arguments, x)
     return _shape_call(b, name, arguments, x, hint)

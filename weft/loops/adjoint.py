@@ -17,7 +17,7 @@ from typing import Literal
 from weft.errors import Location, NotDifferentiable
 from weft.loops.accumulate import accumulate, accumulate_into, accumulation, store_once
 from weft.loops.algebra.recurrences import dependents
-from weft.loops.derivatives import cancels, contributions, keeps_zero, passed_through, sources, taken
+from weft.loops.derivatives import cancels, contributions, is_unknown, keeps_zero, passed_through, sources, taken
 from weft.loops.extents import expanded, expanded_index, extents
 from weft.loops.ir import (
     Array,
@@ -1362,7 +1362,15 @@ class _Adjoint:
         if seed.when is not None and not keeps_zero(result, seed.across and not self._may_be_infinite(e)):
             seed = replace(seed, spoilt=True)
         for k, (a, part) in enumerate(zip(args, parts, strict=True)):
-            if part is None or not self._moves(a):
+            if not self._moves(a):
+                continue
+            if is_unknown(e, k):
+                raise NotDifferentiable(
+                    f"the derivative of {e.name} with respect to its operand {k} is not known",
+                    location=self.function.location,
+                    remedy="compute it without gradients (torch.no_grad, detach), or write it as a function of your own",
+                )
+            if part is None:
                 continue
             when = seed.when if chosen is None else _both(seed.when, self._bind(chosen[k], "taken", out))
             self._backward(a, primal[k], replace(seed, value=part, when=when), scope, adj, out)

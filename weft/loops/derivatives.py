@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from weft.loops.ir import Carry, Cast, Const, Expr, For, Function, If, Let, Load, Op, Ref, Round, Stmt, Store
+from weft.loops.operators import POLYNOMIALS
 from weft.loops.simplify import add, div, mul, neg, number, select, sub
 from weft.loops.types import BOOL
 
@@ -147,6 +148,15 @@ def _minus_square(a: Expr) -> Expr:
     return sub(_one(a), _square(a))
 
 
+def _polygamma(n: Expr, a: Expr) -> Expr:
+    return Op("polygamma", (n, a), a.type)
+
+
+def _over(r: Expr, a: Expr) -> Expr:
+    """The quotient of an odd function whose slope is 1/2 at 0."""
+    return select(_compare("eq", a, _zero(a)), _scaled(a, 0.5), div(r, a))
+
+
 def _logit(g: Expr, args: tuple[Expr, ...], r: Expr) -> Contributions:
     a = args[0]
     outside = Op("or", (_compare("lt", a, _zero(a)), _compare("gt", a, _one(a))), BOOL)
@@ -228,10 +238,45 @@ _DERIVATIVES: dict[str, _Rule] = {
     "log1p": _reciprocal(lambda a, r: add(a, _one(a))),
     "sigmoid": _unary(lambda a, r: mul(r, sub(_one(a), r))),
     "logit": _logit,
+    "lgamma": _unary(lambda a, r: _apply("digamma", a)),
+    "digamma": _unary(lambda a, r: _polygamma(number(1, a.type), a)),
+    "polygamma": lambda g, args, r: (None, mul(g, _polygamma(add(args[0], _one(args[0])), args[1]))),
+    "zeta": lambda g, args, r: (None, mul(g, neg(mul(args[0], Op("zeta", (add(args[0], _one(args[0])), args[1]), r.type))))),
+    "erfinv": _unary(lambda a, r: mul(_scaled(a, 1 / _ROOT_PI), _apply("exp", _square(r)))),
+    "erfcx": _unary(lambda a, r: sub(mul(mul(_scaled(a, 2.0), a), r), _scaled(a, _ROOT_PI))),
+    "ndtri": _unary(lambda a, r: mul(_scaled(a, math.sqrt(2 * math.pi)), _apply("exp", mul(_scaled(a, 0.5), _square(r))))),
+    "ndtr": _unary(lambda a, r: mul(_scaled(a, 1 / math.sqrt(2 * math.pi)), _apply("exp", mul(_scaled(a, -0.5), _square(a))))),
+    "log_ndtr": _reciprocal(
+        lambda a, r: mul(_scaled(a, math.sqrt(math.pi / 2)), _apply("erfcx", mul(_scaled(a, -math.sqrt(0.5)), a)))
+    ),
+    "entr": _unary(lambda a, r: sub(neg(_apply("log", a)), _one(a))),
+    "i0": _unary(lambda a, r: _apply("i1", a)),
+    "i0e": _unary(lambda a, r: sub(_apply("i1e", a), mul(_apply("sign", a), r))),
+    "i1": _unary(lambda a, r: sub(_apply("i0", a), _over(r, a))),
+    "i1e": _unary(lambda a, r: sub(_apply("i0e", a), add(mul(_apply("sign", a), r), _over(r, a)))),
+    "bessel_j0": _unary(lambda a, r: neg(_apply("bessel_j1", a))),
+    "bessel_j1": _unary(lambda a, r: sub(_apply("bessel_j0", a), _over(r, a))),
+    "bessel_y0": _unary(lambda a, r: neg(_apply("bessel_y1", a))),
+    "bessel_y1": _unary(lambda a, r: sub(_apply("bessel_y0", a), div(r, a))),
+    "modified_bessel_k0": _unary(lambda a, r: neg(_apply("modified_bessel_k1", a))),
+    "modified_bessel_k1": _unary(lambda a, r: sub(neg(_apply("modified_bessel_k0", a)), div(r, a))),
+    "scaled_modified_bessel_k0": _unary(lambda a, r: sub(r, _apply("scaled_modified_bessel_k1", a))),
+    "scaled_modified_bessel_k1": _unary(lambda a, r: sub(sub(r, _apply("scaled_modified_bessel_k0", a)), div(r, a))),
+    "spherical_bessel_j0": _unary(lambda a, r: _zero_where(_compare("eq", a, _zero(a)), div(sub(_apply("cos", a), r), a))),
+    **dict.fromkeys(POLYNOMIALS, lambda g, args, r: (None, None)),
     "xlogy": _product_of_log("log", 0.0, lambda b: b),
     "xlog1py": _product_of_log("log1p", -1.0, lambda b: add(b, _one(b))),
     "binary_cross_entropy": _cross_entropy,
 }
+
+
+# Operators that vary with an operand in a way that this table does not know.
+_UNKNOWN = {"zeta": (0,), "polygamma": (0,), **dict.fromkeys(POLYNOMIALS, (0,))}
+
+
+def is_unknown(op: Op, operand: int) -> bool:
+    """Whether the derivative with respect to this operand is not known."""
+    return operand in _UNKNOWN.get(op.name, ())
 
 
 def contributions(op: Op, seed: Expr, args: tuple[Expr, ...], result: Expr) -> Contributions:

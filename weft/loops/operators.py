@@ -130,7 +130,7 @@ def _of_torch(name: str) -> Callable[..., float]:
         import torch
 
         found = getattr(torch.special, name) if hasattr(torch.special, name) else getattr(torch, name)
-        return float(found(*(torch.tensor(a, dtype=torch.float64) for a in args)))
+        return float(found(*(a if isinstance(a, int) else torch.tensor(a, dtype=torch.float64) for a in args)))
 
     return evaluate
 
@@ -152,6 +152,16 @@ def _cross_entropy(a: float, b: float) -> float:
 def _special(name: str, arity: int, evaluate: Callable[..., Any] | None = None, module: str = "torch.special") -> Operator:
     return Operator(name, arity, "float", f"special::{name}", evaluate or _of_torch(name), module)
 
+
+SPECIAL_OF_ONE = (
+    *("erfcx", "ndtr", "log_ndtr", "ndtri", "entr", "i0e", "i1", "i1e", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1"),
+    *("modified_bessel_k0", "modified_bessel_k1", "scaled_modified_bessel_k0", "scaled_modified_bessel_k1"),
+    "spherical_bessel_j0",
+)
+POLYNOMIALS = (
+    *(f"{kind}chebyshev_polynomial_{letter}" for kind in ("", "shifted_") for letter in "tuvw"),
+    *("hermite_polynomial_h", "hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p"),
+)
 
 _TABLE = [
     Operator("add", 2, "arithmetic", "{0} + {1}", lambda a, b: a + b),
@@ -191,6 +201,11 @@ _TABLE = [
     _special("logit", 1, lambda x: math.nan if not 0 <= x <= 1 else _log(math.log)(_divide(x, 1 - x)), "torch"),
     _special("xlogy", 2, _product_of_log(_log(math.log)), "torch"),
     _special("xlog1py", 2, _product_of_log(_log1p)),
+    *(_special(name, 1, module="torch") for name in ("lgamma", "digamma", "erfinv", "i0")),
+    *(_special(name, 1) for name in SPECIAL_OF_ONE if name != "ndtr"),
+    _special("ndtr", 1, lambda x: 0.5 * math.erfc(-x * math.sqrt(0.5))),  # PyTorch's loses it where it is small
+    _special("polygamma", 2, lambda n, x: _of_torch("polygamma")(int(n), x), "torch"),
+    *(_special(name, 2) for name in ("zeta", *POLYNOMIALS)),
     _special("binary_cross_entropy", 2, _cross_entropy, "torch.nn.functional"),
     *(
         Operator(name, 1, "float", name, lambda x, f=function: float(f(x)) if math.isfinite(x) else x)
@@ -235,6 +250,6 @@ COSTLY = frozenset(
     (
         *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "pow", "hypot", "fmod", "mod"),
         *("sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
-        *("erf", "erfc", "sigmoid"),
+        *("erf", "erfc", "sigmoid", *(o.name for o in _TABLE if o.spelling.startswith("special::"))),
     )
 )
