@@ -255,6 +255,8 @@ def test_names_that_pytorch_has_not_are_refused() -> None:
             weft.kernel(function)(x)
     with pytest.raises(UnsupportedSyntax, match="inplace"):
         weft.kernel(lambda x: torch.nn.functional.elu(x, inplace=True))(x)
+    with pytest.raises(TypeMismatch, match="positive of bools"):
+        weft.kernel(lambda x: torch.positive(x))(x > 0)
     with pytest.raises(TypeMismatch, match="nextafter"):
         weft.kernel(lambda x: torch.nextafter(x, x))(x.half())
 

@@ -204,6 +204,8 @@ def torch_call(b: Builder, name: str, arguments: Arguments, x: Value, hint: str)
         return _scaled(b, "rsub" if name == "rsub" else name[:3], arguments, x)
     if name in ITSELF:
         arguments.done()
+        if name == "positive" and isinstance(x, (Scalar, View, Computed)) and x.typed.scalar == BOOL:
+            raise TypeMismatch("positive of bools", remedy="convert with .to(dtype) first")
         return x
     if name in ("div", "divide"):
         return _div(b, arguments, x)
