@@ -9,13 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from weft.analysis import LoopAnalysis, analyze
+    from weft.elementwise.pointwise import Pointwise, pointwise
     from weft.errors import PerformanceWarning
     from weft.hand import HandSchedule, schedule
     from weft.pytorch.kernel import Kernel, kernel
     from weft.pytorch.specs import TensorSpec
 
 __version__ = "0.1.0"
-__all__ = ["HandSchedule", "Kernel", "LoopAnalysis", "PerformanceWarning", "TensorSpec", "analyze", "kernel", "schedule"]
+__all__ = [
+    "HandSchedule",
+    "Kernel",
+    "LoopAnalysis",
+    "PerformanceWarning",
+    "Pointwise",
+    "TensorSpec",
+    "analyze",
+    "kernel",
+    "pointwise",
+    "schedule",
+]
 
 _HOMES = {
     "Kernel": "weft.pytorch.kernel",
@@ -26,10 +38,16 @@ _HOMES = {
     "analyze": "weft.analysis",
     "HandSchedule": "weft.hand",
     "schedule": "weft.hand",
+    "Pointwise": "weft.elementwise.pointwise",
+    "pointwise": "weft.elementwise.pointwise",
 }
 
 
 def __getattr__(name: str) -> Any:
+    if name == "ops":
+        from importlib import import_module
+
+        return import_module("weft.ops")
     # PyTorch is imported when something here is used, so that `weft.layout` and the command line start quickly
     if name in _HOMES:
         from importlib import import_module

@@ -49,7 +49,7 @@ ROWS = 8  # rows side by side where tiles transpose them
 LINE = 64  # bytes that memory moves together
 
 # Names the unit uses itself.
-_OWN = frozenset({"slots", "threads", "outside", "block", "lanes"})
+_OWN = frozenset({"slots", "threads", "outside", "block", "lanes", "most"})
 
 
 def emit(function: Function, nest: Nest, facts: Facts) -> str:

@@ -18,7 +18,7 @@ from weft.loops.schedule import Nest, Schedule, Verdict
 @dataclass(frozen=True)
 class Explained:
     """A function as it was written, and what was found. sizes: the values of sizes and numbers for which `launches` were
-    planned. Without an analysis for such a call there is no plan.
+    planned. Without an analysis for such a call there is no plan. operands: a line for each, of how it is read.
     """
 
     written: Function
@@ -26,6 +26,7 @@ class Explained:
     analysis: Analysis | None = None
     sizes: Mapping[str, object] = field(default_factory=dict)
     launches: Sequence[Launch] = ()
+    operands: Sequence[str] = ()
 
     @cached_property
     def graph(self) -> DependenceGraph:

@@ -217,4 +217,6 @@ def _plan(explained: Explained) -> Iterator[str]:
         yield "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in plan_lines(launch)) + "</ul>"
         if values := value_lines(launch, explained.numbers):
             yield "<pre>" + escape("\n".join(values)) + "</pre>"
+    if explained.operands:
+        yield "<pre>" + escape("\n".join(explained.operands)) + "</pre>"
     yield from (f"<p>{escape(unbroken(line))}</p>" for line in unused_lines(explained.unused))

@@ -21,6 +21,7 @@ def short(explained: Explained) -> str:
     lines += [f"  {line}" for line in double_lines(explained.written)]
     if explained.analysis is not None:
         lines.append(f"  plan on a GPU: {plan_line(explained.launches)}")
+        lines += [f"    {line}" for line in explained.operands]
         lines += [f"  {line}" for line in unused_lines(explained.unused)]
     return "\n".join(lines) + "\n"
 
@@ -37,6 +38,7 @@ def detailed(explained: Explained) -> str:
         lines += ["", f"Plan{several} on a GPU", *(f"  {line}" for line in plan_lines(launch))]
         values = value_lines(launch, explained.numbers)
         lines += ["", *(f"  {line}".rstrip() for line in values)] if values else []
+    lines += ["", "Operands", *(f"  {line}" for line in explained.operands)] if explained.operands else []
     lines += ["", "Unused parallelism"] if explained.unused else []
     for unused in explained.unused:
         first, *rest = wrapped(unused_text(unused)) + wrapped(f"remedy: {unused.remedy}" if unused.remedy else "")

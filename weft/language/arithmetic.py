@@ -35,6 +35,22 @@ def as_type(value: Scalar, typed: Typed) -> Scalar:
     return plain(value, typed)
 
 
+# What operators of bool elements are.
+_OF_BOOLS = {"add": "or", "mul": "and", "maximum": "or", "minimum": "and", "fmax": "or", "fmin": "and"}
+
+
+def _as_operand(value: Scalar, typed: Typed) -> Scalar:
+    """A value as type `typed`. PyTorch converts an element of another dtype to the common one before it computes, which
+    rounds integers of more bits than a half has, and floats that weigh less.
+    """
+    made = as_type(value, typed)
+    own = value.typed.scalar
+    exact = own == typed.scalar or own.category == "bool" or (own.category == "int" and own.size == 1)
+    if typed.scalar.opmath == typed.scalar or not value.typed.weight or exact:
+        return made
+    return replace(made, expr=Round(made.expr, typed.scalar))
+
+
 def operate(name: str, values: tuple[Scalar, ...], default_float: ScalarType) -> Scalar:
     """An operator of weft.loops.operators on values of any types."""
     operator = OPERATORS[name]
@@ -60,7 +76,7 @@ def operate(name: str, values: tuple[Scalar, ...], default_float: ScalarType) ->
         if typed.weight == 0:
             typed = Typed(INT64, 0)
         else:
-            logical = {"add": "or", "mul": "and", "maximum": "or", "minimum": "and"}.get(name)
+            logical = _OF_BOOLS.get(name)
             if logical is None:
                 raise TypeMismatch(f"{name} of bool tensors", remedy="convert with .to(dtype) first")
             return _make(logical, values, typed)
@@ -68,7 +84,7 @@ def operate(name: str, values: tuple[Scalar, ...], default_float: ScalarType) ->
         typed = floating(typed, default_float)
     if name == "div" and typed.weight == 0 and all(isinstance(v.constant, int) for v in values) and values[1].constant:
         return number(values[0].constant / values[1].constant)  # type: ignore[operator]  # rounded once
-    operands = tuple(as_type(v, typed) for v in values)
+    operands = tuple(_as_operand(v, typed) for v in values)
     if operator.rule == "comparison" and typed.scalar in (FLOAT16, BFLOAT16):
         # PyTorch compares with the number that a tensor of this type would hold
         operands = tuple(
@@ -115,6 +131,10 @@ def _make(name: str, operands: tuple[Scalar, ...], typed: Typed) -> Scalar:
     if typed.weight == 0 and len(constants) == len(operands) and not _raises(name, constants):
         value = constants[0] << constants[1] if name == "shl" else OPERATORS[name].evaluate(*constants)
         return Scalar(Const(value, typed.register), typed)
+    if name == "mul" and typed.scalar != BOOL:
+        for one, other in (operands, operands[::-1]):
+            if isinstance(one.expr, Const) and one.expr.value == 1:
+                return Scalar(other.expr, typed)
     return Scalar(Op(name, tuple(v.expr for v in operands), typed.register), typed)
 
 
@@ -194,6 +214,10 @@ def power(base: Scalar, exponent: Scalar, default_float: ScalarType) -> Scalar:
         return operate("pow", (base, exponent), default_float)
     if constant is not None and constant < 0 and typed.weight == 0:
         return operate("pow", (to_number(base, FLOAT64), to_number(exponent, FLOAT64)), default_float)
+    if exponent.typed.weight:
+        if typed.scalar == BOOL:
+            return operate("or", (base, operate("not", (exponent,), default_float)), default_float)
+        return operate("pow", (base, exponent), default_float)
     if constant is None or constant < 0:
         raise TypeMismatch(
             "an int to the power of an int that is not a constant of 0 or more",

@@ -75,6 +75,9 @@ from weft.loops.types import BOOL, FLOAT32, FLOAT64, INT64, ScalarType
 
 Environment = dict[str, Value]
 
+# A test of more operations than this gets a name: it is asked for on every path.
+_LONG = 12
+
 
 @dataclass(frozen=True)
 class Loop:
@@ -104,6 +107,7 @@ class Builder:
     told: carried names, by the location of their loop, whose kind is carried too. left: which of them the result of a loop is.
     joints: what views that merge dimensions ask of strides. indirect: axes of arrays, (array, axis), of which some subscript
     is one of a part, of a slice, or of dimensions that were split or merged. spelled: the user's names of arrays made here.
+    strict: whether each operation on elements rounds to their dtype, as it does in eager mode.
     parts: names for what Python looks at where a part of a tensor is made, and what looks at the same. subscripts: the arrays
     that these are accesses to, by the array and the axis (weft.language.parts). ends: subscripts below 0 that are constants.
     """
@@ -142,6 +146,7 @@ class Builder:
     ends: set[tuple[str, int, int]] = field(default_factory=set)
     widenings: list[Widening] = field(default_factory=list)
     spelled: dict[str, str] = field(default_factory=dict)
+    strict: bool = False
     location: Location | None = None
 
     # ------------------------------------------------------------ names and blocks
@@ -355,16 +360,20 @@ class Builder:
         paths that lead here, and what they are there.
         """
         assert mixed.test is not None
-        # a test of names is written out where it is used: the guard of a subscript is told by it
-        test = self._spare(f"{hint}_kind", mixed.test) if has_load(mixed.test) else mixed.test
+        test = asked = _on(around, mixed.test, Const(False, BOOL))
+        # a short test of names is written out where it is used: the guard of a subscript is told by it
+        if has_load(test) or sum(1 for _ in walk_expr(test)) > _LONG:
+            test = asked = self._spare(f"{hint}_kind", test)
+        elif around:
+            asked = mixed.test  # where it is asked for, the tests around it are too
 
         def named(side: Scalar, here: bool) -> Scalar:
             idle = cast(Const(False, BOOL), side.typed.register)
-            path = ((test, here),) if here else ((test, here), *around)  # a test is one of where it is asked
+            path = ((test, True),) if here else ((asked, False), *around)
             found = side.expr if isinstance(side.expr, (Const, Ref)) else known.get(side.expr)
             inner = side.mixed
             if inner is not None and inner.test is not None:
-                inner = self._named_kinds(replace(inner, test=_on(path, inner.test, Const(False, BOOL))), hint, known, path)
+                inner = self._named_kinds(inner, hint, known, path)
             if found is None:
                 found = self._spare(f"{hint}_{side.typed.scalar}", _on(path, side.expr, idle))
             return replace(side, expr=found, mixed=inner)
@@ -687,8 +696,8 @@ class Builder:
 
 def _on(path: tuple[tuple[Expr, bool], ...], value: Expr, idle: Expr) -> Expr:
     """A value where these tests, the innermost first, are what they are on a path; `idle` elsewhere."""
-    for condition, held in path:
-        value = choice(condition, value, idle) if held else choice(condition, idle, value)
+    for condition, here in path:
+        value = choice(condition, value, idle) if here else choice(condition, idle, value)
     return value
 
 

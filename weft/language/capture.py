@@ -22,6 +22,8 @@ from weft.language.text import text_of
 MISSING: Any = type("Missing", (), {"__repr__": lambda self: "nothing"})()
 
 # Modules whose functions the language knows by name; what stands behind them is not the user's to change.
+# The attribute of a function that stands for one operator of PyTorch.
+ONE_OPERATION = "__weft_one_operation__"
 _OUTSIDE = ("torch", "math", "builtins")
 
 
@@ -134,7 +136,8 @@ class _Reader:
         self.read(function, "__code__", own)
         names: dict[str, Any] = {}
         defaults: dict[str, Any] = {}
-        source = Source(own, text.file, text.node, Captured(names), text.line, text.column, text.text, defaults)
+        once = bool(getattr(function, ONE_OPERATION, False))
+        source = Source(own, text.file, text.node, Captured(names), text.line, text.column, text.text, defaults, once)
         self._sources[function] = source  # now: it may call itself
         defaults |= self._defaults(function, source)
         reads = Reads(text.node, frozenset((*text.code.co_varnames, *text.code.co_cellvars)))

@@ -19,7 +19,7 @@ from weft.language.terms import Term, where
 from weft.language.values import Computed, Scalar, Static, Value, describe, number
 from weft.loops.ir import Const, Merge
 from weft.loops.operators import POLYNOMIALS, SPECIAL_OF_ONE
-from weft.loops.types import BOOL, FLOAT64, Typed
+from weft.loops.types import BOOL, FLOAT64, INT64, Typed
 
 ScalarFunction = Callable[..., Scalar]
 
@@ -70,6 +70,8 @@ def of_each_kind(function: ScalarFunction) -> ScalarFunction:
 
 
 def _square(b: Builder, x: Scalar) -> Scalar:
+    if x.typed == Typed(BOOL, x.typed.weight):
+        x = as_type(x, Typed(INT64, x.typed.weight))
     x = b.share(x, "x")
     return operate("mul", (x, x), b.default_float)
 

@@ -32,7 +32,7 @@ from weft.language.values import (
     number,
     one_of,
 )
-from weft.loops.ir import Const, Merge, Op, Stmt
+from weft.loops.ir import Const, Merge, Op, Round, Stmt
 from weft.loops.types import BOOL, INT64, Typed
 
 _BINARY = {
@@ -70,6 +70,15 @@ def binary(operator: ast.operator) -> Callable[..., Scalar]:
     return lambda b, x, y: checks.operated(b, name, x, y)
 
 
+def rounded(value: Value) -> Value:
+    """What an operation on elements gives, rounded to their dtype."""
+    if not isinstance(value, Scalar) or not value.typed.weight or value.typed.scalar == value.typed.register:
+        return value
+    if isinstance(value.expr, Round) or value.mixed is not None:
+        return value
+    return replace(value, expr=Round(value.expr, value.typed.scalar), exact=None)
+
+
 # Calls a helper: the function, its arguments, keyword arguments, and whether the call is all of a statement.
 Inline = Callable[[Helper, tuple[Value, ...], dict[str, Value], bool], Value]
 
@@ -101,6 +110,8 @@ class Evaluator:
                 what, remedy = _UNSUPPORTED.get(type(node), (f"{type(node).__name__} syntax", "rewrite it"))
                 raise UnsupportedSyntax(f"weft's language has no {what}", remedy=remedy)
             value: Value = method(node, hint)
+            if self.builder.strict and isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Call)):
+                return rounded(value)
             return value
         except WeftError as error:
             raise self.at(error, node) from None

@@ -67,7 +67,7 @@ def parse(
     source = Source.of(function, name)
     told: frozenset[tuple[Location | None, str]] = frozenset()
     while True:
-        parser = _Parser(source, types, default or default_float(), told, checked)
+        parser = Parser(source, types, default or default_float(), told, checked)
         try:
             result = parser.parse()
         except KindMatters as matters:  # of a name after its loop, which has to carry it then
@@ -78,7 +78,7 @@ def parse(
 
 
 @dataclass
-class _Parser:
+class Parser:
     source: Source
     types: Mapping[str, ArgumentType]
     default: ScalarType
@@ -165,10 +165,12 @@ class _Parser:
         self.calls.append(source)
         start, changes = len(b.blocks[-1]), len(b.changes)
         executor = Executor(b, source, environment, self.inline, helper.enclosing)
+        strict, b.strict = b.strict, b.strict and not source.one_operation
         try:
             executor.execute()
         finally:  # the loop around the call may start again
             self.calls.pop()
+            b.strict = strict
         result = executor.result if executor.result is not None else Static(None)
         written = {s.array for s in walk(tuple(b.blocks[-1][start:])) if isinstance(s, Store) and s.array in existing}
         written |= {name for frame, name in b.changes[changes:] if frame < place}

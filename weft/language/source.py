@@ -38,6 +38,7 @@ class Source:
 
     lookup: what a free name of the function means (a Python object, a Source, a Namespace, a Module or a Known).
     default_values: what the defaults of a function object are, by parameter; None where only a text tells them.
+    one_operation: whether it stands for one operator of PyTorch, which rounds once.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Source:
     column: int = 0
     text: str = field(default="", repr=False)
     default_values: Mapping[str, Any] | None = field(default=None, repr=False)
+    one_operation: bool = False
 
     @staticmethod
     def of(function: Any, name: str | None = None) -> Source:
@@ -218,7 +220,7 @@ def fingerprint(function: Any) -> str:
             digest.update(f"again {told[id(source)]}\0".encode())
             return
         told[id(source)] = len(told)
-        digest.update(f"{source.file}\0{source.line}\0{source.name}\0{source.text}\0".encode(errors="backslashreplace"))
+        digest.update(f"{source.file}\0{source.line}\0{source.name}\0{source.text}\0{source.one_operation}\0".encode(errors="backslashreplace"))
         for name, value in (source.default_values or {}).items():
             digest.update(f"default {name}\0".encode())
             add_value(value)

@@ -9,7 +9,7 @@ from weft.errors import Location, TypeMismatch, UndefinedName, UnsupportedSyntax
 from weft.language import checks, precision, sequences, tensors
 from weft.language.arithmetic import as_type, common, operate
 from weft.language.builder import Builder, Environment, Loop
-from weft.language.expressions import Evaluator, Inline, binary
+from weft.language.expressions import Evaluator, Inline, binary, rounded
 from weft.language.kinds import (
     KindMatters,
     Numbers,
@@ -407,6 +407,10 @@ class Executor:
         result = tensors.lift(b, in_place, replace(held, alias=None), value)
         if not isinstance(result, Scalar):
             raise TypeMismatch(f"{name} is one element, the right side {describe(value)}", remedy="write = instead")
+        if b.strict:
+            once = rounded(result)
+            assert isinstance(once, Scalar)
+            result = once
         if objects.arrays and objects.index is not None:
             (array,) = objects.arrays
             b.store(array, objects.index, converted(result, b.arrays[array].dtype.opmath))

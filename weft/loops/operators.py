@@ -119,6 +119,12 @@ def _fmin(a: Any, b: Any) -> Any:
     return b if a != a else a if b != b else min(a, b)
 
 
+def _power(a: Any, b: Any) -> Any:
+    if isinstance(a, int) and b < 0:  # the whole part of the inverse, 0 of 0's too
+        return (1 if b % 2 == 0 else a) if a in (1, -1) else 0
+    return a**b
+
+
 def _sigmoid(x: float) -> float:
     return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
 
@@ -180,7 +186,7 @@ _TABLE = [
     Operator("fmax", 2, "arithmetic", "drop_nan_max", _fmax),
     Operator("fmin", 2, "arithmetic", "drop_nan_min", _fmin),
     Operator("sign", 1, "arithmetic", "sign", lambda a: (a > 0) - (a < 0)),
-    Operator("pow", 2, "arithmetic", "power", _guard(lambda a, b: a**b)),
+    Operator("pow", 2, "arithmetic", "power", _guard(_power)),
     Operator("div", 2, "float", "{0} / {1}", _divide),
     Operator("fmod", 2, "float", "fmod", _guard(math.fmod)),
     Operator("atan2", 2, "float", "atan2", math.atan2),

@@ -47,13 +47,16 @@ Run = Callable[[tuple[Any, ...]], Any]
 @dataclass(frozen=True)
 class CallPlan:
     """A prepared call. run: for arguments of these types, shapes, strides and alignment. quick: for those, or MISS.
-    tensors: as `run`, with tensors for the results that are numbers. unused: the loops that it leaves in order.
+    tensors: as `run`, with tensors for the results that are numbers. unused: the loops that it leaves in order. viewed: the
+    quick call for other views of the same memory: of arguments that begin where these do, with the sizes, strides and
+    dtypes of what it is to give in their place.
     """
 
     run: Run
     quick: Callable[..., Any]
     tensors: Run
     unused: tuple[Unused, ...] = ()
+    viewed: Callable[[tuple[Any, ...], Mapping[str, Geometry]], Callable[..., Any]] = lambda args, results: never
 
 
 DTYPES: dict[torch.dtype, ScalarType] = {getattr(torch, name): t for name, t in SCALAR_TYPES.items()}
@@ -540,17 +543,20 @@ def _prepared(
         return CallPlan(lambda given: finish(run(given)), never, run, tuple(idle))
     partial = tuple(dict.fromkeys(p for item in launches for p in item.partial))
     by_hand = _demands_floats(function) or any(zero for *_, zero in partial)
-    quick = never if by_hand else quick_call(
-        function,
-        made_arrays(analysis, launches),
-        arrays,
-        [(item.launch, item.given, item.parts) for item in launches],
-        device,
-        args,
-        guard,
-        [(name, dtype, elements) for name, dtype, elements, _ in partial],
-    )
-    return CallPlan(run, quick, run, tuple(idle))
+
+    def viewed(args: tuple[Any, ...], results: Mapping[str, Geometry]) -> Callable[..., Any]:
+        return never if by_hand else quick_call(
+            function,
+            made_arrays(analysis, launches),
+            arrays | dict(results),
+            [(item.launch, item.given, item.parts) for item in launches],
+            device,
+            args,
+            guard,
+            [(name, dtype, elements) for name, dtype, elements, _ in partial],
+        )
+
+    return CallPlan(run, viewed(args, {}), run, tuple(idle), viewed)
 
 
 def _without_memory(function: Function, device: torch.device) -> Run:

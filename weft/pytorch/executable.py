@@ -116,7 +116,7 @@ def call_key(signature: Signature, args: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(key)
 
 
-class _Analyses:
+class Analyses:
     """The analyses of functions that are derived from those of another Specializable."""
 
     identity: str
@@ -140,7 +140,7 @@ class _Analyses:
         return self._made[key]
 
 
-class _AdjointAnalyses(_Analyses):
+class _AdjointAnalyses(Analyses):
     """The analyses of the adjoint of a function for the types that its arguments had."""
 
     def __init__(
@@ -176,7 +176,7 @@ class _AdjointAnalyses(_Analyses):
         return super().analysis((), agree, circumstances)  # its arguments have the types that they were derived from
 
 
-class _BatchedAnalyses(_Analyses):
+class _BatchedAnalyses(Analyses):
     """The analyses of a function for the elements of a batch. carried: whether each argument has an axis of the batch."""
 
     def __init__(self, parent: Specializable, signature: Signature, carried: tuple[bool, ...]) -> None:

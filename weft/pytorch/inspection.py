@@ -78,14 +78,18 @@ def complete(kernel: Kernel, args: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(args)
 
 
-def explain(kernel: Kernel, args: Sequence[Any], format: str, detail: bool) -> Explanation:
-    """The explanation of a kernel for arguments, as "text" (with detail or without), "mermaid" or "html"."""
+def explain(
+    kernel: Kernel, args: Sequence[Any], format: str, detail: bool, operands: Sequence[str] = ()
+) -> Explanation:
+    """The explanation of a kernel for arguments, as "text" (with detail or without), "mermaid" or "html". operands: lines on
+    how each is read.
+    """
     from weft.explain import Explained
     from weft.explain import explain as explained
 
     examined = examine(kernel, args)
     analysis = examined.analysis
-    whole = Explained(examined.written, analysis.schedule, analysis, examined.names, examined.launches())
+    whole = Explained(examined.written, analysis.schedule, analysis, examined.names, examined.launches(), operands)
     return explained(whole, format, detail)
 
 

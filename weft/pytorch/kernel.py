@@ -24,7 +24,7 @@ from weft.errors import (
     TypeMismatch,
     UnsupportedSyntax,
 )
-from weft.language import MISSING, Capture, Signature, capture, read_signature
+from weft.language import Capture, Signature, capture, read_signature
 from weft.language.source import plain_function
 from weft.language.text import ANONYMOUS, function_of_text
 from weft.pytorch.call import argument_types, call_types, finisher, gathered, plain, repeated
@@ -35,6 +35,7 @@ from weft.pytorch.specialize import Specializable, Specializer
 from weft.pytorch.specs import TensorSpec
 from weft.pytorch.telling import Place, tell
 from weft.pytorch.variants import Variant, function_of, is_structured, is_tensor, read_structure, variant
+from weft.pytorch.watching import watch
 from weft.pytorch.witness import Witness, witnesses
 from weft.runtime import cache
 from weft.runtime.guard import Guard
@@ -73,10 +74,7 @@ class Program(Executable):
         """Take over the places of a capture of the same meaning."""
         assert self.guard is not None
         self.captured = captured
-        places = [(w.holder, w.name, w.value) for w in captured.watches if w.simple]
-        others = [w for w in captured.watches if not w.simple]
-        ask = (lambda: all(w.holds() for w in others)) if others else None
-        self.guard.watch(places, MISSING, ask, lambda: all(w.holds() for w in captured.watches))
+        watch(self.guard, captured)
 
     def holds(self) -> bool:
         """Whether the kernel is this program."""

@@ -12,9 +12,9 @@ from functools import reduce
 
 import torch
 
+from weft.elementwise.operands import Operand
 from weft.errors import TypeMismatch
 from weft.loops.types import FLOAT64, SCALAR_TYPES, ScalarType, Typed, promote
-from weft.pointwise.operands import Operand
 
 _NUMBER, _ELEMENT, _TENSOR = 0, 1, 2  # the weights of `Typed`
 

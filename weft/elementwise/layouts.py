@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.pointwise.operands import Shape, Strides
+from weft.elementwise.operands import Shape, Strides
 
 CHANNELS_LAST = (0, 2, 3, 1)
 

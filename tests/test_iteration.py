@@ -18,12 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
+from weft.elementwise.dtypes import check_cast, common_dtype
+from weft.elementwise.iteration import Iteration, broadcast, coalesce, iterate, permutation
+from weft.elementwise.layouts import contiguous_strides, is_channels_last, is_contiguous, is_dense
+from weft.elementwise.memory import check_memory
+from weft.elementwise.operands import Operand
 from weft.errors import OverlapError, ShapeMismatch, TypeMismatch
-from weft.pointwise.dtypes import check_cast, common_dtype
-from weft.pointwise.iteration import Iteration, broadcast, coalesce, iterate, permutation
-from weft.pointwise.layouts import contiguous_strides, is_channels_last, is_contiguous, is_dense
-from weft.pointwise.memory import check_memory
-from weft.pointwise.operands import Operand
 
 Shape = tuple[int, ...]
 

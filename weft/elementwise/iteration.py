@@ -14,9 +14,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from weft.elementwise.layouts import CHANNELS_LAST, contiguous_strides, is_channels_last, is_contiguous, is_dense, packed
+from weft.elementwise.operands import Operand, Shape, Strides
 from weft.errors import ShapeMismatch
-from weft.pointwise.layouts import CHANNELS_LAST, contiguous_strides, is_channels_last, is_contiguous, is_dense, packed
-from weft.pointwise.operands import Operand, Shape, Strides
 
 # The largest offset that a signed 32-bit number holds.
 _MOST = 2**31 - 1

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from weft.elementwise.layouts import is_dense
+from weft.elementwise.operands import Operand, Shape
 from weft.errors import OverlapError
-from weft.pointwise.layouts import is_dense
-from weft.pointwise.operands import Operand, Shape
 from weft.pytorch.overlap import meet, meet_elsewhere
 
 

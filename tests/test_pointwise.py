@@ -1,0 +1,373 @@
+"""`weft.pointwise`: what a scalar function of tensors gives is what PyTorch gives for the same expression, dtype, shape and
+strides included.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import weft
+from weft.errors import DeviceMismatch, NotDifferentiable, OverlapError, ShapeMismatch, StateChanged, TypeMismatch, WeftError
+
+_NAMES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
+DTYPES = [getattr(torch, name) for name in _NAMES]
+
+
+@weft.pointwise
+def add(a, b, alpha=1):
+    return a + alpha * b
+
+
+@weft.pointwise
+def product_and_order(a, b):
+    return a * b, a > b
+
+
+# ---------------------------------------------------------------- layouts
+
+
+def layouts(dtype: torch.dtype = torch.float32) -> Iterator[torch.Tensor]:
+    yield torch.randn(2, 3, 4, 5).to(dtype)
+    yield torch.randn(2, 3, 4, 5).to(dtype).to(memory_format=torch.channels_last)
+    yield torch.randn(5, 4, 3, 2).to(dtype).permute(3, 2, 1, 0)
+    yield torch.randn(2, 3, 4, 10).to(dtype)[..., ::2]
+    yield torch.randn(2, 3, 4, 1).to(dtype).expand(2, 3, 4, 5)
+    yield torch.randn(3, 1, 1).to(dtype)
+    yield torch.randn(5).to(dtype)[1:].new_ones(5)
+    yield torch.randn(()).to(dtype)
+
+
+def same(found: torch.Tensor, wanted: torch.Tensor) -> bool:
+    return found.dtype == wanted.dtype and found.shape == wanted.shape and found.stride() == wanted.stride()
+
+
+@pytest.mark.parametrize("kind", ["values", "gradients"])
+def test_pairs_of_layouts(kind: str) -> None:
+    torch.manual_seed(0)
+    for x, y in itertools.product(layouts(), layouts()):
+        if kind == "values":
+            found, wanted = add(x, y), torch.add(x, y)
+            assert same(found, wanted), (x.stride(), y.stride())
+            torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+            continue
+        own = [t.clone().requires_grad_() for t in (x, y)]
+        other = [t.clone().requires_grad_() for t in (x, y)]
+        add(own[0], own[1], 3.0).sin().sum().backward()
+        torch.add(other[0], other[1], alpha=3.0).sin().sum().backward()
+        for a, b in zip(own, other, strict=True):
+            torch.testing.assert_close(a.grad, b.grad)
+
+
+def test_gradients_of_expanded_tensors_are_their_own() -> None:
+    leaf = torch.randn(3, 1).expand(3, 4).requires_grad_()
+    add(leaf, torch.ones(3, 4)).square().sum().backward()
+    torch.testing.assert_close(leaf.grad, 2 * (leaf.detach() + 1))
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0, 2), (), (1,), (1, 1), (1,) * 20 + (3,) + (1,) * 4])
+def test_odd_shapes(shape: tuple[int, ...]) -> None:
+    x = torch.randn(shape)
+    found = add(x, x)
+    assert same(found, x + x)
+    torch.testing.assert_close(found, x + x)
+
+
+def test_many_dimensions_that_do_not_merge() -> None:
+    x = torch.randn((2,) * 12).permute(*range(11, -1, -1))
+    y = torch.randn((2,) * 12)[..., None].expand((2,) * 13)[..., 0]
+    assert same(add(x, y), x + y)
+    torch.testing.assert_close(add(x, y), x + y)
+
+
+# ---------------------------------------------------------------- dtypes
+
+
+def kinds(dtype: torch.dtype) -> Iterator[Any]:
+    yield torch.zeros(2, dtype=dtype, device="meta")
+    yield torch.zeros((), dtype=dtype, device="meta")
+
+
+EXPRESSIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "sum": lambda a, b: a + b,
+    "quotient": lambda a, b: a / b,
+    "comparison": lambda a, b: a < b,
+}
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_dtypes_are_promoted_as_pytorch_does(name: str) -> None:
+    """Of every pair of dtypes and numbers, with dimensions and without. Nothing is compiled for tensors without memory."""
+    expression = EXPRESSIONS[name]
+    own = weft.pointwise(expression)
+    tensors = [t for dtype in DTYPES for t in kinds(dtype)]
+    for a, b in itertools.product(tensors, [*tensors, True, 2, 2.5]):
+        for x, y in ((a, b), (b, a)):
+            assert own(x, y).dtype == expression(x, y).dtype, (x, y)
+
+
+def test_default_dtype_decides_for_integers() -> None:
+    x = torch.tensor([1, 2])
+    assert add(x, 0.5).dtype == torch.float32
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert add(x, 0.5).dtype == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert add(x, 0.5).dtype == torch.float32
+
+
+HARD = [0.1, 1 / 3, 70000.0, 2049.0, 1e-7, 2049, -3]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_numbers_enter_in_the_precision_of_arithmetic(dtype: torch.dtype) -> None:
+    """They are not rounded to the dtype of the tensor: the oracle computes in float32 and rounds once."""
+    x = torch.tensor([1.0, 3.0, 0.5, 1000.0, -2.0, 0.1], dtype=dtype)
+    cases: list[tuple[Callable[..., Any], Callable[[torch.Tensor, float], torch.Tensor]]] = [
+        (lambda a, b: a + b, lambda a, s: a + s),
+        (lambda a, b: b - a, lambda a, s: s - a),
+        (lambda a, b: a * b, lambda a, s: a * s),
+        (lambda a, b: a / b, lambda a, s: a / s),
+        (lambda a, b: b / a, lambda a, s: s / a),
+    ]
+    for function, oracle in cases:
+        own = weft.pointwise(function)
+        for s in HARD:
+            wanted = oracle(x.float(), torch.tensor(s, dtype=torch.float32).item()).to(dtype)
+            torch.testing.assert_close(own(x, s), wanted, rtol=0, atol=0, equal_nan=True)
+    for alpha in HARD:
+        product = torch.tensor(alpha, dtype=torch.float32) * x.float()
+        torch.testing.assert_close(add(x, x, float(alpha)), (x.float() + product).to(dtype), rtol=1e-3, atol=0)
+    assert torch.isfinite(add(torch.tensor([1.0], dtype=torch.float16), torch.tensor([1e-3], dtype=torch.float16), 7e4)).all()
+
+
+def test_an_element_of_another_dtype_is_rounded_to_the_common_one() -> None:
+    x = torch.tensor([2048.0, 1.5, 3.0], dtype=torch.float16)
+    w = torch.tensor([2049, 1, 70000], dtype=torch.int64)
+    for expression in (lambda a, b: a == b, lambda a, b: a - b, lambda a, b: a * b):
+        torch.testing.assert_close(weft.pointwise(expression)(x, w), expression(x, w), rtol=0, atol=0)
+
+
+# ---------------------------------------------------------------- results that are given
+
+
+def test_results_that_are_given() -> None:
+    x, y = torch.randn(3, 4), torch.randn(4)
+    out = torch.empty(4, 3).t()
+    assert add(x, y, out=out) is out
+    torch.testing.assert_close(out, x + y)
+    assert out.stride() == (1, 3)
+    wide = torch.empty(3, 4, dtype=torch.float64)
+    torch.testing.assert_close(add(x.half(), y.half(), out=wide), (x.half() + y.half()).double())
+    narrow = torch.empty(3, 4, dtype=torch.float16)
+    torch.testing.assert_close(add(x, y, out=narrow), (x + y).half())
+    small = torch.empty(3, 4, dtype=torch.int8)
+    big = torch.full((3, 4), 300)
+    torch.testing.assert_close(add(big, big, out=small), (big + big).to(torch.int8))
+    first, second = torch.empty(3, 4), torch.empty(3, 4, dtype=torch.bool)
+    product_and_order(x, y, out=(first, second))
+    torch.testing.assert_close(first, x * y)
+    assert torch.equal(second, x > y)
+
+
+def test_results_in_place() -> None:
+    x, y = torch.randn(3, 4), torch.randn(4)
+    wanted = x + 2 * y
+    assert add(x, y, 2.0, out=x) is x
+    torch.testing.assert_close(x, wanted)
+    add(x, x, out=x)
+    torch.testing.assert_close(x, 2 * wanted)
+
+
+def test_an_empty_result_is_resized() -> None:
+    x = torch.randn(2, 3, 4).permute(2, 0, 1)
+    found, wanted = torch.empty(0), torch.empty(0)
+    add(x, x, out=found)
+    torch.add(x, x, out=wanted)
+    assert same(found, wanted)
+    torch.testing.assert_close(found, wanted)
+
+
+BAD: dict[str, tuple[Callable[[], Any], type[WeftError], str]] = {
+    "shapes": (lambda: add(torch.ones(3), torch.ones(4)), ShapeMismatch, "do not broadcast"),
+    "shape of a result": (lambda: add(torch.ones(3), torch.ones(3), out=torch.ones(4)), ShapeMismatch, "another shape"),
+    "in place with a broadcast": (lambda: (x := torch.ones(3), add(x, torch.ones(2, 3), out=x)), ShapeMismatch, "shape"),
+    "float into int": (lambda: add(torch.ones(3), 1.0, out=torch.ones(3, dtype=torch.int32)), TypeMismatch, "not written into"),
+    "int into bool": (lambda: add(torch.ones(3).int(), 1, out=torch.ones(3).bool()), TypeMismatch, "not written into"),
+    "overlap within a result": (lambda: add(torch.ones(3), 1.0, out=torch.ones(1).expand(3)), OverlapError, "."),
+    "overlap of a result": (lambda: (x := torch.ones(4), add(x[:3], 1.0, out=x[1:])), OverlapError, "."),
+    "no tensor": (lambda: add(1, 2), TypeMismatch, "without a tensor"),
+    "text": (lambda: add(torch.ones(3), "a"), WeftError, "."),
+    "an object": (lambda: add(torch.ones(3), object()), TypeMismatch, "takes tensors, numbers"),
+    "complex": (lambda: add(torch.ones(3), torch.ones(3, dtype=torch.complex64)), TypeMismatch, "complex64"),
+    "devices": (lambda: add(torch.ones(3), torch.ones(3, device="meta")), DeviceMismatch, "different devices"),
+    "arguments": (lambda: add(torch.ones(3)), TypeMismatch, "missing"),
+    "number of results": (lambda: add(torch.ones(3), 1.0, out=(torch.ones(3), torch.ones(3))), TypeMismatch, "1 results"),
+    "a recorded gradient": (lambda: add(torch.ones(3, requires_grad=True), 1.0, out=torch.ones(3)), NotDifferentiable, "out="),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("call", BAD)
+def test_bad_calls_name_what_is_wrong(call: str) -> None:
+    run, error, words = BAD[call]
+    with pytest.raises(error, match=words) as told:
+        run()
+    assert told.value.remedy
+
+
+# ---------------------------------------------------------------- autograd, transforms, torch.compile
+
+
+@weft.pointwise
+def gated(x, gate, bias, slope=0.5):
+    return torch.where(gate > 0, torch.tanh(x) * gate, slope * x) + bias
+
+
+def plain_gated(x: torch.Tensor, gate: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    return torch.where(gate > 0, torch.tanh(x) * gate, 0.5 * x) + bias
+
+
+def test_first_and_second_derivatives_over_broadcast_dimensions() -> None:
+    torch.manual_seed(1)
+    args = [torch.randn(s, dtype=torch.float64, requires_grad=True) for s in ((3, 4), (4,), (3, 1))]
+    assert torch.autograd.gradcheck(gated, args)
+    assert torch.autograd.gradgradcheck(gated, args)
+
+
+def test_transforms() -> None:
+    x, y = torch.randn(3, 4), torch.randn(4)
+    torch.testing.assert_close(torch.vmap(add, in_dims=(0, None))(x, y), x + y)
+    torch.testing.assert_close(torch.func.grad(lambda x: add(x, x).square().sum())(x), 8 * x)
+    value, tangent = torch.func.jvp(lambda x: add(x, y, 2.0), (x,), (torch.ones(3, 4),))
+    torch.testing.assert_close((value, tangent), (x + 2 * y, torch.ones(3, 4)))
+
+
+def test_torch_compile_records_calls() -> None:
+    @torch.compile(fullgraph=True, backend="aot_eager")
+    def f(x, gate, bias):
+        first, second = product_and_order(gated(x, gate, bias), bias)
+        return first * 2, second
+
+    torch.manual_seed(2)
+    for size in (4, 6):
+        x, gate, bias = torch.randn(size, 4, requires_grad=True), torch.randn(4), torch.randn(size, 1)
+        found, order = f(x, gate, bias)
+        wanted = plain_gated(x, gate, bias) * bias
+        torch.testing.assert_close(found, 2 * wanted)
+        assert order.dtype == torch.bool
+        (gradient,) = torch.autograd.grad(found.sum(), x)
+        torch.testing.assert_close(gradient, torch.autograd.grad(2 * wanted.sum(), x)[0])
+
+
+# ---------------------------------------------------------------- functions
+
+
+SCALE = 2.0
+
+
+@weft.pointwise
+def scaled(x):
+    return SCALE * x
+
+
+def test_what_is_read_from_outside_is_what_it_is_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.ones(3)
+    for value in (2.0, 5.0, 3):
+        monkeypatch.setattr(f"{__name__}.SCALE", value)
+        for _ in range(2):
+            assert scaled(x).tolist() == [value] * 3
+
+
+def test_pointwise_functions_are_called_in_others_and_in_kernels() -> None:
+    @weft.pointwise
+    def both(x, y):
+        return scaled(add(x, y)), math.pi
+
+    @weft.kernel
+    def rows(x):
+        y = torch.empty_like(x)
+        for i in range(x.shape[0]):
+            y[i] = add(x[i], 1.0, 2)
+        return y
+
+    x, y = torch.randn(3, 4), torch.randn(4)
+    first, second = both(x, y)
+    torch.testing.assert_close(first, 2 * (x + y))
+    torch.testing.assert_close(second, torch.full((3, 4), math.pi))
+    torch.testing.assert_close(rows(y), y + 2)
+
+
+def test_branches_and_loops_of_scalars() -> None:
+    @weft.pointwise
+    def collatz(n, most: int):
+        steps = 0
+        for _ in range(most):
+            if n > 1:
+                n = n // 2 if n % 2 == 0 else 3 * n + 1
+                steps += 1
+        return steps
+
+    assert collatz(torch.tensor([1, 2, 3, 7, 27]), 200).tolist() == [0, 1, 7, 16, 111]
+
+
+def test_strict_chains_round_every_operation() -> None:
+    def chain(a, b):
+        c = a * b
+        c = c + 1.0
+        d = torch.exp(c) - a / 3
+        d += b
+        return d * d
+
+    torch.manual_seed(3)
+    a, b = torch.randn(1000).half(), torch.randn(1000).half()
+    wanted = chain(a.clone(), b.clone())
+    assert torch.equal(weft.pointwise(chain, strict=True)(a, b), wanted)
+    fused = weft.pointwise(chain)(a, b)
+    assert not torch.equal(fused, wanted)
+    torch.testing.assert_close(fused, chain(a.float(), b.float()).half(), rtol=2e-3, atol=0)
+
+
+def test_a_second_call_takes_the_quick_way() -> None:
+    x, y = torch.randn(4, 5).t(), torch.randn(4)
+    first = add(x, y)
+    again = add.quick(x, y)
+    assert same(again, first)
+    assert torch.equal(again, first)
+    assert repr(add.quick(x.contiguous(), y)) == "MISS"
+    assert repr(add.quick(x.clone().requires_grad_(), y)) == "MISS"
+
+
+# ---------------------------------------------------------------- the emitted CUDA
+
+CHECKED = {
+    "flat": ("float16[1000]", "float16[1000]"),
+    "a row": ("float16[40,256]", "float32[256]"),
+    "a column": ("float32[40,257]", "float32[40,1]"),
+    "a transposed operand": ("float32[64,96]", "float32[64,96]:(1,64)"),
+    "channels-last beside contiguous": ("float32[2,8,6,5]", "float32[2,8,6,5]:(240,1,40,8)"),
+    "steps": ("bfloat16[33,64]:(200,3)", "int32[33,64]"),
+    "unaligned": ("float32[7,9,11]", "float32[9,1]"),
+}
+
+
+@pytest.mark.parametrize("call", CHECKED)
+def test_the_emitted_cuda_is_clean(call: str) -> None:
+    report = add.check(*CHECKED[call], gradients=call in ("a row", "a transposed operand"))
+    assert report.ok, str(report)
+
+
+def test_a_graph_does_not_go_on_with_what_was_read_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.ones(3)
+    monkeypatch.setattr(f"{__name__}.SCALE", 4.0)
+    compiled = torch.compile(lambda x: scaled(x) + 1, fullgraph=True, backend="aot_eager")
+    assert compiled(x).tolist() == [5.0] * 3
+    monkeypatch.setattr(f"{__name__}.SCALE", 7.0)
+    assert scaled(x).tolist() == [7.0] * 3
+    with pytest.raises(StateChanged, match="SCALE"):
+        compiled(x)

@@ -1,0 +1,1 @@
+"""Scalar functions as operators on tensors."""

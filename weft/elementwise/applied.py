@@ -1,0 +1,141 @@
+"""A scalar function applied to operands of some kinds: the program behind calls that differ in sizes and values alone."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from weft.errors import StateChanged
+from weft.language import ArgumentType, Capture, Parameter, Signature, TensorType, default_float
+from weft.language.pointwise import Elementwise, elementwise
+from weft.loops.ir import Function
+from weft.pytorch.executable import Analyses, Executable
+from weft.pytorch.watching import watch
+from weft.runtime import cache
+from weft.runtime.guard import Guard
+from weft.runtime.stack import deep
+
+
+class _ElementwiseAnalyses(Analyses):
+    def __init__(self, captured: Capture, call: Elementwise) -> None:
+        super().__init__()
+        self._source, self._call, self._default = captured.source, call, default_float()
+        self.identity = f"elementwise {captured.identity} {self._default} {call!r}"
+        self._functions: dict[tuple[tuple[str, str], ...], Function] = {}
+
+    @deep
+    def function(self, types: tuple[ArgumentType, ...], agree: bool) -> Function:
+        from weft.loops.agree import agreeing
+
+        names = (*(o.name for o in self._call.operands), *(name for name, _ in self._call.outs))
+        given = zip(names, types, strict=False)
+        same = tuple((n, t.same) for n, t in given if isinstance(t, TensorType) and t.same is not None)
+        if same not in self._functions:
+            self._functions[same] = elementwise(self._source, self._call, self._default, dict(same))
+        function = self._functions[same]
+        return agreeing(function)[0] if agree else function
+
+
+class _Program(Executable):
+    """An executable that a graph of torch.compile may call after what the function reads from outside has changed."""
+
+    def __init__(self, name: str, signature: Signature, analyses: Analyses, own: str | None, captured: Capture) -> None:
+        guard = Guard()
+        watch(guard, captured)
+        super().__init__(name, signature, analyses, own, guard)
+        self._captured = captured
+
+    def require_current(self) -> None:
+        assert self.guard is not None
+        if not self.guard.holds():
+            changed = self._captured.changed()
+            raise StateChanged(
+                f"{self.name} is called from a graph that was made before what it reads from outside changed",
+                location=self.signature.location,
+                evidence=[f"{', '.join(changed)} {'have' if len(changed) > 1 else 'has'} changed"],
+                remedy="call torch.compiler.reset() after such a change, or pass the value as an argument",
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Applied:
+    """What stands for a kernel where one is explained or checked. py: the plain PyTorch of it, an element at a time."""
+
+    program: Executable
+    py: Callable[..., Any]
+    function: Function
+    call: Elementwise
+
+    @property
+    def name(self) -> str:
+        return self.program.name
+
+    @property
+    def signature(self) -> Signature:
+        return self.program.signature
+
+    @property
+    def specializable(self) -> Any:
+        return self.program.specializable
+
+    @property
+    def example(self) -> Mapping[str, Any]:
+        return {}
+
+
+def applied(function: Callable[..., Any], captured: Capture, call: Elementwise) -> Applied:
+    """The program of a scalar function for such calls. Its arguments: the operands in order, then the arrays for results."""
+    name = captured.source.name
+    kinds = [Parameter(o.name, "tensor" if o.axes is not None else o.typed.scalar.category) for o in call.operands]
+    outs = [Parameter(out, "tensor") for out, _ in call.outs]
+    analyses = _ElementwiseAnalyses(captured, call)
+    made = analyses.analysis((), True).function
+    signature = Signature(
+        name=name,
+        parameters=(*kinds, *outs),
+        written=frozenset(out for out, _ in call.outs),
+        results=tuple(out for out, _ in call.outs) or (None,) * len(made.results),
+        location=captured.source.where,
+        objects=frozenset(out for out, _ in call.outs),
+    )
+    own = f"{name}_{cache.key(analyses.identity)[:8]}" if name.isascii() else None
+    program = _Program(name, signature, analyses, own, captured)
+    return Applied(program, _by_elements(function, call), made, call)
+
+
+def _by_elements(function: Callable[..., Any], call: Elementwise) -> Callable[..., Any]:
+    """The function of tensors, in plain PyTorch: a tensor with dimensions is one of a single element, so that promotion is that
+    of the whole.
+    """
+    constants = {n: getattr(torch, v.name) if hasattr(v, "name") else v for n, v in call.constants}
+
+    def py(*args: Any) -> Any:
+        given, outs = args[: len(call.operands)], args[len(call.operands) :]
+        extents = [0] * call.rank
+        for o, value in zip(call.operands, given, strict=True):
+            for axis, size in zip(o.axes or (), value.shape if o.axes else (), strict=True):
+                extents[axis] = size
+        made: list[torch.Tensor] = list(outs)
+        for at in itertools.product(*map(range, extents)):
+            values = {o.name: _element(o.axes, o.typed.weight, v, at) for o, v in zip(call.operands, given, strict=True)}
+            result = function(**values, **constants)
+            results = result if isinstance(result, (tuple, list)) else (result,)
+            for k, one in enumerate(results):
+                one = one if isinstance(one, torch.Tensor) else torch.tensor(one)
+                if len(made) <= k:
+                    made.append(torch.empty(extents, dtype=one.dtype))
+                made[k][at] = one.reshape(())
+        return made[0] if len(made) == 1 else tuple(made)
+
+    return py
+
+
+def _element(axes: tuple[int, ...] | None, weight: int, value: Any, at: tuple[int, ...]) -> Any:
+    if axes is None:
+        return value
+    one = value[tuple(at[axis] for axis in axes)].clone()
+    return one.reshape(1) if weight == 2 else one

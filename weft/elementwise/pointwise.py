@@ -1,0 +1,445 @@
+"""`weft.pointwise`: a scalar function as an operator on tensors, by PyTorch's rules of dtypes, broadcasting and strides."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, overload
+
+import torch
+from torch.compiler import is_compiling
+
+from weft.elementwise.applied import Applied, applied
+from weft.elementwise.iteration import iterate
+from weft.elementwise.memory import check_memory
+from weft.elementwise.operands import Operand as Facts
+from weft.elementwise.told import operand_lines
+from weft.elementwise.views import as_it_lies, axes_of, by_dimensions, result_of
+from weft.errors import DeviceMismatch, NotDifferentiable, TypeMismatch, UnsupportedSyntax
+from weft.language import Capture, capture
+from weft.language.pointwise import Elementwise, Operand
+from weft.language.source import plain_function
+from weft.loops.types import BOOL, FLOAT64, INT64, SCALAR_TYPES, Typed
+from weft.plan.facts import Geometry
+from weft.pytorch.call import DTYPES, plain
+from weft.pytorch.executable import call_key
+from weft.pytorch.operator import PLAIN, eager
+from weft.pytorch.quick import MISS, never
+from weft.runtime.stack import deep
+
+if TYPE_CHECKING:
+    from weft.check.report import Report
+    from weft.explain import Explanation
+
+_NUMBERS = {bool: BOOL, int: INT64, float: FLOAT64}
+
+
+class _Program:
+    """A scalar function while the places that it reads from outside hold what they held: its programs, by kinds of call."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        own = plain_function(function)
+        if own is None:
+            raise UnsupportedSyntax(f"{function!r} is not a Python function", remedy="pass a function written with def")
+        self.function = own
+        self.captured: Capture = deep(capture)(own)
+        self.default = torch.get_default_dtype()
+        self._made: dict[Elementwise, Applied] = {}
+
+    def holds(self) -> bool:
+        return all(w.holds() for w in self.captured.watches) and torch.get_default_dtype() is self.default
+
+    def applied(self, call: Elementwise) -> Applied:
+        found = self._made.get(call)
+        if found is None:
+            found = self._made[call] = applied(self.function, self.captured, call)
+        return found
+
+
+@dataclass(frozen=True)
+class _Arguments:
+    """The arguments of a call by parameter: tensors; numbers, with what each weighs in promotion; constants of the program."""
+
+    tensors: dict[str, torch.Tensor]
+    numbers: dict[str, tuple[bool | int | float, Typed]]
+    constants: tuple[tuple[str, Any], ...]
+    operands: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Loops:
+    """How a call iterates. shape: of the results. order: its dimensions, the outermost of the iteration first. sizes: of the
+    iteration's axes. axes: of each tensor, and of each given result, those that it has. strides: along all axes, where the
+    tensors are taken as they lie. made: the strides of new results.
+    """
+
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+    sizes: tuple[int, ...]
+    axes: tuple[tuple[int, ...], ...]
+    strides: tuple[tuple[int, ...], ...] | None
+    made: tuple[int, ...] | None
+
+
+class Pointwise:
+    """A scalar function of any number of operands and results, applied to every element of tensors.
+
+    Call it with tensors of any shapes that broadcast, of any dtypes and strides, and with numbers; `out=` takes the results,
+    one tensor or a tuple of them. None, text, and defaults are constants of the program. Dtypes, promotion and strides of
+    results are PyTorch's for the same function of tensors.
+    """
+
+    def __init__(self, function: Callable[..., Any], strict: bool = False) -> None:
+        self.py = function
+        self.name = function.__name__
+        self.strict = strict
+        self.quick: Callable[..., Any] = never  # the quick way of the last call
+        self._parameters = inspect.signature(function)
+        self._names = tuple(self._parameters.parameters)
+        self._by_key: dict[str, Applied] = {}  # programs of calls that torch.compile recorded
+        self._lock = threading.RLock()
+        self._program: _Program | None = None
+        functools.update_wrapper(self, function)
+
+    def __repr__(self) -> str:
+        return f"<weft.Pointwise {self.name}>"
+
+    def __reduce__(self) -> str:
+        return self.py.__qualname__
+
+    @property
+    def program(self) -> _Program:
+        program = self._program
+        if program is None or not program.holds():
+            with self._lock:
+                program = self._program = _Program(self.py)
+                self.quick = never
+        return program
+
+    def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
+        if is_compiling():
+            return self._traced(args, kwargs, out)
+        if out is None and not kwargs:
+            try:
+                made = self.quick(*args)
+                if made is not MISS:
+                    return made
+            except TypeError:  # another number of arguments: told below
+                pass
+        return self._called(args, kwargs, out)
+
+    # ---- a call that torch.compile records: shapes, dtypes and kinds decide the program, which is looked up as it traces
+
+    def _traced(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> Any:
+        outs = () if out is None else tuple(out) if isinstance(out, (tuple, list)) else (out,)
+        values = {**dict(zip(self._names, args, strict=False)), **kwargs}
+        tensors = {n: v for n, v in values.items() if isinstance(v, torch.Tensor)}
+        shape = torch.broadcast_shapes(*[t.shape for t in tensors.values()])  # type: ignore[no-untyped-call]
+        facts: list[Any] = []
+        own: list[Any] = []
+        for name, value in values.items():
+            if isinstance(value, torch.Tensor):
+                leading = len(shape) - value.dim()
+                dims = [d for d in range(value.dim()) if value.shape[d] != 1 or shape[leading + d] == 1]
+                facts.append((name, value.dtype, value.dim(), tuple([leading + d for d in dims])))
+                own.append(value if len(dims) == value.dim() else value.reshape([value.shape[d] for d in dims]))
+            elif isinstance(value, (bool, int, float, torch.SymInt, torch.SymFloat)):
+                kind = bool if isinstance(value, bool) else float if isinstance(value, (float, torch.SymFloat)) else int
+                facts.append((name, kind))
+                own.append(value)
+            else:
+                facts.append((name, value))
+        on_gpu = any([t.device.type == "cuda" for t in tensors.values()])
+        key = self._traced_program(tuple(facts), len(shape), on_gpu, tuple([o.dtype for o in outs]))
+        made = self._by_key[key].program.operator(*own, *outs)
+        return out if outs else made
+
+    def _traced_program(self, facts: tuple[Any, ...], rank: int, on_gpu: bool, outs: tuple[torch.dtype, ...]) -> str:
+        """The name under which the program of such calls is kept, which is made if it is not yet."""
+        operands, constants = [], []
+        for name, *fact in facts:
+            if len(fact) == 3:
+                dtype, dim, axes = fact
+                operands.append(Operand(name, Typed(DTYPES[dtype], 2 if dim else 1), axes))
+            elif fact[0] in _NUMBERS:
+                operands.append(Operand(name, Typed(_NUMBERS[fact[0]], 0), None))
+            else:
+                constants.append((name, DTYPES.get(fact[0], fact[0])))
+        given = {name for name, *_ in facts}
+        constants += [(n, p.default) for n, p in self._parameters.parameters.items() if n not in given]
+        order = {n: k for k, n in enumerate(self._names)}
+        call = Elementwise(
+            tuple(operands), tuple(sorted(constants, key=lambda c: order[c[0]])), rank,
+            tuple(zip(self._called_outs(len(outs)), (DTYPES[d] for d in outs), strict=True)),
+            checked=not on_gpu, strict=self.strict,
+        )  # fmt: skip
+        one = self.program.applied(call)
+        key = one.program.operator.name
+        self._by_key[key] = one
+        return key
+
+    _traced_program._dynamo_marked_constant = True  # type: ignore[attr-defined]  # torch.compile calls it and does not trace it
+
+    # ---- a call
+
+    def _called(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> Any:
+        outs = () if out is None else tuple(out) if isinstance(out, (tuple, list)) else (out,)
+        one, given, loops = self._applied(args, kwargs, outs)
+        tensors = (*given.tensors.values(), *outs)
+        recorded = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+        if recorded and outs:
+            raise NotDifferentiable(
+                f"{self.name} is given out=, and a gradient is to be recorded",
+                location=one.signature.location,
+                remedy="call it without out=, or under torch.no_grad()",
+            )
+        if loops.strides is None or recorded:
+            views = [self._by_dimensions(t, loops, axes) for t, axes in zip(tensors, loops.axes, strict=True)]
+        else:
+            views = [
+                as_it_lies(t, loops.sizes, strides, axes)
+                for t, strides, axes in zip(tensors, loops.strides, loops.axes, strict=True)
+            ]
+        by_name = dict(zip(given.tensors, views, strict=False))
+        own = (*(by_name[n] if n in by_name else given.numbers[n][0] for n in given.operands), *views[len(given.tensors) :])
+        if loops.strides is None or recorded:
+            made = one.program.operator(*own)
+        else:
+            plan = one.program.call(call_key(one.signature, own), own)
+            made = plan.tensors(own)
+            if not outs and not kwargs and len(args) == len(given.operands):
+                facts = {
+                    name: Geometry(one.function.array(name).dtype, loops.shape, loops.made, 0)
+                    for name in one.function.results
+                    if loops.made is not None
+                }
+                self.quick = plan.viewed(args, facts) if all(map(_quick, args)) else never
+        results = made if isinstance(made, (tuple, list)) else (made,)
+        made_strides = None if recorded else loops.made
+        results = outs or tuple(result_of(r, loops.shape, loops.order, made_strides) for r in results)
+        if one.function.container:
+            return list(results) if one.function.container == "list" else tuple(results)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _by_dimensions(self, tensor: torch.Tensor, loops: _Loops, axes: tuple[int, ...]) -> torch.Tensor:
+        return by_dimensions(tensor, loops.shape, loops.order, [loops.sizes[a] for a in axes])
+
+    def _applied(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], outs: tuple[torch.Tensor, ...]
+    ) -> tuple[Applied, _Arguments, _Loops]:
+        """The program of a call, its arguments, and how it iterates."""
+        given = self._given(args, kwargs)
+        tensors = tuple(given.tensors.values())
+        names = self._called_outs(len(outs))
+        if eager() and all(type(t) in PLAIN for t in (*tensors, *outs)):
+            loops = _as_they_lie(given, dict(zip(names, outs, strict=True)))
+        else:
+            loops = _by_shape(tensors, outs)
+        axes = dict(zip(given.tensors, loops.axes, strict=False))
+        operands = tuple(
+            Operand(n, Typed(DTYPES[given.tensors[n].dtype], 2 if given.tensors[n].dim() else 1), axes[n])
+            if n in axes
+            else Operand(n, given.numbers[n][1], None)
+            for n in given.operands
+        )
+        call = Elementwise(
+            operands,
+            given.constants,
+            len(loops.sizes),
+            tuple((n, DTYPES[t.dtype]) for n, t in zip(names, outs, strict=True)),
+            checked=tensors[0].device.type != "cuda",
+            strict=self.strict,
+        )
+        return self.program.applied(call), given, loops
+
+    def _called_outs(self, count: int) -> list[str]:
+        """What given results are called: as no parameter is."""
+        names = [f"out_{k}" if count > 1 else "out" for k in range(count)]
+        while set(names) & {*self._names}:
+            names = [f"{n}_" for n in names]
+        return names
+
+    def _given(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Arguments:
+        try:
+            bound = self._parameters.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeMismatch(
+                f"{self.name}{self._parameters}: {error}", location=self._location, remedy="pass each operand once"
+            ) from None
+        tensors: dict[str, torch.Tensor] = {}
+        numbers: dict[str, tuple[bool | int | float, Typed]] = {}
+        constants: list[tuple[str, Any]] = []
+        passed = {n: plain(v) for n, v in bound.arguments.items()}
+        for name, value in passed.items():
+            if isinstance(value, torch.Tensor):
+                self._require_known(name, value)
+                tensors[name] = value
+            elif type(value) in _NUMBERS:
+                numbers[name] = value, Typed(_NUMBERS[type(value)], 0)
+            elif value is None or isinstance(value, (str, torch.dtype)):
+                constants.append((name, DTYPES.get(value, value) if isinstance(value, torch.dtype) else value))
+            else:
+                raise TypeMismatch(
+                    f"{name} is {value!r}",
+                    location=self._location,
+                    evidence=[f"{self.name} takes tensors, numbers, None and text"],
+                    remedy="pass a tensor or a number",
+                )
+        if not tensors:
+            raise TypeMismatch(
+                f"{self.name} is called without a tensor",
+                location=self._location,
+                remedy=f"pass a tensor, or call {self.name}.py with numbers",
+            )
+        constants += [(n, p.default) for n, p in self._parameters.parameters.items() if n not in passed]
+        self._gather(tensors, numbers)
+        if torch.is_grad_enabled() and any(t.requires_grad for t in tensors.values()):
+            tensors = {n: _own(t) if type(t) in PLAIN else t for n, t in tensors.items()}
+        operands = tuple(n for n in self._parameters.parameters if n in tensors or n in numbers)
+        return _Arguments(tensors, numbers, tuple(constants), operands)
+
+    def _gather(
+        self, tensors: dict[str, torch.Tensor], numbers: dict[str, tuple[bool | int | float, Typed]]
+    ) -> None:
+        """Tensors without dimensions on the CPU, beside others on a GPU, as the numbers that PyTorch takes them for."""
+        devices = {n: t.device for n, t in tensors.items()}
+        if len(set(devices.values())) == 1:
+            return
+        beside = {n for n, t in tensors.items() if t.dim() == 0 and t.device.type == "cpu"}
+        others = {d for n, d in devices.items() if n not in beside}
+        if len(others) != 1:
+            raise DeviceMismatch(
+                f"the tensors of {self.name} lie on different devices",
+                location=self._location,
+                evidence=[f"{n} lies on {d}" for n, d in devices.items()],
+                remedy="move them to one; a tensor without dimensions may lie on the CPU",
+            )
+        (device,) = others
+        for name in beside:
+            tensor = tensors[name]
+            if tensor.requires_grad or type(tensor) not in PLAIN:
+                tensors[name] = tensor.to(device)
+            else:
+                numbers[name] = tensors.pop(name).item(), Typed(DTYPES[tensor.dtype], 1)
+
+    def _require_known(self, name: str, value: torch.Tensor) -> None:
+        if value.dtype not in DTYPES or value.layout is not torch.strided or value.is_nested:
+            what = "nested" if value.is_nested else str(value.dtype if value.dtype not in DTYPES else value.layout)
+            raise TypeMismatch(
+                f"{name} is a tensor that {self.name} does not take: {what}",
+                location=self._location,
+                remedy=f"use strided tensors of {', '.join(SCALAR_TYPES)}",
+            )
+
+    @property
+    def _location(self) -> Any:
+        return self.program.captured.source.where
+
+    # ---- looking inside
+
+    def explain(self, *args: Any, format: str = "text", detail: bool = False, **kwargs: Any) -> Explanation:
+        """The loops of a call, their plan, and for each operand how it is read; see `weft.Kernel.explain`."""
+        from weft.pytorch.inspection import explain
+
+        one, own = self._inspected(args, kwargs)
+        (result, *_) = (one.function.array(r).dtype for r in one.function.results)
+        return explain(one, own, format, detail, operand_lines(one.call, own, result))
+
+    def source(self, *args: Any, arch: str | None = None, **kwargs: Any) -> str:
+        """The generated code of a call; see `weft.Kernel.source`."""
+        from weft.pytorch.inspection import source
+
+        return source(*self._inspected(args, kwargs), arch)
+
+    def resources(self, *args: Any, arch: str | None = None, **kwargs: Any) -> Any:
+        """Registers, spills and shared memory of each kernel of a call; see `weft.Kernel.resources`."""
+        from weft.pytorch.inspection import resources
+
+        return resources(*self._inspected(args, kwargs), arch)
+
+    def check(
+        self, *args: Any, seeds: int = 1, arch: str = "sm_90a", tolerance: float | None = None, gradients: bool = False,
+        **kwargs: Any,
+    ) -> Report:  # fmt: skip
+        """Execute on the CPU the CUDA that a call would launch; see `weft.Kernel.check`."""
+        from weft.pytorch.check import check_call
+
+        one, own = self._inspected(args, kwargs)
+        return check_call(one, own, seeds=seeds, arch=arch, tolerance=tolerance, gradients=gradients)
+
+    def _inspected(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, tuple[Any, ...]]:
+        """What stands for a kernel, and its own arguments: the tensors over the axes of the iteration, and the numbers."""
+        from weft.pytorch.specs import TensorSpec, make_arguments
+
+        specs = {n: v for n, v in zip(self._parameters.parameters, args, strict=False)}
+        read = {n: TensorSpec.parse(v) if isinstance(v, str) and "[" in v else v for n, v in specs.items()}
+        values = tuple(make_arguments(read).values())
+        one, given, loops = self._applied(values, kwargs, ())
+        assert loops.strides is not None
+        views = [
+            as_it_lies(t, loops.sizes, strides, axes)
+            for t, strides, axes in zip(given.tensors.values(), loops.strides, loops.axes, strict=True)
+        ]
+        by_name = dict(zip(given.tensors, views, strict=True))
+        return one, tuple(by_name[n] if n in by_name else given.numbers[n][0] for n in given.operands)
+
+
+def _own(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor with an element of its own at every place, so that each has its own gradient."""
+    repeated = any(n > 1 and s == 0 for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.contiguous() if repeated else tensor
+
+
+def _quick(value: Any) -> bool:
+    return isinstance(value, (torch.Tensor, bool, int, float))
+
+
+def _by_shape(tensors: Sequence[torch.Tensor], outs: Sequence[torch.Tensor]) -> _Loops:
+    """The iteration over the dimensions of the result, in their order: of tensors that only PyTorch knows where they lie."""
+    shape = torch.broadcast_shapes(*(t.shape for t in tensors))  # type: ignore[no-untyped-call]
+    axes = []
+    for t in (*tensors, *outs):
+        leading = len(shape) - t.dim()
+        axes.append(tuple(leading + d for d in range(t.dim()) if not (t.shape[d] == 1 and shape[leading + d] != 1)))
+    return _Loops(tuple(shape), tuple(range(len(shape))), tuple(shape), tuple(axes), None, None)
+
+
+def _as_they_lie(given: _Arguments, outs: Mapping[str, torch.Tensor]) -> _Loops:
+    """The iteration in the order of memory, over as few axes as may be."""
+    tensors = given.tensors
+    facts = {n: Facts.of(n, tensors[n] if n in tensors else given.numbers[n][0]) for n in given.operands}
+    targets = [Facts.of(name, t) for name, t in outs.items()]
+    found = iterate([*facts.values()], targets or (None,))
+    if targets:
+        check_memory(targets, [facts[n] for n in tensors], found.shape)
+    for out, wanted in zip(outs.values(), found.results, strict=False):
+        if out.shape != torch.Size(found.shape):  # it has no elements
+            out.resize_(found.shape).as_strided_(found.shape, wanted)
+    results = max(1, len(targets))
+    along = dict(zip(facts, found.strides[results:], strict=True))
+    strides = (*(along[n] for n in tensors), *(found.strides[:results] if targets else ()))
+    every = tuple(range(len(found.sizes)))
+    axes = [axes_of(own, found.sizes) if k < len(tensors) else every for k, own in enumerate(strides)]
+    repeated = {*every}.difference(*axes)  # by all of them: one has to tell how often
+    axes[0] = tuple(sorted((*axes[0], *repeated)))
+    return _Loops(found.shape, found.order, found.sizes, tuple(axes), strides, None if targets else found.results[0])
+
+
+@overload
+def pointwise(function: Callable[..., Any], *, strict: bool = False) -> Pointwise: ...
+@overload
+def pointwise(function: None = None, *, strict: bool = False) -> Callable[[Callable[..., Any]], Pointwise]: ...
+def pointwise(
+    function: Callable[..., Any] | None = None, *, strict: bool = False
+) -> Pointwise | Callable[[Callable[..., Any]], Pointwise]:
+    """Decorate a scalar function that weft applies to tensors element by element.
+
+    strict: every operation rounds to the dtype that its result has in eager PyTorch; otherwise what a chain computes stays in
+    the precision of its arithmetic until it is stored.
+    """
+    if function is None:
+        return lambda f: Pointwise(f, strict)
+    return Pointwise(function, strict)

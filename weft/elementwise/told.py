@@ -1,0 +1,75 @@
+"""What an explanation says of the operands of a call: how each is read, in what it is computed with, and what keeps it from
+being read in vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from weft.language.pointwise import Elementwise, Operand
+from weft.loops.types import ScalarType
+from weft.plan.facts import Geometry
+
+_BYTES = 16  # of the widest access of a thread
+
+
+def operand_lines(call: Elementwise, args: Sequence[object], result: ScalarType) -> tuple[str, ...]:
+    """A line for each operand and given result. args: tensors over the axes of the iteration, and numbers. result: what is
+    computed.
+    """
+    tensors = zip((*call.operands, *(None for _ in call.outs)), args, strict=False)
+    names = [*(o.name for o in call.operands), *(name for name, _ in call.outs)]
+    width = max(map(len, names), default=0)
+    lines = []
+    for name, (operand, value) in zip(names, tensors, strict=True):
+        told = _number(operand) if operand is not None and operand.axes is None else _tensor(operand, value, call.rank, result)
+        lines.append(f"{name:<{width}}  {told}")
+    return tuple(lines)
+
+
+def _number(operand: Operand) -> str:
+    what = "a number" if operand.typed.weight == 0 else f"a tensor on the CPU without dimensions, {operand.typed.scalar}"
+    return f"{what}, passed as {operand.number}; it is never rounded to a tensor's dtype"
+
+
+def _tensor(operand: Operand | None, value: object, rank: int, result: ScalarType) -> str:
+    assert isinstance(value, torch.Tensor)
+    from weft.pytorch.call import DTYPES
+
+    dtype = DTYPES[value.dtype]
+    axes = tuple(range(rank)) if operand is None else operand.axes or ()
+    address = 0 if value.is_meta else value.data_ptr()
+    geometry = Geometry(dtype, tuple(value.shape), value.stride(), address)
+    use = f"stored as {dtype} from {result}" if operand is None else f"{dtype}, computed with in {dtype.opmath}"
+    if not axes:
+        return f"{use}; one value for all elements"
+    if rank - 1 not in axes:
+        return f"{use}; repeated along the innermost axis, where one value is loaded for many elements"
+    return f"{use}; {'; '.join(_access(geometry))}"
+
+
+def _access(geometry: Geometry) -> Iterator[str]:
+    """How the elements are accessed along the innermost axis, and what would make the accesses wider."""
+    size, inner = geometry.dtype.size, len(geometry.shape) - 1
+    if geometry.strides[inner] != 1 and geometry.shape[inner] > 1:
+        if geometry.unit_axis is not None and geometry.shape[geometry.unit_axis] > 1:
+            yield "consecutive along another axis than the result, and turned in shared memory"
+        else:
+            yield f"one element an access: neighbours lie {geometry.strides[inner]} elements apart"
+            yield ".contiguous() of it would be read in vectors"
+        return
+    count = min(geometry.vector(), _BYTES // size)
+    yield f"{count} {'elements' if count > 1 else 'element'} ({count * size} B) an access"
+    full = _BYTES // size
+    if count == full:
+        return
+    if geometry.address % _BYTES:
+        yield f"it begins {geometry.address % _BYTES} B past a multiple of {_BYTES}: a tensor of its own memory begins at one"
+    others = [s for k, (n, s) in enumerate(zip(geometry.shape, geometry.strides, strict=True)) if k != inner and n > 1]
+    if any(s % full for s in others):
+        odd = next(s for s in others if s % full)
+        yield f"its rows begin {odd} elements apart, and {full} are a vector: pad the rows"
+    elif geometry.shape[inner] % full:
+        yield f"{geometry.shape[inner]} elements are no multiple of {full}, a vector"

@@ -1,0 +1,210 @@
+"""A scalar function -> the loops that apply it to every element of its operands.
+
+An operand enters as one element, which weighs in promotion what the operand does in the plain PyTorch: a tensor with
+dimensions more than one without, that more than a number. So what the function computes has the dtype that PyTorch gives to
+the same function of tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from weft.errors import Location, TypeMismatch, UnsupportedSyntax
+from weft.language.frontend import Parser
+from weft.language.kinds import KindMatters, cast, converted, leaves
+from weft.language.source import Source
+from weft.language.values import Helper, Scalar, Static, Tuple, Value, describe, number
+from weft.loops.ir import Array, Expr, Function, Load, Ref, Round, Size, validate, without_checks
+from weft.loops.ir import Scalar as ScalarParameter
+from weft.loops.types import BOOL, FLOAT64, INT64, ScalarType, Typed
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What is passed for a parameter. typed: its dtype, and what it weighs. axes: of a tensor, the axes of the iteration that
+    it is no broadcast along, outermost first; None: a number when the kernel runs.
+    """
+
+    name: str
+    typed: Typed
+    axes: tuple[int, ...] | None
+
+    @property
+    def number(self) -> ScalarType:
+        """The type in which a number is passed."""
+        return {"bool": BOOL, "int": INT64, "float": FLOAT64}[self.typed.scalar.category]
+
+
+@dataclass(frozen=True)
+class Elementwise:
+    """A call of a scalar function as far as its loops depend on it.
+
+    constants: parameters whose values the program is made for: numbers, None, text, dtypes. rank: axes of the iteration.
+    outs: arrays of all axes that take the results, by name and dtype; none where the results are new. checked: whether what
+    raises in PyTorch on a CPU is an error; where it is not, a quotient of integers by 0 is 0. strict: every operation rounds to
+    the dtype of its result, as it does in eager mode.
+    """
+
+    operands: tuple[Operand, ...]
+    constants: tuple[tuple[str, Any], ...]
+    rank: int
+    outs: tuple[tuple[str, ScalarType], ...] = ()
+    checked: bool = True
+    strict: bool = False
+
+
+def elementwise(source: Source, call: Elementwise, default: ScalarType, same: Mapping[str, str]) -> Function:
+    """The loop nest of a scalar function for such a call. default: the dtype of floats that nothing else decides. same: arrays
+    that are an earlier one, at the same subscripts, and so no parameters. Raises a WeftError where the function is not in
+    weft's language, or what it gives is no scalar.
+    """
+    told: frozenset[tuple[Location | None, str]] = frozenset()
+    while True:
+        parser = _ElementwiseParser(source, {}, default, told, frozenset(), call=call, same=same)
+        try:
+            function = parser.parse()
+        except KindMatters as matters:  # as in weft.language.frontend.parse
+            told |= {parser.builder.left[matters.name]}
+            continue
+        validate(function)
+        return function
+
+
+@dataclass
+class _ElementwiseParser(Parser):
+    call: Elementwise = Elementwise((), (), 0)
+    same: Mapping[str, str] = field(default_factory=dict)
+
+    def parse(self) -> Function:
+        b, call = self.builder, self.call
+        self.calls = []  # the function is called by its loops
+        b.location, b.strict = self.source.where, call.strict
+        b.taken |= {o.name for o in call.operands} | {name for name, _ in call.outs}
+        extents = self._extents()
+        for operand in call.operands:
+            self._declared(operand, extents)
+        for name, dtype in ((name, dtype) for name, dtype in call.outs if name not in self.same):
+            self._array(name, dtype, tuple(range(call.rank)), extents)
+        results: list[str] = []
+        self.result = b.fresh("result")
+
+        def body(at: tuple[Expr, ...]) -> None:
+            given: dict[str, Value] = {o.name: self._element(o, at) for o in call.operands}
+            given |= {name: _constant(value) for name, value in call.constants}
+            value = self.inline(Helper(self.source), (), given, direct=True)
+            values = value.items if isinstance(value, Tuple) else (value,)
+            if isinstance(value, Tuple):
+                self.container = "list" if value.mutable else "tuple" if len(values) == 1 else ""
+            for k, one in enumerate(values):
+                results.append(self._stored(one, k, len(values), extents, at))
+
+        b.nest(extents, body)
+        if call.outs and len(results) != len(call.outs):
+            raise TypeMismatch(
+                f"{self.source.name} gives {len(results)} results, and out= has {len(call.outs)}",
+                location=self.source.where,
+                remedy="pass one tensor for each result",
+            )
+        function = self._function(tuple(results))
+        return function if call.checked else replace(function, body=without_checks(function.body))
+
+    def _extents(self) -> tuple[Expr, ...]:
+        names = [self.builder.fresh(f"n{k}" if self.call.rank > 1 else "n") for k in range(self.call.rank)]
+        self.builder.named = set(names)
+        return tuple(Ref(name, INT64) for name in names)
+
+    def _declared(self, operand: Operand, extents: tuple[Expr, ...]) -> None:
+        b = self.builder
+        if operand.axes is not None:
+            if operand.name not in self.same:
+                self._array(operand.name, operand.typed.scalar, operand.axes, extents)
+            return
+        self.names.append(operand.name)
+        self.scalars.append(ScalarParameter(operand.name, operand.number))
+        b.fixed.add(operand.name)
+        if operand.number == INT64:
+            b.integers.add(operand.name)
+
+    def _array(self, name: str, dtype: ScalarType, axes: tuple[int, ...], extents: tuple[Expr, ...]) -> None:
+        """An argument over some axes of the iteration, whose sizes the first that has them tells."""
+        b = self.builder
+        self.names.append(name)
+        dims: list[Expr] = []
+        for position, axis in enumerate(axes):
+            extent = extents[axis]
+            assert isinstance(extent, Ref)
+            if extent.name not in b.fixed:
+                b.fixed.add(extent.name)
+                self.sizes.append(Size(extent.name, name, position))
+                dims.append(extent)
+            else:
+                size = b.fresh(f"{name}_size_{position}")
+                b.fixed.add(size)
+                self.sizes.append(Size(size, name, position))
+                dims.append(Ref(size, INT64))
+                b.require_equal(extent, dims[-1], f"of {name} along axis {axis}")
+        b.arrays[name] = Array(name, dtype, tuple(dims), "input", location=self.source.where)
+        b.given |= {name}
+
+    def _element(self, operand: Operand, at: tuple[Expr, ...]) -> Scalar:
+        register = operand.typed.register
+        if operand.axes is None:
+            return Scalar(cast(Ref(operand.name, operand.number), register), operand.typed)
+        index = tuple(at[axis] for axis in operand.axes)
+        array = self.same.get(operand.name, operand.name)
+        return Scalar(Load(array, index, register, self.builder.location), operand.typed)
+
+    def _stored(self, value: Value, k: int, of: int, extents: tuple[Expr, ...], at: tuple[Expr, ...]) -> str:
+        """Store an element of a result. Gives the array that it goes into."""
+        b = self.builder
+        if not isinstance(value, Scalar):
+            raise TypeMismatch(
+                f"{self.source.name} gives {describe(value)} for an element",
+                location=self.source.where,
+                remedy="return a number, or a tuple of numbers",
+            )
+        typed = value.typed if value.typed.weight else Typed(self._of_number(value), 1)
+        if any(leaf.typed.scalar.category != typed.scalar.category for leaf in leaves(value)) and value.mixed is not None:
+            self._refuse_kinds(value)
+        result = converted(value, typed.register)
+        if k < len(self.call.outs):
+            name, dtype = self.call.outs[k]
+            self._require_cast(typed.scalar, dtype, name)
+            if typed.register != typed.scalar and dtype != typed.scalar:
+                result = Round(result, typed.scalar)  # computed in the common dtype, then cast
+            array = self.same.get(name, name)
+            b.store(array, at, cast(result, dtype.opmath))
+            return array
+        name = self.result if of == 1 else b.fresh(f"{self.result}_{k}")
+        b.arrays[name] = Array(name, typed.scalar, extents, "result", location=self.source.where, contiguous=True)
+        b.store(name, at, result)
+        return name
+
+    def _require_cast(self, made: ScalarType, dtype: ScalarType, name: str) -> None:
+        """A result may be narrowed, and not lose its category."""
+        order = ("bool", "int", "float")
+        if order.index(made.category) > order.index(dtype.category):
+            raise TypeMismatch(
+                f"the result of {self.source.name} is {made}, and {name} is {dtype}",
+                location=self.source.where,
+                evidence=[f"a {made.category} is not written into a tensor of {dtype.category}s, as in PyTorch"],
+                remedy=f"pass a tensor of a {made.category} dtype as {name}, or convert the result with .to(torch.{dtype})",
+            )
+
+    def _of_number(self, value: Scalar) -> ScalarType:
+        return self.default if value.typed.scalar == FLOAT64 else value.typed.scalar
+
+    def _refuse_kinds(self, value: Scalar) -> None:
+        kinds = dict.fromkeys(describe(v) for v in leaves(value))
+        raise UnsupportedSyntax(
+            f"{self.source.name} gives values of different kinds on different paths",
+            location=self.source.where,
+            evidence=[f"what it gives is {' or '.join(kinds)}"],
+            remedy="say which: int(...), float(...) or bool(...) of what it returns, or .to(dtype) of elements",
+        )
+
+
+def _constant(value: Any) -> Value:
+    return number(value) if isinstance(value, (bool, int, float)) else Static(value)
