@@ -131,8 +131,8 @@ def _make(name: str, operands: tuple[Scalar, ...], typed: Typed) -> Scalar:
     if typed.weight == 0 and len(constants) == len(operands) and not _raises(name, constants):
         value = constants[0] << constants[1] if name == "shl" else OPERATORS[name].evaluate(*constants)
         return Scalar(Const(value, typed.register), typed)
-    if name == "mul" and typed.scalar != BOOL:
-        for one, other in (operands, operands[::-1]):
+    if name in ("mul", "div") and typed.scalar != BOOL:
+        for one, other in (operands, operands[::-1])[name == "div" :]:
             if isinstance(one.expr, Const) and one.expr.value == 1:
                 return Scalar(other.expr, typed)
     return Scalar(Op(name, tuple(v.expr for v in operands), typed.register), typed)
