@@ -10,10 +10,10 @@ from pathlib import Path
 from bench.harness import options_of, record, results_file
 
 ON_GPU = (
-    "linrec", "rows", "folds", "maps", "joins", "steps", "scans", "selective_scan", "algebras", "ordinary", "first_call",
-    "host_overhead",
+    "linrec", "rows", "folds", "maps", "joins", "steps", "scans", "selective_scan", "algebras", "ordinary", "pointwise",
+    "first_call", "host_overhead",
 )  # fmt: skip
-ON_CPU = ("cpu", "check_speed", "first_call", "host_overhead")
+ON_CPU = ("cpu", "check_speed", "compiled_bytes", "first_call", "host_overhead")
 
 
 def main(argv: list[str]) -> int:

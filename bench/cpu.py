@@ -16,6 +16,8 @@ from torch import Tensor
 import weft
 from bench import folds, joins, maps, scans
 from bench.harness import Options, Row
+from bench.pointwise_chains import gelu_dropout_residual
+from weft import ops
 from weft.kernels import LIBRARY
 from weft.kernels.linrec import linrec
 from weft.runtime.timing import add_of_equal_bytes, median_ms, rotations
@@ -100,6 +102,11 @@ def _added(new: Callable[..., Tensor]) -> tuple[Any, ...]:
     return y, torch.randint(0, len(y), x.shape[:1]), x
 
 
+def _of_a_block(new: Callable[..., Tensor]) -> tuple[Any, ...]:
+    x = new(4096, 4096)
+    return x, new(x.shape[1]), new(*x.shape) > -1.2, new(x.shape[1]), new(*x.shape), 0.1
+
+
 def _index_add(y: Tensor, index: Tensor, x: Tensor) -> Tensor:
     joins.index_add(y, index, x)
     return y
@@ -115,6 +122,9 @@ WORKS = (
     Work(maps.embedding, lambda w, i: F.embedding(i, w), _table),
     Work(maps.five_points_inside, maps._five_points_inside, _rows(4096, 4096)),
     Work(LIBRARY["gelu_bias_residual"], lambda x, b, r: F.gelu(x + b) + r, _rows(4096, 4096, "row", "like x")),
+    Work(ops.add, torch.add, lambda new: (new(2**24), new(2**24)), "weft.ops.add"),
+    Work(ops.gelu, F.gelu, lambda new: (new(2**24),), "weft.ops.gelu"),
+    Work(weft.pointwise(gelu_dropout_residual), gelu_dropout_residual, _of_a_block, "a fused chain of 6 operators"),
     Work(folds.total, torch.sum, _rows(4096, 4096), close=1.0),
     Work(folds.of_rows, partial(torch.sum, dim=1), _rows(4096, 4096), close=1e-2),
     Work(folds.of_columns, partial(torch.sum, dim=0), _rows(4096, 4096), close=1e-2),

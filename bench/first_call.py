@@ -55,14 +55,14 @@ def measure(who: str, kernel: str, device_name: str) -> float:
         tensors: tuple[torch.Tensor, ...] = (torch.randn(shape, device=device), torch.rand(shape, device=device))
     else:
         tensors = inputs(work, shape, device, seed=0)
-    _wait(device)
+    wait(device)
     start = time.perf_counter()
     if who == "weft":
         LIBRARY[kernel](*tensors)
     else:
         assert work is not None
         torch.compile(work.eager, fullgraph=True)(*tensors)
-    _wait(device)
+    wait(device)
     return 1e3 * (time.perf_counter() - start)
 
 
@@ -76,14 +76,19 @@ def _cold_and_cached(who: str, kernel: str, device: torch.device, repeats: int) 
 
 
 def _child(who: str, kernel: str, device: torch.device, cache: str) -> float:
+    return float(in_a_fresh_process(_CHILD, (who, kernel, str(device)), cache)[-1])
+
+
+def in_a_fresh_process(program: str, words: tuple[str, ...], cache: str) -> list[str]:
+    """The words that a program prints, given others as its arguments, with nothing cached outside of this directory."""
     caches = {"WEFT_CACHE": cache, "TORCHINDUCTOR_CACHE_DIR": cache, "TRITON_CACHE_DIR": cache}
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = [sys.executable, "-c", _CHILD, who, kernel, str(device)]
+    command = [sys.executable, "-c", program, *words]
     done = subprocess.run(command, cwd=ROOT, env={**os.environ, **caches, "PYTHONPATH": path}, stdout=subprocess.PIPE)
     done.check_returncode()
-    return float(done.stdout.split()[-1])
+    return done.stdout.decode().split()
 
 
-def _wait(device: torch.device) -> None:
+def wait(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)

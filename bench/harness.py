@@ -79,14 +79,14 @@ def need_gpu(options: Options) -> None:
         )
 
 
-def copy_ms(bytes_moved: int, options: Options) -> float:
-    """A device-to-device copy that reads half of the bytes and writes the other half."""
+def copy_ms(bytes_moved: int, options: Options, seconds: float | None = None) -> float:
+    """A device-to-device copy that reads half of the bytes and writes the other half. seconds: how long to measure."""
     numel = bytes_moved // 4
     pairs = []
     for _ in range(rotations(bytes_moved)):
         source = torch.randn(numel, device=options.device).bfloat16()
         pairs.append((torch.empty_like(source), source))
-    return median_ms([partial(to.copy_, of) for to, of in pairs], options.device, seconds=options.seconds)
+    return median_ms([partial(to.copy_, of) for to, of in pairs], options.device, seconds=seconds or options.seconds)
 
 
 def meta(device: torch.device, command: str) -> dict[str, Any]:

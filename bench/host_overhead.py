@@ -26,14 +26,14 @@ def run(options: Options) -> list[Row]:
         "cumsum": partial(cumsum.kernel, x),
     }
     with torch.no_grad():
-        add_ms = _host_ms(partial(torch.add, x, c), options)
+        add_ms = host_ms(partial(torch.add, x, c), options)
         return [
-            Row("host_overhead", {"kernel": name, "shape": [4, 64]}, _host_ms(call, options), "torch.add", add_ms)
+            Row("host_overhead", {"kernel": name, "shape": [4, 64]}, host_ms(call, options), "torch.add", add_ms)
             for name, call in calls.items()
         ]
 
 
-def _host_ms(call: Callable[[], object], options: Options) -> float:
+def host_ms(call: Callable[[], object], options: Options) -> float:
     """The median over batches of 100 calls, the device drained between batches so that its queue never fills."""
     batches = 20 if options.quick else 300
     for _ in range(100):

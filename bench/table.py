@@ -1,4 +1,6 @@
-"""The table of results in README.md, written between its markers from bench/results: `python -m bench.table`."""
+"""The tables of results in README.md and docs/pointwise.md, written between their markers from bench/results: `python -m
+bench.table`.
+"""
 
 from __future__ import annotations
 
@@ -47,8 +49,21 @@ def _fact(name: str, value: object) -> str:
     return f"{name} {value:,}" if isinstance(value, int) else str(value)
 
 
-def main(readme: Path = ROOT / "README.md", results: Path = RESULTS / "h200.json") -> int:
-    readme.write_text(insert(readme.read_text(), render(load(results))))
+def tables() -> dict[Path, str]:
+    """The table of each document: README.md has all of the H200, docs/pointwise.md what is about it, the CPU's rows too."""
+    gpu, cpu = (load(RESULTS / f"{name}.json") for name in ("h200", "cpu"))
+    operators, sizes = _only("pointwise", gpu), _only("compiled_bytes", cpu)
+    about = "\n\n".join(render(found) for found in (operators, sizes) if found["rows"])
+    return {ROOT / "README.md": render(gpu), ROOT / "docs" / "pointwise.md": about or render(operators)}
+
+
+def _only(bench: str, results: dict[str, Any]) -> dict[str, Any]:
+    return {**results, "rows": [row for row in results["rows"] if row["bench"] == bench]}
+
+
+def main() -> int:
+    for document, table in tables().items():
+        document.write_text(insert(document.read_text(), table))
     return 0
 
 

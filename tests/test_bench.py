@@ -84,12 +84,13 @@ def test_the_table_goes_between_its_markers() -> None:
         table.insert("no markers", "")
 
 
-def test_the_table_in_the_readme_is_what_the_results_give() -> None:
-    readme = (table.ROOT / "README.md").read_text()
-    assert table.insert(readme, table.render(load(table.RESULTS / "h200.json"))) == readme, "run `make table`"
+@pytest.mark.parametrize("document", table.tables(), ids=lambda path: path.name)
+def test_the_table_in_a_document_is_what_the_results_give(document: Path) -> None:
+    text = document.read_text()
+    assert table.insert(text, table.tables()[document]) == text, "run `make table`"
 
 
-_LONG = [pytest.param(name, marks=pytest.mark.long) for name in ("cpu", "linrec")]
+_LONG = [pytest.param(name, marks=pytest.mark.long) for name in ("cpu", "linrec", "pointwise", "compiled_bytes")]
 
 
 @pytest.mark.parametrize("name", ["rows", "host_overhead", *_LONG])
@@ -107,6 +108,18 @@ def test_first_calls_are_measured_in_processes_of_their_own() -> None:
 
     cold, cached = first_call.run(Options(CPU, quick=True))
     assert cold.case["state"] == "cold" and 0 < cached.weft_ms < cold.weft_ms
+
+
+def test_the_chains_of_the_benchmark_compute_what_their_python_does() -> None:
+    from bench.pointwise_chains import CHAINS
+
+    def new(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        return torch.randn(shape, dtype=dtype)
+
+    torch.manual_seed(0)
+    for chain in CHAINS:
+        args = chain.make(new, True)
+        torch.testing.assert_close(chain.fused(*args), chain.function(*args))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
