@@ -41,12 +41,12 @@ _OF_BOOLS = {"add": "or", "mul": "and", "maximum": "or", "minimum": "and", "fmax
 
 def _as_operand(value: Scalar, typed: Typed) -> Scalar:
     """A value as type `typed`. PyTorch converts an element of another dtype to the common one before it computes, which
-    rounds integers of more bits than a half has, and floats that weigh less.
+    rounds integers of more bits than a half has; not numbers, nor tensors without dimensions beside others.
     """
     made = as_type(value, typed)
     own = value.typed.scalar
     exact = own == typed.scalar or own.category == "bool" or (own.category == "int" and own.size == 1)
-    if typed.scalar.opmath == typed.scalar or not value.typed.weight or exact:
+    if typed.scalar.opmath == typed.scalar or not value.typed.weight or value.typed.weight < typed.weight or exact:
         return made
     return replace(made, expr=Round(made.expr, typed.scalar))
 
