@@ -11,12 +11,14 @@ import torch
 
 import weft
 from tests import fuzz_gradients
-from weft.language import infer_types, parse
+from weft.language import TensorType, infer_types, parse
 from weft.loops import analyze, polyhedra
 from weft.loops.adjoint import adjoint
 from weft.loops.analyze import requirements, schedule
 from weft.loops.automatic.guards import guarded
+from weft.loops.ir import statement_exprs, walk, walk_expr
 from weft.loops.polyhedra import Search, SearchOver
+from weft.loops.types import SCALAR_TYPES
 
 _HEAD = "def program(x, y):\n    h = 0.0\n    g = 1.0\n    k = 0\n    n = x.shape[0]\n    for i in range(n):\n"
 
@@ -155,3 +157,30 @@ def test_what_was_judged_before_is_what_would_be_found_again(seed: int, monkeypa
     monkeypatch.setattr(analyze._Known, "axes", lambda self, *args: analyze.find_axes(*args))
     for function, found in zip(functions, known, strict=True):
         assert schedule(replace(function)).loops == found.loops
+
+
+def test_what_a_value_is_on_many_paths_is_told_once() -> None:
+    """s is one of five kinds, chosen twice in each iteration: their tests have names, and are not written out in each other."""
+    function = parse(
+        """
+def pick(a, b, c):
+    if c > 1:
+        return a
+    return 0 if a == b else b - c
+
+def program(x, b):
+    n, m = x.shape
+    y = torch.full((n, m), 2, dtype=torch.int8)
+    for i in range(n):
+        s = y[i, -1] + 0
+        for j in range(m):
+            s = (s < y[i, j]) + s
+            s = min(min(7, s), s)
+            y[i, j] = (s - y[i, j]) - min(-1, b[j])
+            if pick(b[j], y[i, j], s) > s:
+                s = pick(b[j], y[i, j], s) + 0
+    return y
+""",
+        {"x": TensorType(SCALAR_TYPES["float32"], 2), "b": TensorType(SCALAR_TYPES["int16"], 1)},
+    )
+    assert sum(1 for s in walk(function.body) for e in statement_exprs(s) for _ in walk_expr(e)) < 20_000

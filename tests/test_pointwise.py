@@ -64,6 +64,14 @@ def test_pairs_of_layouts(kind: str) -> None:
             torch.testing.assert_close(a.grad, b.grad)
 
 
+def test_strides_follow_the_expression_not_the_parameters() -> None:
+    x, y = torch.randn(3, 4), torch.randn(4, 3).t()
+    assert same(weft.pointwise(lambda a, b: b - a)(x, y), y - x)
+    assert same(weft.ops.rsub(x, y), torch.rsub(x, y))
+    assert same(weft.ops.sub(x, y), torch.sub(x, y))
+    assert same(weft.ops.where(y > 0, x, 1.0), torch.where(y > 0, x, 1.0))
+
+
 def test_gradients_of_expanded_tensors_are_their_own() -> None:
     leaf = torch.randn(3, 1).expand(3, 4).requires_grad_()
     add(leaf, torch.ones(3, 4)).square().sum().backward()

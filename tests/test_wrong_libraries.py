@@ -112,7 +112,7 @@ WRONG: dict[str, tuple[str, Callable[..., torch.Tensor], str]] = {
     "a reciprocal in the half": ("div", reciprocal, "values"),
     "a tensor without dimensions promotes": ("add", promoting, "dtype"),
     "strides are ignored": ("add", in_memory_order, "values"),
-    "results are always contiguous": ("add", lambda a, b, alpha=1.0: right(torch.add, a, b, alpha=alpha).contiguous(), "strides"),
+    "results are always contiguous": ("add", lambda *args, **options: RIGHT["add"](*args, **options).contiguous(), "strides"),
 }  # fmt: skip
 
 

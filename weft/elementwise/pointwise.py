@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
 import threading
@@ -47,6 +48,7 @@ class _Program:
         self.function = own
         self.captured: Capture = deep(capture)(own)
         self.default = torch.get_default_dtype()
+        self.reads = _reads(self.captured)
         self._made: dict[Elementwise, Applied] = {}
 
     def holds(self) -> bool:
@@ -235,7 +237,7 @@ class Pointwise:
         tensors = tuple(given.tensors.values())
         names = self._called_outs(len(outs))
         if eager() and all(type(t) in PLAIN for t in (*tensors, *outs)):
-            loops = _as_they_lie(given, dict(zip(names, outs, strict=True)))
+            loops = _as_they_lie(given, dict(zip(names, outs, strict=True)), self.program.reads)
         else:
             loops = _by_shape(tensors, outs)
         axes = dict(zip(given.tensors, loops.axes, strict=False))
@@ -407,10 +409,26 @@ def _by_shape(tensors: Sequence[torch.Tensor], outs: Sequence[torch.Tensor]) -> 
     return _Loops(tuple(shape), tuple(range(len(shape))), tuple(shape), tuple(axes), None, None)
 
 
-def _as_they_lie(given: _Arguments, outs: Mapping[str, torch.Tensor]) -> _Loops:
-    """The iteration in the order of memory, over as few axes as may be."""
+def _reads(captured: Capture) -> tuple[str, ...]:
+    """The parameters in the order in which the function reads them first: in that order PyTorch's operators look at strides."""
+    names: dict[str, None] = {}
+
+    def visit(node: ast.AST) -> None:
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            names[node.id] = None
+        for child in ast.iter_child_nodes(node):
+            visit(child)
+
+    for statement in captured.source.node.body:
+        visit(statement)
+    return tuple(names)
+
+
+def _as_they_lie(given: _Arguments, outs: Mapping[str, torch.Tensor], reads: Sequence[str]) -> _Loops:
+    """The iteration in the order of memory, over as few axes as may be. reads: the operands as the function reads them."""
     tensors = given.tensors
-    facts = {n: Facts.of(n, tensors[n] if n in tensors else given.numbers[n][0]) for n in given.operands}
+    order = sorted(given.operands, key=lambda n: reads.index(n) if n in reads else len(reads))
+    facts = {n: Facts.of(n, tensors[n] if n in tensors else given.numbers[n][0]) for n in order}
     targets = [Facts.of(name, t) for name, t in outs.items()]
     found = iterate([*facts.values()], targets or (None,))
     if targets:
