@@ -341,6 +341,19 @@ def test_strict_chains_round_every_operation() -> None:
     torch.testing.assert_close(fused, chain(a.float(), b.float()).half(), rtol=2e-3, atol=0)
 
 
+def test_comparisons_see_what_is_stored() -> None:
+    @weft.pointwise
+    def overflowing(a):
+        y = a * a if a > 0 else a * 2
+        return y, torch.isinf(y), y > 70000.0, y - y
+
+    a = torch.tensor([60000.0, 3.0, -40000.0, 0.1], dtype=torch.float16)
+    y, infinite, above, difference = overflowing(a)
+    assert torch.isinf(y).tolist() == infinite.tolist() == [True, False, True, False]
+    assert above.tolist() == (y > 70000.0).tolist()
+    torch.testing.assert_close(difference, y - y, equal_nan=True)
+
+
 def test_a_second_call_takes_the_quick_way() -> None:
     x, y = torch.randn(4, 5).t(), torch.randn(4)
     first = add(x, y)

@@ -13,10 +13,27 @@ from typing import Any
 
 from weft.errors import Location, TypeMismatch, UnsupportedSyntax
 from weft.language.frontend import Parser
-from weft.language.kinds import KindMatters, cast, converted, leaves
+from weft.language.kinds import KindMatters, cast, converted, expressions_of, leaves
 from weft.language.source import Source
 from weft.language.values import Helper, Scalar, Static, Tuple, Value, describe, number
-from weft.loops.ir import Array, Expr, Function, Load, Ref, Round, Size, validate, without_checks
+from weft.loops.ir import (
+    Array,
+    Expr,
+    Function,
+    Let,
+    Load,
+    Ref,
+    Round,
+    Size,
+    bound_names,
+    free_names,
+    statement_exprs,
+    substitute,
+    substitute_statements,
+    validate,
+    walk,
+    without_checks,
+)
 from weft.loops.ir import Scalar as ScalarParameter
 from weft.loops.types import BOOL, FLOAT64, INT64, ScalarType, Typed
 
@@ -97,7 +114,7 @@ class _ElementwiseParser(Parser):
             values = value.items if isinstance(value, Tuple) else (value,)
             if isinstance(value, Tuple):
                 self.container = "list" if value.mutable else "tuple" if len(values) == 1 else ""
-            for k, one in enumerate(values):
+            for k, one in enumerate(self._rounded_where_stored(tuple(values))):
                 results.append(self._stored(one, k, len(values), extents, at))
 
         b.nest(extents, body)
@@ -156,6 +173,35 @@ class _ElementwiseParser(Parser):
         array = self.same.get(operand.name, operand.name)
         return Scalar(Load(array, index, register, self.builder.location), operand.typed)
 
+    def _rounded_where_stored(self, values: tuple[Value, ...]) -> tuple[Value, ...]:
+        """The values, of which those that are stored as halves are so to whatever else uses them: a comparison sees what a
+        reader of the result does.
+        """
+        for k in range(len(values)):
+            value = values[k]
+            if not isinstance(value, Scalar) or value.typed.register == value.typed.scalar:
+                continue
+            if isinstance(value.expr, Ref) and not self.call.strict:
+                values = self._rounded(value.expr, value.typed.scalar, values, k)
+        return values
+
+    def _rounded(self, value: Ref, dtype: ScalarType, values: tuple[Value, ...], own: int) -> tuple[Value, ...]:
+        """The values, with this one rounded from where it is computed on, if something besides its own store uses it."""
+        b = self.builder
+        block = b.blocks[-1]
+        place = next((k for k, s in enumerate(block) if value.name in bound_names(s)), None)
+        if place is None or (isinstance(s := block[place], Let) and isinstance(s.value, Load)):
+            return values
+        later = tuple(block[place + 1 :])
+        others = [e for k, v in enumerate(values) if k != own and isinstance(v, Scalar) for e in expressions_of(v)]
+        used = [e for s in walk(later) for e in statement_exprs(s)]
+        if not any(value.name in free_names(e) for e in (*others, *used)):
+            return values
+        name = b.fresh(f"{value.name}_stored")
+        now: dict[str, Expr] = {value.name: Ref(name, value.type)}
+        block[place + 1 :] = [Let(name, Round(value, dtype), b.location), *substitute_statements(later, now)]
+        return tuple(_substituted(v, now) for v in values)
+
     def _stored(self, value: Value, k: int, of: int, extents: tuple[Expr, ...], at: tuple[Expr, ...]) -> str:
         """Store an element of a result. Gives the array that it goes into."""
         b = self.builder
@@ -204,6 +250,20 @@ class _ElementwiseParser(Parser):
             evidence=[f"what it gives is {' or '.join(kinds)}"],
             remedy="say which: int(...), float(...) or bool(...) of what it returns, or .to(dtype) of elements",
         )
+
+
+def _substituted(value: Value, names: dict[str, Expr]) -> Value:
+    """A value with other names in its expressions."""
+    if not isinstance(value, Scalar):
+        return value
+    mixed = value.mixed
+    if mixed is not None:
+        then, orelse = (_substituted(v, names) for v in (mixed.then, mixed.orelse))
+        assert isinstance(then, Scalar) and isinstance(orelse, Scalar)
+        test = None if mixed.test is None else substitute(mixed.test, names)
+        mixed = replace(mixed, test=test, then=then, orelse=orelse)
+    exact = None if value.exact is None else substitute(value.exact, names)
+    return replace(value, expr=substitute(value.expr, names), exact=exact, mixed=mixed)
 
 
 def _constant(value: Any) -> Value:
