@@ -364,6 +364,19 @@ def test_a_second_call_takes_the_quick_way() -> None:
     assert repr(add.quick(x.clone().requires_grad_(), y)) == "MISS"
 
 
+def test_names_and_text_take_the_quick_way_too() -> None:
+    x, y = torch.randn(4, 5), torch.randn(5)
+    torch.testing.assert_close(add(x, b=y, alpha=2.0), x + 2 * y)
+    torch.testing.assert_close(add.quick(x, y, 2.0), x + 2 * y)
+    for mode in ("floor", "trunc", None, "floor"):
+        for _ in range(2):
+            torch.testing.assert_close(weft.ops.div(x, y, mode), torch.div(x, y, rounding_mode=mode))
+            torch.testing.assert_close(weft.ops.div(x, y, rounding_mode=mode), torch.div(x, y, rounding_mode=mode))
+    assert repr(weft.ops.div.quick(x, y, "trunc")) == "MISS"
+    assert repr(weft.ops.div.quick(x, y, y)) == "MISS"
+    torch.testing.assert_close(weft.ops.div.quick(x, y, "floor"), torch.div(x, y, rounding_mode="floor"))
+
+
 # ---------------------------------------------------------------- the emitted CUDA
 
 CHECKED = {

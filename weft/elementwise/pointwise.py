@@ -124,6 +124,8 @@ class Pointwise:
     def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         if is_compiling():
             return self._traced(args, kwargs, out)
+        if kwargs:
+            args, kwargs = self._by_position(args, kwargs)
         if out is None and not kwargs:
             try:
                 made = self.quick(*args)
@@ -212,19 +214,51 @@ class Pointwise:
         else:
             plan = one.program.call(call_key(one.signature, own), own)
             made = plan.tensors(own)
-            if not outs and not kwargs and len(args) == len(given.operands):
-                facts = {
-                    name: Geometry(one.function.array(name).dtype, loops.shape, loops.made, 0)
-                    for name in one.function.results
-                    if loops.made is not None
-                }
-                self.quick = plan.viewed(args, facts) if all(map(_quick, args)) else never
+            if not outs and not kwargs and loops.made is not None:
+                new = {r: Geometry(one.function.array(r).dtype, loops.shape, loops.made, 0) for r in one.function.results}
+                self.quick = self._quick(args, given, lambda operands: plan.viewed(operands, new))
         results = made if isinstance(made, (tuple, list)) else (made,)
         made_strides = None if recorded else loops.made
         results = outs or tuple(result_of(r, loops.shape, loops.order, made_strides) for r in results)
         if one.function.container:
             return list(results) if one.function.container == "list" else tuple(results)
         return results[0] if len(results) == 1 else tuple(results)
+
+    def _by_position(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments, those given by name in their places where there is no gap before them."""
+        following = self._names[len(args) : len(args) + len(kwargs)]
+        if all(n in kwargs for n in following) and len(following) == len(kwargs):
+            return (*args, *(kwargs[n] for n in following)), {}
+        return args, kwargs
+
+    def _quick(
+        self, args: tuple[Any, ...], given: _Arguments, made: Callable[[tuple[Any, ...]], Callable[..., Any]]
+    ) -> Callable[..., Any]:
+        """The quick way of calls like this one: of their operands, where what else is passed is the same. made: that of
+        operands alone.
+        """
+        named = list(zip(self._names, args, strict=False))
+        places = [k for k, (n, _) in enumerate(named) if n in given.operands]
+        fixed = [(k, v) for k, (n, v) in enumerate(named) if n not in given.operands]
+        operands = tuple(args[k] for k in places)
+        if len(operands) != len(given.operands) or any(v is not None and type(v) is not str for _, v in fixed):
+            return never
+        quick = made(operands)
+        if not fixed or quick is never:
+            return quick
+        count = len(args)
+
+        def around(*own: Any) -> Any:
+            if len(own) != count:
+                return MISS
+            for k, value in fixed:
+                if own[k] is not value and (type(own[k]) is not str or own[k] != value):
+                    return MISS
+            return quick(*[own[k] for k in places])
+
+        return around
 
     def _by_dimensions(self, tensor: torch.Tensor, loops: _Loops, axes: tuple[int, ...]) -> torch.Tensor:
         return by_dimensions(tensor, loops.shape, loops.order, [loops.sizes[a] for a in axes])
@@ -393,10 +427,6 @@ def _own(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor with an element of its own at every place, so that each has its own gradient."""
     repeated = any(n > 1 and s == 0 for n, s in zip(tensor.shape, tensor.stride(), strict=True))
     return tensor.contiguous() if repeated else tensor
-
-
-def _quick(value: Any) -> bool:
-    return isinstance(value, (torch.Tensor, bool, int, float))
 
 
 def _by_shape(tensors: Sequence[torch.Tensor], outs: Sequence[torch.Tensor]) -> _Loops:
