@@ -18,12 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from weft.elementwise.dtypes import check_cast, common_dtype
 from weft.elementwise.iteration import Iteration, broadcast, coalesce, iterate, permutation
 from weft.elementwise.layouts import contiguous_strides, is_channels_last, is_contiguous, is_dense
 from weft.elementwise.memory import check_memory
 from weft.elementwise.operands import Operand
-from weft.errors import OverlapError, ShapeMismatch, TypeMismatch
+from weft.errors import OverlapError, ShapeMismatch
 
 Shape = tuple[int, ...]
 
@@ -398,71 +397,3 @@ def test_memory_that_is_none_and_storages_apart() -> None:
     check_memory([Operand("a", (7,), (1,), torch.float32)], operands(a[1:], 2), (7,))
     large = torch.empty(2**20, 2**10, device="meta")
     check_memory([Operand.of("left", large[:, :512])], [Operand.of("right", large[:, 512:])], (2**20, 512))
-
-
-# ---------------------------------------------------------------- dtypes
-
-REAL = [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
-        torch.float16, torch.bfloat16, torch.float32, torch.float64]  # fmt: skip
-DTYPES = [*REAL, torch.complex32, torch.complex64, torch.complex128]
-RARE = [torch.uint16, torch.uint32, torch.uint64, torch.float8_e5m2, torch.float8_e4m3fn]
-NUMBERS = [True, 2, 1.5, 1j]
-
-
-@pytest.fixture(params=[torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
-def default(request: pytest.FixtureRequest) -> Iterator[torch.dtype]:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(request.param)
-    yield request.param
-    torch.set_default_dtype(before)
-
-
-def tensors(dtypes: Sequence[torch.dtype]) -> list[torch.Tensor]:
-    return [torch.empty(shape, dtype=d, device="meta") for d in dtypes for shape in ((2,), (), (1,), (0,))]
-
-
-def test_promotion_of_two(default: torch.dtype) -> None:
-    values = [*tensors(DTYPES), *NUMBERS]
-    for a, b in itertools.product(values, repeat=2):
-        assert common_dtype(operands(a, b)) == torch.result_type(a, b), (a, b)
-    for x in tensors([*DTYPES, *RARE]):
-        assert common_dtype(operands(x)) == common_dtype(operands(x, x)) == x.dtype
-
-
-def test_promotion_under_a_default_that_is_given(default: torch.dtype) -> None:
-    wanted = [torch.result_type(x, n) for x in tensors(DTYPES) for n in NUMBERS]
-    torch.set_default_dtype(torch.float32)
-    assert [common_dtype(operands(x, n), default) for x in tensors(DTYPES) for n in NUMBERS] == wanted
-
-
-def test_promotion_of_three() -> None:
-    some = [d for d in DTYPES if d not in (torch.int16, torch.int32, torch.float32, torch.complex128)]
-    values = [torch.empty(shape, dtype=d, device="meta") for d in some for shape in ((2,), ())]
-    for a, b, c in itertools.product(values, repeat=3):
-        assert common_dtype(operands(a, b, c)) == torch.addcmul(a, b, c).dtype, (a, b, c)
-    for x, low, high in itertools.product(values, [2, 1.5], [2, 1.5]):
-        if not x.is_complex() and x.dtype != torch.bool:
-            assert common_dtype(operands(x, low, high)) == torch.clamp(x, low, high).dtype
-
-
-def test_promotion_of_what_pytorch_hardly_promotes() -> None:
-    values = [*tensors([*RARE, *DTYPES]), *NUMBERS]
-    for a, b in itertools.product(values, tensors(RARE)):
-        try:
-            wanted = torch.result_type(a, b)
-        except RuntimeError:
-            if isinstance(a, torch.Tensor) and a.is_complex() and not b.is_floating_point():
-                continue  # refused by PyTorch, though it lets a lighter or a heavier operand be complex
-            with pytest.raises(TypeMismatch, match=r"(?s)x0, x1 have no common dtype.*x1 is .*remedy"):
-                common_dtype(operands(a, b))
-        else:
-            assert common_dtype(operands(a, b)) == wanted, (a, b)
-
-
-def test_casts_into_a_given_result() -> None:
-    for common, target in itertools.product(DTYPES, repeat=2):
-        a, out = torch.empty(2, dtype=common, device="meta"), torch.empty(2, dtype=target, device="meta")
-        theirs = raised(lambda: torch.add(a, a, out=out), RuntimeError)  # noqa: B023
-        assert raised(lambda: check_cast(common, Operand.of("out", out)), TypeMismatch) == theirs, (common, target)  # noqa: B023
-    with pytest.raises(TypeMismatch, match=r"(?s)out is int64, and the result is float32.*never.*remedy: pass out as float32"):
-        check_cast(torch.float32, Operand.of("out", torch.empty(2, dtype=torch.int64)))

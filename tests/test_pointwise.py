@@ -184,6 +184,21 @@ def test_results_that_are_given() -> None:
     assert torch.equal(second, x > y)
 
 
+def test_casts_into_a_given_result_are_those_of_pytorch() -> None:
+    for made, given in itertools.product(DTYPES, repeat=2):
+        a, out = torch.zeros(2, dtype=made, device="meta"), torch.zeros(2, dtype=given, device="meta")
+        try:
+            torch.mul(a, a, out=out)
+            refused = False
+        except RuntimeError:
+            refused = True
+        try:
+            weft.ops.mul(a, a, out=out)
+            assert not refused, (made, given)
+        except TypeMismatch:
+            assert refused, (made, given)
+
+
 def test_results_in_place() -> None:
     x, y = torch.randn(3, 4), torch.randn(4)
     wanted = x + 2 * y

@@ -6,19 +6,16 @@ import ast
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, overload
 
 import torch
 from torch.compiler import is_compiling
 
 from weft.elementwise.applied import Applied, applied
-from weft.elementwise.iteration import iterate
-from weft.elementwise.memory import check_memory
-from weft.elementwise.operands import Operand as Facts
+from weft.elementwise.loops import Given, Loops, as_they_lie, by_shape
 from weft.elementwise.told import operand_lines
-from weft.elementwise.views import as_it_lies, axes_of, by_dimensions, result_of
+from weft.elementwise.views import as_it_lies, by_dimensions, result_of
 from weft.errors import DeviceMismatch, NotDifferentiable, TypeMismatch, UnsupportedSyntax
 from weft.language import Capture, capture
 from weft.language.pointwise import Elementwise, Operand
@@ -36,6 +33,21 @@ if TYPE_CHECKING:
     from weft.explain import Explanation
 
 _NUMBERS = {bool: BOOL, int: INT64, float: FLOAT64}
+
+
+def _reads(captured: Capture) -> tuple[str, ...]:
+    """The parameters in the order in which the function reads them first: in that order PyTorch's operators look at strides."""
+    names: dict[str, None] = {}
+
+    def visit(node: ast.AST) -> None:
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            names[node.id] = None
+        for child in ast.iter_child_nodes(node):
+            visit(child)
+
+    for statement in captured.source.node.body:
+        visit(statement)
+    return tuple(names)
 
 
 class _Program:
@@ -59,31 +71,6 @@ class _Program:
         if found is None:
             found = self._made[call] = applied(self.function, self.captured, call)
         return found
-
-
-@dataclass(frozen=True)
-class _Arguments:
-    """The arguments of a call by parameter: tensors; numbers, with what each weighs in promotion; constants of the program."""
-
-    tensors: dict[str, torch.Tensor]
-    numbers: dict[str, tuple[bool | int | float, Typed]]
-    constants: tuple[tuple[str, Any], ...]
-    operands: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class _Loops:
-    """How a call iterates. shape: of the results. order: its dimensions, the outermost of the iteration first. sizes: of the
-    iteration's axes. axes: of each tensor, and of each given result, those that it has. strides: along all axes, where the
-    tensors are taken as they lie. made: the strides of new results.
-    """
-
-    shape: tuple[int, ...]
-    order: tuple[int, ...]
-    sizes: tuple[int, ...]
-    axes: tuple[tuple[int, ...], ...]
-    strides: tuple[tuple[int, ...], ...] | None
-    made: tuple[int, ...] | None
 
 
 class Pointwise:
@@ -234,7 +221,7 @@ class Pointwise:
         return args, kwargs
 
     def _quick(
-        self, args: tuple[Any, ...], given: _Arguments, made: Callable[[tuple[Any, ...]], Callable[..., Any]]
+        self, args: tuple[Any, ...], given: Given, made: Callable[[tuple[Any, ...]], Callable[..., Any]]
     ) -> Callable[..., Any]:
         """The quick way of calls like this one: of their operands, where what else is passed is the same. made: that of
         operands alone.
@@ -260,20 +247,20 @@ class Pointwise:
 
         return around
 
-    def _by_dimensions(self, tensor: torch.Tensor, loops: _Loops, axes: tuple[int, ...]) -> torch.Tensor:
+    def _by_dimensions(self, tensor: torch.Tensor, loops: Loops, axes: tuple[int, ...]) -> torch.Tensor:
         return by_dimensions(tensor, loops.shape, loops.order, [loops.sizes[a] for a in axes])
 
     def _applied(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], outs: tuple[torch.Tensor, ...]
-    ) -> tuple[Applied, _Arguments, _Loops]:
+    ) -> tuple[Applied, Given, Loops]:
         """The program of a call, its arguments, and how it iterates."""
         given = self._given(args, kwargs)
         tensors = tuple(given.tensors.values())
         names = self._called_outs(len(outs))
         if eager() and all(type(t) in PLAIN for t in (*tensors, *outs)):
-            loops = _as_they_lie(given, dict(zip(names, outs, strict=True)), self.program.reads)
+            loops = as_they_lie(given, dict(zip(names, outs, strict=True)), self.program.reads)
         else:
-            loops = _by_shape(tensors, outs)
+            loops = by_shape(tensors, outs)
         axes = dict(zip(given.tensors, loops.axes, strict=False))
         operands = tuple(
             Operand(n, Typed(DTYPES[given.tensors[n].dtype], 2 if given.tensors[n].dim() else 1), axes[n])
@@ -298,7 +285,7 @@ class Pointwise:
             names = [f"{n}_" for n in names]
         return names
 
-    def _given(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Arguments:
+    def _given(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Given:
         try:
             bound = self._parameters.bind(*args, **kwargs)
         except TypeError as error:
@@ -335,7 +322,7 @@ class Pointwise:
         if torch.is_grad_enabled() and any(t.requires_grad for t in tensors.values()):
             tensors = {n: _own(t) if type(t) in PLAIN else t for n, t in tensors.items()}
         operands = tuple(n for n in self._parameters.parameters if n in tensors or n in numbers)
-        return _Arguments(tensors, numbers, tuple(constants), operands)
+        return Given(tensors, numbers, tuple(constants), operands)
 
     def _gather(
         self, tensors: dict[str, torch.Tensor], numbers: dict[str, tuple[bool | int | float, Typed]]
@@ -427,53 +414,6 @@ def _own(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor with an element of its own at every place, so that each has its own gradient."""
     repeated = any(n > 1 and s == 0 for n, s in zip(tensor.shape, tensor.stride(), strict=True))
     return tensor.contiguous() if repeated else tensor
-
-
-def _by_shape(tensors: Sequence[torch.Tensor], outs: Sequence[torch.Tensor]) -> _Loops:
-    """The iteration over the dimensions of the result, in their order: of tensors that only PyTorch knows where they lie."""
-    shape = torch.broadcast_shapes(*(t.shape for t in tensors))  # type: ignore[no-untyped-call]
-    axes = []
-    for t in (*tensors, *outs):
-        leading = len(shape) - t.dim()
-        axes.append(tuple(leading + d for d in range(t.dim()) if not (t.shape[d] == 1 and shape[leading + d] != 1)))
-    return _Loops(tuple(shape), tuple(range(len(shape))), tuple(shape), tuple(axes), None, None)
-
-
-def _reads(captured: Capture) -> tuple[str, ...]:
-    """The parameters in the order in which the function reads them first: in that order PyTorch's operators look at strides."""
-    names: dict[str, None] = {}
-
-    def visit(node: ast.AST) -> None:
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            names[node.id] = None
-        for child in ast.iter_child_nodes(node):
-            visit(child)
-
-    for statement in captured.source.node.body:
-        visit(statement)
-    return tuple(names)
-
-
-def _as_they_lie(given: _Arguments, outs: Mapping[str, torch.Tensor], reads: Sequence[str]) -> _Loops:
-    """The iteration in the order of memory, over as few axes as may be. reads: the operands as the function reads them."""
-    tensors = given.tensors
-    order = sorted(given.operands, key=lambda n: reads.index(n) if n in reads else len(reads))
-    facts = {n: Facts.of(n, tensors[n] if n in tensors else given.numbers[n][0]) for n in order}
-    targets = [Facts.of(name, t) for name, t in outs.items()]
-    found = iterate([*facts.values()], targets or (None,))
-    if targets:
-        check_memory(targets, [facts[n] for n in tensors], found.shape)
-    for out, wanted in zip(outs.values(), found.results, strict=False):
-        if out.shape != torch.Size(found.shape):  # it has no elements
-            out.resize_(found.shape).as_strided_(found.shape, wanted)
-    results = max(1, len(targets))
-    along = dict(zip(facts, found.strides[results:], strict=True))
-    strides = (*(along[n] for n in tensors), *(found.strides[:results] if targets else ()))
-    every = tuple(range(len(found.sizes)))
-    axes = [axes_of(own, found.sizes) if k < len(tensors) else every for k, own in enumerate(strides)]
-    repeated = {*every}.difference(*axes)  # by all of them: one has to tell how often
-    axes[0] = tuple(sorted((*axes[0], *repeated)))
-    return _Loops(found.shape, found.order, found.sizes, tuple(axes), strides, None if targets else found.results[0])
 
 
 @overload
