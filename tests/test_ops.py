@@ -97,7 +97,7 @@ HALVES, INTEGERS = (torch.float16, torch.bfloat16), (torch.int32, torch.uint8, t
 NOT_ASKED = {("nextafter", d) for d in HALVES} | {("l1_loss", d) for d in INTEGERS}
 
 
-def outcome(name: str, dtype: torch.dtype) -> str:
+def outcome(name: str, dtype: torch.dtype, device: str = "cpu") -> str:
     """What is wrong, "" where nothing is."""
     if (name, dtype) in NOT_ASKED or (name in SPECIAL and dtype != torch.float32):
         return ""
@@ -107,6 +107,7 @@ def outcome(name: str, dtype: torch.dtype) -> str:
         args = tuple(a[ordinary] for a in args)
     if name == "gelu":
         args = (args[0][args[0] != math.inf],)
+    args = tuple(a.to(device) if isinstance(a, torch.Tensor) else a for a in args)
     try:
         wanted = reference(name)(*args)
     except (RuntimeError, NotImplementedError, TypeError):
@@ -157,6 +158,13 @@ _LONG = ("float64", "float16", "int32", "uint8")  # what another dtype says, too
 @pytest.mark.parametrize("dtype", [d if d not in _LONG else pytest.param(d, marks=pytest.mark.long) for d in DTYPES])
 def test_values_and_dtypes(dtype: str) -> None:
     all_of(OPERATORS, lambda name: outcome(name, DTYPES[dtype]))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_values_and_dtypes_on_a_gpu(dtype: str) -> None:
+    wrong = [outcome(name, DTYPES[dtype], "cuda") for name in OPERATORS]
+    assert not any(wrong), "\n".join(w for w in wrong if w)
 
 
 def derivatives() -> Iterator[str]:

@@ -420,3 +420,46 @@ def test_a_graph_does_not_go_on_with_what_was_read_before(monkeypatch: pytest.Mo
     assert scaled(x).tolist() == [7.0] * 3
     with pytest.raises(StateChanged, match="SCALE"):
         compiled(x)
+
+
+# ---------------------------------------------------------------- on a GPU
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int32], ids=str)
+def test_pairs_of_layouts_on_a_gpu(dtype: torch.dtype) -> None:
+    """The strides of CUDA's own operators, of mixed dtypes too."""
+    torch.manual_seed(4)
+    for x, y in itertools.product(layouts(dtype), layouts()):
+        x, y = (torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="cuda").copy_(t) for t in (x, y))
+        found, wanted = add(x, y), torch.add(x, y)
+        assert same(found, wanted), (x.stride(), y.stride())
+        torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+        out = torch.empty_like(wanted)
+        torch.testing.assert_close(add(x, y, out=out), wanted, rtol=0, atol=0)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_numbers_on_a_gpu(dtype: torch.dtype) -> None:
+    """Bit for bit PyTorch's on CUDA, which never rounds them: Python's, and tensors without dimensions on the CPU."""
+    x = torch.randn(1000, device="cuda").to(dtype)
+    for s in HARD:
+        for number in (s, torch.tensor(float(s), dtype=torch.float64)):
+            for name in ("add", "sub", "mul", "div", "rsub", "maximum", "eq", "gt", "remainder"):
+                if name == "maximum" and not isinstance(number, torch.Tensor):
+                    continue
+                found, wanted = getattr(weft.ops, name)(x, number), getattr(torch, name)(x, number)
+                assert same(found, wanted), (name, number)
+                assert torch.equal(found, wanted), (name, number)
+
+
+@pytest.mark.gpu
+def test_misaligned_and_large_on_a_gpu() -> None:
+    memory = torch.randn(5000, device="cuda")
+    for k in range(8):
+        x, y = memory[k : k + 1001], memory[2000 + 3 * k : 3001 + 3 * k]
+        assert torch.equal(add(x, y), x + y)
+    large = torch.ones(2**31 + 8, dtype=torch.int8, device="cuda")
+    assert int(add(large, large)[-1]) == 2
+    quotient = weft.ops.floor_divide(torch.tensor([5, 6], device="cuda"), torch.tensor([2, 0], device="cuda"))
+    assert quotient.tolist()[0] == 2  # by 0: some number, and no trap
