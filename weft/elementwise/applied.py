@@ -9,12 +9,11 @@ from typing import Any
 
 import torch
 
-from weft.errors import StateChanged
 from weft.language import ArgumentType, Capture, Parameter, Signature, TensorType, default_float
 from weft.language.pointwise import Elementwise, elementwise
 from weft.loops.ir import Function
 from weft.pytorch.executable import Analyses, Executable
-from weft.pytorch.watching import watch
+from weft.pytorch.watching import stale, watch
 from weft.runtime import cache
 from weft.runtime.guard import Guard
 from weft.runtime.stack import deep
@@ -52,13 +51,7 @@ class _Program(Executable):
     def require_current(self) -> None:
         assert self.guard is not None
         if not self.guard.holds():
-            changed = self._captured.changed()
-            raise StateChanged(
-                f"{self.name} is called from a graph that was made before what it reads from outside changed",
-                location=self.signature.location,
-                evidence=[f"{', '.join(changed)} {'have' if len(changed) > 1 else 'has'} changed"],
-                remedy="call torch.compiler.reset() after such a change, or pass the value as an argument",
-            )
+            raise stale(self.name, self._captured, self.signature.location)
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ import ast
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 import torch
@@ -128,15 +128,14 @@ class Pointwise:
         outs = () if out is None else tuple(out) if isinstance(out, (tuple, list)) else (out,)
         values = {**dict(zip(self._names, args, strict=False)), **kwargs}
         tensors = {n: v for n, v in values.items() if isinstance(v, torch.Tensor)}
-        shape = torch.broadcast_shapes(*[t.shape for t in tensors.values()])  # type: ignore[no-untyped-call]
+        loops = by_shape(tuple(tensors.values()), outs)
+        axes = dict(zip(tensors, loops.axes, strict=False))
         facts: list[Any] = []
         own: list[Any] = []
         for name, value in values.items():
             if isinstance(value, torch.Tensor):
-                leading = len(shape) - value.dim()
-                dims = [d for d in range(value.dim()) if value.shape[d] != 1 or shape[leading + d] == 1]
-                facts.append((name, value.dtype, value.dim(), tuple([leading + d for d in dims])))
-                own.append(value if len(dims) == value.dim() else value.reshape([value.shape[d] for d in dims]))
+                facts.append((name, value.dtype, value.dim(), axes[name]))
+                own.append(by_dimensions(value, loops.shape, loops.order, [loops.sizes[a] for a in axes[name]]))
             elif isinstance(value, (bool, int, float, torch.SymInt, torch.SymFloat)):
                 kind = bool if isinstance(value, bool) else float if isinstance(value, (float, torch.SymFloat)) else int
                 facts.append((name, kind))
@@ -144,7 +143,7 @@ class Pointwise:
             else:
                 facts.append((name, value))
         on_gpu = any([t.device.type == "cuda" for t in tensors.values()])
-        key = self._traced_program(tuple(facts), len(shape), on_gpu, tuple([o.dtype for o in outs]))
+        key = self._traced_program(tuple(facts), len(loops.sizes), on_gpu, tuple([o.dtype for o in outs]))
         made = self._by_key[key].program.operator(*own, *outs)
         return out if outs else made
 
@@ -187,15 +186,7 @@ class Pointwise:
                 location=one.signature.location,
                 remedy="call it without out=, or under torch.no_grad()",
             )
-        if loops.strides is None or recorded:
-            views = [self._by_dimensions(t, loops, axes) for t, axes in zip(tensors, loops.axes, strict=True)]
-        else:
-            views = [
-                as_it_lies(t, loops.sizes, strides, axes)
-                for t, strides, axes in zip(tensors, loops.strides, loops.axes, strict=True)
-            ]
-        by_name = dict(zip(given.tensors, views, strict=False))
-        own = (*(by_name[n] if n in by_name else given.numbers[n][0] for n in given.operands), *views[len(given.tensors) :])
+        own = _over_axes(given, outs, loops, recorded)
         if loops.strides is None or recorded:
             made = one.program.operator(*own)
         else:
@@ -246,9 +237,6 @@ class Pointwise:
             return quick(*[own[k] for k in places])
 
         return around
-
-    def _by_dimensions(self, tensor: torch.Tensor, loops: Loops, axes: tuple[int, ...]) -> torch.Tensor:
-        return by_dimensions(tensor, loops.shape, loops.order, [loops.sizes[a] for a in axes])
 
     def _applied(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], outs: tuple[torch.Tensor, ...]
@@ -401,13 +389,22 @@ class Pointwise:
         read = {n: TensorSpec.parse(v) if isinstance(v, str) and "[" in v else v for n, v in specs.items()}
         values = tuple(make_arguments(read).values())
         one, given, loops = self._applied(values, kwargs, ())
-        assert loops.strides is not None
-        views = [
-            as_it_lies(t, loops.sizes, strides, axes)
-            for t, strides, axes in zip(given.tensors.values(), loops.strides, loops.axes, strict=True)
-        ]
-        by_name = dict(zip(given.tensors, views, strict=True))
-        return one, tuple(by_name[n] if n in by_name else given.numbers[n][0] for n in given.operands)
+        return one, _over_axes(given, (), loops, False)
+
+
+def _over_axes(given: Given, outs: Sequence[torch.Tensor], loops: Loops, recorded: bool) -> tuple[Any, ...]:
+    """What the program of a call takes: the operands, tensors over the axes of the iteration, then the given results. recorded:
+    by views that PyTorch differentiates.
+    """
+    tensors = (*given.tensors.values(), *outs)
+    if loops.strides is None or recorded:
+        sizes = [[loops.sizes[a] for a in axes] for axes in loops.axes]
+        views = [by_dimensions(t, loops.shape, loops.order, own) for t, own in zip(tensors, sizes, strict=True)]
+    else:
+        lying = zip(tensors, loops.strides, loops.axes, strict=True)
+        views = [as_it_lies(t, loops.sizes, strides, axes) for t, strides, axes in lying]
+    by_name = dict(zip(given.tensors, views, strict=False))
+    return (*(by_name[n] if n in by_name else given.numbers[n][0] for n in given.operands), *views[len(given.tensors) :])
 
 
 def _own(tensor: torch.Tensor) -> torch.Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -44,11 +43,3 @@ def result_of(made: torch.Tensor, shape: Sequence[int], order: Sequence[int], st
     if strides is None or out.stride() == tuple(strides):
         return out
     return out.as_strided(list(shape), list(strides))
-
-
-def dense_strides(shape: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
-    """The strides of a dense tensor whose dimensions lie in this order, the outermost first."""
-    strides = [1] * len(shape)
-    for position, dim in enumerate(order):
-        strides[dim] = math.prod(max(1, shape[d]) for d in order[position + 1 :])
-    return tuple(strides)

@@ -20,7 +20,6 @@ from weft.errors import (
     Location,
     NotDifferentiable,
     SourceMismatch,
-    StateChanged,
     TypeMismatch,
     UnsupportedSyntax,
 )
@@ -35,7 +34,7 @@ from weft.pytorch.specialize import Specializable, Specializer
 from weft.pytorch.specs import TensorSpec
 from weft.pytorch.telling import Place, tell
 from weft.pytorch.variants import Variant, function_of, is_structured, is_tensor, read_structure, variant
-from weft.pytorch.watching import watch
+from weft.pytorch.watching import stale, watch
 from weft.pytorch.witness import Witness, witnesses
 from weft.runtime import cache
 from weft.runtime.guard import Guard
@@ -97,13 +96,7 @@ class Program(Executable):
         """Raise StateChanged where the kernel is another program by now: a graph that was made before asks for it."""
         before = self.captured
         if not self.holds() and self.kernel.program.captured.identity != before.identity:
-            changed = before.changed()
-            raise StateChanged(
-                f"{self.name} is called from a graph that was made before what it reads from outside changed",
-                location=self.signature.location,
-                evidence=[f"{', '.join(changed)} {'have' if len(changed) > 1 else 'has'} changed"],
-                remedy="call torch.compiler.reset() after such a change, or pass the value as an argument",
-            )
+            raise stale(self.name, before, self.signature.location)
 
 
 class Kernel:
