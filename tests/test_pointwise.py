@@ -225,6 +225,8 @@ BAD: dict[str, tuple[Callable[[], Any], type[WeftError], str]] = {
     "int into bool": (lambda: add(torch.ones(3).int(), 1, out=torch.ones(3).bool()), TypeMismatch, "not written into"),
     "overlap within a result": (lambda: add(torch.ones(3), 1.0, out=torch.ones(1).expand(3)), OverlapError, "."),
     "overlap of a result": (lambda: (x := torch.ones(4), add(x[:3], 1.0, out=x[1:])), OverlapError, "."),
+    "float alpha of ints": (lambda: weft.ops.add(*[torch.ones(3).int()] * 2, 1.5), TypeMismatch, "alpha of float"),
+    "bool alpha": (lambda: weft.ops.sub(torch.ones(3), torch.ones(3), True), TypeMismatch, "alpha of bool"),
     "no tensor": (lambda: add(1, 2), TypeMismatch, "without a tensor"),
     "text": (lambda: add(torch.ones(3), "a"), WeftError, "."),
     "an object": (lambda: add(torch.ones(3), object()), TypeMismatch, "takes tensors, numbers"),

@@ -148,9 +148,24 @@ def _scaled(b: Builder, name: str, arguments: Arguments, x: Value) -> Value:
     if name == "rsub":
         name, x, y = "sub", y, x
     if alpha is not None:
+        _check_alpha(b, name, x, y, alpha)
         y = tensors.lift(b, operator("mul"), y, alpha)
     arguments.done()
     return tensors.lift(b, operator(name), x, y)
+
+
+def _check_alpha(b: Builder, name: str, *values: Value) -> None:
+    """PyTorch's rule: alpha is of no higher category than what it scales, and a bool for bools alone."""
+    x, y, alpha = (v.typed if isinstance(v, (Scalar, View, Computed)) else None for v in values)
+    if x is None or y is None or alpha is None:
+        return
+    typed, own = common_type((x, y), b.default_float).scalar, alpha.scalar
+    if (own.category == "float" != typed.category) or (own.category == "bool" != typed.category):
+        raise TypeMismatch(
+            f"torch.{name} of {typed} with an alpha of {own}",
+            evidence=[f"PyTorch takes no {own.category} alpha where the result is {typed}"],
+            remedy="pass an int as alpha, or convert the operands with .to(dtype)",
+        )
 
 
 def _div(b: Builder, arguments: Arguments, x: Value) -> Value:
