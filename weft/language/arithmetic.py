@@ -12,15 +12,30 @@ from dataclasses import replace
 from typing import Any
 
 from weft.errors import TypeMismatch
-from weft.language.kinds import cast, common_type, compared_by_value, converted, distribute, plain
+from weft.language.kinds import (
+    NEVER,
+    cast,
+    choice,
+    common_type,
+    compared_by_value,
+    converted,
+    distribute,
+    is_half,
+    is_number,
+    number_of,
+    number_of_all,
+    plain,
+)
 from weft.language.values import Scalar, describe, number
-from weft.loops.ir import Const, Op, Round
+from weft.loops.ir import Const, Expr, Op, Round
 from weft.loops.operators import OPERATORS
 from weft.loops.types import BFLOAT16, BOOL, FLOAT16, FLOAT64, INT64, ScalarType, Typed
 
 # Up to this exponent x**n is a product, as PyTorch computes small squares and cubes.
 _PRODUCT_POWERS = 4
 _LARGEST_SHIFT = 1024
+# What PyTorch computes with the one element at its right as it stands, on a CPU.
+_BY_ELEMENTS = ("mul", "div", "floordiv")
 
 
 def common(values: tuple[Scalar, ...], default_float: ScalarType) -> Typed:
@@ -39,16 +54,38 @@ def as_type(value: Scalar, typed: Typed) -> Scalar:
 _OF_BOOLS = {"add": "or", "mul": "and", "maximum": "or", "minimum": "and", "fmax": "or", "fmin": "and"}
 
 
-def _as_operand(value: Scalar, typed: Typed) -> Scalar:
-    """A value as type `typed`. PyTorch converts an element of another dtype to the common one before it computes, which
-    rounds integers of more bits than a half has; not numbers, nor tensors without dimensions beside others.
+def _operands(name: str, values: tuple[Scalar, ...], typed: Typed) -> tuple[Scalar, ...]:
+    """Values as type `typed`. PyTorch converts an element of another dtype to the common one before it computes, which rounds
+    integers of more bits than a half has; not numbers, nor tensors without dimensions beside others. It compares an element of
+    a half type with the number that a tensor of this type would hold.
     """
-    made = as_type(value, typed)
-    own = value.typed.scalar
-    exact = own == typed.scalar or own.category == "bool" or (own.category == "int" and own.size == 1)
-    if typed.scalar.opmath == typed.scalar or not value.typed.weight or value.typed.weight < typed.weight or exact:
+    made = tuple(as_type(v, typed) for v in values)
+    if not is_half(typed):
         return made
-    return replace(made, expr=Round(made.expr, typed.scalar))
+    compares = OPERATORS[name].rule == "comparison"
+
+    def operand(k: int, value: Scalar, expr: Expr) -> Expr:
+        if compares and (own := number_of(value, typed)) is not None and own.test is not None:
+            others = number_of_all((v for place, v in enumerate(values) if place != k), typed)
+            apart = is_number(others) if others is not None and others.test is not None else NEVER
+            number = expr if own.held else choice(apart, expr, Round(expr, typed.scalar))
+            return choice(own.test, number, expr)
+        by_element = name in _BY_ELEMENTS and k == 1 and value.typed.weight == 1
+        if compares and value.typed.weight < typed.weight and value.typed.scalar != typed.scalar:
+            return Round(expr, typed.scalar)
+        if not is_rounded_to(typed, value.typed) or by_element:
+            return expr
+        halves = (v for v in values if v.typed.weight and v.typed.scalar.category == "float")
+        return choice(is_number(number_of_all(halves, typed)), expr, Round(expr, typed.scalar))
+
+    return tuple(replace(m, expr=operand(k, v, m.expr)) for k, (v, m) in enumerate(zip(values, made, strict=True)))
+
+
+def is_rounded_to(half: Typed, other: Typed) -> bool:
+    """Whether an element of a type is rounded where it meets one of a half type."""
+    if not is_half(half) or not other.weight or other.weight < half.weight:
+        return False
+    return other.scalar.category == "int" and other.scalar.size > 1
 
 
 def operate(name: str, values: tuple[Scalar, ...], default_float: ScalarType) -> Scalar:
@@ -84,16 +121,10 @@ def operate(name: str, values: tuple[Scalar, ...], default_float: ScalarType) ->
         typed = floating(typed, default_float)
     if name == "div" and typed.weight == 0 and all(isinstance(v.constant, int) for v in values) and values[1].constant:
         return number(values[0].constant / values[1].constant)  # type: ignore[operator]  # rounded once
-    operands = tuple(_as_operand(v, typed) for v in values)
-    if operator.rule == "comparison" and typed.scalar in (FLOAT16, BFLOAT16):
-        # PyTorch compares with the number that a tensor of this type would hold
-        operands = tuple(
-            replace(o, expr=Round(o.expr, typed.scalar)) if v.typed.weight == 0 else o
-            for o, v in zip(operands, values, strict=True)
-        )
+    operands = _operands(name, values, typed)
     if operator.rule in ("comparison", "predicate"):
         return _make(name, operands, Typed(BOOL, typed.weight))
-    return _make(name, operands, typed)
+    return replace(_make(name, operands, typed), number=number_of_all(values, typed))
 
 
 def of_each_kind(
@@ -106,8 +137,8 @@ def of_each_kind(
 
     def computed(types: tuple[Typed, ...]) -> Typed | None:
         typed = common_type(types, default_float) if by_value is None else by_value
-        if rule == "comparison" and typed.scalar.opmath != typed.scalar:
-            return None  # numbers are rounded to a half type, elements are not
+        if is_half(typed) and (rule == "comparison" or any(is_rounded_to(typed, t) for t in types)):
+            return None  # some are rounded to a half type, others are not
         if rule == "logical":
             return replace(typed, scalar=BOOL)
         return floating(typed, default_float) if rule in ("float", "predicate") else typed

@@ -17,10 +17,13 @@ from weft.language.kinds import (
     expressions_of,
     holds,
     is_kind,
+    is_number,
     is_rounded,
     joined,
     kinds_of,
     leaves,
+    number_of,
+    number_of_one,
     numbers_of,
     of_kind,
     unsure,
@@ -316,7 +319,9 @@ class Builder:
             theirs = self.environments[place][other]
             self.changes.append((place, other))
             if isinstance(theirs, Scalar) and same and not before.objects.number and theirs.typed == value.typed:
-                self.environments[place][other] = replace(theirs, expr=value.expr, mixed=value.mixed, exact=value.exact)
+                self.environments[place][other] = replace(
+                    theirs, expr=value.expr, mixed=value.mixed, exact=value.exact, number=value.number
+                )
             elif not isinstance(theirs, Unset):
                 copy = f"copy it where it gets its value: {other} = {name}.clone()"
                 if before.objects.number:  # numbers have no clone
@@ -351,7 +356,14 @@ class Builder:
         exact = value.exact
         if exact is not None and not isinstance(exact, (Const, Ref)):
             exact = self._spare(f"{hint}_exact", exact)
-        return replace(value, expr=whole, mixed=mixed, exact=exact)
+        number = value.number
+        if number is not None and number.test is not None and self._is_long(number.test):
+            number = replace(number, test=self._spare(f"{hint}_is_number", number.test))
+        return replace(value, expr=whole, mixed=mixed, exact=exact, number=number)
+
+    def _is_long(self, test: Expr) -> bool:
+        """Whether a test gets a name. A short one is written out where it is used: a subscript's guard is told by it."""
+        return has_load(test) or sum(1 for _ in walk_expr(test)) > _LONG
 
     def _named_kinds(
         self, mixed: Mixed, hint: str, known: dict[Expr, Expr], around: tuple[tuple[Expr, bool], ...] = ()
@@ -361,8 +373,7 @@ class Builder:
         """
         assert mixed.test is not None
         test = asked = _on(around, mixed.test, Const(False, BOOL))
-        # a short test of names is written out where it is used: the guard of a subscript is told by it
-        if has_load(test) or sum(1 for _ in walk_expr(test)) > _LONG:
+        if self._is_long(test):
             test = asked = self._spare(f"{hint}_kind", test)
         elif around:
             asked = mixed.test  # where it is asked for, the tests around it are too
@@ -674,7 +685,12 @@ class Builder:
             if is_rounded(one, typed.register) or is_rounded(other, typed.register):
                 exact = merged(f"{hint}_exact", converted(one, FLOAT64), converted(other, FLOAT64))
                 self.spare.add(exact.name)
-            return Scalar(whole, typed, alias, exact=exact)
+            number = number_of_one(test, one, other, typed)
+            if number is not None and number.test is not None:
+                where = merged(f"{hint}_is_number", *(is_number(number_of(value, typed)) for value in (one, other)))
+                number = replace(number, test=where)
+                self.spare.add(where.name)
+            return Scalar(whole, typed, alias, exact=exact, number=number)
         name = unsure_of(one) or unsure_of(other)
         if name and holds(typed, one) and holds(typed, other):
             return replace(unsure(whole, typed, kinds, name, numbers_of(kinds, (one, other))), alias=alias)

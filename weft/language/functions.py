@@ -27,10 +27,13 @@ from weft.language.kinds import (
     common_type,
     converted,
     holds,
+    is_half,
     is_rounded,
     joined,
     kinds_of,
     leaves,
+    number_of,
+    number_of_one,
     plain,
     select,
     select_exactly,
@@ -435,9 +438,14 @@ def _extremum(b: Builder, name: str, x: Scalar, y: Scalar) -> Scalar:
     kinds = kinds_of(x) + kinds_of(y)
     if len(joined(kinds, b.default_float)) == 1:
         found = checks.of_all(b, lambda *vs: operate(name, vs, b.default_float), x, y)
-        if is_rounded(x, found.typed.register) or is_rounded(y, found.typed.register):
+        half = is_half(found.typed)
+        numbers = [n for v in (x, y) if half and (n := number_of(v, found.typed)) is not None]
+        if numbers or is_rounded(x, found.typed.register) or is_rounded(y, found.typed.register):
             second = operate("gt" if name == "max" else "lt", (y, x), b.default_float)
-            return replace(found, exact=select_exactly(second.expr, y, x, found.typed))
+            if half and any(v.typed.weight == 0 for v in (x, y)) and not all(n.held for n in numbers):
+                return select(second.expr, y, x, b.default_float)  # it is compared as a half, and may be none
+            exact = select_exactly(second.expr, y, x, found.typed)
+            return replace(found, exact=exact, number=number_of_one(second.expr, y, x, found.typed))
         return found
     x, y = b.share(x), b.share(y)
     second = operate("gt" if name == "max" else "lt", (y, x), b.default_float)

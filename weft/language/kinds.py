@@ -4,7 +4,8 @@ In Python each value has its own kind, and arithmetic depends on it: `v - 1` of 
 not. A scalar of several kinds (`Scalar.mixed`) is computed with for each of them, and what it is decides at the end.
 Where both kinds give one type, as in `v + x[i]`, nothing is computed twice. A Python number and a float element are one
 kind: the number enters in the precision that the element computes in, but what is stored in double precision, or becomes
-a Python float, is the number itself (`Scalar.exact`).
+a Python float, is the number itself (`Scalar.exact`), and where an element of a half type would have other operands rounded
+to it, the number has not (`Scalar.number`).
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ from dataclasses import replace
 from functools import reduce
 
 from weft.errors import NumberOverflow, WeftError
-from weft.language.values import Mixed, Scalar
+from weft.language.values import Mixed, Number, Scalar
 from weft.loops.ir import Cast, Check, Const, Expr, Op, walk_expr
+from weft.loops.rounding import rounded
 from weft.loops.types import BOOL, FLOAT64, INT64, ScalarType, Typed, promote
+
+NEVER = Const(False, BOOL)
 
 # Of each kind of a value, the constant that it is wherever it is a Python number of that kind.
 Numbers = tuple[Const | None, ...]
@@ -160,7 +164,8 @@ def select(test: Expr, then: Scalar, orelse: Scalar, default_float: ScalarType) 
     typed = common_type((then.typed, orelse.typed), default_float)
     expr = choice(test, converted(then, typed.register), converted(orelse, typed.register))
     if len(joined((*kinds_of(then), *kinds_of(orelse)), default_float)) == 1:
-        return Scalar(expr, typed, exact=select_exactly(test, then, orelse, typed))
+        exact = select_exactly(test, then, orelse, typed)
+        return Scalar(expr, typed, exact=exact, number=number_of_one(test, then, orelse, typed))
     return Scalar(expr, typed, mixed=Mixed(test, replace(then, alias=None), replace(orelse, alias=None)))
 
 
@@ -190,6 +195,58 @@ def select_exactly(test: Expr, then: Scalar, orelse: Scalar, typed: Typed) -> Ex
     if not any(is_rounded(v, typed.register) for v in (then, orelse)):
         return None
     return choice(test, converted(then, FLOAT64), converted(orelse, FLOAT64))
+
+
+def is_half(typed: Typed) -> bool:
+    """Whether elements of this type round what they meet."""
+    return typed.weight > 0 and typed.register != typed.scalar
+
+
+def number_of(value: Scalar, typed: Typed) -> Number | None:
+    """Where a value that counts as an element of type `typed` is a Python number; None: nowhere."""
+    if value.typed.weight:
+        return value.number
+    constant = value.constant
+    held = is_half(typed) and constant is not None and rounded(float(constant), typed.scalar) == constant
+    return Number(Const(True, BOOL), held)
+
+
+def number_of_one(test: Expr, then: Scalar, orelse: Scalar, typed: Typed) -> Number | None:
+    """Where `then if test else orelse`, of one kind, is a Python number."""
+    if not is_half(typed):
+        return None
+    found = number_of(then, typed), number_of(orelse, typed)
+    name = next((n.name for n in found if n is not None and n.test is None), "")
+    if name or found == (None, None):
+        return Number(None, name=name) if name else None
+    one = choice(test, *(NEVER if n is None or n.test is None else n.test for n in found))
+    return None if one == NEVER else Number(one, all(n is None or n.held for n in found))
+
+
+def number_of_all(values: Iterable[Scalar], typed: Typed) -> Number | None:
+    """Where all of these values are Python numbers, as what is computed from them is then too."""
+    if not is_half(typed):
+        return None
+    test: Expr = Const(True, BOOL)
+    unknown = ""
+    for value in values:
+        found = number_of(value, typed)
+        if found is None:
+            return None
+        if found.test is None:
+            unknown = unknown or found.name
+        else:
+            test = choice(test, found.test, NEVER)
+    return Number(None, name=unknown) if unknown else Number(test)
+
+
+def is_number(number: Number | None) -> Expr:
+    """Whether a value is a Python number, as a condition."""
+    if number is None:
+        return NEVER
+    if number.test is None:
+        raise KindMatters(number.name)
+    return number.test
 
 
 def unsure(expr: Expr, typed: Typed, kinds: tuple[Typed, ...], name: str, numbers: Numbers = ()) -> Scalar:

@@ -263,7 +263,10 @@ def _substituted(value: Value, names: dict[str, Expr]) -> Value:
         test = None if mixed.test is None else substitute(mixed.test, names)
         mixed = replace(mixed, test=test, then=then, orelse=orelse)
     exact = None if value.exact is None else substitute(value.exact, names)
-    return replace(value, expr=substitute(value.expr, names), exact=exact, mixed=mixed)
+    where = value.number
+    if where is not None and where.test is not None:
+        where = replace(where, test=substitute(where.test, names))
+    return replace(value, expr=substitute(value.expr, names), exact=exact, mixed=mixed, number=where)
 
 
 def _constant(value: Any) -> Value:

@@ -20,9 +20,13 @@ from weft.language.kinds import (
     distribute,
     expressions_of,
     holds,
+    is_half,
     is_kind,
+    is_number,
     joined,
     kinds_of,
+    number_of,
+    number_of_one,
     numbers_of,
     of_kind,
     unsure,
@@ -35,6 +39,7 @@ from weft.language.values import (
     Alias,
     Computed,
     Mixed,
+    Number,
     Pending,
     Range,
     Scalar,
@@ -73,8 +78,8 @@ class Head:
     """What is known of the names that a loop carries when its body starts; grown until it holds at the body's end.
 
     scalars: the type of each carried scalar and what it may be a view of. kinds: the kinds it may be of. told: those
-    whose kind is carried too, since something depends on it. moving: those that are not always one number where they are
-    a Python number. unset: names without a usable value.
+    whose kind is carried too, since something depends on it. numbers: those that are a Python number in some iterations.
+    moving: those that are not always one number where they are a Python number. unset: names without a usable value.
     own: names whose array must be their own. held: other names (frame, name) whose meaning a store in the body changes.
     dynamic: carried scalars that depend on what tensors hold. carries: the user's name by that of its carry.
     also: names that the body does not bind, but changes in place by another name. sharing: which names mean one tensor.
@@ -85,6 +90,7 @@ class Head:
     scalars: dict[str, tuple[Typed, Alias]] = field(default_factory=dict)
     kinds: dict[str, tuple[Typed, ...]] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
+    numbers: set[str] = field(default_factory=set)
     moving: set[str] = field(default_factory=set)
     unset: dict[str, Unset] = field(default_factory=dict)
     own: set[str] = field(default_factory=set)
@@ -101,7 +107,8 @@ class Head:
 class Carried:
     """A scalar that a loop carries, in one part, or in parts that tell its kind: the common value, the tests of the kinds
     but the last, a value for each kind. names: of the parts' carries. inits: what they start from; first: the value
-    that this is. numbers: as `numbers_of` gives them.
+    that this is. numbers: as `numbers_of` gives them. may_be_number: an element of a half type that is a Python number in some
+    iterations; of two names, the second's part says in which.
     """
 
     names: tuple[str, ...]
@@ -110,14 +117,18 @@ class Carried:
     kinds: tuple[Typed, ...]
     numbers: Numbers
     first: Scalar
+    may_be_number: bool = False
 
     @staticmethod
-    def start(
-        b: Builder, name: str, value: Scalar, typed: Typed, kinds: tuple[Typed, ...], numbers: Numbers, told: bool
-    ) -> Carried:
-        own = Carried((b.fresh(name),), (converted(value, typed.register),), typed, kinds, numbers, value)
-        if len(kinds) == 1 or not told:
+    def start(b: Builder, name: str, value: Scalar, head: Head, numbers: Numbers) -> Carried:
+        (typed, _), kinds, told = head.scalars[name], head.kinds[name], name in head.told
+        may = name in head.numbers and is_half(typed) and len(kinds) == 1
+        own = Carried((b.fresh(name),), (converted(value, typed.register),), typed, kinds, numbers, value, may)
+        if not told or len(kinds) == 1 and not may:
             return own
+        if may:
+            own = replace(own, names=(*own.names, b.fresh(f"{name}_is_number")))
+            return replace(own, inits=own.parts(value))
         tests = (b.fresh(f"{name}_is_{kind.scalar}") for kind in kinds[:-1])
         names = (*own.names, *tests, *(b.fresh(name) for _ in kinds))
         told_apart = replace(own, names=names)
@@ -128,6 +139,8 @@ class Carried:
         whole = converted(value, self.typed.register)
         if len(self.names) == 1:
             return (whole,)
+        if self.may_be_number:
+            return whole, is_number(number_of(value, self.typed))
         tests = (is_kind(value, kind) for kind in self.kinds[:-1])
         return (whole, *tests, *(of_kind(value, kind) for kind in self.kinds))
 
@@ -138,6 +151,8 @@ class Carried:
     def value(self, names: tuple[str, ...], default_float: ScalarType) -> Scalar:
         """The scalar whose parts have these names."""
         whole = Ref(names[0], self.typed.register)
+        if self.may_be_number:
+            return Scalar(whole, self.typed, number=Number(Ref(names[1], BOOL) if names[1:] else None, name=names[0]))
         if len(self.kinds) == 1:
             return Scalar(whole, self.typed)
         if len(names) == 1:
@@ -701,7 +716,9 @@ class Executor:
                 if len(kinds) > 1 and not holds(typed, value):
                     head.told.add(name)
                 numbers = numbers_of(kinds, (value,)) if name not in head.moving else (None,) * len(kinds)
-                carry = Carried.start(b, name, value, typed, kinds, numbers, name in head.told)
+                if number_of(value, typed) is not None:
+                    head.numbers.add(name)
+                carry = Carried.start(b, name, value, head, numbers)
                 head.carries |= {n: name for n in carry.names}
                 b.carried.update(carry.names)
                 carried[name] = carry
@@ -787,6 +804,9 @@ class Executor:
         """What a carried scalar is after the loop."""
         b = self.builder
         found = carry.value(names, b.default_float)
+        if carry.may_be_number and number_of(end, carry.typed) is None:  # it is one if the loop does not run
+            ran = operate("lt" if loop.step > 0 else "gt", (integer(loop.start), integer(loop.stop)), b.default_float)
+            return replace(found, number=number_of_one(ran.expr, end, init, carry.typed))
         if found.mixed is None or found.mixed.test is not None or len(joined(kinds_of(end), b.default_float)) > 1:
             return found
         # it is of the last kind if the loop runs at all
@@ -819,6 +839,9 @@ class Executor:
         kinds = joined((*head.kinds[name], *kinds_of(end)), default)
         place = any_of(alias, end.objects) or Alias()
         grown = (wider, place) != (typed, alias) or kinds != head.kinds[name]
+        if is_half(wider) and name not in head.numbers and number_of(end, wider) is not None:
+            head.numbers.add(name)
+            grown = True
         head.scalars[name], head.kinds[name] = (wider, place), kinds
         if not grown and len(kinds) > 1 and name not in head.told and not holds(wider, end):
             head.told.add(name)

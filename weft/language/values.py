@@ -36,7 +36,8 @@ class Scalar:
 
     mixed: where it is a value of one kind on one path and of another kind on another, what it is on each; `typed` is
     then the type that both have in common, and `expr` the value converted to it. exact: the value in double precision, where
-    it may be a number that `expr` has rounded to what elements compute in.
+    it may be a number that `expr` has rounded to what elements compute in. number: where an element of float16 or bfloat16
+    is a Python number instead, which other operands are not rounded for.
     """
 
     expr: Expr
@@ -44,6 +45,7 @@ class Scalar:
     alias: Alias | None = field(default=None, compare=False)
     mixed: Mixed | None = None
     exact: Expr | None = None
+    number: Number | None = None
 
     @property
     def constant(self) -> bool | int | float | None:
@@ -83,6 +85,17 @@ class Mixed:
     test: Expr | None
     then: Scalar
     orelse: Scalar
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Number:
+    """Where what counts as an element is a Python number: on which paths. test None: it is not computed; name: that of what a
+    loop carries so. held: the element's type has every such number, so that a comparison does not round it.
+    """
+
+    test: Expr | None
+    held: bool = False
     name: str = ""
 
 

@@ -1,0 +1,106 @@
+"""Integers that meet elements of float16 and bfloat16: PyTorch rounds them to the half type where the other is an element, and
+not where it is a number. Each program here rounds once after that, so that results are the same bits.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+import weft
+
+HALVES = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+SIGNS = ("+", "-", "*", "/", "//", "%", "==", "!=", "<", "<=", ">", ">=")
+BOTH_WAYS = [f"{a} {sign} {b}" for sign in SIGNS for a, b in (("v", "w[i]"), ("w[i]", "v"))]
+
+X = [3.0, 0.1, -1.0, 2048.0, 258.0, 70000.0, 5.0, -0.1, float("nan")]
+W = [70000, 2049, -70000, 257, 3, 1, -2049, 1 << 28, 8]
+F = [2049.0, 0.1, 1 / 3, 70000.0, -1e-7, 3.0, 257.0, -0.1, 5.0]
+
+
+def agree(expressions: list[str], dtype: torch.dtype, before: str = "", made: str = "v = x[i]", after: str = "") -> None:
+    """The expressions, stored as halves in each of nine iterations, are what the plain Python stores. before: a statement
+    before the loop; made: statements that make v; after: what ends an iteration.
+    """
+    inside = [*made.split("\n"), *(f"y[i, {k}] = {e}" for k, e in enumerate(expressions)), *after.split("\n")]
+    lines = [f"y = torch.zeros(9, {len(expressions)}, dtype=x.dtype)", before, "for i in range(9):"]
+    lines += [f"    {line}" for line in inside]
+    kernel = weft.kernel("def f(x, w, f):\n" + "".join(f"    {line}\n" for line in [*lines, "return y"] if line.strip()))
+    args = torch.tensor(X).to(dtype), torch.tensor(W, dtype=torch.int32), torch.tensor(F)
+    want, found = kernel.py(*args), kernel(*args)
+    same = (found == want) | (found.isnan() & want.isnan())
+    wrong = [f"{expressions[k]} at {i}: {found[i, k].item()}, not {want[i, k].item()}" for i, k in (~same).nonzero().tolist()]
+    assert not wrong, "\n".join(wrong)
+
+
+@HALVES
+def test_integers_that_meet_elements_of_a_half_type_are_rounded_to_it(dtype: torch.dtype) -> None:
+    """But not what one multiplies or divides by, on a CPU."""
+    whole = ["(x / f[i])[i]", "(f[i] < x)[i]", "(x * w)[i]", "(x / w)[i]", "(x == w)[i]", "(w * x[i])[i]"]
+    functions = ["torch.maximum(v, w[i])", "torch.fmod(v, w[i])", "torch.remainder(w[i], v)", "torch.where(v > 5, w[i], v)"]
+    agree([*BOTH_WAYS, *functions, *whole, "(v if v > 5 else w[i]) < v", "(v if v > 5 else w[i]) + v"], dtype)
+
+
+NUMBERS = {
+    "a float": "v = x[i] if i % 2 else 0.5",
+    "one that no half holds": "v = x[i] if i % 2 else 0.1",
+    "an int": "v = 3 if i % 2 else x[i]",
+    "one that elements choose": "v = x[i] if x[i] > 1 else 0.1",
+    "the larger": "v = max(0.1, x[i])",
+    "the smaller": "v = min(x[i], 5.5)",
+    "one of a branch": "v = x[i]\nif x[i] < 3:\n    v = 0.1",
+    "one of three": "v = x[i] if i % 3 == 0 else 0.1 if i % 3 == 1 else 7",
+    "computed of one": "v = -max(0.5, x[i])",
+}
+
+
+@HALVES
+@pytest.mark.parametrize("made", NUMBERS.values(), ids=NUMBERS)
+def test_nothing_is_rounded_for_a_number_in_the_place_of_an_element(made: str, dtype: torch.dtype) -> None:
+    """max(0.0, x[i]) * w[i] is 0 of the number 0.0, and not 0 times infinity."""
+    agree(BOTH_WAYS, dtype, made=made)
+
+
+@HALVES
+def test_numbers_and_elements_compare_with_halves_as_what_they_are(dtype: torch.dtype) -> None:
+    pairs = (("v", "x[1]"), ("x[7]", "v"), ("v", "0.1"))
+    for made in NUMBERS.values():
+        agree([f"{a} {sign} {b}" for sign in ("==", "<", ">=") for a, b in pairs], dtype, made=made)
+
+
+CARRIED = {
+    "until the first iteration": ("v = 0.5", "v = x[i]"),
+    "until a later one": ("v = 3", "if i == 4:\n    v = x[i]"),
+    "again": ("v = x[0]", "v = x[i] if i % 3 else 0.5"),
+    "a running maximum": ("v = 0.5", "v = max(v, x[i])"),
+}
+
+
+@HALVES
+@pytest.mark.parametrize(("before", "after"), CARRIED.values(), ids=CARRIED)
+def test_a_loop_carries_whether_it_is_a_number(before: str, after: str, dtype: torch.dtype) -> None:
+    agree([e for e in BOTH_WAYS if "%" not in e], dtype, before, "u = 1", after)
+
+
+@HALVES
+def test_a_number_after_a_loop_that_did_not_run(dtype: torch.dtype) -> None:
+    agree(BOTH_WAYS, dtype, made="v = 0.5\nfor j in range(i % 3, 2):\n    v = x[j]")
+
+
+@HALVES
+def test_who_meets_no_integer_carries_no_more(dtype: torch.dtype) -> None:
+    """A running maximum of halves, and a sum of them, are reductions still."""
+    kernel = weft.kernel("""
+def f(x):
+    y = torch.zeros(2)
+    m, s = -1e30, 0.0
+    for i in range(len(x)):
+        if x[i] > m:
+            m = x[i]
+        s = 0.5 + s + x[i] * 2
+    y[0], y[1] = m, s
+    return y
+""")
+    assert re.search(r"\bi +reduction", str(kernel.explain(torch.ones(9, dtype=dtype))))
