@@ -1,13 +1,13 @@
 """The plain Python of programs of many dtypes, run by weft's rules of meaning: arithmetic in op-math types, rounding at stores.
 
-float16 and bfloat16 tensors are held as float32 ones whose stores round: types promote to the same op-math types then. Where
+float16 and bfloat16 tensors are held as float32 ones whose stores round: types promote to the same op-math types then. Their
+elements know what they are elements of, to which PyTorch rounds the integers and the compared numbers that they meet. Where
 weft gives something else, the program is run again with all floats in double precision and rounding stores, and with noise:
 elements that differ between these hang on rounding, and nothing is asked of them.
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
 import random
@@ -130,11 +130,11 @@ class Rounded(torch.Tensor):
 
     def __getitem__(self, key: Any) -> torch.Tensor:
         part = torch.Tensor.__getitem__(self, key)
-        return Rounded.of(part, self.nominal) if part.dim() else part
+        return Rounded.of(part, self.nominal) if part.dim() else Element.of(part, self.nominal)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if isinstance(value, torch.Tensor):
-            value = torch.Tensor.to(value, self.nominal)
+            value = torch.Tensor.to(plain(value), self.nominal)
         else:
             value = torch.full((), value, dtype=self.nominal)
         torch.Tensor.__setitem__(self, key, torch.Tensor.to(value, self.held))
@@ -144,6 +144,63 @@ class Rounded(torch.Tensor):
 
     def clone(self) -> Rounded:  # type: ignore[override]
         return Rounded.of(torch.Tensor.clone(self), self.nominal)
+
+
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+_BY_ELEMENTS = ("mul", "div", "truediv", "floordiv", "floor_divide", "true_divide")  # what is at their right stays as it is
+
+
+class Element(torch.Tensor):
+    """An element of float16 or bfloat16, `dtype`, held in a wider type. What is computed with such elements, integers and
+    numbers is one too, though not rounded: arithmetic runs in op-math types.
+    """
+
+    nominal: torch.dtype
+
+    @staticmethod
+    def of(held: torch.Tensor, nominal: torch.dtype) -> torch.Tensor:
+        """Itself where the type is no half."""
+        if nominal not in _OPMATH:
+            return held
+        made: Element = torch.Tensor._make_subclass(Element, held)
+        made.nominal = nominal
+        return made
+
+    @property
+    def dtype(self) -> torch.dtype:  # type: ignore[override]
+        return self.nominal
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Any, types: Any, args: Sequence[Any] = (), options: dict[str, Any] | None = None
+    ) -> Any:
+        name = getattr(function, "__name__", "").strip("_")
+        halves = {a.nominal for a in args if isinstance(a, Element)}
+        floats = [a for a in args if isinstance(a, torch.Tensor) and not isinstance(a, Element) and a.is_floating_point()]
+        half = halves.pop() if len(halves) == 1 and not floats else None  # what float16 and bfloat16 make is float32
+
+        def operand(k: int, value: Any) -> Any:
+            if isinstance(value, Element):
+                return plain(value)
+            if half is None or isinstance(value, bool) or not isinstance(value, int | float | torch.Tensor):
+                return value
+            if not isinstance(value, torch.Tensor):
+                return float(torch.tensor(float(value)).to(half)) if name in _COMPARISONS else value
+            kept = value.dtype == torch.bool or (name in _BY_ELEMENTS and k == 1 and not value.dim())
+            return value if kept else value.to(half).to(held)
+
+        held = next(plain(a).dtype for a in args if isinstance(a, Element))
+        with torch._C.DisableTorchFunctionSubclass():
+            result = function(*(operand(k, a) for k, a in enumerate(args)), **(options or {}))
+        if half is None or not isinstance(result, torch.Tensor) or result.dim() or not result.is_floating_point():
+            return result
+        return Element.of(result, half)
+
+
+def plain(tensor: torch.Tensor) -> torch.Tensor:
+    """What holds an element."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return tensor.as_subclass(torch.Tensor) if isinstance(tensor, Element) else tensor
 
 
 @contextmanager
@@ -218,7 +275,7 @@ def run(
         made = function(*own)
     results = made if isinstance(made, tuple) else (made,)
     everything = (*results, *(a for a in own if isinstance(a, torch.Tensor)))
-    return tuple(torch.Tensor.to(t, t.dtype) if isinstance(t, torch.Tensor) else number(t) for t in everything)
+    return tuple(torch.Tensor.to(plain(t), t.dtype) if isinstance(t, torch.Tensor) else number(t) for t in everything)
 
 
 def number(value: bool | int | float) -> torch.Tensor:
@@ -260,9 +317,6 @@ def difference(
             others += [run(program, args, _DOUBLE, noise) for noise in (1e-6, -3e-6)]
     except (ArithmeticError, ValueError, RuntimeError, IndexError):
         return None  # rounding decides whether it fails
-    with contextlib.suppress(ArithmeticError, ValueError, RuntimeError, IndexError):
-        plain = run(program, args, {})  # an integer that meets a half is rounded to it: what PyTorch itself gives is right
-        wrong = [w & u for w, u in zip(wrong, _wrong(plain, found, False), strict=True)]
     for other in others:
         wrong = [w & ~u for w, u in zip(wrong, _wrong(want, other, True), strict=True)]
     for k, (value, got, w) in enumerate(zip(want, found, wrong, strict=True)):

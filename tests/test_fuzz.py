@@ -12,13 +12,15 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+import torch
 
-from tests import fuzz_gradients, fuzz_oracle
+from tests import fuzz_gradients, fuzz_oracle, fuzz_reference
 from tests.fuzz import Outcome, Tally
 from tests.fuzz_batch import Batch
-from tests.fuzz_mixed import program_of
+from tests.fuzz_mixed import MixedProgram, program_of
 from tests.fuzz_oracle import Mismatch, Road, check
 from tests.fuzz_programs import Program, generate
+from tests.fuzz_programs import compiled as compiled_function
 from tests.fuzz_shrink import shrink
 from weft.errors import WeftError
 from weft.loops.ir import Const, Expr, Function, Load, Op, Stmt, map_statement, rewrite
@@ -174,6 +176,27 @@ TOLD_WRONG = {
 def test_schedules_that_were_told_wrong(seed: int) -> None:
     """Programs whose schedules are right, by a meaning or a reference that was not."""
     assert check(program_of(seed), "schedule").outcome == "equal"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_the_reference_rounds_what_pytorch_rounds(dtype: torch.dtype) -> None:
+    """Integers and numbers where they meet elements of a half type, and nothing where those are numbers. One operation is
+    rounded once, by either.
+    """
+    values = ("x[i]", "(x[i] if i % 2 else 0.1)", "max(x[i], 3.0)", "-x[i]", "abs(x[i])")
+    compares = ("==", "!=", "<", "<=", ">", ">=")
+    expressions = [f"{a} {s} {b}" for v in values for s in ("+", "-", "*", "/", "//", "%", *compares)
+                   for a, b in ((v, "w[i]"), ("w[i]", v))]  # fmt: skip
+    expressions += [f"{v} {s} 0.1" for v in values for s in compares]
+    made = "".join(f"        y[i, {k}] = {e}\n" for k, e in enumerate(expressions))
+    source = f"def program(x, w):\n    y = torch.zeros(7, {len(expressions)}, dtype=x.dtype)\n    for i in range(7):\n"
+    source += made + "    return y\n"
+    x = torch.tensor([3.0, 0.1, -1.0, 2048.0, 258.0, 70000.0, -0.1]).to(dtype)
+    w = torch.tensor([70000, 2049, -70000, 257, 3, 1, -2049], dtype=torch.int32)
+    want = compiled_function(source, "<program>", {"torch": torch})(x, w)
+    found, *_ = fuzz_reference.run(MixedProgram(0, source, "mixed", ()), [x, w])
+    differ = ~torch.isclose(found, want, rtol=0, atol=0, equal_nan=True)
+    assert not differ.any(), [(expressions[k], i, found[i, k], want[i, k]) for i, k in differ.nonzero().tolist()]
 
 
 def test_random_gradients(first: int) -> None:
