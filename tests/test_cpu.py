@@ -4,6 +4,7 @@ reductions of everything.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -257,3 +258,29 @@ def rows_if_there(w, places, z):
 
 def test_what_a_branch_reads_is_looked_at_where_it_is_taken() -> None:
     same(rows_if_there, random((9, 5), torch.float32), torch.tensor([3, 50, 8]), torch.zeros(3, 5))
+
+
+VECTORISED = {
+    "two sums of ints under a condition": "y[i] = max(q, k[i]) * 2 - 7",
+    "a gather": "y[i] = x[m[i]] if k[i] > 0 else x[m[i] - 1]",
+    "a sum of gathers": "y[0] += x[m[i]] if k[i] > 0 else x[m[i] - 1]",
+    "a row of gathers": "for j in range(len(x)):\n            y[j] = x[m[j]] + x[m[i]]",
+}
+
+
+@pytest.mark.parametrize("body", VECTORISED.values(), ids=VECTORISED)
+def test_an_iteration_of_a_vectorised_loop_tells_once_what_failed(body: str) -> None:
+    """GCC 13 makes of a reduction's variable that is changed twice, under conditions, what no iteration gave it."""
+    head = "def f(x, k, m, q: int):\n    y = torch.zeros(len(x))\n    for i in range(len(x)):\n        "
+    kernel = weft.kernel(f"{head}{body}\n    return y\n")
+    x, k = torch.arange(70.0), (torch.arange(70) % 7 - 3).to(torch.int16)
+    args = x, k, torch.arange(70).flip(0), 3
+    torch.testing.assert_close(kernel(*args), kernel.py(*args))
+    found = re.findall(r"#pragma omp simd.*\n( *)for .*\n((?:\1 .*\n)+)\1}", kernel.source(*args))
+    checked = [loop for _, loop in found if re.search("weft::(holds|inside)", loop)]
+    assert checked
+    for loop in checked:
+        told = [line.strip() for line in loop.splitlines() if re.search(r"\boutside\b", line)]
+        assert told == ["uint64_t fault = outside;", "outside = fault;"]
+    with pytest.raises((IndexError, OverflowError)):
+        kernel(x, k, args[2] + 69, 1 << 62)

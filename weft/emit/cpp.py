@@ -49,7 +49,7 @@ ROWS = 8  # rows side by side where tiles transpose them
 LINE = 64  # bytes that memory moves together
 
 # Names the unit uses itself.
-_OWN = frozenset({"slots", "threads", "outside", "block", "lanes", "most"})
+_OWN = frozenset({"slots", "threads", "outside", "fault", "block", "lanes", "most"})
 
 
 def emit(function: Function, nest: Nest, facts: Facts) -> str:
@@ -222,7 +222,7 @@ class _Unit:
                 statements = body.declare_steady(self.nest.body, inner.var)
                 body.pragma_simd("omp simd", statements)
                 loop = For(inner.var, inner.start, inner.stop, inner.step, (), ())
-                with writer.block(body.header(loop, body.declare(inner.var), first, last)):
+                with writer.block(body.header(loop, body.declare(inner.var), first, last)), body.vectorised():
                     body.local_arrays(inner.var)
                     body.statements(statements)
 

@@ -129,6 +129,7 @@ class Body:
     known_inside: dict[tuple[str, int, Expr], str] = field(default_factory=dict)
     reductions: set[tuple[str, ScalarType]] = field(default_factory=set)
     faults: dict[Fault, int] = field(default_factory=dict)
+    failed: str = "outside"  # the variable that takes the code of what fails
 
     def __post_init__(self) -> None:
         first = len(self.function.arrays) + 1
@@ -149,7 +150,7 @@ class Body:
         return Ref(f"@{text}", type_)
 
     def _fault(self, fault: Fault) -> str:
-        return f"{self.faults[fault]}, outside"
+        return f"{self.faults[fault]}, {self.failed}"
 
     def _name(self, ref: Ref) -> str:
         if ref.name in self.instead:
@@ -206,7 +207,7 @@ class Body:
         """That a subscript is inside; the name of the answer where it is known already."""
         declared = self.function.array(array)
         code = self.function.arrays.index(declared) + 1
-        asked = f"weft::inside({self.printer.index(index)}, {self.printer.index(declared.shape[axis])}, {code}, outside)"
+        asked = f"weft::inside({self.printer.index(index)}, {self.printer.index(declared.shape[axis])}, {code}, {self.failed})"
         return self.known_inside.get((array, axis, index), asked)
 
     def declare_steady(self, statements: tuple[Stmt, ...], var: str) -> tuple[Stmt, ...]:
@@ -408,10 +409,12 @@ class Body:
         known = all(c.name in updates for c in loop.carries)
         if verdict and straight and verdict.kind == "parallel" and not loop.carries:
             self.pragma_simd("omp simd", loop.body)
+            return self._in_vectors(loop, start, stop)
         elif verdict and straight and known and loop.carries and self.free_of_order(verdict, loop):
             used = [updates[c.name] for c in loop.carries]
             if not self.stops(loop):  # OpenMP takes no loop that may end early
                 self.pragma_simd("omp simd" + "".join(map(self.reduction, loop.carries, used)), loop.body)
+                return self._in_vectors(loop, start, stop)
         elif verdict and straight and known and loop.carries and self.block_scan(loop, updates, start, stop):
             return
         self.in_order(loop, start, stop)
@@ -423,12 +426,31 @@ class Body:
         going = "".join(f" && {self._name(f)}" for f in flags)
         loop = while_running(loop, flags) if flags else loop
         with self.writer.block(self.header(loop, self.declare(loop.var), start, stop, going)):
-            self.local_arrays(loop.var)
-            self.statements(loop.body)
-            self.advance(loop.carries)
+            self._iteration(loop)
+
+    def _in_vectors(self, loop: For, start: str, stop: str) -> None:
+        with self.writer.block(self.header(loop, self.declare(loop.var), start, stop)), self.vectorised():
+            self._iteration(loop)
+
+    def _iteration(self, loop: For) -> None:
+        self.local_arrays(loop.var)
+        self.statements(loop.body)
+        self.advance(loop.carries)
 
     def pragma_simd(self, text: str, body: tuple[Stmt, ...]) -> None:
         self.writer.pragma(text + (" reduction(max : outside)" if self.checked(body) else ""))
+
+    @contextmanager
+    def vectorised(self) -> Iterator[None]:
+        """An iteration of a vectorised loop. What fails in it has a variable of its own, told once at the end: a reduction's
+        variable that an iteration changes at several places, under conditions, has values from nowhere by GCC 13.
+        """
+        mark, self.failed = self.writer.mark(), "fault"
+        yield
+        self.failed = "outside"
+        if self.writer.mentions("fault", mark):
+            self.writer.insert(mark, "uint64_t fault = outside;")
+            self.writer.line("outside = fault;")
 
     def free_of_order(self, verdict: Verdict, loop: For) -> bool:
         """Whether OpenMP may take the iterations in any order: each may check what it evaluates, whatever was before."""
@@ -558,7 +580,8 @@ class Body:
         with self.writer.block(header):
             name = self.declare(var)
             mark = self.writer.mark()
-            yield
+            with self.vectorised():
+                yield
             if self.writer.mentions(name, mark):
                 self.writer.insert(mark, variable.format(name))
 
