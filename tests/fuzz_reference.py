@@ -148,6 +148,7 @@ class Rounded(torch.Tensor):
 
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 _BY_ELEMENTS = ("mul", "div", "truediv", "floordiv", "floor_divide", "true_divide")  # what is at their right stays as it is
+_IN_PLACE = {"setitem": "", **{f"i{name}": name for name in ("add", "sub", "mul", "div", "truediv", "floordiv", "mod", "pow")}}
 
 
 class Element(torch.Tensor):
@@ -175,6 +176,7 @@ class Element(torch.Tensor):
         cls, function: Any, types: Any, args: Sequence[Any] = (), options: dict[str, Any] | None = None
     ) -> Any:
         name = getattr(function, "__name__", "").strip("_")
+        in_place, name = name in _IN_PLACE, _IN_PLACE.get(name, name)
         halves = {a.nominal for a in args if isinstance(a, Element)}
         floats = [a for a in args if isinstance(a, torch.Tensor) and not isinstance(a, Element) and a.is_floating_point()]
         half = halves.pop() if len(halves) == 1 and not floats else None  # what float16 and bfloat16 make is float32
@@ -182,7 +184,8 @@ class Element(torch.Tensor):
         def operand(k: int, value: Any) -> Any:
             if isinstance(value, Element):
                 return plain(value)
-            if half is None or isinstance(value, bool) or not isinstance(value, int | float | torch.Tensor):
+            kept = half is None or not name or (in_place and k == 0) or isinstance(value, bool)
+            if kept or not isinstance(value, int | float | torch.Tensor):
                 return value
             if not isinstance(value, torch.Tensor):
                 return float(torch.tensor(float(value)).to(half)) if name in _COMPARISONS else value

@@ -190,11 +190,12 @@ def test_the_reference_rounds_what_pytorch_rounds(dtype: torch.dtype) -> None:
     expressions += [f"{v} {s} 0.1" for v in values for s in compares]
     made = "".join(f"        y[i, {k}] = {e}\n" for k, e in enumerate(expressions))
     source = f"def program(x, w):\n    y = torch.zeros(7, {len(expressions)}, dtype=x.dtype)\n    for i in range(7):\n"
-    source += made + "    return y\n"
-    x = torch.tensor([3.0, 0.1, -1.0, 2048.0, 258.0, 70000.0, -0.1]).to(dtype)
+    source += made + "        w[i] = x[i]\n    return y, w\n"
+    x = torch.tensor([3.0, 0.1, -1.0, 2048.0, 258.0, 7.0, -0.1]).to(dtype)
     w = torch.tensor([70000, 2049, -70000, 257, 3, 1, -2049], dtype=torch.int32)
-    want = compiled_function(source, "<program>", {"torch": torch})(x, w)
-    found, *_ = fuzz_reference.run(MixedProgram(0, source, "mixed", ()), [x, w])
+    found, stored, *_ = fuzz_reference.run(MixedProgram(0, source, "mixed", ()), [x, w])
+    want, kept = compiled_function(source, "<program>", {"torch": torch})(x, w)
+    assert torch.equal(stored, kept)
     differ = ~torch.isclose(found, want, rtol=0, atol=0, equal_nan=True)
     assert not differ.any(), [(expressions[k], i, found[i, k], want[i, k]) for i, k in differ.nonzero().tolist()]
 
