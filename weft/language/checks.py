@@ -14,7 +14,16 @@ from dataclasses import dataclass, replace
 
 from weft.language.arithmetic import of_each_kind, operate
 from weft.language.builder import Builder, Loop
-from weft.language.kinds import KindMatters, choice, converted, expressions_of, plain, storable
+from weft.language.kinds import (
+    KindMatters,
+    choice,
+    converted,
+    expressions_of,
+    has_doubles,
+    one_of_each_kind,
+    plain,
+    storable,
+)
 from weft.language.values import Mixed, Scalar, has_load
 from weft.loops.affine import affine
 from weft.loops.faults import OVERFLOW, fails_as_it_runs, leaves_64_bits, may_fail
@@ -61,6 +70,7 @@ def operated(b: Builder, name: str, *values: Scalar) -> Scalar:
     """An operator of weft.loops.operators on values of any types, with the checks that Python makes."""
     if all(v.mixed is None for v in values):
         return checked(b, of_all(b, lambda *vs: operate(name, vs, b.default_float), *values))
+    values = tuple(b.share(one_of_each_kind(v)) if has_doubles(v) else v for v in values)
     with b.path():
         value = of_each_kind(lambda *sides: operated(b, name, *sides), name, values, b.default_float)
     return checked(b, value)

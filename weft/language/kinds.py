@@ -21,7 +21,7 @@ from weft.errors import NumberOverflow, WeftError
 from weft.language.values import Mixed, Number, Scalar
 from weft.loops.ir import Cast, Check, Const, Expr, Op, walk_expr
 from weft.loops.rounding import rounded
-from weft.loops.types import BOOL, FLOAT64, INT64, ScalarType, Typed, promote
+from weft.loops.types import BOOL, FLOAT32, FLOAT64, INT64, ScalarType, Typed, promote
 
 NEVER = Const(False, BOOL)
 
@@ -155,6 +155,23 @@ def by_kind(tests: list[Expr], values: list[Scalar], default_float: ScalarType) 
     if not tests:
         return values[0]
     return select(tests[0], values[0], by_kind(tests[1:], values[1:], default_float), default_float)
+
+
+def has_doubles(value: Scalar) -> bool:
+    """Whether it has more alternatives, which can be told apart, than types that arithmetic tells apart."""
+    parts = leaves(value)
+    types = tuple(dict.fromkeys(v.typed for v in parts))
+    if not 1 < len(types) < len(parts) or unsure_of(value) or any(v.exact is not None or v.number is not None for v in parts):
+        return False
+    return all(differ(a, b) for a, b in itertools.combinations(types, 2))
+
+
+def one_of_each_kind(value: Scalar) -> Scalar:
+    """The value with one alternative for each type that it may be of: what many paths lead to doubles in every operation."""
+    kinds = tuple(dict.fromkeys(kinds_of(value)))
+    sides = [Scalar(of_kind(value, kind), kind) for kind in kinds]
+    found = by_kind([is_kind(value, kind) for kind in kinds[:-1]], sides, FLOAT32)
+    return replace(value, mixed=found.mixed)
 
 
 def select(test: Expr, then: Scalar, orelse: Scalar, default_float: ScalarType) -> Scalar:
