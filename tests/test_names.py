@@ -23,7 +23,7 @@ HOSTILE = sorted(words("""
     int float double void char unsigned template typename operator this new delete namespace using auto struct union
     int32_t int64_t size_t threadIdx blockIdx blockDim gridDim warpSize half dim3 float2
     max min abs exp errno stdin linux unix major minor isnan offsetof signgam printf malloc memcpy main
-    weft std thread threads teams tile tile_columns chunk v turn row outside item slots lanes block most k program
+    weft std thread threads teams tile tile_columns chunk v turn row outside fault item slots lanes block most k program
     x_stride_0 y_stride_1 x_tile i_run h_last h_own h_before program_rows program_32 program_1 float_values
     é ß 变量 x_ue9
 """))

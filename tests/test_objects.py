@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from test_language import R, check
 
 import weft
-from weft.errors import NotDifferentiable, OverlapError, ShapeMismatch, WeftError
+from weft.errors import NotDifferentiable, OverlapError, ShapeMismatch, UndefinedName, WeftError
 from weft.pytorch.overlap import share_memory
 
 # name: the body of a function of x [4], z [4], c [4, 3] and k (an int), all of float64
@@ -501,3 +501,23 @@ def test_the_items_of_a_loop_that_is_written_out_are_computed_before_it() -> Non
         for values in ([1.0, 2.0, 3.0], [0.0, -1.0, 0.5]):
             x = torch.tensor(values)
             torch.testing.assert_close(weft.kernel(function)(x.clone(), 2), function(x.clone(), 2), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("item", ["g[k[i]]", "r[i] or g[k[i]]", "r[k[i]] if r[i] > 0 else g[k[i]]", "(g[k[i]] or r[i]) * 1"])
+@pytest.mark.parametrize("loop", ["for v in (1, {0}, 2):", "for w, v in ((0, 1), (1, {0}), (2, 2)):"])
+def test_an_item_that_may_be_a_view_shows_what_is_stored_or_is_refused(loop: str, item: str) -> None:
+    """The items of a loop that is written out are made before it, and what it stores shows in those that are views."""
+    kernel = weft.kernel(f"""
+def f(r, k):
+    g = torch.zeros(4)
+    for i in range(4):
+        {loop.format(item)}
+            g[0] = g[0] + v
+    return g
+""")
+    args = torch.tensor([0.0, 2.0, 0.0, 0.0]), torch.tensor([0, 0, 1, 0])
+    if item.startswith("r["):  # of one array or another
+        with pytest.raises(UndefinedName, match="view of an element of g"):
+            kernel(*args)
+    else:
+        assert kernel(*args).tolist() == kernel.py(*args).tolist()

@@ -668,6 +668,8 @@ class Executor:
         names: list[ast.Name | None] = []
         for k, item in enumerate(over.items, 1):
             plain = isinstance(item, Scalar) and item.mixed is None and isinstance(item.expr, Const | Ref | Load)
+            if plain and isinstance(item.expr, Ref) and item.objects.arrays:
+                plain = False  # a copy of what may be an element of several arrays, good until one of them is stored into
             if len(over.items) == 1 or plain or not isinstance(item, Scalar | Computed | Tuple):
                 names.append(None)
                 continue
