@@ -112,6 +112,7 @@ class Inside:
     def __call__(self, access: Access) -> bool:
         shape = self.function.array(access.array).shape
         accepted = tuple(dict.fromkeys(self.accepted.get(access.array, ())))
+        accepted = tuple(sorted(accepted, key=lambda other: other[0].subscript != access.subscript))  # which settle it, mostly
         return not self.polyhedra.leaves(access, shape, accepted)
 
 
