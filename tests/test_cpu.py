@@ -4,6 +4,7 @@ reductions of everything.
 
 from __future__ import annotations
 
+import ctypes
 import re
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,8 @@ import pytest
 import torch
 
 import weft
-from weft.errors import OutOfRange
+from weft.errors import LaunchError, OutOfRange
+from weft.runtime import host
 
 SHAPES = [(1, 1), (3, 5), (16, 16), (17, 40), (70, 33), (1, 50), (50, 1), (0, 4)]
 DTYPES = [torch.float32, torch.bfloat16, torch.float64, torch.int16]
@@ -284,3 +286,13 @@ def test_an_iteration_of_a_vectorised_loop_tells_once_what_failed(body: str) -> 
         assert told == ["uint64_t fault = outside;", "outside = fault;"]
     with pytest.raises((IndexError, OverflowError)):
         kernel(x, k, args[2] + 69, 1 << 62)
+
+
+@pytest.mark.parametrize("code", [7_000, -1, 1 << 62])
+def test_machine_code_that_tells_of_no_fault_is_named(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a compiler has made it that was wrong."""
+    kernel = weft.kernel("def f(x, k):\n    y = x.clone()\n    for i in range(len(x)):\n        y[i] = x[k[i]]\n    return y\n")
+    machine_code = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int)(lambda slots, threads: code)
+    monkeypatch.setattr(host, "load", lambda source, entry, name: host.HostFunction(entry, machine_code))
+    with pytest.raises(LaunchError, match="CXX"):
+        kernel(torch.ones(3), torch.tensor([0, 1, 2]))

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from weft.errors import DivisionByZero, MathDomainError, NumberOverflow, OutOfRange, StoreOverflow, WeftError
+from weft.errors import DivisionByZero, LaunchError, MathDomainError, NumberOverflow, OutOfRange, StoreOverflow, WeftError
 from weft.loops.failing import Failing, failing
 from weft.loops.ir import Expr, Fault, Function, checks_in, free_names
 from weft.loops.schedule import Nest
@@ -47,6 +47,13 @@ def failed(
     declared = {a.name: a for a in function.arrays}
     numbers = {n: v for n, v in values.items() if n not in declared}
     faults: list[Fault | str] = [*(a.name for a in function.arrays), *faults_of(nest)]
+    if not 0 < code <= len(faults):
+        return LaunchError(
+            f"the machine code of {function.name} tells of a fault that there is none of",
+            location=function.location,
+            evidence=[f"it gives {code}, and there are {len(faults)}: it is not what the C++ means"],
+            remedy="name another C++ compiler in the environment variable CXX, and please report this with kernel.source",
+        )
     what = faults[code - 1]
     memory = {n: _tensor(address, arrays[n], declared[n].dtype) for n, address in values.items() if n in arrays}
     iteration = failing(function, nest, memory, numbers, what)
