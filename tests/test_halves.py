@@ -53,6 +53,8 @@ NUMBERS = {
     "one of a branch": "v = x[i]\nif x[i] < 3:\n    v = 0.1",
     "one of three": "v = x[i] if i % 3 == 0 else 0.1 if i % 3 == 1 else 7",
     "computed of one": "v = -max(0.5, x[i])",
+    "a float32 that an integer has made of one": "v = (x[i] if i % 2 else 0.1) * (w[i] // w[i])",
+    "the larger of what may be one": "v = max(x[i] if i % 2 else 0.1, x[1])",
 }
 
 
@@ -104,3 +106,19 @@ def f(x):
     return y
 """)
     assert re.search(r"\bi +reduction", str(kernel.explain(torch.ones(9, dtype=dtype))))
+
+
+@HALVES
+def test_a_running_maximum_that_an_integer_meets_is_a_scan_still(dtype: torch.dtype) -> None:
+    """Beside it the loop carries whether it is the number that it began with."""
+    kernel = weft.kernel("""
+def f(x, w):
+    y = torch.zeros(9)
+    m = -1e30
+    for i in range(len(x)):
+        m = max(m, x[i])
+        y[i] = m + w[i]
+    return y
+""")
+    args = torch.ones(9, dtype=dtype), torch.ones(9, dtype=torch.int32)
+    assert re.search(r"\bi +scan", str(kernel.explain(*args)))

@@ -56,7 +56,7 @@ from weft.language.values import (
     tidy,
 )
 from weft.language.views import VIEWS, view_call
-from weft.loops.ir import Expr, Op
+from weft.loops.ir import Expr, Op, free_names
 from weft.loops.types import BOOL, FLOAT64, INT64, Typed
 
 _MATH_OF_TWO = frozenset(("atan2", "hypot", "copysign", "fmod", "pow"))
@@ -442,8 +442,9 @@ def _extremum(b: Builder, name: str, x: Scalar, y: Scalar) -> Scalar:
         numbers = [n for v in (x, y) if half and (n := number_of(v, found.typed)) is not None]
         if numbers or is_rounded(x, found.typed.register) or is_rounded(y, found.typed.register):
             second = operate("gt" if name == "max" else "lt", (y, x), b.default_float)
-            if half and any(v.typed.weight == 0 for v in (x, y)) and not all(n.held for n in numbers):
-                return select(second.expr, y, x, b.default_float)  # it is compared as a half, and may be none
+            # a number is compared as a half, and may be none (what a loop carries is left to be a maximum)
+            if any(n.test is not None and not n.held and not free_names(n.test) & b.carried for n in numbers):
+                return select(second.expr, y, x, b.default_float)
             exact = select_exactly(second.expr, y, x, found.typed)
             return replace(found, exact=exact, number=number_of_one(second.expr, y, x, found.typed))
         return found

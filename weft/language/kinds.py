@@ -241,12 +241,17 @@ def number_of_one(test: Expr, then: Scalar, orelse: Scalar, typed: Typed) -> Num
 
 
 def number_of_all(values: Iterable[Scalar], typed: Typed) -> Number | None:
-    """Where all of these values are Python numbers, as what is computed from them is then too."""
+    """Where all of these values are Python numbers or integers, so that what is computed from them is no half: it is a number,
+    or an element of the default float, which has every such value.
+    """
     if not is_half(typed):
         return None
     test: Expr = Const(True, BOOL)
-    unknown = ""
+    unknown, held = "", False
     for value in values:
+        if value.typed.weight and value.typed.scalar.category != "float":
+            held = True
+            continue
         found = number_of(value, typed)
         if found is None:
             return None
@@ -254,7 +259,7 @@ def number_of_all(values: Iterable[Scalar], typed: Typed) -> Number | None:
             unknown = unknown or found.name
         else:
             test = choice(test, found.test, NEVER)
-    return Number(None, name=unknown) if unknown else Number(test)
+    return Number(None, name=unknown) if unknown else None if test == NEVER else Number(test, held)
 
 
 def is_number(number: Number | None) -> Expr:
