@@ -69,6 +69,11 @@ def of_each_kind(function: ScalarFunction) -> ScalarFunction:
     return each
 
 
+def _abs(b: Builder, x: Scalar) -> Scalar:
+    """Of bools, as PyTorch's on a GPU, they themselves."""
+    return x if x.typed.weight and x.typed.scalar == BOOL else operate("abs", (x,), b.default_float)
+
+
 def _square(b: Builder, x: Scalar) -> Scalar:
     if x.typed == Typed(BOOL, x.typed.weight):
         x = as_type(x, Typed(INT64, x.typed.weight))
@@ -225,6 +230,12 @@ def _typed(function: ScalarFunction, *operands: str) -> Elementwise:
     return Elementwise(function, dict.fromkeys(operands, NEEDED))
 
 
+def _heaviside(b: Builder, x: Scalar, values: Scalar) -> Scalar:
+    """Of the type that both have in common: PyTorch takes two tensors of one dtype."""
+    typed = common((x, values), b.default_float)
+    return formulas.heaviside(*(Term(b, b.share(as_type(v, typed), "x")) for v in (x, values))).scalar
+
+
 def _reciprocal(b: Builder, x: Scalar) -> Scalar:
     return operate("div", (number(1.0), as_type(x, floating(x.typed, b.default_float))), b.default_float)
 
@@ -240,7 +251,8 @@ _BINARY = ("mul", "maximum", "minimum", "fmax", "fmin", "atan2", "hypot", "copys
 
 # Functions of torch, torch.special and torch.nn.functional, and methods of tensors, under the first of their names.
 _FUNCTIONS: dict[str, Elementwise] = {
-    **{name: _operator(name) for name in (*FLOAT_FUNCTIONS, "abs", "neg")},
+    **{name: _operator(name) for name in (*FLOAT_FUNCTIONS, "neg")},
+    "abs": _typed(_abs),
     **{name: _typed(_rounding(name)) for name in ("floor", "ceil", "trunc")},
     **{name: _operator(name, "other") for name in _BINARY},
     "round": _formula(formulas.rounded, integers=True, decimals=0),
@@ -288,7 +300,7 @@ _FUNCTIONS: dict[str, Elementwise] = {
     "bitwise_xor": _operator("bitxor", "other"),
     "bitwise_left_shift": _operator("shl", "other"),
     "bitwise_right_shift": _operator("shr", "other"),
-    "heaviside": _formula(formulas.heaviside, "values", integers=True),
+    "heaviside": _typed(_heaviside, "values"),
     "logaddexp": _formula(formulas.logaddexp, "other"),
     "logaddexp2": _formula(formulas.logaddexp2, "other"),
     "ldexp": _formula(formulas.ldexp, "other"),
