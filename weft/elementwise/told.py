@@ -31,7 +31,7 @@ def operand_lines(call: Elementwise, args: Sequence[object], result: ScalarType)
 
 def _number(operand: Operand) -> str:
     what = "a number" if operand.typed.weight == 0 else f"a tensor on the CPU without dimensions, {operand.typed.scalar}"
-    return f"{what}, passed as {operand.number}; it is never rounded to a tensor's dtype"
+    return f"{what}, passed as {operand.number}; only comparisons round it to a tensor's dtype"
 
 
 def _tensor(operand: Operand | None, value: object, rank: int, result: ScalarType) -> str:
