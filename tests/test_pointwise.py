@@ -426,6 +426,22 @@ def test_names_and_text_take_the_quick_way_too() -> None:
     torch.testing.assert_close(weft.ops.div.quick(x, y, "floor"), torch.div(x, y, rounding_mode="floor"))
 
 
+def test_an_integer_takes_the_quick_way_while_it_is_the_same() -> None:
+    x, n = torch.randn(4, 5), torch.arange(6)
+    for number in (2, 2, 3, True, 1, 2.5, 2, -1):
+        for tensor in (x, n):
+            found, wanted = weft.ops.mul(tensor, number), tensor * number
+            assert found.dtype == wanted.dtype
+            assert torch.equal(found, wanted)
+            again = weft.ops.mul.quick(tensor, number)
+            assert torch.equal(again, wanted)
+            for other in (4, True, 1, None, "2", torch.ones(())):
+                if type(other) is not type(number) or other != number:
+                    assert repr(weft.ops.mul.quick(tensor, other)) == "MISS"
+    for alpha in (3, 4, 3):
+        assert torch.equal(weft.ops.add(n, n, alpha=alpha), torch.add(n, n, alpha=alpha))
+
+
 # ---------------------------------------------------------------- the emitted CUDA
 
 CHECKED = {

@@ -148,13 +148,13 @@ def _compiled(
     empty: Callable[..., torch.Tensor],
     guard: Guard | None,
 ) -> Callable[..., Any] | None:
-    """The quick call without Python between its steps, for calls of tensors and floats; None for others. made: sizes, strides
-    and dtype of what it allocates.
+    """The quick call without Python between its steps; None where there is none. made: sizes, strides and dtype of what it
+    allocates.
     """
     on_gpu = device.type == "cuda"
     if (on_gpu and torch.cuda.device_count() > 1) or not launches:
         return None
-    if any(parts is None for _, _, parts in launches) or not all(isinstance(a, (torch.Tensor, float)) for a in args):
+    if any(parts is None for _, _, parts in launches):
         return None
     where = {n: ("argument" if isinstance(a, torch.Tensor) else "number", k)
              for k, (n, a) in enumerate(zip(function.parameters, args, strict=True))}  # fmt: skip
@@ -171,5 +171,4 @@ def _compiled(
         "where": cuda.current_stream() if on_gpu else torch.get_num_threads, "device": device.index or 0,
     }  # fmt: skip
     items = [QuickLaunch(parts, tuple(where[n] for n in given)) for _, given, parts in launches if parts is not None]
-    tensors = [isinstance(a, torch.Tensor) for a in args]
-    return compile_quick(objects, tensors, [made[n] for n in order], len(function.results), items, int(on_gpu), guard)
+    return compile_quick(objects, args, [made[n] for n in order], len(function.results), items, int(on_gpu), guard)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import torch
 
 from weft.errors import CompileError
 from weft.runtime import host
@@ -16,6 +19,9 @@ from weft.runtime.host import HostParts
 
 _MOST, _MOST_SLOTS, _MOST_LAUNCHES = 16, 64, 4
 _KINDS = {"argument": 0, "result": 1, "number": 2}
+_FLOAT, _TENSOR, _SAME = range(3)
+# Types of arguments of which a call takes one value: equal ones do not differ.
+_PLAIN = (int, bool, str, type(None))
 
 
 class _Config(ctypes.Structure):
@@ -61,7 +67,8 @@ class _Call(ctypes.Structure):
         ("returned", ctypes.c_int64),
         ("launches", ctypes.c_int64),
         ("where_count", ctypes.c_int64),
-        ("is_tensor", ctypes.c_int64 * _MOST),
+        ("argument", ctypes.c_int64 * _MOST),
+        ("same", ctypes.py_object * _MOST),
         ("result", ctypes.py_object * 3 * _MOST),
         ("launch", _Launch * _MOST_LAUNCHES),
     )
@@ -76,7 +83,9 @@ class _Address(int):
 
 @dataclass(frozen=True)
 class QuickLaunch:
-    """parts: of the launch. given: for each slot given at launch, in order, ("argument" | "result" | "number", index)."""
+    """parts: of the launch. given: for each slot given at launch, in order, ("argument" | "result" | "number", index): number
+    if it is the value of an argument.
+    """
 
     parts: LaunchParts | HostParts
     given: tuple[tuple[str, int], ...]
@@ -97,7 +106,7 @@ def _library() -> ctypes.PyDLL | None:
 
 def make(
     objects: dict[str, Any],
-    is_tensor: Sequence[bool],
+    arguments: Sequence[Any],
     results: Sequence[tuple[Any, Any, Any]],
     returned: int,
     launches: Sequence[QuickLaunch],
@@ -107,21 +116,26 @@ def make(
     """A function of the call's arguments: its results, or `objects["miss"]` for a call that is not like it, and for any
     where the guard no longer holds.
 
-    objects: what `Call` in device/quick.hpp names. results: sizes, strides, dtype of each that is made; the first
+    objects: what `Call` in device/quick.hpp names. arguments: those of the call that it is made for: tensors, floats, of which
+    it takes any, and values of which it takes the same. results: sizes, strides, dtype of each that is made; the first
     `returned` of them are the call's. where_count: arguments of `objects["where"]`. None where it cannot be made.
     """
     library = _library()
-    if library is None or len(is_tensor) > _MOST or len(results) > _MOST or len(launches) > _MOST_LAUNCHES:
+    if library is None or len(arguments) > _MOST or len(results) > _MOST or len(launches) > _MOST_LAUNCHES:
+        return None
+    if any(not isinstance(value, torch.Tensor) and type(value) not in (float, *_PLAIN) for value in arguments):
         return None
     if any(len(item.given) > _MOST or len(item.parts.slots) > _MOST_SLOTS for item in launches):
         return None
     call = _Call(**objects)
     call.guard = None if guard is None else guard.address
-    call.arguments, call.results, call.launches = len(is_tensor), len(results), len(launches)
+    call.arguments, call.results, call.launches = len(arguments), len(results), len(launches)
     call.returned = returned
     call.where_count = where_count
-    for k, tensor in enumerate(is_tensor):
-        call.is_tensor[k] = tensor
+    for k, value in enumerate(arguments):
+        call.argument[k] = _TENSOR if isinstance(value, torch.Tensor) else _FLOAT if type(value) is float else _SAME
+        if call.argument[k] == _SAME:
+            call.same[k] = value
     for k, facts in enumerate(results):
         for j, fact in enumerate(facts):
             call.result[k][j] = fact
@@ -136,9 +150,12 @@ def make(
             own.config = _Config((ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(*block), parts.shape[6])
         own.slots = len(parts.slots)
         ctypes.memmove(own.words, parts.slots.words, len(parts.slots.words))
-        own.given_count = len(item.given)
-        for g, ((slot, _), (kind, index)) in enumerate(zip(parts.slots.given, item.given, strict=True)):
-            own.given[g] = _Given(_KINDS[kind], slot, index)
+        for (slot, format_), (kind, index) in zip(parts.slots.given, item.given, strict=True):
+            if kind == "number" and call.argument[index] == _SAME:
+                struct.pack_into(f"={format_.value}", own.words, 8 * slot, arguments[index])
+                continue
+            own.given[own.given_count] = _Given(_KINDS[kind], slot, index)
+            own.given_count += 1
     address = _Address(ctypes.addressof(call))
     address.record, address.guard = call, guard
     made: Callable[..., Any] = library.make_quick_call(address)

@@ -16,6 +16,7 @@ unsigned long long PyLong_AsUnsignedLongLong(object* value);
 long PyLong_AsLong(object* value);
 double PyFloat_AsDouble(object* value);
 object* PyObject_Type(object* value);
+int PyObject_RichCompareBool(object* a, object* b, int how);
 extern object PyFloat_Type;
 object* PyErr_Occurred();
 void PyErr_Clear();
@@ -43,6 +44,7 @@ namespace weft {
 
 constexpr int most = 16;        // arguments, results, launches of a call
 constexpr int most_slots = 64;  // of a launch
+constexpr int equal = 2;        // Py_EQ
 
 // The driver's CUlaunchConfig.
 struct LaunchConfig {
@@ -81,12 +83,16 @@ struct Guard {
     Place places[1];  // `count` of them
 };
 
+// What an argument has to be: a tensor like the one before, any float, or the same integer, text or None.
+enum Argument : int64_t { FLOAT, TENSOR, SAME };
+
 struct Call {
     const Guard* const* guard;  // nullptr where nothing is watched
     object *miss, *data_ptr, *is_nested, *check, *modes, *forward_mode, *level, *default_dtype, *dtype, *empty, *where, *device, *plain;
     int64_t arguments, results, returned, launches;  // what is made beyond what is returned is memory of the call's own
     int64_t where_count;  // arguments of `where`: which says the stream of a device, or how many threads to use
-    int64_t is_tensor[most];
+    Argument argument[most];
+    object* same[most];  // where an argument is to be the same
     object* result[most][3];  // sizes, strides, dtype
     Launch launch[4];
 };
@@ -143,6 +149,15 @@ inline int number_above(object* number, long bound) {
     return value > bound;
 }
 
+// 1 or 0 as two objects are of one type and equal or not; -1 for an error.
+inline int is_same(object* a, object* b) {
+    if (a == b) return 1;
+    object *const first = PyObject_Type(a), *const second = PyObject_Type(b);
+    Py_DecRef(first);  // the objects hold them
+    Py_DecRef(second);
+    return first == second ? PyObject_RichCompareBool(a, b, equal) : 0;
+}
+
 // The result of a call like the one the Call was made for; `miss` for another; nullptr with Python's error set.
 inline object* run(const Call& call, object* const* arguments, ptrdiff_t count) {
     if (count != call.arguments) return kept(call.miss);
@@ -150,7 +165,7 @@ inline object* run(const Call& call, object* const* arguments, ptrdiff_t count) 
     uint64_t addresses[most], results[most];
     int tensor_count = 0;
     for (int k = 0; k < count; ++k) {
-        if (call.is_tensor[k]) tensors[tensor_count++] = arguments[k];
+        if (call.argument[k] == TENSOR) tensors[tensor_count++] = arguments[k];
     }
     if (const int seen = number_above(PyObject_Vectorcall(call.modes, nullptr, 0, nullptr), 0)) {
         return seen < 0 ? nullptr : kept(call.miss);
@@ -183,9 +198,12 @@ inline object* run(const Call& call, object* const* arguments, ptrdiff_t count) 
     uint64_t alignment = 0;
     double numbers[most];
     for (int k = 0; k < count; ++k) {
-        if (call.is_tensor[k]) {
+        if (call.argument[k] == TENSOR) {
             if (!address_of(arguments[k], call.data_ptr, addresses[k])) return nullptr;
             alignment |= addresses[k];
+        } else if (call.argument[k] == SAME) {
+            const int same_value = is_same(arguments[k], call.same[k]);
+            if (same_value != 1) return same_value < 0 ? nullptr : kept(call.miss);
         } else {
             object* const type = PyObject_Type(arguments[k]);
             Py_DecRef(type);  // the argument holds it
