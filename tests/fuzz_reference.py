@@ -13,7 +13,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -108,15 +108,14 @@ def duplicate(args: Sequence[Any], device: str = "cpu") -> list[Any]:
 # ---------------------------------------------------------------- tensors whose stores round
 
 
-class Rounded(torch.Tensor):
-    """A tensor held in a wider type than its own, `dtype`, to which what is stored is rounded."""
+class _Wider(torch.Tensor):
+    """A tensor held in a wider type than its own, `dtype`."""
 
-    __torch_function__ = torch._C._disabled_torch_function_impl  # what is computed with it is a plain tensor
     nominal: torch.dtype
 
-    @staticmethod
-    def of(held: torch.Tensor, nominal: torch.dtype) -> Rounded:
-        made: Rounded = torch.Tensor._make_subclass(Rounded, held)
+    @classmethod
+    def holding(cls, held: torch.Tensor, nominal: torch.dtype) -> Self:
+        made: Self = torch.Tensor._make_subclass(cls, held)  # type: ignore[assignment]
         made.nominal = nominal
         return made
 
@@ -124,13 +123,19 @@ class Rounded(torch.Tensor):
     def dtype(self) -> torch.dtype:  # type: ignore[override]
         return self.nominal
 
+
+class Rounded(_Wider):
+    """One to whose own type what is stored is rounded."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # what is computed with it is a plain tensor
+
     @property
     def held(self) -> torch.dtype:
         return torch.Tensor.dtype.__get__(self)  # type: ignore[attr-defined,no-any-return]
 
     def __getitem__(self, key: Any) -> torch.Tensor:
         part = torch.Tensor.__getitem__(self, key)
-        return Rounded.of(part, self.nominal) if part.dim() else Element.of(part, self.nominal)
+        return Rounded.holding(part, self.nominal) if part.dim() else Element.of(part, self.nominal)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if isinstance(value, torch.Tensor):
@@ -143,7 +148,7 @@ class Rounded(torch.Tensor):
         return (self[i] for i in range(self.shape[0]))
 
     def clone(self) -> Rounded:  # type: ignore[override]
-        return Rounded.of(torch.Tensor.clone(self), self.nominal)
+        return Rounded.holding(torch.Tensor.clone(self), self.nominal)
 
 
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
@@ -151,25 +156,15 @@ _BY_ELEMENTS = ("mul", "div", "truediv", "floordiv", "floor_divide", "true_divid
 _IN_PLACE = {"setitem": "", **{f"i{name}": name for name in ("add", "sub", "mul", "div", "truediv", "floordiv", "mod", "pow")}}
 
 
-class Element(torch.Tensor):
-    """An element of float16 or bfloat16, `dtype`, held in a wider type. What is computed with such elements, integers and
+class Element(_Wider):
+    """An element of float16 or bfloat16. What is computed with such elements, integers and
     numbers is one too, though not rounded: arithmetic runs in op-math types.
     """
-
-    nominal: torch.dtype
 
     @staticmethod
     def of(held: torch.Tensor, nominal: torch.dtype) -> torch.Tensor:
         """Itself where the type is no half."""
-        if nominal not in _OPMATH:
-            return held
-        made: Element = torch.Tensor._make_subclass(Element, held)
-        made.nominal = nominal
-        return made
-
-    @property
-    def dtype(self) -> torch.dtype:  # type: ignore[override]
-        return self.nominal
+        return Element.holding(held, nominal) if nominal in _OPMATH else held
 
     @classmethod
     def __torch_function__(
@@ -239,7 +234,7 @@ class _Torch:
 
     def _held(self, tensor: torch.Tensor) -> torch.Tensor:
         wide = self._wider.get(tensor.dtype)
-        return tensor if wide is None else Rounded.of(tensor.to(wide), tensor.dtype)
+        return tensor if wide is None else Rounded.holding(tensor.to(wide), tensor.dtype)
 
 
 def _widened(args: Sequence[Any], wider: dict[torch.dtype, torch.dtype], noise: float) -> list[Any]:
@@ -250,7 +245,7 @@ def _widened(args: Sequence[Any], wider: dict[torch.dtype, torch.dtype], noise: 
     def held(a: torch.Tensor) -> torch.Tensor:
         wide = wider.get(a.dtype, a.dtype)
         if not a.numel():
-            return Rounded.of(a.to(wide), a.dtype) if wide != a.dtype else a.clone()
+            return Rounded.holding(a.to(wide), a.dtype) if wide != a.dtype else a.clone()
         storage = a.untyped_storage()
         if storage.data_ptr() not in storages:
             flat = torch.empty(0, dtype=a.dtype).set_(storage, 0, (storage.nbytes() // a.element_size(),), (1,))
@@ -260,7 +255,7 @@ def _widened(args: Sequence[Any], wider: dict[torch.dtype, torch.dtype], noise: 
                 flat *= 1 + size * torch.randn(flat.shape, dtype=torch.float64, generator=generator).to(wide)
             storages[storage.data_ptr()] = flat
         own = storages[storage.data_ptr()].as_strided(a.shape, a.stride(), a.storage_offset())
-        return own if wide == a.dtype else Rounded.of(own, a.dtype)
+        return own if wide == a.dtype else Rounded.holding(own, a.dtype)
 
     return [held(a) if isinstance(a, torch.Tensor) else a for a in args]
 
