@@ -12,7 +12,7 @@ import torch
 
 from bench.harness import Options, Row
 from weft.kernels.linrec import linrec
-from weft.runtime.timing import add_of_equal_bytes, median_ms, rotations
+from weft.runtime.timing import Backward, add_of_equal_bytes, gradients_ms, median_ms, rotations
 
 LENGTHS = (256, 1024, 4096, 16384, 65536)
 
@@ -32,20 +32,20 @@ def _length(rows: int, length: int, options: Options) -> list[Row]:
     with torch.no_grad():
         forward = [partial(linrec.kernel, x, c) for x, c, _ in sets]
         forward_ms = median_ms(forward, device, seconds=options.seconds, graph=small)
-    graphs = []
-    for x, c, dy in sets:
-        leaves = (x.requires_grad_(), c.requires_grad_())
-        graphs.append((linrec(*leaves), leaves, dy))
-    backward = [partial(torch.autograd.grad, y, leaves, dy, retain_graph=True) for y, leaves, dy in graphs]
-    backward_ms = median_ms(backward, device, seconds=options.seconds)
-    del sets, graphs, forward, backward
+    backward = gradients_ms([[partial(_forward, *tensors) for tensors in sets]], device, seconds=options.seconds)
+    del sets, forward
     measured = []
-    passes = (("forward", forward_bytes, forward_ms), ("backward", backward_bytes, backward_ms))
-    for direction, bytes_moved, ms in passes:
-        case = {"pass": direction, "rows": rows, "length": length, "dtype": "float32", "bytes": bytes_moved}
+    passes = (("forward", forward_bytes, forward_ms, {}), ("backward", backward_bytes, backward.ms[0], backward.note))
+    for direction, bytes_moved, ms, note in passes:
+        case = {"pass": direction, "rows": rows, "length": length, "dtype": "float32", "bytes": bytes_moved, **note}
         add_ms = add_of_equal_bytes(bytes_moved, device, seconds=options.seconds)
         measured.append(Row("linrec", case, ms, "torch.add of equal bytes", add_ms))
     return measured
+
+
+def _forward(x: torch.Tensor, c: torch.Tensor, dy: torch.Tensor) -> Backward:
+    leaves = (x.detach().requires_grad_(), c.detach().requires_grad_())
+    return linrec(*leaves), leaves, dy
 
 
 def _inputs(rows: int, length: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

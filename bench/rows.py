@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from bench.folds import cross_entropy
 from bench.harness import Options, Row, copy_ms, need_gpu
 from weft.kernels import LIBRARY
-from weft.runtime.timing import median_ms, rotations
+from weft.runtime.timing import Backward, gradients_ms, median_ms, rotations
 
 Inputs = tuple[torch.Tensor, ...]
 
@@ -91,12 +91,16 @@ def run(options: Options) -> list[Row]:
         case = {"kernel": work.kernel, "shape": list(shape), "dtype": "bfloat16", "bytes": bytes_moved}
         case |= {"gradient": True} if work.gradient else {}
         sets = [inputs(work, shape, options.device, seed) for seed in range(rotations(bytes_moved))]
-        time = partial(_gradients_ms if work.gradient else _time, sets=sets, options=options)
-        weft_ms = time(work.ours)
-        peers = {"torch eager": time(work.eager), "copy of equal bytes": copy_ms(bytes_moved, options)}
+        if work.gradient:
+            ways = [[partial(_forward, f, tensors) for tensors in sets] for f in (work.ours, work.eager)]
+            found = gradients_ms(ways, options.device, seconds=options.seconds)
+            (weft_ms, eager_ms), case = found.ms, {**case, **found.note}
+        else:
+            weft_ms, eager_ms = (_time(f, sets, options) for f in (work.ours, work.eager))
+        peers = {"torch eager": eager_ms, "copy of equal bytes": copy_ms(bytes_moved, options)}
         if options.device.type == "cuda" and not work.gradient:
             torch._dynamo.reset()
-            peers["torch.compile"] = time(torch.compile(work.eager, fullgraph=True))
+            peers["torch.compile"] = _time(torch.compile(work.eager, fullgraph=True), sets, options)
         measured += [Row("rows", case, weft_ms, peer, peer_ms) for peer, peer_ms in peers.items()]
     return measured
 
@@ -119,11 +123,7 @@ def _time(function: Callable[..., Any], sets: list[Inputs], options: Options) ->
         return median_ms([partial(function, *tensors) for tensors in sets], options.device, seconds=options.seconds)
 
 
-def _gradients_ms(function: Callable[..., Any], sets: list[Inputs], options: Options) -> float:
-    calls = []
-    for tensors in sets:
-        given = [t.detach().requires_grad_(t.is_floating_point()) for t in tensors]
-        out = function(*given)
-        wanted = [t for t in given if t.requires_grad]
-        calls.append(partial(torch.autograd.grad, out, wanted, torch.randn_like(out), retain_graph=True))
-    return median_ms(calls, options.device, seconds=options.seconds)
+def _forward(function: Callable[..., Any], tensors: Inputs) -> Backward:
+    given = [t.detach().requires_grad_(t.is_floating_point()) for t in tensors]
+    out = function(*given)
+    return out, [t for t in given if t.requires_grad], torch.randn_like(out)

@@ -19,7 +19,7 @@ import weft
 from bench.harness import Options, Row, need_gpu
 from weft.kernels.cumsum import cumsum
 from weft.kernels.linrec import linrec
-from weft.runtime.timing import add_of_equal_bytes, median_ms, rotations
+from weft.runtime.timing import Backward, add_of_equal_bytes, gradients_ms, median_ms, rotations
 
 Shape = tuple[int, ...]
 
@@ -132,19 +132,23 @@ def _recurrence(work: Recurrence, options: Options) -> list[Row]:
     kind = str(work.dtype).removeprefix("torch.")
     with torch.no_grad():
         forward = median_ms([partial(work.kernel, x, c) for x, c, _ in sets], device, seconds=options.seconds)
-    graphs = []
-    for x, c, dy in sets:
-        leaves = (x.requires_grad_(), c.requires_grad_())
-        graphs.append((work.kernel(*leaves), leaves, dy))
-    calls = [partial(torch.autograd.grad, y, leaves, dy, retain_graph=True) for y, leaves, dy in graphs]
-    backward = median_ms(calls, device, seconds=options.seconds)
-    del sets, graphs, calls
+    passes = [partial(_forward, work.kernel, *tensors) for tensors in sets]
+    backward = gradients_ms([passes], device, seconds=options.seconds)
+    del x, c, sets, passes
     found = []
-    for direction, moved, ms in (("forward", 3 * elements, forward), ("backward", 5 * elements, backward)):
-        case = {"kernel": name, "pass": direction, "shape": list(shape), "dtype": kind, "bytes": moved}
+    for direction, moved, ms, note in (
+        ("forward", 3 * elements, forward, {}),
+        ("backward", 5 * elements, backward.ms[0], backward.note),
+    ):
+        case = {"kernel": name, "pass": direction, "shape": list(shape), "dtype": kind, "bytes": moved, **note}
         add = add_of_equal_bytes(moved, device, seconds=options.seconds)
         found.append(Row("scans", case, ms, "torch.add of equal bytes", add))
     return found
+
+
+def _forward(kernel: Callable[..., Tensor], x: Tensor, c: Tensor, dy: Tensor) -> Backward:
+    leaves = (x.detach().requires_grad_(), c.detach().requires_grad_())
+    return kernel(*leaves), leaves, dy
 
 
 def _close(y: Tensor, x: Tensor, c: Tensor, along: int) -> None:

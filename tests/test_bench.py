@@ -143,3 +143,53 @@ def test_the_plot_is_drawn_from_the_results(tmp_path: Path) -> None:
     ]
     save(merge(load(path), rows, meta(CPU, "")), path)
     assert plot.draw(path).stat().st_size > 1000
+
+
+def _square(x: torch.Tensor) -> timing.Backward:
+    leaf = x.detach().requires_grad_()
+    return leaf * leaf, [leaf], torch.ones_like(leaf)
+
+
+def test_gradients_are_timed_apart_from_the_forward_passes_which_run_once() -> None:
+    runs: list[int] = []
+
+    def forward() -> timing.Backward:
+        runs.append(1)
+        return _square(torch.ones(3))
+
+    found = timing.gradients_ms([[forward, forward], [forward]], CPU, seconds=0.01)
+    assert len(runs) == 3 and len(found.ms) == 2 and all(ms > 0 for ms in found.ms)
+    assert found.captured and found.note == {}
+
+
+@pytest.mark.gpu
+def test_gradients_are_captured_in_a_graph_of_each_way() -> None:
+    from functools import partial
+
+    from bench.rows import WORKS, _forward, inputs
+
+    device = torch.device("cuda")
+    for work in (w for w in WORKS if w.gradient):
+        sets = [inputs(work, (64, 512), device, seed) for seed in range(2)]
+        ways = [[partial(_forward, f, tensors) for tensors in sets] for f in (work.ours, work.eager)]
+        found = timing.gradients_ms(ways, device, seconds=0.01)
+        assert found.captured and all(ms > 0 for ms in found.ms), work.kernel
+
+
+@pytest.mark.gpu
+def test_gradients_that_a_graph_cannot_hold_are_timed_with_the_host_and_say_so() -> None:
+    class Waits(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):  # type: ignore[no-untyped-def]
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, dy):  # type: ignore[no-untyped-def]
+            return dy * float(dy.sum().item())  # the host waits, which a capture refuses
+
+    def forward() -> timing.Backward:
+        leaf = torch.ones(3, device="cuda").requires_grad_()
+        return Waits.apply(leaf), [leaf], torch.ones(3, device="cuda")  # type: ignore[no-untyped-call]
+
+    found = timing.gradients_ms([[forward]], torch.device("cuda"), seconds=0.01)
+    assert not found.captured and found.ms[0] > 0 and found.note == {"clock": "with the host's time"}

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from statistics import median
 
 import torch
 
 Call = Callable[[], object]
+Backward = tuple[torch.Tensor, Sequence[torch.Tensor], torch.Tensor]  # a result, what it is made of, its gradient
 
 # Larger than the last-level caches this is run on (60 MB on an H200), twice over, so that no input survives a round.
 CACHE_BYTES = 128 * 2**20
@@ -41,9 +44,67 @@ def median_ms(
     return 1e3 * median(times)
 
 
-def _median_cuda(calls: Sequence[Call], device: torch.device, seconds: float, at_least: int, graph: bool) -> float:
+@dataclass(frozen=True)
+class Gradients:
+    """Milliseconds of one backward pass, of each way to compute it. captured: without the host's time, see `gradients_ms`."""
+
+    ms: tuple[float, ...]
+    captured: bool
+
+    @property
+    def note(self) -> dict[str, str]:
+        """For the case of a row: nothing, where the times are what they should be."""
+        return {} if self.captured else {"clock": "with the host's time"}
+
+
+def gradients_ms(
+    ways: Sequence[Sequence[Callable[[], Backward]]], device: torch.device, *, seconds: float = 0.5
+) -> Gradients:
+    """Times of backward passes alone. A way is the forward passes of a rotation, each run once.
+
+    On CUDA the backward passes of a rotation are one CUDA graph: for one of them the host takes about as long as the device
+    does for 400 MB. Autograd runs a node on the stream of its forward, so both are on the stream of the capture. Where that
+    fails for one of the ways, all are timed as the host launches them.
+    """
+    if device.type != "cuda":
+        times = [median_ms([_backward(*f()) for f in forwards], device, seconds=seconds) for forwards in ways]
+        return Gradients(tuple(times), True)
+    try:
+        return Gradients(tuple(_gradients_cuda(f, device, seconds, graph=True) for f in ways), True)
+    except RuntimeError as error:
+        print(f"gradients are timed with the host: {str(error).partition(chr(10))[0]}", file=sys.stderr)
+    torch.cuda.synchronize(device)
+    return Gradients(tuple(_gradients_cuda(f, device, seconds, graph=False) for f in ways), False)
+
+
+def _backward(result: torch.Tensor, leaves: Sequence[torch.Tensor], gradient: torch.Tensor) -> Call:
+    return partial(torch.autograd.grad, result, leaves, gradient, retain_graph=True)
+
+
+def _gradients_cuda(
+    forwards: Sequence[Callable[[], Backward]], device: torch.device, seconds: float, graph: bool
+) -> float:
     with torch.cuda.device(device):
-        play = _captured(calls) if graph else lambda: _play(calls)
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            calls = [_backward(*forward()) for forward in forwards]
+            _play(calls)  # compiles, and fills the allocator
+            ms = _median_cuda(calls, device, seconds, 7, graph, side)
+        torch.cuda.current_stream().wait_stream(side)
+    return ms
+
+
+def _median_cuda(
+    calls: Sequence[Call],
+    device: torch.device,
+    seconds: float,
+    at_least: int,
+    graph: bool,
+    side: torch.cuda.Stream | None = None,
+) -> float:
+    with torch.cuda.device(device):
+        play = _captured(calls, side) if graph else lambda: _play(calls)
         torch.cuda.synchronize(device)
         start = time.perf_counter()
         play()
@@ -68,15 +129,15 @@ def _event() -> torch.cuda.Event:
     return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
-def _captured(calls: Sequence[Call]) -> Call:
-    """The calls as one CUDA graph."""
-    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+def _captured(calls: Sequence[Call], side: torch.cuda.Stream | None = None) -> Call:
+    """The calls as one CUDA graph. side: the stream to capture them on, where it matters."""
+    side = side or torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         _play(calls)
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, stream=side):
         _play(calls)
     return graph.replay
 
