@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -424,6 +425,94 @@ def test_names_and_text_take_the_quick_way_too() -> None:
     assert repr(weft.ops.div.quick(x, y, "trunc")) == "MISS"
     assert repr(weft.ops.div.quick(x, y, y)) == "MISS"
     torch.testing.assert_close(weft.ops.div.quick(x, y, "floor"), torch.div(x, y, rounding_mode="floor"))
+
+
+class Counted:
+    """How often a call went the long way."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, function: weft.Pointwise) -> None:
+        self.long, way = 0, function._called
+
+        def called(*args: Any) -> Any:
+            self.long += 1
+            return way(*args)
+
+        monkeypatch.setattr(function, "_called", called)
+
+
+def test_a_given_result_takes_the_quick_way_while_it_lies_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y, out = torch.randn(4, 8), torch.randn(8), torch.empty(4, 8)
+    counted = Counted(monkeypatch, add)
+    for alike in (out, out, torch.empty(4, 8), torch.empty(4, 8)):
+        alike.fill_(7.0)
+        version = alike._version
+        assert add(x, y, 2.0, out=alike) is alike
+        assert alike._version == version + 1  # autograd sees what is written
+        assert torch.equal(alike, x + 2.0 * y)
+    assert counted.long == 1
+    wanted = x + 2.0 * y
+    unaligned, steps = torch.empty(33)[1:].view(4, 8), torch.empty(4, 16)[:, ::2]
+    for other in (torch.empty(4, 8, dtype=torch.float64), torch.empty(8, 4).t(), steps, torch.empty(0), unaligned):
+        before = counted.long
+        assert add(x, y, 2.0, out=other) is other
+        assert counted.long == before + 1
+        assert other.shape == (4, 8)
+        torch.testing.assert_close(other, wanted.to(other.dtype), rtol=0, atol=0)
+        add(x, y, 2.0, out=out)
+    one, another = torch.empty(4, 8), torch.empty(4, 8, dtype=torch.bool)
+    for _ in range(3):
+        first, second = product_and_order(x, y, out=(one, another))
+        assert (first is one, second is another) == (True, True)
+        assert torch.equal(one, x * y)
+        assert torch.equal(another, x > y)
+
+
+def test_what_shares_memory_is_told_after_what_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = torch.randn(64)
+    x, y, out = memory[:32], torch.randn(32), memory[32:]
+    counted = Counted(monkeypatch, add)
+    for _ in range(2):
+        add(x, y, 2.0, out=out)
+    assert counted.long == 1
+    with pytest.raises(OverlapError):
+        add(x, y, 2.0, out=memory[16:48])
+    for apart in (True, False):
+        other = torch.empty(32, dtype=torch.bool) if apart else out.view(torch.bool)[:32]
+        with nullcontext() if apart else pytest.raises(OverlapError):
+            product_and_order(x, y, out=(out, other))
+    with pytest.raises(NotDifferentiable):
+        add(x.clone().requires_grad_(), y, 2.0, out=out)
+    with pytest.raises(TypeMismatch, match="missing"):
+        add(x, out=(y, out))
+
+
+def test_in_place_takes_the_quick_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = Counted(monkeypatch, add)
+    x, y = torch.zeros(4, 8), torch.randn(4, 8)
+    for k in range(1, 4):
+        add(x, y, 2.0, out=x)
+        torch.testing.assert_close(x, 2.0 * k * y)
+    assert counted.long == 1
+    out = torch.empty(4, 8)
+    add(x, y, 2.0, out=out)
+    assert torch.equal(out, x + 2.0 * y)
+    wanted = out + 2.0 * y
+    assert add(out.view(4, 8), y, 2.0, out=out) is out  # another tensor of the same memory
+    assert torch.equal(out, wanted)
+    twice = torch.ones(4, 8)
+    add(twice, twice, 2.0, out=twice)
+    add(twice, twice, 2.0, out=twice)
+    assert torch.equal(twice, torch.full((4, 8), 9.0))
+
+
+def test_what_fails_halfway_is_not_run_again() -> None:
+    x, y = torch.arange(1, 9), torch.arange(8, 0, -1)
+    weft.ops.floor_divide(x, y, out=torch.empty(8, dtype=torch.int64))
+    for _ in range(2):
+        weft.ops.floor_divide(x, y, out=x)
+    y[7] = 0
+    with pytest.raises(WeftError, match="."):
+        weft.ops.floor_divide(x, y, out=x)
 
 
 def test_an_integer_takes_the_quick_way_while_it_is_the_same() -> None:

@@ -10,9 +10,9 @@ from weft.compiler.guards import Guard
 from weft.compiler.idle import Unused, unused
 from weft.compiler.launch import Grouped, Launch, Variant, Where, grouped
 from weft.compiler.planning import launches
-from weft.compiler.sources import arguments, cuda_source, host_source
+from weft.compiler.sources import arguments, cuda_source, host_source, may_fail
 
 __all__ = [
     "Analysis", "Grouped", "Guard", "Launch", "Lowered", "Refused", "Unused", "Variant", "Where", "analyze", "arguments",
-    "cuda_source", "grouped", "host_source", "launches", "unused",
+    "cuda_source", "grouped", "host_source", "launches", "may_fail", "unused",
 ]  # fmt: skip

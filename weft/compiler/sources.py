@@ -35,6 +35,11 @@ def host_source(analysis: Analysis, nest: int, facts: Facts) -> str:
     return _recalled(analysis, f"host {nest} {facts.key}", lambda: _host_source(analysis, nest, facts))
 
 
+def may_fail(source: str) -> bool:
+    """Whether the function of a nest's C++ can give anything but 0."""
+    return "return int64_t(outside);" in source
+
+
 def _recalled(analysis: Analysis, what: str, make: Callable[[], str]) -> str:
     """A text of an analysis, from the disk cache where it is there."""
     if not analysis.key:

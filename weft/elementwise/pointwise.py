@@ -86,6 +86,7 @@ class Pointwise:
         self.name = function.__name__
         self.strict = strict
         self.quick: Callable[..., Any] = never  # the quick way of the last call
+        self._into: dict[int, Callable[..., Any]] = {}  # of the last ones into given results, by how many: they come last
         self._parameters = inspect.signature(function)
         self._names = tuple(self._parameters.parameters)
         self._by_key: dict[str, Applied] = {}  # programs of calls that torch.compile recorded
@@ -106,6 +107,7 @@ class Pointwise:
             with self._lock:
                 program = self._program = _Program(self.py)
                 self.quick = never
+                self._into = {}
         return program
 
     def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
@@ -113,9 +115,14 @@ class Pointwise:
             return self._traced(args, kwargs, out)
         if kwargs:
             args, kwargs = self._by_position(args, kwargs)
-        if out is None and not kwargs:
+        if not kwargs:
             try:
-                made = self.quick(*args)
+                if out is None:
+                    made = self.quick(*args)
+                elif isinstance(out, (tuple, list)):
+                    made = (self._into.get(len(out)) or never)(*args, *out)
+                else:
+                    made = (self._into.get(1) or never)(*args, out)
                 if made is not MISS:
                     return made
             except TypeError:  # another number of arguments: told below
@@ -192,9 +199,11 @@ class Pointwise:
         else:
             plan = one.program.call(call_key(one.signature, own), own)
             made = plan.tensors(own)
-            if not outs and not kwargs and loops.made is not None:
+            if not kwargs and outs:
+                self._into[len(outs)] = self._quick(args, outs, given, lambda operands: plan.viewed(operands, {}))
+            elif not kwargs and loops.made is not None:
                 new = {r: Geometry(one.function.array(r).dtype, loops.shape, loops.made, 0) for r in one.function.results}
-                self.quick = self._quick(args, given, lambda operands: plan.viewed(operands, new))
+                self.quick = self._quick(args, (), given, lambda operands: plan.viewed(operands, new))
         results = made if isinstance(made, (tuple, list)) else (made,)
         made_strides = None if recorded else loops.made
         results = outs or tuple(result_of(r, loops.shape, loops.order, made_strides) for r in results)
@@ -212,10 +221,14 @@ class Pointwise:
         return args, kwargs
 
     def _quick(
-        self, args: tuple[Any, ...], given: Given, made: Callable[[tuple[Any, ...]], Callable[..., Any]]
+        self,
+        args: tuple[Any, ...],
+        outs: tuple[torch.Tensor, ...],
+        given: Given,
+        made: Callable[[tuple[Any, ...]], Callable[..., Any]],
     ) -> Callable[..., Any]:
-        """The quick way of calls like this one: of their operands, where what else is passed is the same. made: that of
-        operands alone.
+        """The quick way of calls like this one: of their operands and given results, where what else is passed is the same.
+        made: that of operands and given results alone.
         """
         named = list(zip(self._names, args, strict=False))
         places = [k for k, (n, _) in enumerate(named) if n in given.operands]
@@ -223,10 +236,13 @@ class Pointwise:
         operands = tuple(args[k] for k in places)
         if len(operands) != len(given.operands) or any(v is not None and type(v) is not str for _, v in fixed):
             return never
-        quick = made(operands)
+        if any(isinstance(args[k], torch.Tensor) and named[k][0] in given.numbers for k in places):
+            return never  # the number of a tensor on the CPU, which another call finds another in
+        quick = made((*operands, *outs))
         if not fixed or quick is never:
             return quick
-        count = len(args)
+        count = len(args) + len(outs)
+        places += range(len(args), count)
 
         def around(*own: Any) -> Any:
             if len(own) != count:

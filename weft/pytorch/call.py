@@ -13,7 +13,19 @@ from typing import Any
 
 import torch
 
-from weft.compiler import Analysis, Grouped, Launch, Unused, Variant, arguments, cuda_source, grouped, host_source, unused
+from weft.compiler import (
+    Analysis,
+    Grouped,
+    Launch,
+    Unused,
+    Variant,
+    arguments,
+    cuda_source,
+    grouped,
+    host_source,
+    may_fail,
+    unused,
+)
 from weft.compiler import launches as plan_launches
 from weft.errors import (
     DeviceMismatch,
@@ -42,6 +54,8 @@ from weft.runtime.guard import Guard
 from weft.runtime.slots import Given, pack
 
 Run = Callable[[tuple[Any, ...]], Any]
+Same = tuple[tuple[int, int], ...]  # (position, position of the earlier argument that it is)
+Quick = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -53,10 +67,10 @@ class CallPlan:
     """
 
     run: Run
-    quick: Callable[..., Any]
+    quick: Quick
     tensors: Run
     unused: tuple[Unused, ...] = ()
-    viewed: Callable[[tuple[Any, ...], Mapping[str, Geometry]], Callable[..., Any]] = lambda args, results: never
+    viewed: Callable[[tuple[Any, ...], Mapping[str, Geometry]], Quick] = lambda args, results: never
 
 
 DTYPES: dict[torch.dtype, ScalarType] = {getattr(torch, name): t for name, t in SCALAR_TYPES.items()}
@@ -484,7 +498,7 @@ def prepare(
         return _of_gathered(prepare(specializable, signature, on_one_device, guard), signature)
     same = repeated(signature, args)
     if same:
-        return _of_single(_prepared(specializable, signature, args, guard), signature, same)
+        return _of_single(_prepared(specializable, signature, args, guard, same), signature, same)
     return _prepared(specializable, signature, args, guard)
 
 
@@ -511,12 +525,13 @@ def _of_single(plan: CallPlan, signature: Signature, same: tuple[tuple[int, int]
 
         return call
 
-    return CallPlan(every(plan.run), never, every(plan.tensors), plan.unused)
+    return CallPlan(every(plan.run), plan.quick, every(plan.tensors), plan.unused, plan.viewed)
 
 
 def _prepared(
-    specializable: Specializable, signature: Signature, args: tuple[Any, ...], guard: Guard | None
+    specializable: Specializable, signature: Signature, args: tuple[Any, ...], guard: Guard | None, same: Same = ()
 ) -> CallPlan:
+    """A plan for arguments of which it takes each once. same: those that repeat others, which a quick call takes too."""
     analysis, bound = analysis_for(specializable, signature, args)
     function = analysis.function
     device = common_device(function, bound.tensors)
@@ -542,9 +557,11 @@ def _prepared(
     if finish is not None:
         return CallPlan(lambda given: finish(run(given)), never, run, tuple(idle))
     partial = tuple(dict.fromkeys(p for item in launches for p in item.partial))
+    writes = any(a.role == "inout" for a in function.arrays)
     by_hand = _demands_floats(function) or any(zero for *_, zero in partial)
+    by_hand = by_hand or (writes and any(item.fails for item in launches))  # what failed halfway is not run again
 
-    def viewed(args: tuple[Any, ...], results: Mapping[str, Geometry]) -> Callable[..., Any]:
+    def viewed(args: tuple[Any, ...], results: Mapping[str, Geometry]) -> Quick:
         return never if by_hand else quick_call(
             function,
             made_arrays(analysis, launches),
@@ -554,6 +571,7 @@ def _prepared(
             args,
             guard,
             [(name, dtype, elements) for name, dtype, elements, _ in partial],
+            same,
         )
 
     return CallPlan(run, viewed(args, {}), run, tuple(idle), viewed)
@@ -625,7 +643,7 @@ class _Launch:
     """A launch ready to go: `launch(...)` takes the values of `given`, names of arrays (their addresses) and scalars.
 
     partial: (name, dtype, elements, whether they are 0 at first) of memory that it has for the time of the call, an array like
-    the others.
+    the others. fails: whether it may tell of a failure when it has begun.
     """
 
     launch: Callable[..., Any]
@@ -633,6 +651,7 @@ class _Launch:
     arrays: frozenset[str]
     parts: cuda.LaunchParts | host.HostParts | None = None
     partial: tuple[tuple[str, torch.dtype, int, bool], ...] = ()
+    fails: bool = False
 
 
 def _slots(
@@ -809,7 +828,7 @@ def _host_launcher(
         if code:
             raise failed(function, own, used, known | dict(zip(given, values, strict=True)), code)
 
-    return _Launch(run, given, pointers, kernel.parts())
+    return _Launch(run, given, pointers, kernel.parts(), fails=may_fail(source))
 
 
 def _runner(

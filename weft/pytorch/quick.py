@@ -17,7 +17,7 @@ from weft.plan.facts import Geometry
 from weft.runtime import cuda
 from weft.runtime.guard import Guard
 from weft.runtime.host import HostParts
-from weft.runtime.quick import QuickLaunch
+from weft.runtime.quick import QuickLaunch, Returned
 from weft.runtime.quick import make as compile_quick
 
 # What a quick call gives when the call is not like the one it was made for.
@@ -49,14 +49,19 @@ def quick_call(
     args: tuple[Any, ...],
     guard: Guard | None = None,
     partial: Sequence[tuple[str, torch.dtype, int]] = (),
+    same: Sequence[tuple[int, int]] = (),
 ) -> Callable[..., Any]:
     """A function of the arguments, for calls like this one; `never` where there is no quick way for it.
 
     launches: (launch, names of arrays and scalars whose addresses and values it takes, its parts on CUDA), in order.
-    guard: what must hold besides. partial: (name, dtype, elements) of memory that launches share.
+    guard: what must hold besides. partial: (name, dtype, elements) of memory that launches share. same: (position, position of
+    an earlier argument) of those that are one tensor, which is one parameter of the function.
     """
-    tensors = [a for a in args if isinstance(a, torch.Tensor)]
-    if any(a.role == "inout" for a in function.arrays) or any(a.fill is not None for a in made):
+    again = dict(same)
+    if any(args[k] is not args[earlier] for k, earlier in same):
+        return never
+    tensors = [a for k, a in enumerate(args) if isinstance(a, torch.Tensor) and k not in again]
+    if any(a.fill is not None for a in made):
         return never
     if any(type(t) not in (torch.Tensor, torch.nn.Parameter) or t.requires_grad for t in tensors) or not tensors:
         return never
@@ -77,9 +82,11 @@ def quick_call(
     }  # fmt: skip
     every = {a.name: (arrays[a.name].shape, arrays[a.name].strides, getattr(torch, a.dtype.name)) for a in made}
     every |= {name: ((elements,), (1,), dtype) for name, dtype, elements in partial}
-    compiled = _compiled(function, every, launches, device, args, tensor_guard.check, empty, guard)
+    compiled = _compiled(function, every, launches, device, args, tensor_guard.check, empty, guard, again)
     if compiled is not None:
         return compiled
+    if again or any(a.role == "inout" for a in function.arrays):  # whether what is written lies apart is not asked here
+        return never
     local = {n: f"a{k}" for k, n in enumerate(function.parameters)}
     checked = [local[n] for n, a in zip(function.parameters, args, strict=True) if isinstance(a, torch.Tensor)]
     conditions = ["stack()", "ad._current_level >= 0", "default() is not dtype"]
@@ -147,28 +154,35 @@ def _compiled(
     check: Callable[..., bool],
     empty: Callable[..., torch.Tensor],
     guard: Guard | None,
+    again: Mapping[int, int],
 ) -> Callable[..., Any] | None:
     """The quick call without Python between its steps; None where there is none. made: sizes, strides and dtype of what it
-    allocates.
+    allocates. again: of arguments that an earlier one is, which.
     """
     on_gpu = device.type == "cuda"
     if (on_gpu and torch.cuda.device_count() > 1) or not launches:
         return None
     if any(parts is None for _, _, parts in launches):
         return None
-    where = {n: ("argument" if isinstance(a, torch.Tensor) else "number", k)
-             for k, (n, a) in enumerate(zip(function.parameters, args, strict=True))}  # fmt: skip
-    results = set(function.results)
-    if not results or not results <= made.keys() or len(results) < len(function.results):  # an argument, or one twice
+    places = dict(zip(function.parameters, (k for k in range(len(args)) if k not in again), strict=True))
+    where = {n: ("argument" if isinstance(args[k], torch.Tensor) else "number", k) for n, k in places.items()}
+    fresh = [n for n in function.results if n in made]
+    if len({*function.results}) < len(function.results):  # one twice
         return None
-    order = [*function.results, *(n for n in made if n not in function.results)]
+    order = [*fresh, *(n for n in made if n not in fresh)]
     where |= {n: ("result", k) for k, n in enumerate(order)}
+    returned = Returned(
+        frozenset(places[a.name] for a in function.arrays if a.role == "inout"),
+        again,
+        tuple(places.get(n) for n in function.results),
+    )
     objects = {
         "miss": MISS, "data_ptr": "data_ptr", "is_nested": "is_nested", "plain": False,
         "check": check, "modes": torch._C._len_torch_dispatch_stack,
         "forward_mode": torch.autograd.forward_ad, "level": "_current_level", "empty": empty,
         "default_dtype": torch.get_default_dtype, "dtype": torch.get_default_dtype(),
         "where": cuda.current_stream() if on_gpu else torch.get_num_threads, "device": device.index or 0,
+        "changed": torch._C._increment_version, "none": None,
     }  # fmt: skip
     items = [QuickLaunch(parts, tuple(where[n] for n in given)) for _, given, parts in launches if parts is not None]
-    return compile_quick(objects, args, [made[n] for n in order], len(function.results), items, int(on_gpu), guard)
+    return compile_quick(objects, args, [made[n] for n in order], returned, items, int(on_gpu), guard)

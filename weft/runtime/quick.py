@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from weft.runtime.host import HostParts
 
 _MOST, _MOST_SLOTS, _MOST_LAUNCHES = 16, 64, 4
 _KINDS = {"argument": 0, "result": 1, "number": 2}
-_FLOAT, _TENSOR, _SAME = range(3)
+_FLOAT, _TENSOR, _SAME, _AGAIN = range(4)
 # Types of arguments of which a call takes one value: equal ones do not differ.
 _PLAIN = (int, bool, str, type(None))
 
@@ -54,7 +54,7 @@ class _Launch(ctypes.Structure):
 
 _OBJECTS = (
     *("miss", "data_ptr", "is_nested", "check", "modes", "forward_mode", "level"),
-    *("default_dtype", "dtype", "empty", "where", "device", "plain"),
+    *("default_dtype", "dtype", "empty", "where", "device", "plain", "changed", "none"),
 )
 
 
@@ -69,6 +69,10 @@ class _Call(ctypes.Structure):
         ("where_count", ctypes.c_int64),
         ("argument", ctypes.c_int64 * _MOST),
         ("same", ctypes.py_object * _MOST),
+        ("earlier", ctypes.c_int64 * _MOST),
+        ("bytes", ctypes.c_int64 * _MOST),
+        ("written", ctypes.c_int64 * _MOST),
+        ("back", ctypes.c_int64 * _MOST),
         ("result", ctypes.py_object * 3 * _MOST),
         ("launch", _Launch * _MOST_LAUNCHES),
     )
@@ -91,6 +95,18 @@ class QuickLaunch:
     given: tuple[tuple[str, int], ...]
 
 
+@dataclass(frozen=True)
+class Returned:
+    """What a call does with its arguments besides reading them. written: those that it writes. again: of those that are to be
+    the very tensor that an earlier one is, which. back: what it returns: the argument of a position, or None for the next that
+    it makes.
+    """
+
+    written: frozenset[int]
+    again: Mapping[int, int]
+    back: tuple[int | None, ...]
+
+
 @functools.lru_cache(maxsize=1)
 def _library() -> ctypes.PyDLL | None:
     """The compiled functions; None where there is no C++ compiler, or Python's own functions cannot be found."""
@@ -108,7 +124,7 @@ def make(
     objects: dict[str, Any],
     arguments: Sequence[Any],
     results: Sequence[tuple[Any, Any, Any]],
-    returned: int,
+    returned: Returned,
     launches: Sequence[QuickLaunch],
     where_count: int,
     guard: Guard | None,
@@ -117,8 +133,11 @@ def make(
     where the guard no longer holds.
 
     objects: what `Call` in device/quick.hpp names. arguments: those of the call that it is made for: tensors, floats, of which
-    it takes any, and values of which it takes the same. results: sizes, strides, dtype of each that is made; the first
-    `returned` of them are the call's. where_count: arguments of `objects["where"]`. None where it cannot be made.
+    it takes any, and values of which it takes the same. results: sizes, strides, dtype of each that is made; those that are
+    returned first. where_count: arguments of `objects["where"]`. None where it cannot be made.
+
+    A call that writes is like the one before only where what it writes lies apart from all else, and it is made only where it
+    cannot fail halfway: of one launch.
     """
     library = _library()
     if library is None or len(arguments) > _MOST or len(results) > _MOST or len(launches) > _MOST_LAUNCHES:
@@ -127,15 +146,24 @@ def make(
         return None
     if any(len(item.given) > _MOST or len(item.parts.slots) > _MOST_SLOTS for item in launches):
         return None
+    if returned.written and len(launches) != 1 or len(returned.back) > _MOST:
+        return None
     call = _Call(**objects)
     call.guard = None if guard is None else guard.address
     call.arguments, call.results, call.launches = len(arguments), len(results), len(launches)
-    call.returned = returned
+    call.returned = len(returned.back)
     call.where_count = where_count
     for k, value in enumerate(arguments):
         call.argument[k] = _TENSOR if isinstance(value, torch.Tensor) else _FLOAT if type(value) is float else _SAME
-        if call.argument[k] == _SAME:
+        call.written[k] = k in returned.written
+        if k in returned.again:
+            call.argument[k], call.earlier[k] = _AGAIN, returned.again[k]
+        elif call.argument[k] == _TENSOR:
+            call.bytes[k] = _extent(value)
+        elif call.argument[k] == _SAME:
             call.same[k] = value
+    for k, position in enumerate(returned.back):
+        call.back[k] = -1 if position is None else position
     for k, facts in enumerate(results):
         for j, fact in enumerate(facts):
             call.result[k][j] = fact
@@ -160,3 +188,10 @@ def make(
     address.record, address.guard = call, guard
     made: Callable[..., Any] = library.make_quick_call(address)
     return made
+
+
+def _extent(tensor: torch.Tensor) -> int:
+    """The bytes from a tensor's first element to behind its last."""
+    if not tensor.numel():
+        return 0
+    return tensor.element_size() * (1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)))

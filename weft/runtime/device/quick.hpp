@@ -83,16 +83,21 @@ struct Guard {
     Place places[1];  // `count` of them
 };
 
-// What an argument has to be: a tensor like the one before, any float, or the same integer, text or None.
-enum Argument : int64_t { FLOAT, TENSOR, SAME };
+// What an argument has to be: a tensor like the one before, any float, the same integer, text or None, or the very tensor that
+// an earlier argument is.
+enum Argument : int64_t { FLOAT, TENSOR, SAME, AGAIN };
 
 struct Call {
     const Guard* const* guard;  // nullptr where nothing is watched
     object *miss, *data_ptr, *is_nested, *check, *modes, *forward_mode, *level, *default_dtype, *dtype, *empty, *where, *device, *plain;
-    int64_t arguments, results, returned, launches;  // what is made beyond what is returned is memory of the call's own
+    object *changed, *none;  // `changed` of a tuple of tensors tells autograd that they are written
+    int64_t arguments, results, returned, launches;  // what is made and not returned is memory of the call's own
     int64_t where_count;  // arguments of `where`: which says the stream of a device, or how many threads to use
     Argument argument[most];
     object* same[most];  // where an argument is to be the same
+    int64_t earlier[most];  // the argument that one is again
+    int64_t bytes[most], written[most];  // of a tensor, from its first to its last element; whether it is written
+    int64_t back[most];  // what is returned: an argument, or below 0 the next that is made
     object* result[most][3];  // sizes, strides, dtype
     Launch launch[4];
 };
@@ -158,6 +163,47 @@ inline int is_same(object* a, object* b) {
     return first == second ? PyObject_RichCompareBool(a, b, equal) : 0;
 }
 
+// Whether a tensor that is written shares memory with another one, for all that their ends tell.
+inline bool may_overlap(const Call& call, const uint64_t* addresses) {
+    for (int k = 0; k < call.arguments; ++k) {
+        if (call.argument[k] != TENSOR || !call.written[k]) continue;
+        for (int j = 0; j < call.arguments; ++j) {
+            if (j == k || call.argument[j] != TENSOR) continue;
+            if (addresses[k] < addresses[j] + call.bytes[j] && addresses[j] < addresses[k] + call.bytes[k]) return true;
+        }
+    }
+    return false;
+}
+
+// Tell autograd of the tensors that are written: what it saved of them is no more. Whether that went well.
+inline bool tell_changed(const Call& call, object* const* arguments) {
+    int count = 0;
+    for (int k = 0; k < call.arguments; ++k) count += call.written[k] != 0;
+    if (count == 0) return true;
+    object* const all = PyTuple_New(count);
+    if (all == nullptr) return false;
+    for (int k = 0, place = 0; k < call.arguments; ++k) {
+        if (call.written[k]) PyTuple_SetItem(all, place++, kept(arguments[k]));
+    }
+    object* const told = PyObject_Vectorcall(call.changed, &all, 1, nullptr);
+    Py_DecRef(all);
+    if (told != nullptr) Py_DecRef(told);
+    return told != nullptr;
+}
+
+// What a call gives: arguments and what it made, which is handed on. nullptr with Python's error set.
+inline object* given_back(const Call& call, object* const* arguments, object* const* made) {
+    if (call.returned == 0) return kept(call.none);
+    if (call.returned == 1) return call.back[0] < 0 ? made[0] : kept(arguments[call.back[0]]);
+    object* const all = PyTuple_New(call.returned);
+    for (int64_t k = 0, next = 0; k < call.returned; ++k) {
+        object* const one = call.back[k] < 0 ? made[next++] : kept(arguments[call.back[k]]);
+        if (all != nullptr) PyTuple_SetItem(all, k, one);
+        else Py_DecRef(one);
+    }
+    return all;
+}
+
 // The result of a call like the one the Call was made for; `miss` for another; nullptr with Python's error set.
 inline object* run(const Call& call, object* const* arguments, ptrdiff_t count) {
     if (count != call.arguments) return kept(call.miss);
@@ -204,6 +250,8 @@ inline object* run(const Call& call, object* const* arguments, ptrdiff_t count) 
         } else if (call.argument[k] == SAME) {
             const int same_value = is_same(arguments[k], call.same[k]);
             if (same_value != 1) return same_value < 0 ? nullptr : kept(call.miss);
+        } else if (call.argument[k] == AGAIN) {
+            if (arguments[k] != arguments[call.earlier[k]]) return kept(call.miss);
         } else {
             object* const type = PyObject_Type(arguments[k]);
             Py_DecRef(type);  // the argument holds it
@@ -212,7 +260,7 @@ inline object* run(const Call& call, object* const* arguments, ptrdiff_t count) 
             if (PyErr_Occurred()) return nullptr;
         }
     }
-    if (alignment & 31) return kept(call.miss);
+    if (alignment & 31 || may_overlap(call, addresses)) return kept(call.miss);
     object* where_number = PyObject_Vectorcall(call.where, &call.device, call.where_count, nullptr);
     if (where_number == nullptr) return nullptr;
     const uint64_t where = PyLong_AsUnsignedLongLong(where_number);
@@ -227,34 +275,33 @@ inline object* run(const Call& call, object* const* arguments, ptrdiff_t count) 
             return nullptr;
         }
     }
+    int64_t own = 0;  // of what is made: that is returned
+    for (int64_t k = 0; k < call.returned; ++k) own += call.back[k] < 0;
+    if (!tell_changed(call, arguments)) {
+        for (int k = 0; k < call.results; ++k) Py_DecRef(made[k]);
+        return nullptr;
+    }
     int status = 0;
     for (int k = 0; k < call.launches && status == 0; ++k) {
-        const Launch& own = call.launch[k];
+        const Launch& launch = call.launch[k];
         uint64_t words[most_slots];
         void* parameters[most_slots];
-        std::memcpy(words, own.words, own.slots * sizeof(uint64_t));
-        for (int g = 0; g < own.given_count; ++g) {
-            const Given& given = own.given[g];
+        std::memcpy(words, launch.words, launch.slots * sizeof(uint64_t));
+        for (int g = 0; g < launch.given_count; ++g) {
+            const Given& given = launch.given[g];
             if (given.kind == Given::NUMBER) std::memcpy(&words[given.slot], &numbers[given.index], sizeof(double));
             else words[given.slot] = given.kind == Given::ARGUMENT ? addresses[given.index] : results[given.index];
         }
-        for (int s = 0; s < own.slots; ++s) parameters[s] = &words[s];
-        LaunchConfig config = own.config;
+        for (int s = 0; s < launch.slots; ++s) parameters[s] = &words[s];
+        LaunchConfig config = launch.config;
         config.stream = reinterpret_cast<void*>(where);
         void* const state = PyEval_SaveThread();  // a full stream may wait for a callback that needs the interpreter
-        status = own.host != nullptr ? own.host(words, int(where)) != 0
-                                     : own.launch(&config, own.function, parameters, nullptr);
+        status = launch.host != nullptr ? launch.host(words, int(where)) != 0
+                                        : launch.launch(&config, launch.function, parameters, nullptr);
         PyEval_RestoreThread(state);
     }
-    for (int64_t k = status == 0 ? call.returned : 0; k < call.results; ++k) Py_DecRef(made[k]);
-    if (status != 0) return kept(call.miss);  // the long way tells what is wrong
-    if (call.returned == 1) return made[0];
-    object* const all = PyTuple_New(call.returned);
-    for (int64_t k = 0; k < call.returned; ++k) {
-        if (all != nullptr) PyTuple_SetItem(all, k, made[k]);
-        else Py_DecRef(made[k]);
-    }
-    return all;
+    for (int64_t k = status == 0 ? own : 0; k < call.results; ++k) Py_DecRef(made[k]);
+    return status == 0 ? given_back(call, arguments, made) : kept(call.miss);  // the long way tells what is wrong
 }
 
 }  // namespace weft
