@@ -123,7 +123,7 @@ def mish(x: Term) -> Term:
 def gelu(x: Term, approximate: str = "none") -> Term:
     if approximate == "tanh":
         return 0.5 * x * (1.0 + (0.7978845608028654 * (x + 0.044715 * (x * x * x))).apply("tanh"))
-    return 0.5 * x * (1.0 + (x * math.sqrt(0.5)).apply("erf"))
+    return x.apply("gelu")
 
 
 def relu(x: Term) -> Term:

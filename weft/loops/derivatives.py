@@ -157,6 +157,13 @@ def _over(r: Expr, a: Expr) -> Expr:
     return select(_compare("eq", a, _zero(a)), _scaled(a, 0.5), div(r, a))
 
 
+def _slope_of_gelu(a: Expr, r: Expr) -> Expr:
+    """The normal distribution function and a times its density, as PyTorch writes them."""
+    below = mul(_scaled(a, 0.5), add(_one(a), _apply("erf", mul(_scaled(a, math.sqrt(0.5)), a))))
+    density = mul(_scaled(a, 1 / math.sqrt(2 * math.pi)), _apply("exp", mul(_scaled(a, -0.5), _square(a))))
+    return add(below, mul(a, density))
+
+
 def _logit(g: Expr, args: tuple[Expr, ...], r: Expr) -> Contributions:
     a = args[0]
     outside = Op("or", (_compare("lt", a, _zero(a)), _compare("gt", a, _one(a))), BOOL)
@@ -237,6 +244,7 @@ _DERIVATIVES: dict[str, _Rule] = {
     "log10": _reciprocal(lambda a, r: mul(_scaled(a, math.log(10)), a)),
     "log1p": _reciprocal(lambda a, r: add(a, _one(a))),
     "sigmoid": _unary(lambda a, r: mul(r, sub(_one(a), r))),
+    "gelu": _unary(_slope_of_gelu),
     "logit": _logit,
     "lgamma": _unary(lambda a, r: _apply("digamma", a)),
     "digamma": _unary(lambda a, r: _polygamma(number(1, a.type), a)),
@@ -302,7 +310,7 @@ def taken(op: Op, args: tuple[Expr, ...]) -> tuple[Expr, Expr] | None:
 # Where the seed is 0, nothing is handed back, whatever the operands are.
 _CHOICES = frozenset({"add", "sub", "neg", "where", "max", "min", "maximum", "minimum", "fmax", "fmin"})
 # Finite operands have finite partial derivatives.
-_TAME = frozenset({"mul", "abs", "copysign", "sin", "cos", "tanh", "atan", "asinh", "sigmoid", "erf", "erfc", "atan2"})
+_TAME = frozenset({"mul", "abs", "copysign", "sin", "cos", "tanh", "atan", "asinh", "sigmoid", "erf", "erfc", "atan2", "gelu"})
 
 
 def keeps_zero(op: Op, finite: bool) -> bool:

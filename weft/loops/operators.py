@@ -129,6 +129,10 @@ def _sigmoid(x: float) -> float:
     return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
 
 
+def _gelu(x: float) -> float:
+    return math.nan if x == -math.inf else x * 0.5 * math.erfc(-x * math.sqrt(0.5))
+
+
 def _of_torch(name: str) -> Callable[..., float]:
     """PyTorch's function in double precision: the meaning that device functions of our own are held against."""
 
@@ -203,6 +207,7 @@ _TABLE = [
     Operator("log1p", 1, "float", "log1p", _log1p),
     Operator("rsqrt", 1, "float", "rsqrt", lambda x: math.inf if x == 0 else _guard(lambda v: 1 / math.sqrt(v))(x)),
     Operator("sigmoid", 1, "float", "sigmoid", _sigmoid),
+    Operator("gelu", 1, "float", "gelu", _gelu, "torch.nn.functional"),
     Operator("nextafter", 2, "float", "nextafter", math.nextafter),
     _special("logit", 1, lambda x: math.nan if not 0 <= x <= 1 else _log(math.log)(_divide(x, 1 - x)), "torch"),
     _special("xlogy", 2, _product_of_log(_log(math.log)), "torch"),
@@ -256,6 +261,6 @@ COSTLY = frozenset(
     (
         *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "pow", "hypot", "fmod", "mod"),
         *("sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
-        *("erf", "erfc", "sigmoid", *(o.name for o in _TABLE if o.spelling.startswith("special::"))),
+        *("erf", "erfc", "sigmoid", "gelu", *(o.name for o in _TABLE if o.spelling.startswith("special::"))),
     )
 )

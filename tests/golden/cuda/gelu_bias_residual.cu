@@ -23,10 +23,9 @@ extern "C" __global__ void __launch_bounds__(256) gelu_bias_residual(
     for (int32_t turn = 0; turn < 2; ++turn) {
         const int64_t l_run = turn * 512 + threadIdx.x * 4;
         if (l_run >= length) break;
-        // gelu_bias_residual.py:25: z = x[r, l] + bias[l]
+        // gelu_bias_residual.py:24: y[r, l] = F.gelu(x[r, l] + bias[l]) + residual[r, l]
         weft::unpack(weft::fetch<4, 4>(x_r + l_run), x_tile[turn]);
         weft::unpack(weft::fetch<4, 4>(bias + l_run), bias_tile[turn]);
-        // gelu_bias_residual.py:26: y[r, l] = 0.5 * z * (1.0 + torch.erf(z * math.sqrt(0.5))) + residual[r, l]
         weft::unpack(weft::fetch<4, 4>(residual_r + l_run), residual_tile[turn]);
     }
     #pragma unroll
@@ -36,12 +35,11 @@ extern "C" __global__ void __launch_bounds__(256) gelu_bias_residual(
         float y_run[4];
         #pragma unroll
         for (int32_t v = 0; v < 4; ++v) {
-            // gelu_bias_residual.py:25: z = x[r, l] + bias[l]
-            const float z = x_tile[turn][v] + bias_tile[turn][v];
-            // gelu_bias_residual.py:26: y[r, l] = 0.5 * z * (1.0 + torch.erf(z * math.sqrt(0.5))) + residual[r, l]
-            y_run[v] = weft::fma(0.5f * z, 1.0f + weft::erf(z * 0.70710677f), residual_tile[turn][v]);
+            // gelu_bias_residual.py:24: y[r, l] = F.gelu(x[r, l] + bias[l]) + residual[r, l]
+            const float x_1 = x_tile[turn][v] + bias_tile[turn][v];
+            y_run[v] = weft::gelu(x_1) + residual_tile[turn][v];
         }
-        // gelu_bias_residual.py:26: y[r, l] = 0.5 * z * (1.0 + torch.erf(z * math.sqrt(0.5))) + residual[r, l]
+        // gelu_bias_residual.py:24: y[r, l] = F.gelu(x[r, l] + bias[l]) + residual[r, l]
         weft::store<4>(y_r + l_run, y_run);
     }
 }

@@ -28,7 +28,7 @@ from weft.loops.ir import (
 # What moves little where its operands do, wherever they lie.
 _SMOOTH = frozenset(
     {"add", "sub", "mul", "neg", "abs", "max", "min", "maximum", "minimum", "fmax", "fmin", "exp", "exp2", "expm1"}
-    | {"sin", "cos", "tanh", "sigmoid", "erf", "atan", "sinh", "cosh", "where"}
+    | {"sin", "cos", "tanh", "sigmoid", "erf", "gelu", "atan", "sinh", "cosh", "where"}
 )
 
 

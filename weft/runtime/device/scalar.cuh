@@ -287,6 +287,32 @@ WEFT_FUNCTION float exp(float x) {
 #endif
 }
 
+// Estimates by one instruction, with an error of up to two units of the last place; what would be subnormal is 0.
+#ifndef WEFT_ESTIMATE  // on the host a test puts such an error here
+#define WEFT_ESTIMATE(value) value
+#endif
+WEFT_FUNCTION float exp2_estimate(float x) {
+#if WEFT_ON_DEVICE
+    float result;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+#elif defined(WEFT_SIMULATED)
+    const float result = ::exp2f(x);
+    return result < 0x1p-126f ? 0.0f : WEFT_ESTIMATE(result);
+#else
+    return weft::exp(x * 0.6931472f);
+#endif
+}
+WEFT_FUNCTION float reciprocal_estimate(float x) {
+#if WEFT_ON_DEVICE
+    float result;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+#else
+    return WEFT_ESTIMATE(1.0f / x);
+#endif
+}
+
 #if WEFT_ON_DEVICE
 WEFT_FUNCTION float rsqrt(float x) { return ::rsqrtf(x); }
 WEFT_FUNCTION double rsqrt(double x) { return ::rsqrt(x); }
@@ -464,14 +490,31 @@ WEFT_FUNCTION float erf(float x) {
     q = fma(q, size, -0x1.d6b902p-1f);
     q = fma(q, size, -0x1.a0776ep+0f);
     q = fma(q, size, -0x1.392b54p-12f);
-#if WEFT_ON_DEVICE
-    float tail;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(tail) : "f"(q));
-#else
-    const float tail = weft::exp(q * 0.6931472f);
-#endif
-    const float far = weft::copysign(1.0f - tail, x);
+    const float far = weft::copysign(1.0f - exp2_estimate(q), x);
     return absolute(x) < 0.92f ? near : far;
+}
+
+WEFT_FUNCTION double gelu(double x) { return x * (0.5 * ::erfc(x * -0.7071067811865476)); }
+
+// x times the normal distribution function, which is 2^q(|x|) below 0 and 1 less it above. The polynomial q was fitted to the
+// logarithm of erfc by reweighted least squares, its coefficients rounded one after the other. The result is within four units
+// of the last place where x > -1. Below, it loses digits, and fewer than x (1 + erf(x / sqrt 2)) / 2 does, of which none is left
+// at -6: a few percent are wrong there, until the result is 0 from -13 on.
+WEFT_FUNCTION float gelu(float x) {
+    const float size = minimum(absolute(x), 16.0f);  // where 2^q is 0; a NaN stays
+    float q = -0x1.c4861ep-28f;
+    q = fma(q, size, 0x1.4131eep-22f);
+    q = fma(q, size, -0x1.67e77ep-18f);
+    q = fma(q, size, 0x1.8f5caep-15f);
+    q = fma(q, size, -0x1.9a1972p-13f);
+    q = fma(q, size, -0x1.2dd7fcp-13f);
+    q = fma(q, size, 0x1.d0ad90p-8f);
+    q = fma(q, size, -0x1.ae3f18p-5f);
+    q = fma(q, size, -0x1.d63876p-2f);
+    q = fma(q, size, -0x1.26aee4p+0f);
+    q = fma(q, size, -1.0f);
+    const float above = x >= 0.0f ? 1.0f : 0.0f;
+    return x * absolute(above - exp2_estimate(q));
 }
 
 // A number that many are divided by: one division, then two products, within 1.5 units of the last place of the quotient.
@@ -521,5 +564,24 @@ template <class T> WEFT_FUNCTION T sigmoid(T x) {
     const T tail = weft::exp(-weft::absolute(x));
     return x >= T(0) ? T(1) / (T(1) + tail) : tail / (T(1) + tail);
 }
+
+#if WEFT_ON_DEVICE || defined(WEFT_SIMULATED)
+// The same without a branch, which a division and an exponential have for their special cases: 1 + tail is from 1 to 2, and the
+// exponent not above 0. 2^power is e^-size but for what rounding the power has lost, by which the tail is mended; the quotient
+// is mended by its rest, that of 1 + tail before it was rounded. Within five units of the last place below 0 (1 / (1 + e^-x) is
+// within four) and 1.5 above; 0 where it would be subnormal.
+template <> WEFT_FUNCTION float sigmoid(float x) {
+    const float size = minimum(absolute(x), 104.0f);  // beyond it the tail is 0; infinities would make NaNs of what follows
+    const float power = size * -0x1.715476p+0f;
+    const float missing = fma(power, 0x1.05c61p-29f, fma(power, -0x1.62e430p-1f, -size));  // log(2) in two parts
+    const float estimate = exp2_estimate(power);
+    const float tail = fma(estimate, missing, estimate);
+    const float above = x >= 0.0f ? 1.0f : 0.0f;
+    const float reciprocal = reciprocal_estimate(1.0f + tail);
+    const float below = tail * reciprocal;
+    const float rest = fma(-below, tail, tail - below);
+    return absolute(above - fma(rest, reciprocal, below));
+}
+#endif
 
 }  // namespace weft

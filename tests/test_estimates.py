@@ -1,0 +1,144 @@
+"""Device functions built on the hardware's estimates: their errors for every error that an estimate may have, and on a GPU."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812 - as PyTorch's own documents import it
+
+from weft import ops
+from weft.runtime import host
+from weft.runtime.include import resolve
+
+Array = npt.NDArray[np.float32]
+Wide = npt.NDArray[np.float64]
+
+# The device's arithmetic on the host, each estimate so many units beside the nearest number, or now this, now that side.
+_MODEL = """
+#include <cstdint>
+#include <cstring>
+static int units = 0;
+static float beside(float value) {
+    uint32_t bits;
+    std::memcpy(&bits, &value, 4);
+    if ((bits & 0x7f800000u) == 0x7f800000u || (bits & 0x7fffffffu) == 0) return value;
+    bits += units == 9 ? int(((bits * 2654435761u) >> 16) % 3) - 1 : units;
+    std::memcpy(&value, &bits, 4);
+    return value;
+}
+#define __CUDA_ARCH__ 900
+#define WEFT_ESTIMATE(value) beside(value)
+#include "weft/scalar.cuh"
+extern "C" void model(const float* x, float* sigmoid, float* gelu, int n, int by) {
+    units = by;
+    for (int i = 0; i < n; ++i) {
+        sigmoid[i] = weft::sigmoid(x[i]);
+        gelu[i] = weft::gelu(x[i]);
+    }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def model() -> Callable[[Array, int], tuple[Array, Array]]:
+    flags = ("-std=c++17", "-O2", "-march=native", "-fPIC", "-shared", "-ffp-contract=off")
+    built = host.build(resolve(_MODEL, "model"), "model", flags)
+    library = host._open(built.binary, built.place, "model", ctypes.CDLL)
+
+    def run(x: Array, by: int) -> tuple[Array, Array]:
+        found = np.empty_like(x), np.empty_like(x)
+        library.model(*(ctypes.c_void_p(a.ctypes.data) for a in (x, *found)), x.size, by)
+        return found
+
+    return run
+
+
+def every(step: int) -> Array:
+    """One of so many floats, of all signs and exponents, and those that are special."""
+    bits = np.arange(0, 2**32, step, dtype=np.uint64).astype(np.uint32)
+    special = np.array([0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 104.0, -104.0, 16.0, -16.0], np.float32)
+    return np.concatenate([bits.view(np.float32), special])
+
+
+def wide(x: Array) -> Wide:
+    with np.errstate(invalid="ignore"):  # there are signaling NaNs among them
+        return x.astype(np.float64)
+
+
+def true_sigmoid(x: Wide) -> Wide:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.where(x < 0, np.exp(np.minimum(x, 0)) / (1 + np.exp(np.minimum(x, 0))), 1 / (1 + np.exp(-x)))
+
+
+def true_gelu(x: Wide) -> Wide:
+    tail = torch.special.erfc(torch.from_numpy(x * -math.sqrt(0.5))).numpy()
+    with np.errstate(invalid="ignore"):
+        return np.asarray(x * 0.5 * tail)
+
+
+def units(found: Array, true: Wide) -> Wide:
+    """The error in units of the last place of the true value; NaN and infinities where both are alike are right."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        rounded = true.astype(np.float32)
+        unit = np.spacing(np.abs(rounded)).astype(np.float64)
+        alike = (found == rounded) | (np.isnan(found) & np.isnan(rounded))
+        return np.where(alike, 0.0, np.abs(found - true) / unit)
+
+
+def hold_sigmoid(x: Array, found: Array) -> None:
+    true = true_sigmoid(wide(x))
+    error = np.where(true < 2.0**-126, 0.0, units(found, true))
+    assert error[~(x < 0)].max() <= 1.6 and error[x < 0].max() <= 5
+    assert found[(true < 2.0**-126) & ~np.isnan(x)].max() < 2.0**-125
+
+
+def hold_gelu(x: Array, found: Array) -> None:
+    true = true_gelu(wide(x))
+    near = ~(x <= -1)
+    assert units(found[near], true[near]).max() <= 4
+    with np.errstate(divide="ignore", invalid="ignore"):
+        relative = np.abs(found - true) / np.abs(true)
+    for low, most in ((-1.5, 1e-6), (-3, 1e-5), (-4, 1e-3), (-12.5, 0.2)):
+        assert relative[(x <= -1) & (x >= low)].max() <= most, low
+    no_number = np.isneginf(x) | np.isnan(x)
+    assert (np.abs(found[(x < -12.5) & ~no_number]) < 1e-34).all()
+    assert np.isnan(found[no_number]).all()
+
+
+@pytest.mark.parametrize("by", [0, 1, -1, 9])
+def test_the_error_of_an_estimate_grows_little(model: Callable[[Array, int], tuple[Array, Array]], by: int) -> None:
+    x = every(4001)
+    sigmoid, gelu = model(x, by)
+    hold_sigmoid(x, sigmoid)
+    hold_gelu(x, gelu)
+
+
+@pytest.mark.gpu
+def test_sigmoid_and_gelu_on_a_gpu_are_near_the_true_ones() -> None:
+    x = every(101)
+    on_device = torch.from_numpy(x).cuda()
+    hold_sigmoid(x, ops.sigmoid(on_device).cpu().numpy())
+    hold_gelu(x, ops.gelu(on_device).cpu().numpy())
+    for dtype in (torch.float16, torch.bfloat16):  # every one of them: as rounded as PyTorch's, but for a step at a tie
+        half = torch.arange(-(2**15), 2**15, dtype=torch.int16, device="cuda").view(dtype)
+        for ours, theirs in ((ops.sigmoid, torch.sigmoid), (ops.gelu, F.gelu), (ops.silu, F.silu)):
+            torch.testing.assert_close(ours(half), theirs(half), equal_nan=True)
+
+
+def test_gelu_of_infinities_is_that_of_pytorch_on_a_gpu() -> None:
+    found = ops.gelu(torch.tensor([math.inf, -math.inf, math.nan, -0.0]))
+    assert found[0] == math.inf and bool(found[1:3].isnan().all())
+    assert found[3] == 0 and bool(found[3].signbit())
+
+
+def test_gelu_far_below_0_is_nearer_to_the_true_one_than_pytorch() -> None:
+    x = torch.linspace(-12, -1, 5000)
+    true = x.double() * 0.5 * torch.special.erfc(-x.double() * math.sqrt(0.5))
+    ours, theirs = ((f(x).double() - true).abs().view(-1, 100).amax(1) for f in (ops.gelu, F.gelu))
+    assert bool((ours <= theirs).all())
