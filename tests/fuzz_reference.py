@@ -1,7 +1,7 @@
 """The plain Python of programs of many dtypes, run by weft's rules of meaning: arithmetic in op-math types, rounding at stores.
 
-float16 and bfloat16 tensors are held as float32 ones whose stores round: types promote to the same op-math types then. Their
-elements know what they are elements of, to which PyTorch rounds the integers and the compared numbers that they meet. Where
+float16 and bfloat16 tensors are held as float32 ones whose stores round: types promote to the same op-math types then. They
+and their elements know their own type, to which PyTorch rounds the integers and the compared numbers that they meet. Where
 weft gives something else, the program is run again with all floats in double precision and rounding stores, and with noise:
 elements that differ between these hang on rounding, and nothing is asked of them.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -125,9 +126,11 @@ class _Wider(torch.Tensor):
 
 
 class Rounded(_Wider):
-    """One to whose own type what is stored is rounded."""
+    """One to whose own type what is stored is rounded. Operators alone know that type: what else is computed with it is a plain
+    tensor.
+    """
 
-    __torch_function__ = torch._C._disabled_torch_function_impl  # what is computed with it is a plain tensor
+    __torch_function__ = torch._C._disabled_torch_function_impl
 
     @property
     def held(self) -> torch.dtype:
@@ -153,12 +156,13 @@ class Rounded(_Wider):
 
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 _BY_ELEMENTS = ("mul", "div", "truediv", "floordiv", "floor_divide", "true_divide")  # what is at their right stays as it is
-_IN_PLACE = {"setitem": "", **{f"i{name}": name for name in ("add", "sub", "mul", "div", "truediv", "floordiv", "mod", "pow")}}
+_OPERATORS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
+_IN_PLACE = {f"i{name}": name for name in (*_OPERATORS, "div")}
 
 
 class Element(_Wider):
-    """An element of float16 or bfloat16. What is computed with such elements, integers and
-    numbers is one too, though not rounded: arithmetic runs in op-math types.
+    """An element of float16 or bfloat16. What is computed with such elements and tensors, integers and numbers is one too,
+    though not rounded: arithmetic runs in op-math types.
     """
 
     @staticmethod
@@ -170,35 +174,52 @@ class Element(_Wider):
     def __torch_function__(
         cls, function: Any, types: Any, args: Sequence[Any] = (), options: dict[str, Any] | None = None
     ) -> Any:
-        name = getattr(function, "__name__", "").strip("_")
-        in_place, name = name in _IN_PLACE, _IN_PLACE.get(name, name)
-        halves = {a.nominal for a in args if isinstance(a, Element)}
-        floats = [a for a in args if isinstance(a, torch.Tensor) and not isinstance(a, Element) and a.is_floating_point()]
-        half = halves.pop() if len(halves) == 1 and not floats else None  # what float16 and bfloat16 make is float32
+        return _computed(function, args, options or {})
 
-        def operand(k: int, value: Any) -> Any:
-            if isinstance(value, Element):
-                return plain(value)
-            kept = half is None or not name or (in_place and k == 0) or isinstance(value, bool)
-            if kept or not isinstance(value, int | float | torch.Tensor):
-                return value
-            if not isinstance(value, torch.Tensor):
-                return float(torch.tensor(float(value)).to(half)) if name in _COMPARISONS else value
-            kept = value.dtype == torch.bool or (name in _BY_ELEMENTS and k == 1 and not value.dim())
-            return value if kept else value.to(half).to(held)
 
-        held = next(plain(a).dtype for a in args if isinstance(a, Element))
-        with torch._C.DisableTorchFunctionSubclass():
-            result = function(*(operand(k, a) for k, a in enumerate(args)), **(options or {}))
-        if half is None or not isinstance(result, torch.Tensor) or result.dim() or not result.is_floating_point():
-            return result
-        return Element.of(result, half)
+def _computed(function: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
+    """What a function gives for what is held, with integers rounded to the half type that is computed in."""
+    name = getattr(function, "__name__", "").strip("_")
+    in_place, name = name in _IN_PLACE, _IN_PLACE.get(name, name)
+    floats = [(a.dtype, plain(a)) for a in args if isinstance(a, torch.Tensor) and plain(a).is_floating_point()]
+    most = max((a.dim() > 0 for _, a in floats), default=False)  # tensors with dimensions outweigh those without
+    types = {dtype for dtype, a in floats if (a.dim() > 0) == most}
+    common = types.pop() if len(types) == 1 else torch.float32  # as of float16 and bfloat16
+    half = common if common in _OPMATH else None
+
+    def operand(k: int, value: Any) -> Any:
+        if isinstance(value, _Wider):
+            return plain(value)
+        kept = half is None or name in ("getitem", "setitem") or (in_place and k == 0) or isinstance(value, bool)
+        if kept or not isinstance(value, int | float | torch.Tensor):
+            return value
+        if not isinstance(value, torch.Tensor):
+            return float(torch.tensor(float(value)).to(half)) if name in _COMPARISONS else value
+        kept = value.is_floating_point() or value.dtype == torch.bool or (name in _BY_ELEMENTS and k == 1 and not value.dim())
+        return value if kept else value.to(half).to(held)
+
+    held = next(plain(a).dtype for a in args if isinstance(a, _Wider))
+    with torch._C.DisableTorchFunctionSubclass():
+        result = function(*(operand(k, a) for k, a in enumerate(args)), **options)
+    if half is None or not isinstance(result, torch.Tensor) or not result.is_floating_point():
+        return result
+    return Element.of(result, half)
+
+
+def _operator(name: str) -> Callable[[torch.Tensor, Any], Any]:
+    function = getattr(operator, name.removeprefix("r") if name in _REFLECTED else name)
+    return lambda own, other: _computed(function, (other, own) if name in _REFLECTED else (own, other), {})
+
+
+_REFLECTED = tuple(f"r{name}" for name in _OPERATORS)
+for _name in (*_OPERATORS, *_REFLECTED, *(f"i{name}" for name in _OPERATORS), *_COMPARISONS):
+    setattr(Rounded, f"__{_name}__", _operator(_name))
 
 
 def plain(tensor: torch.Tensor) -> torch.Tensor:
-    """What holds an element."""
+    """What holds an element, or a tensor."""
     with torch._C.DisableTorchFunctionSubclass():
-        return tensor.as_subclass(torch.Tensor) if isinstance(tensor, Element) else tensor
+        return tensor.as_subclass(torch.Tensor) if isinstance(tensor, _Wider) else tensor
 
 
 @contextmanager

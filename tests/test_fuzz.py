@@ -188,9 +188,15 @@ def test_the_reference_rounds_what_pytorch_rounds(dtype: torch.dtype) -> None:
     expressions = [f"{a} {s} {b}" for v in values for s in ("+", "-", "*", "/", "//", "%", *compares)
                    for a, b in ((v, "w[i]"), ("w[i]", v))]  # fmt: skip
     expressions += [f"{v} {s} 0.1" for v in values for s in compares]
+    pairs = (("x", "w"), ("x", "w[i]"), ("x[i]", "w"), ("x[1:]", "w[:-1]"))
+    expressions += [f"({a} {s} {b})[{k}]" for pair in pairs for s in ("+", "-", "*", "/", "%", *compares)
+                    for a, b in (pair, pair[::-1]) for k in (0, -1)]  # fmt: skip
+    expressions += [f"(x {s} 0.1)[i]" for s in compares]
     made = "".join(f"        y[i, {k}] = {e}\n" for k, e in enumerate(expressions))
-    source = f"def program(x, w):\n    y = torch.zeros(7, {len(expressions)}, dtype=x.dtype)\n    for i in range(7):\n"
-    source += made + "        w[i] = x[i]\n    return y, w\n"
+    source = f"def program(x, w):\n    y = torch.zeros(7, {len(expressions) + 7}, dtype=x.dtype)\n    for i in range(7):\n"
+    source += made + "        z = x.clone()\n        z[1:] += w[:-1]\n        z[2:4] -= w[i]\n        y[i, -7:] = z\n"
+    source += "        w[i] = x[i]\n    return y, w\n"
+    expressions += ["what is added in place"] * 7
     x = torch.tensor([3.0, 0.1, -1.0, 2048.0, 258.0, 7.0, -0.1]).to(dtype)
     w = torch.tensor([70000, 2049, -70000, 257, 3, 1, -2049], dtype=torch.int32)
     found, stored, *_ = fuzz_reference.run(MixedProgram(0, source, "mixed", ()), [x, w])

@@ -38,7 +38,10 @@ def agree(expressions: list[str], dtype: torch.dtype, before: str = "", made: st
 @HALVES
 def test_integers_that_meet_elements_of_a_half_type_are_rounded_to_it(dtype: torch.dtype) -> None:
     """But not what one multiplies or divides by, on a CPU."""
-    whole = ["(x / f[i])[i]", "(f[i] < x)[i]", "(x * w)[i]", "(x / w)[i]", "(x == w)[i]", "(w * x[i])[i]"]
+    whole = ["(x / f[i])[i]", "(f[i] < x)[i]"]
+    pairs = (("x", "w"), ("x", "w[i]"), ("x[i]", "w"))
+    signs = [s for s in SIGNS if s != "//"]  # PyTorch rounds within that of tensors
+    whole += [f"({a} {sign} {b})[i]" for sign in signs for pair in pairs for a, b in (pair, pair[::-1])]
     functions = ["torch.maximum(v, w[i])", "torch.fmod(v, w[i])", "torch.remainder(w[i], v)", "torch.where(v > 5, w[i], v)"]
     agree([*BOTH_WAYS, *functions, *whole, "(v if v > 5 else w[i]) < v", "(v if v > 5 else w[i]) + v"], dtype)
 
@@ -63,6 +66,16 @@ NUMBERS = {
 def test_nothing_is_rounded_for_a_number_in_the_place_of_an_element(made: str, dtype: torch.dtype) -> None:
     """max(0.0, x[i]) * w[i] is 0 of the number 0.0, and not 0 times infinity."""
     agree(BOTH_WAYS, dtype, made=made)
+
+
+@HALVES
+def test_a_float_beside_a_tensor_of_halves_is_not_rounded(dtype: torch.dtype) -> None:
+    """PyTorch makes a half of it before it adds; here arithmetic runs in float32."""
+    kernel = weft.kernel("def f(x, f):\n    x[:] = x + f[0]\n")
+    x, f = torch.tensor([-2048.0, 1.0]).to(dtype), torch.tensor([2049.5, 3.0])
+    want = (x.float() + f[0]).to(dtype)
+    kernel(x, f)
+    assert torch.equal(x, want)
 
 
 @HALVES

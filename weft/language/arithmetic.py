@@ -56,7 +56,7 @@ _OF_BOOLS = {"add": "or", "mul": "and", "maximum": "or", "minimum": "and", "fmax
 
 def _operands(name: str, values: tuple[Scalar, ...], typed: Typed) -> tuple[Scalar, ...]:
     """Values as type `typed`. PyTorch converts an element of another dtype to the common one before it computes, which rounds
-    integers of more bits than a half has; not numbers, nor tensors without dimensions beside others. It compares an element of
+    integers of more bits than a half has; not numbers, nor floats without dimensions beside others. It compares an element of
     a half type with the number that a tensor of this type would hold.
     """
     made = tuple(as_type(v, typed) for v in values)
@@ -83,9 +83,7 @@ def _operands(name: str, values: tuple[Scalar, ...], typed: Typed) -> tuple[Scal
 
 def is_rounded_to(half: Typed, other: Typed) -> bool:
     """Whether an element of a type is rounded where it meets one of a half type."""
-    if not is_half(half) or not other.weight or other.weight < half.weight:
-        return False
-    return other.scalar.category == "int" and other.scalar.size > 1
+    return is_half(half) and other.weight > 0 and other.scalar.category == "int" and other.scalar.size > 1
 
 
 def operate(name: str, values: tuple[Scalar, ...], default_float: ScalarType) -> Scalar:
