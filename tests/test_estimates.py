@@ -24,6 +24,7 @@ _MODEL = """
 #include <cstdint>
 #include <cstring>
 static int units = 0;
+static double beside(double value) { return value * (1 + units * 0x1p-18); }
 static float beside(float value) {
     uint32_t bits;
     std::memcpy(&bits, &value, 4);
@@ -42,15 +43,25 @@ extern "C" void model(const float* x, float* sigmoid, float* gelu, int n, int by
         gelu[i] = weft::gelu(x[i]);
     }
 }
+extern "C" void quotients(const float* a, const float* b, float* quotient, int n, int many, int by) {
+    units = by;
+    for (int i = 0; i < n; ++i) {
+        const weft::Reciprocal reciprocal(b[i]);
+        for (int j = 0; j < many; ++j) quotient[i * many + j] = weft::divide(a[i * many + j], reciprocal);
+    }
+}
 """
 
 
 @pytest.fixture(scope="module")
-def model() -> Callable[[Array, int], tuple[Array, Array]]:
+def library() -> ctypes.CDLL:
     flags = ("-std=c++17", "-O2", "-march=native", "-fPIC", "-shared", "-ffp-contract=off")
     built = host.build(resolve(_MODEL, "model"), "model", flags)
-    library = host._open(built.binary, built.place, "model", ctypes.CDLL)
+    return host._open(built.binary, built.place, "model", ctypes.CDLL)
 
+
+@pytest.fixture(scope="module")
+def model(library: ctypes.CDLL) -> Callable[[Array, int], tuple[Array, Array]]:
     def run(x: Array, by: int) -> tuple[Array, Array]:
         found = np.empty_like(x), np.empty_like(x)
         library.model(*(ctypes.c_void_p(a.ctypes.data) for a in (x, *found)), x.size, by)
@@ -142,3 +153,51 @@ def test_gelu_far_below_0_is_nearer_to_the_true_one_than_pytorch() -> None:
     true = x.double() * 0.5 * torch.special.erfc(-x.double() * math.sqrt(0.5))
     ours, theirs = ((f(x).double() - true).abs().view(-1, 100).amax(1) for f in (ops.gelu, F.gelu))
     assert bool((ours <= theirs).all())
+
+
+def divisors(generator: np.random.Generator, n: int) -> Array:
+    """Of all exponents, subnormal ones, small whole numbers, and those that are special."""
+    bits = generator.integers(0, 2**32, (4, n), dtype=np.uint64).astype(np.uint32)
+    any_of_them, subnormal = bits[0].view(np.float32), (bits[1] & 0x807FFFFF).view(np.float32)
+    whole = (bits[2] % 4096 + 1).astype(np.float32)
+    scaled = np.ldexp((bits[3] % 65536 | 1).astype(np.float32), (bits[2] % 250).astype(np.int32) - 140)
+    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -3.0, 0.9, 3.4028235e38, 2.0**-126, 2.0**-149], np.float32)
+    return np.concatenate([any_of_them, subnormal, whole, scaled.astype(np.float32), special])
+
+
+def dividends(generator: np.random.Generator, by: Array) -> Array:
+    """[divisors, many]: any, small, special ones, and those whose quotient is halfway between two floats, or next to that."""
+    shape = (by.size, 8)
+    bits = generator.integers(0, 2**32, (3, *shape), dtype=np.uint64).astype(np.uint32)
+    with np.errstate(all="ignore"):
+        halfway = np.ldexp((bits[0] % 8192 | 1).astype(np.float64), -150)
+        rounded = (bits[1] & 0x007FFFFF | 0x3F800000).view(np.float32).astype(np.float64) + 2.0**-24
+        near = [(between * by[:, None]).astype(np.float32) for between in (halfway, rounded)]
+        near += [np.nextafter(a, np.float32(0)) for a in near]
+    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, 3.4028235e38, 2.0**-149, -(2.0**-126)], np.float32)
+    given = [bits[0].view(np.float32), (bits[2] & 0x83FFFFFF).view(np.float32), *near, np.tile(special, (by.size, 1))]
+    return np.concatenate(given, axis=1)
+
+
+@pytest.mark.parametrize("by", [0, 1, -1])
+def test_a_product_with_a_reciprocal_has_the_bits_of_the_quotient(library: ctypes.CDLL, by: int) -> None:
+    generator = np.random.default_rng(by + 1)
+    b = divisors(generator, 20000)
+    a = dividends(generator, b)
+    found = np.empty_like(a)
+    library.quotients(*(ctypes.c_void_p(array.ctypes.data) for array in (a, b, found)), b.size, a.shape[1], by)
+    with np.errstate(all="ignore"):
+        true = a / b[:, None]
+    wrong = (found.view(np.uint32) != true.view(np.uint32)) & ~(np.isnan(found) & np.isnan(true))
+    assert not wrong.any(), [(float(a[i, j]).hex(), float(b[i]).hex()) for i, j in np.argwhere(wrong)[:5]]
+
+
+@pytest.mark.gpu
+def test_elements_divided_by_a_number_have_the_bits_of_the_quotient_on_a_gpu() -> None:
+    generator = np.random.default_rng(0)
+    for b in divisors(generator, 20).tolist():
+        a = torch.from_numpy(dividends(generator, np.full(1000, b, np.float32)).reshape(-1)).cuda()
+        want = a / torch.full_like(a, b)
+        found = ops.div(a, b)
+        same = (found.view(torch.int32) == want.view(torch.int32)) | (found.isnan() & want.isnan())
+        assert bool(same.all()), (b, a[~same][:5].tolist())

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Self
 
-from weft.emit.expressions import PRODUCT, SUM, memory_type, register_type
+from weft.emit.expressions import PRODUCT, SUM, DividingPrinter, memory_type, register_type
 from weft.emit.names import Names
 from weft.emit.subscripts import at, coefficient, constant, sub
 from weft.emit.text import Writer
 from weft.emit.threads import parameters
 from weft.emit.values import ZERO, ValueBody, deciding
 from weft.graph.maps import Course
-from weft.graph.tile import Axis, Map, Read, Value, Write
+from weft.graph.tile import Axis, Map, Read, Value, Write, names_of
 from weft.loops.ir import Const, Expr, Function, If, Load, Op, Ref, Stmt, Store, checks_in, free_names, walk_expr
 from weft.loops.schedule import Nest
-from weft.loops.types import INT64
+from weft.loops.types import FLOAT32, INT64
 from weft.plan.arguments import Facts
 from weft.plan.map import ANY, BLOCK, NO_RUN, CoursePlan, accesses, group_name
 
+_WORTH_A_RECIPROCAL = 4  # points of a thread: the reciprocal costs about as much as two divisions
 _WORDS = frozenset({"outside", "row", "v", "turn"})
 
 
@@ -55,6 +57,7 @@ class Entry(ValueBody):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.printer = DividingPrinter(**{f.name: getattr(self.printer, f.name) for f in fields(self.printer)})
         self.lane = self.course.axes[-1] if self.course.axes else None
         self.rows = {a.name for a in self.course.axes[:-1]}
         self.run = ""  # the first of the neighbours that a thread has at a time
@@ -338,6 +341,7 @@ class Entry(ValueBody):
                 if self.packed:
                     writer.line(f"{register_type(self.function.array(t.read.array).dtype)} {t.name}[{plan.vector}];")
                 self.fetch(t)
+            self.divide_once()
             self.compute()
             return
         each = f"[{plan.turns}]" + (f"[{plan.vector}]" if self.packed else "")
@@ -348,6 +352,7 @@ class Entry(ValueBody):
                 self.place_in_row()
                 for t in self.tiles:
                     self.fetch(t)
+        self.divide_once()
         with self.each_turn():
             self.compute()
 
@@ -466,6 +471,22 @@ class Entry(ValueBody):
             if was is not None:
                 self.names[name] = was
 
+    def divide_once(self) -> None:
+        """Of what a thread divides all of its points by, have the reciprocal, where they are enough to pay for it."""
+        assert isinstance(self.printer, DividingPrinter)
+        if self.plan.vector * self.plan.turns < _WORTH_A_RECIPROCAL:
+            return
+        same = {s.name for s in self.function.scalars} | {s.name for s in self.function.sizes}
+        same |= {n for v in self.known for n in names_of(v)}
+        for e in (x for root in self.course.expressions() for x in walk_expr(root)):
+            match e:
+                case Op(name="div", args=(a, by)) if e.type == FLOAT32 and by not in self.printer.divisors:
+                    if free_names(a) <= same or not free_names(by) <= same or not _uneven(by):
+                        continue
+                    made = self.fresh.fresh("divisor")
+                    self.writer.line(f"const weft::ExactDivisor {made}{{{self.printer.value(by)}}};")
+                    self.printer.divisors[by] = made
+
     def kept(self) -> dict[Write, str]:
         """The arrays that keep what is stored later on."""
         return {}
@@ -499,6 +520,15 @@ class Entry(ValueBody):
                 continue
             store = Store(w.array, w.index, w.value, w.location)
             self.statements((store,) if w.guard is None else (If(w.guard, (store,), (), (), w.location),))
+
+
+def _uneven(by: Expr) -> bool:
+    """Whether dividing by this may be more than a product with a number that the text has."""
+    if isinstance(by, Const):
+        return by.value != 0 and abs(math.frexp(by.value)[0]) != 0.5
+    parts = list(walk_expr(by))
+    zeros = any(isinstance(e, Const) and e.value == 0 for e in parts)  # those of both signs are equal, and no key
+    return not zeros and not any(isinstance(e, Load) for e in parts)
 
 
 def _sum(origin: str, place: str) -> str:

@@ -264,13 +264,13 @@ class Printer:
 
 @dataclass(frozen=True)
 class DividingPrinter(Printer):
-    """divisors: numbers that many elements are divided by, and the C++ names of their `weft::Divisor`s."""
+    """divisors: what many elements are divided by, and the C++ names of its `weft::Divisor`s or `weft::ExactDivisor`s."""
 
-    divisors: dict[Ref, str] = field(default_factory=dict)
+    divisors: dict[Expr, str] = field(default_factory=dict)
 
     def _operator(self, expr: Op, wrap: bool) -> Text:
         match expr:
-            case Op(name="div", args=(a, Ref() as by)) if by in self.divisors:
+            case Op(name="div", args=(a, by)) if by in self.divisors:
                 return Text(f"weft::divide({self.value(a)}, {self.divisors[by]})")
         return super()._operator(expr, wrap)
 

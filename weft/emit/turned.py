@@ -99,6 +99,7 @@ class TurnedEntry(Entry):
                 for t in crossing:
                     line(f"{self.squares[t.name]}.put({self.here}, {self.tile(t)});")
             line("__syncthreads();")
+        self.divide_once()
         with self.each_turn():
             for t in crossing:
                 line(f"{self.squares[t.name]}.get({self.here}, {self.tile(t)});")

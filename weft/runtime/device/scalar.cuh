@@ -312,6 +312,16 @@ WEFT_FUNCTION float reciprocal_estimate(float x) {
     return WEFT_ESTIMATE(1.0f / x);
 #endif
 }
+// Of at least 18 bits, in all of the range of doubles that floats have reciprocals in.
+WEFT_FUNCTION double reciprocal_estimate(double x) {
+#if WEFT_ON_DEVICE
+    double result;
+    asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(result) : "d"(x));
+    return result;
+#else
+    return WEFT_ESTIMATE(1.0 / x);
+#endif
+}
 
 #if WEFT_ON_DEVICE
 WEFT_FUNCTION float rsqrt(float x) { return ::rsqrtf(x); }
@@ -534,6 +544,41 @@ template <class T> struct Divisor {
 };
 
 template <class T> WEFT_FUNCTION T divide(T a, const Divisor<T>& by) { return a * by.scale * by.reciprocal; }
+
+// The same with the bits of a division, in double precision: the reciprocal of the divisor is the sum of two numbers, the second
+// a 2^-30th of the first, with an error of 2^-80, and so is a quotient before it is rounded to double. A quotient of floats that
+// is not halfway between two floats is 2^-48 from there, relatively, subnormal ones too; one that is halfway is a double itself.
+// Both numbers have the sign of the divisor: zeros and infinities need no other treatment.
+struct Reciprocal {
+    double high;
+    double low;
+    WEFT_FUNCTION explicit Reciprocal(float divisor) {
+        const double by = divisor;
+        const double estimate = reciprocal_estimate(by);
+        const double nearer = weft::fma(estimate, weft::fma(-by, estimate, 1.0), estimate);
+        high = nearer * (1.0 - 0x1p-30);
+        const double rest = weft::fma(-by, high, 1.0);  // exact
+        low = high * weft::fma(rest, rest, rest);
+        if (!(rest < 1.0)) high = low = estimate;  // of 0, infinities and NaN
+    }
+};
+WEFT_FUNCTION float divide(float a, const Reciprocal& by) {
+    const double wide = a;
+    return float(weft::fma(wide, by.high, wide * by.low));
+}
+
+// Where double precision is slow a division is the faster way.
+struct PlainDivisor {
+    float by;
+    WEFT_FUNCTION explicit PlainDivisor(float divisor) : by(divisor) {}
+};
+WEFT_FUNCTION float divide(float a, const PlainDivisor& by) { return a / by.by; }
+
+#if WEFT_ON_DEVICE && (__CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900)
+using ExactDivisor = Reciprocal;
+#else
+using ExactDivisor = PlainDivisor;
+#endif
 
 // ---------------------------------------------------------------- powers and the logistic function
 
