@@ -266,6 +266,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[WeftError], str]] = {
     "complex": (lambda: add(torch.ones(3), torch.ones(3, dtype=torch.complex64)), TypeMismatch, "complex64"),
     "devices": (lambda: add(torch.ones(3), torch.ones(3, device="meta")), DeviceMismatch, "different devices"),
     "arguments": (lambda: add(torch.ones(3)), TypeMismatch, "missing"),
+    "a negative power": (lambda: weft.ops.pow(torch.ones(3).int(), -2), WeftError, "negative integer power"),
     "number of results": (lambda: add(torch.ones(3), 1.0, out=(torch.ones(3), torch.ones(3))), TypeMismatch, "1 results"),
     "a recorded gradient": (lambda: add(torch.ones(3, requires_grad=True), 1.0, out=torch.ones(3)), NotDifferentiable, "out="),
 }  # fmt: skip
@@ -277,6 +278,28 @@ def test_bad_calls_name_what_is_wrong(call: str) -> None:
     with pytest.raises(error, match=words) as told:
         run()
     assert told.value.remedy
+
+
+def test_true_and_false_are_constants_where_the_default_is_one() -> None:
+    @weft.pointwise
+    def scaled_or_not(x, half=False):
+        return torch.floor(x) if half else x * 2
+
+    x, n = torch.randn(4), torch.arange(3)
+    for half in (True, False, True, True, False):
+        assert torch.equal(scaled_or_not(x, half), torch.floor(x) if half else x * 2)
+        assert torch.equal(scaled_or_not(n, half=half), n if half else n * 2)
+        wanted = torch.nn.functional.kl_div(x, x.abs(), reduction="none", log_target=half)
+        torch.testing.assert_close(weft.ops.kl_div(x, x.abs(), log_target=half), wanted)
+
+
+def test_integers_to_the_power_of_a_number() -> None:
+    n = torch.tensor([-3, 0, 2, 7])
+    for power in (0, 1, 2, 5, 5, 3):
+        for base in (n, n[2], n.to(torch.uint8), n > 0):
+            found, wanted = weft.ops.pow(base, power), torch.pow(base, power)
+            assert same(found, wanted)
+            assert torch.equal(found, wanted)
 
 
 # ---------------------------------------------------------------- autograd, transforms, torch.compile

@@ -77,8 +77,8 @@ class Pointwise:
     """A scalar function of any number of operands and results, applied to every element of tensors.
 
     Call it with tensors of any shapes that broadcast, of any dtypes and strides, and with numbers; `out=` takes the results,
-    one tensor or a tuple of them. None, text, and defaults are constants of the program. Dtypes, promotion and strides of
-    results are PyTorch's for the same function of tensors.
+    one tensor or a tuple of them. None, text, True and False where the default is one of them, and defaults are constants of
+    the program. Dtypes, promotion and strides of results are PyTorch's for the same function of tensors.
     """
 
     def __init__(self, function: Callable[..., Any], strict: bool = False) -> None:
@@ -89,6 +89,7 @@ class Pointwise:
         self._into: dict[int, Callable[..., Any]] = {}  # of the last ones into given results, by how many: they come last
         self._parameters = inspect.signature(function)
         self._names = tuple(self._parameters.parameters)
+        self._choices = {n for n, p in self._parameters.parameters.items() if type(p.default) is bool}  # constants, too
         self._by_key: dict[str, Applied] = {}  # programs of calls that torch.compile recorded
         self._lock = threading.RLock()
         self._program: _Program | None = None
@@ -143,7 +144,9 @@ class Pointwise:
             if isinstance(value, torch.Tensor):
                 facts.append((name, value.dtype, value.dim(), axes[name]))
                 own.append(by_dimensions(value, loops.shape, loops.order, [loops.sizes[a] for a in axes[name]]))
-            elif isinstance(value, (bool, int, float, torch.SymInt, torch.SymFloat)):
+            elif isinstance(value, (bool, int, float, torch.SymInt, torch.SymFloat)) and not (
+                isinstance(value, bool) and name in self._choices
+            ):
                 kind = bool if isinstance(value, bool) else float if isinstance(value, (float, torch.SymFloat)) else int
                 facts.append((name, kind))
                 own.append(value)
@@ -161,7 +164,7 @@ class Pointwise:
             if len(fact) == 3:
                 dtype, dim, axes = fact
                 operands.append(Operand(name, Typed(DTYPES[dtype], 2 if dim else 1), axes))
-            elif fact[0] in _NUMBERS:
+            elif isinstance(fact[0], type) and fact[0] in _NUMBERS:
                 operands.append(Operand(name, Typed(_NUMBERS[fact[0]], 0), None))
             else:
                 constants.append((name, DTYPES.get(fact[0], fact[0])))
@@ -234,7 +237,7 @@ class Pointwise:
         places = [k for k, (n, _) in enumerate(named) if n in given.operands]
         fixed = [(k, v) for k, (n, v) in enumerate(named) if n not in given.operands]
         operands = tuple(args[k] for k in places)
-        if len(operands) != len(given.operands) or any(v is not None and type(v) is not str for _, v in fixed):
+        if len(operands) != len(given.operands) or any(v is not None and type(v) not in (bool, str) for _, v in fixed):
             return never
         if any(isinstance(args[k], torch.Tensor) and named[k][0] in given.numbers for k in places):
             return never  # the number of a tensor on the CPU, which another call finds another in
@@ -304,9 +307,9 @@ class Pointwise:
             if isinstance(value, torch.Tensor):
                 self._require_known(name, value)
                 tensors[name] = value
-            elif type(value) in _NUMBERS:
+            elif type(value) in _NUMBERS and not (type(value) is bool and name in self._choices):
                 numbers[name] = value, Typed(_NUMBERS[type(value)], 0)
-            elif value is None or isinstance(value, (str, torch.dtype)):
+            elif value is None or isinstance(value, (bool, str, torch.dtype)):
                 constants.append((name, DTYPES.get(value, value) if isinstance(value, torch.dtype) else value))
             else:
                 raise TypeMismatch(

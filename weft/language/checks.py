@@ -131,7 +131,14 @@ def checked(b: Builder, value: Scalar) -> Scalar:
 
 
 def power(b: Builder, base: Scalar, exponent: Scalar, value: Scalar) -> Scalar:
-    """`base ** exponent` of Python's numbers, with the checks that Python makes. base: cheap to repeat."""
+    """`base ** exponent` with the checks that Python makes of numbers, and PyTorch of integers to the power of one. base: cheap
+    to repeat.
+    """
+    if value.typed.weight and value.mixed is None and value.typed.scalar.category == "int":
+        n = exponent.expr
+        if exponent.typed == Typed(INT64, 0) and not isinstance(n, Const) and not _at_least_zero(b, n):
+            fault = Fault("power", "integers to a negative integer power")
+            return _with(b, value, Op("ge", (n, Const(0, INT64)), BOOL), fault)
     if value.typed.weight or value.mixed is not None or isinstance(value.expr, Const) or base.mixed or exponent.mixed:
         return value
     if value.expr.type == INT64:

@@ -100,7 +100,8 @@ def _clamp(b: Builder, x: Scalar, low: Scalar | None, high: Scalar | None) -> Sc
 
 
 def _pow(b: Builder, x: Scalar, y: Scalar) -> Scalar:
-    return power(b.share(x, "x"), y, b.default_float)
+    x = b.share(x, "x")
+    return checks.power(b, x, y, power(x, y, b.default_float))
 
 
 def float_mod(b: Builder, x: Scalar, y: Scalar) -> Scalar:
@@ -243,7 +244,7 @@ def _reciprocal(b: Builder, x: Scalar) -> Scalar:
 def _nextafter(b: Builder, x: Scalar, y: Scalar) -> Scalar:
     typed = common((x, y), b.default_float)
     if typed.scalar.opmath != typed.scalar:
-        raise TypeMismatch(f"nextafter of {typed.scalar} elements", remedy=".float() first")
+        return formulas.neighbour(Term(b, as_type(x, typed)), Term(b, as_type(y, typed)), typed.scalar).scalar
     return operate("nextafter", (x, y), b.default_float)
 
 

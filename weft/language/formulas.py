@@ -10,7 +10,7 @@ import math
 from weft.errors import TypeMismatch
 from weft.language.checks import LARGEST_FLOATS
 from weft.language.terms import Term, where
-from weft.loops.types import BOOL, FLOAT64
+from weft.loops.types import BOOL, FLOAT16, FLOAT32, FLOAT64, ScalarType
 
 # ---------------------------------------------------------------- of one operand
 
@@ -74,6 +74,17 @@ def nan_to_num(x: Term, nan: Term | None, posinf: Term | None, neginf: Term | No
     low, high = -largest if neginf is None else neginf, largest if posinf is None else posinf
     finite = where(x.equals(math.inf), high, where(x.equals(-math.inf), low, x))
     return where(x.apply("isnan"), 0.0 if nan is None else nan, finite).like(x)
+
+
+def neighbour(x: Term, towards: Term, dtype: ScalarType) -> Term:
+    """The next half from x: a step of a little more than half the distance to it, computed in float32, and rounded."""
+    digits, half_of_least = (11, 2.0**-25) if dtype == FLOAT16 else (8, 2.0**-134)
+    x, y = x.to(dtype).to(FLOAT32).shared(), towards.to(dtype).to(FLOAT32).shared()
+    step = (abs(x) * (1.01 * 2.0**-digits)).apply("maximum", 1.01 * half_of_least).shared()
+    largest = LARGEST_FLOATS[dtype]
+    inwards = where(x > 0.0, largest, -largest)
+    beside = where(_either_infinity(x), inwards, where(x < y, x + step, x - step))
+    return where(x.equals(y) | y.apply("isnan"), y, beside).differentiated("none").to(dtype)
 
 
 def sinc(x: Term) -> Term:

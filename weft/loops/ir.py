@@ -96,7 +96,7 @@ class Fault:
     with what the operation gives. condition: what must hold, as text.
     """
 
-    kind: Literal["division", "overflow", "domain", "store", "index"]
+    kind: Literal["division", "overflow", "domain", "power", "store", "index"]
     what: str
     traps: bool = True
     location: Location | None = None

@@ -19,13 +19,13 @@ def atan2(input, other):
 
 
 @operator
-def binary_cross_entropy(input, target):
-    return F.binary_cross_entropy(input, target, reduction="none")
+def binary_cross_entropy(input, target, weight=None):
+    return F.binary_cross_entropy(input, target, weight, reduction="none")
 
 
 @operator
-def binary_cross_entropy_with_logits(input, target):
-    return F.binary_cross_entropy_with_logits(input, target, reduction="none")
+def binary_cross_entropy_with_logits(input, target, weight=None, pos_weight=None):
+    return F.binary_cross_entropy_with_logits(input, target, weight, pos_weight=pos_weight, reduction="none")
 
 
 @operator

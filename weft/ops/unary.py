@@ -359,8 +359,11 @@ def relu6(input):
 
 
 @operator
-def round(input):
-    return torch.round(input)
+def round(input, decimals=0):
+    if decimals == 0:
+        return torch.round(input)
+    scale = 10.0**decimals if decimals > 0 else 10.0**-decimals
+    return torch.round(input * scale) / scale if decimals > 0 else torch.round(input / scale) * scale
 
 
 @operator

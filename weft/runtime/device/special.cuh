@@ -137,7 +137,7 @@ template <class T> WEFT_LONG_FUNCTION T digamma(T x) {
     if (x == T(0)) return weft::copysign(T(INFINITY), -x);
     T result = T(0);
     if (x < T(0)) {
-        const T rest = x - weft::trunc(x);
+        const T rest = x - weft::round(x);  // small beside a pole
         if (rest == T(0) || is_nan(rest)) return T(NAN);
         constexpr T pi = T(3.141592653589793);
         result = -pi / weft::tan(pi * rest);
@@ -174,7 +174,7 @@ template <class T> WEFT_LONG_FUNCTION T zeta(T s, T q) {
         sum += term;
         if (k > 0 && absolute(term) < absolute(sum) * (sizeof(T) == 4 ? T(1e-9f) : T(1e-18)) && at > T(0)) return sum;
         at += T(1);
-        if (!is_finite(sum)) return sum;
+        if (!is_finite(sum)) return sum < T(0) && at < T(0.5) ? T(INFINITY) : sum;  // the next term is larger than this one
     }
     const T first = power(at, -s);
     sum += first * at / (s - T(1)) + T(0.5) * first;
