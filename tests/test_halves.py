@@ -135,3 +135,20 @@ def f(x, w):
 """)
     args = torch.ones(9, dtype=dtype), torch.ones(9, dtype=torch.int32)
     assert re.search(r"\bi +scan", str(kernel.explain(*args)))
+
+
+@weft.kernel
+def gathered_where(y, x, k, m):
+    for i in range(len(y)):
+        if m[i] > 0:
+            y[i] = x[k[i]]
+
+
+@HALVES
+def test_halves_that_are_only_moved_are_on_a_gpu_too(dtype: torch.dtype) -> None:
+    x, k, m = torch.tensor(X).to(dtype), torch.arange(40) * 7 % 9, torch.arange(40) % 3
+    report = gathered_where.check(torch.zeros(40, dtype=dtype), x, k, m)
+    assert not report.findings and report.ok, str(report)
+    half = str(dtype).removeprefix("torch.")
+    text = gathered_where.source(f"{half}[40]", f"{half}[9]", "int64[40]", "int64[40]", arch="sm_90a")
+    assert "weft::bits" in text

@@ -31,12 +31,6 @@ inline bool holds(bool valid, uint64_t code, uint64_t& outside) {
     return valid;
 }
 
-// The bits of a half element in memory, which is moved without being converted: unlike whole structs, they are vectorised.
-inline auto& bits(float16& element) { return integer_of<uint16_t>(element); }
-inline auto& bits(bfloat16& element) { return integer_of<uint16_t>(element); }
-inline const auto& bits(const float16& element) { return integer_of<const uint16_t>(element); }
-inline const auto& bits(const bfloat16& element) { return integer_of<const uint16_t>(element); }
-
 constexpr int most_parts = 256;  // threads that share out the iterations of one reduction
 
 // ---------------------------------------------------------------- lanes consecutive in memory

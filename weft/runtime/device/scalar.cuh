@@ -174,6 +174,12 @@ struct boolean {
     WEFT_FUNCTION explicit operator bool() const { return integer_of<const uint8_t>(*this) != 0; }
 };
 
+// The bits of a half element in memory, which is moved without being converted: unlike whole structs, they are vectorised.
+WEFT_FUNCTION uint16_t& bits(float16& element) { return integer_of<uint16_t>(element); }
+WEFT_FUNCTION uint16_t& bits(bfloat16& element) { return integer_of<uint16_t>(element); }
+WEFT_FUNCTION const uint16_t& bits(const float16& element) { return integer_of<const uint16_t>(element); }
+WEFT_FUNCTION const uint16_t& bits(const bfloat16& element) { return integer_of<const uint16_t>(element); }
+
 WEFT_FUNCTION float round_float16(float value) { return float(float16(value)); }
 WEFT_FUNCTION float round_bfloat16(float value) { return float(bfloat16(value)); }
 
