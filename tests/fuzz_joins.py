@@ -1,4 +1,4 @@
-"""Random programs that join values to elements which the data choose."""
+"""Random programs that join values to elements which the data choose, or store them there."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ def generate(seed: int) -> Program:
     n, m, size = draw.choice((0, 1, 5, 40)), draw.choice((1, 3, 8)), draw.choice((1, 4, 30))
     wide = draw.random() < 0.5
     lines = ["def program(y, k, x, w, lengths):"]
-    stored = draw.random() < 0.3
+    last = draw.random() < 0.3
+    stored = not last and draw.random() < 0.3
     lines += ["    z = torch.empty_like(x)"] if stored else []
     inner = draw.choice(("range(x.shape[1])", "range(x.shape[1])", "range(min(i, x.shape[1]))", "range(lengths[i])"))
     stored = stored and inner == "range(x.shape[1])"
     lines += ["    for i in range(x.shape[0]):", f"        for j in {inner}:"]
-    for _ in range(draw.choice((1, 1, 2))):
-        lines += [f"            {line}" for line in _joined(draw, dtype, wide)]
+    for _ in range(1 if last else draw.choice((1, 1, 2))):
+        lines += [f"            {line}" for line in _joined(draw, dtype, wide, last)]
     lines += ["            z[i, j] = x[i, j]"] if stored else []
     lines += ["    return z"] if stored else []
     generator = torch.Generator().manual_seed(seed)
@@ -55,12 +56,14 @@ def _drawn(dtype: torch.dtype, shape: tuple[int, ...], generator: torch.Generato
     return torch.randint(0, high, shape, generator=generator).to(dtype)
 
 
-def _joined(draw: random.Random, dtype: torch.dtype, wide: bool) -> list[str]:
-    """A join, perhaps under a condition."""
+def _joined(draw: random.Random, dtype: torch.dtype, wide: bool, last: bool) -> list[str]:
+    """A join, perhaps under a condition; or a store, of which the last one counts."""
     key = draw.choice(("k[i, j]", "k[i, j]", "k[i, 0]", "k[i, j] % y.shape[0]"))
     index = f"{key}, j" if wide and draw.random() < 0.7 else f"{key}, k[i, j] % y.shape[1]" if wide else key
     value = draw.choice(("x[i, j]", "x[i, j]", "x[i, 0]", "w[k[i, j]]", "w[0]"))
-    if dtype == torch.bool:
+    if last:
+        line = f"y[{index}] = {value}"
+    elif dtype == torch.bool:
         operator = draw.choice(("|", "&", "^", "or", "and"))
         line = f"y[{index}] = y[{index}] {operator} {value}"
     elif draw.random() < 0.3:

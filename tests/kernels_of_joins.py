@@ -125,6 +125,16 @@ def stored_cells(x, k, v):
 
 
 @weft.kernel
+def stored_scaled(x, k, v, s):
+    """Two axes of points, rows that lie along the points, and what a point has once."""
+    for i in range(k.shape[0]):
+        for j in range(k.shape[1]):
+            if s[i] > 0:
+                for d in range(x.shape[2]):
+                    x[k[i, j], j, d] = v[d, i] * s[i]
+
+
+@weft.kernel
 def of_lists(y, starts, index):
     """Points whose bounds data decide."""
     for i in range(len(starts) - 1):
@@ -297,9 +307,19 @@ CASES: dict[str, tuple[Any, tuple[Callable[[], tuple[Any, ...]], ...]]] = {
         (
             lambda: (drawn(9, 3, 8).bfloat16(), whole(9, 100), drawn(100, 3, 8)),
             lambda: (drawn(8, 3, 9).transpose(0, 2), whole(9, 100), drawn(100, 3, 8)),
+            lambda: (drawn(30, 3, 7), whole(30, 50, low=-30), drawn(50, 3, 7)),
+            lambda: (drawn(50, 2, 37).half()[:, :, 1:-3], whole(50, 40).int(), drawn(40, 2, 34).half()[:, :, 1:]),
+            lambda: (drawn(5, 1, 2200).bfloat16(), whole(5, 40), drawn(40, 1, 2200).bfloat16()),
         ),
     ),
     "stored_cells": (stored_cells, (lambda: (whole(9, 7, 2, dtype=torch.uint8), whole(7, 30, 4), whole(300, 30, 4)),)),
+    "stored_scaled": (
+        stored_scaled,
+        (
+            lambda: (drawn(9, 4, 20), whole(9, 70, 4), drawn(20, 70), drawn(70)),
+            lambda: (drawn(400, 2, 33).bfloat16(), whole(400, 20, 2), drawn(33, 20), drawn(20)),
+        ),
+    ),
     "of_lists": (
         of_lists,
         (lambda: (whole(9, 40), torch.arange(0, 301, 10), whole(40, 300)),),

@@ -173,6 +173,18 @@ def every_other(x):
     return y
 
 
+@weft.kernel
+def where_kept(x, keep):
+    """Rows that a condition of their own lets through."""
+    n, m = x.shape
+    y = torch.zeros_like(x)
+    for i in range(n):
+        for j in range(m):
+            if keep[i] > 0:
+                y[i, j] = 2 * x[i, j]
+    return y
+
+
 def _random(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
 
@@ -218,6 +230,14 @@ CASES: dict[str, tuple[Any, Makes]] = {
         ),
     ),
     "of_rows": (of_rows, (lambda: (_random(9, 40), _random(9)), lambda: (_random(9, 4100).bfloat16(), _random(9)))),
+    "where_kept": (
+        where_kept,
+        (
+            lambda: (_random(20, 64).bfloat16(), _random(20)),
+            lambda: (_random(9, 35), _random(9)),
+            lambda: (_unaligned(3, 2100).half(), torch.tensor([-1, 2, 0])),
+        ),
+    ),
     "transposed": (
         transposed,
         (

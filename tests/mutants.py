@@ -101,6 +101,7 @@ CALLS: dict[str, Call] = {
     "masked": Call(thread_kernels.masked, lambda: (_random(3, 70), 0.5), 128),
     "histogram": Call(kernels_of_joins.histogram, lambda: (kernels_of_joins.whole(9, 3000), 9), 256),
     "largest": Call(kernels_of_joins.CASES["largest"][0], kernels_of_joins.CASES["largest"][1][1], 256),
+    "stored": Call(kernels_of_joins.CASES["stored"][0], kernels_of_joins.CASES["stored"][1][0], 256),
     "added": Call(kernels_of_joins.CASES["added_floats"][0], kernels_of_joins.CASES["added_floats"][1][0], 256),
     "gathered": Call(thread_kernels.gathered, lambda: (_random(3, 8), torch.tensor([7, 3, 0, 0, 1, 2, 6, 5])), 256),
 }
@@ -1099,6 +1100,11 @@ JOINS: tuple[Mutant, ...] = (
         "warps_are_not_awaited", "added",
         "__syncthreads();\n    int32_t held", "int32_t held",
         ("race",), ("places[",), header="sort.cuh",
+    ),
+    Mutant(
+        "the_last_is_found_by_no_atomic", "stored",
+        "atomicMax(last + key, int32_t(point))", "last[key] = int32_t(point)",
+        ("race",), ("last[key] = int32_t(point)",), header="latest.cuh",
     ),
     Mutant(
         "a_sum_that_goes_on_is_joined_at_once", "added",

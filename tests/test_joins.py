@@ -14,10 +14,21 @@ import weft
 from tests.examples import examples
 from tests.fuzz_joins import generate
 from tests.fuzz_programs import compiled
-from tests.kernels_of_joins import CASES, drawn, histogram, joined_twice, largest, looked_up, offsets, rows_added, whole
+from tests.kernels_of_joins import (
+    CASES,
+    drawn,
+    histogram,
+    joined_twice,
+    largest,
+    looked_up,
+    offsets,
+    rows_added,
+    stored_rows,
+    whole,
+)
 from weft.compiler import Launch, planning
 from weft.loops.types import INT32
-from weft.plan import join
+from weft.plan import join, latest
 from weft.plan.join import JoinPlan, Own, SortPlan
 from weft.pytorch.inspection import examine
 from weft.pytorch.simulated import simulate_call
@@ -69,6 +80,35 @@ def test_floats_are_sorted_by_element_first() -> None:
     assert "sorted by element and joined in order, in 8 steps" in text
 
 
+def test_the_last_of_each_element_is_found_without_sorting() -> None:
+    args = "bfloat16[50003,8,128]", "int64[7001]", "bfloat16[7001,8,128]"
+    plan = plan_of(stored_rows, *args)
+    (group,) = plan.groups
+    assert [s.kind for s in join.join_steps(plan)] == ["keys", "last", "store"]
+    assert (group.digits, group.store.axes, group.store.vector, group.store.down) == (0, (("i",), ("h", "d")), 8, 2)
+    assert "the last of each element found and stored, in 3 steps" in stored_rows.explain(*args)
+
+
+def test_points_are_sorted_where_a_word_for_each_element_takes_too_much() -> None:
+    args = "float32[100000000,1,4]", "int64[7001]", "float32[7001,1,4]"
+    plan = plan_of(stored_rows, *args)
+    assert [s.kind for s in join.join_steps(plan)] == ["keys", *["count", "move"] * 4, "last", "store"]
+    assert "sorted by element, the last of each stored, in 11 steps" in stored_rows.explain(*args)
+    assert plan_of(stored_rows, "float32[100000000,1,4]", "int64[30000000]", "float32[30000000,1,4]").groups[0].digits == 0
+
+
+STORES = [param for param in EVERY if str(param.id).startswith("stored")]
+
+
+@pytest.mark.parametrize("name, k", STORES)
+def test_what_is_sorted_stores_the_same(name: str, k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(latest, "MOST_WORDS", 1)
+    monkeypatch.setattr(latest, "WORDS_A_POINT", 0)
+    kernel, args = case(name, k)
+    report = kernel.check(*args, seeds=2)
+    assert not report.findings and report.ok, str(report)
+
+
 def test_points_that_a_thread_takes_in_order_are_told() -> None:
     (line,) = [
         line for line in CASES["of_lists"][0].explain("int64[40]", "int64[31]", "int64[300]").split("\n") if "unused" in line
@@ -118,6 +158,9 @@ def test_random_programs_by_all_means(seed: int) -> None:
         patched.setattr(join, "CHUNK", 4)
         patched.setattr(join, "POINTS_OF_AN_ELEMENT", 1)
         patched.setattr(join, "FEW_POINTS", 1)
+        if seed % 2:
+            patched.setattr(latest, "MOST_WORDS", 1)
+            patched.setattr(latest, "WORDS_A_POINT", 0)
         report = kernel.check(*program.arguments)
     assert not report.findings and report.ok, f"{program.source}{report}"
 
@@ -199,6 +242,11 @@ def test_the_text_of_rows(golden: Golden) -> None:
 def test_the_text_of_sums(golden: Golden) -> None:
     text = CASES["added"][0].source("float32[1048576]", "int64[100]", "float32[100]", arch="sm_90a")
     golden("cuda/joins_of_floats.cu", text)
+
+
+def test_the_text_of_stores(golden: Golden) -> None:
+    text = stored_rows.source("bfloat16[5000,3,40]", "int64[900]", "bfloat16[900,3,40]", arch="sm_90a")
+    golden("cuda/joins_of_stores.cu", text)
 
 
 @pytest.mark.gpu

@@ -24,6 +24,7 @@ from tests.kernels_of_maps import (
     of_rows,
     transposed,
     up_to_lengths,
+    where_kept,
 )
 from weft.compiler import Launch
 from weft.errors import WeftError
@@ -86,6 +87,12 @@ def test_a_broadcast_operand_is_read_once_a_row() -> None:
     found = plan(add, "float32[64,4096]", "float32[64,4096]:(1,0)")
     assert found.still == (("z", 1),)
     assert "const float z_value = z[i0];" in add.source("float32[64,4096]", "float32[64,4096]:(1,0)", arch="sm_90a")
+
+
+def test_rows_that_store_under_one_condition_move_in_packets() -> None:
+    found = plan(where_kept, "bfloat16[64,4096]", "int64[64]")
+    assert (found.vector, found.whole) == (8, True)
+    assert "if (!(keep_value > 0)) return;" in where_kept.source("bfloat16[64,4096]", "int64[64]", arch="sm_90a")
 
 
 def test_what_lies_along_another_axis_is_turned_in_squares() -> None:

@@ -21,7 +21,6 @@ from weft.loops.types import INT64, ScalarType
 from weft.plan.arguments import Facts, nest_arrays
 from weft.plan.facts import Geometry, facts_of
 from weft.plan.fold import Extents, FoldPlan, part_memory, plan_columns, plan_folds, steps
-from weft.plan.join import BLOCK as JOINING
 from weft.plan.join import JoinPlan, Meeting, plan_joins
 from weft.plan.map import Placed, plan_maps
 from weft.plan.scan import TURNS_TOLD, ScanPlan, plan_scan, ring_bytes, told_words
@@ -110,7 +109,7 @@ def _plan_joins(
     """The plan of joins; None where the points of an axis differ from iteration to iteration of the loops around."""
     if joins is None or any(free_names(e) & ranges.keys() for a in joins.axes.values() for e in (a.start, a.stop)):
         return None
-    return plan_joins(function, joins, facts, arrays, {**names, **{v: low for v, (low, _) in ranges.items()}})
+    return plan_joins(function, joins, facts, arrays, names)
 
 
 def _plan_folds(
@@ -197,9 +196,8 @@ def _joint_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[
 def _launch_joins(own: Nest, variant: Variant, plan: JoinPlan, met: tuple[Meeting, ...]) -> tuple[Launch, ...]:
     from weft.emit.joins import entries
 
-    block = (JOINING, 1, 1)
     return tuple(
-        Launch(variant, name, (m.blocks, 1, 1), block, partial=m.memory, parts=m.count)
+        Launch(variant, name, m.grid, m.block, partial=m.memory, parts=m.count)
         for name, m in zip(entries(own, plan), met, strict=True)
     )
 

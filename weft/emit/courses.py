@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Self
 
 from weft.emit.expressions import PRODUCT, SUM, DividingPrinter, memory_type, register_type
@@ -14,13 +14,14 @@ from weft.emit.subscripts import at, coefficient, constant, sub
 from weft.emit.text import Writer
 from weft.emit.threads import parameters
 from weft.emit.values import ZERO, ValueBody, deciding
+from weft.errors import Location
 from weft.graph.maps import Course
 from weft.graph.tile import Axis, Map, Read, Value, Write, names_of
 from weft.loops.ir import Const, Expr, Function, If, Load, Op, Ref, Stmt, Store, checks_in, free_names, walk_expr
 from weft.loops.schedule import Nest
 from weft.loops.types import FLOAT32, INT64
 from weft.plan.arguments import Facts
-from weft.plan.map import ANY, BLOCK, NO_RUN, CoursePlan, accesses, group_name
+from weft.plan.map import ANY, BLOCK, NO_RUN, CoursePlan, accesses, group_name, row_guard
 
 _WORTH_A_RECIPROCAL = 4  # points of a thread: the reciprocal costs about as much as two divisions
 _WORDS = frozenset({"outside", "row", "v", "turn"})
@@ -42,17 +43,23 @@ class Entry(ValueBody):
     course: Course = None  # type: ignore[assignment]
     plan: CoursePlan = None  # type: ignore[assignment]
     entry: str = ""
+    guard: Expr | None = None  # the condition on which a row stores
 
     @classmethod
     def begun(
-        cls, function: Function, nest: Nest, facts: Facts, writer: Writer, course: Course, plan: CoursePlan, entry: str
+        cls, function: Function, nest: Nest, facts: Facts, writer: Writer, course: Course, plan: CoursePlan, entry: str,
+        **more: object,
     ) -> Self:
+        """more: fields of a kind of its own."""
+        guard = None if plan.turned else row_guard(course)
+        if guard is not None:
+            course = replace(course, writes=tuple(replace(w, guard=None) for w in course.writes))
         axes = {a.name: a for a in course.axes}
         told = {a.name: a for a in course.axes if "." not in a.name}  # axes that are counted as one are boxes
         varies = deciding(told, course.values)
         large = varies | {s.name for s in function.scalars}
         names = Names(_WORDS | {entry})
-        own = {"axes": axes, "values": course.values, "course": course, "plan": plan, "entry": entry}
+        own = {"axes": axes, "values": course.values, "course": course, "plan": plan, "entry": entry, "guard": guard, **more}
         return cls(function, nest, facts, writer, names, {}, {}, varies, large, **own)  # type: ignore[arg-type]
 
     def __post_init__(self) -> None:
@@ -77,6 +84,8 @@ class Entry(ValueBody):
             r for r in own if r.name in self.over or not any(self.late(r.array, k, i) for k, i in enumerate(r.index))
         ]
         self.tiles = [Tile(r, "", widths[r.name]) for r in self.early]
+        self.mark = 0  # where the body begins
+        self.looked: set[str] = set()  # what has been asked of them
         self.told: set[tuple[str, tuple[Expr, ...]]] = set()  # accesses whose rows are known to be inside
         self.packed = self.plan.vector > 1 or bool(self.plan.turned)  # a thread has arrays of neighbours
         self.known: list[Value] = []  # the values of a row that the text has computed
@@ -111,14 +120,18 @@ class Entry(ValueBody):
     # ---------------------------------------------------------------- the kernel
 
     def emit(self) -> None:
-        lines = ",\n    ".join(parameters(self.function, self.nest, self.facts, self))
+        lines = ",\n    ".join(self.parameters())
         with self.writer.block(f'extern "C" __global__ void __launch_bounds__({BLOCK}) {self.entry}(\n    {lines})'):
-            mark = self.writer.mark()
+            mark = self.mark = self.writer.mark()
             self.comment()
             self.place_rows()
             if self.course.ragged:
                 self.ragged_bounds()
             self.values_of_rows()
+            self.check_rows([(t.read.array, t.read.index, t.read.location) for t in self.tiles if t.read.name not in self.over])
+            if not self.waits:
+                self.leave_rows()
+            self.check_rows([(w.array, w.index, w.location) for w in self.course.writes if self.whole_rows(w)])
             self.point_to_rows()
             if self.lane is None:
                 self.points({})
@@ -127,6 +140,23 @@ class Entry(ValueBody):
             if self.writer.mentions("outside", mark):
                 self.writer.insert(mark, "int64_t outside = 0;")
                 self.writer.line("if (outside) __trap();  // a subscript or a value that the data decide is out of its range")
+
+    def parameters(self) -> list[str]:
+        return parameters(self.function, self.nest, self.facts, self)
+
+    @property
+    def waits(self) -> bool:
+        """Whether a row's points are read before it is known whether it stores."""
+        return False
+
+    def leave_rows(self) -> None:
+        """Threads of a row that stores nothing are done."""
+        if self.guard is None:
+            return
+        if self.writer.mentions("outside", self.mark):
+            self.writer.line("if (outside) __trap();  // a subscript or a value that the data decide is out of its range")
+        self.writer.cite(self.course.writes[0].location)
+        self.writer.line(f"if (!({self.printer.value(self.guard)})) return;")
 
     def comment(self) -> None:
         plan, lane = self.plan, self.lane
@@ -193,15 +223,9 @@ class Entry(ValueBody):
             assert isinstance(v, (Read, Map))
             self.known.append(v)
             self.statements((self.let(v),))
-        if wanted:
-            return
-        self.check_rows()
 
-    def check_rows(self) -> None:
-        """Look once a row at the subscripts that data decide, where all of its points have to be inside."""
-        wanted = [(t.read.array, t.read.index, t.read.location) for t in self.tiles if t.read.name not in self.over]
-        wanted += [(w.array, w.index, w.location) for w in self.course.writes if self.whole_rows(w)]
-        seen = set()
+    def check_rows(self, wanted: Iterable[tuple[str, tuple[Expr, ...], Location | None]]) -> None:
+        """Look once a row at the subscripts that data decide of these accesses, where all of its points have to be inside."""
         for array, index, location in wanted:
             self.told.add((array, index))
             for k, (i, extent) in enumerate(zip(index, self.function.array(array).shape, strict=True)):
@@ -214,10 +238,10 @@ class Entry(ValueBody):
                 else:
                     place = self.printer.index(i, PRODUCT)
                     check = f"{place} < 0 || {place} >= {size}"
-                if check not in seen:
+                if check not in self.looked:
                     self.writer.cite(location)
                     self.writer.line(f"if ({check}) __trap();  // a subscript leaves {array}")
-                seen.add(check)
+                self.looked.add(check)
 
     def at_bound(self, index: Expr, bound: str) -> str:
         """A subscript where the lane is at one of its bounds."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from weft.emit.algebras import algebra_type
 from weft.emit.expressions import PRODUCT, register_type
+from weft.emit.latest import emit_store
 from weft.emit.names import Names, kernel_entry
 from weft.emit.sorts import SortBody
 from weft.emit.text import Writer
@@ -19,6 +20,7 @@ from weft.loops.types import BOOL, INT64, ScalarType
 from weft.plan.arguments import Facts
 from weft.plan.fold import is_run
 from weft.plan.join import BLOCK, JoinPlan, Own, PointsPlan, SortPlan, join_steps, memory_of
+from weft.plan.latest import LastPlan
 
 # How a join of bools is one of the words that stand for them.
 _OF_WORDS = {"and": "bitand", "or": "bitor"}
@@ -33,17 +35,23 @@ def emit(function: Function, nest: Nest, joins: Joins, plan: JoinPlan, facts: Fa
     writer.line('#include "weft/memory.cuh"')
     if any(isinstance(p, PointsPlan) for p in plan.groups):
         writer.line('#include "weft/join.cuh"')
-    if any(isinstance(p, SortPlan) for p in plan.groups):
+    if any(isinstance(p, SortPlan) or (isinstance(p, LastPlan) and p.digits) for p in plan.groups):
         writer.line('#include "weft/sort.cuh"')
+    if any(isinstance(p, LastPlan) for p in plan.groups):
+        writer.line('#include "weft/latest.cuh"')
+    if any(isinstance(p, LastPlan) and p.store.turned for p in plan.groups):
+        writer.line('#include "weft/turn.cuh"')
     for step, entry in zip(join_steps(plan), entries(nest, plan), strict=True):
         group, how = joins.groups[step.group], plan.groups[step.group]
         writer.line()
         if isinstance(group, Points):
             assert isinstance(how, PointsPlan)
             _Entry.begun(function, own, facts, writer, joins, group, how).emit(entry)
+        elif isinstance(how, LastPlan) and step.kind == "store":
+            emit_store(function, own, facts, writer, joins, group, how, entry, memory_of(step, plan))
         else:
-            assert isinstance(how, SortPlan)
-            SortBody.begun(function, own, facts, writer, joins, group, how).emit(entry, step, memory_of(step, plan))
+            sums = how if isinstance(how, SortPlan) else None
+            SortBody.begun(function, own, facts, writer, joins, group, sums).emit(entry, step, memory_of(step, plan))
     return writer.text()
 
 

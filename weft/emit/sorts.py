@@ -1,4 +1,6 @@
-"""Sums of floats into elements that the data choose, as CUDA C++: points are sorted by their elements, and joined in order."""
+"""Joins to elements that the data choose whose order shows, as CUDA C++: points are sorted by their elements, and joined in
+order, or the last of each is found.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from weft.emit.text import Writer
 from weft.emit.threads import parameters
 from weft.emit.values import ValueBody, deciding
 from weft.graph.joins import Joins, Ordered
-from weft.graph.tile import LAST, Axis
+from weft.graph.tile import Axis
 from weft.loops.ir import Const, Expr, Function, Let, Ref
 from weft.loops.schedule import Nest
 from weft.loops.types import INT64
@@ -25,14 +27,14 @@ _TOGETHER = 8
 
 @dataclass
 class SortBody(ValueBody):
-    """A step of a sum in the order of keys."""
+    """A step of what is joined in the order of keys. plan: of sums."""
 
     group: Ordered = None  # type: ignore[assignment]
     plan: SortPlan = None  # type: ignore[assignment]
 
     @classmethod
     def begun(
-        cls, function: Function, nest: Nest, facts: Facts, writer: Writer, joins: Joins, group: Ordered, plan: SortPlan
+        cls, function: Function, nest: Nest, facts: Facts, writer: Writer, joins: Joins, group: Ordered, plan: SortPlan | None
     ) -> SortBody:
         taken = {"outside", "place", "places", "key", "next", "at", "sum", "first", "last", "before", "after", "chunk", "lane"}
         taken |= {"lanes", "point", "count", "join", "start", "v", "value", "old", "held", "element"}
@@ -40,7 +42,7 @@ class SortBody(ValueBody):
         large = varies | {s.name for s in function.scalars}
         return cls(
             function, nest, facts, writer, Names(frozenset(taken)), {}, {}, varies, large,
-            axes=joins.axes, values=joins.values, group=group, plan=plan,
+            axes=joins.axes, values=joins.values, group=group, plan=plan,  # type: ignore[arg-type]
         )  # fmt: skip
 
     def emit(self, entry: str, step: JoinStep, memory: tuple[str, ...]) -> None:
@@ -54,7 +56,7 @@ class SortBody(ValueBody):
             mark, shift = self.writer.mark(), 8 * step.number
             match step.kind:
                 case "keys":
-                    self.keys(own[0])
+                    self.keys(*own)
                 case "count":
                     self.writer.line(f"weft::count_digits<{shift}, {_ROUNDS}>({own[0]}, count, {own[1]});")
                 case "place":
@@ -66,8 +68,10 @@ class SortBody(ValueBody):
                     total, few = (totals[0], "false") if totals else ("nullptr", "true")
                     found = f"{keys}, {points}, count, {counts}, {total}, {keys_after}, {points_after}"
                     self.writer.line(f"weft::move_by_digit<{shift}, {_ROUNDS}, {few}>({found});")
-                case _ if self.group.write.join == LAST:
-                    self.last_of_each(*own)
+                case "last":
+                    *given, last = own
+                    how = "last_points" if len(given) == 1 else "last_in_order"
+                    self.writer.line(f"weft::{how}({', '.join(given)}, count, int32_t({self.elements}), {last});")
                 case _:
                     self.sums(own, step.number)
             if self.writer.mentions("outside", mark):
@@ -87,8 +91,8 @@ class SortBody(ValueBody):
 
     # ---------------------------------------------------------------- keys
 
-    def keys(self, keys: str) -> None:
-        """The key of every point, and one behind all for those that join nothing."""
+    def keys(self, keys: str, last: str = "") -> None:
+        """The key of every point, and one behind all for those that join nothing. last: of each key, no point yet."""
         w = self.group.write
         first, step = f"int64_t(blockIdx.x) * {BLOCK} + threadIdx.x", f"int64_t(gridDim.x) * {BLOCK}"
         axes = [self.axes[a] for a in self.group.points]
@@ -106,6 +110,8 @@ class SortBody(ValueBody):
                 with self.writer.block(f"if ({self.printer.value(w.guard)})"):
                     self.key()
             self.writer.line(f"{keys}[place] = key;")
+            if last:
+                self.writer.line(f"weft::store_relaxed<weft::Scope::gpu>({last} + key, -1);  // as others of the key do")
 
     def key(self) -> None:
         w, shape = self.group.write, self.function.array(self.group.write.array).shape
@@ -123,40 +129,6 @@ class SortBody(ValueBody):
         checks = self.checks(w.array, tuple(index))
         guard = f"if ({' && '.join(checks)}) " if checks else ""
         self.writer.line(f"{guard}key = int32_t({text or '0'});")
-
-    # ---------------------------------------------------------------- what is stored
-
-    def last_of_each(self, keys: str, sources: str) -> None:
-        """The last point of each key stores, in each lane."""
-        line = self.writer.line
-        points, lanes = ([self.axes[a] for a in names] for names in (self.group.points, self.plan.lanes))
-        counts = {a.name: self.span(a, f"{a.name}_count") for a in (*points, *lanes)}
-        across, down = self.plan.across, BLOCK // self.plan.across
-        own = " + threadIdx.x" + (f" / {across}" if across > 1 else "") if down > 1 else ""
-        line(f"const int64_t at = int64_t(blockIdx.x){f' * {down}' if down > 1 else ''}{own};")
-        line("if (at >= count) return;")
-        line(f"const int32_t key = {keys}[at];")
-        line(f"if (uint32_t(key) >= uint32_t({self.elements})) return;")
-        line(f"if (at + 1 < count && {keys}[at + 1] == key) return;  // a later one is stored")
-        line(f"const int64_t point = {sources}[at];")
-        self.places(points, "point", counts)
-        if not lanes:
-            self.store_point()
-            return
-        number = "uint32_t" if self.plan.narrow else "int64_t"
-        line(f"const {number} lanes = {' * '.join(counts[a.name] for a in lanes)};")
-        counts |= {a.name: f"uint32_t({counts[a.name]})" for a in lanes if self.plan.narrow}
-        first = "threadIdx.x" if down == 1 else f"threadIdx.x % {across}"
-        with self.writer.block(f"for ({number} lane = {first}; lane < lanes; lane += {across})"):
-            self.places(lanes, "lane", counts)
-            self.store_point()
-
-    def store_point(self) -> None:
-        """What a point stores to its element."""
-        w = self.group.write
-        self.statements(tuple(map(self.let, self.needed([w.value]))))
-        self.writer.cite(w.location)
-        self.writer.line(f"{self.element(w.array, self.decoded())} = {self.printer.value(w.value)};")
 
     # ---------------------------------------------------------------- sums
 

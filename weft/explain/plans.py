@@ -9,10 +9,10 @@ from weft.compiler import Launch
 from weft.emit.joins import entries
 from weft.explain.drawn import drawn
 from weft.explain.words import wrapped
-from weft.graph.tile import LAST
 from weft.loops.show import renamed, show_expr, user_names
 from weft.plan.fold import FoldPlan
 from weft.plan.join import JoinPlan, PointsPlan, SortPlan, join_steps
+from weft.plan.latest import LastPlan
 from weft.plan.map import MapPlan
 from weft.plan.scan import ScanPlan
 from weft.plan.state_scan import StatePlan
@@ -204,7 +204,13 @@ _SORTING = {
     "place": "sorted by element, digit {1} of {2}: where those begin that have it",
     "move": "sorted by element, digit {1} of {2}: all in their place",
     "sum": "joined, {3} neighbours a thread: round {1}",
-    "last": "the last of each element is stored",
+    "last": "the last of each element is found in the order of elements",
+    "store": "the last of each element is stored",
+}
+# Where the last of each element is found without sorting.
+_FINDING = {
+    "keys": "what comes last is stored to each element of {0}, so that it is always the same: the element of each",
+    "last": "the last of each element is found by atomics",
 }
 
 
@@ -218,9 +224,11 @@ def _joining(launch: Launch, plan: JoinPlan) -> list[str]:
     steps = dict(zip(entries(launch.nest, plan), join_steps(plan), strict=True))
     step = steps[launch.entry]
     group = plan.groups[step.group]
+    if isinstance(group, LastPlan):
+        texts = _SORTING if group.digits else _SORTING | _FINDING
+        return [texts[step.kind].format(arrays, step.number + 1, group.digits)]
     if isinstance(group, SortPlan):
-        last = step.kind == "sum" and joins.groups[step.group].write.join == LAST  # type: ignore[union-attr]
-        return [_SORTING["last" if last else step.kind].format(arrays, step.number + 1, group.digits, group.chunk)]
+        return [_SORTING[step.kind].format(arrays, step.number + 1, group.digits, group.chunk)]
     held = [renamed(f"{o.array} first in shared memory{f', {o.copies} copies a block' if o.copies > 1 else ''}", shown)
             for o in group.own]  # fmt: skip
     how = f"values are joined to {arrays} by atomics, in any order: the same bits in each"
@@ -241,6 +249,9 @@ def _folding_line(launch: Launch, plan: FoldPlan) -> str:
 def _joining_line(plan: JoinPlan) -> str:
     """The same in a few words."""
     ways = ["sorted by element and joined in order"] if any(isinstance(g, SortPlan) for g in plan.groups) else []
+    last = [g for g in plan.groups if isinstance(g, LastPlan)]
+    ways += ["the last of each element found and stored"] if any(not g.digits for g in last) else []
+    ways += ["sorted by element, the last of each stored"] if any(g.digits for g in last) else []
     points = [g for g in plan.groups if isinstance(g, PointsPlan)]
     ways += ["joined by atomics" + (", in shared memory first" if any(g.own for g in points) else "")] if points else []
     return " and ".join(ways)

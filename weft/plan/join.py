@@ -17,6 +17,7 @@ from weft.plan.arguments import Facts
 from weft.plan.extents import extents_of
 from weft.plan.facts import Geometry
 from weft.plan.fold import MOST_ELEMENTS, PACKET_BYTES, axis_along, is_run
+from weft.plan.latest import LastPlan, elements_of, finds, plan_store
 from weft.plan.neighbours import neighbours
 
 # Threads of a block, and blocks that a GPU has at a time.
@@ -59,8 +60,7 @@ class SortPlan:
     """Points put in the order of their keys, and then joined by threads that each have `chunk` neighbours in it. lanes: the
     last is the one along which neighbouring threads lie. digits: of keys, by each of which they are sorted. levels: how often
     what neighbours leave to those of other threads is joined again. few: blocks that sort are so few that each adds up what
-    the others count. across: where the last of each key is stored, so many threads lie side by side along the lanes of a
-    point; 0: values are joined. narrow: lanes are counted in 32 bits.
+    the others count.
     """
 
     lanes: tuple[str, ...]
@@ -68,15 +68,13 @@ class SortPlan:
     levels: int
     chunk: int
     few: bool
-    across: int = 0
-    narrow: bool = False
 
 
 @dataclass(frozen=True)
 class JoinPlan:
     """What is done for each group of points, one after another."""
 
-    groups: tuple[PointsPlan | SortPlan, ...]
+    groups: tuple[PointsPlan | SortPlan | LastPlan, ...]
 
 
 @dataclass(frozen=True)
@@ -84,23 +82,20 @@ class JoinStep:
     """A launch of a plan. group: whose; number: which of its kind."""
 
     group: int
-    kind: Literal["points", "keys", "count", "place", "move", "sum"]
+    kind: Literal["points", "keys", "count", "place", "move", "sum", "last", "store"]
     number: int = 0
 
 
 @dataclass(frozen=True)
 class Meeting:
-    """How a step meets a call: its blocks; what it goes through; (name, type, elements) of the memory that it uses of what the
-    steps share.
+    """How a step meets a call: its grid and block; what it goes through; (name, type, elements) of the memory that it uses of
+    what the steps share.
     """
 
-    blocks: int
+    grid: tuple[int, int, int]
     count: int
     memory: tuple[tuple[str, ScalarType, int], ...] = ()
-
-
-# Lanes up to which they are counted in 32 bits.
-_NARROW = (1 << 31) - BLOCK
+    block: tuple[int, int, int] = (BLOCK, 1, 1)
 
 
 def join_steps(plan: JoinPlan) -> tuple[JoinStep, ...]:
@@ -113,7 +108,10 @@ def join_steps(plan: JoinPlan) -> tuple[JoinStep, ...]:
         steps.append(JoinStep(k, "keys"))
         kinds: tuple[Literal["count", "place", "move"], ...] = ("count", "move") if group.few else ("count", "place", "move")
         steps += [JoinStep(k, kind, d) for d in range(group.digits) for kind in kinds]
-        steps += [JoinStep(k, "sum", level) for level in range(group.levels)]
+        if isinstance(group, LastPlan):
+            steps += [JoinStep(k, "last"), JoinStep(k, "store")]
+        else:
+            steps += [JoinStep(k, "sum", level) for level in range(group.levels)]
     return tuple(steps)
 
 
@@ -124,14 +122,21 @@ def memory_of(step: JoinStep, plan: JoinPlan) -> tuple[str, ...]:
         return ()
     before, after = (tuple(f"{what}_{g}_{n % 2}" for what in ("keys", "points")) for n in (k, k + 1))
     match step.kind:
+        case "keys" | "last" | "store" if isinstance(group, LastPlan) and not group.digits:
+            return f"keys_{g}_0", f"last_{g}"
         case "keys":
             return before[:1]
+        case "last":
+            return f"keys_{g}_{group.digits % 2}", f"points_{g}_{group.digits % 2}", f"last_{g}"
+        case "store":
+            return (f"last_{g}",)
         case "count":
             return before[0], f"counts_{g}"
         case "place":
             return f"counts_{g}", f"totals_{g}"
         case "move":
             return *before[: 2 if k else 1], f"counts_{g}", *(() if group.few else (f"totals_{g}",)), *after
+    assert isinstance(group, SortPlan)
     sources = [(f"keys_{g}_{group.digits % 2}", f"points_{g}_{group.digits % 2}")]
     sources += [(f"left_{g}_{level}", f"sums_{g}_{level}") for level in range(group.levels - 1)]
     return tuple(name for pair in sources[k : k + 2] for name in pair)
@@ -144,11 +149,11 @@ def plan_joins(
     thread is done with them before they are sorted. names: the values of sizes and integers.
     """
     extents = extents_of(joins.axes, names)
-    plans: list[PointsPlan | SortPlan] = []
+    plans: list[PointsPlan | SortPlan | LastPlan] = []
     met: list[Meeting] = []
     for g, group in enumerate(joins.groups):
         if isinstance(group, Ordered):
-            found = _plan_sort(function, group, facts, arrays, extents, g)
+            found = _plan_ordered(function, joins, group, facts, arrays, names, g)
             if found is None:
                 return None
             plans.append(found[0])
@@ -162,34 +167,42 @@ def plan_joins(
         own = _own(group, function, arrays, count * inside, every)
         every = min([every, *(_blocks(o.elements, count * inside, every) for o in own)])
         plans.append(PointsPlan(order, vector, own))
-        met.append(Meeting(every, count))
+        met.append(Meeting((every, 1, 1), count))
     return JoinPlan(tuple(plans)), tuple(met)
 
 
-def _plan_sort(
-    function: Function, group: Ordered, facts: Facts, arrays: Mapping[str, Geometry], extents: Mapping[str, int], g: int
-) -> tuple[SortPlan, list[Meeting]] | None:
-    """The plan of sums in the order of keys, and how its steps meet a call."""
-    shape, write = arrays[group.write.array].shape, group.write
+def _plan_ordered(
+    function: Function,
+    joins: Joins,
+    group: Ordered,
+    facts: Facts,
+    arrays: Mapping[str, Geometry],
+    names: Mapping[str, int],
+    g: int,
+) -> tuple[SortPlan | LastPlan, list[Meeting]] | None:
+    """The plan of what is joined in the order of keys, and how its steps meet a call."""
+    write, extents = group.write, extents_of(joins.axes, names)
     count, wide = math.prod(extents[a] for a in group.points), math.prod(extents[a] for a in group.lanes)
-    elements = math.prod(shape[k] for k in group.keys)
+    elements = elements_of(group, arrays)
     if count < FEW_POINTS or max(count, elements) >= 1 << 31:
         return None
-    unit = [a for a in group.lanes for k, i in enumerate(write.index) if i == Ref(a, INT64) and (write.array, k) in facts.unit]
-    lanes = tuple(a for a in group.lanes if a not in unit) + tuple(unit)
-    counts = [count]
-    chunk = 1 if write.join == LAST else CHUNK
-    while write.join != LAST and -(-counts[-1] // CHUNK) > 1:
-        counts.append(2 * -(-counts[-1] // CHUNK))
     tiles = -(-count // SORT_TILE)
     highest = elements - 1 if write.guard is None else elements  # under a guard there is a key for points that join nothing
-    digits = max(1, -(-highest.bit_length() // 8))
-    across = min(BLOCK, 1 << max(0, wide - 1).bit_length()) if write.join == LAST else 0
-    narrow = across > 0 and wide < _NARROW
-    plan = SortPlan(lanes, digits, len(counts), chunk, tiles <= FEW_TILES, across, narrow)
+    digits, few = max(1, -(-highest.bit_length() // 8)), tiles <= FEW_TILES
+    counts, grid = [count], (0, 1, 1)
+    plan: SortPlan | LastPlan
+    if write.join == LAST:
+        found = finds(elements, count)
+        course, grid = plan_store(function, joins, group, arrays, names, found)
+        plan = LastPlan(0 if found else digits, few, course)
+    else:
+        while -(-counts[-1] // CHUNK) > 1:
+            counts.append(2 * -(-counts[-1] // CHUNK))
+        plan = SortPlan(_lanes(group, facts), digits, len(counts), CHUNK, few)
     dtype = function.array(write.array).dtype
     size: dict[str, tuple[ScalarType, int]] = {f"{what}_{g}_{k}": (INT32, count) for what in ("keys", "points") for k in (0, 1)}
     size |= {f"counts_{g}": (INT32, 256 * tiles), f"totals_{g}": (INT32, 256)}
+    size |= {f"last_{g}": (INT32, count if plan.digits else elements + 1)}
     for level, n in enumerate(counts[1:]):
         size |= {f"left_{g}_{level}": (INT32, n), f"sums_{g}_{level}": (dtype, n * wide)}
     met = []
@@ -198,11 +211,24 @@ def _plan_sort(
         blocks = {
             "keys": min(MANY_BLOCKS, -(-count // BLOCK)),
             "place": 256,
-            "sum": -(-n * across // BLOCK) if across else -(-(-(-n // chunk) * wide) // BLOCK),
+            "sum": -(-(-(-n // CHUNK) * wide) // BLOCK),
+            "last": -(-count // BLOCK),
         }.get(step.kind, tiles)
-        names = memory_of(replace(step, group=g), JoinPlan((plan,) * (g + 1)))
-        met.append(Meeting(blocks if count * wide else 0, n, tuple((name, *size[name]) for name in names)))
+        used = memory_of(replace(step, group=g), JoinPlan((plan,) * (g + 1)))
+        memory = tuple((name, *size[name]) for name in used)
+        if step.kind == "store":
+            assert isinstance(plan, LastPlan)
+            met.append(Meeting(grid if count * wide else (0, 1, 1), n, memory, plan.store.block))
+            continue
+        met.append(Meeting((blocks if count * wide else 0, 1, 1), n, memory))
     return plan, met
+
+
+def _lanes(group: Ordered, facts: Facts) -> tuple[str, ...]:
+    """The lanes, with that last along which elements lie side by side."""
+    write = group.write
+    unit = [a for a in group.lanes for k, i in enumerate(write.index) if i == Ref(a, INT64) and (write.array, k) in facts.unit]
+    return tuple(a for a in group.lanes if a not in unit) + tuple(unit)
 
 
 def _order(points: Points, joins: Joins, facts: Facts, extents: Mapping[str, int]) -> tuple[str, ...]:

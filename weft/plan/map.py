@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from weft.graph.maps import Course, Maps
 from weft.graph.tile import Axis, Map, Read, Write
 from weft.loops.affine import affine, evaluate, is_bound
-from weft.loops.ir import Const, Expr, Function, Load, Op, Ref, free_names, rewrite, substitute, walk_expr
+from weft.loops.ir import Check, Const, Expr, Function, Load, Op, Ref, free_names, rewrite, substitute, walk_expr
 from weft.loops.types import INT64
 from weft.plan.facts import Geometry
 from weft.plan.fold import power_of_two
@@ -135,8 +135,7 @@ def plan_maps(
     plans, grids, used = [], [], set()
     for course in maps.courses:
         try:
-            call = _Call(function, arrays, names, ranges, leaning)
-            plan, grid = call.planned(course)
+            plan, grid = plan_course(function, course, arrays, names, ranges, leaning)
         except KeyError:
             return None
         plans.append(plan)
@@ -144,6 +143,18 @@ def plan_maps(
         used |= {(a, k) for a, index in accesses(counted(course, plan)) for k, i in enumerate(index) if i != ZERO}
     everywhere = {(a, k) for a, g in arrays.items() for k in range(len(g.shape))}
     return Placed(MapPlan(tuple(plans)), tuple(grids), frozenset(everywhere - used))
+
+
+def plan_course(
+    function: Function,
+    course: Course,
+    arrays: Mapping[str, Geometry],
+    names: Mapping[str, int],
+    ranges: Mapping[str, tuple[int, int]] = MappingProxyType({}),
+    leaning: Leaning = PLANNED,
+) -> tuple[CoursePlan, tuple[int, int, int]]:
+    """The plan of a course for a call, and its grid. Raises KeyError where sizes do not tell the axes."""
+    return _Call(function, arrays, names, ranges, leaning).planned(course)
 
 
 def accesses(course: Course) -> list[tuple[str, tuple[Expr, ...]]]:
@@ -413,6 +424,8 @@ class _Call:
         turned = None if plan.wrapped else self.turned(course, named, vector if first is not None else 1)
         if turned is not None:
             return self.squares(course, plan, named, named[reads if first is None else first], *turned)
+        if row_guard(course) is not None:
+            first = next((k for k in range(reads, len(named)) if named[k].step(lane) == 1), None)
         if first is None or vector < 2 or n < vector:
             widths = tuple(1 if k in along else NO_RUN for k in range(len(named)))
             return self.shared(replace(plan, narrow=narrow, widths=widths), n)
@@ -544,6 +557,17 @@ class _Call:
             return down, 1, 1
         tall = min(down, _MOST_BLOCKS)
         return -(-self.count(plan, extents[lane]) // (plan.across * plan.turns)), tall, -(-down // tall)
+
+
+def row_guard(course: Course) -> Expr | None:
+    """The condition on which whole rows store: that of all writes, the same along the lane, if it looks at no memory."""
+    guards = {w.guard for w in course.writes}
+    if len(guards) != 1 or not course.axes:
+        return None
+    (guard,), lane = guards, course.axes[-1].name
+    if guard is None or any(isinstance(x, (Load, Check)) for x in walk_expr(guard)):
+        return None
+    return None if free_names(guard) & {lane, *(v.name for v in course.values if lane in v.axes)} else guard
 
 
 def _numbers(course: Course) -> list[Expr]:
