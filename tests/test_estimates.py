@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - as PyTorch's own documents import it
 
+import weft
 from weft import ops
 from weft.runtime import host
 from weft.runtime.include import resolve
@@ -201,3 +202,21 @@ def test_elements_divided_by_a_number_have_the_bits_of_the_quotient_on_a_gpu() -
         found = ops.div(a, b)
         same = (found.view(torch.int32) == want.view(torch.int32)) | (found.isnan() & want.isnan())
         assert bool(same.all()), (b, a[~same][:5].tolist())
+
+
+def masked(kept, x, other):
+    return torch.where(kept, F.gelu(x), 0.0), torch.where(kept, torch.lgamma(x), 0.0)
+
+
+def test_both_sides_of_a_choice_are_computed_where_neither_takes_a_branch() -> None:
+    """A branch around the function would be one for each element; what takes branches itself is left out where it can be."""
+    text = weft.pointwise(masked).source("bool[64,256]", "float16[64,256]", "float16[64,256]", arch="sm_90a")
+    assert "weft::select(kept_tile[v], weft::gelu(" in text
+    assert "kept_tile[v] ? weft::special::lgamma(" in text
+
+
+@pytest.mark.parametrize("length", [256, 257, 12, 6])
+def test_bools_are_read_four_at_a_time(length: int) -> None:
+    shapes = [f"{dtype}[5,{length}]" for dtype in ("bool", "float16", "float16")]
+    found = weft.pointwise(masked).check(*shapes)
+    assert not found.findings

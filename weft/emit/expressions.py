@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from weft.emit.subscripts import simplify
 from weft.loops.ir import Cast, Check, Const, Expr, Fault, Load, Op, Ref, Round, walk_expr
-from weft.loops.operators import OPERATORS
+from weft.loops.operators import COSTLY, OPERATORS
 from weft.loops.types import BFLOAT16, BOOL, FLOAT16, FLOAT32, FLOAT64, INT64, ScalarType
 
 # How tightly C++ binds, loosest first. Text of one level can stand unparenthesised where a looser one is allowed.
@@ -39,6 +39,8 @@ _INFIX = {
     "bitor": (" | ", BIT_OR),
     "bitxor": (" ^ ", BIT_XOR),
 }
+# Functions of float32 without a branch on a GPU.
+_STRAIGHT = frozenset({"exp", "exp2", "erf", "gelu", "rsqrt", "sigmoid", "tanh"})
 _WRAPPING = {"add": "wrapping_add", "sub": "wrapping_sub", "mul": "wrapping_mul", "neg": "wrapping_neg"}
 
 
@@ -272,7 +274,20 @@ class DividingPrinter(Printer):
         match expr:
             case Op(name="div", args=(a, by)) if by in self.divisors:
                 return Text(f"weft::divide({self.value(a)}, {self.divisors[by]})")
+            case Op(name="where", args=(condition, *sides)) if expr.type == FLOAT32 and self._worth_both(sides):
+                then, orelse = (self._exact(side, wrap).text for side in sides)
+                return Text(f"weft::select({self._print(condition, wrap).text}, {then}, {orelse})")
         return super()._operator(expr, wrap)
+
+    def _worth_both(self, sides: Sequence[Expr]) -> bool:
+        """Whether to compute both sides of a choice: some functions, which the compiler would leave out by a branch for each
+        element, and nothing that takes one itself, or must not be done in vain.
+        """
+        parts = [e for side in sides for e in walk_expr(side)]
+        whole = not any(isinstance(e, Load | Check) for e in parts)
+        ops = [e for e in parts if isinstance(e, Op)]
+        branching = any(e.name in COSTLY - _STRAIGHT or (e.name == "div" and e.args[1] not in self.divisors) for e in ops)
+        return whole and not branching and any(e.name in _STRAIGHT for e in ops)
 
 
 def _minus(value: Text) -> Text:

@@ -54,8 +54,15 @@ template <typename T> inline constexpr bool is_half = false;
 template <> inline constexpr bool is_half<float16> = true;
 template <> inline constexpr bool is_half<bfloat16> = true;
 
-// Neighbouring elements as they are in memory, waiting in registers: two of a 16-bit type share one.
-template <typename T, int count, bool paired = is_half<T> && count % 2 == 0> struct Run {
+template <typename T> inline constexpr bool is_boolean = false;
+template <> inline constexpr bool is_boolean<boolean> = true;
+
+// How many elements share a register, of so many: for the others the compiler knows best.
+template <typename T, int count>
+inline constexpr int sharing = is_half<T> && count % 2 == 0 ? 2 : is_boolean<T> && count % 4 == 0 ? 4 : 1;
+
+// Neighbouring elements as they are in memory, waiting in registers: two of a 16-bit type, and four bools, share one.
+template <typename T, int count, int shared = sharing<T, count>> struct Run {
     T lane[count];
     template <typename Value> WEFT_FUNCTION void unpack(Value (&tile)[count]) const {
 #pragma unroll
@@ -71,7 +78,32 @@ template <typename T, int count, bool paired = is_half<T> && count % 2 == 0> str
         }
     }
 };
-template <typename T, int count> struct Run<T, count, true> {
+template <typename T, int count> struct Run<T, count, 4> {
+    uint32_t four[count / 4];
+    WEFT_FUNCTION void unpack(bool (&tile)[count]) const {
+#pragma unroll
+        for (int v = 0; v < count; ++v) tile[v] = (four[v / 4] & 0xffu << 8 * (v % 4)) != 0;
+    }
+    WEFT_FUNCTION void set(int v, T value) {
+        four[v / 4] = (four[v / 4] & ~(0xffu << 8 * (v % 4))) | uint32_t(value.bits) << 8 * (v % 4);
+    }
+    template <int width> WEFT_FUNCTION void read(const T* address) {
+        if constexpr (width < 4) {
+#pragma unroll
+            for (int k = 0; k < count / 4; ++k) four[k] = 0;
+#pragma unroll
+            for (int v = 0; v < count; ++v) four[v / 4] |= uint32_t(address[v].bits) << 8 * (v % 4);
+        } else {
+#pragma unroll
+            for (int k = 0; k < count; k += width) {
+                const auto packet = *reinterpret_cast<const Packet<uint32_t, width / 4>*>(address + k);
+#pragma unroll
+                for (int v = 0; v < width; v += 4) four[(k + v) / 4] = packet.lane[v / 4];
+            }
+        }
+    }
+};
+template <typename T, int count> struct Run<T, count, 2> {
     uint32_t pair[count / 2];
     WEFT_FUNCTION void unpack(float (&tile)[count]) const {
 #pragma unroll

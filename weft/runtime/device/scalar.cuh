@@ -401,6 +401,18 @@ template <class T> WEFT_FUNCTION T absolute(T a) {
     }
 }
 
+// One of two numbers that are both computed.
+WEFT_FUNCTION float select(bool condition, float then, float otherwise) {
+#if WEFT_ON_DEVICE
+    float result;  // by its instruction: NVRTC takes a branch around what is used by one side
+    asm("{ .reg .pred p; setp.ne.s32 p, %1, 0; selp.f32 %0, %2, %3, p; }"
+        : "=f"(result) : "r"(int(condition)), "f"(then), "f"(otherwise));
+    return result;
+#else
+    return condition ? then : otherwise;
+#endif
+}
+
 // ---------------------------------------------------------------- division
 
 // Python's a // b and a % b: towards minus infinity, the remainder with the sign of b. An integer divided by 0 gives 0.
