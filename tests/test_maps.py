@@ -226,3 +226,12 @@ def test_on_a_gpu(name: str, k: int) -> None:
     pairs = [(found, want)] if isinstance(want, torch.Tensor) else list(zip(found or (), want or (), strict=True))
     for got, expected in pairs:
         torch.testing.assert_close(got.cpu(), expected, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize(("given", "vector"), [(("float16", "float32"), 4), (("uint8", "float32"), 4), (("int32", "float16"), 8)])
+def test_neighbours_of_a_thread_are_what_it_stores_in_one_packet(given: tuple[str, str], vector: int) -> None:
+    """Of two packets that a thread stores one after the other, each would be half of a sector of memory."""
+    from weft import ops
+
+    text = ops.mul.source(*(f"{dtype}[4096]" for dtype in given), arch="sm_90a")
+    assert f"weft::store<{vector}>" in text and f"float result_run[{vector}];" in text

@@ -424,6 +424,9 @@ class _Call:
         turned = None if plan.wrapped else self.turned(course, named, vector if first is not None else 1)
         if turned is not None:
             return self.squares(course, plan, named, named[reads if first is None else first], *turned)
+        # neighbours store one packet each: of two in turn every one is half of a sector, and memory writes it twice
+        stored = max((self.size(named[k].array) for k in along if k >= reads), default=1)
+        vector = min(vector, PACKET_BYTES // stored)
         if row_guard(course) is not None:
             first = next((k for k in range(reads, len(named)) if named[k].step(lane) == 1), None)
         if first is None or vector < 2 or n < vector:
