@@ -228,7 +228,9 @@ def test_on_a_gpu(name: str, k: int) -> None:
         torch.testing.assert_close(got.cpu(), expected, rtol=1e-2, atol=1e-2)
 
 
-@pytest.mark.parametrize(("given", "vector"), [(("float16", "float32"), 4), (("uint8", "float32"), 4), (("int32", "float16"), 8)])
+@pytest.mark.parametrize(
+    ("given", "vector"), [(("float16", "float32"), 4), (("uint8", "float32"), 4), (("int32", "float16"), 8)]
+)
 def test_neighbours_of_a_thread_are_what_it_stores_in_one_packet(given: tuple[str, str], vector: int) -> None:
     """Of two packets that a thread stores one after the other, each would be half of a sector of memory."""
     from weft import ops
