@@ -302,6 +302,42 @@ def test_integers_to_the_power_of_a_number() -> None:
             assert torch.equal(found, wanted)
 
 
+def test_alpha_enters_in_the_common_dtype() -> None:
+    """Operands are converted to it before they are scaled, and an integer that it does not hold is refused."""
+    kinds = ("bool", "uint8", "int32", "float32", "float16")
+    tensors = [torch.tensor([1, 2, 3, 0], dtype=getattr(torch, k)) for k in kinds]
+    for name, (x, y), alpha in itertools.product(("add", "sub"), itertools.product(tensors, repeat=2), (-1, 2, 256, 1.5, True)):
+        try:
+            wanted: Any = getattr(torch, name)(x, y, alpha=alpha)
+        except RuntimeError as error:
+            wanted = error
+        try:
+            found: Any = getattr(weft.ops, name)(x, y, alpha=alpha)
+        except WeftError as error:
+            found = error
+        if isinstance(wanted, Exception):
+            assert isinstance(found, WeftError), (name, x.dtype, y.dtype, alpha)
+        else:
+            assert same(found, wanted), (name, x.dtype, y.dtype, alpha)
+            assert torch.equal(found, wanted), (name, x.dtype, y.dtype, alpha)
+    u = torch.tensor([1, 2, 3, 0], dtype=torch.uint8)
+    x = torch.ones(4)
+    torch.testing.assert_close(weft.ops.addcmul(x, u, u, value=-1), torch.addcmul(x, u, u, value=-1))
+
+
+def test_numbers_that_are_parameters_are_no_operands() -> None:
+    """Of an operator's parameters PyTorch asks for no strides, which shows where an axis has one element or none."""
+    for x in (torch.ones(3, 1).as_strided((3, 1), (1, 5)), torch.ones(3, 0, 1, 0)):
+        for function, wanted in (
+            (lambda x: weft.ops.clamp(x, 0.5), torch.clamp(x, 0.5)),
+            (lambda x: weft.ops.pow(x, 3.5), torch.pow(x, 3.5)),
+            (lambda x: weft.ops.celu(x, 0.5), torch.nn.functional.celu(x, 0.5)),
+            (lambda x: weft.ops.mul(x, 3.5), x * 3.5),
+        ):
+            for _ in range(2):
+                assert same(function(x), wanted), wanted.stride()
+
+
 # ---------------------------------------------------------------- autograd, transforms, torch.compile
 
 

@@ -50,10 +50,15 @@ def by_shape(tensors: Sequence[torch.Tensor], outs: Sequence[torch.Tensor]) -> L
     return Loops(tuple(shape), tuple(range(len(shape))), tuple(shape), tuple(axes), None, None)
 
 
-def as_they_lie(given: Given, outs: Mapping[str, torch.Tensor], reads: Sequence[str]) -> Loops:
-    """The iteration in the order of memory, over as few axes as may be. reads: the operands as the function reads them."""
+def as_they_lie(
+    given: Given, outs: Mapping[str, torch.Tensor], reads: Sequence[str], apart: frozenset[str]
+) -> Loops:
+    """The iteration in the order of memory, over as few axes as may be. reads: the operands as the function reads them. apart:
+    those of which numbers take no part in it.
+    """
     tensors = given.tensors
-    order = sorted(given.operands, key=lambda n: reads.index(n) if n in reads else len(reads))
+    iterated = [n for n in given.operands if n in tensors or n not in apart]
+    order = sorted(iterated, key=lambda n: reads.index(n) if n in reads else len(reads))
     facts = {n: Facts.of(n, tensors[n] if n in tensors else given.numbers[n][0]) for n in order}
     targets = [Facts.of(name, t) for name, t in outs.items()]
     found = iterate([*facts.values()], targets or (None,))

@@ -81,13 +81,17 @@ class Pointwise:
     the program. Dtypes, promotion and strides of results are PyTorch's for the same function of tensors.
     """
 
-    def __init__(self, function: Callable[..., Any], strict: bool = False) -> None:
+    def __init__(
+        self, function: Callable[..., Any], strict: bool = False, parameters: frozenset[str] = frozenset()
+    ) -> None:
+        """parameters: those whose numbers are no operands of the iteration."""
         self.py = function
         self.name = function.__name__
         self.strict = strict
         self.quick: Callable[..., Any] = never  # the quick way of the last call
         self._into: dict[int, Callable[..., Any]] = {}  # of the last ones into given results, by how many: they come last
         self._parameters = inspect.signature(function)
+        self._apart = parameters
         self._names = tuple(self._parameters.parameters)
         self._choices = {n for n, p in self._parameters.parameters.items() if type(p.default) is bool}  # constants, too
         self._by_key: dict[str, Applied] = {}  # programs of calls that torch.compile recorded
@@ -265,7 +269,7 @@ class Pointwise:
         tensors = tuple(given.tensors.values())
         names = self._called_outs(len(outs))
         if eager() and all(type(t) in PLAIN for t in (*tensors, *outs)):
-            loops = as_they_lie(given, dict(zip(names, outs, strict=True)), self.program.reads)
+            loops = as_they_lie(given, dict(zip(names, outs, strict=True)), self.program.reads, self._apart)
         else:
             loops = by_shape(tensors, outs)
         axes = dict(zip(given.tensors, loops.axes, strict=False))

@@ -86,14 +86,30 @@ def is_rounded_to(half: Typed, other: Typed) -> bool:
     return is_half(half) and other.weight > 0 and other.scalar.category == "int" and other.scalar.size > 1
 
 
+def refuse_bools(subtracted: tuple[Scalar, ...]) -> None:
+    if any(v.typed.scalar == BOOL and v.typed.weight for v in subtracted):
+        raise TypeMismatch("sub of a bool tensor", remedy="convert it with .to(dtype), or use ^")
+
+
+def in_common(values: tuple[Scalar, ...], default_float: ScalarType) -> tuple[Scalar, ...]:
+    """Elements as the type that they have in common, to compute with numbers in it before they meet; of halves as in
+    `_operands`.
+    """
+    typed = common(values, default_float)
+    return tuple(
+        convert(v, typed.scalar) if is_rounded_to(typed, v.typed) else as_type(v, typed) if v.typed.weight else v
+        for v in values
+    )
+
+
 def operate(name: str, values: tuple[Scalar, ...], default_float: ScalarType) -> Scalar:
     """An operator of weft.loops.operators on values of any types."""
     operator = OPERATORS[name]
     if any(v.mixed is not None for v in values):
         return of_each_kind(lambda *vs: operate(name, vs, default_float), name, values, default_float)
     typed = common(values, default_float)
-    if name == "sub" and any(v.typed.scalar == BOOL and v.typed.weight for v in values):
-        raise TypeMismatch("sub of a bool tensor", remedy="convert it with .to(dtype), or use ^")
+    if name == "sub":
+        refuse_bools(values)
     if operator.rule == "logical":
         return _make(name, tuple(truth(v) for v in values), Typed(BOOL, typed.weight))
     if operator.rule == "integer":

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 from weft.errors import TypeMismatch
+from weft.language.arithmetic import in_common
 from weft.language.checks import LARGEST_FLOATS
 from weft.language.terms import Term, where
 from weft.loops.types import BOOL, FLOAT16, FLOAT32, FLOAT64, ScalarType
@@ -245,11 +246,18 @@ def lerp(start: Term, end: Term, weight: Term) -> Term:
 
 
 def addcmul(x: Term, tensor1: Term, tensor2: Term, value: Term) -> Term:
+    x, tensor1, tensor2 = _in_common(x, tensor1, tensor2)
     return x + value * tensor1 * tensor2
 
 
 def addcdiv(x: Term, tensor1: Term, tensor2: Term, value: Term) -> Term:
+    x, tensor1, tensor2 = _in_common(x, tensor1, tensor2)
     return x + value * tensor1 / tensor2
+
+
+def _in_common(*terms: Term) -> tuple[Term, ...]:
+    b = terms[0].builder
+    return tuple(Term(b, s) for s in in_common(tuple(t.scalar for t in terms), b.default_float))
 
 
 # ---------------------------------------------------------------- losses, before they are reduced

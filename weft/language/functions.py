@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from functools import partial
 
 from weft.errors import TypeMismatch, UnsupportedSyntax
 from weft.language import checks, elementwise, sequences, tensors
 from weft.language.arguments import DTYPES, Arguments, dimension, dtype_of, size_of, static_bool, static_int, tensor_of
-from weft.language.arithmetic import convert, operate, power, to_number
+from weft.language.arithmetic import as_type, common, convert, in_common, operate, power, refuse_bools, to_number, truth
 from weft.language.bounds import check_elements
 from weft.language.builder import Builder
 from weft.language.creation import arange, constant_tensor, create
@@ -150,11 +151,24 @@ def _scaled(b: Builder, name: str, arguments: Arguments, x: Value) -> Value:
     y, alpha = arguments.need("other"), arguments.named("alpha")
     if name == "rsub":
         name, x, y = "sub", y, x
-    if alpha is not None:
-        _check_alpha(b, name, x, y, alpha)
-        y = tensors.lift(b, operator("mul"), y, alpha)
     arguments.done()
-    return tensors.lift(b, operator(name), x, y)
+    if alpha is None:
+        return tensors.lift(b, operator(name), x, y)
+    _check_alpha(b, name, x, y, alpha)
+    return tensors.lift(b, of_each_kind(partial(_add_scaled, name)), x, y, alpha)
+
+
+def _add_scaled(name: str, b: Builder, x: Scalar, y: Scalar, alpha: Scalar) -> Scalar:
+    """x + alpha * y, both of the type that they have in common before they are scaled."""
+    if name == "sub":
+        refuse_bools((x, y))
+    x, y = in_common((x, y), b.default_float)
+    typed = common((x, y), b.default_float)
+    if typed.scalar == BOOL:
+        alpha = truth(alpha)
+    elif typed.scalar.category == "int":
+        alpha = checks.taken(b, alpha, typed.scalar)
+    return operate(name, (x, operate("mul", (as_type(y, typed), alpha), b.default_float)), b.default_float)
 
 
 def _check_alpha(b: Builder, name: str, *values: Value) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from weft.ops.operator import operator
+from weft.ops.operator import operator, with_parameters
 
 
 @operator
@@ -88,7 +88,7 @@ def eq(input, other):
     return input == other
 
 
-@operator
+@with_parameters("other")
 def float_power(input, other):
     return torch.float_power(input, other)
 
@@ -258,7 +258,7 @@ def poisson_nll_loss(input, target, log_input=True, full=False, eps=1e-08):
     return F.poisson_nll_loss(input, target, log_input=log_input, full=full, eps=eps, reduction="none")
 
 
-@operator
+@with_parameters("other")
 def pow(input, other):
     return torch.pow(input, other)
 

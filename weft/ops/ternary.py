@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from weft.ops.operator import operator
+from weft.ops.operator import operator, with_parameters
 
 
 @operator
@@ -22,7 +22,7 @@ def clamp(input, min=None, max=None):
     return torch.clamp(input, min, max)
 
 
-@operator
+@with_parameters("weight")
 def lerp(input, end, weight):
     return torch.lerp(input, end, weight)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from weft.ops.operator import operator
+from weft.ops.operator import operator, with_parameters
 
 
 @operator
@@ -78,12 +78,12 @@ def celu(input, alpha=1.0):
     return F.celu(input, alpha)
 
 
-@operator
+@with_parameters("max")
 def clamp_max(input, max):
     return torch.clamp(input, max=max)
 
 
-@operator
+@with_parameters("min")
 def clamp_min(input, min):
     return torch.clamp(input, min=min)
 
@@ -471,7 +471,7 @@ def tanhshrink(input):
     return F.tanhshrink(input)
 
 
-@operator
+@with_parameters("threshold value")
 def threshold(input, threshold, value):
     return F.threshold(input, threshold, value)
 
