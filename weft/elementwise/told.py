@@ -11,8 +11,7 @@ import torch
 from weft.language.pointwise import Elementwise, Operand
 from weft.loops.types import ScalarType
 from weft.plan.facts import Geometry
-
-_BYTES = 16  # of the widest access of a thread
+from weft.plan.map import MOST_ELEMENTS, PACKET_BYTES
 
 
 def operand_lines(call: Elementwise, args: Sequence[object], result: ScalarType) -> tuple[str, ...]:
@@ -22,9 +21,12 @@ def operand_lines(call: Elementwise, args: Sequence[object], result: ScalarType)
     tensors = zip((*call.operands, *(None for _ in call.outs)), args, strict=False)
     names = [*(o.name for o in call.operands), *(name for name, _ in call.outs)]
     width = max(map(len, names), default=0)
+    stored = max((v.element_size() for v in args[len(call.operands) :] if isinstance(v, torch.Tensor)), default=result.size)
+    most = min(MOST_ELEMENTS, PACKET_BYTES // stored)  # neighbours of a thread
     lines = []
     for name, (operand, value) in zip(names, tensors, strict=True):
-        told = _number(operand) if operand is not None and operand.axes is None else _tensor(operand, value, call.rank, result)
+        number = operand is not None and operand.axes is None
+        told = _number(operand) if number else _tensor(operand, value, call.rank, result, most)  # type: ignore[arg-type]
         lines.append(f"{name:<{width}}  {told}")
     return tuple(lines)
 
@@ -34,7 +36,7 @@ def _number(operand: Operand) -> str:
     return f"{what}, passed as {operand.number}; only comparisons round it to a tensor's dtype"
 
 
-def _tensor(operand: Operand | None, value: object, rank: int, result: ScalarType) -> str:
+def _tensor(operand: Operand | None, value: object, rank: int, result: ScalarType, most: int) -> str:
     assert isinstance(value, torch.Tensor)
     from weft.pytorch.call import DTYPES
 
@@ -47,11 +49,13 @@ def _tensor(operand: Operand | None, value: object, rank: int, result: ScalarTyp
         return f"{use}; one value for all elements"
     if rank - 1 not in axes:
         return f"{use}; repeated along the innermost axis, where one value is loaded for many elements"
-    return f"{use}; {'; '.join(_access(geometry))}"
+    return f"{use}; {'; '.join(_access(geometry, most))}"
 
 
-def _access(geometry: Geometry) -> Iterator[str]:
-    """How the elements are accessed along the innermost axis, and what would make the accesses wider."""
+def _access(geometry: Geometry, most: int) -> Iterator[str]:
+    """How the elements are accessed along the innermost axis, of which a thread takes so many at the most, and what would make
+    the accesses wider.
+    """
     size, inner = geometry.dtype.size, len(geometry.shape) - 1
     if geometry.strides[inner] != 1 and geometry.shape[inner] > 1:
         if geometry.unit_axis is not None and geometry.shape[geometry.unit_axis] > 1:
@@ -60,13 +64,14 @@ def _access(geometry: Geometry) -> Iterator[str]:
             yield f"one element an access: neighbours lie {geometry.strides[inner]} elements apart"
             yield ".contiguous() of it would be read in vectors"
         return
-    count = min(geometry.vector(), _BYTES // size)
+    full = min(PACKET_BYTES // size, most)
+    count = min(geometry.vector(), full)
     yield f"{count} {'elements' if count > 1 else 'element'} ({count * size} B) an access"
-    full = _BYTES // size
     if count == full:
         return
-    if geometry.address % _BYTES:
-        yield f"it begins {geometry.address % _BYTES} B past a multiple of {_BYTES}: a tensor of its own memory begins at one"
+    past = geometry.address % (full * size)
+    if past:
+        yield f"it begins {past} B past a multiple of {full * size}: a tensor of its own memory begins at one"
     others = [s for k, (n, s) in enumerate(zip(geometry.shape, geometry.strides, strict=True)) if k != inner and n > 1]
     if any(s % full for s in others):
         odd = next(s for s in others if s % full)
