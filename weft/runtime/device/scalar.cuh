@@ -315,7 +315,8 @@ WEFT_FUNCTION float reciprocal_estimate(float x) {
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
     return result;
 #else
-    return WEFT_ESTIMATE(1.0f / x);
+    const float result = 1.0f / x;
+    return result < 0x1p-126f && result > -0x1p-126f ? 0.0f : WEFT_ESTIMATE(result);
 #endif
 }
 // Of at least 18 bits, in all of the range of doubles that floats have reciprocals in.
@@ -629,21 +630,18 @@ template <class T> WEFT_FUNCTION T sigmoid(T x) {
 }
 
 #if WEFT_ON_DEVICE || defined(WEFT_SIMULATED)
-// The same without a branch, which a division and an exponential have for their special cases: 1 + tail is from 1 to 2, and the
-// exponent not above 0. 2^power is e^-size but for what rounding the power has lost, by which the tail is mended; the quotient
-// is mended by its rest, that of 1 + tail before it was rounded. Within five units of the last place below 0 (1 / (1 + e^-x) is
-// within four) and 1.5 above; 0 where it would be subnormal.
+// The same as 1 / (1 + e^-x), without a branch, which a division and an exponential have for their special cases: x is kept
+// where e^-x is finite, and its reciprocal 0 beyond, as it is where it would be subnormal. 2^power is e^-x but for what rounding
+// the power has lost, by which it is mended. Within six units of the last place (four with a division and an
+// exponential) for estimates that are 1.5 beside.
 template <> WEFT_FUNCTION float sigmoid(float x) {
-    const float size = minimum(absolute(x), 104.0f);  // beyond it the tail is 0; infinities would make NaNs of what follows
-    const float power = size * -0x1.715476p+0f;
-    const float missing = fma(power, 0x1.05c61p-29f, fma(power, -0x1.62e430p-1f, -size));  // log(2) in two parts
+    const float kept = minimum(maximum(x, -88.5f), 104.0f);
+    const float power = kept * -0x1.715476p+0f;
+    const float missing = fma(power, 0x1.05c61p-29f, fma(power, -0x1.62e430p-1f, -kept));  // log(2) in two parts
     const float estimate = exp2_estimate(power);
-    const float tail = fma(estimate, missing, estimate);
-    const float above = x >= 0.0f ? 1.0f : 0.0f;
-    const float reciprocal = reciprocal_estimate(1.0f + tail);
-    const float below = tail * reciprocal;
-    const float rest = fma(-below, tail, tail - below);
-    return absolute(above - fma(rest, reciprocal, below));
+    const float sum = 1.0f + fma(estimate, missing, estimate);
+    const float reciprocal = reciprocal_estimate(sum);
+    return fma(fma(-sum, reciprocal, 1.0f), reciprocal, reciprocal);
 }
 #endif
 
