@@ -383,6 +383,73 @@ def test_states_of_ranges_that_nothing_bounds_are_refused() -> None:
     assert "for t in range(counts[b]):" in text and "x[t]" in text
 
 
+# ---------------------------------------------------------------- loops without iterations
+
+
+def overwritten(x: Tensor, c: Tensor, steps: int) -> Tensor:
+    y = torch.zeros_like(x)
+    for _ in range(1, steps):
+        for j in range(x.shape[0]):
+            y[j] = c[1, j] * x[j]
+    return y
+
+
+def gone_through(x: Tensor, c: Tensor, steps: int) -> Tensor:
+    y = x.clone()
+    for i in range(steps):
+        for j in range(x.shape[0]):
+            for k in range(i, steps):
+                y[j] = torch.sin(y[j]) * c[1, j] + k
+    return y
+
+
+def overwritten_sums(x: Tensor, c: Tensor, steps: int) -> Tensor:
+    y = torch.zeros_like(x)
+    for _ in range(steps):
+        for j in range(x.shape[0]):
+            y[j] = 1.0
+            for k in range(2, x.shape[0]):
+                y[j] = y[j] * x[k] * c[1, j]
+    return y
+
+
+def summed(x: Tensor, c: Tensor, steps: int) -> Tensor:
+    y = torch.zeros_like(x)
+    for j in range(x.shape[0]):
+        for _ in range(steps):
+            for k in range(2, x.shape[0]):
+                y[j] += x[k] * c[1, j]
+    return y
+
+
+def of_one_element(x: Tensor, c: Tensor, steps: int) -> Tensor:
+    y = torch.zeros_like(x)
+    for _ in range(steps):
+        for j in range(1, x.shape[0]):
+            y[j] = y[j - 1] + x[j] * c[1, 0]
+    return y
+
+
+@pytest.mark.parametrize("function", [overwritten, gone_through, overwritten_sums, summed, of_one_element])
+def test_what_no_iteration_reads_may_be_outside(function: Callable[..., Any]) -> None:
+    """c has no second row where no iteration would read it."""
+    kernel = weft.kernel(function)
+    empty = {(s, n) for s in (0, 1, 2) for n in (1, 2, 3) if _reads_no_more(function, double(n), s)}
+    assert empty
+    for steps, n in itertools.product((0, 1, 2), (1, 2, 3)):
+        args = double(n), double(1 if (steps, n) in empty else 2, n, seed=1), steps
+        compare(kernel, kernel.py, args)
+
+
+def _reads_no_more(function: Callable[..., Any], x: Tensor, steps: int) -> bool:
+    """Whether a function reads nothing of the second row."""
+    try:
+        plain(function)(x, double(1, len(x)), steps)
+    except AssertionError:
+        return False
+    return True
+
+
 # ---------------------------------------------------------------- memory
 
 

@@ -17,6 +17,7 @@ from weft.loops.extents import expanded, expanded_index, extents
 from weft.loops.ir import (
     Array,
     Carry,
+    Const,
     Expr,
     For,
     Function,
@@ -609,24 +610,26 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
             return None
         statements += repeated[0]
         total = add(total, repeated[1])
-    shown = {p.var: Ref(variables[p.axis], INT64) for p in first.placed}
+    shown: dict[str, Expr] = {p.var: Ref(variables[p.axis], INT64) for p in first.placed}
+    shown |= _names_of(summed, sums)
+    around_sum = {f.var: _ascending_loop(f, shown) for f in first.summed}
     value = total
-    around_sum: list[Expr] = []
     for f, var in reversed(list(zip(summed, sums, strict=True))):
-        bounds = _ascending(f)
-        assert bounds is not None
-        start, stop = (fold(substitute(b.expr(), {**shown, **_names_of(summed, sums)})) for b in bounds[:2])
         carried, result = names.fresh(f"{target}_sum"), names.fresh(f"{target}_sum")
         carry = Carry(carried, number(0, type_), add(Ref(carried, type_), value), result)
-        statements = [For(var, start, stop, bounds[2], (carry,), tuple(statements), location=f.location)]
+        statements = [replace(around_sum[f.var], var=var, carries=(carry,), body=tuple(statements))]
         value = Ref(result, type_)
-        around_sum.append(Op("lt", (start, stop), BOOL))
     if use is None:
         store: Stmt = accumulate_into(target, tuple(index), value, first.site.store)
-        if around_sum and not inside:
-            if len(around_sum) > 1:
+        if not inside:  # it may be outside where a loop that sums does not run
+            runs = dict.fromkeys(fold(_runs(f)) for f in around_sum.values())
+            for certain in (Const(True, BOOL), *(fold(_runs(f)) for f in loops)):
+                runs.pop(certain, None)
+            if any(free_names(r) & {*sums} for r in runs):
                 return None
-            store = If(around_sum[0], (store,), (), (), first.site.store.location)
+            if runs:
+                all_run = functools.reduce(lambda r, other: Op("and", (r, other), BOOL), runs)
+                store = If(all_run, (store,), (), (), first.site.store.location)
         statements.append(store)
     for loop in reversed(_placed_loops(first, variables)):
         statements = [replace(loop, body=tuple(statements))]
@@ -634,6 +637,14 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
     place = last.path[group[-1].depth].stmt
     edit.after.setdefault(id(place), []).extend(statements)
     return replace(function, body=edit.apply(function.body), arrays=tuple(arrays))
+
+
+def _ascending_loop(loop: For, names: dict[str, Expr]) -> For:
+    """The iterations of a loop in ascending order, with other names in its bounds and nothing in it."""
+    bounds = _ascending(loop)
+    assert bounds is not None
+    start, stop = (fold(substitute(b.expr(), names)) for b in bounds[:2])
+    return For(loop.var, start, stop, bounds[2], (), (), location=loop.location)
 
 
 def _summed_in_order(function: Function, group: list[_Plan]) -> tuple[For, ...]:
