@@ -472,6 +472,51 @@ def _special(n: int, m: int) -> Tensor:
     return x
 
 
+@weft.kernel
+def grouped_norm(x, weight, bias):
+    """Rows of two axes, of which one alone tells a weight."""
+    n, channels, pixels = x.shape
+    y = torch.empty_like(x)
+    for i in range(n):
+        s = 0.0
+        for c in range(channels):
+            for p in range(pixels):
+                s += x[i, c, p]
+        mean = s / (channels * pixels)
+        v = 0.0
+        for c in range(channels):
+            for p in range(pixels):
+                v += (x[i, c, p] - mean) * (x[i, c, p] - mean)
+        for c in range(channels):
+            for p in range(pixels):
+                y[i, c, p] = (x[i, c, p] - mean) * weight[c] / torch.sqrt(v + 1e-5) + bias[i, c]
+    return y
+
+
+@weft.kernel
+def placed_softmax(x, a, b, where):
+    """Rows of three axes, and what one or two of them tell: in every sweep, as numbers, and as a condition."""
+    n, m, k, l = x.shape
+    y = torch.zeros_like(x)
+    for r in range(n):
+        top = -math.inf
+        for i in range(m):
+            for j in range(k):
+                for d in range(l):
+                    top = max(top, x[r, i, j, d] + a[d])
+        s = 0.0
+        for i in range(m):
+            for j in range(k):
+                for d in range(l):
+                    s += torch.exp(x[r, i, j, d] + a[d] - top) * b[i, j]
+        for i in range(m):
+            for j in range(k):
+                for d in range(l):
+                    if where[j] > 0:
+                        y[r, i, j, d] = torch.exp(x[r, i, j, d] + a[d] - top) / s + j - i
+    return y
+
+
 def _random(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
 
@@ -619,6 +664,25 @@ CASES: dict[str, tuple[Any, tuple[Callable[[], tuple[Any, ...]], ...]]] = {
             lambda: (_random(300, 41), _random(41)),
             lambda: (_random(40, 36).half(), _random(36)),
             lambda: (_random(1200, 8), _random(8)),
+        ),
+    ),
+    "grouped_norm": (
+        grouped_norm,
+        (
+            lambda: (_random(9, 5, 7), _random(5), _random(9, 5)),
+            lambda: (_random(300, 3, 37), _random(3), _random(300, 3)),
+            lambda: (_random(40, 6, 64).bfloat16(), _random(6).bfloat16(), _random(40, 6)),
+            lambda: (_random(40, 10, 12).half(), _random(10), _random(40, 10)),
+            lambda: (_random(3, 70, 301), _random(70), _random(3, 70)),
+            lambda: (_random(7, 40, 1), _random(40), _random(7, 40)),
+            lambda: (_random(9, 7, 5).transpose(1, 2), _random(5), _random(9, 5)),
+        ),
+    ),
+    "placed_softmax": (
+        placed_softmax,
+        (
+            lambda: (_random(9, 3, 4, 6), _random(6), _random(3, 4), _random(4)),
+            lambda: (_random(40, 2, 3, 16).bfloat16(), _random(16), _random(2, 3), _random(3)),
         ),
     ),
     "shifted": (shifted, (lambda: (_random(3, 50),), lambda: (_random(2, 9000),))),

@@ -48,6 +48,31 @@ def plans(kernel: Any, *args: Any) -> list[FoldPlan]:
     return [x.variant.plan for x in launches(kernel, *args) if isinstance(x.variant.plan, FoldPlan)]
 
 
+# ---------------------------------------------------------------- axes that are counted as one
+
+
+def test_rows_are_held_though_one_of_their_axes_tells_a_weight() -> None:
+    (plan,) = plans(CASES["grouped_norm"][0], "float32[768,10,2025]", "float32[10]", "float32[768,10]")
+    assert plan.merged == (("c", "p"),) and (plan.lane, plan.vector, plan.holds) == ("c.p", 1, 32768)
+    (plan,) = plans(CASES["grouped_norm"][0], "bfloat16[768,10,1024]", "float32[10]", "float32[768,10]")
+    assert plan.merged == (("c", "p"),) and (plan.vector, plan.holds) == (8, 16384)
+    (plan,) = plans(CASES["placed_softmax"][0], "float32[768,4,5,6]", "float32[6]", "float32[4,5]", "float32[5]")
+    assert plan.merged == (("i", "j"), ("i.j", "d")) and plan.chunks
+    found = plans(CASES["grouped_norm"][0], "float32[768,1000,1000]", "float32[1000]", "float32[768,1000]")
+    assert not any(p.merged or p.chunks for p in found)  # no registers hold them
+
+
+def test_quotients_of_places_are_exact() -> None:
+    """As the text computes them, in float32: of the places beside each multiple, where roundings would show first."""
+    for size in (*range(1, 300), 1023, 1024, 1025, 2025, 4097, 65537, 262143, 262144, 1 << 20, 3_000_001):
+        turns = torch.arange(0, (1 << 22) // size + 1, dtype=torch.int64) * size
+        places = torch.cat((turns, turns - 1, turns + size // 2))
+        places = places[(places >= 0) & (places < 1 << 22)]
+        inverse = torch.ones((), dtype=torch.float32) / torch.tensor(size, dtype=torch.float32)
+        found = ((places.float() + 0.5) * inverse).to(torch.int32)
+        assert torch.equal(found.long(), places // size), size
+
+
 # ---------------------------------------------------------------- what is gone through, and in which order
 
 

@@ -25,6 +25,7 @@ from weft.loops.schedule import Nest
 from weft.loops.types import INT64
 from weft.plan.arguments import Facts
 from weft.plan.fold import BLOCK, FoldPlan, Step, lane_of, steps, whole_runs
+from weft.plan.merged import told_apart
 
 # Points whose loads a thread has in flight.
 _UNROLL = 8
@@ -133,7 +134,8 @@ class Entry(ValueBody):
         own = {"outside", "parts", "part", "here", "v", *(_alias(f) for f in sweeps.folds)}
         taken = own | {*entries(nest, sweeps, plan)}
         told = {a.name: a for a in sweeps.axes.values() if "." not in a.name}  # axes that are counted as one are boxes
-        varies = deciding(told, sweeps.values)
+        parts = told_apart(sweeps, plan.merged)
+        varies = deciding(told, [v for v in sweeps.values if not parts & {*names_of(v)}])
         large = varies | {s.name for s in function.scalars}
         return cls(
             function, nest, facts, writer, Names(frozenset(taken)), {}, {}, varies, large,
@@ -142,6 +144,7 @@ class Entry(ValueBody):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.parts = told_apart(self.sweeps, self.plan.merged)  # axes that are counted in others, as values
         self.printer = DividingPrinter(**{f.name: getattr(self.printer, f.name) for f in fields(self.printer)})
         self.known: set[str] = set()  # the values of a row that the text has computed
         self.wanted: list[Read | Map | Fold] = []

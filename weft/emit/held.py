@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from weft.emit.cpp_body import factor
-from weft.emit.expressions import SUM, memory_type, register_type
+from weft.emit.expressions import PRODUCT, SUM, memory_type, register_type
 from weft.emit.folds import Entry, Turn, Work
 from weft.emit.values import ZERO
 from weft.graph.sweeps import Sweep
 from weft.graph.tile import Axis, Fold, Map, Read, uses, uses_of_write
-from weft.loops.ir import Expr, Let, Op, Stmt, free_arrays, free_names, walk_expr
+from weft.loops.ir import Expr, Let, Op, Ref, Stmt, free_arrays, free_names, walk_expr
 from weft.loops.operators import COSTLY
+from weft.loops.types import INT64
 from weft.plan.fold import KEPT_POINTS, PACKET_BYTES, held_reads
 
 
@@ -35,6 +36,7 @@ class HeldEntry(Entry):
         self.steady = True  # all rows have as many
         self.run = self.fresh.fresh(f"{plan.lane}_run")  # the first of a run of neighbouring points, from the row's first on
         self.scratch: dict[str, str] = {}
+        self.quotients: dict[str, str] = {}  # what tells the axes that are counted in others
         along = [v for v in self.values if isinstance(v, Read) and any(plan.lane in free_names(i) for i in v.index)]
         self.several = {v.name for v in along if plan.vector > 1 and v not in self.reads and self.users(v) > 1}
         self.once: dict[str, str] = {}  # packets of what is the same for every row and needed by several stages
@@ -51,7 +53,9 @@ class HeldEntry(Entry):
         for k, v in enumerate(self.values):
             if self.plan.chunks * self.plan.vector > KEPT_POINTS:
                 return None  # what is computed takes twice the room of what is read
-            if isinstance(v, Map) and self.plan.lane in v.axes and _costly(v.value) and (users := self.users(v)) > 1:
+            if not isinstance(v, Map) or v.name in self.parts:
+                continue
+            if self.plan.lane in v.axes and _costly(v.value) and (users := self.users(v)) > 1:
                 found.append((users, k, v))
         return max(found, key=lambda f: f[:2])[2] if found else None
 
@@ -278,14 +282,55 @@ class HeldEntry(Entry):
             if isinstance(v, Read) and v.name in self.several and v.name not in self.once:
                 self.once[v.name] = self.fresh.fresh(f"{v.name}_packets")
                 self.declare_run(v, self.once[v.name])
+        self.divide(work)
         with self.runs():
             if self.plan.vector > 1:
-                self.run_of_points(lane, self.run, work)
+                self.run_of_points(lane, self.run, self.same_along_runs(work))
             else:
                 with self.points(Turn(name, self.first_point(), 1)):
                     self.point(work)
         self.assigned = {}
         self.fetched_once |= self.once.keys()
+
+    # ---------------------------------------------------------------- axes that are counted as one
+
+    def divide(self, work: Work) -> None:
+        """What tells the axes that are counted in others."""
+        for v in work.values:
+            if v.name in self.parts and v.name not in self.quotients:
+                assert isinstance(v, Map) and isinstance(v.value, Op)
+                size, name = v.value.args[1], self.fresh.fresh(f"{v.name}_quotient")
+                self.quotients[v.name] = name
+                self.writer.line(f"const weft::Quotient {name}({self.printer.index(size)});")
+
+    def let(self, value: Read | Map) -> Let:
+        if value.name not in self.quotients:
+            return super().let(value)
+        assert isinstance(value, Map) and isinstance(value.value, Op)
+        place, size = value.value.args
+        text = f"{self.quotients[value.name]}(int32_t({self.printer.index(place)}))"
+        if value.value.name == "mod":
+            text = f"{self.printer.index(place, SUM)} - {text} * {self.printer.index(size, PRODUCT)}"
+        return Let(value.name, self.raw(text), value.location)
+
+    def same_along_runs(self, work: Work) -> Work:
+        """Compute what is the same for the points of a run; the rest. Arrays whose packets are whole begin a line with one, so
+        where lines are counted as one a run is in one of them.
+        """
+        same: list[Read | Map] = []
+        moving = {self.lane.name}
+        for v in work.values:
+            if v.name in self.parts and isinstance(v, Map) and isinstance(v.value, Op):
+                line = v.value.name == "floordiv" and v.value.args[0] == Ref(self.lane.name, INT64)
+            else:
+                line = bool(same) and not moving & {n for e in uses(v) for n in free_names(e)}
+            if line:
+                same.append(v)
+            else:
+                moving.add(v.name)
+        with self.spelled({self.lane.name: self.run}):
+            self.statements(tuple(map(self.let, same)))
+        return replace(work, values=tuple(v for v in work.values if v not in same))
 
     # ---------------------------------------------------------------- columns
 

@@ -128,7 +128,24 @@ def plan_folds(
     """
     extents = extents_of(sweeps.axes, names)
     pairs = pairs_in_memory(function, sweeps, arrays, extents) if arrays else ()
-    sweeps = merged(sweeps, pairs)
+    apart = pairs_in_memory(function, sweeps, arrays, extents, apart=True) if arrays else ()
+    if apart != pairs:  # looking for what is told by one of the axes costs less than reading rows again
+        found = _plan(function, merged(sweeps, apart), facts, names, machine, leaning, apart)
+        if found is not None and found[0].chunks:
+            return found
+    return _plan(function, merged(sweeps, pairs), facts, names, machine, leaning, pairs)
+
+
+def _plan(
+    function: Function,
+    sweeps: Sweeps,
+    facts: Facts,
+    names: Mapping[str, int],
+    machine: Machine,
+    leaning: Leaning,
+    pairs: Pairs,
+) -> tuple[FoldPlan, Extents] | None:
+    """The plan of sweeps over axes that count these pairs as one."""
     extents = extents_of(sweeps.axes, names)
     rows = math.prod(extents[a] for a in sweeps.rows)
     points = max(math.prod(extents[a] for a in s.over) for stage in sweeps.stages for s in stage)

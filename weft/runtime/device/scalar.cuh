@@ -183,6 +183,16 @@ WEFT_FUNCTION const uint16_t& bits(const bfloat16& element) { return integer_of<
 WEFT_FUNCTION float round_float16(float value) { return float(float16(value)); }
 WEFT_FUNCTION float round_bfloat16(float value) { return float(bfloat16(value)); }
 
+// ---------------------------------------------------------------- quotients of places
+
+// place / size, of places from 0 to below 2^22: what is half a step above a place is as far from a whole number of sizes as the
+// roundings, of 2^-23 of it in all, do not go.
+struct Quotient {
+    float inverse;
+    WEFT_FUNCTION explicit Quotient(int64_t size) : inverse(1.0f / float(size)) {}
+    WEFT_FUNCTION int32_t operator()(int32_t place) const { return int32_t((float(place) + 0.5f) * inverse); }
+};
+
 // ---------------------------------------------------------------- integers that wrap
 
 template <class T> WEFT_FUNCTION T wrapping_add(T a, T b) {
