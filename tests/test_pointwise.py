@@ -632,3 +632,22 @@ def test_misaligned_and_large_on_a_gpu() -> None:
     assert int(add(large, large)[-1]) == 2
     quotient = weft.ops.floor_divide(torch.tensor([5, 6], device="cuda"), torch.tensor([2, 0], device="cuda"))
     assert quotient.tolist()[0] == 2  # by 0: some number, and no trap
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_tensors_without_dimensions_on_a_gpu(dtype: torch.dtype) -> None:
+    """Those that lie there are converted as elements are, and rounded to a half; one on the CPU is a number, which is not."""
+    x = torch.tensor([1.0, 3.0, 0.5, 1000.0, -2.0, 0.1], dtype=dtype, device="cuda")
+    for value, wide in itertools.product((0.1, 1 / 3, 2049.0, 2049, 70000.0), (torch.float32, torch.float64)):
+        there = torch.tensor(value, dtype=wide if isinstance(value, float) else torch.int64, device="cuda")
+        for name in ("add", "sub", "rsub", "mul", "div", "maximum", "eq", "addcmul"):
+            args = (x, there, x) if name == "addcmul" else (x, there)
+            found, wanted = getattr(weft.ops, name)(*args), getattr(torch, name)(*args)
+            assert same(found, wanted)
+            torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)
+        here = there.cpu()
+        for _ in range(2):
+            wanted = (x.float() * float(value)).to(dtype)
+            assert torch.equal(weft.ops.mul(x, here), wanted)
+            assert torch.equal(weft.ops.mul(x, here.clone() * 2), (x.float() * (2 * float(value))).to(dtype))

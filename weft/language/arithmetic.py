@@ -56,8 +56,8 @@ _OF_BOOLS = {"add": "or", "mul": "and", "maximum": "or", "minimum": "and", "fmax
 
 def _operands(name: str, values: tuple[Scalar, ...], typed: Typed) -> tuple[Scalar, ...]:
     """Values as type `typed`. PyTorch converts an element of another dtype to the common one before it computes, which rounds
-    integers of more bits than a half has; not numbers, nor floats without dimensions beside others. It compares an element of
-    a half type with the number that a tensor of this type would hold.
+    integers of more bits than a half has; not numbers, nor floats without dimensions beside others, unless they lie on a GPU.
+    It compares an element of a half type with the number that a tensor of this type would hold.
     """
     made = tuple(as_type(v, typed) for v in values)
     if not is_half(typed):
@@ -72,6 +72,8 @@ def _operands(name: str, values: tuple[Scalar, ...], typed: Typed) -> tuple[Scal
             return choice(own.test, number, expr)
         by_element = name in _BY_ELEMENTS and k == 1 and value.typed.weight == 1
         if compares and value.typed.weight < typed.weight and value.typed.scalar != typed.scalar:
+            return Round(expr, typed.scalar)
+        if value.converted and value.typed.weight < typed.weight and value.typed.scalar != typed.scalar:
             return Round(expr, typed.scalar)
         if not is_rounded_to(typed, value.typed) or by_element:
             return expr
@@ -96,10 +98,13 @@ def in_common(values: tuple[Scalar, ...], default_float: ScalarType) -> tuple[Sc
     `_operands`.
     """
     typed = common(values, default_float)
-    return tuple(
-        convert(v, typed.scalar) if is_rounded_to(typed, v.typed) else as_type(v, typed) if v.typed.weight else v
-        for v in values
-    )
+
+    def own(value: Scalar) -> Scalar:
+        if is_rounded_to(typed, value.typed) or (value.converted and is_half(typed)):
+            return convert(value, typed.scalar)
+        return as_type(value, typed) if value.typed.weight else value
+
+    return tuple(map(own, values))
 
 
 def operate(name: str, values: tuple[Scalar, ...], default_float: ScalarType) -> Scalar:

@@ -171,7 +171,9 @@ class _ElementwiseParser(Parser):
             return Scalar(cast(Ref(operand.name, operand.number), register), operand.typed)
         index = tuple(at[axis] for axis in operand.axes)
         array = self.same.get(operand.name, operand.name)
-        return Scalar(Load(array, index, register, self.builder.location), operand.typed)
+        element = Load(array, index, register, self.builder.location)
+        # on a GPU PyTorch takes only tensors without dimensions of the CPU for numbers, which are passed as such
+        return Scalar(element, operand.typed, converted=operand.typed.weight == 1 and not self.call.checked)
 
     def _rounded_where_stored(self, values: tuple[Value, ...]) -> tuple[Value, ...]:
         """The values, of which those that are stored as halves are so to whatever else uses them: a comparison sees what a

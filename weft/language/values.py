@@ -37,7 +37,8 @@ class Scalar:
     mixed: where it is a value of one kind on one path and of another kind on another, what it is on each; `typed` is
     then the type that both have in common, and `expr` the value converted to it. exact: the value in double precision, where
     it may be a number that `expr` has rounded to what elements compute in. number: where an element of float16 or bfloat16
-    is a Python number instead, which other operands are not rounded for.
+    is a Python number instead, which other operands are not rounded for. converted: an element without dimensions that PyTorch
+    converts to the dtype of what it meets, as it does those with dimensions.
     """
 
     expr: Expr
@@ -46,6 +47,7 @@ class Scalar:
     mixed: Mixed | None = None
     exact: Expr | None = None
     number: Number | None = None
+    converted: bool = False
 
     @property
     def constant(self) -> bool | int | float | None:

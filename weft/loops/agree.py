@@ -14,8 +14,11 @@ from weft.loops.ir import Equality, For, Function, Ref
 
 
 def expected(function: Function) -> tuple[Equality, ...]:
-    """Equalities of sizes under which every loop over an axis of one argument runs over the whole of the others'."""
+    """Equalities of sizes under which every loop over an axis of one argument runs over the whole of the others', besides
+    those that the function has already.
+    """
     sizes = {s.name for s in function.sizes}
+    known = {frozenset((e.left, e.right)) for e in function.equalities}
     found: dict[tuple[str, str], Equality] = {}
     for access in collect(function.body):
         loops = {f.var: f for f in access.loops}
@@ -29,7 +32,8 @@ def expected(function: Function) -> tuple[Equality, ...]:
             if length in sizes:
                 what = f"the loop over {length} and the size of {access.array} along it"
                 equality = Equality(Ref(length, extent.type), extent, what, access.location, expected=True)
-                found.setdefault((length, extent.name), equality)
+                if frozenset((equality.left, equality.right)) not in known:
+                    found.setdefault((length, extent.name), equality)
     return tuple(found.values())
 
 
