@@ -74,6 +74,7 @@ def gradients_ms(
     except RuntimeError as error:
         print(f"gradients are timed with the host: {str(error).partition(chr(10))[0]}", file=sys.stderr)
     torch.cuda.synchronize(device)
+    _end_capture_of_random_numbers(device)
     return Gradients(tuple(_gradients_cuda(f, device, seconds, graph=False) for f in ways), False)
 
 
@@ -140,6 +141,16 @@ def _captured(calls: Sequence[Call], side: torch.cuda.Stream | None = None) -> C
     with torch.cuda.graph(graph, stream=side):
         _play(calls)
     return graph.replay
+
+
+def _end_capture_of_random_numbers(device: torch.device) -> None:
+    """Give the device's generator of random numbers a state that no graph captures: of a capture that fails, PyTorch leaves it
+    in one that draws nothing any more.
+    """
+    index = torch.cuda.current_device() if device.index is None else device.index
+    generator, fresh = torch.cuda.default_generators[index], torch.Generator(torch.device("cuda", index))
+    fresh.manual_seed(generator.initial_seed())
+    generator.graphsafe_set_state(fresh.graphsafe_get_state())
 
 
 def add_of_equal_bytes(total_bytes: int, device: torch.device, *, seconds: float = 0.5) -> float:
