@@ -220,7 +220,7 @@ def too_many_subscripts(x):
 
 
 def complex_result(x):
-    return torch.zeros_like(x, dtype=torch.complex64)
+    return torch.zeros_like(x, dtype=torch.complex32)
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def complex_result(x):
         (before_the_start, OutOfRange, "subscript -4 is outside dimension 0"),
         (float_subscript, TypeMismatch, "subscript"),
         (too_many_subscripts, TypeMismatch, "subscripts"),
-        (complex_result, TypeMismatch, "torch.complex64"),
+        (complex_result, TypeMismatch, "torch.complex32"),
     ],
 )
 def test_functions_that_are_not_in_the_language(
@@ -361,7 +361,7 @@ def test_wrong_kinds_of_arguments_after_a_call_that_was_right() -> None:
     refused(lambda: linrec(X.to_sparse(), X), TypeMismatch, "torch.sparse_coo", where="linrec.py")
     refused(lambda: linrec(X[None].to_sparse(), X[None]), TypeMismatch, "torch.sparse_coo", where="linrec.py")
     refused(lambda: linrec(X.to("meta"), X), DeviceMismatch, "different devices", where="linrec.py")
-    refused(lambda: linrec(X.to(torch.complex64), X), TypeMismatch, "torch.complex64", where="linrec.py")
+    refused(lambda: linrec(X.to(torch.complex32), X), TypeMismatch, "torch.complex32", where="linrec.py")
 
 
 def test_wrong_numbers_and_names_of_arguments() -> None:
@@ -372,7 +372,7 @@ def test_wrong_numbers_and_names_of_arguments() -> None:
 
 
 def test_dtypes_that_weft_does_not_know() -> None:
-    refused(lambda: transposed(X.to(torch.complex64)), TypeMismatch, "torch.complex64", "float32")
+    refused(lambda: transposed(X.to(torch.complex32)), TypeMismatch, "torch.complex32", "float32")
     refused(lambda: transposed(X.to(torch.float8_e4m3fn)), TypeMismatch, "torch.float8_e4m3fn")
     refused(lambda: gather(W, W, 2), TypeMismatch, "a subscript that is one float32 element")
 

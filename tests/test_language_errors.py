@@ -525,26 +525,26 @@ PROGRAMS = [
         "x.foo",
     ),
     Bad(
-        "complex",
+        "bytes",
         """\
         def f(x):
-            return x * 1j
+            return x * b"1"
         """,
         UnsupportedSyntax,
-        "weft's language has no complex constants",
+        "weft's language has no bytes constants",
         2,
-        "1j",
+        'b"1"',
     ),
     Bad(
         "dtype",
         """\
         def f(x):
-            return x.to(torch.complex64)
+            return x.to(torch.complex32)
         """,
         TypeMismatch,
-        "torch.complex64 is not a dtype that weft knows",
+        "torch.complex32 is not a dtype that weft knows",
         2,
-        "x.to(torch.complex64)",
+        "x.to(torch.complex32)",
     ),
     Bad(
         "triangular slice",

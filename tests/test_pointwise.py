@@ -263,7 +263,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[WeftError], str]] = {
     "no tensor": (lambda: add(1, 2), TypeMismatch, "without a tensor"),
     "text": (lambda: add(torch.ones(3), "a"), WeftError, "."),
     "an object": (lambda: add(torch.ones(3), object()), TypeMismatch, "takes tensors, numbers"),
-    "complex": (lambda: add(torch.ones(3), torch.ones(3, dtype=torch.complex64)), TypeMismatch, "complex64"),
+    "half complex": (lambda: add(torch.ones(3), torch.ones(3, dtype=torch.complex32)), TypeMismatch, "complex32"),
     "devices": (lambda: add(torch.ones(3), torch.ones(3, device="meta")), DeviceMismatch, "different devices"),
     "arguments": (lambda: add(torch.ones(3)), TypeMismatch, "missing"),
     "a negative power": (lambda: weft.ops.pow(torch.ones(3).int(), -2), WeftError, "negative integer power"),

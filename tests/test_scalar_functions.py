@@ -47,7 +47,7 @@ def wrapper(name: str, result: str, arity: int, type_: str, label: str) -> str:
 
 
 def program(names: Iterable[str] = FUNCTIONS) -> str:
-    text = '#include "weft/special.cuh"\n'
+    text = '#include "weft/special.cuh"\n#include "weft/complex.cuh"\n'
     for operator in map(FUNCTIONS.__getitem__, names):
         for t in types_of(operator):
             result = "bool" if operator.rule == "predicate" else CPP[t]
@@ -158,7 +158,7 @@ def test_the_number_next_to_another(library: ctypes.CDLL) -> None:
         torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
 
 
-ELSEWHERE = (*EXACT, *SPECIAL, "nextafter")
+ELSEWHERE = (*EXACT, *SPECIAL, "nextafter", *(n for n in FUNCTIONS if n.startswith("complex_")))  # those in test_complex.py
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -73,7 +73,7 @@ def test_named_arguments() -> None:
         ("float32[2,3]:(1)", ShapeMismatch),
         ("float32[2]:(-1)", ShapeMismatch),
         ("floaty[2]", TypeMismatch),
-        ("complex64[2]", TypeMismatch),
+        ("complex32[2]", TypeMismatch),
     ],
 )
 def test_bad_specs_are_named_errors_with_a_remedy(text: str, error: type[WeftError]) -> None:

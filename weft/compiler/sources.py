@@ -54,10 +54,11 @@ def _recalled(analysis: Analysis, what: str, make: Callable[[], str]) -> str:
 
 
 def _with_headers(text: str) -> str:
-    """The text with the header of the special functions, which are many, where it calls one."""
-    if "weft::special::" not in text:
-        return text
-    return text.replace('#include "weft/', '#include "weft/special.cuh"\n#include "weft/', 1)
+    """The text with the headers of special functions, which are many, and of complex ones, where it calls one."""
+    for room in ("special", "complex"):
+        if f"weft::{room}::" in text:
+            text = text.replace('#include "weft/', f'#include "weft/{room}.cuh"\n#include "weft/', 1)
+    return text
 
 
 def _cuda_source(analysis: Analysis, variant: Variant) -> str:

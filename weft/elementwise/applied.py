@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from weft.language import ArgumentType, Capture, Parameter, Signature, TensorType, default_float
-from weft.language.pointwise import Elementwise, elementwise
+from weft.language.pointwise import Elementwise, Operand, elementwise
+from weft.language.signature import Kind
 from weft.loops.ir import Function
 from weft.pytorch.executable import Analyses, Executable
 from weft.pytorch.watching import stale, watch
@@ -30,7 +31,7 @@ class _ElementwiseAnalyses(Analyses):
     def function(self, types: tuple[ArgumentType, ...], agree: bool) -> Function:
         from weft.loops.agree import agreeing
 
-        names = (*(o.name for o in self._call.operands), *(name for name, _ in self._call.outs))
+        names = (*(n for o in self._call.operands for n in o.names), *(name for name, _ in self._call.outs))
         given = zip(names, types, strict=False)
         same = tuple((n, t.same) for n, t in given if isinstance(t, TensorType) and t.same is not None)
         if same not in self._functions:
@@ -41,6 +42,8 @@ class _ElementwiseAnalyses(Analyses):
 
 class _Program(Executable):
     """An executable that a graph of torch.compile may call after what the function reads from outside has changed."""
+
+    takes_pairs = True
 
     def __init__(self, name: str, signature: Signature, analyses: Analyses, own: str | None, captured: Capture) -> None:
         guard = Guard()
@@ -81,9 +84,11 @@ class Applied:
 
 
 def applied(function: Callable[..., Any], captured: Capture, call: Elementwise) -> Applied:
-    """The program of a scalar function for such calls. Its arguments: the operands in order, then the arrays for results."""
+    """The program of a scalar function for such calls. Its arguments: the operands in order, complex ones by their parts, then
+    the arrays for results.
+    """
     name = captured.source.name
-    kinds = [Parameter(o.name, "tensor" if o.axes is not None else o.typed.scalar.category) for o in call.operands]
+    kinds = [Parameter(n, _kind(o)) for o in call.operands for n in o.names]
     outs = [Parameter(out, "tensor") for out, _ in call.outs]
     analyses = _ElementwiseAnalyses(captured, call)
     made = analyses.analysis((), True).function
@@ -100,6 +105,13 @@ def applied(function: Callable[..., Any], captured: Capture, call: Elementwise) 
     return Applied(program, _by_elements(function, call), made, call)
 
 
+def _kind(operand: Operand) -> Kind:
+    if operand.axes is not None:
+        return "tensor"
+    kinds: dict[str, Kind] = {"bool": "bool", "int": "int"}
+    return kinds.get(operand.typed.scalar.category, "float")
+
+
 def _by_elements(function: Callable[..., Any], call: Elementwise) -> Callable[..., Any]:
     """The function of tensors, in plain PyTorch: a tensor with dimensions is one of a single element, so that promotion is that
     of the whole.
@@ -107,7 +119,9 @@ def _by_elements(function: Callable[..., Any], call: Elementwise) -> Callable[..
     constants = {n: getattr(torch, v.name) if hasattr(v, "name") else v for n, v in call.constants}
 
     def py(*args: Any) -> Any:
-        given, outs = args[: len(call.operands)], args[len(call.operands) :]
+        rest = iter(args)
+        given = [_passed(o, rest) for o in call.operands]
+        outs = [torch.view_as_complex(t) if d.category == "complex" else t for t, (_, d) in zip(rest, call.outs, strict=True)]
         extents = [0] * call.rank
         for o, value in zip(call.operands, given, strict=True):
             for axis, size in zip(o.axes or (), value.shape if o.axes else (), strict=True):
@@ -122,9 +136,18 @@ def _by_elements(function: Callable[..., Any], call: Elementwise) -> Callable[..
                 if len(made) <= k:
                     made.append(torch.empty(extents, dtype=one.dtype))
                 made[k][at] = one.reshape(())
+        made = [torch.view_as_real(t) if t.is_complex() else t for t in made]
         return made[0] if len(made) == 1 else tuple(made)
 
     return py
+
+
+def _passed(operand: Operand, args: Iterator[Any]) -> Any:
+    """What was passed for an operand, taken from the program's arguments."""
+    first = next(args)
+    if not operand.is_complex:
+        return first
+    return complex(first, next(args)) if operand.axes is None else torch.view_as_complex(first)
 
 
 def _element(axes: tuple[int, ...] | None, weight: int, value: Any, at: tuple[int, ...]) -> Any:

@@ -20,7 +20,7 @@ class Given:
     """The arguments of a call by parameter: tensors; numbers, with what each weighs in promotion; constants of the program."""
 
     tensors: dict[str, torch.Tensor]
-    numbers: dict[str, tuple[bool | int | float, Typed]]
+    numbers: dict[str, tuple[bool | int | float | complex, Typed]]
     constants: tuple[tuple[str, Any], ...]
     operands: tuple[str, ...]
 

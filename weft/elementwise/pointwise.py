@@ -20,9 +20,9 @@ from weft.errors import DeviceMismatch, NotDifferentiable, TypeMismatch, Unsuppo
 from weft.language import Capture, capture
 from weft.language.pointwise import Elementwise, Operand
 from weft.language.source import plain_function
-from weft.loops.types import BOOL, FLOAT64, INT64, SCALAR_TYPES, Typed
+from weft.loops.types import BOOL, COMPLEX128, COMPLEX_TYPES, FLOAT64, INT64, SCALAR_TYPES, Typed
 from weft.plan.facts import Geometry
-from weft.pytorch.call import DTYPES, plain
+from weft.pytorch.call import COMPLEX, DTYPES, as_pairs, plain
 from weft.pytorch.executable import call_key
 from weft.pytorch.operator import PLAIN, eager
 from weft.pytorch.quick import MISS, never
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from weft.check.report import Report
     from weft.explain import Explanation
 
-_NUMBERS = {bool: BOOL, int: INT64, float: FLOAT64}
+_NUMBERS = {bool: BOOL, int: INT64, float: FLOAT64, complex: COMPLEX128}
+_DTYPES = DTYPES | COMPLEX
 
 
 def _reads(captured: Capture) -> tuple[str, ...]:
@@ -147,7 +148,11 @@ class Pointwise:
         for name, value in values.items():
             if isinstance(value, torch.Tensor):
                 facts.append((name, value.dtype, value.dim(), axes[name]))
-                own.append(by_dimensions(value, loops.shape, loops.order, [loops.sizes[a] for a in axes[name]]))
+                view = by_dimensions(value, loops.shape, loops.order, [loops.sizes[a] for a in axes[name]])
+                own.append(as_pairs(view) if value.is_complex() else view)
+            elif isinstance(value, complex):
+                facts.append((name, complex))
+                own += (value.real, value.imag)
             elif isinstance(value, (bool, int, float, torch.SymInt, torch.SymFloat)) and not (
                 isinstance(value, bool) and name in self._choices
             ):
@@ -158,8 +163,22 @@ class Pointwise:
                 facts.append((name, value))
         on_gpu = any([t.device.type == "cuda" for t in tensors.values()])
         key = self._traced_program(tuple(facts), len(loops.sizes), on_gpu, tuple([o.dtype for o in outs]))
-        made = self._by_key[key].program.operator(*own, *outs)
-        return out if outs else made
+        made = self._by_key[key].program.operator(*own, *[torch.view_as_real(o) if o.is_complex() else o for o in outs])
+        if outs:
+            return out
+        pairs = self._traced_pairs(key)
+        if True not in pairs:
+            return made
+        if len(pairs) == 1:
+            return torch.view_as_complex(made)
+        return tuple([torch.view_as_complex(m) if pair else m for m, pair in zip(made, pairs, strict=True)])
+
+    def _traced_pairs(self, key: str) -> tuple[bool, ...]:
+        """Which results of such a program are of complex numbers."""
+        function = self._by_key[key].function
+        return tuple([r in function.pairs for r in function.results])
+
+    _traced_pairs._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
     def _traced_program(self, facts: tuple[Any, ...], rank: int, on_gpu: bool, outs: tuple[torch.dtype, ...]) -> str:
         """The name under which the program of such calls is kept, which is made if it is not yet."""
@@ -167,17 +186,17 @@ class Pointwise:
         for name, *fact in facts:
             if len(fact) == 3:
                 dtype, dim, axes = fact
-                operands.append(Operand(name, Typed(DTYPES[dtype], 2 if dim else 1), axes))
+                operands.append(Operand(name, Typed(_DTYPES[dtype], 2 if dim else 1), axes))
             elif isinstance(fact[0], type) and fact[0] in _NUMBERS:
                 operands.append(Operand(name, Typed(_NUMBERS[fact[0]], 0), None))
             else:
-                constants.append((name, DTYPES.get(fact[0], fact[0])))
+                constants.append((name, _DTYPES.get(fact[0], fact[0])))
         given = {name for name, *_ in facts}
         constants += [(n, p.default) for n, p in self._parameters.parameters.items() if n not in given]
         order = {n: k for k, n in enumerate(self._names)}
         call = Elementwise(
             tuple(operands), tuple(sorted(constants, key=lambda c: order[c[0]])), rank,
-            tuple(zip(self._called_outs(len(outs)), (DTYPES[d] for d in outs), strict=True)),
+            tuple(zip(self._called_outs(len(outs)), (_DTYPES[d] for d in outs), strict=True)),
             checked=not on_gpu, strict=self.strict,
         )  # fmt: skip
         one = self.program.applied(call)
@@ -206,13 +225,17 @@ class Pointwise:
         else:
             plan = one.program.call(call_key(one.signature, own), own)
             made = plan.tensors(own)
-            if not kwargs and outs:
+            quick = not kwargs and _own_is_given(own, given, outs) and not one.function.pairs
+            if quick and outs:
                 self._into[len(outs)] = self._quick(args, outs, given, lambda operands: plan.viewed(operands, {}))
-            elif not kwargs and loops.made is not None:
+            elif quick and loops.made is not None:
                 new = {r: Geometry(one.function.array(r).dtype, loops.shape, loops.made, 0) for r in one.function.results}
                 self.quick = self._quick(args, (), given, lambda operands: plan.viewed(operands, new))
         results = made if isinstance(made, (tuple, list)) else (made,)
         made_strides = None if recorded else loops.made
+        if one.function.pairs and not outs:
+            named = zip(results, one.function.results, strict=True)
+            results = tuple(torch.view_as_complex(r) if n in one.function.pairs else r for r, n in named)
         results = outs or tuple(result_of(r, loops.shape, loops.order, made_strides) for r in results)
         if one.function.container:
             return list(results) if one.function.container == "list" else tuple(results)
@@ -266,6 +289,7 @@ class Pointwise:
     ) -> tuple[Applied, Given, Loops]:
         """The program of a call, its arguments, and how it iterates."""
         given = self._given(args, kwargs)
+        self._require_writable(outs)
         tensors = tuple(given.tensors.values())
         names = self._called_outs(len(outs))
         if eager() and all(type(t) in PLAIN for t in (*tensors, *outs)):
@@ -274,7 +298,7 @@ class Pointwise:
             loops = by_shape(tensors, outs)
         axes = dict(zip(given.tensors, loops.axes, strict=False))
         operands = tuple(
-            Operand(n, Typed(DTYPES[given.tensors[n].dtype], 2 if given.tensors[n].dim() else 1), axes[n])
+            Operand(n, Typed(_DTYPES[given.tensors[n].dtype], 2 if given.tensors[n].dim() else 1), axes[n])
             if n in axes
             else Operand(n, given.numbers[n][1], None)
             for n in given.operands
@@ -283,11 +307,22 @@ class Pointwise:
             operands,
             given.constants,
             len(loops.sizes),
-            tuple((n, DTYPES[t.dtype]) for n, t in zip(names, outs, strict=True)),
+            tuple((n, _DTYPES[t.dtype]) for n, t in zip(names, outs, strict=True)),
             checked=tensors[0].device.type != "cuda",
             strict=self.strict,
         )
         return self.program.applied(call), given, loops
+
+    def _require_writable(self, outs: Sequence[torch.Tensor]) -> None:
+        for out, name in zip(outs, self._called_outs(len(outs)), strict=True):
+            if out.is_conj():
+                raise UnsupportedSyntax(
+                    f"{name} is written, and is a lazily conjugate view",
+                    location=self._location,
+                    remedy=f"pass {name}.resolve_conj(), or write into the tensor and conjugate the result",
+                )
+            if out.dtype not in _DTYPES:
+                self._require_known(name, out)
 
     def _called_outs(self, count: int) -> list[str]:
         """What given results are called: as no parameter is."""
@@ -304,17 +339,17 @@ class Pointwise:
                 f"{self.name}{self._parameters}: {error}", location=self._location, remedy="pass each operand once"
             ) from None
         tensors: dict[str, torch.Tensor] = {}
-        numbers: dict[str, tuple[bool | int | float, Typed]] = {}
+        numbers: dict[str, tuple[bool | int | float | complex, Typed]] = {}
         constants: list[tuple[str, Any]] = []
         passed = {n: plain(v) for n, v in bound.arguments.items()}
         for name, value in passed.items():
             if isinstance(value, torch.Tensor):
                 self._require_known(name, value)
-                tensors[name] = value
+                tensors[name] = value.resolve_conj() if value.is_complex() else value
             elif type(value) in _NUMBERS and not (type(value) is bool and name in self._choices):
                 numbers[name] = value, Typed(_NUMBERS[type(value)], 0)
             elif value is None or isinstance(value, (bool, str, torch.dtype)):
-                constants.append((name, DTYPES.get(value, value) if isinstance(value, torch.dtype) else value))
+                constants.append((name, _DTYPES.get(value, value) if isinstance(value, torch.dtype) else value))
             else:
                 raise TypeMismatch(
                     f"{name} is {value!r}",
@@ -336,7 +371,7 @@ class Pointwise:
         return Given(tensors, numbers, tuple(constants), operands)
 
     def _gather(
-        self, tensors: dict[str, torch.Tensor], numbers: dict[str, tuple[bool | int | float, Typed]]
+        self, tensors: dict[str, torch.Tensor], numbers: dict[str, tuple[bool | int | float | complex, Typed]]
     ) -> None:
         """Tensors without dimensions on the CPU, beside others on a GPU, as the numbers that PyTorch takes them for."""
         devices = {n: t.device for n, t in tensors.items()}
@@ -357,15 +392,15 @@ class Pointwise:
             if tensor.requires_grad or type(tensor) not in PLAIN:
                 tensors[name] = tensor.to(device)
             else:
-                numbers[name] = tensors.pop(name).item(), Typed(DTYPES[tensor.dtype], 1)
+                numbers[name] = tensors.pop(name).item(), Typed(_DTYPES[tensor.dtype], 1)
 
     def _require_known(self, name: str, value: torch.Tensor) -> None:
-        if value.dtype not in DTYPES or value.layout is not torch.strided or value.is_nested:
-            what = "nested" if value.is_nested else str(value.dtype if value.dtype not in DTYPES else value.layout)
+        if value.dtype not in _DTYPES or value.layout is not torch.strided or value.is_nested:
+            what = "nested" if value.is_nested else str(value.dtype if value.dtype not in _DTYPES else value.layout)
             raise TypeMismatch(
                 f"{name} is a tensor that {self.name} does not take: {what}",
                 location=self._location,
-                remedy=f"use strided tensors of {', '.join(SCALAR_TYPES)}",
+                remedy=f"use strided tensors of {', '.join(SCALAR_TYPES | COMPLEX_TYPES)}",
             )
 
     @property
@@ -426,8 +461,19 @@ def _over_axes(given: Given, outs: Sequence[torch.Tensor], loops: Loops, recorde
     else:
         lying = zip(tensors, loops.strides, loops.axes, strict=True)
         views = [as_it_lies(t, loops.sizes, strides, axes) for t, strides, axes in lying]
+    views = [as_pairs(v) if v.is_complex() else v for v in views]
     by_name = dict(zip(given.tensors, views, strict=False))
-    return (*(by_name[n] if n in by_name else given.numbers[n][0] for n in given.operands), *views[len(given.tensors) :])
+    operands: list[Any] = []
+    for name in given.operands:
+        number = None if name in by_name else given.numbers[name][0]
+        operands += (number.real, number.imag) if isinstance(number, complex) else (by_name.get(name, number),)
+    return (*operands, *views[len(given.tensors) :])
+
+
+def _own_is_given(own: Sequence[Any], given: Given, outs: Sequence[torch.Tensor]) -> bool:
+    """Whether a program's arguments are what the call was given: none of it is complex."""
+    taken = len(own) - len(outs) == len(given.operands)
+    return taken and not any(t.is_complex() for t in (*given.tensors.values(), *outs))
 
 
 def _own(tensor: torch.Tensor) -> torch.Tensor:

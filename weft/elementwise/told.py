@@ -18,8 +18,9 @@ def operand_lines(call: Elementwise, args: Sequence[object], result: ScalarType)
     """A line for each operand and given result. args: tensors over the axes of the iteration, and numbers. result: what is
     computed.
     """
-    tensors = zip((*call.operands, *(None for _ in call.outs)), args, strict=False)
-    names = [*(o.name for o in call.operands), *(name for name, _ in call.outs)]
+    operands = [o for o in call.operands for _ in o.names]
+    tensors = zip((*operands, *(None for _ in call.outs)), args, strict=False)
+    names = [*(n for o in call.operands for n in o.names), *(name for name, _ in call.outs)]
     width = max(map(len, names), default=0)
     stored = max((v.element_size() for v in args[len(call.operands) :] if isinstance(v, torch.Tensor)), default=result.size)
     most = min(MOST_ELEMENTS, PACKET_BYTES // stored)  # neighbours of a thread
@@ -43,7 +44,13 @@ def _tensor(operand: Operand | None, value: object, rank: int, result: ScalarTyp
     dtype = DTYPES[value.dtype]
     axes = tuple(range(rank)) if operand is None else operand.axes or ()
     address = 0 if value.is_meta else value.data_ptr()
+    is_complex = value.dim() > len(axes)  # by its parts
     geometry = Geometry(dtype, tuple(value.shape), value.stride(), address)
+    if is_complex:
+        use = f"complex numbers of {dtype} parts, stored from {result}" if operand is None else (
+            f"{operand.typed.scalar}, computed with as two {dtype.opmath}"
+        )  # fmt: skip
+        return f"{use}; each part an access of its own, and half of the elements of a vector"
     use = f"stored as {dtype} from {result}" if operand is None else f"{dtype}, computed with in {dtype.opmath}"
     if not axes:
         return f"{use}; one value for all elements"

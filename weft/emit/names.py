@@ -39,7 +39,7 @@ _MATHEMATICS = words(
 _FUNCTIONS = _MATHEMATICS | {f"{name}f" for name in _MATHEMATICS} | words(
     """
     abs labs llabs min max umin umax llmin llmax ullmin ullmax finite isinf isnan signbit printf vprintf malloc free memcpy
-    memmove memset main clock clock64 trap brkpt
+    memmove memset main clock clock64 trap brkpt div ldiv lldiv
     """
 )
 _AS_MACROS = re.compile(r"[A-Z][A-Z0-9_]")  # how names of macros begin

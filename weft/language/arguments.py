@@ -8,10 +8,12 @@ from weft.language.builder import Builder
 from weft.language.kinds import converted
 from weft.language.values import Computed, Scalar, Static, Tuple, Value, View, describe, tidy
 from weft.loops.ir import Expr, unchecked
-from weft.loops.types import BOOL, FLOAT64, INT64, SCALAR_TYPES, ScalarType
+from weft.loops.types import BOOL, COMPLEX64, COMPLEX128, COMPLEX_TYPES, FLOAT64, INT64, SCALAR_TYPES, ScalarType
 
-DTYPES = {**SCALAR_TYPES, "float": SCALAR_TYPES["float32"], "double": FLOAT64, "half": SCALAR_TYPES["float16"],
+DTYPES = {**SCALAR_TYPES, **COMPLEX_TYPES, "cfloat": COMPLEX64, "cdouble": COMPLEX128,
+          "float": SCALAR_TYPES["float32"], "double": FLOAT64, "half": SCALAR_TYPES["float16"],
           "long": INT64, "int": SCALAR_TYPES["int32"], "short": SCALAR_TYPES["int16"]}  # fmt: skip
+_OF_PYTHON = {"builtins.float": FLOAT64, "builtins.int": INT64, "builtins.bool": BOOL, "builtins.complex": COMPLEX128}
 
 
 class Arguments:
@@ -89,8 +91,8 @@ def dtype_of(value: Value | None) -> ScalarType | None:
             return None
         case Static(value=ScalarType() as dtype):
             return dtype
-        case Static(value=found) if getattr(found, "name", "") in ("builtins.float", "builtins.int", "builtins.bool"):
-            return {"float": FLOAT64, "int": INT64, "bool": BOOL}[found.name.split(".")[1]]
+        case Static(value=found) if getattr(found, "name", "") in _OF_PYTHON:
+            return _OF_PYTHON[found.name]
     raise TypeMismatch(
         f"{describe(value)} is not a dtype that weft knows", remedy="use one of torch." + ", torch.".join(SCALAR_TYPES)
     )

@@ -26,10 +26,11 @@ from weft.language.kinds import (
     number_of_all,
     plain,
 )
+from weft.language.pairs import COMPLEX_FUNCTIONS
 from weft.language.values import Scalar, describe, number
 from weft.loops.ir import Const, Expr, Op, Round
 from weft.loops.operators import OPERATORS
-from weft.loops.types import BFLOAT16, BOOL, FLOAT16, FLOAT64, INT64, ScalarType, Typed
+from weft.loops.types import BFLOAT16, BOOL, COMPLEX64, COMPLEX128, FLOAT16, FLOAT64, INT64, ScalarType, Typed
 
 # Up to this exponent x**n is a product, as PyTorch computes small squares and cubes.
 _PRODUCT_POWERS = 4
@@ -113,6 +114,8 @@ def operate(name: str, values: tuple[Scalar, ...], default_float: ScalarType) ->
     if any(v.mixed is not None for v in values):
         return of_each_kind(lambda *vs: operate(name, vs, default_float), name, values, default_float)
     typed = common(values, default_float)
+    if typed.scalar.category == "complex" and operator.rule != "logical":
+        return _of_complex(name, values, typed)
     if name == "sub":
         refuse_bools(values)
     if operator.rule == "logical":
@@ -144,6 +147,65 @@ def operate(name: str, values: tuple[Scalar, ...], default_float: ScalarType) ->
     if operator.rule in ("comparison", "predicate"):
         return _make(name, operands, Typed(BOOL, typed.weight))
     return replace(_make(name, operands, typed), number=number_of_all(values, typed))
+
+
+# The operators that complex numbers have, by what they give.
+_COMPLEX = frozenset(("add", "sub", "mul", "div", "neg", "pow", *COMPLEX_FUNCTIONS))
+_REAL_OF_COMPLEX = frozenset(("abs", "angle", "real", "imag"))
+_BOOL_OF_COMPLEX = frozenset(("eq", "ne", "isnan", "isinf", "isfinite"))
+_FOLDED = frozenset(("add", "sub", "mul", "div", "neg", "abs", "eq", "ne"))
+
+
+def no_complex(name: str) -> TypeMismatch:
+    """What is told where a function is not one of complex numbers."""
+    return TypeMismatch(
+        f"{name} of complex numbers", remedy="it is one of real numbers, as in PyTorch: write it with .real, .imag and abs(...)"
+    )
+
+
+def _of_complex(name: str, values: tuple[Scalar, ...], typed: Typed) -> Scalar:
+    """An operator on complex numbers."""
+    operands = tuple(as_type(v, typed) for v in values)
+    exprs = tuple(v.expr for v in operands)
+    constants = [c for e in exprs if (c := _constant(e)) is not None]
+    if typed.weight == 0 and len(constants) == len(exprs) and name in _FOLDED and not (name == "div" and constants[1] == 0):
+        return number(OPERATORS[name].evaluate(*constants))
+    if name in _COMPLEX:
+        return Scalar(Op(name, exprs, typed.register), typed)
+    if name in _REAL_OF_COMPLEX:
+        return Scalar(Op(name, exprs, typed.scalar.part), Typed(typed.scalar.part, typed.weight))
+    if name in _BOOL_OF_COMPLEX:
+        return Scalar(Op(name, exprs, BOOL), Typed(BOOL, typed.weight))
+    raise no_complex(name)
+
+
+def _constant(expr: Expr) -> complex | None:
+    """The value of a complex number known while parsing."""
+    match expr:
+        case Op(name="complex", args=(Const(value=re), Const(value=im))):
+            return complex(re, im)
+    return None
+
+
+def part_of(name: str, value: Scalar) -> Scalar:
+    """abs, angle, real or imag of a complex number."""
+    assert value.mixed is None and value.typed.scalar.category == "complex"
+    return _of_complex(name, (value,), value.typed)
+
+
+def conjugate(value: Scalar) -> Scalar:
+    """The conjugate of a complex number."""
+    return Scalar(Op("conj", (value.expr,), value.expr.type), value.typed)
+
+
+def of_parts(real: Scalar, imag: Scalar, default_float: ScalarType) -> Scalar:
+    """The complex number of two real ones, of their common type."""
+    typed = floating(common((real, imag), default_float), default_float)
+    if typed.scalar.opmath != typed.scalar:
+        raise TypeMismatch(f"a complex number of {typed.scalar} parts", remedy="convert them with .float() first")
+    scalar = COMPLEX128 if typed.scalar == FLOAT64 else COMPLEX64
+    exprs = tuple(as_type(v, typed).expr for v in (real, imag))
+    return Scalar(Op("complex", exprs, scalar), Typed(scalar, typed.weight))
 
 
 def of_each_kind(
@@ -204,7 +266,7 @@ def _raises(name: str, constants: list[Any]) -> bool:
 
 def floating(typed: Typed, default_float: ScalarType) -> Typed:
     """The type of a float operator on `typed`."""
-    if typed.scalar.category == "float":
+    if typed.scalar.category in ("float", "complex"):
         return typed
     return Typed(FLOAT64 if typed.weight == 0 else default_float, typed.weight)
 
@@ -254,10 +316,10 @@ def power(base: Scalar, exponent: Scalar, default_float: ScalarType) -> Scalar:
         for _ in range(int(constant) - 1):
             product = operate("mul", (product, base), default_float)
         return product
-    if typed.scalar.category == "float":
+    if typed.scalar.category in ("float", "complex"):
         if constant == 0.5:
             return operate("sqrt", (as_type(base, typed),), default_float)
-        if constant == -0.5:
+        if constant == -0.5 and typed.scalar.category == "float":
             return differentiated(operate("rsqrt", (as_type(base, typed),), default_float), "inverse_root")
         if constant == -1:
             return operate("div", (as_type(number(1), typed), as_type(base, typed)), default_float)

@@ -32,6 +32,8 @@ from weft.language.kinds import (
 from weft.language.sharing import Sharing, Slot, bind, partners, without
 from weft.language.values import (
     ONE,
+    PARTS,
+    TWO,
     ZERO,
     Mixed,
     Scalar,
@@ -108,6 +110,7 @@ class Builder:
     widenings: what is computed in double precision because Python's floats are doubles.
     integers: the parameters that are ints. quotients: the names of numbers that the call computes from sizes and scalars.
     told: carried names, by the location of their loop, whose kind is carried too. left: which of them the result of a loop is.
+    complexes: arguments of pairs as the tensors of complex numbers that they are.
     joints: what views that merge dimensions ask of strides. indirect: axes of arrays, (array, axis), of which some subscript
     is one of a part, of a slice, or of dimensions that were split or merged. spelled: the user's names of arrays made here.
     strict: whether each operation on elements rounds to their dtype, as it does in eager mode.
@@ -145,6 +148,7 @@ class Builder:
     joints: list[Joint] = field(default_factory=list)
     told: frozenset[tuple[Location | None, str]] = frozenset()
     left: dict[str, tuple[Location | None, str]] = field(default_factory=dict)
+    complexes: dict[str, View] = field(default_factory=dict)
     indirect: set[tuple[str, int]] = field(default_factory=set)
     ends: set[tuple[str, int, int]] = field(default_factory=set)
     widenings: list[Widening] = field(default_factory=list)
@@ -554,6 +558,8 @@ class Builder:
 
         contiguous: PyTorch makes it so, whatever the strides of the arguments are.
         """
+        if dtype.category == "complex":
+            return self._allocate_complex(hint, dtype, dims, fill, contiguous)
         name = self.fresh(hint)
         self.spelled[name] = hint
         constant = None if fill is None else Const(_fit(fill, dtype), dtype.opmath)
@@ -575,6 +581,13 @@ class Builder:
         self._declare(Array(name, dtype, (*leading, *own), "local", constant, (), self.location, contiguous=contiguous))
         view = whole(name, dtype, dims)
         return self._own(replace(view, axes=(*offsets, *view.axes)))
+
+    def _allocate_complex(
+        self, hint: str, dtype: ScalarType, dims: tuple[Expr, ...], fill: bool | int | float | None, contiguous: bool
+    ) -> View:
+        """A new array of the parts of complex numbers. fill: None, or 0."""
+        view = self.allocate(hint, dtype.part, (*dims, TWO), fill, contiguous)
+        return self._own(replace(view, dtype=dtype, dims=dims, axes=(*view.axes[:-1], PARTS)))
 
     def called(self, array: str) -> str:
         """What the user calls an array."""

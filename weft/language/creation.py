@@ -13,7 +13,7 @@ from weft.language.builder import Builder
 from weft.language.kinds import cast, converted
 from weft.language.values import Computed, Range, Scalar, Value, View, describe, integer, number, tidy
 from weft.loops.ir import Const, Expr
-from weft.loops.types import INT64, Typed
+from weft.loops.types import INT64, ScalarType, Typed, complex_of
 
 _CREATE = {"empty": None, "zeros": 0, "ones": 1}
 
@@ -48,16 +48,25 @@ def create(b: Builder, arguments: Arguments, kind: str, like: View | Computed | 
             filler = tensors.of_one_dtype(filler, arguments.name)
             inferred = filler.typed.scalar
             dtype = like.typed.scalar if like is not None else (
-                b.default_float if inferred.category == "float" and filler.typed.weight == 0 else inferred
+                of_numbers(b, inferred) if filler.typed.weight == 0 else inferred
             )  # fmt: skip
-        if filler.constant is not None:
+        if filler.constant is not None and dtype.category != "complex":
             return b.allocate(hint, dtype, dims, filler.constant, contiguous=contiguous)
         view = b.allocate(hint, dtype, dims, contiguous=contiguous)
         tensors.assign(b, view, filler)
         return view
     if dtype is None:
         dtype = like.typed.scalar if like is not None else b.default_float
+    if base == "ones" and dtype.category == "complex":
+        view = b.allocate(hint, dtype, dims, contiguous=contiguous)
+        tensors.assign(b, view, number(1))
+        return view
     return b.allocate(hint, dtype, dims, _CREATE[base], contiguous=contiguous)
+
+
+def of_numbers(b: Builder, scalar: ScalarType) -> ScalarType:
+    """The dtype of a tensor that PyTorch makes of Python's numbers."""
+    return {"float": b.default_float, "complex": complex_of(b.default_float)}.get(scalar.category, scalar)
 
 
 def constant_tensor(b: Builder, arguments: Arguments) -> Value:
@@ -74,7 +83,7 @@ def constant_tensor(b: Builder, arguments: Arguments) -> Value:
         raise TypeMismatch(f"{arguments.name} of {describe(value)}", remedy="make it with torch.zeros and store into it")
     if dtype is None:
         kind = tensors.of_one_dtype(scalar, arguments.name).typed
-        dtype = b.default_float if kind.scalar.category == "float" and kind.weight == 0 else kind.scalar
+        dtype = of_numbers(b, kind.scalar) if kind.weight == 0 else kind.scalar
     return replace(convert(checks.stored(b, scalar, dtype), dtype), alias=None)
 
 
@@ -93,6 +102,8 @@ def arange(b: Builder, arguments: Arguments) -> Computed:
     if last is None:
         raise TypeMismatch("arange without an end", remedy="pass the number of its elements")
     numbers = (first, last, by)
+    if any(v.typed.scalar.category == "complex" for v in numbers) or (dtype is not None and dtype.category == "complex"):
+        raise TypeMismatch("arange of complex numbers", remedy="multiply it: torch.arange(n) * 1j")
     if all(v.typed.scalar.category == "int" for v in numbers):
         step = static_int(by)
         if not step:

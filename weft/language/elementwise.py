@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from weft.errors import TypeMismatch, UnsupportedSyntax
-from weft.language import checks, formulas, tensors
+from weft.language import checks, complexes, formulas, tensors
 from weft.language.arguments import Arguments, static_bool
-from weft.language.arithmetic import as_type, choose, common, differentiated, floating, operate, power, truth
+from weft.language.arithmetic import as_type, choose, common, differentiated, floating, no_complex, operate, power, truth
 from weft.language.builder import Builder
 from weft.language.kinds import distribute, paths, select
 from weft.language.terms import Term, where
@@ -357,6 +357,7 @@ _NAMES = {
     "lgamma": ("gammaln",), "digamma": ("psi",), "mvlgamma": ("multigammaln",),
     "lt": ("less",), "le": ("less_equal",), "gt": ("greater",), "ge": ("greater_equal",), "ne": ("not_equal",),
 }  # fmt: skip
+_OF_COMPLEX = complexes.functions(lambda name: _FUNCTIONS[name].function)
 ELEMENTWISE = _FUNCTIONS | {other: _FUNCTIONS[name] for name, others in _NAMES.items() for other in others}
 
 
@@ -378,16 +379,33 @@ def call(b: Builder, what: Elementwise, arguments: Arguments, x: Value) -> Scala
     arguments.done()
     operands = [v for v in given if v is not None]
 
+    plain = arguments.name.rpartition(".")[2]
+
     def function(builder: Builder, *scalars: Scalar) -> Scalar:
         rest = iter(scalars)
-        return what.function(builder, *(None if v is None else next(rest) for v in given), **options)
+        values = tuple(None if v is None else next(rest) for v in given)
+        if any(v is not None and v.mixed is None and complexes.is_complex(v) for v in values):
+            return _of_complex(what, plain)(builder, *values, **options)
+        return what.function(builder, *values, **options)
 
-    result = tensors.lift(b, of_each_kind(function) if what.typed else function, *operands)
+    typed = what.typed or any(map(complexes.is_complex, operands))
+    result = tensors.lift(b, of_each_kind(function) if typed else function, *operands)
     if reduction == "none" or isinstance(result, Scalar):
         return result
     if reduction not in ("mean", "sum"):
         raise TypeMismatch(f"reduction={reduction!r} of {arguments.name}", remedy="use mean, sum or none")
     return tensors.reduce(b, reduction, result, tuple(range(len(result.dims))), False)
+
+
+def _of_complex(what: Elementwise, name: str) -> ScalarFunction:
+    """Such a function of complex numbers. Raises TypeMismatch where there is none."""
+    known = next(n for n, found in _FUNCTIONS.items() if found is what)
+    known = name if name == "sgn" else known  # which is `sign` of real numbers
+    if known in _OF_COMPLEX:
+        return _OF_COMPLEX[known]
+    if known not in complexes.ALIKE:
+        raise no_complex(name)
+    return what.function
 
 
 def _option(value: Value | None, default: bool | int | str) -> bool | int | str:

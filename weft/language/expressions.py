@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from weft.errors import TypeMismatch, UndefinedName, UnsupportedSyntax, WeftError
-from weft.language import arithmetic, checks, functions, precision, resolve, sequences, slices, tensors
+from weft.language import arithmetic, checks, complexes, functions, precision, resolve, sequences, slices, tensors
 from weft.language.arguments import Arguments, static_int
 from weft.language.arithmetic import operate, truth
 from weft.language.builder import Builder, Environment
@@ -136,12 +136,12 @@ class Evaluator:
     # ------------------------------------------------------------ names and attributes
 
     def _constant(self, node: ast.Constant, hint: str) -> Value:
-        if isinstance(node.value, (bool, int, float)):
+        if isinstance(node.value, (bool, int, float, complex)):
             return number(node.value)
         if node.value is None or node.value is Ellipsis or isinstance(node.value, str):
             return Static(node.value)
         raise UnsupportedSyntax(
-            f"weft's language has no {type(node.value).__name__} constants", remedy="use bools, ints and floats"
+            f"weft's language has no {type(node.value).__name__} constants", remedy="use numbers"
         )
 
     def _name(self, node: ast.Name, hint: str) -> Value:
@@ -166,6 +166,10 @@ class Evaluator:
         value = self(node.value)
         if isinstance(value, Static):
             return resolve.attribute(value, node.attr)
+        if node.attr in ("real", "imag") and isinstance(value, (View, Computed, Scalar)):
+            return complexes.part(self.builder, node.attr, value)
+        if node.attr == "conjugate" and isinstance(value, Scalar) and value.typed.weight == 0:
+            return Method(value, "conj_physical")
         if isinstance(value, (View, Computed)) or (isinstance(value, Scalar) and value.typed.weight):
             return self._of_tensor(value, node.attr)
         raise TypeMismatch(

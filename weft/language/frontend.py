@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from weft.errors import Location, NumberOverflow, TypeMismatch, UnsupportedSyntax
-from weft.language import parts, tensors
+from weft.language import pairs, parts, tensors
 from weft.language.builder import Builder, Environment
 from weft.language.checks import MOST, subscripts_unchecked
 from weft.language.expressions import Evaluator
@@ -93,6 +93,7 @@ class Parser:
         self.names: list[str] = []
         self.arguments: dict[str, View] = {}
         self.numbers: list[str] = []
+        self.pairs: dict[str, bool] = {}  # arrays of results, and whether they are of complex numbers
         self.container: Literal["", "tuple", "list"] = ""
 
     def parse(self) -> Function:
@@ -250,11 +251,11 @@ class Parser:
 
     def _result(self, value: Value) -> str:
         b = self.builder
-        if isinstance(value, View) and value.is_whole():
+        if isinstance(value, View) and value.is_whole() and self._of_one_meaning(value):
             array = b.arrays[value.array]
             if array.role == "local":
                 b.arrays[value.array] = replace(array, role="result")
-            if array.role != "input" or value is self.arguments[value.array]:
+            if array.role != "input" or value is b.complexes.get(value.array, self.arguments[value.array]):
                 return value.array  # a view that is as large as the argument is another tensor, and is copied below
         if isinstance(value, Scalar):
             mixed = value.mixed
@@ -267,11 +268,19 @@ class Parser:
                     remedy="say which: int(...), float(...) or bool(...) of what it returns, or .to(dtype) of elements",
                 )
             view = b.allocate("result", value.typed.scalar, ())
-            b.store(view.array, (), converted(value, view.dtype.opmath))
+            self._of_one_meaning(view)
+            b.store(view.array, view.axes, converted(value, view.dtype.opmath))
+            if value.typed.weight == 0 and view.is_complex:
+                raise UnsupportedSyntax(
+                    f"{self.source.name} returns a complex number of Python's",
+                    location=b.location,
+                    remedy="return a tensor: torch.tensor(...) of the number",
+                )
             if value.typed.weight == 0:
                 self.numbers.append(view.array)
         elif isinstance(value, (View, Computed)):
             view = tensors.materialise(b, value, "result")
+            self._of_one_meaning(view)
         else:
             raise TypeMismatch(
                 f"{self.source.name} returns {describe(value)}",
@@ -281,10 +290,16 @@ class Parser:
         b.arrays[view.array] = replace(b.arrays[view.array], role="result")
         return view.array
 
+    def _of_one_meaning(self, view: View) -> bool:
+        """Note whether a result's array is of complex numbers; False where it is another result that is so and this is not, or
+        the other way round.
+        """
+        return self.pairs.setdefault(view.array, view.is_complex) == view.is_complex
+
     def _function(self, results: tuple[str, ...]) -> Function:
         b = self.builder
         (block,) = b.blocks
-        body, idle = parts.told(b, tuple(block), self.checked)
+        body, idle = parts.told(b, pairs.split(tuple(block), b.fresh, b.spare), self.checked)
         function = Function(
             self.source.name,
             tuple(self.names),
@@ -296,6 +311,7 @@ class Parser:
             tuple(b.equalities),
             self.source.where,
             numbers=tuple(self.numbers),
+            pairs=tuple(name for name, is_complex in self.pairs.items() if is_complex),
             container=self.container,
             demands=tuple(b.demands),
             joints=tuple(b.joints),

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from weft.errors import TypeMismatch, UnsupportedSyntax
-from weft.language import checks, elementwise, sequences, tensors
+from weft.language import checks, complexes, elementwise, sequences, tensors
 from weft.language.arguments import DTYPES, Arguments, dimension, dtype_of, size_of, static_bool, static_int, tensor_of
 from weft.language.arithmetic import as_type, common, convert, in_common, operate, power, refuse_bools, to_number, truth
 from weft.language.bounds import check_elements
@@ -58,7 +58,7 @@ from weft.language.values import (
 )
 from weft.language.views import VIEWS, view_call
 from weft.loops.ir import Expr, Op, free_names
-from weft.loops.types import BOOL, FLOAT64, INT64, Typed
+from weft.loops.types import BOOL, CATEGORIES, COMPLEX64, COMPLEX128, FLOAT64, INT64, Typed, complex_of
 
 _MATH_OF_TWO = frozenset(("atan2", "hypot", "copysign", "fmod", "pow"))
 MATH_FLOAT = frozenset({*FLOAT_FUNCTIONS, "atan2", "hypot", "copysign", "fmod", "pow", "fabs"}) - {"rsqrt", "sigmoid"}
@@ -86,7 +86,8 @@ METHODS = frozenset(
         *(f"new_{kind}" for kind in ("empty", "zeros", "ones", "full")),
         *VIEWS,
         *("size", "dim", "ndimension", "numel", "nelement", "to", "type"),
-        *("float", "double", "half", "bfloat16", "long", "int", "short", "bool"),
+        *("float", "double", "half", "bfloat16", "long", "int", "short", "bool", "cfloat", "cdouble"),
+        *("real", "imag", "view_as_real", "view_as_complex"),
     )
 )
 
@@ -177,7 +178,7 @@ def _check_alpha(b: Builder, name: str, *values: Value) -> None:
     if x is None or y is None or alpha is None:
         return
     typed, own = common_type((x, y), b.default_float).scalar, alpha.scalar
-    if (own.category == "float" != typed.category) or (own.category == "bool" != typed.category):
+    if CATEGORIES.index(own.category) > max(1, CATEGORIES.index(typed.category)) or (own.category == "bool" != typed.category):
         raise TypeMismatch(
             f"torch.{name} of {typed} with an alpha of {own}",
             evidence=[f"PyTorch takes no {own.category} alpha where the result is {typed}"],
@@ -196,6 +197,22 @@ def _div(b: Builder, arguments: Arguments, x: Value) -> Value:
     return tensors.lift(b, operator("div"), x, y)
 
 
+def _of_parts(b: Builder, name: str, x: Value) -> Value:
+    """Functions of torch that show the parts of complex numbers."""
+    if name == "view_as_real":
+        return complexes.as_real(b, x)
+    if name == "view_as_complex":
+        return complexes.as_complex(b, x)
+    if name == "imag" or (complexes.is_complex(x) and name == "real"):
+        return complexes.part(b, name, x)
+    if not complexes.is_complex(x):
+        return x
+    if name == "resolve_conj":
+        return complexes.resolved(b, x)
+    found = complexes.conj(b, x)
+    return complexes.resolved(b, found) if name == "conj_physical" else found
+
+
 # What gives its argument itself, where that is real.
 ITSELF = frozenset(("positive", "real", "conj", "conj_physical", "resolve_conj", "resolve_neg"))
 
@@ -209,7 +226,8 @@ def _of_numbers(b: Builder, arguments: Arguments, x: Value) -> Value:
     if any(not isinstance(v, Scalar) or v.typed.weight or v.mixed is not None for v in (x, other)):
         return x
     assert isinstance(x, Scalar) and isinstance(other, Scalar)
-    scalars = [b.default_float if v.typed.scalar.category == "float" else v.typed.scalar for v in (x, other)]
+    own = {"float": b.default_float, "complex": complex_of(b.default_float)}
+    scalars = [own.get(v.typed.scalar.category, v.typed.scalar) for v in (x, other)]
     if arguments.args:
         arguments.args[0] = convert(other, scalars[1])
     else:
@@ -234,6 +252,16 @@ def torch_call(b: Builder, name: str, arguments: Arguments, x: Value, hint: str)
         x = _of_numbers(b, arguments, x)
     if name in ("add", "sub", "subtract", "rsub"):
         return _scaled(b, "rsub" if name == "rsub" else name[:3], arguments, x)
+    if name in ("conj", "conj_physical", "resolve_conj", "real", "imag", "view_as_real", "view_as_complex"):
+        arguments.done()
+        return _of_parts(b, name, x)
+    if name in ("complex", "polar"):
+        second = arguments.need("imag", "angle")
+        arguments.done()
+        return complexes.made(b, name, x, second)
+    if name == "is_complex":
+        arguments.done()
+        return number(complexes.is_complex(x))
     if name in ITSELF:
         arguments.done()
         if name == "positive" and isinstance(x, (Scalar, View, Computed)) and x.typed.scalar == BOOL:
@@ -308,6 +336,9 @@ def method_call(b: Builder, x: Value, name: str, arguments: Arguments, hint: str
     if name in ("float", "double", "half", "bfloat16", "long", "int", "short", "bool"):
         arguments.done()
         return tensors.as_dtype(b, x, DTYPES[name])
+    if name in ("cfloat", "cdouble"):
+        arguments.done()
+        return tensors.as_dtype(b, x, COMPLEX64 if name == "cfloat" else COMPLEX128)
     if name in ("to", "type"):
         dtype = dtype_of(arguments.need("dtype"))
         arguments.done()
@@ -325,7 +356,7 @@ def method_call(b: Builder, x: Value, name: str, arguments: Arguments, hint: str
 
 
 def _item(b: Builder, x: Scalar) -> Scalar:
-    return to_number(x, {"bool": BOOL, "int": INT64, "float": FLOAT64}[x.typed.scalar.category])
+    return to_number(x, {"bool": BOOL, "int": INT64, "float": FLOAT64, "complex": COMPLEX128}[x.typed.scalar.category])
 
 
 def number_of_elements(shape: tuple[Expr, ...]) -> Scalar:
@@ -492,6 +523,8 @@ def _python_call(b: Builder, name: str, arguments: Arguments) -> Value | None:
         operand = arguments.need("x")
         arguments.done()
         return tensors.lift(b, lambda b, x: checks.operated(b, "abs", x), operand)
+    if name == "complex" and arguments.args:
+        return complexes.python_number(b, _numbers(b, arguments))
     if name in ("float", "int", "bool"):
         if not arguments.args:
             arguments.args = [number(0)]

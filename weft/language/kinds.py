@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import reduce
 
-from weft.errors import NumberOverflow, WeftError
+from weft.errors import NumberOverflow, TypeMismatch, WeftError
 from weft.language.values import Mixed, Number, Scalar
 from weft.loops.ir import Cast, Check, Const, Expr, Op, walk_expr
 from weft.loops.rounding import rounded
-from weft.loops.types import BOOL, FLOAT32, FLOAT64, INT64, ScalarType, Typed, promote
+from weft.loops.types import BOOL, COMPLEX128, FLOAT32, FLOAT64, INT64, ScalarType, Typed, promote
 
 NEVER = Const(False, BOOL)
 
@@ -41,7 +41,13 @@ def cast(expr: Expr, to: ScalarType) -> Expr:
     """expr as register type `to`."""
     if expr.type == to:
         return expr
+    if expr.type.category == "complex" and to.category in ("int", "float"):
+        raise TypeMismatch(
+            "a complex number where a real one is needed", remedy="say which: .real, .imag or abs(...) of the number"
+        )
     if isinstance(expr, Const):
+        if to.category == "complex":
+            return Op("complex", (Const(float(expr.value), to.part), Const(0.0, to.part)), to)
         if to.category == "float":
             try:
                 return Const(float(expr.value), to)
@@ -52,7 +58,7 @@ def cast(expr: Expr, to: ScalarType) -> Expr:
         if expr.type.category != "float":
             return Const(int(expr.value), to)
     if to == BOOL:
-        return Op("ne", (expr, Const(0.0 if expr.type.category == "float" else 0, expr.type)), BOOL)
+        return Op("ne", (expr, cast(Const(0, INT64), expr.type)), BOOL)
     return Cast(expr, to)
 
 
@@ -61,6 +67,8 @@ def common_type(types: Iterable[Typed], default_float: ScalarType) -> Typed:
     typed = reduce(lambda a, b: promote(a, b, default_float), types)
     if typed.weight == 0 and typed.scalar.category == "float":
         return Typed(FLOAT64, 0)
+    if typed.weight == 0 and typed.scalar.category == "complex":
+        return Typed(COMPLEX128, 0)
     return typed
 
 
@@ -68,10 +76,12 @@ def differ(a: Typed, b: Typed) -> bool:
     """Whether arithmetic tells values of these types apart by more than a rounding."""
     if a.scalar == b.scalar and (a.weight > 0) == (b.weight > 0):
         return False
-    if a.scalar.category == b.scalar.category == "float":
+    if a.scalar.category == b.scalar.category and a.scalar.category in ("float", "complex"):
         return False
     heavy, light = (a, b) if a.weight >= b.weight else (b, a)
-    return not (light.weight == 0 < heavy.weight and heavy.scalar.category == "float")
+    if light.scalar.category == "complex" != heavy.scalar.category:
+        return True
+    return not (light.weight == 0 < heavy.weight and heavy.scalar.category in ("float", "complex"))
 
 
 def joined(kinds: Iterable[Typed], default_float: ScalarType) -> tuple[Typed, ...]:
@@ -314,6 +324,7 @@ def holds(typed: Typed, value: Scalar) -> bool:
 
 def _fits(expr: Expr, type_: ScalarType) -> bool:
     """Whether the type has the value of an expression."""
+    type_ = type_.part
     if expr.type == BOOL:
         return True
     if isinstance(expr, Const):

@@ -15,13 +15,14 @@ from weft.errors import Location, TypeMismatch, UnsupportedSyntax
 from weft.language.frontend import Parser
 from weft.language.kinds import KindMatters, cast, converted, expressions_of, leaves
 from weft.language.source import Source
-from weft.language.values import Helper, Scalar, Static, Tuple, Value, describe, number
+from weft.language.values import PARTS, TWO, Helper, Scalar, Static, Tuple, Value, describe, number
 from weft.loops.ir import (
     Array,
     Expr,
     Function,
     Let,
     Load,
+    Op,
     Ref,
     Round,
     Size,
@@ -35,7 +36,7 @@ from weft.loops.ir import (
     without_checks,
 )
 from weft.loops.ir import Scalar as ScalarParameter
-from weft.loops.types import BOOL, FLOAT64, INT64, ScalarType, Typed
+from weft.loops.types import BOOL, CATEGORIES, FLOAT64, INT64, ScalarType, Typed, complex_of
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,16 @@ class Operand:
     @property
     def number(self) -> ScalarType:
         """The type in which a number is passed."""
-        return {"bool": BOOL, "int": INT64, "float": FLOAT64}[self.typed.scalar.category]
+        return {"bool": BOOL, "int": INT64}.get(self.typed.scalar.category, FLOAT64)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the loops call it: a tensor by one name, of complex numbers one of their parts; a complex number, two floats."""
+        return (f"{self.name}_re", f"{self.name}_im") if self.axes is None and self.is_complex else (self.name,)
+
+    @property
+    def is_complex(self) -> bool:
+        return self.typed.scalar.category == "complex"
 
 
 @dataclass(frozen=True)
@@ -98,7 +108,7 @@ class _ElementwiseParser(Parser):
         b, call = self.builder, self.call
         self.calls = []  # the function is called by its loops
         b.location, b.strict = self.source.where, call.strict
-        b.taken |= {o.name for o in call.operands} | {name for name, _ in call.outs}
+        b.taken |= {name for o in call.operands for name in o.names} | {name for name, _ in call.outs}
         extents = self._extents()
         for operand in call.operands:
             self._declared(operand, extents)
@@ -138,9 +148,9 @@ class _ElementwiseParser(Parser):
             if operand.name not in self.same:
                 self._array(operand.name, operand.typed.scalar, operand.axes, extents)
             return
-        self.names.append(operand.name)
-        self.scalars.append(ScalarParameter(operand.name, operand.number))
-        b.fixed.add(operand.name)
+        self.names += operand.names
+        self.scalars += (ScalarParameter(name, operand.number) for name in operand.names)
+        b.fixed.update(operand.names)
         if operand.number == INT64:
             b.integers.add(operand.name)
 
@@ -162,14 +172,19 @@ class _ElementwiseParser(Parser):
                 self.sizes.append(Size(size, name, position))
                 dims.append(Ref(size, INT64))
                 b.require_equal(extent, dims[-1], f"of {name} along axis {axis}")
-        b.arrays[name] = Array(name, dtype, tuple(dims), "input", location=self.source.where)
+        if dtype.category == "complex":
+            dims.append(TWO)
+        b.arrays[name] = Array(name, dtype.part, tuple(dims), "input", location=self.source.where)
         b.given |= {name}
 
     def _element(self, operand: Operand, at: tuple[Expr, ...]) -> Scalar:
         register = operand.typed.register
+        if operand.axes is None and operand.is_complex:
+            parts = tuple(cast(Ref(name, FLOAT64), register.part) for name in operand.names)
+            return Scalar(Op("complex", parts, register), operand.typed)
         if operand.axes is None:
             return Scalar(cast(Ref(operand.name, operand.number), register), operand.typed)
-        index = tuple(at[axis] for axis in operand.axes)
+        index = _index(tuple(at[axis] for axis in operand.axes), register)
         array = self.same.get(operand.name, operand.name)
         element = Load(array, index, register, self.builder.location)
         # on a GPU PyTorch takes only tensors without dimensions of the CPU for numbers, which are passed as such
@@ -223,17 +238,18 @@ class _ElementwiseParser(Parser):
             if typed.register != typed.scalar and dtype != typed.scalar:
                 result = Round(result, typed.scalar)  # computed in the common dtype, then cast
             array = self.same.get(name, name)
-            b.store(array, at, cast(result, dtype.opmath))
+            b.store(array, _index(at, dtype), cast(result, dtype.opmath))
             return array
         name = self.result if of == 1 else b.fresh(f"{self.result}_{k}")
-        b.arrays[name] = Array(name, typed.scalar, extents, "result", location=self.source.where, contiguous=True)
-        b.store(name, at, result)
+        is_complex = self.pairs[name] = typed.scalar.category == "complex"
+        shape = (*extents, TWO) if is_complex else extents
+        b.arrays[name] = Array(name, typed.scalar.part, shape, "result", location=self.source.where, contiguous=True)
+        b.store(name, _index(at, typed.scalar), result)
         return name
 
     def _require_cast(self, made: ScalarType, dtype: ScalarType, name: str) -> None:
         """A result may be narrowed, and not lose its category."""
-        order = ("bool", "int", "float")
-        if order.index(made.category) > order.index(dtype.category):
+        if CATEGORIES.index(made.category) > CATEGORIES.index(dtype.category):
             raise TypeMismatch(
                 f"the result of {self.source.name} is {made}, and {name} is {dtype}",
                 location=self.source.where,
@@ -242,7 +258,8 @@ class _ElementwiseParser(Parser):
             )
 
     def _of_number(self, value: Scalar) -> ScalarType:
-        return self.default if value.typed.scalar == FLOAT64 else value.typed.scalar
+        own = {"float": self.default, "complex": complex_of(self.default)}
+        return own.get(value.typed.scalar.category, value.typed.scalar)
 
     def _refuse_kinds(self, value: Scalar) -> None:
         kinds = dict.fromkeys(describe(v) for v in leaves(value))
@@ -252,6 +269,11 @@ class _ElementwiseParser(Parser):
             evidence=[f"what it gives is {' or '.join(kinds)}"],
             remedy="say which: int(...), float(...) or bool(...) of what it returns, or .to(dtype) of elements",
         )
+
+
+def _index(at: tuple[Expr, ...], type_: ScalarType) -> tuple[Expr, ...]:
+    """The subscript in an array of elements of a type, of complex numbers in that of their parts."""
+    return (*at, PARTS) if type_.category == "complex" else at
 
 
 def _substituted(value: Value, names: dict[str, Expr]) -> Value:
@@ -272,4 +294,4 @@ def _substituted(value: Value, names: dict[str, Expr]) -> Value:
 
 
 def _constant(value: Any) -> Value:
-    return number(value) if isinstance(value, (bool, int, float)) else Static(value)
+    return number(value) if isinstance(value, (bool, int, float, complex)) else Static(value)

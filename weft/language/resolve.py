@@ -10,7 +10,7 @@ from weft.errors import TypeMismatch, UnsupportedSyntax
 from weft.language import functions
 from weft.language.source import Known, Module, Namespace, Source, plain_function
 from weft.language.values import Helper, Static, Tuple, Value, number
-from weft.loops.types import SCALAR_TYPES
+from weft.loops.types import COMPLEX_TYPES, SCALAR_TYPES
 
 # Modules whose functions the language knows; the first that has an object under its own name is where it comes from.
 _MODULES = ("math", "torch", "torch.nn.functional", "torch.special", "builtins")
@@ -27,7 +27,7 @@ def known(name: str) -> Value:
 
 def value_of(obj: Any, name: str) -> Value:
     """The value that a Python object, found under `name` outside the function, is. Raises where it cannot be used."""
-    if type(obj) in (bool, int, float):
+    if type(obj) in (bool, int, float, complex):
         return number(obj)
     if isinstance(obj, (int, float)):
         plain = "int" if isinstance(obj, int) else "float"
@@ -49,11 +49,12 @@ def value_of(obj: Any, name: str) -> Value:
     kind = type(obj)
     if kind.__module__ == "torch" and kind.__name__ == "dtype":
         dtype = str(obj).removeprefix("torch.")
-        if dtype not in SCALAR_TYPES:
+        known_types = SCALAR_TYPES | COMPLEX_TYPES
+        if dtype not in known_types:
             raise TypeMismatch(
-                f"weft has no dtype {dtype}", evidence=["it has " + ", ".join(SCALAR_TYPES)], remedy="use one it has"
+                f"weft has no dtype {dtype}", evidence=["it has " + ", ".join(known_types)], remedy="use one it has"
             )
-        return Static(SCALAR_TYPES[dtype])
+        return Static(known_types[dtype])
     own = getattr(obj, "__name__", None)
     if isinstance(own, str):
         own = own.removeprefix("special_")  # as those of torch.special are called

@@ -24,7 +24,8 @@ _VIEWS = frozenset(
         *("T", "mT", "permute", "transpose", "t", "swapaxes", "swapdims", "movedim", "moveaxis", "unsqueeze", "squeeze"),
         *("expand", "expand_as", "view", "view_as", "reshape", "reshape_as", "flatten", "ravel", "unflatten"),
         *("narrow", "select", "unbind", "split", "split_with_sizes", "chunk"),
-        *("contiguous", "to", "float", "double"),
+        *("contiguous", "to", "float", "double", "cfloat", "cdouble"),
+        *("real", "imag", "conj", "resolve_conj", "view_as_real", "view_as_complex"),
     )
 )
 
@@ -307,7 +308,9 @@ class _Uses:
         return tuple(self.identity(item) for item in items)
 
     def identity(self, node: ast.expr) -> str | None:
-        """The parameter that an expression is."""
+        """The parameter that an expression is. A tensor of pairs, seen as complex numbers, stands for these."""
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.view_as_complex":
+            node = node.args[0]
         roots = self.roots.get(node.id, frozenset()) if isinstance(node, ast.Name) else frozenset()
         return next(iter(roots)) if len(roots) == 1 and NEW not in roots else None
 

@@ -57,7 +57,7 @@ from weft.language.values import (
     one_of,
 )
 from weft.loops.ir import Carry, Const, Expr, Load, Merge, Ref, Stmt, free_names
-from weft.loops.types import BOOL, INT64, ScalarType, Typed
+from weft.loops.types import BOOL, CATEGORIES, INT64, ScalarType, Typed
 
 _REMEDIES = {
     ast.While: ("while but to count", "write for i in range(most): and, first in its body, if not (condition): break"),
@@ -1003,8 +1003,7 @@ def _pairs(one: Value | None, other: Value | None) -> list[tuple[Value, Value]] 
 
 def _fits_in_place(result: ScalarType, held: ScalarType) -> None:
     """Raise TypeMismatch where a result cannot be stored in place, as PyTorch does."""
-    order = ("bool", "int", "float")
-    if order.index(result.category) > order.index(held.category):
+    if CATEGORIES.index(result.category) > CATEGORIES.index(held.category):
         raise TypeMismatch(
             f"a result of {result} cannot be stored in place into {held}",
             remedy="convert the tensor first, or the value",

@@ -43,7 +43,8 @@ def element(builder: Builder, value: Tensor | Scalar, at: tuple[Expr, ...]) -> S
     if isinstance(value, View):
         index = None if value.copied else value.index(own)
         read = bounds.checked(builder.load(value, own), value.inside, builder)
-        return Scalar(read, value.typed, Alias(frozenset((value.array,)), index))
+        found = Scalar(read, value.typed, Alias(frozenset((value.array,)), index))
+        return replace(arithmetic.conjugate(found), alias=found.alias) if value.conjugate else found
     return Scalar(value.element(own), value.typed)
 
 
@@ -155,6 +156,10 @@ def assign(builder: Builder, target: View, value: Tensor | Scalar, what: str = "
         raise UnsupportedSyntax(
             f"a store into a copy or a view of {name}, as its strides will have it",
             remedy=f"store into {name}, or into {name}.clone()",
+        )
+    if value.typed.scalar.category == "complex" and not target.is_complex:
+        raise TypeMismatch(
+            f"a complex number is stored into a tensor of {target.dtype}", remedy="say which part: .real, .imag or abs(...)"
         )
     value = _fit_to(builder, target, value, what)
     if isinstance(value, Scalar):
@@ -277,21 +282,21 @@ def is_extremum(kind: str) -> bool:
     return kind in _EXTREMA
 
 
-def _accumulator(kind: str, typed: Typed) -> tuple[Typed, Const]:
+def _accumulator(kind: str, typed: Typed) -> tuple[Typed, Expr]:
     """The type a reduction of elements of this type gives, and the value it starts from."""
     scalar = typed.scalar
     if kind in ("all", "any"):
         return replace(typed, scalar=BOOL), Const(kind == "all", BOOL)
-    if kind == "mean" and scalar.category != "float":
+    if kind == "mean" and scalar.category not in ("float", "complex"):
         raise TypeMismatch(f"mean of {scalar} elements", remedy="convert with .float() first")
+    if kind in _EXTREMA and scalar.category == "complex":
+        raise arithmetic.no_complex(kind.removesuffix("_of_all"))
     if kind in _EXTREMA:
         return typed, arithmetic.extreme(scalar, largest=_EXTREMA[kind])
-    if scalar.category != "float":
+    if scalar.category not in ("float", "complex"):
         scalar = INT64
     start = Const(1 if kind == "prod" else 0, INT64)
-    first = cast(start, scalar.opmath)
-    assert isinstance(first, Const)
-    return replace(typed, scalar=scalar), first
+    return replace(typed, scalar=scalar), cast(start, scalar.opmath)
 
 
 def reduce(builder: Builder, kind: str, value: Tensor, dims: tuple[int, ...], keep: bool) -> Scalar | Computed:

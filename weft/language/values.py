@@ -11,8 +11,8 @@ from weft.errors import Location
 from weft.language.sharing import Slot
 from weft.language.source import Source
 from weft.loops.affine import affine
-from weft.loops.ir import Const, Expr, Load, Ref, free_names, substitute, walk_expr
-from weft.loops.types import BOOL, FLOAT64, INT64, ScalarType, Typed
+from weft.loops.ir import Const, Expr, Load, Op, Ref, free_names, substitute, walk_expr
+from weft.loops.types import BOOL, COMPLEX128, FLOAT64, INT64, ScalarType, Typed
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Scalar:
 
     @property
     def constant(self) -> bool | int | float | None:
-        """The value of a Python number known while parsing, else None."""
+        """The value of a real Python number known while parsing, else None."""
         return self.expr.value if isinstance(self.expr, Const) and self.typed.weight == 0 else None
 
     @property
@@ -106,7 +106,9 @@ class View:
     """A tensor that is (a view of) an array; storing into it stores into the array. dims: its sizes, int64. axes: for each
     axis of the array, the subscript of the view's element at `place(0), place(1), ...`.
 
+    A tensor of complex numbers is a view of an array of their parts, whose last axis, of size 2, it has the subscript PARTS of.
     copied: it may as well be a copy, as strides will have it (`contiguous`), so that it is good for reading, until a store.
+    conjugate: its elements are the conjugates of those that the array holds; it is then `copied`.
     inside: what says at run time that the subscripts which made it were inside what they were subscripts of.
     """
 
@@ -116,6 +118,7 @@ class View:
     axes: tuple[Expr, ...]
     copied: bool = False
     inside: Expr | None = None
+    conjugate: bool = False
 
     @property
     def typed(self) -> Typed:
@@ -127,7 +130,12 @@ class View:
 
     def is_whole(self) -> bool:
         """Whether this is the array itself, not a part or a permutation of it."""
-        return self.axes == places(len(self.dims))
+        own = places(len(self.dims))
+        return self.axes == ((*own, PARTS) if self.is_complex else own) and not self.conjugate
+
+    @property
+    def is_complex(self) -> bool:
+        return self.dtype.category == "complex"
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,12 +244,17 @@ Tensor = View | Computed
 Value = Scalar | View | Computed | Tuple | Static | Helper | Method | Range | Sequence | Pending | Unset
 
 ZERO, ONE = Const(0, INT64), Const(1, INT64)
-NUMBER_TYPES = {bool: BOOL, int: INT64, float: FLOAT64}
+TWO = Const(2, INT64)
+# The subscript of both parts of a complex number, as accesses to it have it until weft.language.pairs makes two of each.
+PARTS = Ref("both parts", INT64)
+NUMBER_TYPES = {bool: BOOL, int: INT64, float: FLOAT64, complex: COMPLEX128}
 
 
-def number(value: bool | int | float) -> Scalar:
+def number(value: bool | int | float | complex) -> Scalar:
     """A Python number."""
     type_ = NUMBER_TYPES[type(value)]
+    if isinstance(value, complex):
+        return Scalar(Op("complex", (Const(value.real, FLOAT64), Const(value.imag, FLOAT64)), type_), Typed(type_, 0))
     return Scalar(Const(value, type_), Typed(type_, 0))
 
 
@@ -293,8 +306,9 @@ def has_load(expr: Expr) -> bool:
 
 
 def whole(array: str, dtype: ScalarType, dims: tuple[Expr, ...]) -> View:
-    """The view of a whole array."""
-    return View(array, dtype, dims, places(len(dims)))
+    """The view of a whole array. dims: its sizes, of complex numbers without that of their parts."""
+    own = places(len(dims))
+    return View(array, dtype, dims, (*own, PARTS) if dtype.category == "complex" else own)
 
 
 def select(view: Tensor, dims: tuple[Expr, ...], axes: tuple[Expr, ...]) -> Tensor:
@@ -357,7 +371,7 @@ def describe(value: object) -> str:
     """What a value is, for errors."""
     match value:
         case Scalar(typed=Typed(scalar=scalar, weight=0)):
-            return {"bool": "a bool", "int": "an int", "float": "a float"}[scalar.category]
+            return {"bool": "a bool", "int": "an int", "float": "a float", "complex": "a complex number"}[scalar.category]
         case Scalar(typed=Typed(scalar=scalar)):
             return f"one {scalar} element"
         case View(dims=dims) | Computed(dims=dims):

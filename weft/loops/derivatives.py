@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from weft.loops.holomorphic import RULES
 from weft.loops.ir import Carry, Cast, Const, Expr, For, Function, If, Let, Load, Op, Ref, Round, Stmt, Store
 from weft.loops.operators import POLYNOMIALS
 from weft.loops.simplify import add, div, mul, neg, number, select, sub
@@ -190,6 +191,22 @@ def _cross_entropy(g: Expr, args: tuple[Expr, ...], r: Expr) -> Contributions:
     return div(mul(g, sub(a, b)), scale), mul(g, sub(_apply("log", rest), _apply("log", a)))
 
 
+def _complex_size(g: Expr, args: tuple[Expr, ...], r: Expr) -> Contributions:
+    """torch.abs of a complex number: no seed at 0."""
+    nought = _compare("eq", r, _zero(r))
+    a, b = (_zero_where(nought, div(part, r)) for part in args)
+    return mul(g, a), mul(g, b)
+
+
+def _complex_angle(g: Expr, args: tuple[Expr, ...], r: Expr) -> Contributions:
+    """torch.angle of a complex number: no seed at 0, and of sizes whose square leaves the range."""
+    y, x = args
+    size = Op("hypot", (x, y), r.type)
+    nought = _compare("eq", size, _zero(size))
+    cosine, sine = (_zero_where(nought, div(div(part, size), size)) for part in (x, y))
+    return mul(g, cosine), neg(mul(g, sine))
+
+
 _ROOT_PI = 2 / math.sqrt(math.pi)
 
 _DERIVATIVES: dict[str, _Rule] = {
@@ -216,6 +233,9 @@ _DERIVATIVES: dict[str, _Rule] = {
     "fmin": _dropping("le"),
     "pow": _power,
     "atan2": _angle,
+    "complex_abs": _complex_size,
+    "complex_angle": _complex_angle,
+    **RULES,
     "hypot": lambda g, args, r: (mul(g, div(args[0], r)), mul(g, div(args[1], r))),
     "copysign": _copysign,
     "exp": _unary(lambda a, r: r),

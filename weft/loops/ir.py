@@ -356,6 +356,7 @@ class Function:
     results: what the Python returns, in order: names of arrays (an "inout" argument may be among them).
     assumption: what holds in the calls that it is for.
     numbers: the results that the Python returns as numbers; each is an array without dimensions.
+    pairs: the results that are complex numbers in the Python: their arrays have a last axis of the real and the imaginary part.
     container: what the Python returns the results in, where that is not usual (one as it is, several in a tuple).
     checked: arrays whose every subscript is checked where it is evaluated, since data decide which are; of the others the
     call has checked those that sizes decide.
@@ -377,6 +378,7 @@ class Function:
     location: Location | None = field(default=None, compare=False)
     assumption: Assumption | None = None
     numbers: tuple[str, ...] = ()
+    pairs: tuple[str, ...] = ()
     container: Literal["", "tuple", "list"] = ""
     checked: frozenset[str] = frozenset()
     demands: tuple[Demand, ...] = ()

@@ -1,7 +1,8 @@
 """The operators of expressions, as one table: type rule, meaning in Python, spelling in C++.
 
 Spelling: `{0} + {1}` is C++ infix; a bare word is a function of `runtime/device/scalar.cuh`, and `special::word` one of
-`runtime/device/special.cuh`, overloaded on the register types and meaning the same on the host and on the device.
+`runtime/device/special.cuh`, `complex::word` of `runtime/device/complex.cuh`, overloaded on the register types and meaning the
+same on the host and on the device.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ Rule = Literal[
 
 @dataclass(frozen=True)
 class Operator:
-    """module: where a function of this name is, for a program that is written as Python."""
+    """module: where a function of this name is, for a program that is written as Python; or the text of such an expression, the
+    operands in braces.
+    """
 
     name: str
     arity: int
@@ -163,6 +166,30 @@ def _special(name: str, arity: int, evaluate: Callable[..., Any] | None = None, 
     return Operator(name, arity, "float", f"special::{name}", evaluate or _of_torch(name), module)
 
 
+# Functions of complex numbers that are operators for each of their parts: of a number of two parts, and of two numbers. Their
+# names, and those of PyTorch's functions, which are the meaning.
+COMPLEX_OF_ONE = ("exp", "expm1", "log", "log1p", "sqrt", "sinh", "cosh", "tanh", "asinh", "acos", "acosh", "atanh")
+COMPLEX_OF_TWO = {"divide": "div", "power": "pow"}
+
+
+def _complex(name: str, function: str, arity: int) -> tuple[Operator, ...]:
+    """The operators of both parts of a function of complex numbers."""
+
+    def evaluate(*parts: float) -> complex:
+        import torch
+
+        numbers = [torch.complex(*(torch.tensor(float(p), dtype=torch.float64) for p in parts[k : k + 2]))
+                   for k in range(0, arity, 2)]  # fmt: skip
+        return complex(getattr(torch, function)(*numbers))
+
+    numbers = ", ".join(f"torch.complex({{{k}}}, {{{k + 1}}})" for k in range(0, arity, 2))
+    text = f"torch.{function}({numbers})"
+    return (
+        Operator(f"complex_{name}_re", arity, "float", f"complex::{name}_re", lambda *p: evaluate(*p).real, f"{text}.real"),
+        Operator(f"complex_{name}_im", arity, "float", f"complex::{name}_im", lambda *p: evaluate(*p).imag, f"{text}.imag"),
+    )
+
+
 SPECIAL_OF_ONE = (
     *("erfcx", "ndtr", "log_ndtr", "ndtri", "entr", "i0e", "i1", "i1e", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1"),
     *("modified_bessel_k0", "modified_bessel_k1", "scaled_modified_bessel_k0", "scaled_modified_bessel_k1"),
@@ -217,6 +244,8 @@ _TABLE = [
     _special("ndtr", 1, lambda x: 0.5 * math.erfc(-x * math.sqrt(0.5))),  # PyTorch's loses it where it is small
     _special("polygamma", 2, lambda n, x: _of_torch("polygamma")(int(n), x), "torch"),
     *(_special(name, 2) for name in ("zeta", *POLYNOMIALS)),
+    *(operator for name in COMPLEX_OF_ONE for operator in _complex(name, name, 2)),
+    *(operator for name, function in COMPLEX_OF_TWO.items() for operator in _complex(name, function, 4)),
     _special("binary_cross_entropy", 2, _cross_entropy, "torch.nn.functional"),
     *(
         Operator(name, 1, "float", name, lambda x, f=function: float(f(x)) if math.isfinite(x) else x)
@@ -261,6 +290,6 @@ COSTLY = frozenset(
     (
         *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "pow", "hypot", "fmod", "mod"),
         *("sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
-        *("erf", "erfc", "sigmoid", "gelu", *(o.name for o in _TABLE if o.spelling.startswith("special::"))),
+        *("erf", "erfc", "sigmoid", "gelu", *(o.name for o in _TABLE if o.spelling.startswith(("special::", "complex::")))),
     )
 )

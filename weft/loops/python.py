@@ -472,7 +472,9 @@ class _Writer:
             for t, a in zip(texts, expr.args, strict=True)
         ]
         typed = Typed(typed.scalar, 1)
-        text = f"{OPERATORS[name].module}.{name}({', '.join(t.text for t in tensors)})"
+        module = OPERATORS[name].module
+        words = [t.text for t in tensors]
+        text = module.format(*words) if "{" in module else f"{module}.{name}({', '.join(words)})"
         return Text(text, _CALL, Typed(BOOL, 1) if expr.type == BOOL else typed)
 
 

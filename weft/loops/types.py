@@ -2,6 +2,8 @@
 
 Memory types are what tensors hold. Register types are what expressions compute in: the op-math
 type of the memory type (float32 for float16 and bfloat16, as PyTorch's `opmath_t`), the type itself otherwise.
+
+Complex types are the language's alone: a number of one is two of its part's type in a loop nest (weft.language.pairs).
 """
 
 from __future__ import annotations
@@ -9,8 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Category = Literal["bool", "int", "float"]
-_CATEGORY_ORDER = {"bool": 0, "int": 1, "float": 2}
+from weft.errors import TypeMismatch
+
+Category = Literal["bool", "int", "float", "complex"]
+CATEGORIES: tuple[Category, ...] = ("bool", "int", "float", "complex")
+_CATEGORY_ORDER = {name: k for k, name in enumerate(CATEGORIES)}
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,11 @@ class ScalarType:
         """The register type that arithmetic on this memory type runs in."""
         return FLOAT32 if self in (FLOAT16, BFLOAT16) else self
 
+    @property
+    def part(self) -> ScalarType:
+        """The type of the real and of the imaginary part of a complex type; a real type itself."""
+        return self if self.category != "complex" else FLOAT32 if self == COMPLEX64 else FLOAT64
+
 
 BOOL = ScalarType("bool", "bool", 1, signed=False)
 UINT8 = ScalarType("uint8", "int", 1, signed=False)
@@ -42,13 +52,30 @@ BFLOAT16 = ScalarType("bfloat16", "float", 2)
 FLOAT32 = ScalarType("float32", "float", 4)
 FLOAT64 = ScalarType("float64", "float", 8)
 
+COMPLEX64 = ScalarType("complex64", "complex", 8)
+COMPLEX128 = ScalarType("complex128", "complex", 16)
+
 SCALAR_TYPES = {t.name: t for t in (BOOL, UINT8, INT8, INT16, INT32, INT64, FLOAT16, BFLOAT16, FLOAT32, FLOAT64)}
+
+COMPLEX_TYPES = {t.name: t for t in (COMPLEX64, COMPLEX128)}
+
+
+def complex_of(part: ScalarType) -> ScalarType:
+    """The complex type that a float of this type becomes beside a complex number of less weight. Raises TypeMismatch."""
+    if part.name == "float16":
+        raise TypeMismatch(
+            "float16 beside a complex number is complex32 in PyTorch, which weft does not have",
+            remedy="convert the float16 with .float() first",
+        )
+    return COMPLEX128 if part == FLOAT64 else COMPLEX64
 
 
 def promote_types(a: ScalarType, b: ScalarType) -> ScalarType:
     """`torch.promote_types(a, b)`."""
     if a == b:
         return a
+    if "complex" in (a.category, b.category):
+        return COMPLEX128 if FLOAT64 in (a.part, b.part) else COMPLEX64
     if a.category != b.category:
         return a if _CATEGORY_ORDER[a.category] > _CATEGORY_ORDER[b.category] else b
     if a.category == "float":
@@ -69,7 +96,7 @@ class Typed:
     """The type of a Python-level value, before registers: its scalar type and how much it weighs.
 
     weight 2: a tensor with dimensions; 1: one element of a tensor (a 0-dim tensor in the plain Python);
-    0: a Python number (bool, int as int64, float as float64).
+    0: a Python number (bool, int as int64, float as float64, complex as complex128).
     """
 
     scalar: ScalarType
@@ -88,6 +115,8 @@ def promote(a: Typed, b: Typed, default_float: ScalarType = FLOAT32) -> Typed:
         return Typed(promote_types(a.scalar, b.scalar), a.weight)
     if _CATEGORY_ORDER[b.scalar.category] <= _CATEGORY_ORDER[a.scalar.category]:
         return a
+    if b.scalar.category == "complex" and (a.scalar.category == "float" or b.weight == 0):
+        return Typed(complex_of(a.scalar if a.scalar.category == "float" else default_float), a.weight)
     if b.weight == 0:
         scalar = {"int": INT64, "float": default_float, "bool": BOOL}[b.scalar.category]
         return Typed(scalar, a.weight)

@@ -74,6 +74,11 @@ def chebyshev_polynomial_w(input, n):
 
 
 @operator
+def complex(real, imag):
+    return torch.complex(real, imag)
+
+
+@operator
 def copysign(input, other):
     return torch.copysign(input, other)
 
@@ -256,6 +261,11 @@ def nextafter(input, other):
 @operator
 def poisson_nll_loss(input, target, log_input=True, full=False, eps=1e-08):
     return F.poisson_nll_loss(input, target, log_input=log_input, full=full, eps=eps, reduction="none")
+
+
+@operator
+def polar(abs, angle):
+    return torch.polar(abs, angle)
 
 
 @with_parameters("other")

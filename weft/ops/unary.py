@@ -24,6 +24,11 @@ def acosh(input):
 
 
 @operator
+def angle(input):
+    return torch.angle(input)
+
+
+@operator
 def asin(input):
     return torch.asin(input)
 
@@ -86,6 +91,16 @@ def clamp_max(input, max):
 @with_parameters("min")
 def clamp_min(input, min):
     return torch.clamp(input, min=min)
+
+
+@operator
+def conj(input):
+    return torch.conj(input)
+
+
+@operator
+def conj_physical(input):
+    return torch.conj_physical(input)
 
 
 @operator
@@ -206,6 +221,11 @@ def i1(input):
 @operator
 def i1e(input):
     return torch.special.i1e(input)
+
+
+@operator
+def imag(input):
+    return torch.imag(input)
 
 
 @operator
@@ -341,6 +361,11 @@ def positive(input):
 @operator
 def rad2deg(input):
     return torch.rad2deg(input)
+
+
+@operator
+def real(input):
+    return torch.real(input)
 
 
 @operator

@@ -40,7 +40,7 @@ from weft.loops.affine import Affine, affine, evaluate
 from weft.loops.faults import Faults
 from weft.loops.ir import Array, Expr, Function, free_names
 from weft.loops.schedule import ORDINARY, Circumstances, Wrapped
-from weft.loops.types import BOOL, FLOAT64, INT64, SCALAR_TYPES, ScalarType
+from weft.loops.types import BOOL, COMPLEX_TYPES, FLOAT64, INT64, SCALAR_TYPES, ScalarType
 from weft.loops.unused import empty_loops
 from weft.plan.arguments import Slot
 from weft.plan.facts import Geometry, facts_of
@@ -74,7 +74,8 @@ class CallPlan:
 
 
 DTYPES: dict[torch.dtype, ScalarType] = {getattr(torch, name): t for name, t in SCALAR_TYPES.items()}
-_SUPPORTED = ", ".join(SCALAR_TYPES)
+COMPLEX: dict[torch.dtype, ScalarType] = {getattr(torch, name): t for name, t in COMPLEX_TYPES.items()}
+_SUPPORTED = ", ".join(SCALAR_TYPES | COMPLEX_TYPES)
 
 
 # ---------------------------------------------------------------- arguments
@@ -120,6 +121,11 @@ def _described(value: Any) -> str:
     if value is None or isinstance(value, (bool, int, float, str)):
         return repr(value)
     return f"a {type(value).__module__}.{type(value).__qualname__}".replace("a builtins.", "a ")
+
+
+def as_pairs(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor of complex numbers as one of their parts, which it shares its memory with unless it is lazily conjugate."""
+    return torch.view_as_real(tensor.resolve_conj().resolve_neg())
 
 
 def plain(value: Any) -> Any:
@@ -437,12 +443,14 @@ def finisher(function: Function) -> Callable[[Any], Any] | None:
     waiting for the kernel, as `.item()` does.
     """
     numbers = [r in function.numbers for r in function.results]
-    if not any(numbers) and not function.container:
+    if not any(numbers) and not function.container and not function.pairs:
         return None
+    pairs = [r in function.pairs for r in function.results]
 
     def finish(made: Any) -> Any:
         results = made if isinstance(made, tuple) else (made,)
-        items = [_number(function, r) if number else r for r, number in zip(results, numbers, strict=True)]
+        items = [_number(function, r) if number else torch.view_as_complex(r) if pair else r
+                 for r, number, pair in zip(results, numbers, pairs, strict=True)]  # fmt: skip
         if function.container:
             return tuple(items) if function.container == "tuple" else items
         return items[0] if len(items) == 1 else tuple(items)

@@ -33,8 +33,11 @@ _MOST_CALLS = 1024
 class Executable:
     """A name, a signature, and the analyses behind it: one program, whatever happens around it.
 
+    takes_pairs: who calls the operator knows complex results for the pairs that they are of.
     guard: what a quick call must ask before it runs the program. meaning: what it is to the user. told: what was warned of.
     """
+
+    takes_pairs = False
 
     def __init__(
         self,

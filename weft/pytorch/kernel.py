@@ -26,14 +26,14 @@ from weft.errors import (
 from weft.language import Capture, Signature, capture, read_signature
 from weft.language.source import plain_function
 from weft.language.text import ANONYMOUS, function_of_text
-from weft.pytorch.call import argument_types, call_types, finisher, gathered, plain, repeated
+from weft.pytorch.call import COMPLEX, argument_types, as_pairs, call_types, finisher, gathered, plain, repeated
 from weft.pytorch.executable import Executable
 from weft.pytorch.operator import PLAIN, Operator, eager, has_tangent
 from weft.pytorch.quick import MISS, never
 from weft.pytorch.specialize import Specializable, Specializer
 from weft.pytorch.specs import TensorSpec
 from weft.pytorch.telling import Place, tell
-from weft.pytorch.variants import Variant, function_of, is_structured, is_tensor, read_structure, variant
+from weft.pytorch.variants import Variant, function_of, is_complex, is_structured, is_tensor, read_structure, variant
 from weft.pytorch.watching import stale, watch
 from weft.pytorch.witness import Witness, witnesses
 from weft.runtime import cache
@@ -81,8 +81,10 @@ class Program(Executable):
         return self.guard.holds() and torch.get_default_dtype() is self.default
 
     def has_variant(self, args: tuple[Any, ...]) -> bool:
-        """Whether there are parts of the program among the arguments, or tensors in the place of numbers."""
-        return any(map(is_structured, args)) or any(is_tensor(args[k]) for k in self.numbers if k < len(args))
+        """Whether there are parts of the program among the arguments, tensors in the place of numbers, or complex numbers."""
+        if any(map(is_structured, args)) or any(is_complex(a) or type(a) is complex for a in args):
+            return True
+        return any(is_tensor(args[k]) for k in self.numbers if k < len(args))
 
     def prepared(self, args: tuple[Any, ...]) -> None:
         """Warn once, there, of each place that computes in double precision because Python's floats are doubles."""
@@ -202,7 +204,7 @@ class Kernel:
             if kwargs or len(args) != program.arity:
                 args = _bound(program.signature, args, kwargs)
             for a in args:
-                if is_structured(a):
+                if is_structured(a) or isinstance(a, complex) or (isinstance(a, torch.Tensor) and a.is_complex()):
                     return _uncompiled(self, args, {})
             if program.numbers:
                 kinds = [_kind_of(args[k]) for k in program.numbers]
@@ -233,6 +235,8 @@ class Kernel:
             for a in args:
                 kind = type(a)
                 if kind in PLAIN:
+                    if a.dtype in COMPLEX:
+                        return self._special(args, {}, program)
                     address = a.data_ptr()
                     if not address and a.numel():  # a wrapper of a tensor, which the dispatcher knows
                         return _dispatched(program, args)
@@ -264,6 +268,7 @@ class Kernel:
         kernel = self._variants.get(made.text)
         if kernel is None:
             kernel = self._made(made)
+            _require_writable(kernel.signature, made)
             try:
                 result = kernel(*made.leaves)
             except TypeMismatch as error:
@@ -273,7 +278,10 @@ class Kernel:
                 del self._variants[next(iter(self._variants))]
             self._variants[made.text] = kernel
         else:
+            _require_writable(kernel.signature, made)
             result = kernel(*made.leaves)
+        if made.complexes:
+            return _as_given(result, kernel.signature, made)
         if len(made.leaves) == len(args) and all(a is b for a, b in zip(made.leaves, args, strict=True)):
             self.quick = kernel.quick  # which asks whether its arguments are tensors, and what the variant reads from outside
         return result
@@ -308,7 +316,8 @@ class Kernel:
         if self._variadic:
             return
         try:
-            argument_types(self.signature, args)
+            real = (0.0 if type(a) is complex else as_pairs(a) if is_complex(a) else a for a in args)
+            argument_types(self.signature, tuple(real))
         except TypeMismatch as told:
             evidence = [*told.evidence, error.message]
             raise TypeMismatch(
@@ -429,6 +438,26 @@ def _written(value: Any) -> types.FunctionType:
 def _uncompiled(kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """A call outside of the graph that torch.compile makes: its program is not known while it traces."""
     return kernel._special(args, kwargs, None if kernel._variadic else kernel.program)
+
+
+def _require_writable(signature: Signature, made: Variant) -> None:
+    """Raise UnsupportedSyntax where a tensor is written that is lazily conjugate: what was passed for it is a copy."""
+    for name, tensor in made.complexes:
+        if name in signature.written and (tensor.is_conj() or tensor.is_neg()):
+            raise UnsupportedSyntax(
+                f"{name} is written, and is a lazily conjugate view",
+                location=signature.location,
+                remedy=f"pass {name}.resolve_conj(), or write into the tensor and conjugate it afterwards",
+            )
+
+
+def _as_given(result: Any, signature: Signature, made: Variant) -> Any:
+    """What a kernel returned, with the tensors of complex numbers that it was passed where it returned these."""
+    given = dict(made.complexes)
+    items = list(result) if isinstance(result, (tuple, list)) else [result]
+    found = [given.get(name or "", item) for name, item in zip(signature.results, items, strict=False)]
+    found += items[len(found) :]
+    return type(result)(found) if isinstance(result, (tuple, list)) else found[0]
 
 
 def _kind_of(value: Any) -> str:

@@ -25,7 +25,6 @@ from weft.pytorch.call import (
     bind,
     check,
     common_device,
-    finisher,
     wraps_for,
 )
 from weft.pytorch.overlap import share_memory
@@ -135,7 +134,13 @@ def _fake(executable: Executable) -> Callable[..., Any]:
             _refuse_shared(executable.signature, args)
         analysis = executable.specializable.analysis(types, False)
         function = analysis.function
-        if finisher(function) is not None and recorded:
+        if function.pairs and recorded and not executable.takes_pairs:
+            raise UnsupportedSyntax(
+                f"torch.compile cannot record a call of {function.name}, which returns complex numbers",
+                location=function.location,
+                remedy="return torch.view_as_real(...) of them, and use torch.view_as_complex outside",
+            )
+        if (function.numbers or function.container) and recorded:
             raise UnsupportedSyntax(
                 f"torch.compile cannot record a call of {function.name}, which returns a number, a list or a tuple of one",
                 location=function.location,

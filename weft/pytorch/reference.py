@@ -19,7 +19,7 @@ from weft.loops.affine import evaluate
 from weft.loops.ir import For, Function, Stmt, bodies, walk
 from weft.loops.python import python
 from weft.loops.types import SCALAR_TYPES
-from weft.pytorch.call import argument_types, bind
+from weft.pytorch.call import argument_types, as_pairs, bind
 from weft.pytorch.simulated import still_unwritten
 from weft.pytorch.stores import StoresRound, rounds
 
@@ -229,10 +229,11 @@ def _cpu_kernel(kernel: Kernel, stores: Rounding | None) -> tuple[Callable[..., 
 
 
 def _results(made: Any) -> tuple[torch.Tensor, ...]:
-    """What a function returned as tensors, its numbers too."""
+    """What a function returned as tensors, its numbers too, complex ones by their parts."""
     items = made if isinstance(made, (tuple, list)) else () if made is None else (made,)
     kinds = {bool: torch.bool, int: torch.int64, float: torch.float64}
-    return tuple(r if isinstance(r, torch.Tensor) else torch.tensor(r, dtype=kinds[type(r)]) for r in items)
+    tensors = (r if isinstance(r, torch.Tensor) else torch.tensor(r, dtype=kinds[type(r)]) for r in items)
+    return tuple(as_pairs(t) if t.is_complex() else t for t in tensors)
 
 
 @contextmanager

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from weft.errors import DeviceMismatch, ShapeMismatch, TypeMismatch, WeftError
-from weft.loops.types import SCALAR_TYPES, ScalarType
+from weft.loops.types import COMPLEX_TYPES, SCALAR_TYPES, ScalarType
 
 if TYPE_CHECKING:
     import torch
 
 _SPEC = re.compile(r"(?P<dtype>[a-z]+\d*)\[(?P<shape>[^\]]*)\](?::\((?P<strides>[^)]*)\))?")
+_TYPES = SCALAR_TYPES | COMPLEX_TYPES
 _REMEDY = "write it as float32[64,1024], or with strides in elements as float32[64,1024]:(1,64)"
 
 # Random integers lie in [0, this): small enough that no sum or product of a few overflows, and usable as subscripts.
@@ -36,10 +37,10 @@ class TensorSpec:
     strides: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        if self.dtype not in SCALAR_TYPES:
+        if self.dtype not in _TYPES:
             raise TypeMismatch(
                 f"{self.dtype!r} is no dtype of weft",
-                evidence=["known dtypes: " + ", ".join(SCALAR_TYPES)],
+                evidence=["known dtypes: " + ", ".join(_TYPES)],
                 remedy="use one of the known dtypes",
             )
         if any(size < 0 for size in self.shape):
@@ -76,7 +77,7 @@ class TensorSpec:
     @property
     def scalar(self) -> ScalarType:
         """The memory type of one element."""
-        return SCALAR_TYPES[self.dtype]
+        return _TYPES[self.dtype]
 
     @property
     def numel(self) -> int:
@@ -87,6 +88,11 @@ class TensorSpec:
     def bytes(self) -> int:
         """The bytes of all elements, gaps between strides left out."""
         return self.numel * self.scalar.size
+
+    def pairs(self) -> TensorSpec:
+        """The spec of a tensor of complex numbers as one of their parts."""
+        strides = None if self.strides is None else (*(2 * s for s in self.strides), 1)
+        return TensorSpec(self.scalar.part.name, (*self.shape, 2), strides)
 
     def make(self, device: str | torch.device = "cpu", generator: torch.Generator | None = None) -> torch.Tensor:
         """A random tensor of this spec: floats are normal, integers lie in [0, 8), bools are fair.
@@ -100,7 +106,9 @@ class TensorSpec:
         dtype: torch.dtype = getattr(torch, self.dtype)
         category = self.scalar.category
         extent = self._extent()
-        if category == "float":
+        if category == "complex":
+            flat = torch.randn(extent, dtype=dtype, device=where, generator=generator)
+        elif category == "float":
             # the half types round float32's numbers, so that one seed gives nearly the same values in all three
             wide = torch.float64 if dtype is torch.float64 else torch.float32
             flat = torch.randn(extent, dtype=wide, device=where, generator=generator).to(dtype)

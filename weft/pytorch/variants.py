@@ -1,5 +1,5 @@
 """Calls with arguments that are no tensors and numbers: None, strings, dtypes, tuples and lists, `*args`; and with tensors
-in the place of numbers.
+in the place of numbers; and with tensors of complex numbers.
 
 Such an argument is a part of the program: a function of the tensors and numbers alone calls the user's with the rest
 written out, and that function is the kernel of the call. The floats of a tuple are arguments still; its ints are constants,
@@ -8,6 +8,8 @@ since they are what loops are written out for and shapes are compared with.
 A tensor in the place of a number is an argument of that function, which says that it is a tensor. One that is used as an
 int, as `n` in `range(n)`, is read before the call, as Python reads it, so that the sizes and ranges of the call are known;
 its arithmetic is still a tensor's.
+
+A tensor of complex numbers is passed as the one of their parts, which the function sees as complex numbers again.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import torch
 from weft.errors import ShapeMismatch
 from weft.language import Signature
 from weft.language.text import function_of_text
+from weft.pytorch.call import COMPLEX, as_pairs
 from weft.pytorch.specs import TensorSpec, parse
 
 _USER = "as_written"  # what the user's function is called by the one that calls it
@@ -37,6 +40,13 @@ def is_structured(value: Any) -> bool:
 
 def is_tensor(value: Any) -> bool:
     return isinstance(value, (torch.Tensor, TensorSpec))
+
+
+def is_complex(value: Any) -> bool:
+    """Whether an argument is a tensor of complex numbers."""
+    if isinstance(value, TensorSpec):
+        return value.scalar.category == "complex"
+    return isinstance(value, torch.Tensor) and value.dtype in COMPLEX
 
 
 def read_structure(value: Any) -> Any:
@@ -55,10 +65,13 @@ def read_structure(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Variant:
-    """text: a function of the leaves that calls the user's, and a key for calls like this one; leaves: its arguments."""
+    """text: a function of the leaves that calls the user's, and a key for calls like this one; leaves: its arguments.
+    complexes: the tensors of complex numbers among those that were passed, by the names of their leaves.
+    """
 
     text: str
     leaves: tuple[Any, ...]
+    complexes: tuple[tuple[str, torch.Tensor], ...] = ()
 
 
 def variant(
@@ -77,7 +90,8 @@ def variant(
         return None
     kinds = {p.name: p.kind for p in signature.parameters} if signature is not None else {}
     objects = signature.objects if signature is not None else frozenset()
-    taken = {name, _USER, "torch"}
+    taken = {name, _USER, "torch", "complex"}
+    complexes: list[tuple[str, torch.Tensor]] = []
     leaves: list[tuple[str, str, Any]] = []
 
     def leaf(hint: str, annotation: str, value: Any) -> str:
@@ -87,6 +101,14 @@ def variant(
         return own
 
     def spelled(hint: str, value: Any, kind: str | None) -> str:
+        if is_complex(value):
+            own = leaf(hint, "torch.Tensor", value.pairs() if isinstance(value, TensorSpec) else as_pairs(value))
+            if isinstance(value, torch.Tensor):
+                complexes.append((own, value))
+            return f"torch.view_as_complex({own})"
+        if type(value) is complex:
+            parts = (leaf(f"{hint}_{name}", "float", part) for name, part in (("re", value.real), ("im", value.imag)))
+            return f"complex({', '.join(parts)})"
         if is_tensor(value):
             if kind == "int" and hint not in objects and _is_readable(value):
                 return f"torch.tensor({leaf(hint, 'int', value.item())}, dtype=torch.int64)"
@@ -112,7 +134,7 @@ def variant(
         return None
     named = ", ".join(f"{own}: {annotation}" for own, annotation, _ in leaves)
     text = f"def {name}({named}):\n    return {_USER}({', '.join(given)})\n"
-    return Variant(text, tuple(value for _, _, value in leaves))
+    return Variant(text, tuple(value for _, _, value in leaves), tuple(complexes))
 
 
 def _bound(

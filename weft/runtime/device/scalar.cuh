@@ -8,9 +8,11 @@
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
 #define WEFT_ON_DEVICE 1
 #define WEFT_FUNCTION __device__ __forceinline__
+#define WEFT_LONG_FUNCTION __device__ __noinline__
 #else
 #define WEFT_ON_DEVICE 0
 #define WEFT_FUNCTION inline
+#define WEFT_LONG_FUNCTION inline
 #if defined(__CUDA_ARCH__)
 #define WEFT_SIMULATED 1  // on the host in the device's stead: with its bits, where the host's own would be others
 #endif

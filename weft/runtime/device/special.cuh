@@ -6,12 +6,6 @@
 
 #include "weft/scalar.cuh"
 
-#if WEFT_ON_DEVICE
-#define WEFT_LONG_FUNCTION __device__ __noinline__
-#else
-#define WEFT_LONG_FUNCTION inline
-#endif
-
 namespace weft {
 namespace special {
 
