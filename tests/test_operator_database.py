@@ -28,7 +28,7 @@ pytest.importorskip("expecttest", reason="PyTorch's database of operators needs 
 from torch.testing._internal.common_methods_invocations import op_db  # noqa: E402
 
 HALVES = (torch.float16, torch.bfloat16)
-DTYPES = (*HALVES, torch.float32, torch.int32, torch.int64, torch.uint8, torch.bool)
+DTYPES = (*HALVES, torch.float32, torch.int32, torch.int64, torch.uint8, torch.bool, torch.complex64)
 OPERATORS = sorted(name for name, o in vars(weft.ops).items() if isinstance(o, Pointwise) and o.name == name)
 ENTRIES: dict[str, list[Any]] = defaultdict(list)  # of the database, by the names that they have in weft.ops
 for _entry in op_db:
@@ -42,12 +42,13 @@ LOSSES = {n for n in OPERATORS if n.endswith("_loss")} | {
 POLYNOMIALS = {n for n in OPERATORS if "polynomial" in n}
 BESSEL = {n for n in OPERATORS if "bessel" in n}
 TOLERANCES = {
-    torch.float32: (2e-5, 1e-6), torch.float64: (1e-11, 1e-13), torch.float16: (2e-3, 1e-4), torch.bfloat16: (1.6e-2, 1e-3)
+    torch.float32: (2e-5, 1e-6), torch.float64: (1e-11, 1e-13), torch.float16: (2e-3, 1e-4), torch.bfloat16: (1.6e-2, 1e-3),
+    torch.complex64: (2e-5, 1e-6), torch.complex128: (1e-11, 1e-13),
 }  # fmt: skip
 # What they give depends on the dtype, and is no rounding of what another dtype gives.
 OF_THE_DTYPE = ("nan_to_num", "nextafter")
 # PyTorch gives the tensor itself, or a view of it, where an operator of weft's gives a new one.
-ITSELF = ("positive",)
+ITSELF = ("positive", "real", "imag", "conj", "conj_physical")
 # PyTorch's is one of two operators after another, which says otherwise of tensors without elements.
 COMPOSED = ("isinf",)
 
@@ -130,8 +131,10 @@ def _case(name: str, function: Callable[..., Any], given: tuple[Any, ...], optio
 
 def left_out(case: Case) -> bool:
     """What is no question of these dtypes."""
-    if any(v.is_complex() if isinstance(v, torch.Tensor) else isinstance(v, complex) for v in case.values):
-        return True  # complex numbers among operands
+    if any(v.dtype == torch.complex32 for v in case.tensors):
+        return True  # which weft does not have
+    if case.name in ("complex", "polar") and any(v.dtype in HALVES for v in case.tensors):
+        return True  # which make such
     return not case.tensors  # numbers alone
 
 
@@ -185,7 +188,7 @@ def common_dtype(case: Case) -> torch.dtype:
     operands = case.given[:1] + case.given[2:] if case.name == "where" else case.given
     found: Any = None
     for value in operands:
-        if isinstance(value, (torch.Tensor, bool, int, float)):
+        if isinstance(value, (torch.Tensor, bool, int, float, complex)):
             dim = isinstance(value, torch.Tensor) and value.dim() > 0
             if found is None:
                 dtype = value.dtype if isinstance(value, torch.Tensor) else torch.tensor(value).dtype
@@ -208,6 +211,8 @@ def oracles(case: Case, dtype: torch.dtype) -> Iterator[torch.Tensor]:
         return t.float() if t.is_floating_point() else t
 
     def double(t: torch.Tensor) -> torch.Tensor:
+        if t.is_complex():
+            return t.to(torch.complex128)
         return t if t.dtype == torch.bool else t.to(common).double() if common in HALVES else t.double()
 
     def whole(t: torch.Tensor) -> torch.Tensor:
@@ -245,7 +250,8 @@ def wrong_value(case: Case, found: torch.Tensor) -> str:
         relative *= 10  # sums of large terms of both signs
     good, values = torch.zeros_like(found, dtype=torch.bool), []
     for right in oracles(case, found.dtype):
-        good |= torch.isclose(found.double(), right.double(), relative, absolute, equal_nan=True)
+        wide = torch.complex128 if found.is_complex() else torch.float64
+        good |= torch.isclose(found.to(wide), right.resolve_conj().to(wide), relative, absolute, equal_nan=True)
         values.append(right)
         if good.all():
             return ""
