@@ -538,7 +538,7 @@ WEFT_FUNCTION float erf(float x) {
 WEFT_FUNCTION double gelu(double x) { return x * (0.5 * ::erfc(x * -0.7071067811865476)); }
 
 // x times the normal distribution function, which is 2^q(|x|) below 0 and 1 less it above. The polynomial q was fitted to the
-// logarithm of erfc by reweighted least squares, its coefficients rounded one after the other. The result is within four units
+// logarithm of erfc by reweighted least squares, its coefficients rounded one after the other. The result is within five units
 // of the last place where x > -1. Below, it loses digits, and fewer than x (1 + erf(x / sqrt 2)) / 2 does, of which none is left
 // at -6: a few percent are wrong there, until the result is 0 from -13 on.
 WEFT_FUNCTION float gelu(float x) {
