@@ -15,6 +15,8 @@ import torch
 
 import weft
 from weft.errors import DeviceMismatch, NotDifferentiable, OverlapError, ShapeMismatch, StateChanged, TypeMismatch, WeftError
+from weft.language.pointwise import Elementwise, Operand
+from weft.loops.types import FLOAT16, INT64, Typed
 
 _NAMES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
 DTYPES = [getattr(torch, name) for name in _NAMES]
@@ -193,6 +195,31 @@ def test_an_element_of_another_dtype_is_rounded_to_the_common_one() -> None:
     w = torch.tensor([2049, 1, 70000], dtype=torch.int64)
     for expression in (lambda a, b: a == b, lambda a, b: a - b, lambda a, b: a * b):
         torch.testing.assert_close(weft.pointwise(expression)(x, w), expression(x, w), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", ["add", "sub", "rsub", "mul", "div"])
+def test_an_integer_without_dimensions_is_rounded_as_one_of_another_dtype(name: str) -> None:
+    """On a CPU, as PyTorch does it there; not where it multiplies or divides."""
+    x, w = torch.tensor([2048.0, -1.5, 3.0], dtype=torch.float16), torch.tensor(2049)
+    torch.testing.assert_close(getattr(weft.ops, name)(x, w), getattr(torch, name)(x, w), rtol=0, atol=0)
+
+
+def test_an_integer_on_the_cpu_is_a_number_beside_tensors_on_a_gpu() -> None:
+    """It is passed as one, and not rounded, as PyTorch has it."""
+    operands = (Operand("a", Typed(FLOAT16, 2), (0,)), Operand("b", Typed(INT64, 1), None))
+    call = Elementwise(operands, (), 1, checked=False)
+    x = torch.tensor([2048.0, -1.5, 3.0], dtype=torch.float16)
+    for function in (lambda a, b: a - b, lambda a, b: b - a, lambda a, b: a + 1 * b, lambda a, b: a + 3 * b):
+        made = weft.pointwise(function).program.applied(call)
+        want = function(x.float(), torch.tensor(2049.0)).to(torch.float16)
+        torch.testing.assert_close(made.program.operator(x, 2049), want, rtol=0, atol=0)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "div"])
+def test_an_integer_on_the_cpu_beside_a_tensor_on_a_gpu(name: str) -> None:
+    x, w = torch.tensor([2048.0, -1.5, 3.0], dtype=torch.float16, device="cuda"), torch.tensor(2049)
+    torch.testing.assert_close(getattr(weft.ops, name)(x, w), getattr(torch, name)(x, w), rtol=0, atol=0)
 
 
 # ---------------------------------------------------------------- results that are given

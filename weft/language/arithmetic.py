@@ -76,7 +76,7 @@ def _operands(name: str, values: tuple[Scalar, ...], typed: Typed) -> tuple[Scal
             return Round(expr, typed.scalar)
         if value.converted and value.typed.weight < typed.weight and value.typed.scalar != typed.scalar:
             return Round(expr, typed.scalar)
-        if not is_rounded_to(typed, value.typed) or by_element:
+        if not is_rounded_to(typed, value.typed) or by_element or value.number is not None:
             return expr
         halves = (v for v in values if v.typed.weight and v.typed.scalar.category == "float")
         return choice(is_number(number_of_all(halves, typed)), expr, Round(expr, typed.scalar))
@@ -101,7 +101,8 @@ def in_common(values: tuple[Scalar, ...], default_float: ScalarType) -> tuple[Sc
     typed = common(values, default_float)
 
     def own(value: Scalar) -> Scalar:
-        if is_rounded_to(typed, value.typed) or (value.converted and is_half(typed)):
+        integer = is_rounded_to(typed, value.typed) and value.number is None
+        if integer or (value.converted and is_half(typed)):
             return convert(value, typed.scalar)
         return as_type(value, typed) if value.typed.weight else value
 

@@ -254,6 +254,9 @@ def number_of_all(values: Iterable[Scalar], typed: Typed) -> Number | None:
     """Where all of these values are Python numbers or integers, so that what is computed from them is no half: it is a number,
     or an element of the default float, which has every such value.
     """
+    if typed.scalar.category == "int":  # of integers, tensors on the CPU are numbers beside others on a GPU
+        numbers = [v.number for v in values if v.typed.weight]
+        return numbers[0] if numbers and None not in numbers else None
     if not is_half(typed):
         return None
     test: Expr = Const(True, BOOL)

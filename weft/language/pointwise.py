@@ -15,9 +15,10 @@ from weft.errors import Location, TypeMismatch, UnsupportedSyntax
 from weft.language.frontend import Parser
 from weft.language.kinds import KindMatters, cast, converted, expressions_of, leaves
 from weft.language.source import Source
-from weft.language.values import PARTS, TWO, Helper, Scalar, Static, Tuple, Value, describe, number
+from weft.language.values import PARTS, TWO, Helper, Number, Scalar, Static, Tuple, Value, describe, number
 from weft.loops.ir import (
     Array,
+    Const,
     Expr,
     Function,
     Let,
@@ -183,7 +184,9 @@ class _ElementwiseParser(Parser):
             parts = tuple(cast(Ref(name, FLOAT64), register.part) for name in operand.names)
             return Scalar(Op("complex", parts, register), operand.typed)
         if operand.axes is None:
-            return Scalar(cast(Ref(operand.name, operand.number), register), operand.typed)
+            whole = operand.typed.weight > 0 and operand.typed.scalar.category == "int"
+            value = Scalar(cast(Ref(operand.name, operand.number), register), operand.typed)
+            return replace(value, number=Number(Const(True, BOOL))) if whole else value
         index = _index(tuple(at[axis] for axis in operand.axes), register)
         array = self.same.get(operand.name, operand.name)
         element = Load(array, index, register, self.builder.location)

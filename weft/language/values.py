@@ -37,8 +37,9 @@ class Scalar:
     mixed: where it is a value of one kind on one path and of another kind on another, what it is on each; `typed` is
     then the type that both have in common, and `expr` the value converted to it. exact: the value in double precision, where
     it may be a number that `expr` has rounded to what elements compute in. number: where an element of float16 or bfloat16
-    is a Python number instead, which other operands are not rounded for. converted: an element without dimensions that PyTorch
-    converts to the dtype of what it meets, as it does those with dimensions.
+    is a Python number instead, which other operands are not rounded for; an integer that has it is passed as a number, and
+    not rounded itself. converted: an element without dimensions that PyTorch converts to the dtype of what it meets, as it
+    does those with dimensions.
     """
 
     expr: Expr
