@@ -185,6 +185,33 @@ def where_kept(x, keep):
     return y
 
 
+@weft.kernel
+def paged(pages, table):
+    """Rows that a table of two axes chooses, moved as they are."""
+    n, m = table.shape
+    k, l = pages.shape[1], pages.shape[2]
+    y = torch.empty(n, m, k, l, dtype=pages.dtype)
+    for i in range(n):
+        for j in range(m):
+            for a in range(k):
+                for b in range(l):
+                    y[i, j, a, b] = pages[table[i, j], a, b]
+    return y
+
+
+@weft.kernel
+def looked_up(w, first, second):
+    """Elements that are chosen twice, by data and by where they stand."""
+    n, m = first.shape
+    y = torch.empty(n, m, dtype=w.dtype)
+    z = torch.empty(n, m, dtype=w.dtype)
+    for i in range(n):
+        for j in range(m):
+            y[i, j] = w[second[first[i, j]]]
+            z[i, j] = w[(first[i, j] + j) % len(w)]
+    return y, z
+
+
 def _random(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
 
@@ -230,6 +257,24 @@ CASES: dict[str, tuple[Any, Makes]] = {
         ),
     ),
     "of_rows": (of_rows, (lambda: (_random(9, 40), _random(9)), lambda: (_random(9, 4100).bfloat16(), _random(9)))),
+    "paged": (
+        paged,
+        (
+            lambda: (_random(9, 4, 40).bfloat16(), _whole(9, 5, 7, low=-9)),
+            lambda: (_random(9, 3, 35).half(), _whole(9, 5, 7)),
+            lambda: (_random(9, 3, 37).half()[:, :, 1:-1], _whole(9, 5, 7)),
+            lambda: (_random(4, 3, 1001), _whole(4, 7, 5).T),
+            lambda: (_random(40, 1, 6).double(), _whole(40, 50, 3)),
+            lambda: (_random(40, 2, 700) > 0, _whole(40, 5, 3)),
+        ),
+    ),
+    "looked_up": (
+        looked_up,
+        (
+            lambda: (_random(30), _whole(50, 20, 33), _whole(30, 50)),
+            lambda: (_random(30).half(), _whole(50, 20, 32), _whole(30, 50).int()),
+        ),
+    ),
     "where_kept": (
         where_kept,
         (

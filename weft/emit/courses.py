@@ -16,10 +16,10 @@ from weft.emit.threads import parameters
 from weft.emit.values import ZERO, ValueBody, deciding
 from weft.errors import Location
 from weft.graph.maps import Course
-from weft.graph.tile import Axis, Map, Read, Value, Write, names_of
+from weft.graph.tile import Axis, Map, Read, Value, Write, names_of, uses
 from weft.loops.ir import Const, Expr, Function, If, Load, Op, Ref, Stmt, Store, checks_in, free_names, walk_expr
 from weft.loops.schedule import Nest
-from weft.loops.types import FLOAT32, INT64
+from weft.loops.types import BFLOAT16, FLOAT16, FLOAT32, INT64
 from weft.plan.arguments import Facts
 from weft.plan.map import ANY, BLOCK, NO_RUN, CoursePlan, accesses, group_name, row_guard
 
@@ -88,8 +88,25 @@ class Entry(ValueBody):
         self.looked: set[str] = set()  # what has been asked of them
         self.told: set[tuple[str, tuple[Expr, ...]]] = set()  # accesses whose rows are known to be inside
         self.packed = self.plan.vector > 1 or bool(self.plan.turned)  # a thread has arrays of neighbours
+        self.moved = self.moves()  # writes of reads that are only moved, as they are in memory
         self.known: list[Value] = []  # the values of a row that the text has computed
         self.pointed: dict[tuple[str, str], str] = {}
+
+    def moves(self) -> dict[Write, str]:
+        """The writes that move elements of half types, whose runs are not converted, and the reads' names."""
+        if not self.packed or self.plan.turned:
+            return {}
+        runs = {t.read.name: t.read.array for t in self.tiles if t.width != NO_RUN or t.read.name in self.over}
+        found = {}
+        for w, width in zip(self.course.writes, self.write_widths, strict=True):
+            if width != NO_RUN and w.guard is None and isinstance(w.value, Ref) and w.value.name in runs:
+                dtype = self.function.array(w.array).dtype
+                if dtype in (FLOAT16, BFLOAT16) and dtype == self.function.array(runs[w.value.name]).dtype:
+                    found[w] = w.value.name
+        others = [e for v in self.course.values for e in uses(v)]
+        others += [e for w in self.course.writes for e in (*w.index, *(() if w in found else (w.value,)), *_guards(w))]
+        read = {n for e in others for n in free_names(e)}
+        return {w: name for w, name in found.items() if name not in read}
 
     # ---------------------------------------------------------------- what depends on what
 
@@ -357,20 +374,19 @@ class Entry(ValueBody):
             self.turns("break;")
 
     def turns(self, leave: str) -> None:
-        plan, writer = self.plan, self.writer
+        plan = self.plan
         if plan.turns == 1:
             self.place_run(leave)
             self.place_in_row()
             for t in self.tiles:
                 if self.packed:
-                    writer.line(f"{register_type(self.function.array(t.read.array).dtype)} {t.name}[{plan.vector}];")
+                    self.declare_tile(t)
                 self.fetch(t)
             self.divide_once()
             self.compute()
             return
-        each = f"[{plan.turns}]" + (f"[{plan.vector}]" if self.packed else "")
         for t in self.tiles:
-            writer.line(f"{register_type(self.function.array(t.read.array).dtype)} {t.name}{each};")
+            self.declare_tile(t)
         if self.tiles:
             with self.each_turn():
                 self.place_in_row()
@@ -379,6 +395,15 @@ class Entry(ValueBody):
         self.divide_once()
         with self.each_turn():
             self.compute()
+
+    def declare_tile(self, t: Tile) -> None:
+        """What a thread has of a read in all of its turns."""
+        plan, dtype = self.plan, self.function.array(t.read.array).dtype
+        turns = f"[{plan.turns}]" if plan.turns > 1 else ""
+        if t.read.name in self.moved.values():
+            self.writer.line(f"weft::Run<{memory_type(dtype)}, {plan.vector}> {t.name}{turns};")
+            return
+        self.writer.line(f"{register_type(dtype)} {t.name}{turns}{f'[{plan.vector}]' if self.packed else ''};")
 
     def past_row(self, lane: Axis) -> None:
         """What a run's place is counted from: the row's first point, less how far that is past a packet."""
@@ -430,7 +455,7 @@ class Entry(ValueBody):
             self.writer.line(f"const {register_type(read.type)} {tile} = {text};" if plan.turns == 1 else f"{tile} = {text};")
             return
         if read.name in self.over:
-            self.writer.line(f"weft::unpack({self.over_rows(read)}, {tile});")
+            self.keep(t, self.over_rows(read))
             return
         if t.width == NO_RUN:
             with self.each_element(self.plan.whole):
@@ -438,12 +463,17 @@ class Entry(ValueBody):
             return
         address = self.address(read.array, read.index)
         if plan.whole and t.width:
-            self.writer.line(f"weft::unpack(weft::fetch<{plan.vector}, {t.width}>({address}), {tile});")
+            self.keep(t, f"weft::fetch<{plan.vector}, {t.width}>({address})")
         else:
             bounds = ", ".join((self.run, *self.bounds))
             written = any(w.array == read.array for w in self.course.writes)
             how = f"anywhere<{plan.vector}>" if t.width == ANY and not written else f"run<{plan.vector}, {t.width}>"
-            self.writer.line(f"weft::unpack(weft::fetch_{how}({address}, {bounds}), {tile});")
+            self.keep(t, f"weft::fetch_{how}({address}, {bounds})")
+
+    def keep(self, t: Tile, run: str) -> None:
+        """Have what has been read."""
+        moved = t.read.name in self.moved.values()
+        self.writer.line(f"{self.tile(t)} = {run};" if moved else f"weft::unpack({run}, {self.tile(t)});")
 
     def over_rows(self, read: Read) -> str:
         """A run of what begins elsewhere in each row: where this turn's points are, and from the next row on."""
@@ -475,21 +505,25 @@ class Entry(ValueBody):
         """Compute and store what this turn's points are."""
         plan, kept = self.plan, self.kept()
         self.statements(tuple(self.let(v) for v in self.course.values if self.of_turn(v)))
+        tiles = {t.read.name: self.tile(t) for t in self.tiles}
         before = {t.read.name: self.names.get(t.read.name) for t in self.tiles}
         self.names |= {t.read.name: self.tile(t) + ("[v]" if self.packed else "") for t in self.tiles}
         runs = {}
         for w, width in zip(self.course.writes, self.write_widths, strict=True):
-            if self.packed and width != NO_RUN and w.guard is None and w not in kept:
+            if self.packed and width != NO_RUN and w.guard is None and w not in kept and w not in self.moved:
                 runs[w] = self.fresh.fresh(f"{w.array}_run"), width
                 self.writer.line(f"{register_type(w.value.type)} {runs[w][0]}[{plan.vector}];")
         stores = kept | {w: name for w, (name, _) in runs.items()}
-        if self.packed:
+        if self.packed and len(self.moved) < len(self.course.writes):
             with self.each_element(plan.whole or self.harmless(stores)):
                 self.points(stores)
-        else:
+        elif not self.packed:
             self.points({})
-        for w, (name, width) in runs.items():
-            self.put(w, width, name)
+        for w, width in zip(self.course.writes, self.write_widths, strict=True):
+            if w in runs:
+                self.put(w, width, runs[w][0])
+            elif w in self.moved:
+                self.put(w, width, tiles[self.moved[w]])
         for name, was in before.items():
             del self.names[name]
             if was is not None:
@@ -531,19 +565,26 @@ class Entry(ValueBody):
         loads = any(isinstance(x, Load) for e in self.course.expressions() for x in walk_expr(e))
         made: list[Stmt] = [self.let(v) for v in self.course.values]
         made += [Store(w.array, w.index, w.value) for w in self.course.writes]
-        return not late and not loads and not checks_in(tuple(made)) and len(stores) == len(self.course.writes)
+        every = len(stores) + len(self.moved) == len(self.course.writes)
+        return not late and not loads and not checks_in(tuple(made)) and every
 
     def points(self, stores: Mapping[Write, str]) -> None:
         """What is done at a point. stores: the runs that take what is written."""
         known = {t.read.name for t in self.tiles}
         self.statements(tuple(self.let(v) for v in self.course.values if self.of_lane(v) and v.name not in known))
         for w in self.course.writes:
+            if w in self.moved:
+                continue
             if w in stores:
                 self.writer.cite(w.location)
                 self.writer.line(f"{stores[w]}[v] = {self.printer.value(w.value)};")
                 continue
             store = Store(w.array, w.index, w.value, w.location)
             self.statements((store,) if w.guard is None else (If(w.guard, (store,), (), (), w.location),))
+
+
+def _guards(w: Write) -> tuple[Expr, ...]:
+    return () if w.guard is None else (w.guard,)
 
 
 def _uneven(by: Expr) -> bool:

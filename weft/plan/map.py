@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 # Threads of a block; bytes and elements that one instruction moves; elements that a thread has in flight.
 BLOCK, PACKET_BYTES, MOST_ELEMENTS, IN_FLIGHT = 256, 16, 8, 8
+# Bytes and elements that a thread has in flight of rows that data choose, since it waits for where they are first; bytes that
+# threads read side by side.
+FAR_BYTES, FAR_ELEMENTS, SIDE_BYTES = 64, 32, 256
 # Bytes of memory that a multiprocessor gets while its L1 serves a line, and the part of that time that lines may take.
 _BYTES_A_LINE, _BUSY = 19, 0.5
 # Points of two axes from which on a square of them is worth its trip through shared memory, of which a block has so much.
@@ -245,7 +248,7 @@ def _counted(
 @dataclass(frozen=True)
 class _Reach:
     """Where an access goes: the element of the first point, and how far each axis steps. jumps: the strides at which data
-    decide, over the axes `told`.
+    decide, over the axes `told`; those in `direct` are themselves in such a subscript.
     """
 
     array: str
@@ -253,9 +256,18 @@ class _Reach:
     steps: Mapping[str, int]
     jumps: tuple[int, ...]
     told: frozenset[str]
+    direct: frozenset[str]
 
     def step(self, axis: str) -> int | None:
         return None if axis in self.told else self.steps.get(axis, 0)
+
+    def follow(self, slow: str, fast: str, extent: int) -> bool:
+        """Whether a step of an axis is as far as all of another one's. Of what data decide over both, these are read where that
+        is so too.
+        """
+        if {slow, fast} & self.told and (not {slow, fast} <= self.told or {slow, fast} & self.direct):
+            return False
+        return self.steps.get(slow, 0) == self.steps.get(fast, 0) * extent
 
 
 @dataclass(frozen=True)
@@ -276,17 +288,18 @@ class _Call:
         depends = {v.name: frozenset(v.axes) for v in course.values} | {a: frozenset({a}) for a in axes}
         found = []
         for array, index in accesses(course):
-            first, steps, jumps, told = 0, dict.fromkeys(axes, 0), [], frozenset[str]()
+            first, steps, jumps, told, direct = 0, dict.fromkeys(axes, 0), [], frozenset[str](), frozenset[str]()
             for k, (i, stride) in enumerate(zip(index, self.arrays[array].strides, strict=True)):
                 form = affine(i)
                 if form is None or not form.names <= axes.keys() | self.names.keys() or not self.proven(array, k):
                     jumps.append(stride)
                     told = told.union(*(depends.get(n, frozenset()) for n in free_names(i)))
+                    direct |= free_names(i) & axes.keys()
                     continue
                 first += stride * evaluate(i, {**self.names, **axes})
                 for a in form.names & axes.keys():
                     steps[a] += form.coefficient(a) * stride
-            found.append(_Reach(array, first, steps, tuple(jumps), told))
+            found.append(_Reach(array, first, steps, tuple(jumps), told, direct))
         return found
 
     def extents(self, course: Course) -> dict[str, int]:
@@ -397,8 +410,7 @@ class _Call:
         """Whether a step of the slower axis is as far as all of the faster one's, everywhere."""
         if any(a.start != ZERO for a in course.axes if a.name in (slow, fast)):
             return False
-        steps = [(r.step(slow), r.step(fast)) for r in reaches]
-        return all(s is not None and f is not None and s == f * extent for s, f in steps)
+        return all(r.follow(slow, fast, extent) for r in reaches)
 
     def main(self, course: Course, reaches: list[_Reach]) -> _Reach:
         """The access whose order of memory the axes have: that of the first write which no data decide, or of a read."""
@@ -445,9 +457,15 @@ class _Call:
         if self.crowded([*lying, *((array, 1) for array, *_ in single)], vector):
             return self.shared(replace(plan, narrow=narrow, widths=tuple(1 if w != NO_RUN else w for w in found)), n)
         whole = shift == 0 and n % vector == 0 and not course.ragged and lane not in loose
-        turns = max(1, self.in_flight // vector)
+        far = any(named[k].told for k in along)
+        turns = max(1, self.in_flight // vector, self.far(n, vector, [self.size(named[k].array) for k in along]) if far else 0)
         plan = replace(plan, vector=vector, turns=turns, shift=shift, whole=whole, narrow=narrow, widths=tuple(found))
         return self.shared(plan, n)
+
+    def far(self, n: int, vector: int, sizes: list[int]) -> int:
+        """How many runs a thread has in flight of rows of n points that data choose, of elements of these sizes."""
+        most = shifted(min(FAR_ELEMENTS, FAR_BYTES // max(sizes)), self.leaning.points) // vector
+        return power_of_two(min(most, n * min(sizes) // SIDE_BYTES) + 1) // 2
 
     def turned(self, course: Course, named: list[_Reach], vector: int) -> tuple[str, tuple[int, ...], int] | None:
         """The axis along which most of what does not lie along the lane does, those accesses, and how many neighbours of both

@@ -75,14 +75,8 @@ extern "C" __global__ void __launch_bounds__(256) stored_rows(
     const int64_t h_d_count = x_size_1 * x_size_2;
     const int64_t h_d_run = threadIdx.x * 8;
     if (h_d_run >= h_d_count) return;
-    float v_tile[8];
-    weft::unpack(weft::fetch<8, 8>(v_i + h_d_run), v_tile);
+    weft::Run<weft::bfloat16, 8> v_tile;
+    v_tile = weft::fetch<8, 8>(v_i + h_d_run);
     if (!(int64_t(own_last_of_key) == i)) return;
-    float x_run[8];
-    #pragma unroll
-    for (int32_t v = 0; v < 8; ++v) {
-        x_run[v] = v_tile[v];
-    }
-    // kernels_of_joins.py:117: x[k[i], h, d] = v[i, h, d]
-    weft::store<8>(x_i + h_d_run, x_run);
+    weft::store<8>(x_i + h_d_run, v_tile);
 }

@@ -9,8 +9,8 @@ extern "C" __global__ void __launch_bounds__(256) embedding(
     const int64_t w_size_0,
     const int64_t w_size_1,
     const int64_t places_size_0) {
-    // each thread takes 8 neighbours along d
-    const int64_t i = int64_t(blockIdx.x) * 2 + threadIdx.y;
+    // each thread takes 8 neighbours, 4 times along d
+    const int64_t i = int64_t(blockIdx.x) * 8 + threadIdx.y;
     if (i >= places_size_0) return;
     // kernels_of_maps.py:56: y[i, d] = w[places[i], d]
     const int64_t places_value = places[i];
@@ -18,15 +18,18 @@ extern "C" __global__ void __launch_bounds__(256) embedding(
     if (w_at_0 < 0 || w_at_0 >= w_size_0) __trap();  // a subscript leaves w
     const weft::float16* const w_i = w + w_at_0 * w_stride_0;
     weft::float16* const y_i = y + i * y_stride_0;
-    const int64_t d_run = threadIdx.x * 8;
-    if (d_run >= w_size_1) return;
-    float w_tile[8];
-    weft::unpack(weft::fetch<8, 8>(w_i + d_run), w_tile);
-    float y_run[8];
+    weft::Run<weft::float16, 8> w_tile[4];
     #pragma unroll
-    for (int32_t v = 0; v < 8; ++v) {
-        y_run[v] = w_tile[v];
+    for (int32_t turn = 0; turn < 4; ++turn) {
+        const int64_t d_run = turn * 256 + threadIdx.x * 8;
+        if (d_run >= w_size_1) break;
+        w_tile[turn] = weft::fetch<8, 8>(w_i + d_run);
     }
-    // kernels_of_maps.py:56: y[i, d] = w[places[i], d]
-    weft::store<8>(y_i + d_run, y_run);
+    #pragma unroll
+    for (int32_t turn = 0; turn < 4; ++turn) {
+        const int64_t d_run = turn * 256 + threadIdx.x * 8;
+        if (d_run >= w_size_1) break;
+        // kernels_of_maps.py:56: y[i, d] = w[places[i], d]
+        weft::store<8>(y_i + d_run, w_tile[turn]);
+    }
 }

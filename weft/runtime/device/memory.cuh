@@ -331,6 +331,23 @@ WEFT_FUNCTION void store(T* address, const Value (&tile)[count]) {
     }
 }
 
+// The same of elements that are moved as they are.
+template <int width, typename T, int count> WEFT_FUNCTION void store(T* address, const Run<T, count>& run) {
+    static_assert(is_half<T> && count % 2 == 0, "two of a half type share a register");
+    if constexpr (width == 1) {
+#pragma unroll
+        for (int v = 0; v < count; ++v) address[v].bits = uint16_t(run.pair[v / 2] >> 16 * (v % 2));
+    } else {
+#pragma unroll
+        for (int k = 0; k < count; k += width) {
+            Packet<uint32_t, width / 2> packet;
+#pragma unroll
+            for (int v = 0; v < width; v += 2) packet.lane[v / 2] = run.pair[(k + v) / 2];
+            put(reinterpret_cast<uint32_t*>(address + k), packet);
+        }
+    }
+}
+
 // The neighbours from `address` on = tile, those that are points of a row from low to high. width: as of fetch_run.
 template <int width, typename T, typename Value, int count>
 WEFT_FUNCTION void store_run(T* address, int64_t first, int64_t low, int64_t high, const Value (&tile)[count]) {
@@ -343,6 +360,19 @@ WEFT_FUNCTION void store_run(T* address, int64_t first, int64_t low, int64_t hig
 #pragma unroll
     for (int v = 0; v < count; ++v) {
         if (first + v >= low && first + v < high) address[v] = T(tile[v]);
+    }
+}
+template <int width, typename T, int count>
+WEFT_FUNCTION void store_run(T* address, int64_t first, int64_t low, int64_t high, const Run<T, count>& run) {
+    if (first >= low && first + count <= high) {
+        constexpr int widest = width > 0 ? width : in_packet<T, count>;
+        if (width > 0 || aligned<widest>(address)) store<widest>(address, run);
+        else store<1>(address, run);
+        return;
+    }
+#pragma unroll
+    for (int v = 0; v < count; ++v) {
+        if (first + v >= low && first + v < high) address[v].bits = uint16_t(run.pair[v / 2] >> 16 * (v % 2));
     }
 }
 
