@@ -46,7 +46,7 @@ from weft.loops.ir import (
     validate,
     walk,
 )
-from weft.loops.operators import OPERATORS
+from weft.loops.operators import OPERATORS, ROUGH
 from weft.loops.types import BFLOAT16, BOOL, FLOAT32, FLOAT64, INT64, ScalarType
 
 torch.set_num_threads(1)
@@ -1005,7 +1005,7 @@ FLOATING = [
     name
     for name, operator in OPERATORS.items()
     if operator.rule in ("arithmetic", "float")
-    and name not in ("floordiv", "round", "nextafter", "binary_cross_entropy", *SPECIAL)
+    and name not in ("floordiv", "round", "nextafter", "binary_cross_entropy", *SPECIAL, *ROUGH)
 ]
 
 

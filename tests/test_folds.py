@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,7 +23,9 @@ from weft.kernels import layer_norm, softmax
 from weft.loops.show import show_expr
 from weft.plan import fold
 from weft.plan.fold import FoldPlan
+from weft.pytorch import inspection, simulated
 from weft.pytorch.inspection import examine
+from weft.pytorch.machines import machine_for
 
 Golden = Callable[[str, str], None]
 EVERY = [pytest.param(name, k, id=f"{name}-{k}") for name, (_, makes) in CASES.items() for k in range(len(makes))]
@@ -249,11 +252,23 @@ def test_a_cluster_of_blocks_holds_a_long_row(monkeypatch: pytest.MonkeyPatch, s
     assert "__cluster_dims__" not in softmax.source(spec, arch="sm_80")
 
 
-def test_columns_are_folded_beside_the_rows_that_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The gradients of a weight and a bias: blocks that stay leave their parts, the next nest combines them."""
+@pytest.mark.parametrize(("length", "in_bulk"), [(1024, True), (1000, True), (1001, False)])
+def test_columns_are_folded_beside_the_rows_that_are_held(
+    monkeypatch: pytest.MonkeyPatch, length: int, in_bulk: bool
+) -> None:
+    """The gradients of a weight and a bias: blocks that stay leave their parts, the next nest combines them. Rows of whole
+    packets are on their way in shared memory, others in registers.
+    """
     monkeypatch.setattr(fold, "FEW_BLOCKS", 0)
     monkeypatch.setattr(fold, "FEWEST_TURNS", 0)
     monkeypatch.setattr(fold, "REGISTERS", 1 << 14)
-    report = layer_norm.check("bfloat16[37,1001]", "bfloat16[1001]", "bfloat16[1001]", gradients=True)
+    for module in (inspection, simulated):
+        monkeypatch.setattr(module, "machine_for", lambda arch: replace(machine_for(arch), multiprocessors=2))
+    specs = (f"bfloat16[37,{length}]", f"bfloat16[{length}]", f"bfloat16[{length}]")
+    report = layer_norm.check(*specs, gradients=True)
     assert report.ok
-    assert any("of each column" in launched.source for launched in report.launches)
+    (folded,) = [launched.source for launched in report.launches if "of each column" in launched.source]
+    assert ("bulk_load" in folded) == in_bulk
+    report = layer_norm.check(*specs, gradients=True, arch="sm_80")
+    assert report.ok
+    assert not any("bulk_load" in launched.source for launched in report.launches)

@@ -20,7 +20,7 @@ from weft.loops.steps import Ranges, bounds
 from weft.loops.types import INT64, ScalarType
 from weft.plan.arguments import Facts, nest_arrays
 from weft.plan.facts import Geometry, facts_of
-from weft.plan.fold import Extents, FoldPlan, part_memory, plan_columns, plan_folds, steps
+from weft.plan.fold import Extents, FoldPlan, held_reads, part_memory, plan_columns, plan_folds, plan_parts, row_bytes, steps
 from weft.plan.join import JoinPlan, Meeting, plan_joins
 from weft.plan.map import Placed, plan_maps
 from weft.plan.scan import TURNS_TOLD, ScanPlan, plan_scan, ring_bytes, told_words
@@ -179,17 +179,20 @@ def _joint_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[
     combined = plan_folds(analysis.function, sweeps[1], facts[1], names, where.machine, where.leaning)
     if held is None or combined is None or not combined[0].beside:
         return None
-    (rows, extents), (below, across) = held, combined
-    below = replace(below, shared=True, left=True)
+    (rows, extents), (below, across) = held, plan_parts(*combined)
     partial = tuple((f.results[0], f.types[0], across.rows * extents.parts) for f in folds)
     inside = replace(where, path=str(nest))  # what one leaves and the other one takes is the same memory
+    waiting = rows.stages * row_bytes(analysis.function, rows, held_reads(sweeps[0], rows.lane))
     found = [
-        Launch(Variant(k, fact, plan), entry, (blocks, 1, 1), (plan.threads, 1, 1), partial=partial, parts=extents.parts)
-        for k, fact, its, plan, blocks in zip(
-            (nest, nest + 1), facts, sweeps, (rows, below), (extents.blocks, across.blocks), strict=True
+        Launch(
+            Variant(k, fact, plan), entry, (blocks, 1, 1), (plan.threads, 1, 1), partial=partial, parts=extents.parts,
+            shared=shared,
+        )
+        for k, fact, its, plan, blocks, shared in zip(
+            (nest, nest + 1), facts, sweeps, (rows, below), (extents.blocks, across.blocks), (waiting, 0), strict=True
         )
         for entry in entries(analysis.schedule.nests[k], its, plan)
-    ]
+    ]  # fmt: skip
     return replace(found[0], where=inside), replace(found[1], where=inside)
 
 

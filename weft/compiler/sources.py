@@ -78,10 +78,11 @@ def _cuda_source(analysis: Analysis, variant: Variant) -> str:
     if isinstance(variant.plan, FoldPlan):
         from weft.emit.folds import emit as emit_folds
         from weft.emit.held import HeldEntry
+        from weft.emit.resident import ResidentEntry
 
         sweeps = analysis.lowered[variant.nest].sweeps
         assert sweeps is not None
-        kind = HeldEntry if variant.plan.chunks else None
+        kind = ResidentEntry if variant.plan.resident else HeldEntry if variant.plan.chunks else None
         columns = analysis.lowered[variant.nest].columns if variant.plan.columns else None
         return emit_folds(analysis.function, nest, sweeps, variant.plan, variant.facts, kind, columns)
     if isinstance(variant.plan, JoinPlan):

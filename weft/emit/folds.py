@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
@@ -12,6 +12,7 @@ from weft.emit.algebras import algebra_type, extremum_type, is_place, join
 from weft.emit.cpp_body import factor
 from weft.emit.expressions import PRODUCT, SUM, DividingPrinter, register_type
 from weft.emit.names import Names, kernel_entry
+from weft.emit.rough import rough_sweeps
 from weft.emit.text import Writer
 from weft.emit.threads import parameters
 from weft.emit.values import ZERO, ValueBody, deciding
@@ -45,12 +46,14 @@ def emit(
     what is folded over the rows too.
     """
     own = Nest(nest.name, nest.axes, trapping(nest.body), nest.verdicts)
-    arranged = plan.arranged(sweeps)
+    arranged, columns = rough_sweeps(plan.arranged(sweeps), columns, function)
     if columns is not None:
         arranged = replace(arranged, values=(*arranged.values, *columns.values))
     writer = Writer()
     if plan.cluster > 1:
         writer.line('#include "weft/cluster_team.cuh"')
+    if plan.stages:
+        writer.line('#include "weft/bulk.cuh"')
     writer.line('#include "weft/memory.cuh"')
     writer.line('#include "weft/team.cuh"')
     extrema = [f for f in sweeps.folds if f.algebra in EXTREMA]
@@ -170,7 +173,7 @@ class Entry(ValueBody):
             given.append("const int64_t parts")
         lines = ",\n    ".join(given)
         self.writer.cite(self.function.location)
-        resident = f", {self.plan.columns}" if self.plan.columns else ""
+        resident = f", {self.plan.resident}" if self.plan.resident else ""
         bounds = f"__launch_bounds__({self.plan.threads * self.plan.teams}{resident})"
         bounds += f" __cluster_dims__({self.plan.cluster}, 1, 1)" if self.plan.cluster > 1 else ""
         with self.writer.block(f'extern "C" __global__ void {bounds} {entry}(\n    {lines})'):
@@ -338,6 +341,7 @@ class Entry(ValueBody):
                     self.repair(f, owns, self.reference(extremum, totals[repair.extremum]))
                 totals[f.results[0]] = self.keep(f, owns[f.results[0]])
         else:
+            self.meet(sweep.folds, owns)
             for f in sweep.folds:
                 self.known.add(f.results[0])
                 self.of_rows(self.needed(f.inits))
@@ -403,7 +407,8 @@ class Entry(ValueBody):
             whole = whole_runs(self.function, reads, lane, self.facts, vector)
             inside = f"{run} < {stop}" if whole else f"{run} + {vector} <= {stop}"
             by = f"parts * {across * vector}" if shared else str(across * vector)
-            self.writer.line(f"#pragma unroll {max(1, _UNROLL // vector * 2)}")
+            packets = _UNROLL // vector * (4 if work.sweep.repairs else 2)  # sums that move take longer: more on their way
+            self.writer.line(f"#pragma unroll {max(1, packets)}")
             with self.writer.block(f"for (int64_t {run} = {begin}; {inside}; {run} += {by})"):
                 self.run_of_points(lane, run, work)
             if whole:
@@ -666,6 +671,9 @@ class Entry(ValueBody):
         with self.each_row(self.needed(fold.inits)):
             joined = template.format(self.printer.exact(fold.inits[0], PRODUCT), total)
             self.writer.line(f"{result}[v] = {joined};" if self.first else f"const {type_} {result} = {joined};")
+
+    def meet(self, folds: Sequence[Fold], owns: Mapping[str, str]) -> None:
+        """What comes before the totals of folds that are ready together."""
 
     def total(self, fold: Fold, own: str) -> str:
         """What the threads of a row have folded together."""

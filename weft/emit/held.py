@@ -1,15 +1,14 @@
 """Rows that the registers of their threads hold as they are in memory, as CUDA C++: read once, gone through as often as their
-folds need it, written from there. A block, or a cluster of blocks, has a row; blocks that fold columns too go from row to row,
-and fetch the next one while this one is worked on.
+folds need it, written from there. A block, or a cluster of blocks, has a row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from weft.emit.cpp_body import factor
 from weft.emit.expressions import PRODUCT, SUM, memory_type, register_type
 from weft.emit.folds import Entry, Turn, Work
 from weft.emit.values import ZERO
@@ -18,7 +17,7 @@ from weft.graph.tile import Axis, Fold, Map, Read, uses, uses_of_write
 from weft.loops.ir import Expr, Let, Op, Ref, Stmt, free_arrays, free_names, walk_expr
 from weft.loops.operators import COSTLY
 from weft.loops.types import INT64
-from weft.plan.fold import KEPT_POINTS, PACKET_BYTES, held_reads
+from weft.plan.fold import KEPT_POINTS, held_reads
 
 
 @dataclass
@@ -31,12 +30,12 @@ class HeldEntry(Entry):
         self.lane = self.axes[plan.lane]
         self.reads = held_reads(self.sweeps, plan.lane)
         self.keeps = self.kept()
-        self.column_owns: dict[str, str] = {}
         self.extent = ""  # how many points a row has
         self.steady = True  # all rows have as many
         self.run = self.fresh.fresh(f"{plan.lane}_run")  # the first of a run of neighbouring points, from the row's first on
         self.scratch: dict[str, str] = {}
         self.quotients: dict[str, str] = {}  # what tells the axes that are counted in others
+        self.totals: dict[str, str] = {}  # of folds that have met
         along = [v for v in self.values if isinstance(v, Read) and any(plan.lane in free_names(i) for i in v.index)]
         self.several = {v.name for v in along if plan.vector > 1 and v not in self.reads and self.users(v) > 1}
         self.once: dict[str, str] = {}  # packets of what is the same for every row and needed by several stages
@@ -78,7 +77,7 @@ class HeldEntry(Entry):
         if plan.cluster > 1:
             self.thread = self.fresh.fresh("thread")
             line(f"const int32_t {self.thread} = int32_t(weft::cluster_rank() * {plan.threads} + threadIdx.x);")
-            line("weft::cluster_sync();  // all of its blocks are there")
+        self.begin()
         if plan.chunks == 1:
             line(f"const int32_t {self.run} = {self.first_run()};")
         bounds = free_names(self.lane.start) | free_names(self.lane.stop)
@@ -88,9 +87,16 @@ class HeldEntry(Entry):
         tiles = {v.name: self.fresh.fresh(f"{v.name}_tile") for v in self.reads}
         axes = [self.axes[a] for a in plan.rows]
         counts = {a.name: self.span(a, f"{a.name}_count") for a in axes}
-        if plan.columns:
-            self.rows_in_turn(axes, counts, tiles)
-            return
+        self.all_rows(axes, counts, tiles)
+
+    def begin(self) -> None:
+        """What comes before all rows."""
+        if self.plan.cluster > 1:
+            self.writer.line("weft::cluster_sync();  // all of its blocks are there")
+
+    def all_rows(self, axes: list[Axis], counts: dict[str, str], tiles: dict[str, str]) -> None:
+        """The rows that a block has: one."""
+        plan, line = self.plan, self.writer.line
         if axes:
             self.row = self.row_name(axes)
             first = "blockIdx.x" if plan.teams == 1 else f"int64_t(blockIdx.x) * {plan.teams} + threadIdx.y"
@@ -111,37 +117,6 @@ class HeldEntry(Entry):
             self.places(axes, self.row, counts)
         if not self.steady:
             self.extent = self.span(self.lane, f"{self.plan.lane}_count")
-
-    def rows_in_turn(self, axes: list[Axis], counts: dict[str, str], tiles: dict[str, str]) -> None:
-        """Blocks that stay go from row to row."""
-        line, row, total = self.writer.line, self.row_name(axes), " * ".join(counts.values())
-        self.row = row
-        ahead = {v.name: self.fresh.fresh(f"{v.name}_next") for v in self.reads}
-        for v in self.reads:
-            self.declare_run(v, ahead[v.name])
-        fetch_row = self.fresh.fresh("fetch_row")
-        with self.writer.block(f"const auto {fetch_row} = [&](const int64_t {row})", "};"):
-            self.begin_row(axes, counts)
-            pointers = dict(self.pointers)
-            self.hoist(tuple(map(self.let, self.reads)), list(self.plan.rows))
-            with self.runs():
-                for v in self.reads:
-                    self.writer.cite(v.location)
-                    line(f"{ahead[v.name]}{self.chunk} = {self.fetched(v)};")
-            self.pointers = pointers
-        self.begin_columns()
-        line(f"if (blockIdx.x < {total}) {fetch_row}(blockIdx.x);")
-        with self.writer.block(f"for (int64_t {row} = blockIdx.x; {row} < {total}; {row} += parts)"):
-            self.begin_row(axes, counts)
-            self.declare_tiles(tiles)
-            with self.runs():
-                for v in self.reads:
-                    line(self.taken_over(v, f"{ahead[v.name]}{self.chunk}", f"{tiles[v.name]}{self.chunk}"))
-            line(f"if ({row} + parts < {total}) {fetch_row}({row} + parts);")
-            self.held(tiles)
-            self.stages()
-            self.fold_columns()
-        self.leave_columns()
 
     def read_row(self, tiles: dict[str, str]) -> None:
         """The one row that a thread has a part of."""
@@ -203,21 +178,43 @@ class HeldEntry(Entry):
         """What the warps of a row tell each other."""
         if self.plan.threads <= 32:
             return
-        line = self.writer.line
-        plan = self.plan
+        line, plan = self.writer.line, self.plan
         room = plan.threads // 32 + (plan.cluster if plan.cluster > 1 else 0)
-        for fold in self.sweeps.folds:
-            type_ = self.value_type(fold)
-            if type_ not in self.scratch:
-                if not self.scratch:
-                    whose = "warps and blocks" if plan.cluster > 1 else "warps"
-                    line(f"// what the {whose} of a row tell each other; two of each, used in turn, so that one barrier does")
-                self.scratch[type_] = self.fresh.fresh(f"{type_.removesuffix('::Value').removesuffix('_t')}_values")
-                line(f"__shared__ {type_} {self.scratch[type_]}[2][{room}];")
+        together: dict[str, int] = {}  # values of each type that meet at a barrier
+        for sweep in (s for stage in self.sweeps.stages for s in stage if s.folds):
+            for type_, count in Counter(self.value_type(f) for f in sweep.folds).items():
+                together[type_] = max(together.get(type_, 1), count if self.meets(sweep.folds) else 1)
+        if together:
+            whose = "warps and blocks" if plan.cluster > 1 else "warps"
+            line(f"// what the {whose} of a row tell each other; two of each, used in turn, so that one barrier does")
+        for type_, count in together.items():
+            self.scratch[type_] = self.fresh.fresh(f"{type_.removesuffix('::Value').removesuffix('_t')}_values")
+            line(f"__shared__ {type_} {self.scratch[type_]}[2][{count * room}];")
         self.turn = self.fresh.fresh("turn")
         line(f"int32_t {self.turn} = 0;")
 
+    def meets(self, folds: Sequence[Fold]) -> bool:
+        """Whether several folds meet at one barrier."""
+        return len(folds) > 1 and self.plan.threads > 32 and self.plan.cluster == 1
+
+    def meet(self, folds: Sequence[Fold], owns: Mapping[str, str]) -> None:
+        if not self.meets(folds):
+            return
+        line, places = self.writer.line, Counter[str]()
+        line(f"{self.turn} ^= 1;")
+        for fold in folds:
+            type_, algebra = self.value_type(fold), self.algebra(fold)
+            place = f"{self.scratch[type_]}[{self.turn}]"
+            if places[type_]:
+                place += f" + {places[type_] * (self.plan.threads // 32)}"
+            places[type_] += 1
+            line(f"weft::tell<{algebra}>({owns[fold.results[0]]}, {place});")
+            self.totals[fold.results[0]] = f"weft::told<{algebra}, {self.plan.threads}>({place})"
+        line("__syncthreads();")
+
     def total(self, fold: Fold, own: str) -> str:
+        if fold.results[0] in self.totals:
+            return self.totals[fold.results[0]]
         scratch = f"{self.scratch[self.value_type(fold)]}[{self.turn} ^= 1]" if self.plan.threads > 32 else "nullptr"
         if self.plan.cluster > 1:
             return f"weft::reduce_cluster<{self.algebra(fold)}, {self.plan.threads}, {self.plan.cluster}>({own}, {scratch})"
@@ -331,52 +328,6 @@ class HeldEntry(Entry):
         with self.spelled({self.lane.name: self.run}):
             self.statements(tuple(map(self.let, same)))
         return replace(work, values=tuple(v for v in work.values if v not in same))
-
-    # ---------------------------------------------------------------- columns
-
-    def begin_columns(self) -> None:
-        """What a thread has folded of the columns in which its points lie."""
-        for f in self.columns.folds if self.columns is not None else ():
-            name = self.column_owns[f.results[0]] = self.fresh.fresh(f"{f.names[0]}_own")
-            self.writer.line(f"{self.value_type(f)} {name}{self.shape};")
-            with self.chunks(), self.points(Turn(self.run, "", self.plan.vector)):
-                self.writer.line(f"{name}{self.place_in_tile} = {self.algebra(f)}::identity();")
-
-    def fold_columns(self) -> None:
-        if self.columns is None:
-            return
-        folds = self.columns.folds
-        wanted = self.needed(e for f in folds for e in f.parts)
-        self.of_rows(wanted)
-        owns = {name: f"{own}{self.place_in_tile}" for name, own in self.column_owns.items()}
-        values = tuple(v for v in wanted if not isinstance(v, Fold) and not set(v.axes) <= set(self.sweeps.rows))
-        work = Work(Sweep((self.lane.name,), False, folds, ()), values, owns)
-        self.writer.line("// of each column")
-        self.all_points([self.lane], work, self.plan.threads)
-
-    def leave_columns(self) -> None:
-        """Every block leaves its part of each column."""
-        if self.columns is None:
-            return
-        with self.runs():
-            for f in self.columns.folds:
-                place = f"int64_t(blockIdx.x) * {factor(self.extent)} + {self.run}"
-                kept, own = self.partials[f.results[0]], f"{self.column_owns[f.results[0]]}{self.chunk}"
-                if self.plan.vector > 1:
-                    width = min(self.plan.vector, PACKET_BYTES // f.types[0].size)
-                    self.writer.line(f"weft::store<{width}>({kept} + {place}, {own});")
-                else:
-                    self.writer.line(f"{kept}[{place}] = {own};")
-
-    @contextmanager
-    def chunks(self) -> Iterator[None]:
-        """What is written here is done for each run that a thread may have."""
-        if self.plan.chunks == 1:
-            yield
-            return
-        self.writer.line("#pragma unroll")
-        with self.writer.block(f"for (int32_t chunk = 0; chunk < {self.plan.chunks}; ++chunk)"):
-            yield
 
     def same_for_every_row(self, work: Work) -> None:
         """What is the same for every row is too much to keep in registers from one to the next: the cache keeps it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from weft.emit.courses import Entry
 from weft.emit.names import kernel_entry
+from weft.emit.rough import rough_maps
 from weft.emit.text import Writer
 from weft.emit.turned import TurnedEntry
 from weft.graph.maps import Maps
@@ -22,6 +23,7 @@ def emit(function: Function, nest: Nest, maps: Maps, plan: MapPlan, facts: Facts
     writer.line('#include "weft/memory.cuh"')
     if any(its.turned for its in plan.courses):
         writer.line('#include "weft/turn.cuh"')
+    maps = rough_maps(maps, function)
     for course, its, entry in zip(maps.courses, plan.courses, entries(nest, plan), strict=True):
         writer.line()
         kind = TurnedEntry if its.turned else Entry

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from weft.emit.names import Names, kernel_entry
+from weft.emit.rough import rough_scans
 from weft.emit.scans_along import ScansAlong
 from weft.emit.scans_beside import ScansBeside
 from weft.emit.text import Writer
@@ -19,6 +20,7 @@ def emit(function: Function, nest: Nest, scans: Scanned, plan: ScanPlan, facts: 
     to the words by which they tell each other what each scan does, and the number of parts.
     """
     own = Nest(nest.name, nest.axes, trapping(nest.body), nest.verdicts)
+    scans = rough_scans(scans, scans.writes, scans.last)
     writer = Writer()
     writer.line('#include "weft/memory.cuh"')
     writer.line(f'#include "weft/{"chain" if plan.shared else "team"}.cuh"')

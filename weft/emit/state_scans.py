@@ -10,6 +10,7 @@ from weft.emit.algebras import algebra_of, element_of, join
 from weft.emit.cpp_body import factor
 from weft.emit.expressions import SUM, memory_type, register_type
 from weft.emit.names import Names, kernel_entry
+from weft.emit.rough import rough_scans
 from weft.emit.text import Writer
 from weft.emit.threads import parameters
 from weft.emit.values import ZERO, ValueBody, deciding
@@ -29,6 +30,7 @@ def emit(function: Function, nest: Nest, scans: StateScans, plan: StatePlan, fac
     the rows along their last axis.
     """
     own = Nest(nest.name, nest.axes, trapping(nest.body), nest.verdicts)
+    scans = rough_scans(scans, scans.writes, scans.ends, scans.after)
     writer = Writer()
     writer.line('#include "weft/memory.cuh"')
     writer.line('#include "weft/team.cuh"')

@@ -188,7 +188,10 @@ def _folding(launch: Launch, plan: FoldPlan) -> list[str]:
         whose = "which is read once and held in registers" if plan.rows else "what they take is read once and held in registers"
         layout = f"layout (thread, (vector, chunk)) -> {plan.lane}: {plan.layout}"
         team = f"a cluster of {plan.cluster} blocks of " if plan.cluster > 1 else ""
-        columns = ["blocks stay, and fold the columns of their rows for the next nest"] if plan.columns else []
+        stays = ["blocks stay and go from row to row"] if plan.resident else []
+        stays += ["and fold the columns of their rows for the next nest"] if plan.columns else []
+        columns = [" ".join(stays)] if stays else []
+        columns += [f"{plan.stages} rows are on their way to shared memory while one is worked on"] if plan.stages else []
         team += f"{plan.threads} threads{' a row' if plan.rows else ''}"
         return [f"{rows}; points: {plan.lane}", f"{team}, {whose}", *columns, layout]
     packets = [f"{plan.vector} neighbours at a time"] if plan.vector > 1 else []

@@ -44,10 +44,15 @@ FEW_HELD, HELD_POINTS, KEPT_POINTS = 16, (32, 64, 128), 32
 REGISTERS, MOST_REGISTERS, OTHER_REGISTERS = 1 << 16, 255, 32
 # Who may hold a row, in the order in which they are tried: blocks of a cluster, the most threads of each, and how many blocks a
 # multiprocessor has at least. Of two blocks one reads while the other one writes.
-HOLDERS = ((1, 512, 2), (1, 1024, 1), (2, 512, 2), (4, 512, 2), (8, 512, 2))
+HOLDERS = ((1, 512, 2), (1, 1024, 1), (4, 256, 4), (8, 256, 4), (8, 512, 2))
+# Rows of a block that stays which are on their way in shared memory, and bytes of that besides rows: while it works on one, two
+# or more have to be, or a multiprocessor with few such blocks does not ask for enough at a time.
+MOST_STAGES, FEWEST_STAGES, OTHER_SHARED = 4, 2, 2 * 1024
 # Of a thread that folds columns too: the points that it holds, and registers besides them and the next row's; rows that each of
 # its blocks goes through at least.
 COLUMN_POINTS, COLUMN_REGISTERS, FEWEST_TURNS = 16, 48, 4
+# Of what combines parts of columns: threads side by side, and columns of each.
+PARTS_SIDE, PARTS_VECTOR = 8, 4
 _MOST_PARTS = (1 << 16) - 1
 WARP = 32
 ZERO = Const(0, INT64)
@@ -61,10 +66,11 @@ class FoldPlan:
     their threads for themselves. shared: blocks share the points of a row, so every stage is a launch. vector: neighbouring
     points of the lane that a thread takes at a time, or rows that it has: what sweeps move along it moves in packets. running:
     sums are kept relative to the extrema that threads have so far. chunks: a thread holds its points of a row, so many
-    times a vector of neighbours; 0: it does not. cluster: blocks that hold a row together, of so many threads each. columns:
-    blocks stay, go from row to row and fold what the next nest folds over the rows; so many of them are on a multiprocessor,
-    0: a block has a row. left: only parts are combined, which the nest before has left. exact: a row has just as many points
-    as its threads hold. merged: axes that are counted as one; those of the plan are what is left.
+    times a vector of neighbours; 0: it does not. cluster: blocks that hold a row together, of so many threads each. resident:
+    blocks stay and go from row to row; so many of them are on a multiprocessor, 0: a block has a row. stages: so many
+    of their next rows are copied to shared memory meanwhile; 0: threads fetch the next one. columns: they fold what the next
+    nest folds over the rows. left: only parts are combined, which the nest before has left. exact: a row has just as many
+    points as its threads hold. merged: axes that are counted as one; those of the plan are what is left.
     """
 
     rows: tuple[str, ...]
@@ -79,7 +85,9 @@ class FoldPlan:
     cluster: int = 1
     exact: bool = False
     merged: Pairs = ()
-    columns: int = 0
+    resident: int = 0
+    stages: int = 0
+    columns: bool = False
     left: bool = False
 
     def arranged(self, sweeps: Sweeps) -> Sweeps:
@@ -240,8 +248,27 @@ def _held(
         return None
     across = tuple((threads,) * len(stage) for stage in sweeps.stages)
     teams = SMALL_BLOCK // threads if sweeps.rows and threads <= 32 else 1
-    exact = chunks > 1 and extents[lane] == columns and sweeps.axes[lane].start == ZERO
+    # without a branch around each run the compiler keeps what it has unpacked of all of them, in as many registers again
+    unpacked = chunks * vector * len(reads) + OTHER_REGISTERS <= REGISTERS // (threads * fewest)
+    exact = chunks > 1 and unpacked and extents[lane] == columns and sweeps.axes[lane].start == ZERO
     return FoldPlan(sweeps.rows, lane, across, threads, teams, vector=vector, chunks=chunks, cluster=cluster, exact=exact)
+
+
+def row_bytes(function: Function, plan: FoldPlan, reads: Iterable[Read]) -> int:
+    """Bytes of a row in shared memory."""
+    return plan.holds * sum(function.array(v.array).dtype.size for v in reads)
+
+
+def _in_bulk(function: Function, sweeps: Sweeps, facts: Facts, lane: str) -> bool:
+    """Whether a row of each read that is held is one bulk copy: as many points for all rows, in whole packets."""
+    reads, axis = held_reads(sweeps, lane), sweeps.axes[lane]
+    sizes = [function.array(v.array).dtype.size for v in reads]
+    made = {*sweeps.rows, *(n for v in sweeps.values for n in names_of(v))}
+    if (free_names(axis.start) | free_names(axis.stop)) & made or axis.start != ZERO:
+        return False
+    runs = all(is_run(v.array, v.index, lane, facts) for v in reads)
+    packets = all(facts.vector(v.array) * n % PACKET_BYTES == 0 for v, n in zip(reads, sizes, strict=True))
+    return runs and packets and whole_runs(function, reads, axis, facts, max(1, PACKET_BYTES // min(sizes)))
 
 
 def plan_columns(
@@ -254,13 +281,26 @@ def plan_columns(
     if plan is None or plan.teams > 1 or plan.cluster > 1:
         return None
     points, rows = plan.chunks * plan.vector, extents[sweeps.rows[0]]
-    size = sum(function.array(v.array).dtype.size for v in held_reads(sweeps, lane))
-    registers = 2 * (points * size // 4) + points * sum(f.types[0].size for f in folds) // 4 + COLUMN_REGISTERS
-    blocks = REGISTERS // (plan.threads * registers)
-    parts = machine.multiprocessors * blocks
-    if not blocks or rows < FEWEST_TURNS * parts:
-        return None
-    return replace(plan, columns=blocks), Extents(rows, parts, parts)
+    reads = held_reads(sweeps, lane)
+    size = sum(function.array(v.array).dtype.size for v in reads)
+    held, summed = points * size // 4, points * sum(f.types[0].size for f in folds) // 4
+    for bulk in (True, False) if machine.bulk and _in_bulk(function, sweeps, facts, lane) else (False,):
+        blocks = REGISTERS // (plan.threads * (held * (1 if bulk else 2) + summed + COLUMN_REGISTERS))
+        room = machine.shared // max(1, blocks) - OTHER_SHARED
+        stages = min(MOST_STAGES, room // row_bytes(function, plan, reads)) if bulk else 0
+        parts = machine.multiprocessors * blocks
+        if blocks and rows >= FEWEST_TURNS * parts and (stages >= FEWEST_STAGES or not bulk):
+            return replace(plan, resident=blocks, stages=stages, columns=True), Extents(rows, parts, parts)
+    return None
+
+
+def plan_parts(below: FoldPlan, across: Extents) -> tuple[FoldPlan, Extents]:
+    """The plan that combines what blocks have left of each column, in float32 or wider: few columns a block, since there are
+    not many, and many threads below one another.
+    """
+    vector, side = min(below.vector, PARTS_VECTOR), PARTS_SIDE
+    plan = replace(below, shared=True, left=True, vector=vector, across=tuple((side,) * len(a) for a in below.across))
+    return plan, replace(across, blocks=-(-across.rows // (side * vector)))
 
 
 def _team(points: int, vector: int, size: int, held: int) -> int:

@@ -16,7 +16,7 @@ extern "C" __global__ void __launch_bounds__(256) cross_entropy(
     float* loss_r = loss + r;
     float high_own = weft::Max<float>::identity();
     float s_own = weft::Sum<float>::identity();
-    #pragma unroll 4
+    #pragma unroll 8
     for (int64_t j_run = threadIdx.x * 4; j_run < m; j_run += 1024) {
         // kernels_of_folds.py:70: high = max(high, x[r, j])
         float x_run[4];
@@ -29,19 +29,19 @@ extern "C" __global__ void __launch_bounds__(256) cross_entropy(
         }
         const float high_reference = weft::Max<float>::reference(high_latest);
         // sums move with what they are relative to
-        s_own *= weft::exp(weft::Max<float>::reference(high_own) - high_reference);
+        s_own *= weft::exp_flushed(weft::Max<float>::reference(high_own) - high_reference);
         high_own = high_latest;
         #pragma unroll
         for (int32_t v = 0; v < 4; ++v) {
             // kernels_of_folds.py:72: for j in range(m):
-            s_own = weft::Sum<float>::combine(s_own, weft::exp(x_run[v] - high_reference));
+            s_own = weft::Sum<float>::combine(s_own, weft::exp_flushed(x_run[v] - high_reference));
         }
     }
     __shared__ float high_scratch[8];
     // kernels_of_folds.py:69: for j in range(m):
     const float high = weft::reduce<weft::Max<float>, 256>(high_own, high_scratch);
     const float high_last = 0 < m ? high : weft::Max<float>::reference(high);
-    s_own *= weft::exp(weft::Max<float>::reference(high_own) - high_last);
+    s_own *= weft::exp_flushed(weft::Max<float>::reference(high_own) - high_last);
     __shared__ float s_scratch[8];
     // kernels_of_folds.py:72: for j in range(m):
     const float s = weft::reduce<weft::Sum<float>, 256>(s_own, s_scratch);

@@ -44,7 +44,7 @@ extern "C" __global__ void __launch_bounds__(128) log_softmax(
         #pragma unroll
         for (int32_t v = 0; v < 4; ++v) {
             // log_softmax.py:27: for l in range(length):
-            total_own = weft::Sum<float>::combine(total_own, weft::exp(x_run_2[v] - largest));
+            total_own = weft::Sum<float>::combine(total_own, weft::exp_flushed(x_run_2[v] - largest));
         }
     }
     // log_softmax.py:27: for l in range(length):

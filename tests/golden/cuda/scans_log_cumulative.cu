@@ -109,8 +109,8 @@ extern "C" __global__ void __launch_bounds__(512, 1) log_cumulative(
                 for (int32_t v = 0; v < 4; ++v) {
                     // kernels_of_scans.py:74: new = max(high, x[r, t])
                     const float new_ = weft::python_max(high, x_tile[run][v]);
-                    const float exp = weft::exp(high - new_);
-                    const float exp_1 = weft::exp(x_tile[run][v] - new_);
+                    const float exp = weft::exp_flushed(high - new_);
+                    const float exp_1 = weft::exp_flushed(x_tile[run][v] - new_);
                     // kernels_of_scans.py:73: for t in range(length):
                     total_own[run] = weft::Affine<float>::combine(total_own[run], {exp, exp_1});
                     high = new_;
@@ -155,8 +155,8 @@ extern "C" __global__ void __launch_bounds__(512, 1) log_cumulative(
                     for (int32_t v = 0; v < 4; ++v) {
                         // kernels_of_scans.py:74: new = max(high, x[r, t])
                         const float new_ = weft::python_max(high, x_tile[run][v]);
-                        const float exp = weft::exp(high - new_);
-                        const float exp_1 = weft::exp(x_tile[run][v] - new_);
+                        const float exp = weft::exp_flushed(high - new_);
+                        const float exp_1 = weft::exp_flushed(x_tile[run][v] - new_);
                         // kernels_of_scans.py:75: total = total * torch.exp(high - new) + torch.exp(x[r, t] - new)
                         const float total_1 = weft::fma(total, exp, exp_1);
                         high = new_;
@@ -179,8 +179,8 @@ extern "C" __global__ void __launch_bounds__(512, 1) log_cumulative(
                 for (int32_t v = 0; v < 4; ++v) {
                     // kernels_of_scans.py:74: new = max(high, x[r, t])
                     const float new_ = weft::python_max(high, x_tile[run][v]);
-                    const float exp = weft::exp(high - new_);
-                    const float exp_1 = weft::exp(x_tile[run][v] - new_);
+                    const float exp = weft::exp_flushed(high - new_);
+                    const float exp_1 = weft::exp_flushed(x_tile[run][v] - new_);
                     // kernels_of_scans.py:75: total = total * torch.exp(high - new) + torch.exp(x[r, t] - new)
                     const float total_1 = weft::fma(total, exp, exp_1);
                     // kernels_of_scans.py:77: y[r, t] = torch.log(total) + high

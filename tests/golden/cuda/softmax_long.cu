@@ -22,20 +22,25 @@ extern "C" __global__ void __launch_bounds__(512) __cluster_dims__(8, 1, 1) soft
     #pragma unroll
     for (int32_t chunk = 0; chunk < 8; ++chunk) {
         const int32_t l_run = chunk * 32768 + thread * 8;
-        // softmax.py:25: largest = max(largest, x[r, l])
-        x_tile[chunk] = weft::fetch<8, 8>(x_r + l_run);
+        if (l_run < length) {
+            // softmax.py:25: largest = max(largest, x[r, l])
+            x_tile[chunk] = weft::fetch<8, 8>(x_r + l_run);
+        }
     }
     weft::bfloat16* y_r = y + r * y_stride_0;
     float largest_own = weft::Max<float>::identity();
     #pragma unroll
     for (int32_t chunk = 0; chunk < 8; ++chunk) {
-        // softmax.py:25: largest = max(largest, x[r, l])
-        float x_run[8];
-        weft::unpack(x_tile[chunk], x_run);
-        #pragma unroll
-        for (int32_t v = 0; v < 8; ++v) {
-            // softmax.py:24: for l in range(length):
-            largest_own = weft::Max<float>::combine(largest_own, x_run[v]);
+        const int32_t l_run = chunk * 32768 + thread * 8;
+        if (l_run < length) {
+            // softmax.py:25: largest = max(largest, x[r, l])
+            float x_run[8];
+            weft::unpack(x_tile[chunk], x_run);
+            #pragma unroll
+            for (int32_t v = 0; v < 8; ++v) {
+                // softmax.py:24: for l in range(length):
+                largest_own = weft::Max<float>::combine(largest_own, x_run[v]);
+            }
         }
     }
     // softmax.py:24: for l in range(length):
@@ -43,14 +48,17 @@ extern "C" __global__ void __launch_bounds__(512) __cluster_dims__(8, 1, 1) soft
     float total_own = weft::Sum<float>::identity();
     #pragma unroll
     for (int32_t chunk = 0; chunk < 8; ++chunk) {
-        // softmax.py:25: largest = max(largest, x[r, l])
-        float x_run_2[8];
-        weft::unpack(x_tile[chunk], x_run_2);
-        #pragma unroll
-        for (int32_t v = 0; v < 8; ++v) {
-            const float exp = weft::exp(x_run_2[v] - largest);
-            // softmax.py:27: for l in range(length):
-            total_own = weft::Sum<float>::combine(total_own, exp);
+        const int32_t l_run = chunk * 32768 + thread * 8;
+        if (l_run < length) {
+            // softmax.py:25: largest = max(largest, x[r, l])
+            float x_run_2[8];
+            weft::unpack(x_tile[chunk], x_run_2);
+            #pragma unroll
+            for (int32_t v = 0; v < 8; ++v) {
+                const float exp = weft::exp_flushed(x_run_2[v] - largest);
+                // softmax.py:27: for l in range(length):
+                total_own = weft::Sum<float>::combine(total_own, exp);
+            }
         }
     }
     // softmax.py:27: for l in range(length):
@@ -59,16 +67,18 @@ extern "C" __global__ void __launch_bounds__(512) __cluster_dims__(8, 1, 1) soft
     #pragma unroll
     for (int32_t chunk = 0; chunk < 8; ++chunk) {
         const int32_t l_run = chunk * 32768 + thread * 8;
-        // softmax.py:25: largest = max(largest, x[r, l])
-        float x_run_3[8];
-        weft::unpack(x_tile[chunk], x_run_3);
-        float y_run[8];
-        #pragma unroll
-        for (int32_t v = 0; v < 8; ++v) {
-            const float exp = weft::exp(x_run_3[v] - largest);
-            // softmax.py:30: y[r, l] = torch.exp(x[r, l] - largest) / total
-            y_run[v] = weft::divide(exp, total_divisor);
+        if (l_run < length) {
+            // softmax.py:25: largest = max(largest, x[r, l])
+            float x_run_3[8];
+            weft::unpack(x_tile[chunk], x_run_3);
+            float y_run[8];
+            #pragma unroll
+            for (int32_t v = 0; v < 8; ++v) {
+                const float exp = weft::exp_flushed(x_run_3[v] - largest);
+                // softmax.py:30: y[r, l] = torch.exp(x[r, l] - largest) / total
+                y_run[v] = weft::divide(exp, total_divisor);
+            }
+            weft::store<8>(y_r + l_run, y_run);
         }
-        weft::store<8>(y_r + l_run, y_run);
     }
 }

@@ -82,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(128) selective_scan(
             float exp_tile[8];
             #pragma unroll
             for (int32_t k = 0; k < 8; ++k) {
-                exp_tile[k] = weft::exp(dt_tile[k] * a_value);
+                exp_tile[k] = weft::exp_flushed(dt_tile[k] * a_value);
             }
             // kernels_of_states.py:19: for t in range(length):
             const float h_before_start = h_before_now[n];

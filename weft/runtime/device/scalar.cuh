@@ -342,6 +342,20 @@ WEFT_FUNCTION double reciprocal_estimate(double x) {
 #endif
 }
 
+// e^x within |x| 2^-24 + 2^-22 of itself, on the device: as 2^power, with what rounding the power loses. The second is 0 where it
+// would be subnormal.
+#if WEFT_ON_DEVICE
+WEFT_FUNCTION float exp_rough(float x) {
+    float result;
+    asm("ex2.approx.f32 %0, %1;" : "=f"(result) : "f"(x * 0x1.715476p+0f));
+    return result;
+}
+WEFT_FUNCTION float exp_flushed(float x) { return exp2_estimate(x * 0x1.715476p+0f); }
+#else
+WEFT_FUNCTION float exp_rough(float x) { return exp(x); }
+WEFT_FUNCTION float exp_flushed(float x) { return exp(x); }
+#endif
+
 #if WEFT_ON_DEVICE
 WEFT_FUNCTION float rsqrt(float x) { return ::rsqrtf(x); }
 WEFT_FUNCTION double rsqrt(double x) { return ::rsqrt(x); }

@@ -101,6 +101,17 @@ template <int threads> WEFT_FUNCTION void sync_team() {
     }
 }
 
+// Both halves of reduce for a team of several warps, so that several values meet at one barrier: each is told, then come the
+// barrier and what has been told of each.
+template <class Algebra> WEFT_FUNCTION void tell(typename Algebra::Value value, typename Algebra::Value* scratch) {
+    value = reduce_lanes<Algebra, 32>(value);
+    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
+}
+template <class Algebra, int threads> WEFT_FUNCTION typename Algebra::Value told(const typename Algebra::Value* scratch) {
+    constexpr int warps = threads / 32;
+    return reduce_lanes<Algebra, warps>(scratch[threadIdx.x % warps]);
+}
+
 // The combination of the values of a team, in thread order, in all its threads. `scratch` has room for one value a warp;
 // it may be used again after the next barrier.
 template <class Algebra, int threads>
@@ -108,12 +119,9 @@ WEFT_FUNCTION typename Algebra::Value reduce(typename Algebra::Value value, type
     if constexpr (threads <= 32) {
         return reduce_lanes<Algebra, threads>(value, lanes_of_team<threads>());
     } else {
-        constexpr int warps = threads / 32;
-        value = reduce_lanes<Algebra, 32>(value);
-        if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
+        tell<Algebra>(value, scratch);
         __syncthreads();
-        value = scratch[threadIdx.x % warps];
-        return reduce_lanes<Algebra, warps>(value);
+        return told<Algebra, threads>(scratch);
     }
 }
 

@@ -1,0 +1,158 @@
+"""Which exponentials need not be right to the last bit of float32, and how far off they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import weft
+from bench.selective_scan import arguments, selective_scan
+from weft.kernels import log_softmax, softmax
+
+EXACT, ROUGH, FLUSHED = "weft::exp(", "weft::exp_rough(", "weft::exp_flushed("
+BOTH = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+
+
+def _exponentials(kernel: Any, *specs: str) -> set[str]:
+    """The kinds of exponentials in the text for a GPU."""
+    text = kernel.source(*specs, arch="sm_90a")
+    return {kind for kind in (EXACT, ROUGH, FLUSHED) if kind in text}
+
+
+def product(x, w):
+    y = torch.empty_like(x)
+    for i in range(x.shape[0]):
+        y[i] = torch.exp(x[i]) * w[i] - 1.0
+    return y
+
+
+def compared(x, w):
+    y = torch.empty_like(x)
+    for i in range(x.shape[0]):
+        y[i] = w[i] if torch.exp(x[i]) > 0.5 else x[i]
+    return y
+
+
+def nested(x, w):
+    y = torch.empty_like(x)
+    for i in range(x.shape[0]):
+        y[i] = torch.log(torch.exp(x[i])) * torch.exp(w[i])
+    return y
+
+
+def named_twice(x, w):
+    """Where it decides something its name is exact, and that is all of them."""
+    y = torch.empty_like(x)
+    for i in range(x.shape[0]):
+        e = torch.exp(x[i])
+        y[i] = e * w[i] if e > 1.0 else e
+    return y
+
+
+def scattered(x, w):
+    y = torch.zeros_like(x)
+    for i in range(x.shape[0]):
+        y[i // 2] += torch.exp(x[i]) * w[i]
+    return y
+
+
+def naive(x, w):
+    """A softmax without the maximum: exponentials far below 1 are not 0 beside one another."""
+    y = torch.empty_like(x)
+    for r in range(x.shape[0]):
+        total = 0.0
+        for l in range(x.shape[1]):  # noqa: E741
+            total += torch.exp(x[r, l])
+        for l in range(x.shape[1]):  # noqa: E741
+            y[r, l] = torch.exp(x[r, l]) / total
+    return y
+
+
+@pytest.mark.parametrize(
+    ("program", "narrow", "wide"),
+    [
+        (product, {ROUGH}, {EXACT}),
+        (compared, {EXACT}, {EXACT}),
+        (nested, {EXACT, ROUGH}, {EXACT}),
+        (named_twice, {EXACT}, {EXACT}),
+        (scattered, {EXACT}, {EXACT}),
+    ],
+)
+def test_exponentials_are_rough_on_the_way_to_16_bits(program: Callable[..., Any], narrow: set[str], wide: set[str]) -> None:
+    kernel = weft.kernel(program)
+    assert _exponentials(kernel, "bfloat16[4096]", "bfloat16[4096]") == narrow
+    assert _exponentials(kernel, "float32[4096]", "float32[4096]") == wide
+    assert _exponentials(kernel, "float64[4096]", "float64[4096]") == wide
+
+
+def test_exponentials_relative_to_their_maximum() -> None:
+    assert _exponentials(softmax, "bfloat16[4096, 1024]") == {FLUSHED}
+    assert _exponentials(softmax, "float32[4096, 1024]") == {EXACT}  # they are results too
+    assert _exponentials(log_softmax, "float32[4096, 1024]") == {FLUSHED}  # summed alone
+    assert _exponentials(softmax, "float64[4096, 1024]") == {EXACT}
+    assert _exponentials(weft.kernel(naive), "float16[4096, 1024]", "float16[1]") == {ROUGH}
+    assert _exponentials(weft.kernel(naive), "float32[4096, 1024]", "float32[1]") == {EXACT}
+
+
+def test_what_states_are_multiplied_by() -> None:
+    given = arguments((1, 8, 40, 5), torch.float32, torch.device("cpu"))
+    assert FLUSHED in _exponentials(selective_scan, *given)
+
+
+def test_a_cpu_computes_them_all_exactly() -> None:
+    assert "exp_" not in softmax.source("bfloat16[64, 1024]", arch="cpu")
+
+
+# ---------------------------------------------------------------- on a GPU
+
+
+@BOTH
+@pytest.mark.gpu
+def test_rough_exponentials_are_rounded_as_exact_ones(dtype: torch.dtype) -> None:
+    """Within 0.51 units of the last place of 16 bits, at 4 million points from one end to the other."""
+    x = torch.linspace(-110, 89, 1 << 22, device="cuda").to(torch.float32)
+    found = weft.kernel(_exp_of_float32)(x, torch.empty(0, dtype=dtype, device="cuda"))
+    assert found.dtype == dtype
+    exact = x.double().exp()
+    unit = torch.finfo(dtype).eps * torch.exp2(torch.floor(torch.log2(exact)))
+    unit = unit.clamp_min(torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps)
+    inside = exact < torch.finfo(dtype).max
+    assert ((found.double() - exact).abs()[inside] <= 0.51 * unit[inside]).all()
+    assert (found[~inside].double() >= torch.finfo(dtype).max).all()
+
+
+def _exp_of_float32(x, like):
+    y = torch.empty(x.shape[0], dtype=like.dtype)
+    for i in range(x.shape[0]):
+        y[i] = torch.exp(x[i])
+    return y
+
+
+@BOTH
+@pytest.mark.gpu
+def test_rough_exponentials_of_special_values(dtype: torch.dtype) -> None:
+    x = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0], device="cuda")
+    found = weft.kernel(_exp_of_float32)(x, torch.empty(0, dtype=dtype, device="cuda")).float()
+    assert found[0].isnan() and found[1:].tolist() == [float("inf"), 0.0, 1.0, 1.0]
+
+
+@BOTH
+@pytest.mark.gpu
+def test_small_exponentials_beside_one_another(dtype: torch.dtype) -> None:
+    x = torch.full((8, 700), -95.0, dtype=dtype, device="cuda")
+    found = weft.kernel(naive)(x, x[0, :1])
+    torch.testing.assert_close(found.float(), torch.full_like(found, 1 / 700).float(), rtol=1e-2, atol=0)
+
+
+@BOTH
+@pytest.mark.gpu
+def test_rows_with_infinities(dtype: torch.dtype) -> None:
+    x = torch.randn(64, 3000, device="cuda").to(dtype)
+    x[:, ::7] = -float("inf")
+    x[3] = -float("inf")
+    x[4, 5] = float("inf")
+    for kernel, eager in ((softmax, torch.softmax), (log_softmax, torch.log_softmax)):
+        torch.testing.assert_close(kernel(x), eager(x, -1), equal_nan=True, rtol=1.6e-2, atol=1e-5)

@@ -1,0 +1,175 @@
+"""Blocks that stay, as CUDA C++: they go from row to row and fold columns too. The next rows are on their way while one is
+worked on: bulk copies bring them to shared memory by themselves, or threads fetch the next one to registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from weft.emit.cpp_body import factor
+from weft.emit.expressions import memory_type
+from weft.emit.folds import Turn, Work
+from weft.emit.held import HeldEntry
+from weft.graph.sweeps import Sweep
+from weft.graph.tile import Axis, Fold, Read
+from weft.plan.fold import PACKET_BYTES
+
+_ALIGNMENT = 128  # of what waits in shared memory, in bytes
+
+
+@dataclass
+class ResidentEntry(HeldEntry):
+    """The one launch of a plan whose blocks go from row to row."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.column_owns: dict[str, str] = {}
+        self.waiting: dict[str, str] = {}  # where the next row is
+        self.arrived = self.stage = self.phase = ""
+
+    def all_rows(self, axes: list[Axis], counts: dict[str, str], tiles: dict[str, str]) -> None:
+        plan, line, total = self.plan, self.writer.line, " * ".join(counts.values())
+        row = self.row = self.row_name(axes)
+        fetch_row = self.fresh.fresh("fetch_row")
+        if plan.stages:
+            with self.writer.block(f"const auto {fetch_row} = [&](const int64_t {row}, const int32_t {self.stage})", "};"):
+                self.copied_row(axes, counts)
+        else:
+            for v in self.reads:
+                self.waiting[v.name] = self.fresh.fresh(f"{v.name}_next")
+                self.declare_run(v, self.waiting[v.name])
+            with self.writer.block(f"const auto {fetch_row} = [&](const int64_t {row})", "};"):
+                self.fetched_row(axes, counts)
+        self.begin_columns()
+        ahead, last = "parts", ""
+        if plan.stages:
+            with self.writer.block(f"for (int32_t k = 0; k < {plan.stages}; ++k)"):
+                line(f"if (blockIdx.x + k * parts < {total}) {fetch_row}(blockIdx.x + k * parts, k);")
+            line(f"int32_t {self.stage} = 0;")
+            line(f"uint32_t {self.phase} = 0;")
+            ahead, last = f"{plan.stages} * parts", f", {self.stage}"
+        else:
+            line(f"if (blockIdx.x < {total}) {fetch_row}(blockIdx.x);")
+        with self.writer.block(f"for (int64_t {row} = blockIdx.x; {row} < {total}; {row} += parts)"):
+            self.begin_row(axes, counts)
+            self.declare_tiles(tiles)
+            if plan.stages:
+                line(f"{self.arrived}[{self.stage}].wait({self.phase});")
+            with self.runs():
+                for v in self.reads:
+                    line(self.taken_over(v, self.next_run(v), f"{tiles[v.name]}{self.chunk}"))
+            if plan.stages:
+                line("__syncthreads();  // all have taken theirs")
+            line(f"if ({row} + {ahead} < {total}) {fetch_row}({row} + {ahead}{last});")
+            if plan.stages:
+                line(f"{self.stage} = ({self.stage} + 1) % {plan.stages};")
+                line(f"if ({self.stage} == 0) {self.phase} ^= 1;")
+            self.held(tiles)
+            self.stages()
+            self.fold_columns()
+        self.leave_columns()
+
+    # ---------------------------------------------------------------- the next rows
+
+    def begin(self) -> None:
+        if not self.plan.stages:
+            super().begin()
+            return
+        line, stages, offset = self.writer.line, self.plan.stages, 0
+        self.arrived, self.stage, self.phase = (self.fresh.fresh(n) for n in ("arrived", "stage", "phase"))
+        line(f"// {stages} rows are on their way or there")
+        line(f"extern __shared__ __align__({_ALIGNMENT}) unsigned char memory[];")
+        for v in self.reads:
+            dtype = self.function.array(v.array).dtype
+            type_, name = memory_type(dtype), self.fresh.fresh(f"{v.name}_ring")
+            line(f"{type_}* const {name} = reinterpret_cast<{type_}*>(memory{f' + {offset}' if offset else ''});")
+            self.waiting[v.name] = name
+            offset += stages * self.plan.holds * dtype.size
+        line(f"__shared__ weft::Mbarrier {self.arrived}[{stages}];")
+        with self.writer.block("if (threadIdx.x == 0)"):
+            line(f"for (int32_t k = 0; k < {stages}; ++k) {self.arrived}[k].init(1);")
+            line("weft::fence_mbarrier_init();")
+        line("__syncthreads();")
+
+    def copied_row(self, axes: list[Axis], counts: dict[str, str]) -> None:
+        """Start the copy of a row to its place in the ring."""
+        line = self.writer.line
+        line("if (threadIdx.x != 0) return;")
+        self.begin_row(axes, counts)
+        sizes = [self.function.array(v.array).dtype.size for v in self.reads]
+        whole = f"uint32_t({self.extent})"
+        line(f"{self.arrived}[{self.stage}].arrive_expect({whole} * {sum(sizes)});")
+        for v, size in zip(self.reads, sizes, strict=True):
+            with self.spelled({self.lane.name: "0"}):
+                row = self.address(v.array, v.index).removesuffix(" + 0")
+            place = f"{self.waiting[v.name]} + {self.stage} * {self.plan.holds}"
+            line(f"weft::bulk_load({place}, {row}, {whole} * {size}, {self.arrived}[{self.stage}]);")
+
+    def fetched_row(self, axes: list[Axis], counts: dict[str, str]) -> None:
+        """Fetch the runs that a thread has of a row."""
+        self.begin_row(axes, counts)
+        pointers = dict(self.pointers)
+        self.hoist(tuple(map(self.let, self.reads)), list(self.plan.rows))
+        with self.runs():
+            for v in self.reads:
+                self.writer.cite(v.location)
+                self.writer.line(f"{self.waiting[v.name]}{self.chunk} = {self.fetched(v)};")
+        self.pointers = pointers
+
+    def next_run(self, read: Read) -> str:
+        """A run of the next row, as it is in memory."""
+        there = self.waiting[read.name]
+        if not self.plan.stages:
+            return f"{there}{self.chunk}"
+        place = f"{there} + {self.stage} * {self.plan.holds} + {self.run}"
+        if self.plan.vector == 1:
+            return f"*({place})"
+        return f"weft::fetch<{self.plan.vector}, {self.width(read.array, self.plan.vector)}>({place})"
+
+    # ---------------------------------------------------------------- columns
+
+    def begin_columns(self) -> None:
+        """What a thread has folded of the columns in which its points lie."""
+        for f in self.columns.folds if self.columns is not None else ():
+            name = self.column_owns[f.results[0]] = self.fresh.fresh(f"{f.names[0]}_own")
+            self.writer.line(f"{self.value_type(f)} {name}{self.shape};")
+            with self.each_chunk(), self.points(Turn(self.run, "", self.plan.vector)):
+                self.writer.line(f"{name}{self.place_in_tile} = {self.algebra(f)}::identity();")
+
+    def fold_columns(self) -> None:
+        if self.columns is None:
+            return
+        folds = self.columns.folds
+        wanted = self.needed(e for f in folds for e in f.parts)
+        self.of_rows(wanted)
+        owns = {name: f"{own}{self.place_in_tile}" for name, own in self.column_owns.items()}
+        values = tuple(v for v in wanted if not isinstance(v, Fold) and not set(v.axes) <= set(self.sweeps.rows))
+        work = Work(Sweep((self.lane.name,), False, folds, ()), values, owns)
+        self.writer.line("// of each column")
+        self.all_points([self.lane], work, self.plan.threads)
+
+    def leave_columns(self) -> None:
+        """Every block leaves its part of each column."""
+        if self.columns is None:
+            return
+        with self.runs():
+            for f in self.columns.folds:
+                place = f"int64_t(blockIdx.x) * {factor(self.extent)} + {self.run}"
+                kept, own = self.partials[f.results[0]], f"{self.column_owns[f.results[0]]}{self.chunk}"
+                if self.plan.vector > 1:
+                    width = min(self.plan.vector, PACKET_BYTES // f.types[0].size)
+                    self.writer.line(f"weft::store<{width}>({kept} + {place}, {own});")
+                else:
+                    self.writer.line(f"{kept}[{place}] = {own};")
+
+    @contextmanager
+    def each_chunk(self) -> Iterator[None]:
+        """What is written here is done for each run that a thread may have."""
+        if self.plan.chunks == 1:
+            yield
+            return
+        self.writer.line("#pragma unroll")
+        with self.writer.block(f"for (int32_t chunk = 0; chunk < {self.plan.chunks}; ++chunk)"):
+            yield
