@@ -591,6 +591,21 @@ def test_in_place_takes_the_quick_way(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(twice, torch.full((4, 8), 9.0))
 
 
+def test_one_tensor_twice_takes_the_quick_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = Counted(monkeypatch, add)
+    x, y, out = torch.randn(4, 8), torch.randn(4, 8), torch.empty(4, 8)
+    for own in (x, x, y):
+        assert torch.equal(add(own, own), own + own)
+    assert counted.long == 1
+    assert torch.equal(add(x, y), x + y)  # each its own again
+    assert torch.equal(add(x, x.view(4, 8)), x + x)
+    assert counted.long == 2
+    for _ in range(3):
+        add(x, x, 3.0, out=out)
+        torch.testing.assert_close(out, 4 * x)
+    assert counted.long == 3
+
+
 def test_what_fails_halfway_is_not_run_again() -> None:
     x, y = torch.arange(1, 9), torch.arange(8, 0, -1)
     weft.ops.floor_divide(x, y, out=torch.empty(8, dtype=torch.int64))

@@ -57,9 +57,9 @@ def quick_call(
     guard: what must hold besides. partial: (name, dtype, elements) of memory that launches share. same: (position, position of
     an earlier argument) of those that are one tensor, which is one parameter of the function.
     """
-    again = dict(same)
     if any(args[k] is not args[earlier] for k, earlier in same):
         return never
+    again = _again(args)
     tensors = [a for k, a in enumerate(args) if isinstance(a, torch.Tensor) and k not in again]
     if any(a.fill is not None for a in made):
         return never
@@ -82,7 +82,7 @@ def quick_call(
     }  # fmt: skip
     every = {a.name: (arrays[a.name].shape, arrays[a.name].strides, getattr(torch, a.dtype.name)) for a in made}
     every |= {name: ((elements,), (1,), dtype) for name, dtype, elements in partial}
-    compiled = _compiled(function, every, launches, device, args, tensor_guard.check, empty, guard, again)
+    compiled = _compiled(function, every, launches, device, args, tensor_guard.check, empty, guard, dict(same), again)
     if compiled is not None:
         return compiled
     if again or any(a.role == "inout" for a in function.arrays):  # whether what is written lies apart is not asked here
@@ -145,6 +145,13 @@ def quick_call(
     return quick
 
 
+def _again(args: tuple[Any, ...]) -> dict[int, int]:
+    """The positions of tensors that are an earlier argument, and of that one: PyTorch's guard takes each tensor once."""
+    first: dict[int, int] = {}
+    found = {k: first.setdefault(id(a), k) for k, a in enumerate(args) if isinstance(a, torch.Tensor)}
+    return {k: earlier for k, earlier in found.items() if earlier != k}
+
+
 def _compiled(
     function: Function,
     made: Mapping[str, tuple[Any, Any, torch.dtype]],
@@ -154,17 +161,19 @@ def _compiled(
     check: Callable[..., bool],
     empty: Callable[..., torch.Tensor],
     guard: Guard | None,
+    merged: Mapping[int, int],
     again: Mapping[int, int],
 ) -> Callable[..., Any] | None:
     """The quick call without Python between its steps; None where there is none. made: sizes, strides and dtype of what it
-    allocates. again: of arguments that an earlier one is, which.
+    allocates. again: of arguments that are the very tensor that an earlier one is, which; merged: of those that are no
+    parameters of the function because of that.
     """
     on_gpu = device.type == "cuda"
     if (on_gpu and torch.cuda.device_count() > 1) or not launches:
         return None
     if any(parts is None for _, _, parts in launches):
         return None
-    places = dict(zip(function.parameters, (k for k in range(len(args)) if k not in again), strict=True))
+    places = dict(zip(function.parameters, (k for k in range(len(args)) if k not in merged), strict=True))
     where = {n: ("argument" if isinstance(args[k], torch.Tensor) else "number", k) for n, k in places.items()}
     fresh = [n for n in function.results if n in made]
     if len({*function.results}) < len(function.results):  # one twice

@@ -252,6 +252,7 @@ inline object* run(const Call& call, object* const* arguments, ptrdiff_t count) 
             if (same_value != 1) return same_value < 0 ? nullptr : kept(call.miss);
         } else if (call.argument[k] == AGAIN) {
             if (arguments[k] != arguments[call.earlier[k]]) return kept(call.miss);
+            addresses[k] = addresses[call.earlier[k]];
         } else {
             object* const type = PyObject_Type(arguments[k]);
             Py_DecRef(type);  // the argument holds it
