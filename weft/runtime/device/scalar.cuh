@@ -317,8 +317,20 @@ WEFT_FUNCTION float exp2_estimate(float x) {
 #elif defined(WEFT_SIMULATED)
     const float result = ::exp2f(x);
     return result < 0x1p-126f ? 0.0f : WEFT_ESTIMATE(result);
-#else
-    return weft::exp(x * 0.6931472f);
+#else  // for an x up to 127: a polynomial of what is left of a whole number, which is the exponent
+    x = x < -127.0f ? -127.0f : x;  // the exponent of 0; a NaN stays
+    const float shift = 0x1.8p23f;  // adding it rounds to a whole number, left in the low bits
+    const float shifted = x + shift;
+    const uint32_t whole = bits_of(shifted) - bits_of(shift);
+    const float r = x - (shifted - shift);
+    float sum = 0x1.416b52p-13f;
+    sum = sum * r + 0x1.5f082ep-10f;
+    sum = sum * r + 0x1.3b2de0p-7f;
+    sum = sum * r + 0x1.c6af7cp-5f;
+    sum = sum * r + 0x1.ebfbdcp-3f;
+    sum = sum * r + 0x1.62e430p-1f;
+    sum = sum * r + 1.0f;
+    return sum * float_of((whole + 127u) << 23);
 #endif
 }
 WEFT_FUNCTION float reciprocal_estimate(float x) {
@@ -524,6 +536,15 @@ template <class T> WEFT_FUNCTION T lcm(T a, T b) {
     return absolute(wrapping_mul(T(a / divisor), b));
 }
 
+// At most a bound; a NaN stays.
+WEFT_FUNCTION float at_most(float bound, float a) {
+#if WEFT_ON_DEVICE
+    return minimum(a, bound);
+#else
+    return python_min(a, bound);  // one instruction there
+#endif
+}
+
 WEFT_FUNCTION double erf(double x) { return ::erf(x); }
 
 // Within 1.3 units of the last place (found by trying every float). Below 0.92 an odd polynomial; above, 1 - 2^q(|x|):
@@ -537,7 +558,7 @@ WEFT_FUNCTION float erf(float x) {
     p = fma(p, square, -0x1.8126e8p-2f);
     p = fma(p, square, 0x1.06eba8p-3f);
     const float near = fma(p, x, x);
-    const float size = minimum(absolute(x), 4.0f);  // beyond it erf is 1; a NaN stays
+    const float size = at_most(4.0f, absolute(x));  // beyond it erf is 1
     float q = 0x1.26e8c6p-12f;
     q = fma(q, size, -0x1.1ed486p-8f);
     q = fma(q, size, 0x1.064034p-5f);
@@ -556,7 +577,8 @@ WEFT_FUNCTION double gelu(double x) { return x * (0.5 * ::erfc(x * -0.7071067811
 // of the last place where x > -1. Below, it loses digits, and fewer than x (1 + erf(x / sqrt 2)) / 2 does, of which none is left
 // at -6: a few percent are wrong there, until the result is 0 from -13 on.
 WEFT_FUNCTION float gelu(float x) {
-    const float size = minimum(absolute(x), 16.0f);  // where 2^q is 0; a NaN stays
+    const float size = at_most(16.0f, absolute(x));  // where 2^q is 0
+#if WEFT_ON_DEVICE || defined(WEFT_SIMULATED)
     float q = -0x1.c4861ep-28f;
     q = fma(q, size, 0x1.4131eep-22f);
     q = fma(q, size, -0x1.67e77ep-18f);
@@ -565,6 +587,13 @@ WEFT_FUNCTION float gelu(float x) {
     q = fma(q, size, -0x1.2dd7fcp-13f);
     q = fma(q, size, 0x1.d0ad90p-8f);
     q = fma(q, size, -0x1.ae3f18p-5f);
+#else  // the terms of high powers in two halves, which do not wait for one another
+    const float square = size * size;
+    float q = fma(-0x1.67e77ep-18f, size, 0x1.8f5caep-15f);
+    const float high = fma(fma(-0x1.c4861ep-28f, size, 0x1.4131eep-22f), square, q);
+    const float middle = fma(fma(-0x1.9a1972p-13f, size, -0x1.2dd7fcp-13f), square, fma(0x1.d0ad90p-8f, size, -0x1.ae3f18p-5f));
+    q = fma(high, square * square, middle);
+#endif
     q = fma(q, size, -0x1.d63876p-2f);
     q = fma(q, size, -0x1.26aee4p+0f);
     q = fma(q, size, -1.0f);
@@ -652,7 +681,7 @@ template <class T> WEFT_FUNCTION T power(T base, T exponent) {
 
 template <class T> WEFT_FUNCTION T sigmoid(T x) {
     const T tail = weft::exp(-weft::absolute(x));
-    return x >= T(0) ? T(1) / (T(1) + tail) : tail / (T(1) + tail);
+    return (x >= T(0) ? T(1) : tail) / (T(1) + tail);
 }
 
 #if WEFT_ON_DEVICE || defined(WEFT_SIMULATED)
