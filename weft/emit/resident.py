@@ -28,6 +28,7 @@ class ResidentEntry(HeldEntry):
         self.column_owns: dict[str, str] = {}
         self.waiting: dict[str, str] = {}  # where the next row is
         self.arrived = self.stage = self.phase = ""
+        self.next_row: list[str] = []  # what starts on it, as soon as all have taken this one
 
     def all_rows(self, axes: list[Axis], counts: dict[str, str], tiles: dict[str, str]) -> None:
         plan, line, total = self.plan, self.writer.line, " * ".join(counts.values())
@@ -60,16 +61,36 @@ class ResidentEntry(HeldEntry):
             with self.runs():
                 for v in self.reads:
                     line(self.taken_over(v, self.next_run(v), f"{tiles[v.name]}{self.chunk}"))
+            taken = "  // all have taken theirs" if plan.stages else ""
+            self.next_row = [f"if ({row} + {ahead} < {total}) {fetch_row}({row} + {ahead}{last});{taken}"]
             if plan.stages:
-                line("__syncthreads();  // all have taken theirs")
-            line(f"if ({row} + {ahead} < {total}) {fetch_row}({row} + {ahead}{last});")
-            if plan.stages:
-                line(f"{self.stage} = ({self.stage} + 1) % {plan.stages};")
-                line(f"if ({self.stage} == 0) {self.phase} ^= 1;")
+                self.next_row += [
+                    f"{self.stage} = ({self.stage} + 1) % {plan.stages};",
+                    f"if ({self.stage} == 0) {self.phase} ^= 1;",
+                ]
+            else:
+                self.fetch_next()
             self.held(tiles)
             self.stages()
             self.fold_columns()
         self.leave_columns()
+
+    def sweep(self, sweep: Sweep, across: int) -> None:
+        super().sweep(sweep, across)
+        if self.next_row and sweep.folds and self.plan.threads > 32:  # at whose barrier all have taken their row
+            self.fetch_next()
+
+    def stages(self) -> None:
+        super().stages()
+        if self.next_row:
+            self.writer.line("__syncthreads();  // all have taken theirs")
+            self.fetch_next()
+
+    def fetch_next(self) -> None:
+        """Start on the row that takes the place of this one."""
+        for text in self.next_row:
+            self.writer.line(text)
+        self.next_row = []
 
     # ---------------------------------------------------------------- the next rows
 
