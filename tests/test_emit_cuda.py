@@ -9,11 +9,16 @@ import sys
 from collections.abc import Callable
 
 import pytest
+import torch
 
 import weft
 from tests.fuzz_programs import compiled
 from weft.cli import arguments
 from weft.kernels import LIBRARY
+from weft.plan import fold
+from weft.plan.threads import ThreadPlan
+from weft.pytorch.inspection import examine
+from weft.pytorch.simulated import simulate_call
 from weft.runtime.nvrtc import compile_cubin
 
 Golden = Callable[[str, str], None]
@@ -113,3 +118,44 @@ def program(x, m: int):
     done = subprocess.run([sys.executable, "-c", code], input=source, text=True, capture_output=True)
     assert done.returncode == 0, done.stderr
     assert "weft::opaque(i_counter)" in source
+
+
+@weft.kernel
+def sums_between(x, starts, scale):
+    """Sums between bounds that data decide, of two arrays as long as each other or not; some bounds count from the end."""
+    n, m = len(starts) - 1, x.shape[1]
+    y = torch.empty(n, m)
+    for s in range(n):
+        for d in range(m):
+            total = 0.0
+            for i in range(starts[s], starts[s + 1]):
+                if i % 5 != 3:
+                    total += x[i, d] * scale[i]
+            y[s, d] = total
+    return y
+
+
+STARTS = [[0, 3, 3, 17, 40, 41, 60], [-7, 5, 2, 20, -60, -50, 60], [59, 60, 0, 60, 60, 0, 1]]
+
+
+@pytest.mark.parametrize("starts", STARTS)
+@pytest.mark.parametrize("longer", [0, 9])
+def test_bounds_that_are_inside_are_looked_at_once(starts: list[int], longer: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fold, "MANY_ROWS", 1)
+    args = torch.randn(60, 7), torch.tensor(starts), torch.randn(60 + longer)
+    (launch,) = examine(sums_between, args).launches()
+    assert isinstance(launch.variant.plan, ThreadPlan)
+    text = sums_between.source(*args, arch="sm_90a")
+    quick, looking = text.split("else {")
+    assert "inside(" not in quick and looking.count("weft::inside(") >= 1
+    report = sums_between.check(*args, seeds=2)
+    assert not report.findings and report.ok, str(report)
+
+
+def test_bounds_that_are_outside_end_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fold, "MANY_ROWS", 1)
+    args = [torch.randn(60, 7), torch.tensor([0, 61]), torch.randn(60)]
+    with pytest.raises(IndexError):
+        sums_between.py(*args)
+    ran = simulate_call(sums_between.program, args, "sm_90a", 1, "call")
+    assert {f.kind for launch in ran.launches for s in launch.simulations for f in s.findings} >= {"trap"}

@@ -12,15 +12,35 @@ from weft.emit.cpp_body import Body
 from weft.emit.expressions import PRODUCT, SUM, literal, memory_type, register_type
 from weft.emit.names import Names, kernel_entry
 from weft.emit.text import Writer
-from weft.loops.ir import Array, Const, For, Function, Let, Op, Ref, Stmt, statement_exprs, trapping, walk, walk_expr
+from weft.loops.ir import (
+    Array,
+    Const,
+    Expr,
+    For,
+    Function,
+    Let,
+    Load,
+    Op,
+    Ref,
+    Stmt,
+    Store,
+    free_arrays,
+    map_statement,
+    rewrite,
+    statement_exprs,
+    trapping,
+    walk,
+    walk_expr,
+)
 from weft.loops.operators import OPERATORS
 from weft.loops.schedule import Axis, Nest
 from weft.loops.types import BOOL, FLOAT64, INT64, ScalarType
 from weft.plan.arguments import Facts, nest_arrays, slots
 from weft.plan.threads import ThreadPlan
 
-# Iterations of an innermost loop that the compiler may overlap: loads of later ones go out before earlier ones end.
-_UNROLL = 4
+# Iterations of an innermost loop that the compiler may overlap: loads of later ones go out before earlier ones end. Of one in
+# which nothing is looked at.
+_UNROLL, _UNROLL_INSIDE = 4, 8
 
 
 class _ThreadBody(Body):
@@ -39,9 +59,50 @@ class _ThreadBody(Body):
             init = self.printer.value(c.init)
             self.names[c.result] = self.declare(c.name)
             self.writer.line(f"{register_type(c.type)} {self.names[c.name]} = {init};")
-        if not any(isinstance(s, For) for s in walk(loop.body)):
+        if any(isinstance(s, For) for s in walk(loop.body)):
+            self.in_order(loop, self.printer.index(loop.start))
+            return
+        inside, own = self.all_inside(loop)
+        if own is None:
             self.writer.line(f"#pragma unroll {_UNROLL}")
-        self.in_order(loop, self.printer.index(loop.start))
+            self.in_order(loop, self.printer.index(loop.start))
+            return
+        start, stop = self.printer.index(loop.start), self.stop(loop)
+        extents = dict.fromkeys(self.printer.index(self.function.array(a).shape[k], SUM) for a, k, _ in inside)
+        known = dict(self.known_inside)
+        checks = [] if start.isdigit() else [f"{self.printer.index(loop.start, SUM)} >= 0"]
+        checks += [f"{stop} <= {extent}" for extent in extents]
+        with self.writer.block(f"if ({' && '.join(checks)})"):
+            self.writer.line("// all subscripts are inside: nothing is looked at in the loop")
+            self.writer.line(f"#pragma unroll {_UNROLL_INSIDE}")
+            self.known_inside |= {key: "true" for key in inside}
+            self.in_order(own, start, stop)
+            self.known_inside = known
+        with self.writer.block("else"):
+            self.in_order(loop, start, stop)
+
+    def all_inside(self, loop: For) -> tuple[list[tuple[str, int, Ref]], For | None]:
+        """The subscripts of a loop that are its variable, or what that counts from the end where it is below 0, and that are
+        looked at; and the loop as it is where bounds tell that the variable is inside. None where there is nothing to gain.
+        """
+        var = Ref(loop.var, INT64)
+
+        def from_start(e: Expr) -> Expr | None:
+            below = Op("lt", (var, Const(0, INT64)), BOOL)
+            return e.args[2] if isinstance(e, Op) and e.name == "where" and e.args[0] == below else None
+
+        def rewritten(statements: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+            return tuple(map_statement(s, lambda e: rewrite(e, from_start), rewritten) for s in statements)
+
+        if loop.step != 1:
+            return [], None
+        carries = tuple(replace(c, next=rewrite(c.next, from_start)) for c in loop.carries)
+        own = replace(loop, body=rewritten(loop.body), carries=carries)
+        exprs = [e for s in walk(own.body) for e in statement_exprs(s)] + [c.next for c in carries]
+        accesses = [(e.array, e.index) for x in exprs if free_arrays(x) for e in walk_expr(x) if isinstance(e, Load)]
+        accesses += [(s.array, s.index) for s in walk(own.body) if isinstance(s, Store)]
+        found = [(a, k, var) for a, index in accesses for k, i in enumerate(index) if i == var and self.unproven(a, k, i)]
+        return found, own if found else None
 
     def stop(self, loop: For) -> str:
         return self.printer.index(loop.stop)

@@ -6,14 +6,14 @@ extern "C" __global__ void __launch_bounds__(8) prefix_sums(
     const int64_t x_size_0) {
     // a row is one tile of 128 points at the most; a thread has 4 times 4 of them, beside those of its warp
     const int32_t i_own = threadIdx.x * 4;
-    // test_emit_cuda.py:54: for i in range(x.shape[0]):
+    // test_emit_cuda.py:59: for i in range(x.shape[0]):
     float h_last = 0.0f;
     weft::Run<float, 4> x_next[4];
     const int32_t i_first = i_own;
     #pragma unroll
     for (int32_t run = 0; run < 4; ++run) {
         const int32_t i_ahead = i_first + run * 32;
-        // test_emit_cuda.py:55: h = h + x[i]
+        // test_emit_cuda.py:60: h = h + x[i]
         if (i_ahead < x_size_0) x_next[run] = weft::fetch<4, 4>(x + i_ahead);
     }
     float x_tile[4][4];
@@ -30,7 +30,7 @@ extern "C" __global__ void __launch_bounds__(8) prefix_sums(
         if (i_run < x_size_0) {
             #pragma unroll
             for (int32_t v = 0; v < 4; ++v) {
-                // test_emit_cuda.py:54: for i in range(x.shape[0]):
+                // test_emit_cuda.py:59: for i in range(x.shape[0]):
                 h_own[run] = weft::Sum<float>::combine(h_own[run], x_tile[run][v]);
             }
         }
@@ -55,9 +55,9 @@ extern "C" __global__ void __launch_bounds__(8) prefix_sums(
             float x_run[4];
             #pragma unroll
             for (int32_t v = 0; v < 4; ++v) {
-                // test_emit_cuda.py:55: h = h + x[i]
+                // test_emit_cuda.py:60: h = h + x[i]
                 const float h_1 = h + x_tile[run][v];
-                // test_emit_cuda.py:56: x[i] = h
+                // test_emit_cuda.py:61: x[i] = h
                 x_run[v] = h_1;
                 h = h_1;
             }
