@@ -238,7 +238,8 @@ def test_several_results() -> None:
     a, b = numbers(4, 5), torch.randn(5)
     for found, wanted in zip(several(a, b), several.py(a, b), strict=True):
         torch.testing.assert_close(found, wanted.resolve_conj())
-    assert "complex64, computed with as two float32" in str(several.explain(a, b))
+    told = str(several.explain(numbers(4, 6), numbers(6)))
+    assert "complex64, computed with as two float32; 2 elements (16 B) an access" in told
 
 
 def test_a_function_of_real_numbers_may_give_complex_ones() -> None:
@@ -388,6 +389,54 @@ def test_torch_compile() -> None:
 def test_cuda_on_the_simulator(name: str) -> None:
     report = getattr(weft.ops, name).check(*["complex64[40,256]"] * (2 if name in OF_TWO else 1))
     assert report.ok, report
+
+
+def strided(count: int) -> torch.Tensor:
+    """Complex numbers that begin at no multiple of 16 bytes."""
+    return numbers(count + 1)[1:]
+
+
+PACKETS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "both parts": (weft.ops.mul, (numbers(64, 96), numbers(96))),
+    "rows that are cut": (weft.ops.mul, (numbers(9, 257), numbers(257))),
+    "parts of rows": (weft.ops.mul, (numbers(40, 130)[:, 1:], numbers(40, 130)[:, :-1])),
+    "from the middle of a packet": (weft.ops.add, (strided(5000), numbers(5000))),
+    "every other element": (weft.ops.mul, (numbers(40, 64)[:, ::2], numbers(40, 32))),
+    "beside real numbers": (weft.ops.mul, (numbers(63, 255), torch.randn(63, 255))),
+    "to real numbers": (weft.ops.abs, (numbers(63, 256),)),
+    "of real numbers": (weft.ops.complex, (torch.randn(40, 33), torch.randn(40, 33))),
+    "columns": (weft.ops.mul, (numbers(64, 48).T, numbers(48, 64))),
+    "columns to real numbers": (weft.ops.abs, (numbers(64, 48).T,)),
+    "real columns": (weft.ops.add, (torch.randn(64, 48).T, numbers(48, 64))),
+    "a column": (weft.ops.addcmul, (numbers(33, 40), torch.randn(40), numbers(33, 1))),
+    "one part": (weft.ops.imag, (numbers(64, 40),)),
+    "under a condition": (weft.ops.where, (torch.rand(64, 40) > 0.5, numbers(64, 40), numbers(40))),
+    "doubles": (weft.ops.mul, (numbers(65, 31, dtype=C128), numbers(31, dtype=C128))),
+}
+
+
+@pytest.mark.parametrize("case", PACKETS)
+def test_both_parts_move_together(case: str) -> None:
+    function, args = PACKETS[case]
+    report = function.check(*args)  # type: ignore[attr-defined]
+    assert report.ok, report
+
+
+def test_both_parts_are_one_packet() -> None:
+    text = weft.ops.mul.source("complex64[64,1024]", "complex64[1024]", arch="sm_90a")
+    assert text.count("weft::fetch<4, 4>") == 2
+    assert text.count("weft::store<4>") == 1
+    text = weft.ops.exp.source("complex128[64,1024]", arch="sm_90a")
+    assert "weft::fetch<2, 2>" in text
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", PACKETS)
+def test_both_parts_move_together_on_a_gpu(case: str) -> None:
+    function, args = PACKETS[case]
+    on_gpu = [torch.empty_strided(a.shape, a.stride(), dtype=a.dtype, device="cuda").copy_(a) for a in args]
+    wanted = function.py(*args)  # type: ignore[attr-defined]
+    torch.testing.assert_close(function(*on_gpu).cpu(), wanted, rtol=1e-5, atol=1e-5)
 
 
 # ---------------------------------------------------------------- loops

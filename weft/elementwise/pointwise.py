@@ -20,7 +20,7 @@ from weft.errors import DeviceMismatch, NotDifferentiable, TypeMismatch, Unsuppo
 from weft.language import Capture, capture
 from weft.language.pointwise import Elementwise, Operand
 from weft.language.source import plain_function
-from weft.loops.types import BOOL, COMPLEX128, COMPLEX_TYPES, FLOAT64, INT64, SCALAR_TYPES, Typed
+from weft.loops.types import BOOL, COMPLEX128, COMPLEX_OF, COMPLEX_TYPES, FLOAT64, INT64, SCALAR_TYPES, Typed
 from weft.plan.facts import Geometry
 from weft.pytorch.call import COMPLEX, DTYPES, as_pairs, plain
 from weft.pytorch.executable import call_key
@@ -414,7 +414,9 @@ class Pointwise:
         from weft.pytorch.inspection import explain
 
         one, own = self._inspected(args, kwargs)
-        (result, *_) = (one.function.array(r).dtype for r in one.function.results)
+        first = one.function.results[0]
+        dtype = one.function.array(first).dtype
+        result = COMPLEX_OF[dtype] if first in one.function.pairs else dtype
         return explain(one, own, format, detail, operand_lines(one.call, own, result))
 
     def source(self, *args: Any, arch: str | None = None, **kwargs: Any) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from weft.language.pointwise import Elementwise, Operand
-from weft.loops.types import ScalarType
+from weft.loops.types import COMPLEX_OF, ScalarType
 from weft.plan.facts import Geometry
 from weft.plan.map import MOST_ELEMENTS, PACKET_BYTES
 
@@ -22,7 +22,7 @@ def operand_lines(call: Elementwise, args: Sequence[object], result: ScalarType)
     tensors = zip((*operands, *(None for _ in call.outs)), args, strict=False)
     names = [*(n for o in call.operands for n in o.names), *(name for name, _ in call.outs)]
     width = max(map(len, names), default=0)
-    stored = max((v.element_size() for v in args[len(call.operands) :] if isinstance(v, torch.Tensor)), default=result.size)
+    stored = max((dtype.size for _, dtype in call.outs), default=result.size)
     most = min(MOST_ELEMENTS, PACKET_BYTES // stored)  # neighbours of a thread
     lines = []
     for name, (operand, value) in zip(names, tensors, strict=True):
@@ -44,14 +44,12 @@ def _tensor(operand: Operand | None, value: object, rank: int, result: ScalarTyp
     dtype = DTYPES[value.dtype]
     axes = tuple(range(rank)) if operand is None else operand.axes or ()
     address = 0 if value.is_meta else value.data_ptr()
-    is_complex = value.dim() > len(axes)  # by its parts
     geometry = Geometry(dtype, tuple(value.shape), value.stride(), address)
-    if is_complex:
-        use = f"complex numbers of {dtype} parts, stored from {result}" if operand is None else (
-            f"{operand.typed.scalar}, computed with as two {dtype.opmath}"
-        )  # fmt: skip
-        return f"{use}; each part an access of its own, and half of the elements of a vector"
-    use = f"stored as {dtype} from {result}" if operand is None else f"{dtype}, computed with in {dtype.opmath}"
+    computed = f"in {dtype.opmath}"
+    if value.dim() > len(axes):  # complex numbers by their parts, which follow each other
+        dtype, computed = COMPLEX_OF[dtype], f"as two {dtype.opmath}"
+        geometry = Geometry(dtype, tuple(value.shape[:-1]), tuple(s // 2 for s in value.stride()[:-1]), address)
+    use = f"stored as {dtype} from {result}" if operand is None else f"{dtype}, computed with {computed}"
     if not axes:
         return f"{use}; one value for all elements"
     if rank - 1 not in axes:
@@ -66,7 +64,8 @@ def _access(geometry: Geometry, most: int) -> Iterator[str]:
     size, inner = geometry.dtype.size, len(geometry.shape) - 1
     if geometry.strides[inner] != 1 and geometry.shape[inner] > 1:
         if geometry.unit_axis is not None and geometry.shape[geometry.unit_axis] > 1:
-            yield "consecutive along another axis than the result, and turned in shared memory"
+            turned = "" if geometry.dtype.category == "complex" else ", and turned in shared memory"
+            yield f"consecutive along another axis than the result{turned}"
         else:
             yield f"one element an access: neighbours lie {geometry.strides[inner]} elements apart"
             yield ".contiguous() of it would be read in vectors"

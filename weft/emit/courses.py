@@ -29,11 +29,12 @@ _WORDS = frozenset({"outside", "row", "v", "turn"})
 
 @dataclass(frozen=True)
 class Tile:
-    """What a thread has of a read: `name[turn][v]`."""
+    """What a thread has of a read: `name[turn][v]`. parts: 2 where both parts of complex numbers are read together."""
 
     read: Read
     name: str
     width: int
+    parts: int = 1
 
 
 @dataclass
@@ -83,18 +84,24 @@ class Entry(ValueBody):
         self.early = [
             r for r in own if r.name in self.over or not any(self.late(r.array, k, i) for k, i in enumerate(r.index))
         ]
-        self.tiles = [Tile(r, "", widths[r.name]) for r in self.early]
+        # of complex numbers, the accesses to the second part that those to the first do with their own
+        self.seconds = {reads[j].name: reads[k].name for k, j in self.plan.pairs if j < len(reads)}
+        self.firsts = {*self.seconds.values()}
+        self.write_pairs = {k - len(reads): j - len(reads) for k, j in self.plan.pairs if k >= len(reads)}
+        self.tiles = [
+            Tile(r, "", widths[r.name], 2 if r.name in self.firsts else 1) for r in self.early if r.name not in self.seconds
+        ]
         self.mark = 0  # where the body begins
         self.looked: set[str] = set()  # what has been asked of them
         self.told: set[tuple[str, tuple[Expr, ...]]] = set()  # accesses whose rows are known to be inside
-        self.packed = self.plan.vector > 1 or bool(self.plan.turned)  # a thread has arrays of neighbours
+        self.packed = self.plan.vector > 1 or bool(self.plan.turned or self.plan.pairs)  # a thread has arrays of neighbours
         self.moved = self.moves()  # writes of reads that are only moved, as they are in memory
         self.known: list[Value] = []  # the values of a row that the text has computed
         self.pointed: dict[tuple[str, str], str] = {}
 
     def moves(self) -> dict[Write, str]:
         """The writes that move elements of half types, whose runs are not converted, and the reads' names."""
-        if not self.packed or self.plan.turned:
+        if not self.packed or self.plan.turned or self.plan.pairs:
             return {}
         runs = {t.read.name: t.read.array for t in self.tiles if t.width != NO_RUN or t.read.name in self.over}
         found = {}
@@ -358,8 +365,8 @@ class Entry(ValueBody):
             assert isinstance(lane.stop, Op)
             self.row_size = self.bound(lane.stop.args[1], f"{self.parts[1]}_count")
         self.past_row(lane)
-        self.run = self.declare(lane.name) if plan.vector == 1 else self.fresh.fresh(f"{lane.name}_run")
-        self.tiles = [Tile(t.read, self.fresh.fresh(f"{t.read.array}_tile"), t.width) for t in self.tiles]
+        self.run = self.declare(lane.name) if not self.packed else self.fresh.fresh(f"{lane.name}_run")
+        self.tiles = [replace(t, name=self.fresh.fresh(f"{t.read.array}_tile")) for t in self.tiles]
         wide = plan.across * plan.vector * plan.turns
         if not self.course.ragged:
             if plan.several:
@@ -403,7 +410,7 @@ class Entry(ValueBody):
         if t.read.name in self.moved.values():
             self.writer.line(f"weft::Run<{memory_type(dtype)}, {plan.vector}> {t.name}{turns};")
             return
-        self.writer.line(f"{register_type(dtype)} {t.name}{turns}{f'[{plan.vector}]' if self.packed else ''};")
+        self.writer.line(f"{register_type(dtype)} {t.name}{turns}{f'[{plan.vector * t.parts}]' if self.packed else ''};")
 
     def past_row(self, lane: Axis) -> None:
         """What a run's place is counted from: the row's first point, less how far that is past a packet."""
@@ -412,10 +419,12 @@ class Entry(ValueBody):
             self.origin = self.printer.index(sub(lane.start, constant(plan.shift)))
             return
         widths = zip(self.course.writes, self.write_widths, strict=True)
-        write = next(w for w, width in widths if width != NO_RUN and w.guard is None)
+        k, write = next((k, w) for k, (w, width) in enumerate(widths) if width != NO_RUN and w.guard is None)
+        elements, half = (2 * plan.vector, " / 2") if k in self.write_pairs else (plan.vector, "")
         self.run = start
         name = self.fresh.fresh("past")
-        self.writer.line(f"const int64_t {name} = weft::past_packet<{plan.vector}>({self.address(write.array, write.index)});")
+        address = self.address(write.array, write.index)
+        self.writer.line(f"const int64_t {name} = weft::past_packet<{elements}>({address}){half};")
         self.origin = f"-{name}" if lane.start == ZERO else f"{start} - {name}"
 
     def place_run(self, leave: str) -> None:
@@ -462,18 +471,24 @@ class Entry(ValueBody):
                 self.writer.line(f"{tile}[v] = {self.printer.value(self.let(read).value)};")
             return
         address = self.address(read.array, read.index)
+        vector, width = plan.vector * t.parts, t.width * t.parts
         if plan.whole and t.width:
-            self.keep(t, f"weft::fetch<{plan.vector}, {t.width}>({address})")
+            self.keep(t, f"weft::fetch<{vector}, {width}>({address})")
         else:
-            bounds = ", ".join((self.run, *self.bounds))
+            bounds = self.bounds_of(t.parts)
             written = any(w.array == read.array for w in self.course.writes)
-            how = f"anywhere<{plan.vector}>" if t.width == ANY and not written else f"run<{plan.vector}, {t.width}>"
+            how = f"anywhere<{vector}>" if t.width == ANY and not written else f"run<{vector}, {width}>"
             self.keep(t, f"weft::fetch_{how}({address}, {bounds})")
 
     def keep(self, t: Tile, run: str) -> None:
         """Have what has been read."""
         moved = t.read.name in self.moved.values()
         self.writer.line(f"{self.tile(t)} = {run};" if moved else f"weft::unpack({run}, {self.tile(t)});")
+
+    def bounds_of(self, parts: int) -> str:
+        """Where this turn's run begins, and where the row does and ends, in elements of which a point has so many."""
+        places = (self.run, *self.bounds)
+        return ", ".join(places if parts == 1 else (p if p == "0" else f"{parts} * {_factor(p)}" for p in places))
 
     def over_rows(self, read: Read) -> str:
         """A run of what begins elsewhere in each row: where this turn's points are, and from the next row on."""
@@ -506,14 +521,24 @@ class Entry(ValueBody):
         plan, kept = self.plan, self.kept()
         self.statements(tuple(self.let(v) for v in self.course.values if self.of_turn(v)))
         tiles = {t.read.name: self.tile(t) for t in self.tiles}
-        before = {t.read.name: self.names.get(t.read.name) for t in self.tiles}
-        self.names |= {t.read.name: self.tile(t) + ("[v]" if self.packed else "") for t in self.tiles}
-        runs = {}
-        for w, width in zip(self.course.writes, self.write_widths, strict=True):
-            if self.packed and width != NO_RUN and w.guard is None and w not in kept and w not in self.moved:
-                runs[w] = self.fresh.fresh(f"{w.array}_run"), width
-                self.writer.line(f"{register_type(w.value.type)} {runs[w][0]}[{plan.vector}];")
-        stores = kept | {w: name for w, (name, _) in runs.items()}
+        here = {t.read.name: self.tile(t) + self.place(t.parts, 0) for t in self.tiles}
+        here |= {second: self.tile(t) + self.place(2, 1) for second, first in self.seconds.items()
+                 for t in self.tiles if t.read.name == first}  # fmt: skip
+        before = {name: self.names.get(name) for name in here}
+        self.names |= here
+        runs: dict[Write, tuple[str, int, int]] = {}
+        stores = {w: f"{name}[v]" for w, name in kept.items()}
+        others = {self.course.writes[j] for j in self.write_pairs.values()} | kept.keys() | self.moved.keys()
+        for k, (w, width) in enumerate(zip(self.course.writes, self.write_widths, strict=True)):
+            if self.packed and width != NO_RUN and w.guard is None and w not in others:
+                second = self.write_pairs.get(k)
+                parts = 1 if second is None else 2
+                name = self.fresh.fresh(f"{w.array}_run")
+                runs[w] = name, width, parts
+                self.writer.line(f"{register_type(w.value.type)} {name}[{plan.vector * parts}];")
+                stores[w] = name + self.place(parts, 0)
+                if second is not None:
+                    stores[self.course.writes[second]] = name + self.place(2, 1)
         if self.packed and len(self.moved) < len(self.course.writes):
             with self.each_element(plan.whole or self.harmless(stores)):
                 self.points(stores)
@@ -521,13 +546,20 @@ class Entry(ValueBody):
             self.points({})
         for w, width in zip(self.course.writes, self.write_widths, strict=True):
             if w in runs:
-                self.put(w, width, runs[w][0])
+                name, _, parts = runs[w]
+                self.put(w, width, name, parts)
             elif w in self.moved:
                 self.put(w, width, tiles[self.moved[w]])
         for name, was in before.items():
             del self.names[name]
             if was is not None:
                 self.names[name] = was
+
+    def place(self, parts: int, part: int) -> str:
+        """The subscript of a point, or of one of its parts, in the run that has it."""
+        if not self.packed:
+            return ""
+        return "[v]" if parts == 1 else "[2 * v]" if part == 0 else "[2 * v + 1]"
 
     def divide_once(self) -> None:
         """Of what a thread divides all of its points by, have the reciprocal, where they are enough to pay for it."""
@@ -549,14 +581,15 @@ class Entry(ValueBody):
         """The arrays that keep what is stored later on."""
         return {}
 
-    def put(self, w: Write, width: int, run: str) -> None:
+    def put(self, w: Write, width: int, run: str, parts: int = 1) -> None:
         """Store a run."""
+        width *= parts
         address = self.address(w.array, w.index)
         self.writer.cite(w.location)
         if self.plan.whole and width:
             self.writer.line(f"weft::store<{width}>({address}, {run});")
         else:
-            bounds = ", ".join((self.run, *self.bounds))
+            bounds = self.bounds_of(parts)
             self.writer.line(f"weft::store_run<{width}>({address}, {bounds}, {run});")
 
     def harmless(self, stores: Mapping[Write, str]) -> bool:
@@ -569,15 +602,15 @@ class Entry(ValueBody):
         return not late and not loads and not checks_in(tuple(made)) and every
 
     def points(self, stores: Mapping[Write, str]) -> None:
-        """What is done at a point. stores: the runs that take what is written."""
-        known = {t.read.name for t in self.tiles}
+        """What is done at a point. stores: the places in runs that take what is written."""
+        known = {t.read.name for t in self.tiles} | self.seconds.keys()
         self.statements(tuple(self.let(v) for v in self.course.values if self.of_lane(v) and v.name not in known))
         for w in self.course.writes:
             if w in self.moved:
                 continue
             if w in stores:
                 self.writer.cite(w.location)
-                self.writer.line(f"{stores[w]}[v] = {self.printer.value(w.value)};")
+                self.writer.line(f"{stores[w]} = {self.printer.value(w.value)};")
                 continue
             store = Store(w.array, w.index, w.value, w.location)
             self.statements((store,) if w.guard is None else (If(w.guard, (store,), (), (), w.location),))
@@ -594,6 +627,10 @@ def _uneven(by: Expr) -> bool:
     parts = list(walk_expr(by))
     zeros = any(isinstance(e, Const) and e.value == 0 for e in parts)  # those of both signs are equal, and no key
     return not zeros and not any(isinstance(e, Load) for e in parts)
+
+
+def _factor(place: str) -> str:
+    return place if place.isidentifier() or place.isdigit() else f"({place})"
 
 
 def _sum(origin: str, place: str) -> str:

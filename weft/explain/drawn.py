@@ -97,7 +97,8 @@ def _of_maps(launch: Launch, course: Course, plan: CoursePlan) -> Iterator[_Home
             yield _Homed(what, "registers" if set(what.axes) & lane else _once("a register", what.axes))
             continue
         k = next(k for k, a in enumerate(accesses) if a is what)
-        each = _moved(launch, what.array, plan.widths[k])
+        parts = 1 + any(k in pair for pair in plan.pairs)
+        each = _moved(launch, what.array, plan.widths[k] * parts)
         if isinstance(what, Write):
             yield _Homed(what, f"memory, {each}")
         elif k in plan.turns_over:

@@ -58,6 +58,7 @@ COMPLEX128 = ScalarType("complex128", "complex", 16)
 SCALAR_TYPES = {t.name: t for t in (BOOL, UINT8, INT8, INT16, INT32, INT64, FLOAT16, BFLOAT16, FLOAT32, FLOAT64)}
 
 COMPLEX_TYPES = {t.name: t for t in (COMPLEX64, COMPLEX128)}
+COMPLEX_OF = {t.part: t for t in COMPLEX_TYPES.values()}
 
 
 def complex_of(part: ScalarType) -> ScalarType:

@@ -38,7 +38,7 @@ _ALIGNMENT = 32
 # Rows up to which they are counted in 32 bits; blocks that a grid has along its second axis.
 _NARROW, _MOST_BLOCKS = 1 << 31, (1 << 16) - 1
 
-ZERO = Const(0, INT64)
+ZERO, _ONE = Const(0, INT64), Const(1, INT64)
 # A width of which the address decides, packets that are shifted where it is none of theirs; of what is no run.
 ANY, NO_RUN = 0, -1
 
@@ -55,6 +55,9 @@ class CoursePlan:
 
     wrapped: reads by their numbers in `widths`, and how far they step along the lane, which begin elsewhere in each row, where
     everything else goes on from row to row: then the last two of `axes` are the lane, and what is wrapped looks for its row.
+
+    pairs: accesses by their numbers in `widths`, to the one and to the other part of complex numbers: these move in packets of
+    the first's, in which both parts follow each other, and `widths` counts them as one element.
 
     turned: the axis along which what else is read or written lies side by side, the accesses of `turns_over` by their numbers
     in `widths`: it changes its order in shared memory, a square of `side` points of both axes a block, of which a thread has a
@@ -74,6 +77,7 @@ class CoursePlan:
     widths: tuple[int, ...]
     loose: bool = False
     wrapped: tuple[tuple[int, int], ...] = ()
+    pairs: tuple[tuple[int, int], ...] = ()
     turned: str = ""
     turns_over: tuple[int, ...] = ()
 
@@ -248,7 +252,8 @@ def _counted(
 @dataclass(frozen=True)
 class _Reach:
     """Where an access goes: the element of the first point, and how far each axis steps. jumps: the strides at which data
-    decide, over the axes `told`; those in `direct` are themselves in such a subscript.
+    decide, over the axes `told`; those in `direct` are themselves in such a subscript. size: bytes of what it counts in: an
+    element, or two that are the parts of a complex number.
     """
 
     array: str
@@ -257,6 +262,7 @@ class _Reach:
     jumps: tuple[int, ...]
     told: frozenset[str]
     direct: frozenset[str]
+    size: int
 
     def step(self, axis: str) -> int | None:
         return None if axis in self.told else self.steps.get(axis, 0)
@@ -283,6 +289,15 @@ class _Call:
         return {a.name for a in course.axes if (free_names(a.start) | free_names(a.stop)) & self.ranges.keys()}
 
     def reaches(self, course: Course) -> list[_Reach]:
+        """Where the accesses of a course go, those to the parts of complex numbers as accesses to these."""
+        found = self.apart(course)
+        for pair in self.pairs(course, found):
+            for k in pair:
+                steps = {a: step // 2 for a, step in found[k].steps.items()}
+                found[k] = replace(found[k], first=found[k].first // 2, steps=steps, size=2 * found[k].size)
+        return found
+
+    def apart(self, course: Course) -> list[_Reach]:
         unknown = {course.ragged, *self.loose(course)}
         axes = {a.name: 0 if a.name in unknown else evaluate(a.start, self.names) for a in course.axes}
         depends = {v.name: frozenset(v.axes) for v in course.values} | {a: frozenset({a}) for a in axes}
@@ -299,8 +314,29 @@ class _Call:
                 first += stride * evaluate(i, {**self.names, **axes})
                 for a in form.names & axes.keys():
                     steps[a] += form.coefficient(a) * stride
-            found.append(_Reach(array, first, steps, tuple(jumps), told, direct))
+            found.append(_Reach(array, first, steps, tuple(jumps), told, direct, self.size(array)))
         return found
+
+    def pairs(self, course: Course, reaches: list[_Reach]) -> list[tuple[int, int]]:
+        """The accesses, by their numbers, whose elements are the two parts of complex numbers: at one place each, of size 2."""
+        named = self.named(course)
+        reads = len(named) - len(course.writes)
+        found: dict[tuple[object, ...], int] = {}
+        pairs = []
+        for k, (access, r) in enumerate(zip(named, reaches, strict=False)):
+            geometry = self.arrays[r.array]
+            apart = geometry.strides[-1:] == (1,) and geometry.shape[-1:] == (2,) and access.index[-1:] in ((ZERO,), (_ONE,))
+            even = not any(s % 2 for s in (*geometry.strides[:-1], *r.steps.values())) and not geometry.address % (2 * r.size)
+            guarded = k >= reads and course.writes[k - reads].guard is not None
+            if not apart or not even or guarded or r.told or r.jumps:
+                continue
+            key = (r.array, k < reads, r.first // 2, tuple(r.steps.items()))
+            other = found.pop(key, None)
+            if other is None:
+                found[key] = k
+            elif reaches[other].first + 1 == r.first:
+                pairs.append((other, k))
+        return pairs
 
     def extents(self, course: Course) -> dict[str, int]:
         """How many points each axis has: of the ragged one the most, or many where data decide."""
@@ -352,7 +388,7 @@ class _Call:
         """The reads that begin elsewhere in each row, by their numbers, and how far they step along the lane, where everything
         else goes on from row to row in packets that the rows' ends would cut.
         """
-        if len(course.axes) < 2 or plan.vector < 2 or plan.whole or plan.turned or course.ragged or plan.loose:
+        if len(course.axes) < 2 or plan.vector < 2 or plan.whole or plan.turned or course.ragged or plan.loose or plan.pairs:
             return ()
         slow, fast = (a.name for a in course.axes[-2:])
         extents, reaches = self.extents(course), self.reaches(course)
@@ -429,19 +465,20 @@ class _Call:
         unguarded = [k for k in range(reads, len(named)) if course.writes[k - reads].guard is None]
         first = next((k for k in unguarded if named[k].step(lane) == 1), None)
         along = [k for k, r in enumerate(named) if r.step(lane) == 1]
-        vector = min(MOST_ELEMENTS, PACKET_BYTES // min((self.size(named[k].array) for k in along), default=PACKET_BYTES))
+        vector = min(MOST_ELEMENTS, PACKET_BYTES // min((named[k].size for k in along), default=PACKET_BYTES))
         vector = max(1, vector >> self.leaning.packets)
         n, many = extents[lane], math.prod(extents[a] for a in rows)
         narrow = max(many, n if plan.wrapped else 0) < _NARROW - BLOCK
-        turned = None if plan.wrapped else self.turned(course, named, vector if first is not None else 1)
+        pairs = tuple((k, j) for k, j in self.pairs(course, self.apart(course)) if k in along)
+        turned = None if plan.wrapped or pairs else self.turned(course, named, vector if first is not None else 1)
         if turned is not None:
             return self.squares(course, plan, named, named[reads if first is None else first], *turned)
         # neighbours store one packet each: of two in turn every one is half of a sector, and memory writes it twice
-        stored = max((self.size(named[k].array) for k in along if k >= reads), default=1)
+        stored = max((named[k].size for k in along if k >= reads), default=1)
         vector = min(vector, PACKET_BYTES // stored)
         if row_guard(course) is not None:
             first = next((k for k in range(reads, len(named)) if named[k].step(lane) == 1), None)
-        if first is None or vector < 2 or n < vector:
+        if first is None or (vector < 2 and not pairs) or n < vector:
             widths = tuple(1 if k in along else NO_RUN for k in range(len(named)))
             return self.shared(replace(plan, narrow=narrow, widths=widths), n)
         loose = self.loose(course)
@@ -452,15 +489,16 @@ class _Call:
             found[k] = self.width(named[k], named[first], shift, rows, extents, vector)
         for k, step in plan.wrapped:
             found[k] = ANY if step else NO_RUN
-        single = {(r.array, r.first, tuple(r.steps.items())) for r in reaches[len(named) :] if r.step(lane) == 1}
-        lying = [(r.array, width) for r, width in zip(named, found, strict=True) if width != NO_RUN]
-        if self.crowded([*lying, *((array, 1) for array, *_ in single)], vector):
+        single = {(r.array, r.first, tuple(r.steps.items())): r for r in reaches[len(named) :] if r.step(lane) == 1}
+        second = {j for _, j in pairs}
+        lying = [(r, found[k]) for k, r in enumerate(named) if found[k] != NO_RUN and k not in second]
+        if self.crowded([*lying, *((r, 1) for r in single.values())], vector):
             return self.shared(replace(plan, narrow=narrow, widths=tuple(1 if w != NO_RUN else w for w in found)), n)
         whole = shift == 0 and n % vector == 0 and not course.ragged and lane not in loose
         far = any(named[k].told for k in along)
-        turns = max(1, self.in_flight // vector, self.far(n, vector, [self.size(named[k].array) for k in along]) if far else 0)
+        turns = max(1, self.in_flight // vector, self.far(n, vector, [named[k].size for k in along]) if far else 0)
         plan = replace(plan, vector=vector, turns=turns, shift=shift, whole=whole, narrow=narrow, widths=tuple(found))
-        return self.shared(plan, n)
+        return self.shared(replace(plan, pairs=pairs), n)
 
     def far(self, n: int, vector: int, sizes: list[int]) -> int:
         """How many runs a thread has in flight of rows of n points that data choose, of elements of these sizes."""
@@ -477,7 +515,8 @@ class _Call:
         found: dict[str, list[int]] = {}
         for k, r in enumerate(named):
             across = [a for a in rows if r.step(a) == 1 and extents[a] >= _WORTH_TURNING]
-            if len(across) == 1 and r.step(lane) not in (0, 1) and not r.told and not r.jumps and not guarded[k]:
+            apart = r.size != self.size(r.array)  # of complex numbers, two in one place: squares are of single elements
+            if len(across) == 1 and r.step(lane) not in (0, 1) and not (r.told or r.jumps or guarded[k] or apart):
                 found.setdefault(across[0], []).append(k)
         if not found or extents[lane] < _WORTH_TURNING or course.ragged or self.loose(course):
             return None
@@ -511,13 +550,13 @@ class _Call:
             narrow=tiles < _NARROW - BLOCK, widths=tuple(widths), turned=axis, turns_over=over,
         )  # fmt: skip
 
-    def crowded(self, along: list[tuple[str, int]], vector: int) -> bool:
+    def crowded(self, along: list[tuple[_Reach, int]], vector: int) -> bool:
         """Whether what does not lie at packets, such as the neighbours of a stencil, would keep L1 busy: threads then do better
         to take single neighbours, which share its lines.
         """
-        lines = sum((vector // width if width else 2) * vector * self.size(array) for array, width in along) / 4
-        alone = sum(vector * max(4, self.size(array)) for array, _ in along) / 4
-        moved = sum(self.size(a) for a in {array for array, _ in along}) * 32 * vector
+        lines = sum((vector // width if width else 2) * vector * r.size for r, width in along) / 4
+        alone = sum(vector * max(4, r.size) for r, _ in along) / 4
+        moved = sum({r.array: r.size for r, _ in along}.values()) * 32 * vector
         return lines > _BUSY * moved / _BYTES_A_LINE and alone < lines
 
     def named(self, course: Course) -> list[Read | Write]:
@@ -527,23 +566,23 @@ class _Call:
         """How far the first point of each row is past a packet; None where rows differ."""
         if any(j % vector for j in (*self.row_steps(r, rows, extents).values(), *r.jumps)):
             return None
-        return (self.arrays[r.array].address // self.size(r.array) + r.first) % vector
+        return (self.arrays[r.array].address // r.size + r.first) % vector
 
     def width(
         self, r: _Reach, main: _Reach, shift: int | None, rows: list[str], extents: Mapping[str, int], vector: int
     ) -> int:
         """How many elements of an access one instruction moves, where runs are cut as the rows of another lie."""
-        most = min(vector, PACKET_BYTES // self.size(r.array))
+        most = min(vector, PACKET_BYTES // r.size)
         if shift is not None:
             own = self.past(r, rows, extents, most)
             return ANY if own is None else math.gcd(most, own - shift)
-        most = min(most, _ALIGNMENT // self.size(main.array))
+        most = min(most, _ALIGNMENT // main.size)
         if any(j % most for j in (*r.jumps, *main.jumps)):
             return ANY
         here, there = self.row_steps(r, rows, extents), self.row_steps(main, rows, extents)
         if any((here.get(a, 0) - there.get(a, 0)) % most for a in rows):
             return ANY
-        apart = [self.arrays[x.array].address // self.size(x.array) + x.first for x in (r, main)]
+        apart = [self.arrays[x.array].address // x.size + x.first for x in (r, main)]
         return most if (apart[0] - apart[1]) % most == 0 else ANY
 
     def row_steps(self, r: _Reach, rows: list[str], extents: Mapping[str, int]) -> dict[str, int]:
