@@ -21,6 +21,7 @@ from tests.test_scalar_functions import compiled
 from weft.errors import NotDifferentiable, TypeMismatch, UnsupportedSyntax, WeftError
 from weft.loops.operators import COMPLEX_OF_ONE
 from weft.runtime import host
+from weft.runtime.nvrtc import compile_cubin, gate
 
 C64, C128 = torch.complex64, torch.complex128
 FUNCTIONS = (
@@ -193,6 +194,16 @@ def test_functions_are_within_some_units_in_the_last_place(tmp_path: Path) -> No
         known = (exact.abs() < 1e38) & (exact.abs() > 1e-37)
         error = (torch.complex(torch.from_numpy(re), torch.from_numpy(im)).to(C128) - exact).abs() / exact.abs()
         assert error[known].max() < 4 * torch.finfo(torch.float32).eps, name
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_nvrtc_compiles_every_function(arch: str) -> None:
+    text = '#include "weft/complex.cuh"\n'
+    for name, type_ in itertools.product(COMPLEX_OF_ONE, ("float", "double")):
+        parts = " ".join(f"{p}[k] = weft::complex::{name}_{p}(x[k], y[k]);" for p in ("re", "im"))
+        text += f'extern "C" __global__ void both_{name}_{type_}(const {type_}* x, const {type_}* y, {type_}* re, {type_}* im) '
+        text += f"{{ const int64_t k = blockIdx.x * 256 + threadIdx.x; {parts} }}\n"
+    assert gate(compile_cubin(text, arch, name="complex.cu")) == []
 
 
 # ---------------------------------------------------------------- promotion and numbers
