@@ -85,22 +85,26 @@ class _Unit:
 
     def text(self) -> str:
         rows = self._rows_axis()
+        channel = None if rows is not None else self._channel_axis()
+        turned = None if rows is not None or channel is not None else self._turned_axes()
+        straight = rows is None and channel is None and turned is None and self._straight()
         helper = Writer()
         main = Writer()
         self.body.writer = main
-        with main.block(f'extern "C" int64_t {host_entry(self.nest.name)}(const weft_slot* slots, int threads)'):
+        width = "WEFT_WIDEST " if straight else ""
+        with main.block(f'extern "C" {width}int64_t {host_entry(self.nest.name)}(const weft_slot* slots, int threads)'):
             self._unpack()
             if self.checked:
                 main.line("uint64_t outside = 0;")
             main.line()
             if rows is not None:
                 self._tiled_rows(rows, helper, ROWS)
-            elif (channel := self._channel_axis()) is not None:
+            elif channel is not None:
                 self._channels(channel)
-            elif (turned := self._turned_axes()) is not None:
+            elif turned is not None:
                 inner, across = turned
                 self._tiled_rows(inner, helper, self._line(), across)
-            elif self._straight():
+            elif straight:
                 self._elementwise()
             else:
                 self._plain()

@@ -1,6 +1,6 @@
 #include "weft/host.hpp"
 
-extern "C" int64_t weft_bias_relu(const weft_slot* slots, int threads) {
+extern "C" WEFT_WIDEST int64_t weft_bias_relu(const weft_slot* slots, int threads) {
     const float* __restrict__ x = static_cast<const float*>(slots[0].pointer);
     const float* __restrict__ bias = static_cast<const float*>(slots[1].pointer);
     float* __restrict__ y = static_cast<float*>(slots[2].pointer);

@@ -1,6 +1,6 @@
 #include "weft/host.hpp"
 
-extern "C" int64_t weft_rows_of(const weft_slot* slots, int threads) {
+extern "C" WEFT_WIDEST int64_t weft_rows_of(const weft_slot* slots, int threads) {
     const weft::bfloat16* __restrict__ w = static_cast<const weft::bfloat16*>(slots[0].pointer);
     const int64_t* __restrict__ places = static_cast<const int64_t*>(slots[1].pointer);
     weft::bfloat16* __restrict__ y = static_cast<weft::bfloat16*>(slots[2].pointer);

@@ -8,6 +8,13 @@
 
 #include "weft/scalar.cuh"
 
+// Of a function whose loops have independent iterations: in the widest vectors there are. GCC takes half of 512 bits otherwise.
+#if defined(__AVX512F__) && defined(__GNUC__) && !defined(__clang__)
+#define WEFT_WIDEST __attribute__((target("prefer-vector-width=512")))
+#else
+#define WEFT_WIDEST
+#endif
+
 // One argument of a kernel.
 union weft_slot {
     void* pointer;
