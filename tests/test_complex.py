@@ -20,6 +20,7 @@ from tests.fuzz_batch import Batch
 from tests.test_scalar_functions import compiled
 from weft.errors import NotDifferentiable, TypeMismatch, UnsupportedSyntax, WeftError
 from weft.loops.operators import COMPLEX_OF_ONE
+from weft.pytorch.quick import MISS
 from weft.runtime import host
 from weft.runtime.nvrtc import compile_cubin, gate
 
@@ -310,6 +311,28 @@ def test_results_that_are_given() -> None:
         weft.ops.mul(x.requires_grad_(), y, out=torch.empty(5, 7, dtype=C64))
 
 
+def test_calls_again() -> None:
+    """The quick way of a call is for others like it alone."""
+    before = weft.ops.mul.quick = lambda *_: MISS
+    x, y = numbers(4, 5), numbers(5)
+    weft.ops.mul(x, y)
+    assert weft.ops.mul.quick is not before
+    others = [(x + 1, y), (x, y + 1j), (x.conj(), y), (x.T.contiguous().T, y), (x.real, y), (x.to(C128), y), (x, 2j), (x, 3j)]
+    others += [(x, 2.0), (x, torch.randn(5)), (x[:, :1], y), (x.imag, y), (x, y.conj())]
+    others.append((torch.randn(4, 5, 2), torch.randn(5, 2)))
+    for a, b in others:
+        for _ in range(2):
+            torch.testing.assert_close(weft.ops.mul(a, b), a * b)
+    weft.ops.mul(x, y)
+    assert weft.ops.mul(x.clone().requires_grad_(), y).requires_grad
+    torch.testing.assert_close(torch.vmap(weft.ops.mul, (0, None))(x[None], y), (x * y)[None])
+    for _ in range(3):
+        for found, wanted in zip(several(x, y), several.py(x, y), strict=True):
+            torch.testing.assert_close(found, wanted.resolve_conj())
+        assert weft.ops.abs(x.T).stride() == x.T.abs().stride()
+        assert weft.ops.exp(x.T).stride() == x.T.exp().stride()
+
+
 def test_sizes() -> None:
     assert weft.ops.mul(numbers(0, 3), 1j).shape == (0, 3)
     assert weft.ops.mul(torch.tensor(1 + 2j), 1j).item() == -2 + 1j
@@ -394,6 +417,16 @@ def test_torch_compile() -> None:
     torch.testing.assert_close(found, x.exp() * y + x.abs())
     for one, other in zip(more, several(x, y), strict=True):
         torch.testing.assert_close(one, other)
+
+
+def test_opcheck() -> None:
+    x, y = numbers(4, 5), numbers(5)
+    for function, args in ((weft.ops.mul, (x, y)), (weft.ops.abs, (x,)), (weft.ops.add, (x, 1j))):
+        one, own = function._inspected(args, {})
+        own = tuple(a.detach().clone().requires_grad_() if isinstance(a, torch.Tensor) else a for a in own)
+        torch.library.opcheck(one.program.operator.overload, own)
+    kernel, own = products.specific((y, y))
+    torch.library.opcheck(kernel.operator.overload, own)
 
 
 @pytest.mark.parametrize("name", ["mul", "div", "exp", "abs", "acos"])

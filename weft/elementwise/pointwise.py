@@ -20,9 +20,10 @@ from weft.errors import DeviceMismatch, NotDifferentiable, TypeMismatch, Unsuppo
 from weft.language import Capture, capture
 from weft.language.pointwise import Elementwise, Operand
 from weft.language.source import plain_function
+from weft.loops.ir import Function
 from weft.loops.types import BOOL, COMPLEX128, COMPLEX_OF, COMPLEX_TYPES, FLOAT64, INT64, SCALAR_TYPES, Typed
 from weft.plan.facts import Geometry
-from weft.pytorch.call import COMPLEX, DTYPES, as_pairs, plain
+from weft.pytorch.call import COMPLEX, DTYPES, CallPlan, as_pairs, plain
 from weft.pytorch.executable import call_key
 from weft.pytorch.operator import PLAIN, eager
 from weft.pytorch.quick import MISS, never
@@ -231,6 +232,8 @@ class Pointwise:
             elif quick and loops.made is not None:
                 new = {r: Geometry(one.function.array(r).dtype, loops.shape, loops.made, 0) for r in one.function.results}
                 self.quick = self._quick(args, (), given, lambda operands: plan.viewed(operands, new))
+            elif not kwargs and not outs and loops.made is not None and not one.function.container:
+                self.quick = self._quick(args, (), given, lambda operands: _of_pairs(plan, operands, one.function, loops))
         results = made if isinstance(made, (tuple, list)) else (made,)
         made_strides = None if recorded else loops.made
         if one.function.pairs and not outs:
@@ -470,6 +473,47 @@ def _over_axes(given: Given, outs: Sequence[torch.Tensor], loops: Loops, recorde
         number = None if name in by_name else given.numbers[name][0]
         operands += (number.real, number.imag) if isinstance(number, complex) else (by_name.get(name, number),)
     return (*operands, *views[len(given.tensors) :])
+
+
+def _of_pairs(plan: CallPlan, operands: tuple[Any, ...], function: Function, loops: Loops) -> Callable[..., Any]:
+    """The quick way of a call with complex operands or results: that of their parts. operands: as they were passed."""
+    assert loops.made is not None
+    complexes = [isinstance(v, complex) or (isinstance(v, torch.Tensor) and v.is_complex()) for v in operands]
+    pairs = [r in function.pairs for r in function.results]
+    new = {}
+    for r, pair in zip(function.results, pairs, strict=True):
+        made = ((*loops.shape, 2), (*(2 * s for s in loops.made), 1)) if pair else (loops.shape, loops.made)
+        new[r] = Geometry(function.array(r).dtype, *made, 0)
+
+    def parts(values: tuple[Any, ...]) -> list[Any] | None:
+        """The operands by their parts; None where they are of other kinds, or lazily conjugate."""
+        found: list[Any] = []
+        for value, is_complex in zip(values, complexes, strict=True):
+            if not is_complex:
+                found.append(value)
+            elif type(value) is complex:
+                found += (value.real, value.imag)
+            elif type(value) not in PLAIN or not value.is_complex() or value.is_conj() or value.is_neg():
+                return None
+            else:
+                found.append(torch.view_as_real(value))
+        return found
+
+    first = parts(operands)
+    quick = never if first is None else plan.viewed(tuple(first), new)
+    if quick is never:
+        return never
+
+    def around(*values: Any) -> Any:
+        own = parts(values) if len(values) == len(complexes) else None
+        made = MISS if own is None or len(own) != len(first or ()) else quick(*own)
+        if made is MISS:
+            return MISS
+        if len(pairs) == 1:
+            return torch.view_as_complex(made) if pairs[0] else made
+        return tuple(torch.view_as_complex(m) if pair else m for m, pair in zip(made, pairs, strict=True))
+
+    return around
 
 
 def _own_is_given(own: Sequence[Any], given: Given, outs: Sequence[torch.Tensor]) -> bool:
