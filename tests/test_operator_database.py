@@ -123,6 +123,8 @@ def _case(name: str, function: Callable[..., Any], given: tuple[Any, ...], optio
     args, named = given, {n: v for n, v in options.items() if n != "reduction"}
     if name == "where":  # the database calls condition.where with the first of two values in front
         args = (args[1], args[0], args[2])
+    if name == "polygamma":  # the database has the order behind what it is of
+        args = (named.pop("n") if "n" in named else args[1], args[0])
     if name == "prelu":  # whose weights are those of the channels, dimension 1; weft's broadcast as other operands do
         weight = named.pop("weight", None) if len(args) == 1 else args[1]
         args = (args[0], weight.reshape([-1 if d == 1 else 1 for d in range(args[0].dim())]))

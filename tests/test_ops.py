@@ -91,7 +91,7 @@ def given(name: str, dtype: torch.dtype) -> tuple[Any, ...]:
 
 # Their accuracy and edges are tests/test_special.py's.
 SPECIAL = {name for name in OPERATORS if hasattr(torch.special, name) and not hasattr(torch, name)}
-SPECIAL |= {"lgamma", "digamma", "erfinv"}
+SPECIAL |= {"lgamma", "digamma", "erfinv", "polygamma"}
 HALVES, INTEGERS = (torch.float16, torch.bfloat16), (torch.int32, torch.uint8, torch.int64)
 # What is no question: losses of integers are float32 here; complex numbers of halves are complex32; PyTorch's vectors on a CPU
 # give NaN for gelu(inf), its kernels on a GPU infinity.
@@ -108,8 +108,8 @@ def outcome(name: str, dtype: torch.dtype, device: str = "cpu") -> str:
         return ""
     args = given(name, dtype)
     if name in SPECIAL:
-        ordinary = torch.stack([(a > 0) & (a < 8) for a in args]).all(0)
-        args = tuple(a[ordinary] for a in args)
+        ordinary = torch.stack([(a > 0) & (a < 8) for a in args if isinstance(a, torch.Tensor)]).all(0)
+        args = tuple(a[ordinary] if isinstance(a, torch.Tensor) else a for a in args)
     if name == "gelu":
         args = (args[0][args[0] != math.inf],)
     on_cpu = args

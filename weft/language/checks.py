@@ -167,6 +167,13 @@ def power(b: Builder, base: Scalar, exponent: Scalar, value: Scalar) -> Scalar:
     return _with(b, value, _not(_both(large, _not(zero))), fault)
 
 
+def at_least_zero(b: Builder, x: Scalar, what: str) -> Scalar:
+    """An int that is checked to be 0 or more."""
+    if _at_least_zero(b, x.expr):
+        return x
+    return _with(b, x, Op("ge", (x.expr, Const(0, INT64)), BOOL), Fault("domain", what))
+
+
 def whole_number(b: Builder, x: Scalar, value: Scalar) -> Scalar:
     """`int(x)` of a float, which has no integer where it is nan or infinite. x: cheap to repeat."""
     number = x.expr

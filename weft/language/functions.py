@@ -239,11 +239,14 @@ def _polygamma(b: Builder, arguments: Arguments, x: Value) -> Value:
     """torch.polygamma(n, x) and x.polygamma(n)."""
     other = arguments.need("input", "n")
     arguments.done()
-    n, of = (other, x) if static_int(other) is not None else (x, other)
+    n, of = (other, x) if isinstance(other, Scalar) and other.typed == Typed(INT64, 0) else (x, other)
     order = static_int(n)
-    if order is None or order < 0:
-        raise TypeMismatch(f"polygamma of order {describe(n)}", remedy="the order is a constant int, 0 or more")
-    return tensors.lift(b, lambda b, v: operate("polygamma", (number(float(order)), v), b.default_float), of)
+    if not (isinstance(n, Scalar) and n.typed == Typed(INT64, 0)) or (order is not None and order < 0):
+        raise TypeMismatch(f"polygamma of order {describe(n)}", remedy="the order is an int, 0 or more")
+    number_of_order = checks.at_least_zero(b, n, "polygamma of an order below 0")
+    return tensors.lift(
+        b, lambda b, v: operate("polygamma", (to_number(number_of_order, FLOAT64), v), b.default_float), of
+    )
 
 
 def torch_call(b: Builder, name: str, arguments: Arguments, x: Value, hint: str) -> Value | None:

@@ -353,6 +353,11 @@ def neg(input):
     return torch.neg(input)
 
 
+@with_parameters("n")
+def polygamma(n, input):
+    return torch.polygamma(n, input)
+
+
 @operator
 def positive(input):
     return torch.positive(input)
