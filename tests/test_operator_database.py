@@ -50,7 +50,7 @@ OF_THE_DTYPE = ("nan_to_num", "nextafter")
 # PyTorch gives the tensor itself, or a view of it, where an operator of weft's gives a new one.
 ITSELF = ("positive", "real", "imag", "conj", "conj_physical")
 # PyTorch's is one of two operators after another, which says otherwise of tensors without elements.
-COMPOSED = ("isinf",)
+COMPOSED = ("isinf", "isreal")
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from weft.language.terms import Term, where
 from weft.language.values import Computed, Scalar, Static, Value, describe, number
 from weft.loops.ir import Const, Merge
 from weft.loops.operators import POLYNOMIALS, SPECIAL_OF_ONE
-from weft.loops.types import BOOL, FLOAT64, INT64, Typed
+from weft.loops.types import BOOL, COMPLEX128, FLOAT64, INT64, Typed, complex_of
 
 ScalarFunction = Callable[..., Scalar]
 
@@ -131,7 +131,7 @@ def divide_towards_zero(b: Builder, x: Scalar, y: Scalar) -> Scalar:
 
 def _predicate(name: str, of_integer: bool) -> ScalarFunction:
     def function(b: Builder, x: Scalar) -> Scalar:
-        if x.typed.scalar.category != "float":
+        if x.typed.scalar.category not in ("float", "complex"):
             return Scalar(Const(of_integer, BOOL), Typed(BOOL, x.typed.weight))
         return operate(name, (x,), b.default_float)
 
@@ -141,7 +141,8 @@ def _predicate(name: str, of_integer: bool) -> ScalarFunction:
 def _where(b: Builder, condition: Scalar, then: Scalar, orelse: Scalar) -> Scalar:
     typed = common((then, orelse), b.default_float)
     if typed.weight == 0:  # of two numbers, PyTorch makes a tensor
-        typed = Typed(b.default_float if typed.scalar == FLOAT64 else typed.scalar, max(1, condition.typed.weight))
+        own = {FLOAT64: b.default_float, COMPLEX128: complex_of(b.default_float)}
+        typed = Typed(own.get(typed.scalar, typed.scalar), max(1, condition.typed.weight))
         then, orelse = (as_type(checks.taken(b, v, typed.scalar), typed) for v in (then, orelse))
     elif typed.scalar.category != "float" or typed.scalar.size > 2:  # elements of halves get infinities
         then, orelse = (checks.taken(b, v, typed.scalar) for v in (then, orelse))
