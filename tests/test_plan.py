@@ -55,7 +55,7 @@ def test_teams_scan_rows(
         ("bfloat16[640,16384]", (8, 4), True, 640, (512, 1)),
         # more points of longer rows, then blocks of a cluster
         ("bfloat16[640,32000]", (8, 8), False, 640, (512, 1)),
-        ("bfloat16[640,128256]", (8, 8), False, 4 * 640, (512, 1)),
+        ("bfloat16[640,128256]", (8, 8), False, 8 * 640, (256, 1)),
     ],
 )
 def test_threads_hold_rows_that_fit(
