@@ -385,7 +385,7 @@ IN_HEADERS: tuple[Mutant, ...] = (
     Mutant(
         "run_stored_over_the_next", "log_softmax",
         "put(reinterpret_cast<uint32_t*>(address + k)", "put(reinterpret_cast<uint32_t*>(address + k + width)",
-        ("race", "out of bounds"), ("(address) = packet",), header="memory.cuh",
+        ("race", "out of bounds"), ("(address) = packet",), header="memory.cuh", occurrence=0,
     ),
 )
 

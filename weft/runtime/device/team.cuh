@@ -109,7 +109,8 @@ template <class Algebra> WEFT_FUNCTION void tell(typename Algebra::Value value, 
 }
 template <class Algebra, int threads> WEFT_FUNCTION typename Algebra::Value told(const typename Algebra::Value* scratch) {
     constexpr int warps = threads / 32;
-    return reduce_lanes<Algebra, warps>(scratch[threadIdx.x % warps]);
+    const typename Algebra::Value value = scratch[threadIdx.x % warps];
+    return reduce_lanes<Algebra, warps>(value);
 }
 
 // The combination of the values of a team, in thread order, in all its threads. `scratch` has room for one value a warp;
