@@ -15,8 +15,7 @@ from weft.emit.held import HeldEntry
 from weft.graph.sweeps import Sweep
 from weft.graph.tile import Axis, Fold, Read
 from weft.plan.fold import PACKET_BYTES
-
-_ALIGNMENT = 128  # of what waits in shared memory, in bytes
+from weft.plan.scan import SLOT_ALIGNMENT
 
 
 @dataclass
@@ -101,7 +100,7 @@ class ResidentEntry(HeldEntry):
         line, stages, offset = self.writer.line, self.plan.stages, 0
         self.arrived, self.stage, self.phase = (self.fresh.fresh(n) for n in ("arrived", "stage", "phase"))
         line(f"// {stages} rows are on their way or there")
-        line(f"extern __shared__ __align__({_ALIGNMENT}) unsigned char memory[];")
+        line(f"extern __shared__ __align__({SLOT_ALIGNMENT}) unsigned char memory[];")
         for v in self.reads:
             dtype = self.function.array(v.array).dtype
             type_, name = memory_type(dtype), self.fresh.fresh(f"{v.name}_ring")

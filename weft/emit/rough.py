@@ -35,13 +35,11 @@ _HALVES = (FLOAT16, BFLOAT16)
 def rough_sweeps(sweeps: Sweeps, columns: Columns | None, function: Function) -> tuple[Sweeps, Columns | None]:
     """The sweeps, and the folds of columns beside them, with rough exponentials where these do."""
     beside = columns.folds if columns is not None else ()
-    folds = {v.results[0]: v for v in (*sweeps.values, *sweeps.folds) if isinstance(v, Fold)}
-    rough = _Rough(function, folds)
+    rough = _Rough(function, {f.results[0]: f for f in sweeps.folds})
     rough.written(sweeps.writes)
     for fold in beside:
         rough.folded(fold)
-    given = sweeps.values + (columns.values if columns is not None else ())
-    rough.made([*given, *(f for f in sweeps.folds if f not in given)])
+    rough.made((*sweeps.values, *(columns.values if columns is not None else ())))
 
     def swept(sweep: Sweep) -> Sweep:
         return replace(
