@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
@@ -142,3 +142,20 @@ def _together(asked: list[_Asked]) -> list[HostFunction]:
         function.restype = ctypes.c_int64
         out.append(HostFunction(a.entry, function))
     return out
+
+
+def all_of(names: Sequence[str], told: Callable[[str], str]) -> None:
+    """Fail with what is told of each operator, their kernels compiled together."""
+    wrong: list[str] = []
+
+    def look(name: str) -> None:
+        try:
+            wrong.append(told(name))
+        except Exception as error:
+            wrong.append(f"{name}: {type(error).__name__}: {error}")
+
+    batch = Batch()
+    with batch.installed():
+        batch.map(look, names, 32)
+    assert len(wrong) == len(names)
+    assert not any(wrong), "\n".join(w for w in wrong if w)

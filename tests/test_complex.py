@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 
 import weft
-from tests.fuzz_batch import Batch
+from tests.fuzz_batch import all_of
 from tests.test_scalar_functions import compiled
 from weft.errors import NotDifferentiable, TypeMismatch, UnsupportedSyntax, WeftError
 from weft.loops.operators import COMPLEX_OF_ONE
@@ -136,23 +136,6 @@ def alike(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     with np.errstate(all="ignore"):
         close = np.isfinite(a) & np.isfinite(b) & (np.abs(a.astype(np.float64) - b) <= 1e-5 * np.abs(b))
     return close | (np.isnan(a) & np.isnan(b)) | (np.isinf(a) & (a == b))
-
-
-def all_of(names: tuple[str, ...], told: Callable[[str], str]) -> None:
-    """Fail with what is told of each operator, their kernels compiled together."""
-    wrong: list[str] = []
-
-    def look(name: str) -> None:
-        try:
-            wrong.append(told(name))
-        except Exception as error:
-            wrong.append(f"{name}: {type(error).__name__}: {error}")
-
-    batch = Batch()
-    with batch.installed():
-        batch.map(look, names, 32)
-    assert len(wrong) == len(names)
-    assert not any(wrong), "\n".join(w for w in wrong if w)
 
 
 def test_values() -> None:

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 import weft
-from tests.fuzz_batch import Batch
+from tests.fuzz_batch import all_of
 from weft.elementwise.pointwise import Pointwise
 from weft.errors import WeftError
 from weft.runtime import host
@@ -135,23 +135,6 @@ def outcome(name: str, dtype: torch.dtype, device: str = "cpu") -> str:
     k = int((~good).nonzero()[0])
     at = [a.reshape(-1)[k].item() if isinstance(a, torch.Tensor) else a for a in args]
     return f"{name} of {dtype} at {at}: {found[k].item()}, PyTorch gives {wanted[k].item()} ({int((~good).sum())} differ)"
-
-
-def all_of(names: list[str], told: Callable[[str], str]) -> None:
-    """Fail with what is told of each operator, their kernels compiled together."""
-    wrong: list[str] = []
-
-    def look(name: str) -> None:
-        try:
-            wrong.append(told(name))
-        except Exception as error:
-            wrong.append(f"{name}: {type(error).__name__}: {error}")
-
-    batch = Batch()
-    with batch.installed():
-        batch.map(look, names, 32)
-    assert len(wrong) == len(names)
-    assert not any(wrong), "\n".join(w for w in wrong if w)
 
 
 @pytest.fixture(autouse=True)
