@@ -691,3 +691,15 @@ def test_the_text_of_softmax(golden: Callable[[str, str], None]) -> None:
 
 def test_the_text_of_an_elementwise_nest(golden: Callable[[str, str], None]) -> None:
     golden("cpp/bias_relu.cpp", emit(*bias_add(), Facts(frozenset({("x", 1), ("bias", 0), ("y", 1)}))))
+
+
+def test_a_long_body_asks_for_what_it_reads_next() -> None:
+    """Once for accesses that are a constant apart, and not for a row that all share; a body of few instructions not at all."""
+    arrays = {"x": ("input", ("rows", "wide"), F32), "c": ("input", ("rows",), F32), "y": ("inout", MATRIX, F32)}
+    both = plus(at("x", "r", "k"), at("x", "r", plus(name("k"), whole(2))))
+    unit = Facts(frozenset({("x", 1), ("c", 0), ("y", 1)}))
+    for value, asked in ((op("exp", both), 1), (both, 0)):
+        body = (put("y", "r", "k", times(value, at("c", "r"))),)
+        function, nest = case("apart", arrays, {"r": "rows", "k": "length"}, body)
+        assert emit(function, nest, unit).count("weft::prefetch") == asked
+        same(function, nest, random(3, 1502), random(3), random(3, 1500))

@@ -19,12 +19,13 @@ from weft.emit.cpp_body import ORDERED, Body, Lanes, scan_levels
 from weft.emit.expressions import PRODUCT, SUM, TERNARY, literal, memory_type, register_type
 from weft.emit.lanes import loads, needed, passed_on, pieces, runs_in_lanes, stores, tiles
 from weft.emit.names import Names, host_entry
-from weft.emit.subscripts import affine, coefficient, constant, simplify
+from weft.emit.subscripts import affine, at, coefficient, constant, simplify
 from weft.emit.text import Writer
 from weft.loops.affine import is_bound
 from weft.loops.ir import (
     Array,
     Check,
+    Const,
     Expr,
     For,
     Function,
@@ -38,13 +39,16 @@ from weft.loops.ir import (
     walk,
     walk_expr,
 )
+from weft.loops.operators import COSTLY
 from weft.loops.schedule import Axis, Nest
 from weft.loops.types import FLOAT64, INT64, ScalarType
 from weft.plan.arguments import Facts, Slot, nest_arrays, slots, stride_name
 
 PARALLEL_WORK = 32768  # iterations below which threads cost more than they bring
 VECTOR_BLOCK = 4096  # elements of a vectorised axis that one thread takes at a time
+PREFETCHED_BLOCK = 1024  # the same, where they are asked for beforehand: they stay in the nearest cache
 LEAST_LANES, MOST_LANES = 256, 4096  # lanes consecutive in memory, as many as keep what they carry in a near cache
+INSTRUCTIONS = 16  # of a costly operator, about; from as many on a body is long
 ROWS = 8  # rows side by side where tiles transpose them
 LINE = 64  # bytes that memory moves together
 
@@ -212,7 +216,8 @@ class _Unit:
         outer = [a for a in self.nest.axes if a is not inner]
         first, last = (self.fresh.fresh(f"{inner.var}_{part}") for part in ("0", "end"))
         start, stop = body.printer.index(inner.start), body.printer.index(inner.stop)
-        block = VECTOR_BLOCK * abs(inner.step)
+        ahead = self._read_ahead(inner) if self._fills_window() else []
+        block = (PREFETCHED_BLOCK if ahead else VECTOR_BLOCK) * abs(inner.step)
         forward = inner.step > 0
         compare, sign, least = ("<", "+", "min") if forward else (">", "-", "max")
         self._threads(len(outer) + 1, self.nest.axes)
@@ -223,12 +228,36 @@ class _Unit:
                 body.hoist(self.nest.body, [a.var for a in outer])
                 for a in outer:
                     body.local_arrays(a.var)
+                for array, index in ahead:
+                    place = body.element(array, tuple(at(i, inner.var, body.raw(first)) for i in index))
+                    writer.line(f"weft::prefetch<1>(&{place}, int({last} - {first}));")
                 statements = body.declare_steady(self.nest.body, inner.var)
                 body.pragma_simd("omp simd", statements)
                 loop = For(inner.var, inner.start, inner.stop, inner.step, (), ())
                 with writer.block(body.header(loop, body.declare(inner.var), first, last)), body.vectorised():
                     body.local_arrays(inner.var)
                     body.statements(statements)
+
+    def _fills_window(self) -> bool:
+        """Whether one vector of the body is so many instructions that those that a CPU has under way at a time do not reach far
+        enough ahead in memory: it must be asked for what comes. The hardware does so too, but begins anew on every page that is
+        written for the first time.
+        """
+        ops = [e for s in walk(self.nest.body) for x in statement_exprs(s) for e in walk_expr(x) if isinstance(e, Op)]
+        return sum(INSTRUCTIONS if e.name in COSTLY else 1 for e in ops) >= INSTRUCTIONS
+
+    def _read_ahead(self, inner: Axis) -> list[tuple[str, tuple[Expr, ...]]]:
+        """What is read along consecutive memory; of accesses a constant apart the first."""
+        if inner.step != 1:
+            return []
+        known = self._uniform([*self.nest.axes])
+        found: dict[tuple[str, tuple[Expr, ...]], tuple[str, tuple[Expr, ...]]] = {}
+        for load in loads(self.nest.body):
+            index = tuple(map(simplify, load.index))
+            forward = all(affine(i, known) and coefficient(i, inner.var) in (0, 1) for i in index)
+            if forward and self._moves_by_one(load.array, index, inner.var) and not self.function.array(load.array).within:
+                found.setdefault((load.array, tuple(map(_unshifted, index))), (load.array, index))
+        return list(found.values())
 
     def _plain(self) -> None:
         """All axes to the threads; the body in order. Without axes the iterations of its reductions are shared out."""
@@ -470,6 +499,14 @@ class _Unit:
                     last = f"std::min<int64_t>({first} + block, {stop})"
                     with main.block(f"for (int64_t {row} = {first}; {row} < {last}; ++{row})"):
                         main.line(call(1, row))
+
+
+def _unshifted(index: Expr) -> Expr:
+    """A subscript without the constant that is added."""
+    match index:
+        case Op(name="add" | "sub", args=(place, Const())):
+            return place
+    return index
 
 
 def neutral(algebra: str, type_: ScalarType) -> str:
