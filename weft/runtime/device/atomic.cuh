@@ -84,6 +84,16 @@ template <Scope scope, typename T> WEFT_FUNCTION void store_release(T* address, 
     detail::store_release<scope>(reinterpret_cast<Word*>(address), detail::reinterpret<Word>(value));
 }
 
+// Two words side by side, at a multiple of 16 bytes, by one instruction: each of them as by itself.
+template <Scope scope> WEFT_FUNCTION void load_two_relaxed(const uint64_t* address, uint64_t& first, uint64_t& second) {
+    asm volatile("ld.relaxed.%3.v2.b64 {%0, %1}, [%2];"
+                 : "=l"(first), "=l"(second) : "l"(address), "C"(detail::scope_name<scope>::text) : "memory");
+}
+template <Scope scope> WEFT_FUNCTION void store_two_relaxed(uint64_t* address, uint64_t first, uint64_t second) {
+    asm volatile("st.relaxed.%3.v2.b64 [%0], {%1, %2};"
+                 : : "l"(address), "l"(first), "l"(second), "C"(detail::scope_name<scope>::text) : "memory");
+}
+
 // Read from memory at each call, in no order with other addresses.
 template <typename T> WEFT_FUNCTION T load_volatile(const T* address) {
     return *static_cast<const volatile T*>(address);

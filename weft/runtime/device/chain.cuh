@@ -12,11 +12,31 @@ namespace weft {
 template <class Value> inline constexpr int told_words = (sizeof(Value) + 3) / 4;
 
 template <class Value> WEFT_FUNCTION void tell(uint64_t* place, const Value& value, uint32_t turn) {
-    uint32_t words[told_words<Value>] = {};
+    constexpr int count = told_words<Value>;
+    uint32_t words[count] = {};
     memcpy(words, &value, sizeof value);
+    const auto word = [&](int k) { return uint64_t(turn) << 32 | words[k]; };
+    if constexpr (count % 2 == 0) {
 #pragma unroll
-    for (int k = 0; k < told_words<Value>; ++k) store_relaxed<Scope::gpu>(place + k, uint64_t(turn) << 32 | words[k]);
+        for (int k = 0; k < count; k += 2) store_two_relaxed<Scope::gpu>(place + k, word(k), word(k + 1));
+    } else {
+#pragma unroll
+        for (int k = 0; k < count; ++k) store_relaxed<Scope::gpu>(place + k, word(k));
+    }
 }
+
+namespace detail {
+// The words of a value, two an instruction where these lie at multiples of 16 bytes: an instruction asks for each sector anew.
+template <int count> WEFT_FUNCTION void load_words(const uint64_t* place, uint64_t (&word)[count]) {
+    if constexpr (count % 2 == 0) {
+#pragma unroll
+        for (int k = 0; k < count; k += 2) load_two_relaxed<Scope::gpu>(place + k, word[k], word[k + 1]);
+    } else {
+#pragma unroll
+        for (int k = 0; k < count; ++k) word[k] = load_relaxed<Scope::gpu>(place + k);
+    }
+}
+}  // namespace detail
 
 // Waits until it is told.
 template <class Value> WEFT_FUNCTION Value told(const uint64_t* place, uint32_t turn) {
@@ -25,8 +45,7 @@ template <class Value> WEFT_FUNCTION Value told(const uint64_t* place, uint32_t 
     bool all;
     do {
         uint64_t word[count];
-#pragma unroll
-        for (int k = 0; k < count; ++k) word[k] = load_relaxed<Scope::gpu>(place + k);
+        detail::load_words(place, word);
         all = true;
 #pragma unroll
         for (int k = 0; k < count; ++k) {
@@ -50,10 +69,11 @@ template <class Value, int rows, int most> struct Told {
         for (int j = 0; j < most; ++j) {
 #pragma unroll
             for (int v = 0; v < rows; ++v) {
+                if (j < count) {
+                    detail::load_words(first + (j * stride + v * next) * size, word[v][j]);
+                } else {
 #pragma unroll
-                for (int k = 0; k < size; ++k) {
-                    const uint64_t* const place = first + (j * stride + v * next) * size + k;
-                    word[v][j][k] = j < count ? load_relaxed<Scope::gpu>(place) : uint64_t(turn) << 32;
+                    for (int k = 0; k < size; ++k) word[v][j][k] = uint64_t(turn) << 32;
                 }
             }
         }

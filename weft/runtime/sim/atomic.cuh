@@ -65,6 +65,15 @@ template <Scope scope, typename T> WEFT_HOST_FUNCTION void store_release(T* addr
     detail::store<scope>(address, value, sim::Order::release);
 }
 
+template <Scope scope> WEFT_HOST_FUNCTION void load_two_relaxed(const uint64_t* address, uint64_t& first, uint64_t& second) {
+    first = load_relaxed<scope>(address);
+    second = load_relaxed<scope>(address + 1);
+}
+template <Scope scope> WEFT_HOST_FUNCTION void store_two_relaxed(uint64_t* address, uint64_t first, uint64_t second) {
+    store_relaxed<scope>(address, first);
+    store_relaxed<scope>(address + 1, second);
+}
+
 // PTX gives volatile accesses the meaning of relaxed ones of the whole system.
 template <typename T> WEFT_HOST_FUNCTION T load_volatile(const T* address) {
     weft_atomic(address, sizeof(T), sim::Atomic::load, sim::Order::relaxed, Scope::system);
