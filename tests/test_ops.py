@@ -22,7 +22,8 @@ DTYPES = {
     "int32": torch.int32, "uint8": torch.uint8, "int64": torch.int64, "bool": torch.bool,
 }  # fmt: skip
 TOLERANCES = {
-    torch.float32: (2e-5, 1e-6), torch.float64: (1e-11, 1e-13), torch.float16: (2e-3, 1e-4), torch.bfloat16: (1.6e-2, 1e-3)
+    torch.float32: (2e-5, 1e-6), torch.float64: (1e-11, 1e-13), torch.float16: (2e-3, 1e-4), torch.bfloat16: (1.6e-2, 1e-3),
+    torch.complex64: (2e-5, 1e-6), torch.complex128: (1e-11, 1e-13),
 }  # fmt: skip
 OPERATORS = sorted(name for name, o in vars(weft.ops).items() if isinstance(o, Pointwise) and o.name == name)
 LOSSES = {name for name in OPERATORS if name.endswith("_loss") or name in ("kl_div", "binary_cross_entropy")}
@@ -126,10 +127,11 @@ def outcome(name: str, dtype: torch.dtype, device: str = "cpu") -> str:
     if found.dtype != wanted.dtype or found.shape != wanted.shape:
         return f"{name} of {dtype}: {found.dtype} {list(found.shape)}, not {wanted.dtype} {list(wanted.shape)}"
     if dtype in (torch.float16, torch.bfloat16) and wanted.dtype == dtype and name not in OF_THE_DTYPE:
-        wide = reference(name)(*(a.float() if isinstance(a, torch.Tensor) and a.dtype == dtype else a for a in args))
-        wanted = wide.to(dtype)  # PyTorch's CPU rounds in between
+        rounded = reference(name)(*(a.float() if isinstance(a, torch.Tensor) and a.dtype == dtype else a for a in args))
+        wanted = rounded.to(dtype)  # PyTorch's CPU rounds in between
     relative, absolute = TOLERANCES.get(wanted.dtype, (0.0, 0.0))
-    good = torch.isclose(found.double(), wanted.double(), relative, absolute, equal_nan=True)
+    wide = torch.complex128 if found.is_complex() else torch.float64
+    good = torch.isclose(found.to(wide), wanted.to(wide), relative, absolute, equal_nan=True)
     if good.all():
         return ""
     k = int((~good).nonzero()[0])

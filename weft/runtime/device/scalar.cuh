@@ -223,47 +223,7 @@ template <class T> WEFT_FUNCTION T shift_right(T a, T b) {
 WEFT_FUNCTION bool shift_left(bool a, bool) { return a; }
 WEFT_FUNCTION bool shift_right(bool a, bool b) { return a && !b; }
 
-// ---------------------------------------------------------------- mathematics of the platform
-
-#define WEFT_MATH(name, function)                                             \
-    WEFT_FUNCTION float name(float x) { return ::function##f(x); }            \
-    WEFT_FUNCTION double name(double x) { return ::function(x); }
-#define WEFT_MATH2(name)                                                      \
-    WEFT_FUNCTION float name(float a, float b) { return ::name##f(a, b); }    \
-    WEFT_FUNCTION double name(double a, double b) { return ::name(a, b); }
-
-WEFT_MATH(exp2, exp2)
-WEFT_MATH(expm1, expm1)
-WEFT_MATH(log, log)
-WEFT_MATH(log2, log2)
-WEFT_MATH(log10, log10)
-WEFT_MATH(log1p, log1p)
-WEFT_MATH(sin, sin)
-WEFT_MATH(cos, cos)
-WEFT_MATH(tan, tan)
-WEFT_MATH(asin, asin)
-WEFT_MATH(acos, acos)
-WEFT_MATH(atan, atan)
-WEFT_MATH(sinh, sinh)
-WEFT_MATH(cosh, cosh)
-WEFT_MATH(tanh, tanh)
-WEFT_MATH(asinh, asinh)
-WEFT_MATH(acosh, acosh)
-WEFT_MATH(atanh, atanh)
-WEFT_MATH(erfc, erfc)
-WEFT_MATH(sqrt, sqrt)
-WEFT_MATH(floor, floor)
-WEFT_MATH(ceil, ceil)
-WEFT_MATH(trunc, trunc)
-WEFT_MATH(round, rint)  // halves to even, as in Python
-WEFT_MATH2(fmod)
-WEFT_MATH2(atan2)
-WEFT_MATH2(hypot)
-WEFT_MATH2(copysign)
-WEFT_MATH2(nextafter)
-
-#undef WEFT_MATH
-#undef WEFT_MATH2
+// ---------------------------------------------------------------- multiply-adds
 
 // a * b + c, rounded once. Nothing else is: no compiler contracts generated code for the device.
 WEFT_FUNCTION float fma(float a, float b, float c) {
@@ -277,33 +237,81 @@ WEFT_FUNCTION float fma(float a, float b, float c) {
 }
 WEFT_FUNCTION double fma(double a, double b, double c) { return ::fma(a, b, c); }
 
-WEFT_FUNCTION double exp(double x) { return ::exp(x); }
+namespace detail {
 
-// Without branches or a call on the host, so that loops over it vectorise: 2^n e^r with |r| <= log(2) / 2, within one
-// unit in the last place.
-WEFT_FUNCTION float exp(float x) {
-#if WEFT_ON_DEVICE
-    return ::expf(x);
-#else
-    x = x > 89.0f ? 89.0f : x;  // already infinity and 0; NaN stays
-    x = x < -105.0f ? -105.0f : x;
-    const float shift = 0x1.8p23f;  // adding it rounds to a whole number, left in the low bits
-    const float shifted = x * 0x1.715476p0f + shift;
-    const int32_t n = int32_t(bits_of(shifted) - bits_of(shift));
-    const float whole = shifted - shift;
-    const float r = (x - whole * 0x1.62e4p-1f) - whole * 0x1.7f7d1cp-20f;  // log(2) in two parts, the first product exact
-    float sum = 1.0f / 5040;
-    sum = sum * r + 1.0f / 720;
-    sum = sum * r + 1.0f / 120;
-    sum = sum * r + 1.0f / 24;
-    sum = sum * r + 1.0f / 6;
-    sum = sum * r + 0.5f;
-    sum = sum * r + 1.0f;
-    sum = sum * r + 1.0f;
-    const int32_t half = n >> 1;  // in two steps, since 2^n itself may leave the range of normal numbers
-    return sum * float_of(uint32_t(half + 127) << 23) * float_of(uint32_t(n - half + 127) << 23);
-#endif
+// erf up to 0.92: an odd polynomial.
+WEFT_FUNCTION float erf_near(float x) {
+    const float square = x * x;
+    float p = -0x1.3a8aacp-11f;
+    p = fma(p, square, 0x1.47575ap-8f);
+    p = fma(p, square, -0x1.b68ff4p-6f);
+    p = fma(p, square, 0x1.ce1abap-4f);
+    p = fma(p, square, -0x1.8126e8p-2f);
+    p = fma(p, square, 0x1.06eba8p-3f);
+    return fma(p, x, x);
 }
+
+}  // namespace detail
+
+}  // namespace weft
+
+#if !WEFT_ON_DEVICE
+#include "weft/elementary.hpp"
+#endif
+
+namespace weft {
+
+// ---------------------------------------------------------------- mathematics of the platform
+
+#define WEFT_MATH(name, function)                                             \
+    WEFT_FUNCTION float name(float x) { return ::function##f(x); }            \
+    WEFT_FUNCTION double name(double x) { return ::function(x); }
+#define WEFT_MATH2(name)                                                      \
+    WEFT_FUNCTION float name(float a, float b) { return ::name##f(a, b); }    \
+    WEFT_FUNCTION double name(double a, double b) { return ::name(a, b); }
+#if WEFT_ON_DEVICE
+#define WEFT_ELEMENTARY(name) WEFT_MATH(name, name)
+#define WEFT_ELEMENTARY2(name) WEFT_MATH2(name)
+#else  // of floats by weft/elementary.hpp
+#define WEFT_ELEMENTARY(name) WEFT_FUNCTION double name(double x) { return ::name(x); }
+#define WEFT_ELEMENTARY2(name) WEFT_FUNCTION double name(double a, double b) { return ::name(a, b); }
+#endif
+
+WEFT_ELEMENTARY(exp)
+WEFT_ELEMENTARY(exp2)
+WEFT_ELEMENTARY(expm1)
+WEFT_ELEMENTARY(log)
+WEFT_ELEMENTARY(log2)
+WEFT_ELEMENTARY(log10)
+WEFT_ELEMENTARY(log1p)
+WEFT_ELEMENTARY(sin)
+WEFT_ELEMENTARY(cos)
+WEFT_ELEMENTARY(tan)
+WEFT_ELEMENTARY(asin)
+WEFT_ELEMENTARY(acos)
+WEFT_ELEMENTARY(atan)
+WEFT_ELEMENTARY(sinh)
+WEFT_ELEMENTARY(cosh)
+WEFT_ELEMENTARY(tanh)
+WEFT_MATH(asinh, asinh)
+WEFT_MATH(acosh, acosh)
+WEFT_ELEMENTARY(atanh)
+WEFT_ELEMENTARY(erfc)
+WEFT_MATH(sqrt, sqrt)
+WEFT_MATH(floor, floor)
+WEFT_MATH(ceil, ceil)
+WEFT_MATH(trunc, trunc)
+WEFT_MATH(round, rint)  // halves to even, as in Python
+WEFT_MATH2(fmod)
+WEFT_ELEMENTARY2(atan2)
+WEFT_ELEMENTARY2(hypot)
+WEFT_MATH2(copysign)
+WEFT_ELEMENTARY2(nextafter)
+
+#undef WEFT_MATH
+#undef WEFT_MATH2
+#undef WEFT_ELEMENTARY
+#undef WEFT_ELEMENTARY2
 
 // Estimates by one instruction, with an error of up to two units of the last place; what would be subnormal is 0.
 #ifndef WEFT_ESTIMATE  // on the host a test puts such an error here
@@ -317,20 +325,8 @@ WEFT_FUNCTION float exp2_estimate(float x) {
 #elif defined(WEFT_SIMULATED)
     const float result = ::exp2f(x);
     return result < 0x1p-126f ? 0.0f : WEFT_ESTIMATE(result);
-#else  // for an x up to 127: a polynomial of what is left of a whole number, which is the exponent
-    x = x < -127.0f ? -127.0f : x;  // the exponent of 0; a NaN stays
-    const float shift = 0x1.8p23f;  // adding it rounds to a whole number, left in the low bits
-    const float shifted = x + shift;
-    const uint32_t whole = bits_of(shifted) - bits_of(shift);
-    const float r = x - (shifted - shift);
-    float sum = 0x1.416b52p-13f;
-    sum = sum * r + 0x1.5f082ep-10f;
-    sum = sum * r + 0x1.3b2de0p-7f;
-    sum = sum * r + 0x1.c6af7cp-5f;
-    sum = sum * r + 0x1.ebfbdcp-3f;
-    sum = sum * r + 0x1.62e430p-1f;
-    sum = sum * r + 1.0f;
-    return sum * float_of((whole + 127u) << 23);
+#else  // for an x up to 127
+    return detail::exp2_within(x < -127.0f ? -127.0f : x);  // the exponent of 0; a NaN stays
 #endif
 }
 WEFT_FUNCTION float reciprocal_estimate(float x) {
@@ -550,15 +546,12 @@ WEFT_FUNCTION double erf(double x) { return ::erf(x); }
 // Within 1.3 units of the last place (found by trying every float). Below 0.92 an odd polynomial; above, 1 - 2^q(|x|):
 // both are fused multiply-adds throughout, which leaves the pipe of selects and compares to others.
 WEFT_FUNCTION float erf(float x) {
-    const float square = x * x;
-    float p = -0x1.3a8aacp-11f;
-    p = fma(p, square, 0x1.47575ap-8f);
-    p = fma(p, square, -0x1.b68ff4p-6f);
-    p = fma(p, square, 0x1.ce1abap-4f);
-    p = fma(p, square, -0x1.8126e8p-2f);
-    p = fma(p, square, 0x1.06eba8p-3f);
-    const float near = fma(p, x, x);
+    const float near = detail::erf_near(x);
+#if WEFT_ON_DEVICE || defined(WEFT_SIMULATED)
     const float size = at_most(4.0f, absolute(x));  // beyond it erf is 1
+#else
+    const float size = detail::magnitude_up_to(4.0f, x);
+#endif
     float q = 0x1.26e8c6p-12f;
     q = fma(q, size, -0x1.1ed486p-8f);
     q = fma(q, size, 0x1.064034p-5f);
@@ -566,8 +559,13 @@ WEFT_FUNCTION float erf(float x) {
     q = fma(q, size, -0x1.d6b902p-1f);
     q = fma(q, size, -0x1.a0776ep+0f);
     q = fma(q, size, -0x1.392b54p-12f);
+#if WEFT_ON_DEVICE || defined(WEFT_SIMULATED)
     const float far = weft::copysign(1.0f - exp2_estimate(q), x);
     return absolute(x) < 0.92f ? near : far;
+#else
+    const float far = detail::with_sign(1.0f - detail::exp2_within(q), x);
+    return detail::magnitude(x) >= 0.92f ? far : near;  // NaN is near
+#endif
 }
 
 WEFT_FUNCTION double gelu(double x) { return x * (0.5 * ::erfc(x * -0.7071067811865476)); }
@@ -577,8 +575,8 @@ WEFT_FUNCTION double gelu(double x) { return x * (0.5 * ::erfc(x * -0.7071067811
 // of the last place where x > -1. Below, it loses digits, and fewer than x (1 + erf(x / sqrt 2)) / 2 does, of which none is left
 // at -6: a few percent are wrong there, until the result is 0 from -13 on.
 WEFT_FUNCTION float gelu(float x) {
-    const float size = at_most(16.0f, absolute(x));  // where 2^q is 0
 #if WEFT_ON_DEVICE || defined(WEFT_SIMULATED)
+    const float size = at_most(16.0f, absolute(x));  // where 2^q is 0
     float q = -0x1.c4861ep-28f;
     q = fma(q, size, 0x1.4131eep-22f);
     q = fma(q, size, -0x1.67e77ep-18f);
@@ -588,6 +586,7 @@ WEFT_FUNCTION float gelu(float x) {
     q = fma(q, size, 0x1.d0ad90p-8f);
     q = fma(q, size, -0x1.ae3f18p-5f);
 #else  // the terms of high powers in two halves, which do not wait for one another
+    const float size = detail::magnitude_up_to(13.0f, x);  // where the exponent of 2^q is that of 0
     const float square = size * size;
     float q = fma(-0x1.67e77ep-18f, size, 0x1.8f5caep-15f);
     const float high = fma(fma(-0x1.c4861ep-28f, size, 0x1.4131eep-22f), square, q);
@@ -597,8 +596,13 @@ WEFT_FUNCTION float gelu(float x) {
     q = fma(q, size, -0x1.d63876p-2f);
     q = fma(q, size, -0x1.26aee4p+0f);
     q = fma(q, size, -1.0f);
+#if WEFT_ON_DEVICE || defined(WEFT_SIMULATED)
     const float above = x >= 0.0f ? 1.0f : 0.0f;
     return x * absolute(above - exp2_estimate(q));
+#else
+    const float above = float_of(~uint32_t(int32_t(bits_of(x)) >> 31) & bits_of(1.0f));  // 1 without a sign, 0 with one
+    return x * absolute(above - detail::exp2_within(q));
+#endif
 }
 
 // A number that many are divided by: one division, then two products, within 1.5 units of the last place of the quotient.
@@ -660,7 +664,11 @@ using ExactDivisor = PlainDivisor;
 template <class T> WEFT_FUNCTION T power(T base, T exponent) {
     if constexpr (is_floating<T>) {
         if constexpr (sizeof(T) == 4) {
+#if WEFT_ON_DEVICE
             return ::powf(base, exponent);
+#else
+            return power_of(base, exponent);
+#endif
         } else {
             return ::pow(base, exponent);
         }

@@ -1,0 +1,108 @@
+"""Elementary functions of floats on the host: how far off they are, where they end, and that loops over them vectorise."""
+
+from __future__ import annotations
+
+import itertools
+import platform
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.test_scalar_functions import FLAGS, RUNTIME, call, compiled, wrapper
+
+# The functions of one number and of two, and how many units of the last place they may be off.
+OF_ONE = {
+    "exp": 1.0, "exp2": 1.0, "expm1": 1.5, "log": 1.0, "log2": 1.5, "log10": 1.5, "log1p": 1.7, "sin": 1.6, "cos": 1.6,
+    "tan": 3.6, "asin": 2.5, "acos": 1.5, "atan": 1.5, "sinh": 1.7, "cosh": 1.5, "tanh": 1.5, "atanh": 2.3, "erf": 1.3,
+    "erfc": 4.5,
+}  # fmt: skip
+OF_TWO = {"atan2": 1.6, "hypot": 1.3, "power": 1.0, "nextafter": 0.0}
+SPECIAL = [0.0, 1.0, 2.0, 3.0, 0.5, 2.5, float("inf"), 1e-45, 1e-40, 1e38, 3.4e38, 16777216.0, 16777215.0, 8388607.5, 1.25]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> object:
+    text = '#include "weft/special.cuh"\n'
+    text += "".join(wrapper(f"weft::{n}", "float", 1, "float", f"{n}_of") for n in OF_ONE)
+    text += "".join(wrapper(f"weft::{n}", "float", 2, "float", f"{n}_of") for n in OF_TWO)
+    return compiled(tmp_path_factory.mktemp("elementary"), text)
+
+
+def in_double(name: str) -> Callable[..., np.ndarray]:
+    function = torch.pow if name == "power" else getattr(torch, name)
+
+    def evaluate(*values: np.ndarray) -> np.ndarray:
+        with np.errstate(invalid="ignore"):
+            return np.asarray(function(*(torch.from_numpy(v.astype(np.float64)) for v in values)))
+
+    return evaluate
+
+
+def off_by(got: np.ndarray, want: np.ndarray) -> np.ndarray:
+    """How far floats are from doubles, in units of their last place; infinite where one is a NaN, an infinity or a zero's sign
+    that the other is not.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        rounded = want.astype(np.float32)
+    unit = np.ldexp(1.0, np.maximum(np.frexp(want)[1] - 24, -149))
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(got.astype(np.float64) - want) / unit
+    edge = np.isinf(got) | np.isinf(rounded)
+    largest = np.float32(3.4028235e38)
+    near_the_edge = edge & (np.abs(got) >= largest) & (np.abs(want) > 0.9999998 * largest) & (np.sign(got) == np.sign(want))
+    apart = np.where(edge, np.where((got == rounded) | near_the_edge, 0.0, np.inf), apart)
+    apart = np.where(np.isnan(got) | np.isnan(want), np.where(np.isnan(got) & np.isnan(want), 0.0, np.inf), apart)
+    zeros = (want == 0) & (got == 0) & (np.signbit(got) != np.signbit(rounded))
+    return np.where(zeros, np.inf, apart)
+
+
+@pytest.mark.parametrize("name", OF_ONE)
+def test_of_one_number(library: object, name: str) -> None:
+    bits = np.arange(0, 1 << 32, 2081, dtype=np.uint64).astype(np.uint32)
+    x = np.concatenate([bits.view(np.float32), np.array(SPECIAL, np.float32), -np.array(SPECIAL, np.float32)])
+    got = call(library, f"{name}_of", x, result=np.float32)  # type: ignore[arg-type]
+    apart = off_by(got, in_double(name)(x))
+    worst = int(apart.argmax())
+    assert apart[worst] <= OF_ONE[name], f"{name}({x[worst]}) = {got[worst]}, {apart[worst]} units off"
+
+
+@pytest.mark.parametrize("name", OF_TWO)
+def test_of_two_numbers(library: object, name: str) -> None:
+    random = np.random.default_rng(3)
+    every = random.integers(0, 1 << 32, (2, 400_000), dtype=np.uint64).astype(np.uint32).view(np.float32)
+    near = random.normal(size=(2, 400_000)).astype(np.float32) * np.float32(8)
+    whole = np.round(near)
+    special = [s * v for v in SPECIAL for s in (1.0, -1.0)] + [float("nan")]
+    pairs = np.array(list(itertools.product(special, repeat=2)), dtype=np.float32).T
+    a, b = (np.ascontiguousarray(np.concatenate([every[k], near[k], (near, whole)[k][k], pairs[k]])) for k in range(2))
+    got = call(library, f"{name}_of", a, b, result=np.float32)  # type: ignore[arg-type]
+    with np.errstate(invalid="ignore"):
+        want = np.nextafter(a, b).astype(np.float64) if name == "nextafter" else in_double(name)(a, b)
+    apart = off_by(got, want)
+    worst = int(apart.argmax())
+    assert apart[worst] <= OF_TWO[name], f"{name}({a[worst]}, {b[worst]}) = {got[worst]}, {apart[worst]} units off"
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="of vectors that gather")
+def test_loops_over_them_are_vectorised(tmp_path: Path) -> None:
+    """GCC says so of each, for a CPU with AVX2."""
+    names = [*OF_ONE, *OF_TWO, "sigmoid", "gelu"]
+    text = '#include "weft/special.cuh"\n'
+    for name in names:
+        arguments = "a[i], b[i]" if name in OF_TWO else "a[i]"
+        parameters = "const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ y, int64_t n"
+        text += f'\n#line {1 + names.index(name)} "loops"\n'
+        loop = f"for (int64_t i = 0; i < n; ++i) y[i] = weft::{name}({arguments});"
+        text += f'void {name}({parameters}) {{ _Pragma("omp simd") {loop} }}'
+    (tmp_path / "weft").symlink_to(RUNTIME / "device")
+    (tmp_path / "loops.cpp").write_text(text)
+    flags = [f for f in FLAGS.split() if f != "-march=native"] + ["-march=haswell", "-fopt-info-vec-optimized"]
+    command = ["g++", *flags, f"-I{tmp_path}", "loops.cpp", "-o", "loops.so"]
+    told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert told.returncode == 0, told.stderr
+    done = {int(line.split(":")[1]) for line in told.stderr.splitlines() if line.startswith("loops:") and "vectorized" in line}
+    assert [n for k, n in enumerate(names, 1) if k not in done] == []
