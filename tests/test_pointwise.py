@@ -508,9 +508,9 @@ def test_names_and_text_take_the_quick_way_too() -> None:
         for _ in range(2):
             torch.testing.assert_close(weft.ops.div(x, y, mode), torch.div(x, y, rounding_mode=mode))
             torch.testing.assert_close(weft.ops.div(x, y, rounding_mode=mode), torch.div(x, y, rounding_mode=mode))
-    assert repr(weft.ops.div.quick(x, y, "trunc")) == "MISS"
     assert repr(weft.ops.div.quick(x, y, y)) == "MISS"
-    torch.testing.assert_close(weft.ops.div.quick(x, y, "floor"), torch.div(x, y, rounding_mode="floor"))
+    for mode in ("floor", "trunc"):
+        torch.testing.assert_close(weft.ops.div.quick(x, y, mode), torch.div(x, y, rounding_mode=mode))
 
 
 class Counted:
@@ -524,6 +524,25 @@ class Counted:
             return way(*args)
 
         monkeypatch.setattr(function, "_called", called)
+
+
+def test_calls_of_several_kinds_in_turn_take_the_quick_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    @weft.pointwise
+    def scaled(x, y=2.0):
+        return x * y
+
+    counted = Counted(monkeypatch, scaled)
+    x = torch.randn(4, 8)
+    kinds: list[tuple[Any, ...]] = [(x,), (x, x[0]), (x.half(), 0.5), (x.t(), x.t()), (x.double(),)]
+    for _ in range(3):
+        for args in kinds:
+            torch.testing.assert_close(scaled(*args), args[0] * (args[1] if len(args) > 1 else 2.0))
+    assert counted.long == len(kinds)
+    outs = [torch.empty(4, 8, dtype=d) for d in (torch.float32, torch.float64)]
+    for _ in range(3):
+        for out in outs:
+            torch.testing.assert_close(scaled(x, out=out), (x * 2.0).to(out.dtype))
+    assert counted.long == len(kinds) + len(outs)
 
 
 def test_a_given_result_takes_the_quick_way_while_it_lies_alike(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -625,9 +644,12 @@ def test_an_integer_takes_the_quick_way_while_it_is_the_same() -> None:
             assert torch.equal(found, wanted)
             again = weft.ops.mul.quick(tensor, number)
             assert torch.equal(again, wanted)
-            for other in (4, True, 1, None, "2", torch.ones(())):
-                if type(other) is not type(number) or other != number:
-                    assert repr(weft.ops.mul.quick(tensor, other)) == "MISS"
+            for other in (None, "2", torch.ones(())):
+                assert repr(weft.ops.mul.quick(tensor, other)) == "MISS"
+            for other in (4, True, 1):  # a number that came before has its own way
+                again = weft.ops.mul.quick(tensor, other)
+                wanted = tensor * other
+                assert repr(again) == "MISS" or (again.dtype == wanted.dtype and torch.equal(again, wanted))
     for alpha in (3, 4, 3):
         assert torch.equal(weft.ops.add(n, n, alpha=alpha), torch.add(n, n, alpha=alpha))
 

@@ -26,7 +26,7 @@ from weft.plan.facts import Geometry
 from weft.pytorch.call import COMPLEX, DTYPES, CallPlan, as_pairs, plain
 from weft.pytorch.executable import call_key
 from weft.pytorch.operator import PLAIN, eager
-from weft.pytorch.quick import MISS, never
+from weft.pytorch.quick import MISS, REMEMBERED, never, one_of
 from weft.runtime.stack import deep
 
 if TYPE_CHECKING:
@@ -90,8 +90,9 @@ class Pointwise:
         self.py = function
         self.name = function.__name__
         self.strict = strict
-        self.quick: Callable[..., Any] = never  # the quick way of the last call
+        self.quick: Callable[..., Any] = never  # the quick way of the last calls
         self._into: dict[int, Callable[..., Any]] = {}  # of the last ones into given results, by how many: they come last
+        self._ways: dict[int, tuple[Callable[..., Any], ...]] = {}  # what both try, the last first, by how many are given
         self._parameters = inspect.signature(function)
         self._apart = parameters
         self._names = tuple(self._parameters.parameters)
@@ -114,7 +115,7 @@ class Pointwise:
             with self._lock:
                 program = self._program = _Program(self.py)
                 self.quick = never
-                self._into = {}
+                self._into, self._ways = {}, {}
         return program
 
     def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
@@ -228,12 +229,12 @@ class Pointwise:
             made = plan.tensors(own)
             quick = not kwargs and _own_is_given(own, given, outs) and not one.function.pairs
             if quick and outs:
-                self._into[len(outs)] = self._quick(args, outs, given, lambda operands: plan.viewed(operands, {}))
+                self._remember(len(outs), self._quick(args, outs, given, lambda operands: plan.viewed(operands, {})))
             elif quick and loops.made is not None:
                 new = {r: Geometry(one.function.array(r).dtype, loops.shape, loops.made, 0) for r in one.function.results}
-                self.quick = self._quick(args, (), given, lambda operands: plan.viewed(operands, new))
+                self._remember(0, self._quick(args, (), given, lambda operands: plan.viewed(operands, new)))
             elif not kwargs and not outs and loops.made is not None and not one.function.container:
-                self.quick = self._quick(args, (), given, lambda operands: _of_pairs(plan, operands, one.function, loops))
+                self._remember(0, self._quick(args, (), given, lambda operands: _of_pairs(plan, operands, one.function, loops)))
         results = made if isinstance(made, (tuple, list)) else (made,)
         made_strides = None if recorded else loops.made
         if one.function.pairs and not outs:
@@ -243,6 +244,16 @@ class Pointwise:
         if one.function.container:
             return list(results) if one.function.container == "list" else tuple(results)
         return results[0] if len(results) == 1 else tuple(results)
+
+    def _remember(self, outs: int, way: Callable[..., Any]) -> None:
+        """Take a quick way of calls with so many given results from now on, besides the last ones."""
+        if way is never:
+            return
+        ways = self._ways[outs] = (way, *self._ways.get(outs, ()))[:REMEMBERED]
+        if outs:
+            self._into[outs] = one_of(ways)
+        else:
+            self.quick = one_of(ways)
 
     def _by_position(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -30,6 +30,27 @@ def never(*args: Any) -> Any:
     return MISS
 
 
+REMEMBERED = 8  # quick ways of what is called with operands of several kinds in turn
+
+
+def one_of(ways: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:
+    """The quick way of calls like any of those that these were made for, tried in order: a miss takes less than 1 us."""
+    if len(ways) == 1:
+        return ways[0]
+
+    def several(*args: Any) -> Any:
+        for way in ways:
+            try:
+                made = way(*args)
+            except TypeError:  # another number of arguments
+                continue
+            if made is not MISS:
+                return made
+        return MISS
+
+    return several
+
+
 def eager_allocator(device: torch.device) -> tuple[Callable[..., torch.Tensor], bool]:
     """The quickest (sizes, strides, dtype) -> tensor, and whether it takes the current device."""
     guards = torch._C._dynamo.guards
