@@ -117,7 +117,9 @@ EXACT = (
     *("abs", "floordiv", "mod", "max", "min", "maximum", "minimum", "fmax", "fmin", "sign", "fmod", "copysign"),
     *("sqrt", "floor", "ceil", "trunc", "round", "isnan", "isinf", "isfinite", "bitnot", "shl", "shr", "gcd"),
 )
-SPECIAL = (*SPECIAL_OF_ONE, *POLYNOMIALS, "lgamma", "digamma", "erfinv", "i0", "polygamma", "zeta")  # see test_special.py
+SPECIAL = (  # see test_special.py
+    *(*SPECIAL_OF_ONE, *POLYNOMIALS, "lgamma", "digamma", "erfinv", "i0", "polygamma", "zeta", "igamma", "igammac"),
+)
 SIGNED_ZERO = ("abs", "floordiv", "mod", "fmod", "copysign", "sqrt")  # whose zeros have the sign that Python gives
 
 

@@ -68,11 +68,12 @@ MEASURES: dict[str, tuple[Callable[[mpmath.mpf], mpmath.mpf], float, float, floa
     "bessel_y0": (lambda x: mpmath.bessely(0, x), 1, 3, 6),
     "bessel_y1": (lambda x: mpmath.bessely(1, x), 0.01, 2, 6),
     "spherical_bessel_j0": (mpmath.sinc, -3, 3, 4),
+    "airy_ai": (mpmath.airyai, -2, 90, 6),
 }
 
 
 def test_every_special_function_is_measured() -> None:
-    assert {*MEASURES} | {"polygamma", "zeta", *POLYNOMIALS} == {*SPECIAL}
+    assert {*MEASURES} | {"polygamma", "zeta", "igamma", "igammac", *POLYNOMIALS} == {*SPECIAL}
 
 
 def units(got: np.ndarray, exact: list[mpmath.mpf]) -> float:
@@ -109,13 +110,62 @@ def test_accuracy_of_polygamma_and_zeta(library: ctypes.CDLL) -> None:
             assert units(call(library, f"zeta_{np.dtype(dtype).name}", order[10:] + one, x[10:], result=dtype), zetas) <= 8
 
 
+def incomplete_gamma(a: float, x: float) -> tuple[mpmath.mpf, mpmath.mpf]:
+    """P(a, x) and Q(a, x)."""
+    low, high = (mpmath.gammainc(mpmath.mpf(a), *ends, regularized=True) for ends in ((0, x), (x, mpmath.inf)))
+    return low, high
+
+
+def test_accuracy_of_incomplete_gamma_functions(library: ctypes.CDLL) -> None:
+    """The exponent of a small one is a large number, whose rounding shows; PyTorch's are off by 1e-9 beside a large `a`."""
+    random = np.random.default_rng(0)
+    a = 10.0 ** random.uniform(-3, 3, 60)
+    a = np.concatenate([a, a, a, 10.0 ** random.uniform(-6, 0, 40)])
+    x = np.concatenate([a[:60] * random.uniform(0.6, 1.4, 60), a[:60] + random.normal(size=60) * np.sqrt(a[:60]),
+                        10.0 ** random.uniform(-3, 3, 60), 10.0 ** random.uniform(-4, 0.3, 40)])  # fmt: skip
+    x, a = (np.abs(v).astype(np.float32).astype(np.float64) for v in (x, a))
+    with mpmath.workdps(60):
+        exact = [incomplete_gamma(*map(float, pair)) for pair in zip(a, x, strict=True)]
+        for dtype in (np.float32, np.float64):
+            for k, name in enumerate(("igamma", "igammac")):
+                got = call(library, f"{name}_{np.dtype(dtype).name}", a.astype(dtype), x.astype(dtype), result=dtype)
+                least = np.finfo(dtype).tiny
+                logs = [abs(float(mpmath.log(e[k]))) if e[k] > least else 0.0 for e in exact]
+                apart = [units(got[i : i + 1], [e[k]]) / (16 + 4 * logs[i]) for i, e in enumerate(exact)]
+                assert max(apart) <= 1, (name, dtype, a[int(np.argmax(apart))], x[int(np.argmax(apart))])
+
+
+def test_incomplete_gamma_functions_at_the_edges_and_beside_very_large_numbers(library: ctypes.CDLL) -> None:
+    values = [0.0, -0.0, -1.0, 0.3, 1.0, 25.0, 1e30, math.inf, math.nan]
+    a, x = (np.array(v) for v in zip(*itertools.product(values, repeat=2), strict=True))
+    for name in ("igamma", "igammac"):
+        for dtype in (np.float32, np.float64):
+            got = call(library, f"{name}_{np.dtype(dtype).name}", a.astype(dtype), x.astype(dtype), result=dtype)
+            given = [torch.from_numpy(v.astype(dtype)) for v in (a, x)]
+            want = getattr(torch, name)(*given)
+            torch.testing.assert_close(torch.from_numpy(got), want, equal_nan=True, rtol=1e-5, atol=1e-30)
+
+
+def test_airy_far_below_zero(library: ctypes.CDLL) -> None:
+    """Within units of what its amplitude is: it has zeros."""
+    x = np.concatenate([-np.linspace(2, 120, 200), -(10.0 ** np.linspace(2, 4, 40))]).astype(np.float32)
+    with mpmath.workdps(40):
+        exact = [mpmath.airyai(mpmath.mpf(float(v))) for v in x]
+        for dtype in (np.float32, np.float64):
+            got = call(library, f"airy_ai_{np.dtype(dtype).name}", x.astype(dtype), result=dtype)
+            amplitude = 0.5641895835477563 * np.abs(x.astype(np.float64)) ** -0.25
+            apart = [abs(float(g) - float(e)) for g, e in zip(got, exact, strict=True)]
+            assert max(apart / amplitude) <= 4 * np.finfo(dtype).eps
+    assert np.isnan(call(library, "airy_ai_float32", np.array([np.inf, -np.inf, np.nan], np.float32), result=np.float32)).all()
+
+
 def in_pytorch(name: str) -> str:
     return f"S.{name}({{a}})" if hasattr(torch.special, name) else f"torch.{name}({{a}})"
 
 
 # PyTorch's own Bessel functions of the first and second kind are off by 1e-7, its polygamma(1, x) by 1e-9.
 LIKE_PYTORCH = [in_pytorch(name) for name in ("lgamma", "digamma", "erfinv", "i0", "gammaln", "psi", *SPECIAL_OF_ONE)
-                if not name.startswith(("bessel", "ndtr", "log_ndtr"))] + [
+                if not name.startswith(("bessel", "ndtr", "log_ndtr", "airy"))] + [
     "S.ndtr({a}.clamp_min(-1.0))", "S.log_ndtr({a}.clamp_max(4.0))", "S.ndtri({a})",
     "S.modified_bessel_i0({a})", "S.modified_bessel_i1({a})", "S.polygamma(0, {a})",
     "torch.polygamma(2, {a}.abs().clamp_max(1e4))", "{a}.clamp(-9.5, 1e4).polygamma(3)",
@@ -158,12 +208,13 @@ _HAVE = ["lgamma", "digamma", "erfinv", "i0", "erfcx", "ndtr", "log_ndtr", "ndtr
 
 def test_derivatives() -> None:
     expressions = [*map(in_pytorch, _HAVE), "torch.polygamma(2, {a})", "S.zeta(3.0, {a})", "torch.mvlgamma({a} + 2, 2)"]
+    expressions += ["torch.igamma(torch.full_like({a}, 1.5), {a})", "S.gammaincc(torch.full_like({a}, 0.3), 2 * {a})"]
     x = torch.tensor([0.12, 0.3, 0.55, 0.91], dtype=torch.float64).repeat(len(expressions), 1)
     assert_same_derivatives(rows_of(expressions, "derivatives of special functions"), x, second=False)
 
 
 def test_derivatives_that_pytorch_has_not() -> None:
-    names = [n for n in SPECIAL_OF_ONE if n not in _HAVE]
+    names = [n for n in SPECIAL_OF_ONE if n not in (*_HAVE, "airy_ai")]
     kernel = rows_of([f"S.{n}({{a}})" for n in names], "derivatives of Bessel functions")
     x = torch.tensor([0.3, 0.9, 1.7, 4.2], dtype=torch.float64).repeat(len(names), 1).requires_grad_()
     assert torch.autograd.gradcheck(kernel, x)
@@ -174,6 +225,11 @@ def test_derivatives_that_are_not_known_are_refused() -> None:
     x = torch.rand(3, requires_grad=True)
     with pytest.raises(NotDifferentiable, match="hermite_polynomial_h"):
         weft.kernel(lambda x: torch.special.hermite_polynomial_h(x, 3))(x).sum().backward()
+    with pytest.raises(NotDifferentiable, match="airy_ai"):
+        weft.ops.airy_ai(x).sum().backward()
+    for function in (weft.ops.igamma, weft.ops.igammac):
+        with pytest.raises(NotDifferentiable, match="igamma"):
+            function(x, x.detach()).sum().backward()
     with pytest.raises(TypeMismatch, match="polygamma"):
         weft.kernel(lambda x: torch.polygamma(x, x))(x)
 

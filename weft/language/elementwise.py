@@ -280,6 +280,8 @@ _FUNCTIONS: dict[str, Elementwise] = {
     "mvlgamma": _formula(formulas.mvlgamma, p=1),
     **{name: _operator(name, "n") for name in POLYNOMIALS},
     "zeta": _operator("zeta", "other"),
+    "igamma": _operator("igamma", "other"),
+    "igammac": _operator("igammac", "other"),
     "xlogy": _operator("xlogy", "other"),
     "xlog1py": _operator("xlog1py", "other"),
     "nextafter": _typed(_nextafter, "other"),
@@ -356,6 +358,7 @@ _NAMES = {
     "acos": ("arccos",), "asin": ("arcsin",), "atan": ("arctan",), "acosh": ("arccosh",), "asinh": ("arcsinh",),
     "atanh": ("arctanh",), "atan2": ("arctan2",), "mul": ("multiply",), "clamp": ("clip",),
     "lgamma": ("gammaln",), "digamma": ("psi",), "mvlgamma": ("multigammaln",),
+    "igamma": ("gammainc",), "igammac": ("gammaincc",),
     "lt": ("less",), "le": ("less_equal",), "gt": ("greater",), "ge": ("greater_equal",), "ne": ("not_equal",),
 }  # fmt: skip
 _OF_COMPLEX = complexes.functions(lambda name: _FUNCTIONS[name].function)

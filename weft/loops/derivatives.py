@@ -149,6 +149,12 @@ def _minus_square(a: Expr) -> Expr:
     return sub(_one(a), _square(a))
 
 
+def _gamma_density(a: Expr, x: Expr) -> Expr:
+    """x^(a - 1) e^-x / Gamma(a), as PyTorch's derivatives compute it."""
+    power = sub(mul(sub(a, _one(a)), _apply("log", x)), add(x, _apply("lgamma", a)))
+    return _apply("exp", power)
+
+
 def _polygamma(n: Expr, a: Expr) -> Expr:
     return Op("polygamma", (n, a), a.type)
 
@@ -270,6 +276,8 @@ _DERIVATIVES: dict[str, _Rule] = {
     "digamma": _unary(lambda a, r: _polygamma(number(1, a.type), a)),
     "polygamma": lambda g, args, r: (None, mul(g, _polygamma(add(args[0], _one(args[0])), args[1]))),
     "zeta": lambda g, args, r: (None, mul(g, neg(mul(args[0], Op("zeta", (add(args[0], _one(args[0])), args[1]), r.type))))),
+    "igamma": lambda g, args, r: (None, mul(g, _gamma_density(*args))),
+    "igammac": lambda g, args, r: (None, neg(mul(g, _gamma_density(*args)))),
     "erfinv": _unary(lambda a, r: mul(_scaled(a, 1 / _ROOT_PI), _apply("exp", _square(r)))),
     "erfcx": _unary(lambda a, r: sub(mul(mul(_scaled(a, 2.0), a), r), _scaled(a, _ROOT_PI))),
     "ndtri": _unary(lambda a, r: mul(_scaled(a, math.sqrt(2 * math.pi)), _apply("exp", mul(_scaled(a, 0.5), _square(r))))),
@@ -292,6 +300,7 @@ _DERIVATIVES: dict[str, _Rule] = {
     "scaled_modified_bessel_k1": _unary(lambda a, r: sub(sub(r, _apply("scaled_modified_bessel_k0", a)), div(r, a))),
     "spherical_bessel_j0": _unary(lambda a, r: _zero_where(_compare("eq", a, _zero(a)), div(sub(_apply("cos", a), r), a))),
     **dict.fromkeys(POLYNOMIALS, lambda g, args, r: (None, None)),
+    "airy_ai": lambda g, args, r: (None,),
     "xlogy": _product_of_log("log", 0.0, lambda b: b),
     "xlog1py": _product_of_log("log1p", -1.0, lambda b: add(b, _one(b))),
     "binary_cross_entropy": _cross_entropy,
@@ -299,7 +308,7 @@ _DERIVATIVES: dict[str, _Rule] = {
 
 
 # Operators that vary with an operand in a way that this table does not know.
-_UNKNOWN = {"zeta": (0,), "polygamma": (0,), **dict.fromkeys(POLYNOMIALS, (0,))}
+_UNKNOWN = dict.fromkeys(("zeta", "polygamma", "igamma", "igammac", "airy_ai", *POLYNOMIALS), (0,))
 
 
 def is_unknown(op: Op, operand: int) -> bool:

@@ -193,7 +193,7 @@ def _complex(name: str, function: str, arity: int) -> tuple[Operator, ...]:
 SPECIAL_OF_ONE = (
     *("erfcx", "ndtr", "log_ndtr", "ndtri", "entr", "i0e", "i1", "i1e", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1"),
     *("modified_bessel_k0", "modified_bessel_k1", "scaled_modified_bessel_k0", "scaled_modified_bessel_k1"),
-    "spherical_bessel_j0",
+    *("spherical_bessel_j0", "airy_ai"),
 )
 POLYNOMIALS = (
     *(f"{kind}chebyshev_polynomial_{letter}" for kind in ("", "shifted_") for letter in "tuvw"),
@@ -248,6 +248,7 @@ _TABLE = [
     *(_special(name, 1) for name in SPECIAL_OF_ONE if name != "ndtr"),
     _special("ndtr", 1, lambda x: 0.5 * math.erfc(-x * math.sqrt(0.5))),  # PyTorch's loses it where it is small
     _special("polygamma", 2, lambda n, x: _of_torch("polygamma")(int(n), x), "torch"),
+    *(_special(name, 2, module="torch") for name in ("igamma", "igammac")),
     *(_special(name, 2) for name in ("zeta", *POLYNOMIALS)),
     *(operator for name in COMPLEX_OF_ONE for operator in _complex(name, name, 2)),
     *(operator for name, function in COMPLEX_OF_TWO.items() for operator in _complex(name, function, 4)),

@@ -159,6 +159,16 @@ def hypot(input, other):
 
 
 @operator
+def igamma(input, other):
+    return torch.igamma(input, other)
+
+
+@operator
+def igammac(input, other):
+    return torch.igammac(input, other)
+
+
+@operator
 def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
     return torch.isclose(input, other, rtol, atol, equal_nan=equal_nan)
 

@@ -24,6 +24,11 @@ def acosh(input):
 
 
 @operator
+def airy_ai(input):
+    return torch.special.airy_ai(input)
+
+
+@operator
 def angle(input):
     return torch.angle(input)
 

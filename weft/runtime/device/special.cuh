@@ -423,3 +423,6 @@ WEFT_SHIFTED(w)
 
 }  // namespace special
 }  // namespace weft
+
+#include "weft/airy.cuh"
+#include "weft/incomplete_gamma.cuh"
