@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft.emit.cpp_body import ORDERED, Body, Lanes, scan_levels
-from weft.emit.expressions import PRODUCT, SUM, TERNARY, literal, memory_type, register_type
+from weft.emit.expressions import PRODUCT, SUM, TERNARY, is_rarely_wrong, literal, memory_type, register_type
 from weft.emit.lanes import loads, needed, passed_on, pieces, runs_in_lanes, stores, tiles
 from weft.emit.names import Names, host_entry
 from weft.emit.subscripts import affine, at, coefficient, constant, simplify
@@ -232,11 +232,33 @@ class _Unit:
                     place = body.element(array, tuple(at(i, inner.var, body.raw(first)) for i in index))
                     writer.line(f"weft::prefetch<1>(&{place}, int({last} - {first}));")
                 statements = body.declare_steady(self.nest.body, inner.var)
-                body.pragma_simd("omp simd", statements)
-                loop = For(inner.var, inner.start, inner.stop, inner.step, (), ())
-                with writer.block(body.header(loop, body.declare(inner.var), first, last)), body.vectorised():
-                    body.local_arrays(inner.var)
-                    body.statements(statements)
+                if not self._may_do_again():
+                    self._in_vectors(inner, first, last, statements)
+                    return
+                rare = self.fresh.fresh("rare")
+                writer.line(f"int {rare} = 0;")
+                exact, body.printer = body.printer, replace(body.printer, rare=rare)
+                self._in_vectors(inner, first, last, statements, f" reduction(| : {rare})")
+                body.printer = exact
+                with writer.block(f"if ({rare})"):
+                    self._in_vectors(inner, first, last, statements)
+
+    def _in_vectors(self, inner: Axis, first: str, last: str, statements: tuple[Stmt, ...], clauses: str = "") -> None:
+        body = self.body
+        body.pragma_simd(f"omp simd{clauses}", statements)
+        loop = For(inner.var, inner.start, inner.stop, inner.step, (), ())
+        with body.writer.block(body.header(loop, body.declare(inner.var), first, last)), body.vectorised():
+            body.local_arrays(inner.var)
+            body.statements(statements)
+
+    def _may_do_again(self) -> bool:
+        """Whether the loop may run with functions that are rarely wrong, and again with others where one was: it has such, and
+        reads nothing that it writes.
+        """
+        exprs = [e for s in walk(self.nest.body) for x in statement_exprs(s) for e in walk_expr(x)]
+        read = {e.array for e in exprs if isinstance(e, Load)}
+        written = {s.array for s in stores(self.nest.body)}
+        return any(map(is_rarely_wrong, exprs)) and not read & written and not self.checked
 
     def _fills_window(self) -> bool:
         """Whether one vector of the body is so many instructions that those that a CPU has under way at a time do not reach far

@@ -41,6 +41,8 @@ _INFIX = {
 }
 # Functions of float32 without a branch on a GPU.
 _STRAIGHT = frozenset({"exp", "exp2", "erf", "gelu", "rsqrt", "sigmoid", "tanh"})
+# Functions of float32 that weft/rare.hpp has too, quicker and with an end.
+RARELY_WRONG = frozenset({"sin", "cos", "tan", "fmod", "mod", "floordiv"})
 _WRAPPING = {"add": "wrapping_add", "sub": "wrapping_sub", "mul": "wrapping_mul", "neg": "wrapping_neg"}
 
 
@@ -133,7 +135,8 @@ class Printer:
     bounded: whether an int64 name stays far from overflow (sizes, loop variables), so that sums and products of such
     names need not wrap. fuses: state multiply-adds of floats as `weft::fma`; otherwise they are left to the compiler.
     narrow: whether an int64 name is a C++ variable of 32 bits, which subscripts may compute with, but values not. fault: the
-    number of a fault and where it is noted.
+    number of a fault and where it is noted. rare: the variable that tells that a function of `weft/rare.hpp` was wrong, where
+    those are to be called.
     """
 
     name: Callable[[Ref], str]
@@ -142,6 +145,7 @@ class Printer:
     fuses: bool = False
     narrow: Callable[[str], bool] = lambda name: False
     fault: Callable[[Fault], str] = lambda fault: ""
+    rare: str = ""
 
     def value(self, expr: Expr, level: int = TERNARY) -> str:
         """A value, parenthesised if it binds less tightly than `level`."""
@@ -224,7 +228,8 @@ class Printer:
             left = self._exact(args[0], wrap) if constants else self._operand(args[0], type_, wrap)
             text = Text(f"{left.within(level)}{spelling}{self._operand(args[1], type_, wrap).within(level + 1)}", level)
             return Text(f"{_cpp(type_)}({text.text})") if narrow and name.startswith("bit") else text
-        return self._call(OPERATORS[name].spelling, args, wrap)
+        call = self._call(OPERATORS[name].spelling, args, wrap)
+        return Text(f"{call.text[:-1]}, {self.rare})") if self.rare and is_rarely_wrong(expr) else call
 
     def _fma(self, product: Product, addend: Text, wrap: bool) -> Text:
         first, second = self._print(product.first, wrap), self._print(product.second, wrap)
@@ -288,6 +293,11 @@ class DividingPrinter(Printer):
         ops = [e for e in parts if isinstance(e, Op)]
         branching = any(e.name in COSTLY - _STRAIGHT or (e.name == "div" and e.args[1] not in self.divisors) for e in ops)
         return whole and not branching and any(e.name in _STRAIGHT for e in ops)
+
+
+def is_rarely_wrong(expr: Expr) -> bool:
+    """Whether `weft/rare.hpp` has the function that this calls."""
+    return isinstance(expr, Op) and expr.name in RARELY_WRONG and expr.type == FLOAT32
 
 
 def _minus(value: Text) -> Text:

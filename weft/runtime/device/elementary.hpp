@@ -419,6 +419,13 @@ inline float sin_of(float rest, int32_t quarter) {
     const float value = quarter & 1 ? cos_near(rest) : sin_near(rest);
     return float_of(bits_of(value) ^ (uint32_t(quarter & 2) << 30));
 }
+// tan(x) of x = rest + quarter pi / 2.
+inline float tan_of(float x, float rest, int32_t quarter) {
+    const float sine = sin_near(rest), cosine = cos_near(rest);
+    const bool odd = quarter & 1;
+    const float result = (odd ? -cosine : sine) / (odd ? sine : cosine);
+    return x == 0.0f ? x : result;
+}
 
 }  // namespace detail
 
@@ -435,10 +442,7 @@ inline float cos(float x) {
 
 inline float tan(float x) {
     const detail::Angle a(x);
-    const float sine = detail::sin_near(a.rest), cosine = detail::cos_near(a.rest);
-    const bool odd = a.quarter & 1;
-    const float result = (odd ? -cosine : sine) / (odd ? sine : cosine);
-    return x == 0.0f ? x : result;
+    return detail::tan_of(x, a.rest, a.quarter);
 }
 
 }  // namespace weft

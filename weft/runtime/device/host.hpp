@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "weft/rare.hpp"
 #include "weft/scalar.cuh"
 
 // Of a function whose loops have independent iterations: in the widest vectors there are. GCC takes half of 512 bits otherwise.
