@@ -122,6 +122,17 @@ inline float asin_near(float size) {
     return ::fmaf(z * square, p, z);
 }
 
+// e^(x^2) erfc(x) from 0 to 10.2: a polynomial of (x - 4) / (x + 4), over x + 4.
+inline float scaled_erfc(float x) {
+    const float inverse = 1.0f / (x + 4.0f);
+    const float quotient = (x - 4.0f) * inverse;
+    const float missing = ::fmaf(quotient, -x, ::fmaf(-4.0f, quotient + 1.0f, x));
+    const float t = ::fmaf(inverse, missing, quotient);
+    const float p = polynomial(t, -0x1.80ac1ap-11f, -0x1.646d4ap-12f, 0x1.986842p-8f, -0x1.af53dcp-6f, 0x1.38c136p-4f,
+                               -0x1.64639ep-3f, 0x1.52cbbcp-2f, -0x1.14eabep-1f, 0x1.8be1fap-1f, -0x1.f3fe32p-1f, 0x1.18932cp+0f);
+    return p * inverse;
+}
+
 constexpr float half_pi = 0x1.921fb6p+0f, half_pi_rest = -0x1.777a5cp-25f;
 
 }  // namespace detail
@@ -257,20 +268,12 @@ inline float acos(float x) {
     return size > 0.5f ? half : middle;
 }
 
-// e^(-x^2), the square in two parts, times a polynomial of (x - 4) / (x + 4) over x + 4.
 inline float erfc(float x) {
     const float size = detail::magnitude(x);
     const float kept = size > 10.2f ? 10.2f : size;  // already 0
-    const float inverse = 1.0f / (kept + 4.0f);
-    const float quotient = (kept - 4.0f) * inverse;
-    const float missing = ::fmaf(quotient, -kept, ::fmaf(-4.0f, quotient + 1.0f, kept));
-    const float t = ::fmaf(inverse, missing, quotient);
-    const float p = detail::polynomial(t, -0x1.80ac1ap-11f, -0x1.646d4ap-12f, 0x1.986842p-8f, -0x1.af53dcp-6f, 0x1.38c136p-4f,
-                                       -0x1.64639ep-3f, 0x1.52cbbcp-2f, -0x1.14eabep-1f, 0x1.8be1fap-1f, -0x1.f3fe32p-1f,
-                                       0x1.18932cp+0f);
     const float square = kept * kept;
     const float lost = ::fmaf(kept, kept, -square);
-    const float scaled = p * inverse;
+    const float scaled = detail::scaled_erfc(kept);
     const float tail = detail::scaled_exp(-square, 0) * ::fmaf(scaled, -lost, scaled);
     const float far = x < 0.0f ? 2.0f - tail : tail;
     return size < 0.5f ? 1.0f - detail::erf_near(x) : far;

@@ -5,9 +5,15 @@
 #pragma once
 
 #include "weft/scalar.cuh"
+#if !WEFT_ON_DEVICE
+#include "weft/special.hpp"
+#endif
 
 namespace weft {
 namespace special {
+
+// Floats on the host, where what is chosen between is computed without a branch, so that loops vectorise.
+template <class T> inline constexpr bool on_the_host = !WEFT_ON_DEVICE && sizeof(T) == 4;
 
 // ---------------------------------------------------------------- logarithms
 
@@ -212,6 +218,8 @@ template <class T, int floats, int size> WEFT_FUNCTION T chebyshev(const double 
     T next = T(0), last = T(0);
 #if WEFT_ON_DEVICE
 #pragma unroll
+#elif defined(__GNUC__) && !defined(__clang__)
+#pragma GCC unroll 64
 #endif
     for (int k = count - 1; k > 0; --k) {
         const T now = weft::fma(T(2) * t, next, T(c[k]) - last);
@@ -310,11 +318,20 @@ template <class T> WEFT_FUNCTION T k1_far(T t) {
 // Modified Bessel functions, times e^-|x| and e^x.
 template <class T> WEFT_LONG_FUNCTION T i0e(T x) {
     const T size = absolute(x);
+    if constexpr (on_the_host<T>) {
+        const T near = detail::i0_near(size * T(0.25) - T(1)), far = detail::i0_far(T(16) / size - T(1)) / weft::sqrt(size);
+        return size <= T(8) ? near : far;
+    }
     if (size <= T(8)) return detail::i0_near(size * T(0.25) - T(1));
     return detail::i0_far(T(16) / size - T(1)) / weft::sqrt(size);
 }
 template <class T> WEFT_LONG_FUNCTION T i1e(T x) {
     const T size = absolute(x);
+    if constexpr (on_the_host<T>) {
+        const T near = size * detail::i1_near(size * T(0.25) - T(1));
+        const T far = detail::i1_far(T(16) / size - T(1)) / weft::sqrt(size);
+        return weft::copysign(size <= T(8) ? near : far, x);
+    }
     if (size <= T(8)) return x * detail::i1_near(size * T(0.25) - T(1));
     return weft::copysign(detail::i1_far(T(16) / size - T(1)) / weft::sqrt(size), x);
 }
