@@ -64,7 +64,7 @@ template <class Value, int rows, int most> struct Told {
     uint64_t word[rows][most][size];
 
     // Loads that are on their way; what nobody was asked for is there.
-    WEFT_FUNCTION void ask(const uint64_t* first, int64_t stride, int64_t next, int count, uint32_t turn) {
+    WEFT_FUNCTION void ask(const uint64_t* first, uint32_t stride, uint32_t next, int count, uint32_t turn) {
 #pragma unroll
         for (int j = 0; j < most; ++j) {
 #pragma unroll
@@ -143,21 +143,23 @@ template <class Algebra, class State, int across, int threads> struct Chain {
     static constexpr int words = told_words<Value> + told_words<State>;
     static constexpr int down = threads / across, places = across * (threads / (across > 32 ? across : 32));
 
+    // Blocks that run at once are few: places are counted in 32 bits.
     uint64_t* memory;
-    int64_t first, stride, next;  // place of part 0, from part to part, from row to row
-    int64_t turns;                // places of one turn
-    int64_t part, parts;
+    uint32_t first, stride, next;  // place of part 0, from part to part, from row to row
+    uint32_t turns;                // places of one turn
+    int part, parts;
     bool tells;
 
     WEFT_FUNCTION Chain(uint64_t* memory, int64_t row, int64_t rows, int64_t part, int64_t parts, bool has_rows = true)
-        : memory(memory), first(across == 1 ? row * parts : row), stride(across == 1 ? 1 : rows), next(across == 1 ? parts : 1),
-          turns(rows * parts), part(part), parts(parts), tells(has_rows && threadIdx.x < across) {}
+        : memory(memory), first(uint32_t(across == 1 ? row * parts : row)), stride(uint32_t(across == 1 ? 1 : rows)),
+          next(uint32_t(across == 1 ? parts : 1)), turns(uint32_t(rows * parts)), part(int(part)), parts(int(parts)),
+          tells(has_rows && threadIdx.x < across) {}
 
     // Of what tiles do, and after these, of states.
-    WEFT_FUNCTION uint64_t* place(int64_t of_part, uint32_t turn, int row = 0) const {
+    WEFT_FUNCTION uint64_t* place(uint32_t of_part, uint32_t turn, uint32_t row = 0) const {
         return memory + ((turn & 3) * turns + first + of_part * stride + row * next) * told_words<Value>;
     }
-    WEFT_FUNCTION uint64_t* place_of_state(int64_t of_part, uint32_t turn, int row = 0) const {
+    WEFT_FUNCTION uint64_t* place_of_state(uint32_t of_part, uint32_t turn, uint32_t row = 0) const {
         return memory + 4 * turns * told_words<Value>
              + ((turn & 3) * turns + first + of_part * stride + row * next) * told_words<State>;
     }
@@ -176,8 +178,8 @@ template <class Algebra, class State, int across, int threads> struct Chain {
     // The words that a thread hears of a turn first: it can ask for them before it needs them.
     template <int rows> using Asked = Told<Value, rows, parts_at_a_time<Value, across, rows>>;
     template <int rows> WEFT_FUNCTION void ask(Asked<rows>& asked, uint32_t turn, int some = 0) const {
-        const int each = (int(parts) + down - 1) / down, begin = int(threadIdx.x) / across * each + some;
-        asked.ask(place(begin, turn), stride, next, minimum(each - some, int(parts) - begin), turn);
+        const int each = (parts + down - 1) / down, begin = int(threadIdx.x) / across * each + some;
+        asked.ask(place(begin, turn), stride, next, minimum(each - some, parts - begin), turn);
     }
 
     // For each of a thread's rows, what the parts before this one do in this turn, and what all parts do, always combined in
@@ -186,13 +188,13 @@ template <class Algebra, class State, int across, int threads> struct Chain {
     template <int rows>
     WEFT_FUNCTION void hear(
         Asked<rows>& asked, Prefix<Algebra> (&others)[rows], uint32_t turn, typename Both::Value* scratch, bool& whole) const {
-        const int y = threadIdx.x / across, each = (int(parts) + down - 1) / down;
+        const int y = threadIdx.x / across, each = (parts + down - 1) / down;
         typename Both::Value both[rows];
 #pragma unroll
         for (int v = 0; v < rows; ++v) both[v] = Both::identity();
         constexpr int most = parts_at_a_time<Value, across, rows>;
         for (int some = 0; some < each; some += most) {
-            const int begin = y * each + some, count = minimum(each - some, int(parts) - begin);
+            const int begin = y * each + some, count = minimum(each - some, parts - begin);
             if (some > 0) ask<rows>(asked, turn, some);
             while (!__all_sync(0xffffffffu, asked.there(turn))) ask<rows>(asked, turn, some);
 #pragma unroll
@@ -223,7 +225,7 @@ template <class Algebra, class State, int across, int threads> struct Chain {
 
     // The same where composing them overflows: the state that is before this part, and the one after all.
     WEFT_FUNCTION void replay(uint32_t turn, State& before, State& last, int value = 0) const {
-        for (int64_t k = 0; k < parts; ++k) {
+        for (int k = 0; k < parts; ++k) {
             if (k == part) before = last;
             Algebra::apply(told<Value>(place(k, turn, value), turn), last);
         }
