@@ -32,6 +32,8 @@ PIECE_COST, TOLD_COST, SHARED_COST, TRIP_COST, PARTS_ASKED = 12, 0.25, 1.2, 0.15
 # Threads of blocks, and how many of them a multiprocessor has at a time, where these are few and stay: a large one waits less
 # often for others, small ones fit better, which counts from a part of all on.
 FEW_BLOCKS, SLACK = ((512, 1), (256, 2)), 0.05
+# Tiles of a row that each block has at least, where large ones share it.
+FEWEST_TURNS = 4
 # Points of a row from which on few rows are so; those of a thread at most.
 LONG_ROW, MOST_POINTS = 1 << 14, 32
 # Tiles that are in shared memory at a time, where each begins; bytes of it that a block has for other things.
@@ -125,8 +127,10 @@ def plan_scan(
     if leaning.blocks is not None:
         return found[leaning.blocks][1:]
     (used, large, own), (others, small, theirs) = found
-    # a block that waits for no other is best; of those that hear of others late, two do not wait at a time
-    waits = large.shared and small.delayed
+    # a block that waits for no other is best; of those that hear of others late, two do not wait at a time, but where copies take
+    # no instructions, half as many blocks have less to tell each other
+    several = length >= FEWEST_TURNS * large.tile * own.parts
+    waits = large.shared and small.delayed and (plan.beside or not large.delayed or not several)
     return (small, theirs) if waits or used < others - SLACK else (large, own)
 
 

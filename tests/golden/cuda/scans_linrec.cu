@@ -2,7 +2,7 @@
 #include "weft/chain.cuh"
 #include "weft/bulk.cuh"
 
-extern "C" __global__ void __launch_bounds__(256, 2) linrec(
+extern "C" __global__ void __launch_bounds__(512, 1) linrec(
     const float* __restrict__ x,
     const float* __restrict__ c,
     float* __restrict__ y,
@@ -19,18 +19,18 @@ extern "C" __global__ void __launch_bounds__(256, 2) linrec(
     const float* x_r = x + r * x_stride_0;
     const float* c_r = c + r * c_stride_0;
     float* y_r = y + r * y_stride_0;
-    // a tile is 4096 points; a thread has 4 times 4 of them, beside those of its warp
+    // a tile is 8192 points; a thread has 4 times 4 of them, beside those of its warp
     const int32_t l_own = threadIdx.x / 32 * 512 + threadIdx.x % 32 * 4;
     // linrec.py:22: for l in range(length):
     float h_last = 0.0f;
-    const int64_t tiles = (length + 4095) / 4096;
-    __shared__ weft::Affine<float>::Value h_scratch[2][8];  // in turn, so that one barrier does
-    const weft::Chain<weft::Affine<float>, float, 1, 256> h_chain(h_told, r, rows, part, parts);
-    __shared__ weft::Chain<weft::Affine<float>, float, 1, 256>::Both::Value h_parts[h_chain.places];
+    const int64_t tiles = (length + 8191) / 8192;
+    __shared__ weft::Affine<float>::Value h_scratch[2][16];  // in turn, so that one barrier does
+    const weft::Chain<weft::Affine<float>, float, 1, 512> h_chain(h_told, r, rows, part, parts);
+    __shared__ weft::Chain<weft::Affine<float>, float, 1, 512>::Both::Value h_parts[h_chain.places];
     // 3 tiles are on their way or there
     extern __shared__ __align__(128) unsigned char memory[];
     float* const c_ring = reinterpret_cast<float*>(memory);
-    float* const x_ring = reinterpret_cast<float*>(memory + 49152);
+    float* const x_ring = reinterpret_cast<float*>(memory + 98304);
     __shared__ weft::Mbarrier arrived[3];
     if (threadIdx.x == 0) {
         for (int32_t k = 0; k < 3; ++k) arrived[k].init(1);
@@ -40,15 +40,15 @@ extern "C" __global__ void __launch_bounds__(256, 2) linrec(
     const int64_t turns = (tiles + parts - 1) / parts;
     const auto copy_tile = [&](int64_t tile, int32_t stage) {
         if (threadIdx.x != 0) return;
-        const int64_t first = tile * 4096;
+        const int64_t first = tile * 8192;
         if (first >= length) {
             arrived[stage].arrive();
             return;
         }
-        const int64_t last = weft::minimum<int64_t>(first + 4096, length);
+        const int64_t last = weft::minimum<int64_t>(first + 8192, length);
         arrived[stage].arrive_expect((last - first) * 4 + (last - first) * 4);
-        weft::bulk_load(c_ring + stage * 4096, c_r + first, (last - first) * 4, arrived[stage]);
-        weft::bulk_load(x_ring + stage * 4096, x_r + first, (last - first) * 4, arrived[stage]);
+        weft::bulk_load(c_ring + stage * 8192, c_r + first, (last - first) * 4, arrived[stage]);
+        weft::bulk_load(x_ring + stage * 8192, x_r + first, (last - first) * 4, arrived[stage]);
     };
     for (int32_t k = 0; k < 3 && k < turns; ++k) copy_tile(k * parts + part, k);
     // what blocks tell each other of a turn is heard in the next one
@@ -65,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) linrec(
         h_chain.ask<1>(h_asked, turn);
         if (turn < turns) {
             const int64_t tile = turn * parts + part;
-            const int32_t l_first = tile * 4096 + l_own;
+            const int32_t l_first = tile * 8192 + l_own;
             const int32_t stage = turn % 3;
             arrived[stage].wait(turn / 3 & 1);
             float c_tile[4][4];
@@ -74,8 +74,8 @@ extern "C" __global__ void __launch_bounds__(256, 2) linrec(
             for (int32_t run = 0; run < 4; ++run) {
                 const int32_t l_there = l_first + run * 128;
                 // linrec.py:23: h = c[r, l] * h + x[r, l]
-                if (l_there < length) weft::unpack(weft::fetch<4, 4>(c_ring + stage * 4096 + l_own + run * 128), c_tile[run]);
-                if (l_there < length) weft::unpack(weft::fetch<4, 4>(x_ring + stage * 4096 + l_own + run * 128), x_tile[run]);
+                if (l_there < length) weft::unpack(weft::fetch<4, 4>(c_ring + stage * 8192 + l_own + run * 128), c_tile[run]);
+                if (l_there < length) weft::unpack(weft::fetch<4, 4>(x_ring + stage * 8192 + l_own + run * 128), x_tile[run]);
             }
             // what each run does to h
             weft::Affine<float>::Value h_own[4];
@@ -91,12 +91,12 @@ extern "C" __global__ void __launch_bounds__(256, 2) linrec(
                     }
                 }
             }
-            h_composed = weft::scan_runs<weft::Affine<float>, 256, false>(h_own, h_maps, h_scratch[turn & 1]);
+            h_composed = weft::scan_runs<weft::Affine<float>, 512, false>(h_own, h_maps, h_scratch[turn & 1]);
             h_chain.tells_of(h_composed.all, turn + 1);
         }
         if (turn == 0) continue;
         const int64_t tile = (turn - 1) * parts + part;
-        const int32_t l_first = tile * 4096 + l_own;
+        const int32_t l_first = tile * 8192 + l_own;
         const int32_t stage = (turn - 1) % 3;
         float c_tile[4][4];
         float x_tile[4][4];
@@ -104,8 +104,8 @@ extern "C" __global__ void __launch_bounds__(256, 2) linrec(
         for (int32_t run = 0; run < 4; ++run) {
             const int32_t l_there = l_first + run * 128;
             // linrec.py:23: h = c[r, l] * h + x[r, l]
-            if (l_there < length) weft::unpack(weft::fetch<4, 4>(c_ring + stage * 4096 + l_own + run * 128), c_tile[run]);
-            if (l_there < length) weft::unpack(weft::fetch<4, 4>(x_ring + stage * 4096 + l_own + run * 128), x_tile[run]);
+            if (l_there < length) weft::unpack(weft::fetch<4, 4>(c_ring + stage * 8192 + l_own + run * 128), c_tile[run]);
+            if (l_there < length) weft::unpack(weft::fetch<4, 4>(x_ring + stage * 8192 + l_own + run * 128), x_tile[run]);
         }
         float h_tile = h_last;  // before the tile
         bool h_whole = true;  // what all blocks tell can be composed
@@ -129,8 +129,8 @@ extern "C" __global__ void __launch_bounds__(256, 2) linrec(
             h_finite = h_finite && weft::is_finite(h_before[run]);
         }
         // what overflows when points are composed is computed in their order
-        if (!weft::all_of_team<256>(h_finite || weft::is_nan(h_turn))) {
-            h_whole = weft::all_of_team<256>(h_whole);
+        if (!weft::all_of_team<512>(h_finite || weft::is_nan(h_turn))) {
+            h_whole = weft::all_of_team<512>(h_whole);
             if (!h_whole) h_tile = h_chain.received(turn, h_turn);
             const auto change = [&](int32_t run, float& h) {
                 const int32_t l_run = l_first + run * 128;
@@ -144,7 +144,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) linrec(
                 }
             };
             const auto keep = [&](int32_t run, float& h) { h_before[run] = h; };
-            weft::runs_in_turn<256, false, 4>(change, keep, h_tile);
+            weft::runs_in_turn<512, false, 4>(change, keep, h_tile);
             if (!h_whole) h_last = h_chain.handed_on(turn, h_tile);
         }
         #pragma unroll
