@@ -30,6 +30,8 @@ from weft.plan.merged import told_apart
 
 # Points whose loads a thread has in flight.
 _UNROLL = 8
+# Bytes of packets that it has.
+_BYTES_ON_THE_WAY = 64
 
 
 def emit(
@@ -173,7 +175,9 @@ class Entry(ValueBody):
             given.append("const int64_t parts")
         lines = ",\n    ".join(given)
         self.writer.cite(self.function.location)
-        resident = f", {self.plan.resident}" if self.plan.resident else ""
+        # told of one block, the compiler keeps loads where they are instead of having more threads
+        packets = self.plan.beside and self.plan.vector > 1 and not self.plan.left
+        resident = f", {self.plan.resident or 1}" if self.plan.resident or packets else ""
         bounds = f"__launch_bounds__({self.plan.threads * self.plan.teams}{resident})"
         bounds += f" __cluster_dims__({self.plan.cluster}, 1, 1)" if self.plan.cluster > 1 else ""
         with self.writer.block(f'extern "C" __global__ void {bounds} {entry}(\n    {lines})'):
@@ -378,21 +382,40 @@ class Entry(ValueBody):
         step = ("parts" if down == 1 else f"parts * {down}") if self.step.shared else str(down)
         line = self.declare(lines[0].name) if len(lines) == 1 and lines[0].start == ZERO else self.fresh.fresh("line")
         if lane is None:
-            self.writer.line(f"#pragma unroll {max(1, _UNROLL // self.plan.vector * 2) if self.first else _UNROLL}")
+            with self.some_at_a_time(line, first, total, step, work):
+                if len(lines) > 1 or lines[0].start != ZERO:
+                    self.places(lines, line, counts)
+                if self.first:
+                    self.run_of_points(self.axes[self.plan.lane], self.first, work)
+                else:
+                    self.point(work)
+            return
         with self.writer.block(f"for (int64_t {line} = {first}; {line} < {total}; {line} += {step})"):
             if len(lines) > 1 or lines[0].start != ZERO:
                 self.places(lines, line, counts)
-            if lane is None and self.first:
-                self.run_of_points(self.axes[self.plan.lane], self.first, work)
-            elif lane is None:
-                self.point(work)
-            if lane is None:
-                return
             of_line = {*self.sweeps.rows, *(a.name for a in lines)}
             self.statements(tuple(self.let(v) for v in work.values if set(v.axes) <= of_line))
             rest = replace(work, values=tuple(v for v in work.values if not set(v.axes) <= of_line))
             x = "threadIdx.x" if across == self.plan.threads else f"threadIdx.x % {across}"
             self.along(lane, rest, across, x, False)
+
+    @contextmanager
+    def some_at_a_time(self, line: str, first: str, stop: str, step: str, work: Work) -> Iterator[None]:
+        """What is written here is done for every step-th line. Between several of them there is no branch, which loads would
+        not pass: those of all of them are on their way.
+        """
+        writer, point, begin, k = self.writer, *map(self.fresh.fresh, ("point", "begin", "k"))
+        read = [self.function.array(v.array).dtype.size for v in work.values if isinstance(v, Read)]
+        some = max(2, _BYTES_ON_THE_WAY // (self.plan.vector * max(1, sum(read)))) if self.first else _UNROLL
+        with writer.block(f"const auto {point} = [&](const int64_t {line})", "};"):
+            yield
+        further = "" if step == "1" else f" * {factor(step)}"
+        writer.line(f"int64_t {begin} = {first};")
+        with writer.block(f"for (; {begin} + {some - 1}{further} < {stop}; {begin} += {some}{further})"):
+            writer.line("#pragma unroll")
+            writer.line(f"for (int32_t {k} = 0; {k} < {some}; ++{k}) {point}({begin} + {k}{further});")
+        writer.line("#pragma unroll 1")
+        writer.line(f"for (; {begin} < {stop}; {begin} += {step}) {point}({begin});")
 
     def along(self, lane: Axis, work: Work, across: int, x: str, shared: bool) -> None:
         """Neighbouring points of one axis, for neighbouring threads."""

@@ -175,7 +175,9 @@ def _plan(
         vector = _vector_of_rows(function, sweeps, facts, lane)
         sizes = [function.array(a).dtype.size for a, i, _ in _accesses(sweeps) if any(lane in free_names(e) for e in i)]
         line = LINE_BYTES if vector > 1 else LINE_BYTES // 2
-        side = min(power_of_two(-(-extents[lane] // vector)), max(1, line // (min(sizes, default=4) * vector)))
+        most = max(1, line // (min(sizes, default=4) * vector))
+        whole = power_of_two(-(-extents[lane] // vector))
+        side = whole if vector > 1 and whole <= WARP else min(whole, most)  # a warp has all of a short line
         across: tuple[tuple[int, ...], ...] = tuple((side,) * len(stage) for stage in sweeps.stages)
         wide = side * vector
         blocks = -(-extents[lane] // wide) * (rows // max(1, extents[lane]))
@@ -404,8 +406,6 @@ def _vector_of_rows(function: Function, sweeps: Sweeps, facts: Facts, lane: str)
     if not any(function.array(a).shape[axis_along(i, lane)] == sweeps.axes[lane].stop for a, i in swept):
         return 1
     widest = max(PACKET_BYTES // function.array(a).dtype.size for a, _ in swept)
-    if widest <= PACKET_BYTES // 4:
-        return 1  # neighbouring threads fill a line of memory by themselves, and more of them are in flight: measured
     return min(MOST_ELEMENTS, widest, *(facts.vector(a) for a, _ in swept))
 
 

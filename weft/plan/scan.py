@@ -127,8 +127,8 @@ def plan_scan(
     if leaning.blocks is not None:
         return found[leaning.blocks][1:]
     (used, large, own), (others, small, theirs) = found
-    # a block that waits for no other is best; of those that hear of others late, two do not wait at a time, but where copies take
-    # no instructions, half as many blocks have less to tell each other
+    # a block that waits for no other is best; of those that hear of others late, two do not wait at a time; but where copies
+    # take no instructions, half as many blocks have less to tell each other
     several = length >= FEWEST_TURNS * large.tile * own.parts
     waits = large.shared and small.delayed and (plan.beside or not large.delayed or not several)
     return (small, theirs) if waits or used < others - SLACK else (large, own)

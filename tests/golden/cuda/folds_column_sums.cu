@@ -2,7 +2,7 @@
 #include "weft/team.cuh"
 
 // kernels_of_folds.py:39: def column_sums(x):
-extern "C" __global__ void __launch_bounds__(256) column_sums_parts(
+extern "C" __global__ void __launch_bounds__(256, 1) column_sums_parts(
     const float* __restrict__ x,
     float* __restrict__ y,
     const int64_t x_stride_0,
@@ -11,30 +11,46 @@ extern "C" __global__ void __launch_bounds__(256) column_sums_parts(
     float* s_parts,
     const int64_t parts) {
     const int64_t part = blockIdx.y;
-    // 32 neighbours along j, 8 threads for each; a thread has one
+    // 64 neighbours along j, 16 threads for each; a thread has 4 of them
     // and those beyond the end repeat the last
-    const int64_t j_tiles = (m + 31) / 32;
-    const int64_t j_place = int64_t(blockIdx.x % j_tiles) * 32 + threadIdx.x % 32;
+    const int64_t j_tiles = (m + 63) / 64;
+    const int64_t j_place = int64_t(blockIdx.x % j_tiles) * 64 + threadIdx.x % 16 * 4;
     const bool here = j_place < m;
-    const int64_t j = weft::minimum<int64_t>(j_place, m - 1);
+    const int64_t j_first = weft::minimum<int64_t>(j_place, m - 4);
     const int64_t rows = m;
-    const float* x_j = x + j;
-    float s_own = weft::Sum<float>::identity();
-    const int64_t lines = here ? n : 0;
-    #pragma unroll 8
-    for (int64_t i = part * 8 + threadIdx.x / 32; i < lines; i += parts * 8) {
-        // kernels_of_folds.py:45: s += x[i, j]
-        const float x_value = x_j[i * x_stride_0];
-        // kernels_of_folds.py:44: for i in range(n):
-        s_own = weft::Sum<float>::combine(s_own, x_value);
+    float s_own[4];
+    #pragma unroll
+    for (int32_t v = 0; v < 4; ++v) {
+        s_own[v] = weft::Sum<float>::identity();
     }
-    __shared__ float s_scratch[256];
-    const float s_total = weft::reduce_down<weft::Sum<float>, 32, 256>(s_own, s_scratch);
-    if (here && threadIdx.x < 32) s_parts[part * rows + j] = s_total;
+    const int64_t lines = here ? n : 0;
+    const auto point = [&](const int64_t i) {
+        // kernels_of_folds.py:45: s += x[i, j]
+        float x_run[4];
+        weft::unpack(weft::fetch<4, 4>(x + i * x_stride_0 + j_first), x_run);
+        #pragma unroll
+        for (int32_t v = 0; v < 4; ++v) {
+            // kernels_of_folds.py:44: for i in range(n):
+            s_own[v] = weft::Sum<float>::combine(s_own[v], x_run[v]);
+        }
+    };
+    int64_t begin = part * 16 + threadIdx.x / 16;
+    for (; begin + 3 * (parts * 16) < lines; begin += 4 * (parts * 16)) {
+        #pragma unroll
+        for (int32_t k = 0; k < 4; ++k) point(begin + k * (parts * 16));
+    }
+    #pragma unroll 1
+    for (; begin < lines; begin += parts * 16) point(begin);
+    __shared__ float s_scratch[4][128];
+    #pragma unroll
+    for (int32_t v = 0; v < 4; ++v) {
+        const float s_total = weft::reduce_down<weft::Sum<float>, 16, 256>(s_own[v], s_scratch[v]);
+        if (here && threadIdx.x < 16) s_parts[part * rows + j_first + v] = s_total;
+    }
 }
 
 // kernels_of_folds.py:39: def column_sums(x):
-extern "C" __global__ void __launch_bounds__(256) column_sums(
+extern "C" __global__ void __launch_bounds__(256, 1) column_sums(
     const float* __restrict__ x,
     float* __restrict__ y,
     const int64_t x_stride_0,
@@ -42,23 +58,37 @@ extern "C" __global__ void __launch_bounds__(256) column_sums(
     const int64_t m,
     float* s_parts,
     const int64_t parts) {
-    // 32 neighbours along j, 8 threads for each; a thread has one
+    // 64 neighbours along j, 16 threads for each; a thread has 4 of them
     // and those beyond the end repeat the last
-    const int64_t j_tiles = (m + 31) / 32;
-    const int64_t j_place = int64_t(blockIdx.x % j_tiles) * 32 + threadIdx.x % 32;
+    const int64_t j_tiles = (m + 63) / 64;
+    const int64_t j_place = int64_t(blockIdx.x % j_tiles) * 64 + threadIdx.x % 16 * 4;
     const bool here = j_place < m;
-    const int64_t j = weft::minimum<int64_t>(j_place, m - 1);
+    const int64_t j_first = weft::minimum<int64_t>(j_place, m - 4);
     const int64_t rows = m;
-    float* y_j = y + j;
-    float s_own = weft::Sum<float>::identity();
-    for (int64_t other = threadIdx.x / 32; other < parts; other += 8) {
-        s_own = weft::Sum<float>::combine(s_own, s_parts[other * rows + j]);
+    float s_own[4];
+    #pragma unroll
+    for (int32_t v = 0; v < 4; ++v) {
+        s_own[v] = weft::Sum<float>::identity();
     }
-    __shared__ float s_scratch[256];
+    for (int64_t other = threadIdx.x / 16; other < parts; other += 16) {
+        #pragma unroll
+        for (int32_t v = 0; v < 4; ++v) {
+            s_own[v] = weft::Sum<float>::combine(s_own[v], s_parts[other * rows + j_first + v]);
+        }
+    }
+    __shared__ float s_scratch[4][128];
     // kernels_of_folds.py:44: for i in range(n):
-    const float s = weft::reduce_down<weft::Sum<float>, 32, 256>(s_own, s_scratch);
-    if (here && threadIdx.x < 32) {
-        // kernels_of_folds.py:46: y[j] = s
-        y_j[0] = s;
+    float s[4];
+    #pragma unroll
+    for (int32_t v = 0; v < 4; ++v) {
+        s[v] = weft::reduce_down<weft::Sum<float>, 16, 256>(s_own[v], s_scratch[v]);
+    }
+    if (here && threadIdx.x < 16) {
+        #pragma unroll
+        for (int32_t v = 0; v < 4; ++v) {
+            const int64_t j = j_first + v;
+            // kernels_of_folds.py:46: y[j] = s
+            y[j] = s[v];
+        }
     }
 }
