@@ -227,7 +227,8 @@ extern "C" __global__ void {name}(const Element* x, Element* y) {{
     constexpr int count = 4;
     const int first = count * threadIdx.x;
     float tile[count];
-    auto run = weft::fetch<count, count>(weft::opaque(x + first));
+    auto run = weft::fetch_now<count, count>(weft::opaque(x + first));
+    __syncwarp();
     run.set(1, x[first + 1]);
     weft::unpack(run, tile);
     weft::store<count>(y + first, tile);
@@ -939,6 +940,32 @@ extern "C" __global__ void bulk_runs(const float* x, float* y) {
     arch="sm_90a",
 )
 
+ROW_ANYWHERE = DeviceKernel(
+    "row_anywhere",
+    """
+#include "weft/row.cuh"
+
+// Rows that begin at any element are doubled: of more elements and of fewer than a packet has, and of none.
+extern "C" __global__ void row_anywhere(const float* x, float* y) {
+    __shared__ alignas(16) float room[208];
+    __shared__ weft::Mbarrier arrived;
+    const int first = blockIdx.x * 205, count = blockIdx.x < 6 ? 203 : blockIdx.x - 6;
+    if (threadIdx.x == 0) {
+        arrived.init(1);
+        weft::fence_mbarrier_init();
+    }
+    const float* const row = weft::bulk_row(room, x + first, count, arrived);
+    __syncthreads();
+    arrived.wait(0);
+    for (int i = threadIdx.x; i < 205; i += blockDim.x) y[first + i] = i < count ? 2.0f * row[i] : 0.0f;
+}
+""",
+    lambda generator: (whole(generator, 14, 205),),
+    lambda x: (np.stack([np.where(np.arange(205) < (203 if k < 6 else k - 6), 2 * row, 0) for k, row in enumerate(x)]),),
+    grid=(14, 1, 1),
+    arch="sm_90a",
+)
+
 BULK_AFTER_STORE = DeviceKernel(
     "bulk_after_store",
     """
@@ -1515,6 +1542,49 @@ extern "C" __global__ void __launch_bounds__(128) cluster_reduction(const float*
     arch="sm_90a",
 )
 
+CLUSTER_TOLD = DeviceKernel(
+    "cluster_told",
+    """
+#include "weft/cluster_team.cuh"
+
+// A row is spread over the blocks of a cluster: every warp tells every block the sum and the greatest of its part, which all
+// wait for at one mbarrier.
+extern "C" __global__ void __launch_bounds__(96) cluster_told(const float* x, float* y, double* last) {
+    constexpr int blocks = 4, threads = 96;
+    __shared__ weft::Slot<float> sums[blocks * 3], greatest[blocks * 3];
+    __shared__ double from[blocks];
+    __shared__ weft::Mbarrier met[2];
+    if (threadIdx.x == 0) {
+        for (int k = 0; k < 2; ++k) met[k].init(1);
+        weft::fence_mbarrier_init();
+        met[0].arrive_expect(sizeof sums + sizeof greatest);
+        met[1].arrive_expect(sizeof from);
+    }
+    weft::cluster_arrive_relaxed();
+    const float a = x[blockIdx.x * threads + threadIdx.x];
+    weft::cluster_wait();
+    weft::tell_cluster<weft::Sum<float>, threads, blocks>(a, sums, met[0]);
+    weft::tell_cluster<weft::Max<float>, threads, blocks>(a, greatest, met[0]);
+    met[0].wait<weft::Scope::cluster>(0);
+    const float sum = weft::told_cluster<weft::Sum<float>, threads, blocks>(sums);
+    const float most = weft::told_cluster<weft::Max<float>, threads, blocks>(greatest);
+    y[blockIdx.x * threads + threadIdx.x] = a - sum * most;
+    if (threadIdx.x < blocks) weft::send(from + weft::cluster_rank(), double(sum) + weft::cluster_rank(), met[1], threadIdx.x);
+    met[1].wait<weft::Scope::cluster>(0);
+    if (threadIdx.x == 0) last[blockIdx.x] = from[blocks - 1 - weft::cluster_rank()];
+}
+""",
+    lambda generator: (whole(generator, 2, 384),),
+    lambda x: (
+        x - x.sum(1, keepdims=True, dtype=np.float32) * x.max(1, keepdims=True),
+        (x.sum(1, keepdims=True, dtype=np.float64) + np.arange(3, -1, -1)).reshape(-1),
+    ),
+    grid=(8, 1, 1),
+    block=(96, 1, 1),
+    cluster=(4, 1, 1),
+    arch="sm_90a",
+)
+
 # ---------------------------------------------------------------- registers.cuh
 
 REGISTER_HANDOVER = DeviceKernel(
@@ -1793,6 +1863,7 @@ KERNELS: tuple[DeviceKernel, ...] = (
     COPY_SIZES,
     BARRIER_RING,
     BULK_RUNS,
+    ROW_ANYWHERE,
     BULK_AFTER_STORE,
     *(
         _tensor_copy(shape, box)
@@ -1815,6 +1886,7 @@ KERNELS: tuple[DeviceKernel, ...] = (
     *WGMMA,
     CLUSTER_RING,
     CLUSTER_REDUCTION,
+    CLUSTER_TOLD,
     REGISTER_HANDOVER,
     PIPELINED_SCALE,
     WGMMA_PRODUCT,

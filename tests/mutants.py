@@ -272,7 +272,7 @@ EMITTED: tuple[Mutant, ...] = (
 # ---------------------------------------------------------------- headers
 
 _SLOT_WRITTEN = "scratch[threadIdx.x / 32"
-_SLOT_READ = "value = scratch[threadIdx.x % warps"
+_SLOT_READ = "lane < warps ? scratch[lane"
 
 IN_HEADERS: tuple[Mutant, ...] = (
     Mutant(
@@ -303,7 +303,7 @@ IN_HEADERS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "read_of_the_next_slot", "team_reduce",
-        "scratch[threadIdx.x % warps];", "scratch[threadIdx.x % warps + 1];",
+        "lane < warps ? scratch[lane]", "lane < warps ? scratch[lane + 1]",
         ("out of bounds", "uninitialised read", "race"), (_SLOT_READ,), header="team.cuh",
     ),
     Mutant(
@@ -1033,6 +1033,47 @@ CLUSTER: tuple[Mutant, ...] = (
         "sent_row_not_waited_for", "cluster_ring",
         "full.wait<weft::Scope::cluster>(0);", "",
         ("race", "uninitialised read"), ("10.0f * got", "weft::bulk_send"),
+    ),
+    Mutant(
+        "row_read_before_threads_have_brought_its_ends", "row_anywhere",
+        "    __syncthreads();\n    arrived.wait(0);", "    arrived.wait(0);",
+        ("race", "uninitialised read", "mbarrier not initialised"), ("row[i]", "arrived.wait", "bulk_row"),
+    ),
+    Mutant(
+        "row_not_waited_for", "row_anywhere",
+        "    arrived.wait(0);\n", "",
+        ("race", "uninitialised read", "peer exited"), ("row[i]", "bulk_row"),
+    ),
+    Mutant(
+        "told_before_the_peer_is_ready", "cluster_told",
+        "    weft::cluster_wait();\n", "    __syncthreads();\n",
+        ("mbarrier not initialised",), ("weft::tell_cluster", "weft::send"),
+    ),
+    Mutant(
+        "told_barrier_not_made_known", "cluster_told",
+        "weft::fence_mbarrier_init();", "",
+        ("mbarrier not initialised", "missing proxy fence"), ("weft::tell_cluster", "weft::send", "met[0].wait"),
+    ),
+    Mutant(
+        "told_bytes_not_announced", "cluster_told",
+        "sizeof sums + sizeof greatest", "sizeof sums",
+        ("byte count", "race", "uninitialised read"), ("weft::t", "arrive_expect", "weft::send"),
+    ),
+    Mutant(
+        "told_to_one_place", "cluster_told",
+        "from + weft::cluster_rank(), double", "from, double",
+        ("race", "uninitialised read"), ("weft::send", "from[blocks"),
+    ),
+    Mutant(
+        "told_not_waited_for", "cluster_told",
+        "met[0].wait<weft::Scope::cluster>(0);", "",
+        ("race", "uninitialised read"), ("weft::t",),
+    ),
+    Mutant(
+        "told_ends_first", "cluster_told",
+        "met[1].wait<weft::Scope::cluster>(0);\n"
+        "    if (threadIdx.x == 0) last[blockIdx.x] = from[blocks - 1 - weft::cluster_rank()];", "",
+        ("peer exited",), ("weft::send",),
     ),
     Mutant(
         "multicast_before_the_peer_is_ready", "multicast",

@@ -56,9 +56,9 @@ def plans(kernel: Any, *args: Any) -> list[FoldPlan]:
 
 def test_rows_are_held_though_one_of_their_axes_tells_a_weight() -> None:
     (plan,) = plans(CASES["grouped_norm"][0], "float32[768,10,2025]", "float32[10]", "float32[768,10]")
-    assert plan.merged == (("c", "p"),) and (plan.lane, plan.vector, plan.holds) == ("c.p", 1, 32768)
+    assert plan.merged == (("c", "p"),) and (plan.lane, plan.vector, plan.holds) == ("c.p", 1, 20480)
     (plan,) = plans(CASES["grouped_norm"][0], "bfloat16[768,10,1024]", "float32[10]", "float32[768,10]")
-    assert plan.merged == (("c", "p"),) and (plan.vector, plan.holds) == (8, 16384)
+    assert plan.merged == (("c", "p"),) and (plan.vector, plan.holds) == (8, 10240)
     (plan,) = plans(CASES["placed_softmax"][0], "float32[768,4,5,6]", "float32[6]", "float32[4,5]", "float32[5]")
     assert plan.merged == (("i", "j"), ("i.j", "d")) and plan.chunks
     found = plans(CASES["grouped_norm"][0], "float32[768,1000,1000]", "float32[1000]", "float32[768,1000]")
@@ -246,10 +246,27 @@ def test_a_cluster_of_blocks_holds_a_long_row(monkeypatch: pytest.MonkeyPatch, s
     monkeypatch.setattr(fold, "FEW_BLOCKS", 0)
     monkeypatch.setattr(fold, "HOLDERS", ((1, 64, 2), (2, 64, 2), (4, 64, 2)))
     monkeypatch.setattr(fold, "REGISTERS", 12288)
+    monkeypatch.setattr(fold, "FEWEST_INSIDE", 1 << 20)
     report = softmax.check(spec, gradients=True)
     assert report.ok
     assert "__cluster_dims__" in softmax.source(spec, arch="sm_90a")
     assert "__cluster_dims__" not in softmax.source(spec, arch="sm_80")
+
+
+@pytest.mark.parametrize("room", [227, 24])
+@pytest.mark.parametrize("spec", ["bfloat16[3,9000]", "float32[2,6001]", "bfloat16[3,9003]", "float16[2,8192]"])
+def test_rows_that_registers_do_not_hold_lie_in_shared_memory(monkeypatch: pytest.MonkeyPatch, spec: str, room: int) -> None:
+    """Of a block, or where a multiprocessor has less of it, of the blocks of a cluster; rows may begin between packets."""
+    monkeypatch.setattr(fold, "FEW_BLOCKS", 0)
+    monkeypatch.setattr(fold, "HOLDERS", ((1, 64, 2), (8, 64, 2)))
+    monkeypatch.setattr(fold, "REGISTERS", 4096)
+    for module in (inspection, simulated):
+        monkeypatch.setattr(module, "machine_for", lambda arch: replace(machine_for(arch), shared=room * 1024))
+    report = softmax.check(spec, gradients=True)
+    assert report.ok
+    assert all("lies in shared memory" in launched.source for launched in report.launches)
+    assert all(("__cluster_dims__" in launched.source) == (room < 100) for launched in report.launches)
+    assert "bulk_load" not in softmax.source(spec, arch="sm_80")
 
 
 @pytest.mark.parametrize(("length", "in_bulk"), [(1024, True), (1000, True), (1001, False)])

@@ -20,7 +20,19 @@ from weft.loops.steps import Ranges, bounds
 from weft.loops.types import INT64, ScalarType
 from weft.plan.arguments import Facts, nest_arrays
 from weft.plan.facts import Geometry, facts_of
-from weft.plan.fold import Extents, FoldPlan, held_reads, part_memory, plan_columns, plan_folds, plan_parts, row_bytes, steps
+from weft.plan.fold import (
+    Extents,
+    FoldPlan,
+    held_reads,
+    part_bytes,
+    part_memory,
+    plan_columns,
+    plan_folds,
+    plan_parts,
+    row_bytes,
+    same_reads,
+    steps,
+)
 from weft.plan.join import JoinPlan, Meeting, plan_joins
 from weft.plan.map import Placed, plan_maps
 from weft.plan.scan import TURNS_TOLD, ScanPlan, plan_scan, ring_bytes, told_words
@@ -53,7 +65,7 @@ def whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[L
         made = _launch_maps(own, Variant(nest, replace(facts, unused=placed.counted), placed.plan), placed)
     elif sweeps is not None and found is not None:
         facts = replace(facts, without=frozenset(used) - sweeps.arrays)
-        made = _launch_folds(own, sweeps, Variant(nest, facts, found[0]), *found)
+        made = _launch_folds(function, own, sweeps, Variant(nest, facts, found[0]), *found)
     elif joining is not None:
         made = _launch_joins(own, Variant(nest, facts, joining[0]), *joining)
     elif states is not None:
@@ -140,7 +152,9 @@ def _plan_folds(
     return replace(folds, exact=False), replace(extents, rows=max(rows, extents.rows))
 
 
-def _launch_folds(nest: Nest, sweeps: Sweeps, variant: Variant, plan: FoldPlan, extents: Extents) -> tuple[Launch, ...]:
+def _launch_folds(
+    function: Function, nest: Nest, sweeps: Sweeps, variant: Variant, plan: FoldPlan, extents: Extents
+) -> tuple[Launch, ...]:
     from weft.emit.folds import entries
 
     partial: tuple[tuple[str, ScalarType, int], ...] = ()
@@ -149,10 +163,12 @@ def _launch_folds(nest: Nest, sweeps: Sweeps, variant: Variant, plan: FoldPlan, 
         partial = tuple((name, type_, words * extents.rows * extents.parts) for name, type_, words in memory)
     block = (plan.threads, plan.teams, 1)
     blocks = min(_LARGEST_GRID // plan.cluster * plan.cluster, extents.blocks)
+    reads = held_reads(sweeps, plan.lane) if plan.inside else ()
+    shared = sum(part_bytes(plan, function.array(v.array).dtype.size) for v in reads)
     return tuple(
         Launch(
             variant, entry, (blocks, extents.parts if step.shared else 1, 1), block, partial=partial, parts=extents.parts,
-            cluster=plan.cluster,
+            cluster=plan.cluster, shared=shared,
         )
         for entry, step in zip(entries(nest, sweeps, plan), steps(sweeps, plan), strict=True)
     )  # fmt: skip
@@ -183,6 +199,7 @@ def _joint_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[
     partial = tuple((f.results[0], f.types[0], across.rows * extents.parts) for f in folds)
     inside = replace(where, path=str(nest))  # what one leaves and the other one takes is the same memory
     waiting = rows.stages * row_bytes(analysis.function, rows, held_reads(sweeps[0], rows.lane))
+    waiting += row_bytes(analysis.function, rows, same_reads(sweeps[0], rows))
     found = [
         Launch(
             Variant(k, fact, plan), entry, (blocks, 1, 1), (plan.threads, 1, 1), partial=partial, parts=extents.parts,

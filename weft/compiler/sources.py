@@ -76,13 +76,15 @@ def _cuda_source(analysis: Analysis, variant: Variant) -> str:
         assert states is not None
         return emit_states(analysis.function, nest, states, variant.plan, variant.facts)
     if isinstance(variant.plan, FoldPlan):
+        from weft.emit.copied import CopiedEntry
         from weft.emit.folds import emit as emit_folds
         from weft.emit.held import HeldEntry
         from weft.emit.resident import ResidentEntry
 
         sweeps = analysis.lowered[variant.nest].sweeps
         assert sweeps is not None
-        kind = ResidentEntry if variant.plan.resident else HeldEntry if variant.plan.chunks else None
+        held = CopiedEntry if variant.plan.inside else HeldEntry if variant.plan.chunks else None
+        kind = ResidentEntry if variant.plan.resident else held
         columns = analysis.lowered[variant.nest].columns if variant.plan.columns else None
         return emit_folds(analysis.function, nest, sweeps, variant.plan, variant.facts, kind, columns)
     if isinstance(variant.plan, JoinPlan):

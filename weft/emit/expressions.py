@@ -271,14 +271,19 @@ class Printer:
 
 @dataclass(frozen=True)
 class DividingPrinter(Printer):
-    """divisors: what many elements are divided by, and the C++ names of its `weft::Divisor`s or `weft::ExactDivisor`s."""
+    """divisors: what many elements are divided by, and the C++ names of its `weft::Divisor`s or `weft::ExactDivisor`s. places:
+    comparisons of the place of an element with what is the same for its neighbours, as text.
+    """
 
     divisors: dict[Expr, str] = field(default_factory=dict)
+    places: dict[Expr, str] = field(default_factory=dict)
 
     def _operator(self, expr: Op, wrap: bool) -> Text:
         match expr:
             case Op(name="div", args=(a, by)) if by in self.divisors:
                 return Text(f"weft::divide({self.value(a)}, {self.divisors[by]})")
+            case Op(name="eq") if expr in self.places:
+                return Text(self.places[expr], EQUALITY)
             case Op(name="where", args=(condition, *sides)) if expr.type == FLOAT32 and self._worth_both(sides):
                 then, orelse = (self._exact(side, wrap).text for side in sides)
                 return Text(f"weft::select({self._print(condition, wrap).text}, {then}, {orelse})")

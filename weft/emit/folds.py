@@ -18,14 +18,15 @@ from weft.emit.threads import parameters
 from weft.emit.values import ZERO, ValueBody, deciding
 from weft.graph.beside import Columns
 from weft.graph.running import Repair, before
+from weft.graph.steady import counts_from_one
 from weft.graph.sweeps import Sweep, Sweeps
 from weft.graph.tile import Axis, Fold, Map, Read, Write, names_of, starts_neutral, uses_of_write
 from weft.loops.algebra.table import EXTREMA
-from weft.loops.ir import Const, Expr, Function, Let, Op, Ref, Stmt, Store, free_names, trapping, walk_expr
+from weft.loops.ir import Check, Const, Expr, Function, Let, Load, Op, Ref, Stmt, Store, free_names, trapping, walk_expr
 from weft.loops.schedule import Nest
 from weft.loops.types import INT64
 from weft.plan.arguments import Facts
-from weft.plan.fold import BLOCK, FoldPlan, Step, lane_of, steps, whole_runs
+from weft.plan.fold import BLOCK, PACKET_BYTES, FoldPlan, Step, lane_of, steps, whole_runs
 from weft.plan.merged import told_apart
 
 # Points whose loads a thread has in flight.
@@ -54,8 +55,8 @@ def emit(
     writer = Writer()
     if plan.cluster > 1:
         writer.line('#include "weft/cluster_team.cuh"')
-    if plan.stages:
-        writer.line('#include "weft/bulk.cuh"')
+    if plan.stages or plan.inside:
+        writer.line(f'#include "weft/{"row" if plan.inside and plan.vector == 1 else "bulk"}.cuh"')
     writer.line('#include "weft/memory.cuh"')
     writer.line('#include "weft/team.cuh"')
     extrema = [f for f in sweeps.folds if f.algebra in EXTREMA]
@@ -177,7 +178,8 @@ class Entry(ValueBody):
         self.writer.cite(self.function.location)
         # told of one block, the compiler keeps loads where they are instead of having more threads
         packets = self.plan.beside and self.plan.vector > 1 and not self.plan.left
-        resident = f", {self.plan.resident or 1}" if self.plan.resident or packets else ""
+        blocks = self.plan.resident or self.plan.inside or (1 if packets else 0)
+        resident = f", {blocks}" if blocks else ""
         bounds = f"__launch_bounds__({self.plan.threads * self.plan.teams}{resident})"
         bounds += f" __cluster_dims__({self.plan.cluster}, 1, 1)" if self.plan.cluster > 1 else ""
         with self.writer.block(f'extern "C" __global__ void {bounds} {entry}(\n    {lines})'):
@@ -258,16 +260,24 @@ class Entry(ValueBody):
 
     def of_rows(self, wanted: Iterable[Read | Map | Fold]) -> None:
         """Compute the values of a row that are not there yet."""
-        rows = set(self.sweeps.rows)
+        rows, wanted = set(self.sweeps.rows), list(wanted)
         for value in wanted:
             name = names_of(value)[0]
             if name in self.known or not set(value.axes) <= rows or (self.of_each_row(value) and not isinstance(value, Fold)):
                 continue
-            self.known.add(name)
             if isinstance(value, Fold):
-                self.gathered(value)
+                left = [v for v in wanted if isinstance(v, Fold) and names_of(v)[0] not in self.known]
+                together = [v for v in left if self.alone(v)]
+                group = together if value in together else [value]
+                self.known |= {names_of(v)[0] for v in group}
+                self.gathered(group)
             else:
+                self.known.add(name)
                 self.statements((self.let(value),))
+
+    def alone(self, fold: Fold) -> bool:
+        """Whether the parts of a fold are combined without looking at other values."""
+        return fold.results[0] not in self.repairs and fold.algebra not in EXTREMA and not free_names(fold.inits[0])
 
     def divisors(self, exprs: Iterable[Expr]) -> None:
         """What many points of a row are divided by is the same for all: its reciprocal is taken once."""
@@ -280,7 +290,8 @@ class Entry(ValueBody):
                     if by.type.category == "float" and told and not self.first:
                         made = self.fresh.fresh(f"{name}_divisor")
                         self.printer.divisors[by] = made
-                        self.writer.line(f"const weft::Divisor<{register_type(by.type)}> {made}({self.printer.value(by)});")
+                        kind = "OrdinaryDivisor" if counts_from_one(by, self.made) else "Divisor"
+                        self.writer.line(f"const weft::{kind}<{register_type(by.type)}> {made}({self.printer.value(by)});")
 
     # ---------------------------------------------------------------- several rows of a thread
 
@@ -469,6 +480,7 @@ class Entry(ValueBody):
             stores[w] = tile = self.fresh.fresh(f"{w.array}_run")
             self.writer.line(f"{register_type(w.value.type)} {tile}[{vector}];")
         self.names[lane.name] = name
+        self.places_in_run(lane, run, work)
         rest = replace(work, values=tuple(v for v in work.values if v.name not in known))
         turn = Turn(name, f"{run} + v", vector)
         with self.spelled({n: f"{tile}[v]" for n, tile in known.items()}):
@@ -485,10 +497,33 @@ class Entry(ValueBody):
             self.writer.line(f"weft::store<{self.width(w.array, self.plan.vector)}>({self.address(w.array, w.index)}, {tile});")
         self.names[lane.name] = name
 
-    def packet(self, read: Read) -> str:
+    def places_in_run(self, lane: Axis, run: str, work: Work) -> None:
+        """What is the same for a row and compared with the place of a point is compared with a small number, for each run."""
+        assert isinstance(self.printer, DividingPrinter)
+        exprs = [v.value for v in work.values if isinstance(v, Map)] + [e for f in work.sweep.folds for e in f.parts]
+        exprs += [e for w in work.sweep.writes for e in uses_of_write(w)]
+        places = self.printer.places
+        places.clear()
+        for e in (x for root in exprs for x in walk_expr(root)):
+            match e:
+                case Op(name="eq", args=(a, Ref(name=place))) | Op(name="eq", args=(Ref(name=place), a)):
+                    if place == lane.name and e not in places and self.same_in_run(a, lane):
+                        name = self.fresh.fresh(f"{lane.name}_met")
+                        found = f"weft::place_in_run<{self.plan.vector}>({self.printer.value(a)}, {run})"
+                        self.writer.line(f"const int32_t {name} = {found};")
+                        places[e] = f"{name} == v"
+
+    def same_in_run(self, e: Expr, lane: Axis) -> bool:
+        """Whether a place is the same for the points of a run, as values of the row tell it."""
+        if e.type != INT64 or self.first or any(isinstance(x, Load | Check) for x in walk_expr(e)):
+            return False
+        made = [self.made[n] for n in free_names(e) if n in self.made]
+        return lane.name not in free_names(e) and all(set(v.axes) <= {*self.sweeps.rows} for v in made)
+
+    def packet(self, read: Read, how: str = "fetch") -> str:
         """Neighbouring elements as they are in memory."""
         vector = self.plan.vector
-        return f"weft::fetch<{vector}, {self.width(read.array, vector)}>({self.address(read.array, read.index)})"
+        return f"weft::{how}<{vector}, {self.width(read.array, vector)}>({self.address(read.array, read.index)})"
 
     @contextmanager
     def points(self, turn: Turn) -> Iterator[None]:
@@ -731,29 +766,45 @@ class Entry(ValueBody):
         """Where a part of this row is kept: the parts of a row lie side by side."""
         return f"{self.row} * parts + {part}" if self.row else part
 
-    def gathered(self, fold: Fold) -> None:
-        """The result of a fold whose parts another launch has stored."""
-        repair, last = self.repairs.get(fold.results[0]), ""
-        if repair is not None:
-            self.of_rows((self.fold(repair.extremum),))
-            last = self.settled(repair)
-        own, kept = self.fresh.fresh(f"{fold.names[0]}_own"), self.partials[fold.results[0]]
-        k, algebra = self.fresh.fresh("other"), self.algebra(fold)
-        self.declared(self.value_type(fold), own, f"{algebra}::identity()")
-        if fold.algebra in EXTREMA:
-            self.counts |= {a: self.span(self.axes[a], f"{a}_count") for a in fold.over[1:] if a not in self.counts}
+    def gathered(self, folds: Sequence[Fold]) -> None:
+        """The results of folds whose parts another launch has stored: of several, all are on their way together."""
+        k, owns = self.fresh.fresh("other"), {}
+        for fold in folds:
+            repair, algebra = self.repairs.get(fold.results[0]), self.algebra(fold)
+            if repair is not None:
+                self.of_rows((self.fold(repair.extremum),))
+                self.settled(repair)
+            own = owns[fold.results[0]] = self.fresh.fresh(f"{fold.names[0]}_own")
+            self.declared(self.value_type(fold), own, f"{algebra}::identity()")
+            if fold.algebra in EXTREMA:
+                self.counts |= {a: self.span(self.axes[a], f"{a}_count") for a in fold.over[1:] if a not in self.counts}
         side = self.plan.across[0][0] if self.plan.beside else 1
         first = "0" if side == BLOCK else "threadIdx.x" if side == 1 else f"threadIdx.x / {side}"
         place = f"{k} * {self.rows_name} + {self.row}" if self.plan.beside else self.place(k)
         turns = f"for (int64_t {k} = {first}; {k} < parts; {k} += {self.plan.threads // side})"
-        with self.writer.block(turns), self.each_row():
-            value = f"{kept}[{place}{' + v' if self.first else ''}]"
-            if repair is not None:
-                old = self.reference(self.fold(repair.extremum), f"{self.partials[repair.extremum]}[{place}]")
-                value += f" * {self.factor(repair, old, last)}"
-            taken = f"{algebra}::combine({self.own(own)}, {value})"
-            self.writer.line(f"{self.own(own)} = {taken};")
-        self.combined_by_team(fold, own)
+        with self.writer.block(turns):
+            parts = {f.results[0]: self.parts_of_rows(f, place) for f in folds}
+            with self.each_row():
+                for fold in folds:
+                    value, repair, own = parts[fold.results[0]], self.repairs.get(fold.results[0]), owns[fold.results[0]]
+                    if repair is not None:
+                        old = self.reference(self.fold(repair.extremum), f"{self.partials[repair.extremum]}[{place}]")
+                        value += f" * {self.factor(repair, old, self.settled(repair))}"
+                    taken = f"{self.algebra(fold)}::combine({self.own(own)}, {value})"
+                    self.writer.line(f"{self.own(own)} = {taken};")
+        for fold in folds:
+            self.combined_by_team(fold, owns[fold.results[0]])
+
+    def parts_of_rows(self, fold: Fold, place: str) -> str:
+        """A part of a fold, as text; of neighbouring rows whose parts the nest before has left in packets, one packet."""
+        kept = self.partials[fold.results[0]]
+        if not (self.plan.left and self.first):
+            return f"{kept}[{place}{' + v' if self.first else ''}]"
+        tile, vector = self.fresh.fresh(f"{fold.names[0]}_run"), self.plan.vector
+        self.writer.line(f"{register_type(fold.types[0])} {tile}[{vector}];")
+        width = min(vector, PACKET_BYTES // fold.types[0].size)
+        self.writer.line(f"weft::unpack(weft::fetch<{vector}, {width}>({kept} + {place}), {tile});")
+        return f"{tile}[v]"
 
     def ends(self) -> None:
         """What is written once a row."""

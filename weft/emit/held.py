@@ -17,7 +17,7 @@ from weft.graph.tile import Axis, Fold, Map, Read, uses, uses_of_write
 from weft.loops.ir import Expr, Let, Op, Ref, Stmt, free_arrays, free_names, walk_expr
 from weft.loops.operators import COSTLY
 from weft.loops.types import INT64
-from weft.plan.fold import KEPT_POINTS, held_reads
+from weft.plan.fold import KEPT_POINTS, WARP, held_reads
 
 
 @dataclass
@@ -36,6 +36,8 @@ class HeldEntry(Entry):
         self.scratch: dict[str, str] = {}
         self.quotients: dict[str, str] = {}  # what tells the axes that are counted in others
         self.totals: dict[str, str] = {}  # of folds that have met
+        self.rounds: list[tuple[Fold, ...]] = []  # the folds that meet in a cluster, each time
+        self.met = ""
         along = [v for v in self.values if isinstance(v, Read) and any(plan.lane in free_names(i) for i in v.index)]
         self.several = {v.name for v in along if plan.vector > 1 and v not in self.reads and self.users(v) > 1}
         self.once: dict[str, str] = {}  # packets of what is the same for every row and needed by several stages
@@ -44,6 +46,7 @@ class HeldEntry(Entry):
         sizes = [n for n in (plan.chunks, plan.vector) if n > 1]
         self.shape = "".join(f"[{n}]" for n in sizes)  # of what a thread holds of a row, and the place of a point in it
         self.chunk = "[chunk]" if plan.chunks > 1 else ""
+        self.at_once = plan.vector > 1 and plan.threads >= WARP and len(self.reads) > 1
         self.place_in_tile = self.chunk + ("[v]" if plan.vector > 1 else "")
 
     def kept(self) -> Map | None:
@@ -68,17 +71,13 @@ class HeldEntry(Entry):
         plan, line = self.plan, self.writer.line
         points = f"{plan.vector} neighbouring points" if plan.vector > 1 else "a point"
         times = f", {plan.chunks} times" if plan.chunks > 1 else ""
-        team = "a warp" if plan.threads == 32 else f"{plan.threads} threads" if plan.threads > 1 else "a thread"
-        whose = f"{plan.teams} rows a block, {team} each" if plan.teams > 1 else f"a row a block of {plan.threads} threads"
-        if plan.cluster > 1:
-            whose = f"a row a cluster of {plan.cluster} blocks of {plan.threads} threads"
-        line(f"// {whose}; each thread holds {points}{times}")
+        line(f"// {self.whose()}; each thread {'has' if plan.inside else 'holds'} {points}{times}")
         self.shared_memory()
         if plan.cluster > 1:
             self.thread = self.fresh.fresh("thread")
             line(f"const int32_t {self.thread} = int32_t(weft::cluster_rank() * {plan.threads} + threadIdx.x);")
         self.begin()
-        if plan.chunks == 1:
+        if plan.chunks == 1 and not plan.inside:
             line(f"const int32_t {self.run} = {self.first_run()};")
         bounds = free_names(self.lane.start) | free_names(self.lane.stop)
         self.steady = not bounds & {*plan.rows, *self.made}
@@ -89,10 +88,16 @@ class HeldEntry(Entry):
         counts = {a.name: self.span(a, f"{a.name}_count") for a in axes}
         self.all_rows(axes, counts, tiles)
 
+    def whose(self) -> str:
+        """Who has a row."""
+        plan = self.plan
+        team = "a warp" if plan.threads == 32 else f"{plan.threads} threads" if plan.threads > 1 else "a thread"
+        if plan.cluster > 1:
+            return f"a row a cluster of {plan.cluster} blocks of {plan.threads} threads"
+        return f"{plan.teams} rows a block, {team} each" if plan.teams > 1 else f"a row a block of {plan.threads} threads"
+
     def begin(self) -> None:
         """What comes before all rows."""
-        if self.plan.cluster > 1:
-            self.writer.line("weft::cluster_sync();  // all of its blocks are there")
 
     def all_rows(self, axes: list[Axis], counts: dict[str, str], tiles: dict[str, str]) -> None:
         """The rows that a block has: one."""
@@ -127,8 +132,23 @@ class HeldEntry(Entry):
             for v in self.reads:
                 self.writer.cite(v.location)
                 self.writer.line(self.taken_over(v, self.fetched(v), f"{tiles[v.name]}{self.chunk}"))
+        self.asked_for()
         self.pointers = pointers
         self.held(tiles)
+        self.of_rows(self.told_early())
+
+    def told_early(self) -> list[Read]:
+        """What else a row needs of memory, which can be read before any of it is computed."""
+        sweeps = [s for stage in self.sweeps.stages for s in stage]
+        exprs = [e for s in sweeps for f in s.folds for e in f.inits] + [e for s in sweeps for e in _exprs(s)]
+        needed = self.needed([*exprs, *(e for w in self.sweeps.last for e in uses_of_write(w))])
+        reads = [v for v in needed if isinstance(v, Read) and set(v.axes) <= {*self.plan.rows}]
+        return [v for v in reads if not {n for e in v.index for n in free_names(e)} & self.made.keys()]
+
+    def asked_for(self) -> None:
+        """All loads of a row come before what waits for one of them."""
+        if self.at_once:
+            self.writer.line("__syncwarp();  // all of the row is on its way")
 
     def taken_over(self, read: Read, memory: str, tile: str) -> str:
         """What brings a run from memory to what a thread holds."""
@@ -178,26 +198,48 @@ class HeldEntry(Entry):
         """What the warps of a row tell each other."""
         if self.plan.threads <= 32:
             return
+        if self.plan.cluster > 1:
+            self.cluster_memory()
+            return
         line, plan = self.writer.line, self.plan
-        room = plan.threads // 32 + (plan.cluster if plan.cluster > 1 else 0)
         together: dict[str, int] = {}  # values of each type that meet at a barrier
         for sweep in (s for stage in self.sweeps.stages for s in stage if s.folds):
             for type_, count in Counter(self.value_type(f) for f in sweep.folds).items():
                 together[type_] = max(together.get(type_, 1), count if self.meets(sweep.folds) else 1)
         if together:
-            whose = "warps and blocks" if plan.cluster > 1 else "warps"
-            line(f"// what the {whose} of a row tell each other; two of each, used in turn, so that one barrier does")
+            line("// what the warps of a row tell each other; two of each, used in turn, so that one barrier does")
         for type_, count in together.items():
             self.scratch[type_] = self.fresh.fresh(f"{type_.removesuffix('::Value').removesuffix('_t')}_values")
-            line(f"__shared__ {type_} {self.scratch[type_]}[2][{count * room}];")
+            line(f"__shared__ {type_} {self.scratch[type_]}[2][{count * (plan.threads // 32)}];")
         self.turn = self.fresh.fresh("turn")
         line(f"int32_t {self.turn} = 0;")
 
+    def cluster_memory(self) -> None:
+        """What the warps of a cluster tell each other, and the barriers at which it arrives: both used once."""
+        line = self.writer.line
+        self.rounds = [s.folds for stage in self.sweeps.stages for s in stage if s.folds]
+        self.met = self.fresh.fresh("met")
+        line("// what the warps of a row tell each other, and where they wait for it")
+        for fold in (f for folds in self.rounds for f in folds):
+            name = self.scratch[fold.results[0]] = self.fresh.fresh(f"{fold.names[0]}_told")
+            room = self.plan.threads // 32 * self.plan.cluster
+            line(f"__shared__ __align__(16) weft::Slot<{self.value_type(fold)}> {name}[{room}];")
+        line(f"__shared__ weft::Mbarrier {self.met}[{len(self.rounds)}];")
+        with self.writer.block("if (threadIdx.x == 0)"):
+            line(f"for (int32_t k = 0; k < {len(self.rounds)}; ++k) {self.met}[k].init(1);")
+            line("weft::fence_mbarrier_init();")
+            for k, folds in enumerate(self.rounds):
+                line(f"{self.met}[{k}].arrive_expect({' + '.join(f'sizeof {self.scratch[f.results[0]]}' for f in folds)});")
+        line("weft::cluster_arrive_relaxed();")
+
     def meets(self, folds: Sequence[Fold]) -> bool:
         """Whether several folds meet at one barrier."""
-        return len(folds) > 1 and self.plan.threads > 32 and self.plan.cluster == 1
+        return len(folds) > 1 and self.plan.threads > 32
 
     def meet(self, folds: Sequence[Fold], owns: Mapping[str, str]) -> None:
+        if self.plan.cluster > 1:
+            self.meet_in_cluster(folds, owns)
+            return
         if not self.meets(folds):
             return
         line, places = self.writer.line, Counter[str]()
@@ -212,12 +254,22 @@ class HeldEntry(Entry):
             self.totals[fold.results[0]] = f"weft::told<{algebra}, {self.plan.threads}>({place})"
         line("__syncthreads();")
 
+    def meet_in_cluster(self, folds: Sequence[Fold], owns: Mapping[str, str]) -> None:
+        if not folds:
+            return
+        line, k = self.writer.line, self.rounds.index(tuple(folds))
+        if k == 0:
+            line("weft::cluster_wait();  // all of its blocks are there")
+        for fold in folds:
+            slots, kind = self.scratch[fold.results[0]], f"{self.algebra(fold)}, {self.plan.threads}, {self.plan.cluster}"
+            line(f"weft::tell_cluster<{kind}>({owns[fold.results[0]]}, {slots}, {self.met}[{k}]);")
+            self.totals[fold.results[0]] = f"weft::told_cluster<{kind}>({slots})"
+        line(f"{self.met}[{k}].wait<weft::Scope::cluster>(0);")
+
     def total(self, fold: Fold, own: str) -> str:
         if fold.results[0] in self.totals:
             return self.totals[fold.results[0]]
         scratch = f"{self.scratch[self.value_type(fold)]}[{self.turn} ^= 1]" if self.plan.threads > 32 else "nullptr"
-        if self.plan.cluster > 1:
-            return f"weft::reduce_cluster<{self.algebra(fold)}, {self.plan.threads}, {self.plan.cluster}>({own}, {scratch})"
         return f"weft::reduce<{self.algebra(fold)}, {self.plan.threads}>({own}, {scratch})"
 
     # ---------------------------------------------------------------- points
@@ -254,16 +306,20 @@ class HeldEntry(Entry):
         with self.spelled({self.lane.name: self.first_point()}):
             if self.plan.vector == 1:
                 return self.element(read.array, read.index)
-            return super().packet(read)
+            return super().packet(read, "fetch_now" if self.at_once else "fetch")
 
-    def packet(self, read: Read) -> str:
+    def packet(self, read: Read, how: str = "fetch") -> str:
         """Neighbouring elements as they are in memory, or in registers, where an earlier stage has needed them too."""
         if read.name not in self.once:
-            return super().packet(read)
+            return self.from_memory(read, how)
         place = f"{self.once[read.name]}{self.chunk}"
         if read.name not in self.fetched_once:
-            self.writer.line(f"{place} = {super().packet(read)};")
+            self.writer.line(f"{place} = {self.from_memory(read, how)};")
         return place
+
+    def from_memory(self, read: Read, how: str) -> str:
+        """Neighbouring elements where they lie."""
+        return super().packet(read, how)
 
     def all_points(self, axes: list[Axis], work: Work, across: int) -> None:
         lane, name = self.lane, self.declare(self.lane.name)

@@ -6,15 +6,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from weft.emit.cpp_body import factor
-from weft.emit.expressions import memory_type
+from weft.emit.expressions import DividingPrinter, memory_type
 from weft.emit.folds import Turn, Work
 from weft.emit.held import HeldEntry
 from weft.graph.sweeps import Sweep
-from weft.graph.tile import Axis, Fold, Read
-from weft.plan.fold import PACKET_BYTES
+from weft.graph.tile import Axis, Fold, Map, Read, uses
+from weft.loops.ir import Cast, Op, Ref, walk_expr
+from weft.loops.types import FLOAT32
+from weft.plan.fold import PACKET_BYTES, row_bytes, same_reads
 from weft.plan.scan import SLOT_ALIGNMENT
 
 
@@ -28,6 +30,8 @@ class ResidentEntry(HeldEntry):
         self.waiting: dict[str, str] = {}  # where the next row is
         self.arrived = self.stage = self.phase = ""
         self.next_row: list[str] = []  # what starts on it, as soon as all have taken this one
+        self.kept_runs: dict[str, str] = {}  # where what is the same for every row lies
+        self.several -= {v.name for v in same_reads(self.sweeps, self.plan)}
 
     def all_rows(self, axes: list[Axis], counts: dict[str, str], tiles: dict[str, str]) -> None:
         plan, line, total = self.plan, self.writer.line, " * ".join(counts.values())
@@ -43,36 +47,75 @@ class ResidentEntry(HeldEntry):
             with self.writer.block(f"const auto {fetch_row} = [&](const int64_t {row})", "};"):
                 self.fetched_row(axes, counts)
         self.begin_columns()
-        ahead, last = "parts", ""
+        self.same_divisors()
+        self.same_runs()
         if plan.stages:
             with self.writer.block(f"for (int32_t k = 0; k < {plan.stages}; ++k)"):
                 line(f"if (blockIdx.x + k * parts < {total}) {fetch_row}(blockIdx.x + k * parts, k);")
             line(f"int32_t {self.stage} = 0;")
             line(f"uint32_t {self.phase} = 0;")
-            ahead, last = f"{plan.stages} * parts", f", {self.stage}"
         else:
             line(f"if (blockIdx.x < {total}) {fetch_row}(blockIdx.x);")
         with self.writer.block(f"for (int64_t {row} = blockIdx.x; {row} < {total}; {row} += parts)"):
             self.begin_row(axes, counts)
-            self.declare_tiles(tiles)
             if plan.stages:
+                self.declare_tiles(tiles)
                 line(f"{self.arrived}[{self.stage}].wait({self.phase});")
-            with self.runs():
-                for v in self.reads:
-                    line(self.taken_over(v, self.next_run(v), f"{tiles[v.name]}{self.chunk}"))
-            taken = "  // all have taken theirs" if plan.stages else ""
-            self.next_row = [f"if ({row} + {ahead} < {total}) {fetch_row}({row} + {ahead}{last});{taken}"]
-            if plan.stages:
-                self.next_row += [
-                    f"{self.stage} = ({self.stage} + 1) % {plan.stages};",
-                    f"if ({self.stage} == 0) {self.phase} ^= 1;",
-                ]
+                with self.runs():
+                    for v in self.reads:
+                        line(self.taken_over(v, self.next_run(v), f"{tiles[v.name]}{self.chunk}"))
+                ahead = f"{row} + {plan.stages} * parts"
+                self.next_row = [f"if ({ahead} < {total}) {fetch_row}({ahead}, {self.stage});  // all have taken theirs"]
+                self.held(tiles)
             else:
-                self.fetch_next()
-            self.held(tiles)
+                self.declare_tiles(tiles)
+                with self.runs():
+                    for v in self.reads:
+                        line(self.taken_over(v, self.next_run(v), f"{tiles[v.name]}{self.chunk}"))
+                line(f"if ({row} + parts < {total}) {fetch_row}({row} + parts);")
+                self.held(tiles)
             self.stages()
             self.fold_columns()
+            if plan.stages:
+                line(f"{self.stage} = ({self.stage} + 1) % {plan.stages};")
+                line(f"if ({self.stage} == 0) {self.phase} ^= 1;")
         self.leave_columns()
+
+    def same_divisors(self) -> None:
+        """A size that something of every row is divided by: its reciprocal is taken once."""
+        assert isinstance(self.printer, DividingPrinter)
+        sizes = {s.name for s in self.function.sizes}
+        exprs = [e for v in self.values if isinstance(v, Map) and set(v.axes) <= {*self.plan.rows} for e in uses(v)]
+        for e in (x for root in exprs for x in walk_expr(root)):
+            match e:
+                case Op(name="div", args=(_, Cast(value=Ref(name=name)) as by)) if name in sizes and e.type == FLOAT32:
+                    if by not in self.printer.divisors:
+                        made = self.fresh.fresh(f"{name}_divisor")
+                        self.writer.line(f"const weft::WholeDivisor {made}{{{self.printer.value(by)}}};")
+                        self.printer.divisors[by] = made
+
+    def same_runs(self) -> None:
+        """What is the same for every row lies in shared memory too: every thread brings there what it needs itself, once."""
+        offset = self.plan.stages * row_bytes(self.function, self.plan, self.reads)
+        for v in same_reads(self.sweeps, self.plan):
+            size, name = self.function.array(v.array).dtype.size, self.fresh.fresh(f"{v.name}_kept")
+            type_ = f"weft::Run<{memory_type(self.function.array(v.array).dtype)}, {self.plan.vector}>"
+            self.writer.line(f"{type_}* const {name} = reinterpret_cast<{type_}*>(memory + {offset});")
+            offset += self.plan.holds * size
+            with self.runs():
+                self.writer.cite(v.location)
+                self.writer.line(f"{name}[{self.run} / {self.plan.vector}] = {self.fetched(v)};")
+            self.kept_runs[v.name] = name
+
+    def same_for_every_row(self, work: Work) -> None:
+        others = tuple(v for v in work.values if v.name not in self.kept_runs)
+        super().same_for_every_row(replace(work, values=others))
+
+    def from_memory(self, read: Read, how: str) -> str:
+        """Neighbouring elements where they lie."""
+        if read.name in self.kept_runs:
+            return f"{self.kept_runs[read.name]}[{self.run} / {self.plan.vector}]"
+        return super().from_memory(read, how)
 
     def sweep(self, sweep: Sweep, across: int) -> None:
         super().sweep(sweep, across)
@@ -82,7 +125,7 @@ class ResidentEntry(HeldEntry):
     def stages(self) -> None:
         super().stages()
         if self.next_row:
-            self.writer.line("__syncthreads();  // all have taken theirs")
+            self.writer.line("__syncthreads();")
             self.fetch_next()
 
     def fetch_next(self) -> None:
@@ -136,6 +179,7 @@ class ResidentEntry(HeldEntry):
             for v in self.reads:
                 self.writer.cite(v.location)
                 self.writer.line(f"{self.waiting[v.name]}{self.chunk} = {self.fetched(v)};")
+        self.asked_for()
         self.pointers = pointers
 
     def next_run(self, read: Read) -> str:

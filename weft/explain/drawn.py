@@ -135,7 +135,8 @@ def _of_sweeps(launch: Launch, sweeps: Sweeps, plan: FoldPlan) -> Iterator[_Home
         elif isinstance(value, Map):
             yield _Homed(value, "registers")
         elif value.name in held:
-            yield _Homed(value, "registers, all that a thread has of a row, read once")
+            whole = "shared memory, all that a block has of a row, by a bulk copy"
+            yield _Homed(value, whole if plan.inside else "registers, all that a thread has of a row, read once")
         else:
             again = f", in {times} sweeps" if times > 1 else ""
             yield _Homed(value, f"registers, {_moved(launch, value.array, plan.vector)}{again}", times)

@@ -185,7 +185,8 @@ def _folding(launch: Launch, plan: FoldPlan) -> list[str]:
     else:
         how = f"{plan.threads} threads{' a row' if plan.rows else ''}, side by side along {plan.lane}"
     if plan.chunks:
-        whose = "which is read once and held in registers" if plan.rows else "what they take is read once and held in registers"
+        home = "shared memory" if plan.inside else "registers"
+        whose = f"which is read once and held in {home}" if plan.rows else f"what they take is read once and held in {home}"
         layout = f"layout (thread, (vector, chunk)) -> {plan.lane}: {plan.layout}"
         team = f"a cluster of {plan.cluster} blocks of " if plan.cluster > 1 else ""
         stays = ["blocks stay and go from row to row"] if plan.resident else []
@@ -245,7 +246,7 @@ def _folding_line(launch: Launch, plan: FoldPlan) -> str:
         return f"blocks share {whose}" if launch.grid[1] > 1 else "which combine their parts"
     if plan.beside:
         return f"{_count(plan.threads // plan.across[0][0], 'thread')} a row"
-    held = ", held in registers" if plan.chunks else ""
+    held = f", held in {'shared memory' if plan.inside else 'registers'}" if plan.chunks else ""
     return (f"{_count(plan.threads * plan.cluster, 'thread')} a row" if plan.rows else "which are one team") + held
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from weft.graph.needs import by_need
 from weft.graph.running import Repair, repairs
+from weft.graph.steady import once, steady
 from weft.graph.tile import Axis, Fold, Map, NotTiles, Read, Scan, TileGraph, Write, names_of, uses, uses_of_write
 from weft.loops.algebra.table import ALGEBRAS, EXTREMA
 from weft.loops.ir import Expr, free_arrays, free_names
@@ -79,7 +80,7 @@ class Sweeps:
 
 def sweeps(graph: TileGraph, sizes: Collection[str] = ()) -> Sweeps:
     """The sweeps of a graph. sizes: names of numbers that are not below 0. Raises NotTiles where values are not found so."""
-    graph = by_need(graph)
+    graph = steady(by_need(graph))
     for value in graph.values:
         if isinstance(value, Scan):
             raise NotTiles(f"{value.names[0]} is no fold", value.location)
@@ -100,6 +101,7 @@ def _sweeps(graph: TileGraph, moving: Mapping[str, Repair]) -> Sweeps:
     common = set.intersection(*(set(w.axes) for w in graph.writes), *(set(f.axes) for f in folds))
     axes = {a.name: a for a in graph.axes}
     rows = tuple(a for a in axes if a in common)
+    graph = once(graph, rows)
     for fold in folds:
         if fold.algebra not in (*ALGEBRAS, *EXTREMA):
             raise NotTiles(f"{fold.results[0]} is folded by {fold.algebra}", fold.location)

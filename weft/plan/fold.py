@@ -45,6 +45,9 @@ REGISTERS, MOST_REGISTERS, OTHER_REGISTERS = 1 << 16, 255, 32
 # Who may hold a row, in the order in which they are tried: blocks of a cluster, the most threads of each, and how many blocks a
 # multiprocessor has at least. Of two blocks one reads while the other one writes.
 HOLDERS = ((1, 512, 2), (1, 1024, 1), (4, 256, 4), (8, 256, 4), (8, 512, 2))
+# Blocks of a multiprocessor that hold rows in shared memory, at least, and as many as let one read, one compute and one write;
+# the threads of a multiprocessor up to which each has registers enough.
+FEWEST_INSIDE, MANY_INSIDE, MANY_THREADS = 2, 3, 1024
 # Rows of a block that stays which are on their way in shared memory, and bytes of that besides rows: while it works on one, two
 # or more have to be, or a multiprocessor with few such blocks does not ask for enough at a time.
 MOST_STAGES, FEWEST_STAGES, OTHER_SHARED = 4, 2, 2 * 1024
@@ -66,11 +69,12 @@ class FoldPlan:
     their threads for themselves. shared: blocks share the points of a row, so every stage is a launch. vector: neighbouring
     points of the lane that a thread takes at a time, or rows that it has: what sweeps move along it moves in packets. running:
     sums are kept relative to the extrema that threads have so far. chunks: a thread holds its points of a row, so many
-    times a vector of neighbours; 0: it does not. cluster: blocks that hold a row together, of so many threads each. resident:
-    blocks stay and go from row to row; so many of them are on a multiprocessor, 0: a block has a row. stages: so many
-    of their next rows are copied to shared memory meanwhile; 0: threads fetch the next one. columns: they fold what the next
-    nest folds over the rows. left: only parts are combined, which the nest before has left. exact: a row has just as many
-    points as its threads hold. merged: axes that are counted as one; those of the plan are what is left.
+    times a vector of neighbours; 0: it does not. cluster: blocks that hold a row together, of so many threads each. inside:
+    rows are held in shared memory, where bulk copies bring them, and so many blocks are on a multiprocessor; 0: they are held
+    in registers. resident: blocks stay and go from row to row; so many of them are on a multiprocessor, 0: a block has a row.
+    stages: so many of their next rows are copied to shared memory meanwhile; 0: threads fetch the next one. columns: they fold
+    what the next nest folds over the rows. left: only parts are combined, which the nest before has left. exact: a row has just
+    as many points as its threads hold. merged: axes that are counted as one; those of the plan are what is left.
     """
 
     rows: tuple[str, ...]
@@ -85,6 +89,7 @@ class FoldPlan:
     cluster: int = 1
     exact: bool = False
     merged: Pairs = ()
+    inside: int = 0
     resident: int = 0
     stages: int = 0
     columns: bool = False
@@ -100,6 +105,9 @@ class FoldPlan:
         from weft.layout import Layout
 
         vector, threads = self.vector, self.threads * self.cluster
+        if self.inside:
+            part = self.threads * vector * self.chunks
+            return Layout(((self.threads, self.cluster), (vector, self.chunks)), ((vector, part), (1, vector * self.threads)))
         return Layout((threads, (vector, self.chunks)), (vector, (1, vector * threads)))
 
     @property
@@ -161,7 +169,7 @@ def _plan(
     lane = bounded[0] if bounded else _lane(sweeps, facts, extents)
     told = not leaning.again and _told(sweeps.axes[lane], sweeps.axes, names)
     holding = tuple(shifted(p, leaning.points) for p in HELD_POINTS)
-    held = _held(function, sweeps, facts, lane, extents, machine, holding, leaning.packets) if told else None
+    held = _held(function, sweeps, facts, lane, extents, machine, holding, leaning.packets, inside=True) if told else None
     running = sweeps.running is not None and lane not in sweeps.rows
     if sweeps.running is not None and running:
         sweeps = sweeps.running
@@ -198,7 +206,7 @@ def _plan(
     parts = 1
     most = MANY_BESIDE if lane in sweeps.rows and vector > 1 else MANY_BLOCKS  # more would wait for the first to end
     # rows that no registers hold are shared where three blocks for each fit at a time
-    if 0 < blocks <= (FEW_BLOCKS if held is not None else max(FEW_BLOCKS, most // 3)):
+    if 0 < blocks <= (FEW_BLOCKS // held.cluster if held is not None else max(FEW_BLOCKS, most // 3)):
         parts = max(1, min(most // blocks, points * wide // POINTS_OF_A_PART, _MOST_PARTS))
         parts = leaning.shared_by(parts, _MOST_PARTS)
     if held is not None and parts == 1:
@@ -223,9 +231,11 @@ def _held(
     machine: Machine,
     most: Iterable[int],
     packets: int = 0,
+    inside: bool = False,
 ) -> FoldPlan | None:
     """The plan whose threads hold the points of a row, if that saves reading them again and they fit. most: points that a
-    thread may hold, in the order in which they are tried. packets: how often a packet is halved.
+    thread may hold, in the order in which they are tried. packets: how often a packet is halved. inside: where blocks of few
+    threads have no room for a row in their registers, it may lie in shared memory.
     """
     every = [s for stage in sweeps.stages for s in stage]
     reads = held_reads(sweeps, lane)
@@ -242,18 +252,55 @@ def _held(
     for (cluster, most_threads, fewest), points in itertools.product(holders, most):
         threads = _team(columns // cluster, vector, min(sizes), points)
         chunks = columns // (threads * cluster * vector)
-        words = sum(max(1, chunks * vector * min(4, size) // 4) for size in sizes)  # as they are in memory
+        # as they are in memory, where packets are; else each element has a register
+        words = sum(max(1, chunks * vector * min(4, size if vector > 1 else 4) // 4) for size in sizes)
         fits = words + OTHER_REGISTERS <= min(MOST_REGISTERS, REGISTERS // (threads * fewest))
         if fits and threads <= most_threads and (cluster == 1 or threads > WARP):
+            first = (cluster, most_threads, fewest) == HOLDERS[0]
             break
     else:
+        first, threads = False, 0
+    whole = (vector == 1 and _run_by_run(sweeps, facts, lane)) or (vector > 1 and _in_bulk(function, sweeps, facts, lane))
+    if inside and not first and machine.bulk and whole:
+        copied = _inside(sweeps, lane, extents[lane], vector, sum(sizes), max(h[0] for h in holders), machine)
+        if copied is not None:
+            return copied
+    if not threads:
         return None
+    threads = _fewest(threads, -(-extents[lane] // (cluster * vector * chunks)))
     across = tuple((threads,) * len(stage) for stage in sweeps.stages)
     teams = SMALL_BLOCK // threads if sweeps.rows and threads <= 32 else 1
     # without a branch around each run the compiler keeps what it has unpacked of all of them, in as many registers again
     unpacked = chunks * vector * len(reads) + OTHER_REGISTERS <= REGISTERS // (threads * fewest)
-    exact = chunks > 1 and unpacked and extents[lane] == columns and sweeps.axes[lane].start == ZERO
+    holds = threads * cluster * vector * chunks
+    exact = chunks > 1 and unpacked and extents[lane] == holds and sweeps.axes[lane].start == ZERO
     return FoldPlan(sweeps.rows, lane, across, threads, teams, vector=vector, chunks=chunks, cluster=cluster, exact=exact)
+
+
+def _inside(
+    sweeps: Sweeps, lane: str, points: int, vector: int, size: int, most: int, machine: Machine
+) -> FoldPlan | None:
+    """The plan whose blocks hold the points of a row in shared memory: as few blocks of a row as let a multiprocessor have
+    several. size: bytes of a point. most: blocks of a row.
+    """
+    plan = None
+    for cluster in (1 << k for k in range(most.bit_length())):
+        runs = -(-points // (cluster * BLOCK * vector)) * BLOCK
+        blocks = machine.shared // (runs * vector * size + OTHER_SHARED)
+        if blocks < FEWEST_INSIDE:
+            continue
+        threads = BLOCK if blocks >= MANY_INSIDE else 2 * BLOCK
+        chunks, across = -(-runs // threads), tuple((threads,) * len(stage) for stage in sweeps.stages)
+        side = min(blocks, MANY_THREADS // threads)
+        plan = FoldPlan(sweeps.rows, lane, across, threads, vector=vector, chunks=chunks, cluster=cluster, inside=side)
+        if blocks >= MANY_INSIDE:
+            break
+    return plan
+
+
+def part_bytes(plan: FoldPlan, size: int) -> int:
+    """Bytes of what a block has in shared memory of a row of elements of this size, which may begin between packets."""
+    return plan.holds // plan.cluster * size + (PACKET_BYTES if plan.vector == 1 else 0)
 
 
 def row_bytes(function: Function, plan: FoldPlan, reads: Iterable[Read]) -> int:
@@ -261,16 +308,29 @@ def row_bytes(function: Function, plan: FoldPlan, reads: Iterable[Read]) -> int:
     return plan.holds * sum(function.array(v.array).dtype.size for v in reads)
 
 
+def same_reads(sweeps: Sweeps, plan: FoldPlan) -> tuple[Read, ...]:
+    """What blocks that stay keep in shared memory beside rows: along the points of a row, and the same for every row."""
+    stored = {w.array for w in sweeps.writes}
+    reads = [v for v in sweeps.values if isinstance(v, Read) and v.axes == (plan.lane,) and v.array not in stored]
+    return tuple(v for v in reads if plan.stages and v.index == (Ref(plan.lane, INT64),))
+
+
 def _in_bulk(function: Function, sweeps: Sweeps, facts: Facts, lane: str) -> bool:
-    """Whether a row of each read that is held is one bulk copy: as many points for all rows, in whole packets."""
-    reads, axis = held_reads(sweeps, lane), sweeps.axes[lane]
+    """Whether a row of each read that is held is one bulk copy, in whole packets."""
+    reads = held_reads(sweeps, lane)
     sizes = [function.array(v.array).dtype.size for v in reads]
+    packets = all(facts.vector(v.array) * n % PACKET_BYTES == 0 for v, n in zip(reads, sizes, strict=True))
+    whole = whole_runs(function, reads, sweeps.axes[lane], facts, max(1, PACKET_BYTES // min(sizes)))
+    return _run_by_run(sweeps, facts, lane) and packets and whole
+
+
+def _run_by_run(sweeps: Sweeps, facts: Facts, lane: str) -> bool:
+    """Whether a row of each read that is held is side by side in memory, with as many points for all rows."""
+    reads, axis = held_reads(sweeps, lane), sweeps.axes[lane]
     made = {*sweeps.rows, *(n for v in sweeps.values for n in names_of(v))}
     if (free_names(axis.start) | free_names(axis.stop)) & made or axis.start != ZERO:
         return False
-    runs = all(is_run(v.array, v.index, lane, facts) for v in reads)
-    packets = all(facts.vector(v.array) * n % PACKET_BYTES == 0 for v, n in zip(reads, sizes, strict=True))
-    return runs and packets and whole_runs(function, reads, axis, facts, max(1, PACKET_BYTES // min(sizes)))
+    return all(is_run(v.array, v.index, lane, facts) for v in reads)
 
 
 def plan_columns(
@@ -288,7 +348,8 @@ def plan_columns(
     held, summed = points * size // 4, points * sum(f.types[0].size for f in folds) // 4
     for bulk in (True, False) if machine.bulk and _in_bulk(function, sweeps, facts, lane) else (False,):
         blocks = REGISTERS // (plan.threads * (held * (1 if bulk else 2) + summed + COLUMN_REGISTERS))
-        room = machine.shared // max(1, blocks) - OTHER_SHARED
+        same = row_bytes(function, plan, same_reads(sweeps, replace(plan, stages=1)))
+        room = machine.shared // max(1, blocks) - OTHER_SHARED - same
         stages = min(MOST_STAGES, room // row_bytes(function, plan, reads)) if bulk else 0
         parts = machine.multiprocessors * blocks
         if blocks and rows >= FEWEST_TURNS * parts and (stages >= FEWEST_STAGES or not bulk):
@@ -309,6 +370,12 @@ def _team(points: int, vector: int, size: int, held: int) -> int:
     """How many threads a row of so many points has, of elements of this size: few points for each, but side by side."""
     points = power_of_two(points)
     return max(1, min(points // vector, max(points // held, SIDE_BYTES // (vector * size))))
+
+
+def _fewest(threads: int, wanted: int) -> int:
+    """How many of so many threads do, in whole warps and eighths of the threads: rows of many lengths have a kernel."""
+    unit = max(WARP, threads // 8)
+    return threads if threads <= WARP else -(-wanted // unit) * unit
 
 
 def whole_runs(function: Function, reads: Iterable[Read], lane: Axis, facts: Facts, vector: int) -> bool:

@@ -49,6 +49,7 @@ extern "C" __global__ void __launch_bounds__(128) log_softmax(
     }
     // log_softmax.py:27: for l in range(length):
     const float total = weft::reduce<weft::Sum<float>, 32>(total_own, nullptr);
+    const float log = weft::log(total);
     #pragma unroll
     for (int32_t chunk = 0; chunk < 8; ++chunk) {
         const int32_t l_run = chunk * 128 + threadIdx.x * 4;
@@ -59,7 +60,7 @@ extern "C" __global__ void __launch_bounds__(128) log_softmax(
         #pragma unroll
         for (int32_t v = 0; v < 4; ++v) {
             // log_softmax.py:30: y[r, l] = x[r, l] - largest - torch.log(total)
-            y_run[v] = x_run_3[v] - largest - weft::log(total);
+            y_run[v] = x_run_3[v] - largest - log;
         }
         weft::store<4>(y_r + l_run, y_run);
     }

@@ -51,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(128) softmax(
     }
     // softmax.py:27: for l in range(length):
     const float total = weft::reduce<weft::Sum<float>, 32>(total_own, nullptr);
-    const weft::Divisor<float> total_divisor(total);
+    const weft::OrdinaryDivisor<float> total_divisor(total);
     #pragma unroll
     for (int32_t chunk = 0; chunk < 8; ++chunk) {
         const int32_t l_run = chunk * 128 + threadIdx.x * 4;

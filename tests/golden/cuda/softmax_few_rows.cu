@@ -78,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(256) softmax(
     __shared__ float total_scratch[8];
     // softmax.py:27: for l in range(length):
     const float total = weft::reduce<weft::Sum<float>, 256>(total_own, total_scratch);
-    const weft::Divisor<float> total_divisor(total);
+    const weft::OrdinaryDivisor<float> total_divisor(total);
     #pragma unroll 2
     for (int64_t l_run = (part * 256 + threadIdx.x) * 8; l_run < length; l_run += parts * 2048) {
         // softmax.py:25: largest = max(largest, x[r, l])

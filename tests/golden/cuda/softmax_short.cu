@@ -59,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(128) softmax(
     }
     // softmax.py:27: for l in range(length):
     const float total = weft::reduce<weft::Sum<float>, 8>(total_own, nullptr);
-    const weft::Divisor<float> total_divisor(total);
+    const weft::OrdinaryDivisor<float> total_divisor(total);
     #pragma unroll
     for (int32_t chunk = 0; chunk < 4; ++chunk) {
         const int32_t l_run = chunk * 32 + threadIdx.x * 4;

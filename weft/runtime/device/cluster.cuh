@@ -19,6 +19,8 @@ WEFT_FUNCTION uint32_t cluster_size() {
 // The barrier of all threads of all the cluster's blocks, in two halves: each thread arrives once, then waits once. What it did
 // before arriving is seen by all after waiting. All the lanes of a warp call together.
 WEFT_FUNCTION void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" : : : "memory"); }
+// The same, and all it tells the others of is mbarriers that fence_mbarrier_init() came after: nothing else is waited for.
+WEFT_FUNCTION void cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" : : : "memory"); }
 WEFT_FUNCTION void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" : : : "memory"); }
 WEFT_FUNCTION void cluster_sync() {
     cluster_arrive();
@@ -44,6 +46,23 @@ WEFT_FUNCTION void bulk_send(T* destination, const T* source, uint32_t bytes, Mb
                  : "r"(detail::shared_address(destination)), "r"(detail::shared_address(source)), "r"(bytes),
                    "r"(detail::shared_address(&barrier)), "r"(rank)
                  : "memory");
+}
+
+// A value on its way to a place of block `rank`: `destination` and `barrier` are places of this block that stand for the same ones
+// there, and the bytes, a multiple of 4, count at that barrier. Those who wait there see the value, and nothing else of this thread.
+template <typename T> WEFT_FUNCTION void send(T* destination, const T& value, Mbarrier& barrier, uint32_t rank) {
+    static_assert(sizeof(T) % 4 == 0);
+    uint32_t there, counter, words[sizeof(T) / 4];
+    memcpy(words, &value, sizeof(T));
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(detail::shared_address(destination)), "r"(rank));
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(counter) : "r"(detail::shared_address(&barrier)), "r"(rank));
+#pragma unroll
+    for (int k = 0; k < int(sizeof(T) / 4); ++k) {
+        asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];"
+                     :
+                     : "r"(there + 4 * k), "r"(words[k]), "r"(counter)
+                     : "memory");
+    }
 }
 
 }  // namespace weft

@@ -159,6 +159,37 @@ template <int count, int width, typename T> WEFT_FUNCTION Run<T, count> fetch(co
     return run;
 }
 
+// The same, before anything that comes after the warp's next barrier. Of loads through a pointer that nothing is stored through the
+// compiler knows that they may come later, where their elements are needed: it waits for one row, then asks for the other.
+template <int count, int width, typename T> WEFT_FUNCTION Run<T, count> fetch_now(const T* address) {
+#if WEFT_ON_DEVICE
+    constexpr int size = width * int(sizeof(T)), words = count * int(sizeof(T)) / 4;
+    if constexpr (size >= 4) {
+        const uint64_t place = uint64_t(__cvta_generic_to_global(address));
+        uint32_t word[words];
+#pragma unroll
+        for (int k = 0; k < words; k += size / 4) {
+            if constexpr (size == 16) {
+                asm volatile("ld.global.v4.b32 {%0, %1, %2, %3}, [%4];"
+                             : "=r"(word[k]), "=r"(word[k + 1]), "=r"(word[k + 2]), "=r"(word[k + 3])
+                             : "l"(place + 4 * k)
+                             : "memory");
+            } else if constexpr (size == 8) {
+                asm volatile("ld.global.v2.b32 {%0, %1}, [%2];"
+                             : "=r"(word[k]), "=r"(word[k + 1]) : "l"(place + 4 * k) : "memory");
+            } else {
+                asm volatile("ld.global.b32 %0, [%1];" : "=r"(word[k]) : "l"(place + 4 * k) : "memory");
+            }
+        }
+        Run<T, count> run;
+        static_assert(sizeof run == sizeof word);
+        memcpy(&run, word, sizeof run);
+        return run;
+    }
+#endif
+    return fetch<count, width>(address);
+}
+
 // How many of so many elements one instruction moves at the most.
 template <typename T, int count> inline constexpr int in_packet = count * sizeof(T) > 16 ? int(16 / sizeof(T)) : count;
 

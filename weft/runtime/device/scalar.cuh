@@ -463,6 +463,12 @@ template <class T> WEFT_FUNCTION T modulo(T a, T b) {
     }
 }
 
+// Where among `count` neighbours from `first` on a number is, -1 where it is none of them.
+template <int count> WEFT_FUNCTION int32_t place_in_run(int64_t number, int64_t first) {
+    const uint64_t away = uint64_t(number) - uint64_t(first);
+    return away < count ? int32_t(away) : -1;
+}
+
 // Whether 64 bits hold the result.
 WEFT_FUNCTION bool fits_add(int64_t a, int64_t b) {
     const int64_t sum = wrapping_add(a, b);
@@ -622,6 +628,27 @@ template <class T> struct Divisor {
 };
 
 template <class T> WEFT_FUNCTION T divide(T a, const Divisor<T>& by) { return a * by.scale * by.reciprocal; }
+
+// The same where the divisor is known to be neither very small nor very large.
+template <class T> struct OrdinaryDivisor {
+    T reciprocal;
+    WEFT_FUNCTION explicit OrdinaryDivisor(T divisor) : reciprocal(T(1) / divisor) {}
+};
+
+template <class T> WEFT_FUNCTION T divide(T a, const OrdinaryDivisor<T>& by) { return a * by.reciprocal; }
+
+// The same where the divisor is a whole number from 1 on. What a product with the reciprocal leaves over mends it: the bits are those
+// of a division but where the quotient is subnormal.
+struct WholeDivisor {
+    float by;
+    float reciprocal;
+    WEFT_FUNCTION explicit WholeDivisor(float divisor) : by(divisor), reciprocal(1.0f / divisor) {}
+};
+
+WEFT_FUNCTION float divide(float a, const WholeDivisor& by) {
+    const float quotient = a * by.reciprocal, over = weft::fma(-quotient, by.by, a);
+    return over - over == 0.0f ? weft::fma(over, by.reciprocal, quotient) : quotient;
+}
 
 // The same with the bits of a division, in double precision: the reciprocal of the divisor is the sum of two numbers, the second
 // a 2^-30th of the first, with an error of 2^-80, and so is a quotient before it is rounded to double. A quotient of floats that

@@ -92,6 +92,10 @@ WEFT_FUNCTION typename Algebra::Value reduce_lanes(typename Algebra::Value value
     return value;
 }
 
+// The least power of two that is no less.
+template <int n> inline constexpr int power_of_two = 2 * power_of_two<(n + 1) / 2>;
+template <> inline constexpr int power_of_two<1> = 1;
+
 // Orders the memory accesses of a team: what its threads did before, before what any of them does after.
 template <int threads> WEFT_FUNCTION void sync_team() {
     if constexpr (threads <= 32) {
@@ -108,9 +112,9 @@ template <class Algebra> WEFT_FUNCTION void tell(typename Algebra::Value value, 
     if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
 }
 template <class Algebra, int threads> WEFT_FUNCTION typename Algebra::Value told(const typename Algebra::Value* scratch) {
-    constexpr int warps = threads / 32;
-    const typename Algebra::Value value = scratch[threadIdx.x % warps];
-    return reduce_lanes<Algebra, warps>(value);
+    constexpr int warps = threads / 32, lanes = power_of_two<warps>;
+    const int lane = threadIdx.x % lanes;
+    return reduce_lanes<Algebra, lanes>(lane < warps ? scratch[lane] : Algebra::identity());
 }
 
 // The combination of the values of a team, in thread order, in all its threads. `scratch` has room for one value a warp;

@@ -6,7 +6,7 @@ extern "C" {
 
 void weft_fence_proxy(bool of_shared) {
     fence_proxy(current->knowledge, of_shared ? Space::shared : Space::global);
-    if (of_shared) weft_mbarrier_fence_init();
+    if (of_shared) fence_mbarriers();
 }
 }
 
@@ -118,6 +118,20 @@ void weft_bulk_send(void* destination, const void* shared, uint32_t bytes, void*
     }
     count_sites(site, Kind::async_read, from, store, Kind::async_write, to, bytes);
     deliver(bytes, at, store, [=] { std::memcpy(reinterpret_cast<void*>(to), shared, bytes); });
+    ++current->knowledge.clock;
+}
+
+void weft_send(void* destination, const void* value, uint32_t bytes, void* barrier, uint32_t rank) {
+    const SiteId site = WEFT_HERE;
+    const uintptr_t to = place_at(destination, rank, site), at = place_at(barrier, rank, site);
+    Mbarrier& m = mbarrier(at, site, true);
+    if (m.block->finished) {
+        report("peer exited", site, 0,
+               place_json(&m.block->shared, to, bytes) + ",\"actor\":" + thread_json(current) + ",\"peer\":" + std::to_string(rank));
+    }
+    if (!reach(to, bytes, true, 4, by(m.agent, m.phase + 1, site, false))) return;
+    std::vector<char> sent(static_cast<const char*>(value), static_cast<const char*>(value) + bytes);
+    deliver(bytes, at, site, [=] { std::memcpy(reinterpret_cast<void*>(to), sent.data(), bytes); });
     ++current->knowledge.clock;
 }
 

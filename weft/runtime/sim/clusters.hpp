@@ -2,17 +2,11 @@
 #pragma once
 #include "weft/mbarriers.hpp"
 
-extern "C" {
+namespace weft::sim {
+namespace {
 
-void* weft_peer(const void* shared, uint32_t rank) {
-    return reinterpret_cast<void*>(translate(shared, rank, WEFT_HERE));
-}
-
-void weft_cluster_arrive() {
+void arrive_at_cluster(Cluster& c) {
     Fiber& f = *current;
-    Cluster& c = cluster_of(*f.block);
-    c.gathering.take(f.knowledge);
-    ++f.knowledge.clock;
     f.cluster_phase = c.phase;
     if (++c.arrived == launch->threads * launch->cluster_blocks) {
         c.arrived = 0;
@@ -25,6 +19,28 @@ void weft_cluster_arrive() {
         for (Fiber* other : waiting) wake(other);
         ++launch->progress;
     }
+}
+
+}  // namespace
+}  // namespace weft::sim
+
+extern "C" {
+
+void* weft_peer(const void* shared, uint32_t rank) {
+    return reinterpret_cast<void*>(translate(shared, rank, WEFT_HERE));
+}
+
+void weft_cluster_arrive() {
+    Cluster& c = cluster_of(*current->block);
+    c.gathering.take(current->knowledge);
+    ++current->knowledge.clock;
+    arrive_at_cluster(c);
+}
+
+void weft_cluster_arrive_relaxed() {
+    Cluster& c = cluster_of(*current->block);
+    c.gathering.take(current->at_making);
+    arrive_at_cluster(c);
 }
 
 void weft_cluster_wait() {

@@ -80,6 +80,7 @@ struct Fiber {
     uint32_t products = 0;                                     // groups of products committed
     std::unordered_map<uintptr_t, std::pair<uint32_t, uint32_t>> waited;  // mbarrier: parity, phases complete then
     Message at_fence, heard;  // what it knew at its last fence; what relaxed loads have brought since
+    Message at_making;         // what it knew when it last made mbarriers known
     uint32_t cluster_phase = 0, cluster_waits = 0;
     uint32_t registers = 0;
 };

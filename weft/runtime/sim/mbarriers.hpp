@@ -53,6 +53,10 @@ Mbarrier& mbarrier(uintptr_t address, SiteId site, bool by_copy) {
     return m;
 }
 
+void fence_mbarriers() {
+    for (auto& [address, m] : current->block->mbarriers) m.fenced = m.fenced || m.maker == current->knowledge.self;
+}
+
 bool over(const Mbarrier& m, uint32_t parity) { return (m.phase & 1) != (parity & 1); }
 
 void advance(Mbarrier& m) {
@@ -119,7 +123,9 @@ void weft_mbarrier_init(void* barrier, uint32_t count) {
 }
 
 void weft_mbarrier_fence_init() {
-    for (auto& [address, m] : current->block->mbarriers) m.fenced = m.fenced || m.maker == current->knowledge.self;
+    fence_mbarriers();
+    current->at_making = message_of(current->knowledge);
+    ++current->knowledge.clock;
 }
 
 void weft_mbarrier_invalidate(void* barrier) {

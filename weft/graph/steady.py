@@ -1,0 +1,189 @@
+"""What is the same for all points: computed once, and taken out of sums. The sum of a * g is a times the sum of g.
+
+A sum whose factors are made of earlier folds waits for these at each of its points. Without them it can be found beside them,
+in one sweep over the points, at one barrier; and a point takes fewer instructions. That is the distributive law, of real
+numbers: what is summed instead has to be a number that the program computes at the point too, before it multiplies it, so that
+none is larger or smaller than what the program thought of. (x / m) * (x / m) stays as it is: x * x may overflow, which the
+division is there to prevent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from weft.graph.relative import related
+from weft.graph.tile import Fold, Map, Read, TileGraph, Value, axes_of_name, names_of, uses, uses_of_write
+from weft.loops.ir import Check, Const, Expr, Load, Op, Ref, free_names, operands, with_operands
+from weft.loops.names import Names
+from weft.loops.simplify import is_number
+
+_LARGEST = ("max", "maximum", "fmax")
+
+
+def steady(graph: TileGraph) -> TileGraph:
+    """The graph, with what is the same for all points of a sum taken out of it where earlier folds are in that."""
+    taking = _Taking(graph)
+    found = {v.results[0]: f for v in graph.values if isinstance(v, Fold) and (f := taking.taken(v)) is not None}
+    if not found:
+        return graph
+    taken = _names(graph)
+    values: list[Value] = []
+    for v in graph.values:
+        if not isinstance(v, Fold) or v.results[0] not in found:
+            values.append(v)
+            continue
+        part, factors = found[v.results[0]]
+        name = taken.fresh(f"{v.names[0]}_terms")
+        whole: Expr = Ref(name, v.types[0])
+        for factor in factors:
+            whole = factor.of(whole)
+        values += [
+            replace(v, names=(name,), results=(name,), parts=(part,), relative=(), scale=None),
+            Map(v.results[0], v.axes, whole, v.location),
+        ]
+    return related(replace(graph, values=tuple(values)))
+
+
+def once(graph: TileGraph, rows: Collection[str]) -> TileGraph:
+    """The graph, in which what is written at points has what is the same for all points of a row as a value of its own. Left
+    where it is, it is computed for each run of points that is looked at by itself.
+    """
+    taken, made, axes = _names(graph), graph.made, {a.name for a in graph.axes}
+    own: dict[Expr, Map] = {}
+
+    def of_row(e: Expr) -> bool:
+        """Whether an expression is made of what is the same for a row, and may be evaluated wherever that is there."""
+        if isinstance(e, Load | Check) or (isinstance(e, Ref) and e.name in axes - set(rows)):
+            return False
+        if isinstance(e, Ref) and e.name in made:
+            return set(axes_of_name(made[e.name], e.name)) <= set(rows)
+        return all(map(of_row, operands(e)))
+
+    def named(e: Expr) -> Expr:
+        match e:
+            case Op(name="mul", args=(Const(value=by) as a, Op(name="mul", args=(b, c)))) | Op(
+                name="mul", args=(Op(name="mul", args=(b, c)), Const(value=by) as a)
+            ) if math.frexp(by)[0] == 0.5 and of_row(b) != of_row(c):  # exact, and the row's factor takes it
+                row, point = (b, c) if of_row(b) else (c, b)
+                return Op("mul", (named(Op("mul", (row, a), e.type)), named(point)), e.type)
+        if isinstance(e, Op) and e.type.category == "float" and of_row(e) and any(n in made for n in free_names(e)):
+            if e not in own:
+                inside = {a for n in free_names(e) if n in made for a in axes_of_name(made[n], n)}
+                own[e] = Map(taken.fresh(e.name), tuple(r for r in rows if r in inside), e)
+            return Ref(own[e].name, e.type)
+        below = operands(e)
+        return with_operands(e, tuple(map(named, below))) if below else e
+
+    writes = tuple(w if set(w.axes) <= set(rows) else replace(w, value=named(w.value)) for w in graph.writes)
+    return replace(graph, values=(*graph.values, *own.values()), writes=writes) if own else graph
+
+
+def _names(graph: TileGraph) -> Names:
+    """All names of a graph are taken."""
+    exprs = [e for v in graph.values for e in uses(v)] + [e for w in graph.writes for e in uses_of_write(w)]
+    exprs += [e for a in graph.axes for e in (a.start, a.stop)]
+    known = {n for e in exprs for n in free_names(e)} | {a.name for a in graph.axes} | {w.array for w in graph.writes}
+    return Names(known | {n for v in graph.values for n in (*names_of(v), *([v.array] if isinstance(v, Read) else []))})
+
+
+@dataclass(frozen=True)
+class _Factor:
+    """What is done to a term, and to the sum instead. by: multiplied or divided by it; None: its sign changes."""
+
+    name: str
+    by: Expr | None = None
+
+    def of(self, e: Expr) -> Expr:
+        return Op(self.name, (e,) if self.by is None else (e, self.by), e.type)
+
+
+@dataclass(frozen=True)
+class _Taking:
+    graph: TileGraph
+
+    def taken(self, fold: Fold) -> tuple[Expr, tuple[_Factor, ...]] | None:
+        """What is summed instead, and what is done to the sum of it."""
+        if fold.algebra != "sum" or fold.types[0].category != "float" or not is_number(fold.inits[0], 0):
+            return None
+        if fold.results[0] in self.of_rows(fold):
+            return None  # a sum of no terms is 0, whatever its factors are
+        part, factors = self.term(fold.parts[0], fold)
+        return (part, factors) if any(f.by is not None and self.folded(f.by) for f in factors) else None
+
+    def of_rows(self, fold: Fold) -> set[str]:
+        """What is needed where the fold has no points: there its result may be anything else."""
+        writes = [w for w in self.graph.writes if not set(fold.over) & set(w.axes)]
+        pending = [n for w in writes for e in uses_of_write(w) for n in free_names(e)]
+        found: set[str] = set()
+        while pending:
+            name = pending.pop()
+            if name not in found:
+                found.add(name)
+                value = self.graph.made.get(name)
+                pending += [n for e in uses(value) for n in free_names(e)] if value is not None else []
+        return found
+
+    def term(self, e: Expr, fold: Fold) -> tuple[Expr, tuple[_Factor, ...]]:
+        """A term without factors that are the same for all points, and these, from the first to the last that is applied."""
+        match e:
+            case Ref(name=name) if isinstance(value := self.graph.made.get(name), Map) and self.over(e, fold):
+                inside, factors = self.term(value.value, fold)
+                return (inside, factors) if factors else (e, ())
+            case Op(name="neg", args=(a,)):
+                inside, factors = self.term(a, fold)
+                return inside, (*factors, _Factor("neg"))
+            case Op(name="mul" | "div" as name, args=(a, by)) if not self.over(by, fold):
+                inside, factors = self.term(a, fold)
+                return inside, (*factors, _Factor(name, by))
+            case Op(name="mul", args=(by, a)) if not self.over(by, fold):
+                return self.term(Op("mul", (a, by), e.type), fold)
+            case Op(name="mul", args=(a, b)):
+                (left, first), (right, second) = self.term(a, fold), self.term(b, fold)
+                if (self.small(left) or self.small(right)) and all(map(self.lessens, (*first, *second))):
+                    return Op("mul", (left, right), e.type), (*first, *second)
+        return e, ()
+
+    def over(self, e: Expr, fold: Fold) -> bool:
+        """Whether an expression is another one at other points of the fold."""
+        made = self.graph.made
+        return any(n in fold.over or (n in made and set(axes_of_name(made[n], n)) & set(fold.over)) for n in free_names(e))
+
+    def folded(self, e: Expr) -> bool:
+        """Whether folds are in an expression."""
+        values = [self.graph.made[n] for n in free_names(e) if n in self.graph.made]
+        return any(isinstance(v, Fold) or (isinstance(v, Map) and self.folded(v.value)) for v in values)
+
+    # ---------------------------------------------------------------- how large numbers are
+
+    def small(self, e: Expr) -> bool:
+        """Whether a number is within 0 and 1."""
+        return _maximum(e, self.graph.made) is not None
+
+    def lessens(self, factor: _Factor) -> bool:
+        """Whether a factor is none above 1."""
+        return factor.by is None or (factor.name == "div" and counts_from_one(factor.by, self.graph.made))
+
+
+def counts_from_one(e: Expr, made: Mapping[str, Value]) -> bool:
+    """Whether a number is 1 or more, and no more than there are points: a sum of exponentials relative to their maximum, one of
+    which is 1. (Without a point it is 0.)
+    """
+    total = made.get(e.name) if isinstance(e, Ref) else None
+    if not isinstance(total, Fold) or total.algebra != "sum" or not is_number(total.inits[0], 0):
+        return False
+    top = _maximum(total.parts[0], made)
+    return top is not None and top.over == total.over and is_number(top.inits[0], -math.inf)
+
+
+def _maximum(e: Expr, made: Mapping[str, Value]) -> Fold | None:
+    """The maximum of what an exponential is taken of, if that is relative to it."""
+    match e:
+        case Ref(name=name) if isinstance(value := made.get(name), Map):
+            return _maximum(value.value, made)
+        case Op(name="exp" | "exp2" | "exp_flushed", args=(Op(name="sub", args=(a, Ref(name=name))),)):
+            top = made.get(name)
+            if isinstance(top, Fold) and top.algebra in _LARGEST and top.parts[0] == a:
+                return top
+    return None
