@@ -440,6 +440,42 @@ extern "C" __global__ void team_scan(const uint32_t* x, const uint32_t* c, uint3
 )
 
 
+def _states_reference(x: Array, c: Array) -> tuple[Array, ...]:
+    found = np.empty((3, *x.shape), np.uint32)
+    for which, (reverse, alike) in enumerate(((False, False), (True, False), (False, True))):
+        for warp in range(0, len(x), 32):
+            state = 7
+            for lane in range(32)[:: -1 if reverse else 1]:
+                state = (int(c[lane if alike else warp + lane]) * state + int(x[warp + lane])) % 2**32
+                found[which, warp + lane] = state
+    return (found,)
+
+
+STATES_THROUGH = DeviceKernel(
+    "states_of_lanes",
+    """
+#include "weft/team.cuh"
+
+// The states h = c h + x after each lane of a warp, from 7 on: up and down the lanes, and multiplied as the first warp's are.
+extern "C" __global__ void states_of_lanes(const uint32_t* x, const uint32_t* c, uint32_t* y) {
+    using Map = weft::AffineMap<uint32_t>;
+    const int i = threadIdx.x, lane = i % 32;
+    const auto alike = weft::multiples_through<32, false>(lane == 0 ? 0u : c[lane]);
+    const Map first = {c[i], x[i]}, shared = {c[lane], x[i]};
+    Map up = {lane == 0 ? 0u : c[i], lane == 0 ? first(7u) : x[i]};
+    Map down = {lane == 31 ? 0u : c[i], lane == 31 ? first(7u) : x[i]};
+    weft::Multiplied<32, uint32_t> multiplied = {alike, lane == 0 ? shared(7u) : x[i]};
+    weft::states_through<32, false, true, false>(up, down, multiplied);
+    y[i] = up.addend;
+    y[64 + i] = down.addend;
+    y[128 + i] = multiplied.addend;
+}
+""",
+    lambda generator: tuple(generator.integers(0, 2**32, 64, dtype=np.uint32) for _ in range(2)),
+    _states_reference,
+    block=(64, 1, 1),
+)
+
 
 def _rows_reference(c: Array, x: Array, told: Array) -> tuple[Array, ...]:
     states, before = np.zeros(8, np.uint32), np.empty_like(x)
@@ -1850,6 +1886,7 @@ KERNELS: tuple[DeviceKernel, ...] = (
     TURNED,
     TEAM_REDUCE,
     TEAM_SCAN,
+    STATES_THROUGH,
     ROWS_OF_BLOCKS,
     NAMED_BARRIERS,
     MESSAGE,

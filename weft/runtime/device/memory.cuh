@@ -152,6 +152,19 @@ WEFT_FUNCTION int64_t opaque(int64_t value) {
     return value;
 }
 
+WEFT_FUNCTION int32_t opaque(int32_t value) {
+#if WEFT_ON_DEVICE
+    asm volatile("" : "+r"(value));
+#endif
+    return value;
+}
+WEFT_FUNCTION float opaque(float value) {
+#if WEFT_ON_DEVICE
+    asm volatile("" : "+f"(value));
+#endif
+    return value;
+}
+
 // The elements from `address` on, `width` of them an instruction; `address` is a multiple of those.
 template <int count, int width, typename T> WEFT_FUNCTION Run<T, count> fetch(const T* address) {
     Run<T, count> run;

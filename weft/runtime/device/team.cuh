@@ -227,6 +227,44 @@ WEFT_FUNCTION Through<Algebra> scan_through(typename Algebra::Value value, typen
     }
 }
 
+// What states are multiplied by at each step of `states_through`, where several are multiplied alike.
+template <int lanes, class T> struct Multiples {
+    T step[lanes > 16 ? 5 : lanes > 8 ? 4 : lanes > 4 ? 3 : lanes > 2 ? 2 : 1];
+};
+template <int lanes, bool backwards, class T> WEFT_FUNCTION Multiples<lanes, T> multiples_through(T own) {
+    Multiples<lanes, T> out;
+#pragma unroll
+    for (int distance = 1, k = 0; distance < lanes; distance *= 2, ++k) {
+        out.step[k] = own;
+        own = (backwards ? shuffle_down(own, distance, lanes) : shuffle_up(own, distance, lanes)) * own;
+    }
+    return out;
+}
+// What a lane's points make of a state that they multiply by the first of these.
+template <int lanes, class T> struct Multiplied {
+    const Multiples<lanes, T>& multiples;
+    T addend;
+};
+namespace detail {
+template <int lanes, bool backwards, class T> WEFT_FUNCTION void through(AffineMap<T>& own, int distance, int) {
+    own = Affine<T>::combine(backwards ? shuffle_down(own, distance, lanes) : shuffle_up(own, distance, lanes), own);
+}
+template <int lanes, bool backwards, class T> WEFT_FUNCTION void through(Multiplied<lanes, T>& own, int distance, int k) {
+    const T other = backwards ? shuffle_down(own.addend, distance, lanes) : shuffle_up(own.addend, distance, lanes);
+    own.addend = AffineMap<T>{own.multiples.step[k], own.addend}(other);
+}
+}  // namespace detail
+
+// The states after each lane's points (from its points on, if `backwards`) as addends, of what these do to states. Those of the
+// first lane need none: their coefficient is 0, so that lanes before which there are no others combine with themselves in vain.
+// Several states go through the lanes side by side.
+template <int lanes, bool... backwards, class... Own> WEFT_FUNCTION void states_through(Own&... own) {
+#pragma unroll
+    for (int distance = 1, k = 0; distance < lanes; distance *= 2, ++k) {
+        (detail::through<lanes, backwards>(own, distance, k), ...);
+    }
+}
+
 // What the lane before this one has (after it, if `backwards`); the first one has `first`.
 template <int lanes, bool backwards, class T> WEFT_FUNCTION T from_lane_before(const T& value, const T& first) {
     const int lane = threadIdx.x % lanes;
