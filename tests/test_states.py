@@ -8,7 +8,20 @@ from typing import Any
 import pytest
 import torch
 
-from tests.kernels_of_states import ORDERS, first_and_last, selective, selective_scan, selective_specs
+from tests.kernels_of_states import (
+    ORDERS,
+    PRODUCTS,
+    first_and_last,
+    of_products,
+    selective,
+    selective_scan,
+    selective_specs,
+)
+from weft.emit.rough import rough_scans
+from weft.graph.products import regrouped
+from weft.graph.state_scans import StateScans
+from weft.graph.tile import Map
+from weft.loops.ir import Op, walk_expr
 from weft.plan import state_scan
 from weft.plan.state_scan import StatePlan
 from weft.pytorch.inspection import examine
@@ -43,12 +56,55 @@ def test_rows_that_meet_and_states_that_are_kept(monkeypatch: pytest.MonkeyPatch
     assert report.ok and not report.findings, str(report)
 
 
+@pytest.mark.parametrize(("dim", "length"), [(2, 256), (8, 256), (16, 8)])
+def test_blocks_of_any_number_of_rows(dim: int, length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With fewer threads than points of a tile, as many, and more."""
+    monkeypatch.setattr(state_scan, "MANY_ROWS", 1)
+    report = selective_scan.check(*selective(1, dim, length, 1), gradients=True)
+    assert report.ok and not report.findings, str(report)
+
+
 def test_states_as_in_order_where_composing_overflows() -> None:
     """Decays whose product is infinite meet a state of 0; the launch before finds its states in the same way."""
     x, decay, weight, start = drawn(1, 300, 2, 3)
     x[:], start[:], decay[:, ::7, 1] = 0.0, 0.0, 1e30
     report = first_and_last.check(x, decay, weight, start)
     assert report.ok and not report.findings, str(report)
+
+
+@pytest.mark.parametrize("many", [True, False])
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_in_any_grouping(name: str, many: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_scan, "MANY_ROWS", 1 if many else 1024)  # a warp has a row, or a block
+    report = PRODUCTS[name].check(*of_products(name, 1, 3, 270, 2), gradients=many)
+    assert report.ok and not report.findings, str(report)
+
+
+def multiplied(kernel: Any, *args: Any) -> tuple[int, int]:
+    """What is multiplied at each point of each state of a kernel as it is written, and in its text."""
+    (lowered,) = examine(kernel, args).analysis.lowered
+    assert lowered.states is not None
+    scans = rough_scans(lowered.states)
+    return at_each_point(scans), at_each_point(regrouped(scans))
+
+
+def at_each_point(scans: StateScans) -> int:
+    """Multiplications at each point of each state, once as states are found and once as they are used; those that are added
+    to something, or summed, take none of their own.
+    """
+    inner = [v for v in scans.values if isinstance(v, Map) and {*scans.states, scans.along} <= set(v.axes)]
+    exprs = [v.value for v in inner] + [e for f in scans.totals for e in f.parts]
+    found = sum(isinstance(e, Op) and e.name in ("mul", "exp_flushed") for x in exprs for e in walk_expr(x))
+    added = [a for x in exprs for e in walk_expr(x) if isinstance(e, Op) and e.name == "add" for a in e.args[:1]]
+    added += [e for f in scans.totals for e in f.parts]
+    return found - sum(isinstance(e, Op) and e.name == "mul" for e in added)
+
+
+def test_the_fewest_multiplications() -> None:
+    """dt * a and 2 to the power of it for exp(dt * a), and (dt * u) * b for dt * b * u."""
+    assert multiplied(selective_scan, *selective_specs(8, 2048, 2048, 16)) == (4, 2)
+    assert multiplied(PRODUCTS["decays_alike"], *of_products("decays_alike", 2, 5, 300, 3)) == (4, 1)
+    assert multiplied(PRODUCTS["many_factors"], *of_products("many_factors", 2, 5, 300, 3)) == (7, 2)
 
 
 def test_the_text(golden: Golden) -> None:
@@ -64,9 +120,31 @@ def test_the_explanation_tells_what_each_state_needs() -> None:
     assert "memory: 405 MB read, 134 MB written" in told
 
 
-def test_no_registers_are_spilled() -> None:
-    (made,) = selective_scan.resources(*selective_specs(8, 2048, 2048, 16), arch="sm_90a")
-    assert made.registers <= 80 and not made.spill_stores
+@pytest.mark.parametrize(
+    ("dtype", "points", "resident"), [("float32", 8, 7), ("bfloat16", 16, 4)]
+)  # fmt: skip
+def test_as_many_blocks_as_registers_let(dtype: str, points: int, resident: int) -> None:
+    """Few registers are spilled for them, and none where a thread goes through the states."""
+    specs = selective_specs(8, 2048, 2048, 16)
+    halves = [s.replace("float32", dtype) if k in (0, 1, 3, 4, 6) else s for k, s in enumerate(specs)]
+    plan = plan_of(selective_scan, *halves)
+    assert (plan.points, plan.resident) == (points, resident)
+    (made,) = selective_scan.resources(*halves, arch="sm_90a")
+    assert made.registers * plan.threads * plan.teams * resident <= 65536 and made.spill_stores <= 96
+
+
+def test_points_of_a_thread() -> None:
+    def points(*specs: str) -> tuple[int, int]:
+        plan = plan_of(selective_scan, *specs)
+        return plan.points, plan.resident
+
+    def halves(*shape: int) -> list[str]:
+        return [s.replace("float32", "bfloat16") for s in selective_specs(*shape)]
+
+    assert points(*halves(8, 2048, 10_000, 16)) == (16, 4)
+    assert points(*halves(8, 2048, 600, 16)) == (8, 7)  # three tiles of 256 points, and not two of 512
+    assert points(*halves(8, 2048, 10_001, 16)) == (8, 7)  # rows are not all aligned
+    assert points(*selective_specs(1, 2048, 16_384, 16)) == (8, 4)  # a multiprocessor has four blocks at the most
 
 
 @pytest.mark.gpu

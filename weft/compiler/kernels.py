@@ -60,7 +60,7 @@ def whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[L
     found = None if sweeps is None else _plan_folds(where, sweeps, facts, used, names)
     joining = _plan_joins(function, analysis.lowered[nest].joins, facts, used, names, ranges)
     scan = _plan_scan(where, nest, facts, names)
-    states = _plan_states(where, nest, names)
+    states = _plan_states(where, nest, facts, names)
     if placed is not None:
         made = _launch_maps(own, Variant(nest, replace(facts, unused=placed.counted), placed.plan), placed)
     elif sweeps is not None and found is not None:
@@ -101,13 +101,15 @@ def _plan_scan(where: Where, nest: int, facts: Facts, names: Mapping[str, int]) 
     return plan_scan(where.analysis.function, scans, facts, names, machine, where.leaning)
 
 
-def _plan_states(where: Where, nest: int, names: Mapping[str, int]) -> tuple[StatePlan, StateExtents] | None:
+def _plan_states(
+    where: Where, nest: int, facts: Facts, names: Mapping[str, int]
+) -> tuple[StatePlan, StateExtents] | None:
     """The plan of scans of many states; None where their points differ from iteration to iteration of the loops around."""
     states, ranges = where.analysis.lowered[nest].states, where.ranges
     if states is None or any(free_names(e) & ranges.keys() for a in states.axes.values() for e in (a.start, a.stop)):
         return None
     known = {**names, **{v: low for v, (low, _) in ranges.items()}}
-    return plan_states(states, known, where.machine)
+    return plan_states(where.analysis.function, states, facts, known, where.machine)
 
 
 def _plan_joins(
@@ -256,7 +258,7 @@ def _launch_states(
         own = plan if entry == kernel_entry(nest.name) else plan.apart
         after = entry.endswith("_after")
         blocks = -(-points // (own.threads * own.teams)) if after else extents.groups(own) * extents.others
-        shared = 0 if after else shared_bytes(scans, own, extents.states)
+        shared = 0 if after else shared_bytes(scans, own, extents.states, meets=own is plan)
         grid, block = (min(_LARGEST_GRID, blocks), 1, 1), (own.threads, own.teams, 1)
         found.append(Launch(variant, entry, grid, block, partial=partial, parts=groups, shared=shared))
     return tuple(found)

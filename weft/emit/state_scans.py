@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 
 from weft.emit.algebras import algebra_of, element_of, join
 from weft.emit.cpp_body import factor
-from weft.emit.expressions import SUM, memory_type, register_type
+from weft.emit.expressions import SUM, register_type
 from weft.emit.names import Names, kernel_entry
 from weft.emit.rough import rough_scans
+from weft.emit.state_steps import StateSteps
 from weft.emit.text import Writer
 from weft.emit.threads import parameters
-from weft.emit.values import ZERO, ValueBody, deciding
-from weft.graph.state_scans import StateScans, step_of
-from weft.graph.tile import Carried, Fold, Map, Read, Scan, Write, names_of, uses_of_write
-from weft.loops.algebra.table import overflows, segmented
-from weft.loops.ir import Carry, Expr, Function, Let, Stmt, Store, free_names, trapping
+from weft.emit.values import ZERO, deciding
+from weft.graph.products import regrouped
+from weft.graph.state_scans import StateScans
+from weft.graph.tile import Carried, Fold, Read, Scan, Write, uses_of_write
+from weft.loops.ir import Expr, Function, Let, Stmt, trapping
 from weft.loops.schedule import Nest
 from weft.plan.arguments import Facts
-from weft.plan.fold import is_run, stored_in_packets
+from weft.plan.fold import stored_in_packets
 from weft.plan.state_scan import StatePlan, kept, met_bytes
 
 
@@ -30,12 +31,12 @@ def emit(function: Function, nest: Nest, scans: StateScans, plan: StatePlan, fac
     the rows along their last axis.
     """
     own = Nest(nest.name, nest.axes, trapping(nest.body), nest.verdicts)
-    scans = rough_scans(scans, scans.writes, scans.ends, scans.after)
+    scans = regrouped(rough_scans(scans, scans.writes, scans.ends, scans.after))
     writer = Writer()
     writer.line('#include "weft/memory.cuh"')
     writer.line('#include "weft/team.cuh"')
     taken = {*entries(nest, scans), "outside", "parts", "here", "k", "s", "p", "y", "met", "place", "point", "part", "item"}
-    taken |= {"items", "state_count", "tile", "tiles", "number", "memory", "change", "keep", "all"}
+    taken |= {"items", "state_count", "tile", "tiles", "number", "memory", "change", "keep", "all", "own", "told", "turn"}
     varies = deciding(scans.axes, scans.values)
     large = varies | {s.name for s in function.scalars}
     for entry in entries(nest, scans):
@@ -56,102 +57,8 @@ def entries(nest: Nest, scans: StateScans) -> tuple[str, ...]:
 
 
 @dataclass
-class StateEntry(ValueBody):
+class StateEntry(StateSteps):
     """The launch that goes through all points, and writes what is known there."""
-
-    scans: StateScans = None  # type: ignore[assignment]
-    plan: StatePlan = None  # type: ignore[assignment]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.axis = self.axes[self.scans.along]
-        self.index = "int64_t" if self.facts.wide else "int32_t"
-        self.stems: dict[str, str] = {}
-        self.first = self.end = ""  # a thread's first point of a tile; the end of rows
-        self.s = "s"  # the place of a state among those of a row
-        self.here = ""  # whether a block's rows are rows, "" where they always are
-        whole = self.scans
-        self.own_scans: tuple[Scan, ...] = (*whole.early, *whole.scans)
-        self.moved = {n for s in self.own_scans for n in names_of(s)}
-        for value in self.values:  # what is made of states
-            if isinstance(value, Map) and free_names(value.value) & self.moved:
-                self.moved.add(value.name)
-
-    # ---------------------------------------------------------------- what is to be done
-
-    @property
-    def totals(self) -> tuple[Fold, ...]:
-        return self.scans.totals
-
-    @property
-    def writes(self) -> tuple[Write, ...]:
-        return self.scans.writes
-
-    @property
-    def of_states(self) -> tuple[Write, ...]:
-        """What is written at points of each state."""
-        return tuple(w for w in self.writes if set(w.axes) & set(self.scans.states))
-
-    @property
-    def of_points(self) -> tuple[Write, ...]:
-        return tuple(w for w in self.writes if w not in self.of_states)
-
-    @property
-    def sums_of_states(self) -> tuple[Fold, ...]:
-        return tuple(f for f in self.scans.sums if set(f.axes) & set(self.scans.states))
-
-    @property
-    def sums_of_rows(self) -> tuple[Fold, ...]:
-        return tuple(f for f in self.scans.sums if f not in self.sums_of_states)
-
-    @property
-    def crossed(self) -> tuple[Fold, ...]:
-        return self.scans.crossed
-
-    def state_exprs(self) -> list[Expr]:
-        """What is evaluated of each state at points."""
-        found = [e for s in self.own_scans for e in (*s.parts, *s.nexts)]
-        found += [e for f in (*self.totals, *self.sums_of_states, *self.crossed) for e in f.parts]
-        return found + [e for w in self.of_states for e in uses_of_write(w)]
-
-    def point_exprs(self) -> list[Expr]:
-        """What is evaluated at points when their states are known."""
-        found = [e for f in self.sums_of_rows for e in f.parts]
-        return found + [e for w in self.of_points for e in uses_of_write(w)]
-
-    def end_exprs(self) -> list[Expr]:
-        found = [e for s in self.own_scans for e in s.inits]
-        found += [e for f in self.scans.sums for e in f.inits]
-        return found + [e for w in self.scans.ends for e in uses_of_write(w)]
-
-    def everything(self) -> tuple[Stmt, ...]:
-        exprs = [*self.state_exprs(), *self.point_exprs(), *self.end_exprs(), *(e for f in self.totals for e in f.inits)]
-        writes = (*self.writes, *self.scans.ends)
-        lets: list[Stmt] = [self.let(v) for v in self.needed(exprs) if not isinstance(v, Carried)]
-        return (*lets, *(Let("", e) for e in exprs), *(Store(w.array, w.index, w.value) for w in writes))
-
-    # ---------------------------------------------------------------- names
-
-    def stem(self, wanted: str) -> str:
-        """A C++ name that is made once."""
-        if wanted not in self.stems:
-            self.stems[wanted] = self.fresh.fresh(wanted)
-        return self.stems[wanted]
-
-    @contextmanager
-    def named(self, axis: str, text: str) -> Iterator[None]:
-        """An axis has this name here."""
-        before = self.names.get(axis)
-        self.names[axis] = text
-        yield
-        if before is None:
-            del self.names[axis]
-        else:
-            self.names[axis] = before
-
-    def memory_of(self, name: str) -> str:
-        """The pointer to what launches leave for each other of a name."""
-        return self.stem(f"{name}_{'before' if name in {n for s in self.scans.early for n in s.names} else 'parts'}_memory")
 
     # ---------------------------------------------------------------- the kernel
 
@@ -162,7 +69,8 @@ class StateEntry(ValueBody):
         given += [f"{register_type(t)}* {self.memory_of(n)}" for n, t in passed]
         given += ["const int64_t parts"] if passed else []
         lines = ",\n    ".join(given)
-        bounds = self.plan.threads * self.plan.teams
+        resident = f", {self.plan.resident}" if self.plan.resident else ""
+        bounds = f"{self.plan.threads * self.plan.teams}{resident}"
         with self.writer.block(f'extern "C" __global__ void __launch_bounds__({bounds}) {entry}(\n    {lines})'):
             mark = self.writer.mark()
             self.body()
@@ -196,9 +104,11 @@ class StateEntry(ValueBody):
         within = f"int64_t(blockIdx.x % {blocks})" if others else "int64_t(blockIdx.x)"
         start = self.printer.index(last.start, SUM)
         if plan.teams > 1:
-            line(f"const bool here = {within} * {plan.teams} + threadIdx.y < {count};  // else the last row is looked at again")
-            within = f"weft::minimum<int64_t>({within} * {plan.teams} + threadIdx.y, {count} - 1)"
-            self.here = "here"
+            within = f"{within} * {plan.teams} + threadIdx.y"
+            if not plan.full:
+                line(f"const bool here = {within} < {count};  // else the last row is looked at again")
+                within = f"weft::minimum<int64_t>({within}, {count} - 1)"
+                self.here = "here"
         plain = last.start == ZERO
         own = self.declare(last.name) if plain else place
         line(f"const int64_t {own} = {within};")
@@ -237,17 +147,6 @@ class StateEntry(ValueBody):
             self.statements((self.let(value),))
             self.leaves.add(value.name)
 
-    def after_points(self, value: Read | Map) -> bool:
-        """Whether a value is made of what is folded along a row."""
-        pending, sums = [value.name], {n for f in (*self.scans.sums, *self.scans.crossed) for n in f.results}
-        while pending:
-            own = self.made.get(pending.pop())
-            if isinstance(own, Fold) and own.results[0] in sums:
-                return True
-            if isinstance(own, Map):
-                pending += free_names(own.value)
-        return False
-
     # ---------------------------------------------------------------- what a row keeps
 
     def begin(self) -> None:
@@ -255,7 +154,7 @@ class StateEntry(ValueBody):
         plan, line = self.plan, self.writer.line
         self.count_states()
         kinds = {n for s in self.kept_scans() for n in s.names} | {f.results[0] for f in self.sums_of_states}
-        wanted = [one for one in kept(self.scans) if one[0] in kinds]
+        wanted = [one for one in kept(self.scans, plan) if one[0] in kinds]
         offset, each = met_bytes(self.scans, plan) if self.crossed else 0, 0
         line("extern __shared__ __align__(16) unsigned char memory[];")
         at = 0
@@ -269,7 +168,8 @@ class StateEntry(ValueBody):
             text = register_type(kind)
             parts = [*([str(offset)] if offset else []), *([f"state_count * {each}"] if each else [])]
             place = " + ".join(["memory", *parts])
-            own = " + threadIdx.y * state_count" if plan.teams > 1 else ""
+            each_thread = plan.spread and name not in {n for s in self.kept_scans() for n in s.names}
+            own = f" + threadIdx.y * state_count{f' * {plan.threads}' if each_thread else ''}" if plan.teams > 1 else ""
             line(f"{text}* const {self.stem(f'{name}_kept')} = reinterpret_cast<{text}*>({place}){own};")
             each += kind.size * count * plan.teams
         with self.writer.block(f"for (int32_t {self.s} = threadIdx.x; {self.s} < state_count; {self.s} += {plan.threads})"):
@@ -279,28 +179,20 @@ class StateEntry(ValueBody):
                 self.writer.cite(s.location)
                 for n, e in zip(s.names, s.inits, strict=True):
                     line(f"{self.stem(f'{n}_kept')}[{self.s}] = {self.printer.exact(e)};")
-            for f in self.sums_of_states:
-                line(f"{self.stem(f'{f.results[0]}_kept')}[{self.s}] = {algebra_of(f)}::identity();")
+            for f in self.sums_of_states if not plan.spread else ():
+                line(f"{self.kept_sum(f)} = {algebra_of(f)}::identity();")
+        if self.sums_of_states and plan.spread:
+            with self.writer.block(f"for (int32_t {self.s} = 0; {self.s} < state_count; ++{self.s})"):
+                for f in self.sums_of_states:
+                    line(f"{self.kept_sum(f)} = {algebra_of(f)}::identity();")
         for f in self.sums_of_rows:
             line(f"auto {self.stem(f'{f.results[0]}_own')} = {algebra_of(f)}::identity();")
         line(self.team_barrier())
-
-    def kept_scans(self) -> tuple[Scan, ...]:
-        return self.scans.scans
 
     def team_barrier(self) -> str:
         if self.crossed or self.plan.threads > 32:
             return "__syncthreads();"
         return f"weft::sync_team<{self.plan.threads}>();"
-
-    def values_of_states(self, exprs: Iterable[Expr]) -> None:
-        """What expressions need that the points of a state have in common."""
-        for value in self.needed(exprs):
-            if not isinstance(value, Carried) and self.scans.along not in value.axes and not self.late(value):
-                self.statements((self.let(value),))
-
-    def late(self, value: Read | Map) -> bool:
-        return value.name in self.moved or self.after_points(value)
 
     # ---------------------------------------------------------------- tiles
 
@@ -337,136 +229,26 @@ class StateEntry(ValueBody):
     def tile(self) -> None:
         """One tile: what its points have in common for all states, then each state, then what is known of all."""
         line = self.writer.line
-        for s in self.own_scans:
-            for n, type_ in zip(s.names, s.types, strict=True):
-                self.places_of_states(n, register_type(type_), s)
-        self.kept_at_points(self.state_exprs(), set(self.scans.rows) | {self.scans.along})
+        self.kept_at_points(self.state_exprs(), set(self.scans.rows) | {self.scans.along}, made_once=True)
+        self.coefficients()
         for f in self.totals:
             own = self.stem(f"{f.results[0]}_own")
             line(f"{algebra_of(f)}::Value {own}[{self.plan.points}];")
             line("#pragma unroll")
             line(f"for (int32_t k = 0; k < {self.plan.points}; ++k) {own}[k] = {algebra_of(f)}::identity();")
+        self.first_state()
+        for s in self.own_scans:
+            for n, type_ in zip(s.names, s.types, strict=True):
+                self.places_of_states(n, register_type(type_), s)
+        self.take_ahead("0")
+        self.meeting()
         with self.writer.block(f"for (int32_t {self.s} = 0; {self.s} < state_count; ++{self.s})"):
             leaves = set(self.leaves)
             self.coordinates()
             self.state()
             self.leaves = leaves
+        self.runs, self.ahead, self.tile_loads = {}, {}, {}
         self.finish()
-
-    def steps(self, body: Callable[[], None], backwards: bool) -> None:
-        """Go through a thread's points of a tile."""
-        points, line, name = self.plan.points, self.writer.line, self.declare(self.axis.name)
-        order = f"int32_t k = {points - 1}; k >= 0; --k" if backwards else f"int32_t k = 0; k < {points}; ++k"
-        line("#pragma unroll")
-        with self.writer.block(f"for ({order})"):
-            mark = self.writer.mark()
-            if self.plan.whole:
-                body()
-            else:
-                with self.writer.block(f"if ({name} < {self.end})"):
-                    body()
-            if self.writer.mentions(name, mark):
-                self.writer.insert(mark, f"const {self.index} {name} = {self.first} + k;")
-
-    # ---------------------------------------------------------------- values at points
-
-    def kept_at_points(self, exprs: Sequence[Expr], limit: set[str]) -> None:
-        """Keep what expressions use at points, of values that have no other axes than these and are made of no states."""
-        points, line, along = self.plan.points, self.writer.line, self.scans.along
-        wanted = [v for v in self.needed(exprs) if not isinstance(v, Carried) and along in v.axes]
-        own = [v for v in wanted if set(v.axes) <= limit and not self.late(v)]
-        others = [v.value for v in wanted if isinstance(v, Map) and v not in own]
-        used = {n for e in (*exprs, *others) for n in free_names(e)}
-        reads = [v for v in own if isinstance(v, Read) and self.in_runs(v)]
-        passing = [v for v in reads if v.name not in used]  # what is made of them is kept in their place
-        for read in reads:
-            if read not in passing:
-                self.fetch(read)
-        maps = [v for v in own if isinstance(v, Map) and v.name in used]
-        if not maps:
-            return
-        for value in maps:
-            self.stem(f"{value.name}_tile")
-            line(f"{register_type(value.type)} {self.stem(f'{value.name}_tile')}[{points}];")
-
-        def body() -> None:
-            made = self.needed([v.value for v in maps])
-            for value in self.values:
-                if value in maps:
-                    assert isinstance(value, Map)
-                    self.writer.cite(value.location)
-                    tile = f"{self.stem(f'{value.name}_tile')}[k]"
-                    line(f"{tile} = {self.printer.value(value.value)};")
-                    self.names[value.name] = tile
-                elif value in made and isinstance(value, Read | Map):
-                    self.statements((self.let(value),))
-
-        with self.writer.block("") if passing else nullcontext():
-            for read in passing:
-                self.fetch(read)
-            self.steps(body, False)
-        self.leaves |= {v.name for v in maps}
-        self.leaves -= {v.name for v in passing}
-
-    def in_runs(self, read: Read) -> bool:
-        alone = not any(free_names(i) & self.made.keys() for i in read.index)
-        return alone and step_of(read, self.scans.along) is not None
-
-    def fetch(self, read: Read, again: bool = False) -> None:
-        """Read a thread's points of a tile. again: they have not been kept since they were read before."""
-        points, line, array = self.plan.points, self.writer.line, self.function.array(read.array)
-        axis = step_of(read, self.scans.along)
-        assert axis is not None
-        unit, extent = (read.array, axis) in self.facts.unit, self.printer.index(array.shape[axis])
-        tile = self.stem(f"{read.name}_tile")
-        self.writer.cite(read.location)
-        start = self.printer.index(self.axis.start)
-        with self.named(self.axis.name, self.first):
-            at, index = self.address(read.array, read.index), self.printer.index(read.index[axis])
-        at = f"weft::opaque({at})" if again else at
-        aligned = self.axis.start == ZERO and is_run(read.array, read.index, self.axis.name, self.facts)
-        width = self.width(read.array, points) if aligned else 1
-        low, high, first = ("0", extent, index) if not read.always else (start, self.end, self.first)
-        if self.plan.whole and read.always:
-            taken = f"weft::fetch<{points}, {width}>({at})"
-            if not unit:
-                taken = f"weft::fetch_strided<{points}>({at}, {self.stride(read.array, axis)})"
-        elif unit:
-            taken = f"weft::fetch_run<{points}, {width if width > 1 else 0}>({at}, {first}, {low}, {high})"
-        else:
-            place, size = (first, high) if low == "0" else (f"{first} - {factor(low)}", f"{high} - {factor(low)}")
-            taken = f"weft::fetch_within<{points}>({at}, {self.stride(read.array, axis)}, {place}, {size})"
-        line(f"{register_type(array.dtype)} {tile}[{points}];")
-        conditions = self.outside(read, axis)
-        if conditions:
-            run = self.fresh.fresh(f"{read.name}_run")
-            line(f"weft::Run<{memory_type(array.dtype)}, {points}> {run} = {{}};")
-            line(f"if ({' && '.join(conditions)}) {run} = {taken};")
-            taken = run
-        line(f"weft::unpack({taken}, {tile});")
-        self.names[read.name] = f"{tile}[k]"
-        self.leaves.add(read.name)
-
-    def outside(self, read: Read, axis: int) -> list[str]:
-        """Conditions that a read that may leave its array does not, along the other axes of it."""
-        found = []
-        for k, extent in enumerate(self.function.array(read.array).shape) if not read.always else ():
-            if k != axis:
-                index = self.printer.index(read.index[k])
-                found += [f"{index} >= 0", f"{index} < {self.printer.index(extent)}"]
-        return found
-
-    def at_point(self, exprs: Iterable[Expr]) -> None:
-        """Compute what expressions need at a point."""
-        for value in self.needed(exprs):
-            if not isinstance(value, Carried):
-                self.statements((self.let(value),))
-            elif value in self.totals:
-                assert isinstance(value, Fold)
-                template, own = join(value.algebra, value.types[0]), f"{self.stem(f'{value.results[0]}_own')}[k]"
-                name = self.declare(value.results[0])
-                text = template.format(self.printer.exact(value.inits[0]), own)
-                self.writer.line(f"const {register_type(value.types[0])} {name} = {text};")
 
     # ---------------------------------------------------------------- one state
 
@@ -480,127 +262,17 @@ class StateEntry(ValueBody):
                 self.leaves.add(value.name)
         self.kept_at_points(exprs, {*self.scans.rows, *self.scans.states, self.scans.along})
         kept_states: list[Scan] = []
-        for s in self.own_scans:
-            self.composed(s)
-            if s in self.scans.early or self.followed(s):
-                self.replayed(s)
-                kept_states.append(s)
+        for level in self.levels():
+            self.composed(level)
+            for s in level:
+                if s in self.scans.early or self.followed(s):
+                    self.replayed(s)
+                    kept_states.append(s)
         self.at_states([s for s in self.own_scans if s not in kept_states])
 
     def followed(self, s: Scan) -> bool:
         """Whether another scan needs the states of this one at points."""
-        others = [e for o in self.own_scans if o is not s for e in (*o.parts, *o.nexts)]
-        used = {n for e in others for n in free_names(e)}
-        used |= {n for v in self.needed(others) if isinstance(v, Map) for n in free_names(v.value)}
-        return bool(used & set(s.names))
-
-    def state_before(self, name: str) -> str:
-        """The text of a state before the tile."""
-        if name in {n for s in self.scans.early for n in s.names}:
-            return f"{self.stem(f'{name}_tiles')}[{self.s}]"
-        return f"{self.stem(f'{name}_now')}[{self.s}]"
-
-    def places_of_states(self, name: str, type_: str, s: Scan) -> None:
-        """Where a row's states are before a tile, and after it."""
-        line, kept_ = self.writer.line, self.stem(f"{name}_kept")
-        if s in self.scans.early:
-            at = f"{self.memory_of(name)} + ({self.stems['row']} * tiles + {self.stems['number']}) * state_count"
-            line(f"{type_}* const {self.stem(f'{name}_tiles')} = {at};")
-        if s in self.kept_scans():
-            line(f"const {type_}* const {self.stem(f'{name}_now')} = {kept_} + {self.turn('tile')};")
-            line(f"{type_}* const {self.stem(f'{name}_next')} = {kept_} + {self.turn('tile + 1')};")
-
-    def turn(self, tile: str) -> str:
-        """The offset of the states before a tile."""
-        rows = f"{self.plan.teams} * " if self.plan.teams > 1 else ""
-        return f"({factor(tile)} & 1) * {rows}state_count"
-
-    def composed(self, s: Scan) -> None:
-        """The states before each thread's points and after the tile."""
-        plan, line, algebra, stem = self.plan, self.writer.line, algebra_of(s), s.names[0]
-        backwards = "true" if s.reverse else "false"
-        own, found = self.stem(f"{stem}_own"), self.stem(f"{stem}_composed")
-        self.writer.cite(s.location)
-        types = [register_type(t) for t in s.types]
-        starts, warps, lasts = ([self.stem(f"{n}_{what}") for n in s.names] for what in ("start", "warp", "after"))
-        for n, t, start in zip(s.names, types, starts, strict=True):
-            line(f"const {t} {start} = {self.state_before(n)};")
-        line(f"auto {own} = {algebra}::identity();  // what the thread's points do to {' and '.join(s.names)}")
-
-        def body() -> None:
-            self.at_point(s.parts)
-            line(f"{own} = {element_of(self.printer, s, own)};")
-
-        self.steps(body, s.reverse)
-        scratch = f"{self.stem(f'{stem}_scratch')}[{self.s} & 1]" if plan.threads > 32 else "nullptr"
-        line(f"const auto {found} = weft::scan_through<{algebra}, {plan.threads}, {backwards}>({own}, {scratch});")
-        several = plan.threads > 32
-        for t, start, warp, last in zip(types, starts, warps, lasts, strict=True):
-            line(f"{t} {last} = {start}{f', {warp} = {start}' if several else ''};")
-        line(f"{algebra}::apply({found}.all, {', '.join(lasts)});")
-        if several:
-            line(f"{algebra}::apply({found}.warps, {', '.join(warps)});")
-        for n, t, start, warp, last in zip(s.names, types, starts, warps, lasts, strict=True):
-            taken = f"weft::from_lane_before<{min(plan.threads, 32)}, {backwards}>({last}, {warp if several else start})"
-            line(f"{t} {self.before(n)} = {taken};")
-        if overflows(s.algebra, s.types[0]):
-            finite = " && ".join(f"weft::is_finite({x})" for x in lasts)
-            condition = f"!weft::all_of_team<{plan.threads}>({finite})"
-            if segmented(s.algebra) is None and len(s.names) == 1:
-                condition += f" && !weft::is_nan({starts[0]})"
-            line("// what overflows when points are composed is computed in their order")
-            with self.writer.block(f"if ({condition})"):
-                self.one_after_another(s, starts, lasts, backwards)
-        if s in self.kept_scans():
-            stores = " ".join(f"{self.stem(f'{n}_next')}[{self.s}] = {last};" for n, last in zip(s.names, lasts, strict=True))
-            end = "threadIdx.x == 0" if s.reverse else f"threadIdx.x == {plan.threads - 1}"
-            line(f"if ({end}) {f'{{ {stores} }}' if len(lasts) > 1 else stores}")
-
-    def before(self, name: str) -> str:
-        """The C++ name of a state before the thread's points."""
-        return self.stem(f"{name}_before")
-
-    def one_after_another(self, s: Scan, starts: list[str], lasts: list[str], backwards: str) -> None:
-        """The states before each thread's points, and after the tile, found point by point."""
-        line = self.writer.line
-        own = [self.stem(n) for n in s.names]
-        given = ", ".join(f"{register_type(t)}& {n}" for n, t in zip(own, s.types, strict=True))
-        before = dict(self.names)
-        with self.writer.block(f"const auto change = [&]({given})", "};"):
-            self.names |= dict(zip(s.names, own, strict=True))
-
-            def body() -> None:
-                self.at_point(s.nexts)
-                self.advance_states([s])
-
-            self.steps(body, s.reverse)
-        self.names = before
-        kept_here = " ".join(f"{self.before(name)} = {n};" for name, n in zip(s.names, own, strict=True))
-        line(f"const auto keep = [&]({given}) {{ {kept_here} }};")
-        for last, start in zip(lasts, starts, strict=True):
-            line(f"{last} = {start};")
-        line(f"weft::in_turn<{self.plan.threads}, {backwards}>(change, keep, {', '.join(lasts)});")
-
-    def advance_states(self, scans: Sequence[Scan]) -> None:
-        self.advance(
-            tuple(Carry(n, i, e, r) for s in scans for n, i, e, r in zip(s.names, s.inits, s.nexts, s.results, strict=True))
-        )
-
-    def replayed(self, s: Scan) -> None:
-        """Keep the states before each point."""
-        line, tiles = self.writer.line, [self.stem(f"{n}_tile") for n in s.names]
-        for n, t, tile in zip(s.names, s.types, tiles, strict=True):
-            line(f"{register_type(t)} {tile}[{self.plan.points}];")
-            self.names[n] = self.before(n)
-
-        def body() -> None:
-            for n, tile in zip(s.names, tiles, strict=True):
-                line(f"{tile}[k] = {self.names[n]};")
-            self.at_point(s.nexts)
-            self.advance_states([s])
-
-        self.steps(body, s.reverse)
-        self.names |= {n: f"{tile}[k]" for n, tile in zip(s.names, tiles, strict=True)}
+        return any(self.follows(o, s) for o in self.own_scans if o is not s)
 
     def at_states(self, moving: Sequence[Scan]) -> None:
         """Go through the points with the states: what is folded of them and written."""
@@ -632,12 +304,20 @@ class StateEntry(ValueBody):
 
         self.steps(body, self.scans.reverse)
         for f in self.sums_of_states:
-            own, total = self.stem(f"{f.results[0]}_own"), f"{self.stem(f'{f.results[0]}_kept')}[{self.s}]"
-            found = self.reduced(f, own, f"{self.s} & 1")
+            own, total = self.stem(f"{f.results[0]}_own"), self.kept_sum(f)
+            if self.plan.spread:
+                line(f"{total} = {algebra_of(f)}::combine({total}, {own});")
+                continue
             all_ = self.stem(f"{f.results[0]}_all")
-            line(f"const auto {all_} = {found};")
+            line(f"const auto {all_} = {self.reduced(f, own, f'{self.s} & 1')};")
             line(f"if (threadIdx.x == 0) {total} = {algebra_of(f)}::combine({total}, {all_});")
+        self.next_state()
         self.meet()
+
+    def kept_sum(self, f: Fold, thread: str = "threadIdx.x") -> str:
+        """Where a sum is kept of a state."""
+        place = f"{self.s} * {self.plan.threads} + {thread}" if self.plan.spread else self.s
+        return f"{self.stem(f'{f.results[0]}_kept')}[{place}]"
 
     def written(self, writes: Iterable[Write]) -> None:
         for w in writes:
@@ -651,33 +331,54 @@ class StateEntry(ValueBody):
         scratch = f"{self.stem(f'{f.results[0]}_scratch')}[{turn}]" if self.plan.threads > 32 else "nullptr"
         return f"weft::reduce<{algebra_of(f)}, {self.plan.threads}>({own}, {scratch})"
 
+    def meeting(self) -> None:
+        """Declare where a thread's point is, of those that it folds the rows of, and where that goes."""
+        plan, line = self.plan, self.writer.line
+        if not self.crossed:
+            return
+        start = self.printer.index(self.axis.start, SUM)
+        self.length = factor(self.end if start == "0" else f"{self.end} - {factor(start)}")
+        block = f"({self.stems['group']} * ({self.stems['others_count']}) + {self.stems['others']})"
+        flat = "threadIdx.x" if plan.teams == 1 else f"threadIdx.y * {plan.threads} + threadIdx.x"
+        if plan.tile < plan.threads * plan.teams:
+            flat = f"({flat}) % {plan.tile}"
+        line(f"const int32_t own = {flat};  // the point, or the first of them, of which this thread folds the rows")
+        line(f"int64_t told = {block} * state_count * {self.length} + {self.stems['number']} * {plan.tile} + own;")
+
     def meet(self) -> None:
         """Fold the rows of a block, and leave what they make for the launch after this one."""
         plan, line = self.plan, self.writer.line
         if not self.crossed:
             return
         line("__syncthreads();")
-        flat = "threadIdx.x" if plan.teams == 1 else f"threadIdx.y * {plan.threads} + threadIdx.x"
-        start = self.printer.index(self.axis.start, SUM)
-        length = self.end if self.axis.start == ZERO else f"{self.end} - {factor(start)}"
         threads = plan.threads * plan.teams
-        block = f"({self.stems['group']} * ({self.stems['others_count']}) + {self.stems['others']})"
+        apart = max(1, threads // plan.tile)  # threads that have a point of one fold and not of the next one
+        line(f"const int32_t turn = ({self.s} & 1) * {plan.teams * plan.slot};")
         for k, f in enumerate(self.crossed):
             all_, met = self.stem(f"{f.results[0]}_all"), self.stem(f"{f.results[0]}_met")
-            turned = k * plan.tile % threads  # threads that have no point of one fold have points of the next one
-            begin = f"({flat} + {turned}) % {threads}" if turned else flat
-            with self.writer.block(f"for (int32_t p = {begin}; p < {plan.tile}; p += {threads})"):
-                line(f"const int64_t point = {self.stems['number']} * {plan.tile} + p;")
-                first = f"({self.s} & 1) * {plan.teams * plan.slot}"
-                line(f"const int32_t place = {first} + p % {plan.points} * {plan.pitch} + p / {plan.points};")
-                with nullcontext() if plan.whole else self.writer.block(f"if (point < {length})"):
-                    line(f"auto {all_} = {met}[place];")
-                    if plan.teams > 1:
-                        line("#pragma unroll")
-                        own = f"{met}[place + y * {plan.slot}]"
-                        line(f"for (int32_t y = 1; y < {plan.teams}; ++y) {all_} = {algebra_of(f)}::combine({all_}, {own});")
-                    memory = self.memory_of(f.results[0])
-                    line(f"{memory}[({block} * state_count + {self.s}) * {factor(length)} + point] = {all_};")
+            with ExitStack() as around:
+                p, told = "own", "told"
+                if apart > 1:
+                    first = plan.tile * (k % apart) // plan.threads
+                    rows = plan.tile // plan.threads
+                    mine = f"threadIdx.y / {rows} == {first // rows}"
+                    around.enter_context(self.writer.block(f"if ({mine})"))
+                elif plan.tile == threads:
+                    around.enter_context(self.writer.block(""))
+                else:
+                    around.enter_context(self.writer.block(f"for (int32_t p = own; p < {plan.tile}; p += {threads})"))
+                    p, told = "p", "told + (p - own)"
+                point = f"{self.stems['number']} * {plan.tile} + {p} < {self.length}"
+                around.enter_context(nullcontext() if plan.whole else self.writer.block(f"if ({point})"))
+                place = f"turn + {p} % {plan.points} * {plan.pitch} + {p} / {plan.points}"
+                line(f"const int32_t place = {place};")
+                line(f"auto {all_} = {met}[place];")
+                if plan.teams > 1:
+                    line("#pragma unroll")
+                    own = f"{met}[place + y * {plan.slot}]"
+                    line(f"for (int32_t y = 1; y < {plan.teams}; ++y) {all_} = {algebra_of(f)}::combine({all_}, {own});")
+                line(f"{self.memory_of(f.results[0])}[{told}] = {all_};")
+        line(f"told += {self.length};")
 
     # ---------------------------------------------------------------- what is known of all states
 
@@ -740,6 +441,13 @@ class StateEntry(ValueBody):
         rest = [w for w in self.scans.ends if w not in of_rows]
         if not rest:
             return
+        if plan.spread and self.sums_of_states:
+            with self.writer.block(f"for (int32_t {self.s} = 0; {self.s} < state_count; ++{self.s})"):
+                for f in self.sums_of_states:
+                    all_ = self.stem(f"{f.results[0]}_all")
+                    line(f"const auto {all_} = {self.reduced(f, self.kept_sum(f), f'{self.s} & 1')};")
+                    line(f"if (threadIdx.x == 0) {self.kept_sum(f, '0')} = {all_};")
+            line(self.team_barrier())
         bound = " && ".join([*here, f"{self.s} < state_count"])
         with self.writer.block(f"for (int32_t {self.s} = threadIdx.x; {bound}; {self.s} += {plan.threads})"):
             self.coordinates()
@@ -751,7 +459,7 @@ class StateEntry(ValueBody):
     def at_end(self, writes: Sequence[Write]) -> None:
         for value in self.needed([e for w in writes for e in uses_of_write(w)]):
             if isinstance(value, Fold) and value in self.sums_of_states:
-                own, name = f"{self.stem(f'{value.results[0]}_kept')}[{self.s}]", self.declare(value.results[0])
+                own, name = self.kept_sum(value, "0"), self.declare(value.results[0])
                 text = join(value.algebra, value.types[0]).format(self.printer.exact(value.inits[0]), own)
                 self.writer.line(f"const {register_type(value.types[0])} {name} = {text};")
             elif not isinstance(value, Carried):
@@ -786,7 +494,7 @@ class BeforeEntry(StateEntry):
         return self.scans.early
 
     def state_before(self, name: str) -> str:
-        return f"{self.stem(f'{name}_now')}[{self.s}]"
+        return f"{self.stem(f'{name}_kept')}[{self.stem(f'{name}_now')} + {self.s}]"
 
     def state(self) -> None:
         exprs = self.state_exprs()
@@ -796,12 +504,14 @@ class BeforeEntry(StateEntry):
                 self.leaves.add(value.name)
         self.kept_at_points(exprs, {*self.scans.rows, *self.scans.states, self.scans.along})
         first = " && ".join([*([self.here] if self.here else []), "threadIdx.x == 0"])
-        for s in self.own_scans:
-            self.composed(s)
-            for n in s.names:
-                self.writer.line(f"if ({first}) {self.stem(f'{n}_tiles')}[{self.s}] = {self.stem(f'{n}_start')};")
-            if self.followed(s):
-                self.replayed(s)
+        for level in self.levels():
+            self.composed(level)
+            for s in level:
+                for n in s.names:
+                    self.writer.line(f"if ({first}) *{self.stem(f'{n}_tiles')} = {self.start(n)};")
+                if self.followed(s):
+                    self.replayed(s)
+        self.next_state()
 
     def finish(self) -> None:
         """Nothing is written."""
@@ -839,5 +549,3 @@ class AfterEntry(StateEntry):
                     self.statements((self.let(value),))
             for w in self.scans.after:
                 self.write(w)
-
-

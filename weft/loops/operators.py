@@ -201,7 +201,7 @@ POLYNOMIALS = (
 )
 
 # Operators that no program has: some texts for a GPU have them in place of others.
-ROUGH = frozenset({"exp_rough", "exp_flushed"})
+ROUGH = frozenset({"exp_rough", "exp_flushed", "exp2_flushed"})
 
 _TABLE = [
     Operator("add", 2, "arithmetic", "{0} + {1}", lambda a, b: a + b),
@@ -234,7 +234,9 @@ _TABLE = [
         )
     ),
     # the same, right to |x| 2^-24 + 2^-22 of itself, on a GPU; where it is below 2^-126 the second is 0: see weft.emit.rough
-    *(Operator(name, 1, "float", name, _guard(math.exp)) for name in sorted(ROUGH)),
+    *(Operator(name, 1, "float", name, _guard(math.exp)) for name in ("exp_flushed", "exp_rough")),
+    # 2^x, of two units of the last place; 0 where it is below 2^-126
+    Operator("exp2_flushed", 1, "float", "exp2_estimate", _guard(lambda x: 2.0**x)),
     *(Operator(name, 1, "float", name, _log(getattr(math, name))) for name in ("log", "log2", "log10")),
     Operator("log1p", 1, "float", "log1p", _log1p),
     Operator("rsqrt", 1, "float", "rsqrt", lambda x: math.inf if x == 0 else _guard(lambda v: 1 / math.sqrt(v))(x)),
