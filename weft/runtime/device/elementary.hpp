@@ -76,11 +76,12 @@ struct Logarithm {
     float exponent;
     float rest;
     explicit Logarithm(float x) {
-        const bool tiny = x < 0x1p-126f;
-        const uint32_t bits = bits_of(tiny ? x * 0x1p23f : x);
+        // all ones where x is subnormal: 2^23 times as large it is not. By arithmetic, or GCC does both ways to the end
+        const uint32_t tiny = uint32_t(int32_t(bits_of(x) - 0x00800000u) >> 31);
+        const uint32_t bits = bits_of(x * float_of(0x3f800000u + (tiny & (23u << 23))));
         const int32_t whole = int32_t(bits - 0x3f2aaaabu) >> 23;
         rest = float_of(bits - (uint32_t(whole) << 23)) - 1.0f;
-        exponent = float(tiny ? whole - 23 : whole);
+        exponent = float(whole - int32_t(tiny & 23u));
     }
 };
 
