@@ -149,12 +149,12 @@ def test_what_is_rare_is_right_too() -> None:
         torch.testing.assert_close(function(own, *args[1:], out=own), want, rtol=4e-7, atol=1e-38)
 
 
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="of vectors that gather")
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="flags of an x86")
 def test_loops_over_them_are_vectorised(tmp_path: Path) -> None:
-    """GCC says so of each, for a CPU with AVX2."""
+    """GCC says so of each, for a CPU with AVX2. Angles of any size it vectorises only where it takes gathers to be worth it."""
     rare = {f"{n}_near": n for n in (*RARE_OF_ONE, *RARE_OF_TWO)}
     special = [f"special::{n}" for n in ("ndtr", "erfinv", "i0e", "i1e", "i0", "i1")]
-    names = [*OF_ONE, *OF_TWO, "sigmoid", "gelu", *rare, *special]
+    names = [*(n for n in OF_ONE if n not in RARE_OF_ONE), *OF_TWO, "sigmoid", "gelu", *rare, *special]
     text = '#include "weft/host.hpp"\n#include "weft/special.cuh"\n'
     for name in names:
         arguments = "a[i], b[i]" if name in OF_TWO or rare.get(name) in RARE_OF_TWO else "a[i]"
