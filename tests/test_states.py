@@ -18,7 +18,7 @@ from tests.kernels_of_states import (
     selective_specs,
 )
 from weft.emit.rough import rough_scans
-from weft.graph.products import regrouped
+from weft.graph.factors import regrouped
 from weft.graph.state_scans import StateScans
 from weft.graph.tile import Map
 from weft.loops.ir import Op, walk_expr

@@ -15,7 +15,7 @@ from weft.emit.state_steps import StateSteps
 from weft.emit.text import Writer
 from weft.emit.threads import parameters
 from weft.emit.values import ZERO, deciding
-from weft.graph.products import regrouped
+from weft.graph.factors import regrouped
 from weft.graph.state_scans import StateScans
 from weft.graph.tile import Carried, Fold, Read, Scan, Write, uses_of_write
 from weft.loops.ir import Expr, Function, Let, Stmt, trapping

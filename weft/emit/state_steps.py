@@ -10,7 +10,7 @@ from weft.emit.algebras import algebra_of, element_of, join
 from weft.emit.cpp_body import factor
 from weft.emit.expressions import PRODUCT, literal, register_type
 from weft.emit.state_points import StatePoints
-from weft.graph.products import composed_by_step
+from weft.graph.factors import composed_by_step
 from weft.graph.tile import Map, Scan
 from weft.loops.algebra.table import overflows, segmented
 from weft.loops.ir import Carry, Expr, Op, Ref, free_names

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from weft.graph.products import regrouped
+from weft.graph.factors import regrouped
 from weft.graph.state_scans import StateScans
 from weft.graph.tile import Map, Read, Scan, Value, names_of, uses
 from weft.loops.ir import Const, Function, free_names
