@@ -82,6 +82,44 @@ def likeliest(a, b):
     return v, back
 
 
+@weft.kernel
+def tanh_rnn(x, w_in, w, bias):
+    """h[t + 1] = tanh(x[t] w_in' + h[t] w' + bias): the products with x do not wait for each other."""
+    steps, batch, width = x.shape[0], x.shape[1], w.shape[0]
+    given = torch.empty(steps, batch, width)
+    h = torch.zeros(steps + 1, batch, width)
+    for t in range(steps):
+        for b in range(batch):
+            for i in range(width):
+                total = 0.0
+                for k in range(x.shape[2]):
+                    total += x[t, b, k] * w_in[i, k]
+                given[t, b, i] = total + bias[i]
+    for t in range(steps):
+        for b in range(batch):
+            for i in range(width):
+                total = 0.0
+                for k in range(width):
+                    total += h[t, b, k] * w[i, k]
+                h[t + 1, b, i] = torch.tanh(total + given[t, b, i])
+    return h
+
+
+def torch_rnn(x: torch.Tensor, w_in: torch.Tensor, w: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    start = torch.zeros(1, x.shape[1], len(w), device=x.device)
+    return torch.rnn_tanh(x, start, [w_in, w, bias, torch.zeros_like(bias)], True, 1, 0.0, False, False, False)[0]
+
+
+def rnn_of_tfloat32(*given: torch.Tensor) -> torch.Tensor:
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=False, allow_tf32=True):
+        return torch_rnn(*given)
+
+
+def rnn_of_float32(*given: torch.Tensor) -> torch.Tensor:
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=False, allow_tf32=False):
+        return torch_rnn(*given)
+
+
 def _stencil(a: torch.Tensor, b: torch.Tensor) -> None:
     b[1:-1, 1:-1] = 0.25 * (a[:-2, 1:-1] + a[2:, 1:-1] + a[1:-1, :-2] + a[1:-1, 2:])
 
@@ -140,6 +178,7 @@ class Work:
     exact: bool = True
 
 
+RNN = ((4096, 256, 512), (512, 512), (512, 512), (512,))
 LARGE, SMALL = ((8192, 8192),), ((256, 256),)
 WORKS = (
     Work(jacobi, "two copies a step", partial(copies, each=2), LARGE, 100, exact=False),
@@ -149,6 +188,8 @@ WORKS = (
     Work(taking_turns, "torch eager, a CUDA graph", eager_turns, SMALL, 1000, graph=True),
     Work(taking_turns, "torch eager", eager_turns, SMALL, 1000),
     Work(shortest_paths, "torch eager", eager_paths, ((1024, 1024),)),
+    Work(tanh_rnn, "torch.nn.RNN", rnn_of_float32, RNN, exact=False),
+    Work(tanh_rnn, "torch.nn.RNN, tfloat32", rnn_of_tfloat32, RNN, exact=False),
     Work(likeliest, "torch eager", eager_likeliest, ((512, 512), (1000, 512))),
 )
 
@@ -161,6 +202,10 @@ def run(options: Options) -> list[Row]:
         steps = (min(work.steps, 3) if options.quick else work.steps,) if work.steps else ()
         generator = torch.Generator(options.device).manual_seed(0)
         given = [torch.rand(s, device=options.device, generator=generator) for s in shapes]
+        if work.kernel is tanh_rnn:  # numbers that leave the states apart
+            given = [(g - 0.5) / 16 for g in given]
+            got, want = tanh_rnn(*given)[1:], rnn_of_float32(*given)
+            torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-4)
         with torch.no_grad():
             if work.exact:
                 torch.testing.assert_close(work.kernel(*given, *steps), work.peer(*given, *steps), rtol=1e-4, atol=1e-4)

@@ -11,6 +11,7 @@ from weft.compiler.launch import Launch, Variant, Where
 from weft.compiler.points import most_points
 from weft.emit.names import kernel_entry
 from weft.graph.joins import Joins
+from weft.graph.products import exact_type
 from weft.graph.scans import Scanned
 from weft.graph.state_scans import StateScans
 from weft.graph.sweeps import Sweeps
@@ -19,6 +20,7 @@ from weft.loops.schedule import Nest
 from weft.loops.steps import Ranges, bounds
 from weft.loops.types import INT64, ScalarType
 from weft.plan.arguments import Facts, nest_arrays
+from weft.plan.extents import extents_of
 from weft.plan.facts import Geometry, facts_of
 from weft.plan.fold import (
     Extents,
@@ -35,6 +37,16 @@ from weft.plan.fold import (
 )
 from weft.plan.join import JoinPlan, Meeting, plan_joins
 from weft.plan.map import Placed, plan_maps
+from weft.plan.product import (
+    MATRIX_PACKET,
+    PACK_BLOCK,
+    ProductPlan,
+    boxes_of,
+    packed_elements,
+    packed_name,
+)
+from weft.plan.product import shared_bytes as product_bytes
+from weft.plan.product_search import plan_products
 from weft.plan.scan import TURNS_TOLD, ScanPlan, plan_scan, ring_bytes, told_words
 from weft.plan.state_scan import StateExtents, StatePlan, plan_states, shared_bytes, state_memory
 from weft.plan.threads import ThreadPlan, plan_sharing, plan_threads
@@ -57,12 +69,16 @@ def whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[L
     for first in (nest - 1, nest):
         if (joint := _joint_launches(where, first, names)) is not None:
             return (joint[nest - first],)
-    found = None if sweeps is None else _plan_folds(where, sweeps, facts, used, names)
+    multiplied = None if sweeps is None else _plan_products(where, sweeps, facts, used, names)
+    found = None if sweeps is None or multiplied is not None else _plan_folds(where, sweeps, facts, used, names)
     joining = _plan_joins(function, analysis.lowered[nest].joins, facts, used, names, ranges)
     scan = _plan_scan(where, nest, facts, names)
     states = _plan_states(where, nest, facts, names)
     if placed is not None:
         made = _launch_maps(own, Variant(nest, replace(facts, unused=placed.counted), placed.plan), placed)
+    elif sweeps is not None and multiplied is not None:
+        facts = replace(facts, without=frozenset(used) - sweeps.arrays)
+        made = _launch_products(function, own, sweeps, Variant(nest, facts, multiplied[0]), names, *multiplied)
     elif sweeps is not None and found is not None:
         facts = replace(facts, without=frozenset(used) - sweeps.arrays)
         made = _launch_folds(function, own, sweeps, Variant(nest, facts, found[0]), *found)
@@ -152,6 +168,51 @@ def _plan_folds(
         return None
     rows = math.prod(most[a] for a in sweeps.rows)
     return replace(folds, exact=False), replace(extents, rows=max(rows, extents.rows))
+
+
+def _plan_products(
+    where: Where, sweeps: Sweeps, facts: Facts, arrays: Mapping[str, Geometry], names: Mapping[str, int]
+) -> tuple[ProductPlan, Extents] | None:
+    """The plan of products; None where their axes differ from iteration to iteration of the loops around."""
+    if any(free_names(e) & where.ranges.keys() for a in sweeps.axes.values() for e in (a.start, a.stop)):
+        return None
+    return plan_products(where.analysis.function, sweeps, facts, names, where.machine, arrays)
+
+
+def _launch_products(
+    function: Function,
+    nest: Nest,
+    sweeps: Sweeps,
+    variant: Variant,
+    names: Mapping[str, int],
+    plan: ProductPlan,
+    extents: Extents,
+) -> tuple[Launch, ...]:
+    from weft.emit.products import entries
+
+    found = plan.arranged(sweeps)
+    sizes = extents_of(found.sweeps.axes, names)
+    ring = 0 if plan.engine == "fma" else product_bytes(plan, found)
+    boxes = boxes_of(function, found, plan, sizes) if plan.boxes else ()
+    partial, grids = [], []
+    for k, staged in enumerate(plan.staged):
+        if plan.packed and plan.packed[k]:
+            type_, elements = exact_type(function, found, found.operands[k]), packed_elements(found, staged, k, sizes)
+            assert type_ is not None
+            partial.append((packed_name(found, k), type_, elements))
+            grids.append(-(-elements // (PACK_BLOCK * MATRIX_PACKET)))
+    if plan.parts > 1:
+        squares = extents.parts
+        partial += [(f"{f.names[0]}.parts", f.types[0], squares * plan.parts * math.prod(plan.tile[:2])) for f in found.folds]
+        grids.append(extents.blocks)
+    grids.append(extents.parts if plan.parts > 1 else extents.blocks)
+    product = len(grids) - (2 if plan.parts > 1 else 1)  # before it what packs operands, after it what combines parts
+    launches = []
+    for k, (entry, blocks) in enumerate(zip(entries(nest, plan), grids, strict=True)):
+        threads = plan.threads if k == product else PACK_BLOCK if k < product else plan.folding
+        own = Launch(variant, entry, (blocks, 1, 1), (threads, 1, 1), partial=tuple(partial))
+        launches.append(replace(own, shared=ring, boxes=boxes) if k == product else own)
+    return tuple(launches)
 
 
 def _launch_folds(

@@ -12,12 +12,14 @@ from weft.loops.schedule import Axis, Nest
 from weft.loops.steps import Ranges
 from weft.loops.types import ScalarType
 from weft.plan.arguments import Facts
+from weft.plan.box import Box
 from weft.plan.facts import Geometry
 from weft.plan.fold import FoldPlan
 from weft.plan.join import JoinPlan
 from weft.plan.leaning import PLANNED, Leaning
 from weft.plan.machine import Machine
 from weft.plan.map import MapPlan
+from weft.plan.product import ProductPlan
 from weft.plan.scan import ScanPlan
 from weft.plan.state_scan import StatePlan
 from weft.plan.threads import ThreadPlan
@@ -25,11 +27,11 @@ from weft.plan.threads import ThreadPlan
 
 @dataclass(frozen=True)
 class Variant:
-    """How one nest runs for some calls: maps, sweeps, joins, scans, or a thread for each iteration of the axes."""
+    """How one nest runs for some calls: maps, sweeps, products, joins, scans, or a thread for each iteration of the axes."""
 
     nest: int
     facts: Facts
-    plan: FoldPlan | JoinPlan | MapPlan | ScanPlan | StatePlan | ThreadPlan
+    plan: FoldPlan | JoinPlan | MapPlan | ProductPlan | ScanPlan | StatePlan | ThreadPlan
 
     @property
     def key(self) -> str:
@@ -66,7 +68,8 @@ class Launch:
     `arguments`, and then `parts`. together: all blocks run at once, and the memory is 0 at first. shared: bytes of memory that
     a block has beside its own. steps: the loops around it, outermost first: it is launched in every iteration, but for those in
     which a guard of `when` does not hold; launches one after another that have a loop in common are so together. The loops'
-    variables are scalars of its function. course: of maps. cluster: blocks that run together, as the text says.
+    variables are scalars of its function. course: of maps. cluster: blocks that run together, as the text says. boxes: the maps
+    that follow all other parameters.
     """
 
     variant: Variant
@@ -79,6 +82,7 @@ class Launch:
     course: int = 0
     shared: int = 0
     cluster: int = 1
+    boxes: tuple[Box, ...] = ()
     where: Where | None = field(default=None, compare=False, repr=False)
     steps: tuple[Axis, ...] = ()
     when: tuple[Guard, ...] = ()

@@ -10,6 +10,7 @@ from weft.plan.arguments import Facts, Slot, slots
 from weft.plan.fold import FoldPlan
 from weft.plan.join import JoinPlan
 from weft.plan.map import MapPlan
+from weft.plan.product import ProductPlan
 from weft.plan.scan import ScanPlan
 from weft.plan.state_scan import StatePlan
 from weft.plan.threads import ThreadPlan
@@ -87,6 +88,15 @@ def _cuda_source(analysis: Analysis, variant: Variant) -> str:
         kind = ResidentEntry if variant.plan.resident else held
         columns = analysis.lowered[variant.nest].columns if variant.plan.columns else None
         return emit_folds(analysis.function, nest, sweeps, variant.plan, variant.facts, kind, columns)
+    if isinstance(variant.plan, ProductPlan):
+        from weft.emit.matrix_products import MatrixEntry
+        from weft.emit.products import emit as emit_products
+        from weft.emit.square_products import SquareEntry
+
+        sweeps = analysis.lowered[variant.nest].sweeps
+        assert sweeps is not None
+        entry: type[SquareEntry | MatrixEntry] = SquareEntry if variant.plan.engine == "fma" else MatrixEntry
+        return emit_products(analysis.function, nest, sweeps, variant.plan, variant.facts, entry)
     if isinstance(variant.plan, JoinPlan):
         from weft.emit.joins import emit as emit_joins
 

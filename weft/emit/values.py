@@ -47,13 +47,13 @@ class ValueBody(Body):
         self.made = {n: v for v in self.values for n in names_of(v)}
         self.leaves: set[str] = set()
 
-    def places(self, axes: Sequence[Axis], position: str, counts: dict[str, str]) -> None:
-        """The coordinates of a place in the order of some axes, the last the fastest."""
+    def places(self, axes: Sequence[Axis], position: str, counts: dict[str, str], const: str = "const ") -> None:
+        """The coordinates of a place in the order of some axes, the last the fastest. const: what they are declared as."""
         lines, rest = [], position
         for k in range(len(axes) - 1, -1, -1):
             own = f"{rest} % {counts[axes[k].name]}" if k else rest
             start = self.printer.index(axes[k].start, SUM)
-            lines.append(f"const int64_t {self.declare(axes[k].name)} = {own if start == '0' else f'{start} + {own}'};")
+            lines.append(f"{const}int64_t {self.declare(axes[k].name)} = {own if start == '0' else f'{start} + {own}'};")
             rest = f"{rest} / {counts[axes[k].name]}"
         for text in reversed(lines):
             self.writer.line(text)

@@ -9,6 +9,7 @@ from weft.compiler import Launch
 from weft.emit import folds, joins
 from weft.graph.joins import Joins, Points
 from weft.graph.maps import Course
+from weft.graph.products import Products
 from weft.graph.scans import Scanned
 from weft.graph.show import Spelling
 from weft.graph.state_scans import StateScans
@@ -20,6 +21,7 @@ from weft.plan.extents import extents_of
 from weft.plan.fold import FoldPlan, held_reads, steps
 from weft.plan.join import JoinPlan, PointsPlan, join_steps
 from weft.plan.map import CoursePlan, MapPlan
+from weft.plan.product import ProductPlan, operand_reads
 from weft.plan.scan import ScanPlan, ring_reads
 from weft.plan.state_scan import StatePlan
 from weft.plan.traffic import Access, Traffic, traffic
@@ -56,6 +58,9 @@ def drawn(launch: Launch, numbers: Mapping[str, int]) -> Drawn | None:
     elif isinstance(plan, FoldPlan) and lowered.sweeps is not None:
         sweeps = plan.arranged(lowered.sweeps)
         made, axes, homed = sweeps.values, dict(sweeps.axes), _of_sweeps(launch, lowered.sweeps, plan)
+    elif isinstance(plan, ProductPlan) and lowered.sweeps is not None:
+        products = plan.arranged(lowered.sweeps)
+        made, axes, homed = products.sweeps.values, dict(products.sweeps.axes), _of_products(products, plan)
     elif isinstance(plan, ScanPlan) and lowered.scans is not None:
         made, axes, homed = lowered.scans.values, dict(lowered.scans.axes), _of_scans(launch, lowered.scans, plan)
     elif isinstance(plan, StatePlan) and lowered.states is not None and not launch.entry.endswith(("_before", "_after")):
@@ -161,6 +166,18 @@ def _reached(exprs: Sequence[Expr], made: Mapping[str, Value]) -> set[str]:
             if not isinstance(made[name], (Fold, Scan)):
                 pending += [n for e in uses(made[name]) for n in free_names(e)]
     return found
+
+
+def _of_products(found: Products, plan: ProductPlan) -> Iterator[_Homed]:
+    operands = {v.name for o in found.operands for v in operand_reads(found, o)}
+    folded = {n for f in found.folds for n in f.results}
+    for v in found.sweeps.values:
+        if isinstance(v, Fold):
+            yield _Homed(v, f"registers, {plan.each[0]} x {plan.each[1]} a thread")
+        else:
+            yield _Homed(v, "shared memory, by tiles" if v.name in operands and v.name not in folded else "registers")
+    for w in found.sweeps.last:
+        yield _Homed(w, f"memory, {plan.vector} together" if plan.vector > 1 else "memory")
 
 
 def _folded(launch: Launch, plan: FoldPlan, fold: Fold, sweeps: Sweeps) -> str:

@@ -14,6 +14,7 @@ from weft.plan.fold import FoldPlan
 from weft.plan.join import JoinPlan, PointsPlan, SortPlan, join_steps
 from weft.plan.latest import LastPlan
 from weft.plan.map import MapPlan
+from weft.plan.product import ProductPlan
 from weft.plan.scan import ScanPlan
 from weft.plan.state_scan import StatePlan
 from weft.plan.threads import ThreadPlan
@@ -93,6 +94,8 @@ def _kernel_lines(launch: Launch) -> list[str]:
         return [*_joining(launch, plan), grid]
     if isinstance(plan, MapPlan):
         return [*_mapping(launch, plan), grid]
+    if isinstance(plan, ProductPlan):
+        return [*_multiplying(launch, plan), grid]
     if isinstance(plan, ScanPlan):
         return [*_scanning(launch, plan), grid + (f", {teams} rows each" if teams > 1 else "")]
     return [*_of_states(launch, plan), grid + (f", {teams} rows each" if teams > 1 else "")]
@@ -202,6 +205,38 @@ def _folding(launch: Launch, plan: FoldPlan) -> list[str]:
     return [f"{rows}; {', '.join([how, *packets])}", *running, *shared]
 
 
+def _multiplying(launch: Launch, plan: ProductPlan) -> list[str]:
+    """Which results a block has, and what its threads share."""
+    assert launch.where is not None
+    sweeps = launch.where.analysis.lowered[launch.variant.nest].sweeps
+    assert sweeps is not None
+    found, (rows, columns, points), (down, across) = plan.arranged(sweeps), plan.tile, plan.each
+    named = {what: " and ".join(a.replace(".", " to ") for a in axes) for what, axes in
+             (("rows", found.rows), ("columns", found.columns), ("points", found.over))}  # fmt: skip
+    batch = f", one of {', '.join(found.batch)}" if found.batch else ""
+    groups = f"; {plan.groups} groups of threads share them" if plan.groups > 1 else ""
+    if "_pack" in launch.entry.removeprefix(launch.nest.name):
+        return [f"an operand is written to memory in packets of {plan.run} first, for tiles of it to be copied"]
+    square = f"a block has {rows} x {columns} of {named['rows']} and {named['columns']}{batch}, a"
+    if plan.engine != "fma":
+        who = "warpgroup" if plan.engine == "wgmma" else "warp"
+        way = "a warp brings them as boxes (TMA)" if plan.boxes else "threads copy them (cp.async)"
+        stays = ["blocks stay and go from square to square"] if plan.resident else []
+        atom = plan.atom
+        return [
+            f"{square} {who} {down} x {across}, by {atom.name}",
+            *stays,
+            f"tiles of {points} points along {named['points']} in shared memory, {plan.stages} turns of them; {way}",
+            f"layout (thread, value) -> ({named['rows']}, {named['columns']}) of an instruction: {atom.c}",
+        ]
+    return [
+        f"{square} thread {down} x {across}",
+        f"tiles of {points} points along {named['points']} in shared memory, the next on their way to registers{groups}",
+        f"layout (thread, value) -> {named['rows']}: {plan.rows}",
+        f"layout (thread, value) -> {named['columns']}: {plan.columns}",
+    ]
+
+
 _SORTING = {
     "keys": "values are joined to {0} in the order of its elements, so that the bits are always the same: the element of each",
     "count": "sorted by element, digit {1} of {2}: how many have it",
@@ -276,6 +311,8 @@ def plan_line(launches: Sequence[Launch]) -> str:
             how = _joining_line(plan)
         elif isinstance(plan, MapPlan):
             how = _mapping_line(launch, plan)
+        elif isinstance(plan, ProductPlan):
+            how = f"{plan.tile[0]} x {plan.tile[1]} results each"
         elif isinstance(plan, ScanPlan):
             how = _scanning_line(launch, plan)
         else:

@@ -6,6 +6,7 @@ allocate, take addresses, launch.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ from weft.compiler import (
     unused,
 )
 from weft.compiler import launches as plan_launches
+from weft.compiler.boxes import tensor_map
 from weft.errors import (
     DeviceMismatch,
     OutOfRange,
@@ -56,6 +58,8 @@ from weft.runtime.slots import Given, pack
 Run = Callable[[tuple[Any, ...]], Any]
 Same = tuple[tuple[int, int], ...]  # (position, position of the earlier argument that it is)
 Quick = Callable[..., Any]
+
+_MAPS = 64  # of a launch's boxes that are kept, by address
 
 
 @dataclass(frozen=True)
@@ -749,12 +753,26 @@ def _cuda_launcher(plan: Launch, bound: Bound, device: torch.device) -> _Kernel:
     made = {where.memory[n]: where.arrays[n] for n in pointers if n in where.memory}
     partial += tuple((name, getattr(torch, g.dtype.name), g.span(), False) for name, g in made.items())
     return _Kernel(
-        cuda.Launcher(handle, plan.grid, plan.block, plan.shared, pack(values), cooperative=plan.together),
+        cuda.Launcher(
+            handle, plan.grid, plan.block, plan.shared, pack(values), cooperative=plan.together, boxes=_boxes(plan, given)
+        ),
         tuple(where.memory.get(n, n) for n in given),
         frozenset(where.memory.get(n, n) for n in pointers),
         partial,
         tuple((slot, depths[s.name]) for slot, s in enumerate(slots) if s.kind == "scalar" and s.name in depths),
     )
+
+
+def _boxes(plan: Launch, given: tuple[str, ...]) -> list[cuda.GivenMap]:
+    """The maps of a launch, encoded once for each address. given: the arrays and scalars that it takes."""
+    where = plan.where
+    assert where is not None
+    found = []
+    for box in plan.boxes:
+        encode = functools.partial(tensor_map(box, where.arrays).encode, cuda.find_driver())
+        name = box.array if box.packed is None else f"{where.path}.{box.array}"
+        found.append(cuda.GivenMap(given.index(name), functools.lru_cache(_MAPS)(encode)))
+    return found
 
 
 def _stepper(program: Grouped, bound: Bound, device: torch.device) -> _Launch:

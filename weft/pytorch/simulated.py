@@ -15,6 +15,7 @@ import torch
 from weft.check.limits import TARGETS, Target, occupancy, refusals
 from weft.check.report import Launched, Resources
 from weft.compiler import Analysis, Grouped, Launch, Where, arguments, cuda_source, grouped, launches
+from weft.compiler.boxes import tensor_map
 from weft.errors import CompileError
 from weft.loops.affine import evaluate
 from weft.loops.ir import Array, Function, walk
@@ -231,6 +232,9 @@ def _arguments(plan: Launch, values: Mapping[str, Any], memory: Mapping[str, _Ar
     if plan.partial:
         out += [memory[f"{where.path}.{name}"].argument(name, "inout") for name, _, _ in plan.partial]
         out.append(simulator.Integer(plan.parts))
+    for box in plan.boxes:
+        (tensor,) = (a for a in out if isinstance(a, simulator.Tensor) and a.name == box.array)
+        out.append(simulator.Map(tensor_map(box, where.arrays), tensor))
     return out
 
 

@@ -348,7 +348,7 @@ class Launcher:
     """A kernel with its grid, block, dynamic shared memory in bytes and fixed arguments; may be shared by threads.
 
     cluster: blocks of a cluster. cooperative: all blocks run at once, as grid_sync needs. tensor_maps: encodings of 128
-    bytes, the kernel's parameters after its slots.
+    bytes, the kernel's parameters after its slots. boxes: those after them, of tensors whose addresses are given at launch.
 
     Nothing is launched for a grid that is empty. Raises LaunchError if such a launch is beyond the device.
     """
@@ -364,6 +364,7 @@ class Launcher:
         cluster: Size3 = (1, 1, 1),
         cooperative: bool = False,
         tensor_maps: Sequence[bytes] = (),
+        boxes: Sequence[GivenMap] = (),
     ) -> None:
         handle.admit(grid, block, shared_bytes, cluster, cooperative)
         self._handle = handle
@@ -375,8 +376,9 @@ class Launcher:
         self._shape = (*grid, *block, shared_bytes)
         self._slots = slots
         self._extras = _extras(cluster, cooperative, tensor_maps)
+        self._boxes = tuple(boxes)
         # Frames not in use. Taking one out and putting it back are atomic, so no two threads share a frame.
-        self._frames = [LaunchFrame(slots, self._shape, self._extras)]
+        self._frames = [LaunchFrame(slots, self._shape, self._extras, self._boxes)]
 
     def launch(self, stream: int, *values: int | float) -> None:
         """Launch on a stream (the driver's handle) of the kernel's device, with the given slots in order."""
@@ -385,7 +387,7 @@ class Launcher:
         try:
             frame = self._frames.pop()
         except IndexError:
-            frame = LaunchFrame(self._slots, self._shape, self._extras)
+            frame = LaunchFrame(self._slots, self._shape, self._extras, self._boxes)
         frame.write(*values)
         frame.config.stream = stream
         if self._current_device() == self._device:
@@ -401,7 +403,7 @@ class Launcher:
 
         None where nothing is launched, and where a launch has more than a shape and slots: `launch` does those.
         """
-        if self._empty or self._extras is not None:
+        if self._empty or self._extras is not None or self._boxes:
             return None
 
         def fresh() -> LaunchFrame:
@@ -420,7 +422,7 @@ class Launcher:
         """A frame of its own for a caller that launches many times, the address of the driver's function that does, and the
         kernel's.
         """
-        frame = LaunchFrame(self._slots, self._shape, self._extras)
+        frame = LaunchFrame(self._slots, self._shape, self._extras, self._boxes)
         return frame, ctypes.cast(self._launch_kernel, ctypes.c_void_p).value or 0, self._function
 
     @contextmanager
@@ -496,12 +498,24 @@ def _extras(cluster: Size3, cooperative: bool, tensor_maps: Sequence[bytes]) -> 
     return _Extras((_Attribute * len(attributes))(*attributes), maps, addresses)
 
 
+@dataclass(frozen=True)
+class GivenMap:
+    """A tensor map of a tensor whose address is given at launch, as the so manieth of the given values. encode: the driver's
+    128 bytes for an address.
+    """
+
+    position: int
+    encode: Callable[[int], bytes]
+
+
 class LaunchFrame(Frame):
     """A frame with what the driver wants beside it: the launch configuration and the addresses of the slots."""
 
-    __slots__ = ("config", "config_address", "parameters", "parameters_address")
+    __slots__ = ("config", "config_address", "maps", "parameters", "parameters_address")
 
-    def __init__(self, slots: Slots, shape: tuple[int, ...], extras: _Extras | None = None) -> None:
+    def __init__(
+        self, slots: Slots, shape: tuple[int, ...], extras: _Extras | None = None, boxes: Sequence[GivenMap] = ()
+    ) -> None:
         super().__init__(slots)
         self.config = _Config(*shape)
         self.config_address = ctypes.addressof(self.config)
@@ -510,5 +524,25 @@ class LaunchFrame(Frame):
             self.config.attributes = ctypes.addressof(extras.attributes)
             self.config.attribute_count = len(extras.attributes)
             addresses += extras.map_addresses
+        if boxes:
+            self.maps = ctypes.create_string_buffer(_TENSOR_MAP_BYTES * len(boxes) + 64)
+            first = ctypes.addressof(self.maps) + -ctypes.addressof(self.maps) % 64
+            own = [first + _TENSOR_MAP_BYTES * n for n in range(len(boxes))]
+            addresses += own
+            self.write = _mapping(self.write, boxes, own)
         self.parameters = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
         self.parameters_address = ctypes.addressof(self.parameters)
+
+
+def _mapping(write: Callable[..., None], boxes: Sequence[GivenMap], addresses: Sequence[int]) -> Callable[..., None]:
+    """A function that writes the given slots and, of tensors that lie elsewhere than before, their maps."""
+    last: list[int | float] = [-1] * len(boxes)
+
+    def mapped(*values: int | float) -> None:
+        write(*values)
+        for k, box in enumerate(boxes):
+            if (value := values[box.position]) != last[k]:
+                ctypes.memmove(addresses[k], box.encode(int(value)), _TENSOR_MAP_BYTES)
+                last[k] = value
+
+    return mapped

@@ -1,0 +1,111 @@
+#include "weft/matrix_tile.cuh"
+#include "weft/team.cuh"
+
+// kernels_of_products.py:119: def gated(x, gate, up):
+extern "C" __global__ void __launch_bounds__(160) gated(
+    const weft::bfloat16* __restrict__ x,
+    const weft::bfloat16* __restrict__ gate,
+    const weft::bfloat16* __restrict__ up,
+    weft::bfloat16* __restrict__ y,
+    const int64_t x_stride_0,
+    const int64_t gate_stride_0,
+    const int64_t up_stride_0,
+    const int64_t y_stride_0,
+    const int64_t x_size_0,
+    const int64_t x_size_1,
+    const int64_t gate_size_0,
+    const __grid_constant__ weft::TensorMap x_map,
+    const __grid_constant__ weft::TensorMap gate_map,
+    const __grid_constant__ weft::TensorMap up_map) {
+    // a block has 64 x 64 results, a warpgroup 64 x 64; a turn takes 64 points
+    const int64_t row_tiles = (x_size_0 + 63) / 64;
+    const int64_t column_tiles = (gate_size_0 + 63) / 64;
+    // 9 turns have a place in shared memory
+    extern __shared__ __align__(1024) unsigned char memory[];
+    auto* const x_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 64, true>*>(memory);
+    auto* const gate_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 64, true>*>(memory + 73728);
+    auto* const up_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 64, true>*>(memory + 147456);
+    __shared__ weft::Mbarrier full[9], empty[9];
+    if (threadIdx.x == 0) {
+        for (int32_t place = 0; place < 9; ++place) {
+            full[place].init(1);
+            empty[place].init(1);
+        }
+        weft::fence_mbarrier_init();
+    }
+    __syncthreads();
+    const int64_t squares = row_tiles * column_tiles;
+    const int32_t turns = (x_size_1 + 63) / 64;
+    int32_t step = 0;  // turns of all squares so far
+    if (threadIdx.x >= 128) {
+        // this warp brings the tiles of all turns, as their places become free
+        if (threadIdx.x > 128) return;
+        for (int64_t square = blockIdx.x; square < squares; square += gridDim.x) {
+            const int64_t near_row = square / (8 * column_tiles) * 8;
+            const int64_t near_rows = weft::minimum<int64_t>(row_tiles - near_row, 8);
+            const int64_t first_row = (near_row + square % (8 * column_tiles) % near_rows) * 64;
+            const int64_t first_column = (square % (8 * column_tiles) / near_rows) * 64;
+            for (int32_t turn = 0; turn < turns; ++turn, ++step) {
+                const int32_t place = step % 9;
+                empty[place].wait((step / 9 % 2) ^ 1);
+                full[place].arrive_expect(24576);
+                // kernels_of_products.py:127: g += x[b, k] * gate[n, k]
+                weft::tensor_load(x_tile[place].element, x_map, full[place], turn * 64, int(first_row));
+                weft::tensor_load(gate_tile[place].element, gate_map, full[place], turn * 64, int(first_column));
+                // kernels_of_products.py:128: u += x[b, k] * up[n, k]
+                weft::tensor_load(up_tile[place].element, up_map, full[place], turn * 64, int(first_column));
+            }
+        }
+        return;
+    }
+    const int32_t own_row = threadIdx.x / 128 * 64, own_column = 0;  // of the warpgroup
+    const int32_t first_own_row = own_row + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+    const int32_t first_own_column = own_column + threadIdx.x % 4 * 8;
+    for (int64_t square = blockIdx.x; square < squares; square += gridDim.x) {
+        const int64_t near_row = square / (8 * column_tiles) * 8;
+        const int64_t near_rows = weft::minimum<int64_t>(row_tiles - near_row, 8);
+        const int64_t first_row = (near_row + square % (8 * column_tiles) % near_rows) * 64;
+        const int64_t first_column = (square % (8 * column_tiles) / near_rows) * 64;
+        float g_own[1][32] = {};
+        float u_own[1][32] = {};
+        for (int32_t turn = 0; turn < turns; ++turn, ++step) {
+            const int32_t place = step % 9;
+            full[place].wait(step / 9 % 2);
+            weft::wgmma_fence(g_own[0], u_own[0]);
+            #pragma unroll
+            for (int32_t g = 0; g < 64; g += 16) {
+                // kernels_of_products.py:126: for k in range(x.shape[1]):
+                weft::wgmma<weft::bfloat16>(g_own[0], x_tile[place].matrix(own_row, g), gate_tile[place].matrix(own_column, g), true);
+                weft::wgmma<weft::bfloat16>(u_own[0], x_tile[place].matrix(own_row, g), up_tile[place].matrix(own_column, g), true);
+            }
+            weft::wgmma_commit();
+            weft::wgmma_wait<1>();  // the products of the turn before: their place is free
+            if (turn > 0 && threadIdx.x % 128 == 0) empty[(step - 1) % 9].arrive();
+        }
+        weft::wgmma_wait<0>(g_own[0], u_own[0]);
+        if (threadIdx.x % 128 == 0) empty[(step - 1) % 9].arrive();
+        weft::exchange_quads(g_own[0]);
+        weft::exchange_quads(u_own[0]);
+        #pragma unroll
+        for (int32_t h = 0; h < 2; ++h) {
+            const int64_t n_run = first_column + first_own_column + h * 32;
+            if (n_run >= gate_size_0) break;
+            #pragma unroll
+            for (int32_t u = 0; u < 2; ++u) {
+                const int64_t b = first_row + first_own_row + u % 2 * 8;
+                if (!(b < x_size_0)) break;
+                float y_run[8];
+                #pragma unroll
+                for (int32_t v = 0; v < 8; ++v) {
+                    // kernels_of_products.py:126: for k in range(x.shape[1]):
+                    const float g_2 = g_own[u / 2][(h * 8 + v) / 2 * 4 + u % 2 * 2 + (h * 8 + v) % 2];
+                    const float u_2 = u_own[u / 2][(h * 8 + v) / 2 * 4 + u % 2 * 2 + (h * 8 + v) % 2];
+                    // kernels_of_products.py:129: y[b, n] = g / (1.0 + math.exp(-g)) * u
+                    const double x_1 = double(-g_2);
+                    y_run[v] = g_2 / float(1.0 + weft::exp(x_1)) * u_2;
+                }
+                weft::store<8>(y + b * y_stride_0 + n_run, y_run);
+            }
+        }
+    }
+}

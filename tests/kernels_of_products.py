@@ -1,0 +1,479 @@
+"""Products as users write them: of matrices in any order of loops, of batches, of windows; distances, extrema of sums, bits."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+import weft
+
+# ---------------------------------------------------------------- matrices, in several orders of loops
+
+
+@weft.kernel
+def product(a, b):
+    c = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype)
+    for i in range(a.shape[0]):
+        for j in range(b.shape[1]):
+            s = 0.0
+            for k in range(a.shape[1]):
+                s += a[i, k] * b[k, j]
+            c[i, j] = s
+    return c
+
+
+@weft.kernel
+def columns_first(a, b):
+    c = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype)
+    for j in range(b.shape[1]):
+        for i in range(a.shape[0]):
+            s = 0.0
+            for k in range(a.shape[1]):
+                s += b[k, j] * a[i, k]
+            c[i, j] = s
+    return c
+
+
+@weft.kernel
+def points_first(a, b):
+    """As row after row is added."""
+    c = torch.zeros(a.shape[0], b.shape[1])
+    for k in range(a.shape[1]):
+        for i in range(a.shape[0]):
+            for j in range(b.shape[1]):
+                c[i, j] += a[i, k] * b[k, j]
+    return c
+
+
+@weft.kernel
+def points_between(a, b):
+    c = torch.zeros(a.shape[0], b.shape[1])
+    for i in range(a.shape[0]):
+        for k in range(a.shape[1]):
+            for j in range(b.shape[1]):
+                c[i, j] += a[i, k] * b[k, j]
+    return c
+
+
+@weft.kernel
+def by_operator(a, b):
+    return a @ b
+
+
+@weft.kernel
+def of_transposed(a, b):
+    """a and b have the points first and last."""
+    c = torch.empty(a.shape[1], b.shape[0], dtype=a.dtype)
+    for i in range(a.shape[1]):
+        for j in range(b.shape[0]):
+            s = 0.0
+            for k in range(a.shape[0]):
+                s += a[k, i] * b[j, k]
+            c[i, j] = s
+    return c
+
+
+@weft.kernel
+def stored_transposed(x, w):
+    c = torch.empty(w.shape[0], x.shape[0], dtype=x.dtype)
+    for i in range(x.shape[0]):
+        for j in range(w.shape[0]):
+            s = 0.0
+            for k in range(x.shape[1]):
+                s += x[i, k] * w[j, k]
+            c[j, i] = s
+    return c
+
+
+# ---------------------------------------------------------------- what is made of the results
+
+
+@weft.kernel
+def linear_gelu(x, w, bias):
+    y = torch.empty(x.shape[0], w.shape[0], dtype=x.dtype)
+    for b in range(x.shape[0]):
+        for n in range(w.shape[0]):
+            s = 0.0
+            for k in range(x.shape[1]):
+                s += x[b, k] * w[n, k]
+            z = s + bias[n]
+            y[b, n] = 0.5 * z * (1.0 + math.erf(z * 0.7071067811865476))
+    return y
+
+
+@weft.kernel
+def residual(x, w, r):
+    y = torch.empty(x.shape[0], w.shape[0], dtype=x.dtype)
+    for b in range(x.shape[0]):
+        for n in range(w.shape[0]):
+            s = 0.0
+            for k in range(x.shape[1]):
+                s += x[b, k] * w[n, k]
+            y[b, n] = r[b, n] + s
+    return y
+
+
+@weft.kernel
+def gated(x, gate, up):
+    """Two products, of one operand that they share."""
+    y = torch.empty(x.shape[0], gate.shape[0], dtype=x.dtype)
+    for b in range(x.shape[0]):
+        for n in range(gate.shape[0]):
+            g = 0.0
+            u = 0.0
+            for k in range(x.shape[1]):
+                g += x[b, k] * gate[n, k]
+                u += x[b, k] * up[n, k]
+            y[b, n] = g / (1.0 + math.exp(-g)) * u
+    return y
+
+
+@weft.kernel
+def accumulated(c, a, b):
+    """In place, from what is there."""
+    for i in range(a.shape[0]):
+        for j in range(b.shape[1]):
+            for k in range(a.shape[1]):
+                c[i, j] += a[i, k] * b[k, j]
+
+
+@weft.kernel
+def from_bias(x, w, bias):
+    y = torch.empty(x.shape[0], w.shape[0])
+    for b in range(x.shape[0]):
+        for n in range(w.shape[0]):
+            y[b, n] = bias[n]
+            for k in range(x.shape[1]):
+                y[b, n] += x[b, k] * w[n, k]
+    return y
+
+
+@weft.kernel
+def scaled_in_place(c, a, b, beta: float):
+    for i in range(a.shape[0]):
+        for j in range(b.shape[1]):
+            s = 0.0
+            for k in range(a.shape[1]):
+                s += a[i, k] * b[k, j]
+            c[i, j] = beta * c[i, j] + s
+
+
+# ---------------------------------------------------------------- batches
+
+
+@weft.kernel
+def batched(a, b):
+    c = torch.empty(a.shape[0], a.shape[1], b.shape[2], dtype=a.dtype)
+    for z in range(a.shape[0]):
+        for i in range(a.shape[1]):
+            for j in range(b.shape[2]):
+                s = 0.0
+                for k in range(a.shape[2]):
+                    s += a[z, i, k] * b[z, k, j]
+                c[z, i, j] = s
+    return c
+
+
+@weft.kernel
+def of_one(x, w):
+    """All of the batch meet the same."""
+    y = torch.empty(x.shape[0], x.shape[1], w.shape[0], dtype=x.dtype)
+    for z in range(x.shape[0]):
+        for i in range(x.shape[1]):
+            for n in range(w.shape[0]):
+                s = 0.0
+                for k in range(x.shape[2]):
+                    s += x[z, i, k] * w[n, k]
+                y[z, i, n] = s
+    return y
+
+
+@weft.kernel
+def of_heads(q, k):
+    """q: [batch, position, head, d]; the results are [batch, head, position, position]."""
+    y = torch.empty(q.shape[0], q.shape[2], q.shape[1], k.shape[1], dtype=q.dtype)
+    for b in range(q.shape[0]):
+        for h in range(q.shape[2]):
+            for i in range(q.shape[1]):
+                for j in range(k.shape[1]):
+                    s = 0.0
+                    for d in range(q.shape[3]):
+                        s += q[b, i, h, d] * k[b, j, h, d]
+                    y[b, h, i, j] = 0.125 * s
+    return y
+
+
+# ---------------------------------------------------------------- several axes
+
+
+@weft.kernel
+def convolution(x, w):
+    """x: [image, channel, row, column], w: [filter, channel, row, column]."""
+    rows = x.shape[2] - w.shape[2] + 1
+    columns = x.shape[3] - w.shape[3] + 1
+    y = torch.empty(x.shape[0], w.shape[0], rows, columns, dtype=x.dtype)
+    for n in range(x.shape[0]):
+        for f in range(w.shape[0]):
+            for i in range(rows):
+                for j in range(columns):
+                    s = 0.0
+                    for c in range(x.shape[1]):
+                        for p in range(w.shape[2]):
+                            for q in range(w.shape[3]):
+                                s += x[n, c, i + p, j + q] * w[f, c, p, q]
+                    y[n, f, i, j] = s
+    return y
+
+
+@weft.kernel
+def contracted(a, b):
+    """Over two axes, which do not lie beside each other in both."""
+    c = torch.empty(a.shape[1], b.shape[2], dtype=a.dtype)
+    for i in range(a.shape[1]):
+        for j in range(b.shape[2]):
+            s = 0.0
+            for p in range(a.shape[0]):
+                for q in range(a.shape[2]):
+                    s += a[p, i, q] * b[q, p, j]
+            c[i, j] = s
+    return c
+
+
+# ---------------------------------------------------------------- of anything but products
+
+
+@weft.kernel
+def squared_distances(x, y):
+    d = torch.empty(x.shape[0], y.shape[0], dtype=x.dtype)
+    for i in range(x.shape[0]):
+        for j in range(y.shape[0]):
+            s = 0.0
+            for k in range(x.shape[1]):
+                s += (x[i, k] - y[j, k]) * (x[i, k] - y[j, k])
+            d[i, j] = s
+    return d
+
+
+@weft.kernel
+def absolute_distances(x, y):
+    d = torch.empty(x.shape[0], y.shape[0], dtype=x.dtype)
+    for i in range(x.shape[0]):
+        for j in range(y.shape[0]):
+            s = 0.0
+            for k in range(x.shape[1]):
+                s += abs(x[i, k] - y[j, k])
+            d[i, j] = s
+    return d
+
+
+@weft.kernel
+def longest_paths(a, b):
+    c = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype)
+    for i in range(a.shape[0]):
+        for j in range(b.shape[1]):
+            m = -math.inf
+            for k in range(a.shape[1]):
+                m = max(m, a[i, k] + b[k, j])
+            c[i, j] = m
+    return c
+
+
+@weft.kernel
+def shortest_paths(a, b):
+    c = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype)
+    for i in range(a.shape[0]):
+        for j in range(b.shape[1]):
+            m = math.inf
+            for k in range(a.shape[1]):
+                m = min(m, a[i, k] + b[k, j])
+            c[i, j] = m
+    return c
+
+
+@weft.kernel
+def of_integers(a, b):
+    c = torch.zeros(a.shape[0], b.shape[1], dtype=a.dtype)
+    for i in range(a.shape[0]):
+        for j in range(b.shape[1]):
+            for k in range(a.shape[1]):
+                c[i, j] += a[i, k] * b[k, j]
+    return c
+
+
+@weft.kernel
+def reachable(a, b):
+    c = torch.zeros(a.shape[0], b.shape[1], dtype=torch.bool)
+    for i in range(a.shape[0]):
+        for j in range(b.shape[1]):
+            for k in range(a.shape[1]):
+                c[i, j] |= a[i, k] & b[k, j]
+    return c
+
+
+# ---------------------------------------------------------------- operands that are made of reads
+
+
+@weft.kernel
+def scaled(x, g, w):
+    y = torch.empty(x.shape[0], w.shape[0], dtype=x.dtype)
+    for b in range(x.shape[0]):
+        for n in range(w.shape[0]):
+            s = 0.0
+            for k in range(x.shape[1]):
+                s += x[b, k] * g[k] * w[n, k]
+            y[b, n] = s
+    return y
+
+
+@weft.kernel
+def rounded(x, w):
+    """float32 tensors, by factors of bfloat16."""
+    y = torch.empty(x.shape[0], w.shape[0])
+    for b in range(x.shape[0]):
+        for n in range(w.shape[0]):
+            s = 0.0
+            for k in range(x.shape[1]):
+                s += x[b, k].to(torch.bfloat16).to(torch.float32) * w[n, k].to(torch.bfloat16).to(torch.float32)
+            y[b, n] = s
+    return y
+
+
+@weft.kernel
+def gathered(x, w, index):
+    y = torch.empty(index.shape[0], x.shape[0], dtype=x.dtype)
+    for i in range(index.shape[0]):
+        for j in range(x.shape[0]):
+            s = 0.0
+            for k in range(x.shape[1]):
+                s += w[index[i], k] * x[j, k]
+            y[i, j] = s
+    return y
+
+
+@weft.kernel
+def powers(x, w):
+    """An axis is a number in an operand."""
+    y = torch.empty(x.shape[0], w.shape[0], dtype=x.dtype)
+    for b in range(x.shape[0]):
+        for n in range(w.shape[0]):
+            s = 0.0
+            for k in range(x.shape[1]):
+                s += (x[b, k] + 0.25 * k) * w[n, k]
+            y[b, n] = s
+    return y
+
+
+@weft.kernel
+def inner(x, w):
+    """Neither rows, columns nor points begin where the tensors do."""
+    y = torch.zeros(x.shape[0], w.shape[0], dtype=x.dtype)
+    for b in range(2, x.shape[0]):
+        for n in range(8, w.shape[0]):
+            s = 0.0
+            for k in range(2, x.shape[1]):
+                s += x[b, k] * w[n, k]
+            y[b, n] = s
+    return y
+
+
+# ---------------------------------------------------------------- what bounds and loops around do
+
+
+@weft.kernel
+def causal(a, b):
+    """The points of a row end at it."""
+    c = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype)
+    for i in range(a.shape[0]):
+        for j in range(b.shape[1]):
+            s = 0.0
+            for k in range(i + 1):
+                s += a[i, k] * b[k, j]
+            c[i, j] = s
+    return c
+
+
+@weft.kernel
+def recurrent(h, w, x):
+    """Each step's product needs the one before."""
+    for t in range(x.shape[0]):
+        for b in range(h.shape[1]):
+            for i in range(w.shape[0]):
+                s = 0.0
+                for j in range(w.shape[1]):
+                    s += w[i, j] * h[t, b, j]
+                h[t + 1, b, i] = math.tanh(s + x[t, b, i])
+
+
+# ---------------------------------------------------------------- no products
+
+
+@weft.kernel
+def with_factor(a, b, mask):
+    """A factor has all axes."""
+    c = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype)
+    for i in range(a.shape[0]):
+        for j in range(b.shape[1]):
+            s = 0.0
+            for k in range(a.shape[1]):
+                s += a[i, k] * mask[i, j, k] * b[k, j]
+            c[i, j] = s
+    return c
+
+
+@weft.kernel
+def of_vector(a, x):
+    """The results have one axis."""
+    y = torch.empty(a.shape[0], dtype=a.dtype)
+    for i in range(a.shape[0]):
+        s = 0.0
+        for k in range(a.shape[1]):
+            s += a[i, k] * x[k]
+        y[i] = s
+    return y
+
+
+@weft.kernel
+def of_columns(a, b):
+    """Of each column apart, with itself."""
+    y = torch.empty(a.shape[0], a.shape[2], dtype=a.dtype)
+    for i in range(a.shape[0]):
+        for j in range(a.shape[2]):
+            s = 0.0
+            for k in range(a.shape[1]):
+                s += a[i, k, j] * b[i, k, j]
+            y[i, j] = s
+    return y
+
+
+# ---------------------------------------------------------------- tensors
+
+
+def drawn(*shape: int, dtype: torch.dtype = torch.float32, way: str = "", seed: int = 0) -> Tensor:
+    """A random tensor. way: "transposed" (of the last two dimensions), "sliced" (rows lie apart), "offset" (it begins
+    between packets), "expanded" (the first dimension has a stride of 0), else contiguous.
+    """
+    generator = torch.Generator().manual_seed(seed + sum(shape))
+    wide = list(shape)
+    if way == "transposed":
+        wide[-1], wide[-2] = shape[-2], shape[-1]
+    if way == "sliced":
+        wide[-1] += 16
+    if way == "offset":
+        wide[-1] += 5
+    if way == "expanded":
+        wide[0] = 1
+    if dtype == torch.bool:
+        made = torch.rand(wide, generator=generator) < 0.3
+    elif dtype.is_floating_point:
+        made = torch.randn(wide, generator=generator).to(dtype)
+    else:
+        made = torch.randint(-9, 10, wide, generator=generator, dtype=dtype)
+    if way == "transposed":
+        return made.transpose(-1, -2)
+    if way == "sliced":
+        return made[..., : shape[-1]]
+    if way == "offset":
+        return made[..., 5:]
+    return made.expand(shape) if way == "expanded" else made

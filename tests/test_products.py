@@ -1,0 +1,649 @@
+"""Products: what sweeps are read as, which plans they get, what the kernels compute, and which bugs the simulator would see."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given
+
+from tests import kernels_of_products as kernels
+from tests.examples import examples
+from tests.kernels_of_products import drawn
+from tests.test_runtime import StandIn, axpb_slots, stand_in, stand_in_library  # noqa: F401  the fixtures
+from weft.compiler import Launch
+from weft.compiler import launches as planned
+from weft.compiler.boxes import tensor_map
+from weft.graph.products import Products, products
+from weft.loops.types import BFLOAT16, FLOAT32
+from weft.plan import product_search
+from weft.plan.box import Box
+from weft.plan.facts import Geometry
+from weft.plan.machine import Machine
+from weft.plan.product import ProductPlan, Staged
+from weft.pytorch import inspection, simulated
+from weft.pytorch.inspection import examine
+from weft.pytorch.machines import machine_for
+from weft.runtime import cuda
+from weft.runtime.tensor_map import BYTES
+
+Golden = Callable[[str, str], None]
+FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+HALVES = (torch.bfloat16, torch.float16)
+
+
+def launches(kernel: Any, *args: Any, arch: str = "sm_90a") -> list[Launch]:
+    found = examine(kernel, args)
+    nests = range(len(found.analysis.schedule.nests))
+    return [one for k in nests for one in planned(found.analysis, k, found.arrays, found.names, machine_for(arch))]
+
+
+def plan_of(kernel: Any, *args: Any, arch: str = "sm_90a") -> ProductPlan | None:
+    """The only plan of a call, if it is one of products."""
+    plans = {launch.variant.plan for launch in launches(kernel, *args, arch=arch)}
+    (plan,) = (p for p in plans if len(plans) == 1 or isinstance(p, ProductPlan))
+    return plan if isinstance(plan, ProductPlan) else None
+
+
+def multiplied(kernel: Any, *args: Any, arch: str = "sm_90a") -> ProductPlan:
+    plan = plan_of(kernel, *args, arch=arch)
+    assert plan is not None
+    return plan
+
+
+def checked(kernel: Any, *args: Any, **options: Any) -> Any:
+    report = kernel.check(*args, **options)
+    assert not report.findings and report.ok, str(report)
+    return report
+
+
+# ---------------------------------------------------------------- graphs
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A reading of sweeps, as its axes and the names of its operands."""
+
+    batch: str
+    rows: str
+    columns: str
+    over: str
+    left: str
+    right: str
+    neutral: bool = True
+
+
+def read(kernel: Any, *specs: str, lane: str) -> Products | None:
+    (lowered,) = examine(kernel, specs).analysis.lowered
+    return products(lowered.sweeps, lane) if lowered.sweeps is not None else None
+
+
+SQUARE, CUBE = "float32[64,64]", "float32[4,64,64]"
+READINGS: list[tuple[Any, tuple[str, ...], str, Shape | None]] = [
+    (kernels.product, (SQUARE, SQUARE), "j", Shape("", "i", "j", "k", "a", "b")),
+    (kernels.product, (SQUARE, SQUARE), "i", Shape("", "j", "i", "k", "b", "a")),
+    (kernels.columns_first, (SQUARE, SQUARE), "j", Shape("", "i", "j", "k", "a", "b")),
+    (kernels.points_first, (SQUARE, SQUARE), "j", Shape("", "i", "j", "k", "a", "b")),
+    (kernels.points_between, (SQUARE, SQUARE), "j", Shape("", "i", "j", "k", "a", "b")),
+    (kernels.by_operator, (SQUARE, SQUARE), "i1", Shape("", "i0", "i1", "i2", "a", "b")),
+    (kernels.of_transposed, (SQUARE, SQUARE), "j", Shape("", "i", "j", "k", "a", "b")),
+    (kernels.stored_transposed, (SQUARE, SQUARE), "i", Shape("", "j", "i", "k", "w", "x")),
+    (kernels.linear_gelu, (SQUARE, SQUARE, "float32[64]"), "n", Shape("", "b", "n", "k", "x", "w")),
+    (kernels.gated, (SQUARE, SQUARE, SQUARE), "n", Shape("", "b", "n", "k", "x", "gate up")),
+    (kernels.accumulated, (SQUARE, SQUARE, SQUARE), "j", Shape("", "i", "j", "k", "a", "b")),
+    (kernels.batched, (CUBE, CUBE), "j", Shape("z", "i", "j", "k", "a", "b")),
+    (kernels.batched, (CUBE, CUBE), "z", None),
+    (kernels.of_one, (CUBE, SQUARE), "n", Shape("", "z i", "n", "k", "x", "w")),
+    (kernels.of_heads, ("float32[2,64,4,64]",) * 2, "j", Shape("b h", "i", "j", "d", "q", "k")),
+    (kernels.convolution, ("float32[4,8,20,20]", "float32[16,8,3,3]"), "j", Shape("", "f", "n i j", "c p q", "w", "x")),
+    (kernels.contracted, (CUBE, "float32[64,4,64]"), "j", Shape("", "i", "j", "p q", "a", "b")),
+    (kernels.squared_distances, (SQUARE, SQUARE), "j", Shape("", "i", "j", "k", "x", "y", neutral=False)),
+    (kernels.longest_paths, (SQUARE, SQUARE), "j", Shape("", "i", "j", "k", "a", "b", neutral=False)),
+    (kernels.reachable, ("bool[64,64]",) * 2, "j", Shape("", "i", "j", "k", "a", "b", neutral=False)),
+    (kernels.of_integers, ("int32[64,64]",) * 2, "j", Shape("", "i", "j", "k", "a", "b")),
+    (kernels.scaled, (SQUARE, "float32[64]", SQUARE), "n", Shape("", "b", "n", "k", "operand.0", "w")),
+    (kernels.rounded, (SQUARE, SQUARE), "n", Shape("", "b", "n", "k", "operand.0", "operand.1")),
+    (kernels.gathered, (SQUARE, SQUARE, "int64[64]"), "j", Shape("", "i", "j", "k", "operand.0", "x")),
+    (kernels.inner, (SQUARE, SQUARE), "n", Shape("", "b", "n", "k", "x", "w")),
+    (kernels.causal, (SQUARE, SQUARE), "j", None),  # rows have points of their own
+    (kernels.with_factor, (SQUARE, SQUARE, "float32[64,64,64]"), "j", None),
+    (kernels.of_vector, (SQUARE, "float32[64]"), "i", None),
+    (kernels.of_columns, (CUBE, CUBE), "j", None),
+]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "specs", "lane", "want"), [pytest.param(*each, id=f"{each[0].name}-{each[2]}") for each in READINGS]
+)
+def test_sweeps_are_read_as_products(kernel: Any, specs: tuple[str, ...], lane: str, want: Shape | None) -> None:
+    found = read(kernel, *specs, lane=lane)
+    if want is None or found is None:
+        assert found is want
+        return
+    groups = [" ".join(axes) for axes in (found.batch, found.rows, found.columns, found.over)]
+    sides = [" ".join(o.name for o in side) for side in (found.left, found.right)]
+    assert Shape(*groups, *sides, neutral=all(map(found.neutral, found.folds))) == want
+
+
+def test_products_that_share_an_operand_are_of_one_square() -> None:
+    found = read(kernels.gated, SQUARE, SQUARE, SQUARE, lane="n")
+    assert found is not None
+    assert [f.names for f in found.folds] == [("g",), ("u",)]
+
+
+# ---------------------------------------------------------------- plans
+
+
+HALF = "bfloat16[512,512]"
+
+
+def test_which_instructions_multiply() -> None:
+    assert multiplied(kernels.product, "float32[512,512]", "float32[512,512]").engine == "fma"
+    assert multiplied(kernels.product, "float64[512,512]", "float64[512,512]").engine == "fma"
+    assert multiplied(kernels.product, HALF, "float16[512,512]").engine == "fma"
+    assert multiplied(kernels.longest_paths, HALF, HALF).engine == "fma"
+    assert multiplied(kernels.squared_distances, HALF, HALF).engine == "fma"
+    assert multiplied(kernels.scaled, HALF, "bfloat16[512]", HALF).engine == "fma"  # the product of two is no value of bfloat16
+    for dtype in ("bfloat16", "float16"):
+        spec = f"{dtype}[512,512]"
+        plan = multiplied(kernels.product, spec, spec)
+        assert (plan.engine, plan.boxes, plan.packed) == ("wgmma", True, (False, False)) and plan.resident > 0
+        assert plan.staged == (Staged(True, 8), Staged(False, 8))
+        for arch in ("sm_80", "sm_86", "sm_89"):
+            plan = multiplied(kernels.product, spec, spec, arch=arch)
+            assert (plan.engine, plan.boxes, plan.packed, plan.resident) == ("mma", False, (False, False), 0)
+
+
+def packed(kernel: Any, *specs: str, arch: str = "sm_90a") -> tuple[bool, ...]:
+    plan = multiplied(kernel, *specs, arch=arch)
+    names = [launch.entry for launch in launches(kernel, *specs, arch=arch)]
+    assert len(names) == 1 + sum(plan.packed) and names[-1] == kernel.name
+    return plan.packed
+
+
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_80"])
+def test_what_does_not_lie_in_packets_is_packed(arch: str) -> None:
+    assert packed(kernels.product, "bfloat16[512,512]:(520,1)", "bfloat16[512,512]:(1,512)", arch=arch) == (False, False)
+    assert packed(kernels.product, "bfloat16[512,512]:(515,1)", HALF, arch=arch) == (True, False)
+    assert packed(kernels.product, HALF, "bfloat16[512,512]:(1024,2)", arch=arch) == (False, True)
+    assert packed(kernels.product, "bfloat16[512,509]", "bfloat16[509,512]", arch=arch) == (True, False)
+    assert packed(kernels.product, "bfloat16[512,512]", "bfloat16[512,509]", arch=arch) == (False, True)
+    assert packed(kernels.rounded, "float32[512,512]", "float32[512,512]", arch=arch) == (True, True)
+    assert packed(kernels.gathered, HALF, HALF, "int64[512]", arch=arch) == (True, False)
+    assert packed(kernels.inner, HALF, HALF, arch=arch) == (True, True)  # points begin between packets
+
+
+def test_boxes_have_one_axis_of_rows_and_one_of_points() -> None:
+    apart = "bfloat16[4,500,512]:(262144,512,1)", "bfloat16[512,512]"
+    assert packed(kernels.of_one, *apart) == (True, False)
+    assert packed(kernels.of_one, *apart, arch="sm_80") == (False, False)
+    same = "bfloat16[4,512,512]:(0,512,1)"  # which is no stride of a box
+    assert packed(kernels.batched, same, "bfloat16[4,512,512]") == (True, False)
+    assert packed(kernels.convolution, "bfloat16[4,16,30,30]", "bfloat16[32,16,3,3]")[1]
+
+
+def test_small_ones_stay_sweeps() -> None:
+    def is_product(rows: int, columns: int, points: int) -> bool:
+        return plan_of(kernels.product, f"float32[{rows},{points}]", f"float32[{points},{columns}]") is not None
+
+    assert is_product(16, 16, 8)
+    assert not is_product(15, 64, 64) and not is_product(64, 15, 64) and not is_product(64, 64, 7)
+    assert not is_product(1, 64, 64) and not is_product(0, 64, 64) and not is_product(64, 64, 0)
+
+
+def test_every_product_of_a_gated_layer_is_of_the_same_tiles() -> None:
+    plan = multiplied(kernels.gated, HALF, HALF, HALF)
+    assert (plan.engine, len(plan.staged), plan.packed) == ("wgmma", 3, (False,) * 3)
+    sums = plan.each[0] * plan.each[1] * 2 // 128
+    assert sums <= product_search.MOST_SUMS
+
+
+def test_blocks_stay_where_there_are_more_squares_than_multiprocessors() -> None:
+    (launch,) = launches(kernels.product, "bfloat16[8192,512]", "bfloat16[512,8192]")
+    plan = launch.variant.plan
+    assert isinstance(plan, ProductPlan) and launch.grid == (plan.resident * Machine().multiprocessors, 1, 1)
+    (launch,) = launches(kernels.product, "bfloat16[64,512]", "bfloat16[512,64]")
+    assert launch.grid == (1, 1, 1)
+
+
+def test_the_axis_of_the_columns_is_that_which_is_stored_together() -> None:
+    assert multiplied(kernels.product, HALF, HALF).lane == "j"
+    assert multiplied(kernels.stored_transposed, HALF, HALF).lane == "i"
+
+
+@pytest.mark.parametrize("tile", product_search.TILES, ids=str)
+def test_threads_have_every_result_of_a_tile_once(tile: Any) -> None:
+    whole, each, groups = tile
+    plan = ProductPlan("j", whole, each, groups, ())
+    threads = plan.threads // groups
+    assert threads % 32 == 0 and plan.threads <= 256
+    had = [
+        (plan.rows(t, u), plan.columns(t, v)) for t in range(threads) for u in range(each[0]) for v in range(each[1])
+    ]
+    assert len(had) == len(set(had)) == whole[0] * whole[1]
+    assert set(had) == {(r, c) for r in range(whole[0]) for c in range(whole[1])}
+
+
+def test_explain_says_how() -> None:
+    text = kernels.product.explain("float32[512,512]", "float32[512,512]", detail=True)
+    assert "of i and j, a thread" in text and "tiles of" in text
+    assert "sum over k of" in text and "shared memory, by tiles" in text
+
+
+def test_what_has_no_plan_of_products_runs_as_before() -> None:
+    checked(kernels.causal, drawn(24, 24), drawn(24, 20))
+    checked(kernels.with_factor, drawn(20, 16), drawn(16, 18), drawn(20, 18, 16))
+
+
+# ---------------------------------------------------------------- what the kernels compute
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of a product. ways: how its operands lie."""
+
+    rows: int
+    columns: int
+    points: int
+    dtype: torch.dtype
+    ways: tuple[str, str]
+
+    def left(self, *order: int) -> torch.Tensor:
+        return drawn(*(order or (self.rows, self.points)), dtype=self.dtype, way=self.ways[0])
+
+    def right(self, *order: int) -> torch.Tensor:
+        return drawn(*(order or (self.points, self.columns)), dtype=self.dtype, way=self.ways[1], seed=1)
+
+    def other(self, *order: int) -> torch.Tensor:
+        return drawn(*order, dtype=self.dtype, seed=2)
+
+
+def matrices(s: Sizes) -> tuple[Any, ...]:
+    return s.left(), s.right()
+
+
+def lines(s: Sizes) -> tuple[Any, ...]:
+    """Both have the points last."""
+    return s.left(), s.right(s.columns, s.points)
+
+
+def of_columns(s: Sizes) -> tuple[Any, ...]:
+    return s.left(s.points, s.rows), s.right(s.columns, s.points)
+
+
+INTEGERS = (torch.int32, torch.int64)
+CASES: dict[str, tuple[Any, tuple[torch.dtype, ...], Callable[[Sizes], tuple[Any, ...]]]] = {
+    "product": (kernels.product, FLOATS, matrices),
+    "columns_first": (kernels.columns_first, FLOATS, matrices),
+    "points_first": (kernels.points_first, FLOATS, matrices),
+    "points_between": (kernels.points_between, FLOATS, matrices),
+    "by_operator": (kernels.by_operator, FLOATS, matrices),
+    "of_transposed": (kernels.of_transposed, FLOATS, of_columns),
+    "stored_transposed": (kernels.stored_transposed, FLOATS, lines),
+    "linear_gelu": (kernels.linear_gelu, FLOATS, lambda s: (*lines(s), s.other(s.columns))),
+    "residual": (kernels.residual, FLOATS, lambda s: (*lines(s), s.other(s.rows, s.columns))),
+    "gated": (kernels.gated, FLOATS, lambda s: (*lines(s), s.other(s.columns, s.points))),
+    "accumulated": (kernels.accumulated, FLOATS, lambda s: (drawn(s.rows, s.columns), *matrices(s))),
+    "from_bias": (kernels.from_bias, FLOATS, lambda s: (*lines(s), s.other(s.columns))),
+    "scaled_in_place": (kernels.scaled_in_place, FLOATS, lambda s: (s.other(s.rows, s.columns), *matrices(s), 0.5)),
+    "batched": (kernels.batched, FLOATS, lambda s: (s.left(2, s.rows, s.points), s.right(2, s.points, s.columns))),
+    "of_one": (kernels.of_one, FLOATS, lambda s: (s.left(2, s.rows, s.points), s.right(s.columns, s.points))),
+    "of_heads": (
+        kernels.of_heads, FLOATS, lambda s: (s.left(2, s.rows, 2, s.points), s.right(2, s.columns, 2, s.points)),
+    ),
+    "convolution": (
+        kernels.convolution, FLOATS, lambda s: (s.left(2, 3, 5, s.rows), s.right(s.columns, 3, 2, 1 + s.points // 8)),
+    ),
+    "contracted": (
+        kernels.contracted, FLOATS, lambda s: (s.left(3, s.rows, s.points // 2), s.right(s.points // 2, 3, s.columns)),
+    ),
+    "squared_distances": (kernels.squared_distances, (*FLOATS, *INTEGERS), lines),
+    "absolute_distances": (kernels.absolute_distances, FLOATS, lines),
+    "longest_paths": (kernels.longest_paths, FLOATS, matrices),
+    "shortest_paths": (kernels.shortest_paths, FLOATS, matrices),
+    "of_integers": (kernels.of_integers, INTEGERS, matrices),
+    "reachable": (kernels.reachable, (torch.bool,), matrices),
+    "scaled": (kernels.scaled, FLOATS, lambda s: (s.left(), s.other(s.points), s.right(s.columns, s.points))),
+    "rounded": (kernels.rounded, (torch.float32,), lines),
+    "gathered": (
+        kernels.gathered, FLOATS, lambda s: (s.left(), s.right(s.columns, s.points), torch.arange(70) * 7 % s.columns),
+    ),
+    "powers": (kernels.powers, FLOATS, lines),
+    "inner": (kernels.inner, FLOATS, lines),
+    "recurrent": (
+        kernels.recurrent, FLOATS,
+        lambda s: (s.left(4, s.rows, s.points), s.right(s.points, s.points), s.other(3, s.rows, s.points)),
+    ),
+}  # fmt: skip
+WAYS = ("", "transposed", "sliced", "offset")
+
+
+@st.composite
+def calls(draw: st.DrawFn) -> tuple[str, Sizes, str]:
+    name = draw(st.sampled_from(sorted(CASES)))
+    dtype = draw(st.sampled_from(CASES[name][1]))
+    side = st.one_of(st.integers(16, 80), st.sampled_from([24, 32, 40, 64, 72, 80]))
+    points = draw(st.one_of(st.integers(8, 90), st.sampled_from([16, 40, 64, 72, 88])))
+    ways = draw(st.sampled_from(WAYS)), draw(st.sampled_from(WAYS))
+    return name, Sizes(draw(side), draw(side), points, dtype, ways), draw(st.sampled_from(["sm_90a", "sm_80"]))
+
+
+@examples(12)
+@given(calls())
+def test_the_kernels_compute_what_the_loops_do(call: tuple[str, Sizes, str]) -> None:
+    name, sizes, arch = call
+    kernel, _, make = CASES[name]
+    checked(kernel, *make(sizes), arch=arch)
+
+
+def test_all_of_them_are_products() -> None:
+    for name, (kernel, dtypes, make) in CASES.items():
+        for dtype in {dtypes[0], dtypes[-1]}:
+            if (name, dtype) != ("recurrent", torch.float16):  # what it stores is rounded between the steps
+                assert plan_of(kernel, *make(Sizes(64, 72, 40, dtype, ("", "")))) is not None, name
+
+
+RAGGED = 300, 136, 328
+
+
+def several_tiles(dtype: torch.dtype, k: int, sizes: tuple[int, int, int] = RAGGED) -> tuple[torch.Tensor, torch.Tensor]:
+    """Operands of which one, both or none is transposed."""
+    rows, columns, points = sizes
+    ways = ("transposed" if k & 1 else "", "transposed" if k & 2 else "")
+    return drawn(rows, points, dtype=dtype, way=ways[0]), drawn(points, columns, dtype=dtype, way=ways[1])
+
+
+@pytest.mark.parametrize("k", range(len(product_search.TILES)), ids=lambda k: str(product_search.TILES[k]))
+def test_every_tile_of_threads(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tile,) = own = product_search.TILES[k : k + 1]
+    monkeypatch.setattr(product_search, "TILES", own)
+    args = several_tiles(torch.float32, k, (200, 136, 104))
+    assert multiplied(kernels.product, *args).tile == tile[0]
+    checked(kernels.product, *args)
+
+
+@pytest.mark.parametrize("k", range(len(product_search.BY_WARPGROUPS)), ids=lambda k: str(product_search.BY_WARPGROUPS[k]))
+def test_every_tile_of_warpgroups(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tile,) = own = product_search.BY_WARPGROUPS[k : k + 1]
+    monkeypatch.setattr(product_search, "BY_WARPGROUPS", own)
+    args = several_tiles(HALVES[k % 2], k)
+    plan = multiplied(kernels.product, *args)
+    assert plan.tile[:2] == tile[0] and plan.packed == (bool(k & 1), False)  # 300 rows are no packets
+    checked(kernels.product, *args)
+
+
+@pytest.mark.parametrize("k", range(len(product_search.BY_WARPS)), ids=lambda k: str(product_search.BY_WARPS[k]))
+def test_every_tile_of_warps(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tile,) = own = product_search.BY_WARPS[k : k + 1]
+    monkeypatch.setattr(product_search, "BY_WARPS", own)
+    args = several_tiles(HALVES[k % 2], k + 1, (200, 136, 328))
+    assert multiplied(kernels.product, *args, arch="sm_80").tile[:2] == tile[0]
+    checked(kernels.product, *args, arch="sm_80")
+
+
+@pytest.fixture
+def two_multiprocessors(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (inspection, simulated):
+        monkeypatch.setattr(module, "machine_for", lambda arch: replace(machine_for(arch), multiprocessors=2))
+
+
+@pytest.mark.usefixtures("two_multiprocessors")
+@pytest.mark.parametrize("batch", [False, True])
+def test_blocks_go_from_square_to_square(batch: bool) -> None:
+    """More squares than blocks; those of some tiles of rows come after each other, also where fewer are left."""
+    if batch:
+        report = checked(kernels.batched, drawn(3, 200, 72, dtype=torch.bfloat16), drawn(3, 72, 136, dtype=torch.bfloat16))
+    else:
+        report = checked(kernels.product, *several_tiles(torch.bfloat16, 2, (600, 200, 136)))
+    (launch,) = report.launches
+    assert launch.grid[0] <= 8
+
+
+@pytest.mark.usefixtures("two_multiprocessors")
+def test_in_any_order_of_the_threads() -> None:
+    checked(kernels.product, *several_tiles(torch.bfloat16, 0, (200, 136, 328)), seeds=3)
+    checked(kernels.rounded, drawn(100, 70), drawn(72, 70), seeds=3)
+
+
+@pytest.mark.parametrize("kernel", [kernels.product, kernels.gated, kernels.squared_distances], ids=lambda k: k.name)
+def test_gradients_are_products_too(kernel: Any) -> None:
+    if kernel is kernels.gated:
+        weights = [drawn(32, 16, dtype=torch.bfloat16, seed=k) for k in (1, 2)]
+        args: tuple[Any, ...] = (drawn(24, 16, dtype=torch.bfloat16), *weights)
+    elif kernel is kernels.product:
+        args = drawn(24, 16, dtype=torch.bfloat16), drawn(16, 32, dtype=torch.bfloat16)
+    else:
+        args = drawn(24, 16), drawn(32, 16)
+    checked(kernel, *args, gradients=True)
+
+
+BEYOND = [
+    (kernels.product, torch.float32, "sm_90a"),
+    (kernels.product, torch.bfloat16, "sm_90a"),
+    (kernels.product, torch.bfloat16, "sm_80"),
+    (kernels.longest_paths, torch.float32, "sm_90a"),
+]
+
+
+@pytest.mark.parametrize(("kernel", "dtype", "arch"), BEYOND, ids=lambda v: getattr(v, "name", str(v)))
+@pytest.mark.parametrize("points", [72, 67])
+def test_infinities_and_nan_stay_where_they_are(kernel: Any, dtype: torch.dtype, arch: str, points: int) -> None:
+    """Nothing of what a tile has beyond the last row, column or point meets them: rows, columns and points end in tiles."""
+    a, b = drawn(72, points, dtype=dtype), drawn(points, 88, dtype=dtype)
+    a[-1, -1], a[3, 0], b[-1, -1], b[0, 5] = torch.inf, torch.nan, -torch.inf, torch.inf
+    report = checked(kernel, a, b, arch=arch)
+    assert report.comparisons
+    ran = simulated.simulate_call(kernel.program, [a, b], arch, 0, "call")
+    if kernel is kernels.product:
+        finite = ran.arrays["c"].isfinite()
+        want = (a.double() @ b.double()).isfinite()
+        assert torch.equal(finite, want) and 0 < want.sum() < want.numel()
+
+
+def test_memory_beside_the_operands_is_not_looked_at() -> None:
+    """What lies beyond the points of a sliced tensor is NaN."""
+    for arch, dtype in (("sm_90a", torch.bfloat16), ("sm_80", torch.bfloat16), ("sm_90a", torch.float32)):
+        wide_a, wide_b = drawn(72, 128, dtype=dtype), drawn(136, 72, dtype=dtype)
+        a, b = wide_a[:, :72], wide_b[:72]
+        wide_a[:, 72:], wide_b[72:] = torch.nan, torch.nan
+        for kernel in (kernels.product, kernels.longest_paths):
+            if kernel is kernels.product or arch == "sm_90a":
+                c = simulated.simulate_call(kernel.program, [a, b], arch, 0, "call").arrays["c"]
+                assert c.isfinite().all()
+
+
+@pytest.mark.parametrize("sizes", [(1, 40, 24), (40, 1, 24), (40, 48, 1), (0, 48, 24), (40, 0, 24), (40, 48, 0)], ids=str)
+def test_few_or_no_rows_columns_and_points(sizes: tuple[int, int, int]) -> None:
+    rows, columns, points = sizes
+    checked(kernels.product, drawn(rows, points), drawn(points, columns))
+
+
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_80"])
+def test_no_batch(arch: str) -> None:
+    for points in (64, 67):
+        sizes = (0, 64, points), (0, points, 64)
+        checked(kernels.batched, *(torch.empty(*s, dtype=torch.bfloat16) for s in sizes), arch=arch)
+
+
+def test_one_of_a_batch_for_all() -> None:
+    """A stride of 0, and one that means nothing."""
+    a, b = (drawn(3, 40, 40, dtype=torch.bfloat16, way=way) for way in ("expanded", ""))
+    checked(kernels.batched, a, b)
+    checked(kernels.batched, b[:1].as_strided((1, 40, 40), (7, 40, 1)), b[1:2])
+
+
+def test_operands_that_are_one_tensor() -> None:
+    x = drawn(72, 72, dtype=torch.bfloat16)
+    checked(kernels.product, x, x)
+    checked(kernels.product, x, x.T, arch="sm_80")
+
+
+# ---------------------------------------------------------------- texts
+
+
+@pytest.mark.parametrize(
+    ("title", "kernel", "specs", "arch"),
+    [
+        ("float32", kernels.product, ("float32[512,512]", "float32[512,512]"), "sm_90a"),
+        ("bfloat16", kernels.linear_gelu, (HALF, HALF, "bfloat16[512]"), "sm_90a"),
+        ("bfloat16_sm_80", kernels.linear_gelu, (HALF, HALF, "bfloat16[512]"), "sm_80"),
+        ("convolution", kernels.convolution, ("bfloat16[4,16,30,30]", "bfloat16[32,16,3,3]"), "sm_90a"),
+        ("gated", kernels.gated, (HALF, HALF, HALF), "sm_90a"),
+    ],
+    ids=lambda v: v if isinstance(v, str) else "",
+)
+def test_the_text_of_plans(title: str, kernel: Any, specs: tuple[str, ...], arch: str, golden: Golden) -> None:
+    golden(f"cuda/product_{title}.cu", kernel.source(*specs, arch=arch))
+
+
+# ---------------------------------------------------------------- planted bugs
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A change of the emitted text. kinds: the findings that tell of it, any of them; none: the results do."""
+
+    name: str
+    old: str
+    new: str
+    kinds: tuple[str, ...] = ()
+    arch: str = "sm_90a"
+
+
+BY_WARPGROUPS = (
+    Planted("tiles_are_not_awaited", "full[place].wait(step / 4 % 2);", "", ("race", "uninitialised read")),
+    Planted("tiles_of_the_turn_before_are_awaited", "full[place].wait(step / 4 % 2);", "full[place].wait((step / 4 % 2) ^ 1);",
+            ("race", "uninitialised read")),
+    Planted("fewer_bytes_are_expected", "arrive_expect(16384)", "arrive_expect(8192)"),
+    Planted("more_bytes_are_expected", "arrive_expect(16384)", "arrive_expect(24576)"),
+    Planted("places_are_taken_early", "empty[place].wait((step / 4 % 2) ^ 1);", "", ("race",)),
+    Planted("places_are_given_back_early", "weft::wgmma_wait<1>();", "", ("slot reused",)),
+    Planted("the_turn_is_given_back_with_the_one_before", "empty[(step - 1) % 4].arrive();", "empty[step % 4].arrive();"),
+    Planted("sums_are_not_awaited", "weft::wgmma_wait<0>(s_own[0]);", "", ("registers in flight",)),
+    Planted("rows_lie_as_points", "MatrixTile<weft::bfloat16, 64, true>*>(memory)",
+            "MatrixTile<weft::bfloat16, 64, false>*>(memory)"),
+    Planted("barriers_are_not_made_known", "weft::fence_mbarrier_init();", ""),
+    Planted("barriers_are_not_awaited", "    __syncthreads();\n    const int64_t squares", "    const int64_t squares"),
+)  # fmt: skip
+BY_WARPS = (
+    Planted("copies_are_not_awaited", "weft::wait_copies<2>();", "", arch="sm_80"),
+    Planted("copies_are_awaited_late", "weft::wait_copies<2>();", "weft::wait_copies<3>();", arch="sm_80"),
+    Planted("threads_are_not_awaited", "__syncthreads();  // all", "// all", arch="sm_80"),
+    Planted("the_place_of_this_turn_is_replaced", "bring(turn + 3);", "bring(turn + 4);", arch="sm_80"),
+    Planted("rows_lie_as_points_for_warps", "MatrixTile<weft::bfloat16, 64, true>*>(memory)",
+            "MatrixTile<weft::bfloat16, 64, false>*>(memory)", arch="sm_80"),
+)  # fmt: skip
+
+
+@pytest.fixture
+def text_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], None]]:
+    """`text_of(old, new)`: kernels that are simulated from here on are changed so."""
+
+    def change(old: str, new: str) -> None:
+        emitted = simulated.cuda_source
+
+        def changed(*args: Any) -> str:
+            text = emitted(*args)
+            assert old in text, f"{old!r} is not there:\n{text}"
+            return text.replace(old, new)
+
+        monkeypatch.setattr(simulated, "cuda_source", changed)
+
+    yield change
+
+
+@pytest.mark.parametrize("planted", BY_WARPGROUPS + BY_WARPS, ids=lambda p: p.name)
+def test_planted_bugs_are_seen(planted: Planted, text_of: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(product_search, "BY_WARPGROUPS", (((64, 64), (64, 64), 3),))
+    monkeypatch.setattr(product_search, "BY_WARPS", (((64, 64), (32, 32), 0),))
+    monkeypatch.setattr(product_search, "MOST_BOXES", 4)
+    args = several_tiles(torch.bfloat16, 0, (72, 64, 448))
+    text_of(planted.old, planted.new)
+    for seed in (0, 1, 2):
+        ran = simulated.simulate_call(kernels.product.program, args, planted.arch, seed, "call")
+        findings = [f for launch in ran.launches for s in launch.simulations for f in s.findings]
+        wrong = not torch.allclose(ran.arrays["c"].double(), args[0].double() @ args[1].double(), rtol=2e-2, atol=2e-1)
+        if planted.kinds:
+            if any(f.kind in planted.kinds for f in findings):
+                return
+        elif findings or wrong:
+            return
+    pytest.fail(f"nobody sees it: {[f.kind for f in findings]}")
+
+
+# ---------------------------------------------------------------- boxes
+
+
+def test_the_map_of_a_box() -> None:
+    arrays = {"x": Geometry(BFLOAT16, (3, 320, 128), (128 * 400, 128, 1), 64)}
+    found = tensor_map(Box("x", (2, 1, 0), (64, 128, 1)), arrays)
+    assert (found.shape, found.strides, found.box) == ((128, 320, 3), (256, 128 * 400 * 2), (64, 128, 1))
+    assert (found.dtype, found.swizzle) == ("bfloat16", 128)
+
+
+def test_what_has_one_element_may_have_any_stride() -> None:
+    for stride in (0, 3, 7, 1 << 45):
+        arrays = {"x": Geometry(BFLOAT16, (1, 320, 128), (stride, 128, 1), 64)}
+        found = tensor_map(Box("x", (2, 1, 0), (64, 64, 1)), arrays)
+        assert found.shape == (128, 320, 1) and found.strides == (256, 16)
+
+
+def test_memory_that_launches_share_is_mapped_as_it_lies() -> None:
+    own = Geometry(BFLOAT16, (2, 70, 72), (70 * 72, 72, 1), 0)
+    found = tensor_map(Box("x.packed", (2, 1, 0), (64, 64, 1), own), {"x": Geometry(FLOAT32, (2,), (1,), 4)})
+    assert (found.dtype, found.shape, found.strides) == ("bfloat16", (72, 70, 2), (144, 70 * 72 * 2))
+
+
+def test_boxes_of_sliced_and_transposed_operands() -> None:
+    (launch,) = launches(kernels.batched, "bfloat16[2,512,512]:(524288,1024,1)", "bfloat16[2,512,512]:(262144,1,512)")
+    assert launch.where is not None
+    first, second = launch.boxes
+    assert (first.axes, second.axes) == ((2, 1, 0), (1, 2, 0))
+    assert tensor_map(first, launch.where.arrays).strides == (2048, 1048576)
+    assert tensor_map(second, launch.where.arrays).strides == (1024, 524288)
+
+
+def test_maps_are_encoded_anew_where_a_tensor_lies_elsewhere(stand_in: StandIn) -> None:  # noqa: F811
+    encoded: list[int] = []
+
+    def encode(address: int) -> bytes:
+        encoded.append(address)
+        return address.to_bytes(8, "little") * (BYTES // 8)
+
+    boxes = [cuda.GivenMap(1, encode), cuda.GivenMap(0, encode)]
+    launcher = cuda.Launcher(stand_in.handle(), (1, 1, 1), (32, 1, 1), 0, axpb_slots(4), boxes=boxes)
+    assert launcher.parts() is None  # the shorter road would leave them out
+    tensors = [torch.zeros(4) for _ in range(3)]
+    x, y, z = (t.data_ptr() for t in tensors)
+
+    def maps() -> list[bytes]:
+        addresses = list(launcher._frames[0].parameters)[4:]
+        assert len(addresses) == 2 and all(a is not None and a % 64 == 0 for a in addresses)
+        return [ctypes.string_at(a, BYTES) for a in addresses if a is not None]
+
+    launcher.launch(0, x, y)
+    assert encoded == [y, x] and maps() == [encode(y), encode(x)]
+    encoded.clear()
+    launcher.launch(0, x, y)
+    assert encoded == []  # they lie where they lay
+    launcher.launch(0, z, y)
+    assert encoded == [z] and maps() == [encode(y), encode(z)]
+    launcher.launch(0, x, y)
+    assert maps() == [encode(y), encode(x)]
+
+
+def test_each_frame_has_maps_of_its_own(stand_in: StandIn) -> None:  # noqa: F811
+    boxes = [cuda.GivenMap(0, lambda address: address.to_bytes(8, "little") * (BYTES // 8))]
+    launcher = cuda.Launcher(stand_in.handle(), (1, 1, 1), (32, 1, 1), 0, axpb_slots(0), boxes=boxes)
+    frames = [launcher.taken()[0] for _ in range(2)]
+    places = []
+    for k, frame in enumerate(frames, 1):
+        frame.write(k << 8, 0)
+        places.append(list(frame.parameters)[-1])
+    assert len(set(places)) == 2
+    assert [ctypes.string_at(p, 8) for p in places if p is not None] == [(k << 8).to_bytes(8, "little") for k in (1, 2)]

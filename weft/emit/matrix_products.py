@@ -1,0 +1,304 @@
+"""Products by matrix instructions: of factors that are exactly values of a 16-bit type, summed in float32.
+
+Tiles of the operands come to a ring of places in shared memory, some turns ahead. A warpgroup multiplies them where they are
+(wgmma, sm_90a), a warp takes fragments of them to registers (mma.sync).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from weft.emit.cpp_body import factor
+from weft.emit.products import Fragment, ProductEntry, Tile
+from weft.graph.products import exact_type
+from weft.graph.tile import Fold
+from weft.loops.ir import Op, Ref
+from weft.plan.fold import axis_along
+from weft.plan.product import MATRIX_PACKET, MATRIX_POINTS, operand_read
+
+
+@dataclass
+class MatrixEntry(ProductEntry):
+    """each: rows and columns of a warpgroup, or of a warp."""
+
+    include = "weft/matrix_tile.cuh"
+
+    @property
+    def by_warpgroups(self) -> bool:
+        return self.plan.engine == "wgmma"
+
+    def shape(self) -> str:
+        (m, n, k), (own_m, own_n), who = self.plan.tile, self.plan.each, "warpgroup" if self.by_warpgroups else "warp"
+        return f"a block has {m} x {n} results, a {who} {own_m} x {own_n}; a turn takes {k} points"
+
+    @property
+    def fragment(self) -> Fragment:
+        m, n = self.plan.each
+        rows, block = (m // 32, 64) if self.by_warpgroups else (m // 8, 16)
+        row = "first_own_row + u % 2 * 8" + (f" + u / 2 * {block}" if rows > 2 else "")
+        run = self.plan.run
+        return Fragment(rows, row, n // (4 * run), run, f"first_own_column + h * {4 * run}")
+
+    def total(self, f: Fold, column: str) -> str:
+        own, at = self.totals[f.results[0]], f"({column})" if " " in column else column
+        if self.by_warpgroups:
+            return f"{own}[u / 2][{at} / 2 * 4 + u % 2 * 2 + {at} % 2]"
+        return f"{own}[u / 2][{at} / 2][u % 2 * 2 + {at} % 2]"
+
+    def body(self) -> None:
+        if self.plan.boxes and not self.combines:
+            self.sizes()
+            self.go_through_squares()
+        else:
+            super().body()
+
+    def fold_points(self) -> None:
+        self.places_of_thread()
+        tiles = self.ring()
+        self.begin_totals()
+        self.turns(tiles)
+
+    @property
+    def each_total(self) -> tuple[list[str], str, str]:
+        m, n = self.plan.each
+        if self.by_warpgroups:
+            loops = [f"for (int32_t u = 0; u < {m // 64}; ++u)", f"for (int32_t v = 0; v < {n // 2}; ++v)"]
+            return loops, f"u * {n // 2} + v", "[u][v]"
+        loops = [f"for (int32_t {a} = 0; {a} < {count}; ++{a})" for a, count in (("u", m // 16), ("v", n // 8), ("e", 4))]
+        return loops, f"u * {n // 2} + v * 4 + e", "[u][v][e]"
+
+    def places_of_thread(self) -> None:
+        line, plan, (m, n) = self.writer.line, self.plan, self.plan.each
+        across = plan.tile[1] // n
+        threads = 128 if self.by_warpgroups else 32
+        unit = f"threadIdx.x / {threads}"
+        rows = f"{unit} * {m}" if across == 1 else f"{unit} / {across} * {m}"
+        columns = "0" if across == 1 else f"{unit} % {across} * {n}"
+        line(f"const int32_t own_row = {rows}, own_column = {columns};  // of the {'warpgroup' if threads > 32 else 'warp'}")
+        inner = "threadIdx.x / 32 % 4 * 16 + " if self.by_warpgroups else ""
+        line(f"const int32_t first_own_row = own_row + {inner}threadIdx.x % 32 / 4;")
+        line(f"const int32_t first_own_column = own_column + threadIdx.x % 4 * {self.plan.run};")
+
+    def begin_totals(self) -> None:
+        m, n = self.plan.each
+        shape = f"[{m // 64}][{n // 2}]" if self.by_warpgroups else f"[{m // 16}][{n // 8}][4]"
+        for f in self.products.folds:
+            name = self.totals.setdefault(f.results[0], self.fresh.fresh(f"{f.names[0]}_own"))
+            self.writer.line(f"float {name}{shape} = {{}};")
+
+    def end(self, results: Callable[[], None]) -> None:
+        if self.by_warpgroups:  # threads of a quad have pairs of columns; eight neighbours each are better to write
+            for own in self.accumulators():
+                self.writer.line(f"weft::exchange_quads({own});")
+        results()
+
+    # ---------------------------------------------------------------- operands
+
+    def ring(self) -> list[Tile]:
+        """The places of tiles in shared memory."""
+        line, (m, n, k), stages, offset = self.writer.line, self.plan.tile, self.plan.stages, 0
+        line(f"// {stages} turns have a place in shared memory")
+        line("extern __shared__ __align__(1024) unsigned char memory[];")
+        found = []
+        for operand, staged, left, base in self.tiles():
+            name, rows = self.fresh.fresh(f"{base}_tile"), m if left else n
+            along = "true" if staged.along_points else "false"
+            type_ = f"weft::MatrixTile<weft::{exact_type(self.function, self.products, operand)}, {rows}, {along}>"
+            line(f"auto* const {name} = reinterpret_cast<{type_}*>(memory{f' + {offset}' if offset else ''});")
+            offset += stages * rows * k * 2
+            found.append(Tile(operand, staged, left, name))
+        return found
+
+    def brought(self, tile: Tile) -> int:
+        return MATRIX_PACKET
+
+    def bring(self, tile: Tile, k: int) -> None:
+        """A packet of the k-th operand to its place in the ring."""
+        with self.packets(tile, located=True):
+            read = operand_read(self.products, tile.operand)
+            if k in self.packed:
+                address = self.packed_address(tile, k)
+            else:
+                assert read is not None
+                self.writer.cite(read.location)
+                address = self.address(read.array, read.index)
+            self.writer.line(f"{tile.tile}[turn % {self.plan.stages}].copy(row, point, {address}, here);")
+
+    def packed_address(self, tile: Tile, k: int) -> str:
+        """Where a packet of an operand is that is in packets."""
+        side = "rows" if tile.left else "columns"
+        line, lines, first, own = "points", side, "point", "row"
+        if not tile.staged.along_points:
+            line, lines, first, own = side, "points", "row", "point"
+        width = f"(({self.wholes[line]} + {MATRIX_PACKET - 1}) / {MATRIX_PACKET} * {MATRIX_PACKET})"
+        place = f"{self.firsts[lines]} + {own}"
+        place = f"(batch * {factor(self.wholes[lines])} + {place})" if self.products.batch else f"({place})"
+        return f"{self.packed[k]} + {place} * {width} + {self.firsts[line]} + {first}"
+
+    # ---------------------------------------------------------------- boxes
+
+    def parameters(self) -> list[str]:
+        if not self.plan.boxes or self.combines:
+            return super().parameters()
+        self.maps = [self.fresh.fresh(f"{base}_map") for _, _, _, base in self.tiles()]
+        return super().parameters() + [f"const __grid_constant__ weft::TensorMap {name}" for name in self.maps]
+
+    def go_through_squares(self) -> None:
+        """Blocks stay and go from square to square: a warp brings the tiles of all turns, as their places become free, while
+        warpgroups multiply them, and write.
+        """
+        line, stages, own = self.writer.line, self.plan.stages, self.plan.threads - 32
+        tiles = self.ring()
+        line(f"__shared__ weft::Mbarrier full[{stages}], empty[{stages}];")
+        with self.writer.block("if (threadIdx.x == 0)"):
+            with self.writer.block(f"for (int32_t place = 0; place < {stages}; ++place)"):
+                line("full[place].init(1);")
+                line(f"empty[place].init({own // 128});")
+            line("weft::fence_mbarrier_init();")
+        line("__syncthreads();")
+        batch = "".join(f" * {self.counts[a]}" for a in self.products.batch)
+        line(f"const int64_t squares = {self.squares['rows']} * {self.squares['columns']}{batch};")
+        line(f"const int32_t turns = ({self.wholes['points']} + {self.plan.tile[2] - 1}) / {self.plan.tile[2]};")
+        line("int32_t step = 0;  // turns of all squares so far")
+        item = "item" if self.leaves_parts else "place_of_square" if self.products.batch else "square"
+        shared = f" * {self.plan.parts}" if self.leaves_parts else ""
+        every = f"for (int64_t {item} = blockIdx.x; {item} < squares{shared}; {item} += gridDim.x)"
+        number = f"item / {self.plan.parts}" if self.leaves_parts else item
+        turns = "for (int32_t turn = first_turn; turn < stop; ++turn, ++step)" if self.leaves_parts else (
+            "for (int32_t turn = 0; turn < turns; ++turn, ++step)"
+        )  # fmt: skip
+        with self.writer.block(f"if (threadIdx.x >= {own})"):
+            line("// this warp brings the tiles of all turns, as their places become free")
+            line(f"if (threadIdx.x > {own}) return;")
+            with self.writer.block(every):
+                self.square(number)
+                self.part_of_turns()
+                with self.writer.block(turns):
+                    line(f"const int32_t place = step % {stages};")
+                    line(f"empty[place].wait((step / {stages} % 2) ^ 1);")
+                    size = sum((self.plan.tile[0] if t.left else self.plan.tile[1]) * self.plan.tile[2] * 2 for t in tiles)
+                    line(f"full[place].arrive_expect({size});")
+                    for k, tile in enumerate(tiles):
+                        self.bring_box(tile, k)
+            line("return;")
+        self.places_of_thread()
+        with self.writer.block(every):
+            self.square(number)
+            self.begin_totals()
+            self.part_of_turns()
+            with self.writer.block(turns):
+                line(f"const int32_t place = step % {stages};")
+                line(f"full[place].wait(step / {stages} % 2);")
+                self.multiply_by_warpgroups(tiles, "place")
+                line("weft::wgmma_wait<1>();  // the products of the turn before: their place is free")
+                begin = "first_turn" if self.leaves_parts else "0"
+                line(f"if (turn > {begin} && threadIdx.x % 128 == 0) empty[(step - 1) % {stages}].arrive();")
+            line(f"weft::wgmma_wait<0>({', '.join(self.accumulators())});")
+            line(f"if (threadIdx.x % 128 == 0) empty[(step - 1) % {stages}].arrive();")
+            self.finish()
+
+    def part_of_turns(self) -> None:
+        """Which turns an item has."""
+        if self.leaves_parts:
+            parts = self.plan.parts
+            self.writer.line(f"const int32_t first_turn = int32_t(item % {parts} * turns / {parts});")
+            self.writer.line(f"const int32_t stop = int32_t((item % {parts} + 1) * turns / {parts});")
+
+    def bring_box(self, tile: Tile, k: int) -> None:
+        rows, points = self.plan.tile[0] if tile.left else self.plan.tile[1], self.plan.tile[2]
+        first, point = self.firsts["rows" if tile.left else "columns"], f"turn * {points}"
+        if k in self.packed:
+            rest = ["int(batch)" if self.products.batch else "0"]
+        else:
+            read = operand_read(self.products, tile.operand)
+            assert read is not None
+            side = (self.products.rows if tile.left else self.products.columns)[0]
+            at = {axis_along(read.index, a) for a in (side, self.products.over[0])}
+            rest = [f"int({self.printer.index(read.index[d])})" for d in reversed(range(len(read.index))) if d not in at]
+            self.writer.cite(read.location)
+        for begin in range(0, rows, rows if tile.staged.along_points else 64):
+            more = f" + {begin}" if begin else ""
+            place, row = f"{tile.tile}[place].element{f' + {begin * points}' if begin else ''}", f"int({first}{more})"
+            pair = [point, row] if tile.staged.along_points else [row, point]
+            self.writer.line(f"weft::tensor_load({place}, {self.maps[k]}, full[place], {', '.join([*pair, *rest])});")
+
+    # ---------------------------------------------------------------- turns
+
+    def turns(self, tiles: list[Tile]) -> None:
+        line, stages, k, points = self.writer.line, self.plan.stages, self.plan.tile[2], self.wholes["points"]
+        ahead = stages - 2 if self.by_warpgroups else stages - 1
+        line(f"const int32_t turns = ({points} + {k - 1}) / {k};")
+        first = self.firsts["points"] = self.fresh.fresh("first_point")
+        with self.writer.block("const auto bring = [&](const int32_t turn)", "};"):
+            line(f"const int64_t {first} = int64_t(turn) * {k};")
+            for k, tile in enumerate(tiles):
+                self.bring(tile, k)
+            line("weft::commit_copies();")
+        begin, stop = ("first_turn", "stop") if self.leaves_parts else ("0", "turns")
+        self.part_of_turns()
+        line(f"for (int32_t turn = {begin}; turn < {begin} + {ahead}; ++turn) bring(turn);")
+        with self.writer.block(f"for (int32_t turn = {begin}; turn < {stop}; ++turn)"):
+            line(f"weft::wait_copies<{ahead - 1}>();")
+            if self.by_warpgroups:
+                line("weft::fence_proxy_async();")
+            line("__syncthreads();  // all have what this turn takes, and are done with what the next copies replace")
+            if self.by_warpgroups:
+                self.multiply_by_warpgroups(tiles, f"turn % {stages}")
+                line(f"bring(turn + {ahead});")
+                line("weft::wgmma_wait<1>();  // the products of the turn before")
+            else:
+                line(f"bring(turn + {ahead});")
+                self.multiply_by_warps(tiles)
+        if self.by_warpgroups:
+            line(f"weft::wgmma_wait<0>({', '.join(self.accumulators())});")
+
+    def accumulators(self) -> list[str]:
+        blocks = self.plan.each[0] // 64
+        return [f"{self.totals[f.results[0]]}[{b}]" for f in self.products.folds for b in range(blocks)]
+
+    def operands_of(self, f: Fold, tiles: list[Tile]) -> tuple[Tile, Tile]:
+        """The left and the right tile of a product."""
+        part = f.parts[0]
+        assert isinstance(part, Op)
+        names = {a.name for a in part.args if isinstance(a, Ref)}
+        left, right = (next(t for t in tiles if t.left == side and t.operand.name in names) for side in (True, False))
+        return left, right
+
+    def multiply_by_warpgroups(self, tiles: list[Tile], place: str) -> None:
+        """Start the products of a turn: nobody waits for them here."""
+        line, (m, _) = self.writer.line, self.plan.each
+        line(f"weft::wgmma_fence({', '.join(self.accumulators())});")
+        line("#pragma unroll")
+        with self.writer.block(f"for (int32_t g = 0; g < {MATRIX_POINTS}; g += 16)"):
+            for f in self.products.folds:
+                left, right = self.operands_of(f, tiles)
+                type_ = exact_type(self.function, self.products, left.operand)
+                majors = ["weft::Major::k" if t.staged.along_points else "weft::Major::rows" for t in (left, right)]
+                template = f"weft::{type_}" + (f", {', '.join(majors)}" if majors != ["weft::Major::k"] * 2 else "")
+                for b in range(m // 64):
+                    row = f"own_row + {64 * b}" if b else "own_row"
+                    a = f"{left.tile}[{place}].matrix({row}, g)"
+                    of_right = f"{right.tile}[{place}].matrix(own_column, g)"
+                    self.writer.cite(f.location)
+                    line(f"weft::wgmma<{template}>({self.totals[f.results[0]]}[{b}], {a}, {of_right}, true);")
+        line("weft::wgmma_commit();")
+
+    def multiply_by_warps(self, tiles: list[Tile]) -> None:
+        line, (m, n), stages = self.writer.line, self.plan.each, self.plan.stages
+        line("#pragma unroll")
+        with self.writer.block(f"for (int32_t g = 0; g < {MATRIX_POINTS}; g += 16)"):
+            names = {}
+            for t in tiles:
+                own = names[t.tile] = self.fresh.fresh(f"{t.tile.removesuffix('_tile')}_own")
+                side, count, first = ("left", m // 16, "own_row") if t.left else ("right", n // 16, "own_column")
+                line(f"uint32_t {own}[{count}][4];")
+                line("#pragma unroll")
+                line(f"for (int32_t u = 0; u < {count}; ++u) {t.tile}[turn % {stages}].{side}({first} + u * 16, g, {own}[u]);")
+            products = []
+            for f in self.products.folds:
+                left, right = self.operands_of(f, tiles)
+                type_ = exact_type(self.function, self.products, left.operand)
+                pair = f"{{{names[right.tile]}[v / 2][v % 2 * 2], {names[right.tile]}[v / 2][v % 2 * 2 + 1]}}"
+                products.append(f"weft::mma<weft::{type_}>({self.totals[f.results[0]]}[u][v], {names[left.tile]}[u], {pair});")
+            self.unrolled([f"for (int32_t u = 0; u < {m // 16}; ++u)", f"for (int32_t v = 0; v < {n // 8}; ++v)"], *products)

@@ -1,0 +1,477 @@
+"""Products as CUDA C++: a block has a square of results, and takes the points of its operands a tile at a time.
+
+How a tile comes to shared memory and what makes results of it differs: `weft.emit.square_products` and
+`weft.emit.matrix_products`. This is what they have in common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import ClassVar, Self
+
+from weft.emit.algebras import algebra_type, join
+from weft.emit.cpp_body import factor
+from weft.emit.expressions import PRODUCT, memory_type, register_type
+from weft.emit.names import Names, kernel_entry, words
+from weft.emit.text import Writer
+from weft.emit.threads import parameters
+from weft.emit.values import ZERO, ValueBody, deciding
+from weft.graph.products import Operand, Products, exact_type
+from weft.graph.sweeps import Sweeps
+from weft.graph.tile import Fold, Map, Read, names_of, starts_neutral, uses_of_write
+from weft.loops.ir import Expr, Function, Ref, free_names, trapping
+from weft.loops.schedule import Nest
+from weft.plan.arguments import Facts
+from weft.plan.fold import PACKET_BYTES
+from weft.plan.merged import told_apart
+from weft.plan.product import ProductPlan, Staged, made_of, operand_reads, result_reads
+
+
+def emit(
+    function: Function, nest: Nest, sweeps: Sweeps, plan: ProductPlan, facts: Facts, kind: type[ProductEntry]
+) -> str:
+    """The kernels' translation unit: an entry for each of `entries`. Each takes the slots of `weft.plan.arguments`, and where
+    operands are packed, a pointer for each of these and a number.
+    """
+    own = Nest(nest.name, nest.axes, trapping(nest.body), nest.verdicts)
+    writer = Writer()
+    for header in sorted((kind.include, "weft/team.cuh")):
+        writer.line(f'#include "{header}"')
+    found = plan.arranged(sweeps)
+    packed = [k for k, is_packed in enumerate(plan.packed) if is_packed]
+    for number, name in enumerate(entries(nest, plan)):
+        writer.line()
+        if number < len(packed):
+            from weft.emit.packing import PackEntry
+
+            PackEntry.begun(function, own, facts, writer, found, plan).pack(name, packed[number])
+            continue
+        entry = kind.begun(function, own, facts, writer, found, plan)
+        entry.leaves_parts, entry.combines = name.endswith("_parts"), plan.parts > 1 and not name.endswith("_parts")
+        entry.emit(name)
+    return writer.text()
+
+
+def entries(nest: Nest, plan: ProductPlan) -> tuple[str, ...]:
+    """The names of the entries, in the order of their launches: what packs operands, what leaves parts, and the product."""
+    name, packed = kernel_entry(nest.name), sum(plan.packed)
+    packs = (f"{name}_pack" if packed == 1 else f"{name}_pack_{n}" for n in range(1, packed + 1))
+    return (*packs, *((f"{name}_parts",) if plan.parts > 1 else ()), name)
+
+
+# Names that texts declare.
+_OWN = """
+    outside here row point place square memory u v h g q e group across down now turn turns lane full empty step
+    near_row near_rows batch parts part item first_turn stop begin own_points own_row own_column first_own_row
+    first_own_column squares bring run
+"""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """An operand in this kernel: the names of its tile in shared memory, of what a thread has of it, and of what it has read of
+    the next turn, by the reads' names.
+    """
+
+    operand: Operand
+    staged: Staged
+    left: bool
+    tile: str
+    own: str = ""
+    reads: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def whole(self) -> bool:
+        """Whether the operand is what is read."""
+        return isinstance(self.operand.value, Ref) and [*self.reads] == [self.operand.value.name]
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """The results that a thread has: the u-th of `rows`; of columns, runs of `run` neighbours, the h-th of which begins at
+    `column`. As C++, counted from the block's first.
+    """
+
+    rows: int
+    row: str
+    runs: int
+    run: int
+    column: str
+
+
+@dataclass
+class ProductEntry(ValueBody):
+    """The one launch of a plan."""
+
+    include: ClassVar[str]
+
+    products: Products = None  # type: ignore[assignment]
+    plan: ProductPlan = None  # type: ignore[assignment]
+
+    @classmethod
+    def begun(
+        cls, function: Function, nest: Nest, facts: Facts, writer: Writer, products: Products, plan: ProductPlan
+    ) -> Self:
+        own = words(_OWN)
+        sweeps = products.sweeps
+        told = {a.name: a for a in sweeps.axes.values() if "." not in a.name}  # axes that are counted as one are boxes
+        parts = told_apart(sweeps, plan.merged)
+        varies = deciding(told, [v for v in sweeps.values if not parts & {*names_of(v)}])
+        large = varies | {s.name for s in function.scalars}
+        return cls(
+            function, nest, facts, writer, Names(frozenset({*own, kernel_entry(nest.name)})), {}, {}, varies, large,
+            axes=sweeps.axes, values=sweeps.values, products=products, plan=plan,
+        )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.leaves_parts = False  # of what is folded, for the next launch
+        self.combines = False  # parts that the launch before has left
+        self.parts: dict[str, str] = {}  # where they are
+        self.counts: dict[str, str] = {}
+        self.firsts: dict[str, str] = {}  # of rows, columns and points: the first of the block, or of the turn
+        self.wholes: dict[str, str] = {}  # how many there are
+        self.packed: dict[int, str] = {}  # where operands are in packets
+        self.squares: dict[str, str] = {}  # tiles of rows and of columns
+        self.totals: dict[str, str] = {}
+
+    # ---------------------------------------------------------------- the kernel
+
+    def emit(self, entry: str) -> None:
+        lines = ",\n    ".join(self.parameters())
+        self.writer.cite(self.function.location)
+        threads = self.plan.folding if self.combines else self.plan.threads
+        resident = f", {self.plan.resident}" if self.plan.resident > 1 and not self.combines else ""
+        bounds = f"__launch_bounds__({threads}{resident})"
+        with self.writer.block(f'extern "C" __global__ void {bounds} {entry}(\n    {lines})'):
+            mark = self.writer.mark()
+            self.body()
+            if self.writer.mentions("outside", mark):
+                self.writer.insert(mark, "int64_t outside = 0;")
+                self.writer.line("if (outside) __trap();  // a subscript or a value that the data decide is out of its range")
+
+    def body(self) -> None:
+        self.sizes()
+        if self.combines:
+            self.square("int64_t(blockIdx.x)")
+            self.places_of_thread()
+            self.begin_totals()
+            self.add_parts()
+            self.end(self.results)
+            return
+        shared = f" / {self.plan.parts}" if self.leaves_parts else ""
+        self.square(f"int64_t(blockIdx.x){shared}")
+        if self.leaves_parts:
+            self.writer.line(f"const int64_t item = blockIdx.x, part = item % {self.plan.parts};")
+        self.fold_points()
+        self.finish()
+
+    def finish(self) -> None:
+        """What is done with the totals."""
+        if self.leaves_parts:
+            self.leave_parts()
+        else:
+            self.end(self.results)
+
+    def parameters(self) -> list[str]:
+        given = parameters(self.function, self.nest, self.facts, self)
+        for k, (operand, _, _, base) in enumerate(self.tiles()):
+            if self.plan.packed and self.plan.packed[k]:
+                type_ = exact_type(self.function, self.products, operand)
+                assert type_ is not None
+                name = self.packed[k] = self.fresh.fresh(f"{base}_packed")
+                given.append(f"{memory_type(type_)}* {name}")
+        if self.plan.parts > 1:
+            for f in self.products.folds:
+                name = self.parts[f.results[0]] = self.fresh.fresh(f"{f.names[0]}_parts")
+                given.append(f"{register_type(f.types[0])}* {name}")
+        return [*given, "const int64_t parts"] if self.packed or self.parts else given
+
+    def shape(self) -> str:
+        """What a block and a thread have, in words."""
+        raise NotImplementedError
+
+    def places_of_thread(self) -> None:
+        """Declare where the rows and the columns of a thread begin in the block's."""
+        raise NotImplementedError
+
+    def begin_totals(self) -> None:
+        """Declare what a thread has folded."""
+        raise NotImplementedError
+
+    def fold_points(self) -> None:
+        """Go through all points, or those of a part."""
+        raise NotImplementedError
+
+    def end(self, results: Callable[[], None]) -> None:
+        """After all points: totals are then what `total` says."""
+        results()
+
+    @property
+    def each_total(self) -> tuple[list[str], str, str]:
+        """Loops over a thread's totals of a fold, the number of one, and its subscripts."""
+        raise NotImplementedError
+
+    def total(self, f: Fold, column: str) -> str:
+        """What is folded for the thread's u-th row and this of its columns."""
+        raise NotImplementedError
+
+    @property
+    def fragment(self) -> Fragment:
+        raise NotImplementedError
+
+    def sizes(self) -> None:
+        """How many results and points there are, and squares of them."""
+        plan, found, line = self.plan, self.products, self.writer.line
+        line(f"// {self.shape()}")
+        for what, axes in (("rows", found.rows), ("columns", found.columns), ("points", found.over), ("batch", found.batch)):
+            self.counts |= {a: self.span(self.axes[a], f"{a}_count") for a in axes}
+            whole = " * ".join(self.counts[a] for a in axes)
+            if len(axes) > 1:
+                self.wholes[what] = self.fresh.fresh(what)
+                line(f"const int64_t {self.wholes[what]} = {whole};")
+            else:
+                self.wholes[what] = whole
+        for what, own in (("rows", plan.tile[0]), ("columns", plan.tile[1])):
+            name = self.squares[what] = self.fresh.fresh(f"{what.removesuffix('s')}_tiles")
+            line(f"const int64_t {name} = ({factor(self.wholes[what])} + {own - 1}) / {own};")
+
+    def square(self, number: str) -> None:
+        """The first row and column of a square, and of which of the batch it is. Squares of some tiles below each other follow
+        each other: they read the same columns.
+        """
+        plan, line, rows, columns = self.plan, self.writer.line, self.squares["rows"], self.squares["columns"]
+        if self.products.batch:
+            line(f"const int64_t batch = {factor(number)} / ({rows} * {columns});")
+            self.places([self.axes[a] for a in self.products.batch], "batch", self.counts)
+            number = f"{factor(number)} % ({rows} * {columns})"
+        if not number.isidentifier():
+            line(f"const int64_t square = {number};")
+        if plan.near > 1:
+            line(f"const int64_t near_row = square / ({plan.near} * {columns}) * {plan.near};")
+            line(f"const int64_t near_rows = weft::minimum<int64_t>({rows} - near_row, {plan.near});")
+            row = f"near_row + square % ({plan.near} * {columns}) % near_rows"
+            column = f"square % ({plan.near} * {columns}) / near_rows"
+        else:
+            row, column = f"square % {rows}", f"square / {rows}"
+        for what, tile, own in (("rows", row, plan.tile[0]), ("columns", column, plan.tile[1])):
+            name = self.firsts.setdefault(what, self.fresh.fresh(f"first_{what.removesuffix('s')}"))
+            line(f"const int64_t {name} = {tile if tile.isidentifier() else f'({tile})'} * {own};")
+
+    # ---------------------------------------------------------------- operands
+
+    def tiles(self) -> Iterator[tuple[Operand, Staged, bool, str]]:
+        """The operands, whether they are left, and what their names are made of."""
+        found = self.products
+        for k, (operand, staged) in enumerate(zip(found.operands, self.plan.staged, strict=True)):
+            left = k < len(found.left)
+            yield operand, staged, left, operand.name if "operand." not in operand.name else "left" if left else "right"
+
+    def brought(self, tile: Tile) -> int:
+        """How many neighbours of an operand a thread brings together."""
+        return tile.staged.vector
+
+    def fetches(self, tile: Tile) -> int:
+        """How many packets of an operand a thread brings in a turn, at the most."""
+        m, n, k = self.plan.tile
+        return max(1, (m if tile.left else n) * k // self.brought(tile) // self.plan.threads)
+
+    @contextmanager
+    def packets(self, tile: Tile, located: bool) -> Iterator[None]:
+        """What is written here is done for each packet that a thread brings of an operand, at its place in the tile (`row`,
+        `point`). located: and among all; `here` says whether it is there.
+        """
+        m, n, k = self.plan.tile
+        vector, rows = self.brought(tile), m if tile.left else n
+        count, threads, line = self.fetches(tile), self.plan.threads, self.writer.line
+        own = "threadIdx.x" if count == 1 else f"(threadIdx.x + q * {threads})"
+        if count > 1:
+            line("#pragma unroll")
+            header = f"for (int32_t q = 0; q < {count}; ++q)"
+        else:
+            packets = rows * k // vector
+            header = f"if (threadIdx.x < {packets})" if packets < threads else ""
+        with self.writer.block(header):
+            by = f" * {vector}" if vector > 1 else ""
+            if tile.staged.along_points:
+                line(f"const int32_t row = {own} / {k // vector}, point = {own} % {k // vector}{by};")
+            else:
+                line(f"const int32_t row = {own} % {rows // vector}{by}, point = {own} / {rows // vector};")
+            if located:
+                line(f"const bool here = {' && '.join(self.located(tile))};")
+            yield
+
+    def located(self, tile: Tile, row: str = "row", point: str = "point") -> list[str]:
+        """Declare the coordinates of an element at this place of its tile; that its row is there, and that its point is."""
+        side, axes = ("rows", self.products.rows) if tile.left else ("columns", self.products.columns)
+        return [
+            self.place_of(axes, self.firsts[side], row, self.wholes[side]),
+            self.place_of(self.products.over, self.firsts["points"], point, self.wholes["points"]),
+        ]
+
+    def place_of(self, axes: tuple[str, ...], first: str, own: str, whole: str) -> str:
+        """Declare the coordinates of a row, a column or a point; that it is there."""
+        if len(axes) == 1 and self.axes[axes[0]].start == ZERO:
+            name = self.declare(axes[0])
+            self.writer.line(f"const int64_t {name} = {first} + {own};")
+            return f"{name} < {factor(whole)}"
+        place = self.fresh.fresh(f"{own}_place" if own.isidentifier() else "place_here")
+        self.writer.line(f"const int64_t {place} = {first} + {own};")
+        self.places([self.axes[a] for a in axes], place, self.counts)
+        return f"{place} < {factor(whole)}"
+
+    def lane_of(self, tile: Tile) -> str:
+        """The axis along which an operand is brought."""
+        own = self.products.over if tile.staged.along_points else self.products.rows if tile.left else self.products.columns
+        return own[-1]
+
+    def compute(self, tile: Tile, there: Mapping[str, str], value: str) -> None:
+        """`value` = an operand at a point. there: the names of its reads that have been read."""
+        with self.spelled(there):
+            wanted = [w for w in operand_reads(self.products, tile.operand) if w.name not in there]
+            reached = self.reached(tile.operand.value, wanted)
+            self.statements(tuple(self.let(w) for w in wanted if w.name in reached))
+            self.writer.line(f"{value} = {self.printer.value(tile.operand.value)};")
+
+    def reached(self, value: Expr, values: list[Read | Map]) -> set[str]:
+        """Those of some values that an expression is made of, without what others are."""
+        by_name, found, pending = {v.name: v for v in values}, set(), [value]
+        while pending:
+            for name in free_names(pending.pop()):
+                if name in by_name and name not in found:
+                    found.add(name)
+                    inner = by_name[name]
+                    pending += list(inner.index) if isinstance(inner, Read) else [inner.value]
+        return found
+
+    @contextmanager
+    def spelled(self, names: Mapping[str, str]) -> Iterator[None]:
+        """Names of the graph are spelled so for a while."""
+        others = {n: self.names.get(n) for n in names}
+        self.names |= names
+        yield
+        for n, spelling in others.items():
+            if spelling is None:
+                del self.names[n]
+            else:
+                self.names[n] = spelling
+
+    # ---------------------------------------------------------------- folds and results
+
+    def algebra(self, f: Fold) -> str:
+        return algebra_type(f.algebra, register_type(f.types[0]))
+
+    def leave_parts(self) -> None:
+        """What a thread has folded of its part of the points, side by side with the other threads'."""
+        loops, number, subscripts = self.each_total
+        place = f"(item * {self.plan.totals} + {number}) * {self.plan.folding} + threadIdx.x"
+        self.unrolled(loops, *(f"{name}[{place}] = {self.totals[r]}{subscripts};" for r, name in self.parts.items()))
+
+    def add_parts(self) -> None:
+        """Combine what is left of the parts, in their order."""
+        loops, number, subscripts = self.each_total
+        item = f"(int64_t(blockIdx.x) * {self.plan.parts} + part)"
+        place = f"({item} * {self.plan.totals} + {number}) * {self.plan.folding} + threadIdx.x"
+        joins = []
+        for f in self.products.folds:
+            own = f"{self.totals[f.results[0]]}{subscripts}"
+            joins.append(f"{own} = {self.algebra(f)}::combine({own}, {self.parts[f.results[0]]}[{place}]);")
+        with self.writer.block(f"for (int32_t part = 0; part < {self.plan.parts}; ++part)"):
+            self.unrolled(loops, *joins)
+
+    def unrolled(self, headers: list[str], *actions: str) -> None:
+        """Loops one in the other, unrolled."""
+        if not headers:
+            for action in actions:
+                self.writer.line(action)
+            return
+        self.writer.line("#pragma unroll")
+        with self.writer.block(headers[0]):
+            self.unrolled(headers[1:], *actions)
+
+    def results(self) -> None:
+        """What is written once a result: columns in runs, each in all of the thread's rows."""
+        line, found, vector, own = self.writer.line, self.products, self.plan.vector, self.fragment
+        exprs = [e for w in found.sweeps.last for e in uses_of_write(w)] + [e for f in found.folds for e in f.inits]
+        wanted = [v for v in self.needed(exprs) if not isinstance(v, Fold)]
+        once = [v for v in wanted if set(v.axes) <= set(found.batch)]
+        self.statements(tuple(map(self.let, once)))
+        wanted = [v for v in wanted if v not in once]
+        lane = found.columns[-1]
+        runs = [v for v in result_reads(found, lane) if v in wanted] if vector > 1 else []
+        of_columns = [v for v in runs if not set(v.axes) & set(found.rows)]
+        inside = own.run // vector
+        begin = own.column if inside == 1 else f"{own.column.replace('h', f'(h / {inside})')} + h % {inside}"
+        begin += f" * {vector}" if inside > 1 and vector > 1 else ""
+        line("#pragma unroll")
+        with self.writer.block(f"for (int32_t h = 0; h < {own.runs * inside}; ++h)"):
+            run = ""
+            if vector == 1:
+                line(f"if (!({self.place_of(found.columns, self.firsts['columns'], begin, self.wholes['columns'])})) break;")
+            else:
+                run = self.fresh.fresh(f"{lane}_run")
+                line(f"const int64_t {run} = {self.firsts['columns']} + {begin};")
+                line(f"if ({run} >= {self.wholes['columns']}) break;")
+            known = self.run_reads(of_columns, lane, run)
+            line("#pragma unroll")
+            with self.writer.block(f"for (int32_t u = 0; u < {own.rows}; ++u)"):
+                line(f"if (!({self.place_of(found.rows, self.firsts['rows'], own.row, self.wholes['rows'])})) break;")
+                known |= self.run_reads([v for v in runs if v not in of_columns], lane, run)
+                self.row(wanted, known, lane, run)
+
+    def run_reads(self, reads: list[Read], lane: str, run: str) -> dict[str, str]:
+        """Read what lies along the columns, in packets."""
+        known, vector = {}, self.plan.vector
+        for v in reads:
+            self.writer.cite(v.location)
+            known[v.name] = tile = self.fresh.fresh(f"{v.array}_run")
+            self.writer.line(f"{register_type(self.function.array(v.array).dtype)} {tile}[{vector}];")
+            with self.spelled({lane: run}):
+                packet = f"weft::fetch<{vector}, {self.width(v.array, vector)}>({self.address(v.array, v.index)})"
+                self.writer.line(f"weft::unpack({packet}, {tile});")
+        return known
+
+    def row(self, wanted: list[Read | Map], known: dict[str, str], lane: str, run: str) -> None:
+        """The columns of a run in one row."""
+        vector, line, found = self.plan.vector, self.writer.line, self.products
+        wanted = [v for v in wanted if v.name not in known]
+        early = [v for v in wanted if not set(v.axes) & set(found.columns)] if vector > 1 else []
+        self.statements(tuple(self.let(v) for v in early))
+        wanted = [v for v in wanted if v not in early]
+        if vector == 1:
+            self.result(wanted, "h")
+            for w in found.sweeps.last:
+                self.write(w)
+            return
+        stores = {}
+        for w in found.sweeps.last:
+            stores[w] = self.fresh.fresh(f"{w.array}_run")
+            line(f"{register_type(w.value.type)} {stores[w]}[{vector}];")
+        line("#pragma unroll")
+        with self.writer.block(f"for (int32_t v = 0; v < {vector}; ++v)"):
+            mark, name = self.writer.mark(), self.declare(lane)
+            with self.spelled({n: f"{tile}[v]" for n, tile in known.items()}):
+                self.result(wanted, f"h * {vector} + v")
+                for w, tile in stores.items():
+                    self.writer.cite(w.location)
+                    line(f"{tile}[v] = {self.printer.value(w.value)};")
+            if self.writer.mentions(name, mark):
+                self.writer.insert(mark, f"const int64_t {name} = {run} + v;")
+        with self.spelled({lane: run}):
+            for w, tile in stores.items():
+                width = min(vector, PACKET_BYTES // self.function.array(w.array).dtype.size)
+                line(f"weft::store<{width}>({self.address(w.array, w.index)}, {tile});")
+
+    def result(self, values: list[Read | Map], column: str) -> None:
+        """The values of one result: what folds start with, these, and the rest."""
+        inits = [e for f in self.products.folds for e in f.inits]
+        first = [v for v in made_of(self.products, inits) if v in values]
+        self.statements(tuple(map(self.let, first)))
+        for f in self.products.folds:
+            self.writer.cite(f.location)
+            template = "{1}" if starts_neutral(f) else join(f.algebra, f.types[0])
+            value = template.format(self.printer.exact(f.inits[0], PRODUCT), self.total(f, column))
+            self.writer.line(f"const {register_type(f.types[0])} {self.declare(f.results[0])} = {value};")
+        self.statements(tuple(self.let(v) for v in values if v not in first))

@@ -1,0 +1,222 @@
+"""Products by multiply-adds, or by what else rows and columns meet in: a thread has a square of results in registers.
+
+While a tile of the operands is gone through, what the next one is made of is on its way to registers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from weft.emit.expressions import memory_type, register_type
+from weft.emit.products import Fragment, ProductEntry, Tile
+from weft.graph.products import Operand
+from weft.graph.tile import Fold, Read, names_of
+from weft.loops.ir import free_names
+from weft.plan.product import ACROSS, DOWN, RUN, Staged, operand_reads
+
+
+@dataclass
+class SquareEntry(ProductEntry):
+    include = "weft/product.cuh"
+
+    def shape(self) -> str:
+        (m, n, k), (own_m, own_n), groups = self.plan.tile, self.plan.each, self.plan.groups
+        shared = f", {groups} groups of threads share the points of a turn" if groups > 1 else ""
+        return f"a block has {m} x {n} results, a thread {own_m} x {own_n}; a turn takes {k} points{shared}"
+
+    @property
+    def fragment(self) -> Fragment:
+        (m, n), (rows, columns, _) = self.plan.each, self.plan.tile
+        row = f"{RUN} * down + u" if m == RUN else f"{RUN} * down + u / {RUN} * {rows * RUN // m} + u % {RUN}"
+        column = f"{RUN} * across" if n == RUN else f"{RUN} * across + h * {columns * RUN // n}"
+        return Fragment(m, row, n // RUN, RUN, column)
+
+    def total(self, f: Fold, column: str) -> str:
+        return f"{self.totals[f.results[0]]}[u][{column}]"
+
+    def fold_points(self) -> None:
+        self.places_of_thread()
+        tiles = [self.begun_tile(*each) for each in self.tiles()]
+        self.begin_totals()
+        self.turns(tiles)
+        if self.plan.groups > 1:
+            self.meet()
+
+    def begin_totals(self) -> None:
+        (m, n), starts = self.plan.each, []
+        for f in self.products.folds:
+            own = self.totals[f.results[0]] = self.fresh.fresh(f"{f.names[0]}_own")
+            self.writer.line(f"{register_type(f.types[0])} {own}[{m}][{n}];")
+            starts.append(f"{own}[u][v] = {self.algebra(f)}::identity();")
+        self.unrolled(self.each_result(), *starts)
+
+    def each_result(self) -> list[str]:
+        m, n = self.plan.each
+        return [f"for (int32_t u = 0; u < {m}; ++u)", f"for (int32_t v = 0; v < {n}; ++v)"]
+
+    @property
+    def each_total(self) -> tuple[list[str], str, str]:
+        return self.each_result(), f"u * {self.plan.each[1]} + v", "[u][v]"
+
+    def places_of_thread(self) -> None:
+        plan, line = self.plan, self.writer.line
+        down, across = plan.squares
+        alone = down * across
+        own = "threadIdx.x"
+        if plan.groups > 1:
+            line(f"const int32_t group = threadIdx.x / {alone};")
+            own = f"threadIdx.x % {alone}"
+        warps = across // ACROSS
+        x = f"threadIdx.x % {ACROSS}" + (f" + {own} / 32 % {warps} * {ACROSS}" if warps > 1 else "")
+        y = f"threadIdx.x / {ACROSS} % {DOWN}" + (f" + {own} / {32 * warps} * {DOWN}" if down > DOWN else "")
+        line(f"const int32_t across = {x}, down = {y};")
+
+    def begun_tile(self, operand: Operand, staged: Staged, left: bool, base: str) -> Tile:
+        m, n, k = self.plan.tile
+        name, own = self.fresh.fresh(f"{base}_tile"), self.fresh.fresh(f"{base}_own")
+        along = f", {staged.vector}" if staged.along_points else ""
+        type_ = f"weft::OperandTile<{register_type(operand.value.type)}, {k}, {m if left else n}{along}>"
+        self.writer.line(f"__shared__ {type_} {name}[2];")
+        found = Tile(operand, staged, left, name, own)
+        reads, count = {}, self.fetches(found)
+        for v in self.fetched(found):
+            reads[v.name] = self.fresh.fresh(f"{v.array}_next")
+            run = f"weft::Run<{memory_type(self.function.array(v.array).dtype)}, {staged.vector}>"
+            self.writer.line(f"{run} {reads[v.name]}{f'[{count}]' if count > 1 else ''};")
+        return replace(found, reads=reads)
+
+    def fetched(self, tile: Tile) -> list[Read]:
+        """What is read a turn ahead: all that needs no other read and no check."""
+        reads = [v for v in operand_reads(self.products, tile.operand) if isinstance(v, Read)]
+        made = {n for v in self.values for n in names_of(v)}
+        return [v for v in reads if v.always and not v.checked and not any(free_names(i) & made for i in v.index)]
+
+    def packet(self, tile: Tile) -> str:
+        """What tells the packets of a thread apart."""
+        return "[q]" if self.fetches(tile) > 1 else ""
+
+    # ---------------------------------------------------------------- turns
+
+    def turns(self, tiles: list[Tile]) -> None:
+        """Each turn fetches its points, while those of the turn before are gone through."""
+        line, k, points = self.writer.line, self.plan.tile[2], self.wholes["points"]
+        first = self.firsts["points"] = self.fresh.fresh("first_point")
+        begin, stop = "0", points
+        if self.leaves_parts:
+            line(f"const int64_t own_points = ({points} + {self.plan.parts * k - 1}) / {self.plan.parts * k} * {k};")
+            line(f"const int64_t begin = part * own_points, stop = weft::minimum<int64_t>(begin + own_points, {points});")
+            begin, stop = "begin", "stop"
+        line("int32_t now = 0;")
+        with self.writer.block(f"for (int64_t {first} = {begin};; {first} += {k})"):
+            with self.writer.block(f"if ({first} < {stop})"):
+                for tile in tiles:
+                    if tile.reads:
+                        with self.packets(tile, located=True):
+                            self.fetch(tile)
+            with self.writer.block(f"if ({first} > {begin})"):
+                self.multiply(tiles, stop)
+            line(f"if ({first} >= {stop}) break;")
+            line("now ^= 1;")
+            for tile in tiles:
+                with self.packets(tile, located=not tile.whole):
+                    self.put(tile)
+            line("__syncthreads();")
+
+    def fetch(self, tile: Tile) -> None:
+        """Begin to read what a packet is made of."""
+        vector, line, lane = tile.staged.vector, self.writer.line, self.lane_of(tile)
+        for name in tile.reads.values():
+            line(f"{name}{self.packet(tile)} = {{}};")
+        with self.writer.block("if (here)"):
+            for read in self.fetched(tile):
+                self.writer.cite(read.location)
+                run = f"{tile.reads[read.name]}{self.packet(tile)}"
+                if vector > 1 and lane not in read.axes:
+                    same = f"for (int32_t v = 0; v < {vector}; ++v) {run}.set(v, {self.element(read.array, read.index)});"
+                    line("#pragma unroll")
+                    line(same)
+                elif not tile.staged.aligned:
+                    side = "points" if tile.staged.along_points else "rows" if tile.left else "columns"
+                    along = f"{self.names[lane]}, 0, {self.wholes[side]}"
+                    line(f"{run} = weft::fetch_anywhere<{vector}>({self.address(read.array, read.index)}, {along});")
+                else:
+                    width = self.width(read.array, vector)
+                    line(f"{run} = weft::fetch<{vector}, {width}>({self.address(read.array, read.index)});")
+
+    def put(self, tile: Tile) -> None:
+        """A packet's values to shared memory."""
+        vector, line = tile.staged.vector, self.writer.line
+        run, type_ = self.fresh.fresh(f"{tile.own}_run"), register_type(tile.operand.value.type)
+        line(f"{type_} {run}[{vector}]{'' if tile.whole else ' = {}'};")
+        if tile.whole:
+            (there,) = tile.reads.values()
+            line(f"weft::unpack({there}{self.packet(tile)}, {run});")
+        else:
+            with self.writer.block("if (here)"):
+                self.put_made(tile, run)
+        way = "points" if tile.staged.along_points else "rows"
+        line(f"{tile.tile}[now].put_{way}(point, row, {run});")
+
+    def put_made(self, tile: Tile, run: str) -> None:
+        """What an operand is at the points of a packet."""
+        line, vector, lane = self.writer.line, tile.staged.vector, self.lane_of(tile)
+        values = {}
+        for read in self.fetched(tile):
+            name = values[read.name] = self.fresh.fresh(f"{read.array}_run")
+            line(f"{register_type(self.function.array(read.array).dtype)} {name}[{vector}];")
+            line(f"weft::unpack({tile.reads[read.name]}{self.packet(tile)}, {name});")
+        first = self.names[lane]
+        line("#pragma unroll")
+        with self.writer.block(f"for (int32_t v = 0; v < {vector}; ++v)"):
+            mark, own = self.writer.mark(), first if vector == 1 else self.fresh.fresh(lane)
+            with self.spelled({lane: own}):
+                self.compute(tile, {n: f"{there}[v]" for n, there in values.items()}, f"{run}[v]")
+            if vector > 1 and self.writer.mentions(own, mark):
+                self.writer.insert(mark, f"const int64_t {own} = {first} + v;")
+
+    def multiply(self, tiles: list[Tile], stop: str) -> None:
+        """The points of a turn: those of a thread's rows meet those of its columns."""
+        (m, n), (rows, columns, k), line = self.plan.each, self.plan.tile, self.writer.line
+        own = k // self.plan.groups
+        line("#pragma unroll")
+        with self.writer.block(f"for (int32_t g = 0; g < {own}; ++g)"):
+            point = f"group * {own} + g" if self.plan.groups > 1 else "g"
+            if not all(map(self.products.neutral, self.products.folds)):
+                line(f"if ({self.firsts['points']} - {k} + {point} >= {stop}) break;")
+            for t in tiles:
+                each, all_, place = (m, rows, "down") if t.left else (n, columns, "across")
+                line(f"{register_type(t.operand.value.type)} {t.own}[{each}];")
+                line(f"{t.tile}[now].get<{all_ * RUN // each}>({point}, {RUN} * {place}, {t.own});")
+            line("#pragma unroll")
+            with self.writer.block(f"for (int32_t u = 0; u < {m}; ++u)"):
+                line("#pragma unroll")
+                names = {t.operand.name: f"{t.own}[{'u' if t.left else 'v'}]" for t in tiles}
+                with self.writer.block(f"for (int32_t v = 0; v < {n}; ++v)"), self.spelled(names):
+                    for f in self.products.folds:
+                        self.fold(f)
+
+    def fold(self, f: Fold) -> None:
+        self.writer.cite(f.location)
+        own = self.total(f, "v")
+        fused = self.printer.accumulated(own, f.parts[0]) if f.algebra == "sum" else None
+        self.writer.line(f"{own} = {fused or f'{self.algebra(f)}::combine({own}, {self.printer.value(f.parts[0])})'};")
+
+    def meet(self) -> None:
+        """What groups have made of their points is combined, in their order, by the first."""
+        line, groups, (m, n) = self.writer.line, self.plan.groups, self.plan.each
+        threads = self.plan.threads // groups
+        kept = {}
+        for f in self.products.folds:
+            kept[f.results[0]] = self.fresh.fresh(f"{f.names[0]}_parts")
+            line(f"__shared__ {register_type(f.types[0])} {kept[f.results[0]]}[{groups - 1}][{m * n}][{threads}];")
+        with self.writer.block("if (group > 0)"):
+            place = f"[group - 1][u * {n} + v][threadIdx.x % {threads}]"
+            puts = [f"{name}{place} = {self.totals[r]}[u][v];" for r, name in kept.items()]
+            self.unrolled(self.each_result(), *puts)
+        line("__syncthreads();")
+        line("if (group > 0) return;")
+        joins = []
+        for f in self.products.folds:
+            own, other = self.total(f, "v"), f"{kept[f.results[0]]}[g][u * {n} + v][threadIdx.x]"
+            joins.append(f"{own} = {self.algebra(f)}::combine({own}, {other});")
+        self.unrolled([f"for (int32_t g = 0; g < {groups - 1}; ++g)", *self.each_result()], *joins)

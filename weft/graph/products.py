@@ -1,0 +1,186 @@
+"""Folds whose points rows and columns share, as a product of matrices: a reading of sweeps, no graph of its own.
+
+The axes of the results fall in two groups, *rows* and *columns*, so that what is folded is made of operands which have the axes
+of one group alone, and those that are folded. So a point of an operand serves a whole row or column of results. What is made of
+two operands may be anything: their product, the distance of two vectors, a sum whose largest is wanted. Axes that all operands
+have are the *batch*.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from weft.graph.sweeps import Sweeps
+from weft.graph.tile import Fold, Map, Read, Value
+from weft.loops.algebra.table import ALGEBRAS
+from weft.loops.ir import Cast, Check, Expr, Function, Load, Op, Ref, Round, free_names, operands, walk_expr, with_operands
+from weft.loops.types import BFLOAT16, FLOAT16, ScalarType
+
+# Operators that do not evaluate all of their operands.
+_LAZY = ("where", "and", "or")
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What folds take of one side at each of its points. name: by which they know it."""
+
+    name: str
+    value: Expr
+
+
+@dataclass(frozen=True)
+class Products:
+    """folds: their parts are made of the operands' names. rows, columns: the axes that left operands have alone, and right
+    ones. Each group of axes from the slowest to the fastest.
+    """
+
+    sweeps: Sweeps
+    batch: tuple[str, ...]
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    over: tuple[str, ...]
+    left: tuple[Operand, ...]
+    right: tuple[Operand, ...]
+    folds: tuple[Fold, ...]
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        return (*self.left, *self.right)
+
+    def neutral(self, fold: Fold) -> bool:
+        """Whether points whose operands are all 0 leave a fold as it is."""
+        left, right = ({o.name for o in side} for side in (self.left, self.right))
+        match fold.parts[0]:
+            case Op(name="mul", args=(Ref(name=a), Ref(name=b))) if fold.algebra == "sum":
+                return (a in left and b in right) or (a in right and b in left)
+        return False
+
+
+def products(sweeps: Sweeps, lane: str) -> Products | None:
+    """Sweeps as products, of which the columns have the axis `lane`; None where they are none."""
+    if len(sweeps.stages) != 1 or len(sweeps.stages[0]) != 1 or lane not in sweeps.rows:
+        return None
+    (sweep,) = sweeps.stages[0]
+    if sweep.writes or sweep.bounded or sweep.repairs or not all(f.algebra in ALGEBRAS for f in sweep.folds):
+        return None
+    made = {v.name: v for v in sweeps.values if isinstance(v, Read | Map)}
+    if any(free_names(e) & (sweeps.axes.keys() | made.keys()) for a in sweeps.axes.values() for e in (a.start, a.stop)):
+        return None  # rows or columns that have points of their own
+    reach = _Reach(sweeps, made)
+    leaves = [leaf for f in sweep.folds for leaf in reach.leaves(f.parts[0])]
+    found = _groups(sweeps.rows, lane, leaves)
+    if found is None:
+        return None
+    batch, rows, columns = found
+    split = _Split(reach, frozenset(sweep.over) | batch, rows, columns)
+    folds = []
+    for f in sweep.folds:
+        part = split.of(f.parts[0], strict=True)
+        if part is None:
+            return None
+        folds.append(replace(f, parts=(part,)))
+    left, right = (tuple(o for o in split.found if bool(reach.axes(o.value) & columns) == side) for side in (False, True))
+
+    def ordered(axes: frozenset[str]) -> tuple[str, ...]:
+        return tuple(a for a in sweeps.rows if a in axes)
+
+    return Products(sweeps, ordered(batch), ordered(rows), ordered(columns), sweep.over, left, right, tuple(folds))
+
+
+def exact_type(function: Function, found: Products, operand: Operand) -> ScalarType | None:
+    """The 16-bit type of which all values of an operand are; None where they may be others."""
+    made = {v.name: v for v in found.sweeps.values if isinstance(v, Read | Map)}
+    value: Expr | Value = operand.value
+    while isinstance(value, Ref | Map):
+        value = made[value.name] if isinstance(value, Ref) else value.value
+    if isinstance(value, Read | Load):
+        type_ = function.array(value.array).dtype
+    elif isinstance(value, Round):
+        type_ = value.to
+    else:
+        return None
+    return type_ if type_ in (FLOAT16, BFLOAT16) else None
+
+
+def _groups(
+    axes: tuple[str, ...], lane: str, leaves: Collection[frozenset[str]]
+) -> tuple[frozenset[str], frozenset[str], frozenset[str]] | None:
+    """Batch, rows and columns: the smallest batch without which the axes of the results fall in groups that no leaf joins."""
+    others = [a for a in axes if a != lane]
+    for batch in (frozenset(b) for n in range(len(others)) for b in itertools.combinations(others, n)):
+        groups: list[frozenset[str]] = []
+        for own in (leaf & frozenset(axes) - batch for leaf in leaves):
+            if own:
+                groups = [*(g for g in groups if not g & own), own.union(*(g for g in groups if g & own))]
+        columns = next((g for g in groups if lane in g), None)
+        if columns is not None and len(groups) > 1 and batch.union(*groups) == set(axes):
+            return batch, frozenset().union(*groups) - columns, columns
+    return None
+
+
+class _Reach:
+    """Which axes expressions depend on, through the values in them."""
+
+    def __init__(self, sweeps: Sweeps, made: Mapping[str, Value]) -> None:
+        self.made, self._axes = made, sweeps.axes
+        self._of_values: dict[str, frozenset[str]] = {}
+
+    def axes(self, e: Expr) -> frozenset[str]:
+        found: set[str] = set()
+        for name in free_names(e):
+            if name in self._axes:
+                found.add(name)
+            elif name in self.made:
+                found |= self.of_value(name)
+        return frozenset(found)
+
+    def of_value(self, name: str) -> frozenset[str]:
+        if name not in self._of_values:
+            value = self.made[name]
+            exprs = value.index if isinstance(value, Read) else (value.value,)  # type: ignore[union-attr]
+            self._of_values[name] = frozenset().union(*map(self.axes, exprs))
+        return self._of_values[name]
+
+    def leaves(self, e: Expr) -> list[frozenset[str]]:
+        """The axes of each read in an expression, and of each axis that is a number in it."""
+        match e:
+            case Ref(name=name) if isinstance(value := self.made.get(name), Map):
+                return self.leaves(value.value)
+            case Ref() | Load():
+                return [self.axes(e)]
+        return [leaf for own in operands(e) for leaf in self.leaves(own)]
+
+
+class _Split:
+    """The largest parts of expressions that one side alone makes. shared: the axes that both have."""
+
+    def __init__(self, reach: _Reach, shared: frozenset[str], rows: frozenset[str], columns: frozenset[str]) -> None:
+        self._reach, self._shared, self._sides = reach, shared, (rows, columns)
+        self._names: dict[Expr, str] = {}
+
+    @property
+    def found(self) -> tuple[Operand, ...]:
+        return tuple(Operand(name, e) for e, name in self._names.items())
+
+    def of(self, e: Expr, strict: bool) -> Expr | None:
+        """The expression of operands; None where it is no such. strict: it is evaluated at every point."""
+        axes = self._reach.axes(e)
+        if not axes:
+            return e
+        if any(axes <= side | self._shared for side in self._sides):
+            if not strict and any(isinstance(x, Load | Check) for x in walk_expr(e)):
+                return None
+            name = self._names.setdefault(e, e.name if isinstance(e, Ref) else f"operand.{len(self._names)}")
+            return Ref(name, e.type)
+        match e:
+            case Ref(name=name) if isinstance(value := self._reach.made.get(name), Map):
+                return self.of(value.value, strict)
+            case Check():
+                return None
+            case Op() | Cast() | Round():
+                inner = strict and not (isinstance(e, Op) and e.name in _LAZY)
+                parts = [self.of(x, inner) for x in operands(e)]
+                return None if any(p is None for p in parts) else with_operands(e, tuple(p for p in parts if p is not None))
+        return None

@@ -1,0 +1,222 @@
+"""The plan of products: which square of results a block has, and how its threads share it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from weft.graph.products import Operand, Products, exact_type, products
+from weft.graph.sweeps import Sweeps
+from weft.graph.tile import Map, Read, uses_of_write
+from weft.loops.ir import Expr, Function, Ref, free_names
+from weft.plan.arguments import Facts
+from weft.plan.box import Box
+from weft.plan.facts import Geometry
+from weft.plan.fold import WARP, ZERO, axis_along, is_run
+from weft.plan.merged import Pairs, merged
+
+if TYPE_CHECKING:
+    from weft.layout import Atom, Layout
+
+# Neighbouring rows that a thread takes at a time; threads of a warp along columns and rows.
+RUN, ACROSS, DOWN = 4, 8, 4
+# Of matrix instructions: points of a turn, neighbours that come together; threads of a block that packs an operand.
+MATRIX_POINTS, MATRIX_PACKET, PACK_BLOCK = 64, 8, 256
+_TOGETHER = {"fma": 1, "mma": WARP, "wgmma": 4 * WARP}  # threads that have a square of results
+
+
+@dataclass(frozen=True)
+class Staged:
+    """How an operand comes to shared memory: `vector` neighbours at a time, along the points or along its rows. aligned: they
+    are packets of memory.
+    """
+
+    along_points: bool
+    vector: int
+    aligned: bool = True
+
+
+@dataclass(frozen=True)
+class ProductPlan:
+    """lane: the fastest axis of the columns. tile: rows and columns of a block, and points of a turn. engine: what folds
+    points: multiply-adds, or whatever rows and columns meet in, of threads; matrix instructions of warps or of warpgroups.
+    each: rows and columns of one of these. groups: of threads, which share the points of a turn. staged: of the operands, in
+    order. near: tiles of rows whose blocks follow each other. vector: columns that are written together. merged: axes that are
+    counted as one. stages: turns whose tiles have a place in shared memory. boxes: a warp more brings tiles as boxes of
+    arrays. resident: so many blocks are on a multiprocessor, which stay and go from square to square, 0: a block has one.
+    packed: which operands a launch before writes to memory in whole packets, since they are made of what is read, or lie
+    between packets. type: of the factors of matrix instructions. parts: blocks that share the points of a square; a launch
+    after combines what they leave.
+    """
+
+    lane: str
+    tile: tuple[int, int, int]
+    each: tuple[int, int]
+    groups: int
+    staged: tuple[Staged, ...]
+    near: int = 1
+    vector: int = 1
+    merged: Pairs = ()
+    engine: Literal["fma", "mma", "wgmma"] = "fma"
+    stages: int = 2
+    boxes: bool = False
+    resident: int = 0
+    packed: tuple[bool, ...] = ()
+    type: str = ""
+    parts: int = 1
+
+    def arranged(self, sweeps: Sweeps) -> Products:
+        """The products as this plan computes them."""
+        found = products(merged(sweeps, self.merged), self.lane)
+        assert found is not None
+        return found
+
+    @property
+    def squares(self) -> tuple[int, int]:
+        """Threads along the rows and along the columns of a group; or warpgroups, or warps."""
+        return self.tile[0] // self.each[0], self.tile[1] // self.each[1]
+
+    @property
+    def totals(self) -> int:
+        """What a thread has folded of each fold."""
+        return math.prod(self.tile[:2]) // self.folding
+
+    @property
+    def folding(self) -> int:
+        """Threads of a block that have results."""
+        return math.prod(self.squares) * _TOGETHER[self.engine]
+
+    @property
+    def threads(self) -> int:
+        return self.folding * self.groups + (WARP if self.boxes else 0)
+
+    @property
+    def run(self) -> int:
+        """Neighbouring columns that a thread has."""
+        return {"fma": RUN, "mma": 2, "wgmma": 8}[self.engine]
+
+    @property
+    def atom(self) -> Atom:
+        """The matrix instruction."""
+        from weft.layout import mma, wgmma
+
+        return wgmma(self.type, self.each[1]) if self.engine == "wgmma" else mma(self.type, 16)
+
+    @property
+    def rows(self) -> Layout:
+        """(thread of a group, value) -> row of the tile."""
+        from weft.layout import Layout
+
+        down, across = self.squares
+        runs = self.each[0] // RUN
+        return Layout(
+            ((ACROSS, DOWN, across // ACROSS, down // DOWN), (RUN, runs)),
+            ((0, RUN, 0, RUN * DOWN), (1, self.tile[0] // runs)),
+        )
+
+    @property
+    def columns(self) -> Layout:
+        """(thread of a group, value) -> column of the tile."""
+        from weft.layout import Layout
+
+        down, across = self.squares
+        runs = self.each[1] // RUN
+        return Layout(
+            ((ACROSS, DOWN, across // ACROSS, down // DOWN), (RUN, runs)),
+            ((RUN, 0, RUN * ACROSS, 0), (1, self.tile[1] // runs)),
+        )
+
+
+def packed_shape(found: Products, staged: Staged, k: int, extents: Mapping[str, int]) -> tuple[int, int, int]:
+    """Of the k-th operand in packets: how many of the batch, lines, and elements of a line."""
+    rows = found.rows if k < len(found.left) else found.columns
+    batch, rows_, points = (math.prod(extents[a] for a in axes) for axes in (found.batch, rows, found.over))
+    lines, line = (rows_, points) if staged.along_points else (points, rows_)
+    return batch, lines, line
+
+
+def packed_elements(found: Products, staged: Staged, k: int, extents: Mapping[str, int]) -> int:
+    batch, lines, line = packed_shape(found, staged, k, extents)
+    return batch * lines * whole_packets(line)
+
+
+def whole_packets(elements: int) -> int:
+    return -(-elements // MATRIX_PACKET) * MATRIX_PACKET
+
+
+def packed_name(found: Products, k: int) -> str:
+    """The name of the memory that an operand is packed in."""
+    return f"{found.operands[k].name}.packed"
+
+
+def operand_read(found: Products, operand: Operand) -> Read | None:
+    """The read that an operand is, if it is one."""
+    made = (v for v in found.sweeps.values if isinstance(v, Read) and isinstance(operand.value, Ref))
+    return next((v for v in made if v.name == operand.value.name), None)  # type: ignore[union-attr]
+
+
+def boxes_of(function: Function, found: Products, plan: ProductPlan, extents: Mapping[str, int]) -> tuple[Box, ...]:
+    """The boxes that tiles are: of the axis along lines, of the other one, and of one element of the rest."""
+    boxes = []
+    for k, (operand, staged) in enumerate(zip(found.operands, plan.staged, strict=True)):
+        read, left = operand_read(found, operand), k < len(found.left)
+        if plan.packed[k]:
+            batch, lines_, line = packed_shape(found, staged, k, extents)
+            type_ = exact_type(function, found, operand)
+            assert type_ is not None
+            width = whole_packets(line)
+            packed = Geometry(type_, (batch, lines_, line), (lines_ * width, width, 1), 0)
+            across = (plan.tile[0] if left else plan.tile[1]) if staged.along_points else MATRIX_POINTS
+            boxes.append(Box(packed_name(found, k), (2, 1, 0), (MATRIX_POINTS, across, 1), packed))
+            continue
+        assert read is not None
+        rows = (found.rows if left else found.columns)[0]
+        lines = {found.over[0]: MATRIX_POINTS, rows: plan.tile[0] if left else plan.tile[1]}
+        names = (found.over[0], rows) if staged.along_points else (rows, found.over[0])
+        along = tuple(axis_along(read.index, a) for a in names)
+        rest = tuple(d for d in reversed(range(len(read.index))) if d not in along)
+        boxes.append(Box(read.array, (*along, *rest), (MATRIX_POINTS, lines[names[1]], *(1 for _ in rest))))
+    return tuple(boxes)
+
+
+def shared_bytes(plan: ProductPlan, found: Products) -> int:
+    """Bytes of a block's shared memory: tiles of all operands, and what groups tell each other."""
+    m, n, k = plan.tile
+    sizes = [2 if plan.engine != "fma" else o.value.type.size for o in found.operands]
+    tiles = sum(plan.stages * k * (m if i < len(found.left) else n) * size for i, size in enumerate(sizes))
+    return tiles + (plan.groups - 1) * m * n * sum(max(4, f.types[0].size) for f in found.folds)
+
+
+def operand_reads(found: Products, operand: Operand) -> tuple[Read | Map, ...]:
+    """The values that an operand is made of, in order."""
+    return made_of(found, (operand.value,))
+
+
+def made_of(found: Products, exprs: Iterable[Expr]) -> tuple[Read | Map, ...]:
+    """The reads and maps that expressions need, in order."""
+    made = {v.name: v for v in found.sweeps.values if isinstance(v, Read | Map)}
+    pending, wanted = [n for e in exprs for n in free_names(e)], set()
+    while pending:
+        name = pending.pop()
+        if name in made and name not in wanted:
+            wanted.add(name)
+            value = made[name]
+            inner = value.index if isinstance(value, Read) else (value.value,)
+            pending += [n for e in inner for n in free_names(e)]
+    return tuple(v for v in made.values() if v.name in wanted)
+
+
+def in_a_run(found: Products, operand: Operand, lane: str, facts: Facts) -> bool:
+    """Whether an operand is a read whose neighbours along an axis lie side by side, in memory that nobody writes meanwhile."""
+    read, written = operand_read(found, operand), {w.array for w in found.sweeps.writes}
+    if read is None or read.array in written or read.checked or not read.always or found.sweeps.axes[lane].start != ZERO:
+        return False
+    return is_run(read.array, read.index, lane, facts)
+
+
+def result_reads(found: Products, lane: str) -> list[Read]:
+    """What is read along an axis of the columns once a result."""
+    exprs = [e for w in found.sweeps.last for e in uses_of_write(w)] + [e for f in found.folds for e in f.inits]
+    return [v for v in made_of(found, exprs) if isinstance(v, Read) and lane in v.axes]

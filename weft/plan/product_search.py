@@ -1,0 +1,301 @@
+"""The search for a plan of products: what there is to take, and what it costs by axes and sizes alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from weft.graph.products import Operand, Products, exact_type, products
+from weft.graph.sweeps import Sweeps
+from weft.graph.tile import Read
+from weft.loops.ir import Function, Ref, free_names
+from weft.loops.types import FLOAT32, INT64
+from weft.plan.arguments import Facts
+from weft.plan.extents import extents_of
+from weft.plan.facts import Geometry
+from weft.plan.fold import PACKET_BYTES, WARP, ZERO, Extents, axis_along, is_run, power_of_two, stored_in_packets, whole_runs
+from weft.plan.machine import Machine
+from weft.plan.merged import merged, pairs_in_memory
+from weft.plan.neighbours import neighbours
+from weft.plan.product import (
+    MATRIX_PACKET,
+    MATRIX_POINTS,
+    RUN,
+    ProductPlan,
+    Staged,
+    in_a_run,
+    operand_read,
+    operand_reads,
+    packed_elements,
+    result_reads,
+    shared_bytes,
+)
+
+# Rows and columns from which on squares of results pay, and points. Blocks of a grid, and of what an axis has, at the most.
+FEWEST_ROWS, FEWEST_POINTS, MOST_BLOCKS = 16, 8, 1 << 31
+# Tiles of rows whose blocks run beside each other: they share columns in L2.
+NEAR_TILES = 8
+# By threads: (rows, columns, points of a turn), (rows, columns) of a thread, groups of threads that share the points of a turn;
+# bytes of shared memory of a block at the most.
+TILES = (
+    ((128, 128, 16), (8, 8), 1), ((128, 64, 16), (8, 4), 1), ((64, 128, 16), (4, 8), 1), ((64, 64, 16), (4, 4), 1),
+    ((64, 32, 32), (4, 4), 2), ((32, 64, 32), (4, 4), 2), ((32, 32, 32), (4, 4), 4), ((32, 32, 64), (4, 4), 4),
+)  # fmt: skip
+MOST_SHARED = 48 * 1024
+# By matrix instructions: (rows, columns), (rows, columns) of a warpgroup, blocks that stay on a multiprocessor; the same of
+# warps.
+BY_WARPGROUPS = (
+    ((128, 256), (64, 256), 1), ((256, 128), (128, 128), 1), ((128, 128), (64, 128), 2), ((128, 64), (64, 64), 2),
+    ((64, 64), (64, 64), 4),
+)  # fmt: skip
+BY_WARPS = (((128, 128), (64, 32), 0), ((128, 64), (32, 32), 0), ((64, 64), (32, 32), 0))
+# Turns whose tiles have a place in shared memory: of boxes at the least and at the most, of copies; bytes besides tiles.
+FEWEST_BOXES, MOST_BOXES, COPIES_AHEAD, OTHER_SHARED = 3, 12, 4, 2048
+# Of a box: dimensions, and bytes from one element to the next; of an operand that is packed, elements: at the most.
+MOST_RANK, MOST_STRIDE, MOST_PACKED = 5, 1 << 40, 1 << 31
+# Registers of a multiprocessor. Words of results that a thread has at the most, by multiply-adds and by matrix instructions,
+# and what the rest takes of each.
+REGISTERS, WORD = 1 << 16, 4
+MOST_WORDS, MOST_SUMS, OTHER_WORDS, MATRIX_WORDS = 64, 128, 56, 44
+# What a multiprocessor does in a cycle: multiply-adds, products of 16-bit types, bytes of shared memory, of L2 where all ask
+# and where one does.
+LANES, PRODUCTS, SHARED_BYTES, L2_BYTES, L2_BLOCK_BYTES = 128, {"mma": 1024, "wgmma": 2048}, 128, 44, 64
+# Cycles: of a turn that waits for memory, times threads; until a tile is there; of a turn at the least; before the first;
+# results that are written in one.
+WAITING, FETCH_CYCLES, TURN_CYCLES, START_CYCLES, END_RESULTS = 600 * 128, 1800, 250, 2500, 16
+# Blocks that share the points of a square, and turns of each at the least; bytes of parts that a multiprocessor moves in a
+# cycle, cycles of another launch.
+PARTS, FEWEST_TURNS, PART_BYTES, LAUNCH_CYCLES = (2, 4, 8, 16, 32, 64, 128), 4, 16, 4000
+
+
+def plan_products(
+    function: Function,
+    sweeps: Sweeps,
+    facts: Facts,
+    names: Mapping[str, int],
+    machine: Machine,
+    arrays: Mapping[str, Geometry],
+) -> tuple[ProductPlan, Extents] | None:
+    """The plan for a call; None where sweeps over the points of each result do as well."""
+    extents = extents_of(sweeps.axes, names)
+    pairs = pairs_in_memory(function, sweeps, arrays, extents)
+    sweeps = merged(sweeps, pairs)
+    lane = _lane(sweeps, facts)
+    found = products(sweeps, lane) if lane else None
+    if found is None:
+        return None
+    extents = extents_of(sweeps.axes, names)
+    groups = (found.batch, found.rows, found.columns, found.over)
+    batch, rows, columns, points = (math.prod(extents[a] for a in axes) for axes in groups)
+    if min(rows, columns) < FEWEST_ROWS or points < FEWEST_POINTS or not batch or max(rows, columns, points) >= MOST_BLOCKS:
+        return None
+    staged = tuple(_staged(function, found, o, k < len(found.left), facts, extents) for k, o in enumerate(found.operands))
+    plain = ProductPlan(lane, (0, 0, 0), (0, 0), 1, staged, merged=pairs)
+    work = _Work(found, batch, rows, columns, points, machine, extents)
+    plans = [*_by_matrices(function, plain, work, arrays)] or [*_by_threads(plain, work)]
+    if not plans:
+        return None
+    plan = min(work.shared(plans), key=work.cycles)
+    row_tiles, column_tiles = -(-rows // plan.tile[0]), -(-columns // plan.tile[1])
+    near = min(NEAR_TILES, power_of_two(row_tiles))
+    blocks = batch * row_tiles * column_tiles * plan.parts
+    squares, blocks = blocks // plan.parts, min(blocks, plan.resident * machine.multiprocessors) if plan.resident else blocks
+    if squares * plan.parts >= MOST_BLOCKS:
+        return None
+    vector = _written(function, found, facts, plan.run)
+    return replace(plan, near=near, vector=vector), Extents(batch * rows * columns, blocks, squares)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What a call multiplies, and on what."""
+
+    found: Products
+    batch: int
+    rows: int
+    columns: int
+    points: int
+    machine: Machine
+    extents: Mapping[str, int]
+
+    def squares(self, plan: ProductPlan) -> int:
+        return self.batch * -(-self.rows // plan.tile[0]) * -(-self.columns // plan.tile[1])
+
+    def cycles(self, plan: ProductPlan) -> float:
+        """About how many cycles a plan takes."""
+        (m, n, k), blocks = plan.tile, self.squares(plan) * plan.parts
+        turns = -(-self.points // (k * plan.parts))
+        several = -(-blocks // self.machine.multiprocessors)  # of a multiprocessor, one beside or after the other
+        if plan.engine == "fma":
+            own = math.prod(plan.each) * self.words + OTHER_WORDS
+            resident = self.resident(plan, own)
+            beside = min(resident, several)
+            turn = beside * self.by_threads(plan) + WAITING / (beside * plan.threads)
+            took = -(-several // resident) * turns * turn
+        elif plan.resident:
+            beside = min(plan.resident, several)
+            turn = max(self.by_matrices(plan, blocks), FETCH_CYCLES / (plan.stages * beside), TURN_CYCLES / beside)
+            took = START_CYCLES + several * (turns * turn + m * n / END_RESULTS / min(2, beside))
+        else:
+            own = math.prod(plan.each) * self.words // WARP + OTHER_WORDS
+            resident = self.resident(plan, own)
+            turn = min(resident, several) * self.by_matrices(plan, blocks)
+            took = -(-several // resident) * (START_CYCLES + turns * turn + m * n / END_RESULTS)
+        if plan.parts > 1:  # what is left and taken again, and a launch
+            took += LAUNCH_CYCLES + blocks * m * n * self.words * 8 / (self.machine.multiprocessors * PART_BYTES)
+        return took
+
+    @property
+    def words(self) -> int:
+        """What the sums of a result take."""
+        return sum(max(WORD, f.types[0].size) // WORD for f in self.found.folds)
+
+    def resident(self, plan: ProductPlan, registers: int) -> int:
+        """Blocks that a multiprocessor has at a time, of so many registers a thread."""
+        room = self.machine.shared // shared_bytes(plan, self.found)
+        return max(1, min(REGISTERS // (plan.threads * registers), 2048 // plan.threads, room))
+
+    def by_threads(self, plan: ProductPlan) -> float:
+        """Cycles of a turn: of multiply-adds, or of shared memory, whose words two threads share on average."""
+        (m, n, k), (own_m, own_n) = plan.tile, plan.each
+        size = max(o.value.type.size for o in self.found.operands)
+        each = max(len(self.found.folds) * max(1, size // WORD) / LANES, (1 / own_m + 1 / own_n) * size / 2 / SHARED_BYTES)
+        return m * n * k * each
+
+    def by_matrices(self, plan: ProductPlan, blocks: int) -> float:
+        """Cycles of a turn: of products, of shared memory, or of what comes from L2."""
+        (m, n, k), (own_m, own_n), folds = plan.tile, plan.each, len(self.found.folds)
+        reads = m // 64 * (64 + n) if plan.engine == "wgmma" else math.prod(plan.squares) * (own_m + own_n)
+        active = min(blocks, self.machine.multiprocessors) / self.machine.multiprocessors
+        moved = (m + n) * 2 * k * max(active / L2_BYTES, 1 / L2_BLOCK_BYTES)
+        return max(m * n * k * folds / PRODUCTS[plan.engine], (reads + m + n) * 2 * k / SHARED_BYTES, moved)
+
+    def shared(self, plans: Iterable[ProductPlan]) -> Iterator[ProductPlan]:
+        """The plans, and where blocks are few those by which they share the points."""
+        for plan in plans:
+            yield plan
+            turns = -(-self.points // plan.tile[2])
+            for parts in PARTS:
+                if self.squares(plan) < self.machine.multiprocessors and turns >= FEWEST_TURNS * parts:
+                    yield replace(plan, parts=parts)
+
+
+def _by_threads(plain: ProductPlan, work: _Work) -> Iterator[ProductPlan]:
+    """The plans by multiply-adds, or by what else rows and columns meet in."""
+    for tile, each, groups in TILES:
+        plan = replace(plain, tile=tile, each=each, groups=groups)
+        if math.prod(each) * work.words <= MOST_WORDS and shared_bytes(plan, work.found) <= MOST_SHARED:
+            yield plan
+
+
+def _by_matrices(
+    function: Function, plain: ProductPlan, work: _Work, arrays: Mapping[str, Geometry]
+) -> Iterator[ProductPlan]:
+    """The plans by matrix instructions, where all factors are values of one 16-bit type, and sums are of float32."""
+    found, boxes = work.found, work.machine.bulk
+    (type_, *others) = {exact_type(function, found, o) for o in found.operands}
+    if type_ is None or others or not all(found.neutral(f) and f.types[0] == FLOAT32 for f in found.folds):
+        return
+    count = range(len(found.operands))
+    packed = tuple(not _copied(found, k, s) for k, s in enumerate(plain.staged))
+    if boxes:
+        packed = tuple(not _boxed(function, found, k, s, arrays) for k, s in enumerate(plain.staged))
+    staged = tuple(replace(s, vector=MATRIX_PACKET, aligned=True) for s in plain.staged)
+    if any(packed[k] and packed_elements(found, staged[k], k, work.extents) > MOST_PACKED for k in count):
+        return
+    plain = replace(plain, staged=staged, packed=packed, type=type_.name, boxes=boxes, engine="wgmma" if boxes else "mma")
+    fewest, most = (FEWEST_BOXES, MOST_BOXES) if boxes else (COPIES_AHEAD, COPIES_AHEAD)
+    for (m, n), each, blocks in BY_WARPGROUPS if boxes else BY_WARPS:
+        plan = replace(plain, tile=(m, n, MATRIX_POINTS), each=each)
+        sums = m * n * len(found.folds) // plan.folding
+        tiles = shared_bytes(replace(plan, stages=1), found)
+        room = work.machine.shared // (fewest * tiles + OTHER_SHARED)
+        needed = -(-work.squares(plan) // work.machine.multiprocessors)
+        resident = max(1, min(blocks, REGISTERS // (plan.threads * (sums + MATRIX_WORDS)), room, needed))
+        stages = min((work.machine.shared // resident - OTHER_SHARED) // tiles, most)
+        if sums <= MOST_SUMS and stages >= fewest:
+            yield replace(plan, stages=stages, resident=resident if boxes else 0)
+
+
+def _boxed(function: Function, found: Products, k: int, staged: Staged, arrays: Mapping[str, Geometry]) -> bool:
+    """Whether a tile of the k-th operand is a box of an array: it has an axis of rows and one of points, which are the array's,
+    and that of points ends where the array's does, since what is beyond the last has to be 0.
+    """
+    read, rows = operand_read(found, found.operands[k]), found.rows if k < len(found.left) else found.columns
+    if read is None or not _copied(found, k, staged) or len(rows) > 1 or len(found.over) > 1 or len(read.index) > MOST_RANK:
+        return False
+    geometry = arrays[read.array]
+    strides = [s * geometry.dtype.size for n, s in zip(geometry.shape, geometry.strides, strict=True) if n > 1]
+    if not all(0 < s < MOST_STRIDE for s in strides):  # none of an array that repeats itself
+        return False
+    shape = function.array(read.array).shape
+    for axis in (*rows, *found.over):
+        at = [d for d, i in enumerate(read.index) if axis in free_names(i)]
+        whole = len(at) == 1 and read.index[at[0]] == Ref(axis, INT64) and found.sweeps.axes[axis].start == ZERO
+        if not whole or (axis in found.over and shape[at[0]] != found.sweeps.axes[axis].stop):
+            return False
+    return True
+
+
+def _copied(found: Products, k: int, staged: Staged) -> bool:
+    """Whether the k-th operand is read in whole packets."""
+    return staged.vector == MATRIX_PACKET and staged.aligned and operand_read(found, found.operands[k]) is not None
+
+
+def _lane(sweeps: Sweeps, facts: Facts) -> str:
+    """The axis of the results along which most of what is written lies side by side."""
+    votes = dict.fromkeys(sweeps.rows, 0)
+    for w in sweeps.last:
+        for a in neighbours(w.array, w.index, facts):
+            if a in votes:
+                votes[a] += 1
+    return max(votes, key=lambda a: (votes[a], sweeps.rows.index(a))) if votes else ""
+
+
+def _staged(
+    function: Function, found: Products, operand: Operand, left: bool, facts: Facts, extents: Mapping[str, int]
+) -> Staged:
+    """Along which axis what is read for an operand lies side by side, and how many of it come together."""
+    reads = [v for v in operand_reads(found, operand) if isinstance(v, Read)]
+    own = found.rows if left else found.columns
+    ways = []
+    for along_points, axes in ((False, own), (True, found.over)):
+        lane = axes[-1]
+        along = [v for v in reads if lane in v.axes]
+        if not any(lane in neighbours(v.array, v.index, facts) for v in along):
+            continue
+        vector = _vector(function, found, along, lane, facts) if len(axes) == 1 else 1
+        if vector == 1 and len(axes) == 1 and in_a_run(found, operand, lane, facts):
+            ways.append((1, RUN, extents[lane], Staged(along_points, RUN, aligned=False)))
+        else:
+            ways.append((vector, vector, extents[lane], Staged(along_points, vector)))
+    return max(ways, key=lambda w: w[:3])[3] if ways else Staged(along_points=False, vector=1)
+
+
+def _vector(function: Function, found: Products, reads: list[Read], lane: str, facts: Facts) -> int:
+    """How many neighbours along an axis all reads have in whole packets."""
+    packets = all(is_run(v.array, v.index, lane, facts) and not v.checked and v.always for v in reads)
+    if not packets or found.sweeps.axes[lane].start != ZERO:
+        return 1
+    sizes = [function.array(v.array).dtype.size for v in reads]
+    most = RUN if max(sizes) >= WORD else 2 * RUN
+    vector = min(most, *(PACKET_BYTES // s for s in sizes), *(facts.vector(v.array) for v in reads))
+    return vector if whole_runs(function, reads, found.sweeps.axes[lane], facts, vector) else 1
+
+
+def _written(function: Function, found: Products, facts: Facts, run: int) -> int:
+    """How many of so many neighbouring columns what is read and written once a result has in whole packets."""
+    writes = found.sweeps.last
+    if len(found.columns) > 1 or not writes:
+        return 1
+    (lane,) = found.columns
+    if found.sweeps.axes[lane].start != ZERO or not all(stored_in_packets(w, lane, facts) for w in writes):
+        return 1
+    reads = result_reads(found, lane)
+    if not all(is_run(v.array, v.index, lane, facts) and v.always and not v.checked for v in reads):
+        return 1
+    vector = min(run, *(facts.vector(w.array) for w in writes), *(facts.vector(v.array) for v in reads))
+    stop = found.sweeps.axes[lane].stop
+    whole = any(function.array(w.array).shape[axis_along(w.index, lane)] == stop for w in writes)
+    return vector if whole else 1

@@ -1,0 +1,100 @@
+// Tiles of 16-bit operands in shared memory, swizzled as matrix instructions read them.
+#pragma once
+#include "weft/async.cuh"
+#include "weft/matrix.cuh"
+#include "weft/memory.cuh"
+#if __CUDA_ARCH__ >= 900
+#include "weft/bulk.cuh"
+#include "weft/wgmma.cuh"
+#endif
+
+namespace weft {
+
+// 64 points of each of `rows` rows, in lines of 128 bytes: a line has the points of a row (along_points), or a point of 64 rows.
+// Eight neighbours along a line are a packet; packets are swizzled by the line, in the one way that copies, ldmatrix and wgmma
+// have in common, so that no bank is met twice.
+template <typename T, int rows, bool along_points> struct MatrixTile {
+    static constexpr int points = 64;
+    alignas(1024) T element[rows * points];
+
+    WEFT_FUNCTION static int place(int row, int point) {
+        if constexpr (along_points) return row * 64 + (point ^ row % 8 * 8);
+        else return row / 64 * (64 * points) + point * 64 + (row % 64 ^ point % 8 * 8);
+    }
+
+    // A packet = the eight neighbours from `from` on, a multiple of 16 bytes, if it is there; or zeros. A copy of the thread's.
+    WEFT_FUNCTION void copy(int row, int point, const T* from, bool here) {
+        copy_async_or_zero<16>(&element[place(row, point)], from, here);
+    }
+
+    // A packet = run.
+    WEFT_FUNCTION void put(int row, int point, const float (&run)[8]) {
+        Packet<uint32_t, 4> packet;
+#pragma unroll
+        for (int v = 0; v < 8; v += 2) packet.lane[v / 2] = pack<T>(run[v], run[v + 1]);
+        *reinterpret_cast<Packet<uint32_t, 4>*>(&element[place(row, point)]) = packet;
+    }
+
+    // The same of elements as they are in memory.
+    WEFT_FUNCTION void put(int row, int point, const Run<T, 8>& run) {
+        Packet<uint32_t, 4> packet;
+#pragma unroll
+        for (int v = 0; v < 4; ++v) packet.lane[v] = run.pair[v];
+        *reinterpret_cast<Packet<uint32_t, 4>*>(&element[place(row, point)]) = packet;
+    }
+
+    // Of a warp: 16 rows and 16 points as the left operand of `mma`, and as two right ones of 8 rows.
+    WEFT_FUNCTION void left(int row, int point, uint32_t (&a)[4]) const {
+        const int lane = threadIdx.x % 32;
+        if constexpr (along_points) load_matrix(a, &element[place(row + lane % 16, point + lane / 16 * 8)]);
+        else load_matrix_transposed(a, &element[place(row + lane / 8 % 2 * 8, point + lane % 8 + lane / 16 * 8)]);
+    }
+    WEFT_FUNCTION void right(int row, int point, uint32_t (&b)[4]) const {
+        const int lane = threadIdx.x % 32;
+        if constexpr (along_points) load_matrix(b, &element[place(row + lane % 8 + lane / 16 * 8, point + lane / 8 % 2 * 8)]);
+        else load_matrix_transposed(b, &element[place(row + lane / 16 * 8, point + lane % 8 + lane / 8 % 2 * 8)]);
+    }
+
+#if __CUDA_ARCH__ >= 900
+    static constexpr Major major = along_points ? Major::k : Major::rows;
+
+    // 16 points of the rows from `row` on, a multiple of 64, as an operand of `wgmma`.
+    WEFT_FUNCTION SharedMatrix matrix(int row, int point) const {
+        if constexpr (along_points) return shared_matrix<128>(element + row * 64, 16, 1024).advanced(point * 2);
+        else return shared_matrix<128>(element + row * points, 64 * points * 2, 1024).advanced(point * 128);
+    }
+#endif
+};
+
+// Sums of a warpgroup's products, of which a thread has the columns 8 r + 2 q + v of its rows, q its place in its quad: from here
+// on it has 32 g + 8 q + 2 i + v in their places, r = 4 g + i. So it has eight neighbours, where it had two.
+template <int count> WEFT_FUNCTION void exchange_quads(float (&sums)[count]) {
+    static_assert(count % 16 == 0, "columns in runs of 32");
+    const int q = threadIdx.x % 4;
+#pragma unroll
+    for (int first = 0; first < count; first += 16) {
+#pragma unroll
+        for (int v = 0; v < 4; ++v) {
+            float own[4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) own[i] = sums[first + 4 * i + v];
+            // what belongs to the neighbours at distance 1, then at distance 2, changes places with theirs
+#pragma unroll
+            for (int far = 1; far <= 2; far *= 2) {
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    if (i & far) continue;
+                    const bool high = q & far;
+                    const float given = high ? own[i] : own[i + far];
+                    const float taken = __shfl_xor_sync(0xffffffffu, given, far);
+                    own[i] = high ? taken : own[i];
+                    own[i + far] = high ? own[i + far] : taken;
+                }
+            }
+#pragma unroll
+            for (int i = 0; i < 4; ++i) sums[first + 4 * i + v] = own[i];
+        }
+    }
+}
+
+}  // namespace weft
