@@ -199,6 +199,7 @@ CASES: dict[str, tuple[Any, tuple[Make, ...]]] = {
             lambda: (_random(20_000, 5).t(), _decay(20_000, 5).t()),
             lambda: (_random(1, 40_000, dtype=HALF), _decay(1, 40_000, dtype=HALF)),
             lambda: (_random(3, 9003)[:, 3:], _decay(3, 9001)[:, 1:]),
+            lambda: (_random(3, 20_001, dtype=HALF), _decay(3, 20_005, dtype=HALF)[:, 2:20_003]),
             lambda: (_random(9, 101, dtype=HALF), _decay(9, 101, dtype=HALF)),
         ),
     ),
@@ -230,7 +231,11 @@ CASES: dict[str, tuple[Any, tuple[Make, ...]]] = {
     "two_scans": (two_scans, (lambda: (_random(2, 30_000),), lambda: (_random(500, 20).t(),))),
     "segments": (
         segments,
-        (lambda: (_random(1, 30_000), _decay(1, 30_000) > 0.99), lambda: (_random(600, 12).t(), _decay(600, 12).t() > 0.9)),
+        (
+            lambda: (_random(1, 30_000), _decay(1, 30_000) > 0.99),
+            lambda: (_random(600, 12).t(), _decay(600, 12).t() > 0.9),
+            lambda: (_random(3, 20_001), _decay(3, 20_001) > 0.99),
+        ),
     ),
     "sum_of_states": (sum_of_states, (lambda: (_random(500, 20).t(), _decay(500, 20).t()),)),
     "counted": (counted, (lambda: (_random(900, 20),),)),

@@ -54,8 +54,15 @@ def test_blocks_share_few_long_rows() -> None:
     assert enough.beside and not enough.shared
 
 
-def test_what_is_not_aligned_comes_in_registers() -> None:
-    plan = plan_of(linrec.kernel, *["float32[1,67108863]"] * 2)
+def test_rows_that_begin_anywhere_are_copied_too() -> None:
+    one = plan_of(linrec.kernel, *["float32[3,20000001]"] * 2)
+    assert one.shared and one.stages > 2 and one.delayed
+    alone = plan_of(linrec.kernel, *["float32[132,500001]"] * 2)
+    assert alone.stages > 1 and not alone.shared
+
+
+def test_what_is_stored_comes_in_registers() -> None:
+    plan = plan_of(in_place, "float32[3000000,3]")
     assert plan.shared and not plan.stages
 
 

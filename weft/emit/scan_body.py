@@ -233,7 +233,7 @@ class ScanBody(ValueBody):
             array = self.function.array(read.array)
             type_, name = memory_type(array.dtype), self.fresh.fresh(f"{read.array}_ring")
             line(f"{type_}* const {name} = reinterpret_cast<{type_}*>(memory{f' + {offset}' if offset else ''});")
-            size = slot_bytes(self.function, plan, read)
+            size = slot_bytes(self.function, self.scans, plan, read, self.facts)
             self.slots[read.name] = (name, size // array.dtype.size)
             self.buffers[read.name] = (name, self.fresh.fresh(f"{read.array}_tile"))
             offset += size * plan.stages

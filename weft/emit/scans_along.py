@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 from weft.emit.cpp_body import factor
-from weft.emit.expressions import register_type
+from weft.emit.expressions import SUM, register_type
 from weft.emit.scan_body import ScanBody
 from weft.emit.values import ZERO
 from weft.graph.tile import Read, Scan, Write
 from weft.loops.affine import affine
 from weft.loops.ir import Expr, Ref, free_names
 from weft.loops.types import INT64
-from weft.plan.fold import PACKET_BYTES, is_run, stored_in_packets
-from weft.plan.scan import shift_of
+from weft.plan.fold import PACKET_BYTES, stored_in_packets
+from weft.plan.scan import anchor_of, anywhere, ring_reads, shift_of
+
+
+@dataclass(frozen=True)
+class Loose:
+    """Of a read whose rows begin anywhere, names: how many elements packets of it begin before those of runs, and between which
+    of its elements all packets are the row's.
+    """
+
+    before: str
+    low: str
+    high: str
 
 
 @dataclass
@@ -26,7 +37,8 @@ class ScansAlong(ScanBody):
         super().__post_init__()
         self.whole = self.divides()
         self.stored = {w.array for w in (*self.scans.writes, *self.scans.last)}
-        self.anchored: tuple[str, tuple[Expr, ...]] | None = None  # the access whose packets runs are, where `past` tells
+        self.anchored = anchor_of(self.scans, self.plan, self.facts)  # the access whose packets runs are, where `past` tells
+        self.loose: dict[str, Loose] = {}  # reads in the ring whose rows begin anywhere
         self.even: dict[str, str] = {}  # of reads whose packets may begin where these do: the name of whether they do
 
     def divides(self) -> bool:
@@ -67,20 +79,20 @@ class ScansAlong(ScanBody):
 
     def anchor(self) -> None:
         """Where rows are not known to be aligned, runs begin at packets of what is written, or else of what is read."""
-        runs = [(w.array, w.index) for w in self.scans.writes]
-        runs += [(v.array, v.index) for v in self.values if isinstance(v, Read)]
-        runs = [(a, i) for a, i in runs if is_run(a, i, self.axis.name, self.facts) and self.in_rows(i)]
-        if self.plan.vector == 1 or self.origin != ZERO or not runs or self.facts.vector(runs[0][0]) >= self.plan.vector:
+        if self.anchored is None:
             return
-        array, index = runs[0]
+        array, index = self.anchored
         self.past = self.stem(f"{self.axis.name}_past")
         with self.named(self.axis.name, "0"):
             at = self.address(array, index).removesuffix(" + 0")
-        self.anchored, declared = runs[0], set()
+        ring = ring_reads(self.function, self.scans, self.plan, self.facts) if self.plan.stages else ()
+        declared = set()
         self.writer.line("// runs begin where packets do")
         self.writer.line(f"const int32_t {self.past} = weft::past_packet<{self.plan.vector}>({at});")
         for read in self.values:
-            if isinstance(read, Read) and self.axis.name in read.axes and self.ahead(read) and self.shift(read) is not None:
+            if not isinstance(read, Read) or read in ring or self.axis.name not in read.axes:
+                continue
+            if self.ahead(read) and self.shift(read) is not None:
                 axis = next(k for k, i in enumerate(read.index) if self.axis.name in free_names(i))
                 base = self.base(read, axis)
                 even = self.even[read.name] = self.stem(f"{base}_even" if base.isidentifier() else f"{read.name}_even")
@@ -203,31 +215,55 @@ class ScansAlong(ScanBody):
         only = f"if ({' && '.join(conditions)}) " if conditions else ""
         self.writer.line(f"{only}{target} = weft::fetch_within<{vector}>({at}, {first}, {size});")
 
+    def ring(self) -> None:
+        super().ring()
+        line, past = self.writer.line, self.past
+        for read in self.of_ring():
+            if not anywhere(self.function, self.scans, self.plan, read, self.facts):
+                continue
+            width = PACKET_BYTES // self.function.array(read.array).dtype.size
+            own, before, low, high = (self.stem(f"{read.name}_{what}") for what in ("past", "before", "low", "high"))
+            line("// packets of what is copied may begin elsewhere")
+            line(f"const int32_t {own} = weft::past_packet<{width}>({self.base(read, self.along(read))});")
+            line(f"const int32_t {before} = {f'({own} + {width} - {past} % {width}) % {width}' if past else own};")
+            line(f"const int64_t {low} = ({width} - {own}) % {width}, {high} = {self.end} - ({self.end} + {own}) % {width};")
+            self.loose[read.name] = Loose(before, low, high)
+
+    def along(self, read: Read) -> int:
+        """The axis of an array along which its points are those of the row."""
+        return next(k for k, i in enumerate(read.index) if self.axis.name in free_names(i))
+
     def copied(self, tile: str, stage: str) -> None:
-        plan, line, stop = self.plan, self.writer.line, self.end
+        plan, line, stop, past = self.plan, self.writer.line, self.end, self.past
         line("if (threadIdx.x != 0) return;")
         number = f"(tiles - 1 - {tile})" if self.scans.reverse else tile
-        line(f"const int64_t first = {number} * {plan.tile};")
-        outside = "first < 0" if self.scans.reverse else f"first >= {stop}"
+        line(f"const int64_t first = {number} * {plan.tile}{f' - {past}' if past else ''};")
+        outside = f"first < {f'-{past}' if past else '0'}" if self.scans.reverse else f"first >= {stop}"
         with self.writer.block(f"if ({outside})"):
             line(f"arrived[{stage}].arrive();")
             line("return;")
-        line(f"const int64_t last = weft::minimum<int64_t>(first + {plan.tile}, {stop});")
+        if any(read.name not in self.loose for read in self.of_ring()):
+            line(f"const int64_t last = weft::minimum<int64_t>(first + {plan.tile}, {stop});")
         copies, sizes = [], []
         for read in self.of_ring():
             name, elements = self.slots[read.name]
-            size, first, last = self.function.array(read.array).dtype.size, "first", "last"
-            axis = next(k for k, i in enumerate(read.index) if self.axis.name in free_names(i))
-            place = f"{name} + {stage} * {elements}"
-            if shift_of(read, plan.lane):  # with what lies beside the tile
-                pad = PACKET_BYTES // size
+            size, first, last, only = self.function.array(read.array).dtype.size, "first", "last", ""
+            place, pad = f"{name} + {stage} * {elements}", PACKET_BYTES // size
+            if read.name in self.loose or shift_of(read, plan.lane):  # with what lies beside the tile
                 first, last = self.stem(f"{name}_first"), self.stem(f"{name}_last")
+            if read.name in self.loose:
+                loose = self.loose[read.name]
+                line(f"const int64_t {first} = weft::maximum<int64_t>(first - {pad} - {loose.before}, {loose.low});")
+                end = f"first + {plan.tile + 2 * pad} - {loose.before}"
+                line(f"const int64_t {last} = weft::minimum<int64_t>({end}, {loose.high});")
+                place, only = f"{place} + ({first} - first + {pad} + {loose.before})", f"if ({first} < {last}) "
+            elif shift_of(read, plan.lane):
                 line(f"const int64_t {first} = weft::maximum<int64_t>(first - {pad}, 0);")
                 line(f"const int64_t {last} = weft::minimum<int64_t>(last + {pad}, {stop});")
                 place = f"{place} + ({first} - first + {pad})"
-            base = self.base(read, axis)
-            sizes.append(f"({last} - {first}) * {size}")
-            copies.append(f"weft::bulk_load({place}, {base} + {first}, ({last} - {first}) * {size}, arrived[{stage}]);")
+            base, bytes_ = self.base(read, self.along(read)), f"({last} - {first}) * {size}"
+            sizes.append(f"weft::maximum<int64_t>({last} - {first}, 0) * {size}" if only else bytes_)
+            copies.append(f"{only}weft::bulk_load({place}, {base} + {first}, {bytes_}, arrived[{stage}]);")
         line(f"arrived[{stage}].arrive_expect({' + '.join(sizes)});")
         for copy in copies:
             line(copy)
@@ -241,6 +277,9 @@ class ScansAlong(ScanBody):
         shift, own = shift_of(read, plan.lane), self.stems[f"{self.axis.name}_own"]
         size = self.function.array(read.array).dtype.size
         place = f"{ring} + stage * {elements} + {own} + run * {min(32, plan.threads) * plan.vector}"
+        if read.name in self.loose:
+            self.taken_anywhere(read, name, place, shift)
+            return
         if not shift:
             run = f"weft::fetch<{plan.vector}, {min(plan.vector, PACKET_BYTES // size)}>({place})"
             self.writer.line(f"if ({' && '.join(self.inside(name))}) weft::unpack({run}, {tile}[run]);")
@@ -249,14 +288,55 @@ class ScansAlong(ScanBody):
         run = f"weft::fetch_within<{plan.vector}>({place}, 1, {name} {'+' if shift > 0 else '-'} 1, {self.end})"
         self.writer.line(f"if ({' && '.join(self.inside(name))}) weft::unpack({run}, {tile}[run]);")
 
+    def take(self) -> None:
+        if not self.loose:
+            super().take()
+            return
+        most = max(PACKET_BYTES // self.function.array(read.array).dtype.size for read in self.of_ring())
+        with self.asked_once(2 * most):
+            super().take()
+
+    def taken_anywhere(self, read: Read, name: str, place: str, shift: int) -> None:
+        """Take a run whose packets may begin elsewhere; what is in no whole packet of the row, out of memory."""
+        plan, (_, tile), line, loose = self.plan, self.buffers[read.name], self.writer.line, self.loose[read.name]
+        size = self.function.array(read.array).dtype.size
+        further = f" + {shift}" if shift > 0 else f" - {-shift}" if shift else ""
+        place = " + ".join([place, *([self.past] if self.past else []), f"{PACKET_BYTES // size}", loose.before]) + further
+        at, width = f"{name}{further}", min(plan.vector, PACKET_BYTES // size)
+        apart = f"weft::unpack(weft::fetch<{plan.vector}, 1>({place}), {tile}[run]);"
+        with self.writer.block(f"if (whole || ({at} >= {loose.low} && {at} + {plan.vector} <= {loose.high}))"):
+            if shift:
+                line(apart)
+            else:
+                line(f"if ({loose.before} == 0) weft::unpack(weft::fetch<{plan.vector}, {width}>({place}), {tile}[run]);")
+                line(f"else {apart}")
+        with self.writer.block(f"else if ({name} > -{plan.vector} && {name} < {self.end})"):
+            base = self.base(read, self.along(read))
+            line(f"weft::unpack(weft::fetch_within<{plan.vector}>({base} + {at}, 1, {at}, {self.end}), {tile}[run]);")
+
+    @contextmanager
+    def asked_once(self, beside: int) -> Iterator[None]:
+        """What is written here is there twice once it is compiled: `whole` tells that all of a thread's runs, and so many
+        elements beside them, are the row's, so that nothing has to be asked of each.
+        """
+        line, go, plan = self.writer.line, self.fresh.fresh("go"), self.plan
+        with self.writer.block(f"const auto {go} = [&](const bool whole)", "};"):
+            yield
+        last = (plan.runs - 1) * min(32, plan.threads) * plan.vector + plan.vector
+        start = self.printer.index(self.axis.start, SUM)
+        low = start if not beside else f"{beside}" if start == "0" else f"{start} + {beside}"
+        line(f"if ({self.begin} >= {low} && {self.begin} + {last + beside} <= {self.end}) {go}(true);")
+        line(f"else {go}(false);")
+
     # ---------------------------------------------------------------- points
 
     def points(self, body: Callable[[], None], begin: Callable[[], None], stored: Sequence[tuple[Write, str]] = ()) -> None:
-        with self.each_run():
-            self.points_of_one(body, begin, stored)
+        once = bool(self.past and self.loose)
+        with self.asked_once(0) if once else nullcontext(), self.each_run():
+            self.points_of_one(body, begin, stored, once)
 
     def points_of_one(
-        self, body: Callable[[], None], begin: Callable[[], None], stored: Sequence[tuple[Write, str]] = ()
+        self, body: Callable[[], None], begin: Callable[[], None], stored: Sequence[tuple[Write, str]] = (), told: bool = False
     ) -> None:
         name, first = self.declare(self.axis.name), self.stem(f"{self.axis.name}_run")
         vector, line = self.plan.vector, self.writer.line
@@ -269,7 +349,8 @@ class ScansAlong(ScanBody):
             order = f"int32_t v = {vector - 1}; v >= 0; --v" if self.scans.reverse else f"int32_t v = 0; v < {vector}; ++v"
             with self.writer.block(f"for ({order})"):
                 mark = self.writer.mark()
-                with self.guarded([] if self.whole else self.inside(name)):
+                inside = [] if self.whole else self.inside(name)
+                with self.guarded([f"whole || ({' && '.join(inside)})"] if told else inside):
                     body()
                 if self.writer.mentions(name, mark):
                     self.writer.insert(mark, f"const {self.index} {name} = {first} + v;")

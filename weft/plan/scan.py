@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from weft.graph.scans import Scanned, ahead
-from weft.graph.tile import Read, Scan
+from weft.graph.tile import Read, Scan, names_of
 from weft.loops.affine import affine, evaluate
 from weft.loops.algebra.table import EXTREMA, overflows
 from weft.loops.ir import Const, Expr, Function, free_names
@@ -149,7 +149,7 @@ def _with_ring(function: Function, scans: Scanned, facts: Facts, plan: ScanPlan,
     """The plan with tiles in shared memory, if there is room for two of them, or for three where a tile stays a turn longer."""
 
     def stages(given: ScanPlan) -> int:
-        each = sum(slot_bytes(function, given, r) for r in ring_reads(function, scans, given, facts))
+        each = sum(slot_bytes(function, scans, given, r, facts) for r in ring_reads(function, scans, given, facts))
         return min(MOST_STAGES, room // each) if each else 0
 
     swept = [v for v in scans.values if isinstance(v, Read) and scans.along in v.axes]
@@ -266,7 +266,7 @@ def _groups(plan: ScanPlan, extents: Mapping[str, int]) -> int:
 
 
 def ring_reads(function: Function, scans: Scanned, plan: ScanPlan, facts: Facts) -> tuple[Read, ...]:
-    """The reads whose tiles are runs of memory that can be copied as they are: aligned, and as long as the row."""
+    """The reads whose tiles are runs of memory that can be copied as they are: as long as the row."""
     return tuple(v for v in scans.values if isinstance(v, Read) and _in_runs(function, scans, plan, facts, v))
 
 
@@ -276,7 +276,7 @@ def _in_runs(function: Function, scans: Scanned, plan: ScanPlan, facts: Facts, r
         return _in_rows(function, scans, plan, facts, read)
     if not set(read.axes) <= {*scans.rows, scans.along} or scans.along not in read.axes:
         return False
-    if any(w.array == read.array for w in scans.writes) or facts.vector(read.array) * array.dtype.size < PACKET_BYTES:
+    if any(w.array == read.array for w in scans.writes):
         return False
     if axis.start != Const(0, INT64) or not ahead(read, scans.axes):
         return False
@@ -307,6 +307,27 @@ def copied_bytes(function: Function, plan: ScanPlan, read: Read, facts: Facts) -
     return next((n for n in COPIES if n >= size and aligned % n == 0 and plan.wide * size % n == 0), 0)
 
 
+def anchor_of(scans: Scanned, plan: ScanPlan, facts: Facts) -> tuple[str, tuple[Expr, ...]] | None:
+    """The access at whose packets the runs of a thread begin, where rows are not known to be aligned: of what is written, or
+    else of what is read.
+    """
+    start = scans.axes[scans.along].start
+    near = isinstance(start, Const) and 0 <= int(start.value) < plan.tile
+    made = {n for v in scans.values for n in names_of(v)}
+    runs = [(w.array, w.index) for w in scans.writes]
+    runs += [(v.array, v.index) for v in scans.values if isinstance(v, Read)]
+    runs = [r for r in runs if is_run(*r, scans.along, facts) and not any(free_names(i) & made for i in r[1])]
+    if plan.beside or plan.vector == 1 or not near or not runs or facts.vector(runs[0][0]) >= plan.vector:
+        return None
+    return runs[0]
+
+
+def anywhere(function: Function, scans: Scanned, plan: ScanPlan, read: Read, facts: Facts) -> bool:
+    """Whether a row of a read along the lane may begin between packets, or where a tile begins may be between them."""
+    aligned = facts.vector(read.array) * function.array(read.array).dtype.size >= PACKET_BYTES
+    return not aligned or anchor_of(scans, plan, facts) is not None
+
+
 def skew_of(plan: ScanPlan) -> int:
     """Elements between the runs of threads below each other in a tile, which keep the lanes of a warp in banks of their own."""
     return plan.wide if plan.side < WARP and plan.runs % 2 == 0 else 0
@@ -318,24 +339,22 @@ def shift_of(read: Read, lane: str) -> int:
     return form.constant
 
 
-def slot_elements(plan: ScanPlan, read: Read, size: int) -> int:
-    """Elements of a tile of a read in shared memory: with those beside it, where it is shifted. size: bytes of one."""
-    if plan.beside:
-        return plan.tile * plan.wide + plan.threads // plan.side * skew_of(plan)
-    beside = 2 * (PACKET_BYTES // size) if shift_of(read, plan.lane) else 0
-    return plan.tile + beside
-
-
-def slot_bytes(function: Function, plan: ScanPlan, read: Read) -> int:
+def slot_bytes(function: Function, scans: Scanned, plan: ScanPlan, read: Read, facts: Facts) -> int:
+    """Bytes of a tile of a read in shared memory: with the packets beside it, where it is shifted or begins between packets."""
     size = function.array(read.array).dtype.size
-    return -(-slot_elements(plan, read, size) * size // SLOT_ALIGNMENT) * SLOT_ALIGNMENT
+    if plan.beside:
+        bytes_ = (plan.tile * plan.wide + plan.threads // plan.side * skew_of(plan)) * size
+    else:
+        packets = 3 if anywhere(function, scans, plan, read, facts) else 2 if shift_of(read, plan.lane) else 0
+        bytes_ = plan.tile * size + packets * PACKET_BYTES
+    return -(-bytes_ // SLOT_ALIGNMENT) * SLOT_ALIGNMENT
 
 
 def ring_bytes(function: Function, scans: Scanned | None, plan: ScanPlan, facts: Facts) -> int:
     """Bytes of all tiles that are in shared memory at a time."""
     if scans is None or not plan.stages:
         return 0
-    return plan.stages * sum(slot_bytes(function, plan, r) for r in ring_reads(function, scans, plan, facts))
+    return plan.stages * sum(slot_bytes(function, scans, plan, r, facts) for r in ring_reads(function, scans, plan, facts))
 
 
 def _extent(scans: Scanned, axis: str, names: Mapping[str, int]) -> int:
