@@ -54,6 +54,16 @@ def test_blocks_share_few_long_rows() -> None:
     assert enough.beside and not enough.shared
 
 
+def test_large_blocks_share_rows_where_they_have_less_to_tell_each_other() -> None:
+    """Of few channels small blocks would read 32 bytes of each point; of short rows large ones would be few."""
+    assert plan_of(linrec.kernel, *["float32[1,67108864]"] * 2).threads == 512
+    assert plan_of(linrec.kernel, *["float32[1,300000]"] * 2).threads == 256
+    few = plan_of(time_major, *["float32[1,1048576,64]"] * 2)
+    assert (few.threads, few.wide, few.delayed) == (512, 16, True)
+    several = plan_of(time_major, *["float32[1,131072,512]"] * 2)
+    assert (several.threads, several.wide, several.delayed) == (256, 32, True)
+
+
 def test_rows_that_begin_anywhere_are_copied_too() -> None:
     one = plan_of(linrec.kernel, *["float32[3,20000001]"] * 2)
     assert one.shared and one.stages > 2 and one.delayed

@@ -27,11 +27,24 @@ VALUES, HALF_VALUES = 48, 32
 ROWS_BYTES, LINE_BYTES = 8, 256
 WORD_BYTES, SECTOR_BYTES, FEW_LINES = 4, 32, (32, 64, 128, 256, 512)
 # Bytes that a piece of memory costs more than those it has; what a byte costs that blocks tell each other, which the caches
-# have; what waiting for other blocks costs of all time, and asking them again; parts that a thread asks at a time.
-PIECE_COST, TOLD_COST, SHARED_COST, TRIP_COST, PARTS_ASKED = 12, 0.25, 1.2, 0.15, 2
-# Threads of blocks, and how many of them a multiprocessor has at a time, where these are few and stay: a large one waits less
-# often for others, small ones fit better, which counts from a part of all on.
-FEW_BLOCKS, SLACK = ((512, 1), (256, 2)), 0.05
+# have; what asking other blocks again costs of all time; parts that a thread asks at a time.
+PIECE_COST, TOLD_COST, TRIP_COST, PARTS_ASKED = 12, 0.25, 0.15, 2
+
+
+@dataclass(frozen=True)
+class Staying:
+    """Blocks that are few and stay: their threads, how many of them a multiprocessor has at a time; by what all takes longer
+    where they wait for others, and turns in which nothing else runs, while the first is on its way and after the last.
+    """
+
+    threads: int
+    resident: int
+    waits: float
+    idle: int
+
+
+# A large one waits less often for others, small ones fit better, which counts from a part of all on.
+FEW_BLOCKS, SLACK = (Staying(512, 1, 1.08, 3), Staying(256, 2, 1.04, 1)), 0.05
 # Tiles of a row that each block has at least, where large ones share it.
 FEWEST_TURNS = 4
 # Points of a row from which on few rows are so; those of a thread at most.
@@ -110,27 +123,31 @@ def plan_scan(
     states = all(len(s.names) == 1 or not overflows(s.algebra, s.types[0]) for s in scans.scans)
     states = states and not any(s.algebra in EXTREMA for s in scans.scans)
     found = []
-    for threads, resident in FEW_BLOCKS:
-        few = _few(function, scans, facts, plan, threads, resident)
-        blocks = machine.multiprocessors * resident
+    costs = []
+    for staying in FEW_BLOCKS:
+        few = _few(function, scans, facts, plan, staying.threads, staying.resident)
+        blocks = machine.multiprocessors * staying.resident
         if plan.beside:
-            few = _few_side(function, scans, facts, few, extents, blocks, states and not scans.folds)
+            cost, few = _few_side(function, scans, facts, few, extents, blocks, states and not scans.folds, staying)
+            costs.append(cost)
         groups = _groups(few, extents)
-        parts = min(blocks // groups, -(-length // few.tile), threads) if groups and states and not scans.folds else 1
+        parts = min(blocks // groups, -(-length // few.tile), staying.threads) if groups and states and not scans.folds else 1
         parts = min(parts, leaning.shared_by(parts, parts))  # all of them run at once
         few = replace(few, shared=parts > 1)
         if machine.bulk:
-            few = _with_ring(function, scans, facts, few, machine.shared // resident - _other_shared(scans, few))
+            few = _with_ring(function, scans, facts, few, machine.shared // few.resident - _other_shared(scans, few))
         parts = max(1, min(parts, -(-length // few.tile)))
         few = replace(few, shared=parts > 1, delayed=few.delayed and parts > 1)
         found.append((groups * parts / blocks, few, Extents(rows, groups, parts)))
     if leaning.blocks is not None:
         return found[leaning.blocks][1:]
     (used, large, own), (others, small, theirs) = found
-    # a block that waits for no other is best; of those that hear of others late, two do not wait at a time; but where copies
-    # take no instructions, half as many blocks have less to tell each other
-    several = length >= FEWEST_TURNS * large.tile * own.parts
-    waits = large.shared and small.delayed and (plan.beside or not large.delayed or not several)
+    # a block that waits for no other is best; of those that hear of others late, two do not wait at a time; but half as many
+    # blocks have less to tell each other
+    fewer = large.delayed and length >= FEWEST_TURNS * large.tile * own.parts
+    if plan.beside and fewer:
+        fewer = costs[0] < costs[1]
+    waits = large.shared and small.delayed and not fewer
     return (small, theirs) if waits or used < others - SLACK else (large, own)
 
 
@@ -228,9 +245,10 @@ def _few_side(
     extents: Mapping[str, int],
     blocks: int,
     shares: bool,
-) -> ScanPlan:
-    """The plan with as many rows side by side as cost least: more of them are whole sectors where rows are not aligned, of
-    fewer there is less that blocks tell each other, as fewer have the same ones.
+    staying: Staying,
+) -> tuple[float, ScanPlan]:
+    """What it costs, and the plan with as many rows side by side as cost least: more of them are whole sectors where rows are
+    not aligned, of fewer there is less that blocks tell each other, as fewer have the same ones.
     """
     swept = [function.array(a) for a, _, axes in _accesses(scans) if {scans.along, plan.lane} <= axes]
     words = 2 * sum(map(_value_bytes, scans.scans))
@@ -248,14 +266,16 @@ def _few_side(
         if parts > 1:
             trips = -(-parts * given.side // (PARTS_ASKED * given.threads))
             moved += parts * words / given.tile * TOLD_COST
-            moved *= SHARED_COST + TRIP_COST * (trips - 1)
-        return waves * lanes / parts * moved, waves
+            turns = max(1.0, extents[scans.along] / (given.tile * parts))
+            moved *= (staying.waits + TRIP_COST * (trips - 1)) * (turns + staying.idle) / turns
+        return waves * lanes / parts * moved * staying.resident, waves
 
     size = min((a.dtype.size for a in swept), default=4)
     most = max(SECTOR_BYTES // size, power_of_two(extents[plan.lane]))
     wide = {max(plan.vector, min(line // size, most, plan.threads * plan.vector)) for line in FEW_LINES}
     given = [replace(plan, side=w // plan.vector) for w in sorted(wide)]
-    return min(given, key=cost) if extents[plan.lane] else given[0]
+    best = min(given, key=cost) if extents[plan.lane] else given[0]
+    return cost(best)[0] if extents[plan.lane] else 0.0, best
 
 
 def _groups(plan: ScanPlan, extents: Mapping[str, int]) -> int:
