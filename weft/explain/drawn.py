@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from weft.compiler import Launch
-from weft.emit import folds, joins
+from weft.emit import folds, joins, products
 from weft.graph.joins import Joins, Points
 from weft.graph.maps import Course
 from weft.graph.products import Products
@@ -59,8 +59,10 @@ def drawn(launch: Launch, numbers: Mapping[str, int]) -> Drawn | None:
         sweeps = plan.arranged(lowered.sweeps)
         made, axes, homed = sweeps.values, dict(sweeps.axes), _of_sweeps(launch, lowered.sweeps, plan)
     elif isinstance(plan, ProductPlan) and lowered.sweeps is not None:
-        products = plan.arranged(lowered.sweeps)
-        made, axes, homed = products.sweeps.values, dict(products.sweeps.axes), _of_products(products, plan)
+        if launch.entry != products.entries(launch.nest, plan)[sum(plan.packed)]:
+            return None  # what packs operands, or combines parts
+        found = plan.arranged(lowered.sweeps)
+        made, axes, homed = found.sweeps.values, dict(found.sweeps.axes), _of_products(found, plan)
     elif isinstance(plan, ScanPlan) and lowered.scans is not None:
         made, axes, homed = lowered.scans.values, dict(lowered.scans.axes), _of_scans(launch, lowered.scans, plan)
     elif isinstance(plan, StatePlan) and lowered.states is not None and not launch.entry.endswith(("_before", "_after")):

@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from weft.compiler import Launch
 from weft.emit.joins import entries
+from weft.emit.products import entries as entries_of_products
 from weft.explain.drawn import drawn
 from weft.explain.words import wrapped
+from weft.graph.products import Products, exact_type
 from weft.loops.show import renamed, show_expr, user_names
 from weft.plan.fold import FoldPlan
 from weft.plan.join import JoinPlan, PointsPlan, SortPlan, join_steps
@@ -215,26 +217,47 @@ def _multiplying(launch: Launch, plan: ProductPlan) -> list[str]:
              (("rows", found.rows), ("columns", found.columns), ("points", found.over))}  # fmt: skip
     batch = f", one of {', '.join(found.batch)}" if found.batch else ""
     groups = f"; {plan.groups} groups of threads share them" if plan.groups > 1 else ""
-    if "_pack" in launch.entry.removeprefix(launch.nest.name):
-        return [f"an operand is written to memory in packets of {plan.run} first, for tiles of it to be copied"]
+    number = entries_of_products(launch.nest, plan).index(launch.entry)
+    if number < sum(plan.packed):
+        k = [k for k, packed in enumerate(plan.packed) if packed][number]
+        shown = renamed(show_expr(found.operands[k].value), user_names(launch.where.analysis.function))
+        return [f"{shown} is written to memory in whole packets first, for tiles of it to be copied"]
+    shared = [f"{plan.parts} blocks share the points of each, for a launch after to combine"] if plan.parts > 1 else []
+    if shared and launch.block[0] == plan.folding and number == sum(plan.packed) + 1:
+        return [f"what {plan.parts} blocks have left of each result is combined, in their order"]
     square = f"a block has {rows} x {columns} of {named['rows']} and {named['columns']}{batch}, a"
     if plan.engine != "fma":
         who = "warpgroup" if plan.engine == "wgmma" else "warp"
         way = "a warp brings them as boxes (TMA)" if plan.boxes else "threads copy them (cp.async)"
         stays = ["blocks stay and go from square to square"] if plan.resident else []
-        atom = plan.atom
         return [
-            f"{square} {who} {down} x {across}, by {atom.name}",
+            f"{square} {who} {down} x {across}, by {plan.atom.name}",
             *stays,
+            *shared,
             f"tiles of {points} points along {named['points']} in shared memory, {plan.stages} turns of them; {way}",
-            f"layout (thread, value) -> ({named['rows']}, {named['columns']}) of an instruction: {atom.c}",
+            f"layout (thread, value) -> ({named['rows']}, {named['columns']}) of an instruction: {plan.atom.c}",
         ]
     return [
         f"{square} thread {down} x {across}",
+        *shared,
         f"tiles of {points} points along {named['points']} in shared memory, the next on their way to registers{groups}",
         f"layout (thread, value) -> {named['rows']}: {plan.rows}",
         f"layout (thread, value) -> {named['columns']}: {plan.columns}",
+        *_no_matrices(launch, found),
     ]
+
+
+def _no_matrices(launch: Launch, found: Products) -> list[str]:
+    """Why sums of products of floats do not run on tensor cores, and what would change it."""
+    assert launch.where is not None
+    function = launch.where.analysis.function
+    if not all(found.neutral(f) and f.types[0].category == "float" for f in found.folds):
+        return []
+    others = [o for o in found.operands if exact_type(function, found, o) is None]
+    if not others:
+        return ["multiply-adds: the factors are of different types, and tensor cores multiply one"]
+    shown = " and ".join(renamed(show_expr(o.value), user_names(function)) for o in others)
+    return [f"multiply-adds: tensor cores take float16 and bfloat16, which {shown} may not be; .to(torch.bfloat16) rounds"]
 
 
 _SORTING = {
