@@ -1578,6 +1578,26 @@ extern "C" __global__ void __launch_bounds__(128) cluster_reduction(const float*
     arch="sm_90a",
 )
 
+TWO_WORDS = DeviceKernel(
+    "two_words",
+    """
+#include "weft/atomic.cuh"
+
+// Every thread leaves two words by one instruction, and hears those of its neighbour.
+extern "C" __global__ void two_words(const int* x, long long* y) {
+    __shared__ alignas(16) uint64_t words[256];
+    const int own = threadIdx.x, other = (threadIdx.x + 1) % 128;
+    weft::store_two_relaxed<weft::Scope::block>(words + 2 * own, uint64_t(x[own] + 100), uint64_t(x[own] + 200));
+    __syncthreads();
+    uint64_t first, second;
+    weft::load_two_relaxed<weft::Scope::block>(words + 2 * other, first, second);
+    y[own] = (long long)(first * 1000 + second);
+}
+""",
+    lambda generator: (whole(generator, 128, dtype=np.int32),),
+    lambda x: (np.roll((x.astype(np.int64) + 100) * 1000 + x + 200, -1),),
+)
+
 CLUSTER_TOLD = DeviceKernel(
     "cluster_told",
     """
@@ -1924,6 +1944,7 @@ KERNELS: tuple[DeviceKernel, ...] = (
     CLUSTER_RING,
     CLUSTER_REDUCTION,
     CLUSTER_TOLD,
+    TWO_WORDS,
     REGISTER_HANDOVER,
     PIPELINED_SCALE,
     WGMMA_PRODUCT,
