@@ -55,8 +55,8 @@ def test_teams_scan_rows(
         ("bfloat16[640,16384]", (8, 4), True, 640, (512, 1)),
         # as few threads as rows of their length need
         ("bfloat16[640,5120]", (8, 4), True, 640, (160, 1)),
-        # more points of longer rows, then shared memory, of a cluster of blocks if need be
-        ("bfloat16[640,32000]", (8, 8), False, 640, (512, 1)),
+        # longer rows lie in shared memory, of a cluster of blocks if need be
+        ("bfloat16[640,32000]", (8, 16), False, 640, (256, 1)),
         ("bfloat16[640,50304]", (8, 13), False, 2 * 640, (256, 1)),
         ("bfloat16[640,128256]", (8, 16), False, 4 * 640, (256, 1)),
         ("float32[640,128256]", (4, 16), False, 8 * 640, (256, 1)),

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from weft.graph.relative import related
 from weft.graph.tile import Fold, Map, Read, TileGraph, Value, axes_of_name, names_of, uses, uses_of_write
-from weft.loops.ir import Check, Const, Expr, Load, Op, Ref, free_names, operands, with_operands
+from weft.loops.ir import Check, Expr, Load, Op, Ref, free_names, operands, with_operands
 from weft.loops.names import Names
 from weft.loops.simplify import is_number
 
@@ -62,12 +62,6 @@ def once(graph: TileGraph, rows: Collection[str]) -> TileGraph:
         return all(map(of_row, operands(e)))
 
     def named(e: Expr) -> Expr:
-        match e:
-            case Op(name="mul", args=(Const(value=by) as a, Op(name="mul", args=(b, c)))) | Op(
-                name="mul", args=(Op(name="mul", args=(b, c)), Const(value=by) as a)
-            ) if math.frexp(by)[0] == 0.5 and of_row(b) != of_row(c):  # exact, and the row's factor takes it
-                row, point = (b, c) if of_row(b) else (c, b)
-                return Op("mul", (named(Op("mul", (row, a), e.type)), named(point)), e.type)
         if isinstance(e, Op) and e.type.category == "float" and of_row(e) and any(n in made for n in free_names(e)):
             if e not in own:
                 inside = {a for n in free_names(e) if n in made for a in axes_of_name(made[n], n)}

@@ -45,6 +45,8 @@ REGISTERS, MOST_REGISTERS, OTHER_REGISTERS = 1 << 16, 255, 32
 # Who may hold a row, in the order in which they are tried: blocks of a cluster, the most threads of each, and how many blocks a
 # multiprocessor has at least. Of two blocks one reads while the other one writes.
 HOLDERS = ((1, 512, 2), (1, 1024, 1), (4, 256, 4), (8, 256, 4), (8, 512, 2))
+# Points of a row that a thread holds in registers rather than that the row lies in shared memory.
+FEWEST_HELD = 32
 # Blocks of a multiprocessor that hold rows in shared memory, at least, and as many as let one read, one compute and one write;
 # the threads of a multiprocessor up to which each has registers enough.
 FEWEST_INSIDE, MANY_INSIDE, MANY_THREADS = 2, 3, 1024
@@ -256,7 +258,7 @@ def _held(
         words = sum(max(1, chunks * vector * min(4, size if vector > 1 else 4) // 4) for size in sizes)
         fits = words + OTHER_REGISTERS <= min(MOST_REGISTERS, REGISTERS // (threads * fewest))
         if fits and threads <= most_threads and (cluster == 1 or threads > WARP):
-            first = (cluster, most_threads, fewest) == HOLDERS[0]
+            first = (cluster, most_threads, fewest) == HOLDERS[0] and points <= FEWEST_HELD
             break
     else:
         first, threads = False, 0
