@@ -440,6 +440,31 @@ extern "C" __global__ void team_scan(const uint32_t* x, const uint32_t* c, uint3
 )
 
 
+PACKETS_IN_BANKS = DeviceKernel(
+    "packets_in_banks",
+    """
+#include "weft/memory.cuh"
+
+// Packets of a tile come to shared memory one after the other, and each thread takes a run of four.
+extern "C" __global__ void packets_in_banks(const float* x, float* y) {
+    __shared__ __align__(16) float tile[512];
+    using Packet = weft::Packet<float, 4>;
+    const int i = threadIdx.x;
+    for (int packet = i; packet < 128; packet += 32) {
+        *reinterpret_cast<Packet*>(tile + weft::packet_place<4>(packet) * 4) = *reinterpret_cast<const Packet*>(x + packet * 4);
+    }
+    __syncthreads();
+    float own[16];
+    weft::unpack(weft::fetch_packets<16>(tile, weft::packet_place<4>(4 * i) * 4), own);
+    for (int k = 0; k < 16; ++k) y[16 * i + k] = own[k];
+}
+""",
+    lambda generator: (generator.standard_normal(512).astype(np.float32),),
+    lambda x: (x,),
+    block=(32, 1, 1),
+)
+
+
 def _states_reference(x: Array, c: Array) -> tuple[Array, ...]:
     found = np.empty((3, *x.shape), np.uint32)
     for which, (reverse, alike) in enumerate(((False, False), (True, False), (False, True))):
@@ -1907,6 +1932,7 @@ KERNELS: tuple[DeviceKernel, ...] = (
     TEAM_REDUCE,
     TEAM_SCAN,
     STATES_THROUGH,
+    PACKETS_IN_BANKS,
     ROWS_OF_BLOCKS,
     NAMED_BARRIERS,
     MESSAGE,

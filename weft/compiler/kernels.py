@@ -88,7 +88,7 @@ def whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[L
         scanned = analysis.lowered[nest].states
         assert scanned is not None
         facts = replace(facts, without=frozenset(used) - scanned.arrays)
-        made = _launch_states(own, scanned, Variant(nest, facts, states[0]), *states)
+        made = _launch_states(function, own, scanned, Variant(nest, facts, states[0]), *states)
     elif scan is not None:
         made = (_launch_scan(function, analysis.lowered[nest].scans, Variant(nest, facts, scan[0]), entry, *scan),)
     else:
@@ -307,7 +307,7 @@ def _launch_scan(
 
 
 def _launch_states(
-    nest: Nest, scans: StateScans, variant: Variant, plan: StatePlan, extents: StateExtents
+    function: Function, nest: Nest, scans: StateScans, variant: Variant, plan: StatePlan, extents: StateExtents
 ) -> tuple[Launch, ...]:
     from weft.emit.state_scans import entries
 
@@ -319,7 +319,7 @@ def _launch_states(
         own = plan if entry == kernel_entry(nest.name) else plan.apart
         after = entry.endswith("_after")
         blocks = -(-points // (own.threads * own.teams)) if after else extents.groups(own) * extents.others
-        shared = 0 if after else shared_bytes(scans, own, extents.states, meets=own is plan)
+        shared = 0 if after else shared_bytes(function, scans, own, variant.facts, extents.states, meets=own is plan)
         grid, block = (min(_LARGEST_GRID, blocks), 1, 1), (own.threads, own.teams, 1)
         found.append(Launch(variant, entry, grid, block, partial=partial, parts=groups, shared=shared))
     return tuple(found)

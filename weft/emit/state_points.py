@@ -12,8 +12,7 @@ from weft.emit.expressions import memory_type, register_type
 from weft.emit.values import ZERO, ValueBody
 from weft.graph.state_scans import StateScans, step_of
 from weft.graph.tile import Carried, Fold, Map, Read, Scan, Write, axes_of_name, names_of, uses_of_write
-from weft.loops.affine import affine
-from weft.loops.ir import Expr, Let, Ref, Stmt, Store, free_names, substitute
+from weft.loops.ir import Expr, Let, Ref, Stmt, Store, free_names
 from weft.loops.types import FLOAT32
 from weft.plan.fold import is_run
 from weft.plan.state_scan import StatePlan
@@ -252,70 +251,6 @@ class StatePoints(ValueBody):
                 name = self.declare(value.results[0])
                 text = template.format(self.printer.exact(value.inits[0]), own)
                 self.writer.line(f"const {register_type(value.types[0])} {name} = {text};")
-
-    def first_state(self) -> None:
-        """Declare where states have what is read of each of them. Where threads wait for each other at each state, what the
-        next one needs is on its way meanwhile.
-        """
-        self.runs, self.ahead, self.reads_ahead, self.pointers_of_states = {}, {}, [], []
-        if self.s == "s":  # they are numbered otherwise
-            return
-        (axis,) = self.scans.states
-        for read in self.needed(self.state_exprs()):
-            if not isinstance(read, Read) or axis not in read.axes or not read.always or self.late(read):
-                continue
-            along = self.scans.along in read.axes
-            places = [k for k, i in enumerate(read.index) if axis in free_names(i)]
-            form = affine(read.index[places[0]]) if len(places) == 1 else None
-            if form is None or (along and not self.in_runs(read)) or any(free_names(i) & self.made.keys() for i in read.index):
-                continue
-            first = tuple(substitute(i, {axis: ZERO}) for i in read.index)
-            dtype, stride = self.function.array(read.array).dtype, self.stride(read.array, places[0])
-            count = form.coefficient(axis)
-            with self.named(self.axis.name, self.first) if along else nullcontext():
-                at = self.address(read.array, first)
-            pointer = self.pointer(f"{read.array}_at", memory_type(dtype), at, stride if count == 1 else f"{count} * {stride}")
-            if along:
-                self.runs[read.name] = pointer
-                taken = self.taken(read)
-            else:
-                taken = f"{pointer}[0]"
-            if self.crossed:
-                kind = memory_type(dtype)
-                kind = f"weft::Run<{kind}, {self.plan.points}>" if along else kind
-                taken = self.read_ahead(f"{read.array}_ahead", kind, taken)
-                if along:
-                    self.ahead[read.name] = taken
-            if not along:
-                converted = memory_type(dtype) != register_type(dtype)
-                self.tile_loads[read.array, read.index] = f"{register_type(dtype)}({taken})" if converted else taken
-
-    def pointer(self, wanted: str, type_: str, at: str, step: str) -> str:
-        """Declare a pointer that goes from state to state."""
-        name = self.fresh.fresh(wanted)
-        self.writer.line(f"const {type_}* {name} = {at};")
-        self.pointers_of_states.append((name, step))
-        return name
-
-    def read_ahead(self, wanted: str, type_: str, taken: str) -> str:
-        name = self.fresh.fresh(wanted)
-        self.writer.line(f"{type_} {name} = {{}};")
-        self.reads_ahead.append((name, taken))
-        return name
-
-    def next_state(self) -> None:
-        """Go on to what is read of the next state."""
-        line = self.writer.line
-        for pointer, step in self.pointers_of_states:
-            line(f"{pointer} += {step};")
-        self.take_ahead(f"{self.s} + 1")
-
-    def take_ahead(self, number: str) -> None:
-        """Read what the state of this number needs, if there is one."""
-        if self.reads_ahead:
-            with self.writer.block(f"if ({number} < state_count)"):
-                for name, taken in self.reads_ahead:
-                    self.writer.line(f"{name} = {taken};")
 
     def axes_of(self, expr: Expr) -> set[str]:
         return {a for n in free_names(expr) if n in self.made for a in axes_of_name(self.made[n], n)}

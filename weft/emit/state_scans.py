@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from weft.emit.algebras import algebra_of, element_of, join
 from weft.emit.cpp_body import factor
-from weft.emit.expressions import SUM, register_type
+from weft.emit.expressions import SUM, memory_type, register_type
 from weft.emit.names import Names, kernel_entry
 from weft.emit.rough import rough_scans
 from weft.emit.state_steps import StateSteps
@@ -33,6 +33,8 @@ def emit(function: Function, nest: Nest, scans: StateScans, plan: StatePlan, fac
     own = Nest(nest.name, nest.axes, trapping(nest.body), nest.verdicts)
     scans = regrouped(rough_scans(scans, scans.writes, scans.ends, scans.after))
     writer = Writer()
+    if plan.stages:
+        writer.line('#include "weft/async.cuh"')
     writer.line('#include "weft/memory.cuh"')
     writer.line('#include "weft/team.cuh"')
     taken = {*entries(nest, scans), "outside", "parts", "here", "k", "s", "p", "y", "met", "place", "point", "part", "item"}
@@ -155,9 +157,14 @@ class StateEntry(StateSteps):
         self.count_states()
         kinds = {n for s in self.kept_scans() for n in s.names} | {f.results[0] for f in self.sums_of_states}
         wanted = [one for one in kept(self.scans, plan) if one[0] in kinds]
-        offset, each = met_bytes(self.scans, plan) if self.crossed else 0, 0
         line("extern __shared__ __align__(16) unsigned char memory[];")
         at = 0
+        for read in self.staged_reads():
+            type_ = memory_type(self.function.array(read.array).dtype)
+            self.rings[read.name] = ring = self.fresh.fresh(f"{read.array}_ring")
+            line(f"{type_}* const {ring} = reinterpret_cast<{type_}*>({f'memory + {at}' if at else 'memory'});")
+            at += plan.stages * plan.tile * self.function.array(read.array).dtype.size
+        offset, each = at + (met_bytes(self.scans, plan) if self.crossed else 0), 0
         for f in self.crossed:
             type_ = register_type(f.types[0])
             place = f"memory + {at}" if at else "memory"
@@ -229,6 +236,8 @@ class StateEntry(StateSteps):
     def tile(self) -> None:
         """One tile: what its points have in common for all states, then each state, then what is known of all."""
         line = self.writer.line
+        if self.rings:
+            self.first_copies()
         self.kept_at_points(self.state_exprs(), set(self.scans.rows) | {self.scans.along}, made_once=True)
         self.coefficients()
         for f in self.totals:
@@ -241,6 +250,8 @@ class StateEntry(StateSteps):
             for n, type_ in zip(s.names, s.types, strict=True):
                 self.places_of_states(n, register_type(type_), s)
         self.take_ahead("0")
+        if self.rings:
+            self.copies_there(self.plan.stages - 1)
         self.meeting()
         with self.writer.block(f"for (int32_t {self.s} = 0; {self.s} < state_count; ++{self.s})"):
             leaves = set(self.leaves)
@@ -349,8 +360,15 @@ class StateEntry(StateSteps):
         """Fold the rows of a block, and leave what they make for the launch after this one."""
         plan, line = self.plan, self.writer.line
         if not self.crossed:
+            if self.rings:
+                self.copies_there(plan.stages - 2)
+                self.copy_state(f"{self.s} + {plan.stages}")
             return
-        line("__syncthreads();")
+        if self.rings:
+            self.copies_there(plan.stages - 2)
+            self.copy_state(f"{self.s} + {plan.stages}")
+        else:
+            line("__syncthreads();")
         threads = plan.threads * plan.teams
         apart = max(1, threads // plan.tile)  # threads that have a point of one fold and not of the next one
         line(f"const int32_t turn = ({self.s} & 1) * {plan.teams * plan.slot};")

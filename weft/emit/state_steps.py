@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from weft.emit.algebras import algebra_of, element_of, join
 from weft.emit.cpp_body import factor
 from weft.emit.expressions import PRODUCT, literal, register_type
-from weft.emit.state_points import StatePoints
+from weft.emit.state_reads import StateReads
 from weft.graph.factors import composed_by_step
 from weft.graph.tile import Map, Scan
 from weft.loops.algebra.table import overflows, segmented
@@ -18,7 +18,7 @@ from weft.loops.types import FLOAT32
 
 
 @dataclass
-class StateSteps(StatePoints):
+class StateSteps(StateReads):
     """How a launch finds the states of its scans."""
 
     def kept_scans(self) -> tuple[Scan, ...]:

@@ -203,6 +203,20 @@ template <int count, int width, typename T> WEFT_FUNCTION Run<T, count> fetch_no
     return fetch<count, width>(address);
 }
 
+// Where a packet of 16 bytes lies in a tile in shared memory, of which a thread has `packets` neighbours: those of a warp's
+// threads that are read together are in different banks.
+template <int packets> WEFT_FUNCTION int packet_place(int packet) { return packet ^ (packet / 8 & (packets - 1)); }
+// The elements of a run of a tile that lies so. place: of its first one.
+template <int count, typename T> WEFT_FUNCTION Run<T, count> fetch_packets(const T* tile, int place) {
+    constexpr int width = 16 / sizeof(T), packets = count / width;
+    Packet<uint32_t, 4> words[packets];
+#pragma unroll
+    for (int k = 0; k < packets; ++k) words[k] = *reinterpret_cast<const Packet<uint32_t, 4>*>(tile + (place ^ k * width));
+    Run<T, count> run;
+    memcpy(&run, words, sizeof run);
+    return run;
+}
+
 // How many of so many elements one instruction moves at the most.
 template <typename T, int count> inline constexpr int in_packet = count * sizeof(T) > 16 ? int(16 / sizeof(T)) : count;
 
