@@ -14,7 +14,7 @@ from weft.loops.types import FLOAT32, INT64
 from weft.plan.arguments import Facts
 from weft.plan.extents import extents_of
 from weft.plan.facts import Geometry
-from weft.plan.fold import PACKET_BYTES, WARP, ZERO, Extents, axis_along, is_run, power_of_two, stored_in_packets, whole_runs
+from weft.plan.fold import PACKET_BYTES, WARP, ZERO, Extents, is_run, power_of_two, stored_in_packets
 from weft.plan.machine import Machine
 from weft.plan.merged import merged, pairs_in_memory
 from weft.plan.neighbours import neighbours
@@ -103,7 +103,7 @@ def plan_products(
     squares, blocks = blocks // plan.parts, min(blocks, plan.resident * machine.multiprocessors) if plan.resident else blocks
     if squares * plan.parts >= MOST_BLOCKS:
         return None
-    vector = _written(function, found, facts, plan.run)
+    vector = _written(found, facts, plan.run, extents)
     return replace(plan, near=near, vector=vector), Extents(batch * rows * columns, blocks, squares)
 
 
@@ -200,7 +200,7 @@ def _by_matrices(
     count = range(len(found.operands))
     packed = tuple(not _copied(found, k, s) for k, s in enumerate(plain.staged))
     if boxes:
-        packed = tuple(not _boxed(function, found, k, s, arrays) for k, s in enumerate(plain.staged))
+        packed = tuple(not _boxed(found, k, s, arrays, work.extents) for k, s in enumerate(plain.staged))
     staged = tuple(replace(s, vector=MATRIX_PACKET, aligned=True) for s in plain.staged)
     if any(packed[k] and packed_elements(found, staged[k], k, work.extents) > MOST_PACKED for k in count):
         return
@@ -218,7 +218,9 @@ def _by_matrices(
             yield replace(plan, stages=stages, resident=resident if boxes else 0)
 
 
-def _boxed(function: Function, found: Products, k: int, staged: Staged, arrays: Mapping[str, Geometry]) -> bool:
+def _boxed(
+    found: Products, k: int, staged: Staged, arrays: Mapping[str, Geometry], extents: Mapping[str, int]
+) -> bool:
     """Whether a tile of the k-th operand is a box of an array: it has an axis of rows and one of points, which are the array's,
     and that of points ends where the array's does, since what is beyond the last has to be 0.
     """
@@ -229,11 +231,10 @@ def _boxed(function: Function, found: Products, k: int, staged: Staged, arrays: 
     strides = [s * geometry.dtype.size for n, s in zip(geometry.shape, geometry.strides, strict=True) if n > 1]
     if not all(0 < s < MOST_STRIDE for s in strides):  # none of an array that repeats itself
         return False
-    shape = function.array(read.array).shape
     for axis in (*rows, *found.over):
         at = [d for d, i in enumerate(read.index) if axis in free_names(i)]
         whole = len(at) == 1 and read.index[at[0]] == Ref(axis, INT64) and found.sweeps.axes[axis].start == ZERO
-        if not whole or (axis in found.over and shape[at[0]] != found.sweeps.axes[axis].stop):
+        if not whole or (axis in found.over and geometry.shape[at[0]] != extents[axis]):
             return False
     return True
 
@@ -265,7 +266,7 @@ def _staged(
         along = [v for v in reads if lane in v.axes]
         if not any(lane in neighbours(v.array, v.index, facts) for v in along):
             continue
-        vector = _vector(function, found, along, lane, facts) if len(axes) == 1 else 1
+        vector = _vector(function, found, along, lane, facts, extents) if len(axes) == 1 else 1
         if vector == 1 and len(axes) == 1 and in_a_run(found, operand, lane, facts):
             ways.append((1, RUN, extents[lane], Staged(along_points, RUN, aligned=False)))
         else:
@@ -273,7 +274,9 @@ def _staged(
     return max(ways, key=lambda w: w[:3])[3] if ways else Staged(along_points=False, vector=1)
 
 
-def _vector(function: Function, found: Products, reads: list[Read], lane: str, facts: Facts) -> int:
+def _vector(
+    function: Function, found: Products, reads: list[Read], lane: str, facts: Facts, extents: Mapping[str, int]
+) -> int:
     """How many neighbours along an axis all reads have in whole packets."""
     packets = all(is_run(v.array, v.index, lane, facts) and not v.checked and v.always for v in reads)
     if not packets or found.sweeps.axes[lane].start != ZERO:
@@ -281,10 +284,10 @@ def _vector(function: Function, found: Products, reads: list[Read], lane: str, f
     sizes = [function.array(v.array).dtype.size for v in reads]
     most = RUN if max(sizes) >= WORD else 2 * RUN
     vector = min(most, *(PACKET_BYTES // s for s in sizes), *(facts.vector(v.array) for v in reads))
-    return vector if whole_runs(function, reads, found.sweeps.axes[lane], facts, vector) else 1
+    return 1 if extents[lane] % vector else vector
 
 
-def _written(function: Function, found: Products, facts: Facts, run: int) -> int:
+def _written(found: Products, facts: Facts, run: int, extents: Mapping[str, int]) -> int:
     """How many of so many neighbouring columns what is read and written once a result has in whole packets."""
     writes = found.sweeps.last
     if len(found.columns) > 1 or not writes:
@@ -296,6 +299,4 @@ def _written(function: Function, found: Products, facts: Facts, run: int) -> int
     if not all(is_run(v.array, v.index, lane, facts) and v.always and not v.checked for v in reads):
         return 1
     vector = min(run, *(facts.vector(w.array) for w in writes), *(facts.vector(v.array) for v in reads))
-    stop = found.sweeps.axes[lane].stop
-    whole = any(function.array(w.array).shape[axis_along(w.index, lane)] == stop for w in writes)
-    return vector if whole else 1
+    return 1 if extents[lane] % vector else vector
