@@ -66,7 +66,7 @@ LANES, PRODUCTS, SHARED_BYTES, L2_BYTES, L2_BLOCK_BYTES = 128, {"mma": 1024, "wg
 WAITING, FETCH_CYCLES, TURN_CYCLES, START_CYCLES, END_RESULTS = 600 * 128, 1800, 250, 2500, 16
 # Blocks that share the points of a square, and turns of each at the least; bytes of parts that a multiprocessor moves in a
 # cycle, cycles of another launch.
-PARTS, FEWEST_TURNS, PART_BYTES, LAUNCH_CYCLES = (2, 4, 8, 16, 32, 64, 128), 4, 16, 4000
+PARTS, FEWEST_TURNS, PART_BYTES, LAUNCH_CYCLES = (2, 4, 8, 16), 4, 16, 4000
 
 
 def plan_products(
