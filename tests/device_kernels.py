@@ -1919,6 +1919,121 @@ extern "C" __global__ void __launch_bounds__(256) half_product(const weft::float
     block=(256, 1, 1),
 )
 
+OPERAND_TILES = DeviceKernel(
+    "operand_tiles",
+    """
+#include "weft/product.cuh"
+
+// c [64, 32] = a [64, 16] b [16, 32]: a comes in packets along its rows' points, b in packets of neighbouring columns.
+extern "C" __global__ void __launch_bounds__(128) operand_tiles(const float* a, const float* b, float* c) {
+    __shared__ weft::OperandTile<float, 16, 64, 4> left;
+    __shared__ weft::OperandTile<float, 16, 32> right;
+    for (int p = threadIdx.x; p < 256; p += 128) {
+        float run[4];
+        weft::unpack(weft::fetch<4, 4>(a + p * 4), run);
+        left.put_points(p % 4 * 4, p / 4, run);
+    }
+    float run[4];
+    weft::unpack(weft::fetch<4, 4>(b + threadIdx.x * 4), run);
+    right.put_rows(threadIdx.x / 8, threadIdx.x % 8 * 4, run);
+    __syncthreads();
+    const int across = threadIdx.x % 8, down = threadIdx.x / 8;
+    float sums[4][4] = {};
+    for (int point = 0; point < 16; ++point) {
+        float rows[4], columns[4];
+        left.get<64>(point, 4 * down, rows);
+        right.get<32>(point, 4 * across, columns);
+#pragma unroll
+        for (int u = 0; u < 4; ++u)
+#pragma unroll
+            for (int v = 0; v < 4; ++v) sums[u][v] = weft::fma(rows[u], columns[v], sums[u][v]);
+    }
+    for (int u = 0; u < 4; ++u) weft::store<4>(c + (4 * down + u) * 32 + 4 * across, sums[u]);
+}
+""",
+    lambda generator: (whole(generator, 64, 16), whole(generator, 16, 32)),
+    lambda a, b: (a @ b,),
+    block=(128, 1, 1),
+)
+
+
+def _matrix_tiles(by_warpgroup: bool, left_along: bool, right_along: bool) -> DeviceKernel:
+    """c [64, 64] = the product of a [64, 72] and b [64, 72], each stored along its points or along its rows."""
+    flags = ["true" if f else "false" for f in (left_along, right_along)]
+    name = f"matrix_tiles_{'warpgroup' if by_warpgroup else 'warps'}_{flags[0]}_{flags[1]}"
+    depth = 72  # a turn and a part of the next one
+
+    def brought(tile: str, array: str, along: bool) -> str:
+        place = f"row * {depth} + first + point" if along else "(first + point) * 64 + row"
+        packet = "p / 8, point = p % 8 * 8" if along else "p % 8 * 8, point = p / 8"
+        return f"""
+        for (int p = threadIdx.x; p < 512; p += 128) {{
+            const int row = {packet};
+            {tile}.copy(row, point, {array} + {place}, first + point < {depth});
+        }}"""
+
+    majors = ", ".join(f"weft::Major::{'k' if f else 'rows'}" for f in (left_along, right_along))
+    products = f"""
+#pragma unroll
+        for (int k = 0; k < 64; k += 16)
+            weft::wgmma<weft::float16, {majors}>(sums, left.matrix(0, k), right.matrix(0, k), true);
+        weft::wgmma_commit();
+        weft::wgmma_wait<0>(sums);"""
+    if not by_warpgroup:
+        products = """
+#pragma unroll
+        for (int k = 0; k < 64; k += 16) {
+            uint32_t a_own[4];
+            left.left(warp * 16, k, a_own);
+#pragma unroll
+            for (int n = 0; n < 4; ++n) {
+                uint32_t b_own[4];
+                right.right(n * 16, k, b_own);
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    auto& own = reinterpret_cast<float(&)[4]>(sums[(2 * n + half) * 4]);
+                    weft::mma<weft::float16>(own, a_own, {b_own[2 * half], b_own[2 * half + 1]});
+                }
+            }
+        }"""
+    ends = """
+    weft::exchange_quads(sums);
+    for (int u = 0; u < 2; ++u)
+        for (int h = 0; h < 2; ++h)
+            for (int v = 0; v < 8; ++v)
+                c[(row + 8 * u) * 64 + 32 * h + 8 * (lane % 4) + v] = sums[(8 * h + v) / 2 * 4 + 2 * u + v % 2];"""
+    fences = ("weft::fence_proxy_async();", "weft::wgmma_fence(sums);") if by_warpgroup else ("", "")
+    return DeviceKernel(
+        name,
+        f"""
+#include "weft/matrix_tile.cuh"
+
+extern "C" __global__ void __launch_bounds__(128) {name}(const weft::float16* a, const weft::float16* b, float* c) {{
+    extern __shared__ __align__(1024) unsigned char memory[];
+    auto& left = *reinterpret_cast<weft::MatrixTile<weft::float16, 64, {flags[0]}>*>(memory);
+    auto& right = *reinterpret_cast<weft::MatrixTile<weft::float16, 64, {flags[1]}>*>(memory + 8192);
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = warp * 16 + lane / 4;
+    float sums[32] = {{}};
+    for (int first = 0; first < {depth}; first += 64) {{{brought("left", "a", left_along)}{brought("right", "b", right_along)}
+        weft::commit_copies();
+        weft::wait_copies<0>();
+        {fences[0]}
+        __syncthreads();
+        {fences[1]}{products}
+        __syncthreads();
+    }}{ends}
+}}
+""",
+        lambda generator: tuple(
+            whole(generator, *((64, depth) if along else (depth, 64)), dtype=np.float16) for along in (left_along, right_along)
+        ),
+        lambda a, b: ((a if left_along else a.T).astype(np.float32) @ (b.T if right_along else b).astype(np.float32),),
+        block=(128, 1, 1),
+        shared=2 * 8192,
+        **({"arch": "sm_90a"} if by_warpgroup else {}),
+    )
+
+
 KERNELS: tuple[DeviceKernel, ...] = (
     SCALAR_FUNCTIONS,
     INTEGER_FUNCTIONS,
@@ -1975,4 +2090,6 @@ KERNELS: tuple[DeviceKernel, ...] = (
     PIPELINED_SCALE,
     WGMMA_PRODUCT,
     HALF_PRODUCT,
+    OPERAND_TILES,
+    *(_matrix_tiles(*flags) for flags in product((False, True), repeat=3)),
 )

@@ -27,22 +27,6 @@ template <typename T, int rows, bool along_points> struct MatrixTile {
         copy_async_or_zero<16>(&element[place(row, point)], from, here);
     }
 
-    // A packet = run.
-    WEFT_FUNCTION void put(int row, int point, const float (&run)[8]) {
-        Packet<uint32_t, 4> packet;
-#pragma unroll
-        for (int v = 0; v < 8; v += 2) packet.lane[v / 2] = pack<T>(run[v], run[v + 1]);
-        *reinterpret_cast<Packet<uint32_t, 4>*>(&element[place(row, point)]) = packet;
-    }
-
-    // The same of elements as they are in memory.
-    WEFT_FUNCTION void put(int row, int point, const Run<T, 8>& run) {
-        Packet<uint32_t, 4> packet;
-#pragma unroll
-        for (int v = 0; v < 4; ++v) packet.lane[v] = run.pair[v];
-        *reinterpret_cast<Packet<uint32_t, 4>*>(&element[place(row, point)]) = packet;
-    }
-
     // Of a warp: 16 rows and 16 points as the left operand of `mma`, and as two right ones of 8 rows.
     WEFT_FUNCTION void left(int row, int point, uint32_t (&a)[4]) const {
         const int lane = threadIdx.x % 32;
@@ -56,8 +40,6 @@ template <typename T, int rows, bool along_points> struct MatrixTile {
     }
 
 #if __CUDA_ARCH__ >= 900
-    static constexpr Major major = along_points ? Major::k : Major::rows;
-
     // 16 points of the rows from `row` on, a multiple of 64, as an operand of `wgmma`.
     WEFT_FUNCTION SharedMatrix matrix(int row, int point) const {
         if constexpr (along_points) return shared_matrix<128>(element + row * 64, 16, 1024).advanced(point * 2);
