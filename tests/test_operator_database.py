@@ -312,9 +312,11 @@ def some(names: Sequence[str]) -> Iterator[Case]:
     for name in names:
         turn = OPERATORS.index(name)
         dtypes = [d for d in DTYPES if any(d in entry.dtypesIfCUDA for entry in ENTRIES[name])]
-        first = itertools.islice(cases(name, dtypes[turn % len(dtypes)]), 16)
-        few = [*of_each_kind(first, elements=1000)]
-        yield few[5 * turn % len(few)]
+        for k in range(len(dtypes)):  # the database has no cases of some that it lists
+            first = itertools.islice(cases(name, dtypes[(turn + k) % len(dtypes)]), 16)
+            if few := [*of_each_kind(first, elements=1000)]:
+                yield few[5 * turn % len(few)]
+                break
 
 
 PARTS = 3
