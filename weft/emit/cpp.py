@@ -358,10 +358,11 @@ class _Unit:
         best, position = max(scores, default=(0, 0))
         return axes[position] if best else None
 
-    def _unit_accesses(self, var: str) -> int:
-        """How many accesses move by one element with a variable."""
-        accesses = [(e.array, e.index) for e in loads(self.nest.body)]
-        accesses += [(s.array, s.index) for s in stores(self.nest.body)]
+    def _unit_accesses(self, var: str, statements: tuple[Stmt, ...] | None = None) -> int:
+        """How many accesses, of all or of some statements, move by one element with a variable."""
+        body = self.nest.body if statements is None else statements
+        accesses = [(e.array, e.index) for e in loads(body)]
+        accesses += [(s.array, s.index) for s in stores(body)]
         return sum(self._moves_by_one(array, index, var) for array, index in accesses)
 
     def _moves_by_one(self, array: str, index: tuple[Expr, ...], var: str) -> bool:
@@ -382,7 +383,9 @@ class _Unit:
         if axis is None or axis.step != 1 or not runs_in_lanes(self.function, self.nest.body, {axis.var}):
             return None
         along_loops = max(self._unit_accesses(s.var) for s in self.nest.loops())
-        return axis if self._unit_accesses(axis.var) > along_loops else None
+        loops: tuple[Stmt, ...] = tuple(s for s in self.nest.body if isinstance(s, For))
+        inside = loops or self.nest.body  # what is outside of loops is accessed once a row
+        return axis if self._unit_accesses(axis.var, inside) > along_loops else None
 
     def _channels(self, axis: Axis) -> None:
         body, writer = self.body, self.body.writer
