@@ -384,8 +384,9 @@ class _Unit:
             return None
         along_loops = max(self._unit_accesses(s.var) for s in self.nest.loops())
         loops: tuple[Stmt, ...] = tuple(s for s in self.nest.body if isinstance(s, For))
-        inside = loops or self.nest.body  # what is outside of loops is accessed once a row
-        return axis if self._unit_accesses(axis.var, inside) > along_loops else None
+        if loops and not self._unit_accesses(axis.var, loops):
+            return None  # only what is accessed once a row
+        return axis if self._unit_accesses(axis.var) > along_loops else None
 
     def _channels(self, axis: Axis) -> None:
         body, writer = self.body, self.body.writer
