@@ -545,18 +545,6 @@ class Entry(ValueBody):
             if self.writer.mentions(turn.name, mark):
                 self.writer.insert(mark, f"const int64_t {turn.name} = {turn.place};")
 
-    @contextmanager
-    def spelled(self, names: Mapping[str, str]) -> Iterator[None]:
-        """Names of the graph are spelled so for a while."""
-        others = {n: self.names.get(n) for n in names}
-        self.names |= names
-        yield
-        for n, spelling in others.items():
-            if spelling is None:
-                del self.names[n]
-            else:
-                self.names[n] = spelling
-
     def relative_points(self, work: Work, turn: Turn, stores: Mapping[Write, str] = MappingProxyType({})) -> None:
         """The points of a turn where sums are relative to extrema: these are found first, and the sums are brought to them."""
         leading = [f for f in work.sweep.folds if any(r.extremum == f.results[0] for r in work.sweep.repairs)]

@@ -22,12 +22,8 @@ class PackEntry(ProductEntry):
         operand, staged, left, base = list(self.tiles())[k]
         lines = ",\n    ".join(self.parameters())
         self.writer.cite(self.function.location)
-        with self.writer.block(f'extern "C" __global__ void __launch_bounds__({PACK_BLOCK}) {entry}(\n    {lines})'):
-            mark = self.writer.mark()
+        with self.kernel(entry, lines, f"__launch_bounds__({PACK_BLOCK})"):
             self.packed_operand(Tile(operand, staged, left, base), k)
-            if self.writer.mentions("outside", mark):
-                self.writer.insert(mark, "int64_t outside = 0;")
-                self.writer.line("if (outside) __trap();  // a subscript or a value that the data decide is out of its range")
 
     def packed_operand(self, tile: Tile, k: int) -> None:
         line, found = self.writer.line, self.products

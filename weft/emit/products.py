@@ -145,9 +145,15 @@ class ProductEntry(ValueBody):
         threads = self.plan.folding if self.combines else self.plan.threads
         resident = f", {self.plan.resident}" if self.plan.resident > 1 and not self.combines else ""
         bounds = f"__launch_bounds__({threads}{resident})"
-        with self.writer.block(f'extern "C" __global__ void {bounds} {entry}(\n    {lines})'):
-            mark = self.writer.mark()
+        with self.kernel(entry, lines, bounds):
             self.body()
+
+    @contextmanager
+    def kernel(self, entry: str, parameters: str, bounds: str) -> Iterator[None]:
+        """The kernel's text around its body, at whose end it stops where data have decided what is out of its range."""
+        with self.writer.block(f'extern "C" __global__ void {bounds} {entry}(\n    {parameters})'):
+            mark = self.writer.mark()
+            yield
             if self.writer.mentions("outside", mark):
                 self.writer.insert(mark, "int64_t outside = 0;")
                 self.writer.line("if (outside) __trap();  // a subscript or a value that the data decide is out of its range")
@@ -345,18 +351,6 @@ class ProductEntry(ValueBody):
                     inner = by_name[name]
                     pending += list(inner.index) if isinstance(inner, Read) else [inner.value]
         return found
-
-    @contextmanager
-    def spelled(self, names: Mapping[str, str]) -> Iterator[None]:
-        """Names of the graph are spelled so for a while."""
-        others = {n: self.names.get(n) for n in names}
-        self.names |= names
-        yield
-        for n, spelling in others.items():
-            if spelling is None:
-                del self.names[n]
-            else:
-                self.names[n] = spelling
 
     # ---------------------------------------------------------------- folds and results
 

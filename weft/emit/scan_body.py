@@ -52,17 +52,6 @@ class ScanBody(ValueBody):
             self.stems[wanted] = self.fresh.fresh(wanted)
         return self.stems[wanted]
 
-    @contextmanager
-    def named(self, axis: str, text: str) -> Iterator[None]:
-        """An axis has this name here."""
-        kept = self.names.get(axis)
-        self.names[axis] = text
-        yield
-        if kept is None:
-            del self.names[axis]
-        else:
-            self.names[axis] = kept
-
     @property
     def turn(self) -> str:
         """Which of two places in shared memory a tile has."""
@@ -272,7 +261,7 @@ class ScanBody(ValueBody):
         line, plan = self.writer.line, self.plan
         name, k = self.stem(f"{self.axis.name}_there"), "step" if plan.beside else "run"
         line("#pragma unroll")
-        with self.writer.block(f"for (int32_t {k} = 0; {k} < {plan.runs}; ++{k})"), self.named(self.axis.name, name):
+        with self.writer.block(f"for (int32_t {k} = 0; {k} < {plan.runs}; ++{k})"), self.spelled({self.axis.name: name}):
             line(f"const {self.index} {name} = {self.point_of(self.begin, k)};")
             for read in self.of_ring():
                 self.writer.cite(read.location)
@@ -310,7 +299,7 @@ class ScanBody(ValueBody):
             return
         name, k = self.stem(f"{self.axis.name}_ahead"), "step" if self.plan.beside else "run"
         self.writer.line("#pragma unroll")
-        with self.writer.block(f"for (int32_t {k} = 0; {k} < {self.plan.runs}; ++{k})"), self.named(self.axis.name, name):
+        with self.writer.block(f"for (int32_t {k} = 0; {k} < {self.plan.runs}; ++{k})"), self.spelled({self.axis.name: name}):
             self.writer.line(f"const {self.index} {name} = {self.point_of(begin, k)};")
             for read in self.reads():
                 self.writer.cite(read.location)

@@ -83,7 +83,7 @@ class ScansAlong(ScanBody):
             return
         array, index = self.anchored
         self.past = self.stem(f"{self.axis.name}_past")
-        with self.named(self.axis.name, "0"):
+        with self.spelled({self.axis.name: "0"}):
             at = self.address(array, index).removesuffix(" + 0")
         ring = ring_reads(self.function, self.scans, self.plan, self.facts) if self.plan.stages else ()
         declared = set()
@@ -131,7 +131,7 @@ class ScansAlong(ScanBody):
             return
         name, vector = self.stem(f"{self.axis.name}_edge"), self.plan.vector
         self.writer.line("// what no whole packet has, once the others are on their way")
-        with self.each_run(), self.named(self.axis.name, name):
+        with self.each_run(), self.spelled({self.axis.name: name}):
             self.writer.line(f"const {self.index} {name} = {self.point_of(begin, 'run')};")
             for read in ragged:
                 axis = next(k for k, i in enumerate(read.index) if self.axis.name in free_names(i))
@@ -354,7 +354,7 @@ class ScansAlong(ScanBody):
                     body()
                 if self.writer.mentions(name, mark):
                     self.writer.insert(mark, f"const {self.index} {name} = {first} + v;")
-            with self.named(self.axis.name, first):
+            with self.spelled({self.axis.name: first}):
                 for w, tile in stored:
                     at = self.address(w.array, w.index)
                     if self.whole:

@@ -129,7 +129,7 @@ class ScansBeside(ScanBody):
         else:
             vector = self.plan.vector
             axis = next(k for k, i in enumerate(read.index) if self.plan.lane in free_names(i))
-            with self.named(self.plan.lane, self.first):
+            with self.spelled({self.plan.lane: self.first}):
                 at = self.address(read.array, read.index)
             if (read.array, axis) in self.facts.unit:
                 plain = is_run(read.array, read.index, self.plan.lane, self.facts)
@@ -172,7 +172,7 @@ class ScansBeside(ScanBody):
         for read in reads:
             pointer = self.stem(f"{read.name}_from")
             sources.append(pointer)
-            with self.named(self.axis.name, "(first + place)"), self.named(plan.lane, own):
+            with self.spelled({self.axis.name: "(first + place)", plan.lane: own}):
                 type_ = memory_type(self.function.array(read.array).dtype)
                 line(f"const {type_}* {pointer} = {self.address(read.array, read.index)};")
         line("#pragma unroll")
@@ -187,7 +187,7 @@ class ScansBeside(ScanBody):
                 line(f"const int32_t slot = {stage} * {size} + ({further}) * {plan.wide}{skew} + beside;")
                 for read, source in zip(reads, sources, strict=True):
                     name, _ = self.slots[read.name]
-                    with self.named(self.axis.name, f"(first + {further})"), self.named(plan.lane, own):
+                    with self.spelled({self.axis.name: f"(first + {further})", plan.lane: own}):
                         inside = self.outside(read, range(len(read.index)))
                     self.writer.cite(read.location)
                     if inside:
@@ -267,7 +267,7 @@ class ScansBeside(ScanBody):
                     line(f"{register_type(w.value.type)} {tile}[{vector}];")
                 with each():
                     body()
-                with self.named(self.plan.lane, self.first):
+                with self.spelled({self.plan.lane: self.first}):
                     for w, tile in stored:
                         at = self.address(w.array, w.index).removesuffix(" + 0")
                         line(f"weft::store<{self.width(w.array, vector)}>({at}, {tile});")
@@ -291,7 +291,7 @@ class ScansBeside(ScanBody):
             if not alone or None in forms or names & self.made.keys() or steps != [1] or (self.first and w not in packets):
                 continue
             pointer = self.fresh.fresh(f"{w.array}_to")
-            with self.named(self.axis.name, begin), self.named(self.plan.lane, self.first or self.names[self.plan.lane]):
+            with self.spelled({self.axis.name: begin, self.plan.lane: self.first or self.names[self.plan.lane]}):
                 at = self.address(w.array, w.index)
             self.writer.line(f"{memory_type(self.function.array(w.array).dtype)}* {pointer} = {at};")
             self.pointers[w.array] = (pointer, frozenset(range(len(w.index))))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from weft.emit.algebras import join
@@ -109,17 +109,6 @@ class StatePoints(ValueBody):
             self.stems[wanted] = self.fresh.fresh(wanted)
         return self.stems[wanted]
 
-    @contextmanager
-    def named(self, axis: str, text: str) -> Iterator[None]:
-        """An axis has this name here."""
-        before = self.names.get(axis)
-        self.names[axis] = text
-        yield
-        if before is None:
-            del self.names[axis]
-        else:
-            self.names[axis] = before
-
     def memory_of(self, name: str) -> str:
         """The pointer to what launches leave for each other of a name."""
         return self.stem(f"{name}_{'before' if name in {n for s in self.scans.early for n in s.names} else 'parts'}_memory")
@@ -197,7 +186,7 @@ class StatePoints(ValueBody):
         assert axis is not None
         unit, extent = (read.array, axis) in self.facts.unit, self.printer.index(array.shape[axis])
         start = self.printer.index(self.axis.start)
-        with self.named(self.axis.name, self.first):
+        with self.spelled({self.axis.name: self.first}):
             at = self.runs.get(read.name) or self.address(read.array, read.index)
             index = self.printer.index(read.index[axis])
         at = f"weft::opaque({at})" if again else at

@@ -61,7 +61,7 @@ class StateReads(StatePoints):
                 continue
             first = tuple(substitute(i, {axis: ZERO}) for i in read.index)
             dtype = self.function.array(read.array).dtype
-            with self.named(self.axis.name, self.first) if along else nullcontext():
+            with self.spelled({self.axis.name: self.first}) if along else nullcontext():
                 at = self.address(read.array, first)
             pointer = self.pointer(f"{read.array}_at", memory_type(dtype), at, self.step(read, places[0]))
             if along:
@@ -98,7 +98,7 @@ class StateReads(StatePoints):
             packet, source = self.fresh.fresh(f"{read.array}_packet"), self.fresh.fresh(f"{read.array}_from")
             turned = begun % threads  # threads that have no packet of one array have some of the next one
             line(f"const int32_t {packet} = {f'({flat} + {threads - turned}) % {threads}' if turned else flat};")
-            with self.named(self.axis.name, f"{self.stems['number']} * {plan.tile}"):
+            with self.spelled({self.axis.name: f"{self.stems['number']} * {plan.tile}"}):
                 at = self.address(read.array, tuple(substitute(i, {axis: ZERO}) for i in read.index))
             line(f"const {memory_type(dtype)}* {source} = {at} + {packet} * {each};")
             if each not in self.places_in_tiles:

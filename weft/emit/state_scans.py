@@ -428,7 +428,7 @@ class StateEntry(StateSteps):
         self.steps(body, self.scans.reverse)
         start = self.printer.index(self.axis.start)
         here = f"if ({self.here}) " if self.here else ""
-        with self.named(self.axis.name, self.first):
+        with self.spelled({self.axis.name: self.first}):
             for w, run in packed.items():
                 at = self.address(w.array, w.index)
                 aligned = self.axis.start == ZERO

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -84,6 +85,18 @@ class ValueBody(Body):
             value = self.made[name]
             pending += [n for e in (value.inits if isinstance(value, Carried) else uses(value)) for n in free_names(e)]
         return [v for v in self.values if set(names_of(v)) & found]
+
+    @contextmanager
+    def spelled(self, names: Mapping[str, str]) -> Iterator[None]:
+        """Names of the graph are spelled so for a while."""
+        others = {n: self.names.get(n) for n in names}
+        self.names |= names
+        yield
+        for n, spelling in others.items():
+            if spelling is None:
+                del self.names[n]
+            else:
+                self.names[n] = spelling
 
     def let(self, value: Read | Map) -> Let:
         if isinstance(value, Read):
