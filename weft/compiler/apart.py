@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from weft.compiler.analysis import Analysis, lower_nest
+from weft.compiler.settled import in_passes
 from weft.loops.ir import Array, Function
-from weft.loops.steps import Apart, Part, expanded, taken_apart
+from weft.loops.names import Names, names_bound_in
+from weft.loops.steps import Apart, Part, expanded, one_after_another, taken_apart
 from weft.runtime import cache
 
 
@@ -54,12 +56,35 @@ def _recalled_repeated(key: str) -> tuple[Repeated | None] | None:
 
 def _repeat(analysis: Analysis, nest: int) -> Repeated | None:
     own = analysis.schedule.nests[nest]
-    stored = expanded(analysis.function, own)
-    found = None if stored is None else _analysed(analysis, nest, stored, "stored")
-    if found is None:
-        apart = taken_apart(analysis.function, own)
-        found = None if apart is None else _analysed(analysis, nest, apart, "part")
-    return found
+    ways: dict[str, Callable[[], Apart | None]] = {
+        "pass": lambda: _in_passes(analysis, nest),
+        "stored": lambda: expanded(analysis.function, own),
+        "part": lambda: taken_apart(analysis.function, own),
+    }
+    for what, way in ways.items():
+        apart = way()
+        found = None if apart is None else _analysed(analysis, nest, apart, what)
+        if found is not None:
+            return found
+    return None
+
+
+def _in_passes(analysis: Analysis, nest: int) -> Apart | None:
+    """A nest as the plain passes of its graph; None where it is one pass, or no graph of folds."""
+    from weft.graph.needs import refuse_unused
+    from weft.graph.tile import NotTiles
+
+    function, own = analysis.function, analysis.schedule.nests[nest]
+    names = Names.of(function)
+    names.taken |= names_bound_in(own.body) | {a.var for a in own.axes}
+    try:
+        refuse_unused(function, own)
+    except NotTiles:
+        return None
+    found = in_passes(analysis.schedule, own, names)
+    if found is None or len(found.nests) < 2:
+        return None
+    return one_after_another(function, own.name, found.nests, found.memory)
 
 
 def _analysed(analysis: Analysis, nest: int, apart: Apart, what: str) -> Repeated | None:

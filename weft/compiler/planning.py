@@ -28,7 +28,7 @@ from weft.runtime.stack import deep
 GAIN, WORTH_SECONDS = 0.5, 2e-5
 MOST_CANDIDATES = 8
 _DEEPEST = 4  # how often a nest is taken apart
-_MOST_BYTES = 1 << 30  # of memory that its parts share
+_MOST_BYTES = 1 << 33  # of memory that its parts share
 
 
 @deep

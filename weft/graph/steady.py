@@ -15,16 +15,20 @@ from dataclasses import dataclass, replace
 
 from weft.graph.relative import related
 from weft.graph.tile import Fold, Map, Read, TileGraph, Value, axes_of_name, names_of, uses, uses_of_write
-from weft.loops.ir import Check, Expr, Load, Op, Ref, free_names, operands, with_operands
+from weft.loops.ir import Check, Const, Expr, Load, Op, Ref, free_names, operands, with_operands
 from weft.loops.names import Names
-from weft.loops.simplify import is_number
+from weft.loops.simplify import fold as fold_expr
+from weft.loops.simplify import is_number, number
+from weft.loops.types import BOOL
 
 _LARGEST = ("max", "maximum", "fmax")
 
 
-def steady(graph: TileGraph) -> TileGraph:
-    """The graph, with what is the same for all points of a sum taken out of it where earlier folds are in that."""
-    taking = _Taking(graph)
+def steady(graph: TileGraph, every: bool = False) -> TileGraph:
+    """The graph, with what is the same for all points of a sum taken out of it where earlier folds are in that. every: whatever
+    it is made of.
+    """
+    taking = _Taking(graph, every)
     found = {v.results[0]: f for v in graph.values if isinstance(v, Fold) and (f := taking.taken(v)) is not None}
     if not found:
         return graph
@@ -39,6 +43,8 @@ def steady(graph: TileGraph) -> TileGraph:
         whole: Expr = Ref(name, v.types[0])
         for factor in factors:
             whole = factor.of(whole)
+        if v.results[0] in taking.of_rows(v):
+            whole = taking.of_some(whole, v)
         values += [
             replace(v, names=(name,), results=(name,), parts=(part,), relative=(), scale=None),
             Map(v.results[0], v.axes, whole, v.location),
@@ -96,15 +102,25 @@ class _Factor:
 @dataclass(frozen=True)
 class _Taking:
     graph: TileGraph
+    every: bool
 
     def taken(self, fold: Fold) -> tuple[Expr, tuple[_Factor, ...]] | None:
         """What is summed instead, and what is done to the sum of it."""
         if fold.algebra != "sum" or fold.types[0].category != "float" or not is_number(fold.inits[0], 0):
             return None
-        if fold.results[0] in self.of_rows(fold):
+        if fold.results[0] in self.of_rows(fold) and not self.every:
             return None  # a sum of no terms is 0, whatever its factors are
         part, factors = self.term(fold.parts[0], fold)
-        return (part, factors) if any(f.by is not None and self.folded(f.by) for f in factors) else None
+        return (part, factors) if any(f.by is not None and (self.every or self.folded(f.by)) for f in factors) else None
+
+    def of_some(self, whole: Expr, fold: Fold) -> Expr:
+        """A sum and its factors, where it has terms; else 0, whatever its factors are."""
+        for name in fold.over:
+            axis = self.graph.axis(name)
+            terms = fold_expr(Op("lt", (axis.start, axis.stop), BOOL))
+            if terms != Const(True, BOOL):
+                whole = Op("where", (terms, whole, number(0, whole.type)), whole.type)
+        return whole
 
     def of_rows(self, fold: Fold) -> set[str]:
         """What is needed where the fold has no points: there its result may be anything else."""

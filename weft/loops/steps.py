@@ -93,6 +93,25 @@ def expanded(function: Function, nest: Nest) -> Apart | None:
     return _Taker(function, nest, nest.body, ordered).expanded()
 
 
+def one_after_another(function: Function, name: str, nests: Sequence[tuple[Stmt, ...]], memory: Sequence[Array]) -> Apart:
+    """Loop nests as parts that run in this order. memory: what they tell each other through, none of which has values at first.
+    """
+    arrays = (*map(_lasting, function.arrays), *map(_lasting, memory))
+    parts = (
+        Part(replace(bare(function, nest), name=f"{name}_{k}" if len(nests) > 1 else name, arrays=arrays))
+        for k, nest in enumerate(nests, 1)
+    )
+    return Apart(tuple(parts), tuple(memory))
+
+
+def bare(function: Function, body: tuple[Stmt, ...]) -> Function:
+    """These statements alone as a function, which has what a call of the whole one has checked."""
+    return replace(
+        function, parameters=(), body=body, results=(), equalities=(), numbers=(), container="", demands=(), joints=(),
+        idle=(), widenings=(),
+    )  # fmt: skip
+
+
 def _integers(function: Function) -> set[str]:
     return {s.name for s in function.sizes} | {s.name for s in function.scalars if s.type == INT64}
 
@@ -401,17 +420,12 @@ class _Taker:
                 continue
             body += self.around(self.with_again(unit.statements), again=taken)
             taken = True
-        scalars = self.function.scalars
-        assumption = self.function.assumption
-        if loop is not None:
-            scalars = (*scalars, Scalar(loop.var, INT64))
-            assumption = _assumed(assumption, loop)
-        bare = replace(
-            self.function, parameters=(), scalars=scalars, body=tuple(body), results=(), equalities=(), numbers=(),
-            container="", demands=(), joints=(), idle=(), widenings=(), assumption=assumption,
-            checked=self.checked,
-        )  # fmt: skip
-        return Part(bare, None if loop is None else Axis(loop.var, loop.start, loop.stop, loop.step), units[0].when)
+        own = replace(bare(self.function, tuple(body)), checked=self.checked)
+        if loop is None:
+            return Part(own, None, units[0].when)
+        scalars, assumption = (*own.scalars, Scalar(loop.var, INT64)), _assumed(own.assumption, loop)
+        axis = Axis(loop.var, loop.start, loop.stop, loop.step)
+        return Part(replace(own, scalars=scalars, assumption=assumption), axis, units[0].when)
 
     def with_again(self, statements: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         """The statements after what they need of the values that every part computes by itself."""

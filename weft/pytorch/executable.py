@@ -162,12 +162,13 @@ class _AdjointAnalyses(Analyses):
 
     @deep
     def function(self, types: tuple[ArgumentType, ...], agree: bool) -> Function:
+        from weft.compiler.settled import settled
         from weft.loops.adjoint import adjoint
         from weft.loops.wrapping import wrapped
 
         if agree not in self._derived:
             forward = wrapped(self._parent.function(self._types, agree), self._wraps)
-            self._derived[agree] = adjoint(forward, self._wanted, self._seeded)
+            self._derived[agree] = adjoint(settled(forward), self._wanted, self._seeded)
         return self._derived[agree]
 
     def analysis(

@@ -1,0 +1,76 @@
+"""Programs whose sums are repaired as running values change, as the plain passes that they are.
+
+Online softmax keeps its sum relative to the largest element so far. An adjoint of that needs both of every iteration; of the
+passes, one for the largest and one for the sum relative to it, it needs two numbers a row.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from weft.loops.ir import For, Function, Stmt, Store, walk, without_checks
+from weft.loops.names import Names, names_bound_in
+from weft.loops.schedule import Nest, Schedule
+
+if TYPE_CHECKING:
+    from weft.graph.passes import Passes
+
+
+def settled(function: Function) -> Function:
+    """A function that computes the same, with the loops as passes whose updates are repaired; the function itself where it has
+    no such loop, or where its nest is no graph of folds. It checks nothing as it goes.
+    """
+    if not any(isinstance(s, For) and _may_repair(s) for s in walk(function.body)):
+        return function
+    from weft.loops.analyze import schedule
+
+    bare = replace(function, body=without_checks(function.body), demands=())
+    found = schedule(bare)
+    if not any(_repairs(nest) for nest in found.nests):
+        return function
+    names = Names.of(found.function)
+    for nest in found.nests:
+        names.taken |= names_bound_in(nest.body) | {a.var for a in nest.axes}
+    body: list[Stmt] = []
+    arrays = list(found.function.arrays)
+    for nest in found.nests:
+        if not _repairs(nest):
+            body += _in_loops(nest)
+            continue
+        made = in_passes(found, nest, names, together=True)
+        if made is None:
+            return function
+        body += itertools.chain(*made.nests)
+        arrays += made.memory
+    return replace(found.function, body=tuple(body), arrays=tuple(arrays))
+
+
+def in_passes(schedule: Schedule, nest: Nest, names: Names, together: bool = False) -> Passes | None:
+    """A nest as the plain passes of its graph (`weft.graph.passes`); None where it is no graph of folds."""
+    from weft.graph.build import build
+    from weft.graph.passes import passes
+    from weft.graph.tile import NotTiles
+
+    try:
+        return passes(build(schedule, nest), schedule.function, names, together)
+    except NotTiles:
+        return None
+
+
+def _may_repair(loop: For) -> bool:
+    """Whether a loop may carry a sum beside a value that it is relative to."""
+    return len(loop.carries) > 1 or (bool(loop.carries) and any(isinstance(s, Store) for s in walk(loop.body)))
+
+
+def _repairs(nest: Nest) -> bool:
+    return any(u.repair for _, verdict in nest.verdicts for u in verdict.updates)
+
+
+def _in_loops(nest: Nest) -> tuple[Stmt, ...]:
+    """A nest with its axes as loops around it."""
+    body = nest.body
+    for a in reversed(nest.axes):
+        body = (For(a.var, a.start, a.stop, a.step, (), body),)
+    return body

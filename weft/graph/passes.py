@@ -1,0 +1,297 @@
+"""A tile graph as loops again: a pass for each of its folds, and one for each of its writes.
+
+Loops say when, so several programs have one graph: online softmax and the plain passes of it, a product inside of a fold and
+one that was stored before. These loops are the plain ones. What is folded over axes of its own lies in memory, an element for
+each point of its axes, where later passes find it; passes over the same axes that follow each other are one loop nest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+
+from weft.graph.needs import by_need
+from weft.graph.steady import steady
+from weft.graph.tile import (
+    Axis,
+    Fold,
+    Map,
+    NotTiles,
+    Read,
+    TileGraph,
+    Value,
+    Write,
+    dependence,
+    starts_neutral,
+    uses,
+    uses_of_write,
+)
+from weft.loops.algebra.meaning import changed
+from weft.loops.algebra.table import ALGEBRAS
+from weft.loops.extents import expanded, expanded_index, extents
+from weft.loops.ir import (
+    Array,
+    Carry,
+    Expr,
+    For,
+    Function,
+    If,
+    Let,
+    Load,
+    Op,
+    Ref,
+    Stmt,
+    Store,
+    free_arrays,
+    free_names,
+    has_check,
+    substitute,
+)
+from weft.loops.names import Names
+from weft.loops.types import INT64, ScalarType
+
+
+@dataclass(frozen=True)
+class Passes:
+    """nests: loop nests that run one after another. memory: the arrays through which they tell each other values, none of which
+    has any at first.
+    """
+
+    nests: tuple[tuple[Stmt, ...], ...]
+    memory: tuple[Array, ...]
+
+
+def passes(graph: TileGraph, function: Function, names: Names, together: bool = False) -> Passes:
+    """The loops of a graph that is of a nest of the function. names: those that are taken there. together: the axes that all
+    passes have are loops around them all, so that there is one nest, and what has these axes alone is in no memory. Raises
+    NotTiles.
+    """
+    graph = steady(_from_nothing(by_need(graph)), every=True)
+    for value in graph.values:
+        if not isinstance(value, Read | Map | Fold):
+            raise NotTiles("a scan has values at each of its points")
+    exprs = [e for w in graph.writes for e in uses_of_write(w)] + [e for v in graph.values for e in uses(v)]
+    if any(map(has_check, exprs)) or any(w.join or w.checked for w in graph.writes):
+        raise NotTiles("it is checked as it goes, or joins values to an array")
+    if graph.copied:
+        raise NotTiles(f"{graph.copied[0]} is read at other elements than it is written at")
+    return _Passes(graph, function, names, together).made()
+
+
+
+
+def _from_nothing(graph: TileGraph) -> TileGraph:
+    """The graph, whose folds by one operator begin with its identity: what they began with is joined to them at their end."""
+    made, depends = graph.made, dependence(graph)
+    taken = Names({*made, *(a.name for a in graph.axes), *(n for v in graph.values for e in uses(v) for n in free_names(e))})
+    values: list[Value] = []
+    for v in graph.values:
+        if not isinstance(v, Fold) or v.algebra not in ALGEBRAS or starts_neutral(v):
+            values.append(v)
+            continue
+        (init,), (result,), algebra = v.inits, v.results, ALGEBRAS[v.algebra]
+        alone = replace(v, results=(taken.fresh(f"{result}_alone"),), inits=(algebra.identity(init.type),))
+        inside = depends.of_value(alone)
+        alone = replace(alone, axes=tuple(a for a in v.axes if a in inside), relative=(), scale=None)
+        joined = Op(algebra.join, (init, Ref(alone.results[0], init.type)), init.type)
+        values += [alone, Map(result, v.axes, joined, v.location)]
+    return replace(graph, values=tuple(values))
+
+
+def _uses(item: Value | Write) -> tuple[Expr, ...]:
+    return uses_of_write(item) if isinstance(item, Write) else uses(item)
+
+
+# Passes over these axes, one after another.
+_Group = tuple[tuple[str, ...], list["Fold | Write"]]
+
+
+@dataclass
+class _Passes:
+    graph: TileGraph
+    function: Function
+    names: Names
+    together: bool
+    memory: list[Array] = field(default_factory=list)
+    left: dict[str, Expr] = field(default_factory=dict)  # where results lie, over the names of axes
+
+    def made(self) -> Passes:
+        self.axes: dict[str, Axis] = {a.name: a for a in self.graph.axes}
+        self.maps = {v.name: v for v in self.graph.values if isinstance(v, Map)}
+        self.reads = {v.name: v for v in self.graph.values if isinstance(v, Read)}
+        folds = [v for v in self.graph.values if isinstance(v, Fold)]
+        axes = [*(set(f.axes) for f in folds), *(set(w.axes) for w in self.graph.writes)]
+        self.common = self.ordered(set.intersection(*axes) if self.together else ())
+        groups: list[_Group] = [(own, [*group]) for own, group in groupby(folds, lambda f: self.ordered(f.axes))]
+        for write in self.graph.writes:
+            self.put(write, groups)
+        if not self.together:
+            nests = [self.nest(own, group, self.needed(groups[k + 1 :]), {}) for k, (own, group) in enumerate(groups)]
+            return Passes(tuple(nests), tuple(self.memory))
+
+        def inside(known: dict[str, Expr]) -> tuple[Stmt, ...]:
+            body: list[Stmt] = []
+            for k, (own, group) in enumerate(groups):
+                inner = [a for a in own if a not in self.common]
+                body += self.nest(inner, group, self.needed(groups[k + 1 :]), known)
+            return tuple(body)
+
+        return Passes((self.loops(self.common, {}, inside),), tuple(self.memory))
+
+    def put(self, write: Write, groups: list[_Group]) -> None:
+        """A write in the last group with its axes in which all that it needs is there, if nothing after it reads what was there
+        before it; else in a group of its own.
+        """
+        axes, needs = self.ordered(write.axes), self.needs(write)
+        if self.arrays(write) & {i.array for _, group in groups for i in group if isinstance(i, Write)}:
+            raise NotTiles(f"{write.array} is written of what was written before")
+        for k in reversed(range(len(groups))):
+            own, group = groups[k]
+            if own == axes:
+                group.append(write)
+                return
+            if any(write.array in self.arrays(i) or (isinstance(i, Fold) and needs & {*i.results}) for i in group):
+                break
+        groups.append((axes, [write]))
+
+    def needed(self, groups: Sequence[_Group]) -> set[str]:
+        return {n for _, group in groups for item in group for n in self.needs(item)}
+
+    def ordered(self, names: Collection[str]) -> tuple[str, ...]:
+        return tuple(a for a in self.axes if a in names)
+
+    def needs(self, item: Fold | Write) -> set[str]:
+        """The names of reads, maps and results that an item is made of, those that its axes need among them."""
+        exprs = _uses(item)
+        pending = [n for e in exprs for n in free_names(e)]
+        found: set[str] = set()
+        while pending:
+            name = pending.pop()
+            if name not in found:
+                found.add(name)
+                value = self.graph.made.get(name)
+                pending += [n for e in uses(value) for n in free_names(e)] if isinstance(value, Read | Map) else []
+        return found
+
+    def arrays(self, item: Fold | Write) -> set[str]:
+        """The arrays that an item reads."""
+        read = [self.graph.made[n] for n in self.needs(item) if n in self.reads or n in self.maps]
+        exprs = [e for v in (*read, item) for e in _uses(v)]
+        return {v.array for v in read if isinstance(v, Read)} | {a for e in exprs for a in free_arrays(e)}
+
+    # ---- a nest
+
+    def nest(
+        self, axes: Sequence[str], group: Sequence[Fold | Write], later: set[str], around: dict[str, Expr]
+    ) -> tuple[Stmt, ...]:
+        """The passes of a group in loops over these axes. later: what other nests need. around: what is known around them."""
+
+        def inside(known: dict[str, Expr]) -> tuple[Stmt, ...]:
+            body: list[Stmt] = []
+            for item in group:
+                body += self.write(item, known) if isinstance(item, Write) else self.fold(item, known, later)
+            return tuple(body)
+
+        return self.loops(axes, around, inside)
+
+    def loops(
+        self, axes: Sequence[str], known: Mapping[str, Expr], inside: Callable[[dict[str, Expr]], tuple[Stmt, ...]]
+    ) -> tuple[Stmt, ...]:
+        if not axes:
+            return inside(dict(known))
+        loop = self.loop(axes[0], known)
+        body = self.loops(axes[1:], {**known, axes[0]: Ref(loop.var, INT64)}, inside)
+        return (For(loop.var, loop.start, loop.stop, 1, (), body),)
+
+    def loop(self, axis: str, known: Mapping[str, Expr]) -> For:
+        own = self.axes[axis]
+        if (free_names(own.start) | free_names(own.stop)) & (self.graph.made.keys() | self.axes.keys() - known.keys()):
+            raise NotTiles(f"data or other axes decide the bounds of {axis}")
+        start, stop = (substitute(e, {a: known[a] for a in self.axes if a in known}) for e in (own.start, own.stop))
+        return For(self.names.fresh(axis), start, stop, 1, (), ())
+
+    def lets(self, exprs: Sequence[Expr], known: dict[str, Expr]) -> tuple[Stmt, ...]:
+        """What expressions need of the maps, with whose names they are known from then on."""
+        out: list[Stmt] = []
+        for name in dict.fromkeys(n for e in exprs for n in sorted(free_names(e))):
+            if name in self.maps and name not in known:
+                value = self.maps[name]
+                out += self.lets((value.value,), known)
+                made = Let(self.names.fresh(name), self.expr(value.value, known), value.location)
+                known[name] = Ref(made.name, value.type)
+                out.append(made)
+            elif name in self.reads:
+                out += self.lets(self.reads[name].index, known)
+        return tuple(out)
+
+    def expr(self, e: Expr, known: Mapping[str, Expr]) -> Expr:
+        found: dict[str, Expr] = {}
+        for name in free_names(e):
+            if name in known:
+                found[name] = known[name]
+            elif name in self.reads:
+                read = self.reads[name]
+                index = tuple(self.expr(i, known) for i in read.index)
+                found[name] = Load(read.array, index, read.type, read.location)
+            elif name in self.left:
+                found[name] = substitute(self.left[name], {a: known[a] for a in self.axes if a in known})
+        return substitute(e, found)
+
+    # ---- passes
+
+    def write(self, write: Write, known: dict[str, Expr]) -> tuple[Stmt, ...]:
+        guarded = () if write.guard is None else self.lets((write.guard,), known)
+        inner = dict(known) if guarded or write.guard is not None else known
+        lets = self.lets((*write.index, write.value), inner)
+        index = tuple(self.expr(i, inner) for i in write.index)
+        store = (*lets, Store(write.array, index, self.expr(write.value, inner), write.location))
+        if write.guard is None:
+            return store
+        return (*guarded, If(self.expr(write.guard, known), store, (), (), write.location))
+
+    def fold(self, fold: Fold, known: dict[str, Expr], later: set[str]) -> tuple[Stmt, ...]:
+        out = [*self.lets(fold.inits, known)]
+        results = [self.names.fresh(r) for r in fold.results]
+        types = [e.type for e in fold.inits]
+        out += self.carried(fold, self.ordered(fold.over), known, [self.expr(e, known) for e in fold.inits], results)
+        for name, result, type_ in zip(fold.results, results, types, strict=True):
+            known[name] = Ref(result, type_)
+            if name not in later:
+                continue
+            if self.together and self.ordered(fold.axes) == self.common:
+                self.left[name] = known[name]
+                continue
+            place = self.place(name, type_, self.ordered(fold.axes))
+            self.left[name] = place
+            index = tuple(substitute(i, {a: known[a] for a in fold.axes}) for i in place.index)
+            out.append(Store(place.array, index, known[name], fold.location))
+        return tuple(out)
+
+    def carried(
+        self, fold: Fold, over: Sequence[str], known: Mapping[str, Expr], inits: Sequence[Expr], results: Sequence[str]
+    ) -> tuple[Stmt, ...]:
+        """The loop over the first of these axes, which carries the states from these values on to these results."""
+        loop = self.loop(over[0], known)
+        inner = {**known, over[0]: Ref(loop.var, INT64)}
+        names = [self.names.fresh(n) for n in fold.names]
+        states: list[Expr] = [Ref(n, e.type) for n, e in zip(names, inits, strict=True)]
+        if over[1:]:
+            after = [self.names.fresh(r) for r in fold.results]
+            body = self.carried(fold, over[1:], inner, states, after)
+            nexts: tuple[Expr, ...] = tuple(Ref(n, e.type) for n, e in zip(after, inits, strict=True))
+        else:
+            body = self.lets(fold.parts, inner)
+            nexts = changed(fold.algebra, states, [self.expr(e, inner) for e in fold.parts])
+        carries = tuple(Carry(*own) for own in zip(names, inits, nexts, results, strict=True))
+        return (For(loop.var, loop.start, loop.stop, 1, carries, body, location=fold.location),)
+
+    def place(self, name: str, type_: ScalarType, axes: Sequence[str]) -> Load:
+        """Memory for a result, an element for each point of its axes."""
+        loops = [For(a, self.axes[a].start, self.axes[a].stop, 1, (), ()) for a in axes]
+        found = extents(self.function, loops)
+        if found is None:
+            raise NotTiles(f"it is not told how many elements {name} has")
+        array = expanded(self.names.fresh(name), type_, found)
+        self.memory.append(array)
+        return Load(array.name, expanded_index(found, [Ref(a, INT64) for a in axes]), type_)
