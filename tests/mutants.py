@@ -1123,9 +1123,8 @@ JOINS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "count_of_digits_is_no_atomic", "added",
-        "atomicAdd(&own[detail::digit<shift>(keys[first + 256 * k])], 1)",
-        "own[detail::digit<shift>(keys[first + 256 * k])] += 1",
-        ("race",), ("own[detail::digit<shift>(keys[first + 256 * k])] += 1",), header="sort.cuh",
+        "atomicAdd(&own[detail::digit<shift>(key)], 1)", "own[detail::digit<shift>(key)] += 1",
+        ("race",), ("own[detail::digit<shift>(key)] += 1",), header="sort.cuh",
     ),
     Mutant(
         "places_are_changed_early", "added",

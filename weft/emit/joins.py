@@ -50,8 +50,8 @@ def emit(function: Function, nest: Nest, joins: Joins, plan: JoinPlan, facts: Fa
         elif isinstance(how, LastPlan) and step.kind == "store":
             emit_store(function, own, facts, writer, joins, group, how, entry, memory_of(step, plan))
         else:
-            sums = how if isinstance(how, SortPlan) else None
-            SortBody.begun(function, own, facts, writer, joins, group, sums).emit(entry, step, memory_of(step, plan))
+            assert not isinstance(how, PointsPlan)
+            SortBody.begun(function, own, facts, writer, joins, group, how).emit(entry, step, memory_of(step, plan))
     return writer.text()
 
 
