@@ -1142,6 +1142,10 @@ JOINS: tuple[Mutant, ...] = (
         ("race",), ("places[",), header="sort.cuh",
     ),
     Mutant(
+        "the_launch_before_is_not_awaited", "added",
+        "weft::await_launch_before();", "", ("launch not awaited",), ("keys_0_1[first]", "keys_0_1[at]"), occurrence=1,
+    ),
+    Mutant(
         "the_last_is_found_by_no_atomic", "stored",
         "atomicMax(last + key, int32_t(point))", "last[key] = int32_t(point)",
         ("race",), ("last[key] = int32_t(point)",), header="latest.cuh",

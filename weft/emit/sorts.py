@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weft.emit.algebras import algebra_type, join
+from weft.emit.dependent import Dependence
 from weft.emit.expressions import PRODUCT, register_type
 from weft.emit.names import Names
 from weft.emit.text import Writer
@@ -56,14 +57,17 @@ class SortBody(ValueBody):
             axes=joins.axes, values=joins.values, group=group, plan=plan,
         )  # fmt: skip
 
-    def emit(self, entry: str, step: JoinStep, memory: tuple[str, ...]) -> None:
+    def emit(self, entry: str, step: JoinStep, memory: tuple[str, ...], dependence: Dependence) -> None:
         given = parameters(self.function, self.nest, self.facts, self)
         own = [self.fresh.fresh(name) for name in memory]
         value = register_type(self.function.array(self.group.write.array).dtype)
         types = [value if name.startswith("sums") else "int32_t" for name in memory]
-        given += [f"{type_}* __restrict__ {name}" for type_, name in zip(types, own, strict=True)]
+        # what another launch may still be writing is not promised to be alone: it would be read before that is awaited
+        alone = "" if dependence.awaits else " __restrict__"
+        given += [f"{type_}*{alone} {name}" for type_, name in zip(types, own, strict=True)]
         lines = ",\n    ".join([*given, "const int64_t count"])
         with self.writer.block(f'extern "C" __global__ void __launch_bounds__({BLOCK}) {entry}(\n    {lines})'):
+            dependence.begin(self.writer)
             mark, shift = self.writer.mark(), 8 * step.number
             match step.kind:
                 case "keys":

@@ -119,6 +119,12 @@ def join_steps(plan: JoinPlan) -> tuple[JoinStep, ...]:
     return tuple(steps)
 
 
+def dependent_steps(plan: JoinPlan) -> tuple[bool, ...]:
+    """Of each step whether it may begin before the one before it has ended: those of a sort, which are short."""
+    steps = join_steps(plan)
+    return tuple(k > 0 and step.kind not in ("points", "store") for k, step in enumerate(steps))
+
+
 def memory_of(step: JoinStep, plan: JoinPlan) -> tuple[str, ...]:
     """The names of the memory that a step uses of what the steps share."""
     group, g, k = plan.groups[step.group], step.group, step.number

@@ -81,10 +81,11 @@ class _Call(ctypes.Structure):
 
 
 class _Address(int):
-    """The address of a record, which it keeps alive with the guard that the record points at."""
+    """The address of a record, which it keeps alive with what the record points at."""
 
     record: _Call
     guard: Guard | None
+    launches: Sequence[QuickLaunch]
 
 
 @dataclass(frozen=True)
@@ -188,6 +189,8 @@ def make(
             own.function, own.failed = parts.function, parts.failed
             grid, block = parts.shape[:3], parts.shape[3:6]
             own.config = _Config((ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(*block), parts.shape[6])
+            if parts.attributes is not None:
+                own.config.attributes, own.config.attribute_count = ctypes.addressof(parts.attributes), len(parts.attributes)
         own.slots = len(parts.slots)
         ctypes.memmove(own.words, parts.slots.words, len(parts.slots.words))
         for (slot, format_), (kind, index) in zip(parts.slots.given, item.given, strict=True):
@@ -197,7 +200,7 @@ def make(
             own.given[own.given_count] = _Given(_KINDS[kind], slot, index)
             own.given_count += 1
     address = _Address(ctypes.addressof(call))
-    address.record, address.guard = call, guard
+    address.record, address.guard, address.launches = call, guard, launches
     quick: Callable[..., Any] = library.make_quick_call(address)
     return quick
 

@@ -1,3 +1,4 @@
+#include "weft/dependent.cuh"
 #include "weft/memory.cuh"
 #include "weft/sort.cuh"
 
@@ -10,6 +11,7 @@ extern "C" __global__ void __launch_bounds__(256) added_1_keys(
     int32_t* __restrict__ keys_0_0,
     int32_t* __restrict__ counts_0,
     const int64_t count) {
+    weft::allow_launch_after();
     int64_t outside = 0;
     __shared__ int32_t digits[256];
     weft::begin_digits(digits);
@@ -40,11 +42,13 @@ extern "C" __global__ void __launch_bounds__(256) added_2_move(
     const float* x,
     const int64_t y_size_0,
     const int64_t index_size_0,
-    int32_t* __restrict__ keys_0_0,
-    int32_t* __restrict__ counts_0,
-    int32_t* __restrict__ keys_0_1,
-    int32_t* __restrict__ points_0_1,
+    int32_t* keys_0_0,
+    int32_t* counts_0,
+    int32_t* keys_0_1,
+    int32_t* points_0_1,
     const int64_t count) {
+    weft::await_launch_before();
+    weft::allow_launch_after();
     weft::move_by_digit<0, 4, true>(keys_0_0, nullptr, count, counts_0, nullptr, keys_0_1, points_0_1);
 }
 
@@ -54,9 +58,11 @@ extern "C" __global__ void __launch_bounds__(256) added_3_count(
     const float* x,
     const int64_t y_size_0,
     const int64_t index_size_0,
-    int32_t* __restrict__ keys_0_1,
-    int32_t* __restrict__ counts_0,
+    int32_t* keys_0_1,
+    int32_t* counts_0,
     const int64_t count) {
+    weft::await_launch_before();
+    weft::allow_launch_after();
     weft::count_digits<8, 4>(keys_0_1, count, counts_0);
 }
 
@@ -66,12 +72,14 @@ extern "C" __global__ void __launch_bounds__(256) added_4_move(
     const float* x,
     const int64_t y_size_0,
     const int64_t index_size_0,
-    int32_t* __restrict__ keys_0_1,
-    int32_t* __restrict__ points_0_1,
-    int32_t* __restrict__ counts_0,
-    int32_t* __restrict__ keys_0_0,
-    int32_t* __restrict__ points_0_0,
+    int32_t* keys_0_1,
+    int32_t* points_0_1,
+    int32_t* counts_0,
+    int32_t* keys_0_0,
+    int32_t* points_0_0,
     const int64_t count) {
+    weft::await_launch_before();
+    weft::allow_launch_after();
     weft::move_by_digit<8, 4, true>(keys_0_1, points_0_1, count, counts_0, nullptr, keys_0_0, points_0_0);
 }
 
@@ -81,9 +89,11 @@ extern "C" __global__ void __launch_bounds__(256) added_5_count(
     const float* x,
     const int64_t y_size_0,
     const int64_t index_size_0,
-    int32_t* __restrict__ keys_0_0,
-    int32_t* __restrict__ counts_0,
+    int32_t* keys_0_0,
+    int32_t* counts_0,
     const int64_t count) {
+    weft::await_launch_before();
+    weft::allow_launch_after();
     weft::count_digits<16, 4>(keys_0_0, count, counts_0);
 }
 
@@ -93,12 +103,14 @@ extern "C" __global__ void __launch_bounds__(256) added_6_move(
     const float* x,
     const int64_t y_size_0,
     const int64_t index_size_0,
-    int32_t* __restrict__ keys_0_0,
-    int32_t* __restrict__ points_0_0,
-    int32_t* __restrict__ counts_0,
-    int32_t* __restrict__ keys_0_1,
-    int32_t* __restrict__ points_0_1,
+    int32_t* keys_0_0,
+    int32_t* points_0_0,
+    int32_t* counts_0,
+    int32_t* keys_0_1,
+    int32_t* points_0_1,
     const int64_t count) {
+    weft::await_launch_before();
+    weft::allow_launch_after();
     weft::move_by_digit<16, 4, true>(keys_0_0, points_0_0, count, counts_0, nullptr, keys_0_1, points_0_1);
 }
 
@@ -108,11 +120,13 @@ extern "C" __global__ void __launch_bounds__(256) added_7_sum(
     const float* x,
     const int64_t y_size_0,
     const int64_t index_size_0,
-    int32_t* __restrict__ keys_0_1,
-    int32_t* __restrict__ points_0_1,
-    int32_t* __restrict__ left_0_0,
-    float* __restrict__ sums_0_0,
+    int32_t* keys_0_1,
+    int32_t* points_0_1,
+    int32_t* left_0_0,
+    float* sums_0_0,
     const int64_t count) {
+    weft::await_launch_before();
+    weft::allow_launch_after();
     // a thread has 8 neighbours in the order of keys
     const int64_t place = int64_t(blockIdx.x) * 256 + threadIdx.x;
     const int64_t first = place * 8;
@@ -173,9 +187,10 @@ extern "C" __global__ void __launch_bounds__(256) added(
     const float* x,
     const int64_t y_size_0,
     const int64_t index_size_0,
-    int32_t* __restrict__ left_0_0,
-    float* __restrict__ sums_0_0,
+    int32_t* left_0_0,
+    float* sums_0_0,
     const int64_t count) {
+    weft::await_launch_before();
     // a thread has 64 neighbours in the order of keys
     const int64_t place = int64_t(blockIdx.x) * 256 + threadIdx.x;
     const int64_t first = place * 64;
