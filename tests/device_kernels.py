@@ -590,6 +590,25 @@ extern "C" __global__ void named_barriers(const float* x, float* y) {
     block=(96, 1, 1),
 )
 
+# ---------------------------------------------------------------- dependent.cuh
+
+DEPENDENT = DeviceKernel(
+    "dependent",
+    """
+#include "weft/dependent.cuh"
+
+// Where no launch is to be awaited, nothing is.
+extern "C" __global__ void dependent(const float* x, float* y) {
+    weft::await_launch_before();
+    weft::allow_launch_after();
+    y[threadIdx.x] = 2.0f * x[threadIdx.x];
+}
+""",
+    lambda generator: (whole(generator, 64),),
+    lambda x: (2 * x,),
+    block=(64, 1, 1),
+)
+
 # ---------------------------------------------------------------- atomic.cuh
 
 MESSAGE = DeviceKernel(
@@ -2050,6 +2069,7 @@ KERNELS: tuple[DeviceKernel, ...] = (
     PACKETS_IN_BANKS,
     ROWS_OF_BLOCKS,
     NAMED_BARRIERS,
+    DEPENDENT,
     MESSAGE,
     MESSAGE_BY_FENCE,
     LAST_BLOCK,

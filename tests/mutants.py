@@ -1123,9 +1123,8 @@ JOINS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "count_of_digits_is_no_atomic", "added",
-        "atomicAdd(&own[detail::digit<shift>(keys[first + 256 * k])], 1)",
-        "own[detail::digit<shift>(keys[first + 256 * k])] += 1",
-        ("race",), ("own[detail::digit<shift>(keys[first + 256 * k])] += 1",), header="sort.cuh",
+        "atomicAdd(&own[detail::digit<shift>(key)], 1)", "own[detail::digit<shift>(key)] += 1",
+        ("race",), ("own[detail::digit<shift>(key)] += 1",), header="sort.cuh",
     ),
     Mutant(
         "places_are_changed_early", "added",
@@ -1141,6 +1140,10 @@ JOINS: tuple[Mutant, ...] = (
         "warps_are_not_awaited", "added",
         "__syncthreads();\n    int32_t held", "int32_t held",
         ("race",), ("places[",), header="sort.cuh",
+    ),
+    Mutant(
+        "the_launch_before_is_not_awaited", "added",
+        "weft::await_launch_before();", "", ("launch not awaited",), ("keys_0_1[first]", "keys_0_1[at]"), occurrence=1,
     ),
     Mutant(
         "the_last_is_found_by_no_atomic", "stored",

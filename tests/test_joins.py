@@ -75,9 +75,9 @@ def test_blocks_are_as_many_as_have_several_points_for_each_element() -> None:
 
 def test_floats_are_sorted_by_element_first() -> None:
     (plan,) = plan_of(rows_added, "float32[50257,1024]", "int64[16384]", "float32[16384,1024]").groups
-    assert plan == SortPlan(("d",), digits=2, levels=3, chunk=64, few=True)
+    assert plan == SortPlan(("d",), digits=2, chunks=(64, 64, 64), few=True, rounds=4)
     text = rows_added.explain("float32[50257,1024]", "int64[16384]", "float32[16384,1024]")
-    assert "sorted by element and joined in order, in 8 steps" in text
+    assert "sorted by element and joined in order, in 7 steps" in text
 
 
 def test_the_last_of_each_element_is_found_without_sorting() -> None:
@@ -92,8 +92,8 @@ def test_the_last_of_each_element_is_found_without_sorting() -> None:
 def test_points_are_sorted_where_a_word_for_each_element_takes_too_much() -> None:
     args = "float32[100000000,1,4]", "int64[7001]", "float32[7001,1,4]"
     plan = plan_of(stored_rows, *args)
-    assert [s.kind for s in join.join_steps(plan)] == ["keys", *["count", "move"] * 4, "last", "store"]
-    assert "sorted by element, the last of each stored, in 11 steps" in stored_rows.explain(*args)
+    assert [s.kind for s in join.join_steps(plan)] == ["keys", "move", *["count", "move"] * 3, "last", "store"]
+    assert "sorted by element, the last of each stored, in 10 steps" in stored_rows.explain(*args)
     assert plan_of(stored_rows, "float32[100000000,1,4]", "int64[30000000]", "float32[30000000,1,4]").groups[0].digits == 0
 
 
@@ -211,9 +211,26 @@ def test_rounds_are_as_many_as_threads_leave_sums_to_others(monkeypatch: pytest.
 def test_many_blocks_that_sort_have_their_counts_added_up_by_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(join, "FEW_TILES", 2)
     kernel, args = case("added_floats", 1)
-    assert [s.kind for s in join.join_steps(plan_of(kernel, *args))][:4] == ["keys", "count", "place", "move"]
+    assert [s.kind for s in join.join_steps(plan_of(kernel, *args))][:4] == ["keys", "place", "move", "sum"]
     report = kernel.check(*args)
     assert not report.findings and report.ok, str(report)
+
+
+@pytest.mark.parametrize("rounds", [4, 8, 16])
+def test_threads_sort_as_few_points_as_leave_few_blocks(rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, args = CASES["added"][0], (drawn(300), whole(300, 9001), drawn(9001))
+    monkeypatch.setattr(join, "FEW_TILES", -(-9001 // (256 * rounds)))
+    (plan,) = plan_of(kernel, *args).groups
+    assert (plan.rounds, plan.few) == (rounds, True)
+    report = kernel.check(*args)
+    assert not report.findings and report.ok, str(report)
+
+
+def test_few_points_have_many_threads() -> None:
+    """Of neighbours in the order of keys a thread has as few as take no more rounds."""
+    for n, chunks in ((1000, (32, 64)), (16384, (16, 64, 64)), (100000, (8, 64, 64, 64))):
+        (plan,) = plan_of(CASES["added"][0], "float32[1000]", f"int64[{n}]", f"float32[{n}]").groups
+        assert plan.chunks == chunks
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

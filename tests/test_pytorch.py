@@ -21,6 +21,7 @@ import weft
 from tests.test_kernels_meaning import COLUMNS, NUMBERS, ORACLES, inputs
 from weft.errors import NotDifferentiable, OverlapError, UnsupportedSyntax
 from weft.kernels import LIBRARY
+from weft.pytorch.quick import MISS
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 # Of one rounding to the memory type; the arithmetic is op-math's, so the half types are right to their last bit or two.
@@ -48,6 +49,19 @@ def several(x, c, alpha: float, offset: int, negate: bool):
         last[r] = h
         positive[r] = count
     return y, last, positive
+
+
+@weft.kernel
+def shifted_(x, count):
+    """Writes into its argument in two loops, and adds to a result that is 3 at first."""
+    seen = torch.full((x.shape[0],), 3.0)
+    for i in range(x.shape[0]):
+        x[i] += count[i]
+    for i in range(x.shape[0] - 1):
+        x[x.shape[0] - 1 - i] = x[i] * 2.0
+    for i in range(x.shape[0]):
+        seen[i] += x[i]
+    return seen
 
 
 @weft.kernel
@@ -324,6 +338,16 @@ def test_writing_in_place_is_seen_by_autograd() -> None:
         scale_(doubled, torch.ones(5, dtype=torch.float64), 1.0)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         squared.backward()
+
+
+def test_calls_of_several_loops_that_write_and_fill_take_the_quick_way() -> None:
+    x, count = torch.arange(9.0), torch.ones(9)
+    shifted_(x, count)
+    for _ in range(2):
+        mine, other = x.clone(), x.clone()
+        made, want = shifted_.quick(mine, count), shifted_.py(other, count)
+        assert torch.equal(made, want) and torch.equal(mine, other)
+    assert shifted_.quick(x, x[:9]) is MISS  # what is written lies in what is read
 
 
 @pytest.mark.parametrize("which", ["x", "weight"])

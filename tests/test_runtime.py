@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from weft.errors import CompileError, DeviceMismatch, LaunchError, OutOfRange, WeftError
+from weft.pytorch.quick import MISS, quick_call
 from weft.runtime import cache, cuda, host, nvrtc, precompiled, steps
 from weft.runtime.include import resolve
 from weft.runtime.sheltered import Processes
@@ -596,7 +598,7 @@ STAND_IN = """
 // Two devices, 90 and 100 by compute capability; one kernel, "axpb"; contexts are 0x1000 + device.
 struct Config { unsigned grid[3], block[3], shared; void* stream; void* attributes; unsigned count; };
 extern "C" {
-int64_t launches, pushes, last_shared_limit, fail_with;
+int64_t launches, pushes, last_shared_limit, fail_with, fail_from;
 Config last;
 static thread_local uintptr_t stack[8];
 static thread_local int depth;
@@ -636,7 +638,7 @@ int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void*, int threads,
   return 0;
 }
 int cuLaunchKernelEx(const Config* config, void* function, void** parameters, void** extra) {
-  if (fail_with) return fail_with;
+  if (fail_with && launches >= fail_from) return fail_with;
   if ((uintptr_t)function != current() || extra) return 201;
   last = *config;
   __atomic_add_fetch(&launches, 1, __ATOMIC_SEQ_CST);
@@ -664,7 +666,7 @@ class StandIn:
         self.device = 0
         library.set_current.argtypes = [ctypes.c_void_p]
         library.set_current(0x1000)
-        for name in ("launches", "pushes", "last_shared_limit", "fail_with"):
+        for name in ("launches", "pushes", "last_shared_limit", "fail_with", "fail_from"):
             self.set(name, 0)
         self.driver = cuda.Driver(library, lambda: self.device)
 
@@ -811,6 +813,28 @@ def test_launches_in_loops_fail_by_name(stand_in: StandIn) -> None:
     stand_in.set("fail_with", 0)
     stepper.launch(0, 0, 0)
     assert stand_in.get("launches") == 9
+
+
+def test_a_call_that_fails_halfway_is_not_run_again(stand_in: StandIn) -> None:
+    """Of several launches that write an argument: where the first one fails, the long way may begin anew; where a later one
+    does, nothing may.
+    """
+    launcher = cuda.Launcher(stand_in.handle(), (1, 1, 1), (32, 1, 1), 0, axpb_slots(8))
+    x, y = torch.randn(8), torch.zeros(8)
+    arrays = [SimpleNamespace(name=name, role="inout") for name in ("x", "y")]
+    function = SimpleNamespace(name="ping_pong", parameters=("x", "y"), arrays=arrays, results=())
+    launches = [(launcher.launch, given, launcher.parts()) for given in (("x", "y"), ("y", "x"))]
+    call = quick_call(function, (), {}, launches, torch.device("cpu"), (x, y))  # type: ignore[arg-type]
+    start = x.clone()
+    assert call(x, y) is None
+    torch.testing.assert_close(x, 2 * (2 * start + 1) + 1)
+    stand_in.set("fail_with", 719)
+    assert call(x, y) is MISS
+    before = x.clone()
+    stand_in.set("fail_from", stand_in.get("launches") + 1)
+    with pytest.raises(LaunchError, match="CUDA_ERROR_LAUNCH_FAILED"):
+        call(x, y)
+    assert torch.equal(x, before) and torch.equal(y, 2 * before + 1)
 
 
 def test_threads_share_launches_in_loops(stand_in: StandIn) -> None:

@@ -35,7 +35,7 @@ from weft.plan.fold import (
     same_reads,
     steps,
 )
-from weft.plan.join import JoinPlan, Meeting, plan_joins
+from weft.plan.join import JoinPlan, Meeting, dependent_steps, plan_joins
 from weft.plan.map import Placed, plan_maps
 from weft.plan.product import (
     MATRIX_PACKET,
@@ -266,7 +266,7 @@ def _joint_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[
     found = [
         Launch(
             Variant(k, fact, plan), entry, (blocks, 1, 1), (plan.threads, 1, 1), partial=partial, parts=extents.parts,
-            shared=shared,
+            shared=shared, dependent=plan.left,
         )
         for k, fact, its, plan, blocks, shared in zip(
             (nest, nest + 1), facts, sweeps, (rows, below), (extents.blocks, across.blocks), (waiting, 0), strict=True
@@ -280,8 +280,8 @@ def _launch_joins(own: Nest, variant: Variant, plan: JoinPlan, met: tuple[Meetin
     from weft.emit.joins import entries
 
     return tuple(
-        Launch(variant, name, m.grid, m.block, partial=m.memory, parts=m.count)
-        for name, m in zip(entries(own, plan), met, strict=True)
+        Launch(variant, name, m.grid, m.block, partial=m.memory, parts=m.count, dependent=dependent)
+        for name, m, dependent in zip(entries(own, plan), met, dependent_steps(plan), strict=True)
     )
 
 

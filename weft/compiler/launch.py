@@ -69,7 +69,7 @@ class Launch:
     a block has beside its own. steps: the loops around it, outermost first: it is launched in every iteration, but for those in
     which a guard of `when` does not hold; launches one after another that have a loop in common are so together. The loops'
     variables are scalars of its function. course: of maps. cluster: blocks that run together, as the text says. boxes: the maps
-    that follow all other parameters.
+    that follow all other parameters. dependent: it may begin before the launch before it has ended, and awaits it by itself.
     """
 
     variant: Variant
@@ -83,6 +83,7 @@ class Launch:
     shared: int = 0
     cluster: int = 1
     boxes: tuple[Box, ...] = ()
+    dependent: bool = False
     where: Where | None = field(default=None, compare=False, repr=False)
     steps: tuple[Axis, ...] = ()
     when: tuple[Guard, ...] = ()

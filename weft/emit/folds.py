@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from weft.emit.algebras import algebra_type, extremum_type, is_place, join
 from weft.emit.cpp_body import factor
+from weft.emit.dependent import Dependence, include
 from weft.emit.expressions import PRODUCT, SUM, DividingPrinter, register_type
 from weft.emit.names import Names, kernel_entry
 from weft.emit.rough import rough_sweeps
@@ -53,6 +54,8 @@ def emit(
     if columns is not None:
         arranged = replace(arranged, values=(*arranged.values, *columns.values))
     writer = Writer()
+    dependence = Dependence(awaits=plan.left, allows=plan.columns)
+    include(writer, (dependence,))
     if plan.cluster > 1:
         writer.line('#include "weft/cluster_team.cuh"')
     if plan.stages or plan.inside:
@@ -67,7 +70,7 @@ def emit(
         writer.line(f"using {_alias(fold)} = {type_};")
     for step, entry in zip(steps(sweeps, plan), entries(nest, sweeps, plan), strict=True):
         writer.line()
-        (kind or Entry).begun(function, own, facts, writer, arranged, plan, step, columns).emit(entry)
+        (kind or Entry).begun(function, own, facts, writer, arranged, plan, step, columns).emit(entry, dependence)
     return writer.text()
 
 
@@ -166,7 +169,7 @@ class Entry(ValueBody):
 
     # ---------------------------------------------------------------- the kernel
 
-    def emit(self, entry: str) -> None:
+    def emit(self, entry: str, dependence: Dependence) -> None:
         given = parameters(self.function, self.nest, self.facts, self)
         left = self.sweeps.folds if self.plan.shared else self.columns.folds if self.columns is not None else ()
         if left:
@@ -183,6 +186,7 @@ class Entry(ValueBody):
         bounds = f"__launch_bounds__({self.plan.threads * self.plan.teams}{resident})"
         bounds += f" __cluster_dims__({self.plan.cluster}, 1, 1)" if self.plan.cluster > 1 else ""
         with self.writer.block(f'extern "C" __global__ void {bounds} {entry}(\n    {lines})'):
+            dependence.begin(self.writer)
             mark = self.writer.mark()
             self.body()
             if self.writer.mentions("outside", mark):

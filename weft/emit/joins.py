@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weft.emit.algebras import algebra_type
+from weft.emit.dependent import dependences, include
 from weft.emit.expressions import PRODUCT, register_type
 from weft.emit.latest import emit_store
 from weft.emit.names import Names, kernel_entry
@@ -19,7 +20,7 @@ from weft.loops.schedule import Nest
 from weft.loops.types import BOOL, INT64, ScalarType
 from weft.plan.arguments import Facts
 from weft.plan.fold import is_run
-from weft.plan.join import BLOCK, JoinPlan, Own, PointsPlan, SortPlan, join_steps, memory_of
+from weft.plan.join import BLOCK, JoinPlan, Own, PointsPlan, SortPlan, dependent_steps, join_steps, memory_of
 from weft.plan.latest import LastPlan
 
 # How a join of bools is one of the words that stand for them.
@@ -32,6 +33,8 @@ def emit(function: Function, nest: Nest, joins: Joins, plan: JoinPlan, facts: Fa
     """
     own = Nest(nest.name, nest.axes, trapping(nest.body), nest.verdicts)
     writer = Writer()
+    launches = dependences(dependent_steps(plan))
+    include(writer, launches)
     writer.line('#include "weft/memory.cuh"')
     if any(isinstance(p, PointsPlan) for p in plan.groups):
         writer.line('#include "weft/join.cuh"')
@@ -41,7 +44,7 @@ def emit(function: Function, nest: Nest, joins: Joins, plan: JoinPlan, facts: Fa
         writer.line('#include "weft/latest.cuh"')
     if any(isinstance(p, LastPlan) and p.store.turned for p in plan.groups):
         writer.line('#include "weft/turn.cuh"')
-    for step, entry in zip(join_steps(plan), entries(nest, plan), strict=True):
+    for step, entry, dependence in zip(join_steps(plan), entries(nest, plan), launches, strict=True):
         group, how = joins.groups[step.group], plan.groups[step.group]
         writer.line()
         if isinstance(group, Points):
@@ -50,8 +53,8 @@ def emit(function: Function, nest: Nest, joins: Joins, plan: JoinPlan, facts: Fa
         elif isinstance(how, LastPlan) and step.kind == "store":
             emit_store(function, own, facts, writer, joins, group, how, entry, memory_of(step, plan))
         else:
-            sums = how if isinstance(how, SortPlan) else None
-            SortBody.begun(function, own, facts, writer, joins, group, sums).emit(entry, step, memory_of(step, plan))
+            assert not isinstance(how, PointsPlan)
+            SortBody.begun(function, own, facts, writer, joins, group, how).emit(entry, step, memory_of(step, plan), dependence)
     return writer.text()
 
 

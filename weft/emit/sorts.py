@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weft.emit.algebras import algebra_type, join
+from weft.emit.dependent import Dependence
 from weft.emit.expressions import PRODUCT, register_type
 from weft.emit.names import Names
 from weft.emit.text import Writer
@@ -18,47 +19,61 @@ from weft.loops.ir import Const, Expr, Function, Let, Ref
 from weft.loops.schedule import Nest
 from weft.loops.types import INT64
 from weft.plan.arguments import Facts
-from weft.plan.join import BLOCK, SORT_TILE, JoinStep, SortPlan
+from weft.plan.join import BLOCK, JoinStep, SortPlan
+from weft.plan.latest import LastPlan
 
-_ROUNDS = SORT_TILE // BLOCK
-# Points whose values a thread loads before it joins them: as many loads are on their way.
-_TOGETHER = 8
+# Points whose values a thread loads before it joins them: as many loads are on their way. Of what neighbours leave, which is
+# little, few threads have more.
+_TOGETHER, _LEFT_TOGETHER = 8, 16
+# Points whose keys a thread makes together.
+_KEYS_TOGETHER = 4
 
 
 @dataclass
 class SortBody(ValueBody):
-    """A step of what is joined in the order of keys. plan: of sums."""
+    """A step of what is joined in the order of keys."""
 
     group: Ordered = None  # type: ignore[assignment]
-    plan: SortPlan = None  # type: ignore[assignment]
+    plan: SortPlan | LastPlan = None  # type: ignore[assignment]
 
     @classmethod
     def begun(
-        cls, function: Function, nest: Nest, facts: Facts, writer: Writer, joins: Joins, group: Ordered, plan: SortPlan | None
+        cls,
+        function: Function,
+        nest: Nest,
+        facts: Facts,
+        writer: Writer,
+        joins: Joins,
+        group: Ordered,
+        plan: SortPlan | LastPlan,
     ) -> SortBody:
         taken = {"outside", "place", "places", "key", "next", "at", "sum", "first", "last", "before", "after", "chunk", "lane"}
-        taken |= {"lanes", "point", "count", "join", "start", "v", "value", "old", "held", "element"}
+        taken |= {"lanes", "point", "count", "join", "start", "v", "value", "old", "held", "element", "digits", "tile"}
+        taken |= {"tile_end"}
         varies = deciding(joins.axes, joins.values)
         large = varies | {s.name for s in function.scalars}
         return cls(
             function, nest, facts, writer, Names(frozenset(taken)), {}, {}, varies, large,
-            axes=joins.axes, values=joins.values, group=group, plan=plan,  # type: ignore[arg-type]
+            axes=joins.axes, values=joins.values, group=group, plan=plan,
         )  # fmt: skip
 
-    def emit(self, entry: str, step: JoinStep, memory: tuple[str, ...]) -> None:
+    def emit(self, entry: str, step: JoinStep, memory: tuple[str, ...], dependence: Dependence) -> None:
         given = parameters(self.function, self.nest, self.facts, self)
         own = [self.fresh.fresh(name) for name in memory]
         value = register_type(self.function.array(self.group.write.array).dtype)
         types = [value if name.startswith("sums") else "int32_t" for name in memory]
-        given += [f"{type_}* __restrict__ {name}" for type_, name in zip(types, own, strict=True)]
+        # what another launch may still be writing is not promised to be alone: it would be read before that is awaited
+        alone = "" if dependence.awaits else " __restrict__"
+        given += [f"{type_}*{alone} {name}" for type_, name in zip(types, own, strict=True)]
         lines = ",\n    ".join([*given, "const int64_t count"])
         with self.writer.block(f'extern "C" __global__ void __launch_bounds__({BLOCK}) {entry}(\n    {lines})'):
+            dependence.begin(self.writer)
             mark, shift = self.writer.mark(), 8 * step.number
             match step.kind:
                 case "keys":
                     self.keys(*own)
                 case "count":
-                    self.writer.line(f"weft::count_digits<{shift}, {_ROUNDS}>({own[0]}, count, {own[1]});")
+                    self.writer.line(f"weft::count_digits<{shift}, {self.plan.rounds}>({own[0]}, count, {own[1]});")
                 case "place":
                     self.writer.line(f"weft::place_digits({own[0]}, count, {own[1]});")
                 case "move":
@@ -67,7 +82,7 @@ class SortBody(ValueBody):
                     counts, *totals, keys_after, points_after = others
                     total, few = (totals[0], "false") if totals else ("nullptr", "true")
                     found = f"{keys}, {points}, count, {counts}, {total}, {keys_after}, {points_after}"
-                    self.writer.line(f"weft::move_by_digit<{shift}, {_ROUNDS}, {few}>({found});")
+                    self.writer.line(f"weft::move_by_digit<{shift}, {self.plan.rounds}, {few}>({found});")
                 case "last":
                     *given, last = own
                     how = "last_points" if len(given) == 1 else "last_in_order"
@@ -91,27 +106,40 @@ class SortBody(ValueBody):
 
     # ---------------------------------------------------------------- keys
 
-    def keys(self, keys: str, last: str = "") -> None:
-        """The key of every point, and one behind all for those that join nothing. last: of each key, no point yet."""
-        w = self.group.write
-        first, step = f"int64_t(blockIdx.x) * {BLOCK} + threadIdx.x", f"int64_t(gridDim.x) * {BLOCK}"
+    def keys(self, keys: str, other: str) -> None:
+        """The key of every point, and one behind all for those that join nothing. other: of keys that are sorted, how many of a
+        block have each first digit; else the last point of each key, which is none yet.
+        """
+        w, line = self.group.write, self.writer.line
+        first, stop, step = f"int64_t(blockIdx.x) * {BLOCK} + threadIdx.x", "count", f"int64_t(gridDim.x) * {BLOCK}"
+        if self.plan.digits:
+            line("__shared__ int32_t digits[256];")
+            line("weft::begin_digits(digits);")
+            line(f"const int64_t tile = int64_t(blockIdx.x) * {BLOCK * self.plan.rounds};")
+            first, stop, step = "tile + threadIdx.x", "tile_end", str(BLOCK)
+            line(f"const int64_t tile_end = weft::minimum<int64_t>(tile + {BLOCK * self.plan.rounds}, count);")
+            line(f"#pragma unroll {_KEYS_TOGETHER}")
         axes = [self.axes[a] for a in self.group.points]
         counts = {a.name: self.span(a, f"{a.name}_count") for a in axes}
-        with self.writer.block(f"for (int64_t place = {first}; place < count; place += {step})"):
+        with self.writer.block(f"for (int64_t place = {first}; place < {stop}; place += {step})"):
             self.places(axes, "place", counts)
             exprs = [w.index[k] for k in self.group.keys] + ([w.guard] if w.guard is not None else [])
             self.statements(tuple(map(self.let, self.needed(exprs))))
             self.writer.cite(w.location)
             if w.guard is None:
-                self.writer.line("int32_t key = 0;")
+                line("int32_t key = 0;")
                 self.key()
             else:
-                self.writer.line(f"int32_t key = int32_t({self.elements});  // behind all others: nothing is joined")
+                line(f"int32_t key = int32_t({self.elements});  // behind all others: nothing is joined")
                 with self.writer.block(f"if ({self.printer.value(w.guard)})"):
                     self.key()
-            self.writer.line(f"{keys}[place] = key;")
-            if last:
-                self.writer.line(f"weft::store_relaxed<weft::Scope::gpu>({last} + key, -1);  // as others of the key do")
+            line(f"{keys}[place] = key;")
+            if self.plan.digits:
+                line("weft::count_digit<0>(digits, key);")
+            else:
+                line(f"weft::store_relaxed<weft::Scope::gpu>({other} + key, -1);  // as others of the key do")
+        if self.plan.digits:
+            line(f"weft::leave_digits(digits, {other});")
 
     def key(self) -> None:
         w, shape = self.group.write, self.function.array(self.group.write.array).shape
@@ -136,13 +164,15 @@ class SortBody(ValueBody):
         """The sums of neighbours in the order of keys, of each lane: those of one thread alone are joined to their element, the
         others left for the next level.
         """
-        w, line = self.group.write, self.writer.line
+        assert isinstance(self.plan, SortPlan)
+        w, line, neighbours = self.group.write, self.writer.line, self.plan.chunks[level]
+        together = _LEFT_TOGETHER if level else _TOGETHER
         array = self.function.array(w.array)
         type_ = register_type(array.dtype)
         algebra = algebra_type(w.join, type_)
         keys, sources, *left = memory
         lanes = [self.axes[a] for a in self.plan.lanes]
-        line(f"// a thread has {self.plan.chunk} neighbours in the order of keys{', of a lane' if lanes else ''}")
+        line(f"// a thread has {neighbours} neighbours in the order of keys{', of a lane' if lanes else ''}")
         counts = {a.name: self.span(a, f"{a.name}_count") for a in lanes}
         points = [self.axes[a] for a in self.group.points] if level == 0 else []
         counts |= {a.name: self.span(a, f"{a.name}_count") for a in points}
@@ -152,9 +182,9 @@ class SortBody(ValueBody):
             line(f"const int64_t lanes = {' * '.join(counts[a.name] for a in lanes)};")
             line("const int64_t chunk = place / lanes, lane = place % lanes;")
             chunk = "chunk"
-        line(f"const int64_t first = {chunk} * {self.plan.chunk};")
+        line(f"const int64_t first = {chunk} * {neighbours};")
         line("if (first >= count) return;")
-        line(f"const int64_t last = weft::minimum<int64_t>(first + {self.plan.chunk}, count);")
+        line(f"const int64_t last = weft::minimum<int64_t>(first + {neighbours}, count);")
         self.places(lanes, "lane", counts)
         line(f"int32_t key = {keys}[first];")
         if left:
@@ -170,11 +200,11 @@ class SortBody(ValueBody):
         joined = join(w.join, array.dtype).format("held", "sum")
         with self.writer.block("const auto join = [&]", "};"):
             line(f"if (uint32_t(key) < uint32_t({self.elements})) *element(key) = {joined};")
-        with self.writer.block(f"for (int64_t start = first; start < last; start += {_TOGETHER})"):
-            line(f"int32_t next[{_TOGETHER}];")
-            line(f"{type_} value[{_TOGETHER}], old[{_TOGETHER}];  // joined; held by elements at which sums begin")
+        with self.writer.block(f"for (int64_t start = first; start < last; start += {together})"):
+            line(f"int32_t next[{together}];")
+            line(f"{type_} value[{together}], old[{together}];  // joined; held by elements at which sums begin")
             line("#pragma unroll")
-            with self.writer.block(f"for (int32_t v = 0; v < {_TOGETHER}; ++v)"):
+            with self.writer.block(f"for (int32_t v = 0; v < {together}; ++v)"):
                 line("const int64_t at = start + v;")
                 line(f"next[v] = at < last ? {keys}[at] : -1;")
                 line(f"value[v] = {algebra}::identity();")
@@ -186,7 +216,7 @@ class SortBody(ValueBody):
                 else:
                     self.value(points, sources, counts)
             line("#pragma unroll")
-            with self.writer.block(f"for (int32_t v = 0; v < {_TOGETHER}; ++v)"):
+            with self.writer.block(f"for (int32_t v = 0; v < {together}; ++v)"):
                 line("if (start + v >= last) break;")
                 with self.writer.block("if (next[v] != key)"):
                     if left:
@@ -208,7 +238,7 @@ class SortBody(ValueBody):
 
     def slot(self, sums: str, chunk: str, which: int) -> str:
         place = f"2 * {chunk} + 1" if which else f"2 * {chunk}"
-        return f"{sums}[({place}) * lanes + lane]" if self.plan.lanes else f"{sums}[{place}]"
+        return f"{sums}[({place}) * lanes + lane]" if self.group.lanes else f"{sums}[{place}]"
 
     def value(self, points: list[Axis], sources: str, counts: dict[str, str]) -> None:
         """What a point joins."""

@@ -290,7 +290,8 @@ def _joining(launch: Launch, plan: JoinPlan) -> list[str]:
         texts = _SORTING if group.digits else _SORTING | _FINDING
         return [texts[step.kind].format(arrays, step.number + 1, group.digits)]
     if isinstance(group, SortPlan):
-        return [_SORTING[step.kind].format(arrays, step.number + 1, group.digits, group.chunk)]
+        neighbours = group.chunks[step.number] if step.kind == "sum" else 0
+        return [_SORTING[step.kind].format(arrays, step.number + 1, group.digits, neighbours)]
     held = [renamed(f"{o.array} first in shared memory{f', {o.copies} copies a block' if o.copies > 1 else ''}", shown)
             for o in group.own]  # fmt: skip
     how = f"values are joined to {arrays} by atomics, in any order: the same bits in each"

@@ -26,8 +26,11 @@ BLOCK, MANY_BLOCKS = 256, 1056
 SHARED_BYTES, COPIED_BYTES = 48 * 1024, 16 * 1024
 # Points of a block for each element of its own, that the joins of these to memory are few.
 POINTS_OF_AN_ELEMENT = 4
-# Points that a block sorts; neighbours in the order of keys that a thread joins.
-SORT_TILE, CHUNK = 4096, 64
+# Points that each thread of a block sorts: as few as leave few blocks.
+ROUNDS = (4, 8, 16)
+# Neighbours in the order of keys that a thread joins, the most and, of points, the fewest: as few as take no more rounds, while
+# a GPU has so many threads at a time.
+CHUNK, FEWEST_NEIGHBOURS, MANY_THREADS = 64, 8, 1 << 18
 # Points from which on sorting is worth its launches.
 FEW_POINTS = 32
 # Blocks that sort, up to which each adds up what the others count.
@@ -57,17 +60,17 @@ class PointsPlan:
 
 @dataclass(frozen=True)
 class SortPlan:
-    """Points put in the order of their keys, and then joined by threads that each have `chunk` neighbours in it. lanes: the
-    last is the one along which neighbouring threads lie. digits: of keys, by each of which they are sorted. levels: how often
-    what neighbours leave to those of other threads is joined again. few: blocks that sort are so few that each adds up what
-    the others count.
+    """Points put in the order of their keys, and then joined by threads that each have some neighbours in it. lanes: the last
+    is the one along which neighbouring threads lie. digits: of keys, by each of which they are sorted. chunks: how many
+    neighbours a thread has, of points and then of what neighbours leave to those of other threads, which is joined again.
+    few: blocks that sort are so few that each adds up what the others count. rounds: points that each of their threads sorts.
     """
 
     lanes: tuple[str, ...]
     digits: int
-    levels: int
-    chunk: int
+    chunks: tuple[int, ...]
     few: bool
+    rounds: int
 
 
 @dataclass(frozen=True)
@@ -107,12 +110,19 @@ def join_steps(plan: JoinPlan) -> tuple[JoinStep, ...]:
             continue
         steps.append(JoinStep(k, "keys"))
         kinds: tuple[Literal["count", "place", "move"], ...] = ("count", "move") if group.few else ("count", "place", "move")
-        steps += [JoinStep(k, kind, d) for d in range(group.digits) for kind in kinds]
+        every = [JoinStep(k, kind, d) for d in range(group.digits) for kind in kinds]
+        steps += every[1:]  # the first digits are counted where keys are made
         if isinstance(group, LastPlan):
             steps += [JoinStep(k, "last"), JoinStep(k, "store")]
         else:
-            steps += [JoinStep(k, "sum", level) for level in range(group.levels)]
+            steps += [JoinStep(k, "sum", level) for level in range(len(group.chunks))]
     return tuple(steps)
+
+
+def dependent_steps(plan: JoinPlan) -> tuple[bool, ...]:
+    """Of each step whether it may begin before the one before it has ended: those of a sort, which are short."""
+    steps = join_steps(plan)
+    return tuple(k > 0 and step.kind not in ("points", "store") for k, step in enumerate(steps))
 
 
 def memory_of(step: JoinStep, plan: JoinPlan) -> tuple[str, ...]:
@@ -125,7 +135,7 @@ def memory_of(step: JoinStep, plan: JoinPlan) -> tuple[str, ...]:
         case "keys" | "last" | "store" if isinstance(group, LastPlan) and not group.digits:
             return f"keys_{g}_0", f"last_{g}"
         case "keys":
-            return before[:1]
+            return before[0], f"counts_{g}"
         case "last":
             return f"keys_{g}_{group.digits % 2}", f"points_{g}_{group.digits % 2}", f"last_{g}"
         case "store":
@@ -138,7 +148,7 @@ def memory_of(step: JoinStep, plan: JoinPlan) -> tuple[str, ...]:
             return *before[: 2 if k else 1], f"counts_{g}", *(() if group.few else (f"totals_{g}",)), *after
     assert isinstance(group, SortPlan)
     sources = [(f"keys_{g}_{group.digits % 2}", f"points_{g}_{group.digits % 2}")]
-    sources += [(f"left_{g}_{level}", f"sums_{g}_{level}") for level in range(group.levels - 1)]
+    sources += [(f"left_{g}_{level}", f"sums_{g}_{level}") for level in range(len(group.chunks) - 1)]
     return tuple(name for pair in sources[k : k + 2] for name in pair)
 
 
@@ -186,7 +196,8 @@ def _plan_ordered(
     elements = elements_of(group, arrays)
     if count < FEW_POINTS or max(count, elements) >= 1 << 31:
         return None
-    tiles = -(-count // SORT_TILE)
+    rounds = next((r for r in ROUNDS if -(-count // (BLOCK * r)) <= FEW_TILES), ROUNDS[-1])
+    tiles = -(-count // (BLOCK * rounds))
     highest = elements - 1 if write.guard is None else elements  # under a guard there is a key for points that join nothing
     digits, few = max(1, -(-highest.bit_length() // 8)), tiles <= FEW_TILES
     counts, grid = [count], (0, 1, 1)
@@ -194,11 +205,15 @@ def _plan_ordered(
     if write.join == LAST:
         found = finds(elements, count)
         course, grid = plan_store(function, joins, group, arrays, names, found)
-        plan = LastPlan(0 if found else digits, few, course)
+        plan = LastPlan(0 if found else digits, few, rounds, course)
     else:
-        while -(-counts[-1] // CHUNK) > 1:
-            counts.append(2 * -(-counts[-1] // CHUNK))
-        plan = SortPlan(_lanes(group, facts), digits, len(counts), CHUNK, few)
+        first = CHUNK
+        while first > FEWEST_NEIGHBOURS and len(_levels(count, first // 2)) == len(_levels(count, first)):
+            if -(-2 * count // first) * wide > MANY_THREADS:
+                break
+            first //= 2
+        counts = _levels(count, first)
+        plan = SortPlan(_lanes(group, facts), digits, (first, *[CHUNK] * (len(counts) - 1)), few, rounds)
     dtype = function.array(write.array).dtype
     size: dict[str, tuple[ScalarType, int]] = {f"{what}_{g}_{k}": (INT32, count) for what in ("keys", "points") for k in (0, 1)}
     size |= {f"counts_{g}": (INT32, 256 * tiles), f"totals_{g}": (INT32, 256)}
@@ -208,10 +223,11 @@ def _plan_ordered(
     met = []
     for step in join_steps(JoinPlan((plan,))):
         n = counts[step.number] if step.kind == "sum" else tiles if step.kind == "place" else count
+        chunk = plan.chunks[step.number] if isinstance(plan, SortPlan) and step.kind == "sum" else CHUNK
         blocks = {
-            "keys": min(MANY_BLOCKS, -(-count // BLOCK)),
+            "keys": tiles if plan.digits else min(MANY_BLOCKS, -(-count // BLOCK)),
             "place": 256,
-            "sum": -(-(-(-n // CHUNK) * wide) // BLOCK),
+            "sum": -(-(-(-n // chunk) * wide) // BLOCK),
             "last": -(-count // BLOCK),
         }.get(step.kind, tiles)
         used = memory_of(replace(step, group=g), JoinPlan((plan,) * (g + 1)))
@@ -222,6 +238,14 @@ def _plan_ordered(
             continue
         met.append(Meeting((blocks if count * wide else 0, 1, 1), n, memory))
     return plan, met
+
+
+def _levels(count: int, first: int) -> list[int]:
+    """How much there is to join in each round: points, of which a thread has `first` neighbours, and what is left of them."""
+    counts = [count]
+    while (chunks := -(-counts[-1] // (first if len(counts) == 1 else CHUNK))) > 1:
+        counts.append(2 * chunks)
+    return counts
 
 
 def _lanes(group: Ordered, facts: Facts) -> tuple[str, ...]:

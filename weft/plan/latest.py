@@ -26,11 +26,12 @@ ZERO = Const(0, INT64)
 @dataclass(frozen=True)
 class LastPlan:
     """The last point of each key stores. digits: of keys, by each of which points are sorted; 0: the last of each key is found
-    in a word of its own, by atomics. few: as of a sort. store: how points and their lanes are gone through.
+    in a word of its own, by atomics. few, rounds: as of a sort. store: how points and their lanes are gone through.
     """
 
     digits: int
     few: bool
+    rounds: int
     store: CoursePlan
 
 

@@ -754,7 +754,8 @@ def _cuda_launcher(plan: Launch, bound: Bound, device: torch.device) -> _Kernel:
     partial += tuple((name, getattr(torch, g.dtype.name), g.span(), False) for name, g in made.items())
     return _Kernel(
         cuda.Launcher(
-            handle, plan.grid, plan.block, plan.shared, pack(values), cooperative=plan.together, boxes=_boxes(plan, given)
+            handle, plan.grid, plan.block, plan.shared, pack(values), cooperative=plan.together, dependent=plan.dependent,
+            boxes=_boxes(plan, given),
         ),
         tuple(where.memory.get(n, n) for n in given),
         frozenset(where.memory.get(n, n) for n in pointers),

@@ -17,7 +17,7 @@ from weft.plan.facts import Geometry
 from weft.runtime import cuda
 from weft.runtime.guard import Guard
 from weft.runtime.host import HostParts
-from weft.runtime.quick import QuickLaunch, Returned
+from weft.runtime.quick import Made, QuickLaunch, Returned
 from weft.runtime.quick import make as compile_quick
 
 # What a quick call gives when the call is not like the one it was made for.
@@ -82,8 +82,6 @@ def quick_call(
         return never
     again = _again(args)
     tensors = [a for k, a in enumerate(args) if isinstance(a, torch.Tensor) and k not in again]
-    if any(a.fill is not None for a in made):
-        return never
     if any(type(t) not in (torch.Tensor, torch.nn.Parameter) or t.requires_grad for t in tensors) or not tensors:
         return never
     if any(t.data_ptr() & ALIGNMENT for t in tensors):
@@ -101,12 +99,14 @@ def quick_call(
         "stack": torch._C._len_torch_dispatch_stack, "check": tensor_guard.check, "MISS": MISS, "empty": empty,
         "ad": torch.autograd.forward_ad, "default": torch.get_default_dtype, "dtype": torch.get_default_dtype(),
     }  # fmt: skip
-    every = {a.name: (arrays[a.name].shape, arrays[a.name].strides, getattr(torch, a.dtype.name)) for a in made}
-    every |= {name: ((elements,), (1,), dtype) for name, dtype, elements in partial}
+    every = {a.name: _made(a, arrays[a.name]) for a in made}
+    every |= {name: Made((elements,), (1,), dtype) for name, dtype, elements in partial}
     compiled = _compiled(function, every, launches, device, args, tensor_guard.check, empty, guard, dict(same), again)
     if compiled is not None:
         return compiled
     if again or any(a.role == "inout" for a in function.arrays):  # whether what is written lies apart is not asked here
+        return never
+    if any(m.fill is not None for m in every.values()):
         return never
     local = {n: f"a{k}" for k, n in enumerate(function.parameters)}
     checked = [local[n] for n, a in zip(function.parameters, args, strict=True) if isinstance(a, torch.Tensor)]
@@ -135,9 +135,9 @@ def quick_call(
     lines += [f"p_{t} = {t}.data_ptr()" for t in checked]
     lines.append(f"if ({' | '.join(f'p_{t}' for t in checked)}) & {ALIGNMENT}: return MISS")
     addresses = {n: f"p_{local[n]}" for n, a in zip(function.parameters, args, strict=True) if isinstance(a, torch.Tensor)}
-    for k, (name, facts) in enumerate(every.items()):
+    for k, (name, own) in enumerate(every.items()):
         local[name] = f"r{k}"
-        scope |= dict(zip((f"size{k}", f"stride{k}", f"dtype{k}"), facts, strict=True))
+        scope |= {f"size{k}": own.shape, f"stride{k}": own.strides, f"dtype{k}": own.dtype}
         lines.append(f"r{k} = empty(size{k}, stride{k}, dtype{k})")
         addresses[name] = f"r{k}.data_ptr()"
     for k, (launch, given, parts) in enumerate(launches):
@@ -166,6 +166,11 @@ def quick_call(
     return quick
 
 
+def _made(array: Array, geometry: Geometry) -> Made:
+    fill = None if array.fill is None else array.fill.value
+    return Made(geometry.shape, geometry.strides, getattr(torch, array.dtype.name), fill)
+
+
 def _again(args: tuple[Any, ...]) -> dict[int, int]:
     """The positions of tensors that are an earlier argument, and of that one: PyTorch's guard takes each tensor once."""
     first: dict[int, int] = {}
@@ -175,7 +180,7 @@ def _again(args: tuple[Any, ...]) -> dict[int, int]:
 
 def _compiled(
     function: Function,
-    made: Mapping[str, tuple[Any, Any, torch.dtype]],
+    made: Mapping[str, Made],
     launches: Sequence[tuple[Callable[..., Any], tuple[str, ...], cuda.LaunchParts | HostParts | None]],
     device: torch.device,
     args: tuple[Any, ...],
@@ -185,9 +190,9 @@ def _compiled(
     merged: Mapping[int, int],
     again: Mapping[int, int],
 ) -> Callable[..., Any] | None:
-    """The quick call without Python between its steps; None where there is none. made: sizes, strides and dtype of what it
-    allocates. again: of arguments that are the very tensor that an earlier one is, which; merged: of those that are no
-    parameters of the function because of that.
+    """The quick call without Python between its steps; None where there is none. made: what it allocates, by name. again: of
+    arguments that are the very tensor that an earlier one is, which; merged: of those that are no parameters of the function
+    because of that.
     """
     on_gpu = device.type == "cuda"
     if (on_gpu and torch.cuda.device_count() > 1) or not launches:
@@ -210,7 +215,7 @@ def _compiled(
         "miss": MISS, "data_ptr": "data_ptr", "is_nested": "is_nested", "plain": False,
         "check": check, "modes": torch._C._len_torch_dispatch_stack,
         "forward_mode": torch.autograd.forward_ad, "level": "_current_level", "empty": empty,
-        "default_dtype": torch.get_default_dtype, "dtype": torch.get_default_dtype(),
+        "default_dtype": torch.get_default_dtype, "fill": "fill_", "dtype": torch.get_default_dtype(),
         "where": cuda.current_stream() if on_gpu else torch.get_num_threads, "device": device.index or 0,
         "changed": torch._C._increment_version, "none": None,
     }  # fmt: skip

@@ -204,6 +204,7 @@ def _launched(
                 arguments=_arguments(plan, values, memory),
                 cluster=(plan.cluster, 1, 1),
                 shared=plan.shared,
+                dependent=plan.dependent,
                 arch=arch,
                 seed=seed,
             ),

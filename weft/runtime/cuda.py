@@ -22,7 +22,7 @@ _NO_BINARY_FOR_GPU = 209
 # numbers of the driver's enumerations
 _FUNCTION = {"max_threads": 0, "static_shared": 1, "local": 3, "registers": 4}
 _MAX_DYNAMIC_SHARED = 8
-_COOPERATIVE, _CLUSTER_DIMENSION = 2, 4  # launch attributes
+_COOPERATIVE, _CLUSTER_DIMENSION, _PROGRAMMATIC_SERIALIZATION = 2, 4, 6  # launch attributes
 _LARGEST_CLUSTER = 8  # blocks, on every device that has clusters
 _TENSOR_MAP_BYTES = 128
 _DEVICE = {
@@ -347,8 +347,10 @@ def load(binary: bytes, entry: str, device: int, driver: Driver | None = None) -
 class Launcher:
     """A kernel with its grid, block, dynamic shared memory in bytes and fixed arguments; may be shared by threads.
 
-    cluster: blocks of a cluster. cooperative: all blocks run at once, as grid_sync needs. tensor_maps: encodings of 128
-    bytes, the kernel's parameters after its slots. boxes: those after them, of tensors whose addresses are given at launch.
+    cluster: blocks of a cluster. cooperative: all blocks run at once, as grid_sync needs. dependent: it may begin before the
+    launch before it on the stream has ended, and awaits it by itself (from compute capability 9.0 on). tensor_maps: encodings
+    of 128 bytes, the kernel's parameters after its slots. boxes: those after them, of tensors whose addresses are given at
+    launch.
 
     Nothing is launched for a grid that is empty. Raises LaunchError if such a launch is beyond the device.
     """
@@ -363,6 +365,7 @@ class Launcher:
         *,
         cluster: Size3 = (1, 1, 1),
         cooperative: bool = False,
+        dependent: bool = False,
         tensor_maps: Sequence[bytes] = (),
         boxes: Sequence[GivenMap] = (),
     ) -> None:
@@ -375,7 +378,8 @@ class Launcher:
         self._empty = 0 in grid
         self._shape = (*grid, *block, shared_bytes)
         self._slots = slots
-        self._extras = _extras(cluster, cooperative, tensor_maps)
+        dependent = dependent and _properties(handle.driver, handle.device).capability >= (9, 0)
+        self._extras = _extras(cluster, cooperative, dependent, tensor_maps)
         self._boxes = tuple(boxes)
         # Frames not in use. Taking one out and putting it back are atomic, so no two threads share a frame.
         self._frames = [LaunchFrame(slots, self._shape, self._extras, self._boxes)]
@@ -401,17 +405,20 @@ class Launcher:
     def parts(self) -> LaunchParts | None:
         """What a launch consists of, for callers that spell it out.
 
-        None where nothing is launched, and where a launch has more than a shape and slots: `launch` does those.
+        None where nothing is launched, and where a launch has tensor maps: `launch` does those.
         """
-        if self._empty or self._extras is not None or self._boxes:
+        extras = self._extras
+        if self._empty or self._boxes or (extras is not None and extras.map_addresses):
             return None
 
         def fresh() -> LaunchFrame:
-            return LaunchFrame(self._slots, self._shape)
+            return LaunchFrame(self._slots, self._shape, extras)
 
+        attributes = None if extras is None else extras.attributes
         return LaunchParts(
-            self._frames, fresh, self._launch_kernel, self._function, self._launch_elsewhere, self._shape, self._slots
-        )
+            self._frames, fresh, self._launch_kernel, self._function, self._launch_elsewhere, self._shape, self._slots,
+            attributes,
+        )  # fmt: skip
 
     @property
     def empty(self) -> bool:
@@ -452,6 +459,7 @@ class LaunchParts:
     """One launch, step by step: take a frame of `frames` or a fresh one, write the given slots, set its stream, call
     `launch_kernel(frame.config_address, function, frame.parameters_address, None)`, hand a status that is not 0 to
     `failed(status, frame)`, put the frame back. shape: grid, block, bytes of dynamic shared memory. slots: of a frame.
+    attributes: the driver's, which the configuration of a frame points to.
     """
 
     frames: list[LaunchFrame]
@@ -461,6 +469,7 @@ class LaunchParts:
     failed: Callable[[int, LaunchFrame], None]
     shape: tuple[int, ...]
     slots: Slots
+    attributes: ctypes.Array[_Attribute] | None
 
 
 @dataclass(frozen=True)
@@ -475,13 +484,15 @@ class _Extras:
     map_addresses: tuple[int, ...]
 
 
-def _extras(cluster: Size3, cooperative: bool, tensor_maps: Sequence[bytes]) -> _Extras | None:
+def _extras(cluster: Size3, cooperative: bool, dependent: bool, tensor_maps: Sequence[bytes]) -> _Extras | None:
     """None where there is nothing."""
     attributes = []
     if cluster != (1, 1, 1):
         attributes.append(_Attribute(_CLUSTER_DIMENSION, (ctypes.c_uint * 16)(*cluster)))
     if cooperative:
         attributes.append(_Attribute(_COOPERATIVE, (ctypes.c_uint * 16)(1)))
+    if dependent:
+        attributes.append(_Attribute(_PROGRAMMATIC_SERIALIZATION, (ctypes.c_uint * 16)(1)))
     if not attributes and not tensor_maps:
         return None
     if any(len(encoding) != _TENSOR_MAP_BYTES for encoding in tensor_maps):

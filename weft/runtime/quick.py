@@ -17,7 +17,7 @@ from weft.runtime.cuda import LaunchParts
 from weft.runtime.guard import Guard
 from weft.runtime.host import HostParts
 
-_MOST, _MOST_SLOTS, _MOST_LAUNCHES = 16, 64, 4
+_MOST, _MOST_SLOTS = 16, 64
 _KINDS = {"argument": 0, "result": 1, "number": 2}
 _FLOAT, _TENSOR, _SAME, _AGAIN = range(4)
 # Types of arguments of which a call takes one value: equal ones do not differ.
@@ -44,6 +44,7 @@ class _Launch(ctypes.Structure):
         ("launch", ctypes.c_void_p),
         ("function", ctypes.c_void_p),
         ("host", ctypes.c_void_p),
+        ("failed", ctypes.py_object),
         ("config", _Config),
         ("slots", ctypes.c_int64),
         ("given_count", ctypes.c_int64),
@@ -54,7 +55,7 @@ class _Launch(ctypes.Structure):
 
 _OBJECTS = (
     *("miss", "data_ptr", "is_nested", "check", "modes", "forward_mode", "level"),
-    *("default_dtype", "dtype", "empty", "where", "device", "plain", "changed", "none"),
+    *("default_dtype", "dtype", "empty", "fill", "where", "device", "plain", "changed", "none"),
 )
 
 
@@ -74,15 +75,17 @@ class _Call(ctypes.Structure):
         ("written", ctypes.c_int64 * _MOST),
         ("back", ctypes.c_int64 * _MOST),
         ("result", ctypes.py_object * 3 * _MOST),
-        ("launch", _Launch * _MOST_LAUNCHES),
+        ("filled", ctypes.py_object * _MOST),
+        ("launch", _Launch * _MOST),
     )
 
 
 class _Address(int):
-    """The address of a record, which it keeps alive with the guard that the record points at."""
+    """The address of a record, which it keeps alive with what the record points at."""
 
     record: _Call
     guard: Guard | None
+    launches: Sequence[QuickLaunch]
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,16 @@ class QuickLaunch:
 
     parts: LaunchParts | HostParts
     given: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class Made:
+    """A tensor that a call makes. fill: with what, None where its values are not looked at."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    fill: int | float | bool | None = None
 
 
 @dataclass(frozen=True)
@@ -123,7 +136,7 @@ def _library() -> ctypes.PyDLL | None:
 def make(
     objects: dict[str, Any],
     arguments: Sequence[Any],
-    results: Sequence[tuple[Any, Any, Any]],
+    results: Sequence[Made],
     returned: Returned,
     launches: Sequence[QuickLaunch],
     where_count: int,
@@ -133,20 +146,19 @@ def make(
     where the guard no longer holds.
 
     objects: what `Call` in device/quick.hpp names. arguments: those of the call that it is made for: tensors, floats, of which
-    it takes any, and values of which it takes the same. results: sizes, strides, dtype of each that is made; those that are
-    returned first. where_count: arguments of `objects["where"]`. None where it cannot be made.
+    it takes any, and values of which it takes the same. results: what is made; what is returned of it first. where_count:
+    arguments of `objects["where"]`. None where it cannot be made.
 
-    A call that writes is like the one before only where what it writes lies apart from all else, and it is made only where it
-    cannot fail halfway: of one launch.
+    A call that writes is like the one before only where what it writes lies apart from all else.
     """
     library = _library()
-    if library is None or len(arguments) > _MOST or len(results) > _MOST or len(launches) > _MOST_LAUNCHES:
+    if library is None or len(arguments) > _MOST or len(results) > _MOST or len(launches) > _MOST:
         return None
     if any(not isinstance(value, torch.Tensor) and type(value) not in (float, *_PLAIN) for value in arguments):
         return None
     if any(len(item.given) > _MOST or len(item.parts.slots) > _MOST_SLOTS for item in launches):
         return None
-    if returned.written and len(launches) != 1 or len(returned.back) > _MOST:
+    if len(returned.back) > _MOST:
         return None
     call = _Call(**objects)
     call.guard = None if guard is None else guard.address
@@ -164,18 +176,21 @@ def make(
             call.same[k] = value
     for k, position in enumerate(returned.back):
         call.back[k] = -1 if position is None else position
-    for k, facts in enumerate(results):
-        for j, fact in enumerate(facts):
-            call.result[k][j] = fact
+    for k, made in enumerate(results):
+        call.result[k][0], call.result[k][1], call.result[k][2] = made.shape, made.strides, made.dtype
+        if made.fill is not None:
+            call.filled[k] = made.fill
     for k, item in enumerate(launches):
         own, parts = call.launch[k], item.parts
         if isinstance(parts, HostParts):
             own.host = ctypes.cast(parts.call, ctypes.c_void_p).value  # type: ignore[arg-type]
         else:
             own.launch = ctypes.cast(parts.launch_kernel, ctypes.c_void_p).value  # type: ignore[arg-type]
-            own.function = parts.function
+            own.function, own.failed = parts.function, parts.failed
             grid, block = parts.shape[:3], parts.shape[3:6]
             own.config = _Config((ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(*block), parts.shape[6])
+            if parts.attributes is not None:
+                own.config.attributes, own.config.attribute_count = ctypes.addressof(parts.attributes), len(parts.attributes)
         own.slots = len(parts.slots)
         ctypes.memmove(own.words, parts.slots.words, len(parts.slots.words))
         for (slot, format_), (kind, index) in zip(parts.slots.given, item.given, strict=True):
@@ -185,9 +200,9 @@ def make(
             own.given[own.given_count] = _Given(_KINDS[kind], slot, index)
             own.given_count += 1
     address = _Address(ctypes.addressof(call))
-    address.record, address.guard = call, guard
-    made: Callable[..., Any] = library.make_quick_call(address)
-    return made
+    address.record, address.guard, address.launches = call, guard, launches
+    quick: Callable[..., Any] = library.make_quick_call(address)
+    return quick
 
 
 def _extent(tensor: torch.Tensor) -> int:

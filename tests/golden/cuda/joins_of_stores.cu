@@ -1,3 +1,4 @@
+#include "weft/dependent.cuh"
 #include "weft/memory.cuh"
 #include "weft/latest.cuh"
 
@@ -16,6 +17,7 @@ extern "C" __global__ void __launch_bounds__(256) stored_rows_1_keys(
     int32_t* __restrict__ keys_0_0,
     int32_t* __restrict__ last_0,
     const int64_t count) {
+    weft::allow_launch_after();
     int64_t outside = 0;
     for (int64_t place = int64_t(blockIdx.x) * 256 + threadIdx.x; place < count; place += int64_t(gridDim.x) * 256) {
         const int64_t i = place;
@@ -42,9 +44,10 @@ extern "C" __global__ void __launch_bounds__(256) stored_rows_2_last(
     const int64_t x_size_1,
     const int64_t x_size_2,
     const int64_t k_size_0,
-    int32_t* __restrict__ keys_0_0,
-    int32_t* __restrict__ last_0,
+    int32_t* keys_0_0,
+    int32_t* last_0,
     const int64_t count) {
+    weft::await_launch_before();
     weft::last_points(keys_0_0, count, int32_t(x_size_0), last_0);
 }
 

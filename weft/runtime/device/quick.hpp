@@ -14,6 +14,7 @@ object* PyObject_GetAttr(object* holder, object* name);
 int PyObject_IsTrue(object* value);
 unsigned long long PyLong_AsUnsignedLongLong(object* value);
 long PyLong_AsLong(object* value);
+object* PyLong_FromLong(long value);
 double PyFloat_AsDouble(object* value);
 object* PyObject_Type(object* value);
 int PyObject_RichCompareBool(object* a, object* b, int how);
@@ -60,11 +61,13 @@ struct Given {
     int64_t slot, index;
 };
 
-// A kernel of the GPU, launched by the driver's `launch`; or, where `host` is set, a function of the CPU.
+// A kernel of the GPU, launched by the driver's `launch`; or, where `host` is set, a function of the CPU. failed: raises what a
+// status says, nullptr where a launch cannot fail.
 struct Launch {
     int (*launch)(const LaunchConfig*, void* function, void** parameters, void** extra);
     void* function;
     int64_t (*host)(const void* slots, int threads);
+    object* failed;
     LaunchConfig config;
     int64_t slots, given_count;
     uint64_t words[most_slots];
@@ -89,7 +92,8 @@ enum Argument : int64_t { FLOAT, TENSOR, SAME, AGAIN };
 
 struct Call {
     const Guard* const* guard;  // nullptr where nothing is watched
-    object *miss, *data_ptr, *is_nested, *check, *modes, *forward_mode, *level, *default_dtype, *dtype, *empty, *where, *device, *plain;
+    object *miss, *data_ptr, *is_nested, *check, *modes, *forward_mode, *level, *default_dtype, *dtype, *empty, *fill;
+    object *where, *device, *plain;
     object *changed, *none;  // `changed` of a tuple of tensors tells autograd that they are written
     int64_t arguments, results, returned, launches;  // what is made and not returned is memory of the call's own
     int64_t where_count;  // arguments of `where`: which says the stream of a device, or how many threads to use
@@ -99,7 +103,8 @@ struct Call {
     int64_t bytes[most], written[most];  // of a tensor, from its first to its last element; whether it is written
     int64_t back[most];  // what is returned: an argument, or below 0 the next that is made
     object* result[most][3];  // sizes, strides, dtype
-    Launch launch[4];
+    object* filled[most];  // with what, nullptr where nothing is
+    Launch launch[most];
 };
 
 // A new reference to an object, or the object nullptr.
@@ -175,10 +180,25 @@ inline bool may_overlap(const Call& call, const uint64_t* addresses) {
     return false;
 }
 
-// Tell autograd of the tensors that are written: what it saved of them is no more. Whether that went well.
-inline bool tell_changed(const Call& call, object* const* arguments) {
+// Fill what was made. Whether that went well.
+inline bool fill(const Call& call, int k, object* made) {
+    if (call.filled[k] == nullptr) return true;
+    object* const given[2] = {made, call.filled[k]};
+    object* const same = PyObject_VectorcallMethod(call.fill, given, 2, nullptr);
+    if (same != nullptr) Py_DecRef(same);
+    return same != nullptr;
+}
+
+// How many arguments a call writes.
+inline int writes(const Call& call) {
     int count = 0;
     for (int k = 0; k < call.arguments; ++k) count += call.written[k] != 0;
+    return count;
+}
+
+// Tell autograd of the tensors that are written: what it saved of them is no more. Whether that went well.
+inline bool tell_changed(const Call& call, object* const* arguments) {
+    const int count = writes(call);
     if (count == 0) return true;
     object* const all = PyTuple_New(count);
     if (all == nullptr) return false;
@@ -189,6 +209,15 @@ inline bool tell_changed(const Call& call, object* const* arguments) {
     Py_DecRef(all);
     if (told != nullptr) Py_DecRef(told);
     return told != nullptr;
+}
+
+// Raise what a launch failed with.
+inline void fail(const Launch& launch, object* none, int status) {
+    object* const number = PyLong_FromLong(status);
+    if (number == nullptr) return;
+    object* const given[2] = {number, none};
+    PyObject_Vectorcall(launch.failed, given, 2, nullptr);
+    Py_DecRef(number);
 }
 
 // What a call gives: arguments and what it made, which is handed on. nullptr with Python's error set.
@@ -269,7 +298,7 @@ inline object* run(const Call& call, object* const* arguments, ptrdiff_t count) 
     object* made[most];
     for (int k = 0; k < call.results; ++k) {
         made[k] = PyObject_Vectorcall(call.empty, call.result[k], 3, nullptr);
-        if (made[k] == nullptr || !address_of(made[k], call.data_ptr, results[k])) {
+        if (made[k] == nullptr || !address_of(made[k], call.data_ptr, results[k]) || !fill(call, k, made[k])) {
             for (int j = 0; j <= k; ++j) {
                 if (made[j] != nullptr) Py_DecRef(made[j]);
             }
@@ -282,9 +311,9 @@ inline object* run(const Call& call, object* const* arguments, ptrdiff_t count) 
         for (int k = 0; k < call.results; ++k) Py_DecRef(made[k]);
         return nullptr;
     }
-    int status = 0;
-    for (int k = 0; k < call.launches && status == 0; ++k) {
-        const Launch& launch = call.launch[k];
+    int status = 0, begun = 0;
+    while (begun < call.launches && status == 0) {
+        const Launch& launch = call.launch[begun++];
         uint64_t words[most_slots];
         void* parameters[most_slots];
         std::memcpy(words, launch.words, launch.slots * sizeof(uint64_t));
@@ -302,7 +331,10 @@ inline object* run(const Call& call, object* const* arguments, ptrdiff_t count) 
         PyEval_RestoreThread(state);
     }
     for (int64_t k = status == 0 ? own : 0; k < call.results; ++k) Py_DecRef(made[k]);
-    return status == 0 ? given_back(call, arguments, made) : kept(call.miss);  // the long way tells what is wrong
+    if (status == 0) return given_back(call, arguments, made);
+    if (begun == 1 || !writes(call)) return kept(call.miss);  // the long way tells what is wrong
+    fail(call.launch[begun - 1], call.none, status);  // what has begun to write is not run again
+    return nullptr;
 }
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// A stable sort of points by whole numbers, eight bits at a time from the lowest on: three launches for each. Blocks have 256
+// A stable sort of points by whole numbers, eight bits at a time from the lowest on: up to three launches for each. Blocks have 256
 // threads, and take `rounds` of them of neighbours: the tile of a block.
 #pragma once
 #include "weft/team.cuh"
@@ -9,18 +9,29 @@ namespace detail {
 template <int shift> WEFT_FUNCTION int digit(int32_t key) { return int(uint32_t(key) >> shift & 255u); }
 }  // namespace detail
 
-// counts[digit * tiles + tile]: how many keys of a tile have a digit. A block for each tile.
-template <int shift, int rounds> WEFT_FUNCTION void count_digits(const int32_t* keys, int64_t count, int32_t* counts) {
-    __shared__ int32_t own[256];
+// How many keys of a tile have each digit, in shared memory: none at first; one more; counts[digit * tiles + tile] of all.
+WEFT_FUNCTION void begin_digits(int32_t (&own)[256]) {
     own[threadIdx.x] = 0;
     __syncthreads();
+}
+template <int shift> WEFT_FUNCTION void count_digit(int32_t (&own)[256], int32_t key) {
+    atomicAdd(&own[detail::digit<shift>(key)], 1);
+}
+WEFT_FUNCTION void leave_digits(const int32_t (&own)[256], int32_t* counts) {
+    __syncthreads();
+    counts[int64_t(threadIdx.x) * gridDim.x + blockIdx.x] = own[threadIdx.x];
+}
+
+// The same of keys in memory. A block for each tile.
+template <int shift, int rounds> WEFT_FUNCTION void count_digits(const int32_t* keys, int64_t count, int32_t* counts) {
+    __shared__ int32_t own[256];
+    begin_digits(own);
     const int64_t first = int64_t(blockIdx.x) * (256 * rounds) + threadIdx.x;
 #pragma unroll
     for (int k = 0; k < rounds; ++k) {
-        if (first + 256 * k < count) atomicAdd(&own[detail::digit<shift>(keys[first + 256 * k])], 1);
+        if (first + 256 * k < count) count_digit<shift>(own, keys[first + 256 * k]);
     }
-    __syncthreads();
-    counts[int64_t(threadIdx.x) * gridDim.x + blockIdx.x] = own[threadIdx.x];
+    leave_digits(own, counts);
 }
 
 // The counts of a digit become how many keys of earlier tiles have it; totals[digit]: how many have it at all. A block for each

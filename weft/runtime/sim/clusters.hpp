@@ -75,4 +75,6 @@ void weft_registers(uint32_t registers, bool more) {
     b.wanting_registers.clear();
     for (Fiber* other : waiting) wake(other);
 }
+
+void weft_await_launch() { current->awaited = true; }
 }

@@ -100,10 +100,11 @@ void weft_wgmma_fence();
 void weft_wgmma_commit();
 void weft_wgmma_wait(uint32_t left);
 
-// ---- clusters and registers
+// ---- clusters, registers and launches
 void* weft_peer(const void* shared, uint32_t rank);
 void weft_cluster_arrive();
 void weft_cluster_arrive_relaxed();
 void weft_cluster_wait();
 void weft_registers(uint32_t registers, bool more);
+void weft_await_launch();
 }

@@ -83,6 +83,7 @@ struct Fiber {
     Message at_making;         // what it knew when it last made mbarriers known
     uint32_t cluster_phase = 0, cluster_waits = 0;
     uint32_t registers = 0;
+    bool awaited = false;  // the launch before
 };
 
 struct Barrier {

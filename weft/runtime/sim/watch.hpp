@@ -57,6 +57,11 @@ void forget_swizzle(const Region& r, uint64_t offset) {
 // Checks and records one access to cells of a region, within its bounds.
 void touch(Region& r, uintptr_t address, uint32_t bytes, bool write, const Who& who) {
     const uint64_t first = (address - r.base) / r.granule, last = (address + bytes - 1 - r.base) / r.granule;
+    if (launch->dependent && current && !current->awaited && r.space == Space::global && !r.read_only) {
+        report("launch not awaited", who.site, 0,
+               place_json(&r, address, bytes) + ",\"actor\":" + actor_json(who.self) + ",\"action\":\"" + (write ? "write" : "read") +
+                   "\"");
+    }
     bool told = false;  // once an access is enough
     for (uint64_t k = first; k <= last; ++k) {
         Cell& c = r.cells[k];

@@ -55,6 +55,7 @@ class Options(ctypes.Structure):
         ("block", ctypes.c_uint32 * 3),
         ("cluster", ctypes.c_uint32 * 3),
         ("registers", ctypes.c_uint32),
+        ("dependent", ctypes.c_uint32),
         ("seed", ctypes.c_uint64),
         ("entry", ctypes.c_void_p),
         ("anchor", ctypes.c_void_p),

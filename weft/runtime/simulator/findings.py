@@ -375,6 +375,11 @@ _WORDS: dict[str, Callable[[Found], Words]] = {
     "register budget": _simple(
         "register budget", "warps ask for registers that the block does not have", "see that decreases pay for increases"
     ),
+    "launch not awaited": _simple(
+        "launch not awaited",
+        "memory is accessed that the launch before may still be writing or reading",
+        "call await_launch_before() in every thread, before it accesses memory",
+    ),
     "swizzle": _simple(
         "swizzle",
         "wgmma reads shared memory in another swizzle than it was written in",

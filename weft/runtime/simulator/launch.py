@@ -35,14 +35,16 @@ def simulate(
     cluster: Size3 = (1, 1, 1),
     shared: int = 0,
     registers: int = 0,
+    dependent: bool = False,
     arch: str = "sm_90a",
     seed: int = 0,
 ) -> Simulation:
     """Run one launch of a kernel on the CPU; arrays are read and written in place.
 
     shared: dynamic shared memory in bytes. registers: of a thread at entry, for kernels that move registers between
-    warps. seed: 0 runs threads in order and asynchronous units as late as they may be; others permute both. Raises
-    CompileError for a text that is refused, LaunchError for a launch that could not begin.
+    warps. dependent: it may begin before the launch before it has ended. seed: 0 runs threads in order and asynchronous units
+    as late as they may be; others permute both. Raises CompileError for a text that is refused, LaunchError for a launch that
+    could not begin.
     """
     program = load(source, name, arch)
     library = engine()
@@ -61,7 +63,7 @@ def simulate(
             memory = Memory(library, [a.tensor if isinstance(a, Map) else a for a in arguments])
             slots, alive = memory.slots(arguments)
             options = Options(
-                grid, block, cluster, registers, seed,
+                grid, block, cluster, registers, dependent, seed,
                 ctypes.cast(function, ctypes.c_void_p), ctypes.cast(program.library.weft_anchor, ctypes.c_void_p),
                 ctypes.addressof(slots), ctypes.addressof(table), len(variables),
             )  # fmt: skip
