@@ -187,6 +187,25 @@ def test_boxes_have_one_axis_of_rows_and_one_of_points() -> None:
     assert packed(kernels.convolution, "bfloat16[4,16,30,30]", "bfloat16[32,16,3,3]")[1]
 
 
+def test_axes_that_follow_each_other_in_memory_are_one_of_rows() -> None:
+    for dtype in ("bfloat16", "float32"):
+        plan = multiplied(kernels.of_one, f"{dtype}[4,512,512]", f"{dtype}[512,512]")
+        assert plan.merged == (("z", "i"),) and not any(plan.packed)
+        assert multiplied(kernels.of_one, f"{dtype}[4,500,512]:(262144,512,1)", f"{dtype}[512,512]").merged == ()
+        assert multiplied(kernels.of_one, f"{dtype}[1,512,512]:(7,512,1)", f"{dtype}[512,512]").tile[0] > 16
+    assert multiplied(kernels.batched, "float32[4,64,64]", "float32[4,64,64]").merged == ()
+    (launch,) = launches(kernels.of_one, "bfloat16[4,500,512]", HALF)
+    assert launch.boxes[0].shape == (512, 2000, 4)
+
+
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_80"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_rows_of_several_axes(arch: str, dtype: torch.dtype) -> None:
+    """Squares have the end of one matrix and the begin of the next one."""
+    checked(kernels.of_one, drawn(3, 41, 72, dtype=dtype), drawn(80, 72, dtype=dtype), arch=arch)
+    checked(kernels.of_one, drawn(3, 72, 41, dtype=dtype).transpose(1, 2), drawn(80, 72, dtype=dtype), arch=arch)
+
+
 def test_small_ones_stay_sweeps() -> None:
     def is_product(rows: int, columns: int, points: int) -> bool:
         return plan_of(kernels.product, f"float32[{rows},{points}]", f"float32[{points},{columns}]") is not None
@@ -581,7 +600,7 @@ def test_planted_bugs_are_seen(planted: Planted, text_of: Callable[[str, str], N
 
 def test_the_map_of_a_box() -> None:
     arrays = {"x": Geometry(BFLOAT16, (3, 320, 128), (128 * 400, 128, 1), 64)}
-    found = tensor_map(Box("x", (2, 1, 0), (64, 128, 1)), arrays)
+    found = tensor_map(Box("x", (2, 1, 0), (64, 128, 1), (128, 320, 3)), arrays)
     assert (found.shape, found.strides, found.box) == ((128, 320, 3), (256, 128 * 400 * 2), (64, 128, 1))
     assert (found.dtype, found.swizzle) == ("bfloat16", 128)
 
@@ -589,18 +608,19 @@ def test_the_map_of_a_box() -> None:
 def test_what_has_one_element_may_have_any_stride() -> None:
     for stride in (0, 3, 7, 1 << 45):
         arrays = {"x": Geometry(BFLOAT16, (1, 320, 128), (stride, 128, 1), 64)}
-        found = tensor_map(Box("x", (2, 1, 0), (64, 64, 1)), arrays)
+        found = tensor_map(Box("x", (2, 1, 0), (64, 64, 1), (128, 320, 1)), arrays)
         assert found.shape == (128, 320, 1) and found.strides == (256, 16)
 
 
 def test_memory_that_launches_share_is_mapped_as_it_lies() -> None:
     own = Geometry(BFLOAT16, (2, 70, 72), (70 * 72, 72, 1), 0)
-    found = tensor_map(Box("x.packed", (2, 1, 0), (64, 64, 1), own), {"x": Geometry(FLOAT32, (2,), (1,), 4)})
+    found = tensor_map(Box("x.packed", (2, 1, 0), (64, 64, 1), (72, 70, 2), own), {"x": Geometry(FLOAT32, (2,), (1,), 4)})
     assert (found.dtype, found.shape, found.strides) == ("bfloat16", (72, 70, 2), (144, 70 * 72 * 2))
 
 
 def test_boxes_of_sliced_and_transposed_operands() -> None:
     (launch,) = launches(kernels.batched, "bfloat16[2,512,512]:(524288,1024,1)", "bfloat16[2,512,512]:(262144,1,512)")
+    assert all(box.shape == (512, 512, 2) for box in launch.boxes)
     assert launch.where is not None
     first, second = launch.boxes
     assert (first.axes, second.axes) == ((2, 1, 0), (1, 2, 0))

@@ -78,7 +78,7 @@ def whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[L
         made = _launch_maps(own, Variant(nest, replace(facts, unused=placed.counted), placed.plan), placed)
     elif sweeps is not None and multiplied is not None:
         facts = replace(facts, without=frozenset(used) - sweeps.arrays)
-        made = _launch_products(function, own, sweeps, Variant(nest, facts, multiplied[0]), names, *multiplied)
+        made = _launch_products(function, own, sweeps, Variant(nest, facts, multiplied[0]), used, names, *multiplied)
     elif sweeps is not None and found is not None:
         facts = replace(facts, without=frozenset(used) - sweeps.arrays)
         made = _launch_folds(function, own, sweeps, Variant(nest, facts, found[0]), *found)
@@ -184,6 +184,7 @@ def _launch_products(
     nest: Nest,
     sweeps: Sweeps,
     variant: Variant,
+    arrays: Mapping[str, Geometry],
     names: Mapping[str, int],
     plan: ProductPlan,
     extents: Extents,
@@ -193,7 +194,7 @@ def _launch_products(
     found = plan.arranged(sweeps)
     sizes = extents_of(found.sweeps.axes, names)
     ring = 0 if plan.engine == "fma" else product_bytes(plan, found)
-    boxes = boxes_of(function, found, plan, sizes) if plan.boxes else ()
+    boxes = boxes_of(function, found, plan, arrays, sizes) if plan.boxes else ()
     partial, grids = [], []
     for k, staged in enumerate(plan.staged):
         if plan.packed and plan.packed[k]:

@@ -157,7 +157,9 @@ def operand_read(found: Products, operand: Operand) -> Read | None:
     return next((v for v in made if v.name == operand.value.name), None)  # type: ignore[union-attr]
 
 
-def boxes_of(function: Function, found: Products, plan: ProductPlan, extents: Mapping[str, int]) -> tuple[Box, ...]:
+def boxes_of(
+    function: Function, found: Products, plan: ProductPlan, arrays: Mapping[str, Geometry], extents: Mapping[str, int]
+) -> tuple[Box, ...]:
     """The boxes that tiles are: of the axis along lines, of the other one, and of one element of the rest."""
     boxes = []
     for k, (operand, staged) in enumerate(zip(found.operands, plan.staged, strict=True)):
@@ -169,7 +171,7 @@ def boxes_of(function: Function, found: Products, plan: ProductPlan, extents: Ma
             width = whole_packets(line)
             packed = Geometry(type_, (batch, lines_, line), (lines_ * width, width, 1), 0)
             across = (plan.tile[0] if left else plan.tile[1]) if staged.along_points else MATRIX_POINTS
-            boxes.append(Box(packed_name(found, k), (2, 1, 0), (MATRIX_POINTS, across, 1), packed))
+            boxes.append(Box(packed_name(found, k), (2, 1, 0), (MATRIX_POINTS, across, 1), packed.shape[::-1], packed))
             continue
         assert read is not None
         rows = (found.rows if left else found.columns)[0]
@@ -177,7 +179,9 @@ def boxes_of(function: Function, found: Products, plan: ProductPlan, extents: Ma
         names = (found.over[0], rows) if staged.along_points else (rows, found.over[0])
         along = tuple(axis_along(read.index, a) for a in names)
         rest = tuple(d for d in reversed(range(len(read.index))) if d not in along)
-        boxes.append(Box(read.array, (*along, *rest), (MATRIX_POINTS, lines[names[1]], *(1 for _ in rest))))
+        # as many as the axes have: those that are counted as one have more than the array's own, and points may have fewer
+        shape = (*(extents[a] for a in names), *(arrays[read.array].shape[d] for d in rest))
+        boxes.append(Box(read.array, (*along, *rest), (MATRIX_POINTS, lines[names[1]], *(1 for _ in rest)), shape))
     return tuple(boxes)
 
 

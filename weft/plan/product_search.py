@@ -79,7 +79,7 @@ def plan_products(
 ) -> tuple[ProductPlan, Extents] | None:
     """The plan for a call; None where sweeps over the points of each result do as well."""
     extents = extents_of(sweeps.axes, names)
-    pairs = pairs_in_memory(function, sweeps, arrays, extents)
+    pairs = pairs_in_memory(function, sweeps, arrays, extents, rows=True)
     sweeps = merged(sweeps, pairs)
     lane = _lane(sweeps, facts)
     found = products(sweeps, lane) if lane else None
@@ -200,7 +200,7 @@ def _by_matrices(
     count = range(len(found.operands))
     packed = tuple(not _copied(found, k, s) for k, s in enumerate(plain.staged))
     if boxes:
-        packed = tuple(not _boxed(found, k, s, arrays, work.extents) for k, s in enumerate(plain.staged))
+        packed = tuple(not _boxed(found, k, s, arrays) for k, s in enumerate(plain.staged))
     staged = tuple(replace(s, vector=MATRIX_PACKET, aligned=True) for s in plain.staged)
     if any(packed[k] and packed_elements(found, staged[k], k, work.extents) > MOST_PACKED for k in count):
         return
@@ -218,12 +218,8 @@ def _by_matrices(
             yield replace(plan, stages=stages, resident=resident if boxes else 0)
 
 
-def _boxed(
-    found: Products, k: int, staged: Staged, arrays: Mapping[str, Geometry], extents: Mapping[str, int]
-) -> bool:
-    """Whether a tile of the k-th operand is a box of an array: it has an axis of rows and one of points, which are the array's,
-    and that of points ends where the array's does, since what is beyond the last has to be 0.
-    """
+def _boxed(found: Products, k: int, staged: Staged, arrays: Mapping[str, Geometry]) -> bool:
+    """Whether a tile of the k-th operand is a box of an array: it has an axis of rows and one of points, as they are."""
     read, rows = operand_read(found, found.operands[k]), found.rows if k < len(found.left) else found.columns
     if read is None or not _copied(found, k, staged) or len(rows) > 1 or len(found.over) > 1 or len(read.index) > MOST_RANK:
         return False
@@ -233,8 +229,7 @@ def _boxed(
         return False
     for axis in (*rows, *found.over):
         at = [d for d, i in enumerate(read.index) if axis in free_names(i)]
-        whole = len(at) == 1 and read.index[at[0]] == Ref(axis, INT64) and found.sweeps.axes[axis].start == ZERO
-        if not whole or (axis in found.over and geometry.shape[at[0]] != extents[axis]):
+        if len(at) != 1 or read.index[at[0]] != Ref(axis, INT64) or found.sweeps.axes[axis].start != ZERO:
             return False
     return True
 
