@@ -215,6 +215,47 @@ def test_small_ones_stay_sweeps() -> None:
     assert not is_product(1, 64, 64) and not is_product(0, 64, 64) and not is_product(64, 64, 0)
 
 
+def test_a_few_rows_meet_columns_that_are_read_once() -> None:
+    def plan(rows: int, columns: int, points: int = 4096, dtype: str = "bfloat16", way: str = "") -> ProductPlan:
+        return multiplied(kernels.product, f"{dtype}[{rows},{points}]", f"{dtype}[{points},{columns}]{way}")
+
+    for rows in (1, 8, 16):
+        found = plan(rows, 4096, way=":(1,4096)")
+        assert (found.streamed, found.engine) == (True, "mma")
+        assert found.staged == (Staged(True, 8), Staged(True, 8)) and found.tile[0] == (8 if rows <= 8 else 16)
+        assert plan(rows, 4096).staged == (Staged(True, 4), Staged(False, 8))
+        assert plan(rows, 4096, dtype="float32").engine == "fma"
+    assert not plan(17, 4096).streamed and plan(1, 64, 128).streamed
+    assert plan(3, 4096, dtype="float32").tile[0] == 4
+    turned = plan(4096, 3)  # the columns are few
+    assert turned.streamed and turned.lane == "i"
+    odd = plan(3, 4099)
+    assert odd.streamed and not odd.staged[1].aligned
+    assert multiplied(kernels.scaled, "bfloat16[4,4096]", "bfloat16[4096]", "bfloat16[4096,4096]").engine == "fma"
+
+
+def test_blocks_of_a_cluster_share_the_points_of_few_columns() -> None:
+    specs = "bfloat16[4,4096]", "bfloat16[4096,1024]"
+    plan = multiplied(kernels.product, *specs)
+    (launch,) = launches(kernels.product, *specs)
+    assert plan.together and plan.parts == launch.cluster == 8 and launch.grid[0] == 8 * 1024 // plan.tile[1]
+    plan = multiplied(kernels.product, *specs, arch="sm_80")
+    assert plan.streamed and plan.parts == 1
+
+
+def test_squares_that_are_few_are_shared() -> None:
+    specs = "bfloat16[512,4096]", "bfloat16[4096,512]"
+    (launch,) = launches(kernels.product, *specs)
+    plan = multiplied(kernels.product, *specs)
+    assert plan.together and launch.cluster == plan.parts > 1
+    assert not multiplied(kernels.product, *specs, arch="sm_80").together  # which has no clusters
+    specs = "bfloat16[64,65536]", "bfloat16[65536,64]"
+    plan = multiplied(kernels.product, *specs)
+    assert plan.parts > 8 and not plan.together
+    parts, whole = launches(kernels.product, *specs)
+    assert (parts.grid, whole.grid) == ((plan.parts, 1, 1), (plan.pieces, 1, 1)) and parts.partial == whole.partial
+
+
 def test_every_product_of_a_gated_layer_is_of_the_same_tiles() -> None:
     plan = multiplied(kernels.gated, HALF, HALF, HALF)
     assert (plan.engine, len(plan.staged), plan.packed) == ("wgmma", 3, (False,) * 3)
@@ -348,8 +389,11 @@ def calls(draw: st.DrawFn) -> tuple[str, Sizes, str]:
     dtype = draw(st.sampled_from(CASES[name][1]))
     side = st.one_of(st.integers(16, 80), st.sampled_from([24, 32, 40, 64, 72, 80]))
     points = draw(st.one_of(st.integers(8, 90), st.sampled_from([16, 40, 64, 72, 88])))
+    rows, columns = draw(side), draw(side)
+    if draw(st.booleans()):
+        rows, columns, points = draw(st.integers(1, 16)), draw(st.integers(64, 140)), draw(st.integers(128, 300))
     ways = draw(st.sampled_from(WAYS)), draw(st.sampled_from(WAYS))
-    return name, Sizes(draw(side), draw(side), points, dtype, ways), draw(st.sampled_from(["sm_90a", "sm_80"]))
+    return name, Sizes(rows, columns, points, dtype, ways), draw(st.sampled_from(["sm_90a", "sm_80"]))
 
 
 @examples(12)
@@ -403,6 +447,60 @@ def test_every_tile_of_warps(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
     args = several_tiles(HALVES[k % 2], k + 1, (200, 136, 328))
     assert multiplied(kernels.product, *args, arch="sm_80").tile[:2] == tile[0]
     checked(kernels.product, *args, arch="sm_80")
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("rows", [1, 3, 13])
+def test_a_few_rows(rows: int, way: str, dtype: torch.dtype) -> None:
+    for arch in ("sm_90a", "sm_80"):
+        args = drawn(rows, 264, dtype=dtype), drawn(264, 100, dtype=dtype, way=way, seed=1)
+        assert multiplied(kernels.product, *args, arch=arch).streamed
+        checked(kernels.product, *args, arch=arch)
+
+
+FEW: list[tuple[Any, tuple[Any, ...]]] = [
+    (kernels.product, (drawn(5, 1064), drawn(1064, 72, way="transposed"))),
+    (kernels.product, (drawn(5, 1064, dtype=torch.float16), drawn(1064, 72, dtype=torch.float16))),
+    (kernels.product, (drawn(100, 300, dtype=torch.float64), drawn(300, 7, dtype=torch.float64))),  # few columns
+    (kernels.gated, (drawn(3, 256), drawn(100, 256, seed=1), drawn(100, 256, seed=2))),
+    (kernels.gated, tuple(drawn(n, 256, dtype=torch.bfloat16, seed=k) for k, n in enumerate((3, 100, 100)))),
+    (kernels.linear_gelu, (drawn(3, 256), drawn(101, 256, seed=1), drawn(101, seed=2))),
+    (kernels.scaled, (drawn(3, 256), drawn(256, seed=1), drawn(101, 256, seed=2))),
+    (kernels.longest_paths, (drawn(3, 259), drawn(259, 101, seed=1))),
+    (kernels.longest_paths, (drawn(3, 259, dtype=torch.bfloat16), drawn(259, 101, dtype=torch.bfloat16, way="transposed"))),
+    (kernels.batched, (drawn(3, 7, 256, dtype=torch.bfloat16), drawn(3, 256, 64, dtype=torch.bfloat16, seed=1))),
+    (kernels.of_integers, (drawn(3, 259, dtype=torch.int64), drawn(259, 101, dtype=torch.int64, seed=1))),
+    (kernels.accumulated, (drawn(3, 101), drawn(3, 259, seed=1), drawn(259, 101, seed=2))),
+]
+
+
+@pytest.mark.parametrize(("kernel", "args"), FEW, ids=lambda v: getattr(v, "name", ""))
+def test_a_few_rows_of(kernel: Any, args: tuple[Any, ...]) -> None:
+    assert multiplied(kernel, *args).streamed
+    checked(kernel, *args)
+
+
+def test_a_few_rows_in_any_order_of_the_threads() -> None:
+    for dtype in (torch.bfloat16, torch.float32):
+        checked(kernels.product, drawn(5, 2056, dtype=dtype), drawn(2056, 64, dtype=dtype, seed=1), seeds=3)
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["in a cluster", "in memory"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_parts_of_squares(together: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not together:
+        monkeypatch.setattr(product_search, "CLUSTER_CYCLES", 1 << 40)
+        monkeypatch.setattr(product_search, "LAUNCH_CYCLES", 0)
+    for kernel, args in (
+        (kernels.product, (drawn(70, 2056, dtype=dtype), drawn(2056, 81, dtype=dtype, seed=1))),
+        (kernels.longest_paths, (drawn(70, 1023, dtype=dtype), drawn(1023, 81, dtype=dtype, seed=1))),
+        (kernels.gated, (drawn(40, 1096, dtype=dtype), *(drawn(64, 1096, dtype=dtype, seed=k) for k in (1, 2)))),
+        (kernels.batched, (drawn(2, 64, 1096, dtype=dtype), drawn(2, 1096, 64, dtype=dtype, seed=1))),
+    ):
+        plan = multiplied(kernel, *args)
+        assert plan.parts > 1 and (plan.together == together or kernel is kernels.gated)  # of two folds: no room
+        checked(kernel, *args)
 
 
 @pytest.fixture
@@ -513,6 +611,10 @@ def test_operands_that_are_one_tensor() -> None:
         ("bfloat16_sm_80", kernels.linear_gelu, (HALF, HALF, "bfloat16[512]"), "sm_80"),
         ("convolution", kernels.convolution, ("bfloat16[4,16,30,30]", "bfloat16[32,16,3,3]"), "sm_90a"),
         ("gated", kernels.gated, (HALF, HALF, HALF), "sm_90a"),
+        ("of_few_rows", kernels.linear_gelu, ("bfloat16[8,4096]", "bfloat16[4096,4096]", "bfloat16[4096]"), "sm_90a"),
+        ("of_few_rows_float32", kernels.product, ("float32[3,4096]", "float32[4096,1024]"), "sm_90a"),
+        ("in_a_cluster", kernels.product, ("bfloat16[512,4096]", "bfloat16[4096,512]"), "sm_90a"),
+        ("in_parts", kernels.product, ("float32[64,65536]", "float32[65536,64]"), "sm_90a"),
     ],
     ids=lambda v: v if isinstance(v, str) else "",
 )
