@@ -20,9 +20,9 @@ MOST_ROWS, FEWEST_COLUMNS, FEWEST_POINTS = 16, 64, 128
 # Neighbours of a packet at the most, points of columns that are taken in packets along them.
 MOST_VECTOR, POINTS_OF_COLUMNS = 8, 4
 # Of a thread: columns of which it takes packets along the points, by matrix instructions and by multiply-adds; words of sums;
-# bytes in flight. Warps of a block, bytes of its shared memory, and blocks of a multiprocessor.
+# bytes in flight. Warps of a block, bytes of its shared memory, blocks of a multiprocessor at the least.
 COLUMNS_OF_POINTS, MOST_SUMS, BYTES_AHEAD = {"mma": 2, "fma": 4}, 64, 128
-MOST_WARPS, MOST_SHARED, BLOCKS = 8, 48 * 1024, 2
+MOST_WARPS, MOST_SHARED, BLOCKS = 8, 48 * 1024, 1
 
 
 def few_rows(

@@ -69,7 +69,7 @@ WAITING, FETCH_CYCLES, TURN_CYCLES, START_CYCLES, END_RESULTS = 600 * 128, 1800,
 # cycle, cycles of another launch.
 PARTS, FEWEST_TURNS, PART_BYTES, LAUNCH_CYCLES = (2, 4, 8, 16, 32, 64, 128), 4, 16, 4000
 # The same of the blocks of a cluster: cycles until they have met, bytes of totals that each takes of the others in one.
-CLUSTER_CYCLES, CLUSTER_BYTES = 1500, 32
+CLUSTER_CYCLES, CLUSTER_BYTES = 16000, 32
 
 
 def plan_products(

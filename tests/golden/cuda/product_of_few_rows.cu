@@ -1,9 +1,8 @@
-#include "weft/cluster.cuh"
 #include "weft/fragment.cuh"
 #include "weft/team.cuh"
 
 // kernels_of_products.py:94: def linear_gelu(x, w, bias):
-extern "C" __global__ void __launch_bounds__(256, 1) __cluster_dims__(2, 1, 1) linear_gelu(
+extern "C" __global__ void __launch_bounds__(256, 1) linear_gelu(
     const weft::bfloat16* __restrict__ x,
     const weft::bfloat16* __restrict__ w,
     const weft::bfloat16* __restrict__ bias,
@@ -16,13 +15,10 @@ extern "C" __global__ void __launch_bounds__(256, 1) __cluster_dims__(2, 1, 1) l
     const int64_t w_size_0) {
     // a block has 8 x 16 results, a thread 2 columns; 8 warps share the points
     const int64_t column_tiles = (w_size_0 + 15) / 16;
-    const int64_t first_column = (int64_t(blockIdx.x) / 2) * 16;
-    const int32_t part = int32_t(blockIdx.x % 2);
+    const int64_t first_column = (int64_t(blockIdx.x)) * 16;
     const int32_t warp = threadIdx.x / 32, across = threadIdx.x % 32 / 4, down = threadIdx.x % 4;
     float s_own[1][1][4] = {};
-    const int64_t own_points = (x_size_1 + 63) / 64 * 32;
-    const int64_t stop = weft::minimum<int64_t>((part + 1) * own_points, x_size_1);
-    for (int64_t first_point = part * own_points + warp * 128; first_point < stop; first_point += 1024) {
+    for (int64_t first_point = warp * 128; first_point < x_size_1; first_point += 1024) {
         weft::Run<weft::bfloat16, 8> w_own[4][2];
         #pragma unroll
         for (int32_t q = 0; q < 4; ++q) {
@@ -32,7 +28,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) __cluster_dims__(2, 1, 1) l
                 const int64_t k = first_point + (q * 4 + down) * 8;
                 w_own[q][v] = {};
                 // kernels_of_products.py:100: s += x[b, k] * w[n, k]
-                if (n < w_size_0 && k < stop) w_own[q][v] = weft::fetch<8, 8>(w + n * w_stride_0 + k);
+                if (n < w_size_0 && k < x_size_1) w_own[q][v] = weft::fetch<8, 8>(w + n * w_stride_0 + k);
             }
         }
         #pragma unroll
@@ -44,7 +40,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) __cluster_dims__(2, 1, 1) l
                 const int64_t b = 0 + u * 8 + across;
                 const int64_t k = first_point + (q * 4 + down) * 8;
                 // kernels_of_products.py:100: s += x[b, k] * w[n, k]
-                if (b < x_size_0 && k < stop) x_own[u] = weft::fetch<8, 8>(x + b * x_stride_0 + k);
+                if (b < x_size_0 && k < x_size_1) x_own[u] = weft::fetch<8, 8>(x + b * x_stride_0 + k);
             }
             // kernels_of_products.py:99: for k in range(x.shape[1]):
             weft::multiply_points<weft::bfloat16>(s_own, x_own, w_own[q]);
@@ -61,8 +57,8 @@ extern "C" __global__ void __launch_bounds__(256, 1) __cluster_dims__(2, 1, 1) l
             }
         }
     }
-    weft::cluster_sync();
-    for (int32_t item = part * 256 + threadIdx.x; item < 32; item += 512) {
+    __syncthreads();
+    for (int32_t item = threadIdx.x; item < 32; item += 256) {
         const int32_t own_row = item / 4, own_column = item % 4 * 4;
         float s_whole[4];
         #pragma unroll
@@ -70,9 +66,9 @@ extern "C" __global__ void __launch_bounds__(256, 1) __cluster_dims__(2, 1, 1) l
             s_whole[v] = weft::Sum<float>::identity();
         }
         #pragma unroll
-        for (int32_t g = 0; g < 16; ++g) {
+        for (int32_t g = 0; g < 8; ++g) {
             float part_run[4];
-            weft::unpack(weft::fetch<4, 4>(weft::peer(&s_kept[g % 8][own_row][own_column], g / 8)), part_run);
+            weft::unpack(weft::fetch<4, 4>(&s_kept[g][own_row][own_column]), part_run);
             #pragma unroll
             for (int32_t v = 0; v < 4; ++v) {
                 s_whole[v] = weft::Sum<float>::combine(s_whole[v], part_run[v]);
@@ -103,5 +99,4 @@ extern "C" __global__ void __launch_bounds__(256, 1) __cluster_dims__(2, 1, 1) l
             }
         }
     }
-    weft::cluster_sync();  // others may read what this block has
 }
