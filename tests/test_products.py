@@ -187,6 +187,25 @@ def test_boxes_have_one_axis_of_rows_and_one_of_points() -> None:
     assert packed(kernels.convolution, "bfloat16[4,16,30,30]", "bfloat16[32,16,3,3]")[1]
 
 
+def test_axes_that_follow_each_other_in_memory_are_one_of_rows() -> None:
+    for dtype in ("bfloat16", "float32"):
+        plan = multiplied(kernels.of_one, f"{dtype}[4,512,512]", f"{dtype}[512,512]")
+        assert plan.merged == (("z", "i"),) and not any(plan.packed)
+        assert multiplied(kernels.of_one, f"{dtype}[4,500,512]:(262144,512,1)", f"{dtype}[512,512]").merged == ()
+        assert multiplied(kernels.of_one, f"{dtype}[1,512,512]:(7,512,1)", f"{dtype}[512,512]").tile[0] > 16
+    assert multiplied(kernels.batched, "float32[4,64,64]", "float32[4,64,64]").merged == ()
+    (launch,) = launches(kernels.of_one, "bfloat16[4,500,512]", HALF)
+    assert launch.boxes[0].shape == (512, 2000, 4)
+
+
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_80"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_rows_of_several_axes(arch: str, dtype: torch.dtype) -> None:
+    """Squares have the end of one matrix and the begin of the next one."""
+    checked(kernels.of_one, drawn(3, 41, 72, dtype=dtype), drawn(80, 72, dtype=dtype), arch=arch)
+    checked(kernels.of_one, drawn(3, 72, 41, dtype=dtype).transpose(1, 2), drawn(80, 72, dtype=dtype), arch=arch)
+
+
 def test_small_ones_stay_sweeps() -> None:
     def is_product(rows: int, columns: int, points: int) -> bool:
         return plan_of(kernels.product, f"float32[{rows},{points}]", f"float32[{points},{columns}]") is not None
@@ -194,6 +213,45 @@ def test_small_ones_stay_sweeps() -> None:
     assert is_product(16, 16, 8)
     assert not is_product(15, 64, 64) and not is_product(64, 15, 64) and not is_product(64, 64, 7)
     assert not is_product(1, 64, 64) and not is_product(0, 64, 64) and not is_product(64, 64, 0)
+
+
+def test_a_few_rows_meet_columns_that_are_read_once() -> None:
+    def plan(rows: int, columns: int, points: int = 4096, dtype: str = "bfloat16", way: str = "") -> ProductPlan:
+        return multiplied(kernels.product, f"{dtype}[{rows},{points}]", f"{dtype}[{points},{columns}]{way}")
+
+    for rows in (1, 8, 16):
+        found = plan(rows, 4096, way=":(1,4096)")
+        assert (found.streamed, found.engine) == (True, "mma")
+        assert found.staged == (Staged(True, 8), Staged(True, 8)) and found.tile[0] == (8 if rows <= 8 else 16)
+        assert plan(rows, 4096).staged == (Staged(True, 4), Staged(False, 8))
+        assert plan(rows, 4096, dtype="float32").engine == "fma"
+    assert not plan(17, 4096).streamed and plan(1, 64, 128).streamed
+    assert plan(3, 4096, dtype="float32").tile[0] == 4
+    turned = plan(4096, 3)  # the columns are few
+    assert turned.streamed and turned.lane == "i"
+    odd = plan(3, 4099)
+    assert odd.streamed and not odd.staged[1].aligned
+    assert multiplied(kernels.scaled, "bfloat16[4,4096]", "bfloat16[4096]", "bfloat16[4096,4096]").engine == "fma"
+
+
+def test_blocks_of_a_cluster_share_the_points_of_few_columns() -> None:
+    specs = "bfloat16[4,4096]", "bfloat16[4096,1024]"
+    plan = multiplied(kernels.product, *specs)
+    (launch,) = launches(kernels.product, *specs)
+    assert plan.together and plan.parts == launch.cluster == 8 and launch.grid[0] == 8 * 1024 // plan.tile[1]
+    plan = multiplied(kernels.product, *specs, arch="sm_80")
+    assert plan.streamed and plan.parts == 1
+
+
+def test_squares_that_are_few_are_shared() -> None:
+    specs = "bfloat16[128,16384]", "bfloat16[16384,128]"
+    plan = multiplied(kernels.product, *specs)
+    assert plan.parts > 1 and not plan.together  # a cluster of so many blocks costs more than a launch
+    specs = "bfloat16[64,65536]", "bfloat16[65536,64]"
+    plan = multiplied(kernels.product, *specs)
+    assert plan.parts > 8 and not plan.together
+    parts, whole = launches(kernels.product, *specs)
+    assert (parts.grid, whole.grid) == ((plan.parts, 1, 1), (plan.pieces, 1, 1)) and parts.partial == whole.partial
 
 
 def test_every_product_of_a_gated_layer_is_of_the_same_tiles() -> None:
@@ -329,8 +387,11 @@ def calls(draw: st.DrawFn) -> tuple[str, Sizes, str]:
     dtype = draw(st.sampled_from(CASES[name][1]))
     side = st.one_of(st.integers(16, 80), st.sampled_from([24, 32, 40, 64, 72, 80]))
     points = draw(st.one_of(st.integers(8, 90), st.sampled_from([16, 40, 64, 72, 88])))
+    rows, columns = draw(side), draw(side)
+    if draw(st.booleans()):
+        rows, columns, points = draw(st.integers(1, 16)), draw(st.integers(64, 140)), draw(st.integers(128, 300))
     ways = draw(st.sampled_from(WAYS)), draw(st.sampled_from(WAYS))
-    return name, Sizes(draw(side), draw(side), points, dtype, ways), draw(st.sampled_from(["sm_90a", "sm_80"]))
+    return name, Sizes(rows, columns, points, dtype, ways), draw(st.sampled_from(["sm_90a", "sm_80"]))
 
 
 @examples(12)
@@ -384,6 +445,62 @@ def test_every_tile_of_warps(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
     args = several_tiles(HALVES[k % 2], k + 1, (200, 136, 328))
     assert multiplied(kernels.product, *args, arch="sm_80").tile[:2] == tile[0]
     checked(kernels.product, *args, arch="sm_80")
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("rows", [1, 3, 13])
+def test_a_few_rows(rows: int, way: str, dtype: torch.dtype) -> None:
+    for arch in ("sm_90a", "sm_80"):
+        args = drawn(rows, 264, dtype=dtype), drawn(264, 100, dtype=dtype, way=way, seed=1)
+        assert multiplied(kernels.product, *args, arch=arch).streamed
+        checked(kernels.product, *args, arch=arch)
+
+
+FEW: list[tuple[Any, tuple[Any, ...]]] = [
+    (kernels.product, (drawn(5, 1064), drawn(1064, 72, way="transposed"))),
+    (kernels.product, (drawn(5, 1064, dtype=torch.float16), drawn(1064, 72, dtype=torch.float16))),
+    (kernels.product, (drawn(100, 300, dtype=torch.float64), drawn(300, 7, dtype=torch.float64))),  # few columns
+    (kernels.gated, (drawn(3, 256), drawn(100, 256, seed=1), drawn(100, 256, seed=2))),
+    (kernels.gated, tuple(drawn(n, 256, dtype=torch.bfloat16, seed=k) for k, n in enumerate((3, 100, 100)))),
+    (kernels.linear_gelu, (drawn(3, 256), drawn(101, 256, seed=1), drawn(101, seed=2))),
+    (kernels.scaled, (drawn(3, 256), drawn(256, seed=1), drawn(101, 256, seed=2))),
+    (kernels.longest_paths, (drawn(3, 259), drawn(259, 101, seed=1))),
+    (kernels.longest_paths, (drawn(3, 259, dtype=torch.bfloat16), drawn(259, 101, dtype=torch.bfloat16, way="transposed"))),
+    (kernels.batched, (drawn(3, 7, 256, dtype=torch.bfloat16), drawn(3, 256, 64, dtype=torch.bfloat16, seed=1))),
+    (kernels.of_integers, (drawn(3, 259, dtype=torch.int64), drawn(259, 101, dtype=torch.int64, seed=1))),
+    (kernels.accumulated, (drawn(3, 101), drawn(3, 259, seed=1), drawn(259, 101, seed=2))),
+]
+
+
+@pytest.mark.parametrize(("kernel", "args"), FEW, ids=lambda v: getattr(v, "name", ""))
+def test_a_few_rows_of(kernel: Any, args: tuple[Any, ...]) -> None:
+    assert multiplied(kernel, *args).streamed
+    checked(kernel, *args)
+
+
+def test_a_few_rows_in_any_order_of_the_threads() -> None:
+    for dtype in (torch.bfloat16, torch.float32):
+        checked(kernels.product, drawn(5, 2056, dtype=dtype), drawn(2056, 64, dtype=dtype, seed=1), seeds=3)
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["in a cluster", "in memory"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_parts_of_squares(together: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    if together:
+        monkeypatch.setattr(product_search, "CLUSTER_CYCLES", 0)
+    else:
+        monkeypatch.setattr(product_search, "CLUSTER_CYCLES", 1 << 40)
+        monkeypatch.setattr(product_search, "LAUNCH_CYCLES", 0)
+    for kernel, args in (
+        (kernels.product, (drawn(70, 2056, dtype=dtype), drawn(2056, 81, dtype=dtype, seed=1))),
+        (kernels.longest_paths, (drawn(70, 1023, dtype=dtype), drawn(1023, 81, dtype=dtype, seed=1))),
+        (kernels.gated, (drawn(40, 1096, dtype=dtype), *(drawn(64, 1096, dtype=dtype, seed=k) for k in (1, 2)))),
+        (kernels.batched, (drawn(2, 64, 1096, dtype=dtype), drawn(2, 1096, 64, dtype=dtype, seed=1))),
+    ):
+        plan = multiplied(kernel, *args)
+        assert plan.parts > 1 and (plan.together == together or kernel is kernels.gated)  # of two folds: no room
+        checked(kernel, *args)
 
 
 @pytest.fixture
@@ -494,6 +611,9 @@ def test_operands_that_are_one_tensor() -> None:
         ("bfloat16_sm_80", kernels.linear_gelu, (HALF, HALF, "bfloat16[512]"), "sm_80"),
         ("convolution", kernels.convolution, ("bfloat16[4,16,30,30]", "bfloat16[32,16,3,3]"), "sm_90a"),
         ("gated", kernels.gated, (HALF, HALF, HALF), "sm_90a"),
+        ("of_few_rows", kernels.linear_gelu, ("bfloat16[8,4096]", "bfloat16[4096,4096]", "bfloat16[4096]"), "sm_90a"),
+        ("of_few_rows_float32", kernels.product, ("float32[3,4096]", "float32[4096,1024]"), "sm_90a"),
+        ("in_parts", kernels.product, ("float32[64,65536]", "float32[65536,64]"), "sm_90a"),
     ],
     ids=lambda v: v if isinstance(v, str) else "",
 )
@@ -581,7 +701,7 @@ def test_planted_bugs_are_seen(planted: Planted, text_of: Callable[[str, str], N
 
 def test_the_map_of_a_box() -> None:
     arrays = {"x": Geometry(BFLOAT16, (3, 320, 128), (128 * 400, 128, 1), 64)}
-    found = tensor_map(Box("x", (2, 1, 0), (64, 128, 1)), arrays)
+    found = tensor_map(Box("x", (2, 1, 0), (64, 128, 1), (128, 320, 3)), arrays)
     assert (found.shape, found.strides, found.box) == ((128, 320, 3), (256, 128 * 400 * 2), (64, 128, 1))
     assert (found.dtype, found.swizzle) == ("bfloat16", 128)
 
@@ -589,18 +709,19 @@ def test_the_map_of_a_box() -> None:
 def test_what_has_one_element_may_have_any_stride() -> None:
     for stride in (0, 3, 7, 1 << 45):
         arrays = {"x": Geometry(BFLOAT16, (1, 320, 128), (stride, 128, 1), 64)}
-        found = tensor_map(Box("x", (2, 1, 0), (64, 64, 1)), arrays)
+        found = tensor_map(Box("x", (2, 1, 0), (64, 64, 1), (128, 320, 1)), arrays)
         assert found.shape == (128, 320, 1) and found.strides == (256, 16)
 
 
 def test_memory_that_launches_share_is_mapped_as_it_lies() -> None:
     own = Geometry(BFLOAT16, (2, 70, 72), (70 * 72, 72, 1), 0)
-    found = tensor_map(Box("x.packed", (2, 1, 0), (64, 64, 1), own), {"x": Geometry(FLOAT32, (2,), (1,), 4)})
+    found = tensor_map(Box("x.packed", (2, 1, 0), (64, 64, 1), (72, 70, 2), own), {"x": Geometry(FLOAT32, (2,), (1,), 4)})
     assert (found.dtype, found.shape, found.strides) == ("bfloat16", (72, 70, 2), (144, 70 * 72 * 2))
 
 
 def test_boxes_of_sliced_and_transposed_operands() -> None:
     (launch,) = launches(kernels.batched, "bfloat16[2,512,512]:(524288,1024,1)", "bfloat16[2,512,512]:(262144,1,512)")
+    assert all(box.shape == (512, 512, 2) for box in launch.boxes)
     assert launch.where is not None
     first, second = launch.boxes
     assert (first.axes, second.axes) == ((2, 1, 0), (1, 2, 0))

@@ -16,7 +16,5 @@ def tensor_map(box: Box, arrays: Mapping[str, Geometry]) -> TensorMap:
     geometry = arrays[box.array] if box.packed is None else box.packed
     size = geometry.dtype.size
     # what has one element has no next one: its stride may be anything
-    strides = tuple(geometry.strides[k] * size if geometry.shape[k] > 1 else 16 for k in box.axes[1:])
-    return TensorMap(
-        geometry.dtype.name, tuple(geometry.shape[k] for k in box.axes), strides, box.extents, swizzle=_SWIZZLE, promotion=256
-    )
+    strides = tuple(geometry.strides[k] * size if n > 1 else 16 for k, n in list(zip(box.axes, box.shape, strict=True))[1:])
+    return TensorMap(geometry.dtype.name, box.shape, strides, box.extents, swizzle=_SWIZZLE, promotion=256)

@@ -23,6 +23,7 @@ from weft.plan.arguments import Facts, nest_arrays
 from weft.plan.extents import extents_of
 from weft.plan.facts import Geometry, facts_of
 from weft.plan.fold import (
+    WARP,
     Extents,
     FoldPlan,
     held_reads,
@@ -78,7 +79,7 @@ def whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[L
         made = _launch_maps(own, Variant(nest, replace(facts, unused=placed.counted), placed.plan), placed)
     elif sweeps is not None and multiplied is not None:
         facts = replace(facts, without=frozenset(used) - sweeps.arrays)
-        made = _launch_products(function, own, sweeps, Variant(nest, facts, multiplied[0]), names, *multiplied)
+        made = _launch_products(function, own, sweeps, Variant(nest, facts, multiplied[0]), used, names, *multiplied)
     elif sweeps is not None and found is not None:
         facts = replace(facts, without=frozenset(used) - sweeps.arrays)
         made = _launch_folds(function, own, sweeps, Variant(nest, facts, found[0]), *found)
@@ -184,6 +185,7 @@ def _launch_products(
     nest: Nest,
     sweeps: Sweeps,
     variant: Variant,
+    arrays: Mapping[str, Geometry],
     names: Mapping[str, int],
     plan: ProductPlan,
     extents: Extents,
@@ -192,8 +194,8 @@ def _launch_products(
 
     found = plan.arranged(sweeps)
     sizes = extents_of(found.sweeps.axes, names)
-    ring = 0 if plan.engine == "fma" else product_bytes(plan, found)
-    boxes = boxes_of(function, found, plan, sizes) if plan.boxes else ()
+    ring = 0 if plan.engine == "fma" or plan.streamed else product_bytes(plan, found)
+    boxes = boxes_of(function, found, plan, arrays, sizes) if plan.boxes else ()
     partial, grids = [], []
     for k, staged in enumerate(plan.staged):
         if plan.packed and plan.packed[k]:
@@ -201,17 +203,17 @@ def _launch_products(
             assert type_ is not None
             partial.append((packed_name(found, k), type_, elements))
             grids.append(-(-elements // (PACK_BLOCK * MATRIX_PACKET)))
-    if plan.parts > 1:
+    if plan.leaves_parts:
         squares = extents.parts
         partial += [(f"{f.names[0]}.parts", f.types[0], squares * plan.parts * math.prod(plan.tile[:2])) for f in found.folds]
         grids.append(extents.blocks)
-    grids.append(extents.parts if plan.parts > 1 else extents.blocks)
-    product = len(grids) - (2 if plan.parts > 1 else 1)  # before it what packs operands, after it what combines parts
+    grids.append(extents.parts * plan.pieces if plan.leaves_parts else extents.blocks)
+    product = len(grids) - (2 if plan.leaves_parts else 1)  # before it what packs operands, after it what combines parts
     launches = []
     for k, (entry, blocks) in enumerate(zip(entries(nest, plan), grids, strict=True)):
-        threads = plan.threads if k == product else PACK_BLOCK if k < product else plan.folding
+        threads = plan.threads if k == product else PACK_BLOCK if k < product else WARP * plan.combining
         own = Launch(variant, entry, (blocks, 1, 1), (threads, 1, 1), partial=tuple(partial))
-        launches.append(replace(own, shared=ring, boxes=boxes) if k == product else own)
+        launches.append(replace(own, shared=ring, boxes=boxes, cluster=plan.cluster) if k == product else own)
     return tuple(launches)
 
 

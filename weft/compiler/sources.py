@@ -89,13 +89,15 @@ def _cuda_source(analysis: Analysis, variant: Variant) -> str:
         columns = analysis.lowered[variant.nest].columns if variant.plan.columns else None
         return emit_folds(analysis.function, nest, sweeps, variant.plan, variant.facts, kind, columns)
     if isinstance(variant.plan, ProductPlan):
+        from weft.emit.few_rows import FewRowsEntry
         from weft.emit.matrix_products import MatrixEntry
         from weft.emit.products import emit as emit_products
         from weft.emit.square_products import SquareEntry
 
         sweeps = analysis.lowered[variant.nest].sweeps
         assert sweeps is not None
-        entry: type[SquareEntry | MatrixEntry] = SquareEntry if variant.plan.engine == "fma" else MatrixEntry
+        by_squares = SquareEntry if variant.plan.engine == "fma" else MatrixEntry
+        entry = FewRowsEntry if variant.plan.streamed else by_squares
         return emit_products(analysis.function, nest, sweeps, variant.plan, variant.facts, entry)
     if isinstance(variant.plan, JoinPlan):
         from weft.emit.joins import emit as emit_joins

@@ -6,23 +6,25 @@ Tiles of the operands come to a ring of places in shared memory, some turns ahea
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from weft.emit.cpp_body import factor
 from weft.emit.products import Fragment, ProductEntry, Tile
 from weft.graph.products import exact_type
 from weft.graph.tile import Fold
-from weft.loops.ir import Op, Ref
 from weft.plan.fold import axis_along
-from weft.plan.product import MATRIX_PACKET, MATRIX_POINTS, operand_read
+from weft.plan.product import MATRIX_PACKET, MATRIX_POINTS, MEETING_PAD, ProductPlan, operand_read, ring_bytes
 
 
 @dataclass
 class MatrixEntry(ProductEntry):
     """each: rows and columns of a warpgroup, or of a warp."""
 
-    include = "weft/matrix_tile.cuh"
+    @classmethod
+    def included(cls, plan: ProductPlan) -> str:
+        return "weft/matrix_tile.cuh"
 
     @property
     def by_warpgroups(self) -> bool:
@@ -47,7 +49,7 @@ class MatrixEntry(ProductEntry):
         return f"{own}[u / 2][{at} / 2][u % 2 * 2 + {at} % 2]"
 
     def body(self) -> None:
-        if self.plan.boxes and not self.combines:
+        if self.plan.boxes:
             self.sizes()
             self.go_through_squares()
         else:
@@ -58,15 +60,6 @@ class MatrixEntry(ProductEntry):
         tiles = self.ring()
         self.begin_totals()
         self.turns(tiles)
-
-    @property
-    def each_total(self) -> tuple[list[str], str, str]:
-        m, n = self.plan.each
-        if self.by_warpgroups:
-            loops = [f"for (int32_t u = 0; u < {m // 64}; ++u)", f"for (int32_t v = 0; v < {n // 2}; ++v)"]
-            return loops, f"u * {n // 2} + v", "[u][v]"
-        loops = [f"for (int32_t {a} = 0; {a} < {count}; ++{a})" for a, count in (("u", m // 16), ("v", n // 8), ("e", 4))]
-        return loops, f"u * {n // 2} + v * 4 + e", "[u][v][e]"
 
     def places_of_thread(self) -> None:
         line, plan, (m, n) = self.writer.line, self.plan, self.plan.each
@@ -139,7 +132,7 @@ class MatrixEntry(ProductEntry):
     # ---------------------------------------------------------------- boxes
 
     def parameters(self) -> list[str]:
-        if not self.plan.boxes or self.combines:
+        if not self.plan.boxes:
             return super().parameters()
         self.maps = [self.fresh.fresh(f"{base}_map") for _, _, _, base in self.tiles()]
         return super().parameters() + [f"const __grid_constant__ weft::TensorMap {name}" for name in self.maps]
@@ -157,53 +150,86 @@ class MatrixEntry(ProductEntry):
                 line(f"empty[place].init({own // 128});")
             line("weft::fence_mbarrier_init();")
         line("__syncthreads();")
-        batch = "".join(f" * {self.counts[a]}" for a in self.products.batch)
-        line(f"const int64_t squares = {self.squares['rows']} * {self.squares['columns']}{batch};")
+        if self.plan.parts > 1:
+            self.square(f"int64_t(blockIdx.x) / {self.plan.parts}")
+            self.which_part()
+        else:
+            batch = "".join(f" * {self.counts[a]}" for a in self.products.batch)
+            line(f"const int64_t squares = {self.squares['rows']} * {self.squares['columns']}{batch};")
         line(f"const int32_t turns = ({self.wholes['points']} + {self.plan.tile[2] - 1}) / {self.plan.tile[2]};")
         line("int32_t step = 0;  // turns of all squares so far")
-        item = "item" if self.leaves_parts else "place_of_square" if self.products.batch else "square"
-        shared = f" * {self.plan.parts}" if self.leaves_parts else ""
-        every = f"for (int64_t {item} = blockIdx.x; {item} < squares{shared}; {item} += gridDim.x)"
-        number = f"item / {self.plan.parts}" if self.leaves_parts else item
-        turns = "for (int32_t turn = first_turn; turn < stop; ++turn, ++step)" if self.leaves_parts else (
-            "for (int32_t turn = 0; turn < turns; ++turn, ++step)"
-        )  # fmt: skip
-        with self.writer.block(f"if (threadIdx.x >= {own})"):
+        begin, stop = self.own_turns()
+        turns = f"for (int32_t turn = {begin}; turn < {stop}; ++turn, ++step)"
+        together = self.plan.cluster > 1
+        met = self.meeting_place() if together else {}
+        with self.writer.block(f"if (threadIdx.x {'==' if together else '>='} {own})"):
             line("// this warp brings the tiles of all turns, as their places become free")
-            line(f"if (threadIdx.x > {own}) return;")
-            with self.writer.block(every):
-                self.square(number)
-                self.part_of_turns()
-                with self.writer.block(turns):
-                    line(f"const int32_t place = step % {stages};")
-                    line(f"empty[place].wait((step / {stages} % 2) ^ 1);")
-                    size = sum((self.plan.tile[0] if t.left else self.plan.tile[1]) * self.plan.tile[2] * 2 for t in tiles)
-                    line(f"full[place].arrive_expect({size});")
-                    for k, tile in enumerate(tiles):
-                        self.bring_box(tile, k)
-            line("return;")
-        self.places_of_thread()
-        with self.writer.block(every):
-            self.square(number)
-            self.begin_totals()
-            self.part_of_turns()
-            with self.writer.block(turns):
+            if not together:
+                line(f"if (threadIdx.x > {own}) return;")
+            with self.each_square(), self.writer.block(turns):
                 line(f"const int32_t place = step % {stages};")
-                line(f"full[place].wait(step / {stages} % 2);")
-                self.multiply_by_warpgroups(tiles, "place")
-                line("weft::wgmma_wait<1>();  // the products of the turn before: their place is free")
-                begin = "first_turn" if self.leaves_parts else "0"
-                line(f"if (turn > {begin} && threadIdx.x % 128 == 0) empty[(step - 1) % {stages}].arrive();")
-            line(f"weft::wgmma_wait<0>({', '.join(self.accumulators())});")
-            line(f"if (threadIdx.x % 128 == 0) empty[(step - 1) % {stages}].arrive();")
+                line(f"empty[place].wait((step / {stages} % 2) ^ 1);")
+                size = sum((self.plan.tile[0] if t.left else self.plan.tile[1]) * self.plan.tile[2] * 2 for t in tiles)
+                line(f"full[place].arrive_expect({size});")
+                for k, tile in enumerate(tiles):
+                    self.bring_box(tile, k)
+            if not together:
+                line("return;")
+        if together:
+            with self.writer.block(f"else if (threadIdx.x < {own})"):
+                self.places_of_thread()
+                self.multiply_squares(tiles, turns, begin)
+                self.end(lambda: self.tell(met))
+            line("__syncwarp();")
+            self.results_of_cluster(met)
+            return
+        self.places_of_thread()
+        with self.each_square():
+            self.multiply_squares(tiles, turns, begin)
             self.finish()
 
-    def part_of_turns(self) -> None:
-        """Which turns an item has."""
-        if self.leaves_parts:
-            parts = self.plan.parts
-            self.writer.line(f"const int32_t first_turn = int32_t(item % {parts} * turns / {parts});")
-            self.writer.line(f"const int32_t stop = int32_t((item % {parts} + 1) * turns / {parts});")
+    def multiply_squares(self, tiles: list[Tile], turns: str, begin: str) -> None:
+        """All turns of a square, by warpgroups."""
+        line, stages = self.writer.line, self.plan.stages
+        self.begin_totals()
+        with self.writer.block(turns):
+            line(f"const int32_t place = step % {stages};")
+            line(f"full[place].wait(step / {stages} % 2);")
+            self.multiply_by_warpgroups(tiles, "place")
+            line("weft::wgmma_wait<1>();  // the products of the turn before: their place is free")
+            line(f"if (turn > {begin} && threadIdx.x % 128 == 0) empty[(step - 1) % {stages}].arrive();")
+        line(f"weft::wgmma_wait<0>({', '.join(self.accumulators())});")
+        if self.plan.parts == 1:  # of the next square: nobody waits for the last place of the only one
+            line(f"if (threadIdx.x % 128 == 0) empty[(step - 1) % {stages}].arrive();")
+
+    @contextmanager
+    def each_square(self) -> Iterator[None]:
+        """What is written here is done for each square of a block, which is one where blocks share squares."""
+        if self.plan.parts > 1:
+            yield
+            return
+        number = "place_of_square" if self.products.batch else "square"
+        with self.writer.block(f"for (int64_t {number} = blockIdx.x; {number} < squares; {number} += gridDim.x)"):
+            self.square(number)
+            yield
+
+    def own_turns(self) -> tuple[str, str]:
+        """The first turn of a block, and the first that is none of its."""
+        if self.plan.parts == 1:
+            return "0", "turns"
+        self.writer.line(f"const int32_t first_turn = int32_t(int64_t(part) * turns / {self.plan.parts});")
+        self.writer.line(f"const int32_t stop = int32_t(int64_t(part + 1) * turns / {self.plan.parts});")
+        return "first_turn", "stop"
+
+    def meeting_place(self) -> dict[str, str]:
+        """Behind the ring, a line a row, such that rows below each other lie in other banks."""
+        offset, found = ring_bytes(self.plan, self.products), {}
+        for f in self.products.folds:
+            name = found[f.results[0]] = self.fresh.fresh(f"{f.names[0]}_met")
+            width = self.plan.tile[1] + MEETING_PAD
+            self.writer.line(f"auto* const {name} = reinterpret_cast<float(*)[{width}]>(memory + {offset});")
+            offset += self.plan.tile[0] * width * 4
+        return found
 
     def bring_box(self, tile: Tile, k: int) -> None:
         rows, points = self.plan.tile[0] if tile.left else self.plan.tile[1], self.plan.tile[2]
@@ -235,8 +261,7 @@ class MatrixEntry(ProductEntry):
             for k, tile in enumerate(tiles):
                 self.bring(tile, k)
             line("weft::commit_copies();")
-        begin, stop = ("first_turn", "stop") if self.leaves_parts else ("0", "turns")
-        self.part_of_turns()
+        begin, stop = self.own_turns()
         line(f"for (int32_t turn = {begin}; turn < {begin} + {ahead}; ++turn) bring(turn);")
         with self.writer.block(f"for (int32_t turn = {begin}; turn < {stop}; ++turn)"):
             line(f"weft::wait_copies<{ahead - 1}>();")
@@ -256,14 +281,6 @@ class MatrixEntry(ProductEntry):
     def accumulators(self) -> list[str]:
         blocks = self.plan.each[0] // 64
         return [f"{self.totals[f.results[0]]}[{b}]" for f in self.products.folds for b in range(blocks)]
-
-    def operands_of(self, f: Fold, tiles: list[Tile]) -> tuple[Tile, Tile]:
-        """The left and the right tile of a product."""
-        part = f.parts[0]
-        assert isinstance(part, Op)
-        names = {a.name for a in part.args if isinstance(a, Ref)}
-        left, right = (next(t for t in tiles if t.left == side and t.operand.name in names) for side in (True, False))
-        return left, right
 
     def multiply_by_warpgroups(self, tiles: list[Tile], place: str) -> None:
         """Start the products of a turn: nobody waits for them here."""

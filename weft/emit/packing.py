@@ -16,8 +16,6 @@ from weft.plan.product import MATRIX_PACKET, PACK_BLOCK, in_a_run, operand_read
 class PackEntry(ProductEntry):
     """The launch for one operand."""
 
-    include = ""
-
     def pack(self, entry: str, k: int) -> None:
         operand, staged, left, base = list(self.tiles())[k]
         lines = ",\n    ".join(self.parameters())

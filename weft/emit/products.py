@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import ClassVar, Self
+from typing import Self
 
 from weft.emit.algebras import algebra_type, join
 from weft.emit.cpp_body import factor
@@ -21,7 +21,7 @@ from weft.emit.values import ZERO, ValueBody, deciding
 from weft.graph.products import Operand, Products, exact_type
 from weft.graph.sweeps import Sweeps
 from weft.graph.tile import Fold, Map, Read, names_of, starts_neutral, uses_of_write
-from weft.loops.ir import Expr, Function, Ref, free_names, trapping
+from weft.loops.ir import Expr, Function, Op, Ref, free_names, trapping
 from weft.loops.schedule import Nest
 from weft.plan.arguments import Facts
 from weft.plan.fold import PACKET_BYTES
@@ -37,20 +37,21 @@ def emit(
     """
     own = Nest(nest.name, nest.axes, trapping(nest.body), nest.verdicts)
     writer = Writer()
-    for header in sorted((kind.include, "weft/team.cuh")):
+    clusters = ["weft/cluster.cuh"] if plan.cluster > 1 else []
+    for header in sorted((kind.included(plan), "weft/team.cuh", *clusters)):
         writer.line(f'#include "{header}"')
+    from weft.emit.packing import PackEntry
+    from weft.emit.parts import CombineEntry
+
     found = plan.arranged(sweeps)
     packed = [k for k, is_packed in enumerate(plan.packed) if is_packed]
     for number, name in enumerate(entries(nest, plan)):
         writer.line()
         if number < len(packed):
-            from weft.emit.packing import PackEntry
-
             PackEntry.begun(function, own, facts, writer, found, plan).pack(name, packed[number])
-            continue
-        entry = kind.begun(function, own, facts, writer, found, plan)
-        entry.leaves_parts, entry.combines = name.endswith("_parts"), plan.parts > 1 and not name.endswith("_parts")
-        entry.emit(name)
+        else:
+            last = number > len(packed)
+            (CombineEntry if last else kind).begun(function, own, facts, writer, found, plan).emit(name)
     return writer.text()
 
 
@@ -58,14 +59,14 @@ def entries(nest: Nest, plan: ProductPlan) -> tuple[str, ...]:
     """The names of the entries, in the order of their launches: what packs operands, what leaves parts, and the product."""
     name, packed = kernel_entry(nest.name), sum(plan.packed)
     packs = (f"{name}_pack" if packed == 1 else f"{name}_pack_{n}" for n in range(1, packed + 1))
-    return (*packs, *((f"{name}_parts",) if plan.parts > 1 else ()), name)
+    return (*packs, *((f"{name}_parts",) if plan.leaves_parts else ()), name)
 
 
 # Names that texts declare.
 _OWN = """
     outside here row point place square memory u v h g q e group across down now turn turns lane full empty step
     near_row near_rows batch parts part item first_turn stop begin own_points own_row own_column first_own_row
-    first_own_column squares bring run
+    first_own_column squares bring run warp part_run
 """
 
 
@@ -105,10 +106,13 @@ class Fragment:
 class ProductEntry(ValueBody):
     """The one launch of a plan."""
 
-    include: ClassVar[str]
-
     products: Products = None  # type: ignore[assignment]
     plan: ProductPlan = None  # type: ignore[assignment]
+
+    @classmethod
+    def included(cls, plan: ProductPlan) -> str:
+        """What a text includes for its tiles."""
+        raise NotImplementedError
 
     @classmethod
     def begun(
@@ -127,8 +131,6 @@ class ProductEntry(ValueBody):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.leaves_parts = False  # of what is folded, for the next launch
-        self.combines = False  # parts that the launch before has left
         self.parts: dict[str, str] = {}  # where they are
         self.counts: dict[str, str] = {}
         self.firsts: dict[str, str] = {}  # of rows, columns and points: the first of the block, or of the turn
@@ -136,17 +138,21 @@ class ProductEntry(ValueBody):
         self.packed: dict[int, str] = {}  # where operands are in packets
         self.squares: dict[str, str] = {}  # tiles of rows and of columns
         self.totals: dict[str, str] = {}
+        self.whole: dict[str, str] = {}  # of a run of columns, when all parts are in them
 
     # ---------------------------------------------------------------- the kernel
 
     def emit(self, entry: str) -> None:
         lines = ",\n    ".join(self.parameters())
         self.writer.cite(self.function.location)
-        threads = self.plan.folding if self.combines else self.plan.threads
-        resident = f", {self.plan.resident}" if self.plan.resident > 1 and not self.combines else ""
-        bounds = f"__launch_bounds__({threads}{resident})"
-        with self.kernel(entry, lines, bounds):
+        with self.kernel(entry, lines, self.bounds()):
             self.body()
+
+    def bounds(self) -> str:
+        """How many threads a block has, and blocks a multiprocessor and a cluster."""
+        resident = f", {self.plan.resident}" if self.plan.resident > 1 else ""
+        cluster = f" __cluster_dims__({self.plan.cluster}, 1, 1)" if self.plan.cluster > 1 else ""
+        return f"__launch_bounds__({self.plan.threads}{resident}){cluster}"
 
     @contextmanager
     def kernel(self, entry: str, parameters: str, bounds: str) -> Iterator[None]:
@@ -160,24 +166,22 @@ class ProductEntry(ValueBody):
 
     def body(self) -> None:
         self.sizes()
-        if self.combines:
-            self.square("int64_t(blockIdx.x)")
-            self.places_of_thread()
-            self.begin_totals()
-            self.add_parts()
-            self.end(self.results)
-            return
-        shared = f" / {self.plan.parts}" if self.leaves_parts else ""
-        self.square(f"int64_t(blockIdx.x){shared}")
-        if self.leaves_parts:
-            self.writer.line(f"const int64_t item = blockIdx.x, part = item % {self.plan.parts};")
+        self.square(f"int64_t(blockIdx.x){f' / {self.plan.parts}' if self.plan.parts > 1 else ''}")
+        self.which_part()
         self.fold_points()
         self.finish()
 
+    def which_part(self) -> None:
+        """Which of a square's parts a block has."""
+        if self.plan.parts > 1:
+            self.writer.line(f"const int32_t part = int32_t(blockIdx.x % {self.plan.parts});")
+
     def finish(self) -> None:
         """What is done with the totals."""
-        if self.leaves_parts:
-            self.leave_parts()
+        if self.plan.cluster > 1:
+            self.meet_in_cluster()
+        elif self.plan.parts > 1:
+            self.end(self.leave_parts)
         else:
             self.end(self.results)
 
@@ -189,7 +193,7 @@ class ProductEntry(ValueBody):
                 assert type_ is not None
                 name = self.packed[k] = self.fresh.fresh(f"{base}_packed")
                 given.append(f"{memory_type(type_)}* {name}")
-        if self.plan.parts > 1:
+        if self.plan.leaves_parts:
             for f in self.products.folds:
                 name = self.parts[f.results[0]] = self.fresh.fresh(f"{f.names[0]}_parts")
                 given.append(f"{register_type(f.types[0])}* {name}")
@@ -215,11 +219,6 @@ class ProductEntry(ValueBody):
         """After all points: totals are then what `total` says."""
         results()
 
-    @property
-    def each_total(self) -> tuple[list[str], str, str]:
-        """Loops over a thread's totals of a fold, the number of one, and its subscripts."""
-        raise NotImplementedError
-
     def total(self, f: Fold, column: str) -> str:
         """What is folded for the thread's u-th row and this of its columns."""
         raise NotImplementedError
@@ -240,7 +239,8 @@ class ProductEntry(ValueBody):
                 line(f"const int64_t {self.wholes[what]} = {whole};")
             else:
                 self.wholes[what] = whole
-        for what, own in (("rows", plan.tile[0]), ("columns", plan.tile[1])):
+        rows = () if plan.streamed else (("rows", plan.tile[0]),)  # all of which a block has
+        for what, own in (*rows, ("columns", plan.tile[1])):
             name = self.squares[what] = self.fresh.fresh(f"{what.removesuffix('s')}_tiles")
             line(f"const int64_t {name} = ({factor(self.wholes[what])} + {own - 1}) / {own};")
 
@@ -357,23 +357,98 @@ class ProductEntry(ValueBody):
     def algebra(self, f: Fold) -> str:
         return algebra_type(f.algebra, register_type(f.types[0]))
 
-    def leave_parts(self) -> None:
-        """What a thread has folded of its part of the points, side by side with the other threads'."""
-        loops, number, subscripts = self.each_total
-        place = f"(item * {self.plan.totals} + {number}) * {self.plan.folding} + threadIdx.x"
-        self.unrolled(loops, *(f"{name}[{place}] = {self.totals[r]}{subscripts};" for r, name in self.parts.items()))
+    def operands_of(self, f: Fold, tiles: list[Tile]) -> tuple[Tile, Tile]:
+        """The left and the right tile of a product."""
+        part = f.parts[0]
+        assert isinstance(part, Op)
+        names = {a.name for a in part.args if isinstance(a, Ref)}
+        left, right = (next(t for t in tiles if t.left == side and t.operand.name in names) for side in (True, False))
+        return left, right
 
-    def add_parts(self) -> None:
-        """Combine what is left of the parts, in their order."""
-        loops, number, subscripts = self.each_total
-        item = f"(int64_t(blockIdx.x) * {self.plan.parts} + part)"
-        place = f"({item} * {self.plan.totals} + {number}) * {self.plan.folding} + threadIdx.x"
-        joins = []
+    def fold(self, f: Fold, own: str) -> None:
+        """`own` = it and a point of a fold."""
+        self.writer.cite(f.location)
+        fused = self.printer.accumulated(own, f.parts[0]) if f.algebra == "sum" else None
+        self.writer.line(f"{own} = {fused or f'{self.algebra(f)}::combine({own}, {self.printer.value(f.parts[0])})'};")
+
+    def leave_parts(self) -> None:
+        """What a thread has folded of its part of the points, for the next launch: squares of results as they lie."""
+        (m, n, _), own = self.plan.tile, self.fragment
         for f in self.products.folds:
-            own = f"{self.totals[f.results[0]]}{subscripts}"
-            joins.append(f"{own} = {self.algebra(f)}::combine({own}, {self.parts[f.results[0]]}[{place}]);")
-        with self.writer.block(f"for (int32_t part = 0; part < {self.plan.parts}; ++part)"):
-            self.unrolled(loops, *joins)
+            type_, name = f.types[0], self.parts[f.results[0]]
+            with self.each_run():
+                self.writer.line(f"{register_type(type_)} part_run[{own.run}];")
+                value = self.total(f, f"h * {own.run} + v")
+                self.unrolled([f"for (int32_t v = 0; v < {own.run}; ++v)"], f"part_run[v] = {value};")
+                place = f"{name} + ((int64_t(blockIdx.x) * {m} + {own.row}) * {n} + {own.column})"
+                self.writer.line(f"weft::store<{min(own.run, PACKET_BYTES // type_.size)}>({place}, part_run);")
+
+    def meet_in_cluster(self) -> None:
+        """What the blocks of a cluster have folded meets in their shared memory; each has some of the results."""
+        met = self.meeting_place()
+        self.end(lambda: self.tell(met))
+        self.results_of_cluster(met)
+
+    def tell(self, met: Mapping[str, str]) -> None:
+        """What a thread has folded goes where the others find it."""
+        own = self.fragment
+        for f in self.products.folds:
+            with self.each_run():
+                value = self.total(f, f"h * {own.run} + v")
+                text = f"{met[f.results[0]]}[{own.row}][{own.column} + v] = {value};"
+                self.unrolled([f"for (int32_t v = 0; v < {own.run}; ++v)"], text)
+
+    def results_of_cluster(self, met: Mapping[str, str]) -> None:
+        plan, line = self.plan, self.writer.line
+        line("weft::cluster_sync();")
+        there = "weft::peer(&{0}[own_row][own_column], g)"
+        first, step = f"part * {plan.threads} + threadIdx.x", plan.threads * plan.parts
+        self.results_of_runs(first, step, lambda f: there.format(met[f.results[0]]), plan.parts)
+        line("weft::cluster_sync();  // others may read what this block has")
+
+    def meeting_place(self) -> dict[str, str]:
+        """Declare where the totals of a block are."""
+        (m, n, _), found = self.plan.tile, {}
+        for f in self.products.folds:
+            name = found[f.results[0]] = self.fresh.fresh(f"{f.names[0]}_met")
+            self.writer.line(f"__shared__ __align__(16) {register_type(f.types[0])} {name}[{m}][{n}];")
+        return found
+
+    @contextmanager
+    def each_run(self) -> Iterator[None]:
+        """What is written here is done for each run of columns, and each row, that a thread has."""
+        own = self.fragment
+        with self.unrolled_block([f"for (int32_t h = 0; h < {own.runs}; ++h)", f"for (int32_t u = 0; u < {own.rows}; ++u)"]):
+            yield
+
+    def results_of_runs(self, first: str, step: int, part: Callable[[Fold], str], count: int) -> None:
+        """Results that are there in parts, the g-th at an address: a thread has every so manieth run of columns of a square."""
+        (m, n, _), run = self.plan.tile, self.plan.run
+        runs = m * n // run
+        with self.writer.block(f"for (int32_t item = {first}; item < {runs}; item += {step})"):
+            self.place_of_run("item")
+            self.combine_runs(part, count)
+            self.results()
+
+    def place_of_run(self, number: str) -> None:
+        """The row and the first column of a run of a square."""
+        n, run = self.plan.tile[1], self.plan.run
+        self.writer.line(f"const int32_t own_row = {number} / {n // run}, own_column = {number} % {n // run} * {run};")
+
+    def combine_runs(self, part: Callable[[Fold], str], count: int) -> None:
+        """The totals of a run, of parts in their order; from here on these are a thread's."""
+        line, run = self.writer.line, self.plan.run
+        for f in self.products.folds:
+            type_, own = register_type(f.types[0]), self.fresh.fresh(f"{f.names[0]}_whole")
+            line(f"{type_} {own}[{run}];")
+            self.unrolled([f"for (int32_t v = 0; v < {run}; ++v)"], f"{own}[v] = {self.algebra(f)}::identity();")
+            with self.unrolled_block([f"for (int32_t g = 0; g < {count}; ++g)"]):
+                line(f"{type_} part_run[{run}];")
+                width = min(run, PACKET_BYTES // f.types[0].size)
+                line(f"weft::unpack(weft::fetch<{run}, {width}>({part(f)}), part_run);")
+                text = f"{own}[v] = {self.algebra(f)}::combine({own}[v], part_run[v]);"
+                self.unrolled([f"for (int32_t v = 0; v < {run}; ++v)"], text)
+            self.whole[f.results[0]] = own
 
     def unrolled(self, headers: list[str], *actions: str) -> None:
         """Loops one in the other, unrolled."""
@@ -385,9 +460,21 @@ class ProductEntry(ValueBody):
         with self.writer.block(headers[0]):
             self.unrolled(headers[1:], *actions)
 
+    @contextmanager
+    def unrolled_block(self, headers: list[str]) -> Iterator[None]:
+        """What is written here is in loops one in the other, unrolled."""
+        self.writer.line("#pragma unroll")
+        with self.writer.block(headers[0]):
+            if headers[1:]:
+                with self.unrolled_block(headers[1:]):
+                    yield
+            else:
+                yield
+
     def results(self) -> None:
         """What is written once a result: columns in runs, each in all of the thread's rows."""
-        line, found, vector, own = self.writer.line, self.products, self.plan.vector, self.fragment
+        line, found, vector = self.writer.line, self.products, self.plan.vector
+        own = Fragment(1, "own_row", 1, self.plan.run, "own_column") if self.whole else self.fragment
         exprs = [e for w in found.sweeps.last for e in uses_of_write(w)] + [e for f in found.folds for e in f.inits]
         wanted = [v for v in self.needed(exprs) if not isinstance(v, Fold)]
         once = [v for v in wanted if set(v.axes) <= set(found.batch)]
@@ -466,6 +553,7 @@ class ProductEntry(ValueBody):
         for f in self.products.folds:
             self.writer.cite(f.location)
             template = "{1}" if starts_neutral(f) else join(f.algebra, f.types[0])
-            value = template.format(self.printer.exact(f.inits[0], PRODUCT), self.total(f, column))
+            total = f"{self.whole[f.results[0]]}[{column}]" if self.whole else self.total(f, column)
+            value = template.format(self.printer.exact(f.inits[0], PRODUCT), total)
             self.writer.line(f"const {register_type(f.types[0])} {self.declare(f.results[0])} = {value};")
         self.statements(tuple(self.let(v) for v in values if v not in first))

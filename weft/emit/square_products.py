@@ -5,6 +5,7 @@ While a tile of the operands is gone through, what the next one is made of is on
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from weft.emit.expressions import memory_type, register_type
@@ -12,12 +13,14 @@ from weft.emit.products import Fragment, ProductEntry, Tile
 from weft.graph.products import Operand
 from weft.graph.tile import Fold, Read, names_of
 from weft.loops.ir import free_names
-from weft.plan.product import ACROSS, DOWN, RUN, Staged, operand_reads
+from weft.plan.product import ACROSS, DOWN, RUN, ProductPlan, Staged, operand_reads
 
 
 @dataclass
 class SquareEntry(ProductEntry):
-    include = "weft/product.cuh"
+    @classmethod
+    def included(cls, plan: ProductPlan) -> str:
+        return "weft/product.cuh"
 
     def shape(self) -> str:
         (m, n, k), (own_m, own_n), groups = self.plan.tile, self.plan.each, self.plan.groups
@@ -39,8 +42,12 @@ class SquareEntry(ProductEntry):
         tiles = [self.begun_tile(*each) for each in self.tiles()]
         self.begin_totals()
         self.turns(tiles)
+
+    def end(self, results: Callable[[], None]) -> None:
         if self.plan.groups > 1:
-            self.meet()
+            self.meet(results)
+        else:
+            results()
 
     def begin_totals(self) -> None:
         (m, n), starts = self.plan.each, []
@@ -53,10 +60,6 @@ class SquareEntry(ProductEntry):
     def each_result(self) -> list[str]:
         m, n = self.plan.each
         return [f"for (int32_t u = 0; u < {m}; ++u)", f"for (int32_t v = 0; v < {n}; ++v)"]
-
-    @property
-    def each_total(self) -> tuple[list[str], str, str]:
-        return self.each_result(), f"u * {self.plan.each[1]} + v", "[u][v]"
 
     def places_of_thread(self) -> None:
         plan, line = self.plan, self.writer.line
@@ -102,7 +105,7 @@ class SquareEntry(ProductEntry):
         line, k, points = self.writer.line, self.plan.tile[2], self.wholes["points"]
         first = self.firsts["points"] = self.fresh.fresh("first_point")
         begin, stop = "0", points
-        if self.leaves_parts:
+        if self.plan.parts > 1:
             line(f"const int64_t own_points = ({points} + {self.plan.parts * k - 1}) / {self.plan.parts * k} * {k};")
             line(f"const int64_t begin = part * own_points, stop = weft::minimum<int64_t>(begin + own_points, {points});")
             begin, stop = "begin", "stop"
@@ -193,15 +196,9 @@ class SquareEntry(ProductEntry):
                 names = {t.operand.name: f"{t.own}[{'u' if t.left else 'v'}]" for t in tiles}
                 with self.writer.block(f"for (int32_t v = 0; v < {n}; ++v)"), self.spelled(names):
                     for f in self.products.folds:
-                        self.fold(f)
+                        self.fold(f, self.total(f, "v"))
 
-    def fold(self, f: Fold) -> None:
-        self.writer.cite(f.location)
-        own = self.total(f, "v")
-        fused = self.printer.accumulated(own, f.parts[0]) if f.algebra == "sum" else None
-        self.writer.line(f"{own} = {fused or f'{self.algebra(f)}::combine({own}, {self.printer.value(f.parts[0])})'};")
-
-    def meet(self) -> None:
+    def meet(self, results: Callable[[], None]) -> None:
         """What groups have made of their points is combined, in their order, by the first."""
         line, groups, (m, n) = self.writer.line, self.plan.groups, self.plan.each
         threads = self.plan.threads // groups
@@ -214,9 +211,16 @@ class SquareEntry(ProductEntry):
             puts = [f"{name}{place} = {self.totals[r]}[u][v];" for r, name in kept.items()]
             self.unrolled(self.each_result(), *puts)
         line("__syncthreads();")
-        line("if (group > 0) return;")
         joins = []
         for f in self.products.folds:
             own, other = self.total(f, "v"), f"{kept[f.results[0]]}[g][u * {n} + v][threadIdx.x]"
             joins.append(f"{own} = {self.algebra(f)}::combine({own}, {other});")
-        self.unrolled([f"for (int32_t g = 0; g < {groups - 1}; ++g)", *self.each_result()], *joins)
+        loops = [f"for (int32_t g = 0; g < {groups - 1}; ++g)", *self.each_result()]
+        if self.plan.cluster == 1:
+            line("if (group > 0) return;")
+            self.unrolled(loops, *joins)
+            results()
+            return
+        with self.writer.block("if (group == 0)"):
+            self.unrolled(loops, *joins)
+            results()

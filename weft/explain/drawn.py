@@ -177,7 +177,8 @@ def _of_products(found: Products, plan: ProductPlan) -> Iterator[_Homed]:
         if isinstance(v, Fold):
             yield _Homed(v, f"registers, {plan.each[0]} x {plan.each[1]} a thread")
         else:
-            yield _Homed(v, "shared memory, by tiles" if v.name in operands and v.name not in folded else "registers")
+            tiled = v.name in operands and v.name not in folded and not plan.streamed
+            yield _Homed(v, "shared memory, by tiles" if tiled else "registers")
     for w in found.sweeps.last:
         yield _Homed(w, f"memory, {plan.vector} together" if plan.vector > 1 else "memory")
 

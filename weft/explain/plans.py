@@ -222,10 +222,18 @@ def _multiplying(launch: Launch, plan: ProductPlan) -> list[str]:
         k = [k for k, packed in enumerate(plan.packed) if packed][number]
         shown = renamed(show_expr(found.operands[k].value), user_names(launch.where.analysis.function))
         return [f"{shown} is written to memory in whole packets first, for tiles of it to be copied"]
-    shared = [f"{plan.parts} blocks share the points of each, for a launch after to combine"] if plan.parts > 1 else []
-    if shared and launch.block[0] == plan.folding and number == sum(plan.packed) + 1:
+    if number > sum(plan.packed):
         return [f"what {plan.parts} blocks have left of each result is combined, in their order"]
+    after = "a cluster of them combines what they have" if plan.together else "for a launch after to combine"
+    shared = [f"{plan.parts} blocks share the points of each, {after}"] if plan.parts > 1 else []
     square = f"a block has {rows} x {columns} of {named['rows']} and {named['columns']}{batch}, a"
+    if plan.streamed:
+        return [
+            f"{square} thread {across} columns, {plan.run_points} points of each at a time, by {_instruction(plan)}",
+            *shared,
+            f"what columns are made of is read once, {_count(plan.stages, 'run')} ahead; {plan.groups} warps share the points",
+            *([] if plan.engine == "mma" else _no_matrices(launch, found)),
+        ]
     if plan.engine != "fma":
         who = "warpgroup" if plan.engine == "wgmma" else "warp"
         way = "a warp brings them as boxes (TMA)" if plan.boxes else "threads copy them (cp.async)"
@@ -245,6 +253,10 @@ def _multiplying(launch: Launch, plan: ProductPlan) -> list[str]:
         f"layout (thread, value) -> {named['columns']}: {plan.columns}",
         *_no_matrices(launch, found),
     ]
+
+
+def _instruction(plan: ProductPlan) -> str:
+    return "mma.sync m16n8k16" if plan.engine == "mma" else "multiply-adds"
 
 
 def _no_matrices(launch: Launch, found: Products) -> list[str]:

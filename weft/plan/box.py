@@ -9,11 +9,12 @@ from weft.plan.facts import Geometry
 
 @dataclass(frozen=True)
 class Box:
-    """axes: of the array, the contiguous one first; extents: how many elements of each a copy brings. Lines of 128 bytes are
-    swizzled. packed: how the array lies, if it is memory that the launches share.
+    """axes: of the array, the contiguous one first; extents: how many elements of each a copy brings; shape: how many there
+    are, zeros beyond. Lines of 128 bytes are swizzled. packed: how the array lies, if it is memory that the launches share.
     """
 
     array: str
     axes: tuple[int, ...]
     extents: tuple[int, ...]
+    shape: tuple[int, ...]
     packed: Geometry | None = None

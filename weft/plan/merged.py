@@ -4,6 +4,7 @@ them alone, as the weight of a channel, finds it by a division.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
@@ -22,14 +23,19 @@ Pairs = tuple[tuple[str, str], ...]
 
 
 def pairs_in_memory(
-    function: Function, sweeps: Sweeps, arrays: Mapping[str, Geometry], extents: Mapping[str, int], apart: bool = False
+    function: Function,
+    sweeps: Sweeps,
+    arrays: Mapping[str, Geometry],
+    extents: Mapping[str, int],
+    apart: bool = False,
+    rows: bool = False,
 ) -> Pairs:
     """The axes that every sweep goes through together, where a step of the slower is as far as all of the faster everywhere.
-    apart: where it is so of what has both of them.
+    apart: where it is so of what has both of them. rows: so are those of the rows, which are gone through in any order.
     """
     found: list[tuple[str, str]] = []
     extents = dict(extents)
-    while (pair := _pair(function, sweeps, arrays, extents, apart)) is not None:
+    while (pair := _pair(function, sweeps, arrays, extents, apart, rows)) is not None:
         found.append(pair)
         extents[one_name(*pair)] = extents[pair[0]] * extents[pair[1]]
         sweeps = merged(sweeps, (pair,))
@@ -54,11 +60,12 @@ def told_apart(sweeps: Sweeps, pairs: Pairs) -> frozenset[str]:
 
 
 def _pair(
-    function: Function, sweeps: Sweeps, arrays: Mapping[str, Geometry], extents: Mapping[str, int], apart: bool
+    function: Function, sweeps: Sweeps, arrays: Mapping[str, Geometry], extents: Mapping[str, int], apart: bool, rows: bool
 ) -> tuple[str, str] | None:
     overs = [s.over for stage in sweeps.stages for s in stage]
-    candidates = dict.fromkeys((a, b) for over in overs for a, b in zip(over, over[1:], strict=False))
-    for slow, fast in candidates:
+    candidates = [(a, b) for over in overs for a, b in zip(over, over[1:], strict=False)]
+    candidates += itertools.permutations(sweeps.rows, 2) if rows else []
+    for slow, fast in dict.fromkeys(candidates):
         together = all((slow in over) == (fast in over) and _adjacent(over, slow, fast) for over in overs)
         # two stops below 0 would have a product above
         if together and extents[slow] and extents[fast] and _one(
@@ -165,7 +172,7 @@ def _merged(sweeps: Sweeps, slow: str, fast: str) -> Sweeps:
         return replace(w, axes=over(w.axes), index=exprs(w.index))
 
     def fold(f: Fold) -> Fold:
-        return replace(f, over=over(f.over))
+        return replace(f, axes=over(f.axes), over=over(f.over))
 
     def sweep(s: Sweep) -> Sweep:
         return replace(s, over=over(s.over), folds=tuple(map(fold, s.folds)), writes=tuple(map(write, s.writes)))
@@ -175,7 +182,8 @@ def _merged(sweeps: Sweeps, slow: str, fast: str) -> Sweeps:
         moved = replace(v, index=exprs(v.index)) if isinstance(v, Read) else v
         values.append(fold(moved) if isinstance(moved, Fold) else replace(moved, axes=over(moved.axes)))
     made = replace(
-        sweeps, axes=axes, values=tuple(values), stages=tuple(tuple(map(sweep, stage)) for stage in sweeps.stages),
+        sweeps, axes=axes, rows=over(sweeps.rows), values=tuple(values),
+        stages=tuple(tuple(map(sweep, stage)) for stage in sweeps.stages),
         last=tuple(map(write, sweeps.last)), running=None if sweeps.running is None else _merged(sweeps.running, slow, fast),
     )  # fmt: skip
     return replace(made, values=(*_parts(made, one, slow, fast, sweeps.axes[fast].stop), *made.values))

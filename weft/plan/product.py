@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 RUN, ACROSS, DOWN = 4, 8, 4
 # Of matrix instructions: points of a turn, neighbours that come together; threads of a block that packs an operand.
 MATRIX_POINTS, MATRIX_PACKET, PACK_BLOCK = 64, 8, 256
+# Of a few rows: those of a fragment of a matrix instruction; threads of a warp that have points of their own; columns that a
+# thread writes together.
+FRAGMENT_ROWS, QUAD, FEW_WRITTEN = 8, 4, 4
+# Warps of a block that combines parts at the most. Words between the rows of totals that blocks of a cluster tell each other.
+COMBINING, MEETING_PAD = 8, 4
 _TOGETHER = {"fma": 1, "mma": WARP, "wgmma": 4 * WARP}  # threads that have a square of results
 
 
@@ -48,7 +53,8 @@ class ProductPlan:
     arrays. resident: so many blocks are on a multiprocessor, which stay and go from square to square, 0: a block has one.
     packed: which operands a launch before writes to memory in whole packets, since they are made of what is read, or lie
     between packets. type: of the factors of matrix instructions. parts: blocks that share the points of a square; a launch
-    after combines what they leave.
+    after combines what they leave. together: they are blocks of a cluster, which combine it. streamed: of a few rows with many
+    columns; operands go from memory to the registers of the threads that take them, `stages` runs ahead; groups are warps.
     """
 
     lane: str
@@ -66,6 +72,33 @@ class ProductPlan:
     packed: tuple[bool, ...] = ()
     type: str = ""
     parts: int = 1
+    together: bool = False
+    streamed: bool = False
+
+    @property
+    def leaves_parts(self) -> bool:
+        """Whether a launch after combines what blocks leave."""
+        return self.parts > 1 and not self.together
+
+    @property
+    def cluster(self) -> int:
+        """Blocks that run together."""
+        return self.parts if self.together else 1
+
+    @property
+    def combining(self) -> int:
+        """Of what combines parts: warps of a block, which share them."""
+        return min(COMBINING, self.parts)
+
+    @property
+    def pieces(self) -> int:
+        """Of what combines parts: blocks of a square."""
+        return self.tile[0] * self.tile[1] // (WARP * self.run)
+
+    @property
+    def run_points(self) -> int:
+        """Neighbouring points of each column that a thread of a few rows' takes at a time."""
+        return self.tile[2] // (QUAD * self.groups * self.stages)
 
     def arranged(self, sweeps: Sweeps) -> Products:
         """The products as this plan computes them."""
@@ -79,14 +112,9 @@ class ProductPlan:
         return self.tile[0] // self.each[0], self.tile[1] // self.each[1]
 
     @property
-    def totals(self) -> int:
-        """What a thread has folded of each fold."""
-        return math.prod(self.tile[:2]) // self.folding
-
-    @property
     def folding(self) -> int:
         """Threads of a block that have results."""
-        return math.prod(self.squares) * _TOGETHER[self.engine]
+        return WARP if self.streamed else math.prod(self.squares) * _TOGETHER[self.engine]
 
     @property
     def threads(self) -> int:
@@ -95,7 +123,7 @@ class ProductPlan:
     @property
     def run(self) -> int:
         """Neighbouring columns that a thread has."""
-        return {"fma": RUN, "mma": 2, "wgmma": 8}[self.engine]
+        return FEW_WRITTEN if self.streamed else {"fma": RUN, "mma": 2, "wgmma": 8}[self.engine]
 
     @property
     def atom(self) -> Atom:
@@ -157,7 +185,9 @@ def operand_read(found: Products, operand: Operand) -> Read | None:
     return next((v for v in made if v.name == operand.value.name), None)  # type: ignore[union-attr]
 
 
-def boxes_of(function: Function, found: Products, plan: ProductPlan, extents: Mapping[str, int]) -> tuple[Box, ...]:
+def boxes_of(
+    function: Function, found: Products, plan: ProductPlan, arrays: Mapping[str, Geometry], extents: Mapping[str, int]
+) -> tuple[Box, ...]:
     """The boxes that tiles are: of the axis along lines, of the other one, and of one element of the rest."""
     boxes = []
     for k, (operand, staged) in enumerate(zip(found.operands, plan.staged, strict=True)):
@@ -169,7 +199,7 @@ def boxes_of(function: Function, found: Products, plan: ProductPlan, extents: Ma
             width = whole_packets(line)
             packed = Geometry(type_, (batch, lines_, line), (lines_ * width, width, 1), 0)
             across = (plan.tile[0] if left else plan.tile[1]) if staged.along_points else MATRIX_POINTS
-            boxes.append(Box(packed_name(found, k), (2, 1, 0), (MATRIX_POINTS, across, 1), packed))
+            boxes.append(Box(packed_name(found, k), (2, 1, 0), (MATRIX_POINTS, across, 1), packed.shape[::-1], packed))
             continue
         assert read is not None
         rows = (found.rows if left else found.columns)[0]
@@ -177,16 +207,27 @@ def boxes_of(function: Function, found: Products, plan: ProductPlan, extents: Ma
         names = (found.over[0], rows) if staged.along_points else (rows, found.over[0])
         along = tuple(axis_along(read.index, a) for a in names)
         rest = tuple(d for d in reversed(range(len(read.index))) if d not in along)
-        boxes.append(Box(read.array, (*along, *rest), (MATRIX_POINTS, lines[names[1]], *(1 for _ in rest))))
+        # as many as the axes have: those that are counted as one have more than the array's own, and points may have fewer
+        shape = (*(extents[a] for a in names), *(arrays[read.array].shape[d] for d in rest))
+        boxes.append(Box(read.array, (*along, *rest), (MATRIX_POINTS, lines[names[1]], *(1 for _ in rest)), shape))
     return tuple(boxes)
 
 
 def shared_bytes(plan: ProductPlan, found: Products) -> int:
-    """Bytes of a block's shared memory: tiles of all operands, and what groups tell each other."""
+    """Bytes of a block's shared memory: tiles of all operands, what groups tell each other, and blocks of a cluster."""
+    m, n, _ = plan.tile
+    each = sum(max(4, f.types[0].size) for f in found.folds)
+    if plan.streamed:
+        return plan.groups * m * n * each
+    pad = MEETING_PAD if plan.engine == "wgmma" else 0
+    return ring_bytes(plan, found) + (plan.groups - 1) * m * n * each + plan.together * m * (n + pad) * each
+
+
+def ring_bytes(plan: ProductPlan, found: Products) -> int:
+    """Bytes of the tiles of all operands."""
     m, n, k = plan.tile
     sizes = [2 if plan.engine != "fma" else o.value.type.size for o in found.operands]
-    tiles = sum(plan.stages * k * (m if i < len(found.left) else n) * size for i, size in enumerate(sizes))
-    return tiles + (plan.groups - 1) * m * n * sum(max(4, f.types[0].size) for f in found.folds)
+    return sum(plan.stages * k * (m if i < len(found.left) else n) * size for i, size in enumerate(sizes))
 
 
 def operand_reads(found: Products, operand: Operand) -> tuple[Read | Map, ...]:
@@ -210,8 +251,14 @@ def made_of(found: Products, exprs: Iterable[Expr]) -> tuple[Read | Map, ...]:
 
 def in_a_run(found: Products, operand: Operand, lane: str, facts: Facts) -> bool:
     """Whether an operand is a read whose neighbours along an axis lie side by side, in memory that nobody writes meanwhile."""
-    read, written = operand_read(found, operand), {w.array for w in found.sweeps.writes}
-    if read is None or read.array in written or read.checked or not read.always or found.sweeps.axes[lane].start != ZERO:
+    read = operand_read(found, operand)
+    return read is not None and runs_along(found, read, lane, facts)
+
+
+def runs_along(found: Products, read: Read, lane: str, facts: Facts) -> bool:
+    """Whether the neighbours of a read along an axis lie side by side, in memory that nobody writes meanwhile."""
+    written = {w.array for w in found.sweeps.writes}
+    if read.array in written or read.checked or not read.always or found.sweeps.axes[lane].start != ZERO:
         return False
     return is_run(read.array, read.index, lane, facts)
 

@@ -14,6 +14,7 @@ from weft.loops.types import FLOAT32, INT64
 from weft.plan.arguments import Facts
 from weft.plan.extents import extents_of
 from weft.plan.facts import Geometry
+from weft.plan.few_rows import few_rows
 from weft.plan.fold import PACKET_BYTES, WARP, ZERO, Extents, is_run, power_of_two, stored_in_packets
 from weft.plan.machine import Machine
 from weft.plan.merged import merged, pairs_in_memory
@@ -66,7 +67,9 @@ LANES, PRODUCTS, SHARED_BYTES, L2_BYTES, L2_BLOCK_BYTES = 128, {"mma": 1024, "wg
 WAITING, FETCH_CYCLES, TURN_CYCLES, START_CYCLES, END_RESULTS = 600 * 128, 1800, 250, 2500, 16
 # Blocks that share the points of a square, and turns of each at the least; bytes of parts that a multiprocessor moves in a
 # cycle, cycles of another launch.
-PARTS, FEWEST_TURNS, PART_BYTES, LAUNCH_CYCLES = (2, 4, 8, 16), 4, 16, 4000
+PARTS, FEWEST_TURNS, PART_BYTES, LAUNCH_CYCLES = (2, 4, 8, 16, 32, 64, 128), 4, 16, 4000
+# The same of the blocks of a cluster: cycles until they have met, bytes of totals that each takes of the others in one.
+CLUSTER_CYCLES, CLUSTER_BYTES = 16000, 32
 
 
 def plan_products(
@@ -79,7 +82,7 @@ def plan_products(
 ) -> tuple[ProductPlan, Extents] | None:
     """The plan for a call; None where sweeps over the points of each result do as well."""
     extents = extents_of(sweeps.axes, names)
-    pairs = pairs_in_memory(function, sweeps, arrays, extents)
+    pairs = pairs_in_memory(function, sweeps, arrays, extents, rows=True)
     sweeps = merged(sweeps, pairs)
     lane = _lane(sweeps, facts)
     found = products(sweeps, lane) if lane else None
@@ -88,7 +91,16 @@ def plan_products(
     extents = extents_of(sweeps.axes, names)
     groups = (found.batch, found.rows, found.columns, found.over)
     batch, rows, columns, points = (math.prod(extents[a] for a in axes) for axes in groups)
-    if min(rows, columns) < FEWEST_ROWS or points < FEWEST_POINTS or not batch or max(rows, columns, points) >= MOST_BLOCKS:
+    if not batch or not rows or not columns or max(rows, columns, points) >= MOST_BLOCKS:
+        return None
+    turned = products(sweeps, found.rows[-1]) if columns < rows else found
+    assert turned is not None
+    plain = ProductPlan(turned.columns[-1], (0, 0, 0), (0, 0), 1, (), merged=pairs)
+    few = few_rows(function, turned, plain, facts, extents, machine)
+    if few is not None and few[1] < MOST_BLOCKS:
+        plan = replace(few[0], vector=_written(turned, facts, few[0].run, extents))
+        return plan, Extents(batch * rows * columns, few[1], few[1] // plan.parts)
+    if min(rows, columns) < FEWEST_ROWS or points < FEWEST_POINTS:
         return None
     staged = tuple(_staged(function, found, o, k < len(found.left), facts, extents) for k, o in enumerate(found.operands))
     plain = ProductPlan(lane, (0, 0, 0), (0, 0), 1, staged, merged=pairs)
@@ -100,9 +112,11 @@ def plan_products(
     row_tiles, column_tiles = -(-rows // plan.tile[0]), -(-columns // plan.tile[1])
     near = min(NEAR_TILES, power_of_two(row_tiles))
     blocks = batch * row_tiles * column_tiles * plan.parts
-    squares, blocks = blocks // plan.parts, min(blocks, plan.resident * machine.multiprocessors) if plan.resident else blocks
-    if squares * plan.parts >= MOST_BLOCKS:
+    squares = blocks // plan.parts
+    if blocks >= MOST_BLOCKS:
         return None
+    if plan.resident and plan.parts == 1:
+        blocks = min(blocks, plan.resident * machine.multiprocessors)
     vector = _written(found, facts, plan.run, extents)
     return replace(plan, near=near, vector=vector), Extents(batch * rows * columns, blocks, squares)
 
@@ -142,7 +156,9 @@ class _Work:
             resident = self.resident(plan, own)
             turn = min(resident, several) * self.by_matrices(plan, blocks)
             took = -(-several // resident) * (START_CYCLES + turns * turn + m * n / END_RESULTS)
-        if plan.parts > 1:  # what is left and taken again, and a launch
+        if plan.together:
+            took += CLUSTER_CYCLES + m * n * self.words * 4 / CLUSTER_BYTES
+        elif plan.parts > 1:  # what is left and taken again, and a launch
             took += LAUNCH_CYCLES + blocks * m * n * self.words * 8 / (self.machine.multiprocessors * PART_BYTES)
         return took
 
@@ -179,6 +195,19 @@ class _Work:
             for parts in PARTS:
                 if self.squares(plan) < self.machine.multiprocessors and turns >= FEWEST_TURNS * parts:
                     yield replace(plan, parts=parts)
+                    if parts <= self.machine.cluster and (together := self.together(replace(plan, parts=parts))) is not None:
+                        yield together
+
+    def together(self, plan: ProductPlan) -> ProductPlan | None:
+        """The plan whose parts are blocks of a cluster, where their shared memory has room for the totals."""
+        plan = replace(plan, together=True)
+        if plan.engine == "fma":
+            return plan if shared_bytes(plan, self.found) <= MOST_SHARED else None
+        room = self.machine.shared // plan.resident - OTHER_SHARED
+        for stages in range(plan.stages, FEWEST_BOXES - 1, -1):
+            if shared_bytes(own := replace(plan, stages=stages), self.found) <= room:
+                return own
+        return None
 
 
 def _by_threads(plain: ProductPlan, work: _Work) -> Iterator[ProductPlan]:
@@ -200,7 +229,7 @@ def _by_matrices(
     count = range(len(found.operands))
     packed = tuple(not _copied(found, k, s) for k, s in enumerate(plain.staged))
     if boxes:
-        packed = tuple(not _boxed(found, k, s, arrays, work.extents) for k, s in enumerate(plain.staged))
+        packed = tuple(not _boxed(found, k, s, arrays) for k, s in enumerate(plain.staged))
     staged = tuple(replace(s, vector=MATRIX_PACKET, aligned=True) for s in plain.staged)
     if any(packed[k] and packed_elements(found, staged[k], k, work.extents) > MOST_PACKED for k in count):
         return
@@ -218,12 +247,8 @@ def _by_matrices(
             yield replace(plan, stages=stages, resident=resident if boxes else 0)
 
 
-def _boxed(
-    found: Products, k: int, staged: Staged, arrays: Mapping[str, Geometry], extents: Mapping[str, int]
-) -> bool:
-    """Whether a tile of the k-th operand is a box of an array: it has an axis of rows and one of points, which are the array's,
-    and that of points ends where the array's does, since what is beyond the last has to be 0.
-    """
+def _boxed(found: Products, k: int, staged: Staged, arrays: Mapping[str, Geometry]) -> bool:
+    """Whether a tile of the k-th operand is a box of an array: it has an axis of rows and one of points, as they are."""
     read, rows = operand_read(found, found.operands[k]), found.rows if k < len(found.left) else found.columns
     if read is None or not _copied(found, k, staged) or len(rows) > 1 or len(found.over) > 1 or len(read.index) > MOST_RANK:
         return False
@@ -233,8 +258,7 @@ def _boxed(
         return False
     for axis in (*rows, *found.over):
         at = [d for d, i in enumerate(read.index) if axis in free_names(i)]
-        whole = len(at) == 1 and read.index[at[0]] == Ref(axis, INT64) and found.sweeps.axes[axis].start == ZERO
-        if not whole or (axis in found.over and geometry.shape[at[0]] != extents[axis]):
+        if len(at) != 1 or read.index[at[0]] != Ref(axis, INT64) or found.sweeps.axes[axis].start != ZERO:
             return False
     return True
 
