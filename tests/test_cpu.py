@@ -296,3 +296,20 @@ def test_machine_code_that_tells_of_no_fault_is_named(code: int, monkeypatch: py
     monkeypatch.setattr(host, "load", lambda source, entry, name: host.HostFunction(entry, machine_code))
     with pytest.raises(LaunchError, match="CXX"):
         kernel(torch.ones(3), torch.tensor([0, 1, 2]))
+
+
+@weft.kernel
+def largest_kept(x):
+    n = x.shape[1]
+    y = torch.empty((8, n, n), dtype=x.dtype)
+    for i in range(8):
+        for j in range(n):
+            for k in range(n):
+                largest = torch.full((), -torch.inf, dtype=x.dtype)
+                largest = torch.maximum(largest, x[i, j, k])
+                y[i, j, k] = x[i, j, k] - largest
+    return y
+
+
+def test_arrays_of_an_iteration_are_its_own_where_the_innermost_loop_is_another() -> None:
+    same(largest_kept, random((8, 1, 1), torch.float64))  # all neighbours are along the first axis

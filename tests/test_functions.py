@@ -131,3 +131,9 @@ def test_static_methods(owner: Functions) -> None:
     x = torch.rand(5)
     torch.testing.assert_close(owner.outside(x), 2 * x)
     torch.testing.assert_close(owner.inside(x), 3 * x)
+
+
+def test_kernels_of_a_text_are_called_under_torch_compile() -> None:
+    area = weft.kernel("def area(r):\n    return math.pi * r * r")  # reads a number that torch.compile guards
+    r = torch.rand(5)
+    torch.testing.assert_close(torch.compile(lambda r: area(r) + 1, backend="eager", fullgraph=True)(r), area(r) + 1)

@@ -34,6 +34,7 @@ BELOW: dict[str, set[str]] = {
     "pytorch": {"check", "explain", "compiler", "runtime", *_STAGES},
     "elementwise": {"check", "compiler", "explain", "pytorch", "runtime", *_STAGES},
     "ops": {"elementwise", "language"},
+    "tensors": {"check", "explain", "pytorch"},
     "hand": {"analysis", "pytorch", *_STAGES},
     "kernels": {"check", "pytorch", "runtime"},
     "demo": {"kernels", "pytorch", "runtime"},

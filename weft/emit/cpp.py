@@ -227,7 +227,7 @@ class _Unit:
                 writer.line(f"const int64_t {last} = std::{least}<int64_t>({first} {sign} {block}, {stop});")
                 body.hoist(self.nest.body, [a.var for a in outer])
                 for a in outer:
-                    body.local_arrays(a.var)
+                    body.local_arrays(a.var, inner.var)
                 for array, index in ahead:
                     place = body.element(array, tuple(at(i, inner.var, body.raw(first)) for i in index))
                     writer.line(f"weft::prefetch<1>(&{place}, int({last} - {first}));")
@@ -248,7 +248,7 @@ class _Unit:
         body.pragma_simd(f"omp simd{clauses}", statements)
         loop = For(inner.var, inner.start, inner.stop, inner.step, (), ())
         with body.writer.block(body.header(loop, body.declare(inner.var), first, last)), body.vectorised():
-            body.local_arrays(inner.var)
+            body.local_arrays(inner.var, inner.var)
             body.statements(statements)
 
     def _may_do_again(self) -> bool:

@@ -296,11 +296,15 @@ class Body:
             self.writer.line(f"{const}{memory_type(array.dtype)}* {name} = {self.arrays[array.name]} + {offset};")
             self.pointers[array.name] = (name, frozenset(axes))
 
-    def local_arrays(self, var: str) -> None:
-        """Declare the arrays that every iteration of the loop `var` has afresh."""
+    def local_arrays(self, var: str, innermost: str = "") -> None:
+        """Declare the arrays that every iteration of the loop `var` has afresh. innermost: an axis that was moved inside all
+        others.
+        """
         touched = arrays_of(self.nest.body)
         for array in self.function.arrays:
-            if array.within and array.within[-1] == var and array.name in touched:
+            if not array.within or array.name not in touched:
+                continue
+            if var == (innermost if innermost in array.within else array.within[-1]):
                 self._local(array)
 
     def _local(self, array: Array) -> None:

@@ -73,7 +73,7 @@ def function_of_text(
     defined = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
     if not defined:
         raise UnsupportedSyntax("the text defines no function", remedy="write it with def")
-    scope: dict[str, Any] = {"torch": torch, "math": math, "F": torch.nn.functional, "__name__": "__weft__"}
+    scope: dict[str, Any] = {"torch": torch, "math": math, "F": torch.nn.functional}
     scope |= names or {}
     exec(compile(tree, file, "exec"), scope)
     made = scope[defined[-1]]
