@@ -894,6 +894,43 @@ extern "C" __global__ void staged_tiles(const float* x, float* y) {
     block=(64, 1, 1),
 )
 
+def _packets(x: Array) -> Array:
+    out = np.zeros((len(x), 64), x.dtype)
+    for k, row in enumerate(x):
+        past = k * 45 % (16 // x.itemsize)
+        out[k, past : past + 41] = row[:41]
+    return out
+
+
+PACKETS = DeviceKernel(
+    "packets",
+    """
+#include "weft/packet.cuh"
+
+template <typename T> __device__ void brought(T* room, const T* row, T* y) {
+    constexpr int count = 16 / sizeof(T);
+    const int past = int(weft::past_packet<count>(row)), first = count * threadIdx.x - past;
+    if (threadIdx.x < 64 / count) weft::copy_packet(room + count * threadIdx.x, row + first, -first, 41 - first);
+    weft::commit_copies();
+    weft::wait_copies<0>();
+    __syncthreads();
+    for (int i = threadIdx.x; i < 64; i += blockDim.x) y[blockIdx.x * 64 + i] = room[i];
+}
+
+// 41 elements of rows that begin anywhere lie in shared memory as far past a packet as in memory, between zeros.
+extern "C" __global__ void packets(const float* x, const uint16_t* h, float* y, uint16_t* g) {
+    __shared__ alignas(16) float room[64];
+    __shared__ alignas(16) uint16_t halves[64];
+    brought(room, x + blockIdx.x * 45, y);
+    brought(halves, h + blockIdx.x * 45, g);
+}
+""",
+    lambda generator: (whole(generator, 9, 45, size=100), generator.integers(1, 2**16, (9, 45), dtype=np.uint16)),
+    lambda x, h: (_packets(x), _packets(h)),
+    grid=(9, 1, 1),
+    block=(32, 1, 1),
+)
+
 COPY_SIZES = DeviceKernel(
     "copy_sizes",
     """
@@ -2079,6 +2116,7 @@ KERNELS: tuple[DeviceKernel, ...] = (
     RELAXATION,
     STAGED_TILES,
     COPY_SIZES,
+    PACKETS,
     BARRIER_RING,
     BULK_RUNS,
     ROW_ANYWHERE,

@@ -172,6 +172,24 @@ def carried_on(x, w, total):
 
 
 @weft.kernel
+def other_points(x, c):
+    """What is read at other points than the ones that are written: every second one, and from the end on."""
+    length, channels = c.shape
+    y, z = torch.empty_like(c), torch.empty_like(c)
+    for d in range(channels):
+        h = 0.0
+        for t in range(length):
+            h = c[t, d] * h + x[2 * t, d]
+            y[t, d] = h
+    for d in range(channels):
+        h = 0.0
+        for t in range(length):
+            h = c[length - 1 - t, d] * h + x[t + 1, d]
+            z[t, d] = h
+    return y, z
+
+
+@weft.kernel
 def in_place(x):
     length, channels = x.shape
     for d in range(channels):
@@ -216,6 +234,10 @@ CASES: dict[str, tuple[Any, tuple[Make, ...]]] = {
             lambda: (_random(70, 33, 64), _decay(70, 33, 64)),
             lambda: (_random(2, 0, 3), _decay(2, 0, 3)),
             lambda: (_random(2, 700, 1), _decay(2, 700, 1)),
+            lambda: (_random(1, 1700, 33), _decay(1, 1700, 33)),
+            lambda: (_random(1, 1500, 35, dtype=HALF)[:, :, 1:34], _decay(1, 1500, 33, dtype=HALF)),
+            lambda: (_random(2, 900, 71)[:, :, 1:], _decay(2, 900, 72)[:, :, 2:]),
+            lambda: (_random(1, 1500, 66, dtype=HALF), _decay(1, 1500, 66, dtype=HALF)),
         ),
     ),
     "states_in_memory": (
@@ -241,5 +263,13 @@ CASES: dict[str, tuple[Any, tuple[Make, ...]]] = {
     "counted": (counted, (lambda: (_random(900, 20),),)),
     "running_argmax": (running_argmax, (lambda: (_random(3, 700).round(decimals=1),), lambda: (_random(500, 12).t(),))),
     "carried_on": (carried_on, (lambda: (_random(3, 700), _random(700), _random(3)),)),
+    "other_points": (
+        other_points,
+        (
+            lambda: (_random(4000, 8), _decay(2000, 8)),
+            lambda: (_random(4000, 21), _decay(2000, 21)),
+            lambda: (_random(4001, 9, dtype=HALF)[1:, 2:], _decay(2000, 7, dtype=HALF)),
+        ),
+    ),
     "in_place": (in_place, (lambda: (_random(500, 40),),)),
 }

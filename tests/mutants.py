@@ -357,6 +357,14 @@ IN_HEADERS: tuple[Mutant, ...] = (
         WRONG, header="chain.cuh",
     ),
     Mutant(
+        "packets_before_the_row_are_its_own", "packets", "if (low <= 0)", "if (low <= 1)", WRONG, header="packet.cuh",
+    ),
+    Mutant(
+        "halves_read_before_a_thread_has_brought_them", "packets",
+        "    weft::wait_copies<0>();\n    __syncthreads();", "    weft::wait_copies<0>();",
+        ("race", "uninitialised read"), ("room[i]",),
+    ),
+    Mutant(
         "scan_skips_a_lane", "cumsum",
         "position >= distance", "position > distance",
         WRONG, header="team.cuh", occurrence=0,

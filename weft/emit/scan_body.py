@@ -240,6 +240,9 @@ class ScanBody(ValueBody):
         """Start the copies of a tile to its place in the ring."""
         raise NotImplementedError
 
+    def begun_copies(self) -> None:
+        """What follows the first copies."""
+
     def of_ring(self) -> list[Read]:
         return [v for v in self.values if isinstance(v, Read) and v.name in self.slots]
 
@@ -364,6 +367,7 @@ class ScanBody(ValueBody):
                 self.copied("tile", "stage")
             turns, tile = ("turns", "k * parts + part") if plan.shared else ("tiles", "k")
             line(f"for (int32_t k = 0; k < {plan.stages} && k < {turns}; ++k) copy_tile({tile}, k);")
+            self.begun_copies()
         if self.reads():
             with self.writer.block("" if plan.shared else "if (tiles > 0)"):
                 self.fetch("part" if plan.shared else "0")

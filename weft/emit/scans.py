@@ -25,11 +25,12 @@ def emit(function: Function, nest: Nest, scans: Scanned, plan: ScanPlan, facts: 
     writer.line('#include "weft/memory.cuh"')
     writer.line(f'#include "weft/{"chain" if plan.shared else "team"}.cuh"')
     if plan.stages:
-        writer.line(f'#include "weft/{"async" if plan.beside else "bulk"}.cuh"')
+        writer.line(f'#include "weft/{"packet" if plan.beside else "bulk"}.cuh"')
     writer.line()
     kind = ScansBeside if plan.beside else ScansAlong
     taken = {kernel_entry(nest.name), "outside", "part", "parts", "row", "here", "v", "run", "step", "change", "keep"}
     taken |= {"tile", "tiles", "turn", "turns", "k", "stage", "arrived", "memory", "copy_tile", "first", "last", "whole"}
+    taken |= {"place", "beside", "rows_here"}
     varies = deciding(scans.axes, scans.values)
     large = varies | {s.name for s in function.scalars}
     kind(

@@ -7,14 +7,15 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+from weft.emit.cpp_body import factor
 from weft.emit.expressions import SUM, memory_type, register_type
 from weft.emit.scan_body import ScanBody
 from weft.emit.values import ZERO
 from weft.graph.tile import Map, Read, Scan, Write
 from weft.loops.affine import affine
-from weft.loops.ir import Const, Expr, free_names
-from weft.plan.fold import axis_along, is_run, stored_in_packets
-from weft.plan.scan import copied_bytes, skew_of
+from weft.loops.ir import Const, Expr, free_names, substitute
+from weft.plan.fold import PACKET_BYTES, axis_along, is_run, stored_in_packets
+from weft.plan.scan import WORD_BYTES, Laid, laid
 
 
 @dataclass
@@ -22,6 +23,11 @@ class ScansBeside(ScanBody):
     """Neighbouring threads have neighbouring rows; those below each other share them, each a run of points."""
 
     writes_of_points: tuple[Write, ...] = ()  # what is written at the points that are gone through
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.asks = ""  # what spares the question whether a point is the row's
+        self.places_of: dict[Laid, str] = {}  # the names of where a thread's points lie in a tile
 
     def rows(self) -> None:
         plan, line = self.plan, self.writer.line
@@ -56,10 +62,6 @@ class ScansBeside(ScanBody):
         if side < plan.threads:
             by = f" * {plan.runs}" if plan.runs > 1 else ""
             line(f"const int64_t {self.stem(f'{self.axis.name}_own')} = threadIdx.x / {side}{by};")
-        if plan.stages:
-            down = f"threadIdx.x / {side} * {plan.runs * wide + skew_of(plan)} + " if side < plan.threads else ""
-            own_row = f"{x} * {vector}" if vector > 1 else x
-            line(f"const int32_t {self.stem(f'{self.axis.name}_slot')} = {down}{own_row};  // of its first point in a tile")
 
     def own(self, name: str) -> str:
         return f"{name}[v]" if self.first else name
@@ -118,9 +120,10 @@ class ScansBeside(ScanBody):
         return super().ahead(read) and (not self.first or beside)
 
     def buffer(self, read: Read) -> tuple[str, str, str]:
+        step = "" if self.plan.delayed else "[step]"
         if not self.first or self.plan.lane not in read.axes:
-            return "{}", "", "[step]"
-        return f"weft::Run<{{}}, {self.plan.vector}>", f"[{self.plan.vector}]", "[step][v]"
+            return "{}", "", step
+        return f"weft::Run<{{}}, {self.plan.vector}>", f"[{self.plan.vector}]", f"{step}[v]"
 
     def fetched(self, read: Read, target: str, name: str) -> None:
         conditions = [*self.inside(name), *self.outside(read, range(len(read.index)))]
@@ -140,6 +143,46 @@ class ScansBeside(ScanBody):
             self.writer.line(f"{target} = {{}};")
         self.writer.line(f"if ({' && '.join(conditions)}) {target} = {taken};")
 
+    def ring(self) -> None:
+        super().ring()
+        plan, line = self.plan, self.writer.line
+        x = "threadIdx.x" if plan.side == plan.threads else f"threadIdx.x % {plan.side}"
+        own_row = f"{x} * {plan.vector}" if plan.vector > 1 else x
+        for read in self.of_ring():
+            own = self.laid(read)
+            if own not in self.places_of:
+                self.places_of[own] = self.fresh.fresh(f"{self.axis.name}_slot")
+                run = plan.runs * own.pitch + own.skew
+                down = f"threadIdx.x / {plan.side} * {run} + " if plan.side < plan.threads else ""
+                line(f"const int32_t {self.places_of[own]} = {down}{own_row};  // of its first point in a tile")
+        for read in self.of_ring():
+            if self.laid(read).anywhere:
+                self.loosely(read)
+
+    def laid(self, read: Read) -> Laid:
+        return laid(self.function, self.scans, self.plan, read, self.facts)
+
+    def loosely(self, read: Read) -> None:
+        """How far the rows of a point are past a packet, and whether those of points lie one right behind the other."""
+        packet, line = self.laid(read).packet, self.writer.line
+        past, pace, dense = (self.stem(f"{read.name}_{what}") for what in ("past", "pace", "dense"))
+        start = tuple(substitute(i, {self.axis.name: ZERO}) for i in read.index)
+        with self.spelled({self.plan.lane: self.stem(f"{self.plan.lane}_block")}):
+            at = self.address(read.array, start)
+        line(f"const uint32_t {past} = weft::past_packet<{packet}>({at}), {pace} = {self.pace(read.array, read.index)};")
+        if self.may_be_dense(read):
+            along, lane = (axis_along(read.index, a) for a in (self.axis.name, self.plan.lane))
+            extent = self.printer.index(self.function.array(read.array).shape[lane])
+            line(f"const bool {dense} = {self.stride(read.array, along)} == {extent};  // points end where the next begin")
+
+    def may_be_dense(self, read: Read) -> bool:
+        """Whether it can be known that what lies beside a row is the array's, and inside of it."""
+        forms = [f for f in map(affine, read.index) if f is not None and self.axis.name in f.names]
+        if [f.coefficient(self.axis.name) for f in forms] != [1]:
+            return False
+        along = axis_along(read.index, self.axis.name)
+        return not self.outside(read, (k for k in range(len(read.index)) if k != along))
+
     def copying(self) -> int:
         return self.plan.threads
 
@@ -148,18 +191,17 @@ class ScansBeside(ScanBody):
         number = f"(tiles - 1 - {tile})" if self.scans.reverse else tile
         origin = self.printer.index(self.origin, SUM)
         line(f"const int64_t first = {'' if origin == '0' else f'{origin} + '}{number} * {plan.tile};")
-        copies: dict[tuple[int, int], list[Read]] = {}
+        copies: dict[Laid, list[Read]] = {}
         for read in self.of_ring():
-            size = self.function.array(read.array).dtype.size
-            copies.setdefault((copied_bytes(self.function, plan, read, self.facts), size), []).append(read)
-        for (bytes_, size), reads in copies.items():
+            copies.setdefault(self.laid(read), []).append(read)
+        for own, reads in copies.items():
             with self.writer.block("") if len(copies) > 1 else nullcontext():
-                self.copied_alike(bytes_, bytes_ // size, reads, stage)
+                (self.copied_anywhere if own.anywhere else self.copied_alike)(own, reads, stage)
         line(f"weft::arrive_on_copies(arrived[{stage}]);")
 
-    def copied_alike(self, bytes_: int, elements: int, reads: Sequence[Read], stage: str) -> None:
-        """Copies of so many neighbours each: neighbouring threads bring those of a point, then those of the next ones."""
-        plan, line = self.plan, self.writer.line
+    def copied_alike(self, laid: Laid, reads: Sequence[Read], stage: str) -> None:
+        """Packets of neighbours: neighbouring threads bring those of a point, then those of the next ones."""
+        plan, line, elements = self.plan, self.writer.line, laid.packet
         beside = plan.wide // elements  # copies of a point; a power of two, as the threads are
         step, turns = plan.threads // beside, -(-plan.tile * beside // plan.threads)
         own, left = self.stem(f"{plan.lane}_copied"), self.stem("left")
@@ -178,28 +220,96 @@ class ScansBeside(ScanBody):
         line("#pragma unroll")
         with self.writer.block(f"for (int32_t k = 0; k < {turns}; ++k)"):
             further = f"place + k * {step}"
-            conditions = [f"{further} < {left}"]
-            if self.axis.start != self.origin:
-                conditions.append(f"first + {further} >= {self.printer.index(self.axis.start)}")
-            skew = f" + ({further}) / {plan.runs} * {skew_of(plan)}" if skew_of(plan) else ""
-            with self.writer.block(f"if ({' && '.join(conditions)})"):
-                _, size = self.slots[reads[0].name]
-                line(f"const int32_t slot = {stage} * {size} + ({further}) * {plan.wide}{skew} + beside;")
+            with self.writer.block(f"if ({' && '.join(self.copied_points(further, left))})"):
+                line(f"const int32_t slot = {self.slot(laid, reads[0], stage, further)};")
                 for read, source in zip(reads, sources, strict=True):
                     name, _ = self.slots[read.name]
-                    with self.spelled({self.axis.name: f"(first + {further})", plan.lane: own}):
-                        inside = self.outside(read, range(len(read.index)))
+                    inside = self.inside_at(read, further, own)
                     self.writer.cite(read.location)
                     if inside:
-                        line(f"weft::copy_async_or_zero<{bytes_}>({name} + slot, {source}, {' && '.join(inside)});")
+                        line(f"weft::copy_async_or_zero<{PACKET_BYTES}>({name} + slot, {source}, {' && '.join(inside)});")
                     else:
-                        line(f"weft::copy_async<{bytes_}>({name} + slot, {source});")
+                        line(f"weft::copy_async<{PACKET_BYTES}>({name} + slot, {source});")
             for read, source in zip(reads, sources, strict=True):
                 line(f"{source} += {f'{step} * ' if step > 1 else ''}{self.pace(read.array, read.index)};")
 
+    def copied_anywhere(self, laid: Laid, reads: Sequence[Read], stage: str) -> None:
+        """The same of rows that begin anywhere: packets, of which a point has one more, that have elements of its rows."""
+        plan, line, elements = self.plan, self.writer.line, laid.packet
+        beside, block, left = laid.pitch // elements, self.stem(f"{plan.lane}_block"), self.stem("left")
+        line(f"int32_t place = threadIdx.x / {beside}, beside = threadIdx.x % {beside} * {elements};")
+        stop = self.printer.index(self.axis.stop)
+        line(f"const int32_t {left} = {self.points_from('first', stop, plan.tile)};")
+        line(f"const int32_t rows_here = int32_t(weft::minimum<int64_t>({self.lane_count} - {block}, {plan.wide}));")
+        wholes = {read.name: self.stem(f"{read.name}_whole") for read in reads if self.may_be_dense(read)}
+        for read in reads:
+            if read.name in wholes:
+                along = axis_along(read.index, self.axis.name)
+                with self.spelled({self.axis.name: "first"}):
+                    index = self.printer.index(read.index[along], SUM)
+                extent = self.printer.index(self.function.array(read.array).shape[along], SUM)
+                within = f"{index} >= {elements} && {index} + {plan.tile + elements} <= {extent}"
+                line(f"const bool {wholes[read.name]} = {self.stem(f'{read.name}_dense')} && {within};")
+        for read in reads:
+            type_, rows = memory_type(self.function.array(read.array).dtype), self.stem(f"{read.name}_rows")
+            with self.spelled({self.axis.name: "first", self.plan.lane: block}):
+                line(f"const {type_}* const {rows} = {self.address(read.array, read.index)};")
+        line("#pragma unroll")
+        with self.writer.block(f"for (int32_t k = 0; k < {-(-plan.tile * beside // plan.threads)}; ++k)"):
+            with self.writer.block(f"if ({' && '.join(self.copied_points('place', left))})"):
+                line(f"const int32_t slot = {self.slot(laid, reads[0], stage, 'place')};")
+                for read in reads:
+                    self.writer.cite(read.location)
+                    self.packet_anywhere(read, elements, wholes.get(read.name, ""))
+            line(f"place += {plan.threads // beside};")
+            if plan.threads % beside:
+                line(f"beside += {plan.threads % beside * elements};")
+                line(f"if (beside >= {laid.pitch}) beside -= {laid.pitch}, ++place;")
+
+    def packet_anywhere(self, read: Read, elements: int, whole: str) -> None:
+        line, (name, _), block = self.writer.line, self.slots[read.name], self.stem(f"{self.plan.lane}_block")
+        before, source = self.stem(f"{read.name}_past_here"), self.stem(f"{read.name}_from")
+        lane = axis_along(read.index, self.plan.lane)
+        extent = self.printer.index(self.function.array(read.array).shape[lane], SUM)
+        past, pace = (self.stem(f"{read.name}_{what}") for what in ("past", "pace"))
+        line(f"const int32_t {before} = ({past} + uint32_t(first + place) * {pace}) % {elements};")
+        with self.writer.block(f"if (beside < {before} + rows_here)"):
+            type_, rows = memory_type(self.function.array(read.array).dtype), self.stem(f"{read.name}_rows")
+            further = f"place * {self.pace(read.array, read.index)} + (beside - {before})"
+            line(f"const {type_}* const {source} = {rows} + {further};")
+            row = f"{block} + (beside - {before})"
+            inside = self.inside_at(read, "place", block)
+            high = f"{extent} - ({row})"
+            high = f"{' && '.join(inside)} ? {high} : 0" if inside else high
+            copy = f"weft::copy_packet({name} + slot, {source}, -({row}), {high});"
+            if whole:
+                line(f"if ({whole}) weft::copy_async<{PACKET_BYTES}>({name} + slot, {source});")
+                copy = f"else {copy}"
+            line(copy)
+
+    def begun_copies(self) -> None:
+        if any(self.laid(read).anywhere and self.laid(read).size < WORD_BYTES for read in self.of_ring()):
+            self.writer.line("__syncthreads();  // what threads have brought themselves is there")
+
+    def copied_points(self, further: str, left: str) -> list[str]:
+        """Conditions that something is copied of a point of a tile."""
+        below = [f"first + {further} >= {self.printer.index(self.axis.start)}"] if self.axis.start != self.origin else []
+        return [f"{further} < {left}", *below]
+
+    def inside_at(self, read: Read, further: str, row: str) -> list[str]:
+        with self.spelled({self.axis.name: f"(first + {further})", self.plan.lane: row}):
+            return self.outside(read, range(len(read.index)))
+
+    def slot(self, laid: Laid, read: Read, stage: str, point: str) -> str:
+        """Where a packet of a point lies in the ring."""
+        skew = f" + {factor(point)} / {self.plan.runs} * {laid.skew}" if laid.skew else ""
+        return f"{stage} * {self.slots[read.name][1]} + {factor(point)} * {laid.pitch}{skew} + beside"
+
     def pace(self, array: str, index: Sequence[Expr]) -> str:
         """Elements from a point to the next one."""
-        return self.stride(array, axis_along(tuple(index), self.axis.name))
+        forms = [(k, f.coefficient(self.axis.name)) for k, f in enumerate(map(affine, index)) if f is not None]
+        terms = [f"{f'{by} * ' if by != 1 else ''}{self.stride(array, k)}" for k, by in forms if by]
+        return terms[0] if len(terms) == 1 else f"({' + '.join(terms)})"
 
     def points_from(self, first: str, stop: str, most: int) -> str:
         """How many of so many points from one on are inside the row, at least up to the first one that is outside."""
@@ -211,13 +321,28 @@ class ScansBeside(ScanBody):
     def begun(self) -> None:
         count = self.points_from(self.begin, self.end, self.plan.runs)
         self.writer.line(f"const int32_t {self.stem('points')} = {count};  // of its own")
+        for read in self.of_ring():
+            own = self.laid(read)
+            if own.anywhere:
+                name, past, pace = (self.stem(f"{read.name}_{what}") for what in ("before", "past", "pace"))
+                self.writer.line(f"uint32_t {name}[{own.packet}];  // elements of its points' first packets before their rows")
+                self.writer.line("#pragma unroll")
+                there = f"({past} + uint32_t({self.begin} + k) * {pace}) % {own.packet}"
+                self.writer.line(f"for (int32_t k = 0; k < {own.packet}; ++k) {name}[k] = {there};")
 
     def within(self, name: str) -> list[str]:
         """Conditions that a step is a point of the row's."""
         below = [f"{name} >= {self.printer.index(self.axis.start)}"] if self.axis.start != self.origin else []
         return [*below, f"step < {self.stem('points')}"]
 
+    def declare_tiles(self) -> None:
+        if not self.plan.delayed:
+            super().declare_tiles()
+
     def take(self) -> None:
+        """Where the tile stays for a turn more, points are taken out of the ring as they are gone through."""
+        if self.plan.delayed:
+            return
         line, name = self.writer.line, self.stem(f"{self.axis.name}_there")
         line("#pragma unroll")
         with self.writer.block(f"for (int32_t step = 0; step < {self.plan.runs}; ++step)"):
@@ -227,26 +352,45 @@ class ScansBeside(ScanBody):
             with self.writer.block(f"if ({' && '.join(conditions)})"):
                 for read in self.of_ring():
                     self.writer.cite(read.location)
-                    self.taken(read, name)
+                    for text in self.taken_here(read, "[step]"):
+                        line(text)
 
     def take_again(self) -> None:
-        """Where values are needed: they would only wait in registers until the other blocks have told."""
+        self.take()
 
-    def taken(self, read: Read, name: str) -> None:
-        plan, (ring, elements), (_, tile) = self.plan, self.slots[read.name], self.buffers[read.name]
-        slot = f"stage * {elements} + {self.stem(f'{self.axis.name}_slot')} + step * {plan.wide}"
-        if self.first:
-            self.writer.line(f"weft::unpack(weft::fetch<{plan.vector}, {plan.vector}>({ring} + {slot}), {tile}[step]);")
-            return
+    def taken_here(self, read: Read, at: str) -> list[str]:
+        """Take a point out of the ring to this place of the read's tile; a declaration of it where there is none."""
+        plan, (ring, elements), (_, tile), own = self.plan, self.slots[read.name], self.buffers[read.name], self.laid(read)
+        before = f" + {self.stem(f'{read.name}_before')}[step % {own.packet}]" if own.anywhere else ""
+        slot = f"stage * {elements} + {self.places_of[own]} + step * {own.pitch}{before}"
         type_ = register_type(self.function.array(read.array).dtype)
-        self.writer.line(f"{tile}[step] = {type_}({ring}[{slot}]);")
+        if not self.first:
+            return [f"{'' if at else f'const {type_} '}{tile}{at} = {type_}({ring}[{slot}]);"]
+        taken = f"weft::unpack(weft::fetch<{plan.vector}, {plan.vector}>({ring} + {slot}), {tile}{at});"
+        return [taken] if at else [f"{type_} {tile}[{plan.vector}];", taken]
 
     # ---------------------------------------------------------------- points
 
     def points(self, body: Callable[[], None], begin: Callable[[], None], stored: Sequence[tuple[Write, str]] = ()) -> None:
         with self.writer.block("") if self.scans.levels[1:] else nullcontext():  # states have their names in each pass
             begin()
-            self.steps(body, self.each_row, stored)
+            with self.asked_once() if self.plan.delayed else nullcontext(""):
+                self.steps(body, self.each_row, stored)
+
+    @contextmanager
+    def asked_once(self) -> Iterator[None]:
+        """What is written here is there twice once it is compiled: `whole` tells that all of a thread's points are the
+        row's, so that what they need comes out of shared memory side by side.
+        """
+        line, go = self.writer.line, self.fresh.fresh("go")
+        with self.writer.block(f"const auto {go} = [&](const bool whole)", "};"):
+            self.asks = "whole || "
+            yield
+            self.asks = ""
+        below = [f"{self.begin} >= {self.printer.index(self.axis.start)}"] if self.axis.start != self.origin else []
+        whole = [f"{self.stem('points')} == {self.plan.runs}", *below]
+        line(f"if ({' && '.join(whole)}) {go}(true);")
+        line(f"else {go}(false);")
 
     def points_of_one(self, body: Callable[[], None], begin: Callable[[], None]) -> None:
         begin()
@@ -262,7 +406,10 @@ class ScansBeside(ScanBody):
         line("#pragma unroll")
         with self.writer.block(f"for ({order})"):
             mark = self.writer.mark()
-            with self.writer.block(f"if ({' && '.join(self.within(name))})"):
+            inside = self.within(name)
+            asked = f"({' && '.join(inside)})" if self.asks and len(inside) > 1 else " && ".join(inside)
+            with self.writer.block(f"if ({self.asks}{asked})"):
+                inner = self.writer.mark()
                 for w, tile in stored:
                     line(f"{register_type(w.value.type)} {tile}[{vector}];")
                 with each():
@@ -271,6 +418,10 @@ class ScansBeside(ScanBody):
                     for w, tile in stored:
                         at = self.address(w.array, w.index).removesuffix(" + 0")
                         line(f"weft::store<{self.width(w.array, vector)}>({at}, {tile});")
+                for read in reversed(self.of_ring()) if self.plan.delayed else ():
+                    if self.writer.mentions(self.buffers[read.name][1], inner):
+                        for text in reversed(self.taken_here(read, "")):
+                            self.writer.insert(inner, text)
             if self.writer.mentions(name, mark):
                 self.writer.insert(mark, f"const int64_t {name} = {self.point_of(self.begin, 'step')};")
             for w in walked:
@@ -299,8 +450,6 @@ class ScansBeside(ScanBody):
         return found
 
     def finish(self, done: Sequence[Scan]) -> None:
-        if self.plan.delayed:
-            self.take()
         self.writes_of_points = self.scans.writes
         super().finish(done)
         self.writes_of_points = ()
@@ -399,8 +548,6 @@ class ScansBeside(ScanBody):
             return
         line("// what overflows when points are composed is computed in their order")
         with self.writer.block(f"if (!weft::all_of_team<{plan.threads}>({finite}))"):
-            if plan.delayed:
-                self.take()
             call = f"weft::down_in_turn<{plan.side}, {plan.threads}, {self.backwards}>"
             with self.each_row():
                 for last, tile in zip(lasts, own_tiles, strict=True) if not plan.shared else ():

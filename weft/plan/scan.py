@@ -51,11 +51,10 @@ FEWEST_TURNS = 4
 LONG_ROW, MOST_POINTS = 1 << 14, 32
 # Tiles that are in shared memory at a time, where each begins; bytes of it that a block has for other things.
 MOST_STAGES, SLOT_ALIGNMENT, OTHER_SHARED = 4, 128, 2 * 1024
-# Bytes that one copy of a thread brings, at most.
-COPIES = (16, 8, 4)
 # Turns whose words blocks have at a time.
 TURNS_TOLD = 4
-WARP = 32
+# Bytes of shared memory that its banks have side by side.
+WARP, BANKS_BYTES = 32, 128
 
 
 @dataclass(frozen=True)
@@ -176,8 +175,10 @@ def _with_ring(function: Function, scans: Scanned, facts: Facts, plan: ScanPlan,
             given = replace(plan, runs=runs, delayed=True)
             if stages(given) > 2:
                 return replace(given, stages=stages(given))
-    if stages(plan) > 1:
-        return replace(plan, stages=stages(plan))
+    for runs in range(plan.runs, plan.runs // 2 if plan.beside else plan.runs - 1, -1):
+        given = replace(plan, runs=runs)
+        if stages(given) > 1:
+            return replace(given, stages=stages(given))
     return plan
 
 
@@ -317,14 +318,8 @@ def _in_rows(function: Function, scans: Scanned, plan: ScanPlan, facts: Facts, r
         return False
     if any(w.array == read.array for w in scans.writes) or scans.axes[plan.lane].start != Const(0, INT64):
         return False
-    return is_run(read.array, read.index, plan.lane, facts) and copied_bytes(function, plan, read, facts) > 0
-
-
-def copied_bytes(function: Function, plan: ScanPlan, read: Read, facts: Facts) -> int:
-    """Bytes of rows side by side that one copy brings: whole elements, aligned; 0 where these are less than a word."""
-    size = function.array(read.array).dtype.size
-    aligned = size * facts.vector(read.array)
-    return next((n for n in COPIES if n >= size and aligned % n == 0 and plan.wide * size % n == 0), 0)
+    in_packets = plan.wide * function.array(read.array).dtype.size % PACKET_BYTES == 0
+    return in_packets and is_run(read.array, read.index, plan.lane, facts)
 
 
 def anchor_of(scans: Scanned, plan: ScanPlan, facts: Facts) -> tuple[str, tuple[Expr, ...]] | None:
@@ -343,14 +338,35 @@ def anchor_of(scans: Scanned, plan: ScanPlan, facts: Facts) -> tuple[str, tuple[
 
 
 def anywhere(function: Function, scans: Scanned, plan: ScanPlan, read: Read, facts: Facts) -> bool:
-    """Whether a row of a read along the lane may begin between packets, or where a tile begins may be between them."""
+    """Whether what is read along the lane, and lies side by side, may begin between packets, or where a tile begins may be."""
     aligned = facts.vector(read.array) * function.array(read.array).dtype.size >= PACKET_BYTES
     return not aligned or anchor_of(scans, plan, facts) is not None
 
 
-def skew_of(plan: ScanPlan) -> int:
-    """Elements between the runs of threads below each other in a tile, which keep the lanes of a warp in banks of their own."""
-    return plan.wide if plan.side < WARP and plan.runs % 2 == 0 else 0
+@dataclass(frozen=True)
+class Laid:
+    """How rows side by side lie in a tile in shared memory, in elements of so many bytes: those of a point in packets, one more
+    where they are `anywhere` in memory, as far past the first one as there; skew: between the runs of threads below each other,
+    which keep the lanes of a warp in banks of their own.
+    """
+
+    size: int
+    anywhere: bool
+    pitch: int  # from a point to the next one
+    skew: int
+
+    @property
+    def packet(self) -> int:
+        """Elements of a packet."""
+        return PACKET_BYTES // self.size
+
+
+def laid(function: Function, scans: Scanned, plan: ScanPlan, read: Read, facts: Facts) -> Laid:
+    """How the tiles of a read lie whose rows are side by side."""
+    size, loose = function.array(read.array).dtype.size, anywhere(function, scans, plan, read, facts)
+    pitch = plan.wide + (PACKET_BYTES // size if loose else 0)
+    skew = (plan.wide - plan.runs * pitch) % (BANKS_BYTES // size) if plan.side < WARP else 0
+    return Laid(size, loose, pitch, skew)
 
 
 def shift_of(read: Read, lane: str) -> int:
@@ -363,7 +379,8 @@ def slot_bytes(function: Function, scans: Scanned, plan: ScanPlan, read: Read, f
     """Bytes of a tile of a read in shared memory: with the packets beside it, where it is shifted or begins between packets."""
     size = function.array(read.array).dtype.size
     if plan.beside:
-        bytes_ = (plan.tile * plan.wide + plan.threads // plan.side * skew_of(plan)) * size
+        own = laid(function, scans, plan, read, facts)
+        bytes_ = (plan.tile * own.pitch + plan.threads // plan.side * own.skew) * size
     else:
         packets = 3 if anywhere(function, scans, plan, read, facts) else 2 if shift_of(read, plan.lane) else 0
         bytes_ = plan.tile * size + packets * PACKET_BYTES

@@ -1,6 +1,6 @@
 #include "weft/memory.cuh"
 #include "weft/chain.cuh"
-#include "weft/async.cuh"
+#include "weft/packet.cuh"
 
 extern "C" __global__ void __launch_bounds__(256, 2) time_major(
     const float* __restrict__ x,
@@ -30,7 +30,6 @@ extern "C" __global__ void __launch_bounds__(256, 2) time_major(
     const float* c_b = c + b * c_stride_0;
     float* y_b = y + b * y_stride_0;
     const int64_t t_own = threadIdx.x / 32 * 16;
-    const int32_t t_slot = threadIdx.x / 32 * 512 + threadIdx.x % 32;  // of its first point in a tile
     // kernels_of_scans.py:23: for t in range(length):
     float h_last = {};
     const int64_t t_stop = here ? length : 0;  // what lies beyond has no points
@@ -49,6 +48,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) time_major(
         weft::fence_mbarrier_init();
     }
     __syncthreads();
+    const int32_t t_slot = threadIdx.x / 32 * 512 + threadIdx.x % 32;  // of its first point in a tile
     const int64_t turns = (tiles + parts - 1) / parts;
     const auto copy_tile = [&](int64_t tile, int32_t stage) {
         const int64_t first = tile * 128;
@@ -83,26 +83,22 @@ extern "C" __global__ void __launch_bounds__(256, 2) time_major(
             const int32_t points = int32_t(weft::minimum<int64_t>(weft::maximum<int64_t>(t_stop - t_first, 0), 16));  // of its own
             const int32_t stage = turn % 3;
             arrived[stage].wait(turn / 3 & 1);
-            float c_tile[16];
-            float x_tile[16];
-            #pragma unroll
-            for (int32_t step = 0; step < 16; ++step) {
-                if (step < points) {
-                    // kernels_of_scans.py:24: h = c[b, t, d] * h + x[b, t, d]
-                    c_tile[step] = float(c_ring[stage * 4096 + t_slot + step * 32]);
-                    x_tile[step] = float(x_ring[stage * 4096 + t_slot + step * 32]);
-                }
-            }
             // what each run does to h
             weft::Affine<float>::Value h_own;
             h_own = weft::Affine<float>::identity();
-            #pragma unroll
-            for (int32_t step = 0; step < 16; ++step) {
-                if (step < points) {
-                    // kernels_of_scans.py:23: for t in range(length):
-                    h_own = weft::Affine<float>::combine(h_own, {c_tile[step], x_tile[step]});
+            const auto go = [&](const bool whole) {
+                #pragma unroll
+                for (int32_t step = 0; step < 16; ++step) {
+                    if (whole || step < points) {
+                        const float c_tile = float(c_ring[stage * 4096 + t_slot + step * 32]);
+                        const float x_tile = float(x_ring[stage * 4096 + t_slot + step * 32]);
+                        // kernels_of_scans.py:23: for t in range(length):
+                        h_own = weft::Affine<float>::combine(h_own, {c_tile, x_tile});
+                    }
                 }
-            }
+            };
+            if (points == 16) go(true);
+            else go(false);
             weft::scan_down<weft::Affine<float>, 32, 256, false>(h_own, h_composed, h_scratch[turn & 1]);
             h_chain.tells_of(h_composed.all, turn + 1);
         }
@@ -111,8 +107,6 @@ extern "C" __global__ void __launch_bounds__(256, 2) time_major(
         const int64_t t_first = tile * 128 + t_own;
         const int32_t points = int32_t(weft::minimum<int64_t>(weft::maximum<int64_t>(t_stop - t_first, 0), 16));  // of its own
         const int32_t stage = (turn - 1) % 3;
-        float c_tile[16];
-        float x_tile[16];
         float h_tile;
         float h_before;
         bool h_whole = true;  // what all blocks tell can be composed
@@ -132,22 +126,16 @@ extern "C" __global__ void __launch_bounds__(256, 2) time_major(
         h_finite = h_finite && ((weft::is_finite(h_last) && weft::is_finite(h_before)) || weft::is_nan(h_turn));
         // what overflows when points are composed is computed in their order
         if (!weft::all_of_team<256>(h_finite)) {
-            #pragma unroll
-            for (int32_t step = 0; step < 16; ++step) {
-                if (step < points) {
-                    // kernels_of_scans.py:24: h = c[b, t, d] * h + x[b, t, d]
-                    c_tile[step] = float(c_ring[stage * 4096 + t_slot + step * 32]);
-                    x_tile[step] = float(x_ring[stage * 4096 + t_slot + step * 32]);
-                }
-            }
             h_whole = weft::all_of_team<256>(h_whole);
             if (!h_whole) h_tile = h_chain.received(turn, h_turn);
             const auto change = [&](float& h) {
                 #pragma unroll
                 for (int32_t step = 0; step < 16; ++step) {
                     if (step < points) {
+                        const float c_tile = float(c_ring[stage * 4096 + t_slot + step * 32]);
+                        const float x_tile = float(x_ring[stage * 4096 + t_slot + step * 32]);
                         // kernels_of_scans.py:24: h = c[b, t, d] * h + x[b, t, d]
-                        const float h_1 = weft::fma(c_tile[step], h, x_tile[step]);
+                        const float h_1 = weft::fma(c_tile, h, x_tile);
                         h = h_1;
                     }
                 }
@@ -156,28 +144,26 @@ extern "C" __global__ void __launch_bounds__(256, 2) time_major(
             weft::down_in_turn<32, 256, false>(change, keep, h_tile);
             if (!h_whole) h_last = h_chain.handed_on(turn, h_tile);
         }
-        #pragma unroll
-        for (int32_t step = 0; step < 16; ++step) {
-            if (step < points) {
-                // kernels_of_scans.py:24: h = c[b, t, d] * h + x[b, t, d]
-                c_tile[step] = float(c_ring[stage * 4096 + t_slot + step * 32]);
-                x_tile[step] = float(x_ring[stage * 4096 + t_slot + step * 32]);
-            }
-        }
         float h;
         h = h_before;
-        float* y_to = y_b + t_first * y_stride_1 + d;
-        #pragma unroll
-        for (int32_t step = 0; step < 16; ++step) {
-            if (step < points) {
-                // kernels_of_scans.py:24: h = c[b, t, d] * h + x[b, t, d]
-                const float h_1 = weft::fma(c_tile[step], h, x_tile[step]);
-                // kernels_of_scans.py:25: y[b, t, d] = h
-                y_to[0] = h_1;
-                h = h_1;
+        const auto go_2 = [&](const bool whole) {
+            float* y_to = y_b + t_first * y_stride_1 + d;
+            #pragma unroll
+            for (int32_t step = 0; step < 16; ++step) {
+                if (whole || step < points) {
+                    const float c_tile = float(c_ring[stage * 4096 + t_slot + step * 32]);
+                    const float x_tile = float(x_ring[stage * 4096 + t_slot + step * 32]);
+                    // kernels_of_scans.py:24: h = c[b, t, d] * h + x[b, t, d]
+                    const float h_1 = weft::fma(c_tile, h, x_tile);
+                    // kernels_of_scans.py:25: y[b, t, d] = h
+                    y_to[0] = h_1;
+                    h = h_1;
+                }
+                y_to += y_stride_1;
             }
-            y_to += y_stride_1;
-        }
+        };
+        if (points == 16) go_2(true);
+        else go_2(false);
         __syncthreads();  // all have gone through it
         if (turn - 1 + 3 < turns) copy_tile(tile + 3 * parts, stage);
     }

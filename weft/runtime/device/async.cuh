@@ -35,6 +35,12 @@ template <int bytes, typename T> WEFT_FUNCTION void copy_async_or_zero(T* shared
     }
 }
 
+// 16 bytes, of which the first `read` are read and others are zeros.
+template <typename T> WEFT_FUNCTION void copy_async_first(T* shared, const T* global, uint32_t read) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 : : "r"(detail::shared_address(shared)), "l"(detail::global_address(global)), "r"(read) : "memory");
+}
+
 WEFT_FUNCTION void commit_copies() { asm volatile("cp.async.commit_group;" : : : "memory"); }
 
 template <int n> WEFT_FUNCTION void wait_copies() { asm volatile("cp.async.wait_group %0;" : : "n"(n) : "memory"); }

@@ -17,6 +17,11 @@ template <int bytes, typename T> WEFT_HOST_FUNCTION void copy_async_or_zero(T* s
     weft_copy_async(shared, global, bytes, inside ? bytes : 0);
 }
 
+// 16 bytes, of which the first `read` are read and others are zeros.
+template <typename T> WEFT_HOST_FUNCTION void copy_async_first(T* shared, const T* global, uint32_t read) {
+    weft_copy_async(shared, global, 16, read);
+}
+
 WEFT_HOST_FUNCTION void commit_copies() { weft_commit_copies(); }
 
 template <int n> WEFT_HOST_FUNCTION void wait_copies() { weft_wait_copies(n); }
