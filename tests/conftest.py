@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from tests import validated
+from weft.runtime import host
 
 GOLDEN = Path(__file__).parent / "golden"
 _CACHE = pytest.StashKey[str]()
@@ -78,6 +79,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """What is loaded by now stays: the collector of garbage need not look through it again and again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def quickly_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of many programs, each called a few times: to optimise one takes longer than all else that is asked of it."""
+    monkeypatch.setattr(host.build, "__defaults__", (tuple("-O0" if f == "-O3" else f for f in host.FLAGS),))
 
 
 @pytest.fixture

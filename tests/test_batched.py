@@ -30,6 +30,8 @@ from weft.loops.interpret import interpret
 from weft.loops.ir import For
 from weft.pytorch.call import argument_types
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 
 @weft.kernel
 def scaled(x, alpha: torch.Tensor, beta: float):

@@ -14,6 +14,8 @@ import weft
 from tests.fuzz_programs import compiled
 from tests.test_cells import kinds, outputs
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 BODY = """
 def program(x: torch.Tensor, step: float):
     n = x.shape[0]

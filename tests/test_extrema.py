@@ -16,6 +16,8 @@ from tests.gradients import assert_same_derivatives
 from tests.test_cells import kinds
 from weft.pytorch.simulated import simulate_call
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 VALUES = (-0.0, 0.0, math.nan, math.inf, -math.inf, 1.0, -1.0)
 SPELLINGS = [f"{x} if a {test} b else {y}" for test in (">", ">=", "<", "<=") for x, y in (("a", "b"), ("b", "a"))]
 SPELLINGS += ["max(a, b)", "min(a, b)", "max(b, a)", "min(b, a)"]

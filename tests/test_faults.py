@@ -10,6 +10,8 @@ import torch
 import weft
 from weft.pytorch.simulated import simulate_call
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 T = torch.tensor
 
 

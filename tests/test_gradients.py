@@ -15,6 +15,8 @@ import weft
 from tests.gradients import assert_same, assert_same_derivatives, derivatives, draw
 from weft.kernels import rms_norm
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 torch.set_num_threads(1)
 
 CASES: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []

@@ -29,6 +29,8 @@ from weft.loops.adjoint import adjoint
 from weft.loops.agree import agreeing
 from weft.loops.types import FLOAT64
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 torch.set_num_threads(1)
 
 # ---------------------------------------------------------------- the oracle

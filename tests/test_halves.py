@@ -11,6 +11,8 @@ import torch
 
 import weft
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 HALVES = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 SIGNS = ("+", "-", "*", "/", "//", "%", "==", "!=", "<", "<=", ">", ">=")
 BOTH_WAYS = [f"{a} {sign} {b}" for sign in SIGNS for a, b in (("v", "w[i]"), ("w[i]", "v"))]

@@ -8,6 +8,8 @@ import torch
 import weft
 from weft.errors import OutOfRange
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 
 def circular(x):
     n = len(x)

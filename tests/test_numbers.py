@@ -22,6 +22,8 @@ from weft.errors import (
 )
 from weft.runtime import nvrtc
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 T = torch.tensor
 
 
