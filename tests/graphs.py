@@ -10,12 +10,14 @@ import torch
 
 from weft.graph.build import build
 from weft.graph.interpret import interpret
+from weft.graph.passes import Passes, passes
 from weft.graph.tile import NotTiles, TileGraph, validate
 from weft.language import parse, read_signature
 from weft.loops.affine import evaluate
 from weft.loops.analyze import schedule
 from weft.loops.interpret import _fit, _Machine
 from weft.loops.ir import For, Function
+from weft.loops.names import Names, names_bound_in
 from weft.loops.schedule import Nest, Schedule
 from weft.pytorch.call import argument_types
 
@@ -62,8 +64,10 @@ def built_of(function: Callable[..., Any], *args: Any) -> Built:
     return built(schedule(parsed(function, args)))
 
 
-def run(made: Built, args: Sequence[Any]) -> tuple[torch.Tensor, ...]:
-    """The results of a schedule whose nests are executed as graphs where they are such, as loops where they are not."""
+def run(made: Built, args: Sequence[Any], in_passes: bool | None = None) -> tuple[torch.Tensor, ...]:
+    """The results of a schedule whose nests are executed as graphs where they are such, as loops where they are not.
+    in_passes: as the passes of their graphs where they have these: as nests of their own, or together (True).
+    """
     function = made.schedule.function
     given = dict(zip(function.parameters, args, strict=True))
     names: dict[str, Any] = {s.name: _fit(given[s.name], s.type) for s in function.scalars if s.value is None}
@@ -77,11 +81,28 @@ def run(made: Built, args: Sequence[Any]) -> tuple[torch.Tensor, ...]:
         if array.name not in arrays and not array.within:
             machine.allocate(array)
     for nest, graph in zip(made.schedule.nests, made.graphs, strict=True):
-        if isinstance(graph, TileGraph):
+        own = None if in_passes is None else in_passes_of(made.schedule, nest, graph, in_passes)
+        if own is not None:
+            for array in own.memory:
+                machine.allocate(array)
+            for statements in own.nests:
+                machine.run(statements)
+        elif isinstance(graph, TileGraph):
             interpret(graph, function, machine.arrays, names)
         else:
             machine.run(_as_loops(nest))
     return tuple(machine.arrays[r] for r in function.results)
+
+
+def in_passes_of(found: Schedule, nest: Nest, graph: TileGraph | NotTiles, together: bool) -> Passes | None:
+    """The passes of a nest's graph, if it has them."""
+    names = Names.of(found.function)
+    for own in found.nests:
+        names.taken |= names_bound_in(own.body) | {a.var for a in own.axes}
+    try:
+        return passes(graph, found.function, names, together) if isinstance(graph, TileGraph) else None
+    except NotTiles:
+        return None
 
 
 def _as_loops(nest: Nest) -> tuple[Any, ...]:

@@ -54,6 +54,12 @@ def plans(kernel: Any, *args: Any) -> list[FoldPlan]:
 # ---------------------------------------------------------------- axes that are counted as one
 
 
+def test_a_launch_has_the_shared_memory_in_which_rows_of_several_axes_lie() -> None:
+    (one,) = launches(CASES["grouped_norm"][0], "float32[768,10,2025]", "float32[10]", "float32[768,10]")
+    assert one.variant.plan.inside and one.cluster == 2
+    assert one.shared >= one.variant.plan.holds // one.cluster * 4
+
+
 def test_rows_are_held_though_one_of_their_axes_tells_a_weight() -> None:
     (plan,) = plans(CASES["grouped_norm"][0], "float32[768,10,2025]", "float32[10]", "float32[768,10]")
     assert plan.merged == (("c", "p"),) and (plan.lane, plan.vector, plan.holds) == ("c.p", 1, 20480)

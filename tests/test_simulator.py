@@ -972,8 +972,9 @@ def test_dynamic_shared_memory_has_the_size_of_the_launch() -> None:
     x0[threadIdx.x] = dynamic[threadIdx.x];"""
     y = np.zeros(64, np.float32)
     assert launch(body, [(y, OUTPUT)], shared=256).findings == ()
-    finding = launch(body, [(y, OUTPUT)], shared=252).findings[0]
-    assert (finding.kind, finding.place.line) == ("out of bounds", 4)
+    for size in (252, 0):
+        finding = launch(body, [(y, OUTPUT)], shared=size).findings[0]
+        assert (finding.kind, finding.place.line) == ("out of bounds", 4)
 
 
 def test_what_is_not_written_is_told() -> None:

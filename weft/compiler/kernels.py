@@ -228,7 +228,7 @@ def _launch_folds(
         partial = tuple((name, type_, words * extents.rows * extents.parts) for name, type_, words in memory)
     block = (plan.threads, plan.teams, 1)
     blocks = min(_LARGEST_GRID // plan.cluster * plan.cluster, extents.blocks)
-    reads = held_reads(sweeps, plan.lane) if plan.inside else ()
+    reads = held_reads(plan.arranged(sweeps), plan.lane) if plan.inside else ()
     shared = sum(part_bytes(plan, function.array(v.array).dtype.size) for v in reads)
     return tuple(
         Launch(
@@ -263,8 +263,9 @@ def _joint_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[
     (rows, extents), (below, across) = held, plan_parts(*combined)
     partial = tuple((f.results[0], f.types[0], across.rows * extents.parts) for f in folds)
     inside = replace(where, path=str(nest))  # what one leaves and the other one takes is the same memory
-    waiting = rows.stages * row_bytes(analysis.function, rows, held_reads(sweeps[0], rows.lane))
-    waiting += row_bytes(analysis.function, rows, same_reads(sweeps[0], rows))
+    arranged = rows.arranged(sweeps[0])
+    waiting = rows.stages * row_bytes(analysis.function, rows, held_reads(arranged, rows.lane))
+    waiting += row_bytes(analysis.function, rows, same_reads(arranged, rows))
     found = [
         Launch(
             Variant(k, fact, plan), entry, (blocks, 1, 1), (plan.threads, 1, 1), partial=partial, parts=extents.parts,

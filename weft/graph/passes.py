@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
+from weft.graph.axes import plus
 from weft.graph.needs import by_need
 from weft.graph.steady import steady
 from weft.graph.tile import (
@@ -74,6 +75,8 @@ def passes(graph: TileGraph, function: Function, names: Names, together: bool = 
     exprs = [e for w in graph.writes for e in uses_of_write(w)] + [e for v in graph.values for e in uses(v)]
     if any(map(has_check, exprs)) or any(w.join or w.checked for w in graph.writes):
         raise NotTiles("it is checked as it goes, or joins values to an array")
+    if not graph.writes:
+        raise NotTiles("it writes nothing")
     if graph.copied:
         raise NotTiles(f"{graph.copied[0]} is read at other elements than it is written at")
     return _Passes(graph, function, names, together).made()
@@ -274,6 +277,9 @@ class _Passes:
         """The loop over the first of these axes, which carries the states from these values on to these results."""
         loop = self.loop(over[0], known)
         inner = {**known, over[0]: Ref(loop.var, INT64)}
+        start, stop, step = loop.start, loop.stop, 1
+        if fold.reverse:
+            start, stop, step = plus(loop.stop, -1), plus(loop.start, -1), -1
         names = [self.names.fresh(n) for n in fold.names]
         states: list[Expr] = [Ref(n, e.type) for n, e in zip(names, inits, strict=True)]
         if over[1:]:
@@ -284,7 +290,7 @@ class _Passes:
             body = self.lets(fold.parts, inner)
             nexts = changed(fold.algebra, states, [self.expr(e, inner) for e in fold.parts])
         carries = tuple(Carry(*own) for own in zip(names, inits, nexts, results, strict=True))
-        return (For(loop.var, loop.start, loop.stop, 1, carries, body, location=fold.location),)
+        return (For(loop.var, start, stop, step, carries, body, location=fold.location),)
 
     def place(self, name: str, type_: ScalarType, axes: Sequence[str]) -> Load:
         """Memory for a result, an element for each point of its axes."""

@@ -54,7 +54,7 @@ def simulate(
         raise LaunchError(f"{name} has no kernel {entry!r}", remedy="name one of its entries")
     if faults := _faults(grid, block, cluster, shared):
         raise LaunchError(f"{entry} cannot be launched so", evidence=faults, remedy="correct the launch")
-    variables = [v for v in program.variables if not v.dynamic or shared]
+    variables = program.variables
     sizes = [min(v.bytes, shared) if v.dynamic else v.bytes for v in variables]
     spans = [n for v, size in zip(variables, sizes, strict=True) for n in (v.offset, size, v.guard)]
     table = (ctypes.c_uint64 * max(1, len(spans)))(*spans)

@@ -1,0 +1,193 @@
+"""Tile graphs as plain loops again, and online programs that are run and differentiated as such."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+import weft
+from tests.graphs import built, in_passes_of, parsed, run
+from tests.test_tile import ARGUMENTS, copied, drawn, kernels, made
+from weft.compiler import planning
+from weft.compiler.settled import settled
+from weft.graph.passes import passes
+from weft.graph.tile import Fold, NotTiles, TileGraph
+from weft.loops.adjoint import adjoint
+from weft.loops.analyze import schedule
+from weft.loops.ir import Const, For, walk
+from weft.loops.names import Names
+from weft.plan.product import ProductPlan
+from weft.plan.threads import ThreadPlan
+from weft.pytorch.inspection import examine
+
+
+def online(q, k, v):
+    rows, width = q.shape
+    keys = k.shape[0]
+    out = torch.empty(rows, 8, dtype=q.dtype)
+    for i in range(rows):
+        largest, total = -math.inf, 0.0
+        acc = torch.zeros(8, dtype=torch.float64)
+        for j in range(keys):
+            score = 0.0
+            for e in range(width):
+                score = score + q[i, e] * k[j, e]
+            new = max(largest, score)
+            old = torch.exp(largest - new)
+            p = torch.exp(score - new)
+            total = total * old + p
+            for e in range(8):
+                acc[e] = acc[e] * old + p * v[j, e]
+            largest = new
+        for e in range(8):
+            out[i, e] = acc[e] / total
+    return out
+
+
+def added(y, x, w, scale):
+    """What is added up in place, and what it is multiplied by outside of the sum."""
+    rows, columns = y.shape
+    for i in range(rows):
+        r = scale[i]
+        for j in range(columns):
+            s = y[i, j]
+            for k in range(4):
+                s = s + x[i, k] * w[j, k] * r
+            y[i, j] = s
+
+
+def single(q, k, v):
+    """Attention of the float32 that kernels are compiled for."""
+    rows, width = q.shape
+    keys = k.shape[0]
+    out = torch.empty(rows, 64, dtype=q.dtype)
+    for i in range(rows):
+        largest, total = -math.inf, 0.0
+        acc = torch.zeros(64)
+        for j in range(keys):
+            score = 0.0
+            for e in range(width):
+                score = score + q[i, e] * k[j, e]
+            new = max(largest, score)
+            old = torch.exp(largest - new)
+            p = torch.exp(score - new)
+            total = total * old + p
+            for e in range(64):
+                acc[e] = acc[e] * old + p * v[j, e]
+            largest = new
+        for e in range(64):
+            out[i, e] = acc[e] / total
+    return out
+
+
+ONLINE = (drawn(3, 4), drawn(5, 4), drawn(5, 8))
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_passes_mean_what_the_python_does(name: str, together: bool) -> None:
+    ours, theirs = copied(ARGUMENTS[name]()), copied(ARGUMENTS[name]())
+    found = getattr(kernels, name)(*theirs)
+    want = () if found is None else (found,)
+    for a, b in zip((*run(made(name), ours, together), *ours), (*want, *theirs), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_folds_over_axes_of_their_own_are_nests_of_their_own() -> None:
+    found = built(schedule(parsed(online, ONLINE)))
+    own = in_passes_of(found.schedule, found.schedule.nests[0], found.only, together=False)
+    assert own is not None
+    around = [[s.carries for s in walk(nest) if isinstance(s, For) and not s.carries] for nest in own.nests]
+    assert [len(loops) for loops in around] == [2, 1, 2]  # scores; maxima and sums; outputs
+    assert [len(a.shape) for a in own.memory] == [2, 1, 1]  # scores, maxima, sums
+    torch.testing.assert_close(run(found, list(ONLINE), False)[0], online(*ONLINE))
+    torch.testing.assert_close(run(found, list(ONLINE), True)[0], online(*ONLINE))
+
+
+def test_what_a_sum_began_with_and_its_steady_factors_are_outside_of_it() -> None:
+    args = (drawn(3, 5), drawn(3, 4), drawn(5, 4), drawn(3))
+    found = built(schedule(parsed(added, args)))
+    ours, theirs = copied(args), copied(args)
+    added(*theirs)
+    run(found, ours, False)
+    torch.testing.assert_close(ours[0], theirs[0])
+    own = in_passes_of(found.schedule, found.schedule.nests[0], found.only, together=False)
+    assert own is not None
+    (sums,) = (s for s in walk(own.nests[0]) if isinstance(s, For) and s.carries)
+    assert "scale" not in str(sums) and all(isinstance(c.init, Const) for c in sums.carries)
+
+
+def test_scans_have_no_passes() -> None:
+    found = made("linrec")
+    with pytest.raises(NotTiles, match="a scan"):
+        passes(found.only, found.schedule.function, Names.of(found.schedule.function))
+
+
+def test_what_is_written_of_what_was_written_before_is_refused() -> None:
+    def twice(x, y):
+        for i in range(x.shape[0]):
+            s = 0.0
+            for j in range(x.shape[1]):
+                s = s + x[i, j]
+            y[i] = s
+            for j in range(x.shape[1]):
+                x[i, j] = x[i, j] / s
+
+    args = (drawn(3, 4), drawn(3))
+    found = built(schedule(parsed(twice, args)))
+    for together in (False, True):
+        ours, theirs = copied(args), copied(args)
+        twice(*theirs)
+        run(found, ours, together)
+        for a, b in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(a, b)
+
+
+# ---------------------------------------------------------------- online programs
+
+
+def test_the_adjoint_of_an_online_program_keeps_no_state_of_its_iterations() -> None:
+    function = parsed(online, ONLINE)
+    derived = adjoint(settled(function), ("q", "k", "v"))
+    kept = [a for a in derived.arrays if a.role == "local"]
+    assert max(len(a.shape) for a in kept) == 2  # scores and their gradients, but no [rows, keys, width]
+    before = adjoint(function, ("q", "k", "v"))
+    assert max(len(a.shape) for a in before.arrays if a.role == "local") == 3
+
+
+def test_programs_without_repairs_are_left_as_they_are() -> None:
+    for name in ("softmax", "linrec", "matmul", "attention", "argmax"):
+        function = made(name).schedule.function
+        assert settled(function) is function
+
+
+def test_gradients_of_an_online_program() -> None:
+    kernel = weft.kernel(online)
+    q, k, v = (t.clone().requires_grad_() for t in ONLINE)
+    assert torch.autograd.gradcheck(kernel, (q, k, v))
+
+
+def test_an_online_program_runs_as_products_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "WORTH_SECONDS", 0.0)
+    shapes = ("float32[1024,64]", "float32[1024,64]", "float32[1024,64]")
+    found = examine(weft.kernel(single), shapes).launches()
+    assert sum(isinstance(one.variant.plan, ProductPlan) for one in found) >= 2  # one more where blocks share points
+    assert not any(isinstance(one.variant.plan, ThreadPlan) for one in found)
+
+
+def test_an_online_program_is_right_in_the_simulator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(planning, "GAIN", 1e12)
+    kernel: Any = weft.kernel(single)
+    args = tuple(torch.randn(n, 64) for n in (20, 33, 33))
+    report = kernel.check(*args, arch="sm_90a")
+    assert report.ok and not report.findings, report.text()
+
+
+def test_graphs_of_online_programs_are_folds_alone() -> None:
+    graph = built(schedule(parsed(online, ONLINE))).only
+    assert isinstance(graph, TileGraph)
+    assert sum(isinstance(v, Fold) for v in graph.values) == 4
