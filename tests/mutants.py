@@ -357,7 +357,9 @@ IN_HEADERS: tuple[Mutant, ...] = (
         WRONG, header="chain.cuh",
     ),
     Mutant(
-        "packets_before_the_row_are_its_own", "packets", "if (low <= 0)", "if (low <= 1)", WRONG, header="packet.cuh",
+        "packets_after_the_row_are_its_own", "packets",
+        "minimum<int64_t>(maximum<int64_t>(high, 0), count)", "count",
+        ("out of bounds",), header="packet.cuh",
     ),
     Mutant(
         "halves_read_before_a_thread_has_brought_them", "packets",

@@ -1,6 +1,6 @@
 #include "weft/memory.cuh"
 #include "weft/chain.cuh"
-#include "weft/async.cuh"
+#include "weft/packet.cuh"
 
 extern "C" __global__ void __launch_bounds__(256, 2) cumsum(
     const float* __restrict__ x,
@@ -20,7 +20,6 @@ extern "C" __global__ void __launch_bounds__(256, 2) cumsum(
     const int64_t r = r_block + threadIdx.x % 8;
     const bool here = r < rows;
     const int64_t l_own = threadIdx.x / 8 * 16;
-    const int32_t l_slot = threadIdx.x / 8 * 136 + threadIdx.x % 8;  // of its first point in a tile
     // cumsum.py:22: for l in range(length):
     float total_last = {};
     const int64_t l_stop = here ? length : 0;  // what lies beyond has no points
@@ -38,6 +37,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) cumsum(
         weft::fence_mbarrier_init();
     }
     __syncthreads();
+    const int32_t l_slot = threadIdx.x / 8 * 136 + threadIdx.x % 8;  // of its first point in a tile
     const int64_t turns = (tiles + parts - 1) / parts;
     const auto copy_tile = [&](int64_t tile, int32_t stage) {
         const int64_t first = tile * 512;
@@ -69,24 +69,21 @@ extern "C" __global__ void __launch_bounds__(256, 2) cumsum(
             const int32_t points = int32_t(weft::minimum<int64_t>(weft::maximum<int64_t>(l_stop - l_first, 0), 16));  // of its own
             const int32_t stage = turn % 4;
             arrived[stage].wait(turn / 4 & 1);
-            float x_tile[16];
-            #pragma unroll
-            for (int32_t step = 0; step < 16; ++step) {
-                if (step < points) {
-                    // cumsum.py:23: total = total + x[r, l]
-                    x_tile[step] = float(x_ring[stage * 4352 + l_slot + step * 8]);
-                }
-            }
             // what each run does to total
             weft::Sum<float>::Value total_own;
             total_own = weft::Sum<float>::identity();
-            #pragma unroll
-            for (int32_t step = 0; step < 16; ++step) {
-                if (step < points) {
-                    // cumsum.py:22: for l in range(length):
-                    total_own = weft::Sum<float>::combine(total_own, x_tile[step]);
+            const auto go = [&](const bool whole) {
+                #pragma unroll
+                for (int32_t step = 0; step < 16; ++step) {
+                    if (whole || step < points) {
+                        const float x_tile = float(x_ring[stage * 4352 + l_slot + step * 8]);
+                        // cumsum.py:22: for l in range(length):
+                        total_own = weft::Sum<float>::combine(total_own, x_tile);
+                    }
                 }
-            }
+            };
+            if (points == 16) go(true);
+            else go(false);
             weft::scan_down<weft::Sum<float>, 8, 256, false>(total_own, total_composed, total_scratch[turn & 1]);
             total_chain.tells_of(total_composed.all, turn + 1);
         }
@@ -95,7 +92,6 @@ extern "C" __global__ void __launch_bounds__(256, 2) cumsum(
         const int64_t l_first = tile * 512 + l_own;
         const int32_t points = int32_t(weft::minimum<int64_t>(weft::maximum<int64_t>(l_stop - l_first, 0), 16));  // of its own
         const int32_t stage = (turn - 1) % 4;
-        float x_tile[16];
         float total_tile;
         float total_before;
         bool total_whole = true;  // what all blocks tell can be composed
@@ -105,27 +101,25 @@ extern "C" __global__ void __launch_bounds__(256, 2) cumsum(
         weft::Sum<float>::apply(total_others.all, total_last);
         total_before = total_tile;
         weft::Sum<float>::apply(total_composed_before.before, total_before);
-        #pragma unroll
-        for (int32_t step = 0; step < 16; ++step) {
-            if (step < points) {
-                // cumsum.py:23: total = total + x[r, l]
-                x_tile[step] = float(x_ring[stage * 4352 + l_slot + step * 8]);
-            }
-        }
         float total;
         total = total_before;
-        float* y_to = y + r + l_first * y_stride_1;
-        #pragma unroll
-        for (int32_t step = 0; step < 16; ++step) {
-            if (step < points) {
-                // cumsum.py:23: total = total + x[r, l]
-                const float total_1 = total + x_tile[step];
-                // cumsum.py:24: y[r, l] = total
-                y_to[0] = total_1;
-                total = total_1;
+        const auto go_2 = [&](const bool whole) {
+            float* y_to = y + r + l_first * y_stride_1;
+            #pragma unroll
+            for (int32_t step = 0; step < 16; ++step) {
+                if (whole || step < points) {
+                    const float x_tile = float(x_ring[stage * 4352 + l_slot + step * 8]);
+                    // cumsum.py:23: total = total + x[r, l]
+                    const float total_1 = total + x_tile;
+                    // cumsum.py:24: y[r, l] = total
+                    y_to[0] = total_1;
+                    total = total_1;
+                }
+                y_to += y_stride_1;
             }
-            y_to += y_stride_1;
-        }
+        };
+        if (points == 16) go_2(true);
+        else go_2(false);
         __syncthreads();  // all have gone through it
         if (turn - 1 + 4 < turns) copy_tile(tile + 4 * parts, stage);
     }
