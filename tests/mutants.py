@@ -359,7 +359,7 @@ IN_HEADERS: tuple[Mutant, ...] = (
     Mutant(
         "packets_after_the_row_are_its_own", "packets",
         "minimum<int64_t>(maximum<int64_t>(high, 0), count)", "count",
-        ("out of bounds",), header="packet.cuh",
+        ("out of bounds",), ("copy_async_first",), header="packet.cuh",
     ),
     Mutant(
         "halves_read_before_a_thread_has_brought_them", "packets",
