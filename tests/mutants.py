@@ -357,9 +357,8 @@ IN_HEADERS: tuple[Mutant, ...] = (
         WRONG, header="chain.cuh",
     ),
     Mutant(
-        "packets_after_the_row_are_its_own", "packets",
-        "minimum<int64_t>(maximum<int64_t>(high, 0), count)", "count",
-        ("out of bounds",), ("copy_async_first",), header="packet.cuh",
+        "packets_after_the_row_are_its_own", "packets", "41 - first", "61 - first",
+        ("out of bounds",), ("weft::copy_packet",),
     ),
     Mutant(
         "halves_read_before_a_thread_has_brought_them", "packets",
