@@ -271,3 +271,17 @@ def test_derivatives() -> None:
 def test_other_names_are_the_same() -> None:
     assert weft.ops.multiply is weft.ops.mul
     assert weft.ops.arccos is weft.ops.acos
+
+
+@pytest.mark.parametrize(
+    "low, high",
+    [
+        (torch.tensor(-4), torch.tensor([2.25, 1.5, 300.0, 4.0])),  # which no uint8 is
+        (torch.tensor(197.25).half(), torch.tensor(177.0).bfloat16()),  # what they have in common is neither's type
+        (torch.tensor(2.25).half(), torch.tensor([78.0, 176.0, 197.0, 203.0]).bfloat16()),
+    ],
+)
+def test_bounds_and_what_they_bound_have_one_type_before_two_of_them_meet(low: torch.Tensor, high: torch.Tensor) -> None:
+    x = torch.tensor([0, 1, 200, 3], dtype=torch.uint8)
+    ours, theirs = weft.ops.clamp(x, low, high), torch.clamp(x, low, high)
+    assert ours.dtype == theirs.dtype and torch.equal(ours, theirs)

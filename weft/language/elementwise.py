@@ -12,7 +12,18 @@ from dataclasses import dataclass, field, replace
 from weft.errors import TypeMismatch, UnsupportedSyntax
 from weft.language import checks, complexes, formulas, tensors
 from weft.language.arguments import Arguments, static_bool
-from weft.language.arithmetic import as_type, choose, common, differentiated, floating, no_complex, operate, power, truth
+from weft.language.arithmetic import (
+    as_type,
+    choose,
+    common,
+    differentiated,
+    floating,
+    in_common,
+    no_complex,
+    operate,
+    power,
+    truth,
+)
 from weft.language.builder import Builder
 from weft.language.kinds import distribute, paths, select
 from weft.language.terms import Term, where
@@ -86,6 +97,8 @@ def _clamp(b: Builder, x: Scalar, low: Scalar | None, high: Scalar | None) -> Sc
     if not bounds:
         raise TypeMismatch("clamp without a bound", remedy="pass min or max")
     typed = common((x, *bounds), b.default_float)
+    if low is not None and high is not None and common((x, low), b.default_float) != typed:
+        x, low, high = in_common((x, low, high), b.default_float)  # all three, before two of them meet
     low, high = (None if v is None else as_type(checks.taken(b, v, typed.scalar), typed) if v.typed.weight == 0 else v
                  for v in (low, high))  # fmt: skip
     if low is not None and high is not None and all(v.typed.weight and v.typed.scalar.category == "float" for v in bounds):

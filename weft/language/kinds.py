@@ -63,8 +63,13 @@ def cast(expr: Expr, to: ScalarType) -> Expr:
 
 
 def common_type(types: Iterable[Typed], default_float: ScalarType) -> Typed:
-    """The type that arithmetic on values of these types has."""
-    typed = reduce(lambda a, b: promote(a, b, default_float), types)
+    """The type that arithmetic on values of these types has: those that weigh the same have one first, as in PyTorch."""
+
+    def promoted(a: Typed, b: Typed) -> Typed:
+        return promote(a, b, default_float)
+
+    by_weight = itertools.groupby(sorted(types, key=lambda t: t.weight), lambda t: t.weight)
+    typed = reduce(promoted, [reduce(promoted, alike) for _, alike in by_weight])
     if typed.weight == 0 and typed.scalar.category == "float":
         return Typed(FLOAT64, 0)
     if typed.weight == 0 and typed.scalar.category == "complex":
