@@ -1,0 +1,111 @@
+"""Attention as loops, in plain passes and in one over the keys, against PyTorch's scaled_dot_product_attention.
+
+weft makes scores, softmax and outputs one after another in memory; its peer never holds the scores.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import weft
+from bench.harness import Options, Row, need_gpu
+from weft.runtime.timing import median_ms
+
+
+@weft.kernel
+def in_passes(q, k, v, scale: float):
+    batch, queries, width = q.shape
+    keys = k.shape[1]
+    out = torch.empty_like(q)
+    for b in range(batch):
+        for i in range(queries):
+            scores = torch.empty(keys)
+            for j in range(keys):
+                dot = 0.0
+                for d in range(width):
+                    dot += q[b, i, d] * k[b, j, d]
+                scores[j] = dot * scale
+            largest = -math.inf
+            for j in range(keys):
+                largest = max(largest, scores[j])
+            total = 0.0
+            for j in range(keys):
+                total += torch.exp(scores[j] - largest)
+            for d in range(width):
+                acc = 0.0
+                for j in range(keys):
+                    acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, j, d]
+                out[b, i, d] = acc / total
+    return out
+
+
+@weft.kernel
+def online(q, k, v, scale: float):
+    batch, queries, width = q.shape
+    keys = k.shape[1]
+    out = torch.empty_like(q)
+    for b in range(batch):
+        for i in range(queries):
+            largest, total = -math.inf, 0.0
+            acc = torch.zeros(64)
+            for j in range(keys):
+                dot = 0.0
+                for d in range(width):
+                    dot += q[b, i, d] * k[b, j, d]
+                score = dot * scale
+                new = max(largest, score)
+                old = torch.exp(largest - new)
+                p = torch.exp(score - new)
+                total = total * old + p
+                for d in range(64):
+                    acc[d] = acc[d] * old + p * v[b, j, d]
+                largest = new
+            for d in range(64):
+                out[b, i, d] = acc[d] / total
+    return out
+
+
+SHAPES = ((16, 1024, 64), (64, 2048, 64), (16, 4096, 128))
+DTYPES = (torch.float32, torch.bfloat16)
+
+
+def sdpa(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    return F.scaled_dot_product_attention(q[None], k[None], v[None], scale=scale)[0]
+
+
+def run(options: Options) -> list[Row]:
+    need_gpu(options)
+    measured: list[Row] = []
+    for dtype in DTYPES:
+        for shape in SHAPES:
+            shape = (2, 20, shape[2]) if options.quick else shape
+            for kernel in (in_passes, online) if shape[2] == 64 else (in_passes,):
+                measured += _attention(kernel, shape, dtype, options)
+    return measured
+
+
+def _attention(kernel: Callable[..., Any], shape: tuple[int, int, int], dtype: torch.dtype, options: Options) -> list[Row]:
+    device, scale = options.device, 1 / math.sqrt(shape[2])
+    q, k, v = (torch.randn(shape, device=device).to(dtype).requires_grad_() for _ in range(3))
+    found = []
+    for function in (kernel, sdpa):
+        out = function(q, k, v, scale)
+        seed = torch.ones_like(out)
+        with torch.no_grad():
+            forward = median_ms([partial(function, q, k, v, scale)], device, seconds=options.seconds)
+        gradients = partial(torch.autograd.grad, out, (q, k, v), seed, retain_graph=True)
+        found.append((forward, median_ms([gradients], device, seconds=options.seconds), out))
+    (forward, backward, ours), (their_forward, their_backward, theirs) = found
+    torch.testing.assert_close(ours.float(), theirs.float(), rtol=2e-2, atol=2e-2)
+    case = {"kernel": getattr(kernel, "name", ""), "shape": list(shape), "dtype": str(dtype).removeprefix("torch.")}
+    return [
+        Row("attention", {**case, "pass": "forward"}, forward, "scaled_dot_product_attention", their_forward),
+        Row("attention", {**case, "pass": "backward"}, backward, "scaled_dot_product_attention", their_backward),
+    ]
