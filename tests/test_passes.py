@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+import runpy
+from pathlib import Path
 
 import pytest
 import torch
@@ -22,6 +23,8 @@ from weft.loops.names import Names
 from weft.plan.product import ProductPlan
 from weft.plan.threads import ThreadPlan
 from weft.pytorch.inspection import examine
+
+attention = runpy.run_path(str(Path(__file__).parent.parent / "examples" / "attention.py"))["attention"]
 
 
 def online(q, k, v):
@@ -57,30 +60,6 @@ def added(y, x, w, scale):
             for k in range(4):
                 s = s + x[i, k] * w[j, k] * r
             y[i, j] = s
-
-
-def single(q, k, v):
-    """Attention of the float32 that kernels are compiled for."""
-    rows, width = q.shape
-    keys = k.shape[0]
-    out = torch.empty(rows, 64, dtype=q.dtype)
-    for i in range(rows):
-        largest, total = -math.inf, 0.0
-        acc = torch.zeros(64)
-        for j in range(keys):
-            score = 0.0
-            for e in range(width):
-                score = score + q[i, e] * k[j, e]
-            new = max(largest, score)
-            old = torch.exp(largest - new)
-            p = torch.exp(score - new)
-            total = total * old + p
-            for e in range(64):
-                acc[e] = acc[e] * old + p * v[j, e]
-            largest = new
-        for e in range(64):
-            out[i, e] = acc[e] / total
-    return out
 
 
 ONLINE = (drawn(3, 4), drawn(5, 4), drawn(5, 8))
@@ -173,7 +152,7 @@ def test_gradients_of_an_online_program() -> None:
 def test_an_online_program_runs_as_products_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "WORTH_SECONDS", 0.0)
     shapes = ("float32[1024,64]", "float32[1024,64]", "float32[1024,64]")
-    found = examine(weft.kernel(single), shapes).launches()
+    found = examine(attention, shapes).launches()
     assert sum(isinstance(one.variant.plan, ProductPlan) for one in found) >= 2  # one more where blocks share points
     assert not any(isinstance(one.variant.plan, ThreadPlan) for one in found)
 
@@ -181,9 +160,8 @@ def test_an_online_program_runs_as_products_on_a_gpu(monkeypatch: pytest.MonkeyP
 def test_an_online_program_is_right_in_the_simulator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "WORTH_SECONDS", 0.0)
     monkeypatch.setattr(planning, "GAIN", 1e12)
-    kernel: Any = weft.kernel(single)
     args = tuple(torch.randn(n, 64) for n in (20, 33, 33))
-    report = kernel.check(*args, arch="sm_90a")
+    report = attention.check(*args, arch="sm_90a")
     assert report.ok and not report.findings, report.text()
 
 
