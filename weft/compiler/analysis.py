@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from weft.errors import Location
 from weft.graph.beside import Columns
+from weft.graph.chains import Chain
 from weft.graph.joins import Joins
 from weft.graph.maps import Maps
 from weft.graph.scans import Scanned
@@ -34,7 +35,7 @@ class Refused:
 class Lowered:
     """What threads share of a nest. sweeps: its folds, where nothing else is carried. joins: values that it joins to elements
     which the data choose. scans, states: its scans, of one state a row and of many. columns: what the next nest folds, where
-    the sweeps can do that too. refused: why it has none of them.
+    the sweeps can do that too. refused: why it has none of them. chain: products whose results are folded again, of such.
     """
 
     sweeps: Sweeps | None = None
@@ -44,6 +45,7 @@ class Lowered:
     scans: Scanned | None = None
     states: StateScans | None = None
     columns: Columns | None = None
+    chain: Chain | None = None
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,23 @@ def lower_nest(schedule: Schedule, nest: Nest) -> Lowered:
         return Lowered(scans=found)
     if isinstance(found, StateScans):
         return Lowered(states=found)
-    return Lowered(refused=found or mapped)
+    return Lowered(refused=found or mapped, chain=_chain(schedule, nest))
+
+
+def _chain(schedule: Schedule, nest: Nest) -> Chain | None:
+    """Products whose results a nest folds again; None where it is no such."""
+    if {nest.verdict(loop).kind for loop in nest.loops()} != {"parallel", "reduction"}:
+        return None
+    from weft.graph.build import build
+    from weft.graph.chains import chain
+    from weft.graph.needs import refuse_unused
+    from weft.graph.tile import NotTiles
+
+    try:
+        refuse_unused(schedule.function, nest)
+        return chain(build(schedule, nest), {s.name for s in schedule.function.sizes})
+    except NotTiles:
+        return None
 
 
 def _maps(schedule: Schedule, nest: Nest) -> Maps | Refused | None:

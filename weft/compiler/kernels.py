@@ -10,6 +10,7 @@ from dataclasses import replace
 from weft.compiler.launch import Launch, Variant, Where
 from weft.compiler.points import most_points
 from weft.emit.names import kernel_entry
+from weft.graph.chains import Chain
 from weft.graph.joins import Joins
 from weft.graph.products import exact_type
 from weft.graph.scans import Scanned
@@ -20,6 +21,8 @@ from weft.loops.schedule import Nest
 from weft.loops.steps import Ranges, bounds
 from weft.loops.types import INT64, ScalarType
 from weft.plan.arguments import Facts, nest_arrays
+from weft.plan.chain import ChainPlan, chain_boxes, plan_chain
+from weft.plan.chain import shared_bytes as chain_bytes
 from weft.plan.extents import extents_of
 from weft.plan.facts import Geometry, facts_of
 from weft.plan.fold import (
@@ -75,6 +78,7 @@ def whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[L
     joining = _plan_joins(function, analysis.lowered[nest].joins, facts, used, names, ranges)
     scan = _plan_scan(where, nest, facts, names)
     states = _plan_states(where, nest, facts, names)
+    chained = _plan_chain(where, analysis.lowered[nest].chain, facts, used, names)
     if placed is not None:
         made = _launch_maps(own, Variant(nest, replace(facts, unused=placed.counted), placed.plan), placed)
     elif sweeps is not None and multiplied is not None:
@@ -92,6 +96,10 @@ def whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[L
         made = _launch_states(function, own, scanned, Variant(nest, facts, states[0]), *states)
     elif scan is not None:
         made = (_launch_scan(function, analysis.lowered[nest].scans, Variant(nest, facts, scan[0]), entry, *scan),)
+    elif chained is not None:
+        chain, plan, blocks = chained
+        facts = replace(facts, without=frozenset(used) - chain.arrays)
+        made = (_launch_chain(chain, Variant(nest, facts, plan), entry, used, names, blocks),)
     else:
         threads = plan_threads(own, facts, math.prod(extents))
         made = (_launch_threads(Variant(nest, facts, threads), entry, extents),)
@@ -178,6 +186,31 @@ def _plan_products(
     if any(free_names(e) & where.ranges.keys() for a in sweeps.axes.values() for e in (a.start, a.stop)):
         return None
     return plan_products(where.analysis.function, sweeps, facts, names, where.machine, arrays)
+
+
+def _plan_chain(
+    where: Where, chain: Chain | None, facts: Facts, arrays: Mapping[str, Geometry], names: Mapping[str, int]
+) -> tuple[Chain, ChainPlan, int] | None:
+    """The plan of chained products; None where their axes differ from iteration to iteration of the loops around."""
+    if chain is None or any(free_names(e) & where.ranges.keys() for a in chain.axes.values() for e in (a.start, a.stop)):
+        return None
+    found = plan_chain(where.analysis.function, chain, facts, names, where.machine, arrays)
+    return None if found is None else (chain, *found)
+
+
+def _launch_chain(
+    chain: Chain,
+    variant: Variant,
+    entry: str,
+    arrays: Mapping[str, Geometry],
+    names: Mapping[str, int],
+    blocks: int,
+) -> Launch:
+    plan = variant.plan
+    assert isinstance(plan, ChainPlan)
+    boxes = chain_boxes(chain, plan, arrays, extents_of(chain.axes, names))
+    shared = chain_bytes(plan, chain)
+    return Launch(variant, entry, (blocks, 1, 1), (plan.threads, 1, 1), shared=shared, boxes=boxes)
 
 
 def _launch_products(

@@ -13,6 +13,7 @@ from weft.loops.steps import Ranges
 from weft.loops.types import ScalarType
 from weft.plan.arguments import Facts
 from weft.plan.box import Box
+from weft.plan.chain import ChainPlan
 from weft.plan.facts import Geometry
 from weft.plan.fold import FoldPlan
 from weft.plan.join import JoinPlan
@@ -27,11 +28,11 @@ from weft.plan.threads import ThreadPlan
 
 @dataclass(frozen=True)
 class Variant:
-    """How one nest runs for some calls: maps, sweeps, products, joins, scans, or a thread for each iteration of the axes."""
+    """How one nest runs for some calls: maps, sweeps, products, chains of these, joins, scans, or a thread for each iteration of the axes."""
 
     nest: int
     facts: Facts
-    plan: FoldPlan | JoinPlan | MapPlan | ProductPlan | ScanPlan | StatePlan | ThreadPlan
+    plan: ChainPlan | FoldPlan | JoinPlan | MapPlan | ProductPlan | ScanPlan | StatePlan | ThreadPlan
 
     @property
     def key(self) -> str:

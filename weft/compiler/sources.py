@@ -7,6 +7,7 @@ from collections.abc import Callable
 from weft.compiler.analysis import Analysis
 from weft.compiler.launch import Variant
 from weft.plan.arguments import Facts, Slot, slots
+from weft.plan.chain import ChainPlan
 from weft.plan.fold import FoldPlan
 from weft.plan.join import JoinPlan
 from weft.plan.map import MapPlan
@@ -99,6 +100,12 @@ def _cuda_source(analysis: Analysis, variant: Variant) -> str:
         by_squares = SquareEntry if variant.plan.engine == "fma" else MatrixEntry
         entry = FewRowsEntry if variant.plan.streamed else by_squares
         return emit_products(analysis.function, nest, sweeps, variant.plan, variant.facts, entry)
+    if isinstance(variant.plan, ChainPlan):
+        from weft.emit.chained_products import emit as emit_chain
+
+        chain = analysis.lowered[variant.nest].chain
+        assert chain is not None
+        return emit_chain(analysis.function, nest, chain, variant.plan, variant.facts)
     if isinstance(variant.plan, JoinPlan):
         from weft.emit.joins import emit as emit_joins
 

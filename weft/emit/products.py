@@ -321,10 +321,10 @@ class ProductEntry(ValueBody):
         """Declare the coordinates of a row, a column or a point; that it is there."""
         if len(axes) == 1 and self.axes[axes[0]].start == ZERO:
             name = self.declare(axes[0])
-            self.writer.line(f"const int64_t {name} = {first} + {own};")
+            self.writer.line(f"const int64_t {name} = {sum_of(first, own)};")
             return f"{name} < {factor(whole)}"
         place = self.fresh.fresh(f"{own}_place" if own.isidentifier() else "place_here")
-        self.writer.line(f"const int64_t {place} = {first} + {own};")
+        self.writer.line(f"const int64_t {place} = {sum_of(first, own)};")
         self.places([self.axes[a] for a in axes], place, self.counts)
         return f"{place} < {factor(whole)}"
 
@@ -493,7 +493,7 @@ class ProductEntry(ValueBody):
                 line(f"if (!({self.place_of(found.columns, self.firsts['columns'], begin, self.wholes['columns'])})) break;")
             else:
                 run = self.fresh.fresh(f"{lane}_run")
-                line(f"const int64_t {run} = {self.firsts['columns']} + {begin};")
+                line(f"const int64_t {run} = {sum_of(self.firsts['columns'], begin)};")
                 line(f"if ({run} >= {self.wholes['columns']}) break;")
             known = self.run_reads(of_columns, lane, run)
             line("#pragma unroll")
@@ -557,3 +557,8 @@ class ProductEntry(ValueBody):
             value = template.format(self.printer.exact(f.inits[0], PRODUCT), total)
             self.writer.line(f"const {register_type(f.types[0])} {self.declare(f.results[0])} = {value};")
         self.statements(tuple(self.let(v) for v in values if v not in first))
+
+
+def sum_of(first: str, more: str) -> str:
+    """The text of a sum, whose first may be 0."""
+    return more if first == "0" else f"{first} + {more}"

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from weft.graph.beside import Columns
+from weft.graph.chains import Chain
 from weft.graph.maps import Maps
 from weft.graph.running import Repair
 from weft.graph.scans import Scanned
@@ -57,6 +58,27 @@ def rough_sweeps(sweeps: Sweeps, columns: Columns | None, function: Function) ->
         return made, None
     values = tuple(replace(v, value=rough.expr(v.value, rough.level(v.name))) for v in columns.values)
     return made, replace(columns, values=values, folds=tuple(map(rough.fold, beside)))
+
+
+def rough_chain(chain: Chain, function: Function) -> Chain:
+    """The same of chained products."""
+    folds = (*chain.leading, *chain.following)
+    rough = _Rough(function, {f.results[0]: f for f in folds})
+    rough.written((*chain.sums.sweeps.last, *chain.writes))
+    rough.made(chain.values)
+    sums = replace(
+        chain.sums,
+        sweeps=replace(
+            chain.sums.sweeps,
+            values=tuple(map(rough.value, chain.values)),
+            last=tuple(map(rough.write, chain.sums.sweeps.last)),
+        ),
+        left=tuple(replace(o, value=rough.expr(o.value, SUMMED)) for o in chain.sums.left),
+    )
+    return replace(
+        chain, sums=sums, leading=tuple(map(rough.fold, chain.leading)), following=tuple(map(rough.fold, chain.following)),
+        repairs=tuple(map(rough.repair, chain.repairs)), writes=tuple(map(rough.write, chain.writes)),
+    )  # fmt: skip
 
 
 _Scans = TypeVar("_Scans", Scanned, StateScans)

@@ -68,7 +68,7 @@ def passes(graph: TileGraph, function: Function, names: Names, together: bool = 
     passes have are loops around them all, so that there is one nest, and what has these axes alone is in no memory. Raises
     NotTiles.
     """
-    graph = steady(_from_nothing(by_need(graph)), every=True)
+    graph = steady(from_nothing(by_need(graph)), every=True)
     for value in graph.values:
         if not isinstance(value, Read | Map | Fold):
             raise NotTiles("a scan has values at each of its points")
@@ -84,7 +84,7 @@ def passes(graph: TileGraph, function: Function, names: Names, together: bool = 
 
 
 
-def _from_nothing(graph: TileGraph) -> TileGraph:
+def from_nothing(graph: TileGraph) -> TileGraph:
     """The graph, whose folds by one operator begin with its identity: what they began with is joined to them at their end."""
     made, depends = graph.made, dependence(graph)
     taken = Names({*made, *(a.name for a in graph.axes), *(n for v in graph.values for e in uses(v) for n in free_names(e))})

@@ -47,7 +47,9 @@ def repairs(values: Collection[Value], sizes: Collection[str]) -> tuple[Repair, 
 
 def _repair(fold: Fold, extremum: Fold, maps: Mapping[str, Map], sizes: frozenset[str]) -> Repair | None:
     m = extremum.results[0]
-    if extremum.algebra not in (*_LARGEST_OF, *_LEAST_OF) or {fold.axes, fold.over} != {extremum.axes, extremum.over}:
+    if extremum.algebra not in (*_LARGEST_OF, *_LEAST_OF) or fold.over != extremum.over:
+        return None
+    if not set(extremum.axes) <= set(fold.axes):
         return None
     part, x = (_written_out(f.parts[0], maps, f.over) for f in (fold, extremum))
     exponential = _factor(part, m)

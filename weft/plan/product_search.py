@@ -98,11 +98,11 @@ def plan_products(
     plain = ProductPlan(turned.columns[-1], (0, 0, 0), (0, 0), 1, (), merged=pairs)
     few = few_rows(function, turned, plain, facts, extents, machine)
     if few is not None and few[1] < MOST_BLOCKS:
-        plan = replace(few[0], vector=_written(turned, facts, few[0].run, extents))
+        plan = replace(few[0], vector=written_together(turned, facts, few[0].run, extents))
         return plan, Extents(batch * rows * columns, few[1], few[1] // plan.parts)
     if min(rows, columns) < FEWEST_ROWS or points < FEWEST_POINTS:
         return None
-    staged = tuple(_staged(function, found, o, k < len(found.left), facts, extents) for k, o in enumerate(found.operands))
+    staged = tuple(staged_of(function, found, o, k < len(found.left), facts, extents) for k, o in enumerate(found.operands))
     plain = ProductPlan(lane, (0, 0, 0), (0, 0), 1, staged, merged=pairs)
     work = _Work(found, batch, rows, columns, points, machine, extents)
     plans = [*_by_matrices(function, plain, work, arrays)] or [*_by_threads(plain, work)]
@@ -117,7 +117,7 @@ def plan_products(
         return None
     if plan.resident and plan.parts == 1:
         blocks = min(blocks, plan.resident * machine.multiprocessors)
-    vector = _written(found, facts, plan.run, extents)
+    vector = written_together(found, facts, plan.run, extents)
     return replace(plan, near=near, vector=vector), Extents(batch * rows * columns, blocks, squares)
 
 
@@ -229,7 +229,7 @@ def _by_matrices(
     count = range(len(found.operands))
     packed = tuple(not _copied(found, k, s) for k, s in enumerate(plain.staged))
     if boxes:
-        packed = tuple(not _boxed(found, k, s, arrays) for k, s in enumerate(plain.staged))
+        packed = tuple(not boxed(found, k, s, arrays) for k, s in enumerate(plain.staged))
     staged = tuple(replace(s, vector=MATRIX_PACKET, aligned=True) for s in plain.staged)
     if any(packed[k] and packed_elements(found, staged[k], k, work.extents) > MOST_PACKED for k in count):
         return
@@ -247,7 +247,7 @@ def _by_matrices(
             yield replace(plan, stages=stages, resident=resident if boxes else 0)
 
 
-def _boxed(found: Products, k: int, staged: Staged, arrays: Mapping[str, Geometry]) -> bool:
+def boxed(found: Products, k: int, staged: Staged, arrays: Mapping[str, Geometry]) -> bool:
     """Whether a tile of the k-th operand is a box of an array: it has an axis of rows and one of points, as they are."""
     read, rows = operand_read(found, found.operands[k]), found.rows if k < len(found.left) else found.columns
     if read is None or not _copied(found, k, staged) or len(rows) > 1 or len(found.over) > 1 or len(read.index) > MOST_RANK:
@@ -278,7 +278,7 @@ def _lane(sweeps: Sweeps, facts: Facts) -> str:
     return max(votes, key=lambda a: (votes[a], sweeps.rows.index(a))) if votes else ""
 
 
-def _staged(
+def staged_of(
     function: Function, found: Products, operand: Operand, left: bool, facts: Facts, extents: Mapping[str, int]
 ) -> Staged:
     """Along which axis what is read for an operand lies side by side, and how many of it come together."""
@@ -311,7 +311,7 @@ def _vector(
     return 1 if extents[lane] % vector else vector
 
 
-def _written(found: Products, facts: Facts, run: int, extents: Mapping[str, int]) -> int:
+def written_together(found: Products, facts: Facts, run: int, extents: Mapping[str, int]) -> int:
     """How many of so many neighbouring columns what is read and written once a result has in whole packets."""
     writes = found.sweeps.last
     if len(found.columns) > 1 or not writes:

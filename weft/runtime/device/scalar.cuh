@@ -18,6 +18,8 @@
 #endif
 #endif
 
+#define WEFT_INLINE __attribute__((always_inline))  // of a lambda
+
 #if defined(__CUDACC_RTC__)
 typedef signed char int8_t;
 typedef short int16_t;

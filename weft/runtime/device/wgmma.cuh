@@ -55,6 +55,10 @@ template <int count> WEFT_FUNCTION void pin(uint32_t (&registers)[count]) {
 #pragma unroll
     for (int i = 0; i < count; ++i) asm volatile("" : "+r"(registers[i]) : : "memory");
 }
+template <int steps, int count> WEFT_FUNCTION void pin(uint32_t (&registers)[steps][count]) {
+#pragma unroll
+    for (int i = 0; i < steps; ++i) pin(registers[i]);
+}
 }  // namespace detail
 
 // Before the first product, and after threads have written registers of A or of accumulators. Name those registers.

@@ -1,0 +1,620 @@
+"""Chained products as CUDA C++ (sm_90a): scores stay in the registers of the warpgroup that has their rows.
+
+A warpgroup multiplies the rows that it has by the columns of a turn, makes of the scores what their rows fold, and multiplies
+it by what the columns have of the sums: the scores of a thread are its part of the left operand where they are. One warp more
+brings the tiles of all turns, as their places become free.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+
+from weft.emit.algebras import algebra_type
+from weft.emit.cpp_body import factor
+from weft.emit.expressions import PRODUCT, SUM, register_type
+from weft.emit.matrix_products import MatrixEntry
+from weft.emit.names import Names, kernel_entry, words
+from weft.emit.rough import rough_chain
+from weft.emit.text import Writer
+from weft.emit.values import ZERO, deciding
+from weft.graph.chains import Chain
+from weft.graph.running import Repair, before
+from weft.graph.tile import Fold, Map, Read, uses, uses_of_write
+from weft.loops.ir import Const, Expr, Function, Op, Ref, Round, free_names, rewrite, trapping
+from weft.loops.schedule import Nest
+from weft.loops.types import FLOAT32
+from weft.plan.arguments import Facts
+from weft.plan.chain import FRAGMENT_ROWS, WARPGROUP, Brought, ChainPlan, brought
+from weft.plan.product import MATRIX_POINTS, operand_read
+
+_OWN = """
+    outside here memory u v h g place turn turns batch edge fold_turn first_row first_column own_row own_column first_own_row
+    first_own_column first_turn last_row near_row far_row whole_turns own_turns first_own_turn first_whole_turn column_start column_stop
+    told begin end any before phase rows_full scores_full scores_empty sums_full sums_empty
+"""
+_PAIRS = 8  # columns that a quad of threads has together, two each
+
+
+def emit(function: Function, nest: Nest, chain: Chain, plan: ChainPlan, facts: Facts) -> str:
+    """The kernel's translation unit. Its entry takes the slots of `weft.plan.arguments`, and the maps of its boxes."""
+    own = Nest(nest.name, nest.axes, trapping(nest.body), nest.verdicts)
+    writer = Writer()
+    within = ["weft/within.cuh"] if chain.bounded else []
+    for header in ("weft/matrix_tile.cuh", "weft/registers.cuh", "weft/team.cuh", *within):
+        writer.line(f'#include "{header}"')
+    writer.line()
+    ChainEntry.of(function, own, facts, writer, rough_chain(chain, function), plan).emit(kernel_entry(nest.name))
+    return writer.text()
+
+
+@dataclass
+class ChainEntry(MatrixEntry):
+    """The one launch of a plan. Its products are the sums, which end it."""
+
+    chain: Chain = None  # type: ignore[assignment]
+    whole_plan: ChainPlan = None  # type: ignore[assignment]
+
+    @classmethod
+    def of(cls, function: Function, nest: Nest, facts: Facts, writer: Writer, chain: Chain, plan: ChainPlan) -> ChainEntry:
+        varies = deciding(chain.axes, chain.values)
+        large = varies | {s.name for s in function.scalars}
+        return cls(
+            function, nest, facts, writer, Names(frozenset({*words(_OWN), kernel_entry(nest.name)})), {}, {}, varies, large,
+            axes=chain.axes, values=chain.values, products=chain.sums, plan=plan.sums, chain=chain, whole_plan=plan,
+        )  # fmt: skip
+
+    def shape(self) -> str:
+        (rows, lanes, columns), chain = self.plan.tile, self.chain
+        return f"a block has {rows} x {lanes} of {chain.row} and {chain.lane}, a warpgroup {FRAGMENT_ROWS} of its rows"
+
+    def bounds(self) -> str:
+        return f"__launch_bounds__({self.whole_plan.threads}, 1)"
+
+    def parameters(self) -> list[str]:
+        self.tiles_of = brought(self.whole_plan, self.chain)
+        bases = [b.operand.name if "operand." not in b.operand.name else "right" for b in self.tiles_of]
+        self.tile_names = [self.fresh.fresh(f"{base}_tile") for base in bases]
+        self.maps = [self.fresh.fresh(f"{base}_map") for base in bases]
+        given = super(MatrixEntry, self).parameters()
+        return given + [f"const __grid_constant__ weft::TensorMap {name}" for name in self.maps]
+
+    # ---------------------------------------------------------------- the kernel
+
+    def body(self) -> None:
+        line, own = self.writer.line, self.whole_plan.warpgroups * WARPGROUP
+        self.places_of_block()
+        self.rings()
+        bring, take = self.whole_plan.registers
+        with self.writer.block(f"if (threadIdx.x >= {own})"):
+            line("// one of these threads brings the tiles of all turns, as their places become free")
+            if bring != take:
+                line(f"weft::decrease_registers<{take}>();")
+            line(f"if (threadIdx.x > {own}) return;")
+            self.bring_all()
+            line("return;")
+        if bring != take:
+            line(f"weft::increase_registers<{bring}>();")
+        self.places_of_thread()
+        self.begin_folds()
+        self.begin_totals()
+        self.fold_lambda()
+        self.go_through_columns()
+        self.end_folds()
+        self.end(self.results)
+        self.write_rows()
+
+    def places_of_block(self) -> None:
+        line, chain, rows = self.writer.line, self.chain, self.plan.tile[0]
+        line(f"// {self.shape()}; a turn takes {self.plan.tile[2]} of {chain.column}")
+        for axis in (*chain.sums.batch, chain.row, chain.lane, *([] if chain.bounded else [chain.column])):
+            self.counts[axis] = self.span(self.axes[axis], f"{axis}_count")
+        self.wholes |= {"rows": self.counts[chain.row], "columns": self.counts[chain.lane]}
+        tiles = self.squares["rows"] = self.fresh.fresh("row_tiles")
+        line(f"const int64_t {tiles} = ({factor(self.counts[chain.row])} + {rows - 1}) / {rows};")
+        number = "int64_t(blockIdx.x)"
+        if chain.sums.batch:
+            line(f"const int64_t batch = {number} / {tiles};")
+            self.places([self.axes[a] for a in chain.sums.batch], "batch", self.counts)
+            number = f"{number} % {tiles}"
+        number = f"({number})" if "%" in number else number
+        if chain.stop > 0:
+            number = f"({tiles} - 1 - {number})"  # the rows with the most columns first
+        line(f"const int64_t first_row = {number} * {rows};")
+        self.firsts = {"rows": "first_row", "columns": "0"}
+        columns = self.plan.tile[2]
+        if not chain.bounded:
+            line(f"const int32_t first_turn = 0, turns = ({factor(self.counts[chain.column])} + {columns - 1}) / {columns};")
+            return
+        bounds = (self.axes[chain.column].start, self.axes[chain.column].stop)
+        self.statements(tuple(self.let(v) for v in self.needed(bounds)))
+        line(f"const int64_t last_row = weft::minimum<int64_t>(first_row + {rows}, {self.counts[chain.row]}) - 1;")
+        begin = self.bound(bounds[0], chain.start, "first_row", "last_row", least=True)
+        end = self.bound(bounds[1], chain.stop, "first_row", "last_row", least=False)
+        line(f"const int32_t first_turn = {factor(begin)} / {columns};")
+        line(f"const int32_t turns = weft::maximum<int64_t>({end} + {columns - 1}, 0) / {columns};")
+
+    def bound(self, e: Expr, direction: int, first: str, last: str, least: bool) -> str:
+        """The least or the largest of a bound of the columns of some rows."""
+        with self.spelled({self.chain.row: first if (direction >= 0) == least else last}):
+            return self.printer.index(e, SUM)
+
+    def rings(self) -> None:
+        line, offset, stages = self.writer.line, 0, self.plan.stages
+        line(f"// {stages} turns have a place in shared memory")
+        line("extern __shared__ __align__(1024) unsigned char memory[];")
+        for b, name in zip(self.tiles_of, self.tile_names, strict=True):
+            along = "true" if b.along_points else "false"
+            type_ = f"weft::MatrixTile<weft::{self.plan.type}, {b.rows}, {along}>"
+            if not b.once and b.tiles > 1:
+                line(f"auto* const {name} = reinterpret_cast<{type_}(*)[{b.tiles}]>(memory{f' + {offset}' if offset else ''});")
+            else:
+                line(f"auto* const {name} = reinterpret_cast<{type_}*>(memory{f' + {offset}' if offset else ''});")
+            offset += b.bytes * (1 if b.once else stages)
+        line(f"__shared__ weft::Mbarrier rows_full, scores_full[{stages}], scores_empty[{stages}], sums_full[{stages}], sums_empty[{stages}];")
+        with self.writer.block("if (threadIdx.x == 0)"):
+            line("rows_full.init(1);")
+            with self.writer.block(f"for (int32_t place = 0; place < {stages}; ++place)"):
+                for which in ("scores", "sums"):
+                    line(f"{which}_full[place].init(1);")
+                    line(f"{which}_empty[place].init({self.whole_plan.warpgroups});")
+            line("weft::fence_mbarrier_init();")
+        line("__syncthreads();")
+
+    def bring_all(self) -> None:
+        line, stages, columns = self.writer.line, self.plan.stages, self.plan.tile[2]
+        groups = {
+            "rows": [b for b in self.tiles_of if b.once],
+            "scores": [b for b in self.tiles_of if not b.once and b.product is self.chain.scores],
+            "sums": [b for b in self.tiles_of if b.product is self.chain.sums],
+        }
+        line(f"rows_full.arrive_expect({sum(b.bytes for b in groups['rows'])});")
+        for b in groups["rows"]:
+            self.bring_boxes(b, "rows_full", "", "first_row")
+        line("int32_t place = 0;  // of the turn; how often all have been taken, as a phase")
+        line("uint32_t phase = 0;")
+        with self.writer.block("for (int32_t turn = first_turn; turn < turns; ++turn)"):
+            for which in ("scores", "sums"):
+                line(f"{which}_empty[place].wait(phase ^ 1);")
+                line(f"{which}_full[place].arrive_expect({sum(b.bytes for b in groups[which])});")
+                for b in groups[which]:
+                    self.bring_boxes(b, f"{which}_full[place]", "place", f"turn * {columns}")
+            line(self.next_place)
+
+    @property
+    def next_place(self) -> str:
+        return f"if (++place == {self.plan.stages}) place = 0, phase ^= 1;"
+
+    def bring_boxes(self, b: Brought, barrier: str, place: str, first: str) -> None:
+        """The boxes of a tile. first: its first row, or its first column."""
+        read = operand_read(b.product, b.operand)
+        assert read is not None
+        name, map_ = (names[self.tiles_of.index(b)] for names in (self.tile_names, self.maps))
+        axes = {b.product.rows[0] if b.once else b.product.columns[0], b.product.over[0]}
+        rest = [f"int({self.printer.index(i)})" for i in reversed(read.index) if not free_names(i) & axes]
+        self.writer.cite(read.location)
+        of_sums = b.product is self.chain.sums  # whose points are the columns
+        for t in range(b.tiles):
+            tile = self.tile_at(name, b, place, str(t))
+            for begin in range(0, b.rows, b.rows if b.along_points else MATRIX_POINTS):
+                point, row = (_plus(first, t * MATRIX_POINTS), str(begin)) if of_sums else (str(t * MATRIX_POINTS), _plus(first, begin))
+                pair = [point, f"int({row})" if row.startswith("first") else row]
+                pair = pair if b.along_points else pair[::-1]
+                element = f"{tile}.element{f' + {begin * MATRIX_POINTS}' if begin else ''}"
+                self.writer.line(f"weft::tensor_load({element}, {map_}, {barrier}, {', '.join([*pair, *rest])});")
+
+    def tile_at(self, name: str, b: Brought, place: str, t: str) -> str:
+        if b.once or b.tiles == 1:
+            return f"{name}[{place or t}]" if not b.once else f"{name}[{t}]"
+        return f"{name}[{place}][{t}]"
+
+    # ---------------------------------------------------------------- scores and sums
+
+    def go_through_columns(self) -> None:
+        line, stages, columns, chain = self.writer.line, self.plan.stages, self.plan.tile[2], self.chain
+        done = "if (threadIdx.x % 128 == 0) {}_empty[place].arrive();"
+        line("rows_full.wait(0);")
+        self.turns_of_warpgroup()
+        before = chain.bounded and self.axes[chain.column].start != ZERO
+        line("int32_t place = 0;")
+        line("uint32_t phase = 0;")
+        with self.writer.block("for (int32_t turn = first_turn; turn < turns; ++turn)"):
+            if chain.bounded:
+                with self.writer.block(f"if (turn >= own_turns{' || turn < first_own_turn' if before else ''})"):
+                    line("// no row of the warpgroup has any of these columns")
+                    for which in ("scores", "sums"):
+                        line(f"{which}_full[place].wait(phase);")
+                        line(done.format(which))
+                    line(self.next_place)
+                    line("continue;")
+            line("scores_full[place].wait(phase);")
+            self.multiply(chain.scores, [self.scores[f.results[0]] for f in chain.scores.folds], fresh=True)
+            line(done.format("scores"))
+            edge = f"turn >= whole_turns{' || turn < first_whole_turn' if before else ''}"
+            line(f"const bool edge = {edge};")
+            with self.writer.block("if (edge)"):
+                line("fold_turn(turn, true);")
+            with self.writer.block("else"):
+                line("fold_turn(turn, false);")
+            line("sums_full[place].wait(phase);")
+            if chain.bounded:
+                self.multiply_within()
+            with self.writer.block("else") if chain.bounded else nullcontext():
+                self.multiply(chain.sums, [f"{self.totals[f.results[0]]}[0]" for f in chain.sums.folds], fresh=False)
+            line(done.format("sums"))
+            line(self.next_place)
+
+    def turns_of_warpgroup(self) -> None:
+        """The turns in which all rows of a warpgroup have all columns, and, where rows have some alone, those in which any has
+        any.
+        """
+        line, chain, columns = self.writer.line, self.chain, self.plan.tile[2]
+        axis, rows = self.axes[chain.column], self.counts[chain.row]
+        stop = self.counts.get(chain.column, "")
+        if chain.bounded:
+            line(f"const int64_t near_row = weft::minimum<int64_t>(first_row + own_row, {rows} - 1);")
+            line(f"const int64_t far_row = weft::minimum<int64_t>(near_row + {FRAGMENT_ROWS}, {rows}) - 1;")
+            stop = self.bound(axis.stop, chain.stop, "near_row", "far_row", least=True)
+        whole = f"({stop}) / {columns}" if " " in stop else f"{stop} / {columns}"
+        if self.reads_rows:
+            whole = f"first_row + own_row + {FRAGMENT_ROWS} > {rows} ? 0 : {whole}"
+        line(f"const int32_t whole_turns = {whole};  // in which all rows have all columns")
+        if not chain.bounded:
+            return
+        most = self.bound(axis.stop, chain.stop, "near_row", "far_row", least=False)
+        line(f"const int32_t own_turns = ({most} + {columns - 1}) / {columns};  // in which some row has some")
+        if axis.start != ZERO:
+            ends = [self.bound(axis.start, chain.start, "near_row", "far_row", least) for least in (True, False)]
+            line(f"const int32_t first_own_turn = ({ends[0]}) / {columns};")
+            line(f"const int32_t first_whole_turn = ({ends[1]} + {columns - 1}) / {columns};")
+        line(f"__shared__ int32_t told[{self.whole_plan.warpgroups}][4];")
+
+    def multiply_within(self) -> None:
+        """Where columns that rows do not have hold infinities, products are of those that they have alone."""
+        line, chain, columns = self.writer.line, self.chain, self.plan.tile[2]
+        tiles = [self.pair(f, chain.sums)[1] for f in chain.sums.folds]
+        places = {k: f"{self.tile_names[k]}{'[place]' if self.tiles_of[k].tiles > 1 else ' + place'}" for k in tiles}
+        infinite = [f"weft::any_infinite<{self.tiles_of[k].tiles}>({place})" for k, place in places.items()]
+        group = "threadIdx.x / 128"
+        told = f"weft::any_of_warpgroup({' || '.join(infinite)}, told[{group}], 1 + {group})"
+        with self.writer.block(f"if (edge && {told})"):
+            line("// 0 times an infinity that a row does not have is none of its: these products leave it out")
+            line("int32_t begin[2], end[2];")
+            axis = self.axes[chain.column]
+            with self.writer.block("for (int32_t u = 0; u < 2; ++u)"):
+                row = self.declare(chain.row)
+                line(f"const int64_t {row} = first_row + first_own_row + u * 8;")
+                for name, e in (("begin", axis.start), ("end", axis.stop)):
+                    near = f"weft::maximum<int64_t>({self.printer.index(e, SUM)} - turn * {columns}, 0)"
+                    line(f"{name}[u] = weft::minimum<int64_t>({near}, {columns});")
+            for f, k in zip(chain.sums.folds, tiles, strict=True):
+                line(f"weft::multiply_within({self.totals[f.results[0]]}[0], {self.left[f.results[0]]}, {places[k]}, begin, end);")
+
+    def multiply(self, product: object, totals: list[str], fresh: bool) -> None:
+        """The products of a turn, from the first to the last. fresh: nothing is added up yet."""
+        line, chain = self.writer.line, self.chain
+        of_scores = product is chain.scores
+        found = chain.scores if of_scores else chain.sums
+        points = self.whole_plan.scores.tile[2] if of_scores else self.plan.tile[2]
+        registers = totals if of_scores else [*totals, *dict.fromkeys(self.left.values())]
+        line(f"weft::wgmma_fence({', '.join(registers)});")
+        line("#pragma unroll")
+        with self.writer.block(f"for (int32_t g = 0; g < {points}; g += 16)"):
+            for f, total in zip(found.folds, totals, strict=True):
+                left, right = self.pair(f, found)
+                own = self.tiles_of[right]
+                turned = "weft::Major::k" if own.along_points else "weft::Major::rows"
+                tile = self.tile_at(self.tile_names[right], own, "place", f"g / {MATRIX_POINTS}")
+                b = f"{tile}.matrix(0, g{f' % {MATRIX_POINTS}' if own.tiles > 1 else ''})"
+                if of_scores:
+                    rows = self.tiles_of[left]
+                    first = "weft::Major::k" if rows.along_points else "weft::Major::rows"
+                    template = "" if (first, turned) == ("weft::Major::k",) * 2 else f", {first}, {turned}"
+                    index = f"g / {MATRIX_POINTS}" if rows.tiles > 1 else "0"
+                    a = f"{self.tile_names[left]}[{index}].matrix(own_row, g{f' % {MATRIX_POINTS}' if rows.tiles > 1 else ''})"
+                else:
+                    template = f", {turned}" if turned != "weft::Major::k" else ""
+                    a = f"{self.left[f.results[0]]}[g / 16]"
+                self.writer.cite(f.location)
+                line(f"weft::wgmma<weft::{self.plan.type}{template}>({total}, {a}, {b}, {'g > 0' if fresh else 'true'});")
+        line("weft::wgmma_commit();")
+        line(f"weft::wgmma_wait<0>({', '.join(totals)});")
+
+    def pair(self, f: Fold, found: object) -> tuple[int, int]:
+        """Which tiles the operands of a product are; of sums, the right one."""
+        names = free_names(f.parts[0])
+        mine = [k for k, b in enumerate(self.tiles_of) if b.product is found and b.operand.name in names]
+        left = next((k for k in mine if self.tiles_of[k].once), -1)
+        return left, next(k for k in mine if not self.tiles_of[k].once)
+
+    # ---------------------------------------------------------------- folds of rows
+
+    def begin_folds(self) -> None:
+        line, chain, columns = self.writer.line, self.chain, self.plan.tile[2]
+        self.scores: dict[str, str] = {}
+        self.rows_own: dict[str, str] = {}
+        for f in (*chain.leading, *chain.following):
+            own = self.rows_own[f.results[0]] = self.fresh.fresh(f"{f.names[0]}_own")
+            identity = f"{self.algebra(f)}::identity()"
+            line(f"{register_type(f.types[0])} {own}[2] = {{{identity}, {identity}}};")
+        for f in chain.scores.folds:
+            own = self.scores[f.results[0]] = self.fresh.fresh(f"{f.names[0]}_own")
+            line(f"float {own}[{columns // 2}];")
+        self.left: dict[str, str] = {}
+        self.left_of: dict[Expr, str] = {}
+        for f in chain.sums.folds:
+            value = self.left_value(f)
+            if value not in self.left_of:
+                base = value.name if isinstance(value, Ref) else "left"
+                self.left_of[value] = self.fresh.fresh(f"{base}_own")
+                line(f"uint32_t {self.left_of[value]}[{columns // 16}][4];")
+            self.left[f.results[0]] = self.left_of[value]
+        self.reads_rows = any(isinstance(v, Read) and chain.row in v.axes for v in self.middle)
+        self.statements(tuple(self.let(v) for v in self.middle if set(v.axes) <= {*chain.sums.batch}))
+
+    def left_value(self, f: Fold) -> Expr:
+        """What a left operand of sums is, before it is rounded."""
+        value = next(o.value for o in self.chain.sums.left if o.name in free_names(f.parts[0]))
+        made = self.made.get(value.name) if isinstance(value, Ref) else None
+        value = made.value if isinstance(made, Map) and isinstance(made.value, Round) else value
+        return value.value if isinstance(value, Round) else value
+
+    @property
+    def middle(self) -> list[Read | Map]:
+        """The values that scores become."""
+        chain = self.chain
+        exprs = [e for f in (*chain.leading, *chain.following) for e in f.parts] + [self.left_value(f) for f in chain.sums.folds]
+        return [v for v in self.needed(exprs) if not isinstance(v, Fold)]
+
+    def fold_lambda(self) -> None:
+        """What is made of the scores of a turn."""
+        chain, line, columns = self.chain, self.writer.line, self.plan.tile[2]
+        inner = [v for v in self.middle if chain.column in v.axes]
+        of_rows = [v for v in self.middle if v not in inner and set(v.axes) - {*chain.sums.batch}]
+        early = [v for v in inner if v in self.needed(e for f in chain.leading for e in f.parts)]
+        late_exprs = [e for f in chain.following for e in f.parts] + [*self.left_of]
+        late = [v for v in inner if v in self.needed(late_exprs)]
+        kept = self.kept(early, late, late_exprs)
+        late = [v for v in late if v.name not in kept]
+        elements = {n: f"{own}[h * 4 + u * 2 + v]" for n, own in (*self.scores.items(), *kept.items())}
+        moved = list(dict.fromkeys(r.extremum for r in chain.repairs))
+        references = {n: self.fresh.fresh(f"{self.made[n].names[0]}_reference") for n in moved}  # type: ignore[union-attr]
+        axis = self.axes[chain.column]
+        bounds = {"column_start": axis.start} if axis.start != ZERO else {}
+        bounds["column_stop"] = axis.stop
+        with self.writer.block("const auto fold_turn = [&](const int32_t turn, const bool edge) WEFT_INLINE", "};"):
+            line(f"const int64_t first_column = int64_t(turn) * {columns} + threadIdx.x % 4 * 2;")
+            line(f"int32_t {', '.join(f'{name}[2]' for name in bounds)};")
+            if moved:
+                line(f"float {', '.join(f'{name}[2]' for name in references.values())};")
+            with self.each_row_of_thread(of_rows):
+                for name, e in bounds.items():
+                    near = f"weft::minimum<int64_t>({self.printer.index(e, SUM)} - first_column, {columns})"
+                    if name == "column_stop" and self.reads_rows:
+                        near = f"{self.declare(chain.row)} < {factor(self.counts[chain.row])} ? {near} : 0"
+                    line(f"{name}[u] = {near};")
+                self.move(self.lead(early, elements, kept), references)
+            self.follow(late, of_rows, elements, {n: f"{own}[u]" for n, own in references.items()})
+
+    @contextmanager
+    def each_row_of_thread(self, of_rows: list[Read | Map]) -> Iterator[None]:
+        """What is written here is done for both rows of a thread, whose values are there."""
+        self.writer.line("#pragma unroll")
+        with self.writer.block("for (int32_t u = 0; u < 2; ++u)"):
+            mark, row = self.writer.mark(), self.declare(self.chain.row)
+            self.statements(tuple(map(self.let, of_rows)))
+            yield
+            if self.writer.mentions(row, mark):
+                self.writer.insert(mark, f"const int64_t {row} = first_row + first_own_row + u * 8;")
+
+    def kept(self, early: list[Read | Map], late: list[Read | Map], exprs: list[Expr]) -> dict[str, str]:
+        """Values that are made before the leading folds end, and taken after: in the place of scores that are not needed then,
+        by the names of these, or in registers of their own.
+        """
+        wanted = [v for v in early if v in late and isinstance(v, Map) and v.type == FLOAT32]
+        taken = {v.name for v in wanted}
+        # of values that are made of one another, what is nearest to the end
+        inner = {n for v in wanted for n in self.below(v) if n in taken}
+        later = {n for v in late if v not in wanted for n in self.direct(v)} | {n for e in exprs for n in free_names(e)}
+        wanted = [v for v in wanted if v.name not in inner or v.name in later]
+        free = [own for n, own in self.scores.items() if n not in later]
+        found = {}
+        for v in wanted:
+            if free:
+                found[v.name] = free.pop(0)
+            else:
+                found[v.name] = self.fresh.fresh(f"{v.name}_own")
+                self.writer.line(f"float {found[v.name]}[{self.plan.tile[2] // 2}];")
+        return found
+
+    def direct(self, v: Read | Map) -> frozenset[str]:
+        exprs = v.index if isinstance(v, Read) else (v.value,)
+        return frozenset(n for e in exprs for n in free_names(e))
+
+    def below(self, v: Read | Map) -> set[str]:
+        return {w.name for w in self.needed([Ref(n, FLOAT32) for n in self.direct(v)]) if isinstance(w, Read | Map)}
+
+    @contextmanager
+    def columns(self, spelled: Mapping[str, str]) -> Iterator[None]:
+        """What is written here is done for both columns of a run that a thread has, where they are there."""
+        line, chain = self.writer.line, self.chain
+        line("#pragma unroll")
+        with self.writer.block("for (int32_t v = 0; v < 2; ++v)"), self.spelled(spelled):
+            outside = f"h * {_PAIRS} + v >= column_stop[u]"
+            if self.axes[chain.column].start != ZERO:
+                outside = f"(h * {_PAIRS} + v < column_start[u] || {outside})"
+            line(f"if (edge && {outside}) continue;")
+            mark, column = self.writer.mark(), self.declare(chain.column)
+            yield
+            if self.writer.mentions(column, mark):
+                self.writer.insert(mark, f"const int64_t {column} = first_column + h * {_PAIRS} + v;")
+
+    @property
+    def runs(self) -> str:
+        return f"for (int32_t h = 0; h < {self.plan.tile[2] // _PAIRS}; ++h)"
+
+    def lead(self, early: list[Read | Map], elements: Mapping[str, str], kept: Mapping[str, str]) -> dict[str, str]:
+        """Fold what waits for nothing; the names of what the row has then."""
+        line, chain, latest = self.writer.line, self.chain, {}
+        if not chain.leading:
+            return {}
+        for f in chain.leading:
+            name = latest[f.results[0]] = self.fresh.fresh(f"{f.names[0]}_latest")
+            line(f"{register_type(f.types[0])} {name} = {self.rows_own[f.results[0]]}[u];")
+        scores = {n: e for n, e in elements.items() if n in self.scores}
+        with self.unrolled_block([self.runs]), self.columns(scores):
+            for v in early:
+                if v.name in kept:
+                    self.writer.cite(v.location)
+                    line(f"{kept[v.name]}[h * 4 + u * 2 + v] = {self.printer.value(self.let(v).value)};")
+                    self.names[v.name] = elements[v.name]
+                else:
+                    self.statements((self.let(v),))
+            for f in chain.leading:
+                self.writer.cite(f.location)
+                line(f"{latest[f.results[0]]} = {self.combined(f, latest[f.results[0]])};")
+        for name in kept:
+            del self.names[name]
+        return latest
+
+    def combined(self, f: Fold, own: str) -> str:
+        fused = self.printer.accumulated(own, f.parts[0]) if f.algebra == "sum" else None
+        return fused or f"{self.algebra(f)}::combine({own}, {self.printer.value(f.parts[0])})"
+
+    def move(self, latest: Mapping[str, str], references: Mapping[str, str]) -> None:
+        """Bring what the row has to the folds so far, which values are relative to then."""
+        line, chain = self.writer.line, self.chain
+        for f in chain.leading:
+            name = f.results[0]
+            if name in references:
+                line(f"{latest[name]} = weft::reduce_lanes<{self.algebra(f)}, 4>({latest[name]});  // of the four threads of a row")
+                line(f"{references[name]}[u] = {self.algebra(f)}::reference({latest[name]});")
+        if chain.repairs:
+            line("// sums move with what they are relative to")
+            old = {n: f"{self.rows_own[n]}[u]" for n in references}
+            for text, sums in self.factors(old, {n: f"{own}[u]" for n, own in references.items()}).items():
+                self.bring_to(text, sums)
+        for f in chain.leading:
+            line(f"{self.rows_own[f.results[0]]}[u] = {latest[f.results[0]]};")
+
+    def bring_to(self, factor_: str, sums: list[str]) -> None:
+        """Multiply sums of a row by a factor."""
+        line, own = self.writer.line, self.fresh.fresh("factor")
+        line(f"const float {own} = {factor_};")
+        for name in sums:
+            if name in self.rows_own:
+                line(f"{self.rows_own[name]}[u] *= {own};")
+                continue
+            self.unrolled(
+                [f"for (int32_t h = 0; h < {self.plan.tile[1] // _PAIRS}; ++h)", "for (int32_t v = 0; v < 2; ++v)"],
+                f"{self.totals[name]}[0][h * 4 + u * 2 + v] *= {own};",
+            )
+
+    def factors(self, old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, list[str]]:
+        """What brings sums relative to some extrema to others, and the sums."""
+        found: dict[str, list[str]] = {}
+        for r in self.chain.repairs:
+            f = self.extremum(r)
+            self.instead |= {before(r.extremum): f"{self.algebra(f)}::reference({old[r.extremum]})", r.extremum: new[r.extremum]}
+            found.setdefault(self.printer.value(r.factor, PRODUCT), []).append(r.sum)
+            del self.instead[before(r.extremum)], self.instead[r.extremum]
+        return found
+
+    def extremum(self, repair: Repair) -> Fold:
+        return next(f for f in self.chain.leading if f.results[0] == repair.extremum)
+
+    def follow(
+        self, late: list[Read | Map], of_rows: list[Read | Map], elements: Mapping[str, str], references: Mapping[str, str]
+    ) -> None:
+        """Fold what waits for others, and make the left operands of the sums."""
+        line, chain = self.writer.line, self.chain
+        powers: dict[str, str] = {}
+
+        def of_two(e: Expr) -> Expr | None:
+            """An exponential of a difference as a power of two: one multiply-add before it."""
+            match e:
+                case Op(name="exp_flushed", args=(Op(name="sub", args=(a, Ref(name=name))),)) if name in references:
+                    powers.setdefault(name, self.fresh.fresh(f"{self.made[name].names[0]}_power"))  # type: ignore[union-attr]
+                    product = Op("mul", (a, Const(math.log2(math.e), FLOAT32)), FLOAT32)
+                    return Op("exp2_flushed", (Op("add", (product, Ref(f"{name}.power", FLOAT32)), FLOAT32),), FLOAT32)
+            return None
+
+        late = [replace(v, value=rewrite(v.value, of_two)) if isinstance(v, Map) else v for v in late]
+        following = [replace(f, parts=tuple(rewrite(e, of_two) for e in f.parts)) for f in chain.following]
+        lefts = {own: rewrite(value, of_two) for value, own in self.left_of.items()}
+        spelled = {**elements, **references, **{f"{n}.power": own for n, own in powers.items()}}
+        wanted = [v for v in of_rows if v in self.needed(e for v in late for e in uses(v))]
+        with self.unrolled_block([self.runs]), self.each_row_of_thread(wanted):
+            for name, own in powers.items():
+                line(f"// a power of two, finite where nothing has come yet")
+                line(f"const float {own} = weft::minimum({references[name]} * -0x1.715476p+0f, 0x1.fffffep+127f);")
+            pairs = {own: f"{own.removesuffix('_own')}_pair" for own in lefts}
+            for pair in pairs.values():
+                line(f"float {pair}[2] = {{}};")
+            with self.columns(spelled):
+                self.statements(tuple(map(self.let, late)))
+                for f in following:
+                    self.writer.cite(f.location)
+                    own = f"{self.rows_own[f.results[0]]}[u]"
+                    line(f"{own} = {self.combined(f, own)};")
+                for own, value in lefts.items():
+                    line(f"{pairs[own]}[v] = {self.printer.value(value)};")
+            for own, pair in pairs.items():
+                line(f"{own}[h / 2][h % 2 * 2 + u] = weft::pack<weft::{self.plan.type}>({pair}[0], {pair}[1]);")
+
+    def algebra(self, f: Fold) -> str:
+        return algebra_type(f.algebra, register_type(f.types[0]))
+
+    # ---------------------------------------------------------------- the end
+
+    def end_folds(self) -> None:
+        """What the threads of a row have folded meets; sums are relative to the last extrema."""
+        line, chain = self.writer.line, self.chain
+        moved = {r.extremum for r in chain.repairs}
+        with self.unrolled_block(["for (int32_t u = 0; u < 2; ++u)"]):
+            for f in (*chain.leading, *chain.following):
+                name = f.results[0]
+                if name not in moved:
+                    own = f"{self.rows_own[name]}[u]"
+                    line(f"{own} = weft::reduce_lanes<{self.algebra(f)}, 4>({own});")
+            last = {n: f"{self.rows_own[n]}[u]" for n in moved}
+            if chain.bounded and moved:
+                last = self.of_columns(last)
+            for text, sums in self.factors({n: f"{self.rows_own[n]}[u]" for n in moved}, last).items():
+                self.bring_to(text, sums)
+        for name, own in self.rows_own.items():
+            self.names[name] = f"{own}[u]"
+
+    def of_columns(self, extrema: Mapping[str, str]) -> dict[str, str]:
+        """What sums are relative to in the end: extrema, but of a row without columns what its sums began with."""
+        line, chain = self.writer.line, self.chain
+        mark, row, axis = self.writer.mark(), self.declare(chain.row), self.axes[chain.column]
+        line(f"const bool any = {self.printer.index(axis.start, SUM)} < {self.printer.index(axis.stop, SUM)};")
+        if self.writer.mentions(row, mark):
+            self.writer.insert(mark, f"const int64_t {row} = first_row + first_own_row + u * 8;")
+        found = {}
+        for name, own in extrema.items():
+            fold = next(f for f in chain.leading if f.results[0] == name)
+            found[name] = self.fresh.fresh(f"{fold.names[0]}_last")
+            line(f"const {register_type(fold.types[0])} {found[name]} = any ? {own} : {self.algebra(fold)}::reference({own});")
+        return found
+
+    def write_rows(self) -> None:
+        """What is written once a row."""
+        if not self.chain.writes:
+            return
+        exprs = [e for w in self.chain.writes for e in uses_of_write(w)]
+        wanted = [v for v in self.needed(exprs) if not isinstance(v, Fold)]
+        with self.writer.block("if (threadIdx.x % 4 == 0)"), self.unrolled_block(["for (int32_t u = 0; u < 2; ++u)"]):
+            row = self.declare(self.chain.row)
+            self.writer.line(f"const int64_t {row} = first_row + first_own_row + u * 8;")
+            self.writer.line(f"if ({row} >= {factor(self.counts[self.chain.row])}) break;")
+            self.statements(tuple(map(self.let, wanted)))
+            for w in self.chain.writes:
+                self.write(w)
+
+
+def _plus(first: str, more: int) -> str:
+    return f"{first} + {more}" if more else first

@@ -1,0 +1,280 @@
+"""Products whose results are folded again, as a reading of a tile graph: attention is one.
+
+The first products, the *scores*, are of rows and columns. What is made of them is folded over the columns: by itself, a
+maximum or a sum a row, and in a second product, a *sum* of rows and lanes, whose other operand has columns and lanes. No
+score need be in memory: whoever has all columns of a row goes through them once, where folds that wait for others are kept
+relative to what these have so far (`weft.graph.running`). What is rounded to an operand of the second product is then rounded
+relative to that too: the distributive law, of numbers with a unit of rounding of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from weft.graph.needs import by_need
+from weft.graph.passes import from_nothing
+from weft.graph.products import Operand, Products
+from weft.graph.relative import related
+from weft.graph.running import Repair, repairs
+from weft.graph.steady import steady
+from weft.graph.sweeps import Sweep, Sweeps
+from weft.graph.tile import (
+    Axis,
+    Fold,
+    Map,
+    NotTiles,
+    Read,
+    TileGraph,
+    Value,
+    Write,
+    dependence,
+    starts_neutral,
+    uses,
+    uses_of_write,
+)
+from weft.loops.algebra.table import ALGEBRAS
+from weft.loops.ir import Const, Expr, Op, Ref, Round, free_names, has_check, rewrite
+from weft.loops.types import INT64
+
+
+@dataclass(frozen=True)
+class Chain:
+    """scores: of rows and columns, over points. leading: folds of rows that wait for no other; following: those that are
+    relative to such, by repairs. sums: of rows and lanes, over the columns; the left operands are made of scores. writes: once a
+    row. Rows, columns, points and lanes are one axis each, all others of the results the batch. start, stop: how the first
+    column of a row, and the one after the last, change from row to row: not (0), up (1) or down (-1).
+    """
+
+    scores: Products
+    leading: tuple[Fold, ...]
+    following: tuple[Fold, ...]
+    sums: Products
+    repairs: tuple[Repair, ...]
+    writes: tuple[Write, ...]
+    start: int = 0
+    stop: int = 0
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the columns of a row are not from 0 on, or not as many as those of another one."""
+        return bool(self.start or self.stop) or self.axes[self.column].start != Const(0, INT64)
+
+    @property
+    def axes(self) -> Mapping[str, Axis]:
+        return self.sums.sweeps.axes
+
+    @property
+    def values(self) -> tuple[Read | Map | Fold, ...]:
+        return self.sums.sweeps.values
+
+    @property
+    def row(self) -> str:
+        return self.scores.rows[0]
+
+    @property
+    def column(self) -> str:
+        return self.scores.columns[0]
+
+    @property
+    def point(self) -> str:
+        return self.scores.over[0]
+
+    @property
+    def lane(self) -> str:
+        return self.sums.columns[0]
+
+    @property
+    def arrays(self) -> frozenset[str]:
+        return self.sums.sweeps.arrays | {w.array for w in self.writes}
+
+    def repair(self, fold: Fold) -> Repair | None:
+        return next((r for r in self.repairs if r.sum == fold.results[0]), None)
+
+
+def chain(graph: TileGraph, sizes: Collection[str]) -> Chain:
+    """The chain that a graph is. sizes: names of numbers that are not below 0. Raises NotTiles."""
+    graph = steady(from_nothing(by_need(graph)), every=True)
+    for value in graph.values:
+        if not isinstance(value, Read | Map | Fold):
+            raise NotTiles("a scan has values at each of its points")
+    exprs = [e for w in graph.writes for e in uses_of_write(w)] + [e for v in graph.values for e in uses(v)]
+    if any(map(has_check, exprs)) or any(w.join or w.checked for w in graph.writes) or graph.copied:
+        raise NotTiles("it is checked as it goes, or joins values to an array, or reads what it writes")
+    return _Reading(graph, frozenset(sizes)).found()
+
+
+@dataclass
+class _Reading:
+    graph: TileGraph
+    sizes: frozenset[str]
+
+    def found(self) -> Chain:
+        graph = self.graph
+        self.depends = dependence(graph)
+        folds = [v for v in graph.values if isinstance(v, Fold)]
+        scores = [f for f in folds if any({*f.results} & self.waits_for(g) and set(f.axes) & set(g.over) for g in folds)]
+        rest = [f for f in folds if f not in scores]
+        overs = {f.over for f in rest}, {f.over for f in scores}
+        if len(overs[0]) != 1 or len(overs[1]) != 1 or any(len(over) != 1 for own in overs for over in own):
+            raise NotTiles("it is no product whose results are folded again")
+        ((column,),), ((point,),) = overs
+        inside = {f.axes for f in scores}
+        if len(inside) != 1 or column not in (own := inside.pop()):
+            raise NotTiles("its products have different axes")
+        made_of = [self.factors(f) for f in scores]
+        alone = set(own) - {column}
+        for _, right in made_of:
+            alone -= self.axes(right)
+        rows = [a for a in own if a in alone]
+        if not rows or any(column in self.axes(left) or point not in self.axes(left) & self.axes(right) for left, right in made_of):
+            raise NotTiles("its first products have no rows of their own")
+        row = rows[-1]
+        made_of = [(left, right) if row in self.axes(left) else (right, left) for left, right in made_of]
+        common = set(own) - {column}
+        sums = [f for f in rest if set(f.axes) - common]
+        lanes = {a for f in sums for a in f.axes} - common
+        if len(lanes) != 1:
+            raise NotTiles("its second products have other axes than one")
+        (lane,) = lanes
+        batch = tuple(a.name for a in graph.axes if a.name in common and a.name != row)
+        for name in (*batch, row, point, lane):
+            axis = graph.axis(name)
+            if (free_names(axis.start) | free_names(axis.stop)) & {*graph.made, *(a.name for a in graph.axes)}:
+                raise NotTiles(f"the bounds of {name} are not the same everywhere")
+        bounds = (graph.axis(column).start, graph.axis(column).stop)
+        if not self.depends.of(bounds) <= {*batch, row} or any(row in self.axes(Ref(n, INT64)) for e in bounds for n in free_names(e) - {row}):
+            raise NotTiles(f"data of rows decide the bounds of {column}")
+        directions = [_direction(e, row) for e in bounds]
+        if None in directions:
+            raise NotTiles(f"the bounds of {column} go up and down")
+        start, stop = (d or 0 for d in directions)
+        moving = repairs(related(_unrounded(graph)).values, self.sizes)
+        leading, following, used = self.folded([f for f in rest if f not in sums], sums, moving)
+        for w in graph.writes:
+            if not {*batch, row} <= set(w.axes) or set(w.axes) - {*batch, row, lane}:
+                raise NotTiles(f"{w.array} is written at points of a row")
+        values = tuple(v for v in graph.values if isinstance(v, Read | Map | Fold))
+        axes = {a.name: a for a in graph.axes}
+        last = tuple(w for w in graph.writes if lane in w.axes)
+        if not last:
+            raise NotTiles("nothing of its second products is written")
+
+        def swept(rows: tuple[str, ...], over: str, own: list[Fold], writes: tuple[Write, ...]) -> Sweeps:
+            return Sweeps(axes, rows, values, ((Sweep((over,), False, tuple(own), ()),),), writes, False)
+
+        first = Products(
+            swept((*batch, row, column), point, scores, ()), batch, (row,), (column,), (point,),
+            _operands(left for left, _ in made_of), _operands(right for _, right in made_of), tuple(scores),
+        )  # fmt: skip
+        pairs = [self.sides(f, row, column, lane) for f in sums]
+        lefts, rights = (_operands(pair[k] for pair in pairs) for k in (0, 1))
+        named = {o.value: Ref(o.name, o.value.type) for o in (*lefts, *rights)}
+        second = Products(
+            swept((*batch, row, lane), column, sums, last), batch, (row,), (lane,), (column,), lefts, rights,
+            tuple(replace(f, parts=(Op("mul", (named[a], named[b]), f.types[0]),)) for f, (a, b) in zip(sums, pairs, strict=True)),
+        )  # fmt: skip
+        writes = tuple(w for w in graph.writes if lane not in w.axes)
+        return Chain(first, leading, following, second, used, writes, start, stop)
+
+    def axes(self, e: Expr) -> frozenset[str]:
+        return self.depends.of((e,))
+
+    def factors(self, fold: Fold) -> tuple[Ref, Ref]:
+        match fold.parts[0] if fold.algebra == "sum" else None:
+            case Op(name="mul", args=(Ref() as a, Ref() as b)) if starts_neutral(fold):
+                return a, b
+        raise NotTiles(f"{fold.results[0]} is no sum of products", fold.location)
+
+    def sides(self, fold: Fold, row: str, column: str, lane: str) -> tuple[Expr, Expr]:
+        """What is made of scores in a product of rows and lanes, and its other operand."""
+        match fold.parts[0] if fold.algebra == "sum" and starts_neutral(fold) else None:
+            case Op(name="mul", args=(a, b)):
+                for left, right in ((a, b), (b, a)):
+                    has_lane = lane in self.axes(right) and lane not in self.axes(left)
+                    if has_lane and {row, column} <= self.axes(left) and row not in self.axes(right) and isinstance(right, Ref):
+                        return left, right
+        raise NotTiles(f"{fold.results[0]} is no sum of products", fold.location)
+
+    def folded(
+        self, rows: list[Fold], sums: list[Fold], moving: tuple[Repair, ...]
+    ) -> tuple[tuple[Fold, ...], tuple[Fold, ...], tuple[Repair, ...]]:
+        """The folds of rows that wait for no other, those that are kept relative to them, and the repairs of all."""
+        own = {f.results[0]: f for f in rows}
+        by_sum = {r.sum: r for r in moving}
+        leading, following, used = [], [], []
+        for f in (*rows, *sums):
+            if f.algebra not in ALGEBRAS or not starts_neutral(f):
+                raise NotTiles(f"{f.results[0]} is folded by {f.algebra}", f.location)
+            before = self.waits_for(f) & own.keys()
+            if before:
+                repair = by_sum.get(f.results[0])
+                if repair is None or before != {repair.extremum} or own[repair.extremum] not in leading:
+                    raise NotTiles(f"{f.results[0]} waits for {', '.join(sorted(before))}", f.location)
+                used.append(repair)
+                following += [f] if f in rows else []
+            elif f in rows:
+                leading.append(f)
+        return tuple(leading), tuple(following), tuple(used)
+
+    def waits_for(self, fold: Fold) -> set[str]:
+        """The results of folds that a fold's parts are made of."""
+        pending, found = [n for e in fold.parts for n in free_names(e)], set()
+        while pending:
+            value: Value | None = self.graph.made.get(name := pending.pop())
+            if isinstance(value, Fold):
+                found.add(name)
+            pending += [n for e in uses(value) for n in free_names(e)] if value is not None and name not in found else []
+        return found
+
+
+def _direction(e: Expr, row: str) -> int | None:
+    """How an integer changes where a row's place goes up: not (0), up (1), down (-1); None where that is not told."""
+    if row not in free_names(e):
+        return 0
+    match e:
+        case Ref(name=name) if name == row:
+            return 1
+        case Op(name="add" | "max" | "min" | "maximum" | "minimum", args=(a, b)):
+            return _together(_direction(a, row), _direction(b, row))
+        case Op(name="sub", args=(a, b)):
+            return _together(_direction(a, row), _direction(Op("neg", (b,), b.type), row))
+        case Op(name="neg", args=(a,)):
+            inner = _direction(a, row)
+            return None if inner is None else -inner
+        case Op(name="mul", args=(Const(value=value), a)) | Op(name="mul", args=(a, Const(value=value))):
+            inner = _direction(a, row)
+            return None if inner is None else inner * ((value > 0) - (value < 0))
+        case Op(name="floordiv", args=(a, Const(value=value))) if value > 0:
+            return _direction(a, row)
+        case Op(name="where", args=(Op(name="lt" | "le" | "gt" | "ge", args=(a, b)), x, y)) if {a, b} == {x, y}:
+            return _together(_direction(x, row), _direction(y, row))  # the larger, or the smaller, of two
+    return None
+
+
+def _together(a: int | None, b: int | None) -> int | None:
+    if a is None or b is None or a * b < 0:
+        return None
+    return a or b
+
+
+def _operands(exprs: Iterable[Expr]) -> tuple[Operand, ...]:
+    """Operands by their names, each once."""
+    return tuple(Operand(e.name if isinstance(e, Ref) else f"operand.{k}", e) for k, e in enumerate(dict.fromkeys(exprs)))
+
+
+def _unrounded(graph: TileGraph) -> TileGraph:
+    """The graph of real numbers, in which nothing is rounded to a narrower type."""
+
+    def exact(e: Expr) -> Expr:
+        return rewrite(e, lambda x: x.value if isinstance(x, Round) else None)
+
+    def of(value: Value) -> Value:
+        match value:
+            case Map():
+                return replace(value, value=exact(value.value))
+            case Fold():
+                return replace(value, parts=tuple(map(exact, value.parts)))
+        return value
+
+    return replace(graph, values=tuple(map(of, graph.values)))

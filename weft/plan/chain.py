@@ -1,0 +1,198 @@
+"""The plan of chained products: which rows a block has, and how many columns it takes in a turn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from weft.graph.chains import Chain
+from weft.graph.products import Operand, Products, exact_type
+from weft.graph.tile import Fold
+from weft.loops.ir import Function
+from weft.loops.types import FLOAT32
+from weft.plan.arguments import Facts
+from weft.plan.box import Box
+from weft.plan.extents import extents_of
+from weft.plan.facts import Geometry
+from weft.plan.fold import ZERO, axis_along
+from weft.plan.machine import Machine
+from weft.plan.product import MATRIX_POINTS, ProductPlan, operand_read
+from weft.plan.product_search import OTHER_SHARED, boxed, staged_of, written_together
+
+WARPGROUP, FRAGMENT_ROWS = 128, 64
+# Columns of a turn, warpgroups of a block, and turns whose tiles have a place in shared memory, that are tried.
+TURNS, WARPGROUPS, STAGES = (128, 64, 192, 256), (3, 2, 1), (4, 3, 2)
+# Registers of a thread, by warpgroups of a block: of those that multiply, and of the one that brings tiles; the first that do.
+REGISTERS = {1: ((240, 240),), 2: ((240, 24),), 3: ((152, 40), (160, 32))}
+# What a thread has besides sums, scores and operands, where rows have columns of their own, and to spare; points of the first products and lanes of the second at the most.
+OTHER_WORDS, BOUNDED_WORDS, SPARE_WORDS, MOST_POINTS, MOST_LANES = 20, 8, 8, 256, 256
+# What a multiprocessor does in a cycle: products of 16-bit types, instructions. Of a score: instructions. Cycles of a turn that
+# a warpgroup alone waits, and of a block besides.
+PRODUCTS, ISSUED, SCORE_INSTRUCTIONS, TURN_CYCLES, BLOCK_CYCLES = 2048, 128, 9, 300, 3000
+
+
+@dataclass(frozen=True)
+class ChainPlan:
+    """scores, sums: the two products, whose tiles are (rows, columns, points) and (rows, lanes, columns). A warpgroup has 64 of
+    a block's rows; one warp more brings tiles of columns as boxes, `sums.stages` turns ahead. registers: of a thread that
+    multiplies, and of one that brings tiles; as many of both where there are enough.
+    """
+
+    scores: ProductPlan
+    sums: ProductPlan
+    registers: tuple[int, int] = (0, 0)
+
+    @property
+    def warpgroups(self) -> int:
+        return self.sums.tile[0] // FRAGMENT_ROWS
+
+    @property
+    def threads(self) -> int:
+        return (self.warpgroups + 1) * WARPGROUP
+
+
+def plan_chain(
+    function: Function,
+    chain: Chain,
+    facts: Facts,
+    names: Mapping[str, int],
+    machine: Machine,
+    arrays: Mapping[str, Geometry],
+) -> tuple[ChainPlan, int] | None:
+    """The plan for a call, and how many blocks it has; None where tensor cores or bulk copies do not do."""
+    extents = extents_of(chain.axes, names)
+    batch = math.prod(extents[a] for a in chain.sums.batch)
+    rows, columns, points, lanes = (extents[a] for a in (chain.row, chain.column, chain.point, chain.lane))
+    if not machine.bulk or not min(batch, rows, columns, points, lanes) or points > MOST_POINTS or lanes > MOST_LANES:
+        return None
+    type_ = exact_type(function, chain.scores, chain.scores.left[0])
+    exact = all(exact_type(function, p, o) == type_ for p in (chain.scores, chain.sums) for o in p.operands)
+    if type_ is None or not exact or any(f.types[0] != FLOAT32 for f in folds_of(chain)):
+        return None
+    scores, sums = (
+        _whole(function, from_first(p, chain.column), facts, extents, type_.name) for p in (chain.scores, chain.sums)
+    )
+    for product, plan, operands in ((chain.scores, scores, chain.scores.operands), (chain.sums, sums, chain.sums.right)):
+        for operand in operands:
+            k = product.operands.index(operand)
+            if not boxed(from_first(product, chain.column), k, plan.staged[k], arrays):
+                return None
+    plans = list(_plans(chain, ChainPlan(scores, sums), points, lanes, machine))
+    if not plans:
+        return None
+
+    def blocks(plan: ChainPlan) -> int:
+        return batch * -(-rows // plan.sums.tile[0])
+
+    def cycles(plan: ChainPlan) -> float:
+        groups, turn = plan.warpgroups, plan.sums.tile[2]
+        own_points, own_lanes = plan.scores.tile[2], plan.sums.tile[1]
+        products = FRAGMENT_ROWS * turn * (own_points * len(chain.scores.folds) + own_lanes * len(chain.sums.folds)) / PRODUCTS
+        issued = FRAGMENT_ROWS * turn * SCORE_INSTRUCTIONS / ISSUED
+        each = max(groups * products, groups * issued, products + issued + TURN_CYCLES)
+        waves = -(-blocks(plan) // machine.multiprocessors)
+        return waves * (BLOCK_CYCLES + -(-columns // turn) * each)
+
+    plan = min(plans, key=cycles)
+    vector = written_together(chain.sums, facts, plan.sums.run, extents)
+    return replace(plan, sums=replace(plan.sums, vector=vector)), blocks(plan)
+
+
+def folds_of(chain: Chain) -> tuple[Fold, ...]:
+    return (*chain.scores.folds, *chain.leading, *chain.following, *chain.sums.folds)
+
+
+def from_first(found: Products, axis: str) -> Products:
+    """Products that have all columns from the first on, as boxes of these lie."""
+    axes = found.sweeps.axes
+    return replace(found, sweeps=replace(found.sweeps, axes={**axes, axis: replace(axes[axis], start=ZERO)}))
+
+
+def _whole(function: Function, found: Products, facts: Facts, extents: Mapping[str, int], type_: str) -> ProductPlan:
+    count = len(found.left)
+    staged = tuple(staged_of(function, found, o, k < count, facts, extents) for k, o in enumerate(found.operands))
+    return ProductPlan(
+        found.columns[-1], (0, 0, 0), (0, 0), 1, staged, engine="wgmma", type=type_, boxes=True, resident=1,
+        packed=(False,) * len(found.operands),
+    )  # fmt: skip
+
+
+def _plans(chain: Chain, plain: ChainPlan, points: int, lanes: int, machine: Machine) -> Iterator[ChainPlan]:
+    points, lanes = -(-points // 16) * 16, -(-lanes // 32) * 32
+    left, sums = len(chain.sums.left), len(chain.sums.folds)
+    for groups in WARPGROUPS:
+        for turn in TURNS:
+            rows = groups * FRAGMENT_ROWS
+            scores = len(chain.scores.folds) * turn // 2
+            words = scores + max(0, left * turn // 4 - turn // 2) + sums * lanes // 2
+            words += OTHER_WORDS + chain.bounded * BOUNDED_WORDS
+            registers = next((r for r in REGISTERS[groups] if words <= r[0] - SPARE_WORDS), None)
+            if registers is None:
+                continue
+            for stages in STAGES:
+                plan = ChainPlan(
+                    replace(plain.scores, tile=(rows, turn, points), each=(FRAGMENT_ROWS, turn), stages=stages),
+                    replace(plain.sums, tile=(rows, lanes, turn), each=(FRAGMENT_ROWS, lanes), stages=stages),
+                    registers,
+                )
+                if shared_bytes(plan, chain) <= machine.shared - OTHER_SHARED:
+                    yield plan
+                    break
+
+
+@dataclass(frozen=True)
+class Brought:
+    """An operand that comes to shared memory in tiles of 64 points: of so many rows, so many tiles. once: of the block; others
+    have as many in each turn.
+    """
+
+    operand: Operand
+    product: Products
+    k: int
+    along_points: bool
+    rows: int
+    tiles: int
+    once: bool
+
+    @property
+    def bytes(self) -> int:
+        return self.tiles * self.rows * MATRIX_POINTS * 2
+
+
+def brought(plan: ChainPlan, chain: Chain) -> tuple[Brought, ...]:
+    """The operands in shared memory: those of rows, which stay, those of columns in scores, and in sums."""
+    found = []
+    for k, o in enumerate(chain.scores.operands):
+        left, (rows, columns, points) = k < len(chain.scores.left), plan.scores.tile
+        own, along = rows if left else columns, plan.scores.staged[k].along_points
+        found.append(Brought(o, chain.scores, k, along, own, -(-points // MATRIX_POINTS), left))
+    for k, o in enumerate(chain.sums.operands):
+        if k >= len(chain.sums.left):
+            _, lanes, columns = plan.sums.tile
+            along = plan.sums.staged[k].along_points
+            own = lanes if along else -(-lanes // MATRIX_POINTS) * MATRIX_POINTS
+            found.append(Brought(o, chain.sums, k, along, own, columns // MATRIX_POINTS, False))
+    return tuple(found)
+
+
+def shared_bytes(plan: ChainPlan, chain: Chain) -> int:
+    return sum(b.bytes * (1 if b.once else plan.sums.stages) for b in brought(plan, chain))
+
+
+def chain_boxes(chain: Chain, plan: ChainPlan, arrays: Mapping[str, Geometry], extents: Mapping[str, int]) -> tuple[Box, ...]:
+    """The boxes that tiles are: of the axis along lines, of the other one, and of one element of the rest."""
+    boxes = []
+    for b in brought(plan, chain):
+        read = operand_read(b.product, b.operand)
+        assert read is not None
+        rows, points = (b.product.rows if b.k < len(b.product.left) else b.product.columns)[0], b.product.over[0]
+        names = (points, rows) if b.along_points else (rows, points)
+        along = tuple(axis_along(read.index, a) for a in names)
+        rest = tuple(d for d in reversed(range(len(read.index))) if d not in along)
+        own = arrays[read.array].shape
+        whole = {a: own[d] if a == chain.column and chain.bounded else extents[a] for a, d in zip(names, along, strict=True)}
+        shape = (*(whole[a] for a in names), *(own[d] for d in rest))
+        across = b.rows if b.along_points else MATRIX_POINTS
+        boxes.append(Box(read.array, (*along, *rest), (MATRIX_POINTS, across, *(1 for _ in rest)), shape))
+    return tuple(boxes)
