@@ -33,7 +33,7 @@ from weft.plan.product import MATRIX_POINTS, operand_read
 _OWN = """
     outside here memory u v h g place turn turns batch edge fold_turn first_row first_column own_row own_column first_own_row
     first_own_column first_turn last_row near_row far_row whole_turns own_turns first_own_turn first_whole_turn column_start column_stop
-    told begin end any before phase rows_full scores_full scores_empty sums_full sums_empty
+    told begin end any last phase leave_turn multiply_scores multiply_sums rows_full scores_full scores_empty sums_full sums_empty
 """
 _PAIRS = 8  # columns that a quad of threads has together, two each
 
@@ -42,8 +42,8 @@ def emit(function: Function, nest: Nest, chain: Chain, plan: ChainPlan, facts: F
     """The kernel's translation unit. Its entry takes the slots of `weft.plan.arguments`, and the maps of its boxes."""
     own = Nest(nest.name, nest.axes, trapping(nest.body), nest.verdicts)
     writer = Writer()
-    within = ["weft/within.cuh"] if chain.bounded else []
-    for header in ("weft/matrix_tile.cuh", "weft/registers.cuh", "weft/team.cuh", *within):
+    within = ["weft/within.cuh"] if chain.bounded else ["weft/barrier.cuh"]
+    for header in sorted(("weft/matrix_tile.cuh", "weft/registers.cuh", "weft/team.cuh", *within)):
         writer.line(f'#include "{header}"')
     writer.line()
     ChainEntry.of(function, own, facts, writer, rough_chain(chain, function), plan).emit(kernel_entry(nest.name))
@@ -213,38 +213,93 @@ class ChainEntry(MatrixEntry):
     # ---------------------------------------------------------------- scores and sums
 
     def go_through_columns(self) -> None:
-        line, stages, columns, chain = self.writer.line, self.plan.stages, self.plan.tile[2], self.chain
-        done = "if (threadIdx.x % 128 == 0) {}_empty[place].arrive();"
+        """All turns of a warpgroup. The sums of a turn are multiplied with the scores of the next one, so that warpgroups take
+        turns at the tensor cores: one has them while others make what they multiply next.
+        """
+        line, chain, columns = self.writer.line, self.chain, self.plan.tile[2]
+        sums, scores = self.accumulators(), [*self.scores.values()]
+        before = chain.bounded and self.axes[chain.column].start != ZERO
+        edge = f"turn >= whole_turns{' || turn < first_whole_turn' if before else ''}"
+        self.product_lambdas()
         line("rows_full.wait(0);")
         self.turns_of_warpgroup()
-        before = chain.bounded and self.axes[chain.column].start != ZERO
-        line("int32_t place = 0;")
+        line("int32_t place = 0, turn = first_turn;")
         line("uint32_t phase = 0;")
-        with self.writer.block("for (int32_t turn = first_turn; turn < turns; ++turn)"):
-            if chain.bounded:
-                with self.writer.block(f"if (turn >= own_turns{' || turn < first_own_turn' if before else ''})"):
-                    line("// no row of the warpgroup has any of these columns")
-                    for which in ("scores", "sums"):
-                        line(f"{which}_full[place].wait(phase);")
-                        line(done.format(which))
-                    line(self.next_place)
-                    line("continue;")
+        if self.whole_plan.warpgroups > 1:
+            line(f"if ({self.group} == {self.whole_plan.warpgroups - 1}) weft::barrier_arrive(1, 256);  // the first may begin")
+        if chain.bounded:
+            with self.writer.block("const auto leave_turn = [&]", "};"):
+                line("// no row of the warpgroup has any of these columns")
+                for which in ("scores", "sums"):
+                    line(f"{which}_full[place].wait(phase);")
+                    line(_done(which, "place"))
+                self.take_turn()
+                self.hand_over()
+                line(self.next_place)
+            if before:
+                line("for (; turn < first_own_turn && turn < turns; ++turn) leave_turn();")
+        with self.writer.block("if (turn < own_turns)") if chain.bounded else nullcontext():
             line("scores_full[place].wait(phase);")
-            self.multiply(chain.scores, [self.scores[f.results[0]] for f in chain.scores.folds], fresh=True)
-            line(done.format("scores"))
-            edge = f"turn >= whole_turns{' || turn < first_whole_turn' if before else ''}"
-            line(f"const bool edge = {edge};")
-            with self.writer.block("if (edge)"):
-                line("fold_turn(turn, true);")
-            with self.writer.block("else"):
-                line("fold_turn(turn, false);")
+            self.take_turn()
+            self.start(["multiply_scores(place);"], scores)
+            line(_done("scores", "place"))
+            line("fold_turn(turn, true);")
+            if chain.bounded:
+                line(f"bool edge = {edge};")
+            with self.writer.block(f"while (++turn < {'own_turns' if chain.bounded else 'turns'})"):
+                line("const int32_t last = place;")
+                line("sums_full[last].wait(phase);")
+                line(self.next_place)
+                line("scores_full[place].wait(phase);")
+                self.take_turn()
+                if chain.bounded:
+                    with self.within("turn - 1", "last"):
+                        self.start(["multiply_scores(place);"], scores)
+                with self.writer.block("else") if chain.bounded else nullcontext():
+                    self.start(["multiply_sums(last);", "multiply_scores(place);"], [*sums, *scores])
+                line(_done("sums", "last"))
+                line(_done("scores", "place"))
+                line(f"{'' if chain.bounded else 'const bool '}edge = {edge};")
+                with self.writer.block("if (edge)"):
+                    line("fold_turn(turn, true);")
+                with self.writer.block("else"):
+                    line("fold_turn(turn, false);")
             line("sums_full[place].wait(phase);")
             if chain.bounded:
-                self.multiply_within()
+                with self.within("turn - 1", "place"):
+                    pass
             with self.writer.block("else") if chain.bounded else nullcontext():
-                self.multiply(chain.sums, [f"{self.totals[f.results[0]]}[0]" for f in chain.sums.folds], fresh=False)
-            line(done.format("sums"))
-            line(self.next_place)
+                line("multiply_sums(place);")
+                line("weft::wgmma_commit();")
+                line(f"weft::wgmma_wait<0>({', '.join(sums)});")
+            line(_done("sums", "place"))
+            if chain.bounded:
+                line(self.next_place)
+        if chain.bounded:
+            line("for (; turn < turns; ++turn) leave_turn();")
+
+    def start(self, products: list[str], totals: list[str]) -> None:
+        """Products of a warpgroup, which hands over the tensor cores when they are under way; until they are done."""
+        for text in products:
+            self.writer.line(text)
+        self.writer.line("weft::wgmma_commit();")
+        self.hand_over()
+        self.writer.line(f"weft::wgmma_wait<0>({', '.join(totals)});")
+
+    @property
+    def group(self) -> str:
+        return "threadIdx.x / 128"
+
+    def take_turn(self) -> None:
+        if self.whole_plan.warpgroups > 1:
+            self.writer.line(f"weft::barrier_sync(1 + {self.group}, 256);")
+
+    def hand_over(self) -> None:
+        """The next warpgroup may have the tensor cores; nobody waits after the last turn."""
+        count = self.whole_plan.warpgroups
+        if count > 1:
+            last = f"{self.group} == {count - 1}"
+            self.writer.line(f"if (!({last}) || turn + 1 < turns) weft::barrier_arrive({last} ? 1 : 2 + {self.group}, 256);")
 
     def turns_of_warpgroup(self) -> None:
         """The turns in which all rows of a warpgroup have all columns, and, where rows have some alone, those in which any has
@@ -271,14 +326,15 @@ class ChainEntry(MatrixEntry):
             line(f"const int32_t first_whole_turn = ({ends[1]} + {columns - 1}) / {columns};")
         line(f"__shared__ int32_t told[{self.whole_plan.warpgroups}][4];")
 
-    def multiply_within(self) -> None:
-        """Where columns that rows do not have hold infinities, products are of those that they have alone."""
+    @contextmanager
+    def within(self, turn: str, place: str) -> Iterator[None]:
+        """Where columns that a row does not have hold an infinity, sums of those that it has alone; and what is written here."""
         line, chain, columns = self.writer.line, self.chain, self.plan.tile[2]
         tiles = [self.pair(f, chain.sums)[1] for f in chain.sums.folds]
-        places = {k: f"{self.tile_names[k]}{'[place]' if self.tiles_of[k].tiles > 1 else ' + place'}" for k in tiles}
-        infinite = [f"weft::any_infinite<{self.tiles_of[k].tiles}>({place})" for k, place in places.items()]
-        group = "threadIdx.x / 128"
-        told = f"weft::any_of_warpgroup({' || '.join(infinite)}, told[{group}], 1 + {group})"
+        places = {k: f"{self.tile_names[k]}{f'[{place}]' if self.tiles_of[k].tiles > 1 else f' + {place}'}" for k in tiles}
+        infinite = [f"weft::any_infinite<{self.tiles_of[k].tiles}>({own})" for k, own in places.items()]
+        barrier = f"{1 + self.whole_plan.warpgroups} + {self.group}"
+        told = f"weft::any_of_warpgroup({' || '.join(infinite)}, told[{self.group}], {barrier})"
         with self.writer.block(f"if (edge && {told})"):
             line("// 0 times an infinity that a row does not have is none of its: these products leave it out")
             line("int32_t begin[2], end[2];")
@@ -287,10 +343,19 @@ class ChainEntry(MatrixEntry):
                 row = self.declare(chain.row)
                 line(f"const int64_t {row} = first_row + first_own_row + u * 8;")
                 for name, e in (("begin", axis.start), ("end", axis.stop)):
-                    near = f"weft::maximum<int64_t>({self.printer.index(e, SUM)} - turn * {columns}, 0)"
+                    near = f"weft::maximum<int64_t>({self.printer.index(e, SUM)} - ({turn}) * {columns}, 0)"
                     line(f"{name}[u] = weft::minimum<int64_t>({near}, {columns});")
             for f, k in zip(chain.sums.folds, tiles, strict=True):
                 line(f"weft::multiply_within({self.totals[f.results[0]]}[0], {self.left[f.results[0]]}, {places[k]}, begin, end);")
+            yield
+
+    def product_lambdas(self) -> None:
+        """The products of a turn."""
+        chain, of_sums = self.chain, [f"{self.totals[f.results[0]]}[0]" for f in self.chain.sums.folds]
+        with self.writer.block("const auto multiply_scores = [&](const int32_t place) WEFT_INLINE", "};"):
+            self.multiply(chain.scores, [self.scores[f.results[0]] for f in chain.scores.folds], fresh=True)
+        with self.writer.block("const auto multiply_sums = [&](const int32_t place) WEFT_INLINE", "};"):
+            self.multiply(chain.sums, of_sums, fresh=False)
 
     def multiply(self, product: object, totals: list[str], fresh: bool) -> None:
         """The products of a turn, from the first to the last. fresh: nothing is added up yet."""
@@ -319,8 +384,6 @@ class ChainEntry(MatrixEntry):
                     a = f"{self.left[f.results[0]]}[g / 16]"
                 self.writer.cite(f.location)
                 line(f"weft::wgmma<weft::{self.plan.type}{template}>({total}, {a}, {b}, {'g > 0' if fresh else 'true'});")
-        line("weft::wgmma_commit();")
-        line(f"weft::wgmma_wait<0>({', '.join(totals)});")
 
     def pair(self, f: Fold, found: object) -> tuple[int, int]:
         """Which tiles the operands of a product are; of sums, the right one."""
@@ -614,6 +677,10 @@ class ChainEntry(MatrixEntry):
             self.statements(tuple(map(self.let, wanted)))
             for w in self.chain.writes:
                 self.write(w)
+
+
+def _done(which: str, place: str) -> str:
+    return f"if (threadIdx.x % 128 == 0) {which}_empty[{place}].arrive();"
 
 
 def _plus(first: str, more: int) -> str:

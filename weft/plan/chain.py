@@ -25,8 +25,8 @@ WARPGROUP, FRAGMENT_ROWS = 128, 64
 TURNS, WARPGROUPS, STAGES = (128, 64, 192, 256), (3, 2, 1), (4, 3, 2)
 # Registers of a thread, by warpgroups of a block: of those that multiply, and of the one that brings tiles; the first that do.
 REGISTERS = {1: ((240, 240),), 2: ((240, 24),), 3: ((152, 40), (160, 32))}
-# What a thread has besides sums, scores and operands, where rows have columns of their own, and to spare; points of the first products and lanes of the second at the most.
-OTHER_WORDS, BOUNDED_WORDS, SPARE_WORDS, MOST_POINTS, MOST_LANES = 20, 8, 8, 256, 256
+# What a thread has besides sums, scores and operands, where rows have columns of their own, and what part of its registers a thread fills; points of the first products and lanes of the second at the most.
+OTHER_WORDS, BOUNDED_WORDS, FILLED, MOST_POINTS, MOST_LANES = 20, 8, 0.93, 256, 256
 # What a multiprocessor does in a cycle: products of 16-bit types, instructions. Of a score: instructions. Cycles of a turn that
 # a warpgroup alone waits, and of a block besides.
 PRODUCTS, ISSUED, SCORE_INSTRUCTIONS, TURN_CYCLES, BLOCK_CYCLES = 2048, 128, 9, 300, 3000
@@ -125,9 +125,9 @@ def _plans(chain: Chain, plain: ChainPlan, points: int, lanes: int, machine: Mac
         for turn in TURNS:
             rows = groups * FRAGMENT_ROWS
             scores = len(chain.scores.folds) * turn // 2
-            words = scores + max(0, left * turn // 4 - turn // 2) + sums * lanes // 2
+            words = scores + left * turn // 4 + sums * lanes // 2
             words += OTHER_WORDS + chain.bounded * BOUNDED_WORDS
-            registers = next((r for r in REGISTERS[groups] if words <= r[0] - SPARE_WORDS), None)
+            registers = next((r for r in REGISTERS[groups] if words <= FILLED * r[0]), None)
             if registers is None:
                 continue
             for stages in STAGES:
