@@ -33,7 +33,7 @@ from weft.plan.product import MATRIX_POINTS, operand_read
 _OWN = """
     outside here memory u v h g place turn turns batch edge fold_turn first_row first_column own_row own_column first_own_row
     first_own_column first_turn last_row near_row far_row whole_turns own_turns first_own_turn first_whole_turn column_start column_stop
-    told begin end any last phase leave_turn multiply_scores multiply_sums rows_full scores_full scores_empty sums_full sums_empty
+    told begin end any last phase leave_turn rows_phase rows_empty tile tiles pairs pair row_tile any_turn multiply_scores multiply_sums rows_full scores_full scores_empty sums_full sums_empty
 """
 _PAIRS = 8  # columns that a quad of threads has together, two each
 
@@ -85,7 +85,7 @@ class ChainEntry(MatrixEntry):
 
     def body(self) -> None:
         line, own = self.writer.line, self.whole_plan.warpgroups * WARPGROUP
-        self.places_of_block()
+        self.sizes_of_call()
         self.rings()
         bring, take = self.whole_plan.registers
         with self.writer.block(f"if (threadIdx.x >= {own})"):
@@ -98,43 +98,75 @@ class ChainEntry(MatrixEntry):
         if bring != take:
             line(f"weft::increase_registers<{bring}>();")
         self.places_of_thread()
-        self.begin_folds()
-        self.begin_totals()
-        self.fold_lambda()
-        self.go_through_columns()
-        self.end_folds()
-        self.end(self.results)
-        self.write_rows()
+        if self.whole_plan.warpgroups > 1:
+            line(f"if ({self.group} == {self.whole_plan.warpgroups - 1}) weft::barrier_arrive(1, 256);  // the first may begin")
+        if self.chain.bounded:
+            line(f"__shared__ int32_t told[{self.whole_plan.warpgroups}][4];")
+        self.begin_places()
+        with self.each_tile():
+            self.begin_folds()
+            self.begin_totals()
+            self.fold_lambda()
+            self.go_through_columns()
+            self.end_folds()
+            self.end(self.results)
+            self.write_rows()
+        if self.whole_plan.warpgroups > 1:
+            line(f"if ({self.group} == 0) weft::barrier_sync(1, 256);  // what the last one has handed over")
 
-    def places_of_block(self) -> None:
+    def sizes_of_call(self) -> None:
         line, chain, rows = self.writer.line, self.chain, self.plan.tile[0]
         line(f"// {self.shape()}; a turn takes {self.plan.tile[2]} of {chain.column}")
         for axis in (*chain.sums.batch, chain.row, chain.lane, *([] if chain.bounded else [chain.column])):
             self.counts[axis] = self.span(self.axes[axis], f"{axis}_count")
         self.wholes |= {"rows": self.counts[chain.row], "columns": self.counts[chain.lane]}
+        self.firsts = {"rows": "first_row", "columns": "0"}
         tiles = self.squares["rows"] = self.fresh.fresh("row_tiles")
         line(f"const int64_t {tiles} = ({factor(self.counts[chain.row])} + {rows - 1}) / {rows};")
-        number = "int64_t(blockIdx.x)"
-        if chain.sums.batch:
-            line(f"const int64_t batch = {number} / {tiles};")
-            self.places([self.axes[a] for a in chain.sums.batch], "batch", self.counts)
-            number = f"{number} % {tiles}"
-        number = f"({number})" if "%" in number else number
-        if chain.stop > 0:
-            number = f"({tiles} - 1 - {number})"  # the rows with the most columns first
-        line(f"const int64_t first_row = {number} * {rows};")
-        self.firsts = {"rows": "first_row", "columns": "0"}
-        columns = self.plan.tile[2]
-        if not chain.bounded:
-            line(f"const int32_t first_turn = 0, turns = ({factor(self.counts[chain.column])} + {columns - 1}) / {columns};")
-            return
-        bounds = (self.axes[chain.column].start, self.axes[chain.column].stop)
-        self.statements(tuple(self.let(v) for v in self.needed(bounds)))
-        line(f"const int64_t last_row = weft::minimum<int64_t>(first_row + {rows}, {self.counts[chain.row]}) - 1;")
-        begin = self.bound(bounds[0], chain.start, "first_row", "last_row", least=True)
-        end = self.bound(bounds[1], chain.stop, "first_row", "last_row", least=False)
-        line(f"const int32_t first_turn = {factor(begin)} / {columns};")
-        line(f"const int32_t turns = weft::maximum<int64_t>({end} + {columns - 1}, 0) / {columns};")
+        each = tiles
+        if self.whole_plan.paired:
+            line(f"const int64_t pairs = ({tiles} + 1) / 2;  // of tiles of rows, the n-th and the n-th last: all have as many columns")
+            each = "2 * pairs"
+        batch = "".join(f" * {self.counts[a]}" for a in chain.sums.batch)
+        line(f"const int64_t tiles = {each}{batch};")
+
+    @contextmanager
+    def each_tile(self) -> Iterator[None]:
+        """What is written here is done for each tile of rows of a block, at its place."""
+        line, chain, (rows, _, columns) = self.writer.line, self.chain, self.plan.tile
+        tiles, paired = self.squares["rows"], self.whole_plan.paired
+        first, step = ("2 * int64_t(blockIdx.x)", "tile % 2 ? 2 * gridDim.x - 1 : 1") if paired else ("blockIdx.x", "gridDim.x")
+        with self.writer.block(f"for (int64_t tile = {first}; tile < tiles; tile += {step})"):
+            each, number = "(2 * pairs)" if paired else tiles, "tile"
+            if chain.sums.batch:
+                line(f"const int64_t batch = tile / {each};")
+                self.places([self.axes[a] for a in chain.sums.batch], "batch", self.counts)
+                number = f"tile % {each}"
+            if paired:
+                line(f"const int64_t pair = {number} / 2, row_tile = tile % 2 ? pair : {tiles} - 1 - pair;")
+                line(f"if (tile % 2 && 2 * pair + 1 == {tiles}) continue;  // the one in the middle is its own pair")
+            elif chain.stop > 0:
+                line(f"const int64_t row_tile = {tiles} - 1 - {number};  // the rows with the most columns first")
+            else:
+                line(f"const int64_t row_tile = {number};")
+            line(f"const int64_t first_row = row_tile * {rows};")
+            if not chain.bounded:
+                line(f"const int32_t first_turn = 0, turns = ({factor(self.counts[chain.column])} + {columns - 1}) / {columns};")
+            else:
+                bounds = (self.axes[chain.column].start, self.axes[chain.column].stop)
+                self.statements(tuple(self.let(v) for v in self.needed(bounds)))
+                line(f"const int64_t last_row = weft::minimum<int64_t>(first_row + {rows}, {self.counts[chain.row]}) - 1;")
+                begin = self.bound(bounds[0], chain.start, "first_row", "last_row", least=True)
+                end = self.bound(bounds[1], chain.stop, "first_row", "last_row", least=False)
+                line(f"const int32_t first_turn = {f'({begin}) / {columns}' if begin != '0' else '0'};")
+                line(f"const int32_t turns = weft::maximum<int64_t>({end} + {columns - 1}, 0) / {columns};")
+                line("const bool any_turn = first_turn < turns;")
+            yield
+
+    def begin_places(self) -> None:
+        """Where in the rings a thread is, over all turns of all tiles."""
+        self.writer.line("int32_t place = 0;")
+        self.writer.line("uint32_t phase = 0, rows_phase = 0;  // how often all places have been taken")
 
     def bound(self, e: Expr, direction: int, first: str, last: str, least: bool) -> str:
         """The least or the largest of a bound of the columns of some rows."""
@@ -153,9 +185,10 @@ class ChainEntry(MatrixEntry):
             else:
                 line(f"auto* const {name} = reinterpret_cast<{type_}*>(memory{f' + {offset}' if offset else ''});")
             offset += b.bytes * (1 if b.once else stages)
-        line(f"__shared__ weft::Mbarrier rows_full, scores_full[{stages}], scores_empty[{stages}], sums_full[{stages}], sums_empty[{stages}];")
+        line(f"__shared__ weft::Mbarrier rows_full, rows_empty, scores_full[{stages}], scores_empty[{stages}], sums_full[{stages}], sums_empty[{stages}];")
         with self.writer.block("if (threadIdx.x == 0)"):
             line("rows_full.init(1);")
+            line(f"rows_empty.init({self.whole_plan.warpgroups});")
             with self.writer.block(f"for (int32_t place = 0; place < {stages}; ++place)"):
                 for which in ("scores", "sums"):
                     line(f"{which}_full[place].init(1);")
@@ -164,24 +197,27 @@ class ChainEntry(MatrixEntry):
         line("__syncthreads();")
 
     def bring_all(self) -> None:
-        line, stages, columns = self.writer.line, self.plan.stages, self.plan.tile[2]
+        line, columns = self.writer.line, self.plan.tile[2]
         groups = {
             "rows": [b for b in self.tiles_of if b.once],
             "scores": [b for b in self.tiles_of if not b.once and b.product is self.chain.scores],
             "sums": [b for b in self.tiles_of if b.product is self.chain.sums],
         }
-        line(f"rows_full.arrive_expect({sum(b.bytes for b in groups['rows'])});")
-        for b in groups["rows"]:
-            self.bring_boxes(b, "rows_full", "", "first_row")
-        line("int32_t place = 0;  // of the turn; how often all have been taken, as a phase")
-        line("uint32_t phase = 0;")
-        with self.writer.block("for (int32_t turn = first_turn; turn < turns; ++turn)"):
+        self.begin_places()
+        with self.each_tile(), self.writer.block("for (int32_t turn = first_turn; turn < turns; ++turn)"):
             for which in ("scores", "sums"):
                 line(f"{which}_empty[place].wait(phase ^ 1);")
                 line(f"{which}_full[place].arrive_expect({sum(b.bytes for b in groups[which])});")
                 for b in groups[which]:
                     self.bring_boxes(b, f"{which}_full[place]", "place", f"turn * {columns}")
             line(self.next_place)
+            line("if (turn > first_turn) continue;")
+            line("// the rows of a tile come after its first columns, which need not wait for those of the tile before")
+            line("rows_empty.wait(rows_phase ^ 1);")
+            line("rows_phase ^= 1;")
+            line(f"rows_full.arrive_expect({sum(b.bytes for b in groups['rows'])});")
+            for b in groups["rows"]:
+                self.bring_boxes(b, "rows_full", "", "first_row")
 
     @property
     def next_place(self) -> str:
@@ -221,12 +257,9 @@ class ChainEntry(MatrixEntry):
         before = chain.bounded and self.axes[chain.column].start != ZERO
         edge = f"turn >= whole_turns{' || turn < first_whole_turn' if before else ''}"
         self.product_lambdas()
-        line("rows_full.wait(0);")
         self.turns_of_warpgroup()
-        line("int32_t place = 0, turn = first_turn;")
-        line("uint32_t phase = 0;")
-        if self.whole_plan.warpgroups > 1:
-            line(f"if ({self.group} == {self.whole_plan.warpgroups - 1}) weft::barrier_arrive(1, 256);  // the first may begin")
+        line("int32_t turn = first_turn;")
+        line(f"{'if (any_turn) ' if chain.bounded else ''}rows_full.wait(rows_phase);")
         if chain.bounded:
             with self.writer.block("const auto leave_turn = [&]", "};"):
                 line("// no row of the warpgroup has any of these columns")
@@ -264,6 +297,8 @@ class ChainEntry(MatrixEntry):
                     line("fold_turn(turn, true);")
                 with self.writer.block("else"):
                     line("fold_turn(turn, false);")
+            if not chain.bounded:
+                self.leave_rows()
             line("sums_full[place].wait(phase);")
             if chain.bounded:
                 with self.within("turn - 1", "place"):
@@ -273,10 +308,15 @@ class ChainEntry(MatrixEntry):
                 line("weft::wgmma_commit();")
                 line(f"weft::wgmma_wait<0>({', '.join(sums)});")
             line(_done("sums", "place"))
-            if chain.bounded:
-                line(self.next_place)
+            line(self.next_place)
         if chain.bounded:
             line("for (; turn < turns; ++turn) leave_turn();")
+            with self.writer.block("if (any_turn)"):
+                self.leave_rows()
+
+    def leave_rows(self) -> None:
+        self.writer.line("if (threadIdx.x % 128 == 0) rows_empty.arrive();")
+        self.writer.line("rows_phase ^= 1;")
 
     def start(self, products: list[str], totals: list[str]) -> None:
         """Products of a warpgroup, which hands over the tensor cores when they are under way; until they are done."""
@@ -295,11 +335,10 @@ class ChainEntry(MatrixEntry):
             self.writer.line(f"weft::barrier_sync(1 + {self.group}, 256);")
 
     def hand_over(self) -> None:
-        """The next warpgroup may have the tensor cores; nobody waits after the last turn."""
+        """The next warpgroup may have the tensor cores."""
         count = self.whole_plan.warpgroups
         if count > 1:
-            last = f"{self.group} == {count - 1}"
-            self.writer.line(f"if (!({last}) || turn + 1 < turns) weft::barrier_arrive({last} ? 1 : 2 + {self.group}, 256);")
+            self.writer.line(f"weft::barrier_arrive({self.group} == {count - 1} ? 1 : 2 + {self.group}, 256);")
 
     def turns_of_warpgroup(self) -> None:
         """The turns in which all rows of a warpgroup have all columns, and, where rows have some alone, those in which any has
@@ -324,7 +363,6 @@ class ChainEntry(MatrixEntry):
             ends = [self.bound(axis.start, chain.start, "near_row", "far_row", least) for least in (True, False)]
             line(f"const int32_t first_own_turn = ({ends[0]}) / {columns};")
             line(f"const int32_t first_whole_turn = ({ends[1]} + {columns - 1}) / {columns};")
-        line(f"__shared__ int32_t told[{self.whole_plan.warpgroups}][4];")
 
     @contextmanager
     def within(self, turn: str, place: str) -> Iterator[None]:
@@ -347,6 +385,7 @@ class ChainEntry(MatrixEntry):
                     line(f"{name}[u] = weft::minimum<int64_t>({near}, {columns});")
             for f, k in zip(chain.sums.folds, tiles, strict=True):
                 line(f"weft::multiply_within({self.totals[f.results[0]]}[0], {self.left[f.results[0]]}, {places[k]}, begin, end);")
+            line(f"weft::barrier_sync({barrier}, 128);  // all have read the tiles")
             yield
 
     def product_lambdas(self) -> None:

@@ -36,12 +36,14 @@ PRODUCTS, ISSUED, SCORE_INSTRUCTIONS, TURN_CYCLES, BLOCK_CYCLES = 2048, 128, 9, 
 class ChainPlan:
     """scores, sums: the two products, whose tiles are (rows, columns, points) and (rows, lanes, columns). A warpgroup has 64 of
     a block's rows; one warp more brings tiles of columns as boxes, `sums.stages` turns ahead. registers: of a thread that
-    multiplies, and of one that brings tiles; as many of both where there are enough.
+    multiplies, and of one that brings tiles; as many of both where there are enough. paired: tiles of rows are taken in pairs,
+    that with the most columns and that with the fewest.
     """
 
     scores: ProductPlan
     sums: ProductPlan
     registers: tuple[int, int] = (0, 0)
+    paired: bool = False
 
     @property
     def warpgroups(self) -> int:
@@ -82,21 +84,24 @@ def plan_chain(
     if not plans:
         return None
 
-    def blocks(plan: ChainPlan) -> int:
-        return batch * -(-rows // plan.sums.tile[0])
-
     def cycles(plan: ChainPlan) -> float:
         groups, turn = plan.warpgroups, plan.sums.tile[2]
         own_points, own_lanes = plan.scores.tile[2], plan.sums.tile[1]
         products = FRAGMENT_ROWS * turn * (own_points * len(chain.scores.folds) + own_lanes * len(chain.sums.folds)) / PRODUCTS
         issued = FRAGMENT_ROWS * turn * SCORE_INSTRUCTIONS / ISSUED
         each = max(groups * products, groups * issued, products + issued + TURN_CYCLES)
-        waves = -(-blocks(plan) // machine.multiprocessors)
+        waves = -(-batch * -(-rows // plan.sums.tile[0]) // machine.multiprocessors)
         return waves * (BLOCK_CYCLES + -(-columns // turn) * each)
 
     plan = min(plans, key=cycles)
     vector = written_together(chain.sums, facts, plan.sums.run, extents)
-    return replace(plan, sums=replace(plan.sums, vector=vector)), blocks(plan)
+    tiles = -(-rows // plan.sums.tile[0])
+    # blocks stay, and go from tile to tile; where these differ, one each, the longest first, if pairs of them are too few
+    pairs = batch * -(-tiles // 2)
+    paired = bool(chain.start or chain.stop) and pairs >= machine.multiprocessors
+    stay = paired or not (chain.start or chain.stop)
+    number = min(pairs if paired else batch * tiles, machine.multiprocessors) if stay else batch * tiles
+    return replace(plan, sums=replace(plan.sums, vector=vector), paired=paired), number
 
 
 def folds_of(chain: Chain) -> tuple[Fold, ...]:
