@@ -122,34 +122,34 @@ class ChainEntry(MatrixEntry):
         self.wholes |= {"rows": self.counts[chain.row], "columns": self.counts[chain.lane]}
         self.firsts = {"rows": "first_row", "columns": "0"}
         tiles = self.squares["rows"] = self.fresh.fresh("row_tiles")
-        line(f"const int64_t {tiles} = ({factor(self.counts[chain.row])} + {rows - 1}) / {rows};")
+        line(f"const int32_t {tiles} = ({factor(self.counts[chain.row])} + {rows - 1}) / {rows};")
         each = tiles
         if self.whole_plan.paired:
-            line(f"const int64_t pairs = ({tiles} + 1) / 2;  // of tiles of rows, the n-th and the n-th last: all have as many columns")
+            line(f"const int32_t pairs = ({tiles} + 1) / 2;  // of tiles of rows, the n-th and the n-th last: all have as many columns")
             each = "2 * pairs"
         batch = "".join(f" * {self.counts[a]}" for a in chain.sums.batch)
-        line(f"const int64_t tiles = {each}{batch};")
+        line(f"const int32_t tiles = {each}{batch};")
 
     @contextmanager
     def each_tile(self) -> Iterator[None]:
         """What is written here is done for each tile of rows of a block, at its place."""
         line, chain, (rows, _, columns) = self.writer.line, self.chain, self.plan.tile
         tiles, paired = self.squares["rows"], self.whole_plan.paired
-        first, step = ("2 * int64_t(blockIdx.x)", "tile % 2 ? 2 * gridDim.x - 1 : 1") if paired else ("blockIdx.x", "gridDim.x")
-        with self.writer.block(f"for (int64_t tile = {first}; tile < tiles; tile += {step})"):
+        first, step = ("2 * blockIdx.x", "tile % 2 ? 2 * gridDim.x - 1 : 1") if paired else ("blockIdx.x", "gridDim.x")
+        with self.writer.block(f"for (int32_t tile = {first}; tile < tiles; tile += {step})"):
             each, number = "(2 * pairs)" if paired else tiles, "tile"
             if chain.sums.batch:
-                line(f"const int64_t batch = tile / {each};")
+                line(f"const int32_t batch = tile / {each};")
                 self.places([self.axes[a] for a in chain.sums.batch], "batch", self.counts)
                 number = f"tile % {each}"
             if paired:
-                line(f"const int64_t pair = {number} / 2, row_tile = tile % 2 ? pair : {tiles} - 1 - pair;")
+                line(f"const int32_t pair = {number} / 2, row_tile = tile % 2 ? pair : {tiles} - 1 - pair;")
                 line(f"if (tile % 2 && 2 * pair + 1 == {tiles}) continue;  // the one in the middle is its own pair")
             elif chain.stop > 0:
-                line(f"const int64_t row_tile = {tiles} - 1 - {number};  // the rows with the most columns first")
+                line(f"const int32_t row_tile = {tiles} - 1 - {number};  // the rows with the most columns first")
             else:
-                line(f"const int64_t row_tile = {number};")
-            line(f"const int64_t first_row = row_tile * {rows};")
+                line(f"const int32_t row_tile = {number};")
+            line(f"const int64_t first_row = int64_t(row_tile) * {rows};")
             if not chain.bounded:
                 line(f"const int32_t first_turn = 0, turns = ({factor(self.counts[chain.column])} + {columns - 1}) / {columns};")
             else:

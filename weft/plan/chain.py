@@ -27,6 +27,8 @@ TURNS, WARPGROUPS, STAGES = (128, 64, 192, 256), (3, 2, 1), (4, 3, 2)
 REGISTERS = {1: ((240, 240),), 2: ((240, 24),), 3: ((152, 40), (160, 32))}
 # What a thread has besides sums, scores and operands, where rows have columns of their own, and what part of its registers a thread fills; points of the first products and lanes of the second at the most.
 OTHER_WORDS, BOUNDED_WORDS, FILLED, MOST_POINTS, MOST_LANES = 20, 8, 0.93, 256, 256
+# Tiles of rows in all, and columns, at the most.
+MOST_TILES = 1 << 30
 # What a multiprocessor does in a cycle: products of 16-bit types, instructions. Of a score: instructions. Cycles of a turn that
 # a warpgroup alone waits, and of a block besides.
 PRODUCTS, ISSUED, SCORE_INSTRUCTIONS, TURN_CYCLES, BLOCK_CYCLES = 2048, 128, 9, 300, 3000
@@ -66,6 +68,8 @@ def plan_chain(
     extents = extents_of(chain.axes, names)
     batch = math.prod(extents[a] for a in chain.sums.batch)
     rows, columns, points, lanes = (extents[a] for a in (chain.row, chain.column, chain.point, chain.lane))
+    if max(batch * -(-rows // FRAGMENT_ROWS), columns) >= MOST_TILES:
+        return None
     if not machine.bulk or not min(batch, rows, columns, points, lanes) or points > MOST_POINTS or lanes > MOST_LANES:
         return None
     type_ = exact_type(function, chain.scores, chain.scores.left[0])
