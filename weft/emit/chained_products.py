@@ -179,7 +179,8 @@ class ChainEntry(MatrixEntry):
         line("extern __shared__ __align__(1024) unsigned char memory[];")
         for b, name in zip(self.tiles_of, self.tile_names, strict=True):
             along = "true" if b.along_points else "false"
-            type_ = f"weft::MatrixTile<weft::{self.plan.type}, {b.rows}, {along}>"
+            points = f", {b.points}" if b.points != MATRIX_POINTS else ""
+            type_ = f"weft::MatrixTile<weft::{self.plan.type}, {b.rows}, {along}{points}>"
             if not b.once and b.tiles > 1:
                 line(f"auto* const {name} = reinterpret_cast<{type_}(*)[{b.tiles}]>(memory{f' + {offset}' if offset else ''});")
             else:
@@ -235,10 +236,10 @@ class ChainEntry(MatrixEntry):
         for t in range(b.tiles):
             tile = self.tile_at(name, b, place, str(t))
             for begin in range(0, b.rows, b.rows if b.along_points else MATRIX_POINTS):
-                point, row = (_plus(first, t * MATRIX_POINTS), str(begin)) if of_sums else (str(t * MATRIX_POINTS), _plus(first, begin))
+                point, row = (_plus(first, t * b.points), str(begin)) if of_sums else (str(t * b.points), _plus(first, begin))
                 pair = [point, f"int({row})" if row.startswith("first") else row]
                 pair = pair if b.along_points else pair[::-1]
-                element = f"{tile}.element{f' + {begin * MATRIX_POINTS}' if begin else ''}"
+                element = f"{tile}.element{f' + {begin * b.points}' if begin else ''}"
                 self.writer.line(f"weft::tensor_load({element}, {map_}, {barrier}, {', '.join([*pair, *rest])});")
 
     def tile_at(self, name: str, b: Brought, place: str, t: str) -> str:
@@ -253,7 +254,7 @@ class ChainEntry(MatrixEntry):
         turns at the tensor cores: one has them while others make what they multiply next.
         """
         line, chain, columns = self.writer.line, self.chain, self.plan.tile[2]
-        sums, scores = self.accumulators(), [*self.scores.values()]
+        sums = self.accumulators()
         before = chain.bounded and self.axes[chain.column].start != ZERO
         edge = f"turn >= whole_turns{' || turn < first_whole_turn' if before else ''}"
         self.product_lambdas()
@@ -274,7 +275,7 @@ class ChainEntry(MatrixEntry):
         with self.writer.block("if (turn < own_turns)") if chain.bounded else nullcontext():
             line("scores_full[place].wait(phase);")
             self.take_turn()
-            self.start(["multiply_scores(place);"], scores)
+            self.start()
             line(_done("scores", "place"))
             line("fold_turn(turn, true);")
             if chain.bounded:
@@ -287,9 +288,9 @@ class ChainEntry(MatrixEntry):
                 self.take_turn()
                 if chain.bounded:
                     with self.within("turn - 1", "last"):
-                        self.start(["multiply_scores(place);"], scores)
+                        self.start()
                 with self.writer.block("else") if chain.bounded else nullcontext():
-                    self.start(["multiply_sums(last);", "multiply_scores(place);"], [*sums, *scores])
+                    self.start("last")
                 line(_done("sums", "last"))
                 line(_done("scores", "place"))
                 line(f"{'' if chain.bounded else 'const bool '}edge = {edge};")
@@ -318,13 +319,20 @@ class ChainEntry(MatrixEntry):
         self.writer.line("if (threadIdx.x % 128 == 0) rows_empty.arrive();")
         self.writer.line("rows_phase ^= 1;")
 
-    def start(self, products: list[str], totals: list[str]) -> None:
-        """Products of a warpgroup, which hands over the tensor cores when they are under way; until they are done."""
-        for text in products:
-            self.writer.line(text)
-        self.writer.line("weft::wgmma_commit();")
+    def start(self, sums: str = "") -> None:
+        """The products of a turn, until they are done: sums of the turn before, where these are wanted, and scores. The tensor
+        cores are handed over while scores are under way: earlier, two warpgroups would share them, and wait for them together.
+        """
+        line = self.writer.line
+        if sums:
+            line(f"multiply_sums({sums});")
+            line("weft::wgmma_commit();")
+        line("multiply_scores(place);")
+        line("weft::wgmma_commit();")
+        if sums:
+            line(f"weft::wgmma_wait<1>({', '.join(self.accumulators())});")
         self.hand_over()
-        self.writer.line(f"weft::wgmma_wait<0>({', '.join(totals)});")
+        line(f"weft::wgmma_wait<0>({', '.join(self.scores.values())});")
 
     @property
     def group(self) -> str:
@@ -410,8 +418,8 @@ class ChainEntry(MatrixEntry):
                 left, right = self.pair(f, found)
                 own = self.tiles_of[right]
                 turned = "weft::Major::k" if own.along_points else "weft::Major::rows"
-                tile = self.tile_at(self.tile_names[right], own, "place", f"g / {MATRIX_POINTS}")
-                b = f"{tile}.matrix(0, g{f' % {MATRIX_POINTS}' if own.tiles > 1 else ''})"
+                tile = self.tile_at(self.tile_names[right], own, "place", f"g / {own.points}")
+                b = f"{tile}.matrix(0, g{f' % {own.points}' if own.tiles > 1 else ''})"
                 if of_scores:
                     rows = self.tiles_of[left]
                     first = "weft::Major::k" if rows.along_points else "weft::Major::rows"
@@ -440,7 +448,11 @@ class ChainEntry(MatrixEntry):
         for f in (*chain.leading, *chain.following):
             own = self.rows_own[f.results[0]] = self.fresh.fresh(f"{f.names[0]}_own")
             identity = f"{self.algebra(f)}::identity()"
-            line(f"{register_type(f.types[0])} {own}[2] = {{{identity}, {identity}}};")
+            pair = f"{{{identity}, {identity}}}"
+            if f in chain.following:  # a thread's columns in two parts, which wait for each other half as often
+                line(f"{register_type(f.types[0])} {own}[2][2] = {{{pair}, {pair}}};")
+            else:
+                line(f"{register_type(f.types[0])} {own}[2] = {pair};")
         for f in chain.scores.folds:
             own = self.scores[f.results[0]] = self.fresh.fresh(f"{f.names[0]}_own")
             line(f"float {own}[{columns // 2}];")
@@ -564,7 +576,8 @@ class ChainEntry(MatrixEntry):
             return {}
         for f in chain.leading:
             name = latest[f.results[0]] = self.fresh.fresh(f"{f.names[0]}_latest")
-            line(f"{register_type(f.types[0])} {name} = {self.rows_own[f.results[0]]}[u];")
+            own = f"{self.rows_own[f.results[0]]}[u]"
+            line(f"{register_type(f.types[0])} {name}[2] = {{{own}, {self.algebra(f)}::identity()}};")
         scores = {n: e for n, e in elements.items() if n in self.scores}
         with self.unrolled_block([self.runs]), self.columns(scores):
             for v in early:
@@ -576,7 +589,8 @@ class ChainEntry(MatrixEntry):
                     self.statements((self.let(v),))
             for f in chain.leading:
                 self.writer.cite(f.location)
-                line(f"{latest[f.results[0]]} = {self.combined(f, latest[f.results[0]])};")
+                own = f"{latest[f.results[0]]}[v]"
+                line(f"{own} = {self.combined(f, own)};")
         for name in kept:
             del self.names[name]
         return latest
@@ -590,16 +604,20 @@ class ChainEntry(MatrixEntry):
         line, chain = self.writer.line, self.chain
         for f in chain.leading:
             name = f.results[0]
+            whole = f"{self.algebra(f)}::combine({latest[name]}[0], {latest[name]}[1])"
             if name in references:
-                line(f"{latest[name]} = weft::reduce_lanes<{self.algebra(f)}, 4>({latest[name]});  // of the four threads of a row")
-                line(f"{references[name]}[u] = {self.algebra(f)}::reference({latest[name]});")
+                whole = f"weft::reduce_lanes<{self.algebra(f)}, 4>({whole})"
+                line(f"{latest[name]}[0] = {whole};  // of the four threads of a row")
+                line(f"{references[name]}[u] = {self.algebra(f)}::reference({latest[name]}[0]);")
+            else:
+                line(f"{latest[name]}[0] = {whole};")
         if chain.repairs:
             line("// sums move with what they are relative to")
             old = {n: f"{self.rows_own[n]}[u]" for n in references}
             for text, sums in self.factors(old, {n: f"{own}[u]" for n, own in references.items()}).items():
                 self.bring_to(text, sums)
         for f in chain.leading:
-            line(f"{self.rows_own[f.results[0]]}[u] = {latest[f.results[0]]};")
+            line(f"{self.rows_own[f.results[0]]}[u] = {latest[f.results[0]]}[0];")
 
     def bring_to(self, factor_: str, sums: list[str]) -> None:
         """Multiply sums of a row by a factor."""
@@ -607,7 +625,8 @@ class ChainEntry(MatrixEntry):
         line(f"const float {own} = {factor_};")
         for name in sums:
             if name in self.rows_own:
-                line(f"{self.rows_own[name]}[u] *= {own};")
+                for v in (0, 1):
+                    line(f"{self.rows_own[name]}[u][{v}] *= {own};")
                 continue
             self.unrolled(
                 [f"for (int32_t h = 0; h < {self.plan.tile[1] // _PAIRS}; ++h)", "for (int32_t v = 0; v < 2; ++v)"],
@@ -659,7 +678,7 @@ class ChainEntry(MatrixEntry):
                 self.statements(tuple(map(self.let, late)))
                 for f in following:
                     self.writer.cite(f.location)
-                    own = f"{self.rows_own[f.results[0]]}[u]"
+                    own = f"{self.rows_own[f.results[0]]}[u][v]"
                     line(f"{own} = {self.combined(f, own)};")
                 for own, value in lefts.items():
                     line(f"{pairs[own]}[v] = {self.printer.value(value)};")
@@ -678,16 +697,20 @@ class ChainEntry(MatrixEntry):
         with self.unrolled_block(["for (int32_t u = 0; u < 2; ++u)"]):
             for f in (*chain.leading, *chain.following):
                 name = f.results[0]
-                if name not in moved:
-                    own = f"{self.rows_own[name]}[u]"
+                own = f"{self.rows_own[name]}[u]"
+                if f in chain.following:
+                    whole = f"{self.algebra(f)}::combine({own}[0], {own}[1])"
+                    line(f"{own}[0] = weft::reduce_lanes<{self.algebra(f)}, 4>({whole});")
+                elif name not in moved:
                     line(f"{own} = weft::reduce_lanes<{self.algebra(f)}, 4>({own});")
             last = {n: f"{self.rows_own[n]}[u]" for n in moved}
             if chain.bounded and moved:
                 last = self.of_columns(last)
             for text, sums in self.factors({n: f"{self.rows_own[n]}[u]" for n in moved}, last).items():
                 self.bring_to(text, sums)
+        halves = {f.results[0] for f in chain.following}
         for name, own in self.rows_own.items():
-            self.names[name] = f"{own}[u]"
+            self.names[name] = f"{own}[u][0]" if name in halves else f"{own}[u]"
 
     def of_columns(self, extrema: Mapping[str, str]) -> dict[str, str]:
         """What sums are relative to in the end: extrema, but of a row without columns what its sums began with."""

@@ -22,11 +22,11 @@ from weft.plan.product_search import OTHER_SHARED, boxed, staged_of, written_tog
 
 WARPGROUP, FRAGMENT_ROWS = 128, 64
 # Columns of a turn, warpgroups of a block, and turns whose tiles have a place in shared memory, that are tried.
-TURNS, WARPGROUPS, STAGES = (128, 64, 192, 256), (3, 2, 1), (4, 3, 2)
+TURNS, WARPGROUPS, STAGES = (128, 112, 96, 80, 64, 192), (3, 2, 1), (4, 3, 2)
 # Registers of a thread, by warpgroups of a block: of those that multiply, and of the one that brings tiles; the first that do.
-REGISTERS = {1: ((240, 240),), 2: ((240, 24),), 3: ((152, 40), (160, 32))}
+REGISTERS = {1: ((240, 240),), 2: ((240, 24),), 3: ((160, 32),)}
 # What a thread has besides sums, scores and operands, where rows have columns of their own, and what part of its registers a thread fills; points of the first products and lanes of the second at the most.
-OTHER_WORDS, BOUNDED_WORDS, FILLED, MOST_POINTS, MOST_LANES = 20, 8, 0.93, 256, 256
+OTHER_WORDS, BOUNDED_WORDS, FILLED, MOST_POINTS, MOST_LANES = 20, 13, 0.93, 256, 256
 # Tiles of rows in all, and columns, at the most.
 MOST_TILES = 1 << 30
 # What a multiprocessor does in a cycle: products of 16-bit types, instructions. Of a score: instructions. Cycles of a turn that
@@ -145,15 +145,16 @@ def _plans(chain: Chain, plain: ChainPlan, points: int, lanes: int, machine: Mac
                     replace(plain.sums, tile=(rows, lanes, turn), each=(FRAGMENT_ROWS, lanes), stages=stages),
                     registers,
                 )
-                if shared_bytes(plan, chain) <= machine.shared - OTHER_SHARED:
+                whole = all(b.points * b.tiles == turn for b in brought(plan, chain) if b.product is chain.sums)
+                if whole and shared_bytes(plan, chain) <= machine.shared - OTHER_SHARED:
                     yield plan
                     break
 
 
 @dataclass(frozen=True)
 class Brought:
-    """An operand that comes to shared memory in tiles of 64 points: of so many rows, so many tiles. once: of the block; others
-    have as many in each turn.
+    """An operand that comes to shared memory: so many tiles, of so many rows and points. once: of the block; others have as many
+    in each turn.
     """
 
     operand: Operand
@@ -161,12 +162,13 @@ class Brought:
     k: int
     along_points: bool
     rows: int
+    points: int
     tiles: int
     once: bool
 
     @property
     def bytes(self) -> int:
-        return self.tiles * self.rows * MATRIX_POINTS * 2
+        return self.tiles * self.rows * self.points * 2
 
 
 def brought(plan: ChainPlan, chain: Chain) -> tuple[Brought, ...]:
@@ -175,13 +177,14 @@ def brought(plan: ChainPlan, chain: Chain) -> tuple[Brought, ...]:
     for k, o in enumerate(chain.scores.operands):
         left, (rows, columns, points) = k < len(chain.scores.left), plan.scores.tile
         own, along = rows if left else columns, plan.scores.staged[k].along_points
-        found.append(Brought(o, chain.scores, k, along, own, -(-points // MATRIX_POINTS), left))
+        found.append(Brought(o, chain.scores, k, along, own, MATRIX_POINTS, -(-points // MATRIX_POINTS), left))
     for k, o in enumerate(chain.sums.operands):
         if k >= len(chain.sums.left):
             _, lanes, columns = plan.sums.tile
             along = plan.sums.staged[k].along_points
             own = lanes if along else -(-lanes // MATRIX_POINTS) * MATRIX_POINTS
-            found.append(Brought(o, chain.sums, k, along, own, columns // MATRIX_POINTS, False))
+            each = MATRIX_POINTS if along else columns  # lines have 64 points, or a point of 64 lanes
+            found.append(Brought(o, chain.sums, k, along, own, each, columns // each, False))
     return tuple(found)
 
 
@@ -202,6 +205,6 @@ def chain_boxes(chain: Chain, plan: ChainPlan, arrays: Mapping[str, Geometry], e
         own = arrays[read.array].shape
         whole = {a: own[d] if a == chain.column and chain.bounded else extents[a] for a, d in zip(names, along, strict=True)}
         shape = (*(whole[a] for a in names), *(own[d] for d in rest))
-        across = b.rows if b.along_points else MATRIX_POINTS
+        across = b.rows if b.along_points else b.points
         boxes.append(Box(read.array, (*along, *rest), (MATRIX_POINTS, across, *(1 for _ in rest)), shape))
     return tuple(boxes)

@@ -10,11 +10,13 @@
 
 namespace weft {
 
-// 64 points of each of `rows` rows, in lines of 128 bytes: a line has the points of a row (along_points), or a point of 64 rows.
+// 64 points of each of `rows` rows, in lines of 128 bytes: a line has the points of a row (along_points), or a point of 64 rows;
+// of these there may be any multiple of 16 points.
 // Eight neighbours along a line are a packet; packets are swizzled by the line, in the one way that copies, ldmatrix and wgmma
 // have in common, so that no bank is met twice.
-template <typename T, int rows, bool along_points> struct MatrixTile {
-    static constexpr int points = 64;
+template <typename T, int rows, bool along_points, int count = 64> struct MatrixTile {
+    static constexpr int points = count;
+    static_assert(!along_points || points == 64, "a line has 64 points");
     alignas(1024) T element[rows * points];
 
     WEFT_FUNCTION static int place(int row, int point) {

@@ -21,13 +21,13 @@ WEFT_FUNCTION bool any_of_warpgroup(bool own, int32_t (&told)[4], int barrier) {
 }
 
 // Whether an infinity or a NaN is in the part of some tiles that a thread of a warpgroup looks at.
-template <int tiles, typename T, int rows, bool along_points>
-WEFT_FUNCTION bool any_infinite(const MatrixTile<T, rows, along_points>* tile) {
+template <int tiles, typename T, int rows, bool along_points, int points>
+WEFT_FUNCTION bool any_infinite(const MatrixTile<T, rows, along_points, points>* tile) {
     constexpr uint32_t low = exponent_bits<T>, high = low << 16;
     bool found = false;
     for (int t = 0; t < tiles; ++t) {
         const auto* const words = reinterpret_cast<const Packet<uint32_t, 4>*>(tile[t].element);
-        for (int k = threadIdx.x % 128; k < rows * 64 / 8; k += 128) {
+        for (int k = threadIdx.x % 128; k < rows * points / 8; k += 128) {
             const auto packet = words[k];
 #pragma unroll
             for (int w = 0; w < 4; ++w) {
@@ -40,9 +40,9 @@ WEFT_FUNCTION bool any_infinite(const MatrixTile<T, rows, along_points>* tile) {
 
 // sums += left right as by wgmma, whose fragments these are; but the two rows of a thread take the points from `begin` to `end`
 // of the tiles alone. One point after another: it is for the few tiles with an infinity.
-template <typename T, int rows, bool along_points, int steps, int count>
+template <typename T, int rows, bool along_points, int points, int steps, int count>
 WEFT_FUNCTION void multiply_within(
-    float (&sums)[count], const uint32_t (&left)[steps][4], const MatrixTile<T, rows, along_points>* tile,
+    float (&sums)[count], const uint32_t (&left)[steps][4], const MatrixTile<T, rows, along_points, points>* tile,
     const int32_t (&begin)[2], const int32_t (&end)[2]) {
     uint32_t own[steps * 4];  // these are found by their places: they lie in memory, and take no registers
     float total[count];
@@ -63,9 +63,9 @@ WEFT_FUNCTION void multiply_within(
 #pragma unroll 1
             for (int k = 0; k < count / 2; ++k) {
                 const int column = k / 2 * 8 + lane % 4 * 2 + k % 2;
-                const int place = MatrixTile<T, rows, along_points>::place(column, point % 64);
+                const int place = MatrixTile<T, rows, along_points, points>::place(column, point % points);
                 float& sum = total[k / 2 * 4 + u * 2 + k % 2];
-                sum = fma(factor, float(tile[point / 64].element[place]), sum);
+                sum = fma(factor, float(tile[point / points].element[place]), sum);
             }
         }
     }
