@@ -9,6 +9,7 @@ from weft.compiler.launch import Launch
 from weft.compiler.points import most_points
 from weft.loops.ir import For, Stmt, bodies
 from weft.loops.steps import Ranges, bounds
+from weft.plan.chain import ChainPlan
 from weft.plan.product import ProductPlan
 from weft.plan.threads import ThreadPlan
 from weft.plan.traffic import LAUNCH_SECONDS
@@ -32,7 +33,9 @@ def seconds_of(program: Sequence[Launch], names: Mapping[str, int], ranges: Rang
             threads = points * (launch.variant.plan.block if launch.variant.plan.shared else 1)
         work = points * _iterations(nest.body, names, own)
         seconds = ITERATION_SECONDS * work / max(1, min(threads, THREADS))
-        if isinstance(plan := launch.variant.plan, ProductPlan):
+        if isinstance(launch.variant.plan, ChainPlan):
+            seconds = work / PRODUCTS_A_SECOND["wgmma"]
+        elif isinstance(plan := launch.variant.plan, ProductPlan):
             seconds = work / PRODUCTS_A_SECOND[plan.engine] * max(1.0, launch.where.machine.multiprocessors / launch.grid[0])
         once = LAUNCH_SECONDS + seconds
         inner = [s for s in launch.steps if s.var not in ranges]

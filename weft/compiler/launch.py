@@ -28,7 +28,9 @@ from weft.plan.threads import ThreadPlan
 
 @dataclass(frozen=True)
 class Variant:
-    """How one nest runs for some calls: maps, sweeps, products, chains of these, joins, scans, or a thread for each iteration of the axes."""
+    """How one nest runs for some calls: maps, sweeps, products, chains of these, joins, scans, or a thread for each iteration
+    of the axes.
+    """
 
     nest: int
     facts: Facts

@@ -23,7 +23,7 @@ from weft.emit.values import ZERO, deciding
 from weft.graph.chains import Chain
 from weft.graph.running import Repair, before
 from weft.graph.tile import Fold, Map, Read, uses, uses_of_write
-from weft.loops.ir import Const, Expr, Function, Op, Ref, Round, free_names, rewrite, trapping
+from weft.loops.ir import Const, Expr, Function, Load, Op, Ref, Round, free_names, rewrite, trapping, walk_expr
 from weft.loops.schedule import Nest
 from weft.loops.types import FLOAT32
 from weft.plan.arguments import Facts
@@ -31,9 +31,10 @@ from weft.plan.chain import FRAGMENT_ROWS, WARPGROUP, Brought, ChainPlan, brough
 from weft.plan.product import MATRIX_POINTS, operand_read
 
 _OWN = """
-    outside here memory u v h g place turn turns batch edge fold_turn first_row first_column own_row own_column first_own_row
-    first_own_column first_turn last_row near_row far_row whole_turns own_turns first_own_turn first_whole_turn column_start column_stop
-    told begin end any last phase leave_turn rows_phase rows_empty tile tiles pairs pair row_tile any_turn multiply_scores multiply_sums rows_full scores_full scores_empty sums_full sums_empty
+    " outside here memory u v h g place turn turns batch edge fold_turn first_row first_column own_row own_column
+    first_own_row first_own_column first_turn last_row near_row far_row whole_turns own_turns first_own_turn
+    first_whole_turn column_start column_stop told begin end any last phase leave_turn rows_phase rows_empty tile tiles
+    pairs pair row_tile any_turn multiply_scores multiply_sums rows_full scores_full scores_empty sums_full sums_empty
 """
 _PAIRS = 8  # columns that a quad of threads has together, two each
 
@@ -67,7 +68,7 @@ class ChainEntry(MatrixEntry):
         )  # fmt: skip
 
     def shape(self) -> str:
-        (rows, lanes, columns), chain = self.plan.tile, self.chain
+        (rows, lanes, _), chain = self.plan.tile, self.chain
         return f"a block has {rows} x {lanes} of {chain.row} and {chain.lane}, a warpgroup {FRAGMENT_ROWS} of its rows"
 
     def bounds(self) -> str:
@@ -125,7 +126,7 @@ class ChainEntry(MatrixEntry):
         line(f"const int32_t {tiles} = ({factor(self.counts[chain.row])} + {rows - 1}) / {rows};")
         each = tiles
         if self.whole_plan.paired:
-            line(f"const int32_t pairs = ({tiles} + 1) / 2;  // of tiles of rows, the n-th and the n-th last: all have as many columns")
+            line(f"const int32_t pairs = ({tiles} + 1) / 2;  // of tiles, the n-th and the n-th last: as many columns")
             each = "2 * pairs"
         batch = "".join(f" * {self.counts[a]}" for a in chain.sums.batch)
         line(f"const int32_t tiles = {each}{batch};")
@@ -151,7 +152,8 @@ class ChainEntry(MatrixEntry):
                 line(f"const int32_t row_tile = {number};")
             line(f"const int64_t first_row = int64_t(row_tile) * {rows};")
             if not chain.bounded:
-                line(f"const int32_t first_turn = 0, turns = ({factor(self.counts[chain.column])} + {columns - 1}) / {columns};")
+                count = factor(self.counts[chain.column])
+                line(f"const int32_t first_turn = 0, turns = ({count} + {columns - 1}) / {columns};")
             else:
                 bounds = (self.axes[chain.column].start, self.axes[chain.column].stop)
                 self.statements(tuple(self.let(v) for v in self.needed(bounds)))
@@ -186,7 +188,8 @@ class ChainEntry(MatrixEntry):
             else:
                 line(f"auto* const {name} = reinterpret_cast<{type_}*>(memory{f' + {offset}' if offset else ''});")
             offset += b.bytes * (1 if b.once else stages)
-        line(f"__shared__ weft::Mbarrier rows_full, rows_empty, scores_full[{stages}], scores_empty[{stages}], sums_full[{stages}], sums_empty[{stages}];")
+        rings = ", ".join(f"{which}_{state}[{stages}]" for which in ("scores", "sums") for state in ("full", "empty"))
+        line(f"__shared__ weft::Mbarrier rows_full, rows_empty, {rings};")
         with self.writer.block("if (threadIdx.x == 0)"):
             line("rows_full.init(1);")
             line(f"rows_empty.init({self.whole_plan.warpgroups});")
@@ -253,8 +256,7 @@ class ChainEntry(MatrixEntry):
         """All turns of a warpgroup. The sums of a turn are multiplied with the scores of the next one, so that warpgroups take
         turns at the tensor cores: one has them while others make what they multiply next.
         """
-        line, chain, columns = self.writer.line, self.chain, self.plan.tile[2]
-        sums = self.accumulators()
+        line, chain, sums = self.writer.line, self.chain, self.accumulators()
         before = chain.bounded and self.axes[chain.column].start != ZERO
         edge = f"turn >= whole_turns{' || turn < first_whole_turn' if before else ''}"
         self.product_lambdas()
@@ -374,7 +376,7 @@ class ChainEntry(MatrixEntry):
 
     @contextmanager
     def within(self, turn: str, place: str) -> Iterator[None]:
-        """Where columns that a row does not have hold an infinity, sums of those that it has alone; and what is written here."""
+        """Where columns that a row does not have hold an infinity, sums of those that it has; and what is written here."""
         line, chain, columns = self.writer.line, self.chain, self.plan.tile[2]
         tiles = [self.pair(f, chain.sums)[1] for f in chain.sums.folds]
         places = {k: f"{self.tile_names[k]}{f'[{place}]' if self.tiles_of[k].tiles > 1 else f' + {place}'}" for k in tiles}
@@ -392,7 +394,8 @@ class ChainEntry(MatrixEntry):
                     near = f"weft::maximum<int64_t>({self.printer.index(e, SUM)} - ({turn}) * {columns}, 0)"
                     line(f"{name}[u] = weft::minimum<int64_t>({near}, {columns});")
             for f, k in zip(chain.sums.folds, tiles, strict=True):
-                line(f"weft::multiply_within({self.totals[f.results[0]]}[0], {self.left[f.results[0]]}, {places[k]}, begin, end);")
+                total, left = self.totals[f.results[0]], self.left[f.results[0]]
+                line(f"weft::multiply_within({total}[0], {left}, {places[k]}, begin, end);")
             line(f"weft::barrier_sync({barrier}, 128);  // all have read the tiles")
             yield
 
@@ -465,7 +468,9 @@ class ChainEntry(MatrixEntry):
                 self.left_of[value] = self.fresh.fresh(f"{base}_own")
                 line(f"uint32_t {self.left_of[value]}[{columns // 16}][4];")
             self.left[f.results[0]] = self.left_of[value]
-        self.reads_rows = any(isinstance(v, Read) and chain.row in v.axes for v in self.middle)
+        exprs = [e for v in self.middle for e in uses(v)] + [e for f in (*chain.leading, *chain.following) for e in f.parts]
+        loads = any(isinstance(x, Load) for e in (*exprs, *self.left_of) for x in walk_expr(e))
+        self.reads_rows = loads or any(isinstance(v, Read) and chain.row in v.axes for v in self.middle)
         self.statements(tuple(self.let(v) for v in self.middle if set(v.axes) <= {*chain.sums.batch}))
 
     def left_value(self, f: Fold) -> Expr:
@@ -479,7 +484,8 @@ class ChainEntry(MatrixEntry):
     def middle(self) -> list[Read | Map]:
         """The values that scores become."""
         chain = self.chain
-        exprs = [e for f in (*chain.leading, *chain.following) for e in f.parts] + [self.left_value(f) for f in chain.sums.folds]
+        exprs = [e for f in (*chain.leading, *chain.following) for e in f.parts]
+        exprs += [self.left_value(f) for f in chain.sums.folds]
         return [v for v in self.needed(exprs) if not isinstance(v, Fold)]
 
     def fold_lambda(self) -> None:
@@ -590,12 +596,12 @@ class ChainEntry(MatrixEntry):
             for f in chain.leading:
                 self.writer.cite(f.location)
                 own = f"{latest[f.results[0]]}[v]"
-                line(f"{own} = {self.combined(f, own)};")
+                line(f"{own} = {self.taken_in(f, own)};")
         for name in kept:
             del self.names[name]
         return latest
 
-    def combined(self, f: Fold, own: str) -> str:
+    def taken_in(self, f: Fold, own: str) -> str:
         fused = self.printer.accumulated(own, f.parts[0]) if f.algebra == "sum" else None
         return fused or f"{self.algebra(f)}::combine({own}, {self.printer.value(f.parts[0])})"
 
@@ -638,7 +644,8 @@ class ChainEntry(MatrixEntry):
         found: dict[str, list[str]] = {}
         for r in self.chain.repairs:
             f = self.extremum(r)
-            self.instead |= {before(r.extremum): f"{self.algebra(f)}::reference({old[r.extremum]})", r.extremum: new[r.extremum]}
+            before_it = f"{self.algebra(f)}::reference({old[r.extremum]})"
+            self.instead |= {before(r.extremum): before_it, r.extremum: new[r.extremum]}
             found.setdefault(self.printer.value(r.factor, PRODUCT), []).append(r.sum)
             del self.instead[before(r.extremum)], self.instead[r.extremum]
         return found
@@ -669,7 +676,7 @@ class ChainEntry(MatrixEntry):
         wanted = [v for v in of_rows if v in self.needed(e for v in late for e in uses(v))]
         with self.unrolled_block([self.runs]), self.each_row_of_thread(wanted):
             for name, own in powers.items():
-                line(f"// a power of two, finite where nothing has come yet")
+                line("// a power of two, finite where nothing has come yet")
                 line(f"const float {own} = weft::minimum({references[name]} * -0x1.715476p+0f, 0x1.fffffep+127f);")
             pairs = {own: f"{own.removesuffix('_own')}_pair" for own in lefts}
             for pair in pairs.values():
@@ -679,7 +686,7 @@ class ChainEntry(MatrixEntry):
                 for f in following:
                     self.writer.cite(f.location)
                     own = f"{self.rows_own[f.results[0]]}[u][v]"
-                    line(f"{own} = {self.combined(f, own)};")
+                    line(f"{own} = {self.taken_in(f, own)};")
                 for own, value in lefts.items():
                     line(f"{pairs[own]}[v] = {self.printer.value(value)};")
             for own, pair in pairs.items():

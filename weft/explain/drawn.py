@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from weft.compiler import Launch
 from weft.emit import folds, joins, products
+from weft.graph.chains import Chain
 from weft.graph.joins import Joins, Points
 from weft.graph.maps import Course
 from weft.graph.products import Products
@@ -17,6 +18,7 @@ from weft.graph.sweeps import Sweeps
 from weft.graph.tile import Fold, Map, Moved, Read, Scan, Value, Write, names_of, uses, uses_of_write
 from weft.loops.ir import Expr, free_names
 from weft.loops.show import renamed, user_names
+from weft.plan.chain import ChainPlan
 from weft.plan.extents import extents_of
 from weft.plan.fold import FoldPlan, held_reads, steps
 from weft.plan.join import JoinPlan, PointsPlan, join_steps
@@ -63,6 +65,8 @@ def drawn(launch: Launch, numbers: Mapping[str, int]) -> Drawn | None:
             return None  # what packs operands, or combines parts
         found = plan.arranged(lowered.sweeps)
         made, axes, homed = found.sweeps.values, dict(found.sweeps.axes), _of_products(found, plan)
+    elif isinstance(plan, ChainPlan) and lowered.chain is not None:
+        made, axes, homed = lowered.chain.values, dict(lowered.chain.axes), _of_chain(lowered.chain, plan)
     elif isinstance(plan, ScanPlan) and lowered.scans is not None:
         made, axes, homed = lowered.scans.values, dict(lowered.scans.axes), _of_scans(launch, lowered.scans, plan)
     elif isinstance(plan, StatePlan) and lowered.states is not None and not launch.entry.endswith(("_before", "_after")):
@@ -181,6 +185,23 @@ def _of_products(found: Products, plan: ProductPlan) -> Iterator[_Homed]:
             yield _Homed(v, "shared memory, by tiles" if tiled else "registers")
     for w in found.sweeps.last:
         yield _Homed(w, f"memory, {plan.vector} together" if plan.vector > 1 else "memory")
+
+
+def _of_chain(found: Chain, plan: ChainPlan) -> Iterator[_Homed]:
+    boxes = {n for p in (found.scores, found.sums) for o in p.operands for n in free_names(o.value)}
+    results = {f.results[0] for f in (*found.scores.folds, *found.sums.folds)}
+    for v in found.values:
+        if isinstance(v, Read) and v.name in boxes:
+            yield _Homed(v, "shared memory, by tiles")
+        elif isinstance(v, Fold) and v.results[0] in results:
+            scores = any(v.results == f.results for f in found.scores.folds)
+            yield _Homed(v, f"registers, 64 x {plan.sums.tile[2] if scores else plan.sums.tile[1]} a warpgroup")
+        else:
+            yield _Homed(v, "registers, of the four threads of a row" if isinstance(v, Fold) else "registers")
+    for w in found.sums.sweeps.last:
+        yield _Homed(w, f"memory, {plan.sums.vector} together" if plan.sums.vector > 1 else "memory")
+    for w in found.writes:
+        yield _Homed(w, "memory, once a row")
 
 
 def _folded(launch: Launch, plan: FoldPlan, fold: Fold, sweeps: Sweeps) -> str:

@@ -12,6 +12,7 @@ from weft.explain.drawn import drawn
 from weft.explain.words import wrapped
 from weft.graph.products import Products, exact_type
 from weft.loops.show import renamed, show_expr, user_names
+from weft.plan.chain import ChainPlan
 from weft.plan.fold import FoldPlan
 from weft.plan.join import JoinPlan, PointsPlan, SortPlan, join_steps
 from weft.plan.latest import LastPlan
@@ -96,6 +97,8 @@ def _kernel_lines(launch: Launch) -> list[str]:
         return [*_joining(launch, plan), grid]
     if isinstance(plan, MapPlan):
         return [*_mapping(launch, plan), grid]
+    if isinstance(plan, ChainPlan):
+        return [*_chained(launch, plan), grid]
     if isinstance(plan, ProductPlan):
         return [*_multiplying(launch, plan), grid]
     if isinstance(plan, ScanPlan):
@@ -255,6 +258,28 @@ def _multiplying(launch: Launch, plan: ProductPlan) -> list[str]:
     ]
 
 
+def _chained(launch: Launch, plan: ChainPlan) -> list[str]:
+    """Which rows a block has, and how it goes through the columns."""
+    assert launch.where is not None
+    found = launch.where.analysis.lowered[launch.variant.nest].chain
+    assert found is not None
+    (rows, lanes, turn), (points, _) = plan.sums.tile, plan.registers
+    batch = f", one of {', '.join(found.sums.batch)}" if found.sums.batch else ""
+    relative = [r.sum for r in found.repairs]
+    moved = [f"{', '.join(relative)} kept relative to {found.repairs[0].extremum} so far"] if relative else []
+    order = "the tiles of rows with the most and with the fewest columns" if plan.paired else "tiles of rows"
+    order = f"the longest {order} first" if found.stop > 0 and not plan.paired else f"blocks stay and go through {order}"
+    return [
+        f"a block has {rows} x {lanes} of {found.row} and {found.lane}{batch}, a warpgroup 64 of its rows, "
+        f"by {plan.sums.atom.name}",
+        f"scores of {found.row} and {found.column} stay in registers; a turn takes {turn} of {found.column}"
+        + (", of those that rows have" if found.bounded else ""),
+        *moved,
+        f"tiles in shared memory, {plan.sums.stages} turns of them; a thread brings them as boxes (TMA)",
+        f"warpgroups take turns at the tensor cores, {points} registers a thread; {order}",
+    ]
+
+
 def _instruction(plan: ProductPlan) -> str:
     return "mma.sync m16n8k16" if plan.engine == "mma" else "multiply-adds"
 
@@ -347,6 +372,8 @@ def plan_line(launches: Sequence[Launch]) -> str:
             how = _joining_line(plan)
         elif isinstance(plan, MapPlan):
             how = _mapping_line(launch, plan)
+        elif isinstance(plan, ChainPlan):
+            how = f"{plan.sums.tile[0]} rows each, scores in registers"
         elif isinstance(plan, ProductPlan):
             how = f"{plan.tile[0]} x {plan.tile[1]} results each"
         elif isinstance(plan, ScanPlan):

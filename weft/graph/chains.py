@@ -41,8 +41,8 @@ from weft.loops.types import INT64
 @dataclass(frozen=True)
 class Chain:
     """scores: of rows and columns, over points. leading: folds of rows that wait for no other; following: those that are
-    relative to such, by repairs. sums: of rows and lanes, over the columns; the left operands are made of scores. writes: once a
-    row. Rows, columns, points and lanes are one axis each, all others of the results the batch. start, stop: how the first
+    relative to such, by repairs. sums: of rows and lanes, over the columns; the left operands are made of scores. writes: once
+    a row. Rows, columns, points and lanes are one axis each, all others of the results the batch. start, stop: how the first
     column of a row, and the one after the last, change from row to row: not (0), up (1) or down (-1).
     """
 
@@ -94,7 +94,10 @@ class Chain:
 
 def chain(graph: TileGraph, sizes: Collection[str]) -> Chain:
     """The chain that a graph is. sizes: names of numbers that are not below 0. Raises NotTiles."""
-    graph = steady(from_nothing(by_need(graph)), every=True)
+    names = {a.name for a in graph.axes} | graph.made.keys()
+    alike = {a.name for a in graph.axes if not (free_names(a.start) | free_names(a.stop)) & names}  # a plan has points of all
+    graph = by_need(graph, lambda read: read.given is not None and alike >= set(read.given))
+    graph = steady(from_nothing(graph), every=True)
     for value in graph.values:
         if not isinstance(value, Read | Map | Fold):
             raise NotTiles("a scan has values at each of its points")
@@ -122,15 +125,15 @@ class _Reading:
         inside = {f.axes for f in scores}
         if len(inside) != 1 or column not in (own := inside.pop()):
             raise NotTiles("its products have different axes")
-        made_of = [self.factors(f) for f in scores]
+        made_of = [(b, a) if column in self.axes(a) else (a, b) for a, b in map(self.factors, scores)]
         alone = set(own) - {column}
         for _, right in made_of:
             alone -= self.axes(right)
         rows = [a for a in own if a in alone]
-        if not rows or any(column in self.axes(left) or point not in self.axes(left) & self.axes(right) for left, right in made_of):
+        shared = all(column not in self.axes(left) and point in self.axes(left) & self.axes(right) for left, right in made_of)
+        if not rows or not shared:
             raise NotTiles("its first products have no rows of their own")
         row = rows[-1]
-        made_of = [(left, right) if row in self.axes(left) else (right, left) for left, right in made_of]
         common = set(own) - {column}
         sums = [f for f in rest if set(f.axes) - common]
         lanes = {a for f in sums for a in f.axes} - common
@@ -143,7 +146,8 @@ class _Reading:
             if (free_names(axis.start) | free_names(axis.stop)) & {*graph.made, *(a.name for a in graph.axes)}:
                 raise NotTiles(f"the bounds of {name} are not the same everywhere")
         bounds = (graph.axis(column).start, graph.axis(column).stop)
-        if not self.depends.of(bounds) <= {*batch, row} or any(row in self.axes(Ref(n, INT64)) for e in bounds for n in free_names(e) - {row}):
+        of_data = {n for e in bounds for n in free_names(e) - {row}}
+        if not self.depends.of(bounds) <= {*batch, row} or any(row in self.axes(Ref(n, INT64)) for n in of_data):
             raise NotTiles(f"data of rows decide the bounds of {column}")
         directions = [_direction(e, row) for e in bounds]
         if None in directions:
@@ -172,7 +176,8 @@ class _Reading:
         named = {o.value: Ref(o.name, o.value.type) for o in (*lefts, *rights)}
         second = Products(
             swept((*batch, row, lane), column, sums, last), batch, (row,), (lane,), (column,), lefts, rights,
-            tuple(replace(f, parts=(Op("mul", (named[a], named[b]), f.types[0]),)) for f, (a, b) in zip(sums, pairs, strict=True)),
+            tuple(replace(f, parts=(Op("mul", (named[a], named[b]), f.types[0]),))
+                  for f, (a, b) in zip(sums, pairs, strict=True)),
         )  # fmt: skip
         writes = tuple(w for w in graph.writes if lane not in w.axes)
         return Chain(first, leading, following, second, used, writes, start, stop)

@@ -302,8 +302,9 @@ def _placed(value: Value, depends: Dependence, order: list[str], notes: Notes, e
     if isinstance(value, Read):
         # where a loop around it has no iteration it is not loaded, though it has an element for each point of the others
         own = {*axes, *everywhere}
-        sure = not value.checked and any(certain and around <= own for certain, around in notes.seen.get(value.name, ()))
-        return replace(value, axes=axes, always=sure)
+        loaded = [around - own for certain, around in notes.seen.get(value.name, ()) if certain and not value.checked]
+        given = min(map(tuple, map(sorted, loaded)), key=len, default=None)
+        return replace(value, axes=axes, always=given == (), given=given)
     return replace(value, axes=axes)
 
 

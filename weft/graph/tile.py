@@ -40,7 +40,8 @@ class Axis:
 class Read:
     """`array[index]`. always: it is inside the array at every point, because it is so whatever the sizes are, or because the
     program loads it there and the call has checked it. checked: data decide the index, or whether it is evaluated: where it is
-    needed and outside, the program ends with an error.
+    needed and outside, the program ends with an error. given: axes without whose points the program does not load it, which
+    it does everywhere if all of these have some; None: whether it does is not told.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Read:
     always: bool
     checked: bool = False
     location: Location | None = field(default=None, compare=False)
+    given: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -22,16 +22,18 @@ from weft.plan.product_search import OTHER_SHARED, boxed, staged_of, written_tog
 
 WARPGROUP, FRAGMENT_ROWS = 128, 64
 # Columns of a turn, warpgroups of a block, and turns whose tiles have a place in shared memory, that are tried.
-TURNS, WARPGROUPS, STAGES = (128, 112, 96, 80, 64, 192), (3, 2, 1), (4, 3, 2)
+TURNS, WARPGROUPS, STAGES = (128, 112, 96, 80, 64, 48, 192), (3, 2, 1), (4, 3, 2)
 # Registers of a thread, by warpgroups of a block: of those that multiply, and of the one that brings tiles; the first that do.
 REGISTERS = {1: ((240, 240),), 2: ((240, 24),), 3: ((160, 32),)}
-# What a thread has besides sums, scores and operands, where rows have columns of their own, and what part of its registers a thread fills; points of the first products and lanes of the second at the most.
-OTHER_WORDS, BOUNDED_WORDS, FILLED, MOST_POINTS, MOST_LANES = 20, 13, 0.93, 256, 256
+# Words of a thread: besides sums, scores and operands, and where rows have columns of their own, a part of which goes with the
+# lanes; what part of its registers it fills. Points of the first products and lanes of the second at the most.
+OTHER_WORDS, BOUNDED_WORDS, BOUNDED_LANES, FILLED, MOST_POINTS, MOST_LANES = 20, 18, 16, 0.93, 256, 256
 # Tiles of rows in all, and columns, at the most.
 MOST_TILES = 1 << 30
-# What a multiprocessor does in a cycle: products of 16-bit types, instructions. Of a score: instructions. Cycles of a turn that
-# a warpgroup alone waits, and of a block besides.
-PRODUCTS, ISSUED, SCORE_INSTRUCTIONS, TURN_CYCLES, BLOCK_CYCLES = 2048, 128, 9, 300, 3000
+# Cycles: of what is made of a score, by warpgroups that take turns at the tensor cores; of a product, of a turn besides, and
+# of it for each warpgroup where rows have columns of their own; of a tile of rows besides (measured on an H200).
+SCORE_CYCLES, PRODUCT_CYCLES = {1: 0.09, 2: 0.07, 3: 0.056}, 1 / 1780
+TURN_CYCLES, BOUNDED_CYCLES, TILE_CYCLES = 200, 130, 4000
 
 
 @dataclass(frozen=True)
@@ -79,23 +81,23 @@ def plan_chain(
     scores, sums = (
         _whole(function, from_first(p, chain.column), facts, extents, type_.name) for p in (chain.scores, chain.sums)
     )
-    for product, plan, operands in ((chain.scores, scores, chain.scores.operands), (chain.sums, sums, chain.sums.right)):
+    for product, own, operands in ((chain.scores, scores, chain.scores.operands), (chain.sums, sums, chain.sums.right)):
         for operand in operands:
             k = product.operands.index(operand)
-            if not boxed(from_first(product, chain.column), k, plan.staged[k], arrays):
+            if not boxed(from_first(product, chain.column), k, own.staged[k], arrays):
                 return None
     plans = list(_plans(chain, ChainPlan(scores, sums), points, lanes, machine))
     if not plans:
         return None
 
     def cycles(plan: ChainPlan) -> float:
-        groups, turn = plan.warpgroups, plan.sums.tile[2]
-        own_points, own_lanes = plan.scores.tile[2], plan.sums.tile[1]
-        products = FRAGMENT_ROWS * turn * (own_points * len(chain.scores.folds) + own_lanes * len(chain.sums.folds)) / PRODUCTS
-        issued = FRAGMENT_ROWS * turn * SCORE_INSTRUCTIONS / ISSUED
-        each = max(groups * products, groups * issued, products + issued + TURN_CYCLES)
-        waves = -(-batch * -(-rows // plan.sums.tile[0]) // machine.multiprocessors)
-        return waves * (BLOCK_CYCLES + -(-columns // turn) * each)
+        own_rows, own_lanes, turn = plan.sums.tile
+        products = plan.scores.tile[2] * len(chain.scores.folds) + own_lanes * len(chain.sums.folds)
+        each = TURN_CYCLES + own_rows * turn * (SCORE_CYCLES[plan.warpgroups] + products * PRODUCT_CYCLES)
+        each += chain.bounded * BOUNDED_CYCLES * plan.warpgroups
+        turns = -(-columns // turn) if not (chain.start or chain.stop) else (columns // 2 + own_rows) / turn + 1
+        waves = -(-batch * -(-rows // own_rows) // machine.multiprocessors)
+        return waves * (TILE_CYCLES + turns * each)
 
     plan = min(plans, key=cycles)
     vector = written_together(chain.sums, facts, plan.sums.run, extents)
@@ -135,7 +137,7 @@ def _plans(chain: Chain, plain: ChainPlan, points: int, lanes: int, machine: Mac
             rows = groups * FRAGMENT_ROWS
             scores = len(chain.scores.folds) * turn // 2
             words = scores + left * turn // 4 + sums * lanes // 2
-            words += OTHER_WORDS + chain.bounded * BOUNDED_WORDS
+            words += OTHER_WORDS + chain.bounded * (BOUNDED_WORDS + lanes // BOUNDED_LANES)
             registers = next((r for r in REGISTERS[groups] if words <= FILLED * r[0]), None)
             if registers is None:
                 continue
@@ -153,8 +155,8 @@ def _plans(chain: Chain, plain: ChainPlan, points: int, lanes: int, machine: Mac
 
 @dataclass(frozen=True)
 class Brought:
-    """An operand that comes to shared memory: so many tiles, of so many rows and points. once: of the block; others have as many
-    in each turn.
+    """An operand that comes to shared memory: so many tiles, of so many rows and points. once: of the block; others have as
+    many in each turn.
     """
 
     operand: Operand

@@ -1,0 +1,327 @@
+#include "weft/matrix_tile.cuh"
+#include "weft/registers.cuh"
+#include "weft/team.cuh"
+#include "weft/within.cuh"
+
+// kernels_of_chains.py:66: def near(q, k, v, scale: float, reach: int):
+extern "C" __global__ void __launch_bounds__(512, 1) near(
+    const weft::bfloat16* __restrict__ q,
+    const weft::bfloat16* __restrict__ k,
+    const weft::bfloat16* __restrict__ v_2,
+    weft::bfloat16* __restrict__ out,
+    float* __restrict__ sums,
+    const int64_t q_stride_0,
+    const int64_t q_stride_1,
+    const int64_t k_stride_0,
+    const int64_t k_stride_1,
+    const int64_t v_stride_0,
+    const int64_t v_stride_1,
+    const int64_t out_stride_0,
+    const int64_t out_stride_1,
+    const int64_t sums_stride_0,
+    const int64_t batch_2,
+    const int64_t queries,
+    const int64_t width,
+    const int64_t k_size_1,
+    const int64_t v_size_1,
+    const double scale,
+    const int64_t reach,
+    const __grid_constant__ weft::TensorMap q_map,
+    const __grid_constant__ weft::TensorMap k_map,
+    const __grid_constant__ weft::TensorMap v_map) {
+    // a block has 192 x 64 of i and d, a warpgroup 64 of its rows; a turn takes 96 of j
+    const int32_t row_tiles = (queries + 191) / 192;
+    const int32_t pairs = (row_tiles + 1) / 2;  // of tiles, the n-th and the n-th last: as many columns
+    const int32_t tiles = 2 * pairs * batch_2;
+    // 4 turns have a place in shared memory
+    extern __shared__ __align__(1024) unsigned char memory[];
+    auto* const q_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 192, true>*>(memory);
+    auto* const k_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 96, true>*>(memory + 24576);
+    auto* const v_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 64, false, 96>*>(memory + 73728);
+    __shared__ weft::Mbarrier rows_full, rows_empty, scores_full[4], scores_empty[4], sums_full[4], sums_empty[4];
+    if (threadIdx.x == 0) {
+        rows_full.init(1);
+        rows_empty.init(3);
+        for (int32_t place = 0; place < 4; ++place) {
+            scores_full[place].init(1);
+            scores_empty[place].init(3);
+            sums_full[place].init(1);
+            sums_empty[place].init(3);
+        }
+        weft::fence_mbarrier_init();
+    }
+    __syncthreads();
+    if (threadIdx.x >= 384) {
+        // one of these threads brings the tiles of all turns, as their places become free
+        weft::decrease_registers<32>();
+        if (threadIdx.x > 384) return;
+        int32_t place = 0;
+        uint32_t phase = 0, rows_phase = 0;  // how often all places have been taken
+        for (int32_t tile = 2 * blockIdx.x; tile < tiles; tile += tile % 2 ? 2 * gridDim.x - 1 : 1) {
+            const int32_t batch = tile / (2 * pairs);
+            const int64_t b = batch;
+            const int32_t pair = tile % (2 * pairs) / 2, row_tile = tile % 2 ? pair : row_tiles - 1 - pair;
+            if (tile % 2 && 2 * pair + 1 == row_tiles) continue;  // the one in the middle is its own pair
+            const int64_t first_row = int64_t(row_tile) * 192;
+            const int64_t last_row = weft::minimum<int64_t>(first_row + 192, queries) - 1;
+            const int32_t first_turn = (weft::python_max(int64_t(0), first_row - reach)) / 96;
+            const int32_t turns = weft::maximum<int64_t>(last_row + 1 + 95, 0) / 96;
+            const bool any_turn = first_turn < turns;
+            for (int32_t turn = first_turn; turn < turns; ++turn) {
+                scores_empty[place].wait(phase ^ 1);
+                scores_full[place].arrive_expect(12288);
+                // kernels_of_chains.py:77: dot += q[b, i, d] * k[b, j, d]
+                weft::tensor_load(k_tile[place].element, k_map, scores_full[place], 0, turn * 96, int(b));
+                sums_empty[place].wait(phase ^ 1);
+                sums_full[place].arrive_expect(12288);
+                // kernels_of_chains.py:89: acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, j, d]
+                weft::tensor_load(v_tile[place].element, v_map, sums_full[place], 0, turn * 96, int(b));
+                if (++place == 4) place = 0, phase ^= 1;
+                if (turn > first_turn) continue;
+                // the rows of a tile come after its first columns, which need not wait for those of the tile before
+                rows_empty.wait(rows_phase ^ 1);
+                rows_phase ^= 1;
+                rows_full.arrive_expect(24576);
+                // kernels_of_chains.py:77: dot += q[b, i, d] * k[b, j, d]
+                weft::tensor_load(q_tile[0].element, q_map, rows_full, 0, int(first_row), int(b));
+            }
+        }
+        return;
+    }
+    weft::increase_registers<160>();
+    const int32_t own_row = threadIdx.x / 128 * 64, own_column = 0;  // of the warpgroup
+    const int32_t first_own_row = own_row + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+    const int32_t first_own_column = own_column + threadIdx.x % 4 * 8;
+    if (threadIdx.x / 128 == 2) weft::barrier_arrive(1, 256);  // the first may begin
+    __shared__ int32_t told[3][4];
+    int32_t place = 0;
+    uint32_t phase = 0, rows_phase = 0;  // how often all places have been taken
+    for (int32_t tile = 2 * blockIdx.x; tile < tiles; tile += tile % 2 ? 2 * gridDim.x - 1 : 1) {
+        const int32_t batch = tile / (2 * pairs);
+        const int64_t b = batch;
+        const int32_t pair = tile % (2 * pairs) / 2, row_tile = tile % 2 ? pair : row_tiles - 1 - pair;
+        if (tile % 2 && 2 * pair + 1 == row_tiles) continue;  // the one in the middle is its own pair
+        const int64_t first_row = int64_t(row_tile) * 192;
+        const int64_t last_row = weft::minimum<int64_t>(first_row + 192, queries) - 1;
+        const int32_t first_turn = (weft::python_max(int64_t(0), first_row - reach)) / 96;
+        const int32_t turns = weft::maximum<int64_t>(last_row + 1 + 95, 0) / 96;
+        const bool any_turn = first_turn < turns;
+        float largest_own[2] = {weft::Max<float>::identity(), weft::Max<float>::identity()};
+        float total_own[2][2] = {{weft::Sum<float>::identity(), weft::Sum<float>::identity()}, {weft::Sum<float>::identity(), weft::Sum<float>::identity()}};
+        float dot_own[48];
+        uint32_t exp_own[6][4];
+        float acc_own[1][32] = {};
+        const auto fold_turn = [&](const int32_t turn, const bool edge) WEFT_INLINE {
+            const int64_t first_column = int64_t(turn) * 96 + threadIdx.x % 4 * 2;
+            int32_t column_start[2], column_stop[2];
+            float largest_reference[2];
+            #pragma unroll
+            for (int32_t u = 0; u < 2; ++u) {
+                const int64_t i = first_row + first_own_row + u * 8;
+                column_start[u] = weft::minimum<int64_t>(weft::python_max(int64_t(0), i - reach) - first_column, 96);
+                column_stop[u] = weft::minimum<int64_t>(i + 1 - first_column, 96);
+                float largest_latest[2] = {largest_own[u], weft::Max<float>::identity()};
+                #pragma unroll
+                for (int32_t h = 0; h < 12; ++h) {
+                    #pragma unroll
+                    for (int32_t v = 0; v < 2; ++v) {
+                        if (edge && (h * 8 + v < column_start[u] || h * 8 + v >= column_stop[u])) continue;
+                        // kernels_of_chains.py:78: scores[j] = dot * scale
+                        dot_own[h * 4 + u * 2 + v] = dot_own[h * 4 + u * 2 + v] * float(scale);
+                        // kernels_of_chains.py:80: for j in range(max(0, i - reach), i + 1):
+                        largest_latest[v] = weft::Max<float>::combine(largest_latest[v], dot_own[h * 4 + u * 2 + v]);
+                    }
+                }
+                largest_latest[0] = weft::reduce_lanes<weft::Max<float>, 4>(weft::Max<float>::combine(largest_latest[0], largest_latest[1]));  // of the four threads of a row
+                largest_reference[u] = weft::Max<float>::reference(largest_latest[0]);
+                // sums move with what they are relative to
+                const float factor = weft::exp_flushed(weft::Max<float>::reference(largest_own[u]) - largest_reference[u]);
+                total_own[u][0] *= factor;
+                total_own[u][1] *= factor;
+                #pragma unroll
+                for (int32_t h = 0; h < 8; ++h) {
+                    #pragma unroll
+                    for (int32_t v = 0; v < 2; ++v) {
+                        acc_own[0][h * 4 + u * 2 + v] *= factor;
+                    }
+                }
+                largest_own[u] = largest_latest[0];
+            }
+            #pragma unroll
+            for (int32_t h = 0; h < 12; ++h) {
+                #pragma unroll
+                for (int32_t u = 0; u < 2; ++u) {
+                    // a power of two, finite where nothing has come yet
+                    const float largest_power = weft::minimum(largest_reference[u] * -0x1.715476p+0f, 0x1.fffffep+127f);
+                    float exp_pair[2] = {};
+                    #pragma unroll
+                    for (int32_t v = 0; v < 2; ++v) {
+                        if (edge && (h * 8 + v < column_start[u] || h * 8 + v >= column_stop[u])) continue;
+                        const float exp = weft::exp2_estimate(weft::fma(dot_own[h * 4 + u * 2 + v], 1.442695f, largest_power));
+                        // kernels_of_chains.py:83: for j in range(max(0, i - reach), i + 1):
+                        total_own[u][v] = weft::Sum<float>::combine(total_own[u][v], exp);
+                        exp_pair[v] = exp;
+                    }
+                    exp_own[h / 2][h % 2 * 2 + u] = weft::pack<weft::bfloat16>(exp_pair[0], exp_pair[1]);
+                }
+            }
+        };
+        const auto multiply_scores = [&](const int32_t place) WEFT_INLINE {
+            weft::wgmma_fence(dot_own);
+            #pragma unroll
+            for (int32_t g = 0; g < 64; g += 16) {
+                // kernels_of_chains.py:76: for d in range(width):
+                weft::wgmma<weft::bfloat16>(dot_own, q_tile[0].matrix(own_row, g), k_tile[place].matrix(0, g), g > 0);
+            }
+        };
+        const auto multiply_sums = [&](const int32_t place) WEFT_INLINE {
+            weft::wgmma_fence(acc_own[0], exp_own);
+            #pragma unroll
+            for (int32_t g = 0; g < 96; g += 16) {
+                // kernels_of_chains.py:88: for j in range(max(0, i - reach), i + 1):
+                weft::wgmma<weft::bfloat16, weft::Major::rows>(acc_own[0], exp_own[g / 16], v_tile[place].matrix(0, g), true);
+            }
+        };
+        const int64_t near_row = weft::minimum<int64_t>(first_row + own_row, queries - 1);
+        const int64_t far_row = weft::minimum<int64_t>(near_row + 64, queries) - 1;
+        const int32_t whole_turns = (near_row + 1) / 96;  // in which all rows have all columns
+        const int32_t own_turns = (far_row + 1 + 95) / 96;  // in which some row has some
+        const int32_t first_own_turn = (weft::python_max(int64_t(0), near_row - reach)) / 96;
+        const int32_t first_whole_turn = (weft::python_max(int64_t(0), far_row - reach) + 95) / 96;
+        int32_t turn = first_turn;
+        if (any_turn) rows_full.wait(rows_phase);
+        const auto leave_turn = [&] {
+            // no row of the warpgroup has any of these columns
+            scores_full[place].wait(phase);
+            if (threadIdx.x % 128 == 0) scores_empty[place].arrive();
+            sums_full[place].wait(phase);
+            if (threadIdx.x % 128 == 0) sums_empty[place].arrive();
+            weft::barrier_sync(1 + threadIdx.x / 128, 256);
+            weft::barrier_arrive(threadIdx.x / 128 == 2 ? 1 : 2 + threadIdx.x / 128, 256);
+            if (++place == 4) place = 0, phase ^= 1;
+        };
+        for (; turn < first_own_turn && turn < turns; ++turn) leave_turn();
+        if (turn < own_turns) {
+            scores_full[place].wait(phase);
+            weft::barrier_sync(1 + threadIdx.x / 128, 256);
+            multiply_scores(place);
+            weft::wgmma_commit();
+            weft::barrier_arrive(threadIdx.x / 128 == 2 ? 1 : 2 + threadIdx.x / 128, 256);
+            weft::wgmma_wait<0>(dot_own);
+            if (threadIdx.x % 128 == 0) scores_empty[place].arrive();
+            fold_turn(turn, true);
+            bool edge = turn >= whole_turns || turn < first_whole_turn;
+            while (++turn < own_turns) {
+                const int32_t last = place;
+                sums_full[last].wait(phase);
+                if (++place == 4) place = 0, phase ^= 1;
+                scores_full[place].wait(phase);
+                weft::barrier_sync(1 + threadIdx.x / 128, 256);
+                if (edge && weft::any_of_warpgroup(weft::any_infinite<1>(v_tile + last), told[threadIdx.x / 128], 4 + threadIdx.x / 128)) {
+                    // 0 times an infinity that a row does not have is none of its: these products leave it out
+                    int32_t begin[2], end[2];
+                    for (int32_t u = 0; u < 2; ++u) {
+                        const int64_t i = first_row + first_own_row + u * 8;
+                        begin[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(weft::python_max(int64_t(0), i - reach) - (turn - 1) * 96, 0), 96);
+                        end[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(i + 1 - (turn - 1) * 96, 0), 96);
+                    }
+                    weft::multiply_within(acc_own[0], exp_own, v_tile + last, begin, end);
+                    weft::barrier_sync(4 + threadIdx.x / 128, 128);  // all have read the tiles
+                    multiply_scores(place);
+                    weft::wgmma_commit();
+                    weft::barrier_arrive(threadIdx.x / 128 == 2 ? 1 : 2 + threadIdx.x / 128, 256);
+                    weft::wgmma_wait<0>(dot_own);
+                }
+                else {
+                    multiply_sums(last);
+                    weft::wgmma_commit();
+                    multiply_scores(place);
+                    weft::wgmma_commit();
+                    weft::wgmma_wait<1>(acc_own[0]);
+                    weft::barrier_arrive(threadIdx.x / 128 == 2 ? 1 : 2 + threadIdx.x / 128, 256);
+                    weft::wgmma_wait<0>(dot_own);
+                }
+                if (threadIdx.x % 128 == 0) sums_empty[last].arrive();
+                if (threadIdx.x % 128 == 0) scores_empty[place].arrive();
+                edge = turn >= whole_turns || turn < first_whole_turn;
+                if (edge) {
+                    fold_turn(turn, true);
+                }
+                else {
+                    fold_turn(turn, false);
+                }
+            }
+            sums_full[place].wait(phase);
+            if (edge && weft::any_of_warpgroup(weft::any_infinite<1>(v_tile + place), told[threadIdx.x / 128], 4 + threadIdx.x / 128)) {
+                // 0 times an infinity that a row does not have is none of its: these products leave it out
+                int32_t begin[2], end[2];
+                for (int32_t u = 0; u < 2; ++u) {
+                    const int64_t i = first_row + first_own_row + u * 8;
+                    begin[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(weft::python_max(int64_t(0), i - reach) - (turn - 1) * 96, 0), 96);
+                    end[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(i + 1 - (turn - 1) * 96, 0), 96);
+                }
+                weft::multiply_within(acc_own[0], exp_own, v_tile + place, begin, end);
+                weft::barrier_sync(4 + threadIdx.x / 128, 128);  // all have read the tiles
+            }
+            else {
+                multiply_sums(place);
+                weft::wgmma_commit();
+                weft::wgmma_wait<0>(acc_own[0]);
+            }
+            if (threadIdx.x % 128 == 0) sums_empty[place].arrive();
+            if (++place == 4) place = 0, phase ^= 1;
+        }
+        for (; turn < turns; ++turn) leave_turn();
+        if (any_turn) {
+            if (threadIdx.x % 128 == 0) rows_empty.arrive();
+            rows_phase ^= 1;
+        }
+        #pragma unroll
+        for (int32_t u = 0; u < 2; ++u) {
+            total_own[u][0] = weft::reduce_lanes<weft::Sum<float>, 4>(weft::Sum<float>::combine(total_own[u][0], total_own[u][1]));
+            const int64_t i = first_row + first_own_row + u * 8;
+            const bool any = weft::python_max(int64_t(0), i - reach) < i + 1;
+            const float largest_last = any ? largest_own[u] : weft::Max<float>::reference(largest_own[u]);
+            const float factor_2 = weft::exp_flushed(weft::Max<float>::reference(largest_own[u]) - largest_last);
+            total_own[u][0] *= factor_2;
+            total_own[u][1] *= factor_2;
+            #pragma unroll
+            for (int32_t h = 0; h < 8; ++h) {
+                #pragma unroll
+                for (int32_t v = 0; v < 2; ++v) {
+                    acc_own[0][h * 4 + u * 2 + v] *= factor_2;
+                }
+            }
+        }
+        weft::exchange_quads(acc_own[0]);
+        #pragma unroll
+        for (int32_t h = 0; h < 2; ++h) {
+            const int64_t d_run = first_own_column + h * 32;
+            if (d_run >= width) break;
+            #pragma unroll
+            for (int32_t u = 0; u < 2; ++u) {
+                const int64_t i = first_row + first_own_row + u % 2 * 8;
+                if (!(i < queries)) break;
+                float out_run[8];
+                #pragma unroll
+                for (int32_t v = 0; v < 8; ++v) {
+                    // kernels_of_chains.py:88: for j in range(max(0, i - reach), i + 1):
+                    const float acc = acc_own[u / 2][(h * 8 + v) / 2 * 4 + u % 2 * 2 + (h * 8 + v) % 2];
+                    // kernels_of_chains.py:90: out[b, i, d] = acc / total
+                    out_run[v] = acc / total_own[u][0];
+                }
+                weft::store<8>(out + b * out_stride_0 + i * out_stride_1 + d_run, out_run);
+            }
+        }
+        if (threadIdx.x % 4 == 0) {
+            #pragma unroll
+            for (int32_t u = 0; u < 2; ++u) {
+                const int64_t i = first_row + first_own_row + u * 8;
+                if (i >= queries) break;
+                // kernels_of_chains.py:85: sums[b, i] = largest + torch.log(total)
+                sums[b * sums_stride_0 + i] = largest_own[u] + weft::log(total_own[u][0]);
+            }
+        }
+    }
+    if (threadIdx.x / 128 == 0) weft::barrier_sync(1, 256);  // what the last one has handed over
+}

@@ -1,0 +1,187 @@
+"""Attention as users write it, in plain passes: full, causal, near keys alone, of several lengths, and with scores changed."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+import weft
+
+
+@weft.kernel
+def full(q, k, v, scale: float):
+    batch, queries, width = q.shape
+    keys = k.shape[1]
+    out = torch.empty(batch, queries, v.shape[2], dtype=q.dtype)
+    for b in range(batch):
+        for i in range(queries):
+            scores = torch.empty(keys)
+            for j in range(keys):
+                dot = 0.0
+                for d in range(width):
+                    dot += q[b, i, d] * k[b, j, d]
+                scores[j] = dot * scale
+            largest = -math.inf
+            for j in range(keys):
+                largest = max(largest, scores[j])
+            total = 0.0
+            for j in range(keys):
+                total += torch.exp(scores[j] - largest)
+            for e in range(v.shape[2]):
+                acc = 0.0
+                for j in range(keys):
+                    acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, j, e]
+                out[b, i, e] = acc / total
+    return out
+
+
+@weft.kernel
+def causal(q, k, v, scale: float):
+    batch, queries, width = q.shape
+    out = torch.empty_like(q)
+    for b in range(batch):
+        for i in range(queries):
+            scores = torch.empty(queries)
+            for j in range(i + 1):
+                dot = 0.0
+                for d in range(width):
+                    dot += q[b, i, d] * k[b, j, d]
+                scores[j] = dot * scale
+            largest = -math.inf
+            for j in range(i + 1):
+                largest = max(largest, scores[j])
+            total = 0.0
+            for j in range(i + 1):
+                total += torch.exp(scores[j] - largest)
+            for d in range(width):
+                acc = 0.0
+                for j in range(i + 1):
+                    acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, j, d]
+                out[b, i, d] = acc / total
+    return out
+
+
+@weft.kernel
+def near(q, k, v, scale: float, reach: int):
+    """Each query has the keys up to `reach` before it; the logarithm of its sum is a result too."""
+    batch, queries, width = q.shape
+    out = torch.empty_like(q)
+    sums = torch.empty(batch, queries)
+    for b in range(batch):
+        for i in range(queries):
+            scores = torch.empty(queries)
+            for j in range(max(0, i - reach), i + 1):
+                dot = 0.0
+                for d in range(width):
+                    dot += q[b, i, d] * k[b, j, d]
+                scores[j] = dot * scale
+            largest = -math.inf
+            for j in range(max(0, i - reach), i + 1):
+                largest = max(largest, scores[j])
+            total = 0.0
+            for j in range(max(0, i - reach), i + 1):
+                total += torch.exp(scores[j] - largest)
+            sums[b, i] = largest + torch.log(total)
+            for d in range(width):
+                acc = 0.0
+                for j in range(max(0, i - reach), i + 1):
+                    acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, j, d]
+                out[b, i, d] = acc / total
+    return out, sums
+
+
+@weft.kernel
+def biased(q, k, v, bias, slope, scale: float, cap: float):
+    """Scores are capped, biased by a tensor and by the distance of the key, and masked where the bias is large."""
+    batch, heads, queries, width = q.shape
+    keys = k.shape[2]
+    out = torch.empty_like(q)
+    for b in range(batch):
+        for h in range(heads):
+            for i in range(queries):
+                scores = torch.empty(keys)
+                for j in range(keys):
+                    dot = 0.0
+                    for d in range(width):
+                        dot += q[b, h, i, d] * k[b, h, j, d]
+                    capped = cap * torch.tanh(dot * scale / cap) - slope[h] * abs(i - j)
+                    scores[j] = capped + bias[b, i, j] if bias[b, i, j] < 2.0 else -math.inf
+                largest = -math.inf
+                for j in range(keys):
+                    largest = max(largest, scores[j])
+                total = 0.0
+                for j in range(keys):
+                    total += torch.exp(scores[j] - largest)
+                for d in range(width):
+                    acc = 0.0
+                    for j in range(keys):
+                        acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, h, j, d]
+                    out[b, h, i, d] = acc / total
+    return out
+
+
+@weft.kernel
+def of_lengths(q, k, v, lengths, scale: float):
+    """Each of the batch has as many keys as `lengths` says."""
+    batch, queries, width = q.shape
+    keys = k.shape[1]
+    out = torch.empty_like(q)
+    for b in range(batch):
+        for i in range(queries):
+            scores = torch.empty(keys)
+            for j in range(keys):
+                dot = 0.0
+                for d in range(width):
+                    dot += q[b, i, d] * k[b, j, d]
+                scores[j] = dot * scale if j < lengths[b] else -math.inf
+            largest = -math.inf
+            for j in range(keys):
+                largest = max(largest, scores[j])
+            total = 0.0
+            for j in range(keys):
+                total += torch.exp(scores[j] - largest)
+            for d in range(width):
+                acc = 0.0
+                for j in range(keys):
+                    acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, j, d]
+                out[b, i, d] = acc / total
+    return out
+
+
+@weft.kernel
+def squared(q, k, v):
+    """No softmax: scores are squared, and nothing is relative to anything."""
+    batch, queries, width = q.shape
+    keys = k.shape[1]
+    out = torch.empty_like(q)
+    for b in range(batch):
+        for i in range(queries):
+            for e in range(width):
+                acc = 0.0
+                for j in range(keys):
+                    dot = 0.0
+                    for d in range(width):
+                        dot += q[b, i, d] * k[b, j, d]
+                    acc += (dot * dot).to(q.dtype) * v[b, j, e]
+                out[b, i, e] = acc
+    return out
+
+
+@weft.kernel
+def squared_turned(q, k, v):
+    """The same with its factors in another order."""
+    batch, queries, width = q.shape
+    keys = k.shape[1]
+    out = torch.empty_like(q)
+    for b in range(batch):
+        for i in range(queries):
+            for e in range(width):
+                acc = 0.0
+                for j in range(keys):
+                    dot = 0.0
+                    for d in range(width):
+                        dot += k[b, j, d] * q[b, i, d]
+                    acc += v[b, j, e] * (dot * dot).to(q.dtype)
+                out[b, i, e] = acc
+    return out

@@ -1,0 +1,294 @@
+"""Products whose results are folded again: read as such, planned, and simulated against float64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests import kernels_of_chains as kernels
+from tests.graphs import built_of
+from weft.compiler import kernels as planning
+from weft.graph.chains import Chain, chain
+from weft.graph.tile import NotTiles
+from weft.plan import chain as plans
+from weft.plan.chain import ChainPlan
+from weft.pytorch import simulated
+from weft.pytorch.inspection import examine
+from weft.runtime.nvrtc import compile_cubin, gate
+
+BF16 = torch.bfloat16
+
+
+def inputs(*shapes: tuple[int, ...], dtype: torch.dtype = BF16, seed: int = 0) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(s, generator=generator).to(dtype) for s in shapes]
+
+
+def three(batch: int, queries: int, keys: int, width: int, dtype: torch.dtype = BF16) -> list[Tensor]:
+    return inputs((batch, queries, width), (batch, keys, width), (batch, keys, width), dtype=dtype)
+
+
+def read(kernel: Any, *args: Any) -> Chain:
+    made = built_of(kernel.__wrapped__, *args)
+    return chain(made.only, [s.name for s in made.schedule.function.sizes])
+
+
+def plan_of(kernel: Any, *args: Any) -> Any:
+    (launch,) = examine(kernel, args).launches()
+    return launch.variant.plan
+
+
+# ---------------------------------------------------------------- the reading
+
+
+def test_what_is_read() -> None:
+    found = read(kernels.full, *three(2, 20, 30, 64), 0.1)
+    assert (found.sums.batch, found.row, found.column, found.point, found.lane) == (("b",), "i", "j", "d", "e")
+    assert [f.results[0] for f in found.leading] == ["largest"]
+    assert [f.results[0] for f in found.following] == ["total"]
+    assert {(r.sum, r.extremum) for r in found.repairs} == {("total", "largest"), ("acc", "largest")}
+    assert not found.bounded
+
+
+def test_bounds_that_go_up_with_the_rows() -> None:
+    causal = read(kernels.causal, *three(2, 20, 20, 64), 0.1)
+    near = read(kernels.near, *three(2, 20, 20, 64), 0.1, 5)
+    assert ((causal.start, causal.stop), (near.start, near.stop)) == ((0, 1), (1, 1))
+    assert causal.bounded
+    assert near.bounded
+
+
+def test_factors_in_any_order() -> None:
+    """The product of the keys with the query, and of the values with what is made of scores."""
+    q, k, v = three(2, 20, 30, 64)
+    assert read(kernels.squared, q, k, v).scores.left[0].name == "q"
+    assert read(kernels.squared_turned, q, k, v).scores.left[0].name == "q"
+
+
+def test_scores_that_nothing_is_relative_to() -> None:
+    found = read(kernels.squared, *three(2, 20, 30, 64))
+    assert not found.leading
+    assert not found.following
+    assert not found.repairs
+
+
+def test_a_product_alone_is_no_chain() -> None:
+    from tests.kernels_of_products import product
+
+    with pytest.raises(NotTiles):
+        read(product, *inputs((20, 30), (30, 40)))
+
+
+# ---------------------------------------------------------------- the plan
+
+
+def test_float32_is_multiplied_in_passes() -> None:
+    plan = examine(kernels.full, (*three(2, 256, 256, 64, torch.float32), 0.1)).launches()
+    assert not any(isinstance(launch.variant.plan, ChainPlan) for launch in plan)
+
+
+def test_blocks_stay_and_take_pairs_of_tiles() -> None:
+    plan = plan_of(kernels.causal, *three(64, 1024, 1024, 64), 0.1)
+    assert isinstance(plan, ChainPlan)
+    assert plan.paired
+    assert not plan_of(kernels.full, *three(64, 1024, 1024, 64), 0.1).paired
+    assert not plan_of(kernels.causal, *three(2, 1024, 1024, 64), 0.1).paired
+
+
+@pytest.mark.parametrize("width", [16, 64, 128, 256])
+@pytest.mark.parametrize("kernel", [kernels.full, kernels.causal], ids=lambda k: k.name)
+def test_registers_do(kernel: Any, width: int) -> None:
+    text = kernel.source(*(f"bfloat16[64,4096,{width}]",) * 3, 0.1, arch="sm_90a")
+    assert "multiply_scores" in text
+    assert gate(compile_cubin(text, "sm_90a", name="chain.cu")) == []
+
+
+def test_explain_says_how() -> None:
+    text = str(kernels.causal.explain(*three(64, 1024, 1024, 64), 0.1, detail=True))
+    assert "scores of i and j stay in registers" in " ".join(text.split())
+
+
+# ---------------------------------------------------------------- what they compute
+
+
+def reference(q: Tensor, k: Tensor, v: Tensor, scale: float, seen: Tensor | None = None) -> Tensor:
+    scores = q.double() @ k.double().transpose(-1, -2) * scale
+    if seen is not None:
+        scores = scores.masked_fill(~seen, -math.inf)
+    return torch.softmax(scores, -1) @ torch.nan_to_num(v.double(), 0.0, 0.0, 0.0)
+
+
+def close(ours: Tensor, theirs: Tensor) -> None:
+    """Within what rounding the left operand of a sum and its result makes, of numbers of this size."""
+    assert (ours.double() - theirs).norm() <= 4e-3 * theirs.norm()
+
+
+@pytest.fixture
+def forced(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Plans of so many warpgroups and columns of a turn, for a device of so many multiprocessors."""
+
+    def force(warpgroups: int, turn: int, multiprocessors: int = 2) -> None:
+        monkeypatch.setattr(plans, "WARPGROUPS", (warpgroups,))
+        monkeypatch.setattr(plans, "TURNS", (turn,))
+        own = plans.plan_chain
+
+        def plan(function: Any, chain: Any, facts: Any, names: Any, machine: Any, arrays: Any) -> Any:
+            return own(function, chain, facts, names, replace(machine, multiprocessors=multiprocessors), arrays)
+
+        monkeypatch.setattr(planning, "plan_chain", plan)
+
+    return force
+
+
+def ran(kernel: Any, *args: Any, seed: int = 0) -> Any:
+    """The arrays that the simulated kernel leaves, which has no findings."""
+    found = simulated.simulate_call(kernel.program, list(args), "sm_90a", seed, "call")
+    findings = [f for launch in found.launches for s in launch.simulations for f in s.findings]
+    assert not findings, findings
+    return found.arrays
+
+
+@pytest.mark.parametrize(("warpgroups", "turn"), [(1, 80), (2, 128), (3, 64)])
+@pytest.mark.parametrize("dtype", [BF16, torch.float16], ids=["bfloat16", "float16"])
+def test_full(forced: Callable[..., None], warpgroups: int, turn: int, dtype: torch.dtype) -> None:
+    forced(warpgroups, turn)
+    args = three(2, 200, 150, 64, dtype)
+    results = [ran(kernels.full, *args, 0.125, seed=seed)["out"] for seed in ((0, 1) if warpgroups == 3 else (0,))]
+    close(results[0], reference(*args, 0.125))
+    assert all(torch.equal(r, results[0]) for r in results)
+
+
+@pytest.mark.parametrize(("warpgroups", "turn"), [(1, 80), (2, 128), (3, 64)])
+def test_causal_with_infinities_that_no_row_has_yet(forced: Callable[..., None], warpgroups: int, turn: int) -> None:
+    forced(warpgroups, turn)
+    q, k, v = three(3, 330, 330, 64)
+    v[0, 130, 3], v[0, 60, 5], v[1, 329, :] = math.inf, -math.inf, math.nan
+    out = ran(kernels.causal, q, k, v, 0.125)["out"]
+    seen = torch.ones(330, 330, dtype=torch.bool).tril()
+    expected = reference(q, k, v, 0.125, seen)
+    expected[0, 130:, 3], expected[0, 60:, 5], expected[1, 329] = math.inf, -math.inf, math.nan
+    finite = expected.isfinite()
+    assert torch.equal(finite, out.isfinite())
+    assert torch.equal(out[~finite].double().nan_to_num(7.0), expected[~finite].nan_to_num(7.0))
+    close(torch.where(finite, out, 0.0), torch.where(finite, expected, 0.0))
+
+
+@pytest.mark.parametrize("reach", [0, 40, 1000])
+def test_near_keys(forced: Callable[..., None], reach: int) -> None:
+    forced(2, 64)
+    args = three(1, 300, 300, 32)
+    found = ran(kernels.near, *args, 0.2, reach)
+    i, j = torch.arange(300)[:, None], torch.arange(300)
+    seen = (j <= i) & (j >= i - reach)
+    close(found["out"], reference(*args, 0.2, seen))
+    scores = args[0].double() @ args[1].double().transpose(-1, -2) * 0.2
+    torch.testing.assert_close(found["sums"].double(), scores.masked_fill(~seen, -math.inf).logsumexp(-1), rtol=1e-4, atol=1e-4)
+
+
+def test_what_is_done_to_scores(forced: Callable[..., None]) -> None:
+    forced(2, 64)
+    q, k, v = inputs((2, 2, 70, 64), (2, 2, 90, 64), (2, 2, 90, 64))
+    bias, slope = torch.randn(2, 70, 90) + 1.0, torch.rand(2)
+    out = ran(kernels.biased, q, k, v, bias, slope, 0.1, 3.0)["out"]
+    distance = (torch.arange(70)[:, None] - torch.arange(90)).abs()
+    scores = 3.0 * torch.tanh(q.double() @ k.double().transpose(-1, -2) * 0.1 / 3.0) - slope[None, :, None, None] * distance
+    scores = (scores + bias[:, None]).masked_fill(bias[:, None] >= 2.0, -math.inf)
+    close(out, torch.softmax(scores, -1) @ v.double())
+
+
+def test_lengths_of_each_of_the_batch(forced: Callable[..., None]) -> None:
+    """A row that has no key at all is NaN in the Python, and so it is here."""
+    forced(1, 64)
+    q, k, v = three(3, 40, 150, 32)
+    lengths = torch.tensor([3, 150, 0])
+    out = ran(kernels.of_lengths, q, k, v, lengths, 0.2)["out"]
+    seen = (torch.arange(150) < lengths[:, None])[:, None, :].expand(3, 40, 150)
+    close(out[:2], reference(q, k, v, 0.2, seen)[:2])
+    assert out[2].isnan().all()
+
+
+def test_scores_that_are_squared(forced: Callable[..., None]) -> None:
+    forced(2, 64)
+    q, k, v = (t / 4 for t in three(2, 100, 130, 64))
+    out = ran(kernels.squared, q, k, v)["out"]
+    close(out, (q.double() @ k.double().transpose(-1, -2)) ** 2 @ v.double())
+
+
+@pytest.mark.parametrize(("queries", "keys", "width"), [(1, 1, 8), (1, 200, 64), (65, 3, 24), (64, 129, 80), (130, 64, 136)])
+def test_sizes(queries: int, keys: int, width: int) -> None:
+    args = three(1, queries, keys, width)
+    close(ran(kernels.full, *args, 0.1)["out"], reference(*args, 0.1))
+
+
+def test_operands_that_lie_otherwise() -> None:
+    """k and v are stored with the keys side by side; v has a width of its own."""
+    q, k, v = inputs((2, 70, 64), (2, 64, 136), (2, 40, 136))
+    k, v = k.transpose(1, 2), v.transpose(1, 2)
+    close(ran(kernels.full, q, k, v, 0.125)["out"], reference(q, k, v, 0.125))
+
+
+def test_large_scores_and_one_key_that_has_all() -> None:
+    q, k, v = three(1, 70, 140, 64)
+    q = q * 100
+    close(ran(kernels.full, q, k, v, 1.0)["out"], reference(q, k, v, 1.0))
+
+
+def test_gradients_run_in_passes() -> None:
+    q, k, v = three(1, 24, 20, 16)
+    report = kernels.full.check(q, k, v, 0.25, gradients=True, tolerance=0.1)
+    assert not report.findings
+
+
+# ---------------------------------------------------------------- text, and planted bugs
+
+
+@pytest.mark.parametrize("kernel", [kernels.full, kernels.causal, kernels.near], ids=lambda k: k.name)
+def test_the_text_of_plans(kernel: Any, golden: Callable[[str, str], None]) -> None:
+    more = (100,) if kernel is kernels.near else ()
+    golden(f"cuda/chain_{kernel.name}.cu", kernel.source(*("bfloat16[64,4096,64]",) * 3, 0.125, *more, arch="sm_90a"))
+
+
+PLANTED = {
+    "columns_are_not_awaited": ("scores_full[place].wait(phase);", ""),
+    "sums_are_of_the_turn_before": ("sums_full[last].wait(phase);", ""),
+    "rows_are_not_awaited": ("rows_full.wait(rows_phase);", ""),
+    "fewer_bytes_are_expected": ("scores_full[place].arrive_expect(8192)", "scores_full[place].arrive_expect(4096)"),
+    "places_are_taken_early": ("sums_empty[place].wait(phase ^ 1);", ""),
+    "rows_are_taken_early": ("rows_empty.wait(rows_phase ^ 1);", ""),
+    "scores_are_not_awaited": ("weft::wgmma_wait<0>(dot_own);", ""),
+    "lanes_lie_as_columns": ("64, false>*>(memory", "64, true>*>(memory"),
+    "barriers_are_not_made_known": ("weft::fence_mbarrier_init();", ""),
+    "nothing_is_outside": ("if (edge && h * 8 + v >= column_stop[u]) continue;", ""),
+    "sums_stay_where_they_are": ("acc_own[0][h * 4 + u * 2 + v] *= factor;", ""),
+    "a_quad_is_not_asked": ("= weft::reduce_lanes<weft::Max<float>, 4>(", "= ("),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_planted_bugs_are_seen(name: str, forced: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    forced(1, 64, multiprocessors=1)
+    monkeypatch.setattr(plans, "STAGES", (3,))
+    old, new = PLANTED[name]
+    emitted = simulated.cuda_source
+
+    def changed(*args: Any) -> str:
+        text: str = emitted(*args)
+        assert old in text, f"{old!r} is not there:\n{text}"
+        return text.replace(old, new)
+
+    monkeypatch.setattr(simulated, "cuda_source", changed)
+    args = three(2, 70, 280, 64)
+    for seed in (0, 1, 2):
+        found = simulated.simulate_call(kernels.full.program, [*args, 0.125], "sm_90a", seed, "call")
+        findings = [f for launch in found.launches for s in launch.simulations for f in s.findings]
+        expected = reference(*args, 0.125)
+        error = (found.arrays["out"].double() - expected).norm()
+        if findings or not error <= 4e-3 * expected.norm():
+            return
+    pytest.fail("nobody sees it")
