@@ -1,7 +1,7 @@
 """Attention as loops, in plain passes and in one over the keys, against PyTorch's scaled_dot_product_attention.
 
-In 16-bit types the passes are one kernel, against cuDNN where PyTorch has it: 16,384 tokens, 32 heads of 64 or 16 of 128. In others
-weft makes scores, softmax and outputs one after another in memory; its peer never holds the scores. So do gradients.
+In 16-bit types the passes are one kernel, against cuDNN where PyTorch has it: 16,384 tokens, 32 heads of 64 or 16 of 128. In
+others weft makes scores, softmax and outputs one after another in memory; its peer never holds the scores. So do gradients.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def online(q, k, v, scale: float):
 
 SHAPES = ((16, 1024, 64), (64, 2048, 64), (16, 4096, 128))
 DTYPES = (torch.float32, torch.bfloat16)
-GRID = tuple((heads * 16384 // length, length, width) for width, heads in ((64, 32), (128, 16)) for length in (1024, 4096, 16384))
+GRID = tuple((heads * 16384 // n, n, width) for width, heads in ((64, 32), (128, 16)) for n in (1024, 4096, 16384))
 
 
 def sdpa(q: Tensor, k: Tensor, v: Tensor, scale: float, *, is_causal: bool = False) -> Tensor:
