@@ -361,7 +361,7 @@ class ScanBody(ValueBody):
             self.scratch(scan)
         self.read_ahead()
         if plan.shared:
-            line("const int64_t turns = (tiles + parts - 1) / parts;")
+            line("const int32_t turns = int32_t((tiles + parts - 1) / parts);")
         if plan.stages:
             with self.writer.block("const auto copy_tile = [&](int64_t tile, int32_t stage)", "};"):
                 self.copied("tile", "stage")
@@ -374,7 +374,7 @@ class ScanBody(ValueBody):
         if plan.delayed:
             self.delayed()
         elif plan.shared:
-            with self.writer.block("for (int64_t turn = 0; turn < turns; ++turn)"):
+            with self.writer.block("for (int32_t turn = 0; turn < turns; ++turn)"):
                 line("const int64_t tile = turn * parts + part;")
                 self.tile("tile + parts", "turn + 1 < turns")
         else:
@@ -397,7 +397,7 @@ class ScanBody(ValueBody):
         line("// what blocks tell each other of a turn is heard in the next one")
         for s in level:
             self.declare_kept(s)
-        with self.writer.block("for (int64_t turn = 0; turn <= turns; ++turn)"):
+        with self.writer.block("for (int32_t turn = 0; turn <= turns; ++turn)"):
             for s in level:
                 self.copy_kept(s)
                 self.asked(s)  # before it is needed
