@@ -952,8 +952,8 @@ PACKETS = DeviceKernel(
 
 template <typename T> __device__ void brought(T* room, const T* row, T* y) {
     constexpr int count = 16 / sizeof(T);
-    const int past = int(weft::past_packet<count>(row)), first = count * threadIdx.x - past;
-    if (threadIdx.x < 64 / count) weft::copy_packet(room + count * threadIdx.x, row + first, -first, 41 - first);
+    const int at = count * threadIdx.x, first = at - int(weft::past_packet<count>(row));
+    if (threadIdx.x < 64 / count) weft::copy_packet(room + at, weft::packet_of(row) + at, -first, 41 - first);
     weft::commit_copies();
     weft::wait_copies<0>();
     __syncthreads();

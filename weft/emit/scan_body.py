@@ -243,6 +243,9 @@ class ScanBody(ValueBody):
     def begun_copies(self) -> None:
         """What follows the first copies."""
 
+    def before_copies(self) -> None:
+        """What comes before the barrier after which other copies may begin."""
+
     def of_ring(self) -> list[Read]:
         return [v for v in self.values if isinstance(v, Read) and v.name in self.slots]
 
@@ -253,6 +256,7 @@ class ScanBody(ValueBody):
         line(f"const int32_t stage = {number} % {plan.stages};")
         line(f"arrived[stage].wait({number} / {plan.stages} & 1);")
         self.take()
+        self.before_copies()
         line("__syncthreads();  // all have taken theirs")
         if plan.shared:
             line(f"if (turn + {plan.stages} < turns) copy_tile(tile + {plan.stages} * parts, stage);")
@@ -424,6 +428,7 @@ class ScanBody(ValueBody):
                 self.composed(s, "")
                 self.stems |= kept
             self.finish(level)
+            self.before_copies()
             line("__syncthreads();  // all have gone through it")
             line(f"if (turn - 1 + {plan.stages} < turns) copy_tile(tile + {plan.stages} * parts, stage);")
 
