@@ -557,6 +557,49 @@ extern "C" __global__ void rows_of_blocks(
     cooperative=True,
 )
 
+
+def _down_reference(c: Array, x: Array) -> tuple[Array, ...]:
+    before, after, all_ = (np.empty((2, *shape), np.uint32) for shape in (x.shape, x.shape, (2, 32)))
+    for way, order in enumerate((range(len(x)), range(len(x) - 1, -1, -1))):
+        first, second = np.ones(32, np.uint32), np.zeros(32, np.uint32)
+        for point in order:
+            before[way, point], after[way, point] = first, second
+            first, second = first * c[point], c[point] * second + x[point]
+        all_[way] = first, second
+    return before, after, all_, np.broadcast_to(x.sum(0, dtype=np.uint32), x.shape).copy()
+
+
+ROWS_DOWN = DeviceKernel(
+    "rows_down",
+    """
+#include "weft/team.cuh"
+
+// 32 rows side by side, 16 points below each other: what those before a point do, in both directions, and all; their sums.
+extern "C" __global__ void rows_down(
+    const uint32_t* c, const uint32_t* x, uint32_t* first, uint32_t* second, uint32_t* all, uint32_t* sums) {
+    using Affine = weft::Affine<uint32_t>;
+    __shared__ Affine::Value scratch[2][512];
+    __shared__ uint32_t parts[512];
+    const int i = threadIdx.x;
+    weft::Prefix<Affine> own[2];
+    weft::scan_down<Affine, 32, 512, false>({c[i], x[i]}, own[0], scratch[0]);
+    weft::scan_down<Affine, 32, 512, true>({c[i], x[i]}, own[1], scratch[1]);
+    for (int way = 0; way < 2; ++way) {
+        first[way * 512 + i] = own[way].before.coefficient;
+        second[way * 512 + i] = own[way].before.addend;
+        if (i < 32) {
+            all[way * 64 + i] = own[way].all.coefficient;
+            all[way * 64 + 32 + i] = own[way].all.addend;
+        }
+    }
+    sums[i] = weft::reduce_down<weft::Sum<uint32_t>, 32, 512>(x[i], parts);
+}
+""",
+    lambda generator: tuple(generator.integers(0, 2**32, (16, 32), dtype=np.uint32) for _ in range(2)),
+    _down_reference,
+    block=(512, 1, 1),
+)
+
 # ---------------------------------------------------------------- barrier.cuh
 
 NAMED_BARRIERS = DeviceKernel(
@@ -909,8 +952,8 @@ PACKETS = DeviceKernel(
 
 template <typename T> __device__ void brought(T* room, const T* row, T* y) {
     constexpr int count = 16 / sizeof(T);
-    const int past = int(weft::past_packet<count>(row)), first = count * threadIdx.x - past;
-    if (threadIdx.x < 64 / count) weft::copy_packet(room + count * threadIdx.x, row + first, -first, 41 - first);
+    const int at = count * threadIdx.x, first = at - int(weft::past_packet<count>(row));
+    if (threadIdx.x < 64 / count) weft::copy_packet(room + at, weft::packet_of(row) + at, -first, 41 - first);
     weft::commit_copies();
     weft::wait_copies<0>();
     __syncthreads();
@@ -2105,6 +2148,7 @@ KERNELS: tuple[DeviceKernel, ...] = (
     STATES_THROUGH,
     PACKETS_IN_BANKS,
     ROWS_OF_BLOCKS,
+    ROWS_DOWN,
     NAMED_BARRIERS,
     DEPENDENT,
     MESSAGE,

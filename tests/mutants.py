@@ -330,11 +330,19 @@ IN_HEADERS: tuple[Mutant, ...] = (
     # ---- rows side by side, and what blocks tell each other
     Mutant(
         "no_barrier_in_scan_down", "rows_of_blocks", "__syncthreads();", "",
-        ("race",), ("scratch[(v * groups",), header="team.cuh", occurrence=6,
+        ("race",), ("scratch[(v * groups",), header="team.cuh", occurrence=7,
     ),
     Mutant(
         "no_barrier_in_reduce_down", "rows_of_blocks", "__syncthreads();", "",
         ("race",), ("scratch[",), header="team.cuh", occurrence=2,
+    ),
+    Mutant(
+        "sum_of_groups_is_read_early", "rows_down", "__syncthreads();", "",
+        ("race",), ("scratch[x]",), header="team.cuh", occurrence=3,
+    ),
+    Mutant(
+        "groups_before_are_read_early", "rows_down", "__syncthreads();", "",
+        ("race",), ("scratch[place(v, k",), header="team.cuh", occurrence=8,
     ),
     Mutant(
         "lanes_in_one_place", "rows_of_blocks", "position >= 32 - across", "position >= across",
@@ -349,8 +357,8 @@ IN_HEADERS: tuple[Mutant, ...] = (
         ("deadlock", "divergent warp"), ("__all_sync",), header="chain.cuh", occurrence=0,
     ),
     Mutant(
-        "words_of_any_turn", "rows_of_blocks", "uint32_t(word[v][j][k] >> 32) == turn", "uint32_t(word[v][j][k] >> 32) != 0",
-        WRONG, header="chain.cuh",
+        "words_of_any_turn", "rows_of_blocks", "uint32_t(word[row][part][k] >> 32) == turn",
+        "uint32_t(word[row][part][k] >> 32) != 0", WRONG, header="chain.cuh",
     ),
     Mutant(
         "a_block_hears_itself_first", "rows_of_blocks", "begin + j < part", "begin + j <= part",

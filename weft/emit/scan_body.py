@@ -243,6 +243,9 @@ class ScanBody(ValueBody):
     def begun_copies(self) -> None:
         """What follows the first copies."""
 
+    def before_copies(self) -> None:
+        """What comes before the barrier after which other copies may begin."""
+
     def of_ring(self) -> list[Read]:
         return [v for v in self.values if isinstance(v, Read) and v.name in self.slots]
 
@@ -253,6 +256,7 @@ class ScanBody(ValueBody):
         line(f"const int32_t stage = {number} % {plan.stages};")
         line(f"arrived[stage].wait({number} / {plan.stages} & 1);")
         self.take()
+        self.before_copies()
         line("__syncthreads();  // all have taken theirs")
         if plan.shared:
             line(f"if (turn + {plan.stages} < turns) copy_tile(tile + {plan.stages} * parts, stage);")
@@ -361,7 +365,7 @@ class ScanBody(ValueBody):
             self.scratch(scan)
         self.read_ahead()
         if plan.shared:
-            line("const int64_t turns = (tiles + parts - 1) / parts;")
+            line("const int32_t turns = int32_t((tiles + parts - 1) / parts);")
         if plan.stages:
             with self.writer.block("const auto copy_tile = [&](int64_t tile, int32_t stage)", "};"):
                 self.copied("tile", "stage")
@@ -374,7 +378,7 @@ class ScanBody(ValueBody):
         if plan.delayed:
             self.delayed()
         elif plan.shared:
-            with self.writer.block("for (int64_t turn = 0; turn < turns; ++turn)"):
+            with self.writer.block("for (int32_t turn = 0; turn < turns; ++turn)"):
                 line("const int64_t tile = turn * parts + part;")
                 self.tile("tile + parts", "turn + 1 < turns")
         else:
@@ -397,7 +401,7 @@ class ScanBody(ValueBody):
         line("// what blocks tell each other of a turn is heard in the next one")
         for s in level:
             self.declare_kept(s)
-        with self.writer.block("for (int64_t turn = 0; turn <= turns; ++turn)"):
+        with self.writer.block("for (int32_t turn = 0; turn <= turns; ++turn)"):
             for s in level:
                 self.copy_kept(s)
                 self.asked(s)  # before it is needed
@@ -424,6 +428,7 @@ class ScanBody(ValueBody):
                 self.composed(s, "")
                 self.stems |= kept
             self.finish(level)
+            self.before_copies()
             line("__syncthreads();  // all have gone through it")
             line(f"if (turn - 1 + {plan.stages} < turns) copy_tile(tile + {plan.stages} * parts, stage);")
 

@@ -30,7 +30,7 @@ def emit(function: Function, nest: Nest, scans: Scanned, plan: ScanPlan, facts: 
     kind = ScansBeside if plan.beside else ScansAlong
     taken = {kernel_entry(nest.name), "outside", "part", "parts", "row", "here", "v", "run", "step", "change", "keep"}
     taken |= {"tile", "tiles", "turn", "turns", "k", "stage", "arrived", "memory", "copy_tile", "first", "last", "whole"}
-    taken |= {"place", "beside", "rows_here"}
+    taken |= {"place", "beside", "rows_here", "bytes"}
     varies = deciding(scans.axes, scans.values)
     large = varies | {s.name for s in function.scalars}
     kind(

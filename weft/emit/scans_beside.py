@@ -15,7 +15,7 @@ from weft.graph.tile import Map, Read, Scan, Write
 from weft.loops.affine import affine
 from weft.loops.ir import Const, Expr, free_names, substitute
 from weft.plan.fold import PACKET_BYTES, axis_along, is_run, stored_in_packets
-from weft.plan.scan import WORD_BYTES, Laid, laid
+from weft.plan.scan import LINE_BYTES, WARP, WORD_BYTES, Laid, laid
 
 
 @dataclass
@@ -221,7 +221,7 @@ class ScansBeside(ScanBody):
         with self.writer.block(f"for (int32_t k = 0; k < {turns}; ++k)"):
             further = f"place + k * {step}"
             with self.writer.block(f"if ({' && '.join(self.copied_points(further, left))})"):
-                line(f"const int32_t slot = {self.slot(laid, reads[0], stage, further)};")
+                line(f"const int32_t slot = {self.slot(laid, reads[0], stage, further)} + beside;")
                 for read, source in zip(reads, sources, strict=True):
                     name, _ = self.slots[read.name]
                     inside = self.inside_at(read, further, own)
@@ -236,60 +236,109 @@ class ScansBeside(ScanBody):
     def copied_anywhere(self, laid: Laid, reads: Sequence[Read], stage: str) -> None:
         """The same of rows that begin anywhere: packets, of which a point has one more, that have elements of its rows."""
         plan, line, elements = self.plan, self.writer.line, laid.packet
-        beside, block, left = laid.pitch // elements, self.stem(f"{plan.lane}_block"), self.stem("left")
-        line(f"int32_t place = threadIdx.x / {beside}, beside = threadIdx.x % {beside} * {elements};")
+        block, left = self.stem(f"{plan.lane}_block"), self.stem("left")
         stop = self.printer.index(self.axis.stop)
         line(f"const int32_t {left} = {self.points_from('first', stop, plan.tile)};")
         line(f"const int32_t rows_here = int32_t(weft::minimum<int64_t>({self.lane_count} - {block}, {plan.wide}));")
-        wholes = {read.name: self.stem(f"{read.name}_whole") for read in reads if self.may_be_dense(read)}
-        for read in reads:
-            if read.name in wholes:
-                along = axis_along(read.index, self.axis.name)
-                with self.spelled({self.axis.name: "first"}):
-                    index = self.printer.index(read.index[along], SUM)
-                extent = self.printer.index(self.function.array(read.array).shape[along], SUM)
-                within = f"{index} >= {elements} && {index} + {plan.tile + elements} <= {extent}"
-                line(f"const bool {wholes[read.name]} = {self.stem(f'{read.name}_dense')} && {within};")
         for read in reads:
             type_, rows = memory_type(self.function.array(read.array).dtype), self.stem(f"{read.name}_rows")
             with self.spelled({self.axis.name: "first", self.plan.lane: block}):
                 line(f"const {type_}* const {rows} = {self.address(read.array, read.index)};")
-        line("#pragma unroll")
-        with self.writer.block(f"for (int32_t k = 0; k < {-(-plan.tile * beside // plan.threads)}; ++k)"):
-            with self.writer.block(f"if ({' && '.join(self.copied_points('place', left))})"):
-                line(f"const int32_t slot = {self.slot(laid, reads[0], stage, 'place')};")
-                for read in reads:
-                    self.writer.cite(read.location)
-                    self.packet_anywhere(read, elements, wholes.get(read.name, ""))
-            line(f"place += {plan.threads // beside};")
-            if plan.threads % beside:
-                line(f"beside += {plan.threads % beside * elements};")
-                line(f"if (beside >= {laid.pitch}) beside -= {laid.pitch}, ++place;")
+        if not all(map(self.may_be_dense, reads)):
+            self.packets_anywhere(laid, reads, stage, left)
+            return
+        line(f"const bool whole = {' && '.join(c for read in reads for c in self.among_others(read, elements))};")
+        with self.writer.block("if (whole)"):
+            (self.whole_points if self.in_bulk(laid) else self.whole_packets)(laid, reads, stage)
+        with self.writer.block("else"):
+            self.packets_anywhere(laid, reads, stage, left)
 
-    def packet_anywhere(self, read: Read, elements: int, whole: str) -> None:
-        line, (name, _), block = self.writer.line, self.slots[read.name], self.stem(f"{self.plan.lane}_block")
-        before, source = self.stem(f"{read.name}_past_here"), self.stem(f"{read.name}_from")
-        lane = axis_along(read.index, self.plan.lane)
-        extent = self.printer.index(self.function.array(read.array).shape[lane], SUM)
-        past, pace = (self.stem(f"{read.name}_{what}") for what in ("past", "pace"))
-        line(f"const int32_t {before} = ({past} + uint32_t(first + place) * {pace}) % {elements};")
-        with self.writer.block(f"if (beside < {before} + rows_here)"):
-            type_, rows = memory_type(self.function.array(read.array).dtype), self.stem(f"{read.name}_rows")
-            further = f"place * {self.pace(read.array, read.index)} + (beside - {before})"
-            line(f"const {type_}* const {source} = {rows} + {further};")
-            row = f"{block} + (beside - {before})"
-            inside = self.inside_at(read, "place", block)
-            high = f"{extent} - ({row})"
-            high = f"{' && '.join(inside)} ? {high} : 0" if inside else high
-            copy = f"weft::copy_packet({name} + slot, {source}, -({row}), {high});"
-            if whole:
-                line(f"if ({whole}) weft::copy_async<{PACKET_BYTES}>({name} + slot, {source});")
-                copy = f"else {copy}"
-            line(copy)
+    def among_others(self, read: Read, elements: int) -> list[str]:
+        """Conditions that a whole tile, and the packets around it, lie inside of an array without gaps."""
+        along = axis_along(read.index, self.axis.name)
+        with self.spelled({self.axis.name: "first"}):
+            index = self.printer.index(read.index[along], SUM)
+        extent = self.printer.index(self.function.array(read.array).shape[along], SUM)
+        dense = self.stem(f"{read.name}_dense")
+        return [dense, f"{index} >= {elements}", f"{index} + {self.plan.tile + elements} <= {extent}"]
+
+    def in_bulk(self, laid: Laid) -> bool:
+        """Whether bulk copies bring the packets of a whole tile's points: of few bytes each they would be too many."""
+        return laid.anywhere and self.plan.wide * laid.size >= LINE_BYTES
+
+    def whole_points(self, laid: Laid, reads: Sequence[Read], stage: str) -> None:
+        """Packets of which none leaves its array: one bulk copy for those of a point, by as many warps as there are."""
+        plan, line, elements = self.plan, self.writer.line, laid.packet
+        line(f"const uint32_t bytes = (rows_here + {2 * (elements - 1)}) / {elements} * {PACKET_BYTES};  // of a point")
+        line(f"if (threadIdx.x == 0) arrived[{stage}].expect({plan.tile * len(reads)} * bytes);")
+        first = f"threadIdx.x / {WARP} + threadIdx.x % {WARP} * {plan.threads // WARP}"
+        line("#pragma unroll 1")
+        with self.writer.block(f"for (int32_t place = {first}; place < {plan.tile}; place += {plan.threads})"):
+            line(f"const int32_t slot = {self.slot(laid, reads[0], stage, 'place')};")
+            for read in reads:
+                (name, _), rows, pace = self.slots[read.name], self.stem(f"{read.name}_rows"), self.pace(read.array, read.index)
+                self.writer.cite(read.location)
+                packet = f"weft::packet_of({rows} + place * {pace})"
+                line(f"weft::bulk_load({name} + slot, {packet}, bytes, arrived[{stage}]);")
+
+    def whole_packets(self, laid: Laid, reads: Sequence[Read], stage: str) -> None:
+        """The same of few packets a point, each of them by a thread."""
+        line, tile, elements, sources = self.writer.line, self.plan.tile, laid.packet, []
+        lanes = laid.pitch // elements
+        points = self.plan.threads // lanes
+        needed = [f"threadIdx.x < {points * lanes}"] if self.plan.threads % lanes else []
+        line(f"const int32_t place = threadIdx.x / {lanes}, beside = threadIdx.x % {lanes} * {elements};")
+        for read in reads:
+            source, rows, pace = (*(self.stem(f"{read.name}_{x}") for x in ("from", "rows")), self.pace(read.array, read.index))
+            type_ = memory_type(self.function.array(read.array).dtype)
+            line(f"const {type_}* {source} = {rows} + place * {pace};")
+            sources.append((source, pace))
+        line("#pragma unroll")
+        with self.writer.block(f"for (int32_t k = 0; k < {-(-tile // points)}; ++k)"):
+            further = f"place + k * {points}"
+            asked = [*needed, f"{further} < {tile}", f"beside < rows_here + {elements - 1}"]
+            with self.writer.block(f"if ({' && '.join(asked)})"):
+                line(f"const int32_t slot = {self.slot(laid, reads[0], stage, further)} + beside;")
+                for read, (source, _) in zip(reads, sources, strict=True):
+                    self.writer.cite(read.location)
+                    name, _ = self.slots[read.name]
+                    line(f"weft::copy_async<{PACKET_BYTES}>({name} + slot, weft::packet_of({source}) + beside);")
+            for source, pace in sources:
+                line(f"{source} += {points} * {pace};")
+
+    def packets_anywhere(self, laid: Laid, reads: Sequence[Read], stage: str, left: str) -> None:
+        """Packets of which some may have elements that are not the array's."""
+        line, block, beside = self.writer.line, self.stem(f"{self.plan.lane}_block"), laid.pitch // laid.packet
+        asked = " && ".join(self.copied_points("place", left))
+        line("#pragma unroll 1")
+        over = f"for (int32_t k = threadIdx.x; k < {self.plan.tile * beside}; k += {self.plan.threads})"
+        with self.writer.block(over):
+            line(f"const int32_t place = k / {beside}, beside = k % {beside} * {laid.packet};")
+            line(f"if (!({asked})) continue;")
+            line(f"const int32_t slot = {self.slot(laid, reads[0], stage, 'place')} + beside;")
+            for read in reads:
+                self.writer.cite(read.location)
+                (name, _), before = self.slots[read.name], self.stem(f"{read.name}_past_here")
+                lane = axis_along(read.index, self.plan.lane)
+                extent = self.printer.index(self.function.array(read.array).shape[lane], SUM)
+                past, rows = (self.stem(f"{read.name}_{what}") for what in ("past", "rows"))
+                pace = self.pace(read.array, read.index)
+                line(f"const int32_t {before} = ({past} + uint32_t(first + place) * {pace}) % {laid.packet};")
+                row = f"{block} + (beside - {before})"
+                inside = self.inside_at(read, "place", block)
+                high = f"{extent} - ({row})"
+                high = f"{' && '.join(inside)} ? {high} : 0" if inside else high
+                source = f"{rows} + place * {pace} + (beside - {before})"
+                copy = f"weft::copy_packet({name} + slot, {source}, -({row}), {high});"
+                line(f"if (beside < {before} + rows_here) {copy}")
 
     def begun_copies(self) -> None:
         if any(self.laid(read).anywhere and self.laid(read).size < WORD_BYTES for read in self.of_ring()):
             self.writer.line("__syncthreads();  // what threads have brought themselves is there")
+
+    def before_copies(self) -> None:
+        if any(self.in_bulk(self.laid(read)) for read in self.of_ring()):
+            self.writer.line("weft::fence_proxy_async();  // what threads have brought comes before bulk copies to its place")
 
     def copied_points(self, further: str, left: str) -> list[str]:
         """Conditions that something is copied of a point of a tile."""
@@ -301,9 +350,9 @@ class ScansBeside(ScanBody):
             return self.outside(read, range(len(read.index)))
 
     def slot(self, laid: Laid, read: Read, stage: str, point: str) -> str:
-        """Where a packet of a point lies in the ring."""
+        """Where a point lies in the ring."""
         skew = f" + {factor(point)} / {self.plan.runs} * {laid.skew}" if laid.skew else ""
-        return f"{stage} * {self.slots[read.name][1]} + {factor(point)} * {laid.pitch}{skew} + beside"
+        return f"{stage} * {self.slots[read.name][1]} + {factor(point)} * {laid.pitch}{skew}"
 
     def pace(self, array: str, index: Sequence[Expr]) -> str:
         """Elements from a point to the next one."""
@@ -344,16 +393,17 @@ class ScansBeside(ScanBody):
         if self.plan.delayed:
             return
         line, name = self.writer.line, self.stem(f"{self.axis.name}_there")
-        line("#pragma unroll")
-        with self.writer.block(f"for (int32_t step = 0; step < {self.plan.runs}; ++step)"):
-            conditions = self.within(name)
-            if len(conditions) > 1:
-                line(f"const {self.index} {name} = {self.point_of(self.begin, 'step')};")
-            with self.writer.block(f"if ({' && '.join(conditions)})"):
-                for read in self.of_ring():
-                    self.writer.cite(read.location)
-                    for text in self.taken_here(read, "[step]"):
-                        line(text)
+        with self.asked_once():
+            line("#pragma unroll")
+            with self.writer.block(f"for (int32_t step = 0; step < {self.plan.runs}; ++step)"):
+                conditions = self.within(name)
+                if len(conditions) > 1:
+                    line(f"const {self.index} {name} = {self.point_of(self.begin, 'step')};")
+                with self.writer.block(f"if ({self.asked_of(conditions)})"):
+                    for read in self.of_ring():
+                        self.writer.cite(read.location)
+                        for text in self.taken_here(read, "[step]"):
+                            line(text)
 
     def take_again(self) -> None:
         self.take()
@@ -374,7 +424,7 @@ class ScansBeside(ScanBody):
     def points(self, body: Callable[[], None], begin: Callable[[], None], stored: Sequence[tuple[Write, str]] = ()) -> None:
         with self.writer.block("") if self.scans.levels[1:] else nullcontext():  # states have their names in each pass
             begin()
-            with self.asked_once() if self.plan.delayed else nullcontext(""):
+            with self.asked_once() if self.plan.stages else nullcontext(""):
                 self.steps(body, self.each_row, stored)
 
     @contextmanager
@@ -392,6 +442,11 @@ class ScansBeside(ScanBody):
         line(f"if ({' && '.join(whole)}) {go}(true);")
         line(f"else {go}(false);")
 
+    def asked_of(self, conditions: Sequence[str]) -> str:
+        """What is asked of a point, where that has not been answered for all of a thread's."""
+        asked = " && ".join(conditions)
+        return f"{self.asks}({asked})" if self.asks and len(conditions) > 1 else f"{self.asks}{asked}"
+
     def points_of_one(self, body: Callable[[], None], begin: Callable[[], None]) -> None:
         begin()
         self.steps(body, nullcontext)
@@ -406,9 +461,7 @@ class ScansBeside(ScanBody):
         line("#pragma unroll")
         with self.writer.block(f"for ({order})"):
             mark = self.writer.mark()
-            inside = self.within(name)
-            asked = f"({' && '.join(inside)})" if self.asks and len(inside) > 1 else " && ".join(inside)
-            with self.writer.block(f"if ({self.asks}{asked})"):
+            with self.writer.block(f"if ({self.asked_of(self.within(name))})"):
                 inner = self.writer.mark()
                 for w, tile in stored:
                     line(f"{register_type(w.value.type)} {tile}[{vector}];")

@@ -38,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) cumsum(
     }
     __syncthreads();
     const int32_t l_slot = threadIdx.x / 8 * 136 + threadIdx.x % 8;  // of its first point in a tile
-    const int64_t turns = (tiles + parts - 1) / parts;
+    const int32_t turns = int32_t((tiles + parts - 1) / parts);
     const auto copy_tile = [&](int64_t tile, int32_t stage) {
         const int64_t first = tile * 512;
         const int32_t place = threadIdx.x / 2, beside = threadIdx.x % 2 * 4;
@@ -59,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) cumsum(
     for (int32_t k = 0; k < 4 && k < turns; ++k) copy_tile(k * parts + part, k);
     // what blocks tell each other of a turn is heard in the next one
     weft::Prefix<weft::Sum<float>> total_composed;
-    for (int64_t turn = 0; turn <= turns; ++turn) {
+    for (int32_t turn = 0; turn <= turns; ++turn) {
         const auto total_composed_before = total_composed;
         typename decltype(total_chain)::Asked<1> total_asked;
         total_chain.ask<1>(total_asked, turn);

@@ -37,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) linrec(
         weft::fence_mbarrier_init();
     }
     __syncthreads();
-    const int64_t turns = (tiles + parts - 1) / parts;
+    const int32_t turns = int32_t((tiles + parts - 1) / parts);
     const auto copy_tile = [&](int64_t tile, int32_t stage) {
         if (threadIdx.x != 0) return;
         const int64_t first = tile * 8192;
@@ -54,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) linrec(
     // what blocks tell each other of a turn is heard in the next one
     weft::Affine<float>::Value h_maps[4];  // what the warp's runs before each do
     weft::Runs<weft::Affine<float>> h_composed;
-    for (int64_t turn = 0; turn <= turns; ++turn) {
+    for (int32_t turn = 0; turn <= turns; ++turn) {
         weft::Affine<float>::Value h_maps_before[4];
         #pragma unroll
         for (int32_t run = 0; run < 4; ++run) {

@@ -38,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) log_cumulative(
         weft::fence_mbarrier_init();
     }
     __syncthreads();
-    const int64_t turns = (tiles + parts - 1) / parts;
+    const int32_t turns = int32_t((tiles + parts - 1) / parts);
     const auto copy_tile = [&](int64_t tile, int32_t stage) {
         if (threadIdx.x != 0) return;
         const int64_t first = tile * 8192;
@@ -51,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) log_cumulative(
         weft::bulk_load(x_ring + stage * 8192, x_r + first, (last - first) * 4, arrived[stage]);
     };
     for (int32_t k = 0; k < 4 && k < turns; ++k) copy_tile(k * parts + part, k);
-    for (int64_t turn = 0; turn < turns; ++turn) {
+    for (int32_t turn = 0; turn < turns; ++turn) {
         const int64_t tile = turn * parts + part;
         float x_tile[4][4];
         const int32_t t_first = tile * 8192 + t_own;

@@ -49,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) time_major(
     }
     __syncthreads();
     const int32_t t_slot = threadIdx.x / 32 * 512 + threadIdx.x % 32;  // of its first point in a tile
-    const int64_t turns = (tiles + parts - 1) / parts;
+    const int32_t turns = int32_t((tiles + parts - 1) / parts);
     const auto copy_tile = [&](int64_t tile, int32_t stage) {
         const int64_t first = tile * 128;
         const int32_t place = threadIdx.x / 8, beside = threadIdx.x % 8 * 4;
@@ -73,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) time_major(
     for (int32_t k = 0; k < 3 && k < turns; ++k) copy_tile(k * parts + part, k);
     // what blocks tell each other of a turn is heard in the next one
     weft::Prefix<weft::Affine<float>> h_composed;
-    for (int64_t turn = 0; turn <= turns; ++turn) {
+    for (int32_t turn = 0; turn <= turns; ++turn) {
         const auto h_composed_before = h_composed;
         typename decltype(h_chain)::Asked<1> h_asked;
         h_chain.ask<1>(h_asked, turn);

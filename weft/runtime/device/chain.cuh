@@ -78,16 +78,29 @@ template <class Value, int rows, int most> struct Told {
             }
         }
     }
-    // Whether all of them have come.
+    // Those again that have not come.
+    WEFT_FUNCTION void ask_again(const uint64_t* first, uint32_t stride, uint32_t next, uint32_t turn) {
+#pragma unroll
+        for (int j = 0; j < most; ++j) {
+#pragma unroll
+            for (int v = 0; v < rows; ++v) {
+                if (!there(v, j, turn)) detail::load_words(first + (j * stride + v * next) * size, word[v][j]);
+            }
+        }
+    }
+    // Whether one of them has come, and whether all have.
+    WEFT_FUNCTION bool there(int row, int part, uint32_t turn) const {
+        bool all = true;
+#pragma unroll
+        for (int k = 0; k < size; ++k) all = all && uint32_t(word[row][part][k] >> 32) == turn;
+        return all;
+    }
     WEFT_FUNCTION bool there(uint32_t turn) const {
         bool all = true;
 #pragma unroll
         for (int j = 0; j < most; ++j) {
 #pragma unroll
-            for (int v = 0; v < rows; ++v) {
-#pragma unroll
-                for (int k = 0; k < size; ++k) all = all && uint32_t(word[v][j][k] >> 32) == turn;
-            }
+            for (int v = 0; v < rows; ++v) all = all && there(v, j, turn);
         }
         return all;
     }
@@ -196,7 +209,7 @@ template <class Algebra, class State, int across, int threads> struct Chain {
         for (int some = 0; some < each; some += most) {
             const int begin = y * each + some, count = minimum(each - some, parts - begin);
             if (some > 0) ask<rows>(asked, turn, some);
-            while (!__all_sync(0xffffffffu, asked.there(turn))) ask<rows>(asked, turn, some);
+            while (!__all_sync(0xffffffffu, asked.there(turn))) asked.ask_again(place(begin, turn), stride, next, turn);
 #pragma unroll
             for (int j = 0; j < most; ++j) {
 #pragma unroll

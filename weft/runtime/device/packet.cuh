@@ -2,6 +2,7 @@
 // memory.
 #pragma once
 #include "weft/async.cuh"
+#include "weft/bulk.cuh"
 #include "weft/memory.cuh"
 
 namespace weft {
@@ -21,6 +22,11 @@ template <typename T> WEFT_FUNCTION void copy_packet(T* shared, const T* global,
         if constexpr (sizeof(T) >= 4) copy_async_or_zero<sizeof(T)>(shared + k, global + k, there);
         else shared[k] = there ? global[k] : T{};
     }
+}
+
+// The first element of the packet that an element lies in.
+template <typename T> WEFT_FUNCTION const T* packet_of(const T* address) {
+    return reinterpret_cast<const T*>(uint64_t(address) & ~uint64_t(15));
 }
 
 }  // namespace weft

@@ -130,6 +130,10 @@ WEFT_FUNCTION typename Algebra::Value reduce(typename Algebra::Value value, type
     }
 }
 
+// Where more groups of threads than these lie one below the other, one of them combines what all have told: shared memory would
+// be busy longer with what all of them read than a barrier takes.
+inline constexpr int most_read_by_all = 4;
+
 // The combination of the values of a block's threads that lie one below the other, threadIdx.x % across alike, in the order of
 // threads, in all of them. `scratch` has room for `across` values of each warp, or of each `across` threads where these are more;
 // it may be used again after the next barrier.
@@ -145,9 +149,16 @@ WEFT_FUNCTION typename Algebra::Value reduce_down(typename Algebra::Value value,
     if constexpr (groups > 1) {
         if (int(threadIdx.x) % group < across) scratch[int(threadIdx.x) / group * across + x] = value;
         __syncthreads();
-        value = scratch[x];
+        if (groups <= most_read_by_all || int(threadIdx.x) < across) {
+            value = scratch[x];
 #pragma unroll
-        for (int k = 1; k < groups; ++k) value = Algebra::combine(value, scratch[k * across + x]);
+            for (int k = 1; k < groups; ++k) value = Algebra::combine(value, scratch[k * across + x]);
+        }
+        if constexpr (groups > most_read_by_all) {
+            if (int(threadIdx.x) < across) scratch[x] = value;
+            __syncthreads();
+            value = scratch[x];
+        }
     }
     return value;
 }
@@ -333,16 +344,38 @@ WEFT_FUNCTION void scan_down(
         if (across >= 32 || position >= 32 - across) scratch[(v * groups + y) * across + x] = all;
     }
     __syncthreads();
+    if constexpr (groups > 2 * most_read_by_all) {
+        const auto place = [&](int v, int k) { return (v * groups + (backwards ? groups - 1 - k : k)) * across + x; };
+        if (int(threadIdx.x) < across) {
 #pragma unroll
-    for (int v = 0; v < values; ++v) {
-        auto all = Algebra::identity(), before = all;
+            for (int v = 0; v < values; ++v) {
+                auto all = scratch[place(v, 0)];
 #pragma unroll
-        for (int k = 0; k < groups; ++k) {
-            const int other = backwards ? groups - 1 - k : k;
-            if (other == y) before = all;
-            all = Algebra::combine(all, scratch[(v * groups + other) * across + x]);
+                for (int k = 1; k < groups; ++k) {
+                    all = Algebra::combine(all, scratch[place(v, k)]);
+                    scratch[place(v, k)] = all;
+                }
+            }
         }
-        out[v] = {across < 32 ? Algebra::combine(before, out[v].before) : before, all};
+        __syncthreads();
+        const int k = backwards ? groups - 1 - y : y;
+#pragma unroll
+        for (int v = 0; v < values; ++v) {
+            const auto before = k > 0 ? scratch[place(v, k - 1)] : Algebra::identity();
+            out[v] = {across < 32 ? Algebra::combine(before, out[v].before) : before, scratch[place(v, groups - 1)]};
+        }
+    } else {
+#pragma unroll
+        for (int v = 0; v < values; ++v) {
+            auto all = Algebra::identity(), before = all;
+#pragma unroll
+            for (int k = 0; k < groups; ++k) {
+                const int other = backwards ? groups - 1 - k : k;
+                if (other == y) before = all;
+                all = Algebra::combine(all, scratch[(v * groups + other) * across + x]);
+            }
+            out[v] = {across < 32 ? Algebra::combine(before, out[v].before) : before, all};
+        }
     }
 }
 
