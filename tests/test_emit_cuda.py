@@ -142,9 +142,14 @@ STARTS = [[0, 3, 3, 17, 40, 41, 60], [-7, 5, 2, 20, -60, -50, 60], [59, 60, 0, 6
 @pytest.mark.parametrize("longer", [0, 9])
 def test_bounds_that_are_inside_are_looked_at_once(starts: list[int], longer: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fold, "MANY_ROWS", 1)
-    args = torch.randn(60, 7), torch.tensor(starts), torch.randn(60 + longer)
-    (launch,) = examine(sums_between, args).launches()
-    assert isinstance(launch.variant.plan, ThreadPlan)
+    for width, plan in (12, ThreadPlan), (3, fold.FoldPlan):
+        args = torch.randn(60, width), torch.tensor(starts), torch.randn(60 + longer)
+        (launch,) = examine(sums_between, args).launches()
+        assert isinstance(launch.variant.plan, plan)
+        looked_at_once(*args)
+
+
+def looked_at_once(*args: torch.Tensor) -> None:
     text = sums_between.source(*args, arch="sm_90a")
     quick, looking = text.split("else {")
     assert "inside(" not in quick and looking.count("weft::inside(") >= 1

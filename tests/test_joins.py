@@ -111,7 +111,7 @@ def test_what_is_sorted_stores_the_same(name: str, k: int, monkeypatch: pytest.M
 
 def test_points_that_a_thread_takes_in_order_are_told() -> None:
     (line,) = [
-        line for line in CASES["of_lists"][0].explain("int64[40]", "int64[31]", "int64[300]").split("\n") if "unused" in line
+        line for line in CASES["of_lists"][0].explain("int64[40]", "int64[30]", "int64[30,10]").split("\n") if "unused" in line
     ]
     assert "k (kernels_of_joins.py" in line and line.endswith("the bounds of k are not the same everywhere")
 
@@ -210,6 +210,7 @@ def test_rounds_are_as_many_as_threads_leave_sums_to_others(monkeypatch: pytest.
 
 def test_many_blocks_that_sort_have_their_counts_added_up_by_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(join, "FEW_TILES", 2)
+    monkeypatch.setattr(join, "BIN_WARPS", ())
     kernel, args = case("added_floats", 1)
     assert [s.kind for s in join.join_steps(plan_of(kernel, *args))][:4] == ["keys", "place", "move", "sum"]
     report = kernel.check(*args)
@@ -220,14 +221,16 @@ def test_many_blocks_that_sort_have_their_counts_added_up_by_others(monkeypatch:
 def test_threads_sort_as_few_points_as_leave_few_blocks(rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel, args = CASES["added"][0], (drawn(300), whole(300, 9001), drawn(9001))
     monkeypatch.setattr(join, "FEW_TILES", -(-9001 // (256 * rounds)))
+    monkeypatch.setattr(join, "BIN_WARPS", ())
     (plan,) = plan_of(kernel, *args).groups
     assert (plan.rounds, plan.few) == (rounds, True)
     report = kernel.check(*args)
     assert not report.findings and report.ok, str(report)
 
 
-def test_few_points_have_many_threads() -> None:
+def test_few_points_have_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of neighbours in the order of keys a thread has as few as take no more rounds."""
+    monkeypatch.setattr(join, "BIN_WARPS", ())
     for n, chunks in ((1000, (32, 64)), (16384, (16, 64, 64)), (100000, (8, 64, 64, 64))):
         (plan,) = plan_of(CASES["added"][0], "float32[1000]", f"int64[{n}]", f"float32[{n}]").groups
         assert plan.chunks == chunks

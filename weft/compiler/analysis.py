@@ -80,6 +80,8 @@ def analyze(function: Function, assumed: tuple[tuple[str, str], ...] = ()) -> An
 
 
 def lower_nest(schedule: Schedule, nest: Nest) -> Lowered:
+    if nest.rare:
+        return Lowered()
     mapped = _maps(schedule, nest)
     if isinstance(mapped, Maps):
         return Lowered(maps=mapped)

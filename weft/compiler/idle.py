@@ -34,7 +34,7 @@ def unused(analysis: Analysis, launch: Launch, names: Mapping[str, int]) -> tupl
     """The loops of a launch for a call that could run in parallel and do not. names: as of `launches`."""
     variant, at = launch.variant, launch.where
     assert at is not None
-    if not isinstance(variant.plan, ThreadPlan | JoinPlan):
+    if not isinstance(variant.plan, ThreadPlan | JoinPlan) or launch.nest.rare:
         return ()
     nest, lowered = launch.nest, at.analysis.lowered[variant.nest]
     if lowered.sweeps is not None:

@@ -63,7 +63,8 @@ def candidates(
 
 def _launches(where: Where, nest: int, names: Mapping[str, int], depth: int) -> tuple[Launch, ...]:
     whole = whole_launches(where, nest, names)
-    if depth == 0 or len(whole) != 1 or not isinstance(whole[0].variant.plan, ThreadPlan):
+    rare = where.analysis.schedule.nests[nest].rare
+    if rare or depth == 0 or len(whole) != 1 or not isinstance(whole[0].variant.plan, ThreadPlan):
         return whole
     seconds = seconds_of(whole, names, where.ranges)
     if seconds < WORTH_SECONDS:

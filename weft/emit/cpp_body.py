@@ -134,6 +134,8 @@ class Body:
     def __post_init__(self) -> None:
         first = len(self.function.arrays) + 1
         self.faults = {f: first + k for k, f in enumerate(faults_of(self.nest))}
+        # what loops whose bounds data decide are known to stay below
+        self.known_below = {f.var: f.segment.limits for f in self.nest.loops() if f.segment is not None}
         self.printer = Printer(self._name, self._load, lambda name: name not in self.large, fault=self._fault)
 
     # ------------------------------------------------------------ names and elements
@@ -240,6 +242,8 @@ class Body:
         if array in self.function.checked:
             return True
         extent = self.function.array(array).shape[axis]
+        if isinstance(index, Ref) and extent in self.known_below.get(index.name, ()):
+            return False
         return not affine(simplify(index), free_names(index) - self.varies) or not is_bound(extent, free_names(extent))
 
     def unproven_access(self, array: str, index: tuple[Expr, ...]) -> bool:

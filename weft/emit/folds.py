@@ -21,17 +21,33 @@ from weft.graph.beside import Columns
 from weft.graph.running import Repair, before
 from weft.graph.steady import counts_from_one
 from weft.graph.sweeps import Sweep, Sweeps
-from weft.graph.tile import Axis, Fold, Map, Read, Write, names_of, starts_neutral, uses_of_write
+from weft.graph.tile import Axis, Fold, Map, Read, Write, mapped, mapped_write, names_of, starts_neutral, uses, uses_of_write
+from weft.loops.accesses import counted_from_end
 from weft.loops.algebra.table import EXTREMA
-from weft.loops.ir import Check, Const, Expr, Function, Let, Load, Op, Ref, Stmt, Store, free_names, trapping, walk_expr
+from weft.loops.ir import (
+    Check,
+    Const,
+    Expr,
+    Function,
+    Let,
+    Load,
+    Op,
+    Ref,
+    Stmt,
+    Store,
+    free_names,
+    rewrite,
+    trapping,
+    walk_expr,
+)
 from weft.loops.schedule import Nest
 from weft.loops.types import INT64
 from weft.plan.arguments import Facts
 from weft.plan.fold import BLOCK, PACKET_BYTES, FoldPlan, Step, lane_of, steps, whole_runs
 from weft.plan.merged import told_apart
 
-# Points whose loads a thread has in flight.
-_UNROLL = 8
+# Points whose loads a thread has in flight, and of rows whose lengths data decide, which are often short.
+_UNROLL, _FEW_ON_THE_WAY = 8, 4
 # Bytes of packets that it has.
 _BYTES_ON_THE_WAY = 64
 
@@ -351,7 +367,7 @@ class Entry(ValueBody):
         self.wanted = wanted
         own = (v for v in wanted if not isinstance(v, Fold) and not set(v.axes) <= set(self.sweeps.rows))
         work = Work(sweep, tuple(own), owns)
-        self.all_points(axes, work, across)
+        self.looked_at(axes, work, across)
         if self.step.shared:
             totals: dict[str, str] = {}
             for f in sweep.folds:
@@ -371,6 +387,55 @@ class Entry(ValueBody):
     def apart(self) -> bool:
         """Whether all reads of a row come before what is stored last."""
         return self.sweeps.apart
+
+    def looked_at(self, axes: list[Axis], work: Work, across: int) -> None:
+        """The points of a sweep. Where data decide the bounds of its axis, these tell whether that leaves an array that it is a
+        subscript of by itself: if not, points need not look.
+        """
+        lane, own = axes[-1], Ref(axes[-1].name, INT64)
+        known = self.known_inside
+        told = self.told_by_bounds(work, own) if self.ragged(lane) and len(axes) == 1 and not self.plan.beside else {}
+        if not told:
+            self.all_points(axes, work, across)
+            return
+
+        def plain(e: Expr) -> Expr:
+            return rewrite(e, lambda x: own if counted_from_end(x) == (own, True) else None)
+
+        start, stop = (self.printer.index(e, SUM) for e in (lane.start, lane.stop))
+        extents = dict.fromkeys(self.function.array(array).shape[k] for array, k, _ in told)
+        checks = [f"{start} >= 0", *(f"{stop} <= {self.printer.index(e, SUM)}" for e in extents)]
+        values, self.values = self.values, tuple(mapped(v, plain) for v in self.values)
+        made, self.made = self.made, {n: v for v in self.values for n in names_of(v)}
+        sweep = replace(
+            work.sweep,
+            folds=tuple(mapped(f, plain) for f in work.sweep.folds),
+            writes=tuple(mapped_write(w, plain) for w in work.sweep.writes),
+        )
+        own_values = tuple(mapped(v, plain) for v in work.values)
+        with self.writer.block(f"if ({' && '.join(checks)})"):
+            self.writer.line("// all subscripts are inside: nothing is looked at in the loop")
+            self.known_inside = known | told
+            self.all_points(axes, replace(work, sweep=sweep, values=own_values), across)
+        self.values, self.made, self.known_inside = values, made, known
+        with self.writer.block("else"):
+            self.all_points(axes, work, across)
+
+    def ragged(self, axis: Axis) -> bool:
+        """Whether data decide the bounds of an axis."""
+        return bool((free_names(axis.start) | free_names(axis.stop)) & self.made.keys())
+
+    def told_by_bounds(self, work: Work, own: Ref) -> dict[tuple[str, int, Expr], str]:
+        """The subscripts in a sweep that are its axis, or what that counts from the end where it is below 0, and that are
+        looked at.
+        """
+        exprs = [e for v in work.values for e in uses(v)] + [e for f in work.sweep.folds for e in f.parts]
+        exprs += [e for w in work.sweep.writes for e in uses_of_write(w)]
+        accesses = [(x.array, x.index) for e in exprs for x in walk_expr(e) if isinstance(x, Load)]
+        accesses += [(v.array, v.index) for v in work.values if isinstance(v, Read)]
+        accesses += [(w.array, w.index) for w in work.sweep.writes]
+        found = [(a, k, own) for a, index in accesses for k, i in enumerate(index) if counted_from_end(i)[0] == own]
+        return {key: "true" for key in found if self.unproven(*key)}
 
     def all_points(self, axes: list[Axis], work: Work, across: int) -> None:
         """The points of a sweep, shared by the threads of a row."""
@@ -453,11 +518,16 @@ class Entry(ValueBody):
                 return
             first = f"{factor(stop)} / {vector} * {vector} + {first}"
         first = first if start == "0" else f"{start} + int64_t({first})"  # threadIdx.x is unsigned: below 0 it would wrap
-        if vector == 1 and work.sweep.repairs:
-            run = self.fresh.fresh(f"{lane.name}_run")
-            by = f"parts * {across * _UNROLL}" if shared else str(across * _UNROLL)
+        if vector == 1 and (work.sweep.repairs or (self.ragged(lane) and work.sweep.folds)):
+            run, some = self.fresh.fresh(f"{lane.name}_run"), _UNROLL if work.sweep.repairs else _FEW_ON_THE_WAY
+            by = f"parts * {across * some}" if shared else str(across * some)
+            turn = Turn(name, f"{run} + v{'' if step == '1' else f' * {step}'}", some, stop)
             with self.writer.block(f"for (int64_t {run} = {first}; {run} < {stop}; {run} += {by})"):
-                self.relative_points(work, Turn(name, f"{run} + v{'' if step == '1' else f' * {step}'}", _UNROLL, stop))
+                if work.sweep.repairs:
+                    self.relative_points(work, turn)
+                else:
+                    with self.points(turn):
+                        self.point(work)
             return
         if vector == 1:
             self.writer.line(f"#pragma unroll {_UNROLL}")

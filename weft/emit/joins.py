@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weft.emit.algebras import algebra_type
+from weft.emit.bins import BinsBody
 from weft.emit.dependent import dependences, include
 from weft.emit.expressions import PRODUCT, register_type
 from weft.emit.latest import emit_store
@@ -20,7 +21,7 @@ from weft.loops.schedule import Nest
 from weft.loops.types import BOOL, INT64, ScalarType
 from weft.plan.arguments import Facts
 from weft.plan.fold import is_run
-from weft.plan.join import BLOCK, JoinPlan, Own, PointsPlan, SortPlan, dependent_steps, join_steps, memory_of
+from weft.plan.join import BLOCK, BinsPlan, JoinPlan, Own, PointsPlan, SortPlan, dependent_steps, join_steps, memory_of
 from weft.plan.latest import LastPlan
 
 # How a join of bools is one of the words that stand for them.
@@ -40,6 +41,8 @@ def emit(function: Function, nest: Nest, joins: Joins, plan: JoinPlan, facts: Fa
         writer.line('#include "weft/join.cuh"')
     if any(isinstance(p, SortPlan) or (isinstance(p, LastPlan) and p.digits) for p in plan.groups):
         writer.line('#include "weft/sort.cuh"')
+    if any(isinstance(p, BinsPlan) for p in plan.groups):
+        writer.line('#include "weft/bins.cuh"')
     if any(isinstance(p, LastPlan) for p in plan.groups):
         writer.line('#include "weft/latest.cuh"')
     if any(isinstance(p, LastPlan) and p.store.turned for p in plan.groups):
@@ -52,6 +55,8 @@ def emit(function: Function, nest: Nest, joins: Joins, plan: JoinPlan, facts: Fa
             _Entry.begun(function, own, facts, writer, joins, group, how).emit(entry)
         elif isinstance(how, LastPlan) and step.kind == "store":
             emit_store(function, own, facts, writer, joins, group, how, entry, memory_of(step, plan))
+        elif isinstance(how, BinsPlan):
+            BinsBody.begun(function, own, facts, writer, joins, group, how).emit(entry, step, memory_of(step, plan), dependence)
         else:
             assert not isinstance(how, PointsPlan)
             SortBody.begun(function, own, facts, writer, joins, group, how).emit(entry, step, memory_of(step, plan), dependence)

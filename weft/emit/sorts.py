@@ -5,6 +5,7 @@ order, or the last of each is found.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 from weft.emit.algebras import algebra_type, join
 from weft.emit.dependent import Dependence
@@ -19,7 +20,7 @@ from weft.loops.ir import Const, Expr, Function, Let, Ref
 from weft.loops.schedule import Nest
 from weft.loops.types import INT64
 from weft.plan.arguments import Facts
-from weft.plan.join import BLOCK, JoinStep, SortPlan
+from weft.plan.join import BLOCK, BinsPlan, JoinStep, SortPlan
 from weft.plan.latest import LastPlan
 
 # Points whose values a thread loads before it joins them: as many loads are on their way. Of what neighbours leave, which is
@@ -34,7 +35,7 @@ class SortBody(ValueBody):
     """A step of what is joined in the order of keys."""
 
     group: Ordered = None  # type: ignore[assignment]
-    plan: SortPlan | LastPlan = None  # type: ignore[assignment]
+    plan: SortPlan | BinsPlan | LastPlan = None  # type: ignore[assignment]
 
     @classmethod
     def begun(
@@ -45,11 +46,11 @@ class SortBody(ValueBody):
         writer: Writer,
         joins: Joins,
         group: Ordered,
-        plan: SortPlan | LastPlan,
-    ) -> SortBody:
+        plan: SortPlan | BinsPlan | LastPlan,
+    ) -> Self:
         taken = {"outside", "place", "places", "key", "next", "at", "sum", "first", "last", "before", "after", "chunk", "lane"}
         taken |= {"lanes", "point", "count", "join", "start", "v", "value", "old", "held", "element", "digits", "tile"}
-        taken |= {"tile_end"}
+        taken |= {"tile_end", "bins", "own", "keys", "turns", "run", "strand", "strands", "total"}
         varies = deciding(joins.axes, joins.values)
         large = varies | {s.name for s in function.scalars}
         return cls(
@@ -61,37 +62,47 @@ class SortBody(ValueBody):
         given = parameters(self.function, self.nest, self.facts, self)
         own = [self.fresh.fresh(name) for name in memory]
         value = register_type(self.function.array(self.group.write.array).dtype)
-        types = [value if name.startswith("sums") else "int32_t" for name in memory]
+        types = [value if name.startswith(("sums", "bins")) else "int32_t" for name in memory]
         # what another launch may still be writing is not promised to be alone: it would be read before that is awaited
         alone = "" if dependence.awaits else " __restrict__"
         given += [f"{type_}*{alone} {name}" for type_, name in zip(types, own, strict=True)]
         lines = ",\n    ".join([*given, "const int64_t count"])
-        with self.writer.block(f'extern "C" __global__ void __launch_bounds__({BLOCK}) {entry}(\n    {lines})'):
+        with self.writer.block(f'extern "C" __global__ void __launch_bounds__({self.threads(step)}) {entry}(\n    {lines})'):
             dependence.begin(self.writer)
-            mark, shift = self.writer.mark(), 8 * step.number
-            match step.kind:
-                case "keys":
-                    self.keys(*own)
-                case "count":
-                    self.writer.line(f"weft::count_digits<{shift}, {self.plan.rounds}>({own[0]}, count, {own[1]});")
-                case "place":
-                    self.writer.line(f"weft::place_digits({own[0]}, count, {own[1]});")
-                case "move":
-                    keys, *others = own
-                    points = others.pop(0) if step.number else "nullptr"
-                    counts, *totals, keys_after, points_after = others
-                    total, few = (totals[0], "false") if totals else ("nullptr", "true")
-                    found = f"{keys}, {points}, count, {counts}, {total}, {keys_after}, {points_after}"
-                    self.writer.line(f"weft::move_by_digit<{shift}, {self.plan.rounds}, {few}>({found});")
-                case "last":
-                    *given, last = own
-                    how = "last_points" if len(given) == 1 else "last_in_order"
-                    self.writer.line(f"weft::{how}({', '.join(given)}, count, int32_t({self.elements}), {last});")
-                case _:
-                    self.sums(own, step.number)
+            mark = self.writer.mark()
+            self.step(step, own)
             if self.writer.mentions("outside", mark):
                 self.writer.insert(mark, "int64_t outside = 0;")
                 self.writer.line("if (outside) __trap();  // a subscript or a value that the data decide is out of its range")
+
+    def threads(self, step: JoinStep) -> int:
+        """The threads of a block."""
+        return BLOCK
+
+    def step(self, step: JoinStep, own: list[str]) -> None:
+        """What a step does, with the names of its memory."""
+        assert not isinstance(self.plan, BinsPlan)
+        shift = 8 * step.number
+        match step.kind:
+            case "keys":
+                self.keys(*own)
+            case "count":
+                self.writer.line(f"weft::count_digits<{shift}, {self.plan.rounds}>({own[0]}, count, {own[1]});")
+            case "place":
+                self.writer.line(f"weft::place_digits({own[0]}, count, {own[1]});")
+            case "move":
+                keys, *others = own
+                points = others.pop(0) if step.number else "nullptr"
+                counts, *totals, keys_after, points_after = others
+                total, few = (totals[0], "false") if totals else ("nullptr", "true")
+                found = f"{keys}, {points}, count, {counts}, {total}, {keys_after}, {points_after}"
+                self.writer.line(f"weft::move_by_digit<{shift}, {self.plan.rounds}, {few}>({found});")
+            case "last":
+                *given, last = own
+                how = "last_points" if len(given) == 1 else "last_in_order"
+                self.writer.line(f"weft::{how}({', '.join(given)}, count, int32_t({self.elements}), {last});")
+            case _:
+                self.sums(own, step.number)
 
     @property
     def elements(self) -> str:
@@ -110,6 +121,7 @@ class SortBody(ValueBody):
         """The key of every point, and one behind all for those that join nothing. other: of keys that are sorted, how many of a
         block have each first digit; else the last point of each key, which is none yet.
         """
+        assert not isinstance(self.plan, BinsPlan)
         w, line = self.group.write, self.writer.line
         first, stop, step = f"int64_t(blockIdx.x) * {BLOCK} + threadIdx.x", "count", f"int64_t(gridDim.x) * {BLOCK}"
         if self.plan.digits:

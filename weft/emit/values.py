@@ -45,6 +45,7 @@ class ValueBody(Body):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.printer = replace(self.printer, fuses=True)
+        self.known_below = {a.name: a.segment.limits for a in self.axes.values() if a.segment is not None}
         self.made = {n: v for v in self.values for n in names_of(v)}
         self.leaves: set[str] = set()
 

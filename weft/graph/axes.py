@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from weft.graph.tile import Axis
 from weft.loops.accesses import collect
 from weft.loops.affine import affine
-from weft.loops.ir import Const, Expr, For, Op, Ref
+from weft.loops.ir import Const, Expr, For, Op, Ref, Segment
 from weft.loops.names import Names
 from weft.loops.normalize import simplify
 from weft.loops.types import INT64
@@ -34,16 +34,25 @@ class Axes:
     axes: list[Axis] = field(default_factory=list)
     along: dict[str, Along] = field(default_factory=dict)
 
-    def take(self, name: str, start: Expr, stop: Expr, taken: Collection[str], dimensions: Along) -> str:
+    def take(
+        self,
+        name: str,
+        start: Expr,
+        stop: Expr,
+        taken: Collection[str],
+        dimensions: Along,
+        segment: Segment | None = None,
+    ) -> str:
         """The axis of a loop inside those that are `taken`: one of the same range, of these the one that runs along the same
         dimensions, or else a new one.
         """
         same = [a for a in self.axes if _same(a.start, start) and _same(a.stop, stop) and a.name not in taken]
+        same = [a for a in same if a.segment == segment]
         if same:
             found = max(same, key=lambda a: len(self.along[a.name] & dimensions)).name
         else:
             found = self.names.fresh(name)
-            self.axes.append(Axis(found, start, stop))
+            self.axes.append(Axis(found, start, stop, segment))
             self.along[found] = frozenset()
         self.along[found] |= dimensions
         return found

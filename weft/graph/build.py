@@ -189,7 +189,8 @@ class Builder:
         axis = self.preferred.get(loop.var)
         if axis is None or axis in around:
             inside = {self.preferred[f.var] for f in walk(loop.body) if isinstance(f, For) and f.var in self.preferred}
-            axis = self.axes.take(loop.var, how.start, how.stop, {*around, *taken, *inside}, along(loop))
+            segment = loop.segment and loop.segment.mapped(self.expr)
+            axis = self.axes.take(loop.var, how.start, how.stop, {*around, *taken, *inside}, along(loop), segment)
         opened = _Loop(loop.var, axis, how.reverse)
         self.open.append(opened)
         self.env[loop.var] = how.variable(axis)
@@ -362,7 +363,7 @@ class Builder:
         for axis in reversed(self.axes.axes):
             if axis.name in wanted:
                 wanted |= free_names(axis.start) | free_names(axis.stop)
-        return tuple(For(a.name, a.start, a.stop, 1, (), ()) for a in self.axes.axes if a.name in wanted)
+        return tuple(a.loop() for a in self.axes.axes if a.name in wanted)
 
     def before(
         self, array: str, index: tuple[Expr, ...], type_: ScalarType, certain: bool, location: Location | None
@@ -384,8 +385,20 @@ class Builder:
 
     def checked(self, array: str, index: tuple[Expr, ...]) -> bool:
         """Whether data decide if a subscript is inside its array: by its value, or by whether it is evaluated."""
-        steady = self.arguments | {a.name for a in self.axes.axes if not self.ragged(a.name)}
-        return array in self.function.checked or any((f := affine(i)) is None or not f.names <= steady for i in index)
+        forms = [affine(i) for i in index]
+        if array in self.function.checked or None in forms:
+            return True
+        names = {n for f in forms if f is not None for n in f.names} - self.arguments
+        axes = {a.name: a for a in self.axes.axes}
+        if not names <= axes.keys():
+            return True
+        ragged = {n for n in names if self.ragged(n)}
+        if not ragged:
+            return False
+        if any(axes[n].segment is None for n in ragged):
+            return True
+        access = Access(array, tuple(forms), index, False, self.domain(names), (), 0, None)
+        return self.polyhedra.outside(access, self.arrays[array].shape) is not None
 
     def ragged(self, axis: str) -> bool:
         """Whether data decide the bounds of an axis."""

@@ -126,20 +126,61 @@ def _guarded_alike(graph: TileGraph, value: Fold | Scan, risky: list[Expr]) -> b
 def certain(graph: TileGraph, under: Write | None = None) -> set[str]:
     """The values that are needed at every point of their axes. under: at every one at which this write's guard holds."""
     writes = [w for w in graph.writes if w.guard is None or w is under]
-    pending = [n for w in writes for e in (*w.index, w.value) for n in _strictly(e)]
+    pending = [n for w in writes for e in (*w.index, w.value) for n in _needed(graph, e)]
     found: set[str] = set()
     while pending:
         name = pending.pop()
         if name not in found and name in graph.made:
             found.add(name)
             value = graph.made[name]
-            pending += [n for e in (value.inits if isinstance(value, Carried) else uses(value)) for n in _strictly(e)]
+            pending += [n for e in (value.inits if isinstance(value, Carried) else uses(value)) for n in _needed(graph, e)]
+            pending += _at_its_points(graph, value) if isinstance(value, Carried) else ()
+    return found
+
+
+def _needed(graph: TileGraph, e: Expr) -> set[str]:
+    """The names whose values an expression needs, whatever they are, or wherever they have points."""
+    return _strictly(e) | _with_points(graph, e)
+
+
+def _with_points(graph: TileGraph, e: Expr) -> set[str]:
+    """The folds that an expression needs where they have points: `total if start < stop else 0`."""
+    match e:
+        case Op(name="where", args=(Op(name="lt", args=(start, stop)), then, _)):
+            own = {n: graph.made[n] for n in _strictly(then) if n in graph.made}
+            return {
+                n
+                for n, v in own.items()
+                if isinstance(v, Fold) and any((graph.axis(a).start, graph.axis(a).stop) == (start, stop) for a in v.over)
+            }
+    return set()
+
+
+def _at_its_points(graph: TileGraph, value: Carried) -> list[str]:
+    """The folds that the points of a carried value need, and that go over the same points, or are others at each: where it has
+    no points, neither have they, and nothing of them is undefined.
+    """
+    pending, seen, found = [n for e in value.parts for n in _needed(graph, e)], set[str](), []
+    while pending:
+        name = pending.pop()
+        other = graph.made.get(name)
+        if other is None or name in seen:
+            continue
+        seen.add(name)
+        if isinstance(other, Fold):
+            found += [name] if other.over == value.over or set(value.over) <= set(other.axes) else []
+        elif isinstance(other, Read | Map):
+            pending += [n for e in uses(other) for n in _needed(graph, e)]
     return found
 
 
 def _strictly(expr: Expr) -> set[str]:
     """The names whose values an expression needs, whatever they are."""
-    if isinstance(expr, Ref):
-        return {expr.name}
-    first_alone = isinstance(expr, Op) and expr.name in ("where", "and", "or")
-    return set().union(*map(_strictly, operands(expr)[:1] if first_alone else operands(expr)))
+    match expr:
+        case Ref(name=name):
+            return {name}
+        case Op(name="where", args=(condition, then, orelse)):
+            return _strictly(condition) | (_strictly(then) & _strictly(orelse))
+        case Op(name="and" | "or", args=(first, _)):
+            return _strictly(first)
+    return set().union(*map(_strictly, operands(expr)))

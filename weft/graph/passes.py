@@ -203,16 +203,23 @@ class _Passes:
     ) -> tuple[Stmt, ...]:
         if not axes:
             return inside(dict(known))
-        loop = self.loop(axes[0], known)
-        body = self.loops(axes[1:], {**known, axes[0]: Ref(loop.var, INT64)}, inside)
-        return (For(loop.var, loop.start, loop.stop, 1, (), body),)
+        lets, loop = self.loop(axes[0], inner := dict(known))
+        body = self.loops(axes[1:], {**inner, axes[0]: Ref(loop.var, INT64)}, inside)
+        return (*lets, replace(loop, body=body))
 
-    def loop(self, axis: str, known: Mapping[str, Expr]) -> For:
+    def loop(self, axis: str, known: dict[str, Expr]) -> tuple[tuple[Stmt, ...], For]:
+        """The loop over an axis, and what comes before it: the names of its bounds."""
         own = self.axes[axis]
-        if (free_names(own.start) | free_names(own.stop)) & (self.graph.made.keys() | self.axes.keys() - known.keys()):
-            raise NotTiles(f"data or other axes decide the bounds of {axis}")
-        start, stop = (substitute(e, {a: known[a] for a in self.axes if a in known}) for e in (own.start, own.stop))
-        return For(self.names.fresh(axis), start, stop, 1, (), ())
+        lets = self.lets((own.start, own.stop), known)
+        start, stop = (self.expr(e, known) for e in (own.start, own.stop))
+        if (free_names(start) | free_names(stop)) & (self.graph.made.keys() | self.axes.keys()) - self.bound(known):
+            raise NotTiles(f"folds or other axes decide the bounds of {axis}")
+        segment = own.segment and own.segment.mapped(lambda e: self.expr(e, known))
+        return lets, For(self.names.fresh(axis), start, stop, 1, (), (), segment=segment)
+
+    def bound(self, known: Mapping[str, Expr]) -> set[str]:
+        """The names of the loops that are being made, as far as they are there."""
+        return {n for e in known.values() for n in free_names(e)}
 
     def lets(self, exprs: Sequence[Expr], known: dict[str, Expr]) -> tuple[Stmt, ...]:
         """What expressions need of the maps, with whose names they are known from then on."""
@@ -275,8 +282,8 @@ class _Passes:
         self, fold: Fold, over: Sequence[str], known: Mapping[str, Expr], inits: Sequence[Expr], results: Sequence[str]
     ) -> tuple[Stmt, ...]:
         """The loop over the first of these axes, which carries the states from these values on to these results."""
-        loop = self.loop(over[0], known)
-        inner = {**known, over[0]: Ref(loop.var, INT64)}
+        before, loop = self.loop(over[0], inner := dict(known))
+        inner |= {over[0]: Ref(loop.var, INT64)}
         start, stop, step = loop.start, loop.stop, 1
         if fold.reverse:
             start, stop, step = plus(loop.stop, -1), plus(loop.start, -1), -1
@@ -290,7 +297,8 @@ class _Passes:
             body = self.lets(fold.parts, inner)
             nexts = changed(fold.algebra, states, [self.expr(e, inner) for e in fold.parts])
         carries = tuple(Carry(*own) for own in zip(names, inits, nexts, results, strict=True))
-        return (For(loop.var, start, stop, step, carries, body, location=fold.location),)
+        made = replace(loop, start=start, stop=stop, step=step, carries=carries, body=body, location=fold.location)
+        return (*before, made)
 
     def place(self, name: str, type_: ScalarType, axes: Sequence[str]) -> Load:
         """Memory for a result, an element for each point of its axes."""

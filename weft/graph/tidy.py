@@ -15,12 +15,13 @@ from weft.graph.tile import (
     Dependence,
     Fold,
     Map,
-    Moved,
     Read,
     Scan,
     TileGraph,
     Value,
     Write,
+    mapped,
+    mapped_write,
     names_of,
     uses,
     uses_of_write,
@@ -84,27 +85,13 @@ class _Draft:
         return Counter(x.name for e in exprs for x in walk_expr(e) if isinstance(x, Ref))
 
     def mapped(self, change: Callable[[Expr], Expr]) -> _Draft:
-        axes = [replace(a, start=change(a.start), stop=change(a.stop)) for a in self.axes]
-        return _Draft(axes, [_mapped(v, change) for v in self.values], [_mapped_write(w, change) for w in self.writes])
+        axes = [_mapped_axis(a, change) for a in self.axes]
+        return _Draft(axes, [mapped(v, change) for v in self.values], [mapped_write(w, change) for w in self.writes])
 
 
-def _mapped(value: Value, change: Callable[[Expr], Expr]) -> Value:
-    match value:
-        case Read():
-            return replace(value, index=tuple(map(change, value.index)))
-        case Map():
-            return replace(value, value=change(value.value))
-        case Moved():
-            of = change(Ref(value.of, value.type))
-            assert isinstance(of, Ref)
-            return replace(value, of=of.name, at=tuple((a, change(e)) for a, e in value.at))
-    made = replace(value, parts=tuple(map(change, value.parts)), inits=tuple(map(change, value.inits)))
-    return replace(made, nexts=tuple(map(change, made.nexts))) if isinstance(made, Scan) else made
-
-
-def _mapped_write(write: Write, change: Callable[[Expr], Expr]) -> Write:
-    guard = None if write.guard is None else change(write.guard)
-    return replace(write, index=tuple(map(change, write.index)), value=change(write.value), guard=guard)
+def _mapped_axis(axis: Axis, change: Callable[[Expr], Expr]) -> Axis:
+    segment = axis.segment and axis.segment.mapped(change)
+    return replace(axis, start=change(axis.start), stop=change(axis.stop), segment=segment)
 
 
 def _written_out(draft: _Draft, helpers: Collection[str]) -> _Draft:

@@ -7,17 +7,17 @@ as they are when the nest begins; what it stores and reads again is a value of t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.errors import Location
 from weft.loops.accesses import Access, Guard, constraints
 from weft.loops.affine import affine
 from weft.loops.algebra.meaning import arity
 from weft.loops.algebra.table import ALGEBRAS
-from weft.loops.ir import Const, Expr, For, Function, Op, Ref, free_arrays, free_names
+from weft.loops.ir import Const, Expr, For, Function, Op, Ref, Segment, free_arrays, free_names
 from weft.loops.types import ScalarType
 
 if TYPE_CHECKING:  # a call that was analysed before needs the graph alone, and no polyhedra
@@ -29,11 +29,18 @@ IN_ORDER = "in order"
 
 @dataclass(frozen=True)
 class Axis:
-    """start <= name < stop, by one. Bounds are of sizes, scalars, the axes before it, and values over these."""
+    """start <= name < stop, by one. Bounds are of sizes, scalars, the axes before it, and values over these. segment: what is
+    known of bounds that data decide.
+    """
 
     name: str
     start: Expr
     stop: Expr
+    segment: Segment | None = None
+
+    def loop(self) -> For:
+        """The loop over it, without a body."""
+        return For(self.name, self.start, self.stop, 1, (), (), segment=self.segment)
 
 
 @dataclass(frozen=True)
@@ -200,6 +207,33 @@ def uses(value: Value) -> tuple[Expr, ...]:
         case Moved():
             return (Ref(value.of, value.type), *(e for _, e in value.at))
     return (*value.parts, *value.inits)
+
+
+V = TypeVar("V", bound=Value)
+
+
+def mapped(value: V, change: Callable[[Expr], Expr]) -> V:
+    """A value with other expressions."""
+    made: dict[str, Any] = {}
+    match value:
+        case Read():
+            made["index"] = tuple(map(change, value.index))
+        case Map():
+            made["value"] = change(value.value)
+        case Moved():
+            of = change(Ref(value.of, value.type))
+            assert isinstance(of, Ref)
+            made |= {"of": of.name, "at": tuple((a, change(e)) for a, e in value.at)}
+        case Fold() | Scan():
+            made |= {"parts": tuple(map(change, value.parts)), "inits": tuple(map(change, value.inits))}
+            made |= {"nexts": tuple(map(change, value.nexts))} if isinstance(value, Scan) else {}
+    return replace(value, **made)
+
+
+def mapped_write(write: Write, change: Callable[[Expr], Expr]) -> Write:
+    """A write with other expressions."""
+    guard = None if write.guard is None else change(write.guard)
+    return replace(write, index=tuple(map(change, write.index)), value=change(write.value), guard=guard)
 
 
 def uses_of_write(write: Write) -> tuple[Expr, ...]:
@@ -453,7 +487,7 @@ def access_of(
         if more <= wanted:
             break
         wanted |= more
-    loops = tuple(For(a.name, a.start, a.stop, 1, (), ()) for a in graph.axes if a.name in wanted)
+    loops = tuple(a.loop() for a in graph.axes if a.name in wanted)
     return Access(array, tuple(map(affine, index)), index, write, loops, guard, 0, None)
 
 

@@ -8,7 +8,7 @@ become nests of their own that gather what an element gets, and the first to rea
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from weft.loops.accesses import constraints
@@ -140,6 +140,7 @@ def accumulate(function: Function, targets: tuple[str, ...], names: Names) -> Fu
     for target in targets:
         function = replace(function, body=_hoist(function, function.body, target, (), names))
         function = _gather(function, target, names)
+        function = _spread(function, target, names)
         function = _merge(function, target, names)
         function = store_once(function, target)
     return function
@@ -403,13 +404,16 @@ class _Settled:
 
 @dataclass(frozen=True)
 class _Placed:
-    """An index axis that a loop variable decides: index = sign * variable + rest; the index runs over a range."""
+    """An index axis that a loop variable decides: index = sign * variable + rest; the index runs over a range. within: the
+    range of the variable, where others in `rest` leave some of it out.
+    """
 
     axis: int
     var: str
     sign: int
     rest: Affine
     bounds: tuple[Affine, Affine, int]
+    within: tuple[Affine, Affine] | None = None
 
 
 @dataclass(frozen=True)
@@ -459,9 +463,9 @@ def _plan(function: Function, site: _Site) -> _Plan | None:
         form = affine(i)
         if form is None:
             return None
-        own = form.names & loops.keys()
+        own = _telling(function, site, axis, form)
         rest = Affine.make({n: c for n, c in form.terms if n not in own}, form.constant)
-        if len(own) > 1 or not rest.names <= fixed:
+        if not rest.names <= fixed | loops.keys() or (form.names & loops.keys() and not own):
             return None
         for var in own:
             sign = form.coefficient(var)
@@ -486,12 +490,16 @@ def _plan(function: Function, site: _Site) -> _Plan | None:
         start, stop, step = bounds
         if step == 1:
             start, stop = _tightened(site, loop.var, start, stop, frozenset(known), certain)
+        within = (start, stop) if rest.names - fixed else None
         if sign < 0 or rest != Affine((), 0):
-            if step != 1:
+            span = _span(rest, loops, fixed)
+            if step != 1 or span is None:
                 return None
-            one = Affine((), 1)
-            start, stop = (start + rest, stop + rest) if sign > 0 else (rest - stop + one, rest - start + one)
-        placed.append(_Placed(axis, loop.var, sign, rest, (start, stop, step)))
+            one, (low, high) = Affine((), 1), span
+            start, stop = (start + low, stop + high) if sign > 0 else (low - stop + one, high - start + one)
+        placed.append(_Placed(axis, loop.var, sign, rest, (start, stop, step), within))
+    if {n for p in placed for n in p.rest.names - fixed} & found.keys():
+        return None
     placed.sort(key=lambda p: p.axis)
     known |= {p.var for p in placed if p.sign > 0 and p.rest == Affine((), 0)}
     summed: list[For] = []
@@ -504,6 +512,32 @@ def _plan(function: Function, site: _Site) -> _Plan | None:
         known.add(loop.var)
         summed.append(loop)
     return _Plan(site, prefix, tuple(placed), tuple(summed), frozenset(certain))
+
+
+def _telling(function: Function, site: _Site, axis: int, form: Affine) -> list[str]:
+    """The loop whose variable tells an index, if any does: of several, the outermost of those that are as long as the array;
+    the others are summed.
+    """
+    own = [f for f in site.loops if f.var in form.names]
+    if len(own) > 1:
+        extent = affine(function.array(site.store.array).shape[axis])
+        ends = {f.var: _ascending(f) for f in own}
+        own = [f for f in own if extent is not None and (e := ends[f.var]) is not None and e[1].names & extent.names]
+    return [f.var for f in own[:1]]
+
+
+def _span(rest: Affine, loops: Mapping[str, For], fixed: set[str]) -> tuple[Affine, Affine] | None:
+    """The least and the largest value of a form, whose loops have bounds of these names alone and run."""
+    low = high = Affine.make({n: c for n, c in rest.terms if n in fixed}, rest.constant)
+    for name, c in rest.terms:
+        if name in fixed:
+            continue
+        bounds = _ascending(loops[name])
+        if bounds is None or bounds[2] != 1 or not (bounds[0].names | bounds[1].names) <= fixed:
+            return None
+        ends = bounds[0], bounds[1] + Affine((), -1)
+        low, high = low + ends[c < 0] * c, high + ends[c > 0] * c
+    return low, high
 
 
 def _tightened(
@@ -599,17 +633,27 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
             return accumulate_into(target, tuple(index), value, first.site.store)
 
     for plan in group:
-        known: dict[str, Expr] = {}
+        own = tuple(f for f in plan.summed if f not in ordered)
+        known: dict[str, Expr] = {f.var: Ref(v, INT64) for f, v in zip(own, sums, strict=True)}
+        ranges: list[Expr] = []
         for p in plan.placed:
             at = Affine(((variables[p.axis], 1),), 0) - p.rest
-            known[p.var] = (at * p.sign).expr()
-        own = tuple(f for f in plan.summed if f not in ordered)
-        known |= {f.var: Ref(v, INT64) for f, v in zip(own, sums, strict=True)}
+            if p.within is not None and not p.rest.names.isdisjoint(f.var for f in ordered):
+                return None
+            told = known[p.var] = substitute((at * p.sign).expr(), known)
+            if p.within is not None:
+                ends = (e.expr() for e in p.within)
+                ranges.append(_between(told, *ends))
         repeated = _repeat(function, settled, plan, known, names, edit, arrays, use, ordered)
         if repeated is None:
             return None
-        statements += repeated[0]
-        total = add(total, repeated[1])
+        made, part = repeated
+        if ranges:
+            condition = functools.reduce(lambda a, b: Op("and", (a, b), BOOL), ranges)
+            merge = Merge(names.fresh(f"{target}_part"), part, number(0, type_))
+            made, part = [If(condition, tuple(made), (), (merge,), plan.site.store.location)], Ref(merge.name, type_)
+        statements += made
+        total = add(total, part)
     shown: dict[str, Expr] = {p.var: Ref(variables[p.axis], INT64) for p in first.placed}
     shown |= _names_of(summed, sums)
     around_sum = {f.var: _ascending_loop(f, shown) for f in first.summed}
@@ -631,12 +675,16 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
                 all_run = functools.reduce(lambda r, other: Op("and", (r, other), BOOL), runs)
                 store = If(all_run, (store,), (), (), first.site.store.location)
         statements.append(store)
-    for loop in reversed(_placed_loops(first, variables)):
-        statements = [replace(loop, body=tuple(statements))]
+    for around in reversed(_placed_loops(first, variables)):
+        statements = [replace(around, body=tuple(statements))]
     last = group[-1].site
     place = last.path[group[-1].depth].stmt
     edit.after.setdefault(id(place), []).extend(statements)
     return replace(function, body=edit.apply(function.body), arrays=tuple(arrays))
+
+
+def _between(e: Expr, low: Expr, high: Expr) -> Expr:
+    return Op("and", (Op("le", (low, e), BOOL), Op("lt", (e, high), BOOL)), BOOL)
 
 
 def _ascending_loop(loop: For, names: dict[str, Expr]) -> For:
@@ -752,6 +800,53 @@ def _repeat(
 
 
 # ---- sites in place
+
+
+def _spread(function: Function, target: str, names: Names) -> Function:
+    """Let loops over all elements of a row add what is added to one of them before, which data choose: each asks if it is that.
+    The element is one of the array: the program has read it.
+    """
+    while True:
+        sites = list(_sites(function.body, target))
+        pairs = ((a, b) for k, a in enumerate(sites) for b in sites[k + 1 :])
+        found = next(((a, b, which) for a, b in pairs if (which := _one_of(function, a, b)) is not None), None)
+        if found is None:
+            return function
+        a, b, which = found
+        edit, type_ = _Edit(), a.value.type
+        value = Let(names.fresh(f"{target}_there"), a.value, a.store.location)
+        places = [Let(names.fresh("there"), place, a.store.location) for place, _ in which]
+        here = [Op("eq", (Ref(let.name, INT64), Ref(var, INT64)), BOOL) for let, (_, var) in zip(places, which, strict=True)]
+        met = functools.reduce(lambda x, y: Op("and", (x, y), BOOL), here)
+        own = Op("where", (met, Ref(value.name, type_), number(0, type_)), type_)
+        edit.instead[id(a.store)] = [value, *places]
+        edit.instead[id(b.store)] = [accumulate_into(target, b.store.index, add(b.value, own), b.store)]
+        function = replace(function, body=edit.apply(function.body))
+
+
+def _one_of(function: Function, a: _Site, b: _Site) -> list[tuple[Expr, str]] | None:
+    """The subscripts that data choose of the one element that `a` adds to, each with the variable of `b` that runs over all it
+    may be; None where `b` does not follow, or does not add to all those elements.
+    """
+    depth = len(a.path)
+    if depth == 0 or len(b.path) <= depth:
+        return None
+    if any(x.stmt is not y.stmt or x.taken != y.taken for x, y in zip(a.path, b.path, strict=False)):
+        return None
+    inner = {s.stmt.var: s.stmt for s in b.path[depth:] if isinstance(s.stmt, For)}
+    if len(inner) < len(b.path) - depth or a.path[-1].at > b.path[depth - 1].at:
+        return None
+    which: list[tuple[Expr, str]] = []
+    for i, j, extent in zip(a.store.index, b.store.index, function.array(a.store.array).shape, strict=True):
+        loop = inner.pop(j.name, None) if isinstance(j, Ref) else None
+        if loop is None:
+            if fold(i) != fold(j) or free_names(j) & {f.var for f in b.loops[len(a.loops) :]}:
+                return None
+        elif _ascending(loop) != (Affine((), 0), affine(extent), 1):
+            return None
+        else:
+            which.append((i, loop.var))
+    return None if inner or not which else which
 
 
 def _merge(function: Function, target: str, names: Names) -> Function:

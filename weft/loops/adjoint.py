@@ -16,6 +16,7 @@ from typing import Literal
 
 from weft.errors import Location, NotDifferentiable
 from weft.loops.accumulate import accumulate, accumulate_into, accumulation, store_once
+from weft.loops.algebra.counters import settle
 from weft.loops.algebra.recurrences import dependents
 from weft.loops.derivatives import cancels, contributions, is_unknown, keeps_zero, passed_through, sources, taken
 from weft.loops.extents import expanded, expanded_index, extents
@@ -97,7 +98,7 @@ def adjoint(function: Function, wanted: tuple[str, ...], seeded: tuple[int, ...]
     # what it computes again has been checked
     function = replace(function, body=without_checks(function.body), demands=())
     _refuse(function, wanted)
-    return _Adjoint(normalize(function, derivatives=True), wanted, seeded).build()
+    return _Adjoint(settle(normalize(function, derivatives=True)), wanted, seeded).build()
 
 
 def _refuse(function: Function, wanted: tuple[str, ...]) -> None:

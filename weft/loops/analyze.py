@@ -16,11 +16,13 @@ from weft.loops.algebra.recurrences import match_updates, told
 from weft.loops.automatic.distribute import Distributed, distributions
 from weft.loops.automatic.induction import close
 from weft.loops.automatic.interchange import sink
+from weft.loops.automatic.joins_apart import joins_apart
 from weft.loops.automatic.last_value import last_values
 from weft.loops.automatic.privatize import privatizations
 from weft.loops.automatic.renaming import renamings
 from weft.loops.automatic.residues import residues
 from weft.loops.automatic.rewriting import Rewriting
+from weft.loops.automatic.segments import flattened, segments
 from weft.loops.automatic.skewing import skewings
 from weft.loops.automatic.splitting import splittings
 from weft.loops.axes import Grouping, find_axes
@@ -30,6 +32,7 @@ from weft.loops.ir import (
     Expr,
     For,
     Function,
+    If,
     Let,
     Ref,
     Stmt,
@@ -136,7 +139,7 @@ def _transformed(function: Function) -> Schedule:
     if function.assumption is not None:
         for var in function.assumption.loops:
             transforms[var] = (*transforms.get(var, ()), f"guard: {function.assumption.condition}")
-    found, freed = _freed(settle(closed.function))
+    found, freed = _freed(settle(flattened(joins_apart(closed.function))))
     for var, reasons in freed.items():
         transforms[var] = (*transforms.get(var, ()), *reasons)
     return _with_transforms(found, transforms)
@@ -188,6 +191,7 @@ def _carrying(verdict: Verdict, updates: tuple[Update, ...]) -> Verdict:
 
 # What may free a loop, in the order in which it is tried.
 _TRANSFORMS: tuple[Callable[[Function, frozenset[str]], Iterator[Rewriting]], ...] = (
+    segments,
     renamings,
     last_values,
     splittings,
@@ -491,11 +495,23 @@ def _groups(function: Function, names: Names, known: _Known) -> list[Grouping]:
             union = known.axes(function, (*before, *item))
             fewest = min(len(grouping.axes), len(own.axes))
             together = len(union.axes) == fewest and _outermost(union, grouping) and _outermost(union, own)
+            together = together and not _rare((*before, *item)) and not (fewest == 0 and _feeds(before, item))
             if tied or (together and (fewest > 0 or not (grouping.axes or own.axes))):
                 groups[-1] = ((*before, *item), union)
                 continue
         groups.append((item, own))
     return [grouping for _, grouping in groups]
+
+
+def _rare(statements: tuple[Stmt, ...]) -> bool:
+    """Whether some of the statements run for inputs that nobody expects: the others are not to be held up by them."""
+    return any(isinstance(s, If) and s.rare for s in statements)
+
+
+def _feeds(before: tuple[Stmt, ...], item: tuple[Stmt, ...]) -> bool:
+    """Whether loops find what other loops have stored: one kernel of both would have to do them in order."""
+    stored = {s.array for f in before if isinstance(f, For) for s in walk(f.body) if isinstance(s, Store)}
+    return bool(stored & loaded_arrays(tuple(s for s in item if isinstance(s, For))))
 
 
 def _outermost(union: Grouping, part: Grouping) -> bool:

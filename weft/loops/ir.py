@@ -182,8 +182,26 @@ class Carry:
 
 
 @dataclass(frozen=True)
+class Segment:
+    """What is known of the ranges of a loop whose bounds data decide: those of one `name` have no number in common, where they
+    are of different `owner`s `among` the same, and all lie in 0 <= number < each of `limits`.
+    """
+
+    name: str
+    owner: Expr
+    among: tuple[Expr, ...]
+    limits: tuple[Expr, ...]
+
+    def mapped(self, change: Callable[[Expr], Expr]) -> Segment:
+        """The segment with other names of loops."""
+        return replace(self, owner=change(self.owner), among=tuple(map(change, self.among)))
+
+
+@dataclass(frozen=True)
 class For:
-    """`for var in range(start, stop, step)`. step is a non-zero constant. `implied`: it came from a slice, not a for."""
+    """`for var in range(start, stop, step)`. step is a non-zero constant. `implied`: it came from a slice, not a for.
+    segment: what a condition around it says of its ranges.
+    """
 
     var: str
     start: Expr
@@ -193,6 +211,7 @@ class For:
     body: tuple[Stmt, ...]
     implied: bool = False
     location: Location | None = field(default=None, compare=False)
+    segment: Segment | None = None
 
     def __hash__(self) -> int:
         # accesses are kept in dictionaries with the loops around them: a whole body is too much to hash each time
@@ -214,11 +233,14 @@ class Merge:
 
 @dataclass(frozen=True)
 class If:
+    """rare: the condition holds for inputs that nobody expects, and then it is of no account how long the branch takes."""
+
     condition: Expr
     then: tuple[Stmt, ...]
     orelse: tuple[Stmt, ...]
     merges: tuple[Merge, ...]
     location: Location | None = field(default=None, compare=False)
+    rare: bool = False
 
 
 Stmt = Let | Store | For | If
@@ -584,7 +606,8 @@ def map_statement(
         case For():
             carries = tuple(replace(c, init=on_expr(c.init), next=on_expr(c.next)) for c in stmt.carries)
             start, stop = on_expr(stmt.start), on_expr(stmt.stop)
-            return replace(stmt, start=start, stop=stop, carries=carries, body=on_body(stmt.body))
+            segment = stmt.segment and stmt.segment.mapped(on_expr)
+            return replace(stmt, start=start, stop=stop, carries=carries, body=on_body(stmt.body), segment=segment)
         case If():
             merges = tuple(replace(m, then=on_expr(m.then), orelse=on_expr(m.orelse)) for m in stmt.merges)
             condition = on_expr(stmt.condition)
@@ -662,6 +685,8 @@ def validate(function: Function) -> None:
                     assert stmt.step != 0
                     check(stmt.start, scope)
                     check(stmt.stop, scope)
+                    for e in () if stmt.segment is None else (stmt.segment.owner, *stmt.segment.among, *stmt.segment.limits):
+                        check(e, scope)
                     inner = dict(scope)
                     bind(stmt.var, inner, INT64)
                     for c in stmt.carries:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weft.loops.accesses import Access, collect
+from weft.loops.algebra.counters import distinct
 from weft.loops.ir import (
     Expr,
     For,
@@ -56,8 +57,9 @@ class Memory:
         """Whether an instance of a may come before another of b that touches the same element."""
         common = [x for x, y in zip(a.loops, b.loops, strict=False) if x.var == y.var]
         within = frozenset(self.function.array(a.array).within)
-        if any(f.var not in within and self._ordered(a, b, common, k) for k, f in enumerate(common)):
-            return True
+        for k, f in enumerate(common):
+            if f.var not in within and self._ordered(a, b, common, k) and not distinct(f, a, b):
+                return True
         if a.position >= b.position:
             return False
         opposite = any((c, not holds) in b.guard for c, holds in a.guard)

@@ -6,6 +6,7 @@ in the program is left out of the constraints, so a set can only be too large: a
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -192,6 +193,9 @@ class System:
         """The iterations of a loop: its variable (renamed) runs over its range."""
         symbol = self.dimension(rename.get(loop.var, loop.var))
         low, high = self.bound(loop.start, rename), self.bound(loop.stop, rename)
+        if loop.segment is not None:
+            limits = [self.bound(limit, {}) for limit in loop.segment.limits]
+            self.lines += [f"{symbol} >= 0", *(f"{symbol} < {limit}" for limit in limits if limit is not None)]
         signs = (">=", "<") if loop.step > 0 else ("<=", ">")
         for sign, text in zip(signs, (low, high), strict=True):
             if text is None:
@@ -202,6 +206,17 @@ class System:
             self._fresh += 1
             k = f"k{self._fresh}"
             self.lines.append(f"exists ({k} : {symbol} - ({low}) = {abs(loop.step)}*{k})")
+
+    def add_segments(self, a: For, b: For, rename_a: dict[str, str], rename_b: dict[str, str]) -> None:
+        """That ranges of different owners have no number in common, where two loops have ranges of one kind."""
+        if a.segment is None or b.segment is None or a.segment.name != b.segment.name:
+            return
+        told = [(a.segment.owner, b.segment.owner), *zip(a.segment.among, b.segment.among, strict=True)]
+        owners, *among = ((self.bound(x, rename_a), self.bound(y, rename_b)) for x, y in told)
+        x, y = (self.dimensions[rename.get(f.var, f.var)] for f, rename in ((a, rename_a), (b, rename_b)))
+        if all(None not in pair for pair in (owners, *among)):
+            others = "".join(f" or {one} != {other}" for one, other in among)
+            self.lines.append(f"{x} != {y} or {owners[0]} = {owners[1]}{others}")
 
     def bound(self, expr: Expr, rename: dict[str, str]) -> str | None:
         """isl's text of a bound or an extent; None where it is none that isl can be told."""
@@ -438,6 +453,8 @@ class Polyhedra:
             same = system.equal(i, j, rename_a, rename_b)
             if same is not None:
                 system.lines.append(same)
+        for one, other in itertools.product(a.loops, b.loops):
+            system.add_segments(one, other, rename_a, rename_b)
         for var in private - shared:
             if f"{var}'" in system.dimensions and f"{var}''" in system.dimensions:
                 system.lines.append(f"{system.dimensions[var + chr(39)]} = {system.dimensions[var + 2 * chr(39)]}")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from weft.errors import Location
-from weft.loops.ir import Expr, For, Function, Stmt, walk
+from weft.loops.ir import Expr, For, Function, If, Let, Stmt, walk
 
 if TYPE_CHECKING:
     from weft.loops.polyhedra import Witness
@@ -120,6 +120,11 @@ class Nest:
 
     def verdict(self, loop: For) -> Verdict:
         return dict(self.verdicts)[loop.var]
+
+    @property
+    def rare(self) -> bool:
+        """Whether all that it does is under a condition that nobody expects to hold."""
+        return all(isinstance(s, Let) or (isinstance(s, If) and s.rare) for s in self.body)
 
     def around(self) -> tuple[For, ...]:
         """The axes, as loops around the body."""

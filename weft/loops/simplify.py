@@ -229,6 +229,8 @@ def _select_branch(
         names |= {m.name: m.then if condition.value else m.orelse for m in merges}
         return list(then if condition.value else orelse)
     if any(not isinstance(s, Let) for s in (*then, *orelse)):
+        names |= {m.name: m.then for m in merges if m.then == m.orelse and isinstance(m.then, (Ref, Const))}
+        merges = [m for m in merges if m.name not in names]
         return [replace(stmt, condition=condition, then=then, orelse=orelse, merges=tuple(merges))]
     local: dict[str, Expr] = {}
     for s in (*then, *orelse):

@@ -43,12 +43,14 @@ def wrapped(function: Function, axes: Wrapped) -> Function:
     polyhedra = Polyhedra(function)
     found: set[tuple[str, int, Expr]] = set()
     chosen: set[tuple[str, int, Expr]] = set()
+    fixed = {s.name for s in function.sizes} | {s.name for s in function.scalars}
     for access in dict.fromkeys(collect(function.body)):
         for array, axis in axes & function.direct:
             if array != access.array or from_end(function, access, axis):
                 continue
             form = access.subscript[axis]
-            if form is None or form.names & unknown_ranges(function, access):
+            told = fixed | {f.var for f in access.loops} - unknown_ranges(function, access)
+            if form is None or not form.names <= told:
                 if kernel_wraps(function, access, axis) and polyhedra.below_when(access, axis) is not None:
                     chosen.add((array, axis, access.index[axis]))
             elif polyhedra.below(access, axis):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 
 from weft.graph.tile import Axis
+from weft.loops.accesses import counted_from_end
 from weft.loops.affine import evaluate
+from weft.loops.ir import Expr, Function, Ref
+from weft.loops.types import INT64
 
 # Points of an axis whose bounds data decide.
 UNKNOWN = 1024
@@ -25,3 +29,25 @@ def extents_of(axes: Mapping[str, Axis], names: Mapping[str, int]) -> dict[str, 
         found[axis.name] = max(0, max(stops) - min(starts))
         ends[axis.name] = (min(starts), max(stops) - 1)
     return found
+
+
+def typical(
+    function: Function,
+    axis: str,
+    rows: Iterable[str],
+    extents: Mapping[str, int],
+    accesses: Iterable[tuple[str, tuple[Expr, ...], frozenset[str]]],
+    names: Mapping[str, int],
+    most: int = UNKNOWN,
+) -> int:
+    """About how many points an axis has, where data decide it for each of some rows: these share what it is a subscript of by
+    itself, if they are no subscripts of that. accesses: arrays, subscripts and axes. most: where that tells nothing.
+    """
+    found = [most]
+    for array, index, _ in accesses:
+        told = [counted_from_end(i)[0] for i in index]
+        if Ref(axis, INT64) in told:
+            size = evaluate(function.array(array).shape[told.index(Ref(axis, INT64))], names)
+            sharing = math.prod(extents[r] for r in rows if Ref(r, INT64) not in told)
+            found.append(-(-size // max(1, sharing)))
+    return max(1, min(found))

@@ -15,7 +15,7 @@ from weft.loops.algebra.table import ALGEBRAS
 from weft.loops.ir import Const, Expr, Function, Load, Op, Ref, free_names, walk_expr
 from weft.loops.types import INT32, INT64, ScalarType
 from weft.plan.arguments import Facts
-from weft.plan.extents import extents_of
+from weft.plan.extents import extents_of, typical
 from weft.plan.facts import Geometry
 from weft.plan.leaning import PLANNED, Leaning, shifted
 from weft.plan.machine import Machine
@@ -41,6 +41,8 @@ FEWEST_POINTS, SIDE_BYTES, SMALL_BLOCK = 8, 128, 128
 # is little beside them; more of a long row. Points up to which it also keeps what it has computed of them. Registers of a
 # multiprocessor, the most of a thread, and those besides the points that it holds.
 FEW_HELD, HELD_POINTS, KEPT_POINTS = 16, (32, 64, 128), 32
+# The same of rows whose lengths data decide, about.
+FEW_OF_RAGGED = 4
 REGISTERS, MOST_REGISTERS, OTHER_REGISTERS = 1 << 16, 255, 32
 # Who may hold a row, in the order in which they are tried: blocks of a cluster, the most threads of each, and how many blocks a
 # multiprocessor has at least. Of two blocks one reads while the other one writes.
@@ -165,6 +167,11 @@ def _plan(
 ) -> tuple[FoldPlan, Extents] | None:
     """The plan of sweeps over axes that count these pairs as one."""
     extents = extents_of(sweeps.axes, names)
+    ragged = [a for a in extents if a not in sweeps.rows and not _told(sweeps.axes[a], sweeps.axes, names)]
+    for axis in (sweeps.axes[a] for a in ragged):
+        bounds = free_names(axis.start) | free_names(axis.stop)
+        deciding = {a for v in sweeps.values if bounds & {*names_of(v)} for a in v.axes}
+        extents[axis.name] = typical(function, axis.name, deciding, extents, _accesses(sweeps), names)
     rows = math.prod(extents[a] for a in sweeps.rows)
     points = max(math.prod(extents[a] for a in s.over) for stage in sweeps.stages for s in stage)
     bounded = [s.over[-1] for stage in sweeps.stages for s in stage if s.bounded]
@@ -176,7 +183,7 @@ def _plan(
     if sweeps.running is not None and running:
         sweeps = sweeps.running
     order = tuple(a for a in sweeps.rows if a != lane) + ((lane,) if lane in sweeps.rows else ())
-    if points < (FEW_POINTS if lane in sweeps.rows else FEWEST_POINTS):
+    if points < (FEW_POINTS if lane in sweeps.rows else FEWEST_POINTS) and (lane in sweeps.rows or not ragged):
         return None
     wide = 1  # neighbouring rows of a block
     if lane in sweeps.rows:
@@ -197,7 +204,11 @@ def _plan(
         threads = BLOCK
         if rows >= MANY_BLOCKS and points <= MANY_POINTS:
             sizes = [function.array(v.array).dtype.size for v in sweeps.values if isinstance(v, Read) and lane in v.axes]
-            threads = min(32, _team(points, vector, min(sizes, default=4), FEW_HELD))
+            team = _team(points, vector, min(sizes, default=4), FEW_HELD)
+            # rows of several lengths follow each other in memory
+            threads = min(32, power_of_two(-(-max(points, FEWEST_POINTS) // FEW_OF_RAGGED)) if ragged else team)
+            if points <= FEW_POINTS and rows >= MANY_ROWS and _windows(sweeps, lane):
+                threads = 1  # a team would meet as often as it adds, and what rows have in common is at hand
         teams = BLOCK // threads
         sides = [
             [_side(-(-extents[lane_of(lane, s)] // vector), threads) if len(s.over) > 1 else threads for s in stage]
@@ -505,10 +516,16 @@ def _told(lane: Axis, axes: Mapping[str, Axis], names: Collection[str]) -> bool:
     return all(n in names or (n in axes and _told(axes[n], axes, names)) for n in bounds)
 
 
+def _windows(sweeps: Sweeps, lane: str) -> bool:
+    """Whether neighbouring rows read the same points along a lane, as those of a convolution do."""
+    rows = set(sweeps.rows)
+    return any(lane in free_names(i) and free_names(i) & rows for _, index, _ in _accesses(sweeps) for i in index)
+
+
 def _lane(sweeps: Sweeps, facts: Facts, extents: Mapping[str, int]) -> str:
     """The axis along which most of what is loaded and stored lies side by side, for as many threads as a warp has."""
     votes = dict.fromkeys(extents, 0)
-    for array, index, axes in _accesses(sweeps):
+    for array, index, axes in dict.fromkeys(_accesses(sweeps)):
         for a in neighbours(array, index, facts):
             if a in axes:
                 votes[a] += math.prod(extents[x] for x in axes) * min(extents[a], WARP)

@@ -33,6 +33,8 @@ ROUNDS = (4, 8, 16)
 CHUNK, FEWEST_NEIGHBOURS, MANY_THREADS = 64, 8, 1 << 18
 # Points from which on sorting is worth its launches.
 FEW_POINTS = 32
+# Warps of a block that have few elements of their own; such blocks; points of each at the least, and for each element.
+BIN_WARPS, BIN_BLOCKS, POINTS_OF_A_BLOCK, POINTS_OF_A_BIN, WARP = (8, 4, 2), 528, 2048, 8, 32
 # Blocks that sort, up to which each adds up what the others count.
 FEW_TILES = 64
 
@@ -74,10 +76,21 @@ class SortPlan:
 
 
 @dataclass(frozen=True)
+class BinsPlan:
+    """Points of few elements: each warp has `elements`, a power of two, of its own in shared memory, to which it joins
+    neighbouring points in their order. What warps and blocks have is combined in the end. digits: 0: nothing is sorted.
+    """
+
+    elements: int
+    warps: int
+    digits: int = 0
+
+
+@dataclass(frozen=True)
 class JoinPlan:
     """What is done for each group of points, one after another."""
 
-    groups: tuple[PointsPlan | SortPlan | LastPlan, ...]
+    groups: tuple[PointsPlan | SortPlan | BinsPlan | LastPlan, ...]
 
 
 @dataclass(frozen=True)
@@ -85,7 +98,7 @@ class JoinStep:
     """A launch of a plan. group: whose; number: which of its kind."""
 
     group: int
-    kind: Literal["points", "keys", "count", "place", "move", "sum", "last", "store"]
+    kind: Literal["points", "keys", "count", "place", "move", "sum", "last", "store", "bins", "total"]
     number: int = 0
 
 
@@ -108,6 +121,9 @@ def join_steps(plan: JoinPlan) -> tuple[JoinStep, ...]:
         if isinstance(group, PointsPlan):
             steps.append(JoinStep(k, "points"))
             continue
+        if isinstance(group, BinsPlan):
+            steps += [JoinStep(k, "bins"), JoinStep(k, "total")]
+            continue
         steps.append(JoinStep(k, "keys"))
         kinds: tuple[Literal["count", "place", "move"], ...] = ("count", "move") if group.few else ("count", "place", "move")
         every = [JoinStep(k, kind, d) for d in range(group.digits) for kind in kinds]
@@ -122,7 +138,7 @@ def join_steps(plan: JoinPlan) -> tuple[JoinStep, ...]:
 def dependent_steps(plan: JoinPlan) -> tuple[bool, ...]:
     """Of each step whether it may begin before the one before it has ended: those of a sort, which are short."""
     steps = join_steps(plan)
-    return tuple(k > 0 and step.kind not in ("points", "store") for k, step in enumerate(steps))
+    return tuple(k > 0 and step.kind not in ("points", "store", "bins") for k, step in enumerate(steps))
 
 
 def memory_of(step: JoinStep, plan: JoinPlan) -> tuple[str, ...]:
@@ -130,6 +146,8 @@ def memory_of(step: JoinStep, plan: JoinPlan) -> tuple[str, ...]:
     group, g, k = plan.groups[step.group], step.group, step.number
     if isinstance(group, PointsPlan):
         return ()
+    if isinstance(group, BinsPlan):
+        return (f"bins_{g}",)
     before, after = (tuple(f"{what}_{g}_{n % 2}" for what in ("keys", "points")) for n in (k, k + 1))
     match step.kind:
         case "keys" | "last" | "store" if isinstance(group, LastPlan) and not group.digits:
@@ -159,7 +177,7 @@ def plan_joins(
     thread is done with them before they are sorted. names: the values of sizes and integers.
     """
     extents = extents_of(joins.axes, names)
-    plans: list[PointsPlan | SortPlan | LastPlan] = []
+    plans: list[PointsPlan | SortPlan | BinsPlan | LastPlan] = []
     met: list[Meeting] = []
     for g, group in enumerate(joins.groups):
         if isinstance(group, Ordered):
@@ -189,13 +207,15 @@ def _plan_ordered(
     arrays: Mapping[str, Geometry],
     names: Mapping[str, int],
     g: int,
-) -> tuple[SortPlan | LastPlan, list[Meeting]] | None:
+) -> tuple[SortPlan | BinsPlan | LastPlan, list[Meeting]] | None:
     """The plan of what is joined in the order of keys, and how its steps meet a call."""
     write, extents = group.write, extents_of(joins.axes, names)
     count, wide = math.prod(extents[a] for a in group.points), math.prod(extents[a] for a in group.lanes)
     elements = elements_of(group, arrays)
     if count < FEW_POINTS or max(count, elements) >= 1 << 31:
         return None
+    if (bins := _plan_bins(function, group, elements, count, g)) is not None:
+        return bins
     rounds = next((r for r in ROUNDS if -(-count // (BLOCK * r)) <= FEW_TILES), ROUNDS[-1])
     tiles = -(-count // (BLOCK * rounds))
     highest = elements - 1 if write.guard is None else elements  # under a guard there is a key for points that join nothing
@@ -238,6 +258,18 @@ def _plan_ordered(
             continue
         met.append(Meeting((blocks if count * wide else 0, 1, 1), n, memory))
     return plan, met
+
+
+def _plan_bins(function: Function, group: Ordered, elements: int, count: int, g: int) -> tuple[BinsPlan, list[Meeting]] | None:
+    """The plan of what is joined in the order of few keys; None where these are too many for shared memory, or for points."""
+    dtype, most = function.array(group.write.array).dtype, 1 << max(0, elements - 1).bit_length()
+    warps = next((w for w in BIN_WARPS if most * dtype.size * w <= SHARED_BYTES), 0)
+    if group.write.join == LAST or group.lanes or dtype.opmath != dtype or not warps or count < POINTS_OF_A_BIN * elements:
+        return None
+    blocks = max(1, min(BIN_BLOCKS, count // max(POINTS_OF_A_BLOCK, POINTS_OF_AN_ELEMENT * elements)))
+    memory = ((f"bins_{g}", dtype, blocks * elements),)
+    total = Meeting((-(-elements // WARP), 1, 1), blocks, memory)
+    return BinsPlan(most, warps), [Meeting((blocks, 1, 1), count, memory, (WARP * warps, 1, 1)), total]
 
 
 def _levels(count: int, first: int) -> list[int]:

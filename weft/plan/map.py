@@ -15,6 +15,7 @@ from weft.graph.tile import Axis, Map, Read, Write
 from weft.loops.affine import affine, evaluate, is_bound
 from weft.loops.ir import Check, Const, Expr, Function, Load, Op, Ref, free_names, rewrite, substitute, walk_expr
 from weft.loops.types import INT64
+from weft.plan.extents import typical
 from weft.plan.facts import Geometry
 from weft.plan.fold import power_of_two
 from weft.plan.leaning import PLANNED, Leaning, shifted
@@ -352,8 +353,16 @@ class _Call:
             except KeyError:
                 if a.name != course.ragged:
                     raise
-                ends[a.name] = 0, _UNTOLD - 1
+                ends[a.name] = 0, self.untold(course, {n: e[1] - e[0] + 1 for n, e in ends.items()}) - 1
         return {a.name: max(0, ends[a.name][1] - ends[a.name][0] + 1) for a in course.axes}
+
+    def untold(self, course: Course, extents: Mapping[str, int]) -> int:
+        """Points of the axis whose bounds data decide: some of its rows have twice as many as they all have on average."""
+        (axis,) = (a for a in course.axes if a.name == course.ragged)
+        bounds = free_names(axis.start) | free_names(axis.stop)
+        rows = {a for v in course.values if v.name in bounds for a in v.axes}
+        found = [(array, index, frozenset(extents)) for array, index in accesses(course)]
+        return min(_UNTOLD, 2 * typical(self.function, axis.name, rows, extents, found, self.names, _UNTOLD // 2))
 
     def size(self, array: str) -> int:
         return self.function.array(array).dtype.size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from weft.loops.accesses import counted_from_end
 from weft.loops.affine import affine
 from weft.loops.ir import Expr
 from weft.plan.arguments import Facts
@@ -14,6 +15,6 @@ def neighbours(array: str, index: tuple[Expr, ...], facts: Facts) -> Iterator[st
     subscript that it is in so.
     """
     for k, i in enumerate(index):
-        form = affine(i)
+        form = affine(counted_from_end(i)[0])
         if (array, k) in facts.unit and form is not None:
             yield from (name for name in form.names if abs(form.coefficient(name)) == 1)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from weft.loops.accesses import collect
 from weft.loops.affine import Affine
-from weft.loops.ir import For, Function, Let, Store, checks_in
+from weft.loops.ir import For, Function, Let, Store, checks_in, free_names, walk
 from weft.loops.schedule import Nest
 from weft.plan.arguments import Facts, nest_arrays
 
@@ -27,6 +27,8 @@ class ThreadPlan:
 # Iterations up to which they are counted in 32 bits: what is added to the number of one, the threads of a grid, is no more.
 _NARROW = 1 << 31
 _BLOCK, SHARING = 128, 256
+# Iterations of a loop inside, for each of which what it touches counts, where it is weighed what most of memory lies along.
+_OFTEN = 8
 
 
 def plan_threads(nest: Nest, facts: Facts, iterations: int) -> ThreadPlan:
@@ -34,18 +36,35 @@ def plan_threads(nest: Nest, facts: Facts, iterations: int) -> ThreadPlan:
     iterations: the most that there are.
     """
     around = tuple(For(a.var, a.start, a.stop, a.step, (), ()) for a in nest.axes)
+    depends = _depending(nest)
     votes = {a.var: 0 for a in nest.axes}
+    apart = {a.var: 0 for a in nest.axes}  # what neighbours along an axis have in places of their own
     for access in collect(nest.body, around):
-        for axis, form in enumerate(access.subscript):
-            if (access.array, axis) in facts.unit and form is not None:
-                for var in votes:
-                    votes[var] += form == Affine(((var, 1),), form.constant)
+        often = _OFTEN ** (len(access.loops) - len(around))
+        names = [{n for m in free_names(i) for n in (m, *depends.get(m, ()))} for i in access.index]
+        for var in votes:
+            unit = [
+                k for k, form in enumerate(access.subscript)
+                if (access.array, k) in facts.unit and form is not None and form == Affine(((var, 1),), form.constant)
+            ]  # fmt: skip
+            votes[var] += often * len(unit)
+            apart[var] += often * any(var in own for k, own in enumerate(names) if k not in unit)
     order = [a.var for a in nest.axes]
     if order:
-        fastest = max(reversed(order), key=lambda v: votes[v])
+        fastest = min(reversed(order), key=lambda v: (apart[v], -votes[v]))
         order.remove(fastest)
         order.append(fastest)
     return ThreadPlan(tuple(order), _BLOCK, len(order) > 1 and iterations < _NARROW - _BLOCK)
+
+
+def _depending(nest: Nest) -> dict[str, set[str]]:
+    """The axes that the names of a body depend on, as far as they tell places: those of loops where they begin."""
+    found: dict[str, set[str]] = {a.var: {a.var} for a in nest.axes}
+    for stmt in walk(nest.body):
+        if isinstance(stmt, Let | For):
+            name, e = (stmt.name, stmt.value) if isinstance(stmt, Let) else (stmt.var, stmt.start)
+            found[name] = set[str]().union(*(found.get(n, ()) for n in free_names(e)))
+    return found
 
 
 def plan_sharing(function: Function, nest: Nest, facts: Facts, iterations: int) -> ThreadPlan | None:

@@ -1,0 +1,461 @@
+"""Segments: ranges that data give to rows, where no two rows have a number in common.
+
+`for r: for j in range(starts[r], starts[r + 1]): y[j] = ...` must run in order only for starts that go down, where a later row
+stores over what an earlier one has. Nobody has such starts, and the call does not know: the data do. So a loop asks them first,
+and leaves a flag in memory. Where the ranges have nothing in common, rows run side by side, by loops that are empty otherwise;
+after them are the loops as they were, under the flag.
+
+What is asked is where each range starts and ends, which the loops read as well; so it is only asked where they do so for sure.
+
+Where rows join values to elements that data choose (the gradient of `x[columns[j]]`), rows side by side do not help: sums are
+sorted, and no one knows how many points there are. There is one for each number of all ranges at the most. So the starts are
+counted, the counts added up to the row that each number is of, and the points are the numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from weft.loops.accesses import counted_from_end
+from weft.loops.affine import Affine, affine, is_bound
+from weft.loops.algebra.accumulation import accumulated
+from weft.loops.automatic.rewriting import Rewriting, copied, keeps_array
+from weft.loops.ir import (
+    Array,
+    Carry,
+    Cast,
+    Const,
+    Expr,
+    For,
+    Function,
+    If,
+    Let,
+    Load,
+    Op,
+    Ref,
+    Segment,
+    Stmt,
+    Store,
+    bodies,
+    bound_names,
+    free_arrays,
+    free_names,
+    has_check,
+    map_statement,
+    rewrite,
+    statement_exprs,
+    substitute,
+    substitute_statements,
+    walk,
+    walk_expr,
+)
+from weft.loops.names import Names
+from weft.loops.types import BOOL, INT32, INT64
+
+_FALSE, _ZERO, _ONE = Const(False, BOOL), Const(0, INT64), Const(1, INT64)
+
+
+def segments(function: Function, stuck: frozenset[str]) -> Iterator[Rewriting]:
+    """The function with the rows of a loop of `stuck` side by side, where data give them ranges without a common number."""
+    for position, stmt in enumerate(function.body):
+        if not isinstance(stmt, For) or stmt.carries or keeps_array(function, stmt):
+            continue
+        for rows in walk((stmt,)):
+            if isinstance(rows, For) and rows.var in stuck and not rows.carries and abs(rows.step) == 1:
+                made = _Segmented(function, position, stmt, rows).made()
+                if made is not None:
+                    yield made
+
+
+@dataclass(frozen=True)
+class _Owners:
+    """Whose row each number of some ranges is: in memory, where the flag is not set. made: what finds it."""
+
+    flag: Array
+    owner: Array
+    made: tuple[Stmt, ...] = ()
+    arrays: tuple[Array, ...] = ()
+
+
+def flattened(function: Function) -> Function:
+    """The function with loops over the numbers of all ranges instead of those that join values to elements which data choose,
+    and do nothing else. Ranges of memory that is never stored to are looked at once.
+    """
+    known: dict[object, _Owners] = {}
+    position = 0
+    while position < len(function.body):
+        stmt = function.body[position]
+        loops = [s for s in walk((stmt,)) if isinstance(s, For) and not s.carries and abs(s.step) == 1]
+        if isinstance(stmt, For) and not stmt.carries and not keeps_array(function, stmt):
+            tried = (_Segmented(function, position, stmt, rows).flat(known) for rows in loops)
+            made = next((m for m in tried if m is not None), None)
+            if made is not None:
+                position += len(made.body) - len(function.body)
+                function = made
+        position += 1
+    return function
+
+
+@dataclass(frozen=True)
+class _Ranged:
+    """A loop whose bounds data decide for a row: these, free of names of the row's own; the loops around it, and its row's."""
+
+    loop: For
+    start: Expr
+    stop: Expr
+    around: tuple[For, ...]
+
+
+class _Segmented:
+    """Loops over rows, `rows`, in a statement of the function, `top`, in which loops go over ranges of theirs."""
+
+    def __init__(self, function: Function, position: int, top: For, rows: For) -> None:
+        self.function, self.position, self.top, self.rows = function, position, top, rows
+        self.names = Names.of(function)
+        self.known = {s.name for s in function.sizes} | {s.name for s in function.scalars}
+        self.stored = {s.array for s in walk((top,)) if isinstance(s, Store)}
+        self.ranged: list[_Ranged] = []
+        self.outer = self._outer()
+
+    def made(self) -> Rewriting | None:
+        if self.outer is None or not self._find(self.rows.body, {}, (*self.outer, self.rows)) or not self.ranged:
+            return None
+        if not self._steady_elsewhere():
+            return None
+        kinds: dict[tuple[Expr, Expr], str] = {}
+        for r in self.ranged:
+            kinds.setdefault((r.start, r.stop), self.names.fresh(f"{r.loop.var}_of_{self.rows.var}"))
+        known: dict[str, Segment] = {}
+        for (start, stop), name in kinds.items():
+            own = [r.loop for r in self.ranged if (r.start, r.stop) == (start, stop)]
+            among = tuple(Ref(f.var, INT64) for f in self.outer if f.var in free_names(start) | free_names(stop))
+            segment = Segment(name, Ref(self.rows.var, INT64), among, self._limits(own))
+            known |= {loop.var: segment for loop in own}
+        flag, asked = self.asked({r.loop.var: known[r.loop.var].limits for r in self.ranged})
+        (free,) = self._freed((self.top,), Load(flag.name, (_ZERO,), BOOL), known, False)
+        ranges = " and ".join(dict.fromkeys(r.loop.var for r in self.ranged))
+        reason = f"segments: that the ranges of {ranges} have nothing in common is looked at first"
+        made = self.instead((flag,), (*asked, free), flag)
+        return Rewriting(made, {self.rows.var: (reason,)}, frees=frozenset({self.rows.var}))
+
+    def flat(self, known: dict[object, _Owners]) -> Function | None:
+        """The function with a point for each number of the ranges. known: those that were looked at before."""
+        if self.outer is None or not self._find(self.rows.body, {}, (*self.outer, self.rows)) or len(self.ranged) != 1:
+            return None
+        (ranged,), outside = self.ranged, {f.var for f in self.outer}
+        limits = self._limits([ranged.loop])
+        if not limits or (free_names(ranged.start) | free_names(ranged.stop)) & outside or not self._joins_alone(ranged.loop):
+            return None
+        to_any: dict[str, Expr] = {self.rows.var: Ref("", INT64)}
+        key = *(substitute(e, to_any) for e in (ranged.start, ranged.stop)), *_range(self.rows), limits
+        inputs = {a.name for a in self.function.arrays if a.role == "input"}
+        found = known.get(key) or self.owners(ranged, limits)
+        if free_arrays(ranged.start) | free_arrays(ranged.stop) <= inputs:
+            known[key] = replace(found, made=(), arrays=())
+        points = self.points(ranged, limits[0], found)
+        return self.instead(found.arrays, (*found.made, *points), found.flag)
+
+    def owners(self, ranged: _Ranged, limits: tuple[Expr, ...]) -> _Owners:
+        """What finds whose row each number is: rows are counted where they begin, and the counts added up."""
+        location, limit, (low, high) = self.rows.location, limits[0], _range(self.rows)
+        many = _less(Const((1 << 31) - 1, INT64), high if low == _ZERO else Op("sub", (high, low), INT64))
+        flag, asked = self.asked({ranged.loop.var: limits}, many)
+        begun = Array(self.names.fresh("begun"), INT32, (_plus(limit, 1),), "local", location=location)
+        owner = Array(self.names.fresh("owner"), INT32, (limit,), "local", location=location)
+        k, at, row = (Ref(self.names.fresh(n), INT64) for n in ("k", "at", self.rows.var))
+        total, whole = (Ref(self.names.fresh(n), INT32) for n in ("rows_begun", "all_begun"))
+        empty = For(k.name, _ZERO, begun.shape[0], 1, (), (Store(begun.name, (k,), Const(0, INT32)),), location=location)
+        cell = Load(begun.name, (substitute(ranged.start, {self.rows.var: row}),), INT32)
+        count = Store(begun.name, cell.index, Op("add", (cell, Const(1, INT32)), INT32), location)
+        counted = replace(self.rows, var=row.name, body=(If(_apart(flag), (count,), (), (), location),))
+        after = Op("add", (total, Load(begun.name, (at,), INT32)), INT32)
+        known = Store(owner.name, (at,), Op("sub", (after, Const(1, INT32)), INT32))
+        carry = Carry(total.name, Const(0, INT32), after, whole.name)
+        added = For(at.name, _ZERO, limit, 1, (carry,), (known,), location=location)
+        return _Owners(flag, owner, (*asked, empty, counted, added), (flag, begun, owner))
+
+    def points(self, ranged: _Ranged, limit: Expr, found: _Owners) -> list[For]:
+        """For each array that is joined to a loop over all numbers, in which the row is looked up."""
+        location, var, (low, _) = self.rows.location, ranged.loop.var, _range(self.rows)
+        row = Ref(self.names.fresh(f"{self.rows.var}_of"), INT64)
+        place: Expr = Cast(Load(found.owner.name, (Ref(var, INT64),), INT32), INT64)
+        place = place if low == _ZERO else Op("add", (place, low), INT64)
+        to_row: dict[str, Expr] = {self.rows.var: row}
+        inside = _less(Ref(var, INT64), substitute(ranged.stop, to_row))
+        here = reduce(lambda a, b: Op("and", (a, b), BOOL), (_apart(found.flag), Op("le", (low, row), BOOL), inside))
+        inner, points = substitute_statements(_opened(self.rows.body, ranged.loop), to_row), list[For]()
+        for array in dict.fromkeys(s.array for s in walk(inner) if isinstance(s, Store)):
+            body = If(here, _needed(_storing(inner, array)), (), (), location)
+            own = replace(ranged.loop, start=_ZERO, stop=limit, step=1, body=(Let(row.name, place, location), body))
+            for loop in reversed(self.outer or ()):
+                own = replace(loop, body=(own,))
+            points.append(copied(own, self.names)[0] if points else own)
+        return points
+
+    def _joins_alone(self, loop: For) -> bool:
+        """Whether rows do nothing but join values to elements, in the one loop over their range, to some that data choose; and
+        evaluate nothing else that may fail.
+        """
+        own, around = Ref(loop.var, INT64), self.known | {f.var for f in (*(self.outer or ()), self.rows)}
+
+        def plain(statements: tuple[Stmt, ...]) -> bool:
+            for stmt in statements:
+                if isinstance(stmt, For) and stmt.var == loop.var:
+                    if stmt.carries:
+                        return False
+                    continue
+                exprs = statement_exprs(stmt)
+                loads = [x for e in exprs for x in walk_expr(e) if isinstance(x, Load)]
+                told = [affine(i) for x in loads for i in x.index]
+                if any(map(has_check, exprs)) or any(f is None or not f.names <= around for f in told):
+                    return False
+                if not isinstance(stmt, Let) and not (isinstance(stmt, For) and not stmt.carries):
+                    return False
+                if isinstance(stmt, For):
+                    around.add(stmt.var)
+                    if not plain(stmt.body):
+                        return False
+            return True
+
+        stores = [s for s in walk(loop.body) if isinstance(s, Store)]
+        others = [s for s in stores if not any(counted_from_end(i)[0] == own for i in s.index)]
+        arrays = {s.array for s in stores}
+        joined = all(accumulated(self.function, loop, array) is not None for array in arrays)
+        apart = not any(
+            free_arrays(e) & arrays - ({s.array} if isinstance(s, Store) else set())
+            for s in walk(loop.body)
+            for e in statement_exprs(s)
+        )
+        return plain(self.rows.body) and bool(others) and joined and apart
+
+    def asked(self, limits: Mapping[str, tuple[Expr, ...]], at_first: Expr = _FALSE) -> tuple[Array, tuple[Stmt, ...]]:
+        """The flag, and what sets it where ranges of one kind meet, or leave their limits, or where `at_first` holds."""
+        flag = Array(self.names.fresh("meet"), BOOL, (_ONE,), "local", location=self.rows.location)
+        asked: list[Stmt] = []
+        told, seen = at_first, set[tuple[Expr, Expr]]()
+        for r in self.ranged:
+            if (r.start, r.stop) not in seen:
+                seen.add((r.start, r.stop))
+                loop, told = self._asking(r, limits[r.loop.var], told)
+                asked.append(loop)
+        return flag, (*asked, Store(flag.name, (_ZERO,), told, self.rows.location))
+
+    def instead(self, arrays: tuple[Array, ...], made: tuple[Stmt, ...], flag: Array) -> Function:
+        """The function with these statements instead of the loops, which come after them where the flag is set."""
+        again, _ = copied(self.top, self.names)
+        late = If(Load(flag.name, (_ZERO,), BOOL), (again,), (), (), self.top.location, rare=True)
+        body = (*self.function.body[: self.position], *made, late, *self.function.body[self.position + 1 :])
+        return replace(self.function, arrays=(*self.function.arrays, *arrays), body=body)
+
+    def _outer(self) -> tuple[For, ...] | None:
+        """The loops around the rows'; None where one of them carries something, or a condition is among them."""
+        path: list[For] = []
+        here = self.top
+        while here.var != self.rows.var:
+            path.append(here)
+            if here.carries:
+                return None
+            inner = [s for s in here.body if any(isinstance(w, For) and w.var == self.rows.var for w in walk((s,)))]
+            if len(inner) != 1 or not isinstance(inner[0], For):
+                return None
+            here = inner[0]
+        fixed = {*self.known}
+        for loop in (*path, self.rows):
+            if not (is_bound(loop.start, fixed) and is_bound(loop.stop, fixed)):
+                return None
+            fixed.add(loop.var)
+        return tuple(path)
+
+    def _find(self, statements: tuple[Stmt, ...], lets: dict[str, Expr], around: tuple[For, ...]) -> bool:
+        """Find the loops whose bounds data decide; whether all of them are understood."""
+        lets, fixed = dict(lets), self.known | {f.var for f in around}
+        for stmt in statements:
+            match stmt:
+                case Let():
+                    lets[stmt.name] = substitute(stmt.value, lets)
+                case For():
+                    start, stop = (substitute(e, lets) for e in _range(stmt))
+                    if is_bound(start, fixed) and is_bound(stop, fixed):
+                        if not self._find(stmt.body, lets, (*around, stmt)):
+                            return False
+                    elif not self._understood(stmt, start, stop, around):
+                        return False
+                    else:
+                        self.ranged.append(_Ranged(stmt, start, stop, around))
+                case If():
+                    if any(isinstance(s, For) for s in walk((stmt,))):
+                        return False
+        return True
+
+    def _understood(self, loop: For, start: Expr, stop: Expr, around: tuple[For, ...]) -> bool:
+        """Whether a row alone decides the bounds of a loop, and memory that nothing stores to meanwhile."""
+        names = {f.var for f in around}
+        inside = names - {f.var for f in (*(self.outer or ()), self.rows)}
+        for e in (start, stop):
+            if not free_names(e) <= self.known | names or free_names(e) & inside:
+                return False
+            if has_check(e) or free_arrays(e) & self.stored:
+                return False
+        return abs(loop.step) == 1 and self.rows.var in free_names(start)
+
+    def _steady_elsewhere(self) -> bool:
+        """Whether what rows evaluate outside of their ranges is as safe where these are empty: subscripts and checks depend on
+        no result of a loop over them.
+        """
+        ranged = {r.loop.var for r in self.ranged}
+        unsteady: set[str] = set()
+
+        def steady(statements: tuple[Stmt, ...]) -> bool:
+            for stmt in statements:
+                if isinstance(stmt, For) and stmt.var in ranged:
+                    unsteady.update(bound_names(stmt))
+                    continue
+                for e in statement_exprs(stmt):
+                    found = [x for x in walk_expr(e) if isinstance(x, Load) or has_check(x)]
+                    if any(free_names(x) & unsteady for x in found):
+                        return False
+                if isinstance(stmt, Store) and any(free_names(i) & unsteady for i in stmt.index):
+                    return False
+                if isinstance(stmt, Let) and free_names(stmt.value) & unsteady:
+                    unsteady.add(stmt.name)
+                if isinstance(stmt, For):
+                    if (free_names(stmt.start) | free_names(stmt.stop)) & unsteady:
+                        return False
+                    unsteady.update(n for c in stmt.carries for n in (c.name, c.result))
+                if isinstance(stmt, If):
+                    unsteady.update(bound_names(stmt))
+                if not all(steady(b) for b in bodies(stmt)):
+                    return False
+            return True
+
+        return steady((self.top,))
+
+    def _limits(self, loops: Sequence[For]) -> tuple[Expr, ...]:
+        """The sizes of what the variables of loops are subscripts of by themselves."""
+        found: dict[Expr, None] = {}
+        for loop in loops:
+            own = Ref(loop.var, INT64)
+            for stmt in walk(loop.body):
+                places = [(x.array, x.index) for e in statement_exprs(stmt) for x in walk_expr(e) if isinstance(x, Load)]
+                places += [(stmt.array, stmt.index)] if isinstance(stmt, Store) else []
+                for array, index in places:
+                    shape = self.function.array(array).shape
+                    found |= {n: None for i, n in zip(index, shape, strict=True) if counted_from_end(i)[0] == own}
+        return tuple(found)
+
+    def _asking(self, ranged: _Ranged, limits: tuple[Expr, ...], before: Expr) -> tuple[For, Expr]:
+        """Loops that ask whether ranges meet, or go down, or leave what they are in; and the answer, `before` with it."""
+        fresh = {f.var: self.names.fresh(f.var) for f in ranged.around}
+        names: dict[str, Expr] = {old: Ref(new, INT64) for old, new in fresh.items()}
+        row, rows = names[self.rows.var], self.rows
+        start, stop = substitute(ranged.start, names), substitute(ranged.stop, names)
+        after = substitute(start, {fresh[rows.var]: Op("add", (row, _ONE), INT64)})
+        asked = [_less(start, _ZERO), _less(stop, start), *(_less(limit, stop) for limit in limits)]
+        if not _equal(after, stop):
+            end = substitute(rows.stop if rows.step > 0 else Op("add", (rows.start, _ONE), INT64), names)
+            asked.append(Op("and", (_less(Op("add", (row, _ONE), INT64), end), _less(after, stop)), BOOL))
+        found = reduce(lambda a, b: Op("or", (a, b), BOOL), asked)
+        used = free_names(ranged.start) | free_names(ranged.stop)
+        carried = [self.names.fresh("meeting") for _ in ranged.around]
+        made: For | None = None
+        for k, loop in reversed(list(enumerate(ranged.around))):
+            name, result = carried[k], self.names.fresh("met")
+            first = before if k == 0 else Ref(carried[k - 1], BOOL)
+            if made is None:
+                body: tuple[Stmt, ...] = ()
+                last: Expr = Op("or", (Ref(name, BOOL), found), BOOL)
+            else:
+                body, last = (made,), Ref(made.carries[0].result, BOOL)
+            low, high = substitute(loop.start, names), substitute(loop.stop, names)
+            if loop.step < 0:
+                low, high = Op("add", (high, _ONE), INT64), Op("add", (low, _ONE), INT64)
+            if loop.var not in used:  # as often as it takes to know that it is asked at all
+                high = Op("min", (high, Op("add", (low, _ONE), INT64)), INT64)
+            made = For(fresh[loop.var], low, high, 1, (Carry(name, first, last, result),), body, location=rows.location)
+        assert made is not None
+        return made, Ref(made.carries[0].result, BOOL)
+
+    def _freed(self, statements: tuple[Stmt, ...], met: Expr, known: dict[str, Segment], inside: bool) -> tuple[Stmt, ...]:
+        """The statements with empty ranges, and without stores, where the flag is set."""
+        out: list[Stmt] = []
+        for stmt in statements:
+            if isinstance(stmt, For) and stmt.var in known:
+                low, high = _range(stmt)
+                end = Ref(self.names.fresh(f"{stmt.var}_end"), INT64)
+                out.append(Let(end.name, Op("where", (met, low, high), INT64), stmt.location))
+                start, stop = (low, end) if stmt.step > 0 else (_plus(end, -1), _plus(low, -1))
+                out.append(replace(stmt, start=start, stop=stop, body=_opened((stmt,), stmt), segment=known[stmt.var]))
+            elif isinstance(stmt, Store) and not inside:
+                out.append(If(Op("not", (met,), BOOL), (stmt,), (), (), stmt.location))
+            else:
+                out.append(map_statement(stmt, lambda e: e, lambda b: self._freed(b, met, known, inside)))
+        return tuple(out)
+
+
+def _opened(statements: tuple[Stmt, ...], loop: For) -> tuple[Stmt, ...]:
+    """The statements with the body of a loop instead of it, in which its variable is a subscript that is not below 0."""
+    own, out = Ref(loop.var, INT64), list[Stmt]()
+    for stmt in statements:
+        if isinstance(stmt, For) and stmt.var == loop.var:
+            out += _mapped(loop, lambda e: rewrite(e, lambda x: own if counted_from_end(x) == (own, True) else None)).body
+        else:
+            out.append(map_statement(stmt, lambda e: e, lambda b: _opened(b, loop)))
+    return tuple(out)
+
+
+def _apart(flag: Array) -> Expr:
+    return Op("not", (Load(flag.name, (_ZERO,), BOOL),), BOOL)
+
+
+def _storing(statements: tuple[Stmt, ...], array: str) -> tuple[Stmt, ...]:
+    """The statements with the stores to one array alone."""
+    kept = (s for s in statements if not isinstance(s, Store) or s.array == array)
+    return tuple(map_statement(s, lambda e: e, lambda b: _storing(b, array)) for s in kept)
+
+
+def _needed(statements: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """The statements without names that nothing refers to: what bounds alone were made of."""
+    while True:
+        used = {n for s in walk(statements) for e in statement_exprs(s) for n in free_names(e)}
+        kept = tuple(s for s in statements if not isinstance(s, Let) or s.name in used)
+        if len(kept) == len(statements):
+            return tuple(map_statement(s, lambda e: e, _needed) if isinstance(s, For) else s for s in kept)
+        statements = kept
+
+
+def _range(loop: For) -> tuple[Expr, Expr]:
+    """The least number of a loop, and the one after the largest."""
+    return (loop.start, loop.stop) if loop.step > 0 else (_plus(loop.stop, 1), _plus(loop.start, 1))
+
+
+def _plus(e: Expr, number: int) -> Expr:
+    form = affine(e)
+    return Op("add", (e, Const(number, INT64)), INT64) if form is None else (form + Affine((), number)).expr()
+
+
+def _mapped(loop: For, rule: Callable[[Expr], Expr]) -> For:
+    def block(statements: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        return tuple(map_statement(s, rule, block) for s in statements)
+
+    made = map_statement(loop, rule, block)
+    assert isinstance(made, For)
+    return made
+
+
+def _less(a: Expr, b: Expr) -> Expr:
+    return Op("lt", (a, b), BOOL)
+
+
+def _equal(a: Expr, b: Expr) -> bool:
+    """Whether two expressions are the same, up to the form of sums."""
+
+    def plain(e: Expr) -> Expr:
+        def rule(x: Expr) -> Expr | None:
+            form = affine(x) if isinstance(x, Op) else None
+            return None if form is None else form.expr()
+
+        return rewrite(e, rule)
+
+    return plain(a) == plain(b)
