@@ -140,7 +140,7 @@ class Entry(ValueBody):
         step: Step,
         columns: Columns | None = None,
     ) -> Entry:
-        own = {"outside", "parts", "part", "here", "v", *(_alias(f) for f in sweeps.folds)}
+        own = {"outside", "parts", "part", "here", "v", "k", "chunk", "memory", *(_alias(f) for f in sweeps.folds)}
         taken = own | {*entries(nest, sweeps, plan)}
         told = {a.name: a for a in sweeps.axes.values() if "." not in a.name}  # axes that are counted as one are boxes
         parts = told_apart(sweeps, plan.merged)
