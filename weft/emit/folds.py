@@ -50,9 +50,9 @@ def emit(
     what is folded over the rows too.
     """
     own = Nest(nest.name, nest.axes, trapping(nest.body), nest.verdicts)
-    arranged, columns = rough_sweeps(plan.arranged(sweeps), columns, function)
+    arranged, columns = rough_sweeps(plan.arranged(sweeps if columns is None else columns.beside(sweeps)), columns, function)
     if columns is not None:
-        arranged = replace(arranged, values=(*arranged.values, *columns.values))
+        columns = replace(columns, folds=tuple(replace(f, over=arranged.rows) for f in columns.folds))
     writer = Writer()
     dependence = Dependence(awaits=plan.left, allows=plan.columns)
     include(writer, (dependence,))
