@@ -51,12 +51,15 @@ FEWEST_HELD = 32
 # Blocks of a multiprocessor that hold rows in shared memory, at least, and as many as let one read, one compute and one write;
 # the threads of a multiprocessor up to which each has registers enough.
 FEWEST_INSIDE, MANY_INSIDE, MANY_THREADS = 2, 3, 1024
-# Rows of a block that stays which are on their way in shared memory, and bytes of that besides rows. With more of them some
-# multiprocessors get ahead of others, which end last: on an H200 gradients of rms_norm took up to 1.14 times as long with four.
-STAGES, OTHER_SHARED = 2, 2 * 1024
+# Rows of a block that stays which are on their way in shared memory, and bytes of that besides rows. Bytes of all such rows of
+# a multiprocessor: with more of them some get ahead of others, which end last. On an H200 gradients of rms_norm took 1.15 times
+# as long with 96 KB (rows of 768), 1.14 times with 128 KB (rows of 8192).
+STAGES, OTHER_SHARED, ON_THE_WAY = 2, 2 * 1024, 64 * 1024
 # Of a thread that folds columns too: the points that it holds, registers besides them and the next row's, and besides those and
 # what it has unpacked; rows that each team goes through at least.
 COLUMN_POINTS, COLUMN_REGISTERS, UNPACKED_REGISTERS, FEWEST_TURNS = 16, 48, 12, 4
+# Threads of which each quarter of a multiprocessor, which has registers of its own, has a warp.
+QUARTERS = 128
 # Of what combines parts of columns: the most threads side by side and the fewest, which read a sector, and columns of each.
 PARTS_SIDE, PARTS_SECTOR, PARTS_VECTOR = 8, 2, 4
 _MOST_PARTS = (1 << 16) - 1
@@ -364,11 +367,15 @@ def plan_columns(
     for bulk in (True, False) if machine.bulk and plan.teams == 1 and _in_bulk(function, sweeps, facts, lane) else (False,):
         held = points * size // 4 if bulk else points * size // 2 + same * points // (4 * plan.holds)  # and the next row
         blocks = REGISTERS // (threads * (held + summed + COLUMN_REGISTERS))
-        parts, shared = machine.multiprocessors * blocks, STAGES * row_bytes(function, plan, reads) + same + OTHER_SHARED
-        if blocks and rows >= FEWEST_TURNS * parts * plan.teams and (not bulk or blocks * shared <= machine.shared):
+        if bulk:
+            ring = STAGES * row_bytes(function, plan, reads)
+            blocks = min(blocks, max(1, round(ON_THE_WAY / ring)), machine.shared // (ring + same + OTHER_SHARED))
+        parts = machine.multiprocessors * blocks
+        if blocks and rows >= FEWEST_TURNS * parts * plan.teams:
             unpacked = held + summed + points * len(reads) + points * len(alike) // 2 + UNPACKED_REGISTERS
             whole = 0
-            if plan.chunks > 1 and unpacked <= REGISTERS // (threads * blocks) and sweeps.axes[lane].start == ZERO:
+            given = REGISTERS // (-(-threads * blocks // QUARTERS) * QUARTERS)
+            if plan.chunks > 1 and unpacked <= given and sweeps.axes[lane].start == ZERO:
                 whole = extents[lane] // (plan.threads * plan.vector)
             plan = replace(plan, resident=blocks, stages=STAGES if bulk else 0, columns=True, whole=whole, merged=pairs)
             return plan, Extents(rows, parts, parts)
