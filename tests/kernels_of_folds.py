@@ -526,6 +526,22 @@ def _whole(high: int, *shape: int) -> Tensor:
 
 
 # Kernels, and arguments of several sizes: too few for teams, rows for each, and few that blocks share.
+@weft.kernel
+def norm_of_heads(x, weight, bias):
+    """Rows of several axes, whose weights are the same for all."""
+    batch, heads, length = x.shape
+    y = torch.empty_like(x)
+    for b in range(batch):
+        for h in range(heads):
+            squares = 0.0
+            for l in range(length):
+                squares += x[b, h, l] * x[b, h, l]
+            scale = torch.rsqrt(squares / length + 1e-6)
+            for l in range(length):
+                y[b, h, l] = x[b, h, l] * scale * weight[l] + bias[l]
+    return y
+
+
 CASES: dict[str, tuple[Any, tuple[Callable[[], tuple[Any, ...]], ...]]] = {
     "total": (
         total,

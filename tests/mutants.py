@@ -654,6 +654,18 @@ BULK: tuple[Mutant, ...] = (
 )
 
 COPIES: tuple[Mutant, ...] = (
+    Mutant(
+        "a_tile_fetched_as_from_global_memory", "packets_in_banks",
+        "weft::fetch_packets<16>(tile, weft::packet_place<4>(4 * i) * 4)", "weft::fetch_now<16, 4>(tile + 16 * i)",
+        ("wrong memory",), ("weft::fetch_now",),
+    ),
+    Mutant(
+        "a_tile_stored_as_to_global_memory", "packets_in_banks",
+        "*reinterpret_cast<Packet*>(tile + weft::packet_place<4>(packet) * 4) = "
+        "*reinterpret_cast<const Packet*>(x + packet * 4);",
+        "weft::put(tile + packet * 4, *reinterpret_cast<const Packet*>(x + packet * 4));",
+        ("wrong memory",), ("weft::put",),
+    ),
     Mutant("one_group_too_few", "half_product", "wait_copies<1>", "wait_copies<2>", ("race",), ("weft::load_matrix(",)),
     Mutant(
         "copies_of_other_threads", "half_product",

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import weft
 from tests.examples import examples
 from tests.fuzz_programs import arguments, compiled, generate
-from tests.kernels_of_folds import CASES
+from tests.kernels_of_folds import CASES, norm_of_heads
 from weft.compiler import Launch
 from weft.errors import WeftError
 from weft.graph.sweeps import Sweeps
@@ -275,23 +275,37 @@ def test_rows_that_registers_do_not_hold_lie_in_shared_memory(monkeypatch: pytes
     assert "bulk_load" not in softmax.source(spec, arch="sm_80")
 
 
-@pytest.mark.parametrize(("length", "in_bulk"), [(1024, True), (1000, True), (1001, False)])
+@pytest.mark.parametrize(
+    ("rows", "length", "in_bulk"), [(37, 1024, True), (37, 1000, True), (37, 1001, False), (150, 200, False), (73, 512, False)]
+)
 def test_columns_are_folded_beside_the_rows_that_are_held(
-    monkeypatch: pytest.MonkeyPatch, length: int, in_bulk: bool
+    monkeypatch: pytest.MonkeyPatch, rows: int, length: int, in_bulk: bool
 ) -> None:
     """The gradients of a weight and a bias: blocks that stay leave their parts, the next nest combines them. Rows of whole
-    packets are on their way in shared memory, others in registers.
+    packets are on their way in shared memory, others in registers; the teams that have short rows leave one part together.
     """
     monkeypatch.setattr(fold, "FEW_BLOCKS", 0)
     monkeypatch.setattr(fold, "FEWEST_TURNS", 0)
     monkeypatch.setattr(fold, "REGISTERS", 1 << 14)
     for module in (inspection, simulated):
         monkeypatch.setattr(module, "machine_for", lambda arch: replace(machine_for(arch), multiprocessors=2))
-    specs = (f"bfloat16[37,{length}]", f"bfloat16[{length}]", f"bfloat16[{length}]")
+    specs = (f"bfloat16[{rows},{length}]", f"bfloat16[{length}]", f"bfloat16[{length}]")
     report = layer_norm.check(*specs, gradients=True)
     assert report.ok
     (folded,) = [launched.source for launched in report.launches if "of each column" in launched.source]
     assert ("bulk_load" in folded) == in_bulk
+    assert ("of_teams" in folded) == (length <= 512)
     report = layer_norm.check(*specs, gradients=True, arch="sm_80")
     assert report.ok
     assert not any("bulk_load" in launched.source for launched in report.launches)
+
+
+def test_columns_of_rows_of_several_axes_are_folded_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (inspection, simulated):
+        monkeypatch.setattr(module, "machine_for", lambda arch: replace(machine_for(arch), multiprocessors=1))
+    monkeypatch.setattr(fold, "FEWEST_TURNS", 0)
+    turned = torch.randn(20, 2, 600, generator=torch.Generator().manual_seed(0)).bfloat16().transpose(0, 1)
+    for x, length in (("bfloat16[8,8,128]", 128), ("bfloat16[2,20,600]", 600), (turned, 600)):
+        report = norm_of_heads.check(x, f"bfloat16[{length}]", f"bfloat16[{length}]", gradients=True)
+        assert report.ok
+        assert sum("of each column" in launched.source for launched in report.launches) == 1

@@ -75,6 +75,29 @@ def test_names_of_kernels(function: str) -> None:
         assert report.ok, report.text()
 
 
+@pytest.mark.parametrize(("rows", "length"), [("k", "chunk"), ("memory", "k"), ("stage", "v")])
+def test_sizes_with_names_that_the_text_uses_itself(rows: str, length: str) -> None:
+    """A size of one name with the counter of a loop told how many points a row has."""
+    text = f"""
+def normalized(x, w):
+    {rows}, {length} = x.shape
+    y = torch.empty_like(x)
+    for i in range({rows}):
+        squares = 0.0
+        for j in range({length}):
+            squares += x[i, j] * x[i, j]
+        scale = torch.rsqrt(squares / {length})
+        for j in range({length}):
+            y[i, j] = x[i, j] * scale * w[j]
+    return y
+"""
+    label = f"<normalized of {rows} and {length}>"
+    linecache.cache[label] = (len(text), None, text.splitlines(keepends=True), label)
+    scope: dict[str, Any] = {"torch": torch, "__name__": "programs"}
+    exec(compile(text, label, "exec"), scope)
+    assert weft.kernel(scope["normalized"]).check("float32[9,1000]", "float32[1000]", gradients=True).ok
+
+
 def test_no_name_is_a_macro() -> None:
     """Of all that the compiler defines with the headers of the C++ and of the simulated CUDA."""
     command = find_compiler().command

@@ -545,6 +545,70 @@ FAULTS = (
         x1[threadIdx.x] = s[threadIdx.x];""",
         headers=("bulk",),
     ),
+    # ---- instructions that say which memory they access
+    Fault(
+        "a_store_to_global_memory_into_shared",
+        "wrong memory",
+        """__shared__ alignas(16) float s[256];
+        const float tile[4] = {};
+        weft::store<4>(s + threadIdx.x * 4, tile); // here
+        x1[threadIdx.x] = s[threadIdx.x];""",
+        headers=("memory",),
+    ),
+    Fault(
+        "a_load_of_global_memory_from_shared",
+        "wrong memory",
+        """__shared__ alignas(16) float s[64];
+        s[threadIdx.x] = x0[threadIdx.x];
+        __syncthreads();
+        const auto run = weft::fetch_now<4, 4>(s + threadIdx.x / 4 * 4); // here
+        x1[threadIdx.x] = run.lane[threadIdx.x % 4];""",
+        headers=("memory",),
+    ),
+    Fault(
+        "a_store_to_global_memory_into_registers",
+        "wrong memory",
+        """float own[4];
+        const float tile[4] = {1.0f, 2.0f, 3.0f, x0[threadIdx.x]};
+        weft::store<4>(own, tile); // here
+        x1[threadIdx.x] = own[threadIdx.x % 4];""",
+        headers=("memory",),
+    ),
+    Fault(
+        "a_bulk_copy_from_shared_memory_as_if_it_were_global",
+        "wrong memory",
+        """__shared__ alignas(128) float s[64], own[64];
+        __shared__ weft::Mbarrier full;
+        own[threadIdx.x] = x0[threadIdx.x];
+        weft::fence_proxy_async();
+        if (threadIdx.x == 0) {
+            full.init(1);
+            weft::fence_mbarrier_init();
+        }
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            full.arrive_expect(256);
+            weft::bulk_load(s, own, 256, full); // here
+        }
+        full.wait(0);
+        x1[threadIdx.x] = s[threadIdx.x];""",
+        headers=("bulk",),
+    ),
+    Fault(
+        "a_copy_to_global_memory_as_if_it_were_shared",
+        "wrong memory",
+        """weft::copy_async<4>(x1 + threadIdx.x, x0 + threadIdx.x); // here
+        weft::commit_copies();
+        weft::wait_copies<0>();""",
+        headers=("async",),
+    ),
+    Fault(
+        "a_product_of_what_is_in_global_memory",
+        "wrong memory",
+        PRODUCT.replace(" // here", "").replace("(a, 16, 1024), ", "(x0, 16, 1024), // here\n"),
+        block=128,
+        headers=("bulk", "wgmma"),
+    ),
     Fault(
         "a_bulk_copy_of_an_odd_size",
         "bad copy",

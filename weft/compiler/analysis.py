@@ -70,12 +70,15 @@ def analyze(function: Function, assumed: tuple[tuple[str, str], ...] = ()) -> An
     """The analysis of a function (its first half of the road)."""
     from weft.graph.beside import columns
     from weft.loops.analyze import requirements, schedule
+    from weft.plan.arguments import nest_arrays
 
     scheduled = schedule(function)
     lowered = [lower_nest(scheduled, nest) for nest in scheduled.nests]
     for k, (one, after) in enumerate(pairwise(lowered)):
         if one.sweeps is not None and after.sweeps is not None:
-            lowered[k] = replace(one, columns=columns(scheduled.function, one.sweeps, after.sweeps))
+            others = (*scheduled.nests[:k], *scheduled.nests[k + 2 :])
+            elsewhere = frozenset(a.name for n in others for a in nest_arrays(scheduled.function, n))
+            lowered[k] = replace(one, columns=columns(scheduled.function, one.sweeps, after.sweeps, elsewhere))
     return Analysis(scheduled, requirements(function), tuple(lowered), assumed)
 
 

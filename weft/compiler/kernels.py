@@ -176,7 +176,7 @@ def _plan_folds(
     if folds.chunks and most[folds.lane] > folds.holds:
         return None
     rows = math.prod(most[a] for a in sweeps.rows)
-    return replace(folds, exact=False), replace(extents, rows=max(rows, extents.rows))
+    return replace(folds, whole=0), replace(extents, rows=max(rows, extents.rows))
 
 
 def _plan_products(
@@ -289,11 +289,11 @@ def _joint_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[
         facts.append(replace(told, without=frozenset(used) - its.arrays))
         sweeps.append(its)
     folds = columns.folds
-    held = plan_columns(analysis.function, sweeps[0], folds, facts[0], names, where.machine)
+    held = plan_columns(analysis.function, sweeps[0], columns, facts[0], names, where.machine, where.arrays)
     combined = plan_folds(analysis.function, sweeps[1], facts[1], names, where.machine, where.leaning)
     if held is None or combined is None or not combined[0].beside:
         return None
-    (rows, extents), (below, across) = held, plan_parts(*combined)
+    (rows, extents), (below, across) = held, plan_parts(*combined, where.machine)
     partial = tuple((f.results[0], f.types[0], across.rows * extents.parts) for f in folds)
     inside = replace(where, path=str(nest))  # what one leaves and the other one takes is the same memory
     arranged = rows.arranged(sweeps[0])
@@ -301,7 +301,7 @@ def _joint_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[
     waiting += row_bytes(analysis.function, rows, same_reads(arranged, rows))
     found = [
         Launch(
-            Variant(k, fact, plan), entry, (blocks, 1, 1), (plan.threads, 1, 1), partial=partial, parts=extents.parts,
+            Variant(k, fact, plan), entry, (blocks, 1, 1), (plan.threads, plan.teams, 1), partial=partial, parts=extents.parts,
             shared=shared, dependent=plan.left,
         )
         for k, fact, its, plan, blocks, shared in zip(

@@ -66,9 +66,9 @@ def emit(
     what is folded over the rows too.
     """
     own = Nest(nest.name, nest.axes, trapping(nest.body), nest.verdicts)
-    arranged, columns = rough_sweeps(plan.arranged(sweeps), columns, function)
+    arranged, columns = rough_sweeps(plan.arranged(sweeps if columns is None else columns.beside(sweeps)), columns, function)
     if columns is not None:
-        arranged = replace(arranged, values=(*arranged.values, *columns.values))
+        columns = replace(columns, folds=tuple(replace(f, over=arranged.rows) for f in columns.folds))
     writer = Writer()
     dependence = Dependence(awaits=plan.left, allows=plan.columns)
     include(writer, (dependence,))
@@ -156,7 +156,7 @@ class Entry(ValueBody):
         step: Step,
         columns: Columns | None = None,
     ) -> Entry:
-        own = {"outside", "parts", "part", "here", "v", *(_alias(f) for f in sweeps.folds)}
+        own = {"outside", "parts", "part", "here", "v", "k", "chunk", "memory", *(_alias(f) for f in sweeps.folds)}
         taken = own | {*entries(nest, sweeps, plan)}
         told = {a.name: a for a in sweeps.axes.values() if "." not in a.name}  # axes that are counted as one are boxes
         parts = told_apart(sweeps, plan.merged)

@@ -288,10 +288,11 @@ class HeldEntry(Entry):
         self.writer.line("#pragma unroll")
         with self.writer.block(f"for (int32_t chunk = 0; chunk < {plan.chunks}; ++chunk)"):
             mark = self.writer.mark()
-            if plan.exact:
+            if plan.whole == plan.chunks:
                 yield
             else:
-                with self.writer.block(f"if ({self.run} < {self.extent})"):
+                some = f"chunk < {plan.whole} || " if plan.whole else ""
+                with self.writer.block(f"if ({some}{self.run} < {self.extent})"):
                     yield
             if self.writer.mentions(self.run, mark):
                 place = f"chunk * {plan.threads * plan.cluster * plan.vector} + {self.first_run()}"

@@ -13,7 +13,7 @@ from weft.emit.expressions import DividingPrinter, memory_type
 from weft.emit.folds import Turn, Work
 from weft.emit.held import HeldEntry
 from weft.graph.sweeps import Sweep
-from weft.graph.tile import Axis, Fold, Map, Read, uses
+from weft.graph.tile import Axis, Fold, Map, Read, uses, uses_of_write
 from weft.loops.ir import Cast, Op, Ref, walk_expr
 from weft.loops.types import FLOAT32
 from weft.plan.fold import PACKET_BYTES, row_bytes, same_reads
@@ -25,6 +25,9 @@ class ResidentEntry(HeldEntry):
     """The one launch of a plan whose blocks go from row to row."""
 
     def __post_init__(self) -> None:
+        if self.columns is not None:  # what only the next nest would read
+            last = tuple(w for w in self.sweeps.last if w.array not in self.columns.unread)
+            self.sweeps = replace(self.sweeps, last=last)
         super().__post_init__()
         self.column_owns: dict[str, str] = {}
         self.waiting: dict[str, str] = {}  # where the next row is
@@ -46,17 +49,21 @@ class ResidentEntry(HeldEntry):
                 self.declare_run(v, self.waiting[v.name])
             with self.writer.block(f"const auto {fetch_row} = [&](const int64_t {row})", "};"):
                 self.fetched_row(axes, counts)
-        self.begin_columns()
-        self.same_divisors()
-        self.same_runs()
+        first, step = "blockIdx.x", "parts"
+        if plan.teams > 1:
+            first, step = self.fresh.fresh("first_row"), self.fresh.fresh("row_step")
+            line(f"const int64_t {first} = int64_t(blockIdx.x) * {plan.teams} + threadIdx.y, {step} = parts * {plan.teams};")
         if plan.stages:
             with self.writer.block(f"for (int32_t k = 0; k < {plan.stages}; ++k)"):
-                line(f"if (blockIdx.x + k * parts < {total}) {fetch_row}(blockIdx.x + k * parts, k);")
+                line(f"if ({first} + k * {step} < {total}) {fetch_row}({first} + k * {step}, k);")
             line(f"int32_t {self.stage} = 0;")
             line(f"uint32_t {self.phase} = 0;")
         else:
-            line(f"if (blockIdx.x < {total}) {fetch_row}(blockIdx.x);")
-        with self.writer.block(f"for (int64_t {row} = blockIdx.x; {row} < {total}; {row} += parts)"):
+            line(f"if ({first} < {total}) {fetch_row}({first});")
+        self.begin_columns()
+        self.same_divisors()
+        self.same_runs()
+        with self.writer.block(f"for (int64_t {row} = {first}; {row} < {total}; {row} += {step})"):
             self.begin_row(axes, counts)
             if plan.stages:
                 self.declare_tiles(tiles)
@@ -64,7 +71,7 @@ class ResidentEntry(HeldEntry):
                 with self.runs():
                     for v in self.reads:
                         line(self.taken_over(v, self.next_run(v), f"{tiles[v.name]}{self.chunk}"))
-                ahead = f"{row} + {plan.stages} * parts"
+                ahead = f"{row} + {plan.stages} * {step}"
                 self.next_row = [f"if ({ahead} < {total}) {fetch_row}({ahead}, {self.stage});  // all have taken theirs"]
                 self.held(tiles)
             else:
@@ -72,7 +79,7 @@ class ResidentEntry(HeldEntry):
                 with self.runs():
                     for v in self.reads:
                         line(self.taken_over(v, self.next_run(v), f"{tiles[v.name]}{self.chunk}"))
-                line(f"if ({row} + parts < {total}) {fetch_row}({row} + parts);")
+                line(f"if ({row} + {step} < {total}) {fetch_row}({row} + {step});")
                 self.held(tiles)
             self.stages()
             self.fold_columns()
@@ -203,30 +210,64 @@ class ResidentEntry(HeldEntry):
                 self.writer.line(f"{name}{self.place_in_tile} = {self.algebra(f)}::identity();")
 
     def fold_columns(self) -> None:
-        if self.columns is None:
-            return
+        if self.columns is not None and not self.beside_last:
+            self.all_points([self.lane], self.with_columns(Sweep((self.lane.name,), False, (), ())), self.plan.threads)
+
+    @property
+    def beside_last(self) -> bool:
+        """Whether columns are folded where the points of a row are gone through last."""
+        return not self.sweeps.stages[-1][-1].folds
+
+    def with_columns(self, sweep: Sweep) -> Work:
+        """A sweep that folds the columns too."""
+        assert self.columns is not None
         folds = self.columns.folds
-        wanted = self.needed(e for f in folds for e in f.parts)
+        wanted = self.needed([*(e for f in folds for e in f.parts), *(e for w in sweep.writes for e in uses_of_write(w))])
         self.of_rows(wanted)
         owns = {name: f"{own}{self.place_in_tile}" for name, own in self.column_owns.items()}
         values = tuple(v for v in wanted if not isinstance(v, Fold) and not set(v.axes) <= set(self.sweeps.rows))
-        work = Work(Sweep((self.lane.name,), False, folds, ()), values, owns)
         self.writer.line("// of each column")
-        self.all_points([self.lane], work, self.plan.threads)
+        return Work(replace(sweep, folds=folds), values, owns)
+
+    def all_points(self, axes: list[Axis], work: Work, across: int) -> None:
+        if self.columns is not None and self.beside_last and work.sweep is self.sweeps.stages[-1][-1]:
+            work = self.with_columns(work.sweep)
+        super().all_points(axes, work, across)
 
     def leave_columns(self) -> None:
-        """Every block leaves its part of each column."""
-        if self.columns is None:
-            return
-        with self.runs():
-            for f in self.columns.folds:
-                place = f"int64_t(blockIdx.x) * {factor(self.extent)} + {self.run}"
-                kept, own = self.partials[f.results[0]], f"{self.column_owns[f.results[0]]}{self.chunk}"
+        """Every block, or cluster, leaves its part of each column."""
+        for f in self.columns.folds if self.columns is not None else ():
+            kept, own = self.partials[f.results[0]], f"{self.column_owns[f.results[0]]}{self.chunk}"
+            place = f"int64_t(blockIdx.x) * {factor(self.extent)}"
+            if self.plan.teams > 1:
+                self.leave_column_of_teams(f, own, f"{kept}[{place}")
+                continue
+            with self.runs():
                 if self.plan.vector > 1:
                     width = min(self.plan.vector, PACKET_BYTES // f.types[0].size)
-                    self.writer.line(f"weft::store<{width}>({kept} + {place}, {own});")
+                    self.writer.line(f"weft::store<{width}>({kept} + {place} + {self.run}, {own});")
                 else:
-                    self.writer.line(f"{kept}[{place}] = {own};")
+                    self.writer.line(f"{kept}[{place} + {self.run}] = {own};")
+
+    def leave_column_of_teams(self, fold: Fold, own: str, kept: str) -> None:
+        """What the teams of a block have of each column is combined in their order."""
+        line, plan, type_ = self.writer.line, self.plan, self.value_type(fold)
+        of_teams, column, total = (self.fresh.fresh(f"{fold.names[0]}_{what}") for what in ("of_teams", "column", "total"))
+        line(f"__shared__ {type_} {of_teams}[{plan.teams}][{plan.holds}];")
+        with self.runs():
+            if plan.vector > 1:
+                line("#pragma unroll")
+                line(f"for (int32_t v = 0; v < {plan.vector}; ++v) {of_teams}[threadIdx.y][{self.run} + v] = {own}[v];")
+            else:
+                line(f"{of_teams}[threadIdx.y][{self.run}] = {own};")
+        line("__syncthreads();")
+        first, step = f"threadIdx.y * {plan.threads} + threadIdx.x", plan.threads * plan.teams
+        with self.writer.block(f"for (int32_t {column} = {first}; {column} < {self.extent}; {column} += {step})"):
+            line(f"{type_} {total} = {of_teams}[0][{column}];")
+            line("#pragma unroll")
+            combined = f"{self.algebra(fold)}::combine({total}, {of_teams}[k][{column}])"
+            line(f"for (int32_t k = 1; k < {plan.teams}; ++k) {total} = {combined};")
+            line(f"{kept} + {column}] = {total};")
 
     @contextmanager
     def each_chunk(self) -> Iterator[None]:

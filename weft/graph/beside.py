@@ -7,44 +7,53 @@ column, and the second nest is left to combine the parts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from weft.graph.sweeps import Sweep, Sweeps
 from weft.graph.tile import Fold, Map, Read, Write
 from weft.loops.algebra.table import ALGEBRAS
-from weft.loops.ir import Expr, Function, Ref, substitute
+from weft.loops.ir import Expr, Function, Ref, free_names, substitute
 from weft.loops.types import INT64
 
 
 @dataclass(frozen=True)
 class Columns:
     """values: what the points of the folds are made of beside the values of the sweeps, in order. folds: over the rows, by the
-    names that they have in the nest which combines their parts.
+    names that they have in the nest which combines their parts. unread: arrays of which only that nest would read, which does
+    not where parts are left.
     """
 
     values: tuple[Map, ...]
     folds: tuple[Fold, ...]
+    unread: frozenset[str] = frozenset()
+
+    def beside(self, rows: Sweeps) -> Sweeps:
+        """The sweeps of the rows with the values of the columns."""
+        return replace(rows, values=(*rows.values, *self.values))
 
 
-def columns(function: Function, rows: Sweeps, other: Sweeps) -> Columns | None:
+def columns(function: Function, rows: Sweeps, other: Sweeps, elsewhere: Collection[str] = ()) -> Columns | None:
     """The folds of `other`, the sweeps of the nest after that of `rows`, in terms of the values of `rows`; None where they need
-    other points, or memory as it is between the nests.
+    other points, or memory as it is between the nests. elsewhere: the arrays of other nests.
     """
     every = [s for stage in rows.stages for s in stage]
-    if len(rows.rows) != 1 or len({s.over for s in every}) != 1 or len(every[0].over) != 1 or rows.apart or other.apart:
+    if not rows.rows or len({s.over for s in every}) != 1 or len(every[0].over) != 1 or rows.apart or other.apart:
         return None
     if len(other.rows) != 1 or len(other.stages) != 1 or len(other.stages[0]) != 1:
         return None
     below = other.stages[0][0]
-    if len(below.over) != 1 or below.writes or any(not _plain(f) for f in below.folds):
+    if len(below.over) != len(rows.rows) or below.writes or any(not _plain(f) for f in below.folds):
         return None
-    (row,), (lane,), (column,), (down,) = rows.rows, every[0].over, other.rows, below.over
-    for own, its in ((row, down), (lane, column)):
+    pairs = tuple(zip((*rows.rows, *every[0].over), (*below.over, *other.rows), strict=True))
+    for own, its in pairs:
         a, b = rows.axes[own], other.axes[its]
-        if (a.start, a.stop) != (b.start, b.stop):
+        if (a.start, a.stop) != (b.start, b.stop) or (free_names(a.start) | free_names(a.stop)) & rows.axes.keys():
             return None
-    return _renamed(function, rows, other, below, {down: Ref(row, INT64), column: Ref(lane, INT64)})
+    found = _renamed(function, rows, other, below, {its: Ref(own, INT64) for own, its in pairs})
+    read = {v.array for v in rows.values if isinstance(v, Read)} | rows.loaded | {*elsewhere}
+    unread = {w.array for w in rows.last if function.array(w.array).role == "local"} - read
+    return found and replace(found, unread=frozenset(unread))
 
 
 def _plain(fold: Fold) -> bool:

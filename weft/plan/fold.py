@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from weft.graph.beside import Columns
 from weft.graph.sweeps import Sweep, Sweeps
 from weft.graph.tile import Axis, Fold, Read, Write, names_of
 from weft.loops.algebra.table import ALGEBRAS
@@ -52,14 +53,17 @@ FEWEST_HELD = 32
 # Blocks of a multiprocessor that hold rows in shared memory, at least, and as many as let one read, one compute and one write;
 # the threads of a multiprocessor up to which each has registers enough.
 FEWEST_INSIDE, MANY_INSIDE, MANY_THREADS = 2, 3, 1024
-# Rows of a block that stays which are on their way in shared memory, and bytes of that besides rows: while it works on one, two
-# or more have to be, or a multiprocessor with few such blocks does not ask for enough at a time.
-MOST_STAGES, FEWEST_STAGES, OTHER_SHARED = 4, 2, 2 * 1024
-# Of a thread that folds columns too: the points that it holds, and registers besides them and the next row's; rows that each of
-# its blocks goes through at least.
-COLUMN_POINTS, COLUMN_REGISTERS, FEWEST_TURNS = 16, 48, 4
-# Of what combines parts of columns: threads side by side, and columns of each.
-PARTS_SIDE, PARTS_VECTOR = 8, 4
+# Rows of a block that stays which are on their way in shared memory, and bytes of that besides rows. Bytes of all such rows of
+# a multiprocessor: with more of them some get ahead of others, which end last. On an H200 gradients of rms_norm took 1.15 times
+# as long with 96 KB (rows of 768), 1.14 times with 128 KB (rows of 8192).
+STAGES, OTHER_SHARED, ON_THE_WAY = 2, 2 * 1024, 64 * 1024
+# Of a thread that folds columns too: the points that it holds, registers besides them and the next row's, and besides those and
+# what it has unpacked; rows that each team goes through at least.
+COLUMN_POINTS, COLUMN_REGISTERS, UNPACKED_REGISTERS, FEWEST_TURNS = 16, 48, 12, 4
+# Threads of which each quarter of a multiprocessor, which has registers of its own, has a warp.
+QUARTERS = 128
+# Of what combines parts of columns: the most threads side by side and the fewest, which read a sector, and columns of each.
+PARTS_SIDE, PARTS_SECTOR, PARTS_VECTOR = 8, 2, 4
 _MOST_PARTS = (1 << 16) - 1
 WARP = 32
 ZERO = Const(0, INT64)
@@ -75,10 +79,11 @@ class FoldPlan:
     sums are kept relative to the extrema that threads have so far. chunks: a thread holds its points of a row, so many
     times a vector of neighbours; 0: it does not. cluster: blocks that hold a row together, of so many threads each. inside:
     rows are held in shared memory, where bulk copies bring them, and so many blocks are on a multiprocessor; 0: they are held
-    in registers. resident: blocks stay and go from row to row; so many of them are on a multiprocessor, 0: a block has a row.
+    in registers. resident: blocks stay, and their teams go from row to row; so many are on a multiprocessor, 0: teams have one.
     stages: so many of their next rows are copied to shared memory meanwhile; 0: threads fetch the next one. columns: they fold
-    what the next nest folds over the rows. left: only parts are combined, which the nest before has left. exact: a row has just
-    as many points as its threads hold. merged: axes that are counted as one; those of the plan are what is left.
+    what the next nest folds over the rows. left: only parts are combined, which the nest before has left. whole: every row has
+    all points of so many of the chunks, and registers are enough for what is unpacked of them at once. merged: axes that are
+    counted as one; those of the plan are what is left.
     """
 
     rows: tuple[str, ...]
@@ -91,7 +96,7 @@ class FoldPlan:
     running: bool = False
     chunks: int = 0
     cluster: int = 1
-    exact: bool = False
+    whole: int = 0
     merged: Pairs = ()
     inside: int = 0
     resident: int = 0
@@ -286,8 +291,8 @@ def _held(
     # without a branch around each run the compiler keeps what it has unpacked of all of them, in as many registers again
     unpacked = chunks * vector * len(reads) + OTHER_REGISTERS <= REGISTERS // (threads * fewest)
     holds = threads * cluster * vector * chunks
-    exact = chunks > 1 and unpacked and extents[lane] == holds and sweeps.axes[lane].start == ZERO
-    return FoldPlan(sweeps.rows, lane, across, threads, teams, vector=vector, chunks=chunks, cluster=cluster, exact=exact)
+    full = chunks if chunks > 1 and unpacked and extents[lane] == holds and sweeps.axes[lane].start == ZERO else 0
+    return FoldPlan(sweeps.rows, lane, across, threads, teams, vector=vector, chunks=chunks, cluster=cluster, whole=full)
 
 
 def _inside(
@@ -347,34 +352,54 @@ def _run_by_run(sweeps: Sweeps, facts: Facts, lane: str) -> bool:
 
 
 def plan_columns(
-    function: Function, sweeps: Sweeps, folds: tuple[Fold, ...], facts: Facts, names: Mapping[str, int], machine: Machine
+    function: Function,
+    sweeps: Sweeps,
+    columns: Columns,
+    facts: Facts,
+    names: Mapping[str, int],
+    machine: Machine,
+    arrays: Mapping[str, Geometry],
 ) -> tuple[FoldPlan, Extents] | None:
     """The plan of rows that are held, whose threads also fold their points of each column; None where that does not pay."""
+    folds, extents = columns.folds, extents_of(sweeps.axes, names)
+    counted = any(free_names(e) & {*sweeps.rows} for f in folds for e in f.parts)
+    pairs = () if counted else pairs_in_memory(function, columns.beside(sweeps), arrays, extents, rows=True)
+    sweeps = merged(sweeps, pairs)
     extents = extents_of(sweeps.axes, names)
     ((lane,),) = {s.over for stage in sweeps.stages for s in stage}
-    plan = _held(function, sweeps, facts, lane, extents, machine, (COLUMN_POINTS,))
-    if plan is None or plan.teams > 1 or plan.cluster > 1:
-        return None
-    points, rows = plan.chunks * plan.vector, extents[sweeps.rows[0]]
-    reads = held_reads(sweeps, lane)
+    reads, rows = held_reads(sweeps, lane), math.prod(extents[a] for a in sweeps.rows)
     size = sum(function.array(v.array).dtype.size for v in reads)
-    held, summed = points * size // 4, points * sum(f.types[0].size for f in folds) // 4
-    for bulk in (True, False) if machine.bulk and _in_bulk(function, sweeps, facts, lane) else (False,):
-        blocks = REGISTERS // (plan.threads * (held * (1 if bulk else 2) + summed + COLUMN_REGISTERS))
-        same = row_bytes(function, plan, same_reads(sweeps, replace(plan, stages=1)))
-        room = machine.shared // max(1, blocks) - OTHER_SHARED - same
-        stages = min(MOST_STAGES, room // row_bytes(function, plan, reads)) if bulk else 0
+    plan = _held(function, sweeps, facts, lane, extents, machine, (COLUMN_POINTS,))
+    if plan is None or plan.cluster > 1:
+        return None
+    points, threads, alike = plan.chunks * plan.vector, plan.threads * plan.teams, same_reads(sweeps, replace(plan, stages=1))
+    same = row_bytes(function, plan, alike)
+    summed = points * sum(f.types[0].size for f in folds) // 4
+    for bulk in (True, False) if machine.bulk and plan.teams == 1 and _in_bulk(function, sweeps, facts, lane) else (False,):
+        held = points * size // 4 if bulk else points * size // 2 + same * points // (4 * plan.holds)  # and the next row
+        blocks = REGISTERS // (threads * (held + summed + COLUMN_REGISTERS))
+        if bulk:
+            ring = STAGES * row_bytes(function, plan, reads)
+            blocks = min(blocks, max(1, round(ON_THE_WAY / ring)), machine.shared // (ring + same + OTHER_SHARED))
         parts = machine.multiprocessors * blocks
-        if blocks and rows >= FEWEST_TURNS * parts and (stages >= FEWEST_STAGES or not bulk):
-            return replace(plan, resident=blocks, stages=stages, columns=True), Extents(rows, parts, parts)
+        if blocks and rows >= FEWEST_TURNS * parts * plan.teams:
+            unpacked = held + summed + points * len(reads) + points * len(alike) // 2 + UNPACKED_REGISTERS
+            whole = 0
+            given = REGISTERS // (-(-threads * blocks // QUARTERS) * QUARTERS)
+            if plan.chunks > 1 and unpacked <= given and sweeps.axes[lane].start == ZERO:
+                whole = extents[lane] // (plan.threads * plan.vector)
+            plan = replace(plan, resident=blocks, stages=STAGES if bulk else 0, columns=True, whole=whole, merged=pairs)
+            return plan, Extents(rows, parts, parts)
     return None
 
 
-def plan_parts(below: FoldPlan, across: Extents) -> tuple[FoldPlan, Extents]:
+def plan_parts(below: FoldPlan, across: Extents, machine: Machine) -> tuple[FoldPlan, Extents]:
     """The plan that combines what blocks have left of each column, in float32 or wider: few columns a block, since there are
     not many, and many threads below one another.
     """
     vector, side = min(below.vector, PARTS_VECTOR), PARTS_SIDE
+    while side > PARTS_SECTOR and 2 * across.rows < side * vector * machine.multiprocessors:
+        side //= 2
     plan = replace(below, shared=True, left=True, vector=vector, across=tuple((side,) * len(a) for a in below.across))
     return plan, replace(across, blocks=-(-across.rows // (side * vector)))
 

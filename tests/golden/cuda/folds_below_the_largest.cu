@@ -47,9 +47,9 @@ extern "C" __global__ void __launch_bounds__(128) below_the_largest(
     }
     // kernels_of_folds.py:291: for j in range(m):
     float best = -INFINITY;
-    int64_t k = int64_t(0);
+    int64_t k_2 = int64_t(0);
     const auto best_total = weft::reduce<best_algebra, 128>(best_own, best_algebra_values[turn ^= 1]);
-    if (best_algebra::apply(best_total, best)) k = best_total.column;
+    if (best_algebra::apply(best_total, best)) k_2 = best_total.column;
     #pragma unroll
     for (int32_t chunk = 0; chunk < 4; ++chunk) {
         const int32_t j_run = chunk * 1024 + threadIdx.x * 8;
@@ -62,13 +62,13 @@ extern "C" __global__ void __launch_bounds__(128) below_the_largest(
             for (int32_t v = 0; v < 8; ++v) {
                 const int64_t j = j_run + v;
                 // kernels_of_folds.py:295: y[i, j] = x[i, j] - best if j != k else 1.0
-                t_run[v] = j != k ? x_run_2[v] - best : 1.0f;
+                t_run[v] = j != k_2 ? x_run_2[v] - best : 1.0f;
             }
             weft::store<8>(t_i + j_run, t_run);
         }
     }
     if (threadIdx.x == 0) {
         // kernels_of_folds.py:296: at[i] = k
-        t_1_i[0] = k;
+        t_1_i[0] = k_2;
     }
 }

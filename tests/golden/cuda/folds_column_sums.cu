@@ -37,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) column_sums_parts(
     int64_t begin = part * 16 + threadIdx.x / 16;
     for (; begin + 3 * (parts * 16) < lines; begin += 4 * (parts * 16)) {
         #pragma unroll
-        for (int32_t k = 0; k < 4; ++k) point(begin + k * (parts * 16));
+        for (int32_t k_2 = 0; k_2 < 4; ++k_2) point(begin + k_2 * (parts * 16));
     }
     #pragma unroll 1
     for (; begin < lines; begin += parts * 16) point(begin);

@@ -1,6 +1,6 @@
 // Moving tiles between global memory and registers: up to 16 bytes an instruction, op-math values on the register side.
 #pragma once
-#include "weft/scalar.cuh"
+#include "weft/address.cuh"
 
 namespace weft {
 
@@ -135,8 +135,8 @@ WEFT_FUNCTION void unpack(const Run<T, count>& run, Value (&tile)[count]) {
 
 // The same address in global memory, but the compiler does not know it: loads through it stay where they are written.
 template <typename T> WEFT_FUNCTION const T* opaque(const T* address) {
+    uint64_t place = detail::global_address(address);
 #if WEFT_ON_DEVICE
-    size_t place = __cvta_generic_to_global(address);
     asm volatile("" : "+l"(place));
     return static_cast<const T*>(__cvta_global_to_generic(place));
 #else
@@ -175,10 +175,10 @@ template <int count, int width, typename T> WEFT_FUNCTION Run<T, count> fetch(co
 // The same, before anything that comes after the warp's next barrier. Of loads through a pointer that nothing is stored through the
 // compiler knows that they may come later, where their elements are needed: it waits for one row, then asks for the other.
 template <int count, int width, typename T> WEFT_FUNCTION Run<T, count> fetch_now(const T* address) {
-#if WEFT_ON_DEVICE
     constexpr int size = width * int(sizeof(T)), words = count * int(sizeof(T)) / 4;
+    [[maybe_unused]] const uint64_t place = detail::global_address(address);
+#if WEFT_ON_DEVICE
     if constexpr (size >= 4) {
-        const uint64_t place = uint64_t(__cvta_generic_to_global(address));
         uint32_t word[words];
 #pragma unroll
         for (int k = 0; k < words; k += size / 4) {
@@ -355,9 +355,9 @@ WEFT_FUNCTION Run<T, count> fetch_after(const T* row, int64_t first, int64_t siz
 
 // One instruction for the whole packet: left to itself the compiler stores values that were computed one by one so.
 template <typename T, int width> WEFT_FUNCTION void put(T* address, const Packet<T, width>& packet) {
+    [[maybe_unused]] const uint64_t place = detail::global_address(address);
 #if WEFT_ON_DEVICE
     const auto* const words = reinterpret_cast<const uint32_t*>(&packet);
-    const uint64_t place = uint64_t(__cvta_generic_to_global(address));
     if constexpr (sizeof packet == 16) {
         asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
                      : : "l"(place), "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3]) : "memory");

@@ -37,8 +37,8 @@ Who by(Actor agent, uint32_t clock, SiteId site, bool async_proxy) {
     return {agent, clock, &current->knowledge, site, true, async_proxy, false};
 }
 
-// Checks bounds and alignment of a range that a unit will access, then its cells. False if it must not be touched.
-bool reach(uintptr_t address, uint32_t bytes, bool write, uint32_t alignment, const Who& who) {
+// Checks memory, bounds and alignment of a range that a unit will access, then its cells. False if it must not be touched.
+bool reach(Space space, uintptr_t address, uint32_t bytes, bool write, uint32_t alignment, const Who& who) {
     bool stray;
     Region* r = region_of(address, bytes, stray);
     const std::string tail = ",\"actor\":" + thread_json(current) + ",\"action\":\"" + (write ? "write" : "read") + "\"";
@@ -47,7 +47,8 @@ bool reach(uintptr_t address, uint32_t bytes, bool write, uint32_t alignment, co
         if (!mapped(r, address) || !mapped(r, address + bytes)) abort_launch();
         return false;
     }
-    const uintptr_t place = r->space == Space::shared ? address - r->base : address;
+    in_space(space, r, address, bytes, who.site);
+    const uintptr_t place = space == Space::shared ? address - r->base : address;
     if (place % alignment) {
         report("misaligned", who.site, 0, place_json(r, address, bytes) + tail + ",\"alignment\":" + std::to_string(alignment));
         abort_launch();

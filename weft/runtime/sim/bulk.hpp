@@ -78,7 +78,7 @@ void weft_bulk_load(void* shared, const void* global, uint32_t bytes, void* barr
         Mbarrier& m = mbarrier(at, site, true);
         const Who who = by(m.agent, m.phase + 1, store, true);
         const Who reader = by(m.agent, m.phase + 1, site, true);
-        if (!reach(from, bytes, false, 16, reader) || !reach(to, bytes, true, 16, who)) return;
+        if (!reach(Space::global, from, bytes, false, 16, reader) || !reach(Space::shared, to, bytes, true, 16, who)) return;
         if (!at_once()) std::memset(reinterpret_cast<void*>(to), poison, bytes);
         deliver(bytes, at, store, [=] { std::memcpy(reinterpret_cast<void*>(to), global, bytes); });
         count_sites(site, Kind::async_read, from, store, Kind::async_write, to, bytes);
@@ -93,8 +93,8 @@ void weft_bulk_store(void* global, const void* shared, uint32_t bytes) {
     current->bulk_site = site;
     if (bytes % 16) refuse_copy(site, "sizes are multiples of 16 bytes");
     const auto from = reinterpret_cast<uintptr_t>(shared), to = reinterpret_cast<uintptr_t>(global);
-    if (!reach(from, bytes, false, 16, by(g.agent, g.stamp + 1, site, true)) ||
-        !reach(to, bytes, true, 16, by(g.writer, g.stamp + 1, store, true))) {
+    if (!reach(Space::shared, from, bytes, false, 16, by(g.agent, g.stamp + 1, site, true)) ||
+        !reach(Space::global, to, bytes, true, 16, by(g.writer, g.stamp + 1, store, true))) {
         return;
     }
     count_sites(site, Kind::async_read, from, store, Kind::async_write, to, bytes);
@@ -112,8 +112,8 @@ void weft_bulk_send(void* destination, const void* shared, uint32_t bytes, void*
     const uintptr_t to = place_at(destination, rank, site), at = place_at(barrier, rank, site);
     const auto from = reinterpret_cast<uintptr_t>(shared);
     Mbarrier& m = mbarrier(at, site, true);
-    if (!reach(from, bytes, false, 16, by(m.agent, m.phase + 1, site, true)) ||
-        !reach(to, bytes, true, 16, by(m.agent, m.phase + 1, store, true))) {
+    if (!reach(Space::shared, from, bytes, false, 16, by(m.agent, m.phase + 1, site, true)) ||
+        !reach(Space::shared, to, bytes, true, 16, by(m.agent, m.phase + 1, store, true))) {
         return;
     }
     count_sites(site, Kind::async_read, from, store, Kind::async_write, to, bytes);
@@ -129,7 +129,7 @@ void weft_send(void* destination, const void* value, uint32_t bytes, void* barri
         report("peer exited", site, 0,
                place_json(&m.block->shared, to, bytes) + ",\"actor\":" + thread_json(current) + ",\"peer\":" + std::to_string(rank));
     }
-    if (!reach(to, bytes, true, 4, by(m.agent, m.phase + 1, site, false))) return;
+    if (!reach(Space::shared, to, bytes, true, 4, by(m.agent, m.phase + 1, site, false))) return;
     std::vector<char> sent(static_cast<const char*>(value), static_cast<const char*>(value) + bytes);
     deliver(bytes, at, site, [=] { std::memcpy(reinterpret_cast<void*>(to), sent.data(), bytes); });
     ++current->knowledge.clock;

@@ -14,10 +14,10 @@ void weft_copy_async(void* shared, const void* global, uint32_t bytes, uint32_t 
     bool stray;
     bool fine = true;
     if (read) {
-        fine = reach(from, read, false, bytes, by(g.agent, g.stamp + 1, site, false));
+        fine = reach(Space::global, from, read, false, bytes, by(g.agent, g.stamp + 1, site, false));
         if (Region* r = region_of(from, read, stray); fine && r) count(site, Kind::async_read, *r, from, read);
     }
-    if (!reach(to, bytes, true, bytes, by(g.agent, g.stamp + 1, store, false)) || !fine) return;
+    if (!reach(Space::shared, to, bytes, true, bytes, by(g.agent, g.stamp + 1, store, false)) || !fine) return;
     count(store, Kind::async_write, *region_of(to, bytes, stray), to, bytes);
     ++f.knowledge.clock;
     auto work = std::make_shared<Work>();

@@ -48,6 +48,7 @@ void weft_fence(weft::sim::Scope scope);
 // Before the bytes are touched: an atomic of the caller, with what it orders.
 void weft_atomic(const void* address, uint32_t bytes, weft::sim::Atomic what, weft::sim::Order order, weft::sim::Scope scope);
 // An access that the compiler's instrumentation does not see: 16 bytes of shared memory, by a lane of a matrix copy.
+void weft_in_global(const void* pointer);  // what an instruction for global memory accesses
 void weft_shared_row(const void* row, bool write);
 void weft_row_part(const void* part, uint32_t bytes);  // what another lane reads of such a row
 // One operation of all 32 lanes of the warp: each gives a record of its own; when all are here `act` gets the 32 records, by

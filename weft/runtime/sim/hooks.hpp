@@ -50,6 +50,13 @@ static void range(void* a, unsigned long bytes, bool write, const void* place) {
 void __tsan_read_range(void* a, unsigned long bytes) { range(a, bytes, false, WEFT_PLACE); }
 void __tsan_write_range(void* a, unsigned long bytes) { range(a, bytes, true, WEFT_PLACE); }
 
+// Of what is accessed by an instruction for global memory.
+void weft_in_global(const void* pointer) {
+    const auto address = reinterpret_cast<uintptr_t>(pointer);
+    bool stray;
+    in_space(Space::global, region_of(address, 1, stray), address, 1, WEFT_HERE);
+}
+
 // Of rows that `weft_shared_row` has checked and counted, by the lane that gets it.
 void weft_row_part(const void* part, uint32_t bytes) {
     Region& r = current->block->shared;

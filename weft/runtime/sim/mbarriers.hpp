@@ -109,7 +109,7 @@ void weft_mbarrier_init(void* barrier, uint32_t count) {
     const SiteId site = WEFT_HERE;
     Fiber& f = *current;
     const auto address = reinterpret_cast<uintptr_t>(barrier);
-    if (!reach(address, 8, true, 8, self(site))) return;
+    if (!reach(Space::shared, address, 8, true, 8, self(site))) return;
     std::memset(barrier, 0, 8);
     Mbarrier& m = owner(address).mbarriers[address];
     m = Mbarrier{};

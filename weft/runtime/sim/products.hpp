@@ -165,7 +165,10 @@ void issue(Warpgroup& g, std::shared_ptr<Product> product, SiteId site) {
 extern "C" {
 
 uint32_t weft_shared_offset(const void* shared) {
-    return uint32_t(reinterpret_cast<uintptr_t>(shared) - current->block->shared.base);
+    const auto address = reinterpret_cast<uintptr_t>(shared);
+    bool stray;
+    in_space(Space::shared, region_of(address, 1, stray), address, 1, WEFT_HERE);
+    return uint32_t(address - current->block->shared.base);
 }
 
 void weft_wgmma(float* sums, uint32_t columns, const uint32_t* a_registers, const weft_matrix* a, const weft_matrix* b,

@@ -80,11 +80,11 @@ void weft_tensor_load(void* shared, const void* map, void* barrier, const int32_
         Mbarrier& bar = mbarrier(at, site, true);
         const Who reader = by(bar.agent, bar.phase + 1, site, true), writer = by(bar.agent, bar.phase + 1, store, true);
         for (const Line& line : lines) {
-            if (line.inside && !reach(line.global, line.inside, false, m.element_bytes, reader)) return;
+            if (line.inside && !reach(Space::global, line.global, line.inside, false, m.element_bytes, reader)) return;
         }
         Block& block = owner(to);
         const uintptr_t base = block.shared.base;
-        if (!reach(to, bytes, true, 128, writer)) return;
+        if (!reach(Space::shared, to, bytes, true, 128, writer)) return;
         if (block.swizzles.empty()) block.swizzles.resize(block.shared.bytes / 16 + 1, 0);
         std::fill_n(block.swizzles.begin() + int64_t((to - base) / 16), bytes / 16, uint8_t(1 + m.swizzle / 32));
         if (!at_once()) std::memset(reinterpret_cast<void*>(to), poison, bytes);
@@ -119,9 +119,9 @@ void weft_tensor_store(const void* map, const void* shared, const int32_t* coord
     Groups& g = bulk_groups();
     current->bulk_site = site;
     const auto from = reinterpret_cast<uintptr_t>(shared);
-    if (!reach(from, bytes, false, 128, by(g.agent, g.stamp + 1, site, true))) return;
+    if (!reach(Space::shared, from, bytes, false, 128, by(g.agent, g.stamp + 1, site, true))) return;
     for (const Line& line : lines) {
-        if (line.inside && !reach(line.global, line.inside, true, m.element_bytes, by(g.writer, g.stamp + 1, store, true))) return;
+        if (line.inside && !reach(Space::global, line.global, line.inside, true, m.element_bytes, by(g.writer, g.stamp + 1, store, true))) return;
     }
     ++current->knowledge.clock;
     const uintptr_t base = current->block->shared.base;

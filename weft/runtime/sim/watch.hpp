@@ -146,6 +146,16 @@ Region* region_of(uintptr_t address, uint32_t bytes, bool& stray) {
     return nullptr;
 }
 
+// Of an instruction that says which memory it accesses: a GPU faults where the address is in another one.
+void in_space(Space space, const Region* r, uintptr_t address, uint32_t bytes, SiteId site) {
+    const bool own = !r && address - current->stack < Stacks::usable();
+    if (!own && (!r || r->space == space)) return;
+    report("wrong memory", site, 0,
+           place_json(r, address, bytes) + ",\"actor\":" + thread_json(current) + ",\"meant\":\"" +
+               (space == Space::shared ? "shared" : "global") + "\"");
+    abort_launch();
+}
+
 bool mapped(const Region* r, uintptr_t address) {
     return r && r->space == Space::global && address + guard_bytes / 2 > r->base && address < r->base + r->bytes + guard_bytes / 2;
 }

@@ -375,6 +375,11 @@ _WORDS: dict[str, Callable[[Found], Words]] = {
     "register budget": _simple(
         "register budget", "warps ask for registers that the block does not have", "see that decreases pay for increases"
     ),
+    "wrong memory": _simple(
+        "wrong memory",
+        "an instruction for one memory gets an address in another",
+        "use the form for the memory that it is in: store, fetch_now and opaque are for global memory alone",
+    ),
     "launch not awaited": _simple(
         "launch not awaited",
         "memory is accessed that the launch before may still be writing or reading",
