@@ -328,6 +328,22 @@ def scaled(x, g, w):
 
 
 @weft.kernel
+def low_rank(x, w, low, up):
+    """Two products with axes of their own to fold."""
+    y = torch.empty(x.shape[0], w.shape[1], dtype=x.dtype)
+    for i in range(x.shape[0]):
+        for j in range(w.shape[1]):
+            s = 0.0
+            for k in range(x.shape[1]):
+                s += x[i, k] * w[k, j]
+            t = 0.0
+            for r in range(low.shape[1]):
+                t += low[i, r] * up[r, j]
+            y[i, j] = s + t
+    return y
+
+
+@weft.kernel
 def rounded(x, w):
     """float32 tensors, by factors of bfloat16."""
     y = torch.empty(x.shape[0], w.shape[0])

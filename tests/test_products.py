@@ -16,7 +16,7 @@ from tests import kernels_of_products as kernels
 from tests.examples import examples
 from tests.kernels_of_products import drawn
 from tests.test_runtime import StandIn, axpb_slots, stand_in, stand_in_library  # noqa: F401  the fixtures
-from weft.compiler import Launch
+from weft.compiler import Launch, planning
 from weft.compiler import launches as planned
 from weft.compiler.boxes import tensor_map
 from weft.graph.products import Products, products
@@ -217,7 +217,8 @@ def test_small_ones_stay_sweeps() -> None:
 
 def test_a_few_rows_meet_columns_that_are_read_once() -> None:
     def plan(rows: int, columns: int, points: int = 4096, dtype: str = "bfloat16", way: str = "") -> ProductPlan:
-        return multiplied(kernels.product, f"{dtype}[{rows},{points}]", f"{dtype}[{points},{columns}]{way}")
+        specs = f"{dtype}[{rows},{points}]", f"{dtype}[{points},{columns}]{way}"
+        return multiplied(kernels.product, *specs, arch="sm_80")
 
     for rows in (1, 8, 16):
         found = plan(rows, 4096, way=":(1,4096)")
@@ -234,8 +235,24 @@ def test_a_few_rows_meet_columns_that_are_read_once() -> None:
     assert multiplied(kernels.scaled, "bfloat16[4,4096]", "bfloat16[4096]", "bfloat16[4096,4096]").engine == "fma"
 
 
+def test_a_few_rows_are_columns_of_narrow_tiles_of_warpgroups() -> None:
+    def plan(rows: int, columns: int, way: str = "", x: str = "") -> ProductPlan:
+        return multiplied(kernels.product, f"bfloat16[{rows},4096]{x}", f"bfloat16[4096,{columns}]{way}")
+
+    for rows, width in ((1, 8), (8, 8), (9, 16), (16, 16), (17, 32), (32, 32)):
+        found = plan(rows, 4096)
+        assert (found.engine, found.tile[1], found.lane, found.packed) == ("wgmma", width, "i", (False, False))
+    assert plan(16, 4096, ":(1,4096)").streamed  # along the points, registers are as fast
+    assert plan(32, 4096, ":(1,4096)").tile[1] == 32
+    assert plan(33, 4096).lane == "j"
+    turned = plan(4096, 3)  # the columns are few
+    assert turned.streamed and turned.lane == "i"
+    assert plan(4, 4096, x=":(1,4)").packed == (False, True)  # a tile has no line of four columns
+    assert plan(4, 4099).streamed  # what is read once is not packed
+
+
 def test_blocks_of_a_cluster_share_the_points_of_few_columns() -> None:
-    specs = "bfloat16[4,4096]", "bfloat16[4096,1024]"
+    specs = "float32[4,4096]", "float32[4096,1024]"
     plan = multiplied(kernels.product, *specs)
     (launch,) = launches(kernels.product, *specs)
     assert plan.together and plan.parts == launch.cluster == 8 and launch.grid[0] == 8 * 1024 // plan.tile[1]
@@ -452,8 +469,9 @@ def test_every_tile_of_warps(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("rows", [1, 3, 13])
 def test_a_few_rows(rows: int, way: str, dtype: torch.dtype) -> None:
     for arch in ("sm_90a", "sm_80"):
-        args = drawn(rows, 264, dtype=dtype), drawn(264, 100, dtype=dtype, way=way, seed=1)
-        assert multiplied(kernels.product, *args, arch=arch).streamed
+        args = drawn(rows, 264, dtype=dtype), drawn(264, 104, dtype=dtype, way=way, seed=1)
+        plan = multiplied(kernels.product, *args, arch=arch)
+        assert plan.streamed or (plan.engine, plan.tile[1]) == ("wgmma", 8 if rows <= 8 else 16)
         checked(kernels.product, *args, arch=arch)
 
 
@@ -475,7 +493,8 @@ FEW: list[tuple[Any, tuple[Any, ...]]] = [
 
 @pytest.mark.parametrize(("kernel", "args"), FEW, ids=lambda v: getattr(v, "name", ""))
 def test_a_few_rows_of(kernel: Any, args: tuple[Any, ...]) -> None:
-    assert multiplied(kernel, *args).streamed
+    plan = multiplied(kernel, *args)
+    assert plan.streamed or (plan.engine, plan.tile[1]) == ("wgmma", 8)
     checked(kernel, *args)
 
 
@@ -484,14 +503,9 @@ def test_a_few_rows_in_any_order_of_the_threads() -> None:
         checked(kernels.product, drawn(5, 2056, dtype=dtype), drawn(2056, 64, dtype=dtype, seed=1), seeds=3)
 
 
-@pytest.mark.parametrize("together", [True, False], ids=["in a cluster", "in memory"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
-def test_parts_of_squares(together: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    if together:
-        monkeypatch.setattr(product_search, "CLUSTER_CYCLES", 0)
-    else:
-        monkeypatch.setattr(product_search, "CLUSTER_CYCLES", 1 << 40)
-        monkeypatch.setattr(product_search, "LAUNCH_CYCLES", 0)
+def test_parts_of_squares(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(product_search, "LAUNCH_CYCLES", 0)
     for kernel, args in (
         (kernels.product, (drawn(70, 2056, dtype=dtype), drawn(2056, 81, dtype=dtype, seed=1))),
         (kernels.longest_paths, (drawn(70, 1023, dtype=dtype), drawn(1023, 81, dtype=dtype, seed=1))),
@@ -499,8 +513,75 @@ def test_parts_of_squares(together: bool, dtype: torch.dtype, monkeypatch: pytes
         (kernels.batched, (drawn(2, 64, 1096, dtype=dtype), drawn(2, 1096, 64, dtype=dtype, seed=1))),
     ):
         plan = multiplied(kernel, *args)
-        assert plan.parts > 1 and (plan.together == together or kernel is kernels.gated)  # of two folds: no room
+        assert plan.parts > 1
         checked(kernel, *args)
+
+
+ODD: list[tuple[Any, tuple[Any, ...]]] = [
+    (kernels.product, (drawn(300, 136, dtype=torch.bfloat16), drawn(136, 133, dtype=torch.bfloat16, seed=1))),
+    (kernels.product, (drawn(70, 72), drawn(72, 133, seed=1))),
+    (kernels.linear_gelu, (drawn(70, 256), drawn(101, 256, seed=1), drawn(101, seed=2))),
+    (kernels.linear_gelu, tuple(drawn(*n, dtype=torch.float16, seed=len(n)) for n in ((70, 256), (101, 256), (101,)))),
+    (kernels.gated, tuple(drawn(n, 72, dtype=torch.bfloat16, seed=k) for k, n in enumerate((70, 99, 99)))),
+    (kernels.longest_paths, (drawn(70, 123), drawn(123, 81, seed=1))),
+    (kernels.batched, (drawn(3, 70, 64, dtype=torch.bfloat16), drawn(3, 64, 65, dtype=torch.bfloat16, seed=1))),
+    (kernels.accumulated, (drawn(65, 101), drawn(65, 40, seed=1), drawn(40, 101, seed=2))),
+    (kernels.batched, (drawn(3, 100, 65, dtype=torch.bfloat16), drawn(3, 65, 130, dtype=torch.bfloat16, seed=1))),  # four bytes
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kernel", "args"), ODD, ids=lambda v: getattr(v, "name", ""))
+def test_columns_in_no_packets_are_written_by_lines_of_a_warp(kernel: Any, args: tuple[Any, ...]) -> None:
+    for arch in ("sm_90a", "sm_80"):
+        plan = multiplied(kernel, *args, arch=arch)
+        assert (plan.lines and plan.vector == 1) or (plan.engine, plan.vector) == ("mma", 2)  # which is all that a thread has
+        checked(kernel, *args, arch=arch)
+
+
+def test_columns_in_packets_are_written_by_threads() -> None:
+    for dtype, columns, vector in (("bfloat16", 512, 8), ("bfloat16", 516, 4), ("float32", 512, 4), ("float32", 514, 2)):
+        plan = multiplied(kernels.product, f"{dtype}[512,512]", f"{dtype}[512,{columns}]")
+        assert (plan.lines, plan.vector) == (False, vector)
+    assert multiplied(kernels.product, "bfloat16[512,512]", "bfloat16[512,514]").lines  # of four bytes
+
+
+PACKED: list[tuple[Any, tuple[Any, ...], tuple[bool, ...]]] = [
+    (kernels.product, (drawn(170, 73), drawn(73, 133, seed=1)), (True, True)),
+    (kernels.product, (drawn(73, 170).T, drawn(133, 73, seed=1).T), (False, True)),
+    (kernels.product, tuple(drawn(*n, dtype=torch.float64) for n in ((70, 73), (73, 133))), (True, True)),
+    (kernels.longest_paths, (drawn(70, 123), drawn(123, 81, seed=1)), (True, True)),
+    (kernels.batched, (drawn(2, 64, 65), drawn(2, 65, 68, seed=1)), (True, False)),
+    (kernels.scaled, (drawn(30, 257), drawn(257, seed=1), drawn(104, 257, seed=2)), (True, True)),
+    (kernels.convolution, (drawn(2, 8, 12, 13), drawn(24, 8, 3, 3, seed=1)), (True, True)),
+    (kernels.of_integers, tuple(drawn(*n, dtype=torch.int32) for n in ((33, 259), (259, 101))), (True, True)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kernel", "args", "packed_"), PACKED, ids=lambda v: getattr(v, "name", ""))
+def test_what_multiply_adds_take_may_be_packed(
+    kernel: Any, args: tuple[Any, ...], packed_: tuple[bool, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(product_search, "PACK_CYCLES", -1e9)
+    plan = multiplied(kernel, *args)
+    assert (plan.engine, plan.packed) == ("fma", packed_)
+    checked(kernel, *args)
+
+
+def test_packing_pays_where_operands_are_taken_often() -> None:
+    assert multiplied(kernels.product, "float32[2047,2049]", "float32[2049,2051]").packed == (True, True)
+    assert not any(multiplied(kernels.product, "float32[64,65]", "float32[65,66]").packed)
+    assert not any(multiplied(kernels.product, "float32[2048,2048]", "float32[2048,2048]").packed)
+
+
+def test_products_that_fold_different_axes_are_passes_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    specs = "bfloat16[512,1024]", "bfloat16[1024,4096]", "bfloat16[512,16]", "bfloat16[16,4096]"
+    plans = [launch.variant.plan for launch in launches(kernels.low_rank, *specs)]
+    assert [isinstance(p, ProductPlan) and p.engine == "wgmma" for p in plans] == [True, True, False]
+    few = launches(kernels.low_rank, *["bfloat16[16,16]"] * 4)
+    assert not any(isinstance(launch.variant.plan, ProductPlan) for launch in few)
+    monkeypatch.setattr(planning, "WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(planning, "GAIN", 1e3)
+    checked(kernels.low_rank, drawn(40, 72), drawn(72, 50, seed=1), drawn(40, 16, seed=2), drawn(16, 50, seed=3))
 
 
 @pytest.fixture
@@ -648,7 +729,12 @@ BY_WARPGROUPS = (
     Planted("rows_lie_as_points", "MatrixTile<weft::bfloat16, 64, true>*>(memory)",
             "MatrixTile<weft::bfloat16, 64, false>*>(memory)"),
     Planted("barriers_are_not_made_known", "weft::fence_mbarrier_init();", ""),
-    Planted("barriers_are_not_awaited", "    __syncthreads();\n    const int64_t squares", "    const int64_t squares"),
+    Planted("barriers_are_not_awaited", "    __syncthreads();\n    const int32_t squares", "    const int32_t squares"),
+)  # fmt: skip
+LINES = (
+    Planted("lines_are_not_awaited", "__syncwarp();\n            const int32_t first_line",
+            "const int32_t first_line", ("race",)),
+    Planted("lines_are_replaced_early", "__syncwarp();  // all have read", "// all have read", ("race",)),
 )  # fmt: skip
 BY_WARPS = (
     Planted("copies_are_not_awaited", "weft::wait_copies<2>();", "", arch="sm_80"),
@@ -677,23 +763,30 @@ def text_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], No
     yield change
 
 
+def seen(planted: Planted, args: tuple[torch.Tensor, torch.Tensor]) -> list[str] | None:
+    """The kinds of findings where a planted bug is seen by none; None where it is seen."""
+    for seed in (0, 1, 2):
+        ran = simulated.simulate_call(kernels.product.program, args, planted.arch, seed, "call")
+        findings = [f for launch in ran.launches for s in launch.simulations for f in s.findings]
+        wrong = not torch.allclose(ran.arrays["c"].double(), args[0].double() @ args[1].double(), rtol=2e-2, atol=2e-1)
+        if any(f.kind in planted.kinds for f in findings) if planted.kinds else findings or wrong:
+            return None
+    return [f.kind for f in findings]
+
+
 @pytest.mark.parametrize("planted", BY_WARPGROUPS + BY_WARPS, ids=lambda p: p.name)
 def test_planted_bugs_are_seen(planted: Planted, text_of: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(product_search, "BY_WARPGROUPS", (((64, 64), (64, 64), 3),))
     monkeypatch.setattr(product_search, "BY_WARPS", (((64, 64), (32, 32), 0),))
     monkeypatch.setattr(product_search, "MOST_BOXES", 4)
-    args = several_tiles(torch.bfloat16, 0, (72, 64, 448))
     text_of(planted.old, planted.new)
-    for seed in (0, 1, 2):
-        ran = simulated.simulate_call(kernels.product.program, args, planted.arch, seed, "call")
-        findings = [f for launch in ran.launches for s in launch.simulations for f in s.findings]
-        wrong = not torch.allclose(ran.arrays["c"].double(), args[0].double() @ args[1].double(), rtol=2e-2, atol=2e-1)
-        if planted.kinds:
-            if any(f.kind in planted.kinds for f in findings):
-                return
-        elif findings or wrong:
-            return
-    pytest.fail(f"nobody sees it: {[f.kind for f in findings]}")
+    assert seen(planted, several_tiles(torch.bfloat16, 0, (72, 64, 448))) is None
+
+
+@pytest.mark.parametrize("planted", LINES, ids=lambda p: p.name)
+def test_planted_bugs_of_lines_are_seen(planted: Planted, text_of: Callable[[str, str], None]) -> None:
+    text_of(planted.old, planted.new)
+    assert seen(planted, several_tiles(torch.float32, 0, (70, 133, 72))) is None
 
 
 # ---------------------------------------------------------------- boxes

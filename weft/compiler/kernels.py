@@ -12,7 +12,6 @@ from weft.compiler.points import most_points
 from weft.emit.names import kernel_entry
 from weft.graph.chains import Chain
 from weft.graph.joins import Joins
-from weft.graph.products import exact_type
 from weft.graph.scans import Scanned
 from weft.graph.state_scans import StateScans
 from weft.graph.sweeps import Sweeps
@@ -42,12 +41,12 @@ from weft.plan.fold import (
 from weft.plan.join import JoinPlan, Meeting, dependent_steps, plan_joins
 from weft.plan.map import Placed, plan_maps
 from weft.plan.product import (
-    MATRIX_PACKET,
     PACK_BLOCK,
     ProductPlan,
     boxes_of,
     packed_elements,
     packed_name,
+    packed_type,
 )
 from weft.plan.product import shared_bytes as product_bytes
 from weft.plan.product_search import plan_products
@@ -232,10 +231,9 @@ def _launch_products(
     partial, grids = [], []
     for k, staged in enumerate(plan.staged):
         if plan.packed and plan.packed[k]:
-            type_, elements = exact_type(function, found, found.operands[k]), packed_elements(found, staged, k, sizes)
-            assert type_ is not None
+            type_, elements = packed_type(function, found, found.operands[k]), packed_elements(found, staged, k, sizes)
             partial.append((packed_name(found, k), type_, elements))
-            grids.append(-(-elements // (PACK_BLOCK * MATRIX_PACKET)))
+            grids.append(-(-elements // (PACK_BLOCK * staged.vector)))
     if plan.leaves_parts:
         squares = extents.parts
         partial += [(f"{f.names[0]}.parts", f.types[0], squares * plan.parts * math.prod(plan.tile[:2])) for f in found.folds]
@@ -245,7 +243,7 @@ def _launch_products(
     launches = []
     for k, (entry, blocks) in enumerate(zip(entries(nest, plan), grids, strict=True)):
         threads = plan.threads if k == product else PACK_BLOCK if k < product else WARP * plan.combining
-        own = Launch(variant, entry, (blocks, 1, 1), (threads, 1, 1), partial=tuple(partial))
+        own = Launch(variant, entry, (blocks, 1, 1), (threads, 1, 1), partial=tuple(partial), dependent=k > 0)
         launches.append(replace(own, shared=ring, boxes=boxes, cluster=plan.cluster) if k == product else own)
     return tuple(launches)
 

@@ -19,6 +19,7 @@ from weft.loops.ir import free_names, trapping
 from weft.loops.schedule import Axis
 from weft.loops.steps import bounds
 from weft.plan.facts import Geometry
+from weft.plan.fold import FoldPlan
 from weft.plan.leaning import LEANINGS, Leaning
 from weft.plan.machine import Machine
 from weft.plan.threads import ThreadPlan
@@ -64,17 +65,27 @@ def candidates(
 def _launches(where: Where, nest: int, names: Mapping[str, int], depth: int) -> tuple[Launch, ...]:
     whole = whole_launches(where, nest, names)
     rare = where.analysis.schedule.nests[nest].rare
-    if rare or depth == 0 or len(whole) != 1 or not isinstance(whole[0].variant.plan, ThreadPlan):
+    alone = len(whole) == 1 and isinstance(whole[0].variant.plan, ThreadPlan)
+    if rare or depth == 0 or not (alone or _of_several_products(where.analysis, nest, whole)):
         return whole
     seconds = seconds_of(whole, names, where.ranges)
     if seconds < WORTH_SECONDS:
         return whole
     apart = repeated(where.analysis, nest)
-    found = [shared_launches(where, whole[0], names)]
+    found = [shared_launches(where, whole[0], names)] if alone else []
     found.append(None if apart is None else _repeated_launches(apart, where, nest, names, depth - 1))
     costs = [(seconds_of(own, names, where.ranges), own) for own in found if own is not None]
     least, best = min(costs, key=lambda cost: cost[0], default=(math.inf, whole))
     return best if least <= GAIN * seconds else whole
+
+
+def _of_several_products(analysis: Analysis, nest: int, whole: tuple[Launch, ...]) -> bool:
+    """Whether folds over different axes are swept for each result by itself: apart, each may share what rows and columns have
+    in common.
+    """
+    sweeps = analysis.lowered[nest].sweeps
+    swept = isinstance(whole[0].variant.plan, FoldPlan)
+    return swept and sweeps is not None and len(sweeps.rows) > 1 and sum(map(len, sweeps.stages)) > 1
 
 
 def _repeated_launches(

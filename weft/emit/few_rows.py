@@ -41,7 +41,7 @@ class FewRowsEntry(ProductEntry):
     def body(self) -> None:
         line, plan = self.writer.line, self.plan
         self.sizes()
-        self.square("int64_t(blockIdx.x)" + (f" / {plan.parts}" if plan.parts > 1 else ""))
+        self.square("int32_t(blockIdx.x)" + (f" / {plan.parts}" if plan.parts > 1 else ""))
         self.which_part()
         line(f"const int32_t warp = threadIdx.x / {WARP}, across = threadIdx.x % {WARP} / {QUAD}, down = threadIdx.x % {QUAD};")
         tiles = [Tile(*each[:3], self.fresh.fresh(f"{each[3]}_own")) for each in self.tiles()]
@@ -52,11 +52,11 @@ class FewRowsEntry(ProductEntry):
     def square(self, number: str) -> None:
         columns = self.squares["columns"]
         if self.products.batch:
-            self.writer.line(f"const int64_t batch = {factor(number)} / {columns};")
+            self.writer.line(f"const int32_t batch = {factor(number)} / {columns};")
             self.places([self.axes[a] for a in self.products.batch], "batch", self.counts)
             number = f"{factor(number)} % {columns}"
         self.firsts |= {"rows": "0", "columns": self.fresh.fresh("first_column")}
-        self.writer.line(f"const int64_t {self.firsts['columns']} = {factor(number)} * {self.plan.tile[1]};")
+        self.writer.line(f"const int64_t {self.firsts['columns']} = int64_t({number}) * {self.plan.tile[1]};")
 
     def begin_totals(self) -> None:
         (m, n), starts = self.plan.each, []

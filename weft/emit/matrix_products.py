@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from weft.emit.cpp_body import factor
 from weft.emit.products import Fragment, ProductEntry, Tile
 from weft.graph.products import exact_type
 from weft.graph.tile import Fold
-from weft.plan.fold import axis_along
-from weft.plan.product import MATRIX_PACKET, MATRIX_POINTS, MEETING_PAD, ProductPlan, operand_read, ring_bytes
+from weft.plan.fold import WARP, axis_along
+from weft.plan.product import LINE_PAD, MATRIX_PACKET, MATRIX_POINTS, ProductPlan, operand_read, ring_bytes
 
 
 @dataclass
@@ -41,6 +40,14 @@ class MatrixEntry(ProductEntry):
         row = "first_own_row + u % 2 * 8" + (f" + u / 2 * {block}" if rows > 2 else "")
         run = self.plan.run
         return Fragment(rows, row, n // (4 * run), run, f"first_own_column + h * {4 * run}")
+
+    @property
+    def lane_row(self) -> str:
+        return "lane / 4"
+
+    @property
+    def lane_column(self) -> str:
+        return f"lane % 4 * {self.plan.run}"
 
     def total(self, f: Fold, column: str) -> str:
         own, at = self.totals[f.results[0]], f"({column})" if " " in column else column
@@ -81,7 +88,7 @@ class MatrixEntry(ProductEntry):
             self.writer.line(f"float {name}{shape} = {{}};")
 
     def end(self, results: Callable[[], None]) -> None:
-        if self.by_warpgroups:  # threads of a quad have pairs of columns; eight neighbours each are better to write
+        if self.plan.exchanged:  # threads of a quad have pairs of columns; eight neighbours each are better to write
             for own in self.accumulators():
                 self.writer.line(f"weft::exchange_quads({own});")
         results()
@@ -118,17 +125,6 @@ class MatrixEntry(ProductEntry):
                 address = self.address(read.array, read.index)
             self.writer.line(f"{tile.tile}[turn % {self.plan.stages}].copy(row, point, {address}, here);")
 
-    def packed_address(self, tile: Tile, k: int) -> str:
-        """Where a packet of an operand is that is in packets."""
-        side = "rows" if tile.left else "columns"
-        line, lines, first, own = "points", side, "point", "row"
-        if not tile.staged.along_points:
-            line, lines, first, own = side, "points", "row", "point"
-        width = f"(({self.wholes[line]} + {MATRIX_PACKET - 1}) / {MATRIX_PACKET} * {MATRIX_PACKET})"
-        place = f"{self.firsts[lines]} + {own}"
-        place = f"(batch * {factor(self.wholes[lines])} + {place})" if self.products.batch else f"({place})"
-        return f"{self.packed[k]} + {place} * {width} + {self.firsts[line]} + {first}"
-
     # ---------------------------------------------------------------- boxes
 
     def parameters(self) -> list[str]:
@@ -151,21 +147,18 @@ class MatrixEntry(ProductEntry):
             line("weft::fence_mbarrier_init();")
         line("__syncthreads();")
         if self.plan.parts > 1:
-            self.square(f"int64_t(blockIdx.x) / {self.plan.parts}")
+            self.square(f"int32_t(blockIdx.x) / {self.plan.parts}")
             self.which_part()
         else:
-            batch = "".join(f" * {self.counts[a]}" for a in self.products.batch)
-            line(f"const int64_t squares = {self.squares['rows']} * {self.squares['columns']}{batch};")
+            batch = "".join(f" * int32_t({self.counts[a]})" for a in self.products.batch)
+            line(f"const int32_t squares = {self.squares['rows']} * {self.squares['columns']}{batch};")
         line(f"const int32_t turns = ({self.wholes['points']} + {self.plan.tile[2] - 1}) / {self.plan.tile[2]};")
         line("int32_t step = 0;  // turns of all squares so far")
         begin, stop = self.own_turns()
         turns = f"for (int32_t turn = {begin}; turn < {stop}; ++turn, ++step)"
-        together = self.plan.cluster > 1
-        met = self.meeting_place() if together else {}
-        with self.writer.block(f"if (threadIdx.x {'==' if together else '>='} {own})"):
+        with self.writer.block(f"if (threadIdx.x >= {own})"):
             line("// this warp brings the tiles of all turns, as their places become free")
-            if not together:
-                line(f"if (threadIdx.x > {own}) return;")
+            line(f"if (threadIdx.x > {own}) return;")
             with self.each_square(), self.writer.block(turns):
                 line(f"const int32_t place = step % {stages};")
                 line(f"empty[place].wait((step / {stages} % 2) ^ 1);")
@@ -173,16 +166,7 @@ class MatrixEntry(ProductEntry):
                 line(f"full[place].arrive_expect({size});")
                 for k, tile in enumerate(tiles):
                     self.bring_box(tile, k)
-            if not together:
-                line("return;")
-        if together:
-            with self.writer.block(f"else if (threadIdx.x < {own})"):
-                self.places_of_thread()
-                self.multiply_squares(tiles, turns, begin)
-                self.end(lambda: self.tell(met))
-            line("__syncwarp();")
-            self.results_of_cluster(met)
-            return
+            line("return;")
         self.places_of_thread()
         with self.each_square():
             self.multiply_squares(tiles, turns, begin)
@@ -209,7 +193,7 @@ class MatrixEntry(ProductEntry):
             yield
             return
         number = "place_of_square" if self.products.batch else "square"
-        with self.writer.block(f"for (int64_t {number} = blockIdx.x; {number} < squares; {number} += gridDim.x)"):
+        with self.writer.block(f"for (int32_t {number} = blockIdx.x; {number} < squares; {number} += gridDim.x)"):
             self.square(number)
             yield
 
@@ -221,14 +205,14 @@ class MatrixEntry(ProductEntry):
         self.writer.line(f"const int32_t stop = int32_t(int64_t(part + 1) * turns / {self.plan.parts});")
         return "first_turn", "stop"
 
-    def meeting_place(self) -> dict[str, str]:
-        """Behind the ring, a line a row, such that rows below each other lie in other banks."""
-        offset, found = ring_bytes(self.plan, self.products), {}
+    def lines_place(self) -> dict[str, str]:
+        """Behind the ring."""
+        offset, found, rows, width = ring_bytes(self.plan, self.products), {}, self.plan.line_rows, WARP + LINE_PAD
         for f in self.products.folds:
-            name = found[f.results[0]] = self.fresh.fresh(f"{f.names[0]}_met")
-            width = self.plan.tile[1] + MEETING_PAD
-            self.writer.line(f"auto* const {name} = reinterpret_cast<float(*)[{width}]>(memory + {offset});")
-            offset += self.plan.tile[0] * width * 4
+            name = found[f.results[0]] = self.fresh.fresh(f"{f.names[0]}_lines")
+            place = f"reinterpret_cast<float(*)[{width}]>(memory + {offset}) + threadIdx.x / {WARP} * {rows}"
+            self.writer.line(f"auto* const {name} = {place};")
+            offset += self.plan.folding // WARP * rows * width * 4
         return found
 
     def bring_box(self, tile: Tile, k: int) -> None:

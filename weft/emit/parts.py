@@ -23,7 +23,7 @@ class CombineEntry(ProductEntry):
         line, plan, (m, n, _), run = self.writer.line, self.plan, self.plan.tile, self.plan.run
         warps, pieces = plan.combining, plan.pieces
         self.sizes()
-        self.square(f"int64_t(blockIdx.x) / {pieces}" if pieces > 1 else "int64_t(blockIdx.x)")
+        self.square(f"int32_t(blockIdx.x) / {pieces}" if pieces > 1 else "int32_t(blockIdx.x)")
         line(f"const int32_t warp = threadIdx.x / {WARP};")
         line(f"const int32_t item = int32_t(blockIdx.x % {pieces}) * {WARP} + threadIdx.x % {WARP};")
         self.place_of_run("item")
@@ -35,7 +35,7 @@ class CombineEntry(ProductEntry):
         for f in self.products.folds:
             kept[f.results[0]] = self.fresh.fresh(f"{f.names[0]}_kept")
             line(f"__shared__ __align__(16) {register_type(f.types[0])} {kept[f.results[0]]}[{warps}][{WARP}][{run}];")
-            text = f"{kept[f.results[0]]}[warp][threadIdx.x % {WARP}][v] = {own[f.results[0]]}[v];"
+            text = f"{kept[f.results[0]]}[warp][threadIdx.x % {WARP}][v] = {own[f.results[0]].format('v')};"
             self.unrolled([f"for (int32_t v = 0; v < {run}; ++v)"], text)
         line("__syncthreads();")
         line("if (warp > 0) return;")

@@ -7,26 +7,36 @@ How a tile comes to shared memory and what makes results of it differs: `weft.em
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Self
 
 from weft.emit.algebras import algebra_type, join
 from weft.emit.cpp_body import factor
+from weft.emit.dependent import Dependence, dependences, include
 from weft.emit.expressions import PRODUCT, memory_type, register_type
 from weft.emit.names import Names, kernel_entry, words
 from weft.emit.text import Writer
 from weft.emit.threads import parameters
 from weft.emit.values import ZERO, ValueBody, deciding
-from weft.graph.products import Operand, Products, exact_type
+from weft.graph.products import Operand, Products
 from weft.graph.sweeps import Sweeps
 from weft.graph.tile import Fold, Map, Read, names_of, starts_neutral, uses_of_write
 from weft.loops.ir import Expr, Function, Op, Ref, free_names, trapping
 from weft.loops.schedule import Nest
 from weft.plan.arguments import Facts
-from weft.plan.fold import PACKET_BYTES
+from weft.plan.fold import PACKET_BYTES, WARP
 from weft.plan.merged import told_apart
-from weft.plan.product import ProductPlan, Staged, made_of, operand_reads, result_reads
+from weft.plan.product import (
+    LINE_PAD,
+    RUN,
+    ProductPlan,
+    Staged,
+    made_of,
+    operand_reads,
+    packed_type,
+    result_reads,
+)
 
 
 def emit(
@@ -45,18 +55,23 @@ def emit(
 
     found = plan.arranged(sweeps)
     packed = [k for k, is_packed in enumerate(plan.packed) if is_packed]
-    for number, name in enumerate(entries(nest, plan)):
+    names = entries(nest, plan)
+    launches = dependences([number > 0 for number in range(len(names))])
+    include(writer, launches)
+    for number, (name, launch) in enumerate(zip(names, launches, strict=True)):
         writer.line()
         if number < len(packed):
-            PackEntry.begun(function, own, facts, writer, found, plan).pack(name, packed[number])
+            PackEntry.begun(function, own, facts, writer, found, plan, launch).pack(name, packed[number])
         else:
             last = number > len(packed)
-            (CombineEntry if last else kind).begun(function, own, facts, writer, found, plan).emit(name)
+            (CombineEntry if last else kind).begun(function, own, facts, writer, found, plan, launch).emit(name)
     return writer.text()
 
 
 def entries(nest: Nest, plan: ProductPlan) -> tuple[str, ...]:
-    """The names of the entries, in the order of their launches: what packs operands, what leaves parts, and the product."""
+    """The names of the entries, in the order of their launches: what packs operands, what leaves parts, and the product. Each
+    may begin before the one before it has ended.
+    """
     name, packed = kernel_entry(nest.name), sum(plan.packed)
     packs = (f"{name}_pack" if packed == 1 else f"{name}_pack_{n}" for n in range(1, packed + 1))
     return (*packs, *((f"{name}_parts",) if plan.leaves_parts else ()), name)
@@ -66,14 +81,14 @@ def entries(nest: Nest, plan: ProductPlan) -> tuple[str, ...]:
 _OWN = """
     outside here row point place square memory u v h g q e group across down now turn turns lane full empty step
     near_row near_rows batch parts part item first_turn stop begin own_points own_row own_column first_own_row
-    first_own_column squares bring run warp part_run
+    first_own_column squares bring run warp part_run rank lane line_row line_column first_line
 """
 
 
 @dataclass(frozen=True)
 class Tile:
     """An operand in this kernel: the names of its tile in shared memory, of what a thread has of it, and of what it has read of
-    the next turn, by the reads' names.
+    the next turn, by the reads' names. packed: which operand it is of those in packets, if it is one.
     """
 
     operand: Operand
@@ -82,17 +97,18 @@ class Tile:
     tile: str
     own: str = ""
     reads: Mapping[str, str] = field(default_factory=dict)
+    packed: int | None = None
 
     @property
     def whole(self) -> bool:
         """Whether the operand is what is read."""
-        return isinstance(self.operand.value, Ref) and [*self.reads] == [self.operand.value.name]
+        return self.packed is not None or isinstance(self.operand.value, Ref) and [*self.reads] == [self.operand.value.name]
 
 
 @dataclass(frozen=True)
 class Fragment:
-    """The results that a thread has: the u-th of `rows`; of columns, runs of `run` neighbours, the h-th of which begins at
-    `column`. As C++, counted from the block's first.
+    """The results that a thread has: the u-th of `rows`, or what `each` is; of columns, runs of `run` neighbours, the h-th of
+    which begins at `column`. As C++, counted from the block's first.
     """
 
     rows: int
@@ -100,6 +116,7 @@ class Fragment:
     runs: int
     run: int
     column: str
+    each: str = "u"
 
 
 @dataclass
@@ -108,6 +125,7 @@ class ProductEntry(ValueBody):
 
     products: Products = None  # type: ignore[assignment]
     plan: ProductPlan = None  # type: ignore[assignment]
+    launch: Dependence = Dependence()
 
     @classmethod
     def included(cls, plan: ProductPlan) -> str:
@@ -116,7 +134,14 @@ class ProductEntry(ValueBody):
 
     @classmethod
     def begun(
-        cls, function: Function, nest: Nest, facts: Facts, writer: Writer, products: Products, plan: ProductPlan
+        cls,
+        function: Function,
+        nest: Nest,
+        facts: Facts,
+        writer: Writer,
+        products: Products,
+        plan: ProductPlan,
+        launch: Dependence,
     ) -> Self:
         own = words(_OWN)
         sweeps = products.sweeps
@@ -126,7 +151,7 @@ class ProductEntry(ValueBody):
         large = varies | {s.name for s in function.scalars} | {o.name for o in products.operands}  # what data decide wraps
         return cls(
             function, nest, facts, writer, Names(frozenset({*own, kernel_entry(nest.name)})), {}, {}, varies, large,
-            axes=sweeps.axes, values=sweeps.values, products=products, plan=plan,
+            axes=sweeps.axes, values=sweeps.values, products=products, plan=plan, launch=launch,
         )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -138,7 +163,7 @@ class ProductEntry(ValueBody):
         self.packed: dict[int, str] = {}  # where operands are in packets
         self.squares: dict[str, str] = {}  # tiles of rows and of columns
         self.totals: dict[str, str] = {}
-        self.whole: dict[str, str] = {}  # of a run of columns, when all parts are in them
+        self.whole: dict[str, str] = {}  # where a column's total is, when it is no register of `total`
 
     # ---------------------------------------------------------------- the kernel
 
@@ -158,6 +183,7 @@ class ProductEntry(ValueBody):
     def kernel(self, entry: str, parameters: str, bounds: str) -> Iterator[None]:
         """The kernel's text around its body, at whose end it stops where data have decided what is out of its range."""
         with self.writer.block(f'extern "C" __global__ void {bounds} {entry}(\n    {parameters})'):
+            self.launch.begin(self.writer)
             mark = self.writer.mark()
             yield
             if self.writer.mentions("outside", mark):
@@ -166,7 +192,7 @@ class ProductEntry(ValueBody):
 
     def body(self) -> None:
         self.sizes()
-        self.square(f"int64_t(blockIdx.x){f' / {self.plan.parts}' if self.plan.parts > 1 else ''}")
+        self.square(f"int32_t(blockIdx.x){f' / {self.plan.parts}' if self.plan.parts > 1 else ''}")
         self.which_part()
         self.fold_points()
         self.finish()
@@ -178,19 +204,16 @@ class ProductEntry(ValueBody):
 
     def finish(self) -> None:
         """What is done with the totals."""
-        if self.plan.cluster > 1:
-            self.meet_in_cluster()
-        elif self.plan.parts > 1:
+        if self.plan.parts > 1:
             self.end(self.leave_parts)
         else:
-            self.end(self.results)
+            self.end(self.lines if self.plan.lines else self.results)
 
     def parameters(self) -> list[str]:
         given = parameters(self.function, self.nest, self.facts, self)
         for k, (operand, _, _, base) in enumerate(self.tiles()):
             if self.plan.packed and self.plan.packed[k]:
-                type_ = exact_type(self.function, self.products, operand)
-                assert type_ is not None
+                type_ = packed_type(self.function, self.products, operand)
                 name = self.packed[k] = self.fresh.fresh(f"{base}_packed")
                 given.append(f"{memory_type(type_)}* {name}")
         if self.plan.leaves_parts:
@@ -228,7 +251,7 @@ class ProductEntry(ValueBody):
         raise NotImplementedError
 
     def sizes(self) -> None:
-        """How many results and points there are, and squares of them."""
+        """How many results and points there are, and squares of them: less than 2^31, as the plan has seen to it."""
         plan, found, line = self.plan, self.products, self.writer.line
         line(f"// {self.shape()}")
         for what, axes in (("rows", found.rows), ("columns", found.columns), ("points", found.over), ("batch", found.batch)):
@@ -242,7 +265,7 @@ class ProductEntry(ValueBody):
         rows = () if plan.streamed else (("rows", plan.tile[0]),)  # all of which a block has
         for what, own in (*rows, ("columns", plan.tile[1])):
             name = self.squares[what] = self.fresh.fresh(f"{what.removesuffix('s')}_tiles")
-            line(f"const int64_t {name} = ({factor(self.wholes[what])} + {own - 1}) / {own};")
+            line(f"const int32_t {name} = int32_t(({factor(self.wholes[what])} + {own - 1}) / {own});")
 
     def square(self, number: str) -> None:
         """The first row and column of a square, and of which of the batch it is. Squares of some tiles below each other follow
@@ -250,21 +273,21 @@ class ProductEntry(ValueBody):
         """
         plan, line, rows, columns = self.plan, self.writer.line, self.squares["rows"], self.squares["columns"]
         if self.products.batch:
-            line(f"const int64_t batch = {factor(number)} / ({rows} * {columns});")
+            line(f"const int32_t batch = {factor(number)} / ({rows} * {columns});")
             self.places([self.axes[a] for a in self.products.batch], "batch", self.counts)
             number = f"{factor(number)} % ({rows} * {columns})"
         if not number.isidentifier():
-            line(f"const int64_t square = {number};")
+            line(f"const int32_t square = {number};")
         if plan.near > 1:
-            line(f"const int64_t near_row = square / ({plan.near} * {columns}) * {plan.near};")
-            line(f"const int64_t near_rows = weft::minimum<int64_t>({rows} - near_row, {plan.near});")
+            line(f"const int32_t near_row = square / ({plan.near} * {columns}) * {plan.near};")
+            line(f"const int32_t near_rows = weft::minimum<int32_t>({rows} - near_row, {plan.near});")
             row = f"near_row + square % ({plan.near} * {columns}) % near_rows"
             column = f"square % ({plan.near} * {columns}) / near_rows"
         else:
             row, column = f"square % {rows}", f"square / {rows}"
         for what, tile, own in (("rows", row, plan.tile[0]), ("columns", column, plan.tile[1])):
             name = self.firsts.setdefault(what, self.fresh.fresh(f"first_{what.removesuffix('s')}"))
-            line(f"const int64_t {name} = {tile if tile.isidentifier() else f'({tile})'} * {own};")
+            line(f"const int64_t {name} = int64_t({tile}) * {own};")
 
     # ---------------------------------------------------------------- operands
 
@@ -328,6 +351,18 @@ class ProductEntry(ValueBody):
         self.places([self.axes[a] for a in axes], place, self.counts)
         return f"{place} < {factor(whole)}"
 
+    def packed_address(self, tile: Tile, k: int) -> str:
+        """Where a packet of an operand is that is in packets."""
+        side = "rows" if tile.left else "columns"
+        line, lines, first, own = "points", side, "point", "row"
+        if not tile.staged.along_points:
+            line, lines, first, own = side, "points", "row", "point"
+        packet = tile.staged.vector
+        width = f"(({self.wholes[line]} + {packet - 1}) / {packet} * {packet})"
+        place = f"{self.firsts[lines]} + {own}"
+        place = f"(batch * {factor(self.wholes[lines])} + {place})" if self.products.batch else f"({place})"
+        return f"{self.packed[k]} + {place} * {width} + {self.firsts[line]} + {first}"
+
     def lane_of(self, tile: Tile) -> str:
         """The axis along which an operand is brought."""
         own = self.products.over if tile.staged.along_points else self.products.rows if tile.left else self.products.columns
@@ -383,37 +418,6 @@ class ProductEntry(ValueBody):
                 place = f"{name} + ((int64_t(blockIdx.x) * {m} + {own.row}) * {n} + {own.column})"
                 self.writer.line(f"weft::store<{min(own.run, PACKET_BYTES // type_.size)}>({place}, part_run);")
 
-    def meet_in_cluster(self) -> None:
-        """What the blocks of a cluster have folded meets in their shared memory; each has some of the results."""
-        met = self.meeting_place()
-        self.end(lambda: self.tell(met))
-        self.results_of_cluster(met)
-
-    def tell(self, met: Mapping[str, str]) -> None:
-        """What a thread has folded goes where the others find it."""
-        own = self.fragment
-        for f in self.products.folds:
-            with self.each_run():
-                value = self.total(f, f"h * {own.run} + v")
-                text = f"{met[f.results[0]]}[{own.row}][{own.column} + v] = {value};"
-                self.unrolled([f"for (int32_t v = 0; v < {own.run}; ++v)"], text)
-
-    def results_of_cluster(self, met: Mapping[str, str]) -> None:
-        plan, line = self.plan, self.writer.line
-        line("weft::cluster_sync();")
-        there = "weft::peer(&{0}[own_row][own_column], g)"
-        first, step = f"part * {plan.threads} + threadIdx.x", plan.threads * plan.parts
-        self.results_of_runs(first, step, lambda f: there.format(met[f.results[0]]), plan.parts)
-        line("weft::cluster_sync();  // others may read what this block has")
-
-    def meeting_place(self) -> dict[str, str]:
-        """Declare where the totals of a block are."""
-        (m, n, _), found = self.plan.tile, {}
-        for f in self.products.folds:
-            name = found[f.results[0]] = self.fresh.fresh(f"{f.names[0]}_met")
-            self.writer.line(f"__shared__ __align__(16) {register_type(f.types[0])} {name}[{m}][{n}];")
-        return found
-
     @contextmanager
     def each_run(self) -> Iterator[None]:
         """What is written here is done for each run of columns, and each row, that a thread has."""
@@ -448,7 +452,7 @@ class ProductEntry(ValueBody):
                 line(f"weft::unpack(weft::fetch<{run}, {width}>({part(f)}), part_run);")
                 text = f"{own}[v] = {self.algebra(f)}::combine({own}[v], part_run[v]);"
                 self.unrolled([f"for (int32_t v = 0; v < {run}; ++v)"], text)
-            self.whole[f.results[0]] = own
+            self.whole[f.results[0]] = f"{own}[{{0}}]"
 
     def unrolled(self, headers: list[str], *actions: str) -> None:
         """Loops one in the other, unrolled."""
@@ -463,6 +467,9 @@ class ProductEntry(ValueBody):
     @contextmanager
     def unrolled_block(self, headers: list[str]) -> Iterator[None]:
         """What is written here is in loops one in the other, unrolled."""
+        if not headers:
+            yield
+            return
         self.writer.line("#pragma unroll")
         with self.writer.block(headers[0]):
             if headers[1:]:
@@ -471,10 +478,59 @@ class ProductEntry(ValueBody):
             else:
                 yield
 
-    def results(self) -> None:
+    def lines(self) -> None:
+        """The results of a warp, a line of its columns after the other: what threads have of a few rows goes through memory
+        that they share, so that neighbouring threads write neighbours.
+        """
+        line, plan, own, kept = self.writer.line, self.plan, self.fragment, self.lines_place()
+        rows, across, step = plan.line_rows, WARP // plan.line_rows, RUN if plan.engine == "fma" else 1
+        together = max(1, WARP // (across * own.run))  # runs of a thread in a line
+        line(f"const int32_t lane = threadIdx.x % {WARP}, line_row = {self.lane_row}, line_column = {self.lane_column};")
+        steps = f"h += {together}" if together > 1 else "++h"
+        with self.unrolled_block(
+            [f"for (int32_t h = 0; h < {own.runs}; {steps})", f"for (int32_t u = 0; u < {own.rows}; ++u)"]
+        ):
+            for f in self.products.folds:
+                for e in range(together):
+                    more = f" + {e}" if e else ""
+                    place = f"{kept[f.results[0]]}[line_row][line_column{f' + {e * across * own.run}' if e else ''} + v]"
+                    column = f"(h{more}) * {own.run} + v" if e else f"h * {own.run} + v"
+                    text = f"{place} = {self.total(f, column)};"
+                    self.unrolled([f"for (int32_t v = 0; v < {own.run}; ++v)"], text)
+            line("__syncwarp();")
+            line(f"const int32_t first_line = weft::shuffle({own.row}, 0, 32);")
+            line(f"const int32_t own_column = weft::shuffle({own.column}, 0, 32) + lane;")
+            self.whole = {r: f"{name}[g][lane]" for r, name in kept.items()}
+            by = f" * {step}" if step > 1 else ""
+            self.results(Fragment(rows, f"first_line + g{by}", 1, 1, "own_column", "g"))
+            self.whole = {}
+            line("__syncwarp();  // all have read what the next lines replace")
+
+    def lines_place(self) -> dict[str, str]:
+        """Declare where the lines of a warp are, such that rows below each other lie in other banks."""
+        found, plan = {}, self.plan
+        warps, width = plan.folding // WARP, WARP + LINE_PAD
+        for f in self.products.folds:
+            name = self.fresh.fresh(f"{f.names[0]}_lines")
+            type_ = register_type(f.types[0])
+            self.writer.line(f"__shared__ __align__(16) {type_} {name}[{warps}][{plan.line_rows}][{width}];")
+            found[f.results[0]] = f"{name}[threadIdx.x / {WARP}]"
+        return found
+
+    @property
+    def lane_row(self) -> str:
+        """Of a thread of a warp: which of the rows its are that a line each is told of together."""
+        raise NotImplementedError
+
+    @property
+    def lane_column(self) -> str:
+        """The same of columns, the first of a run."""
+        raise NotImplementedError
+
+    def results(self, own: Fragment | None = None) -> None:
         """What is written once a result: columns in runs, each in all of the thread's rows."""
         line, found, vector = self.writer.line, self.products, self.plan.vector
-        own = Fragment(1, "own_row", 1, self.plan.run, "own_column") if self.whole else self.fragment
+        own = own or (Fragment(1, "own_row", 1, self.plan.run, "own_column") if self.whole else self.fragment)
         exprs = [e for w in found.sweeps.last for e in uses_of_write(w)] + [e for f in found.folds for e in f.inits]
         wanted = [v for v in self.needed(exprs) if not isinstance(v, Fold)]
         once = [v for v in wanted if set(v.axes) <= set(found.batch)]
@@ -486,21 +542,24 @@ class ProductEntry(ValueBody):
         inside = own.run // vector
         begin = own.column if inside == 1 else f"{own.column.replace('h', f'(h / {inside})')} + h % {inside}"
         begin += f" * {vector}" if inside > 1 and vector > 1 else ""
-        line("#pragma unroll")
-        with self.writer.block(f"for (int32_t h = 0; h < {own.runs * inside}; ++h)"):
-            run = ""
+        count, run = own.runs * inside, ""
+        loop = [] if self.whole and count == 1 else [f"for (int32_t h = 0; h < {count}; ++h)"]
+        with self.unrolled_block(loop):
             if vector == 1:
-                line(f"if (!({self.place_of(found.columns, self.firsts['columns'], begin, self.wholes['columns'])})) break;")
+                here = self.place_of(found.columns, self.firsts["columns"], begin, self.wholes["columns"])
             else:
                 run = self.fresh.fresh(f"{lane}_run")
                 line(f"const int64_t {run} = {sum_of(self.firsts['columns'], begin)};")
-                line(f"if ({run} >= {self.wholes['columns']}) break;")
-            known = self.run_reads(of_columns, lane, run)
-            line("#pragma unroll")
-            with self.writer.block(f"for (int32_t u = 0; u < {own.rows}; ++u)"):
-                line(f"if (!({self.place_of(found.rows, self.firsts['rows'], own.row, self.wholes['rows'])})) break;")
-                known |= self.run_reads([v for v in runs if v not in of_columns], lane, run)
-                self.row(wanted, known, lane, run)
+                here = f"{run} < {self.wholes['columns']}"
+            if loop:
+                line(f"if (!({here})) break;" if vector == 1 else f"if ({run} >= {self.wholes['columns']}) break;")
+            with nullcontext() if loop else self.writer.block(f"if ({here})"):
+                known = self.run_reads(of_columns, lane, run)
+                line("#pragma unroll")
+                with self.writer.block(f"for (int32_t {own.each} = 0; {own.each} < {own.rows}; ++{own.each})"):
+                    line(f"if (!({self.place_of(found.rows, self.firsts['rows'], own.row, self.wholes['rows'])})) break;")
+                    known |= self.run_reads([v for v in runs if v not in of_columns], lane, run)
+                    self.row(wanted, known, lane, run, "h" if loop else "0")
 
     def run_reads(self, reads: list[Read], lane: str, run: str) -> dict[str, str]:
         """Read what lies along the columns, in packets."""
@@ -514,15 +573,15 @@ class ProductEntry(ValueBody):
                 self.writer.line(f"weft::unpack({packet}, {tile});")
         return known
 
-    def row(self, wanted: list[Read | Map], known: dict[str, str], lane: str, run: str) -> None:
-        """The columns of a run in one row."""
+    def row(self, wanted: list[Read | Map], known: dict[str, str], lane: str, run: str, which: str) -> None:
+        """The columns of a run in one row. which: the number of the run, as C++."""
         vector, line, found = self.plan.vector, self.writer.line, self.products
         wanted = [v for v in wanted if v.name not in known]
         early = [v for v in wanted if not set(v.axes) & set(found.columns)] if vector > 1 else []
         self.statements(tuple(self.let(v) for v in early))
         wanted = [v for v in wanted if v not in early]
         if vector == 1:
-            self.result(wanted, "h")
+            self.result(wanted, which)
             for w in found.sweeps.last:
                 self.write(w)
             return
@@ -534,7 +593,7 @@ class ProductEntry(ValueBody):
         with self.writer.block(f"for (int32_t v = 0; v < {vector}; ++v)"):
             mark, name = self.writer.mark(), self.declare(lane)
             with self.spelled({n: f"{tile}[v]" for n, tile in known.items()}):
-                self.result(wanted, f"h * {vector} + v")
+                self.result(wanted, "v" if which == "0" else f"{which} * {vector} + v")
                 for w, tile in stores.items():
                     self.writer.cite(w.location)
                     line(f"{tile}[v] = {self.printer.value(w.value)};")
@@ -553,7 +612,7 @@ class ProductEntry(ValueBody):
         for f in self.products.folds:
             self.writer.cite(f.location)
             template = "{1}" if starts_neutral(f) else join(f.algebra, f.types[0])
-            total = f"{self.whole[f.results[0]]}[{column}]" if self.whole else self.total(f, column)
+            total = self.whole[f.results[0]].format(column) if self.whole else self.total(f, column)
             value = template.format(self.printer.exact(f.inits[0], PRODUCT), total)
             self.writer.line(f"const {register_type(f.types[0])} {self.declare(f.results[0])} = {value};")
         self.statements(tuple(self.let(v) for v in values if v not in first))

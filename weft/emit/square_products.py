@@ -13,7 +13,11 @@ from weft.emit.products import Fragment, ProductEntry, Tile
 from weft.graph.products import Operand
 from weft.graph.tile import Fold, Read, names_of
 from weft.loops.ir import free_names
-from weft.plan.product import ACROSS, DOWN, RUN, ProductPlan, Staged, operand_reads
+from weft.plan.product import ACROSS, DOWN, NEAREST, RUN, ProductPlan, Staged, operand_reads, packed_type
+
+# The place of a thread among those of its warp, as C++: of four below each other, and of eight beside each other.
+LANE_ROW = f"threadIdx.x % {NEAREST} + threadIdx.x % 32 / {NEAREST * ACROSS} * {NEAREST}"
+LANE_COLUMN = f"threadIdx.x / {NEAREST} % {ACROSS}"
 
 
 @dataclass
@@ -34,12 +38,20 @@ class SquareEntry(ProductEntry):
         column = f"{RUN} * across" if n == RUN else f"{RUN} * across + h * {columns * RUN // n}"
         return Fragment(m, row, n // RUN, RUN, column)
 
+    @property
+    def lane_row(self) -> str:
+        return LANE_ROW
+
+    @property
+    def lane_column(self) -> str:
+        return f"{LANE_COLUMN} * {RUN}"
+
     def total(self, f: Fold, column: str) -> str:
         return f"{self.totals[f.results[0]]}[u][{column}]"
 
     def fold_points(self) -> None:
         self.places_of_thread()
-        tiles = [self.begun_tile(*each) for each in self.tiles()]
+        tiles = [self.begun_tile(k, *each) for k, each in enumerate(self.tiles())]
         self.begin_totals()
         self.turns(tiles)
 
@@ -70,22 +82,25 @@ class SquareEntry(ProductEntry):
             line(f"const int32_t group = threadIdx.x / {alone};")
             own = f"threadIdx.x % {alone}"
         warps = across // ACROSS
-        x = f"threadIdx.x % {ACROSS}" + (f" + {own} / 32 % {warps} * {ACROSS}" if warps > 1 else "")
-        y = f"threadIdx.x / {ACROSS} % {DOWN}" + (f" + {own} / {32 * warps} * {DOWN}" if down > DOWN else "")
+        x = LANE_COLUMN + (f" + {own} / 32 % {warps} * {ACROSS}" if warps > 1 else "")
+        y = LANE_ROW + (f" + {own} / {32 * warps} * {DOWN}" if down > DOWN else "")
         line(f"const int32_t across = {x}, down = {y};")
 
-    def begun_tile(self, operand: Operand, staged: Staged, left: bool, base: str) -> Tile:
+    def begun_tile(self, place: int, operand: Operand, staged: Staged, left: bool, base: str) -> Tile:
         m, n, k = self.plan.tile
         name, own = self.fresh.fresh(f"{base}_tile"), self.fresh.fresh(f"{base}_own")
         along = f", {staged.vector}" if staged.along_points else ""
         type_ = f"weft::OperandTile<{register_type(operand.value.type)}, {k}, {m if left else n}{along}>"
         self.writer.line(f"__shared__ {type_} {name}[2];")
-        found = Tile(operand, staged, left, name, own)
-        reads, count = {}, self.fetches(found)
-        for v in self.fetched(found):
-            reads[v.name] = self.fresh.fresh(f"{v.array}_next")
-            run = f"weft::Run<{memory_type(self.function.array(v.array).dtype)}, {staged.vector}>"
-            self.writer.line(f"{run} {reads[v.name]}{f'[{count}]' if count > 1 else ''};")
+        found = Tile(operand, staged, left, name, own, packed=place if place in self.packed else None)
+        count, next_ = self.fetches(found), {v.name: (v.array, self.function.array(v.array).dtype) for v in self.fetched(found)}
+        if found.packed is not None:
+            next_ = {operand.name: (base, packed_type(self.function, self.products, operand))}
+        reads = {}
+        for v, (of, dtype) in next_.items():
+            reads[v] = self.fresh.fresh(f"{of}_next")
+            run = f"weft::Run<{memory_type(dtype)}, {staged.vector}>"
+            self.writer.line(f"{run} {reads[v]}{f'[{count}]' if count > 1 else ''};")
         return replace(found, reads=reads)
 
     def fetched(self, tile: Tile) -> list[Read]:
@@ -131,6 +146,10 @@ class SquareEntry(ProductEntry):
         for name in tile.reads.values():
             line(f"{name}{self.packet(tile)} = {{}};")
         with self.writer.block("if (here)"):
+            if tile.packed is not None:
+                (there,), address = tile.reads.values(), self.packed_address(tile, tile.packed)
+                line(f"{there}{self.packet(tile)} = weft::fetch<{vector}, {vector}>({address});")
+                return
             for read in self.fetched(tile):
                 self.writer.cite(read.location)
                 run = f"{tile.reads[read.name]}{self.packet(tile)}"
@@ -216,11 +235,6 @@ class SquareEntry(ProductEntry):
             own, other = self.total(f, "v"), f"{kept[f.results[0]]}[g][u * {n} + v][threadIdx.x]"
             joins.append(f"{own} = {self.algebra(f)}::combine({own}, {other});")
         loops = [f"for (int32_t g = 0; g < {groups - 1}; ++g)", *self.each_result()]
-        if self.plan.cluster == 1:
-            line("if (group > 0) return;")
-            self.unrolled(loops, *joins)
-            results()
-            return
-        with self.writer.block("if (group == 0)"):
-            self.unrolled(loops, *joins)
-            results()
+        line("if (group > 0) return;")
+        self.unrolled(loops, *joins)
+        results()

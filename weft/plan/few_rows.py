@@ -11,7 +11,7 @@ from weft.graph.products import Products, exact_type
 from weft.loops.ir import Function
 from weft.loops.types import FLOAT32
 from weft.plan.arguments import Facts
-from weft.plan.fold import PACKET_BYTES, power_of_two
+from weft.plan.fold import PACKET_BYTES, is_run, power_of_two
 from weft.plan.machine import Machine
 from weft.plan.product import FRAGMENT_ROWS, QUAD, ProductPlan, Staged, in_a_run, operand_read, shared_bytes
 
@@ -58,7 +58,8 @@ def few_rows(
         read = operand_read(found, operand)
         if read is None or not in_a_run(found, operand, lane, facts):
             return Staged(along_points=True, vector=1, aligned=False)
-        whole = facts.vector(read.array) >= min(own, PACKET_BYTES // function.array(read.array).dtype.size)
+        whole = is_run(read.array, read.index, lane, facts)
+        whole = whole and facts.vector(read.array) >= min(own, PACKET_BYTES // function.array(read.array).dtype.size)
         return Staged(along[1] or left, own, aligned=whole and extents[lane] % own == 0)
 
     plan = replace(

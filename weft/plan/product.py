@@ -10,25 +10,28 @@ from typing import TYPE_CHECKING, Literal
 from weft.graph.products import Operand, Products, exact_type, products
 from weft.graph.sweeps import Sweeps
 from weft.graph.tile import Map, Read, uses_of_write
+from weft.loops.affine import affine
 from weft.loops.ir import Expr, Function, Ref, free_names
+from weft.loops.types import ScalarType
 from weft.plan.arguments import Facts
 from weft.plan.box import Box
 from weft.plan.facts import Geometry
-from weft.plan.fold import WARP, ZERO, axis_along, is_run
+from weft.plan.fold import WARP, ZERO, axis_along
 from weft.plan.merged import Pairs, merged
 
 if TYPE_CHECKING:
     from weft.layout import Atom, Layout
 
-# Neighbouring rows that a thread takes at a time; threads of a warp along columns and rows.
-RUN, ACROSS, DOWN = 4, 8, 4
+# Neighbouring rows that a thread takes at a time; threads of a warp along columns and rows. Those next to each other have the
+# same columns, those two apart the same rows: then what a warp reads of shared memory takes half as many turns.
+RUN, ACROSS, DOWN, NEAREST = 4, 8, 4, 2
 # Of matrix instructions: points of a turn, neighbours that come together; threads of a block that packs an operand.
 MATRIX_POINTS, MATRIX_PACKET, PACK_BLOCK = 64, 8, 256
 # Of a few rows: those of a fragment of a matrix instruction; threads of a warp that have points of their own; columns that a
 # thread writes together.
 FRAGMENT_ROWS, QUAD, FEW_WRITTEN = 8, 4, 4
-# Warps of a block that combines parts at the most. Words between the rows of totals that blocks of a cluster tell each other.
-COMBINING, MEETING_PAD = 8, 4
+# Warps of a block that combines parts at the most. Words between lines that the threads of a warp tell each other.
+COMBINING, LINE_PAD = 8, 4
 _TOGETHER = {"fma": 1, "mma": WARP, "wgmma": 4 * WARP}  # threads that have a square of results
 
 
@@ -48,13 +51,14 @@ class ProductPlan:
     """lane: the fastest axis of the columns. tile: rows and columns of a block, and points of a turn. engine: what folds
     points: multiply-adds, or whatever rows and columns meet in, of threads; matrix instructions of warps or of warpgroups.
     each: rows and columns of one of these. groups: of threads, which share the points of a turn. staged: of the operands, in
-    order. near: tiles of rows whose blocks follow each other. vector: columns that are written together. merged: axes that are
+    order. near: tiles of rows whose blocks follow each other. vector: columns that are written together. lines: a warp writes
+    lines of columns, which its threads tell each other: what one has is in no packets. merged: axes that are
     counted as one. stages: turns whose tiles have a place in shared memory. boxes: a warp more brings tiles as boxes of
     arrays. resident: so many blocks are on a multiprocessor, which stay and go from square to square, 0: a block has one.
     packed: which operands a launch before writes to memory in whole packets, since they are made of what is read, or lie
     between packets. type: of the factors of matrix instructions. parts: blocks that share the points of a square; a launch
-    after combines what they leave. together: they are blocks of a cluster, which combine it. streamed: of a few rows with many
-    columns; operands go from memory to the registers of the threads that take them, `stages` runs ahead; groups are warps.
+    after combines what they leave. together: they are blocks of a cluster, which combine it. streamed: of a few rows with
+    many columns; operands go from memory to the registers of the threads that take them, `stages` runs ahead; groups are warps.
     """
 
     lane: str
@@ -64,6 +68,7 @@ class ProductPlan:
     staged: tuple[Staged, ...]
     near: int = 1
     vector: int = 1
+    lines: bool = False
     merged: Pairs = ()
     engine: Literal["fma", "mma", "wgmma"] = "fma"
     stages: int = 2
@@ -88,7 +93,7 @@ class ProductPlan:
     @property
     def combining(self) -> int:
         """Of what combines parts: warps of a block, which share them."""
-        return min(COMBINING, self.parts)
+        return max(n for n in range(1, COMBINING + 1) if self.parts % n == 0)
 
     @property
     def pieces(self) -> int:
@@ -123,7 +128,19 @@ class ProductPlan:
     @property
     def run(self) -> int:
         """Neighbouring columns that a thread has."""
-        return FEW_WRITTEN if self.streamed else {"fma": RUN, "mma": 2, "wgmma": 8}[self.engine]
+        if self.streamed:
+            return FEW_WRITTEN
+        return RUN if self.engine == "fma" else 8 if self.exchanged else 2
+
+    @property
+    def exchanged(self) -> bool:
+        """Whether threads of a quad exchange sums of a matrix instruction, until each has eight neighbours."""
+        return self.engine == "wgmma" and self.each[1] % (8 * QUAD) == 0
+
+    @property
+    def line_rows(self) -> int:
+        """Of what a warp tells its threads together, a line a row: rows."""
+        return DOWN if self.engine == "fma" else WARP // QUAD
 
     @property
     def atom(self) -> Atom:
@@ -140,8 +157,8 @@ class ProductPlan:
         down, across = self.squares
         runs = self.each[0] // RUN
         return Layout(
-            ((ACROSS, DOWN, across // ACROSS, down // DOWN), (RUN, runs)),
-            ((0, RUN, 0, RUN * DOWN), (1, self.tile[0] // runs)),
+            ((NEAREST, ACROSS, DOWN // NEAREST, across // ACROSS, down // DOWN), (RUN, runs)),
+            ((RUN, 0, RUN * NEAREST, 0, RUN * DOWN), (1, self.tile[0] // runs)),
         )
 
     @property
@@ -152,8 +169,8 @@ class ProductPlan:
         down, across = self.squares
         runs = self.each[1] // RUN
         return Layout(
-            ((ACROSS, DOWN, across // ACROSS, down // DOWN), (RUN, runs)),
-            ((RUN, 0, RUN * ACROSS, 0), (1, self.tile[1] // runs)),
+            ((NEAREST, ACROSS, DOWN // NEAREST, across // ACROSS, down // DOWN), (RUN, runs)),
+            ((0, RUN, 0, RUN * ACROSS, 0), (1, self.tile[1] // runs)),
         )
 
 
@@ -167,11 +184,19 @@ def packed_shape(found: Products, staged: Staged, k: int, extents: Mapping[str, 
 
 def packed_elements(found: Products, staged: Staged, k: int, extents: Mapping[str, int]) -> int:
     batch, lines, line = packed_shape(found, staged, k, extents)
-    return batch * lines * whole_packets(line)
+    return batch * lines * whole_packets(line, staged)
 
 
-def whole_packets(elements: int) -> int:
-    return -(-elements // MATRIX_PACKET) * MATRIX_PACKET
+def whole_packets(elements: int, staged: Staged) -> int:
+    return -(-elements // staged.vector) * staged.vector
+
+
+def packed_type(function: Function, found: Products, operand: Operand) -> ScalarType:
+    """What the elements of an operand are in packets."""
+    read = operand_read(found, operand)
+    if read is not None:
+        return function.array(read.array).dtype
+    return exact_type(function, found, operand) or operand.value.type
 
 
 def packed_name(found: Products, k: int) -> str:
@@ -194,10 +219,8 @@ def boxes_of(
         read, left = operand_read(found, operand), k < len(found.left)
         if plan.packed[k]:
             batch, lines_, line = packed_shape(found, staged, k, extents)
-            type_ = exact_type(function, found, operand)
-            assert type_ is not None
-            width = whole_packets(line)
-            packed = Geometry(type_, (batch, lines_, line), (lines_ * width, width, 1), 0)
+            width = whole_packets(line, staged)
+            packed = Geometry(packed_type(function, found, operand), (batch, lines_, line), (lines_ * width, width, 1), 0)
             across = (plan.tile[0] if left else plan.tile[1]) if staged.along_points else MATRIX_POINTS
             boxes.append(Box(packed_name(found, k), (2, 1, 0), (MATRIX_POINTS, across, 1), packed.shape[::-1], packed))
             continue
@@ -214,13 +237,13 @@ def boxes_of(
 
 
 def shared_bytes(plan: ProductPlan, found: Products) -> int:
-    """Bytes of a block's shared memory: tiles of all operands, what groups tell each other, and blocks of a cluster."""
+    """Bytes of a block's shared memory: tiles of all operands, what groups tell each other, and the lines of warps."""
     m, n, _ = plan.tile
     each = sum(max(4, f.types[0].size) for f in found.folds)
     if plan.streamed:
         return plan.groups * m * n * each
-    pad = MEETING_PAD if plan.engine == "wgmma" else 0
-    return ring_bytes(plan, found) + (plan.groups - 1) * m * n * each + plan.together * m * (n + pad) * each
+    lines = plan.lines * plan.folding // WARP * plan.line_rows * (WARP + LINE_PAD) * each
+    return ring_bytes(plan, found) + (plan.groups - 1) * m * n * each + lines
 
 
 def ring_bytes(plan: ProductPlan, found: Products) -> int:
@@ -260,7 +283,11 @@ def runs_along(found: Products, read: Read, lane: str, facts: Facts) -> bool:
     written = {w.array for w in found.sweeps.writes}
     if read.array in written or read.checked or not read.always or found.sweeps.axes[lane].start != ZERO:
         return False
-    return is_run(read.array, read.index, lane, facts)
+    along = [k for k, i in enumerate(read.index) if lane in free_names(i)]
+    if len(along) != 1 or (read.array, along[0]) not in facts.unit:
+        return False
+    form = affine(read.index[along[0]])
+    return form is not None and form.coefficient(lane) == 1
 
 
 def result_reads(found: Products, lane: str) -> list[Read]:

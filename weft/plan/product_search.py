@@ -14,10 +14,11 @@ from weft.loops.types import FLOAT32, INT64
 from weft.plan.arguments import Facts
 from weft.plan.extents import extents_of
 from weft.plan.facts import Geometry
-from weft.plan.few_rows import few_rows
+from weft.plan.few_rows import FEWEST_COLUMNS, few_rows
+from weft.plan.few_rows import FEWEST_POINTS as FEW_POINTS
 from weft.plan.fold import PACKET_BYTES, WARP, ZERO, Extents, is_run, power_of_two, stored_in_packets
 from weft.plan.machine import Machine
-from weft.plan.merged import merged, pairs_in_memory
+from weft.plan.merged import Pairs, merged, pairs_in_memory
 from weft.plan.neighbours import neighbours
 from weft.plan.product import (
     MATRIX_PACKET,
@@ -29,12 +30,16 @@ from weft.plan.product import (
     operand_read,
     operand_reads,
     packed_elements,
+    packed_type,
     result_reads,
+    ring_bytes,
     shared_bytes,
 )
 
 # Rows and columns from which on squares of results pay, and points. Blocks of a grid, and of what an axis has, at the most.
 FEWEST_ROWS, FEWEST_POINTS, MOST_BLOCKS = 16, 8, 1 << 31
+# Rows, or columns, that are few.
+MOST_FEW = 32
 # Tiles of rows whose blocks run beside each other: they share columns in L2.
 NEAR_TILES = 8
 # By threads: (rows, columns, points of a turn), (rows, columns) of a thread, groups of threads that share the points of a turn;
@@ -46,30 +51,43 @@ TILES = (
 MOST_SHARED = 48 * 1024
 # By matrix instructions: (rows, columns), (rows, columns) of a warpgroup, blocks that stay on a multiprocessor; the same of
 # warps.
+Square = tuple[tuple[int, int], tuple[int, int], int]
 BY_WARPGROUPS = (
     ((128, 256), (64, 256), 1), ((256, 128), (128, 128), 1), ((128, 128), (64, 128), 2), ((128, 64), (64, 64), 2),
-    ((64, 64), (64, 64), 4),
+    ((64, 64), (64, 64), 2), ((64, 128), (64, 128), 2), ((64, 256), (64, 256), 1),
+)  # fmt: skip
+# The same of few columns.
+NARROW_TILES = (
+    ((128, 8), (64, 8), 1), ((64, 8), (64, 8), 1), ((128, 16), (64, 16), 1), ((64, 16), (64, 16), 1),
+    ((128, 32), (64, 32), 1), ((64, 32), (64, 32), 1),
 )  # fmt: skip
 BY_WARPS = (((128, 128), (64, 32), 0), ((128, 64), (32, 32), 0), ((64, 64), (32, 32), 0))
 # Turns whose tiles have a place in shared memory: of boxes at the least and at the most, of copies; bytes besides tiles.
-FEWEST_BOXES, MOST_BOXES, COPIES_AHEAD, OTHER_SHARED = 3, 12, 4, 2048
+FEWEST_BOXES, MOST_BOXES, COPIES_AHEAD, OTHER_SHARED = 3, 24, 4, 2048
 # Of a box: dimensions, and bytes from one element to the next; of an operand that is packed, elements: at the most.
-MOST_RANK, MOST_STRIDE, MOST_PACKED = 5, 1 << 40, 1 << 31
-# Registers of a multiprocessor. Words of results that a thread has at the most, by multiply-adds and by matrix instructions,
-# and what the rest takes of each.
+MOST_RANK, MOST_STRIDE, MOST_PACKED = 5, 1 << 40, (1 << 31) - 1
+# Bytes of neighbours that a thread stores together at the least: of less, the threads of a warp have neighbours.
+LEAST_STORED = 8
+# Registers of a multiprocessor. Words of results that a thread has at the most, by multiply-adds, where operands lie between
+# packets too, and by matrix instructions, and what the rest takes of each.
 REGISTERS, WORD = 1 << 16, 4
-MOST_WORDS, MOST_SUMS, OTHER_WORDS, MATRIX_WORDS = 64, 128, 56, 44
-# What a multiprocessor does in a cycle: multiply-adds, products of 16-bit types, bytes of shared memory, of L2 where all ask
-# and where one does.
-LANES, PRODUCTS, SHARED_BYTES, L2_BYTES, L2_BLOCK_BYTES = 128, {"mma": 1024, "wgmma": 2048}, 128, 44, 64
-# Cycles: of a turn that waits for memory, times threads; until a tile is there; of a turn at the least; before the first;
-# results that are written in one.
-WAITING, FETCH_CYCLES, TURN_CYCLES, START_CYCLES, END_RESULTS = 600 * 128, 1800, 250, 2500, 16
+MOST_WORDS, MOST_BESIDE, MOST_SUMS, OTHER_WORDS, MATRIX_WORDS = 64, 32, 128, 56, 44
+# What a multiprocessor does in a cycle: multiply-adds, products of 16-bit types; bytes of shared memory, of L2 and of memory
+# where all ask, and those that a block brings; a box of memory costs as much as so many rows more.
+LANES, PRODUCTS, SHARED_BYTES = 107, {"mma": 1024, "wgmma": 2048}, 128
+L2_BYTES, MEMORY_BYTES, L2_BLOCK_BYTES, MEMORY_BLOCK_BYTES, BOX_ROWS = 58, 18.5, 40, 24, 8
+# Cycles: of a turn that waits for memory, times threads, and of one that waits to shift what comes; until a tile is there; of a
+# turn at the least; before the first. Results that are written in one, by threads and by lines.
+WAITING, SHIFTED_WAITING = 240 * 128, 1600
+FETCH_CYCLES, TURN_CYCLES, START_CYCLES, END_RESULTS, END_LINES = 1800, 250, 2500, 16, 4
 # Blocks that share the points of a square, and turns of each at the least; bytes of parts that a multiprocessor moves in a
 # cycle, cycles of another launch.
-PARTS, FEWEST_TURNS, PART_BYTES, LAUNCH_CYCLES = (2, 4, 8, 16, 32, 64, 128), 4, 16, 4000
-# The same of the blocks of a cluster: cycles until they have met, bytes of totals that each takes of the others in one.
-CLUSTER_CYCLES, CLUSTER_BYTES = 16000, 32
+PARTS = (*range(2, 9), *range(10, 17, 2), *range(20, 33, 4), *range(40, 65, 8), *range(80, 113, 16))
+FEWEST_TURNS, PART_BYTES, LAUNCH_CYCLES = 4, 16, 4000
+# Multiply-adds that take as long as four words of shared memory, and for groups of threads that share points, how much longer;
+# as an element that is brought from between packets, and one that is alone. Of a launch that packs an operand: cycles, and
+# bytes that a multiprocessor moves in one.
+TAKEN, SHARING, ANYWHERE, APART, PACK_CYCLES, PACK_BYTES = 0.8, 0.3, 12, 75, 4000, 14
 
 
 def plan_products(
@@ -93,32 +111,51 @@ def plan_products(
     batch, rows, columns, points = (math.prod(extents[a] for a in axes) for axes in groups)
     if not batch or not rows or not columns or max(rows, columns, points) >= MOST_BLOCKS:
         return None
-    turned = products(sweeps, found.rows[-1]) if columns < rows else found
-    assert turned is not None
-    plain = ProductPlan(turned.columns[-1], (0, 0, 0), (0, 0), 1, (), merged=pairs)
-    few = few_rows(function, turned, plain, facts, extents, machine)
-    if few is not None and few[1] < MOST_BLOCKS:
-        plan = replace(few[0], vector=written_together(turned, facts, few[0].run, extents))
-        return plan, Extents(batch * rows * columns, few[1], few[1] // plan.parts)
+    work = _Work(found, batch, rows, columns, points, machine, extents)
+    if min(rows, columns) <= MOST_FEW and max(rows, columns) >= FEWEST_COLUMNS and points >= FEW_POINTS:
+        turned = products(sweeps, found.rows[-1])
+        assert turned is not None
+        other = replace(work, found=turned, rows=columns, columns=rows)
+        tall, wide = (work, other) if columns < rows else (other, work)
+        plain = ProductPlan(wide.found.columns[-1], (0, 0, 0), (0, 0), 1, (), merged=pairs)
+        streamed = few_rows(function, wide.found, plain, facts, extents, machine)
+        read_along = streamed is not None and all(s.along_points for s in streamed[0].staged)
+        if not read_along and (plan := _squares(function, tall, pairs, facts, arrays, narrow=True)) is not None:
+            return plan
+        if streamed is not None and streamed[1] < MOST_BLOCKS:
+            own = replace(streamed[0], vector=written_together(wide.found, facts, streamed[0].run, extents))
+            return own, Extents(batch * rows * columns, streamed[1], streamed[1] // own.parts)
     if min(rows, columns) < FEWEST_ROWS or points < FEWEST_POINTS:
         return None
-    staged = tuple(staged_of(function, found, o, k < len(found.left), facts, extents) for k, o in enumerate(found.operands))
-    plain = ProductPlan(lane, (0, 0, 0), (0, 0), 1, staged, merged=pairs)
-    work = _Work(found, batch, rows, columns, points, machine, extents)
-    plans = [*_by_matrices(function, plain, work, arrays)] or [*_by_threads(plain, work)]
+    return _squares(function, work, pairs, facts, arrays)
+
+
+def _squares(
+    function: Function, work: _Work, pairs: Pairs, facts: Facts, arrays: Mapping[str, Geometry], narrow: bool = False
+) -> tuple[ProductPlan, Extents] | None:
+    """The plan by squares of results. narrow: by those of few columns alone, and matrix instructions."""
+    found, machine = work.found, work.machine
+    count, extents = len(found.left), work.extents
+    staged = tuple(staged_of(function, found, o, k < count, facts, extents) for k, o in enumerate(found.operands))
+    if narrow:  # a line of less than 64 columns is none of a tile
+        staged = tuple(s if k < len(found.left) or s.along_points else Staged(True, 1) for k, s in enumerate(staged))
+    plain = ProductPlan(found.columns[-1], (0, 0, 0), (0, 0), 1, staged, merged=pairs)
+    plans = [*_by_matrices(function, plain, work, facts, arrays, narrow)]
+    if not plans and not narrow:
+        plain = _stored(function, plain, work, facts)
+        plans = [plan for own in (plain, _in_packets(function, plain, work)) for plan in _by_threads(own, work)]
     if not plans:
         return None
     plan = min(work.shared(plans), key=work.cycles)
-    row_tiles, column_tiles = -(-rows // plan.tile[0]), -(-columns // plan.tile[1])
+    row_tiles, column_tiles = -(-work.rows // plan.tile[0]), -(-work.columns // plan.tile[1])
     near = min(NEAR_TILES, power_of_two(row_tiles))
-    blocks = batch * row_tiles * column_tiles * plan.parts
+    blocks = work.batch * row_tiles * column_tiles * plan.parts
     squares = blocks // plan.parts
     if blocks >= MOST_BLOCKS:
         return None
     if plan.resident and plan.parts == 1:
         blocks = min(blocks, plan.resident * machine.multiprocessors)
-    vector = written_together(found, facts, plan.run, extents)
-    return replace(plan, near=near, vector=vector), Extents(batch * rows * columns, blocks, squares)
+    return replace(plan, near=near), Extents(work.batch * work.rows * work.columns, blocks, squares)
 
 
 @dataclass(frozen=True)
@@ -145,22 +182,30 @@ class _Work:
             own = math.prod(plan.each) * self.words + OTHER_WORDS
             resident = self.resident(plan, own)
             beside = min(resident, several)
-            turn = beside * self.by_threads(plan) + WAITING / (beside * plan.threads)
+            waiting = WAITING / plan.threads if all(s.aligned for s in plan.staged) else SHIFTED_WAITING
+            turn = beside * self.by_threads(plan) + waiting / beside
             took = -(-several // resident) * turns * turn
+            took += sum(self.packing(plan, k) for k, packed in enumerate(plan.packed) if packed)
         elif plan.resident:
-            beside = min(plan.resident, several)
-            turn = max(self.by_matrices(plan, blocks), FETCH_CYCLES / (plan.stages * beside), TURN_CYCLES / beside)
-            took = START_CYCLES + several * (turns * turn + m * n / END_RESULTS / min(2, beside))
+            rounds, left = divmod(blocks, plan.resident * self.machine.multiprocessors)
+            took = START_CYCLES + rounds * self.round(plan, turns, blocks) + self.round(plan, turns, left)
         else:
             own = math.prod(plan.each) * self.words // WARP + OTHER_WORDS
             resident = self.resident(plan, own)
-            turn = min(resident, several) * self.by_matrices(plan, blocks)
+            turn = min(resident, several) * self.by_matrices(plan, blocks, min(resident, several))
             took = -(-several // resident) * (START_CYCLES + turns * turn + m * n / END_RESULTS)
-        if plan.together:
-            took += CLUSTER_CYCLES + m * n * self.words * 4 / CLUSTER_BYTES
-        elif plan.parts > 1:  # what is left and taken again, and a launch
+        if plan.parts > 1:  # what is left and taken again, and a launch
             took += LAUNCH_CYCLES + blocks * m * n * self.words * 8 / (self.machine.multiprocessors * PART_BYTES)
         return took
+
+    def round(self, plan: ProductPlan, turns: int, blocks: int) -> float:
+        """Cycles of so many blocks by matrix instructions, all at once."""
+        beside = min(plan.resident, -(-blocks // self.machine.multiprocessors))
+        if not beside:
+            return 0
+        turn = max(self.by_matrices(plan, blocks, beside), FETCH_CYCLES / (plan.stages * beside), TURN_CYCLES / beside)
+        results = math.prod(plan.tile[:2]) / (END_LINES if plan.lines else END_RESULTS)
+        return beside * (turns * turn + results / min(2, beside))
 
     @property
     def words(self) -> int:
@@ -172,20 +217,34 @@ class _Work:
         room = self.machine.shared // shared_bytes(plan, self.found)
         return max(1, min(REGISTERS // (plan.threads * registers), 2048 // plan.threads, room))
 
+    def packing(self, plan: ProductPlan, k: int) -> float:
+        """Cycles of a launch that packs the k-th operand."""
+        bytes_ = packed_elements(self.found, plan.staged[k], k, self.extents) * self.found.operands[k].value.type.size * 2
+        return PACK_CYCLES + bytes_ / (self.machine.multiprocessors * PACK_BYTES)
+
     def by_threads(self, plan: ProductPlan) -> float:
-        """Cycles of a turn: of multiply-adds, or of shared memory, whose words two threads share on average."""
+        """Cycles of a turn: of multiply-adds, of what threads take of shared memory for them, and of what comes there between
+        packets.
+        """
         (m, n, k), (own_m, own_n) = plan.tile, plan.each
         size = max(o.value.type.size for o in self.found.operands)
-        each = max(len(self.found.folds) * max(1, size // WORD) / LANES, (1 / own_m + 1 / own_n) * size / 2 / SHARED_BYTES)
-        return m * n * k * each
+        each = len(self.found.folds) + TAKEN * (1 / own_m + 1 / own_n) * (1 + SHARING * (plan.groups - 1))
+        sides = [(m if i < len(self.found.left) else n, s) for i, s in enumerate(plan.staged)]
+        brought = sum(rows * k * (APART if s.vector == 1 else 0 if s.aligned else ANYWHERE) for rows, s in sides)
+        return (m * n * k * each * max(1, size // WORD) + brought) / LANES
 
-    def by_matrices(self, plan: ProductPlan, blocks: int) -> float:
-        """Cycles of a turn: of products, of shared memory, or of what comes from L2."""
-        (m, n, k), (own_m, own_n), folds = plan.tile, plan.each, len(self.found.folds)
+    def by_matrices(self, plan: ProductPlan, blocks: int, beside: int) -> float:
+        """Cycles of a turn: of products, of shared memory, of what a block brings, or of what all of them do, from L2, or from
+        memory where one square alone takes it. beside: blocks that a multiprocessor has.
+        """
+        (m, n, k), (own_m, own_n), folds, found = plan.tile, plan.each, len(self.found.folds), self.found
         reads = m // 64 * (64 + n) if plan.engine == "wgmma" else math.prod(plan.squares) * (own_m + own_n)
         active = min(blocks, self.machine.multiprocessors) / self.machine.multiprocessors
-        moved = (m + n) * 2 * k * max(active / L2_BYTES, 1 / L2_BLOCK_BYTES)
-        return max(m * n * k * folds / PRODUCTS[plan.engine], (reads + m + n) * 2 * k / SHARED_BYTES, moved)
+        brought = ((len(found.left) * m, self.columns <= n), (len(found.right) * n, self.rows <= m))
+        sides = [(rows + BOX_ROWS * once, once) for rows, once in brought]
+        moved = sum(rows * active / (MEMORY_BYTES if once else L2_BYTES) for rows, once in sides)
+        alone = sum(rows / (MEMORY_BLOCK_BYTES if once else L2_BLOCK_BYTES) for rows, once in sides) / beside
+        return max(m * n * k * folds / PRODUCTS[plan.engine], (reads + m + n) * 2 * k / SHARED_BYTES, max(moved, alone) * 2 * k)
 
     def shared(self, plans: Iterable[ProductPlan]) -> Iterator[ProductPlan]:
         """The plans, and where blocks are few those by which they share the points."""
@@ -194,32 +253,34 @@ class _Work:
             turns = -(-self.points // plan.tile[2])
             for parts in PARTS:
                 if self.squares(plan) < self.machine.multiprocessors and turns >= FEWEST_TURNS * parts:
-                    yield replace(plan, parts=parts)
-                    if parts <= self.machine.cluster and (together := self.together(replace(plan, parts=parts))) is not None:
-                        yield together
+                    yield replace(plan, parts=parts, lines=False)
 
-    def together(self, plan: ProductPlan) -> ProductPlan | None:
-        """The plan whose parts are blocks of a cluster, where their shared memory has room for the totals."""
-        plan = replace(plan, together=True)
-        if plan.engine == "fma":
-            return plan if shared_bytes(plan, self.found) <= MOST_SHARED else None
-        room = self.machine.shared // plan.resident - OTHER_SHARED
-        for stages in range(plan.stages, FEWEST_BOXES - 1, -1):
-            if shared_bytes(own := replace(plan, stages=stages), self.found) <= room:
-                return own
-        return None
+
+def _in_packets(function: Function, plain: ProductPlan, work: _Work) -> ProductPlan:
+    """The plan with operands in packets that are not read so."""
+    staged, packed = list(plain.staged), []
+    for k, (operand, own) in enumerate(zip(work.found.operands, plain.staged, strict=True)):
+        size = packed_type(function, work.found, operand).size
+        few = packed_elements(work.found, own, k, work.extents) <= MOST_PACKED
+        packed.append((own.vector == 1 or not own.aligned) and size >= WORD and few)
+        if packed[-1]:
+            staged[k] = Staged(own.along_points, min(RUN, PACKET_BYTES // size))
+    return replace(plain, staged=tuple(staged), packed=tuple(packed)) if any(packed) else plain
 
 
 def _by_threads(plain: ProductPlan, work: _Work) -> Iterator[ProductPlan]:
     """The plans by multiply-adds, or by what else rows and columns meet in."""
     for tile, each, groups in TILES:
         plan = replace(plain, tile=tile, each=each, groups=groups)
-        if math.prod(each) * work.words <= MOST_WORDS and shared_bytes(plan, work.found) <= MOST_SHARED:
+        words = math.prod(each) * work.words
+        if words > MOST_BESIDE and not all(s.aligned for s in plan.staged):
+            continue  # no registers are left for what is shifted
+        if words <= MOST_WORDS and shared_bytes(plan, work.found) <= MOST_SHARED:
             yield plan
 
 
 def _by_matrices(
-    function: Function, plain: ProductPlan, work: _Work, arrays: Mapping[str, Geometry]
+    function: Function, plain: ProductPlan, work: _Work, facts: Facts, arrays: Mapping[str, Geometry], narrow: bool
 ) -> Iterator[ProductPlan]:
     """The plans by matrix instructions, where all factors are values of one 16-bit type, and sums are of float32."""
     found, boxes = work.found, work.machine.bulk
@@ -235,14 +296,19 @@ def _by_matrices(
         return
     plain = replace(plain, staged=staged, packed=packed, type=type_.name, boxes=boxes, engine="wgmma" if boxes else "mma")
     fewest, most = (FEWEST_BOXES, MOST_BOXES) if boxes else (COPIES_AHEAD, COPIES_AHEAD)
-    for (m, n), each, blocks in BY_WARPGROUPS if boxes else BY_WARPS:
-        plan = replace(plain, tile=(m, n, MATRIX_POINTS), each=each)
+    squares: tuple[Square, ...] = BY_WARPGROUPS if boxes else BY_WARPS
+    if narrow:  # what is read once is not packed
+        width = min((n for (_, n), *_ in NARROW_TILES if work.columns <= n), default=0)
+        squares = tuple(t for t in NARROW_TILES if t[0][1] == width) if boxes and not any(packed[: len(found.left)]) else ()
+    for (m, n), each, blocks in squares:
+        plan = _stored(function, replace(plain, tile=(m, n, MATRIX_POINTS), each=each), work, facts)
         sums = m * n * len(found.folds) // plan.folding
-        tiles = shared_bytes(replace(plan, stages=1), found)
-        room = work.machine.shared // (fewest * tiles + OTHER_SHARED)
+        tiles = ring_bytes(replace(plan, stages=1), found)
+        other = OTHER_SHARED + shared_bytes(plan, found) - ring_bytes(plan, found)
+        room = work.machine.shared // (fewest * tiles + other)
         needed = -(-work.squares(plan) // work.machine.multiprocessors)
         resident = max(1, min(blocks, REGISTERS // (plan.threads * (sums + MATRIX_WORDS)), room, needed))
-        stages = min((work.machine.shared // resident - OTHER_SHARED) // tiles, most)
+        stages = min((work.machine.shared // resident - other) // tiles, most)
         if sums <= MOST_SUMS and stages >= fewest:
             yield replace(plan, stages=stages, resident=resident if boxes else 0)
 
@@ -309,6 +375,17 @@ def _vector(
     most = RUN if max(sizes) >= WORD else 2 * RUN
     vector = min(most, *(PACKET_BYTES // s for s in sizes), *(facts.vector(v.array) for v in reads))
     return 1 if extents[lane] % vector else vector
+
+
+def _stored(function: Function, plan: ProductPlan, work: _Work, facts: Facts) -> ProductPlan:
+    """The plan with the way in which results are written: packets of a thread, or what is less by lines of a warp."""
+    found, lane = work.found, work.found.columns[-1]
+    vector = written_together(found, facts, plan.run, work.extents)
+    written = [w.array for w in found.sweeps.last if lane in neighbours(w.array, w.index, facts)]
+    sizes = [function.array(a).dtype.size for a in written]
+    wide = plan.engine == "fma" or plan.each[1] % WARP == 0  # enough for a line
+    lines = wide and vector < plan.run and any(vector * s < LEAST_STORED for s in sizes)
+    return replace(plan, vector=1 if lines else vector, lines=lines)
 
 
 def written_together(found: Products, facts: Facts, run: int, extents: Mapping[str, int]) -> int:

@@ -16,35 +16,35 @@ extern "C" __global__ void __launch_bounds__(160) linear_gelu(
     const __grid_constant__ weft::TensorMap x_map,
     const __grid_constant__ weft::TensorMap w_map) {
     // a block has 64 x 64 results, a warpgroup 64 x 64; a turn takes 64 points
-    const int64_t row_tiles = (x_size_0 + 63) / 64;
-    const int64_t column_tiles = (w_size_0 + 63) / 64;
-    // 12 turns have a place in shared memory
+    const int32_t row_tiles = int32_t((x_size_0 + 63) / 64);
+    const int32_t column_tiles = int32_t((w_size_0 + 63) / 64);
+    // 14 turns have a place in shared memory
     extern __shared__ __align__(1024) unsigned char memory[];
     auto* const x_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 64, true>*>(memory);
-    auto* const w_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 64, true>*>(memory + 98304);
-    __shared__ weft::Mbarrier full[12], empty[12];
+    auto* const w_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 64, true>*>(memory + 114688);
+    __shared__ weft::Mbarrier full[14], empty[14];
     if (threadIdx.x == 0) {
-        for (int32_t place = 0; place < 12; ++place) {
+        for (int32_t place = 0; place < 14; ++place) {
             full[place].init(1);
             empty[place].init(1);
         }
         weft::fence_mbarrier_init();
     }
     __syncthreads();
-    const int64_t squares = row_tiles * column_tiles;
+    const int32_t squares = row_tiles * column_tiles;
     const int32_t turns = (x_size_1 + 63) / 64;
     int32_t step = 0;  // turns of all squares so far
     if (threadIdx.x >= 128) {
         // this warp brings the tiles of all turns, as their places become free
         if (threadIdx.x > 128) return;
-        for (int64_t square = blockIdx.x; square < squares; square += gridDim.x) {
-            const int64_t near_row = square / (8 * column_tiles) * 8;
-            const int64_t near_rows = weft::minimum<int64_t>(row_tiles - near_row, 8);
-            const int64_t first_row = (near_row + square % (8 * column_tiles) % near_rows) * 64;
-            const int64_t first_column = (square % (8 * column_tiles) / near_rows) * 64;
+        for (int32_t square = blockIdx.x; square < squares; square += gridDim.x) {
+            const int32_t near_row = square / (8 * column_tiles) * 8;
+            const int32_t near_rows = weft::minimum<int32_t>(row_tiles - near_row, 8);
+            const int64_t first_row = int64_t(near_row + square % (8 * column_tiles) % near_rows) * 64;
+            const int64_t first_column = int64_t(square % (8 * column_tiles) / near_rows) * 64;
             for (int32_t turn = 0; turn < turns; ++turn, ++step) {
-                const int32_t place = step % 12;
-                empty[place].wait((step / 12 % 2) ^ 1);
+                const int32_t place = step % 14;
+                empty[place].wait((step / 14 % 2) ^ 1);
                 full[place].arrive_expect(16384);
                 // kernels_of_products.py:100: s += x[b, k] * w[n, k]
                 weft::tensor_load(x_tile[place].element, x_map, full[place], turn * 64, int(first_row));
@@ -56,15 +56,15 @@ extern "C" __global__ void __launch_bounds__(160) linear_gelu(
     const int32_t own_row = threadIdx.x / 128 * 64, own_column = 0;  // of the warpgroup
     const int32_t first_own_row = own_row + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
     const int32_t first_own_column = own_column + threadIdx.x % 4 * 8;
-    for (int64_t square = blockIdx.x; square < squares; square += gridDim.x) {
-        const int64_t near_row = square / (8 * column_tiles) * 8;
-        const int64_t near_rows = weft::minimum<int64_t>(row_tiles - near_row, 8);
-        const int64_t first_row = (near_row + square % (8 * column_tiles) % near_rows) * 64;
-        const int64_t first_column = (square % (8 * column_tiles) / near_rows) * 64;
+    for (int32_t square = blockIdx.x; square < squares; square += gridDim.x) {
+        const int32_t near_row = square / (8 * column_tiles) * 8;
+        const int32_t near_rows = weft::minimum<int32_t>(row_tiles - near_row, 8);
+        const int64_t first_row = int64_t(near_row + square % (8 * column_tiles) % near_rows) * 64;
+        const int64_t first_column = int64_t(square % (8 * column_tiles) / near_rows) * 64;
         float s_own[1][32] = {};
         for (int32_t turn = 0; turn < turns; ++turn, ++step) {
-            const int32_t place = step % 12;
-            full[place].wait(step / 12 % 2);
+            const int32_t place = step % 14;
+            full[place].wait(step / 14 % 2);
             weft::wgmma_fence(s_own[0]);
             #pragma unroll
             for (int32_t g = 0; g < 64; g += 16) {
@@ -73,10 +73,10 @@ extern "C" __global__ void __launch_bounds__(160) linear_gelu(
             }
             weft::wgmma_commit();
             weft::wgmma_wait<1>();  // the products of the turn before: their place is free
-            if (turn > 0 && threadIdx.x % 128 == 0) empty[(step - 1) % 12].arrive();
+            if (turn > 0 && threadIdx.x % 128 == 0) empty[(step - 1) % 14].arrive();
         }
         weft::wgmma_wait<0>(s_own[0]);
-        if (threadIdx.x % 128 == 0) empty[(step - 1) % 12].arrive();
+        if (threadIdx.x % 128 == 0) empty[(step - 1) % 14].arrive();
         weft::exchange_quads(s_own[0]);
         #pragma unroll
         for (int32_t h = 0; h < 2; ++h) {

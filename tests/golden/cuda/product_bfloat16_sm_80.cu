@@ -14,13 +14,13 @@ extern "C" __global__ void __launch_bounds__(128) linear_gelu(
     const int64_t x_size_1,
     const int64_t w_size_0) {
     // a block has 64 x 64 results, a warp 32 x 32; a turn takes 64 points
-    const int64_t row_tiles = (x_size_0 + 63) / 64;
-    const int64_t column_tiles = (w_size_0 + 63) / 64;
-    const int64_t square = int64_t(blockIdx.x);
-    const int64_t near_row = square / (8 * column_tiles) * 8;
-    const int64_t near_rows = weft::minimum<int64_t>(row_tiles - near_row, 8);
-    const int64_t first_row = (near_row + square % (8 * column_tiles) % near_rows) * 64;
-    const int64_t first_column = (square % (8 * column_tiles) / near_rows) * 64;
+    const int32_t row_tiles = int32_t((x_size_0 + 63) / 64);
+    const int32_t column_tiles = int32_t((w_size_0 + 63) / 64);
+    const int32_t square = int32_t(blockIdx.x);
+    const int32_t near_row = square / (8 * column_tiles) * 8;
+    const int32_t near_rows = weft::minimum<int32_t>(row_tiles - near_row, 8);
+    const int64_t first_row = int64_t(near_row + square % (8 * column_tiles) % near_rows) * 64;
+    const int64_t first_column = int64_t(square % (8 * column_tiles) / near_rows) * 64;
     const int32_t own_row = threadIdx.x / 32 / 2 * 32, own_column = threadIdx.x / 32 % 2 * 32;  // of the warp
     const int32_t first_own_row = own_row + threadIdx.x % 32 / 4;
     const int32_t first_own_column = own_column + threadIdx.x % 4 * 2;

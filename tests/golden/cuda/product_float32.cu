@@ -12,20 +12,20 @@ extern "C" __global__ void __launch_bounds__(256) product(
     const int64_t a_size_0,
     const int64_t a_size_1,
     const int64_t b_size_1) {
-    // a block has 32 x 32 results, a thread 4 x 4; a turn takes 64 points, 4 groups of threads share the points of a turn
-    const int64_t row_tiles = (a_size_0 + 31) / 32;
-    const int64_t column_tiles = (b_size_1 + 31) / 32;
-    const int64_t square = int64_t(blockIdx.x);
-    const int64_t near_row = square / (8 * column_tiles) * 8;
-    const int64_t near_rows = weft::minimum<int64_t>(row_tiles - near_row, 8);
-    const int64_t first_row = (near_row + square % (8 * column_tiles) % near_rows) * 32;
-    const int64_t first_column = (square % (8 * column_tiles) / near_rows) * 32;
-    const int32_t group = threadIdx.x / 64;
-    const int32_t across = threadIdx.x % 8, down = threadIdx.x / 8 % 4 + threadIdx.x % 64 / 32 * 4;
-    __shared__ weft::OperandTile<float, 64, 32, 4> a_tile[2];
+    // a block has 64 x 32 results, a thread 4 x 4; a turn takes 32 points, 2 groups of threads share the points of a turn
+    const int32_t row_tiles = int32_t((a_size_0 + 63) / 64);
+    const int32_t column_tiles = int32_t((b_size_1 + 31) / 32);
+    const int32_t square = int32_t(blockIdx.x);
+    const int32_t near_row = square / (8 * column_tiles) * 8;
+    const int32_t near_rows = weft::minimum<int32_t>(row_tiles - near_row, 8);
+    const int64_t first_row = int64_t(near_row + square % (8 * column_tiles) % near_rows) * 64;
+    const int64_t first_column = int64_t(square % (8 * column_tiles) / near_rows) * 32;
+    const int32_t group = threadIdx.x / 128;
+    const int32_t across = threadIdx.x / 2 % 8, down = threadIdx.x % 2 + threadIdx.x % 32 / 16 * 2 + threadIdx.x % 128 / 32 * 4;
+    __shared__ weft::OperandTile<float, 32, 64, 4> a_tile[2];
     weft::Run<float, 4> a_next[2];
-    __shared__ weft::OperandTile<float, 64, 32> b_tile[2];
-    weft::Run<float, 4> b_next[2];
+    __shared__ weft::OperandTile<float, 32, 32> b_tile[2];
+    weft::Run<float, 4> b_next;
     float s_own[4][4];
     #pragma unroll
     for (int32_t u = 0; u < 4; ++u) {
@@ -35,11 +35,11 @@ extern "C" __global__ void __launch_bounds__(256) product(
         }
     }
     int32_t now = 0;
-    for (int64_t first_point = 0;; first_point += 64) {
+    for (int64_t first_point = 0;; first_point += 32) {
         if (first_point < a_size_1) {
             #pragma unroll
             for (int32_t q = 0; q < 2; ++q) {
-                const int32_t row = (threadIdx.x + q * 256) / 16, point = (threadIdx.x + q * 256) % 16 * 4;
+                const int32_t row = (threadIdx.x + q * 256) / 8, point = (threadIdx.x + q * 256) % 8 * 4;
                 const int64_t i = first_row + row;
                 const int64_t k = first_point + point;
                 const bool here = i < a_size_0 && k < a_size_1;
@@ -49,16 +49,15 @@ extern "C" __global__ void __launch_bounds__(256) product(
                     a_next[q] = weft::fetch<4, 4>(a + i * a_stride_0 + k);
                 }
             }
-            #pragma unroll
-            for (int32_t q = 0; q < 2; ++q) {
-                const int32_t row = (threadIdx.x + q * 256) % 8 * 4, point = (threadIdx.x + q * 256) / 8;
+            {
+                const int32_t row = threadIdx.x % 8 * 4, point = threadIdx.x / 8;
                 const int64_t j = first_column + row;
                 const int64_t k = first_point + point;
                 const bool here = j < b_size_1 && k < a_size_1;
-                b_next[q] = {};
+                b_next = {};
                 if (here) {
                     // kernels_of_products.py:22: s += a[i, k] * b[k, j]
-                    b_next[q] = weft::fetch<4, 4>(b + k * b_stride_0 + j);
+                    b_next = weft::fetch<4, 4>(b + k * b_stride_0 + j);
                 }
             }
         }
@@ -66,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(256) product(
             #pragma unroll
             for (int32_t g = 0; g < 16; ++g) {
                 float a_own[4];
-                a_tile[now].get<32>(group * 16 + g, 4 * down, a_own);
+                a_tile[now].get<64>(group * 16 + g, 4 * down, a_own);
                 float b_own[4];
                 b_tile[now].get<32>(group * 16 + g, 4 * across, b_own);
                 #pragma unroll
@@ -83,34 +82,33 @@ extern "C" __global__ void __launch_bounds__(256) product(
         now ^= 1;
         #pragma unroll
         for (int32_t q = 0; q < 2; ++q) {
-            const int32_t row = (threadIdx.x + q * 256) / 16, point = (threadIdx.x + q * 256) % 16 * 4;
+            const int32_t row = (threadIdx.x + q * 256) / 8, point = (threadIdx.x + q * 256) % 8 * 4;
             float a_own_run[4];
             weft::unpack(a_next[q], a_own_run);
             a_tile[now].put_points(point, row, a_own_run);
         }
-        #pragma unroll
-        for (int32_t q = 0; q < 2; ++q) {
-            const int32_t row = (threadIdx.x + q * 256) % 8 * 4, point = (threadIdx.x + q * 256) / 8;
+        {
+            const int32_t row = threadIdx.x % 8 * 4, point = threadIdx.x / 8;
             float b_own_run[4];
-            weft::unpack(b_next[q], b_own_run);
+            weft::unpack(b_next, b_own_run);
             b_tile[now].put_rows(point, row, b_own_run);
         }
         __syncthreads();
     }
-    __shared__ float s_parts[3][16][64];
+    __shared__ float s_parts[1][16][128];
     if (group > 0) {
         #pragma unroll
         for (int32_t u = 0; u < 4; ++u) {
             #pragma unroll
             for (int32_t v = 0; v < 4; ++v) {
-                s_parts[group - 1][u * 4 + v][threadIdx.x % 64] = s_own[u][v];
+                s_parts[group - 1][u * 4 + v][threadIdx.x % 128] = s_own[u][v];
             }
         }
     }
     __syncthreads();
     if (group > 0) return;
     #pragma unroll
-    for (int32_t g = 0; g < 3; ++g) {
+    for (int32_t g = 0; g < 1; ++g) {
         #pragma unroll
         for (int32_t u = 0; u < 4; ++u) {
             #pragma unroll

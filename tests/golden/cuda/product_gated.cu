@@ -18,8 +18,8 @@ extern "C" __global__ void __launch_bounds__(160) gated(
     const __grid_constant__ weft::TensorMap gate_map,
     const __grid_constant__ weft::TensorMap up_map) {
     // a block has 64 x 64 results, a warpgroup 64 x 64; a turn takes 64 points
-    const int64_t row_tiles = (x_size_0 + 63) / 64;
-    const int64_t column_tiles = (gate_size_0 + 63) / 64;
+    const int32_t row_tiles = int32_t((x_size_0 + 63) / 64);
+    const int32_t column_tiles = int32_t((gate_size_0 + 63) / 64);
     // 9 turns have a place in shared memory
     extern __shared__ __align__(1024) unsigned char memory[];
     auto* const x_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 64, true>*>(memory);
@@ -34,17 +34,17 @@ extern "C" __global__ void __launch_bounds__(160) gated(
         weft::fence_mbarrier_init();
     }
     __syncthreads();
-    const int64_t squares = row_tiles * column_tiles;
+    const int32_t squares = row_tiles * column_tiles;
     const int32_t turns = (x_size_1 + 63) / 64;
     int32_t step = 0;  // turns of all squares so far
     if (threadIdx.x >= 128) {
         // this warp brings the tiles of all turns, as their places become free
         if (threadIdx.x > 128) return;
-        for (int64_t square = blockIdx.x; square < squares; square += gridDim.x) {
-            const int64_t near_row = square / (8 * column_tiles) * 8;
-            const int64_t near_rows = weft::minimum<int64_t>(row_tiles - near_row, 8);
-            const int64_t first_row = (near_row + square % (8 * column_tiles) % near_rows) * 64;
-            const int64_t first_column = (square % (8 * column_tiles) / near_rows) * 64;
+        for (int32_t square = blockIdx.x; square < squares; square += gridDim.x) {
+            const int32_t near_row = square / (8 * column_tiles) * 8;
+            const int32_t near_rows = weft::minimum<int32_t>(row_tiles - near_row, 8);
+            const int64_t first_row = int64_t(near_row + square % (8 * column_tiles) % near_rows) * 64;
+            const int64_t first_column = int64_t(square % (8 * column_tiles) / near_rows) * 64;
             for (int32_t turn = 0; turn < turns; ++turn, ++step) {
                 const int32_t place = step % 9;
                 empty[place].wait((step / 9 % 2) ^ 1);
@@ -61,11 +61,11 @@ extern "C" __global__ void __launch_bounds__(160) gated(
     const int32_t own_row = threadIdx.x / 128 * 64, own_column = 0;  // of the warpgroup
     const int32_t first_own_row = own_row + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
     const int32_t first_own_column = own_column + threadIdx.x % 4 * 8;
-    for (int64_t square = blockIdx.x; square < squares; square += gridDim.x) {
-        const int64_t near_row = square / (8 * column_tiles) * 8;
-        const int64_t near_rows = weft::minimum<int64_t>(row_tiles - near_row, 8);
-        const int64_t first_row = (near_row + square % (8 * column_tiles) % near_rows) * 64;
-        const int64_t first_column = (square % (8 * column_tiles) / near_rows) * 64;
+    for (int32_t square = blockIdx.x; square < squares; square += gridDim.x) {
+        const int32_t near_row = square / (8 * column_tiles) * 8;
+        const int32_t near_rows = weft::minimum<int32_t>(row_tiles - near_row, 8);
+        const int64_t first_row = int64_t(near_row + square % (8 * column_tiles) % near_rows) * 64;
+        const int64_t first_column = int64_t(square % (8 * column_tiles) / near_rows) * 64;
         float g_own[1][32] = {};
         float u_own[1][32] = {};
         for (int32_t turn = 0; turn < turns; ++turn, ++step) {

@@ -14,8 +14,8 @@ extern "C" __global__ void __launch_bounds__(256, 1) linear_gelu(
     const int64_t x_size_1,
     const int64_t w_size_0) {
     // a block has 8 x 16 results, a thread 2 columns; 8 warps share the points
-    const int64_t column_tiles = (w_size_0 + 15) / 16;
-    const int64_t first_column = (int64_t(blockIdx.x)) * 16;
+    const int32_t column_tiles = int32_t((w_size_0 + 15) / 16);
+    const int64_t first_column = int64_t(int32_t(blockIdx.x)) * 16;
     const int32_t warp = threadIdx.x / 32, across = threadIdx.x % 32 / 4, down = threadIdx.x % 4;
     float s_own[1][1][4] = {};
     for (int64_t first_point = warp * 128; first_point < x_size_1; first_point += 1024) {
@@ -74,10 +74,8 @@ extern "C" __global__ void __launch_bounds__(256, 1) linear_gelu(
                 s_whole[v] = weft::Sum<float>::combine(s_whole[v], part_run[v]);
             }
         }
-        #pragma unroll
-        for (int32_t h = 0; h < 1; ++h) {
-            const int64_t n_run = first_column + own_column;
-            if (n_run >= w_size_0) break;
+        const int64_t n_run = first_column + own_column;
+        if (n_run < w_size_0) {
             // kernels_of_products.py:101: z = s + bias[n]
             float bias_run[4];
             weft::unpack(weft::fetch<4, 4>(bias + n_run), bias_run);
@@ -89,7 +87,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) linear_gelu(
                 #pragma unroll
                 for (int32_t v = 0; v < 4; ++v) {
                     // kernels_of_products.py:99: for k in range(x.shape[1]):
-                    const float s = s_whole[h * 4 + v];
+                    const float s = s_whole[v];
                     // kernels_of_products.py:101: z = s + bias[n]
                     const float z = s + bias_run[v];
                     // kernels_of_products.py:102: y[b, n] = 0.5 * z * (1.0 + math.erf(z * 0.7071067811865476))

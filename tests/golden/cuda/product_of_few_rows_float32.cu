@@ -14,8 +14,8 @@ extern "C" __global__ void __launch_bounds__(256, 1) __cluster_dims__(8, 1, 1) p
     const int64_t a_size_1,
     const int64_t b_size_1) {
     // a block has 4 x 32 results, a thread 4 columns; 8 warps share the points
-    const int64_t column_tiles = (b_size_1 + 31) / 32;
-    const int64_t first_column = (int64_t(blockIdx.x) / 8) * 32;
+    const int32_t column_tiles = int32_t((b_size_1 + 31) / 32);
+    const int64_t first_column = int64_t(int32_t(blockIdx.x) / 8) * 32;
     const int32_t part = int32_t(blockIdx.x % 8);
     const int32_t warp = threadIdx.x / 32, across = threadIdx.x % 32 / 4, down = threadIdx.x % 4;
     float s_own[4][4];
@@ -94,10 +94,8 @@ extern "C" __global__ void __launch_bounds__(256, 1) __cluster_dims__(8, 1, 1) p
                 s_whole[v] = weft::Sum<float>::combine(s_whole[v], part_run[v]);
             }
         }
-        #pragma unroll
-        for (int32_t h = 0; h < 1; ++h) {
-            const int64_t j_run = first_column + own_column;
-            if (j_run >= b_size_1) break;
+        const int64_t j_run = first_column + own_column;
+        if (j_run < b_size_1) {
             #pragma unroll
             for (int32_t u = 0; u < 1; ++u) {
                 const int64_t i = 0 + own_row;
@@ -106,7 +104,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) __cluster_dims__(8, 1, 1) p
                 #pragma unroll
                 for (int32_t v = 0; v < 4; ++v) {
                     // kernels_of_products.py:21: for k in range(a.shape[1]):
-                    const float s = s_whole[h * 4 + v];
+                    const float s = s_whole[v];
                     // kernels_of_products.py:23: c[i, j] = s
                     c_run[v] = s;
                 }
