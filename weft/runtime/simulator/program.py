@@ -25,6 +25,7 @@ _KERNEL_FLAGS = (
     "-fPIC",
     "-shared",
     "-pipe",
+    "-D_GLIBCXX_BITS_SPECFUN_H",  # as in weft.runtime.host
     "-fsanitize=thread",  # the calls at every access; the engine defines them, so no library of the sanitizer is wanted
     "-nodefaultlibs",
     "-ffp-contract=off",  # the text states its fused multiply-adds
