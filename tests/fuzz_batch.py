@@ -7,6 +7,7 @@ all wait, what they wait for is one translation unit, each nest in a namespace o
 from __future__ import annotations
 
 import ctypes
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from weft.runtime import host
 from weft.runtime.host import HostFunction
 
 T = TypeVar("T")
-_HEADER = '#include "weft/host.hpp"\n'
+_HEADER = re.compile(r'^#include "weft/.*"\n', re.MULTILINE)
 _STACK = 64 << 20  # bytes of a thread: an analysis is recursive in its expressions
 
 
@@ -114,8 +115,10 @@ class Batch:
         self.units += 1
         try:
             found = _together(asked)
-        except CompileError:
+        except CompileError as error:
             found = [self._alone(a) for a in asked]
+            if not any(isinstance(f, Exception) for f in found):  # nothing is wrong but that they are put together
+                found = [error for _ in asked]
         for a, f in zip(asked, found, strict=True):
             self._known[a.source, a.entry] = f
         self._ready, self._waiting = self._ready + self._waiting, 0
@@ -130,10 +133,11 @@ class Batch:
 
 
 def _together(asked: list[_Asked]) -> list[HostFunction]:
-    parts = [_HEADER]
+    headers = dict.fromkeys(h for a in asked for h in _HEADER.findall(a.source))  # outside of every namespace
+    parts = [*headers]
     for k, a in enumerate(asked):
         parts.append(f"namespace unit_{k} {{\n#define {a.entry} {a.entry}_{k}\n")
-        parts.append(a.source.replace(_HEADER, "") + f"\n#undef {a.entry}\n}}\n")
+        parts.append(_HEADER.sub("", a.source) + f"\n#undef {a.entry}\n}}\n")
     library = host.library("".join(parts), "programs.cpp")
     out = []
     for k, a in enumerate(asked):
@@ -144,18 +148,18 @@ def _together(asked: list[_Asked]) -> list[HostFunction]:
     return out
 
 
-def all_of(names: Sequence[str], told: Callable[[str], str]) -> None:
-    """Fail with what is told of each operator, their kernels compiled together."""
+def all_of(items: Sequence[T], told: Callable[[T], str | None]) -> None:
+    """Fail with what is told of each item, if anything, or with what it raises. Their kernels are compiled together."""
     wrong: list[str] = []
 
-    def look(name: str) -> None:
+    def look(item: T) -> None:
         try:
-            wrong.append(told(name))
+            wrong.append(told(item) or "")
         except Exception as error:
-            wrong.append(f"{name}: {type(error).__name__}: {error}")
+            wrong.append(f"{item}: {type(error).__name__}: {error}")
 
     batch = Batch()
     with batch.installed():
-        batch.map(look, names, 32)
-    assert len(wrong) == len(names)
+        batch.map(look, items, 128)
+    assert len(wrong) == len(items)
     assert not any(wrong), "\n".join(w for w in wrong if w)
