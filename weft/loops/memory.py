@@ -54,6 +54,8 @@ class Memory:
 
     def before(self, a: Access, b: Access) -> bool:
         """Whether an instance of a may come before another of b that touches the same element."""
+        if self.polyhedra.apart(a, b):
+            return False
         common = [x for x, y in zip(a.loops, b.loops, strict=False) if x.var == y.var]
         within = frozenset(self.function.array(a.array).within)
         if any(f.var not in within and self._ordered(a, b, common, k) for k, f in enumerate(common)):
