@@ -9,6 +9,10 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+# Before OpenMP is loaded, with torch: threads that wait for work sleep. Tests run side by side, and those that spun for
+# theirs would keep the others from the cores.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 import hypothesis
 import pytest
 import torch
