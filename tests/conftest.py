@@ -9,11 +9,16 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+# Before OpenMP is loaded, with torch: threads that wait for work sleep. Tests run side by side, and those that spun for
+# theirs would keep the others from the cores.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 import hypothesis
 import pytest
 import torch
 
 from tests import validated
+from weft.pytorch import reference
 from weft.runtime import host
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -38,6 +43,8 @@ def pytest_configure(config: pytest.Config) -> None:
         suppress_health_check=[hypothesis.HealthCheck.too_slow],
     )
     hypothesis.settings.load_profile("weft")
+    if programs is None:  # what takes the plain Python seconds is held against the kernel for the CPU, as larger calls are
+        reference.MOST_ITERATIONS = 50_000
     # One cache a run, shared by its workers (which inherit the environment) and apart from the user's own.
     if not hasattr(config, "workerinput"):
         config.stash[_CACHE] = os.environ["WEFT_CACHE"] = tempfile.mkdtemp(prefix="weft-tests-")

@@ -7,6 +7,7 @@ all wait, what they wait for is one translation unit, each nest in a namespace o
 from __future__ import annotations
 
 import ctypes
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from weft.runtime import host
 from weft.runtime.host import HostFunction
 
 T = TypeVar("T")
-_HEADER = '#include "weft/host.hpp"\n'
+_HEADER = re.compile(r'^#include "weft/.*"\n', re.MULTILINE)
 _STACK = 64 << 20  # bytes of a thread: an analysis is recursive in its expressions
 
 
@@ -38,9 +39,9 @@ class Batch:
     def __init__(self) -> None:
         self.units = 0  # translation units that were compiled
         self._load = host.load
-        self._turn = threading.Condition()
-        self._ready = self._waiting = 0  # threads that do not wait for a kernel, and those that do
-        self._running = False  # whether one of them has the turn
+        self._turn = threading.Lock()  # of the thread that runs, which alone looks at what follows
+        self._ready = 0  # threads that do not wait for a kernel
+        self._waiting: list[threading.Event] = []  # those of the others
         self._asked: dict[tuple[str, str], _Asked] = {}
         self._known: dict[tuple[str, str], HostFunction | Exception] = {}
 
@@ -55,22 +56,16 @@ class Batch:
     def map(self, function: Callable[[T], None], items: Iterable[T], threads: int) -> None:
         """Call the function for every item, so many at a time. It must not raise."""
         rest = iter(list(items))
-        lock = threading.Lock()
 
         def work() -> None:
-            self._take()
-            try:
-                while True:
-                    with lock:
-                        item = next(rest, rest)
-                    if item is rest:
-                        return
-                    function(item)  # type: ignore[arg-type]
-            finally:
-                with self._turn:
+            with self._turn:
+                try:
+                    while (item := next(rest, rest)) is not rest:
+                        function(item)  # type: ignore[arg-type]
+                finally:
                     self._ready -= 1
-                    self._running = False
-                    self._turn.notify_all()
+                    if self._ready == 0 and self._waiting:
+                        self._compile()
 
         before = threading.stack_size(_STACK)
         try:
@@ -83,44 +78,41 @@ class Batch:
         for worker in workers:
             worker.join()
 
-    def _take(self) -> None:
-        with self._turn:
-            self._turn.wait_for(lambda: not self._running)
-            self._running = True
-
     def load(self, source: str, entry: str, *, name: str) -> HostFunction:
         key = (source, entry)
-        with self._turn:
-            if key not in self._known:
-                self._asked.setdefault(key, _Asked(source, entry, name))
-                self._ready -= 1
-                self._waiting += 1
-                self._running = False
-                self._turn.notify_all()
-                self._turn.wait_for(lambda: key in self._known or self._ready == 0)
-                if key not in self._known:  # all wait, and this one is the first to see it
-                    self._compile()
-                else:
-                    self._turn.wait_for(lambda: not self._running)
-                    self._running = True
+        if key not in self._known:
+            self._asked.setdefault(key, _Asked(source, entry, name))
+            self._ready -= 1
+            if self._ready == 0:
+                self._compile()
+                self._ready += 1
+            else:
+                compiled = threading.Event()
+                self._waiting.append(compiled)
+                self._turn.release()
+                compiled.wait()
+                self._turn.acquire()
         found = self._known[key]
         if isinstance(found, Exception):
             raise found
         return found
 
     def _compile(self) -> None:
-        """Compile all that is asked for. The threads that wait for it are ready then; this one has the turn."""
+        """Compile all that is asked for. The threads that wait for it are ready then."""
         asked, self._asked = list(self._asked.values()), {}
         self.units += 1
         try:
             found = _together(asked)
-        except CompileError:
+        except CompileError as error:
             found = [self._alone(a) for a in asked]
+            if not any(isinstance(f, Exception) for f in found):  # nothing is wrong but that they are put together
+                found = [error for _ in asked]
         for a, f in zip(asked, found, strict=True):
             self._known[a.source, a.entry] = f
-        self._ready, self._waiting = self._ready + self._waiting, 0
-        self._running = True
-        self._turn.notify_all()
+        waiting, self._waiting = self._waiting, []
+        self._ready += len(waiting)
+        for compiled in waiting:
+            compiled.set()
 
     def _alone(self, asked: _Asked) -> HostFunction | Exception:
         try:
@@ -130,10 +122,11 @@ class Batch:
 
 
 def _together(asked: list[_Asked]) -> list[HostFunction]:
-    parts = [_HEADER]
+    headers = dict.fromkeys(h for a in asked for h in _HEADER.findall(a.source))  # outside of every namespace
+    parts = [*headers]
     for k, a in enumerate(asked):
         parts.append(f"namespace unit_{k} {{\n#define {a.entry} {a.entry}_{k}\n")
-        parts.append(a.source.replace(_HEADER, "") + f"\n#undef {a.entry}\n}}\n")
+        parts.append(_HEADER.sub("", a.source) + f"\n#undef {a.entry}\n}}\n")
     library = host.library("".join(parts), "programs.cpp")
     out = []
     for k, a in enumerate(asked):
@@ -144,18 +137,18 @@ def _together(asked: list[_Asked]) -> list[HostFunction]:
     return out
 
 
-def all_of(names: Sequence[str], told: Callable[[str], str]) -> None:
-    """Fail with what is told of each operator, their kernels compiled together."""
+def all_of(items: Sequence[T], told: Callable[[T], str | None]) -> None:
+    """Fail with what is told of each item, if anything, or with what it raises. Their kernels are compiled together."""
     wrong: list[str] = []
 
-    def look(name: str) -> None:
+    def look(item: T) -> None:
         try:
-            wrong.append(told(name))
+            wrong.append(told(item) or "")
         except Exception as error:
-            wrong.append(f"{name}: {type(error).__name__}: {error}")
+            wrong.append(f"{item}: {type(error).__name__}: {error}")
 
     batch = Batch()
     with batch.installed():
-        batch.map(look, names, 32)
-    assert len(wrong) == len(names)
+        batch.map(look, items, 128)
+    assert len(wrong) == len(items)
     assert not any(wrong), "\n".join(w for w in wrong if w)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -1230,10 +1230,12 @@ def _header_changed(mutant: Mutant) -> Iterator[dict[str, str]]:
     with tempfile.TemporaryDirectory(prefix="weft-") as folder:
         Path(folder, mutant.header).write_text(changed)
 
-        def resolve(text: str, name: str, headers: tuple[Path, ...] = (include.HEADERS,)) -> include.Source:
-            return include.resolve(text, name, (Path(folder), *headers))
+        def resolve(text: str, name: str, headers: tuple[Path, ...], known: Collection[str] = ()) -> include.Source:
+            return include.resolve(text, name, (Path(folder), *headers), known)
 
-        with mock.patch.object(program, "resolve", resolve):
+        # the header that is changed is not among those that are parsed once for all kernels
+        alone = mock.patch.object(program, "PRELUDE", '#include "weft/cuda.hpp"\n')
+        with mock.patch.object(program, "resolve", resolve), alone:
             yield {f"weft/{mutant.header}": changed}
 
 

@@ -48,9 +48,7 @@ IN_NUMPY = {
 }
 
 
-@pytest.fixture(autouse=True)
-def quickly_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host.build, "__defaults__", (tuple("-O1" if f == "-O3" else f for f in host.FLAGS),))
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
 
 def reference(name: str) -> Callable[..., Any]:
@@ -138,7 +136,8 @@ def alike(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return close | (np.isnan(a) & np.isnan(b)) | (np.isinf(a) & (a == b))
 
 
-def test_values() -> None:
+def test_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host.build, "__defaults__", (tuple("-O1" if f == "-O3" else f for f in host.FLAGS),))  # in vectors
     all_of((*FUNCTIONS, *OF_TWO, *OF_THREE), outcome)
 
 
@@ -199,14 +198,19 @@ DTYPES = (torch.bool, torch.uint8, torch.int64, torch.bfloat16, torch.float32, t
 
 
 def test_promotion() -> None:
-    operands: list[Any] = [1j, 2, 0.5]
+    operands: dict[str, Any] = {str(number): number for number in (1j, 2, 0.5)}
     for dtype in DTYPES:
-        operands += [torch.ones(2).to(dtype), torch.ones(()).to(dtype)]
-    for a, b in itertools.product(operands, operands):
+        operands |= {f"{dtype}s": torch.ones(2).to(dtype), str(dtype): torch.ones(()).to(dtype)}
+
+    def told(pair: str) -> str:
+        a, b = (operands[name] for name in pair.split(" * "))
         kinds = [v.dtype if isinstance(v, torch.Tensor) else torch.tensor(v).dtype for v in (a, b)]
         if not any(isinstance(v, torch.Tensor) for v in (a, b)) or not any(k.is_complex for k in kinds):
-            continue
-        assert weft.ops.mul(a, b).dtype == torch.result_type(a, b), (a, b)
+            return ""
+        found = weft.ops.mul(a, b)
+        return "" if found.dtype == torch.result_type(a, b) and torch.equal(found, a * b) else f"{pair}: {found}"
+
+    all_of([f"{a} * {b}" for a, b in itertools.product(operands, operands)], told)
 
 
 def test_complex32_is_refused() -> None:

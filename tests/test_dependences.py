@@ -24,8 +24,12 @@ from weft.cli import main
 from weft.errors import WeftError
 from weft.kernels import linrec
 from weft.language import infer_types, parse, read_signature
+from weft.loops.accesses import Access
+from weft.loops.affine import Affine
+from weft.loops.analyze import schedule
 from weft.loops.dependences import Dependence, Program, dependences
 from weft.loops.ir import For, Function, If, Let, Store, walk
+from weft.loops.polyhedra import Polyhedra
 from weft.pytorch.call import argument_types
 
 ROOT = Path(__file__).parent.parent
@@ -53,6 +57,26 @@ def test_a_recurrence() -> None:
         "S1 -> S1 flow x at distance (1), carried by i",
         "S1 -> S1 flow x at distance (2), carried by i",
     ]
+
+
+def test_isl_is_not_asked_of_lines_that_numbers_tell_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lines(y, x):
+        for j in range(x.shape[0]):
+            y[0, j] = x[j]
+        for j in range(x.shape[0]):
+            y[1, j] = y[0, j] + x[j]
+
+    asked: list[tuple[Affine | None, ...]] = []
+    pair = Polyhedra._pair
+
+    def noted(self: Polyhedra, a: Access, b: Access, *rest: Any) -> Any:
+        asked.append((a.subscript[0], b.subscript[0]))
+        return pair(self, a, b, *rest)
+
+    monkeypatch.setattr(Polyhedra, "_pair", noted)
+    (nest,) = schedule(parse(lines, infer_types(lines))).nests
+    assert len(nest.axes) == 1
+    assert asked and all(i == j for i, j in asked)
 
 
 def test_conditions_on_a_parameter() -> None:

@@ -14,6 +14,8 @@ import torch
 import weft
 from tests.test_numbers import program
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 BODY = """
 def f(x, a):
     y = torch.zeros_like(x)

@@ -184,6 +184,7 @@ def test_floats(dtype: torch.dtype) -> None:
     agree(OF_THREE, points(dtype, 3), exact=False)
 
 
+@pytest.mark.usefixtures("quickly_compiled")
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.uint8, torch.int8], ids=str)
 def test_integers(dtype: torch.dtype) -> None:
     agree(INTEGERS_OF_ONE, points(dtype, 1), exact=False)
@@ -218,6 +219,7 @@ _BORDERS = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 0.3, 2.0, -2.0, 3.0, -3.0, 6.0, 0.1
 _PAIRS = (0.0, -0.0, 1.0, -1.0, 0.5, 2.0, -3.0, 0.3, math.nan)
 
 
+@pytest.mark.usefixtures("quickly_compiled")
 @pytest.mark.parametrize(("count", "rows"), [(1, _BORDERS), (2, _PAIRS), (3, (0.0, 1.0, -1.0, 0.5, 0.3))])
 def test_gradients_at_borders(count: int, rows: tuple[float, ...]) -> None:
     columns = zip(*itertools.product(rows, repeat=count), strict=True)
@@ -271,6 +273,7 @@ def test_the_simulator_runs_them() -> None:
     assert report.ok, report
 
 
+@pytest.mark.usefixtures("quickly_compiled")
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_second_derivatives(count: int) -> None:
     once = r"hardsigmoid"  # PyTorch has no second derivative of it

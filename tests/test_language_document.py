@@ -21,6 +21,8 @@ from weft.language.elementwise import ELEMENTWISE
 from weft.language.functions import ITSELF
 from weft.pytorch.specs import make_arguments, parse
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 DOCUMENT = Path(__file__).parent.parent / "docs" / "language.md"
 _HAS, _HAS_NOT = DOCUMENT.read_text().split("## Not in the language")
 _numbers = itertools.count()

@@ -18,6 +18,8 @@ from weft.runtime.include import HEADERS, HOST_TWINS, resolve
 from weft.runtime.nvrtc import compile_cubin
 
 # What Python allows, and C++, its headers, CUDA or the generated code give a meaning.
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 HOSTILE = sorted(words("""
     M_PI NULL INFINITY NAN EOF CHAR_BIT FLT_MAX WEFT_FUNCTION BUFSIZ T N I _A __x a__b _ __FILE__ __CUDA_ARCH__
     int float double void char unsigned template typename operator this new delete namespace using auto struct union

@@ -19,7 +19,7 @@ import pytest
 import torch
 
 import weft
-from tests.fuzz_batch import Batch
+from tests.fuzz_batch import all_of
 from weft.elementwise.pointwise import Pointwise
 from weft.errors import WeftError
 from weft.runtime import host
@@ -281,23 +281,6 @@ def wrong_value(case: Case, found: torch.Tensor) -> str:
 # ---------------------------------------------------------------- the tests
 
 
-def check(chosen: Sequence[Case]) -> None:
-    """Fail with what is wrong with each, their kernels compiled together."""
-    wrong: list[str] = []
-
-    def look(case: Case) -> None:
-        try:
-            wrong.append(outcome(case))
-        except Exception as error:
-            wrong.append(f"{case}: {type(error).__name__}: {error}")
-
-    batch = Batch()
-    with batch.installed():
-        batch.map(look, chosen, 48)
-    assert len(wrong) == len(chosen)
-    assert not any(wrong), "\n".join(w for w in wrong if w)
-
-
 def of_each_kind(found: Iterator[Case], most: int | None = None, elements: int = 1 << 20) -> Iterator[Case]:
     """The first cases of kinds that differ, of tensors that are not too large."""
     kinds: set[Any] = set()
@@ -335,14 +318,14 @@ PARTS = 3
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_some_of_the_database(part: int) -> None:
-    check([*some(OPERATORS[part::PARTS])])
+    all_of([*some(OPERATORS[part::PARTS])], outcome)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_the_database(part: int, dtype: torch.dtype) -> None:
-    check([c for name in OPERATORS[part::PARTS] for c in of_each_kind(cases(name, dtype), elements=100_000)])
+    all_of([c for name in OPERATORS[part::PARTS] for c in of_each_kind(cases(name, dtype), elements=100_000)], outcome)
 
 
 # A kernel takes 50 ms to compile: so many kinds of each operator and dtype in the ordinary suite of a GPU.

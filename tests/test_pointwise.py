@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import weft
+from tests.fuzz_batch import all_of
 from weft.errors import DeviceMismatch, NotDifferentiable, OverlapError, ShapeMismatch, StateChanged, TypeMismatch, WeftError
 from weft.language.pointwise import Elementwise, Operand
 from weft.loops.types import FLOAT16, INT64, Typed
@@ -55,19 +56,21 @@ def same(found: torch.Tensor, wanted: torch.Tensor) -> bool:
 
 @pytest.mark.parametrize("kind", ["values", "gradients"])
 def test_pairs_of_layouts(kind: str) -> None:
-    torch.manual_seed(0)
-    for x, y in itertools.product(layouts(), layouts()):
+    def look(pair: tuple[torch.Tensor, torch.Tensor]) -> None:
+        x, y = pair
         if kind == "values":
             found, wanted = add(x, y), torch.add(x, y)
             assert same(found, wanted), (x.stride(), y.stride())
             torch.testing.assert_close(found, wanted, rtol=0, atol=0)
-            continue
+            return
         own = [t.clone().requires_grad_() for t in (x, y)]
         other = [t.clone().requires_grad_() for t in (x, y)]
         add(own[0], own[1], 3.0).sin().sum().backward()
         torch.add(other[0], other[1], alpha=3.0).sin().sum().backward()
         for a, b in zip(own, other, strict=True):
             torch.testing.assert_close(a.grad, b.grad)
+
+    all_of(list(itertools.product(layouts(), layouts())), look)
 
 
 def without_memory(tensor: torch.Tensor) -> torch.Tensor:
@@ -83,11 +86,14 @@ def without_memory(tensor: torch.Tensor) -> torch.Tensor:
     ],
     ids=str,
 )
+@pytest.mark.usefixtures("quickly_compiled")
 def test_pairs_of_layouts_and_dtypes(dtype: torch.dtype, device: str) -> None:
     """On CUDA dtypes say nothing about strides, so that those are what PyTorch gives for tensors of one dtype; its CPU copies
     an operand of another dtype first. The values are those of float32, rounded once.
     """
-    for x, y in itertools.product(layouts(dtype, device), layouts(device=device)):
+
+    def look(pair: tuple[torch.Tensor, torch.Tensor]) -> None:
+        x, y = pair
         strides = torch.add(without_memory(x), without_memory(y)).stride()
         values = torch.add(x.float(), y.float()).to(torch.result_type(x, y))
         wanted = torch.empty_strided(values.shape, strides, dtype=values.dtype, device=device)
@@ -97,6 +103,8 @@ def test_pairs_of_layouts_and_dtypes(dtype: torch.dtype, device: str) -> None:
         assert same(found, wanted), (x.stride(), y.stride())
         assert torch.equal(found, values)
         assert torch.equal(add(x, y, out=wanted), values)
+
+    all_of(list(itertools.product(layouts(dtype, device), layouts(device=device))), look)
 
 
 def test_strides_follow_the_expression_not_the_parameters() -> None:
@@ -329,24 +337,25 @@ def test_integers_to_the_power_of_a_number() -> None:
             assert torch.equal(found, wanted)
 
 
+@pytest.mark.usefixtures("quickly_compiled")
 def test_alpha_enters_in_the_common_dtype() -> None:
     """Operands are converted to it before they are scaled, and an integer that it does not hold is refused."""
+
+    def look(call: tuple[str, str, str, Any]) -> None:
+        name, *kinds, alpha = call
+        x, y = (torch.tensor([1, 2, 3, 0], dtype=getattr(torch, k)) for k in kinds)
+        try:
+            wanted = getattr(torch, name)(x, y, alpha=alpha)
+        except RuntimeError:
+            with pytest.raises(WeftError):
+                getattr(weft.ops, name)(x, y, alpha=alpha)
+            return
+        found = getattr(weft.ops, name)(x, y, alpha=alpha)
+        assert same(found, wanted)
+        assert torch.equal(found, wanted)
+
     kinds = ("bool", "uint8", "int32", "float32", "float16")
-    tensors = [torch.tensor([1, 2, 3, 0], dtype=getattr(torch, k)) for k in kinds]
-    for name, (x, y), alpha in itertools.product(("add", "sub"), itertools.product(tensors, repeat=2), (-1, 2, 256, 1.5, True)):
-        try:
-            wanted: Any = getattr(torch, name)(x, y, alpha=alpha)
-        except RuntimeError as error:
-            wanted = error
-        try:
-            found: Any = getattr(weft.ops, name)(x, y, alpha=alpha)
-        except WeftError as error:
-            found = error
-        if isinstance(wanted, Exception):
-            assert isinstance(found, WeftError), (name, x.dtype, y.dtype, alpha)
-        else:
-            assert same(found, wanted), (name, x.dtype, y.dtype, alpha)
-            assert torch.equal(found, wanted), (name, x.dtype, y.dtype, alpha)
+    all_of(list(itertools.product(("add", "sub"), kinds, kinds, (-1, 2, 256, 1.5, True))), look)
     u = torch.tensor([1, 2, 3, 0], dtype=torch.uint8)
     x = torch.ones(4)
     torch.testing.assert_close(weft.ops.addcmul(x, u, u, value=-1), torch.addcmul(x, u, u, value=-1))

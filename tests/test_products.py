@@ -464,11 +464,12 @@ def test_every_tile_of_warps(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
     checked(kernels.product, *args, arch="sm_80")
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("rows", [1, 3, 13])
-def test_a_few_rows(rows: int, way: str, dtype: torch.dtype) -> None:
-    for arch in ("sm_90a", "sm_80"):
+def test_a_few_rows(rows: int, way: str) -> None:
+    """Every number of rows and every layout in both dtypes, each on one architecture."""
+    dtypes = (torch.bfloat16, torch.float32)
+    for dtype, arch in zip(dtypes[:: 1 if (rows // 3 + WAYS.index(way)) % 2 else -1], ("sm_90a", "sm_80"), strict=True):
         args = drawn(rows, 264, dtype=dtype), drawn(264, 104, dtype=dtype, way=way, seed=1)
         plan = multiplied(kernels.product, *args, arch=arch)
         assert plan.streamed or (plan.engine, plan.tile[1]) == ("wgmma", 8 if rows <= 8 else 16)
@@ -507,8 +508,8 @@ def test_a_few_rows_in_any_order_of_the_threads() -> None:
 def test_parts_of_squares(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(product_search, "LAUNCH_CYCLES", 0)
     for kernel, args in (
-        (kernels.product, (drawn(70, 2056, dtype=dtype), drawn(2056, 81, dtype=dtype, seed=1))),
-        (kernels.longest_paths, (drawn(70, 1023, dtype=dtype), drawn(1023, 81, dtype=dtype, seed=1))),
+        (kernels.product, (drawn(70, 1032, dtype=dtype), drawn(1032, 81, dtype=dtype, seed=1))),
+        (kernels.longest_paths, (drawn(70, 519, dtype=dtype), drawn(519, 81, dtype=dtype, seed=1))),
         (kernels.gated, (drawn(40, 1096, dtype=dtype), *(drawn(64, 1096, dtype=dtype, seed=k) for k in (1, 2)))),
         (kernels.batched, (drawn(2, 64, 1096, dtype=dtype), drawn(2, 1096, 64, dtype=dtype, seed=1))),
     ):

@@ -23,6 +23,9 @@ from weft.tensors.builder import Value
 UNARY = ("exp", "silu", "gelu", "relu", "square", "sqrt")
 
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
+
 def agrees(graph: KernelGraph, *given: torch.Tensor, tolerance: float = 2e-3, gradients: bool = True) -> None:
     """Whether a graph's results and gradients are those of its reference in float64, of the largest magnitude there is."""
     given = tuple(t.detach().requires_grad_(gradients) for t in given)

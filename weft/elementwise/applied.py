@@ -9,10 +9,12 @@ from typing import Any
 
 import torch
 
+from weft.compiler import Analysis
 from weft.language import ArgumentType, Capture, Parameter, Signature, TensorType, default_float
 from weft.language.pointwise import Elementwise, Operand, elementwise
 from weft.language.signature import Kind
 from weft.loops.ir import Function
+from weft.loops.schedule import ORDINARY, Circumstances
 from weft.pytorch.executable import Analyses, Executable
 from weft.pytorch.watching import stale, watch
 from weft.runtime import cache
@@ -38,6 +40,16 @@ class _ElementwiseAnalyses(Analyses):
             self._functions[same] = elementwise(self._source, self._call, self._default, dict(same))
         function = self._functions[same]
         return agreeing(function)[0] if agree else function
+
+    def analysis(
+        self,
+        types: tuple[ArgumentType, ...],
+        agree: bool,
+        circumstances: Circumstances = ORDINARY,
+    ) -> Analysis:
+        """As that of the program, whose operands are the call's: of types, only which tensors are the same one counts."""
+        repeated = any(isinstance(t, TensorType) and t.same is not None for t in types)
+        return super().analysis(types if repeated else (), agree, circumstances)
 
 
 class _Program(Executable):

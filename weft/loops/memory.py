@@ -55,6 +55,8 @@ class Memory:
 
     def before(self, a: Access, b: Access) -> bool:
         """Whether an instance of a may come before another of b that touches the same element."""
+        if self.polyhedra.apart(a, b):
+            return False
         common = [x for x, y in zip(a.loops, b.loops, strict=False) if x.var == y.var]
         within = frozenset(self.function.array(a.array).within)
         for k, f in enumerate(common):

@@ -460,6 +460,16 @@ class Polyhedra:
                 system.lines.append(f"{system.dimensions[var + chr(39)]} = {system.dimensions[var + 2 * chr(39)]}")
         return system, rename_a, rename_b
 
+    def apart(self, a: Access, b: Access) -> bool:
+        """Whether one subscript tells two accesses of an array apart in whatever iterations, as in `y[0]` and `y[1]`: what a
+        text of many such lines would ask isl of every two of them.
+        """
+        fixed = _integer_names(self.function)
+        return any(
+            i is not None and j is not None and i.terms == j.terms and i.constant != j.constant and i.names.issubset(fixed)
+            for i, j in zip(a.subscript, b.subscript, strict=True)
+        )
+
     def _witness(self, system: System, points: islpy.Set) -> Witness:
         values = system.sample(points)
         sizes = tuple((n, values[n]) for n in system.parameters)
@@ -542,6 +552,8 @@ class Polyhedra:
     @_unless_too_hard(True)
     def meet(self, a: Access, b: Access, shared: frozenset[str]) -> bool:
         """Whether some iterations of a and b, equal in the shared loops, may touch the same element."""
+        if self.apart(a, b):
+            return False
         system, _, _ = self._pair(a, b, shared, frozenset())
         return not system.build().is_empty()
 
@@ -621,6 +633,8 @@ class Polyhedra:
         axis_a, axis_b: the loop of each access that would become the axis; None: it would be repeated for every value of
         the axis, whose range `axis` gives.
         """
+        if self.apart(a, b):
+            return None
         system, rename_a, rename_b = self._pair(a, b, shared, private)
         symbols = []
         for own, rename, mark in ((axis_a, rename_a, "'"), (axis_b, rename_b, "''")):

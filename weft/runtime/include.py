@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,10 +29,12 @@ class Source:
     files: tuple[tuple[str, str], ...]
 
 
-def resolve(text: str, name: str, headers: tuple[Path, ...] = (HEADERS,)) -> Source:
+def resolve(
+    text: str, name: str, headers: tuple[Path, ...] = (HEADERS,), known: Collection[str] = ()
+) -> Source:
     """`text`, called `name` in messages, with every header of weft put in where it is first included.
 
-    headers: the directories that are searched, in order.
+    headers: the directories that are searched, in order. known: the headers that stand before the text already.
 
     Includes are textual: one inside `#if` counts as taken. Raises CompileError for a header that is not there.
     """
@@ -44,7 +47,7 @@ def resolve(text: str, name: str, headers: tuple[Path, ...] = (HEADERS,)) -> Sou
             include = _INCLUDE.match(line)
             if include is None:
                 lines.append("" if _PRAGMA_ONCE.match(line) else line)
-            elif (header := f"weft/{include[1]}") in files:
+            elif (header := f"weft/{include[1]}") in files or header in known:
                 lines.append("")
             else:
                 lines += expand(_read(headers, include[1], f"{name}:{number}"), header)

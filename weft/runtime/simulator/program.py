@@ -25,6 +25,7 @@ _KERNEL_FLAGS = (
     "-fPIC",
     "-shared",
     "-pipe",
+    "-D_GLIBCXX_BITS_SPECFUN_H",  # as in weft.runtime.host
     "-fsanitize=thread",  # the calls at every access; the engine defines them, so no library of the sanitizer is wanted
     "-nodefaultlibs",
     "-ffp-contract=off",  # the text states its fused multiply-adds
@@ -46,6 +47,7 @@ _GCC_FLAGS = (
     "--param=tsan-instrument-func-entry-exit=0",
     "--param=tsan-distinguish-volatile=1",
 )
+PRELUDE = '#include "weft/kernels.hpp"\n'
 _ENTRY = re.compile(r'extern\s+"C"\s+__global__\s+void\s+(?:__(?:launch_bounds|cluster_dims)__\([^)]*\)\s*)*(?P<name>\w+)\s*\(')
 _DYNAMIC = re.compile(r"extern\s+__shared__\s+(?P<before>[^;]*?)(?P<name>\w+)\s*\[\s*\]\s*;")
 _CITED = re.compile(r"//\s*(?P<file>[^\s:]+\.py):(?P<line>\d+):")
@@ -100,8 +102,8 @@ def load(source: str, name: str, arch: str = "sm_90a") -> Program:
     if not entries:
         remedy = 'write `extern "C" __global__ void NAME(...)`'
         raise CompileError(f"{name} has no kernel", evidence=["no extern C __global__ function"], remedy=remedy)
-    own = resolve(source, name, (HOST_TWINS, HEADERS))
-    prelude = resolve('#include "weft/cuda.hpp"\n', "weft/simulator", (HOST_TWINS,))
+    prelude = resolve(PRELUDE, "weft/simulator", (HOST_TWINS, HEADERS))
+    rest = resolve(source, name, (HOST_TWINS, HEADERS), known=dict(prelude.files))
     dynamic = dict.fromkeys((m["name"], m["before"]) for m in _DYNAMIC.finditer(source))
     tail = ['#line 1 "weft/entries"']
     for n, t in ((n, _type(before)) for n, before in dynamic):
@@ -109,13 +111,14 @@ def load(source: str, name: str, arch: str = "sm_90a") -> Program:
     tail += ["thread_local __attribute__((aligned(16))) char weft_anchor_place[16];"]
     tail += ['extern "C" void* weft_anchor() { return weft_anchor_place; }']
     tail += [f"WEFT_ENTRY({e}, {_parameters(source, e)})" for e in entries]
-    whole = Source(prelude.text + own.text + "\n".join(tail) + "\n", (*own.files, *prelude.files))
+    whole = Source(prelude.text + rest.text + "\n".join(tail) + "\n", (*rest.files, *prelude.files))
     arch_flag = f"-D__CUDA_ARCH__={re.sub('[^0-9]', '', arch)}0"
     compiler = host.find_compiler()
     flags = (*_KERNEL_FLAGS, *(_GCC_FLAGS if compiler.gcc else ()), arch_flag)
     built = host.build(whole, name, flags)
     file = file_of(built)
     said = tuple((m["file"], int(m["line"]), m["what"]) for m in _UNINITIALIZED.finditer(built.warnings))
+    own = resolve(source, name, (HOST_TWINS, HEADERS))
     return Program(name, own, ctypes.CDLL(str(file)), file, _variables(file, {n for n, _ in dynamic}), said)
 
 
