@@ -69,7 +69,7 @@ def test_threads_hold_rows_that_fit(
     (launch,) = launches(LIBRARY["softmax"], specs)
     plan = launch.variant.plan
     assert isinstance(plan, FoldPlan) and launch.cluster == plan.cluster
-    assert ((plan.vector, plan.chunks), plan.exact) == (held, exact)
+    assert ((plan.vector, plan.chunks), plan.whole == plan.chunks) == (held, exact)
     assert (launch.grid[0], launch.block[:2]) == (grid, block)
 
 

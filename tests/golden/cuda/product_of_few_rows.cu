@@ -37,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) linear_gelu(
             #pragma unroll
             for (int32_t u = 0; u < 1; ++u) {
                 x_own[u] = {};
-                const int64_t b = 0 + u * 8 + across;
+                const int64_t b = u * 8 + across;
                 const int64_t k = first_point + (q * 4 + down) * 8;
                 // kernels_of_products.py:100: s += x[b, k] * w[n, k]
                 if (b < x_size_0 && k < x_size_1) x_own[u] = weft::fetch<8, 8>(x + b * x_stride_0 + k);
@@ -81,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) linear_gelu(
             weft::unpack(weft::fetch<4, 4>(bias + n_run), bias_run);
             #pragma unroll
             for (int32_t u = 0; u < 1; ++u) {
-                const int64_t b = 0 + own_row;
+                const int64_t b = own_row;
                 if (!(b < x_size_0)) break;
                 float y_run[4];
                 #pragma unroll

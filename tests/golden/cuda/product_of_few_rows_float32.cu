@@ -51,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) __cluster_dims__(8, 1, 1) p
             #pragma unroll
             for (int32_t u = 0; u < 4; ++u) {
                 float a_own_run[4] = {};
-                const int64_t i = 0 + u;
+                const int64_t i = u;
                 const int64_t k = first_point + (q * 4 + down) * 4;
                 if (i < a_size_0 && k < stop) {
                     // kernels_of_products.py:22: s += a[i, k] * b[k, j]
@@ -98,7 +98,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) __cluster_dims__(8, 1, 1) p
         if (j_run < b_size_1) {
             #pragma unroll
             for (int32_t u = 0; u < 1; ++u) {
-                const int64_t i = 0 + own_row;
+                const int64_t i = own_row;
                 if (!(i < a_size_0)) break;
                 float c_run[4];
                 #pragma unroll
