@@ -5,9 +5,10 @@ Importing this module is quick: the analysis itself is imported when it is neede
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from weft.errors import Location
 from weft.graph.beside import Columns
@@ -20,6 +21,9 @@ from weft.graph.sweeps import Sweeps
 from weft.loops.affine import affine
 from weft.loops.ir import Function, Let, Store, free_names, walk
 from weft.loops.schedule import Nest, Requirement, Schedule
+
+if TYPE_CHECKING:
+    from weft.graph.tile import NotTiles, TileGraph
 
 
 @dataclass(frozen=True)
@@ -85,10 +89,12 @@ def analyze(function: Function, assumed: tuple[tuple[str, str], ...] = ()) -> An
 def lower_nest(schedule: Schedule, nest: Nest) -> Lowered:
     if nest.rare:
         return Lowered()
-    mapped = _maps(schedule, nest)
+    graph, sizes = _graph_of(schedule, nest), {s.name for s in schedule.function.sizes}
+    kinds = {nest.verdict(loop).kind for loop in nest.loops()}
+    mapped = _maps(graph) if kinds <= {"parallel"} else None
     if isinstance(mapped, Maps):
         return Lowered(maps=mapped)
-    found = _values(schedule, nest)
+    found = _values(schedule, nest, kinds, graph, sizes)
     if isinstance(found, Sweeps):
         return Lowered(sweeps=found)
     if isinstance(found, Joins):
@@ -97,70 +103,84 @@ def lower_nest(schedule: Schedule, nest: Nest) -> Lowered:
         return Lowered(scans=found)
     if isinstance(found, StateScans):
         return Lowered(states=found)
-    return Lowered(refused=found or mapped, chain=_chain(schedule, nest))
+    return Lowered(refused=found or mapped, chain=_chain(graph, sizes) if kinds == {"parallel", "reduction"} else None)
 
 
-def _chain(schedule: Schedule, nest: Nest) -> Chain | None:
+# The tile graph of a nest. Raises NotTiles.
+_Graph = Callable[[], "TileGraph"]
+
+
+def _graph_of(schedule: Schedule, nest: Nest) -> _Graph:
+    """The tile graph of a nest, built when it is first asked for; whoever asks is told the same."""
+    told: list[TileGraph | NotTiles] = []
+
+    def graph() -> TileGraph:
+        from weft.graph.build import build
+        from weft.graph.needs import refuse_unused
+        from weft.graph.tile import NotTiles
+
+        if not told:
+            try:
+                refuse_unused(schedule.function, nest)
+                told.append(build(schedule, nest))
+            except NotTiles as no:
+                told.append(no)
+        if isinstance(told[0], NotTiles):
+            raise told[0]
+        return told[0]
+
+    return graph
+
+
+def _chain(graph: _Graph, sizes: Collection[str]) -> Chain | None:
     """Products whose results a nest folds again; None where it is no such."""
-    if {nest.verdict(loop).kind for loop in nest.loops()} != {"parallel", "reduction"}:
-        return None
-    from weft.graph.build import build
     from weft.graph.chains import chain
-    from weft.graph.needs import refuse_unused
     from weft.graph.tile import NotTiles
 
     try:
-        refuse_unused(schedule.function, nest)
-        return chain(build(schedule, nest), {s.name for s in schedule.function.sizes})
+        return chain(graph(), sizes)
     except NotTiles:
         return None
 
 
-def _maps(schedule: Schedule, nest: Nest) -> Maps | Refused | None:
-    """The maps of a nest that carries nothing, or why it has none; None where it is asked for none."""
-    if any(nest.verdict(loop).kind != "parallel" for loop in nest.loops()):
-        return None
-    from weft.graph.build import build
+def _maps(graph: _Graph) -> Maps | Refused:
+    """The maps of a nest that carries nothing, or why it has none."""
     from weft.graph.maps import maps
-    from weft.graph.needs import refuse_unused
     from weft.graph.tile import NotTiles
 
     try:
-        refuse_unused(schedule.function, nest)
-        return maps(build(schedule, nest))
+        return maps(graph())
     except NotTiles as no:
         return Refused(no.why, no.where, no.remedy)
 
 
-def _values(schedule: Schedule, nest: Nest) -> Sweeps | Joins | Scanned | StateScans | Refused | None:
+def _values(
+    schedule: Schedule, nest: Nest, kinds: Collection[str], graph: _Graph, sizes: Collection[str]
+) -> Sweeps | Joins | Scanned | StateScans | Refused | None:
     """The sweeps, joins or scans of a nest's tile graph, or why it has none; None where it is asked for none."""
-    kinds = {nest.verdict(loop).kind for loop in nest.loops()}
     scattered = "sequential" in kinds and _scatters(nest)
     if "sequential" in kinds and not scattered:
-        return _states(schedule, nest)
-    if not scattered and not kinds & {"reduction", "scan"}:
+        return _states(graph)
+    if not scattered and not {"reduction", "scan"} & set(kinds):
         return None
-    from weft.graph.build import build
     from weft.graph.joins import joins
-    from weft.graph.needs import refuse_unused
     from weft.graph.scans import scanned
     from weft.graph.sweeps import sweeps
     from weft.graph.tile import LAST, NotTiles
 
     try:
-        refuse_unused(schedule.function, nest)
-        graph = build(schedule, nest)
-        if scattered and not all(w.join == LAST for w in graph.writes):
-            return _states(schedule, nest)
-        if any(w.join for w in graph.writes):
-            return joins(graph, schedule.function)
+        own = graph()
+        if scattered and not all(w.join == LAST for w in own.writes):
+            return _states(graph)
+        if any(w.join for w in own.writes):
+            return joins(own, schedule.function)
         if "scan" in kinds:
-            return scanned(graph)
-        return _folded(lambda: sweeps(graph, {s.name for s in schedule.function.sizes}), lambda: scanned(graph))
+            return scanned(own)
+        return _folded(lambda: sweeps(own, sizes), lambda: scanned(own))
     except NotTiles as no:
         if scattered:
-            return _states(schedule, nest)
-        return (_states(schedule, nest) if "scan" in kinds else None) or Refused(no.why, no.where, no.remedy)
+            return _states(graph)
+        return (_states(graph) if "scan" in kinds else None) or Refused(no.why, no.where, no.remedy)
 
 
 def _folded(swept: Callable[[], Sweeps], scanned: Callable[[], Scanned]) -> Sweeps | Scanned:
@@ -176,16 +196,13 @@ def _folded(swept: Callable[[], Sweeps], scanned: Callable[[], Scanned]) -> Swee
             raise no from None
 
 
-def _states(schedule: Schedule, nest: Nest) -> StateScans | None:
+def _states(graph: _Graph) -> StateScans | None:
     """The scans of a nest whose rows have many states, whatever the order of its loops; None where it has no such."""
-    from weft.graph.build import build
-    from weft.graph.needs import refuse_unused
     from weft.graph.state_scans import state_scans
     from weft.graph.tile import NotTiles
 
     try:
-        refuse_unused(schedule.function, nest)
-        return state_scans(build(schedule, nest))
+        return state_scans(graph())
     except NotTiles:
         return None
 
