@@ -7,6 +7,9 @@ import math
 import torch
 
 import weft
+from bench.attention import causal
+
+__all__ = ["biased", "by_batch", "causal", "full", "near", "of_lengths", "squared", "squared_turned"]
 
 
 @weft.kernel
@@ -33,32 +36,6 @@ def full(q, k, v, scale: float):
                 for j in range(keys):
                     acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, j, e]
                 out[b, i, e] = acc / total
-    return out
-
-
-@weft.kernel
-def causal(q, k, v, scale: float):
-    batch, queries, width = q.shape
-    out = torch.empty_like(q)
-    for b in range(batch):
-        for i in range(queries):
-            scores = torch.empty(queries)
-            for j in range(i + 1):
-                dot = 0.0
-                for d in range(width):
-                    dot += q[b, i, d] * k[b, j, d]
-                scores[j] = dot * scale
-            largest = -math.inf
-            for j in range(i + 1):
-                largest = max(largest, scores[j])
-            total = 0.0
-            for j in range(i + 1):
-                total += torch.exp(scores[j] - largest)
-            for d in range(width):
-                acc = 0.0
-                for j in range(i + 1):
-                    acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, j, d]
-                out[b, i, d] = acc / total
     return out
 
 
@@ -184,4 +161,56 @@ def squared_turned(q, k, v):
                         dot += k[b, j, d] * q[b, i, d]
                     acc += v[b, j, e] * (dot * dot).to(q.dtype)
                 out[b, i, e] = acc
+    return out
+
+
+@weft.kernel
+def by_batch(q, k, v, scale: float):
+    """Each of the batch has one key more than the one before it."""
+    batch, queries, width = q.shape
+    out = torch.empty_like(q)
+    for b in range(batch):
+        for i in range(queries):
+            scores = torch.empty(batch)
+            for j in range(b + 1):
+                dot = 0.0
+                for d in range(width):
+                    dot += q[b, i, d] * k[b, j, d]
+                scores[j] = dot * scale
+            largest = -math.inf
+            for j in range(b + 1):
+                largest = max(largest, scores[j])
+            total = 0.0
+            for j in range(b + 1):
+                total += torch.exp(scores[j] - largest)
+            for d in range(width):
+                acc = 0.0
+                for j in range(b + 1):
+                    acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, j, d]
+                out[b, i, d] = acc / total
+    return out
+
+
+@weft.kernel
+def named(q, k, v, exp_pair: float, exp_own_pair: float):
+    """Numbers that are named as a thread's own might be."""
+    batch, queries, width = q.shape
+    keys = k.shape[1]
+    out = torch.empty_like(q)
+    for b in range(batch):
+        for i in range(queries):
+            scores = torch.empty(keys)
+            for j in range(keys):
+                dot = 0.0
+                for d in range(width):
+                    dot += q[b, i, d] * k[b, j, d]
+                scores[j] = dot
+            largest = -math.inf
+            for j in range(keys):
+                largest = max(largest, scores[j])
+            for d in range(width):
+                acc = 0.0
+                for j in range(keys):
+                    acc += (torch.exp(scores[j] - largest) * (exp_pair * exp_own_pair)).to(q.dtype) * v[b, j, d]
+                out[b, i, d] = acc
     return out

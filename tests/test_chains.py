@@ -213,6 +213,36 @@ def test_lengths_of_each_of_the_batch(forced: Callable[..., None]) -> None:
     assert out[2].isnan().all()
 
 
+@pytest.mark.parametrize("least", [-1e9, -1e10, -1e30, torch.finfo(torch.float32).min], ids=str)
+def test_rows_of_masked_keys(least: float) -> None:
+    """All of a row, or its first turn: what masks a key is a number far below the others, relative to which it is none."""
+    q, k, v = inputs((2, 1, 70, 64), (2, 1, 200, 64), (2, 1, 200, 64))
+    bias = torch.zeros(2, 70, 200)
+    bias[0, ::2], bias[0, 1::2, :150] = least, least
+    out = ran(kernels.biased, q, k, v, bias, torch.zeros(1), 0.1, 3.0)["out"]
+    scores = 3.0 * torch.tanh(q.float() @ k.float().transpose(-1, -2) * 0.1 / 3.0) + bias[:, None]
+    close(out, torch.softmax(scores.double(), -1) @ v.double())
+
+
+def test_bounds_of_the_batch(forced: Callable[..., None]) -> None:
+    """What lies beyond the columns of one of the batch holds numbers of others, infinities among them."""
+    forced(1, 64)
+    assert isinstance(plan_of(kernels.by_batch, *three(80, 70, 90, 64), 0.1), ChainPlan)
+    q, k, v = three(3, 70, 90, 64)
+    v[0, 1:], v[1, 2:] = math.inf, math.nan
+    seen = (torch.arange(90) <= torch.arange(3)[:, None])[:, None, :].expand(3, 70, 90)
+    close(ran(kernels.by_batch, q, k, v, 0.1)["out"], reference(q, k, v, 0.1, seen))
+
+
+def test_names_of_a_thread_are_none_of_the_users(forced: Callable[..., None]) -> None:
+    forced(1, 64)
+    q, k, v = (t / 4 for t in three(1, 20, 70, 64))
+    assert isinstance(plan_of(kernels.named, q, k, v, 0.5, 2.0), ChainPlan)
+    scores = q.double() @ k.double().transpose(-1, -2)
+    left = torch.exp(scores - scores.amax(-1, keepdim=True))
+    close(ran(kernels.named, q, k, v, 0.5, 2.0)["out"], left @ v.double())
+
+
 def test_scores_that_are_squared(forced: Callable[..., None]) -> None:
     forced(2, 64)
     q, k, v = (t / 4 for t in three(2, 100, 130, 64))

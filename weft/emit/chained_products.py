@@ -7,10 +7,9 @@ brings the tiles of all turns, as their places become free.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from weft.emit.algebras import algebra_type
 from weft.emit.cpp_body import factor
@@ -23,7 +22,7 @@ from weft.emit.values import ZERO, deciding
 from weft.graph.chains import Chain
 from weft.graph.running import Repair, before
 from weft.graph.tile import Fold, Map, Read, uses, uses_of_write
-from weft.loops.ir import Const, Expr, Function, Load, Op, Ref, Round, free_names, rewrite, trapping, walk_expr
+from weft.loops.ir import Expr, Function, Load, Ref, Round, free_names, trapping, walk_expr
 from weft.loops.schedule import Nest
 from weft.loops.types import FLOAT32
 from weft.plan.arguments import Facts
@@ -31,7 +30,7 @@ from weft.plan.chain import FRAGMENT_ROWS, WARPGROUP, Brought, ChainPlan, brough
 from weft.plan.product import MATRIX_POINTS, operand_read
 
 _OWN = """
-    " outside here memory u v h g place turn turns batch edge fold_turn first_row first_column own_row own_column
+    outside here memory u v h g place turn turns batch edge fold_turn first_row first_column own_row own_column
     first_own_row first_own_column first_turn last_row near_row far_row whole_turns own_turns first_own_turn
     first_whole_turn column_start column_stop told begin end any last phase leave_turn rows_phase rows_empty tile tiles
     pairs pair row_tile any_turn multiply_scores multiply_sums rows_full scores_full scores_empty sums_full sums_empty
@@ -155,15 +154,20 @@ class ChainEntry(MatrixEntry):
                 count = factor(self.counts[chain.column])
                 line(f"const int32_t first_turn = 0, turns = ({count} + {columns - 1}) / {columns};")
             else:
-                bounds = (self.axes[chain.column].start, self.axes[chain.column].stop)
-                self.statements(tuple(self.let(v) for v in self.needed(bounds)))
+                axis = self.axes[chain.column]
+                self.statements(tuple(map(self.let, self.of_bounds)))
                 line(f"const int64_t last_row = weft::minimum<int64_t>(first_row + {rows}, {self.counts[chain.row]}) - 1;")
-                begin = self.bound(bounds[0], chain.start, "first_row", "last_row", least=True)
-                end = self.bound(bounds[1], chain.stop, "first_row", "last_row", least=False)
+                begin = self.bound(axis.start, chain.start, "first_row", "last_row", least=True)
+                end = self.bound(axis.stop, chain.stop, "first_row", "last_row", least=False)
                 line(f"const int32_t first_turn = {f'({begin}) / {columns}' if begin != '0' else '0'};")
                 line(f"const int32_t turns = weft::maximum<int64_t>({end} + {columns - 1}, 0) / {columns};")
-                line("const bool any_turn = first_turn < turns;")
             yield
+
+    @property
+    def of_bounds(self) -> list[Read | Map]:
+        """The values that the bounds of the columns are made of."""
+        axis = self.axes[self.chain.column]
+        return list(self.needed((axis.start, axis.stop)))
 
     def begin_places(self) -> None:
         """Where in the rings a thread is, over all turns of all tiles."""
@@ -202,36 +206,35 @@ class ChainEntry(MatrixEntry):
 
     def bring_all(self) -> None:
         line, columns = self.writer.line, self.plan.tile[2]
-        groups = {
-            "rows": [b for b in self.tiles_of if b.once],
-            "scores": [b for b in self.tiles_of if not b.once and b.product is self.chain.scores],
-            "sums": [b for b in self.tiles_of if b.product is self.chain.sums],
-        }
+        groups: dict[str, list[int]] = {"rows": [], "scores": [], "sums": []}
+        for k, b in enumerate(self.tiles_of):
+            groups["rows" if b.once else "scores" if b.product is self.chain.scores else "sums"].append(k)
+        size = {which: sum(self.tiles_of[k].bytes for k in own) for which, own in groups.items()}
         self.begin_places()
         with self.each_tile(), self.writer.block("for (int32_t turn = first_turn; turn < turns; ++turn)"):
             for which in ("scores", "sums"):
                 line(f"{which}_empty[place].wait(phase ^ 1);")
-                line(f"{which}_full[place].arrive_expect({sum(b.bytes for b in groups[which])});")
-                for b in groups[which]:
-                    self.bring_boxes(b, f"{which}_full[place]", "place", f"turn * {columns}")
+                line(f"{which}_full[place].arrive_expect({size[which]});")
+                for k in groups[which]:
+                    self.bring_boxes(k, f"{which}_full[place]", "place", f"turn * {columns}")
             line(self.next_place)
             line("if (turn > first_turn) continue;")
             line("// the rows of a tile come after its first columns, which need not wait for those of the tile before")
             line("rows_empty.wait(rows_phase ^ 1);")
             line("rows_phase ^= 1;")
-            line(f"rows_full.arrive_expect({sum(b.bytes for b in groups['rows'])});")
-            for b in groups["rows"]:
-                self.bring_boxes(b, "rows_full", "", "first_row")
+            line(f"rows_full.arrive_expect({size['rows']});")
+            for k in groups["rows"]:
+                self.bring_boxes(k, "rows_full", "", "first_row")
 
     @property
     def next_place(self) -> str:
         return f"if (++place == {self.plan.stages}) place = 0, phase ^= 1;"
 
-    def bring_boxes(self, b: Brought, barrier: str, place: str, first: str) -> None:
-        """The boxes of a tile. first: its first row, or its first column."""
+    def bring_boxes(self, k: int, barrier: str, place: str, first: str) -> None:
+        """The boxes of the k-th operand's tiles. first: the first row, or the first column."""
+        b, name, map_ = self.tiles_of[k], self.tile_names[k], self.maps[k]
         read = operand_read(b.product, b.operand)
         assert read is not None
-        name, map_ = (names[self.tiles_of.index(b)] for names in (self.tile_names, self.maps))
         axes = {b.product.rows[0] if b.once else b.product.columns[0], b.product.over[0]}
         rest = [f"int({self.printer.index(i)})" for i in reversed(read.index) if not free_names(i) & axes]
         self.writer.cite(read.location)
@@ -246,9 +249,9 @@ class ChainEntry(MatrixEntry):
                 self.writer.line(f"weft::tensor_load({element}, {map_}, {barrier}, {', '.join([*pair, *rest])});")
 
     def tile_at(self, name: str, b: Brought, place: str, t: str) -> str:
-        if b.once or b.tiles == 1:
-            return f"{name}[{place or t}]" if not b.once else f"{name}[{t}]"
-        return f"{name}[{place}][{t}]"
+        if b.once:
+            return f"{name}[{t}]"
+        return f"{name}[{place}]" if b.tiles == 1 else f"{name}[{place}][{t}]"
 
     # ---------------------------------------------------------------- scores and sums
 
@@ -262,6 +265,8 @@ class ChainEntry(MatrixEntry):
         self.product_lambdas()
         self.turns_of_warpgroup()
         line("int32_t turn = first_turn;")
+        if chain.bounded:
+            line("const bool any_turn = first_turn < turns;")
         line(f"{'if (any_turn) ' if chain.bounded else ''}rows_full.wait(rows_phase);")
         if chain.bounded:
             with self.writer.block("const auto leave_turn = [&]", "};"):
@@ -471,7 +476,9 @@ class ChainEntry(MatrixEntry):
         exprs = [e for v in self.middle for e in uses(v)] + [e for f in (*chain.leading, *chain.following) for e in f.parts]
         loads = any(isinstance(x, Load) for e in (*exprs, *self.left_of) for x in walk_expr(e))
         self.reads_rows = loads or any(isinstance(v, Read) and chain.row in v.axes for v in self.middle)
-        self.statements(tuple(self.let(v) for v in self.middle if set(v.axes) <= {*chain.sums.batch}))
+        told = self.of_bounds if chain.bounded else []
+        of_batch = [v for v in self.middle if set(v.axes) <= {*chain.sums.batch} and v not in told]
+        self.statements(tuple(map(self.let, of_batch)))
 
     def left_value(self, f: Fold) -> Expr:
         """What a left operand of sums is, before it is rounded."""
@@ -657,37 +664,19 @@ class ChainEntry(MatrixEntry):
         self, late: list[Read | Map], of_rows: list[Read | Map], elements: Mapping[str, str], references: Mapping[str, str]
     ) -> None:
         """Fold what waits for others, and make the left operands of the sums."""
-        line, chain = self.writer.line, self.chain
-        powers: dict[str, str] = {}
-
-        def of_two(e: Expr) -> Expr | None:
-            """An exponential of a difference as a power of two: one multiply-add before it."""
-            match e:
-                case Op(name="exp_flushed", args=(Op(name="sub", args=(a, Ref(name=name))),)) if name in references:
-                    powers.setdefault(name, self.fresh.fresh(f"{self.made[name].names[0]}_power"))  # type: ignore[union-attr]
-                    product = Op("mul", (a, Const(math.log2(math.e), FLOAT32)), FLOAT32)
-                    return Op("exp2_flushed", (Op("add", (product, Ref(f"{name}.power", FLOAT32)), FLOAT32),), FLOAT32)
-            return None
-
-        late = [replace(v, value=rewrite(v.value, of_two)) if isinstance(v, Map) else v for v in late]
-        following = [replace(f, parts=tuple(rewrite(e, of_two) for e in f.parts)) for f in chain.following]
-        lefts = {own: rewrite(value, of_two) for value, own in self.left_of.items()}
-        spelled = {**elements, **references, **{f"{n}.power": own for n, own in powers.items()}}
+        line = self.writer.line
+        pairs = {own: self.fresh.fresh(f"{own}_pair") for own in self.left_of.values()}
         wanted = [v for v in of_rows if v in self.needed(e for v in late for e in uses(v))]
         with self.unrolled_block([self.runs]), self.each_row_of_thread(wanted):
-            for name, own in powers.items():
-                line("// a power of two, finite where nothing has come yet")
-                line(f"const float {own} = weft::minimum({references[name]} * -0x1.715476p+0f, 0x1.fffffep+127f);")
-            pairs = {own: f"{own.removesuffix('_own')}_pair" for own in lefts}
             for pair in pairs.values():
                 line(f"float {pair}[2] = {{}};")
-            with self.columns(spelled):
+            with self.columns({**elements, **references}):
                 self.statements(tuple(map(self.let, late)))
-                for f in following:
+                for f in self.chain.following:
                     self.writer.cite(f.location)
                     own = f"{self.rows_own[f.results[0]]}[u][v]"
                     line(f"{own} = {self.taken_in(f, own)};")
-                for own, value in lefts.items():
+                for value, own in self.left_of.items():
                     line(f"{pairs[own]}[v] = {self.printer.value(value)};")
             for own, pair in pairs.items():
                 line(f"{own}[h / 2][h % 2 * 2 + u] = weft::pack<weft::{self.plan.type}>({pair}[0], {pair}[1]);")

@@ -13,11 +13,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from weft.graph.needs import by_need
-from weft.graph.passes import from_nothing
+from weft.graph.passes import folded_alone
 from weft.graph.products import Operand, Products
 from weft.graph.relative import related
 from weft.graph.running import Repair, repairs
-from weft.graph.steady import steady
 from weft.graph.sweeps import Sweep, Sweeps
 from weft.graph.tile import (
     Axis,
@@ -29,12 +28,13 @@ from weft.graph.tile import (
     Value,
     Write,
     dependence,
+    mapped,
+    names_of,
     starts_neutral,
     uses,
-    uses_of_write,
 )
 from weft.loops.algebra.table import ALGEBRAS
-from weft.loops.ir import Const, Expr, Op, Ref, Round, free_names, has_check, rewrite
+from weft.loops.ir import Const, Expr, Op, Ref, Round, free_names, rewrite
 from weft.loops.types import INT64
 
 
@@ -57,8 +57,10 @@ class Chain:
 
     @property
     def bounded(self) -> bool:
-        """Whether the columns of a row are not from 0 on, or not as many as those of another one."""
-        return bool(self.start or self.stop) or self.axes[self.column].start != Const(0, INT64)
+        """Whether the columns of a row are not from 0 on, or not as many as those of another one, of the batch too."""
+        axis = self.axes[self.column]
+        told = {*self.axes, *(n for v in self.values for n in names_of(v))}
+        return axis.start != Const(0, INT64) or bool(free_names(axis.stop) & told)
 
     @property
     def axes(self) -> Mapping[str, Axis]:
@@ -88,8 +90,9 @@ class Chain:
     def arrays(self) -> frozenset[str]:
         return self.sums.sweeps.arrays | {w.array for w in self.writes}
 
-    def repair(self, fold: Fold) -> Repair | None:
-        return next((r for r in self.repairs if r.sum == fold.results[0]), None)
+    @property
+    def folds(self) -> tuple[Fold, ...]:
+        return (*self.scores.folds, *self.leading, *self.following, *self.sums.folds)
 
 
 def chain(graph: TileGraph, sizes: Collection[str]) -> Chain:
@@ -97,13 +100,7 @@ def chain(graph: TileGraph, sizes: Collection[str]) -> Chain:
     names = {a.name for a in graph.axes} | graph.made.keys()
     alike = {a.name for a in graph.axes if not (free_names(a.start) | free_names(a.stop)) & names}  # a plan has points of all
     graph = by_need(graph, lambda read: read.given is not None and alike >= set(read.given))
-    graph = steady(from_nothing(graph), every=True)
-    for value in graph.values:
-        if not isinstance(value, Read | Map | Fold):
-            raise NotTiles("a scan has values at each of its points")
-    exprs = [e for w in graph.writes for e in uses_of_write(w)] + [e for v in graph.values for e in uses(v)]
-    if any(map(has_check, exprs)) or any(w.join or w.checked for w in graph.writes) or graph.copied:
-        raise NotTiles("it is checked as it goes, or joins values to an array, or reads what it writes")
+    graph = folded_alone(graph)
     return _Reading(graph, frozenset(sizes)).found()
 
 
@@ -274,12 +271,4 @@ def _unrounded(graph: TileGraph) -> TileGraph:
     def exact(e: Expr) -> Expr:
         return rewrite(e, lambda x: x.value if isinstance(x, Round) else None)
 
-    def of(value: Value) -> Value:
-        match value:
-            case Map():
-                return replace(value, value=exact(value.value))
-            case Fold():
-                return replace(value, parts=tuple(map(exact, value.parts)))
-        return value
-
-    return replace(graph, values=tuple(map(of, graph.values)))
+    return replace(graph, values=tuple(mapped(v, exact) for v in graph.values))

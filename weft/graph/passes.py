@@ -68,23 +68,29 @@ def passes(graph: TileGraph, function: Function, names: Names, together: bool = 
     passes have are loops around them all, so that there is one nest, and what has these axes alone is in no memory. Raises
     NotTiles.
     """
-    graph = steady(from_nothing(by_need(graph)), every=True)
+    graph = folded_alone(by_need(graph))
+    if not graph.writes:
+        raise NotTiles("it writes nothing")
+    return _Passes(graph, function, names, together).made()
+
+
+def folded_alone(graph: TileGraph) -> TileGraph:
+    """A graph by need, of which folds by one operator begin with its identity, and have nothing that is the same for all of
+    their points. Raises NotTiles where it has other values than reads, maps and folds, checks as it goes, or joins.
+    """
+    graph = steady(_from_nothing(graph), every=True)
     for value in graph.values:
         if not isinstance(value, Read | Map | Fold):
             raise NotTiles("a scan has values at each of its points")
     exprs = [e for w in graph.writes for e in uses_of_write(w)] + [e for v in graph.values for e in uses(v)]
     if any(map(has_check, exprs)) or any(w.join or w.checked for w in graph.writes):
         raise NotTiles("it is checked as it goes, or joins values to an array")
-    if not graph.writes:
-        raise NotTiles("it writes nothing")
     if graph.copied:
         raise NotTiles(f"{graph.copied[0]} is read at other elements than it is written at")
-    return _Passes(graph, function, names, together).made()
+    return graph
 
 
-
-
-def from_nothing(graph: TileGraph) -> TileGraph:
+def _from_nothing(graph: TileGraph) -> TileGraph:
     """The graph, whose folds by one operator begin with its identity: what they began with is joined to them at their end."""
     made, depends = graph.made, dependence(graph)
     taken = Names({*made, *(a.name for a in graph.axes), *(n for v in graph.values for e in uses(v) for n in free_names(e))})

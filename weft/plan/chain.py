@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 from weft.graph.chains import Chain
 from weft.graph.products import Operand, Products, exact_type
-from weft.graph.tile import Fold
 from weft.loops.ir import Function
 from weft.loops.types import FLOAT32
 from weft.plan.arguments import Facts
@@ -23,8 +22,8 @@ from weft.plan.product_search import OTHER_SHARED, boxed, staged_of, written_tog
 WARPGROUP, FRAGMENT_ROWS = 128, 64
 # Columns of a turn, warpgroups of a block, and turns whose tiles have a place in shared memory, that are tried.
 TURNS, WARPGROUPS, STAGES = (128, 112, 96, 80, 64, 48, 192), (3, 2, 1), (4, 3, 2)
-# Registers of a thread, by warpgroups of a block: of those that multiply, and of the one that brings tiles; the first that do.
-REGISTERS = {1: ((240, 240),), 2: ((240, 24),), 3: ((160, 32),)}
+# Registers of a thread, by warpgroups of a block: of those that multiply, and of the one that brings tiles.
+REGISTERS = {1: (240, 240), 2: (240, 24), 3: (160, 32)}
 # Words of a thread: besides sums, scores and operands, and where rows have columns of their own, a part of which goes with the
 # lanes; what part of its registers it fills. Points of the first products and lanes of the second at the most.
 OTHER_WORDS, BOUNDED_WORDS, BOUNDED_LANES, FILLED, MOST_POINTS, MOST_LANES = 20, 18, 16, 0.93, 256, 256
@@ -39,14 +38,12 @@ TURN_CYCLES, BOUNDED_CYCLES, TILE_CYCLES = 200, 130, 4000
 @dataclass(frozen=True)
 class ChainPlan:
     """scores, sums: the two products, whose tiles are (rows, columns, points) and (rows, lanes, columns). A warpgroup has 64 of
-    a block's rows; one warp more brings tiles of columns as boxes, `sums.stages` turns ahead. registers: of a thread that
-    multiplies, and of one that brings tiles; as many of both where there are enough. paired: tiles of rows are taken in pairs,
-    that with the most columns and that with the fewest.
+    a block's rows; one warp more brings tiles of columns as boxes, `sums.stages` turns ahead. paired: tiles of rows are taken
+    in pairs, that with the most columns and that with the fewest.
     """
 
     scores: ProductPlan
     sums: ProductPlan
-    registers: tuple[int, int] = (0, 0)
     paired: bool = False
 
     @property
@@ -56,6 +53,11 @@ class ChainPlan:
     @property
     def threads(self) -> int:
         return (self.warpgroups + 1) * WARPGROUP
+
+    @property
+    def registers(self) -> tuple[int, int]:
+        """Of a thread that multiplies, and of one that brings tiles: as many of both where there are enough."""
+        return REGISTERS[self.warpgroups]
 
 
 def plan_chain(
@@ -76,7 +78,7 @@ def plan_chain(
         return None
     type_ = exact_type(function, chain.scores, chain.scores.left[0])
     exact = all(exact_type(function, p, o) == type_ for p in (chain.scores, chain.sums) for o in p.operands)
-    if type_ is None or not exact or any(f.types[0] != FLOAT32 for f in folds_of(chain)):
+    if type_ is None or not exact or any(f.types[0] != FLOAT32 for f in chain.folds):
         return None
     scores, sums = (
         _whole(function, from_first(p, chain.column), facts, extents, type_.name) for p in (chain.scores, chain.sums)
@@ -110,10 +112,6 @@ def plan_chain(
     return replace(plan, sums=replace(plan.sums, vector=vector), paired=paired), number
 
 
-def folds_of(chain: Chain) -> tuple[Fold, ...]:
-    return (*chain.scores.folds, *chain.leading, *chain.following, *chain.sums.folds)
-
-
 def from_first(found: Products, axis: str) -> Products:
     """Products that have all columns from the first on, as boxes of these lie."""
     axes = found.sweeps.axes
@@ -138,14 +136,12 @@ def _plans(chain: Chain, plain: ChainPlan, points: int, lanes: int, machine: Mac
             scores = len(chain.scores.folds) * turn // 2
             words = scores + left * turn // 4 + sums * lanes // 2
             words += OTHER_WORDS + chain.bounded * (BOUNDED_WORDS + lanes // BOUNDED_LANES)
-            registers = next((r for r in REGISTERS[groups] if words <= FILLED * r[0]), None)
-            if registers is None:
+            if words > FILLED * REGISTERS[groups][0]:
                 continue
             for stages in STAGES:
                 plan = ChainPlan(
                     replace(plain.scores, tile=(rows, turn, points), each=(FRAGMENT_ROWS, turn), stages=stages),
                     replace(plain.sums, tile=(rows, lanes, turn), each=(FRAGMENT_ROWS, lanes), stages=stages),
-                    registers,
                 )
                 whole = all(b.points * b.tiles == turn for b in brought(plan, chain) if b.product is chain.sums)
                 if whole and shared_bytes(plan, chain) <= machine.shared - OTHER_SHARED:

@@ -3,7 +3,7 @@
 #include "weft/registers.cuh"
 #include "weft/team.cuh"
 
-// kernels_of_chains.py:13: def full(q, k, v, scale: float):
+// kernels_of_chains.py:16: def full(q, k, v, scale: float):
 extern "C" __global__ void __launch_bounds__(512, 1) full(
     const weft::bfloat16* __restrict__ q,
     const weft::bfloat16* __restrict__ k,
@@ -62,11 +62,11 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
             for (int32_t turn = first_turn; turn < turns; ++turn) {
                 scores_empty[place].wait(phase ^ 1);
                 scores_full[place].arrive_expect(16384);
-                // kernels_of_chains.py:23: dot += q[b, i, d] * k[b, j, d]
+                // kernels_of_chains.py:26: dot += q[b, i, d] * k[b, j, d]
                 weft::tensor_load(k_tile[place].element, k_map, scores_full[place], 0, turn * 128, int(b));
                 sums_empty[place].wait(phase ^ 1);
                 sums_full[place].arrive_expect(16384);
-                // kernels_of_chains.py:34: acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, j, e]
+                // kernels_of_chains.py:37: acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, j, e]
                 weft::tensor_load(v_tile[place].element, v_map, sums_full[place], 0, turn * 128, int(b));
                 if (++place == 4) place = 0, phase ^= 1;
                 if (turn > first_turn) continue;
@@ -74,7 +74,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
                 rows_empty.wait(rows_phase ^ 1);
                 rows_phase ^= 1;
                 rows_full.arrive_expect(24576);
-                // kernels_of_chains.py:23: dot += q[b, i, d] * k[b, j, d]
+                // kernels_of_chains.py:26: dot += q[b, i, d] * k[b, j, d]
                 weft::tensor_load(q_tile[0].element, q_map, rows_full, 0, int(first_row), int(b));
             }
         }
@@ -111,9 +111,9 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
                     #pragma unroll
                     for (int32_t v = 0; v < 2; ++v) {
                         if (edge && h * 8 + v >= column_stop[u]) continue;
-                        // kernels_of_chains.py:24: scores[j] = dot * scale
+                        // kernels_of_chains.py:27: scores[j] = dot * scale
                         dot_own[h * 4 + u * 2 + v] = dot_own[h * 4 + u * 2 + v] * float(scale);
-                        // kernels_of_chains.py:26: for j in range(keys):
+                        // kernels_of_chains.py:29: for j in range(keys):
                         largest_latest[v] = weft::Max<float>::combine(largest_latest[v], dot_own[h * 4 + u * 2 + v]);
                     }
                 }
@@ -136,18 +136,16 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
             for (int32_t h = 0; h < 16; ++h) {
                 #pragma unroll
                 for (int32_t u = 0; u < 2; ++u) {
-                    // a power of two, finite where nothing has come yet
-                    const float largest_power = weft::minimum(largest_reference[u] * -0x1.715476p+0f, 0x1.fffffep+127f);
-                    float exp_pair[2] = {};
+                    float exp_own_pair[2] = {};
                     #pragma unroll
                     for (int32_t v = 0; v < 2; ++v) {
                         if (edge && h * 8 + v >= column_stop[u]) continue;
-                        const float exp = weft::exp2_estimate(weft::fma(dot_own[h * 4 + u * 2 + v], 1.442695f, largest_power));
-                        // kernels_of_chains.py:29: for j in range(keys):
+                        const float exp = weft::exp_flushed(dot_own[h * 4 + u * 2 + v] - largest_reference[u]);
+                        // kernels_of_chains.py:32: for j in range(keys):
                         total_own[u][v] = weft::Sum<float>::combine(total_own[u][v], exp);
-                        exp_pair[v] = exp;
+                        exp_own_pair[v] = exp;
                     }
-                    exp_own[h / 2][h % 2 * 2 + u] = weft::pack<weft::bfloat16>(exp_pair[0], exp_pair[1]);
+                    exp_own[h / 2][h % 2 * 2 + u] = weft::pack<weft::bfloat16>(exp_own_pair[0], exp_own_pair[1]);
                 }
             }
         };
@@ -155,7 +153,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
             weft::wgmma_fence(dot_own);
             #pragma unroll
             for (int32_t g = 0; g < 64; g += 16) {
-                // kernels_of_chains.py:22: for d in range(width):
+                // kernels_of_chains.py:25: for d in range(width):
                 weft::wgmma<weft::bfloat16>(dot_own, q_tile[0].matrix(own_row, g), k_tile[place].matrix(0, g), g > 0);
             }
         };
@@ -163,7 +161,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
             weft::wgmma_fence(acc_own[0], exp_own);
             #pragma unroll
             for (int32_t g = 0; g < 128; g += 16) {
-                // kernels_of_chains.py:33: for j in range(keys):
+                // kernels_of_chains.py:36: for j in range(keys):
                 weft::wgmma<weft::bfloat16, weft::Major::rows>(acc_own[0], exp_own[g / 16], v_tile[place].matrix(0, g), true);
             }
         };
@@ -235,9 +233,9 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
                 float out_run[8];
                 #pragma unroll
                 for (int32_t v = 0; v < 8; ++v) {
-                    // kernels_of_chains.py:33: for j in range(keys):
+                    // kernels_of_chains.py:36: for j in range(keys):
                     const float acc = acc_own[u / 2][(h * 8 + v) / 2 * 4 + u % 2 * 2 + (h * 8 + v) % 2];
-                    // kernels_of_chains.py:35: out[b, i, e] = acc / total
+                    // kernels_of_chains.py:38: out[b, i, e] = acc / total
                     out_run[v] = acc / total_own[u][0];
                 }
                 weft::store<8>(out + b * out_stride_0 + i * out_stride_1 + e_run, out_run);

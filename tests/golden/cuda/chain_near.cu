@@ -3,7 +3,7 @@
 #include "weft/team.cuh"
 #include "weft/within.cuh"
 
-// kernels_of_chains.py:66: def near(q, k, v, scale: float, reach: int):
+// kernels_of_chains.py:43: def near(q, k, v, scale: float, reach: int):
 extern "C" __global__ void __launch_bounds__(512, 1) near(
     const weft::bfloat16* __restrict__ q,
     const weft::bfloat16* __restrict__ k,
@@ -66,15 +66,14 @@ extern "C" __global__ void __launch_bounds__(512, 1) near(
             const int64_t last_row = weft::minimum<int64_t>(first_row + 192, queries) - 1;
             const int32_t first_turn = (weft::python_max(int64_t(0), first_row - reach)) / 96;
             const int32_t turns = weft::maximum<int64_t>(last_row + 1 + 95, 0) / 96;
-            const bool any_turn = first_turn < turns;
             for (int32_t turn = first_turn; turn < turns; ++turn) {
                 scores_empty[place].wait(phase ^ 1);
                 scores_full[place].arrive_expect(12288);
-                // kernels_of_chains.py:77: dot += q[b, i, d] * k[b, j, d]
+                // kernels_of_chains.py:54: dot += q[b, i, d] * k[b, j, d]
                 weft::tensor_load(k_tile[place].element, k_map, scores_full[place], 0, turn * 96, int(b));
                 sums_empty[place].wait(phase ^ 1);
                 sums_full[place].arrive_expect(12288);
-                // kernels_of_chains.py:89: acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, j, d]
+                // kernels_of_chains.py:66: acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, j, d]
                 weft::tensor_load(v_tile[place].element, v_map, sums_full[place], 0, turn * 96, int(b));
                 if (++place == 4) place = 0, phase ^= 1;
                 if (turn > first_turn) continue;
@@ -82,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) near(
                 rows_empty.wait(rows_phase ^ 1);
                 rows_phase ^= 1;
                 rows_full.arrive_expect(24576);
-                // kernels_of_chains.py:77: dot += q[b, i, d] * k[b, j, d]
+                // kernels_of_chains.py:54: dot += q[b, i, d] * k[b, j, d]
                 weft::tensor_load(q_tile[0].element, q_map, rows_full, 0, int(first_row), int(b));
             }
         }
@@ -105,7 +104,6 @@ extern "C" __global__ void __launch_bounds__(512, 1) near(
         const int64_t last_row = weft::minimum<int64_t>(first_row + 192, queries) - 1;
         const int32_t first_turn = (weft::python_max(int64_t(0), first_row - reach)) / 96;
         const int32_t turns = weft::maximum<int64_t>(last_row + 1 + 95, 0) / 96;
-        const bool any_turn = first_turn < turns;
         float largest_own[2] = {weft::Max<float>::identity(), weft::Max<float>::identity()};
         float total_own[2][2] = {{weft::Sum<float>::identity(), weft::Sum<float>::identity()}, {weft::Sum<float>::identity(), weft::Sum<float>::identity()}};
         float dot_own[48];
@@ -126,9 +124,9 @@ extern "C" __global__ void __launch_bounds__(512, 1) near(
                     #pragma unroll
                     for (int32_t v = 0; v < 2; ++v) {
                         if (edge && (h * 8 + v < column_start[u] || h * 8 + v >= column_stop[u])) continue;
-                        // kernels_of_chains.py:78: scores[j] = dot * scale
+                        // kernels_of_chains.py:55: scores[j] = dot * scale
                         dot_own[h * 4 + u * 2 + v] = dot_own[h * 4 + u * 2 + v] * float(scale);
-                        // kernels_of_chains.py:80: for j in range(max(0, i - reach), i + 1):
+                        // kernels_of_chains.py:57: for j in range(max(0, i - reach), i + 1):
                         largest_latest[v] = weft::Max<float>::combine(largest_latest[v], dot_own[h * 4 + u * 2 + v]);
                     }
                 }
@@ -151,18 +149,16 @@ extern "C" __global__ void __launch_bounds__(512, 1) near(
             for (int32_t h = 0; h < 12; ++h) {
                 #pragma unroll
                 for (int32_t u = 0; u < 2; ++u) {
-                    // a power of two, finite where nothing has come yet
-                    const float largest_power = weft::minimum(largest_reference[u] * -0x1.715476p+0f, 0x1.fffffep+127f);
-                    float exp_pair[2] = {};
+                    float exp_own_pair[2] = {};
                     #pragma unroll
                     for (int32_t v = 0; v < 2; ++v) {
                         if (edge && (h * 8 + v < column_start[u] || h * 8 + v >= column_stop[u])) continue;
-                        const float exp = weft::exp2_estimate(weft::fma(dot_own[h * 4 + u * 2 + v], 1.442695f, largest_power));
-                        // kernels_of_chains.py:83: for j in range(max(0, i - reach), i + 1):
+                        const float exp = weft::exp_flushed(dot_own[h * 4 + u * 2 + v] - largest_reference[u]);
+                        // kernels_of_chains.py:60: for j in range(max(0, i - reach), i + 1):
                         total_own[u][v] = weft::Sum<float>::combine(total_own[u][v], exp);
-                        exp_pair[v] = exp;
+                        exp_own_pair[v] = exp;
                     }
-                    exp_own[h / 2][h % 2 * 2 + u] = weft::pack<weft::bfloat16>(exp_pair[0], exp_pair[1]);
+                    exp_own[h / 2][h % 2 * 2 + u] = weft::pack<weft::bfloat16>(exp_own_pair[0], exp_own_pair[1]);
                 }
             }
         };
@@ -170,7 +166,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) near(
             weft::wgmma_fence(dot_own);
             #pragma unroll
             for (int32_t g = 0; g < 64; g += 16) {
-                // kernels_of_chains.py:76: for d in range(width):
+                // kernels_of_chains.py:53: for d in range(width):
                 weft::wgmma<weft::bfloat16>(dot_own, q_tile[0].matrix(own_row, g), k_tile[place].matrix(0, g), g > 0);
             }
         };
@@ -178,7 +174,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) near(
             weft::wgmma_fence(acc_own[0], exp_own);
             #pragma unroll
             for (int32_t g = 0; g < 96; g += 16) {
-                // kernels_of_chains.py:88: for j in range(max(0, i - reach), i + 1):
+                // kernels_of_chains.py:65: for j in range(max(0, i - reach), i + 1):
                 weft::wgmma<weft::bfloat16, weft::Major::rows>(acc_own[0], exp_own[g / 16], v_tile[place].matrix(0, g), true);
             }
         };
@@ -189,6 +185,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) near(
         const int32_t first_own_turn = (weft::python_max(int64_t(0), near_row - reach)) / 96;
         const int32_t first_whole_turn = (weft::python_max(int64_t(0), far_row - reach) + 95) / 96;
         int32_t turn = first_turn;
+        const bool any_turn = first_turn < turns;
         if (any_turn) rows_full.wait(rows_phase);
         const auto leave_turn = [&] {
             // no row of the warpgroup has any of these columns
@@ -305,9 +302,9 @@ extern "C" __global__ void __launch_bounds__(512, 1) near(
                 float out_run[8];
                 #pragma unroll
                 for (int32_t v = 0; v < 8; ++v) {
-                    // kernels_of_chains.py:88: for j in range(max(0, i - reach), i + 1):
+                    // kernels_of_chains.py:65: for j in range(max(0, i - reach), i + 1):
                     const float acc = acc_own[u / 2][(h * 8 + v) / 2 * 4 + u % 2 * 2 + (h * 8 + v) % 2];
-                    // kernels_of_chains.py:90: out[b, i, d] = acc / total
+                    // kernels_of_chains.py:67: out[b, i, d] = acc / total
                     out_run[v] = acc / total_own[u][0];
                 }
                 weft::store<8>(out + b * out_stride_0 + i * out_stride_1 + d_run, out_run);
@@ -318,7 +315,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) near(
             for (int32_t u = 0; u < 2; ++u) {
                 const int64_t i = first_row + first_own_row + u * 8;
                 if (i >= queries) break;
-                // kernels_of_chains.py:85: sums[b, i] = largest + torch.log(total)
+                // kernels_of_chains.py:62: sums[b, i] = largest + torch.log(total)
                 sums[b * sums_stride_0 + i] = largest_own[u] + weft::log(total_own[u][0]);
             }
         }
