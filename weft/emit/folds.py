@@ -22,7 +22,7 @@ from weft.graph.running import Repair, before
 from weft.graph.steady import counts_from_one
 from weft.graph.sweeps import Sweep, Sweeps
 from weft.graph.tile import Axis, Fold, Map, Read, Write, mapped, mapped_write, names_of, starts_neutral, uses, uses_of_write
-from weft.loops.accesses import counted_from_end
+from weft.loops.accesses import counted_from_end, not_below_0
 from weft.loops.algebra.table import EXTREMA
 from weft.loops.ir import (
     Check,
@@ -36,7 +36,6 @@ from weft.loops.ir import (
     Stmt,
     Store,
     free_names,
-    rewrite,
     trapping,
     walk_expr,
 )
@@ -400,7 +399,7 @@ class Entry(ValueBody):
             return
 
         def plain(e: Expr) -> Expr:
-            return rewrite(e, lambda x: own if counted_from_end(x) == (own, True) else None)
+            return not_below_0(e, own)
 
         start, stop = (self.printer.index(e, SUM) for e in (lane.start, lane.stop))
         extents = dict.fromkeys(self.function.array(array).shape[k] for array, k, _ in told)

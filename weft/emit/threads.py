@@ -12,10 +12,10 @@ from weft.emit.cpp_body import Body
 from weft.emit.expressions import PRODUCT, SUM, literal, memory_type, register_type
 from weft.emit.names import Names, kernel_entry
 from weft.emit.text import Writer
+from weft.loops.accesses import not_below_0
 from weft.loops.ir import (
     Array,
     Const,
-    Expr,
     For,
     Function,
     Let,
@@ -26,7 +26,6 @@ from weft.loops.ir import (
     Store,
     free_arrays,
     map_statement,
-    rewrite,
     statement_exprs,
     trapping,
     walk,
@@ -87,16 +86,12 @@ class _ThreadBody(Body):
         """
         var = Ref(loop.var, INT64)
 
-        def from_start(e: Expr) -> Expr | None:
-            below = Op("lt", (var, Const(0, INT64)), BOOL)
-            return e.args[2] if isinstance(e, Op) and e.name == "where" and e.args[0] == below else None
-
         def rewritten(statements: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-            return tuple(map_statement(s, lambda e: rewrite(e, from_start), rewritten) for s in statements)
+            return tuple(map_statement(s, lambda e: not_below_0(e, var), rewritten) for s in statements)
 
         if loop.step != 1:
             return [], None
-        carries = tuple(replace(c, next=rewrite(c.next, from_start)) for c in loop.carries)
+        carries = tuple(replace(c, next=not_below_0(c.next, var)) for c in loop.carries)
         own = replace(loop, body=rewritten(loop.body), carries=carries)
         exprs = [e for s in walk(own.body) for e in statement_exprs(s)] + [c.next for c in carries]
         accesses = [(e.array, e.index) for x in exprs if free_arrays(x) for e in walk_expr(x) if isinstance(e, Load)]

@@ -17,10 +17,12 @@ from weft.loops.ir import (
     Load,
     Merge,
     Op,
+    Ref,
     Stmt,
     Store,
     free_arrays,
     operands,
+    rewrite,
     substitute,
     walk_expr,
     with_operands,
@@ -57,6 +59,12 @@ def counted_from_end(index: Expr) -> tuple[Expr, bool]:
         case Op(name="where", args=(Op(name="lt", args=(a, Const(value=0))), _, b)) if a == b:
             return a, True
     return index, False
+
+
+def not_below_0(expr: Expr, var: Ref) -> Expr:
+    """An expression where a variable is not below 0: its subscripts by it do not count from the end."""
+    below = Op("lt", (var, Const(0, INT64)), BOOL)
+    return rewrite(expr, lambda e: e.args[2] if isinstance(e, Op) and e.name == "where" and e.args[0] == below else None)
 
 
 def rewrite_loads(expr: Expr, rule: Callable[[Load, Guard], Expr | None], guard: Guard = ()) -> Expr:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from weft.loops.accesses import counted_from_end
+from weft.loops.accesses import counted_from_end, not_below_0
 from weft.loops.affine import Affine, affine, is_bound
 from weft.loops.algebra.accumulation import accumulated
 from weft.loops.automatic.rewriting import Rewriting, copied, keeps_array
@@ -399,7 +399,7 @@ def _opened(statements: tuple[Stmt, ...], loop: For) -> tuple[Stmt, ...]:
     own, out = Ref(loop.var, INT64), list[Stmt]()
     for stmt in statements:
         if isinstance(stmt, For) and stmt.var == loop.var:
-            out += _mapped(loop, lambda e: rewrite(e, lambda x: own if counted_from_end(x) == (own, True) else None)).body
+            out += _mapped(loop, lambda e: not_below_0(e, own)).body
         else:
             out.append(map_statement(stmt, lambda e: e, lambda b: _opened(b, loop)))
     return tuple(out)
