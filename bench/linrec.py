@@ -1,7 +1,7 @@
 """The linear recurrence, forward and backward, against a torch.add that moves equal bytes.
 
 Bytes are counted as the algorithm needs them, once each: forward reads x and c and writes y (12 an element in float32);
-backward reads dy, c and y and writes dx and dc (20).
+backward reads dy, c and y and writes dx and dc (20); half of that in bfloat16.
 """
 
 from __future__ import annotations
@@ -15,29 +15,30 @@ from weft.kernels.linrec import linrec
 from weft.runtime.timing import Backward, add_of_equal_bytes, gradients_ms, median_ms, rotations
 
 LENGTHS = (256, 1024, 4096, 16384, 65536)
+DTYPES = (torch.float32, torch.bfloat16)
 
 
 def run(options: Options) -> list[Row]:
     rows = 64 if options.quick or options.device.type == "cpu" else 132 * 100
     lengths = LENGTHS[:2] if options.quick or options.device.type == "cpu" else LENGTHS
-    return [row for length in lengths for row in _length(rows, length, options)]
+    return [row for dtype in DTYPES for length in lengths for row in _length(rows, length, dtype, options)]
 
 
-def _length(rows: int, length: int, options: Options) -> list[Row]:
+def _length(rows: int, length: int, dtype: torch.dtype, options: Options) -> list[Row]:
     device = options.device
     generator = torch.Generator(device).manual_seed(length)
-    forward_bytes, backward_bytes = 12 * rows * length, 20 * rows * length
-    sets = [_inputs(rows, length, generator) for _ in range(rotations(forward_bytes))]
+    forward_bytes, backward_bytes = (n * dtype.itemsize * rows * length for n in (3, 5))
+    sets = [_inputs(rows, length, dtype, generator) for _ in range(rotations(forward_bytes))]
     small = forward_bytes < 2**28  # where the host's time to launch would show
     with torch.no_grad():
         forward = [partial(linrec.kernel, x, c) for x, c, _ in sets]
         forward_ms = median_ms(forward, device, seconds=options.seconds, graph=small)
     backward = gradients_ms([[partial(_forward, *tensors) for tensors in sets]], device, seconds=options.seconds)
     del sets, forward
-    measured = []
+    measured, word = [], str(dtype).removeprefix("torch.")
     passes = (("forward", forward_bytes, forward_ms, {}), ("backward", backward_bytes, backward.ms[0], backward.note))
     for direction, bytes_moved, ms, note in passes:
-        case = {"pass": direction, "rows": rows, "length": length, "dtype": "float32", "bytes": bytes_moved, **note}
+        case = {"pass": direction, "rows": rows, "length": length, "dtype": word, "bytes": bytes_moved, **note}
         add_ms = add_of_equal_bytes(bytes_moved, device, seconds=options.seconds)
         measured.append(Row("linrec", case, ms, "torch.add of equal bytes", add_ms))
     return measured
@@ -48,8 +49,8 @@ def _forward(x: torch.Tensor, c: torch.Tensor, dy: torch.Tensor) -> Backward:
     return linrec(*leaves), leaves, dy
 
 
-def _inputs(rows: int, length: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _inputs(rows: int, length: int, dtype: torch.dtype, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
     shape, device = (rows, length), generator.device
-    x = torch.randn(shape, device=device, generator=generator)
-    c = torch.rand(shape, device=device, generator=generator)
-    return x, c, torch.randn(shape, device=device, generator=generator)
+    x = torch.randn(shape, device=device, generator=generator, dtype=dtype)
+    c = torch.rand(shape, device=device, generator=generator, dtype=dtype)
+    return x, c, torch.randn(shape, device=device, generator=generator, dtype=dtype)
