@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from weft.emit.algebras import algebra_type
 from weft.emit.cpp_body import factor
-from weft.emit.expressions import PRODUCT, SUM, register_type
+from weft.emit.expressions import PRODUCT, SUM, TERNARY, register_type
 from weft.emit.matrix_products import MatrixEntry
 from weft.emit.names import Names, kernel_entry, words
 from weft.emit.rough import rough_chain
@@ -646,13 +646,16 @@ class ChainEntry(MatrixEntry):
                 f"{self.totals[name]}[0][h * 4 + u * 2 + v] *= {own};",
             )
 
-    def factors(self, old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, list[str]]:
-        """What brings sums relative to some extrema to others, and the sums."""
+    def factors(self, old: Mapping[str, str], new: Mapping[str, str], *, settled: bool = False) -> dict[str, list[str]]:
+        """What brings sums relative to some extrema to others, and the sums. settled: which stay as they are."""
         found: dict[str, list[str]] = {}
         for r in self.chain.repairs:
             f = self.extremum(r)
             before_it = f"{self.algebra(f)}::reference({old[r.extremum]})"
-            self.instead |= {before(r.extremum): before_it, r.extremum: new[r.extremum]}
+            self.instead[r.extremum] = new[r.extremum]
+            if settled and r.guarded:
+                self.instead[r.extremum] = self.printer.value(r.guard, TERNARY + 1)
+            self.instead[before(r.extremum)] = before_it
             found.setdefault(self.printer.value(r.factor, PRODUCT), []).append(r.sum)
             del self.instead[before(r.extremum)], self.instead[r.extremum]
         return found
@@ -702,7 +705,7 @@ class ChainEntry(MatrixEntry):
             last = {n: f"{self.rows_own[n]}[u]" for n in moved}
             if chain.bounded and moved:
                 last = self.of_columns(last)
-            for text, sums in self.factors({n: f"{self.rows_own[n]}[u]" for n in moved}, last).items():
+            for text, sums in self.factors({n: f"{self.rows_own[n]}[u]" for n in moved}, last, settled=True).items():
                 self.bring_to(text, sums)
         halves = {f.results[0] for f in chain.following}
         for name, own in self.rows_own.items():

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from weft.emit.algebras import algebra_type, extremum_type, is_place, join
 from weft.emit.cpp_body import factor
 from weft.emit.dependent import Dependence, include
-from weft.emit.expressions import PRODUCT, SUM, DividingPrinter, register_type
+from weft.emit.expressions import PRODUCT, SUM, TERNARY, DividingPrinter, register_type
 from weft.emit.names import Names, kernel_entry
 from weft.emit.rough import rough_sweeps
 from weft.emit.text import Writer
@@ -712,6 +712,8 @@ class Entry(ValueBody):
     def settled(self, repair: Repair) -> str:
         """The last value of an extremum, which a sum is relative to in the end; of a row without points, a finite one."""
         fold = self.fold(repair.extremum)
+        if repair.guarded:
+            return self.printer.value(repair.guard, TERNARY + 1)
         last, init = self.names[repair.extremum], fold.inits[0]
         if isinstance(init, Const) and math.isfinite(init.value):
             return last

@@ -16,7 +16,7 @@ from weft.graph.needs import by_need
 from weft.graph.passes import folded_alone
 from weft.graph.products import Operand, Products
 from weft.graph.relative import related
-from weft.graph.running import Repair, repairs
+from weft.graph.running import Repair, repairs, unguarded
 from weft.graph.sweeps import Sweep, Sweeps
 from weft.graph.tile import (
     Axis,
@@ -110,7 +110,8 @@ class _Reading:
     sizes: frozenset[str]
 
     def found(self) -> Chain:
-        graph = self.graph
+        moving = repairs(related(_unrounded(self.graph)).values, self.sizes)
+        graph = self.graph = replace(self.graph, values=unguarded(self.graph.values, moving))
         self.depends = dependence(graph)
         folds = [v for v in graph.values if isinstance(v, Fold)]
         scores = [f for f in folds if any({*f.results} & self.waits_for(g) and set(f.axes) & set(g.over) for g in folds)]
@@ -150,7 +151,6 @@ class _Reading:
         if None in directions:
             raise NotTiles(f"the bounds of {column} go up and down")
         start, stop = (d or 0 for d in directions)
-        moving = repairs(related(_unrounded(graph)).values, self.sizes)
         leading, following, used = self.folded([f for f in rest if f not in sums], sums, moving)
         for w in graph.writes:
             if not {*batch, row} <= set(w.axes) or set(w.axes) - {*batch, row, lane}:

@@ -3,14 +3,18 @@
 A thread keeps its sum relative to the extremum m that it has so far: its terms are w * exp(rate * (x - m)), where m is the
 largest x and rate is no less than 0. Where m moves to m', the sum is multiplied by the exponential of rate * (m - m'), which
 is that of a term whose x is the old m. No exponent is above 0, so nothing overflows that would not in the end.
+
+Instead of m a term may have what guards it: m wherever it is finite, and some number where no point has come or all are
+masked, so that such rows are no difference of infinities.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from weft.graph.tile import Fold, Map, Value
+from weft.graph.tile import Fold, Map, Value, mapped
 from weft.loops.ir import Cast, Const, Expr, Op, Ref, free_names, operands, substitute, with_operands
 
 _LARGEST_OF, _LEAST_OF = ("max", "maximum", "fmax"), ("min", "minimum", "fmin")
@@ -20,11 +24,17 @@ _LARGEST_OF, _LEAST_OF = ("max", "maximum", "fmax"), ("min", "minimum", "fmin")
 class Repair:
     """What brings a sum to a later extremum. sum, extremum: results of folds. factor: an expression of the extremum that the
     sum is to be relative to, by its name, and of the one that it has been relative to, by the name `before(extremum)`.
+    guard: what it is relative to in the end, an expression of the extremum.
     """
 
     sum: str
     extremum: str
     factor: Expr
+    guard: Expr
+
+    @property
+    def guarded(self) -> bool:
+        return not isinstance(self.guard, Ref)
 
 
 def before(extremum: str) -> str:
@@ -52,14 +62,47 @@ def _repair(fold: Fold, extremum: Fold, maps: Mapping[str, Map], sizes: frozense
     if not set(extremum.axes) <= set(fold.axes):
         return None
     part, x = (_written_out(f.parts[0], maps, f.over) for f in (fold, extremum))
+    own = Ref(m, x.type)
+    guard = next((v for v in maps.values() if v.name in free_names(part) and v.type == x.type and _guards(v.value, m)), None)
+    if guard is not None:
+        part = substitute(part, {guard.name: own})
     exponential = _factor(part, m)
     if exponential is None or x.type != fold.types[0] or x.type != extremum.types[0]:
         return None
-    own = Ref(m, x.type)
     difference = Op("sub", (x, own) if extremum.algebra in _LARGEST_OF else (own, x), x.type)
     if not _rises(exponential.args[0], difference, sizes):
         return None
-    return Repair(fold.results[0], m, _replaced(exponential, x, Ref(before(m), x.type)))
+    factor = _replaced(exponential, x, Ref(before(m), x.type))
+    return Repair(fold.results[0], m, factor, own if guard is None else guard.value)
+
+
+def unguarded(values: tuple[Value, ...], moving: Collection[Repair]) -> tuple[Value, ...]:
+    """The values, with the terms of sums that are repaired relative to extrema themselves, which are finite meanwhile.
+
+    Who else is made of what guards an extremum stays so: the maps in between are there twice.
+    """
+    sums = {r.sum for r in moving}
+    guards = {r.guard: Ref(r.extremum, r.guard.type) for r in moving if r.guarded}
+    instead: dict[str, Expr] = {v.name: guards[v.value] for v in values if isinstance(v, Map) and v.value in guards}
+    found: list[Value] = []
+    for v in values:
+        if isinstance(v, Fold) and v.results[0] in sums:
+            v = mapped(v, lambda e: substitute(e, instead))
+        found.append(v)
+        if isinstance(v, Map) and free_names(v.value) & instead.keys():
+            found.append(replace(v, name=f"{v.name}.running", value=substitute(v.value, instead)))
+            instead[v.name] = Ref(f"{v.name}.running", v.type)
+    return tuple(found)
+
+
+def _guards(e: Expr, m: str) -> bool:
+    """Whether e is m, but a number where m is infinite."""
+    match e:
+        case Op(name="where", args=(Op(name="eq", args=(Ref(name=a), Const(value=bound))), Const(), Ref(name=b))):
+            return a == b == m and math.isinf(bound)
+        case Op(name="where", args=(Op(name="gt" | "lt" | "ne", args=(Ref(name=a), Const(value=bound))), Ref(name=b), Const())):
+            return a == b == m and math.isinf(bound)
+    return False
 
 
 def _written_out(e: Expr, maps: Mapping[str, Map], over: tuple[str, ...]) -> Expr:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from weft.graph.needs import by_need
-from weft.graph.running import Repair, repairs
+from weft.graph.running import Repair, repairs, unguarded
 from weft.graph.steady import once, steady
 from weft.graph.tile import Axis, Fold, Map, NotTiles, Read, Scan, TileGraph, Write, names_of, uses, uses_of_write
 from weft.loops.algebra.table import ALGEBRAS, EXTREMA
@@ -86,8 +86,11 @@ def sweeps(graph: TileGraph, sizes: Collection[str] = ()) -> Sweeps:
             raise NotTiles(f"{value.names[0]} is no fold", value.location)
     found = _sweeps(graph, {})
     moving = {r.sum: r for r in repairs(graph.values, sizes)}
-    running = _sweeps(graph, moving) if moving else None
-    return replace(found, running=running) if running and any(s.repairs for t in running.stages for s in t) else found
+    if not moving:
+        return found
+    running = _sweeps(replace(graph, values=unguarded(graph.values, moving.values())), moving)
+    used = [r for t in running.stages for s in t for r in s.repairs]
+    return replace(found, running=running) if used and all(r in used for r in moving.values() if r.guarded) else found
 
 
 def _sweeps(graph: TileGraph, moving: Mapping[str, Repair]) -> Sweeps:

@@ -1,5 +1,6 @@
 """The library: functions of `[..., length]` tensors, each written as plain loops over rows in a module of its name."""
 
+from weft.kernels.attention import attention
 from weft.kernels.cumsum import cumsum
 from weft.kernels.ema import ema
 from weft.kernels.gelu_bias_residual import gelu_bias_residual
@@ -29,6 +30,7 @@ LIBRARY: dict[str, RowKernel] = {
 __all__ = [
     "LIBRARY",
     "RowKernel",
+    "attention",
     "cumsum",
     "ema",
     "gelu_bias_residual",

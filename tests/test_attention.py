@@ -1,0 +1,122 @@
+"""`weft.kernels.attention` against `scaled_dot_product_attention` in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from weft.errors import ShapeMismatch, WeftError
+from weft.kernels import attention
+from weft.kernels.attention import attended, attended_biased, attended_causal, attended_masked
+
+
+def tensors(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(s, generator=generator).to(dtype) for s in shapes]
+
+
+def exact(*args: Tensor, **options: Any) -> Tensor:
+    made = {k: v.double() if isinstance(v, Tensor) and v.dtype != torch.bool else v for k, v in options.items()}
+    return F.scaled_dot_product_attention(*(t.double() for t in args), **made)
+
+
+def some(*shape: int) -> Tensor:
+    """A mask in which every query has a key."""
+    mask = torch.rand(shape, generator=torch.Generator().manual_seed(1)) > 0.4
+    mask[..., 0] = True
+    return mask
+
+
+@pytest.mark.parametrize(
+    ("shapes", "options"),
+    [
+        (((17, 16), (20, 16), (20, 24)), {}),
+        (((3, 17, 16), (3, 20, 16), (3, 20, 24)), {"scale": 0.3}),
+        (((2, 3, 17, 16), (2, 3, 20, 16), (2, 3, 20, 24)), {"is_causal": True}),
+        (((2, 3, 27, 16), (2, 3, 20, 16), (2, 3, 20, 24)), {"is_causal": True}),
+        (((2, 2, 3, 17, 16), (2, 2, 3, 20, 16), (2, 2, 3, 20, 24)), {}),
+        (((2, 6, 17, 16), (1, 6, 20, 16), (6, 20, 24)), {}),
+        (((2, 6, 17, 16), (2, 3, 20, 16), (2, 3, 20, 24)), {"enable_gqa": True}),
+        (((2, 6, 17, 16), (2, 3, 20, 16), (2, 3, 20, 24)), {"enable_gqa": True, "attn_mask": some(2, 6, 17, 20)}),
+        (((2, 6, 17, 16), (2, 3, 20, 16), (2, 3, 20, 24)), {"enable_gqa": True, "attn_mask": some(2, 1, 17, 20)}),
+        (((2, 6, 17, 16), (2, 6, 20, 16), (2, 6, 20, 24)), {"attn_mask": some(17, 20)}),
+        (((2, 6, 17, 16), (2, 6, 20, 16), (2, 6, 20, 24)), {"attn_mask": torch.linspace(-3, 3, 6 * 20).reshape(6, 1, 20)}),
+        (((2, 6, 17, 16), (2, 6, 0, 16), (2, 6, 0, 24)), {}),
+        (((2, 6, 0, 16), (2, 6, 20, 16), (2, 6, 20, 24)), {}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_it_is_that_of_pytorch(shapes: tuple[tuple[int, ...], ...], options: dict[str, Any]) -> None:
+    given = tensors(*shapes)
+    torch.testing.assert_close(attention(*given, **options).double(), exact(*given, **options), rtol=1e-5, atol=1e-5)
+
+
+def test_any_strides() -> None:
+    given = [t.transpose(1, 2) for t in tensors((2, 17, 6, 16), (2, 20, 6, 16), (2, 20, 6, 24))]
+    out = attention(*given)
+    torch.testing.assert_close(out.double(), exact(*given), rtol=1e-5, atol=1e-5)
+    assert out.transpose(1, 2).is_contiguous()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_types(dtype: torch.dtype) -> None:
+    given = tensors((1, 2, 33, 64), (1, 2, 50, 64), (1, 2, 50, 64), dtype=dtype)
+    out, expected = attention(*given), exact(*given)
+    theirs = F.scaled_dot_product_attention(*given)
+    assert out.dtype == dtype
+    assert (out - expected).abs().max() <= 1.5 * (theirs - expected).abs().max()
+
+
+def test_a_query_without_keys_is_0_and_so_are_its_gradients() -> None:
+    q, k, v = (t.requires_grad_() for t in tensors((1, 2, 9, 8), (1, 2, 9, 8), (1, 2, 9, 8), dtype=torch.float64))
+    mask = some(9, 9)
+    mask[4] = False
+    assert not attention(q, k, v, attn_mask=mask)[:, :, 4].any()
+    for options in ({}, {"is_causal": True}, {"attn_mask": mask}):
+        assert torch.autograd.gradcheck(lambda q, k, v, options=options: attention(q, k, v, **options), (q, k, v))
+
+
+def test_nan_and_infinities_are_seen() -> None:
+    q, k, v = tensors((1, 2, 9, 8), (1, 2, 9, 8), (1, 2, 9, 8))
+    q[0, 0, 3, 2], k[0, 1, 5, 1] = torch.nan, torch.inf
+    out, expected = attention(q, k, v), exact(q, k, v)
+    assert (out.isnan() == expected.isnan()).all()
+
+
+def test_torch_compile_sees_one_graph() -> None:
+    q, k, v = tensors((1, 2, 9, 8), (1, 2, 9, 8), (1, 2, 9, 8))
+    compiled = torch.compile(lambda q, k, v: attention(q, k, v, is_causal=True).transpose(1, 2).flatten(-2), fullgraph=True)
+    torch.testing.assert_close(compiled(q, k, v), attention(q, k, v, is_causal=True).transpose(1, 2).flatten(-2))
+
+
+@pytest.mark.parametrize("kernel", [attended, attended_causal, attended_biased, attended_masked], ids=lambda k: k.name)
+def test_they_are_chains_of_products(kernel: Any) -> None:
+    assert "multiply_scores" in kernel.source(*kernel.example.values(), arch="sm_90a")
+
+
+def test_rows_of_masked_keys_on_the_simulator() -> None:
+    q, k, v = tensors((1, 2, 2, 70, 64), (1, 2, 90, 64), (1, 2, 90, 64), dtype=torch.bfloat16)
+    mask = some(1, 2, 2, 70, 90)
+    mask[0, 0, 0, 3], mask[0, 1, 1, 60:] = False, False
+    report = attended_masked.check(q, k, v, mask, 0.125)
+    assert report.ok, str(report)
+
+
+def test_bad_input() -> None:
+    q, k, v = tensors((2, 6, 17, 16), (2, 3, 20, 16), (2, 3, 20, 24))
+    with pytest.raises(ShapeMismatch, match="leading dimensions"):
+        attention(q, k, v)
+    with pytest.raises(ShapeMismatch, match="do not fit"):
+        attention(q, k[..., :8], v)
+    with pytest.raises(ShapeMismatch, match="share"):
+        attention(q[:, :4], k, v, enable_gqa=True)
+    with pytest.raises(ShapeMismatch, match="leading dimensions"):
+        attention(q, k, v, enable_gqa=True, attn_mask=some(5, 17, 20))
+    with pytest.raises(WeftError, match="dropout"):
+        attention(q, k, v, dropout_p=0.1)
+    with pytest.raises(WeftError, match="two masks"):
+        attention(q, k, v, enable_gqa=True, attn_mask=some(17, 20), is_causal=True)

@@ -1,0 +1,172 @@
+"""Attention with the meaning and the signature of `torch.nn.functional.scaled_dot_product_attention`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import weft
+from weft.errors import ShapeMismatch, WeftError
+
+_EXAMPLE = {
+    "q": "bfloat16[2,4,2,1024,64]",
+    "k": "bfloat16[2,4,1024,64]",
+    "v": "bfloat16[2,4,1024,64]",
+    "scale": 0.125,
+}
+
+
+def _of_keys(q: Any, k: Any, v: Any, out: Any, row: Any, keys: Any, score: Callable[[Any, Any], Any]) -> None:
+    """One query's result: the mean of its first `keys` values, weighed by the exponentials of their scores.
+
+    What weighs a value is rounded to the type of the values, relative to the largest score. A row of which every key is masked
+    is 0.
+    """
+    b, h, g, i = row
+    scores = torch.empty(k.shape[2], dtype=torch.float64 if q.dtype == torch.float64 else torch.float32)
+    for j in range(keys):
+        dot = 0.0
+        for d in range(q.shape[4]):
+            dot += q[b, h, g, i, d] * k[b, h, j, d]
+        scores[j] = score(dot, j)
+    largest = -math.inf
+    for j in range(keys):
+        largest = max(largest, scores[j])
+    reference = largest if largest > -math.inf else 0.0
+    total = 0.0
+    for j in range(keys):
+        total += torch.exp(scores[j] - reference)
+    for e in range(v.shape[3]):
+        acc = 0.0
+        for j in range(keys):
+            acc += torch.exp(scores[j] - reference).to(v.dtype) * v[b, h, j, e]
+        out[b, i, h, g, e] = acc / total if total != 0.0 else 0.0
+
+
+@weft.kernel(example=_EXAMPLE)
+def attended(q: Any, k: Any, v: Any, scale: float) -> Any:
+    """q: [batch, heads, group, queries, width]; k: [batch, heads, keys, width]; v: [batch, heads, keys, lanes], which the heads
+    of a group share. Returns [batch, queries, heads, group, lanes].
+    """
+    batch, heads, group, queries, _ = q.shape
+    out = torch.empty(batch, queries, heads, group, v.shape[3], dtype=q.dtype)
+    for b in range(batch):
+        for h in range(heads):
+            for g in range(group):
+                for i in range(queries):
+                    _of_keys(q, k, v, out, (b, h, g, i), k.shape[2], lambda dot, j: dot * scale)
+    return out
+
+
+@weft.kernel(example=_EXAMPLE)
+def attended_causal(q: Any, k: Any, v: Any, scale: float) -> Any:
+    """`attended`, where a query has the keys up to its own place."""
+    batch, heads, group, queries, _ = q.shape
+    out = torch.empty(batch, queries, heads, group, v.shape[3], dtype=q.dtype)
+    for b in range(batch):
+        for h in range(heads):
+            for g in range(group):
+                for i in range(queries):
+                    _of_keys(q, k, v, out, (b, h, g, i), min(i + 1, k.shape[2]), lambda dot, j: dot * scale)
+    return out
+
+
+@weft.kernel(example={**_EXAMPLE, "bias": "bfloat16[2,4,2,1024,1024]"})
+def attended_biased(q: Any, k: Any, v: Any, bias: Any, scale: float) -> Any:
+    """`attended` with bias, [batch, heads, group, queries, keys], added to the scores."""
+    batch, heads, group, queries, _ = q.shape
+    out = torch.empty(batch, queries, heads, group, v.shape[3], dtype=q.dtype)
+    for b in range(batch):
+        for h in range(heads):
+            for g in range(group):
+                for i in range(queries):
+                    row = (b, h, g, i)
+                    _of_keys(q, k, v, out, row, k.shape[2], lambda dot, j: dot * scale + bias[*row, j])  # noqa: B023
+    return out
+
+
+@weft.kernel(example={**_EXAMPLE, "mask": "bool[2,4,2,1024,1024]"})
+def attended_masked(q: Any, k: Any, v: Any, mask: Any, scale: float) -> Any:
+    """`attended`, where a query has the keys for which mask, [batch, heads, group, queries, keys], is true."""
+    batch, heads, group, queries, _ = q.shape
+    out = torch.empty(batch, queries, heads, group, v.shape[3], dtype=q.dtype)
+    for b in range(batch):
+        for h in range(heads):
+            for g in range(group):
+                for i in range(queries):
+                    row = (b, h, g, i)
+                    _of_keys(q, k, v, out, row, k.shape[2], lambda dot, j: dot * scale if mask[*row, j] else -math.inf)  # noqa: B023
+    return out
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """`torch.nn.functional.scaled_dot_product_attention`: softmax(query key^T * scale) value, without dropout.
+
+    query: [..., queries, width]; key: [..., keys, width]; value: [..., keys, lanes], of one floating type and with leading
+    dimensions that broadcast; with `enable_gqa` query has a multiple of the heads, [..., heads, queries, width], that key and
+    value have. attn_mask: broadcasts to [..., queries, keys]; a bool says which keys a query has, a number is added to the
+    score. scale: 1 / sqrt(width) where none is given.
+
+    Returns [..., queries, lanes] of query's type, whose heads lie beside each other in memory, as `y.transpose(-3, -2).flatten(-2)`
+    wants them. Scores and sums are float32 (float64 of float64); a query without keys gives 0. Raises ShapeMismatch, and
+    WeftError for dropout.
+    """
+    if dropout_p:
+        raise WeftError(
+            f"attention drops no weights, and dropout_p is {dropout_p}",
+            remedy="pass dropout_p=0.0, and call torch.nn.functional.dropout on the result",
+        )
+    if attn_mask is not None and is_causal:
+        raise WeftError("attn_mask and is_causal are two masks", remedy="pass one of them, or a mask that is both")
+    tensors = {"query": query, "key": key, "value": value} | ({} if attn_mask is None else {"attn_mask": attn_mask})
+    shapes = [f"{name} is {list(t.shape)}" for name, t in tensors.items()]
+    if min(t.dim() for t in (query, key, value)) < 2 or (key.shape[-1], key.shape[-2]) != (query.shape[-1], value.shape[-2]):
+        remedy = "pass query as [..., queries, width], key as [..., keys, width] and value as [..., keys, lanes]"
+        raise ShapeMismatch("query, key and value do not fit each other", evidence=shapes, remedy=remedy)
+    group = 1
+    if enable_gqa and query.dim() > 2 and key.dim() > 2 and key.shape[-3]:
+        group, left = divmod(query.shape[-3], key.shape[-3])
+        if left:
+            remedy = "give query a multiple of the heads of key and value"
+            raise ShapeMismatch("the heads of query cannot share those of key evenly", evidence=shapes, remedy=remedy)
+    # heads that share a key are an axis of their own
+    q = query.unflatten(-3, (-1, group)) if query.dim() > 2 else query.unsqueeze(0)  # type: ignore[no-untyped-call]
+    given = [q, key, value]
+    try:
+        leading = torch.broadcast_shapes(q.shape[:-3], key.shape[:-2], value.shape[:-2])  # type: ignore[no-untyped-call]
+        ends = [q.shape[-3:], key.shape[-2:], value.shape[-2:]]
+        if attn_mask is not None:
+            of_heads = attn_mask.dim() > 2 and attn_mask.shape[-3] != 1
+            mask = attn_mask.unflatten(-3, (-1, group)) if of_heads else attn_mask.unsqueeze(-3)  # type: ignore[no-untyped-call]
+            given.append(mask)
+            ends.append(torch.Size((group, query.shape[-2], key.shape[-2])))
+        given = [_batched(t.expand(*leading, *end), len(end) + 2) for t, end in zip(given, ends, strict=True)]
+    except RuntimeError:
+        remedy = "expand them, or pass enable_gqa=True where heads of query share those of key and value"
+        raise ShapeMismatch("the leading dimensions do not broadcast", evidence=shapes, remedy=remedy) from None
+    by = attended_causal if is_causal else attended
+    if attn_mask is not None:
+        by = attended_masked if attn_mask.dtype == torch.bool else attended_biased
+    out = by(*given, 1 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    out = out.flatten(2, 3).transpose(1, 2)  # [batch, heads of query, queries, lanes]
+    heads = [*leading[:-1], leading[-1] * group] if leading else []
+    return out.view(*heads, *out.shape[-2:])  # type: ignore[no-any-return]
+
+
+def _batched(tensor: Tensor, dimensions: int) -> Tensor:
+    """A tensor with so many dimensions, whose first is all that are more than that."""
+    missing = dimensions - tensor.dim()
+    return tensor[(None,) * missing] if missing >= 0 else tensor.flatten(0, -missing)
