@@ -8,7 +8,7 @@ become nests of their own that gather what an element gets, and the first to rea
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from weft.loops.accesses import constraints
@@ -153,15 +153,15 @@ def _plain(index: tuple[Expr, ...]) -> set[str]:
     return {i.name for i in index if isinstance(i, Ref)}
 
 
-def _surely_inside(function: Function, array: str, index: tuple[Expr, ...], loops: Iterable[For]) -> bool:
+def _surely_inside(function: Function, array: str, index: tuple[Expr, ...], loops: Collection[For]) -> bool:
     """Whether the index is inside the array for all iterations of these loops, as their bounds alone show."""
-    by_name = {f.var: f for f in loops}
-    for i, extent in zip(index, function.array(array).shape, strict=True):
-        loop = by_name.get(i.name) if isinstance(i, Ref) else None
-        found = None if loop is None else _ascending(loop)
-        if found is None or found[0].terms or found[0].constant < 0 or found[1] != affine(extent):
-            return False
-    return True
+    return all(_in_range(i, extent, loops) for i, extent in zip(index, function.array(array).shape, strict=True))
+
+
+def _in_range(i: Expr, extent: Expr, loops: Collection[For]) -> bool:
+    loop = next((f for f in loops if isinstance(i, Ref) and f.var == i.name), None)
+    found = None if loop is None else _ascending(loop)
+    return found is not None and not found[0].terms and found[0].constant >= 0 and found[1] == affine(extent)
 
 
 def _hoist(
@@ -478,7 +478,7 @@ def _plan(function: Function, site: _Site) -> _Plan | None:
             break
         prefix += 1
     known = fixed | {f.var for f in site.loops[:prefix]}
-    certain: set[int] = set()
+    branches, decided = _branches(function, site), dict[int, set[int]]()
     placed: list[_Placed] = []
     for loop in site.loops[prefix:]:
         if loop.var not in found:
@@ -489,7 +489,7 @@ def _plan(function: Function, site: _Site) -> _Plan | None:
             return None
         start, stop, step = bounds
         if step == 1:
-            start, stop = _tightened(site, loop.var, start, stop, frozenset(known), certain)
+            start, stop = _tightened(branches, loop.var, Affine.make({loop.var: 1}, 0), (start, stop), known, decided)
         within = (start, stop) if rest.names - fixed else None
         if sign < 0 or rest != Affine((), 0):
             span = _span(rest, loops, fixed)
@@ -497,6 +497,8 @@ def _plan(function: Function, site: _Site) -> _Plan | None:
                 return None
             one, (low, high) = Affine((), 1), span
             start, stop = (start + low, stop + high) if sign > 0 else (low - stop + one, high - start + one)
+            index = Affine.make({loop.var: sign}, 0) + rest
+            start, stop = _tightened(branches, loop.var, index, (start, stop), known, decided)
         placed.append(_Placed(axis, loop.var, sign, rest, (start, stop, step), within))
     if {n for p in placed for n in p.rest.names - fixed} & found.keys():
         return None
@@ -511,7 +513,9 @@ def _plan(function: Function, site: _Site) -> _Plan | None:
             return None
         known.add(loop.var)
         summed.append(loop)
-    return _Plan(site, prefix, tuple(placed), tuple(summed), frozenset(certain))
+    whole = {k for k, e in branches.items() if _only_comparisons(e, True)}
+    certain = frozenset(k for k in whole & decided.keys() if len(decided[k]) == len(constraints(branches[k], True)))
+    return _Plan(site, prefix, tuple(placed), tuple(summed), certain)
 
 
 def _telling(function: Function, site: _Site, axis: int, form: Affine) -> list[str]:
@@ -541,39 +545,47 @@ def _span(rest: Affine, loops: Mapping[str, For], fixed: set[str]) -> tuple[Affi
 
 
 def _tightened(
-    site: _Site, var: str, start: Affine, stop: Affine, known: frozenset[str], certain: set[int]
+    branches: Mapping[int, Expr], var: str, place: Affine, ends: tuple[Affine, Affine], known: Iterable[str],
+    decided: dict[int, set[int]],
 ) -> tuple[Affine, Affine]:
-    """The range start .. stop of a variable without the iterations that a branch on the path leaves out.
+    """The range of a place, a variable or an index that it decides, without what branches on the path leave out.
 
-    Adds to `certain` the branches that hold in all that is left.
-    """
-    for k, step in enumerate(site.path):
-        if not isinstance(step.stmt, If):
-            continue
-        low, high, decided = start, stop, bool(constraints(step.stmt.condition, step.taken))
-        for form, sign in constraints(step.stmt.condition, step.taken):
-            own = form.coefficient(var)
-            rest = Affine.make({n: c for n, c in form.terms if n != var}, form.constant)
-            if abs(own) != 1 or not rest.names <= known or sign in ("=", "!="):
-                decided = False
-                break
+    Adds to `decided`, for each branch, which of its constraints hold in all that is left.
+    """  # fmt: skip
+    start, stop = ends
+    for k, condition in branches.items():
+        for n, (form, sign) in enumerate(constraints(condition, True)):
+            own = form.coefficient(var) * place.coefficient(var)
+            rest = form - place * own
+            if abs(own) != 1 or not rest.names <= {*known} or sign in ("=", "!="):
+                continue
             if sign in ("<", "<="):
                 own, rest = -own, rest * -1
             margin = Affine((), 1 if sign in ("<", ">") else 0)
-            # own * var + rest >= margin
+            # own * place + rest >= margin
             bound = margin - rest if own > 0 else rest - margin + Affine((), 1)
-            moved = bound - (low if own > 0 else high)
+            moved = bound - (start if own > 0 else stop)
             if moved.terms:
-                decided = False
-                break
+                continue
             if own > 0 and moved.constant > 0:
-                low = bound
+                start = bound
             elif own < 0 and moved.constant < 0:
-                high = bound
-        if decided and _only_comparisons(step.stmt.condition, step.taken):
-            start, stop = low, high
-            certain.add(k)
+                stop = bound
+            decided.setdefault(k, set()).add(n)
     return start, stop
+
+
+def _branches(function: Function, site: _Site) -> dict[int, Expr]:
+    """What holds where the path of a site goes through a branch, by the branch's place on the path."""
+    named = {s.name: s.value for s in walk(function.body) if isinstance(s, Let) and s.value.type == BOOL}
+    found = {}
+    for k, step in enumerate(site.path):
+        if isinstance(step.stmt, If):
+            condition = step.stmt.condition
+            while isinstance(condition, Ref) and condition.name in named:
+                condition = named[condition.name]
+            found[k] = condition if step.taken else Op("not", (condition,), BOOL)
+    return found
 
 
 def _only_comparisons(condition: Expr, holds: bool) -> bool:
@@ -623,9 +635,7 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
     inside = _surely_inside(function, target, tuple(index), loops)
     guarded = [p for p in group if any(isinstance(x.stmt, If) and k not in p.certain for k, x in _below(p))]
     use: Callable[[Expr], Stmt] | None = None
-    if guarded and not inside:  # the condition may be what keeps the index inside the array
-        if first.summed:
-            return None
+    if guarded and not inside and not first.summed:  # the condition may be what keeps the index inside the array
         group = guarded[:1]
         first = group[0]
 
@@ -649,7 +659,7 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
             return None
         made, part = repeated
         if ranges:
-            condition = functools.reduce(lambda a, b: Op("and", (a, b), BOOL), ranges)
+            condition = _all(ranges)
             merge = Merge(names.fresh(f"{target}_part"), part, number(0, type_))
             made, part = [If(condition, tuple(made), (), (merge,), plan.site.store.location)], Ref(merge.name, type_)
         statements += made
@@ -665,15 +675,18 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
         value = Ref(result, type_)
     if use is None:
         store: Stmt = accumulate_into(target, tuple(index), value, first.site.store)
-        if not inside:  # it may be outside where a loop that sums does not run
+        if not inside and guarded:  # it may be outside where no condition holds
+            axes = zip(index, function.array(target).shape, strict=True)
+            places = [_between(i, number(0, INT64), extent) for i, extent in axes if not _in_range(i, extent, loops)]
+            store = If(_all(places), (store,), (), (), first.site.store.location)
+        elif not inside:  # it may be outside where a loop that sums does not run
             runs = dict.fromkeys(fold(_runs(f)) for f in around_sum.values())
             for certain in (Const(True, BOOL), *(fold(_runs(f)) for f in loops)):
                 runs.pop(certain, None)
             if any(free_names(r) & {*sums} for r in runs):
                 return None
             if runs:
-                all_run = functools.reduce(lambda r, other: Op("and", (r, other), BOOL), runs)
-                store = If(all_run, (store,), (), (), first.site.store.location)
+                store = If(_all(runs), (store,), (), (), first.site.store.location)
         statements.append(store)
     for around in reversed(_placed_loops(first, variables)):
         statements = [replace(around, body=tuple(statements))]
@@ -681,6 +694,10 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
     place = last.path[group[-1].depth].stmt
     edit.after.setdefault(id(place), []).extend(statements)
     return replace(function, body=edit.apply(function.body), arrays=tuple(arrays))
+
+
+def _all(conditions: Iterable[Expr]) -> Expr:
+    return functools.reduce(lambda a, b: Op("and", (a, b), BOOL), conditions)
 
 
 def _between(e: Expr, low: Expr, high: Expr) -> Expr:
@@ -769,11 +786,14 @@ def _repeat(
             return None
         guarded = any(isinstance(s.stmt, If) for s in site.path)
         fill = number(0, site.value.type) if guarded or ordered else None
-        array = expanded(names.fresh(f"{target}_parts"), site.value.type, found, fill)
-        arrays.append(array)
         variables = [Ref(f.var, INT64) for f in apart]
         moved = [known.get(v.name, v) for v in variables]
         index = expanded_index(found, variables)
+        if fill is None and (same := _kept(function, site.value, index)) is not None:
+            edit.instead[id(site.store)] = []
+            return [], Load(same, expanded_index(found, moved), site.value.type)
+        array = expanded(names.fresh(f"{target}_parts"), site.value.type, found, fill)
+        arrays.append(array)
         kept = Store(array.name, index, site.value, site.store.location)
         kept = accumulate_into(array.name, index, site.value, site.store) if ordered else kept
         edit.instead[id(site.store)] = [kept]
@@ -785,9 +805,13 @@ def _repeat(
         if found is None:
             return None
         type_ = closure.types[name]
+        index = expanded_index(found, variables[: len(loops)])
+        if (same := _kept(function, Ref(name, type_), index)) is not None:
+            known[name] = Load(same, expanded_index(found, moved[: len(loops)]), type_)
+            continue
         array = expanded(names.fresh(f"{base_name(name)}_saved"), type_, found)
         arrays.append(array)
-        kept = Store(array.name, expanded_index(found, variables[: len(loops)]), Ref(name, type_))
+        kept = Store(array.name, index, Ref(name, type_))
         step = site.path[k]
         binder = next((s for s in step.before if name in bound_names(s)), None)
         if binder is None:
@@ -797,6 +821,22 @@ def _repeat(
         known[name] = Load(array.name, expanded_index(found, moved[: len(loops)]), type_)
     edit.instead[id(site.store)] = []
     return closure.repeat(known, names, use)
+
+
+def _kept(function: Function, value: Expr, index: tuple[Expr, ...]) -> str | None:
+    """An array that holds this value of every iteration already, as it is."""
+    made = {a.name for a in function.arrays if a.role == "local" and a.fill is None and a.dtype == value.type}
+    stored = [s.array for s in walk(function.body) if isinstance(s, Store)]
+
+    def always(statements: Iterable[Stmt]) -> Iterator[Store]:
+        for stmt in statements:
+            if isinstance(stmt, For):
+                yield from always(stmt.body)
+            elif isinstance(stmt, Store):
+                yield stmt
+
+    own = (s.array for s in always(function.body) if (s.value, s.index) == (value, index) and s.array in made)
+    return next((a for a in own if stored.count(a) == 1), None)
 
 
 # ---- sites in place
@@ -817,8 +857,7 @@ def _spread(function: Function, target: str, names: Names) -> Function:
         value = Let(names.fresh(f"{target}_there"), a.value, a.store.location)
         places = [Let(names.fresh("there"), place, a.store.location) for place, _ in which]
         here = [Op("eq", (Ref(let.name, INT64), Ref(var, INT64)), BOOL) for let, (_, var) in zip(places, which, strict=True)]
-        met = functools.reduce(lambda x, y: Op("and", (x, y), BOOL), here)
-        own = Op("where", (met, Ref(value.name, type_), number(0, type_)), type_)
+        own = Op("where", (_all(here), Ref(value.name, type_), number(0, type_)), type_)
         edit.instead[id(a.store)] = [value, *places]
         edit.instead[id(b.store)] = [accumulate_into(target, b.store.index, add(b.value, own), b.store)]
         function = replace(function, body=edit.apply(function.body))

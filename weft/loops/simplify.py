@@ -127,6 +127,10 @@ def select(condition: Expr, then: Expr, orelse: Expr) -> Expr:
         return then if condition.value else orelse
     if then == orelse:
         return then
+    if condition == orelse:
+        return Op("and", (condition, then), condition.type)
+    if condition == then:
+        return Op("or", (condition, orelse), condition.type)
     return Op("where", (condition, then, orelse), then.type)
 
 
