@@ -405,7 +405,7 @@ class _Settled:
 @dataclass(frozen=True)
 class _Placed:
     """An index axis that a loop variable decides: index = sign * variable + rest; the index runs over a range. within: the
-    range of the variable, where others in `rest` leave some of it out.
+    range of the variable, where others in `rest` leave some of it out. reached: the elements, where the index runs over more.
     """
 
     axis: int
@@ -414,6 +414,7 @@ class _Placed:
     rest: Affine
     bounds: tuple[Affine, Affine, int]
     within: tuple[Affine, Affine] | None = None
+    reached: tuple[Affine, Affine] | None = None
 
 
 @dataclass(frozen=True)
@@ -455,7 +456,8 @@ def _renamed(bounds: tuple[Affine, Affine, int] | None, names: dict[str, str]) -
     return (*forms, bounds[2])
 
 
-def _plan(function: Function, site: _Site) -> _Plan | None:
+def _plan(function: Function, site: _Site, most: int | None = None) -> _Plan | None:
+    """most: of the loops that may stay."""
     fixed = {s.name for s in function.sizes} | {s.name for s in function.scalars}
     loops = {f.var: f for f in site.loops}
     found: dict[str, tuple[int, int, Affine]] = {}
@@ -473,7 +475,7 @@ def _plan(function: Function, site: _Site) -> _Plan | None:
                 return None
             found[var] = (axis, sign, rest)
     prefix = 0
-    for loop in site.loops:
+    for loop in site.loops[:most]:
         if loop.var not in found or found[loop.var][1:] != (1, Affine((), 0)):
             break
         prefix += 1
@@ -608,13 +610,37 @@ def _gather(function: Function, target: str, names: Names) -> Function:
         todo = [p for p in plans if p is not None and not p.in_place and id(p.site.store) not in left]
         if not todo:
             return function
-        group = [p for p in todo if p.key() == todo[0].key()]
+        group = _neighbours(function, todo[0], plans) or [p for p in todo if p.key() == todo[0].key()]
         changed = _own_nest(function, group, names)
         if changed is None:
             # edits keep the identity of the stores they do not touch
             left |= {id(p.site.store) for p in group}
         else:
             function = changed
+
+
+def _neighbours(function: Function, first: _Plan, plans: list[_Plan | None]) -> list[_Plan]:
+    """A plan and those of sites that reach neighbours of its elements: one nest over all elements serves them, each where it
+    reaches. Empty where there are no others.
+    """
+    around = [p for p in plans if p is not None and not p.summed and p.site.path[0].stmt is first.site.path[0].stmt]
+    prefix = min((p.prefix for p in around), default=0)
+    found = [q for p in around if (q := _plan(function, p.site, prefix)) is not None and not q.summed]
+    whole = [_widened(function, p) for p in found if all(x.within is None and x.bounds[2] == 1 for x in p.placed)]
+    keys = [p.key() for p in whole if p.site.store is first.site.store]
+    group = [p for p in whole if p.key() in keys]
+    return group if len({tuple(x.reached for x in p.placed) for p in group}) > 1 else []
+
+
+def _widened(function: Function, plan: _Plan) -> _Plan:
+    """The plan with loops over whole axes of the array."""
+    shape = function.array(plan.site.store.array).shape
+    whole = {p.axis: affine(shape[p.axis]) for p in plan.placed}
+    placed = (
+        p if (extent := whole[p.axis]) is None else replace(p, bounds=(Affine((), 0), extent, 1), reached=p.bounds[:2])
+        for p in plan.placed
+    )
+    return replace(plan, placed=tuple(placed))
 
 
 def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function | None:
@@ -642,7 +668,12 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
         def use(value: Expr) -> Stmt:
             return accumulate_into(target, tuple(index), value, first.site.store)
 
-    for plan in group:
+    closures = [_Closure(p.site, p.depth, settled, p.certain) for p in group]
+    apart = [c for c in closures if c.whole]
+    values, named = {c.site.value for c in apart}, {n for c in apart for n in c.spills}
+    by_name = len(named) <= len(values) > 1 and all(c.repeatable for c in apart)  # one array serves several sites
+    keeping: dict[tuple[Expr, tuple[Expr, ...]], str] = {}
+    for plan, closure in zip(group, closures, strict=True):
         own = tuple(f for f in plan.summed if f not in ordered)
         known: dict[str, Expr] = {f.var: Ref(v, INT64) for f, v in zip(own, sums, strict=True)}
         ranges: list[Expr] = []
@@ -651,10 +682,12 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
             if p.within is not None and not p.rest.names.isdisjoint(f.var for f in ordered):
                 return None
             told = known[p.var] = substitute((at * p.sign).expr(), known)
+            if p.reached not in (None, p.bounds[:2]):
+                ranges.append(_between(Ref(variables[p.axis], INT64), *(e.expr() for e in p.reached)))
             if p.within is not None:
                 ends = (e.expr() for e in p.within)
                 ranges.append(_between(told, *ends))
-        repeated = _repeat(function, settled, plan, known, names, edit, arrays, use, ordered)
+        repeated = _repeat(function, closure, by_name, known, names, edit, arrays, keeping, use, ordered)
         if repeated is None:
             return None
         made, part = repeated
@@ -760,24 +793,24 @@ def _below(plan: _Plan) -> list[tuple[int, _Step]]:
 
 def _repeat(
     function: Function,
-    settled: _Settled,
-    plan: _Plan,
+    closure: _Closure,
+    by_name: bool,
     known: dict[str, Expr],
     names: Names,
     edit: _Edit,
     arrays: list[Array],
+    keeping: dict[tuple[Expr, tuple[Expr, ...]], str],
     use: Callable[[Expr], Stmt] | None,
     ordered: tuple[For, ...],
 ) -> tuple[list[Stmt], Expr] | None:
     """The value of a site computed anew, `known` naming its loop variables; what cannot be is saved in local arrays, summed
-    over the loops `ordered`.
+    over the loops `ordered`. by_name: the names that a value is made of rather than the value. keeping: what is saved already.
     """
-    site = plan.site
-    closure = _Closure(site, plan.depth, settled, plan.certain)
+    site = closure.site
     variables = [Ref(f.var, INT64) for f in site.loops]
     moved = [known.get(v.name, v) for v in variables]
     target = site.store.array
-    if closure.whole:
+    if closure.whole and not by_name:
         apart = tuple(f for f in site.loops if f not in ordered)
         found = extents(function, apart)
         if found is None:
@@ -789,11 +822,14 @@ def _repeat(
         variables = [Ref(f.var, INT64) for f in apart]
         moved = [known.get(v.name, v) for v in variables]
         index = expanded_index(found, variables)
-        if fill is None and (same := _kept(function, site.value, index)) is not None:
+        same = keeping.get((site.value, index)) or _kept(function, site.value, index)
+        if fill is None and same is not None:
             edit.instead[id(site.store)] = []
             return [], Load(same, expanded_index(found, moved), site.value.type)
         array = expanded(names.fresh(f"{target}_parts"), site.value.type, found, fill)
         arrays.append(array)
+        if fill is None:
+            keeping[site.value, index] = array.name
         kept = Store(array.name, index, site.value, site.store.location)
         kept = accumulate_into(array.name, index, site.value, site.store) if ordered else kept
         edit.instead[id(site.store)] = [kept]
@@ -806,11 +842,12 @@ def _repeat(
             return None
         type_ = closure.types[name]
         index = expanded_index(found, variables[: len(loops)])
-        if (same := _kept(function, Ref(name, type_), index)) is not None:
+        if (same := keeping.get((Ref(name, type_), index)) or _kept(function, Ref(name, type_), index)) is not None:
             known[name] = Load(same, expanded_index(found, moved[: len(loops)]), type_)
             continue
         array = expanded(names.fresh(f"{base_name(name)}_saved"), type_, found)
         arrays.append(array)
+        keeping[Ref(name, type_), index] = array.name
         kept = Store(array.name, index, Ref(name, type_))
         step = site.path[k]
         binder = next((s for s in step.before if name in bound_names(s)), None)
