@@ -6,6 +6,7 @@ and bind a new one where an element is stored.
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import linecache
 import math
@@ -27,6 +28,7 @@ from weft.errors import NotDifferentiable
 from weft.language import TensorType, parse
 from weft.loops.adjoint import adjoint
 from weft.loops.agree import agreeing
+from weft.loops.analyze import schedule
 from weft.loops.types import FLOAT64
 
 pytestmark = pytest.mark.usefixtures("quickly_compiled")
@@ -478,6 +480,105 @@ def test_sums_are_repeated_from_what_is_settled_in_memory() -> None:
     assert max(len(a.shape) for a in made.arrays) == 2
     args = double(4, 3), double(4, 3, seed=1)
     compare(call(parse(mixed, types_)), mixed, args)
+
+
+# ---------------------------------------------------------------- convolutions and stencils
+
+
+def causal_convolution(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    batch, length = x.shape
+    y = torch.empty_like(x)
+    for b in range(batch):
+        for l in range(length):
+            s = 0.0
+            for k in range(4):
+                if l + k >= 3:
+                    s += weight[k] * x[b, l + k - 3]
+            y[b, l] = torch.tanh(s + bias[0])
+    return y
+
+
+def padded_convolution(x: Tensor, weight: Tensor) -> Tensor:
+    height, width = x.shape
+    y = torch.empty_like(x)
+    for i in range(height):
+        for j in range(width):
+            s = 0.0
+            for a in range(3):
+                for b in range(3):
+                    if 0 <= i + a - 1 < height and 0 <= j + b - 1 < width:
+                        s += weight[a, b] * x[i + a - 1, j + b - 1]
+            y[i, j] = s
+    return y
+
+
+def mirrored(x: Tensor, weight: Tensor) -> Tensor:
+    """Places go down as the loops go up, and the condition holds for some."""
+    n = x.shape[0]
+    y = torch.zeros_like(x)
+    for i in range(n):
+        for k in range(2):
+            if not (n - 2 - i + k < 0) and x[i] > -10.0:
+                y[i] += weight[k] * x[n - 2 - i + k]
+    return y
+
+
+def either_end(x: Tensor) -> Tensor:
+    n = x.shape[0]
+    y = torch.empty_like(x)
+    for i in range(n):
+        left = x[i - 1] if i > 0 else 0.0
+        right = x[i + 1] if i < n - 1 else 0.0
+        y[i] = left * right + x[i] * x[i]
+    return y
+
+
+def heated(u: Tensor) -> Tensor:
+    n, m = u.shape
+    y = u.clone()
+    for a in range(1, n - 1):
+        for b in range(1, m - 1):
+            around = u[a - 1, b] + u[a + 1, b] + u[a, b - 1] + u[a, b + 1]
+            y[a, b] = u[a, b] + 0.1 * (around - 4 * u[a, b]) * u[a, b - 1]
+    return y
+
+
+def differences(x: Tensor) -> Tensor:
+    """Rows as they are, and columns that reach two apart."""
+    rows, n = x.shape
+    y = torch.empty_like(x)
+    for r in range(rows):
+        for i in range(n):
+            y[r, i] = x[r, i]
+        for i in range(n - 2):
+            y[r, i] = x[r, i] * x[r, i + 2] - x[r, i + 1]
+    return y
+
+
+@pytest.mark.parametrize(
+    ("function", "calls"),
+    [
+        (causal_convolution, [(double(2, n), double(k), double(1, seed=2)) for n, k in ((7, 4), (3, 4), (1, 4), (5, 6))]),
+        (padded_convolution, [(double(n, m), double(3, 3, seed=1)) for n, m in ((4, 5), (1, 1), (2, 6))]),
+        (mirrored, [(double(n), double(2, seed=1)) for n in (1, 2, 6)]),
+        (either_end, [(double(n),) for n in (1, 2, 3, 6)]),
+        (heated, [(double(n, m),) for n, m in ((5, 6), (3, 3), (2, 4), (1, 1))]),
+        (differences, [(double(2, n),) for n in (2, 3, 4, 7)]),
+    ],
+    ids=lambda p: p.__name__ if callable(p) else "",
+)  # fmt: skip
+def test_neighbours(function: Callable[..., Any], calls: list[tuple[Any, ...]]) -> None:
+    kernel = weft.kernel(function)
+    for args in calls:
+        compare(kernel, kernel.py, args)
+
+
+@pytest.mark.parametrize("function", [causal_convolution, padded_convolution, heated, differences])
+def test_gradients_of_neighbours_run_in_parallel(function: Callable[..., Any]) -> None:
+    ranks = {"x": 2, "u": 2, "weight": 1 if function is causal_convolution else 2, "bias": 1}
+    types_ = {n: TensorType(FLOAT64, ranks[n]) for n in inspect.signature(function).parameters}
+    made = schedule(adjoint(agreeing(parse(function, types_))[0], tuple(types_)))
+    assert all(v.kind in ("parallel", "reduction") for nest in made.nests for _, v in nest.verdicts)
 
 
 # ---------------------------------------------------------------- tensors longer than their loops
