@@ -238,6 +238,9 @@ CASES: dict[str, tuple[Any, tuple[Make, ...]]] = {
             lambda: (_random(1, 1500, 35, dtype=HALF)[:, :, 1:34], _decay(1, 1500, 33, dtype=HALF)),
             lambda: (_random(2, 900, 71)[:, :, 1:], _decay(2, 900, 72)[:, :, 2:]),
             lambda: (_random(1, 1500, 66, dtype=HALF), _decay(1, 1500, 66, dtype=HALF)),
+            lambda: (_random(2, 37, 75), _decay(2, 37, 75)),
+            lambda: (_random(2, 37, 131, dtype=HALF), _decay(2, 37, 131, dtype=HALF)),
+            lambda: (_random(1, 300, 197), _decay(1, 300, 197)),
         ),
     ),
     "states_in_memory": (
