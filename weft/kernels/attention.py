@@ -120,8 +120,8 @@ def attention(
     value have. attn_mask: broadcasts to [..., queries, keys]; a bool says which keys a query has, a number is added to the
     score. scale: 1 / sqrt(width) where none is given.
 
-    Returns [..., queries, lanes] of query's type, whose heads lie beside each other in memory, as `y.transpose(-3, -2).flatten(-2)`
-    wants them. Scores and sums are float32 (float64 of float64); a query without keys gives 0. Raises ShapeMismatch, and
+    Returns [..., queries, lanes] of query's type. Its heads lie beside each other in memory: `y.transpose(-3, -2).flatten(-2)`
+    is a view. Scores and sums are float32 (float64 of float64); a query without keys gives 0. Raises ShapeMismatch, and
     WeftError for dropout.
     """
     if dropout_p:

@@ -708,11 +708,7 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
         value = Ref(result, type_)
     if use is None:
         store: Stmt = accumulate_into(target, tuple(index), value, first.site.store)
-        if not inside and guarded:  # it may be outside where no condition holds
-            axes = zip(index, function.array(target).shape, strict=True)
-            places = [_between(i, number(0, INT64), extent) for i, extent in axes if not _in_range(i, extent, loops)]
-            store = If(_all(places), (store,), (), (), first.site.store.location)
-        elif not inside:  # it may be outside where a loop that sums does not run
+        if not inside and not guarded:  # it may be outside where a loop that sums does not run
             runs = dict.fromkeys(fold(_runs(f)) for f in around_sum.values())
             for certain in (Const(True, BOOL), *(fold(_runs(f)) for f in loops)):
                 runs.pop(certain, None)
@@ -722,11 +718,22 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
                 store = If(_all(runs), (store,), (), (), first.site.store.location)
         statements.append(store)
     for around in reversed(_placed_loops(first, variables)):
+        if guarded and not inside and use is None:  # it may be outside where no condition holds
+            axis = index.index(Ref(around.var, INT64))
+            around = _clipped(around, function.array(target).shape[axis])
         statements = [replace(around, body=tuple(statements))]
     last = group[-1].site
     place = last.path[group[-1].depth].stmt
     edit.after.setdefault(id(place), []).extend(statements)
     return replace(function, body=edit.apply(function.body), arrays=tuple(arrays))
+
+
+def _clipped(loop: For, extent: Expr) -> For:
+    """The iterations of an ascending loop that are inside an axis."""
+    if _in_range(Ref(loop.var, INT64), extent, (loop,)):
+        return loop
+    start = loop.start if loop.start == number(0, INT64) else Op("max", (loop.start, number(0, INT64)), INT64)
+    return replace(loop, start=start, stop=Op("min", (loop.stop, extent), INT64))
 
 
 def _all(conditions: Iterable[Expr]) -> Expr:
