@@ -102,6 +102,13 @@ def test_a_loop_carries_whether_it_is_a_number(before: str, after: str, dtype: t
 
 
 @HALVES
+def test_a_loop_carries_an_int_that_becomes_an_element(dtype: torch.dtype) -> None:
+    """What meets a half is rounded to it once it is an element."""
+    for after in ("s = s ^ w[i]", "s = w[i] + 0", "s = max(s, w[i])"):
+        agree(["x[3] - s", "max(-0.5, x[3] - s)"], dtype, "s = 3", "v = x[i]", after)
+
+
+@HALVES
 def test_a_number_after_a_loop_that_did_not_run(dtype: torch.dtype) -> None:
     agree(BOTH_WAYS, dtype, made="v = 0.5\nfor j in range(i % 3, 2):\n    v = x[j]")
 

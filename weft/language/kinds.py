@@ -234,6 +234,11 @@ def is_half(typed: Typed) -> bool:
     return typed.weight > 0 and typed.register != typed.scalar
 
 
+def is_rounded_to(half: Typed, other: Typed) -> bool:
+    """Whether an element of a type is rounded where it meets one of a half type."""
+    return is_half(half) and other.weight > 0 and other.scalar.category == "int" and other.scalar.size > 1
+
+
 def number_of(value: Scalar, typed: Typed) -> Number | None:
     """Where a value that counts as an element of type `typed` is a Python number; None: nowhere."""
     if value.typed.weight:
@@ -408,7 +413,8 @@ def distribute(
     if mixed.test is not None:
         return select(mixed.test, first, second, default_float)
     several = len(kinds) > 1 or first.mixed is not None or second.mixed is not None
-    if several or typed.scalar.category != "float":
+    rounded = {is_rounded_to(typed, kind) for value in values if value.mixed is not None for kind in kinds_of(value)}
+    if several or typed.scalar.category != "float" or len(rounded) > 1:
         raise KindMatters(mixed.name)
     taken = plain(function(*_as(values, typed)), typed)  # for the float element that it may be
     if _checks(taken.expr) < most:
