@@ -215,7 +215,8 @@ def of_each_kind(
 
     def computed(types: tuple[Typed, ...]) -> Typed | None:
         typed = common_type(types, default_float) if by_value is None else by_value
-        if is_half(typed) and (rule == "comparison" or any(is_rounded_to(typed, t) for t in types)):
+        exact = all(t.weight and t.scalar.category == "float" for t in types) and all(v.number is None for v in values)
+        if is_half(typed) and (rule == "comparison" and not exact or any(is_rounded_to(typed, t) for t in types)):
             return None  # some are rounded to a half type, others are not
         if rule == "logical":
             return replace(typed, scalar=BOOL)
