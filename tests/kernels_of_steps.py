@@ -303,6 +303,63 @@ def scaled_rows(a):
     return x
 
 
+@weft.kernel
+def pairs_across(x):
+    """Distances of what comes before a step to what comes after it: of the most pairs in the middle."""
+    n, width = x.shape
+    y = torch.zeros(n, n)
+    z = x.clone()
+    for t in range(n):
+        for i in range(t):
+            for j in range(t, n):
+                total = 0.0
+                for e in range(width):
+                    total += abs(z[i, e] - z[j, e])
+                y[i, j] = 0.5 * y[i, j] + total
+        for i in range(n):
+            for e in range(width):
+                z[i, e] = 0.5 * z[i, e] + y[i, 0]
+    return y
+
+
+@weft.kernel
+def fewer_rows(x):
+    """A softmax of the rows that a step has left, fewer from step to step."""
+    batch, n, width = x.shape
+    y = x.clone()
+    for t in range(n):
+        for b in range(batch):
+            for j in range(t, n):
+                largest = -math.inf
+                for e in range(width):
+                    largest = max(largest, y[b, j, e] + 0.0)
+                total = 0.0
+                for e in range(width):
+                    total += torch.exp(y[b, j, e] - largest)
+                for e in range(width):
+                    y[b, j, e] = torch.exp(y[b, j, e] - largest) / total
+    return y
+
+
+@weft.kernel
+def fewer_columns(x):
+    """Sums over rows, of fewer columns from step to step."""
+    n, width = x.shape
+    z = x.clone()
+    y = torch.zeros(3, width)
+    for t in range(4):
+        for k in range(3):
+            for e in range(20 * t, width):
+                total = 0.0
+                for j in range(n):
+                    total += abs(z[j, e] - z[k, e])
+                y[k, e] += total
+        for j in range(n):
+            for e in range(width):
+                z[j, e] = 0.5 * z[j, e] + y[j % 3, 0]
+    return y
+
+
 def _plane(*shape: int) -> torch.Tensor:
     return torch.rand(*shape)
 
@@ -328,4 +385,7 @@ CASES: dict[str, tuple[Any, Callable[[], tuple[Any, ...]], bool]] = {
     "carried": (carried, lambda: (_plane(20), 4), False),
     "there_and_back": (there_and_back, lambda: (_plane(7, 7) - 0.5, _plane(7), 3), True),
     "backwards": (backwards, lambda: (_plane(8, 9),), True),
+    "pairs_across": (pairs_across, lambda: (_plane(8, 300),), False),
+    "fewer_rows": (fewer_rows, lambda: (_plane(2, 4, 300),), False),
+    "fewer_columns": (fewer_columns, lambda: (_plane(70, 90),), False),
 }

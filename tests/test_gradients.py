@@ -455,6 +455,34 @@ def states_made_of_each_other(x, c):
     return y
 
 
+@case(row(1.0, 2.0, -1.5), row(0.5, -0.5, 0.7))
+def an_infinite_state_that_a_loop_leaves(x, w):
+    """What the loop inside starts with is saved for the adjoint; where it is infinite nothing is handed to it."""
+    y = torch.zeros_like(w)
+    h = -math.inf
+    for i in range(x.shape[0]):
+        h = x[i] * h
+        for _ in range(2):
+            h = w[i] if w[i] > h else h
+            h = 0.5 * h + torch.sqrt(h * h + 1.0)
+        y[i] = h
+    return y
+
+
+@case(row(1.0, 2.0, 0.5, 1.0), row(0.5, -0.5, 0.7, 0.8))
+def a_saved_state_of_windows(x, w):
+    """The subscripts of what is saved do not show that each is stored once; nothing is handed to any."""
+    y = torch.zeros_like(w)
+    for i in range(x.shape[0]):
+        h = w[i]
+        for j in range(max(0, i - 2), i):
+            h = torch.tanh(h + x[j] * -math.inf)
+        if h < 0.0:
+            h = w[i] * w[i]
+        y[i] = h
+    return y
+
+
 @pytest.mark.parametrize(("function", "args"), CASES, ids=[f.__name__ for f, _ in CASES])
 def test_derivatives(function: Callable[..., Any], args: tuple[Any, ...]) -> None:
     assert_same_derivatives(weft.kernel(function), *args)

@@ -101,6 +101,36 @@ def test_a_loop_carries_whether_it_is_a_number(before: str, after: str, dtype: t
     agree([e for e in BOTH_WAYS if "%" not in e], dtype, before, "u = 1", after)
 
 
+WIDER = {
+    "one that a condition chooses": "v = x[3] if i % 2 else f[i]",
+    "one of a branch": "v = f[0]\nif i % 3:\n    v = x[3]",
+    "the larger": "v = max(x[3], f[i])",
+    "what is not 0": "v = (f[i] * 0.0) or x[3]",
+}
+
+
+@HALVES
+@pytest.mark.parametrize("made", WIDER.values(), ids=WIDER)
+def test_an_integer_is_rounded_where_it_meets_a_half_and_not_where_it_meets_a_wider_element(
+    made: str, dtype: torch.dtype
+) -> None:
+    agree(["v - w[1]", "w[6] + v", "v < w[1]", "v + w[i] > w[2]"], dtype, made=made)
+
+
+@HALVES
+def test_a_loop_carries_whether_it_is_a_half(dtype: torch.dtype) -> None:
+    agree(["v - w[1]", "w[6] + v"], dtype, "v = f[0]", "u = 1", "v = x[3]")
+    agree(["v - w[1]", "w[6] + v"], dtype, "v = x[3]", "u = 1", "v = f[i]")
+    agree(["v - w[1]"], dtype, "v = f[1]", "u = 1", "v = max(v, x[i % 4])")
+
+
+@HALVES
+def test_a_loop_carries_an_int_that_becomes_an_element(dtype: torch.dtype) -> None:
+    """What meets a half is rounded to it once it is an element."""
+    for after in ("s = s ^ w[i]", "s = w[i] + 0", "s = max(s, w[i])"):
+        agree(["x[3] - s", "max(-0.5, x[3] - s)"], dtype, "s = 3", "v = x[i]", after)
+
+
 @HALVES
 def test_a_number_after_a_loop_that_did_not_run(dtype: torch.dtype) -> None:
     agree(BOTH_WAYS, dtype, made="v = 0.5\nfor j in range(i % 3, 2):\n    v = x[j]")

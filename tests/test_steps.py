@@ -27,7 +27,9 @@ from weft.loops.affine import evaluate
 from weft.loops.ir import Const, Op, Ref
 from weft.loops.steps import bounds
 from weft.loops.types import INT64
+from weft.plan.fold import FoldPlan
 from weft.plan.threads import ThreadPlan
+from weft.pytorch import simulated
 from weft.pytorch.inspection import examine
 
 Golden = Callable[[str, str], None]
@@ -237,6 +239,22 @@ def test_steps_compute_what_the_python_does(name: str, always: None) -> None:
     assert report.ok, report.text()
     if name != "no_steps":
         assert any(stepped(kernel, *args))
+
+
+@pytest.mark.parametrize("name", ["pairs_across", "fewer_rows", "fewer_columns"])
+def test_rows_that_only_some_steps_have(name: str, always: None) -> None:
+    """A launch has blocks for the most rows that a step may have, and those beyond the rows of a step do nothing."""
+    kernel, make, _ = CASES[name]
+    plans = [p for one in launches(kernel, *make()) if isinstance(p := one.variant.plan, FoldPlan)]
+    assert plans and all(p.fewer and p.beside == (name == "fewer_columns") for p in plans)
+
+
+def test_what_is_found_in_a_later_step_is_told(always: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    emitted = simulated.cuda_source
+    guard = "if (row >= batch * j_1_count) return;"
+    monkeypatch.setattr(simulated, "cuda_source", lambda *args: emitted(*args).replace(guard, ""))
+    kernel, make, _ = CASES["fewer_rows"]
+    assert {f.finding.kind for f in kernel.check(*make()).findings} == {"out of bounds"}
 
 
 def test_the_same_for_another_architecture_and_order(always: None) -> None:

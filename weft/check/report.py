@@ -132,7 +132,9 @@ class Report:
         """What went wrong: equal findings of several seeds are one."""
         found: dict[tuple[object, ...], Found] = {}
         for k, launch in enumerate(self.launches):
-            for seed, simulation in zip(self.seeds, launch.simulations, strict=False):  # none of an empty grid
+            each = len(launch.simulations) // len(self.seeds)  # one for every iteration of the loops around it
+            for n, simulation in enumerate(launch.simulations):
+                seed = self.seeds[n // each]
                 for finding in simulation.findings:
                     key = (k, finding.kind, finding.place, finding.header)
                     known = found.get(key)

@@ -166,16 +166,21 @@ def _plan_folds(
     folds, extents = max(plans, key=lambda p: (p[0].holds, p[1].rows * p[1].parts))
     inside, most = dict(ranges), {}
     try:
-        for a in sweeps.axes.values():
+        for a in sorted(sweeps.axes.values(), key=lambda a: a.name not in sweeps.rows):
             most[a.name] = most_points(a.start, a.stop, 1, names, inside)
             low, high = bounds(a.start, names, inside)[0], bounds(a.stop, names, inside)[1] - 1
             inside[a.name] = (low, max(low, high))
     except KeyError:
-        return (folds, extents) if not folds.shared and not folds.chunks else None
+        if folds.shared or folds.chunks or not most.keys() >= set(sweeps.rows):
+            return None
     if folds.chunks and most[folds.lane] > folds.holds:
         return None
-    rows = math.prod(most[a] for a in sweeps.rows)
-    return replace(folds, whole=0), replace(extents, rows=max(rows, extents.rows))
+    folds = replace(folds, whole=0)
+    ends_of_rows = [e for a in sweeps.rows for e in (sweeps.axes[a].start, sweeps.axes[a].stop)]
+    if not any(free_names(e) & ranges.keys() for e in ends_of_rows):
+        return folds, extents
+    rows = max(extents.rows, math.prod(most[a] for a in sweeps.rows))
+    return replace(folds, fewer=True), replace(extents, rows=rows, blocks=max(extents.blocks, folds.blocks(most)))
 
 
 def _plan_products(

@@ -247,6 +247,8 @@ class Entry(ValueBody):
             line(f"// {wide} neighbours along {lane.name}, {BLOCK // side} threads for each; a thread has {each}")
             line("// and those beyond the end repeat the last")
             line(f"const int64_t {tiles} = ({count} + {wide - 1}) / {wide};")
+            if plan.fewer:
+                line(f"if (blockIdx.x >= {' * '.join([tiles, *(counts[a.name] for a in axes[:-1])])}) return;")
             x = f"threadIdx.x % {side}" + (f" * {vector}" if vector > 1 else "")
             line(f"const int64_t {place} = int64_t(blockIdx.x % {tiles}) * {wide} + {x};")
             line(f"const bool here = {place} < {count};")
@@ -270,7 +272,7 @@ class Entry(ValueBody):
         named = len(axes) == 1 and axes[0].start == ZERO
         self.row = self.declare(axes[0].name) if named else self.fresh.fresh("row")
         line(f"const int64_t {self.row} = int64_t(blockIdx.x){team};")
-        if plan.teams > 1:
+        if plan.teams > 1 or plan.fewer:
             line(f"if ({self.row} >= {' * '.join(counts[a.name] for a in axes)}) return;")
         if not named:
             self.places(axes, self.row, counts)

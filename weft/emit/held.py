@@ -106,7 +106,7 @@ class HeldEntry(Entry):
             self.row = self.row_name(axes)
             first = "blockIdx.x" if plan.teams == 1 else f"int64_t(blockIdx.x) * {plan.teams} + threadIdx.y"
             line(f"const int64_t {self.row} = {first if plan.cluster == 1 else f'blockIdx.x / {plan.cluster}'};")
-            if plan.teams > 1:
+            if plan.teams > 1 or plan.fewer:
                 line(f"if ({self.row} >= {' * '.join(counts.values())}) return;")
             self.begin_row(axes, counts)
         self.read_row(tiles)

@@ -22,6 +22,7 @@ from weft.language.kinds import (
     distribute,
     is_half,
     is_number,
+    is_rounded_to,
     number_of,
     number_of_all,
     plain,
@@ -82,11 +83,6 @@ def _operands(name: str, values: tuple[Scalar, ...], typed: Typed) -> tuple[Scal
         return choice(is_number(number_of_all(halves, typed)), expr, Round(expr, typed.scalar))
 
     return tuple(replace(m, expr=operand(k, v, m.expr)) for k, (v, m) in enumerate(zip(values, made, strict=True)))
-
-
-def is_rounded_to(half: Typed, other: Typed) -> bool:
-    """Whether an element of a type is rounded where it meets one of a half type."""
-    return is_half(half) and other.weight > 0 and other.scalar.category == "int" and other.scalar.size > 1
 
 
 def refuse_bools(subtracted: tuple[Scalar, ...]) -> None:
@@ -219,7 +215,8 @@ def of_each_kind(
 
     def computed(types: tuple[Typed, ...]) -> Typed | None:
         typed = common_type(types, default_float) if by_value is None else by_value
-        if is_half(typed) and (rule == "comparison" or any(is_rounded_to(typed, t) for t in types)):
+        exact = all(t.weight and t.scalar.category == "float" for t in types) and all(v.number is None for v in values)
+        if is_half(typed) and (rule == "comparison" and not exact or any(is_rounded_to(typed, t) for t in types)):
             return None  # some are rounded to a half type, others are not
         if rule == "logical":
             return replace(typed, scalar=BOOL)

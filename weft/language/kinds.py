@@ -2,7 +2,8 @@
 
 In Python each value has its own kind, and arithmetic depends on it: `v - 1` of a uint8 element wraps, of an int it does
 not. A scalar of several kinds (`Scalar.mixed`) is computed with for each of them, and what it is decides at the end.
-Where both kinds give one type, as in `v + x[i]`, nothing is computed twice. A Python number and a float element are one
+Where both kinds give one type, as in `v + x[i]`, nothing is computed twice. An element of a half type and one of a wider float
+are two kinds, since integers are rounded to the half that they meet. A Python number and a float element are one
 kind: the number enters in the precision that the element computes in, but what is stored in double precision, or becomes
 a Python float, is the number itself (`Scalar.exact`), and where an element of a half type would have other operands rounded
 to it, the number has not (`Scalar.number`).
@@ -82,7 +83,7 @@ def differ(a: Typed, b: Typed) -> bool:
     if a.scalar == b.scalar and (a.weight > 0) == (b.weight > 0):
         return False
     if a.scalar.category == b.scalar.category and a.scalar.category in ("float", "complex"):
-        return False
+        return is_half(a) and b.weight > 0 or is_half(b) and a.weight > 0  # integers are rounded to halves, not to others
     heavy, light = (a, b) if a.weight >= b.weight else (b, a)
     if light.scalar.category == "complex" != heavy.scalar.category:
         return True
@@ -234,6 +235,11 @@ def is_half(typed: Typed) -> bool:
     return typed.weight > 0 and typed.register != typed.scalar
 
 
+def is_rounded_to(half: Typed, other: Typed) -> bool:
+    """Whether an element of a type is rounded where it meets one of a half type."""
+    return is_half(half) and other.weight > 0 and other.scalar.category == "int" and other.scalar.size > 1
+
+
 def number_of(value: Scalar, typed: Typed) -> Number | None:
     """Where a value that counts as an element of type `typed` is a Python number; None: nowhere."""
     if value.typed.weight:
@@ -339,6 +345,8 @@ def _fits(expr: Expr, type_: ScalarType) -> bool:
         if expr.type.category == "float":
             return type_ == FLOAT64
         return low_and_high(type_)[0] <= expr.value <= low_and_high(type_)[1]
+    if expr.type.category == "float" == type_.category:
+        return expr.type.size <= type_.size
     if isinstance(expr, Cast) and expr.value.type.category == "int" == expr.type.category:
         return expr.value.type == type_ or _fits(Const(0, expr.value.type), type_) and _narrower(expr.value.type, type_)
     return expr.type.category == "int" and _narrower(expr.type, type_)
@@ -408,7 +416,8 @@ def distribute(
     if mixed.test is not None:
         return select(mixed.test, first, second, default_float)
     several = len(kinds) > 1 or first.mixed is not None or second.mixed is not None
-    if several or typed.scalar.category != "float":
+    rounded = {is_rounded_to(typed, kind) for value in values if value.mixed is not None for kind in kinds_of(value)}
+    if several or typed.scalar.category != "float" or len(rounded) > 1:
         raise KindMatters(mixed.name)
     taken = plain(function(*_as(values, typed)), typed)  # for the float element that it may be
     if _checks(taken.expr) < most:

@@ -433,6 +433,7 @@ class _Adjoint:
         self.temporary: set[str] = set()
         self.owner: dict[str, str] = {}  # the function's array that a copy or an adjoint stands for
         self.broken: dict[str, _Lost] = {}
+        self.handed: dict[str, str] = {}  # where something was handed to the elements that save a scalar, by their adjoint
         self.tapes: dict[str, tuple[str, tuple[For, ...]]] = {}
         self.divided: dict[str, tuple[_Extremum, Expr, _Seed]] = {}  # extrema that a loop around goes on with, by the carry
         written = dict.fromkeys(s.array for s in walk(function.body) if isinstance(s, Store))
@@ -696,7 +697,7 @@ class _Adjoint:
                 continue
             stores = [s for s in walk(self.function.body) if isinstance(s, Store) and s.array == name]
             summed = all(accumulation(s, alone=False) is not None for s in stores)
-            once = summed or self.memory.stored_once(name)
+            once = summed or self.of[name].saves or self.memory.stored_once(name)
             if name in loaded or not once:
                 self.kept[name] = "once" if once and not summed else "copied"
             else:
@@ -744,6 +745,10 @@ class _Adjoint:
         whole = array.role == "result" and self.kept[name] == "copied"
         if self.kept[name] == "once":
             self.sums.append(fresh)
+            if array.saves:
+                there = self.handed[fresh] = self.names.fresh(f"{fresh}_there")
+                self.owner[there] = name
+                self.arrays.append(Array(there, BOOL, array.shape, "local", _FALSE))
         fill = None if whole else number(0, type_)
         self.arrays.append(Array(fresh, type_, array.shape, "local", fill, self._within(array, scope)))
         return fresh
@@ -832,7 +837,7 @@ class _Adjoint:
             if found is None:
                 return None
             tape = self.names.fresh(f"{name}_saved")
-            self.arrays.append(expanded(tape, type_, found))
+            self.arrays.append(replace(expanded(tape, type_, found), saves=True))
             self.tapes[name] = (tape, loops)
         return self.tapes[name][0]
 
@@ -1005,10 +1010,13 @@ class _Adjoint:
             seed = self._result_seed(stmt.array, index)
         if stmt.array in scope.adjoints:
             seed = add(seed, Load(scope.adjoints[stmt.array], index, type_))
+        handed = self.handed.get(scope.adjoints.get(stmt.array, ""))
+        there = None if handed is None else Load(handed, index, BOOL)
         seed = self._bind(seed, f"d_{stmt.array}", out)
         if kept == "copied" and own is None and not self.memory.first(stmt.array, stmt.index):
             out.append(Store(scope.adjoints[stmt.array], index, number(0, type_), stmt.location))
-        self.backward(stmt.value if own is None else own, _Seed(seed), scope, adj, out)
+        found = _Seed(seed, there, across=there is not None)
+        self.backward(stmt.value if own is None else own, found, scope, adj, out)
 
     def _reverse_if(self, stmt: If, scope: _Scope, adj: Seeds, out: list[Stmt]) -> None:
         seeds = {m.name: adj.pop(m.name) for m in stmt.merges if m.name in adj}
@@ -1387,7 +1395,12 @@ class _Adjoint:
     def _deposit(self, load: Load, seed: _Seed, scope: _Scope, out: list[Stmt]) -> None:
         index = tuple(self.primal(i, scope) for i in load.index)
         target = self.gradients.get(load.array) or scope.adjoints[load.array]
-        out.append(replace(accumulate_into(target, index, seed.settled), location=load.location or self.location))
+        location = load.location or self.location
+        out.append(replace(accumulate_into(target, index, seed.settled), location=location))
+        handed = self.handed.get(target)
+        if handed is not None:
+            there: Expr = _TRUE if seed.when is None else Op("or", (Load(handed, index, BOOL), seed.when), BOOL)
+            out.append(Store(handed, index, there, location))
 
 
 # ---------------------------------------------------------------- helpers

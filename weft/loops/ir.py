@@ -260,6 +260,7 @@ class Array:
     is then constant. () for arrays of the whole call.
     rounds: a value that is stored and read again is the rounded one. Gradients are sums whose order is not the program's:
     what is added up in them may stay in the op-math type for as long as it is in a scalar.
+    saves: its elements are what a scalar was in each iteration, kept for the adjoint, and no elements of the user's.
     contiguous: it is so whatever the strides of the arguments are (`torch.empty(shape)`); a result that is not takes the
     order of strides of the argument that has its shape, as `torch.empty_like` and operators do.
     batches: so many first axes are the elements of batches, for each of which the order of strides is decided alone.
@@ -275,6 +276,7 @@ class Array:
     within: tuple[str, ...] = ()
     location: Location | None = field(default=None, compare=False)
     rounds: bool = True
+    saves: bool = False
     contiguous: bool = False
     batches: int = 0
     called: str = field(default="", compare=False)

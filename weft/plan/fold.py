@@ -83,7 +83,8 @@ class FoldPlan:
     stages: so many of their next rows are copied to shared memory meanwhile; 0: threads fetch the next one. columns: they fold
     what the next nest folds over the rows. left: only parts are combined, which the nest before has left. whole: every row has
     all points of so many of the chunks, and registers are enough for what is unpacked of them at once. merged: axes that are
-    counted as one; those of the plan are what is left.
+    counted as one; those of the plan are what is left. fewer: loops around decide how many rows there are, and a launch may
+    have blocks for more.
     """
 
     rows: tuple[str, ...]
@@ -103,6 +104,7 @@ class FoldPlan:
     stages: int = 0
     columns: bool = False
     left: bool = False
+    fewer: bool = False
 
     def arranged(self, sweeps: Sweeps) -> Sweeps:
         """The sweeps as this plan goes through them."""
@@ -128,6 +130,14 @@ class FoldPlan:
     def beside(self) -> bool:
         """Whether neighbouring threads have rows of their own."""
         return self.lane in self.rows
+
+    def blocks(self, extents: Mapping[str, int]) -> int:
+        """How many blocks have so many rows, each block its own."""
+        rows = math.prod(extents[a] for a in self.rows)
+        if not self.beside:
+            return -(-rows // self.teams) * self.cluster
+        lane = extents[self.lane]
+        return -(-lane // (self.across[0][0] * self.vector)) * (rows // max(1, lane))
 
 
 @dataclass(frozen=True)

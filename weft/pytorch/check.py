@@ -13,9 +13,10 @@ from weft.check.limits import TARGETS
 from weft.check.report import Comparison, Launched, Report, named_files
 from weft.errors import NotDifferentiable, TypeMismatch
 from weft.pytorch.call import argument_types, plain, wraps_for
+from weft.pytorch.deviations import deviations
 from weft.pytorch.executable import adjoint_of
 from weft.pytorch.inspection import complete
-from weft.pytorch.reference import RERUNS, compare, reference, reference_gradients, rounded, rounding, wide
+from weft.pytorch.reference import RERUNS, UNITS, compare, reference, reference_gradients, rounded, rounding, wide
 from weft.pytorch.simulated import Ran, simulate_call, span
 from weft.pytorch.specs import TensorSpec, make_arguments, parse
 from weft.runtime import include
@@ -52,8 +53,9 @@ def check_call(
     stores = rounding(kernel, own)
     want, who = reference(kernel, function, wide(own), stores)
     reruns = functools.cache(lambda: [reference(kernel, function, rounded(own, k), stores)[0] for k in range(RERUNS)])
+    off = functools.cache(lambda: deviations(kernel.program, [in_memory(a) for a in values], UNITS) if stores is None else {})
     comparisons = [
-        _compared(n, [run.arrays[n] for run in runs], every, want[n], tolerance, reruns, n) for n in runs[0].arrays
+        _compared(n, [run.arrays[n] for run in runs], every, want[n], tolerance, reruns, off, n) for n in runs[0].arrays
     ]
     launches = _merged(runs)
     sources = dict(runs[0].sources)
@@ -74,10 +76,14 @@ def check_call(
             simulate_call(adjoint, [in_memory(a) for a in (*values, *results, *cotangents)], arch, seed, "gradient")
             for seed in every
         ]
+        saved = frozenset(adjoint.signature.names[len(values) : len(values) + len(results)])
+        off = functools.cache(
+            lambda: deviations(adjoint, [*own, *results, *cotangents], UNITS, saved) if stores is None else {}
+        )
         for name, made in zip(wanted, backward[0].results, strict=True):
             found = [run.arrays[made] for run in backward]
             of = f"gradient of {name}"
-            comparisons.append(_compared(of, found, every, want[name], tolerance, again, name))
+            comparisons.append(_compared(of, found, every, want[name], tolerance, again, off, name, made))
         launches += _merged(backward)
         sources |= backward[0].sources
 
@@ -102,12 +108,16 @@ def _compared(
     want: torch.Tensor,
     tolerance: float | None,
     reruns: Callable[[], list[dict[str, torch.Tensor]]],
+    off: Callable[[], dict[str, torch.Tensor]],
     key: str,
+    result: str = "",
 ) -> Comparison:
-    """One array against the reference; a tolerance that the user gives is meant as it stands."""
+    """One array against the reference; a tolerance that the user gives is meant as it stands. key: its name in `reruns`;
+    result: in `off`, where that is another.
+    """
     if tolerance is not None:
         return compare(name, made, seeds, want, tolerance)
-    return compare(name, made, seeds, want, None, lambda: [run[key] for run in reruns()])
+    return compare(name, made, seeds, want, None, lambda: [run[key] for run in reruns()], lambda: off().get(result or key))
 
 
 def in_memory(value: Any, device: str = "cpu") -> Any:

@@ -32,6 +32,7 @@ MOST_ITERATIONS, MOST_ITERATIONS_OF_GRADIENTS = 250_000, 10_000
 
 # Of the magnitude an element has: what reassociated sums of some thousand elements may lose, and one rounding of a result.
 TOLERANCES = {torch.float16: 2e-3, torch.bfloat16: 1.6e-2, torch.float32: 2e-5, torch.float64: 1e-10}
+UNITS = {SCALAR_TYPES[str(dtype).removeprefix("torch.")]: tolerance for dtype, tolerance in TOLERANCES.items()}
 # Below this an element may differ by as much as one of this magnitude may: cancelled terms leave their rounding behind.
 _LEAST_MAGNITUDE = 1 / 16
 _CPU_KERNEL = "weft's CPU kernel"
@@ -263,14 +264,16 @@ def compare(
     want: torch.Tensor,
     tolerance: float | None,
     reruns: Callable[[], Sequence[torch.Tensor]] | None = None,
+    deviation: Callable[[], torch.Tensor | None] = lambda: None,
 ) -> Comparison:
     """Hold one array, as each seed gave it, against the reference.
 
     An element of a float array may differ by `tolerance` (None: TOLERANCES of its dtype) times its magnitude, or the
     median magnitude of the array, or 1/16, whichever is the largest; NaN equals NaN, and of two that overflow one may be
-    the infinity that the other has turned to NaN. Other dtypes are equal or not. reruns: gives the reference of runs in the
-    kernel's own arithmetic on inputs that are off by a rounding each (see `rounded`), called where elements differ; 32
-    times the most that an element is off by in those is allowed.
+    the infinity that the other has turned to NaN. Other dtypes are equal or not. Where elements differ, these are asked for
+    what else is allowed. deviation: how far the roundings of the terms of a sum may move an element (`deviations`), None
+    where that is not known. reruns: the reference of runs in the kernel's own arithmetic on inputs that are off by a rounding
+    each (see `rounded`); 32 times the most that an element is off by in those.
     """
     first = every[0]
     bits = _bits(first)
@@ -282,10 +285,20 @@ def compare(
         if worst is None or (found.unwritten, found.differing, found.error) > (worst.unwritten, worst.differing, worst.error):
             worst = found
     assert worst is not None
-    if worst.differing and reruns is not None:
+
+    def moved() -> torch.Tensor | None:
+        if reruns is None:
+            return None
         off = torch.stack([(other.double() - want.double()).abs() for other in reruns()])
-        moved = off.nan_to_num(nan=float("inf")).amax(0)
-        again = [_compare(name, got, want, worst.tolerance, differing_seeds, _TIMES * moved) for got in every]
+        return _TIMES * off.nan_to_num(nan=float("inf")).amax(0)
+
+    besides = torch.zeros(first.shape, dtype=torch.float64)
+    for ask in (deviation, moved) if worst.differing else ():
+        more = ask()
+        if more is None:
+            continue
+        besides = torch.maximum(besides, more.nan_to_num(nan=0.0, posinf=float("inf")))
+        again = [_compare(name, got, want, worst.tolerance, differing_seeds, besides) for got in every]
         if not any(c.differing for c in again):
             return replace(worst, differing=0, sensitive=True)
     return worst
