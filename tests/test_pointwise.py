@@ -15,7 +15,16 @@ import torch
 
 import weft
 from tests.fuzz_batch import all_of
-from weft.errors import DeviceMismatch, NotDifferentiable, OverlapError, ShapeMismatch, StateChanged, TypeMismatch, WeftError
+from weft.errors import (
+    DeviceMismatch,
+    NotDifferentiable,
+    NumberOverflow,
+    OverlapError,
+    ShapeMismatch,
+    StateChanged,
+    TypeMismatch,
+    WeftError,
+)
 from weft.language.pointwise import Elementwise, Operand
 from weft.loops.types import FLOAT16, INT64, Typed
 
@@ -303,6 +312,10 @@ BAD: dict[str, tuple[Callable[[], Any], type[WeftError], str]] = {
     "arguments": (lambda: add(torch.ones(3)), TypeMismatch, "missing"),
     "a negative power": (lambda: weft.ops.pow(torch.ones(3).int(), -2), WeftError, "negative integer power"),
     "number of results": (lambda: add(torch.ones(3), 1.0, out=(torch.ones(3), torch.ones(3))), TypeMismatch, "1 results"),
+    "a result that is none": (lambda: add(torch.ones(3), 1.0, out=3), TypeMismatch, "out is 3"),
+    "a mode of rounding": (lambda: weft.ops.div(torch.ones(3), 2.0, "up"), TypeMismatch, "rounding_mode='up'"),
+    "an approximation": (lambda: weft.ops.gelu(torch.ones(3), "erf"), TypeMismatch, "approximate='erf'"),
+    "an int beyond 64 bits": (lambda: add(torch.ones(3), 2**63), NumberOverflow, "b is an int"),
     "a recorded gradient": (lambda: add(torch.ones(3, requires_grad=True), 1.0, out=torch.ones(3)), NotDifferentiable, "out="),
 }  # fmt: skip
 
@@ -313,6 +326,26 @@ def test_bad_calls_name_what_is_wrong(call: str) -> None:
     with pytest.raises(error, match=words) as told:
         run()
     assert told.value.remedy
+
+
+@weft.pointwise
+def declared(x: torch.float16, scale: float = 2.0, bias: torch.Tensor | None = None):
+    return x * scale if bias is None else x * scale + bias
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_nothing_is_cast_to_a_declared_type(compiled: bool) -> None:
+    half, wide = torch.ones(3, dtype=torch.float16), torch.ones(3)
+    call = torch.compile(declared, fullgraph=True) if compiled else declared
+    for args in ((half,), (half, 3), (half, half), (half, True, wide)):
+        assert torch.equal(call(*args), declared.py(*args))
+    for args, told in (
+        ((wide,), r"x is a tensor of torch.float32, and declared declares a tensor of torch.float16"),
+        ((half, 1j), r"scale is a complex number, and declared declares a float"),
+        ((half, wide.to(torch.complex64)), r"scale is a tensor of torch.complex64, and declared declares a float"),
+    ):
+        with pytest.raises(Exception if compiled else TypeMismatch, match=told):
+            call(*args)
 
 
 def test_true_and_false_are_constants_where_the_default_is_one() -> None:

@@ -13,10 +13,11 @@ import torch
 from torch.compiler import is_compiling
 
 from weft.elementwise.applied import Applied, applied
+from weft.elementwise.declared import declared, require_as_declared
 from weft.elementwise.loops import Given, Loops, as_they_lie, by_shape
 from weft.elementwise.told import operand_lines
 from weft.elementwise.views import as_it_lies, by_dimensions, result_of
-from weft.errors import DeviceMismatch, NotDifferentiable, TypeMismatch, UnsupportedSyntax
+from weft.errors import DeviceMismatch, NotDifferentiable, NumberOverflow, TypeMismatch, UnsupportedSyntax
 from weft.language import Capture, capture
 from weft.language.pointwise import Elementwise, Operand
 from weft.language.source import plain_function
@@ -94,6 +95,7 @@ class Pointwise:
         self._into: dict[int, Callable[..., Any]] = {}  # of the last ones into given results, by how many: they come last
         self._ways: dict[int, tuple[Callable[..., Any], ...]] = {}  # what both try, the last first, by how many are given
         self._parameters = inspect.signature(function)
+        self._declared = declared(self._parameters)
         self._apart = parameters
         self._names = tuple(self._parameters.parameters)
         self._choices = {n for n, p in self._parameters.parameters.items() if type(p.default) is bool}  # constants, too
@@ -188,8 +190,10 @@ class Pointwise:
         for name, *fact in facts:
             if len(fact) == 3:
                 dtype, dim, axes = fact
+                self._require_declared(name, dtype)
                 operands.append(Operand(name, Typed(_DTYPES[dtype], 2 if dim else 1), axes))
             elif isinstance(fact[0], type) and fact[0] in _NUMBERS:
+                self._require_declared(name, fact[0])
                 operands.append(Operand(name, Typed(_NUMBERS[fact[0]], 0), None))
             else:
                 constants.append((name, _DTYPES.get(fact[0], fact[0])))
@@ -329,6 +333,10 @@ class Pointwise:
 
     def _require_writable(self, outs: Sequence[torch.Tensor]) -> None:
         for out, name in zip(outs, self._called_outs(len(outs)), strict=True):
+            if not isinstance(out, torch.Tensor):
+                raise TypeMismatch(
+                    f"{name} is {out!r}", location=self._location, remedy="pass a tensor, one for each result, or leave it out"
+                )
             if out.is_conj():
                 raise UnsupportedSyntax(
                     f"{name} is written, and is a lazily conjugate view",
@@ -359,8 +367,16 @@ class Pointwise:
         for name, value in passed.items():
             if isinstance(value, torch.Tensor):
                 self._require_known(name, value)
+                self._require_declared(name, value.dtype)
                 tensors[name] = value.resolve_conj() if value.is_complex() else value
             elif type(value) in _NUMBERS and not (type(value) is bool and name in self._choices):
+                self._require_declared(name, type(value))
+                if type(value) is int and not -(2**63) <= value < 2**63:
+                    raise NumberOverflow(
+                        f"{name} is an int that leaves 64 bits",
+                        location=self._location,
+                        remedy="pass a float, or a smaller number",
+                    )
                 numbers[name] = value, Typed(_NUMBERS[type(value)], 0)
             elif value is None or isinstance(value, (bool, str, torch.dtype)):
                 constants.append((name, _DTYPES.get(value, value) if isinstance(value, torch.dtype) else value))
@@ -407,6 +423,10 @@ class Pointwise:
                 tensors[name] = tensor.to(device)
             else:
                 numbers[name] = tensors.pop(name).item(), Typed(_DTYPES[tensor.dtype], 1)
+
+    def _require_declared(self, name: str, passed: torch.dtype | type) -> None:
+        if name in self._declared:
+            require_as_declared(name, passed, self._declared[name], self.name, self._location)
 
     def _require_known(self, name: str, value: torch.Tensor) -> None:
         if value.dtype not in _DTYPES or value.layout is not torch.strided or value.is_nested:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -31,6 +32,7 @@ from weft.compiler import launches as plan_launches
 from weft.compiler.boxes import tensor_map
 from weft.errors import (
     DeviceMismatch,
+    NumberOverflow,
     OutOfRange,
     OverlapError,
     ShapeMismatch,
@@ -112,12 +114,17 @@ def _argument_type(signature: Signature, name: str, kind: str, value: Any) -> Ar
     if isinstance(value, bool):
         return FLOAT64 if kind == "float" else INT64 if kind == "int" else BOOL
     if isinstance(value, (int, torch.SymInt)):
+        if isinstance(value, int) and kind in ("int", "number") and not -(2**63) <= value < 2**63:
+            raise NumberOverflow(f"{name} is an int that leaves 64 bits", location=signature.location, remedy=_SMALLER)
+        if isinstance(value, int) and kind == "float" and abs(value) > sys.float_info.max:
+            raise NumberOverflow(f"{name} is an int beyond all floats", location=signature.location, remedy=_SMALLER)
         return {"float": FLOAT64, "bool": BOOL}.get(kind, INT64)
     if isinstance(value, (float, torch.SymFloat)) and kind in ("float", "number"):
         return FLOAT64
     raise refuse(f"is {_described(value)}, and {use}", f"pass {_ARTICLES[kind]}")
 
 
+_SMALLER = "pass a smaller number, or a float"
 _ARTICLES = {"tensor": "a tensor", "int": "an int", "float": "a float", "bool": "a bool", "number": "a number"}
 
 
