@@ -434,6 +434,14 @@ def test_transforms() -> None:
     torch.testing.assert_close((value, tangent), (x + 2 * y, torch.ones(3, 4)))
 
 
+def test_opcheck() -> None:
+    args = (torch.randn(4, 5, dtype=torch.float64), torch.randn(5, dtype=torch.float64))
+    for function, own in ((add, (*args, 2.0)), (gated, (*args, args[1])), (weft.ops.where, (args[0] > 0, *args))):
+        one, own = function._inspected(own, {})
+        own = tuple(a.detach().clone().requires_grad_(a.is_floating_point()) if isinstance(a, torch.Tensor) else a for a in own)
+        torch.library.opcheck(one.program.operator.overload, own)
+
+
 def test_torch_compile_records_calls() -> None:
     @torch.compile(fullgraph=True, backend="aot_eager")
     def f(x, gate, bias):
@@ -728,16 +736,49 @@ def test_a_graph_does_not_go_on_with_what_was_read_before(monkeypatch: pytest.Mo
 
 # ---------------------------------------------------------------- on a GPU
 
+PLACES = [(a, b) for a in (0, 1, 2, 3, 7) for b in (0, 1, 6)]  # elements past the beginnings of two operands' memory
+
+
+@pytest.mark.parametrize("dtypes", [("float16", "float16"), ("uint8", "float32"), ("float64", "bool")], ids=str)
+def test_misaligned_operands_on_the_simulator(dtypes: tuple[str, str]) -> None:
+    memory = torch.randn(64)
+    first, second = (memory.to(getattr(torch, d)) for d in dtypes)
+    for a, b in PLACES:
+        report = add.check(first[a : a + 37], second[b : b + 37])
+        assert report.ok, (a, b, report)
+
+
 @pytest.mark.gpu
-def test_misaligned_and_large_on_a_gpu() -> None:
-    memory = torch.randn(5000, device="cuda")
-    for k in range(8):
-        x, y = memory[k : k + 1001], memory[2000 + 3 * k : 3001 + 3 * k]
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "float64"])
+def test_misaligned_on_a_gpu(dtype: str) -> None:
+    """Every place of an operand, of another one and of a given result, in rows of even and odd lengths."""
+    memory = torch.randn(3, 5000, device="cuda").mul_(9).to(getattr(torch, dtype))
+    for k in range(16):
+        x, y, out = memory[0, k : k + 1001], memory[1, 3 * k % 16 :][:1001], memory[2, 5 * k % 16 :][:1001]
         assert torch.equal(add(x, y), x + y)
-    large = torch.ones(2**31 + 8, dtype=torch.int8, device="cuda")
-    assert int(add(large, large)[-1]) == 2
-    quotient = weft.ops.floor_divide(torch.tensor([5, 6], device="cuda"), torch.tensor([2, 0], device="cuda"))
-    assert quotient.tolist()[0] == 2  # by 0: some number, and no trap
+        assert torch.equal(add(x, y, out=out), x + y)
+        rows, row = memory[0, k : k + 7 * 96].view(7, 96)[:, : 64 + k], memory[1, k : k + 64 + k]
+        assert torch.equal(add(rows, row), rows + row)
+        square, other = (memory[n, k : k + 64 * 64].view(64, 64) for n in range(2))
+        assert torch.equal(add(square, other.t()), square + other.t())
+
+
+@pytest.mark.gpu
+def test_more_elements_than_32_bits_count_on_a_gpu() -> None:
+    rows, columns = 2**16 + 2, 2**15 + 1
+    matrix, other = (torch.ones(columns, rows, dtype=torch.int8, device="cuda") for _ in range(2))
+    matrix[-1, -1] = 5
+    for operand in (other, other.view(rows, columns).t(), other[:, :1]):
+        found = add(matrix, operand)
+        assert int(found[-1, -1]) == 6 and int(found.sum(dtype=torch.int64)) == 2 * rows * columns + 4
+
+
+@pytest.mark.gpu
+def test_integers_are_divided_by_0_without_a_trap_on_a_gpu() -> None:
+    dividend = torch.tensor([5, 6, -(2**63)], device="cuda")
+    quotient = weft.ops.floor_divide(dividend, torch.tensor([2, 0, -1], device="cuda"))
+    assert quotient.tolist()[0] == 2  # by 0: some number
+    assert weft.ops.remainder(dividend, -1).tolist() == [0, 0, 0]
 
 
 @pytest.mark.gpu
