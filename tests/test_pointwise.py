@@ -436,7 +436,7 @@ def test_transforms() -> None:
 
 def test_opcheck() -> None:
     args = (torch.randn(4, 5, dtype=torch.float64), torch.randn(5, dtype=torch.float64))
-    for function, own in ((add, (*args, 2.0)), (gated, (*args, args[1])), (weft.ops.where, (args[0] > 0, *args))):
+    for function, own in ((add, (*args, 2.0)), (gated, (*args, args[1]))):
         one, own = function._inspected(own, {})
         own = tuple(a.detach().clone().requires_grad_(a.is_floating_point()) if isinstance(a, torch.Tensor) else a for a in own)
         torch.library.opcheck(one.program.operator.overload, own)
@@ -574,6 +574,51 @@ class Counted:
             return way(*args)
 
         monkeypatch.setattr(function, "_called", called)
+
+
+def test_parameters_in_gaps_take_the_quick_way_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, counted = torch.randn(4, 5), Counted(monkeypatch, weft.ops.clamp)
+    for high in (0.0, 0.5, -1.0):
+        assert torch.equal(weft.ops.clamp(x, max=high), x.clamp(max=high))
+        assert torch.equal(weft.ops.clamp(x, min=high), x.clamp(min=high))
+    assert torch.equal(weft.ops.clamp(max=1.0, min=-1.0, input=x), x.clamp(-1.0, 1.0))
+    assert torch.equal(weft.ops.clamp(x, -1.0, max=1.0), x.clamp(-1.0, 1.0))
+    assert counted.long == 3
+
+
+def test_floats_that_elements_have_to_hold_take_the_quick_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bound that float32 does not hold is refused by PyTorch, an infinite one is not."""
+    x, mask = torch.randn(4, 5), torch.randn(4, 5) > 0
+    counted = Counted(monkeypatch, weft.ops.where)
+    for number in (0.0, -0.0, -math.inf, math.nan, 1e30, -3.4028234663852886e38):
+        found, wanted = weft.ops.where(mask, x, number), torch.where(mask, x, number)
+        assert torch.equal(found.view(torch.int32), wanted.view(torch.int32))
+    assert counted.long == 1
+    for number in (1e39, -1e300):
+        with pytest.raises(WeftError, match="does not fit into float32"):
+            weft.ops.where(mask, x, number)
+    assert counted.long == 3
+
+
+def test_parameters_are_passed_as_python_passes_them() -> None:
+    @weft.pointwise
+    def by_name(x, *, alpha=1):
+        return x * alpha
+
+    @weft.pointwise
+    def by_place(x, /, alpha=1):
+        return x * alpha
+
+    x = torch.randn(3)
+    for _ in range(2):
+        for found in (by_name(x, alpha=2.5), by_place(x, 2.5), by_place(x, alpha=2.5)):
+            assert torch.equal(found, x * 2.5)
+        for function, args, named in ((by_name, (x, 2.5), {}), (by_place, (), {"x": x, "alpha": 2.5})):
+            with pytest.raises(TypeError):
+                function.py(*args, **named)
+            with pytest.raises(TypeMismatch):
+                function(*args, **named)
+    assert by_place.check("float32[8]", 2.0).ok
 
 
 def test_calls_of_several_kinds_in_turn_take_the_quick_way(monkeypatch: pytest.MonkeyPatch) -> None:

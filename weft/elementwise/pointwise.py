@@ -98,6 +98,9 @@ class Pointwise:
         self._declared = declared(self._parameters)
         self._apart = parameters
         self._names = tuple(self._parameters.parameters)
+        kinds = [p.kind for p in self._parameters.parameters.values()]
+        self._positional = sum(k is not inspect.Parameter.KEYWORD_ONLY for k in kinds)
+        self._orders: dict[tuple[Any, ...], tuple[tuple[str, ...], dict[str, Any]] | None] = {}  # of arguments by name
         self._choices = {n for n, p in self._parameters.parameters.items() if type(p.default) is bool}  # constants, too
         self._by_key: dict[str, Applied] = {}  # programs of calls that torch.compile recorded
         self._lock = threading.RLock()
@@ -123,21 +126,20 @@ class Pointwise:
     def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         if is_compiling():
             return self._traced(args, kwargs, out)
-        if kwargs:
-            args, kwargs = self._by_position(args, kwargs)
-        if not kwargs:
+        placed = self._by_position(args, kwargs) if kwargs else args
+        if placed is not None and len(args) <= self._positional:
             try:
                 if out is None:
-                    made = self.quick(*args)
+                    made = self.quick(*placed)
                 elif isinstance(out, (tuple, list)):
-                    made = (self._into.get(len(out)) or never)(*args, *out)
+                    made = (self._into.get(len(out)) or never)(*placed, *out)
                 else:
-                    made = (self._into.get(1) or never)(*args, out)
+                    made = (self._into.get(1) or never)(*placed, out)
                 if made is not MISS:
                     return made
-            except TypeError:  # another number of arguments: told below
+            except TypeError:  # another number of arguments
                 pass
-        return self._called(args, kwargs, out)
+        return self._called(args, kwargs, placed, out)
 
     # ---- a call that torch.compile records: shapes, dtypes and kinds decide the program, which is looked up as it traces
 
@@ -214,7 +216,10 @@ class Pointwise:
 
     # ---- a call
 
-    def _called(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> Any:
+    def _called(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], placed: tuple[Any, ...] | None, out: Any
+    ) -> Any:
+        """placed: all arguments in their places, where a quick way may take them so."""
         outs = () if out is None else tuple(out) if isinstance(out, (tuple, list)) else (out,)
         one, given, loops = self._applied(args, kwargs, outs)
         tensors = (*given.tensors.values(), *outs)
@@ -231,14 +236,8 @@ class Pointwise:
         else:
             plan = one.program.call(call_key(one.signature, own), own)
             made = plan.tensors(own)
-            quick = not kwargs and _own_is_given(own, given, outs) and not one.function.pairs
-            if quick and outs:
-                self._remember(len(outs), self._quick(args, outs, given, lambda operands: plan.viewed(operands, {})))
-            elif quick and loops.made is not None:
-                new = {r: Geometry(one.function.array(r).dtype, loops.shape, loops.made, 0) for r in one.function.results}
-                self._remember(0, self._quick(args, (), given, lambda operands: plan.viewed(operands, new)))
-            elif not kwargs and not outs and loops.made is not None and not one.function.container:
-                self._remember(0, self._quick(args, (), given, lambda operands: _of_pairs(plan, operands, one.function, loops)))
+            if placed is not None:
+                self._keep(placed, outs, given, one, plan, own, loops)
         results = made if isinstance(made, (tuple, list)) else (made,)
         made_strides = None if recorded else loops.made
         if one.function.pairs and not outs:
@@ -248,6 +247,21 @@ class Pointwise:
         if one.function.container:
             return list(results) if one.function.container == "list" else tuple(results)
         return results[0] if len(results) == 1 else tuple(results)
+
+    def _keep(
+        self, placed: tuple[Any, ...], outs: tuple[torch.Tensor, ...], given: Given, one: Applied, plan: CallPlan,
+        own: tuple[Any, ...], loops: Loops,
+    ) -> None:  # fmt: skip
+        """Remember the quick way of calls like this one, if there is one."""
+        function = one.function
+        alike = _own_is_given(own, given, outs) and not function.pairs
+        if alike and outs:
+            self._remember(len(outs), self._quick(placed, outs, given, lambda operands: plan.viewed(operands, {})))
+        elif alike and loops.made is not None:
+            new = {r: Geometry(function.array(r).dtype, loops.shape, loops.made, 0) for r in function.results}
+            self._remember(0, self._quick(placed, (), given, lambda operands: plan.viewed(operands, new)))
+        elif not outs and loops.made is not None and not function.container:
+            self._remember(0, self._quick(placed, (), given, lambda operands: _of_pairs(plan, operands, function, loops)))
 
     def _remember(self, outs: int, way: Callable[..., Any]) -> None:
         """Take a quick way of calls with so many given results from now on, besides the last ones."""
@@ -259,14 +273,31 @@ class Pointwise:
         else:
             self.quick = one_of(ways)
 
-    def _by_position(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments, those given by name in their places where there is no gap before them."""
-        following = self._names[len(args) : len(args) + len(kwargs)]
-        if all(n in kwargs for n in following) and len(following) == len(kwargs):
-            return (*args, *(kwargs[n] for n in following)), {}
-        return args, kwargs
+    def _by_position(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...] | None:
+        """The arguments in their places, with what constants between them are by default; None where there is no such order."""
+        given = (len(args), *kwargs)
+        if given not in self._orders:
+            self._orders[given] = self._order(given)
+        order = self._orders[given]
+        if order is None:
+            return None
+        names, between = order
+        if between:
+            kwargs = {**between, **kwargs}
+        return (*args, *[kwargs[n] for n in names])
+
+    def _order(self, given: tuple[Any, ...]) -> tuple[tuple[str, ...], dict[str, Any]] | None:
+        """Of calls with so many arguments and then these names: the names in order, and the constants between them."""
+        count, *names = given
+        parameters = self._parameters.parameters
+        named = {n for n, p in parameters.items() if p.kind is not p.POSITIONAL_ONLY}
+        places = [self._names.index(n) for n in names if n in named]
+        if len(places) < len(names) or min(places) < count:
+            return None
+        order = self._names[count : max(places) + 1]
+        defaults = {n: parameters[n].default for n in order if n not in names}
+        fixed = all(d is None or type(d) in (bool, str) for d in defaults.values())
+        return (order, defaults) if fixed else None
 
     def _quick(
         self,

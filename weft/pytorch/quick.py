@@ -7,7 +7,9 @@ aligned, all that is left is to allocate the results, take addresses and launch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -71,12 +73,14 @@ def quick_call(
     guard: Guard | None = None,
     partial: Sequence[tuple[str, torch.dtype, int]] = (),
     same: Sequence[tuple[int, int]] = (),
+    largest: Mapping[str, float] = MappingProxyType({}),
 ) -> Callable[..., Any]:
     """A function of the arguments, for calls like this one; `never` where there is no quick way for it.
 
     launches: (launch, names of arrays and scalars whose addresses and values it takes, its parts on CUDA), in order.
     guard: what must hold besides. partial: (name, dtype, elements) of memory that launches share. same: (position, position of
-    an earlier argument) of those that are one tensor, which is one parameter of the function.
+    an earlier argument) of those that are one tensor, which is one parameter of the function. largest: the size up to which
+    finite values of a float are taken.
     """
     if any(args[k] is not args[earlier] for k, earlier in same):
         return never
@@ -98,10 +102,11 @@ def quick_call(
     scope: dict[str, Any] = {
         "stack": torch._C._len_torch_dispatch_stack, "check": tensor_guard.check, "MISS": MISS, "empty": empty,
         "ad": torch.autograd.forward_ad, "default": torch.get_default_dtype, "dtype": torch.get_default_dtype(),
+        "inf": math.inf,
     }  # fmt: skip
     every = {a.name: _made(a, arrays[a.name]) for a in made}
     every |= {name: Made((elements,), (1,), dtype) for name, dtype, elements in partial}
-    compiled = _compiled(function, every, launches, device, args, tensor_guard.check, empty, guard, dict(same), again)
+    compiled = _compiled(function, every, launches, device, args, tensor_guard.check, empty, guard, dict(same), again, largest)
     if compiled is not None:
         return compiled
     if again or any(a.role == "inout" for a in function.arrays):  # whether what is written lies apart is not asked here
@@ -119,6 +124,8 @@ def quick_call(
     for name, value in zip(function.parameters, args, strict=True):
         if isinstance(value, float):
             conditions.append(f"type({local[name]}) is not float")
+            if name in largest:
+                conditions.append(f"{largest[name]!r} < abs({local[name]}) < inf")
         elif not isinstance(value, torch.Tensor):
             scope[f"v_{local[name]}"] = value
             conditions.append(f"type({local[name]}) is not type(v_{local[name]}) or {local[name]} != v_{local[name]}")
@@ -189,6 +196,7 @@ def _compiled(
     guard: Guard | None,
     merged: Mapping[int, int],
     again: Mapping[int, int],
+    largest: Mapping[str, float],
 ) -> Callable[..., Any] | None:
     """The quick call without Python between its steps; None where there is none. made: what it allocates, by name. again: of
     arguments that are the very tensor that an earlier one is, which; merged: of those that are no parameters of the function
@@ -220,4 +228,5 @@ def _compiled(
         "changed": torch._C._increment_version, "none": None,
     }  # fmt: skip
     items = [QuickLaunch(parts, tuple(where[n] for n in given)) for _, given, parts in launches if parts is not None]
-    return compile_quick(objects, args, [made[n] for n in order], returned, items, int(on_gpu), guard)
+    sizes = {places[n]: size for n, size in largest.items()}
+    return compile_quick(objects, args, [made[n] for n in order], returned, items, int(on_gpu), guard, sizes)

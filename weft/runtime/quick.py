@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -70,6 +71,7 @@ class _Call(ctypes.Structure):
         ("where_count", ctypes.c_int64),
         ("argument", ctypes.c_int64 * _MOST),
         ("same", ctypes.py_object * _MOST),
+        ("largest", ctypes.c_double * _MOST),
         ("earlier", ctypes.c_int64 * _MOST),
         ("bytes", ctypes.c_int64 * _MOST),
         ("written", ctypes.c_int64 * _MOST),
@@ -141,13 +143,15 @@ def make(
     launches: Sequence[QuickLaunch],
     where_count: int,
     guard: Guard | None,
+    largest: Mapping[int, float],
 ) -> Callable[..., Any] | None:
     """A function of the call's arguments: its results, or `objects["miss"]` for a call that is not like it, and for any
     where the guard no longer holds.
 
     objects: what `Call` in device/quick.hpp names. arguments: those of the call that it is made for: tensors, floats, of which
-    it takes any, and values of which it takes the same. results: what is made; what is returned of it first. where_count:
-    arguments of `objects["where"]`. None where it cannot be made.
+    it takes any (of those in `largest`, by position, finite ones up to this size), and values of which it takes the same.
+    results: what is made; what is returned of it first. where_count: arguments of `objects["where"]`. None where it cannot be
+    made.
 
     A call that writes is like the one before only where what it writes lies apart from all else.
     """
@@ -174,6 +178,8 @@ def make(
             call.bytes[k] = _extent(value)
         elif call.argument[k] == _SAME:
             call.same[k] = value
+        else:
+            call.largest[k] = largest.get(k, math.inf)
     for k, position in enumerate(returned.back):
         call.back[k] = -1 if position is None else position
     for k, made in enumerate(results):

@@ -2,6 +2,7 @@
 //
 // The interpreter's functions are declared here, so that no headers of Python are needed.
 #pragma once
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -86,8 +87,8 @@ struct Guard {
     Place places[1];  // `count` of them
 };
 
-// What an argument has to be: a tensor like the one before, any float, the same integer, text or None, or the very tensor that
-// an earlier argument is.
+// What an argument has to be: a tensor like the one before, a float (of a finite size that is no larger than `largest`), the same
+// integer, text or None, or the very tensor that an earlier argument is.
 enum Argument : int64_t { FLOAT, TENSOR, SAME, AGAIN };
 
 struct Call {
@@ -99,6 +100,7 @@ struct Call {
     int64_t where_count;  // arguments of `where`: which says the stream of a device, or how many threads to use
     Argument argument[most];
     object* same[most];  // where an argument is to be the same
+    double largest[most];  // of a float
     int64_t earlier[most];  // the argument that one is again
     int64_t bytes[most], written[most];  // of a tensor, from its first to its last element; whether it is written
     int64_t back[most];  // what is returned: an argument, or below 0 the next that is made
@@ -288,6 +290,8 @@ inline object* run(const Call& call, object* const* arguments, ptrdiff_t count) 
             if (type != &PyFloat_Type) return kept(call.miss);  // an int is another program
             numbers[k] = PyFloat_AsDouble(arguments[k]);
             if (PyErr_Occurred()) return nullptr;
+            const double size = std::fabs(numbers[k]);
+            if (size > call.largest[k] && std::isfinite(size)) return kept(call.miss);
         }
     }
     if (alignment & 31 || may_overlap(call, addresses)) return kept(call.miss);
