@@ -749,6 +749,40 @@ def test_an_integer_takes_the_quick_way_while_it_is_the_same() -> None:
         assert torch.equal(weft.ops.add(n, n, alpha=alpha), torch.add(n, n, alpha=alpha))
 
 
+# ---------------------------------------------------------------- explanations
+
+# operands -> what is said of the second, and what its load is in the text
+READ: dict[str, tuple[tuple[str, str], str, str]] = {
+    "a tail": (("float32[1001]", "float16[1001]"), "4 elements (8 B) an access", "fetch_run<4, 4>(b"),
+    "rows in whole packets": (("float32[64,128]", "float16[128]"), "4 elements (8 B) an access", "fetch<4, 4>(b"),
+    "longer rows": (
+        ("float32[64,127]", "float32[64,127]:(130,1)"),
+        "packets of 4 elements (16 B), shifted into place; its rows begin 130 elements apart, and 4 are a vector: pad the rows",
+        "fetch_over<4, 1>(b",
+    ),
+    "a row for odd rows": (
+        ("float32[64,127]", "float32[127]"),
+        "packets of 4 elements (16 B), shifted into place; rows of 127 elements are no multiple of 4, a vector: pad the rows",
+        "fetch_over<4, 1>(b",
+    ),
+    "steps": (
+        ("float32[64,128]", "float32[64,128]:(256,2)"),
+        "one element an access: neighbours lie 2 elements apart; .contiguous() of it would be read in vectors",
+        "b[i_n * b_stride_0]",
+    ),
+    "a column": (("float32[64,128]", "float32[64,1]"), "repeated along the innermost axis", "b["),
+    "turned": (("float32[64,96]", "float32[64,96]:(1,64)"), "along another axis than the result, and turned", "weft::Turned"),
+}
+
+
+@pytest.mark.parametrize("case", READ)
+def test_explanations_say_how_an_operand_is_read(case: str) -> None:
+    args, told, text = READ[case]
+    (line,) = (line for line in str(add.explain(*args)).splitlines() if line.strip().startswith("b "))
+    assert told in line
+    assert text in add.source(*args, arch="sm_90a")
+
+
 # ---------------------------------------------------------------- the emitted CUDA
 
 CHECKED = {

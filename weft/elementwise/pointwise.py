@@ -15,7 +15,7 @@ from torch.compiler import is_compiling
 from weft.elementwise.applied import Applied, applied
 from weft.elementwise.declared import declared, require_as_declared
 from weft.elementwise.loops import Given, Loops, as_they_lie, by_shape
-from weft.elementwise.told import operand_lines
+from weft.elementwise.told import operand_lines, widths_of
 from weft.elementwise.views import as_it_lies, by_dimensions, result_of
 from weft.errors import DeviceMismatch, NotDifferentiable, NumberOverflow, TypeMismatch, UnsupportedSyntax
 from weft.language import Capture, capture
@@ -32,6 +32,7 @@ from weft.runtime.stack import deep
 
 if TYPE_CHECKING:
     from weft.check.report import Report
+    from weft.compiler import Analysis, Launch
     from weft.explain import Explanation
 
 _NUMBERS = {bool: BOOL, int: INT64, float: FLOAT64, complex: COMPLEX128}
@@ -482,7 +483,11 @@ class Pointwise:
         first = one.function.results[0]
         dtype = one.function.array(first).dtype
         result = COMPLEX_OF[dtype] if first in one.function.pairs else dtype
-        return explain(one, own, format, detail, operand_lines(one.call, own, result))
+
+        def lines(analysis: Analysis, launches: Sequence[Launch]) -> tuple[str, ...]:
+            return operand_lines(one.call, own, result, widths_of(analysis.lowered, launches))
+
+        return explain(one, own, format, detail, lines)
 
     def source(self, *args: Any, arch: str | None = None, **kwargs: Any) -> str:
         """The generated code of a call; see `weft.Kernel.source`."""
