@@ -576,6 +576,13 @@ class Counted:
         monkeypatch.setattr(function, "_called", called)
 
 
+def test_slices_take_the_quick_way_where_they_begin_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, counted = torch.randn(100), Counted(monkeypatch, weft.ops.sub)
+    for k in (1, 1, 9, 2, 10, 1):  # 9 and 10 are as far past 32 bytes as 1 and 2
+        assert torch.equal(weft.ops.sub(x[k : k + 40], x[:40]), x[k : k + 40] - x[:40])
+    assert counted.long == 2
+
+
 def test_parameters_in_gaps_take_the_quick_way_too(monkeypatch: pytest.MonkeyPatch) -> None:
     x, counted = torch.randn(4, 5), Counted(monkeypatch, weft.ops.clamp)
     for high in (0.0, 0.5, -1.0):

@@ -19,12 +19,11 @@ from weft.plan.facts import Geometry
 from weft.runtime import cuda
 from weft.runtime.guard import Guard
 from weft.runtime.host import HostParts
-from weft.runtime.quick import Made, QuickLaunch, Returned
+from weft.runtime.quick import ALIGNMENT, Made, QuickLaunch, Returned
 from weft.runtime.quick import make as compile_quick
 
 # What a quick call gives when the call is not like the one it was made for.
 MISS: Any = type("Miss", (), {"__repr__": lambda self: "MISS"})()
-ALIGNMENT = 31
 
 
 def never(*args: Any) -> Any:
@@ -88,8 +87,6 @@ def quick_call(
     tensors = [a for k, a in enumerate(args) if isinstance(a, torch.Tensor) and k not in again]
     if any(type(t) not in (torch.Tensor, torch.nn.Parameter) or t.requires_grad for t in tensors) or not tensors:
         return never
-    if any(t.data_ptr() & ALIGNMENT for t in tensors):
-        return never
     try:
         tensor_guard = torch._C._dynamo.guards.TensorGuards(
             *tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None
@@ -140,7 +137,8 @@ def quick_call(
         first = "first()"
     lines = [f"if {' or '.join(conditions)}: return MISS"]
     lines += [f"p_{t} = {t}.data_ptr()" for t in checked]
-    lines.append(f"if ({' | '.join(f'p_{t}' for t in checked)}) & {ALIGNMENT}: return MISS")
+    past = {local[n]: a.data_ptr() & ALIGNMENT for n, a in zip(function.parameters, args, strict=True) if local[n] in checked}
+    lines.append(f"if ({' | '.join(f'p_{t} ^ {past[t]}' for t in checked)}) & {ALIGNMENT}: return MISS")
     addresses = {n: f"p_{local[n]}" for n, a in zip(function.parameters, args, strict=True) if isinstance(a, torch.Tensor)}
     for k, (name, own) in enumerate(every.items()):
         local[name] = f"r{k}"

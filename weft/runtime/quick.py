@@ -18,6 +18,7 @@ from weft.runtime.cuda import LaunchParts
 from weft.runtime.guard import Guard
 from weft.runtime.host import HostParts
 
+ALIGNMENT = 31  # the bits of an address that a plan is made for
 _MOST, _MOST_SLOTS = 16, 64
 _KINDS = {"argument": 0, "result": 1, "number": 2}
 _FLOAT, _TENSOR, _SAME, _AGAIN = range(4)
@@ -75,6 +76,7 @@ class _Call(ctypes.Structure):
         ("earlier", ctypes.c_int64 * _MOST),
         ("bytes", ctypes.c_int64 * _MOST),
         ("written", ctypes.c_int64 * _MOST),
+        ("past", ctypes.c_uint64 * _MOST),
         ("back", ctypes.c_int64 * _MOST),
         ("result", ctypes.py_object * 3 * _MOST),
         ("filled", ctypes.py_object * _MOST),
@@ -175,7 +177,7 @@ def make(
         if k in returned.again:
             call.argument[k], call.earlier[k] = _AGAIN, returned.again[k]
         elif call.argument[k] == _TENSOR:
-            call.bytes[k] = _extent(value)
+            call.bytes[k], call.past[k] = _extent(value), value.data_ptr() & ALIGNMENT
         elif call.argument[k] == _SAME:
             call.same[k] = value
         else:

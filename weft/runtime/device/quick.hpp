@@ -103,6 +103,7 @@ struct Call {
     double largest[most];  // of a float
     int64_t earlier[most];  // the argument that one is again
     int64_t bytes[most], written[most];  // of a tensor, from its first to its last element; whether it is written
+    uint64_t past[most];  // of a tensor, how far it begins past a multiple of 32 bytes
     int64_t back[most];  // what is returned: an argument, or below 0 the next that is made
     object* result[most][3];  // sizes, strides, dtype
     object* filled[most];  // with what, nullptr where nothing is
@@ -272,12 +273,12 @@ inline object* run(const Call& call, object* const* arguments, ptrdiff_t count) 
     const bool same = PyObject_IsTrue(alike) == 1;
     Py_DecRef(alike);
     if (!same) return kept(call.miss);
-    uint64_t alignment = 0;
+    uint64_t otherwise = 0;  // bits in which tensors begin elsewhere
     double numbers[most];
     for (int k = 0; k < count; ++k) {
         if (call.argument[k] == TENSOR) {
             if (!address_of(arguments[k], call.data_ptr, addresses[k])) return nullptr;
-            alignment |= addresses[k];
+            otherwise |= addresses[k] ^ call.past[k];
         } else if (call.argument[k] == SAME) {
             const int same_value = is_same(arguments[k], call.same[k]);
             if (same_value != 1) return same_value < 0 ? nullptr : kept(call.miss);
@@ -294,7 +295,7 @@ inline object* run(const Call& call, object* const* arguments, ptrdiff_t count) 
             if (size > call.largest[k] && std::isfinite(size)) return kept(call.miss);
         }
     }
-    if (alignment & 31 || may_overlap(call, addresses)) return kept(call.miss);
+    if (otherwise & 31 || may_overlap(call, addresses)) return kept(call.miss);
     object* where_number = PyObject_Vectorcall(call.where, &call.device, call.where_count, nullptr);
     if (where_number == nullptr) return nullptr;
     const uint64_t where = PyLong_AsUnsignedLongLong(where_number);
