@@ -576,6 +576,21 @@ class Counted:
         monkeypatch.setattr(function, "_called", called)
 
 
+def test_parameters_of_modules_take_the_quick_way_where_nothing_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, weight = torch.randn(4, 5), torch.nn.Parameter(torch.randn(5))
+    counted = Counted(monkeypatch, weft.ops.mul)
+    for _ in range(2):
+        with torch.no_grad():
+            assert not weft.ops.mul(x, weight).requires_grad
+            assert not weft.ops.mul(x, weight).requires_grad
+        with torch.inference_mode():
+            assert weft.ops.mul(x, weight).is_inference()
+        weight.grad = None
+        weft.ops.mul(x, weight).sum().backward()
+        torch.testing.assert_close(weight.grad, x.sum(0))
+    assert counted.long == 4  # the first of each mode, and what is recorded
+
+
 def test_slices_take_the_quick_way_where_they_begin_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     x, counted = torch.randn(100), Counted(monkeypatch, weft.ops.sub)
     for k in (1, 1, 9, 2, 10, 1):  # 9 and 10 are as far past 32 bytes as 1 and 2
@@ -645,6 +660,15 @@ def test_calls_of_several_kinds_in_turn_take_the_quick_way(monkeypatch: pytest.M
         for out in outs:
             torch.testing.assert_close(scaled(x, out=out), (x * 2.0).to(out.dtype))
     assert counted.long == len(kinds) + len(outs)
+    many = [torch.randn(n) for n in range(20)]  # more than are tried in turn
+    before = counted.long
+    for _ in range(3):
+        for one in many:
+            assert torch.equal(scaled(one), one * 2.0)
+            assert torch.equal(scaled(one, one), one * one)
+            assert scaled(one, out=(out := torch.empty_like(one))) is out
+            assert torch.equal(out, one * 2.0)
+    assert counted.long == before + 3 * len(many)
 
 
 def test_a_given_result_takes_the_quick_way_while_it_lies_alike(monkeypatch: pytest.MonkeyPatch) -> None:

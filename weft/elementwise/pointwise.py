@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 _NUMBERS = {bool: BOOL, int: INT64, float: FLOAT64, complex: COMPLEX128}
 _DTYPES = DTYPES | COMPLEX
+_MOST_WAYS = 64  # of calls of other kinds than the last few
 
 
 def _reads(captured: Capture) -> tuple[str, ...]:
@@ -52,6 +53,22 @@ def _reads(captured: Capture) -> tuple[str, ...]:
     for statement in captured.source.node.body:
         visit(statement)
     return tuple(names)
+
+
+def _listed(out: Any) -> tuple[Any, ...]:
+    """The results that are given."""
+    return () if out is None else tuple(out) if isinstance(out, (tuple, list)) else (out,)
+
+
+def _kind(placed: tuple[Any, ...], outs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What tells calls with quick ways of their own apart, about: the ways tell exactly."""
+
+    def of(value: Any) -> tuple[Any, ...]:
+        if isinstance(value, torch.Tensor):
+            return value.dtype, value.shape, value.stride(), value.requires_grad
+        return type(value), None if type(value) is float else value
+
+    return (len(outs), *map(of, placed), *map(of, outs))
 
 
 class _Program:
@@ -95,6 +112,7 @@ class Pointwise:
         self.quick: Callable[..., Any] = never  # the quick way of the last calls
         self._into: dict[int, Callable[..., Any]] = {}  # of the last ones into given results, by how many: they come last
         self._ways: dict[int, tuple[Callable[..., Any], ...]] = {}  # what both try, the last first, by how many are given
+        self._known: dict[tuple[Any, ...], Callable[..., Any]] = {}  # of calls before those, by their kinds
         self._parameters = inspect.signature(function)
         self._declared = declared(self._parameters)
         self._apart = parameters
@@ -121,7 +139,7 @@ class Pointwise:
             with self._lock:
                 program = self._program = _Program(self.py)
                 self.quick = never
-                self._into, self._ways = {}, {}
+                self._into, self._ways, self._known = {}, {}, {}
         return program
 
     def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
@@ -140,12 +158,15 @@ class Pointwise:
                     return made
             except TypeError:  # another number of arguments
                 pass
+            made = self._earlier(placed, out)
+            if made is not MISS:
+                return made
         return self._called(args, kwargs, placed, out)
 
     # ---- a call that torch.compile records: shapes, dtypes and kinds decide the program, which is looked up as it traces
 
     def _traced(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> Any:
-        outs = () if out is None else tuple(out) if isinstance(out, (tuple, list)) else (out,)
+        outs = _listed(out)
         values = {**dict(zip(self._names, args, strict=False)), **kwargs}
         tensors = {n: v for n, v in values.items() if isinstance(v, torch.Tensor)}
         loops = by_shape(tuple(tensors.values()), outs)
@@ -221,7 +242,7 @@ class Pointwise:
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], placed: tuple[Any, ...] | None, out: Any
     ) -> Any:
         """placed: all arguments in their places, where a quick way may take them so."""
-        outs = () if out is None else tuple(out) if isinstance(out, (tuple, list)) else (out,)
+        outs = _listed(out)
         one, given, loops = self._applied(args, kwargs, outs)
         tensors = (*given.tensors.values(), *outs)
         recorded = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
@@ -257,17 +278,36 @@ class Pointwise:
         function = one.function
         alike = _own_is_given(own, given, outs) and not function.pairs
         if alike and outs:
-            self._remember(len(outs), self._quick(placed, outs, given, lambda operands: plan.viewed(operands, {})))
+            way = self._quick(placed, outs, given, lambda operands: plan.viewed(operands, {}))
         elif alike and loops.made is not None:
             new = {r: Geometry(function.array(r).dtype, loops.shape, loops.made, 0) for r in function.results}
-            self._remember(0, self._quick(placed, (), given, lambda operands: plan.viewed(operands, new)))
+            way = self._quick(placed, (), given, lambda operands: plan.viewed(operands, new))
         elif not outs and loops.made is not None and not function.container:
-            self._remember(0, self._quick(placed, (), given, lambda operands: _of_pairs(plan, operands, function, loops)))
+            way = self._quick(placed, (), given, lambda operands: _of_pairs(plan, operands, function, loops))
+        else:
+            return
+        self._remember(placed, outs, way)
 
-    def _remember(self, outs: int, way: Callable[..., Any]) -> None:
-        """Take a quick way of calls with so many given results from now on, besides the last ones."""
+    def _earlier(self, placed: tuple[Any, ...], out: Any) -> Any:
+        """The quick way of a call like one before the last few, or MISS."""
+        outs = _listed(out)
+        try:
+            way: Callable[..., Any] = self._known.get(_kind(placed, outs), never)
+            made = way(*placed, *outs)
+        except TypeError:  # what is no operand
+            return MISS
+        if made is not MISS:
+            self._remember(placed, outs, way)
+        return made
+
+    def _remember(self, placed: tuple[Any, ...], given: tuple[torch.Tensor, ...], way: Callable[..., Any]) -> None:
+        """Take a quick way of calls with such arguments and given results from now on, besides the last ones."""
         if way is never:
             return
+        outs, kind = len(given), _kind(placed, given)
+        if kind not in self._known and len(self._known) >= _MOST_WAYS:
+            self._known.pop(next(iter(self._known)), None)
+        self._known[kind] = way
         ways = self._ways[outs] = (way, *self._ways.get(outs, ()))[:REMEMBERED]
         if outs:
             self._into[outs] = one_of(ways)

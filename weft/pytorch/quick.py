@@ -85,7 +85,10 @@ def quick_call(
         return never
     again = _again(args)
     tensors = [a for k, a in enumerate(args) if isinstance(a, torch.Tensor) and k not in again]
-    if any(type(t) not in (torch.Tensor, torch.nn.Parameter) or t.requires_grad for t in tensors) or not tensors:
+    leaves = any(t.requires_grad for t in tensors)  # under no_grad they are tensors like others
+    if not tensors or (leaves and torch.is_grad_enabled()):
+        return never
+    if any(type(t) not in (torch.Tensor, torch.nn.Parameter) for t in tensors):
         return never
     try:
         tensor_guard = torch._C._dynamo.guards.TensorGuards(
@@ -115,6 +118,9 @@ def quick_call(
     conditions = ["stack()", "ad._current_level >= 0", "default() is not dtype"]
     conditions += [f"getattr({t}, 'is_nested', True)" for t in checked]  # on which the check ends the process
     conditions.append(f"not check({', '.join(checked)})")
+    if leaves:
+        scope["recording"] = torch.is_grad_enabled
+        conditions.insert(0, "recording()")
     if guard is not None:
         scope["guard"] = guard
         conditions.insert(0, "not guard.holds()")
@@ -225,6 +231,8 @@ def _compiled(
         "where": cuda.current_stream() if on_gpu else torch.get_num_threads, "device": device.index or 0,
         "changed": torch._C._increment_version, "none": None,
     }  # fmt: skip
+    if any(isinstance(a, torch.Tensor) and a.requires_grad for a in args):
+        objects["recording"] = torch.is_grad_enabled
     items = [QuickLaunch(parts, tuple(where[n] for n in given)) for _, given, parts in launches if parts is not None]
     sizes = {places[n]: size for n, size in largest.items()}
     return compile_quick(objects, args, [made[n] for n in order], returned, items, int(on_gpu), guard, sizes)

@@ -65,6 +65,7 @@ class _Call(ctypes.Structure):
     _fields_ = (
         ("guard", ctypes.c_void_p),
         *((name, ctypes.py_object) for name in _OBJECTS),
+        ("recording", ctypes.py_object),
         ("arguments", ctypes.c_int64),
         ("results", ctypes.c_int64),
         ("returned", ctypes.c_int64),

@@ -96,6 +96,7 @@ struct Call {
     object *miss, *data_ptr, *is_nested, *check, *modes, *forward_mode, *level, *default_dtype, *dtype, *empty, *fill;
     object *where, *device, *plain;
     object *changed, *none;  // `changed` of a tuple of tensors tells autograd that they are written
+    object* recording;  // whether gradients are recorded; nullptr where no tensor asks for its own
     int64_t arguments, results, returned, launches;  // what is made and not returned is memory of the call's own
     int64_t where_count;  // arguments of `where`: which says the stream of a device, or how many threads to use
     Argument argument[most];
@@ -244,6 +245,13 @@ inline object* run(const Call& call, object* const* arguments, ptrdiff_t count) 
     int tensor_count = 0;
     for (int k = 0; k < count; ++k) {
         if (call.argument[k] == TENSOR) tensors[tensor_count++] = arguments[k];
+    }
+    if (call.recording != nullptr) {
+        object* const recorded = PyObject_Vectorcall(call.recording, nullptr, 0, nullptr);
+        if (recorded == nullptr) return nullptr;
+        const bool is_recorded = PyObject_IsTrue(recorded) == 1;
+        Py_DecRef(recorded);
+        if (is_recorded) return kept(call.miss);
     }
     if (const int seen = number_above(PyObject_Vectorcall(call.modes, nullptr, 0, nullptr), 0)) {
         return seen < 0 ? nullptr : kept(call.miss);
