@@ -15,7 +15,16 @@ import torch
 
 import weft
 from tests.fuzz_batch import all_of
-from weft.errors import DeviceMismatch, NotDifferentiable, OverlapError, ShapeMismatch, StateChanged, TypeMismatch, WeftError
+from weft.errors import (
+    DeviceMismatch,
+    NotDifferentiable,
+    NumberOverflow,
+    OverlapError,
+    ShapeMismatch,
+    StateChanged,
+    TypeMismatch,
+    WeftError,
+)
 from weft.language.pointwise import Elementwise, Operand
 from weft.loops.types import FLOAT16, INT64, Typed
 
@@ -303,6 +312,10 @@ BAD: dict[str, tuple[Callable[[], Any], type[WeftError], str]] = {
     "arguments": (lambda: add(torch.ones(3)), TypeMismatch, "missing"),
     "a negative power": (lambda: weft.ops.pow(torch.ones(3).int(), -2), WeftError, "negative integer power"),
     "number of results": (lambda: add(torch.ones(3), 1.0, out=(torch.ones(3), torch.ones(3))), TypeMismatch, "1 results"),
+    "a result that is none": (lambda: add(torch.ones(3), 1.0, out=3), TypeMismatch, "out is 3"),
+    "a mode of rounding": (lambda: weft.ops.div(torch.ones(3), 2.0, "up"), TypeMismatch, "rounding_mode='up'"),
+    "an approximation": (lambda: weft.ops.gelu(torch.ones(3), "erf"), TypeMismatch, "approximate='erf'"),
+    "an int beyond 64 bits": (lambda: add(torch.ones(3), 2**63), NumberOverflow, "b is an int"),
     "a recorded gradient": (lambda: add(torch.ones(3, requires_grad=True), 1.0, out=torch.ones(3)), NotDifferentiable, "out="),
 }  # fmt: skip
 
@@ -313,6 +326,26 @@ def test_bad_calls_name_what_is_wrong(call: str) -> None:
     with pytest.raises(error, match=words) as told:
         run()
     assert told.value.remedy
+
+
+@weft.pointwise
+def declared(x: torch.float16, scale: float = 2.0, bias: torch.Tensor | None = None):
+    return x * scale if bias is None else x * scale + bias
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_nothing_is_cast_to_a_declared_type(compiled: bool) -> None:
+    half, wide = torch.ones(3, dtype=torch.float16), torch.ones(3)
+    call = torch.compile(declared, fullgraph=True) if compiled else declared
+    for args in ((half,), (half, 3), (half, half), (half, True, wide)):
+        assert torch.equal(call(*args), declared.py(*args))
+    for args, told in (
+        ((wide,), r"x is a tensor of torch.float32, and declared declares a tensor of torch.float16"),
+        ((half, 1j), r"scale is a complex number, and declared declares a float"),
+        ((half, wide.to(torch.complex64)), r"scale is a tensor of torch.complex64, and declared declares a float"),
+    ):
+        with pytest.raises(Exception if compiled else TypeMismatch, match=told):
+            call(*args)
 
 
 def test_true_and_false_are_constants_where_the_default_is_one() -> None:
@@ -399,6 +432,14 @@ def test_transforms() -> None:
     torch.testing.assert_close(torch.func.grad(lambda x: add(x, x).square().sum())(x), 8 * x)
     value, tangent = torch.func.jvp(lambda x: add(x, y, 2.0), (x,), (torch.ones(3, 4),))
     torch.testing.assert_close((value, tangent), (x + 2 * y, torch.ones(3, 4)))
+
+
+def test_opcheck() -> None:
+    args = (torch.randn(4, 5, dtype=torch.float64), torch.randn(5, dtype=torch.float64))
+    for function, own in ((add, (*args, 2.0)), (gated, (*args, args[1]))):
+        one, own = function._inspected(own, {})
+        own = tuple(a.detach().clone().requires_grad_(a.is_floating_point()) if isinstance(a, torch.Tensor) else a for a in own)
+        torch.library.opcheck(one.program.operator.overload, own)
 
 
 def test_torch_compile_records_calls() -> None:
@@ -535,6 +576,73 @@ class Counted:
         monkeypatch.setattr(function, "_called", called)
 
 
+def test_parameters_of_modules_take_the_quick_way_where_nothing_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, weight = torch.randn(4, 5), torch.nn.Parameter(torch.randn(5))
+    counted = Counted(monkeypatch, weft.ops.mul)
+    for _ in range(2):
+        with torch.no_grad():
+            assert not weft.ops.mul(x, weight).requires_grad
+            assert not weft.ops.mul(x, weight).requires_grad
+        with torch.inference_mode():
+            assert weft.ops.mul(x, weight).is_inference()
+        weight.grad = None
+        weft.ops.mul(x, weight).sum().backward()
+        torch.testing.assert_close(weight.grad, x.sum(0))
+    assert counted.long == 4  # the first of each mode, and what is recorded
+
+
+def test_slices_take_the_quick_way_where_they_begin_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, counted = torch.randn(100), Counted(monkeypatch, weft.ops.sub)
+    for k in (1, 1, 9, 2, 10, 1):  # 9 and 10 are as far past 32 bytes as 1 and 2
+        assert torch.equal(weft.ops.sub(x[k : k + 40], x[:40]), x[k : k + 40] - x[:40])
+    assert counted.long == 2
+
+
+def test_parameters_in_gaps_take_the_quick_way_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, counted = torch.randn(4, 5), Counted(monkeypatch, weft.ops.clamp)
+    for high in (0.0, 0.5, -1.0):
+        assert torch.equal(weft.ops.clamp(x, max=high), x.clamp(max=high))
+        assert torch.equal(weft.ops.clamp(x, min=high), x.clamp(min=high))
+    assert torch.equal(weft.ops.clamp(max=1.0, min=-1.0, input=x), x.clamp(-1.0, 1.0))
+    assert torch.equal(weft.ops.clamp(x, -1.0, max=1.0), x.clamp(-1.0, 1.0))
+    assert counted.long == 3
+
+
+def test_floats_that_elements_have_to_hold_take_the_quick_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bound that float32 does not hold is refused by PyTorch, an infinite one is not."""
+    x, mask = torch.randn(4, 5), torch.randn(4, 5) > 0
+    counted = Counted(monkeypatch, weft.ops.where)
+    for number in (0.0, -0.0, -math.inf, math.nan, 1e30, -3.4028234663852886e38):
+        found, wanted = weft.ops.where(mask, x, number), torch.where(mask, x, number)
+        assert torch.equal(found.view(torch.int32), wanted.view(torch.int32))
+    assert counted.long == 1
+    for number in (1e39, -1e300):
+        with pytest.raises(WeftError, match="does not fit into float32"):
+            weft.ops.where(mask, x, number)
+    assert counted.long == 3
+
+
+def test_parameters_are_passed_as_python_passes_them() -> None:
+    @weft.pointwise
+    def by_name(x, *, alpha=1):
+        return x * alpha
+
+    @weft.pointwise
+    def by_place(x, /, alpha=1):
+        return x * alpha
+
+    x = torch.randn(3)
+    for _ in range(2):
+        for found in (by_name(x, alpha=2.5), by_place(x, 2.5), by_place(x, alpha=2.5)):
+            assert torch.equal(found, x * 2.5)
+        for function, args, named in ((by_name, (x, 2.5), {}), (by_place, (), {"x": x, "alpha": 2.5})):
+            with pytest.raises(TypeError):
+                function.py(*args, **named)
+            with pytest.raises(TypeMismatch):
+                function(*args, **named)
+    assert by_place.check("float32[8]", 2.0).ok
+
+
 def test_calls_of_several_kinds_in_turn_take_the_quick_way(monkeypatch: pytest.MonkeyPatch) -> None:
     @weft.pointwise
     def scaled(x, y=2.0):
@@ -552,6 +660,15 @@ def test_calls_of_several_kinds_in_turn_take_the_quick_way(monkeypatch: pytest.M
         for out in outs:
             torch.testing.assert_close(scaled(x, out=out), (x * 2.0).to(out.dtype))
     assert counted.long == len(kinds) + len(outs)
+    many = [torch.randn(n) for n in range(20)]  # more than are tried in turn
+    before = counted.long
+    for _ in range(3):
+        for one in many:
+            assert torch.equal(scaled(one), one * 2.0)
+            assert torch.equal(scaled(one, one), one * one)
+            assert scaled(one, out=(out := torch.empty_like(one))) is out
+            assert torch.equal(out, one * 2.0)
+    assert counted.long == before + 3 * len(many)
 
 
 def test_a_given_result_takes_the_quick_way_while_it_lies_alike(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -663,6 +780,40 @@ def test_an_integer_takes_the_quick_way_while_it_is_the_same() -> None:
         assert torch.equal(weft.ops.add(n, n, alpha=alpha), torch.add(n, n, alpha=alpha))
 
 
+# ---------------------------------------------------------------- explanations
+
+# operands -> what is said of the second, and what its load is in the text
+READ: dict[str, tuple[tuple[str, str], str, str]] = {
+    "a tail": (("float32[1001]", "float16[1001]"), "4 elements (8 B) an access", "fetch_run<4, 4>(b"),
+    "rows in whole packets": (("float32[64,128]", "float16[128]"), "4 elements (8 B) an access", "fetch<4, 4>(b"),
+    "longer rows": (
+        ("float32[64,127]", "float32[64,127]:(130,1)"),
+        "packets of 4 elements (16 B), shifted into place; its rows begin 130 elements apart, and 4 are a vector: pad the rows",
+        "fetch_over<4, 1>(b",
+    ),
+    "a row for odd rows": (
+        ("float32[64,127]", "float32[127]"),
+        "packets of 4 elements (16 B), shifted into place; rows of 127 elements are no multiple of 4, a vector: pad the rows",
+        "fetch_over<4, 1>(b",
+    ),
+    "steps": (
+        ("float32[64,128]", "float32[64,128]:(256,2)"),
+        "one element an access: neighbours lie 2 elements apart; .contiguous() of it would be read in vectors",
+        "b[i_n * b_stride_0]",
+    ),
+    "a column": (("float32[64,128]", "float32[64,1]"), "repeated along the innermost axis", "b["),
+    "turned": (("float32[64,96]", "float32[64,96]:(1,64)"), "along another axis than the result, and turned", "weft::Turned"),
+}
+
+
+@pytest.mark.parametrize("case", READ)
+def test_explanations_say_how_an_operand_is_read(case: str) -> None:
+    args, told, text = READ[case]
+    (line,) = (line for line in str(add.explain(*args)).splitlines() if line.strip().startswith("b "))
+    assert told in line
+    assert text in add.source(*args, arch="sm_90a")
+
+
 # ---------------------------------------------------------------- the emitted CUDA
 
 CHECKED = {
@@ -695,16 +846,49 @@ def test_a_graph_does_not_go_on_with_what_was_read_before(monkeypatch: pytest.Mo
 
 # ---------------------------------------------------------------- on a GPU
 
+PLACES = [(a, b) for a in (0, 1, 2, 3, 7) for b in (0, 1, 6)]  # elements past the beginnings of two operands' memory
+
+
+@pytest.mark.parametrize("dtypes", [("float16", "float16"), ("uint8", "float32"), ("float64", "bool")], ids=str)
+def test_misaligned_operands_on_the_simulator(dtypes: tuple[str, str]) -> None:
+    memory = torch.randn(64)
+    first, second = (memory.to(getattr(torch, d)) for d in dtypes)
+    for a, b in PLACES:
+        report = add.check(first[a : a + 37], second[b : b + 37])
+        assert report.ok, (a, b, report)
+
+
 @pytest.mark.gpu
-def test_misaligned_and_large_on_a_gpu() -> None:
-    memory = torch.randn(5000, device="cuda")
-    for k in range(8):
-        x, y = memory[k : k + 1001], memory[2000 + 3 * k : 3001 + 3 * k]
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "float64"])
+def test_misaligned_on_a_gpu(dtype: str) -> None:
+    """Every place of an operand, of another one and of a given result, in rows of even and odd lengths."""
+    memory = torch.randn(3, 5000, device="cuda").mul_(9).to(getattr(torch, dtype))
+    for k in range(16):
+        x, y, out = memory[0, k : k + 1001], memory[1, 3 * k % 16 :][:1001], memory[2, 5 * k % 16 :][:1001]
         assert torch.equal(add(x, y), x + y)
-    large = torch.ones(2**31 + 8, dtype=torch.int8, device="cuda")
-    assert int(add(large, large)[-1]) == 2
-    quotient = weft.ops.floor_divide(torch.tensor([5, 6], device="cuda"), torch.tensor([2, 0], device="cuda"))
-    assert quotient.tolist()[0] == 2  # by 0: some number, and no trap
+        assert torch.equal(add(x, y, out=out), x + y)
+        rows, row = memory[0, k : k + 7 * 96].view(7, 96)[:, : 64 + k], memory[1, k : k + 64 + k]
+        assert torch.equal(add(rows, row), rows + row)
+        square, other = (memory[n, k : k + 64 * 64].view(64, 64) for n in range(2))
+        assert torch.equal(add(square, other.t()), square + other.t())
+
+
+@pytest.mark.gpu
+def test_more_elements_than_32_bits_count_on_a_gpu() -> None:
+    rows, columns = 2**16 + 2, 2**15 + 1
+    matrix, other = (torch.ones(columns, rows, dtype=torch.int8, device="cuda") for _ in range(2))
+    matrix[-1, -1] = 5
+    for operand in (other, other.view(rows, columns).t(), other[:, :1]):
+        found = add(matrix, operand)
+        assert int(found[-1, -1]) == 6 and int(found.sum(dtype=torch.int64)) == 2 * rows * columns + 4
+
+
+@pytest.mark.gpu
+def test_integers_are_divided_by_0_without_a_trap_on_a_gpu() -> None:
+    dividend = torch.tensor([5, 6, -(2**63)], device="cuda")
+    quotient = weft.ops.floor_divide(dividend, torch.tensor([2, 0, -1], device="cuda"))
+    assert quotient.tolist()[0] == 2  # by 0: some number
+    assert weft.ops.remainder(dividend, -1).tolist() == [0, 0, 0]
 
 
 @pytest.mark.gpu

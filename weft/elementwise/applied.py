@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -129,6 +130,8 @@ def _by_elements(function: Callable[..., Any], call: Elementwise) -> Callable[..
     of the whole.
     """
     constants = {n: getattr(torch, v.name) if hasattr(v, "name") else v for n, v in call.constants}
+    parameters = inspect.signature(function).parameters.values()
+    only_positional = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY]
 
     def py(*args: Any) -> Any:
         rest = iter(args)
@@ -141,7 +144,9 @@ def _by_elements(function: Callable[..., Any], call: Elementwise) -> Callable[..
         made: list[torch.Tensor] = list(outs)
         for at in itertools.product(*map(range, extents)):
             values = {o.name: _element(o.axes, o.typed.weight, v, at) for o, v in zip(call.operands, given, strict=True)}
-            result = function(**values, **constants)
+            values |= constants
+            first = [values.pop(n) for n in only_positional]
+            result = function(*first, **values)
             results = result if isinstance(result, (tuple, list)) else (result,)
             for k, one in enumerate(results):
                 one = one if isinstance(one, torch.Tensor) else torch.tensor(one)

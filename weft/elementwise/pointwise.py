@@ -13,10 +13,11 @@ import torch
 from torch.compiler import is_compiling
 
 from weft.elementwise.applied import Applied, applied
+from weft.elementwise.declared import declared, require_as_declared
 from weft.elementwise.loops import Given, Loops, as_they_lie, by_shape
-from weft.elementwise.told import operand_lines
+from weft.elementwise.told import operand_lines, widths_of
 from weft.elementwise.views import as_it_lies, by_dimensions, result_of
-from weft.errors import DeviceMismatch, NotDifferentiable, TypeMismatch, UnsupportedSyntax
+from weft.errors import DeviceMismatch, NotDifferentiable, NumberOverflow, TypeMismatch, UnsupportedSyntax
 from weft.language import Capture, capture
 from weft.language.pointwise import Elementwise, Operand
 from weft.language.source import plain_function
@@ -31,10 +32,12 @@ from weft.runtime.stack import deep
 
 if TYPE_CHECKING:
     from weft.check.report import Report
+    from weft.compiler import Analysis, Launch
     from weft.explain import Explanation
 
 _NUMBERS = {bool: BOOL, int: INT64, float: FLOAT64, complex: COMPLEX128}
 _DTYPES = DTYPES | COMPLEX
+_MOST_WAYS = 64  # of calls of other kinds than the last few
 
 
 def _reads(captured: Capture) -> tuple[str, ...]:
@@ -50,6 +53,22 @@ def _reads(captured: Capture) -> tuple[str, ...]:
     for statement in captured.source.node.body:
         visit(statement)
     return tuple(names)
+
+
+def _listed(out: Any) -> tuple[Any, ...]:
+    """The results that are given."""
+    return () if out is None else tuple(out) if isinstance(out, (tuple, list)) else (out,)
+
+
+def _kind(placed: tuple[Any, ...], outs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What tells calls with quick ways of their own apart, about: the ways tell exactly."""
+
+    def of(value: Any) -> tuple[Any, ...]:
+        if isinstance(value, torch.Tensor):
+            return value.dtype, value.shape, value.stride(), value.requires_grad
+        return type(value), None if type(value) is float else value
+
+    return (len(outs), *map(of, placed), *map(of, outs))
 
 
 class _Program:
@@ -93,9 +112,14 @@ class Pointwise:
         self.quick: Callable[..., Any] = never  # the quick way of the last calls
         self._into: dict[int, Callable[..., Any]] = {}  # of the last ones into given results, by how many: they come last
         self._ways: dict[int, tuple[Callable[..., Any], ...]] = {}  # what both try, the last first, by how many are given
+        self._known: dict[tuple[Any, ...], Callable[..., Any]] = {}  # of calls before those, by their kinds
         self._parameters = inspect.signature(function)
+        self._declared = declared(self._parameters)
         self._apart = parameters
         self._names = tuple(self._parameters.parameters)
+        kinds = [p.kind for p in self._parameters.parameters.values()]
+        self._positional = sum(k is not inspect.Parameter.KEYWORD_ONLY for k in kinds)
+        self._orders: dict[tuple[Any, ...], tuple[tuple[str, ...], dict[str, Any]] | None] = {}  # of arguments by name
         self._choices = {n for n, p in self._parameters.parameters.items() if type(p.default) is bool}  # constants, too
         self._by_key: dict[str, Applied] = {}  # programs of calls that torch.compile recorded
         self._lock = threading.RLock()
@@ -115,32 +139,34 @@ class Pointwise:
             with self._lock:
                 program = self._program = _Program(self.py)
                 self.quick = never
-                self._into, self._ways = {}, {}
+                self._into, self._ways, self._known = {}, {}, {}
         return program
 
     def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         if is_compiling():
             return self._traced(args, kwargs, out)
-        if kwargs:
-            args, kwargs = self._by_position(args, kwargs)
-        if not kwargs:
+        placed = self._by_position(args, kwargs) if kwargs else args
+        if placed is not None and len(args) <= self._positional:
             try:
                 if out is None:
-                    made = self.quick(*args)
+                    made = self.quick(*placed)
                 elif isinstance(out, (tuple, list)):
-                    made = (self._into.get(len(out)) or never)(*args, *out)
+                    made = (self._into.get(len(out)) or never)(*placed, *out)
                 else:
-                    made = (self._into.get(1) or never)(*args, out)
+                    made = (self._into.get(1) or never)(*placed, out)
                 if made is not MISS:
                     return made
-            except TypeError:  # another number of arguments: told below
+            except TypeError:  # another number of arguments
                 pass
-        return self._called(args, kwargs, out)
+            made = self._earlier(placed, out)
+            if made is not MISS:
+                return made
+        return self._called(args, kwargs, placed, out)
 
     # ---- a call that torch.compile records: shapes, dtypes and kinds decide the program, which is looked up as it traces
 
     def _traced(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> Any:
-        outs = () if out is None else tuple(out) if isinstance(out, (tuple, list)) else (out,)
+        outs = _listed(out)
         values = {**dict(zip(self._names, args, strict=False)), **kwargs}
         tensors = {n: v for n, v in values.items() if isinstance(v, torch.Tensor)}
         loops = by_shape(tuple(tensors.values()), outs)
@@ -188,8 +214,10 @@ class Pointwise:
         for name, *fact in facts:
             if len(fact) == 3:
                 dtype, dim, axes = fact
+                self._require_declared(name, dtype)
                 operands.append(Operand(name, Typed(_DTYPES[dtype], 2 if dim else 1), axes))
             elif isinstance(fact[0], type) and fact[0] in _NUMBERS:
+                self._require_declared(name, fact[0])
                 operands.append(Operand(name, Typed(_NUMBERS[fact[0]], 0), None))
             else:
                 constants.append((name, _DTYPES.get(fact[0], fact[0])))
@@ -210,8 +238,11 @@ class Pointwise:
 
     # ---- a call
 
-    def _called(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> Any:
-        outs = () if out is None else tuple(out) if isinstance(out, (tuple, list)) else (out,)
+    def _called(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], placed: tuple[Any, ...] | None, out: Any
+    ) -> Any:
+        """placed: all arguments in their places, where a quick way may take them so."""
+        outs = _listed(out)
         one, given, loops = self._applied(args, kwargs, outs)
         tensors = (*given.tensors.values(), *outs)
         recorded = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
@@ -227,14 +258,8 @@ class Pointwise:
         else:
             plan = one.program.call(call_key(one.signature, own), own)
             made = plan.tensors(own)
-            quick = not kwargs and _own_is_given(own, given, outs) and not one.function.pairs
-            if quick and outs:
-                self._remember(len(outs), self._quick(args, outs, given, lambda operands: plan.viewed(operands, {})))
-            elif quick and loops.made is not None:
-                new = {r: Geometry(one.function.array(r).dtype, loops.shape, loops.made, 0) for r in one.function.results}
-                self._remember(0, self._quick(args, (), given, lambda operands: plan.viewed(operands, new)))
-            elif not kwargs and not outs and loops.made is not None and not one.function.container:
-                self._remember(0, self._quick(args, (), given, lambda operands: _of_pairs(plan, operands, one.function, loops)))
+            if placed is not None:
+                self._keep(placed, outs, given, one, plan, own, loops)
         results = made if isinstance(made, (tuple, list)) else (made,)
         made_strides = None if recorded else loops.made
         if one.function.pairs and not outs:
@@ -245,24 +270,75 @@ class Pointwise:
             return list(results) if one.function.container == "list" else tuple(results)
         return results[0] if len(results) == 1 else tuple(results)
 
-    def _remember(self, outs: int, way: Callable[..., Any]) -> None:
-        """Take a quick way of calls with so many given results from now on, besides the last ones."""
+    def _keep(
+        self, placed: tuple[Any, ...], outs: tuple[torch.Tensor, ...], given: Given, one: Applied, plan: CallPlan,
+        own: tuple[Any, ...], loops: Loops,
+    ) -> None:  # fmt: skip
+        """Remember the quick way of calls like this one, if there is one."""
+        function = one.function
+        alike = _own_is_given(own, given, outs) and not function.pairs
+        if alike and outs:
+            way = self._quick(placed, outs, given, lambda operands: plan.viewed(operands, {}))
+        elif alike and loops.made is not None:
+            new = {r: Geometry(function.array(r).dtype, loops.shape, loops.made, 0) for r in function.results}
+            way = self._quick(placed, (), given, lambda operands: plan.viewed(operands, new))
+        elif not outs and loops.made is not None and not function.container:
+            way = self._quick(placed, (), given, lambda operands: _of_pairs(plan, operands, function, loops))
+        else:
+            return
+        self._remember(placed, outs, way)
+
+    def _earlier(self, placed: tuple[Any, ...], out: Any) -> Any:
+        """The quick way of a call like one before the last few, or MISS."""
+        outs = _listed(out)
+        try:
+            way: Callable[..., Any] = self._known.get(_kind(placed, outs), never)
+            made = way(*placed, *outs)
+        except TypeError:  # what is no operand
+            return MISS
+        if made is not MISS:
+            self._remember(placed, outs, way)
+        return made
+
+    def _remember(self, placed: tuple[Any, ...], given: tuple[torch.Tensor, ...], way: Callable[..., Any]) -> None:
+        """Take a quick way of calls with such arguments and given results from now on, besides the last ones."""
         if way is never:
             return
+        outs, kind = len(given), _kind(placed, given)
+        if kind not in self._known and len(self._known) >= _MOST_WAYS:
+            self._known.pop(next(iter(self._known)), None)
+        self._known[kind] = way
         ways = self._ways[outs] = (way, *self._ways.get(outs, ()))[:REMEMBERED]
         if outs:
             self._into[outs] = one_of(ways)
         else:
             self.quick = one_of(ways)
 
-    def _by_position(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments, those given by name in their places where there is no gap before them."""
-        following = self._names[len(args) : len(args) + len(kwargs)]
-        if all(n in kwargs for n in following) and len(following) == len(kwargs):
-            return (*args, *(kwargs[n] for n in following)), {}
-        return args, kwargs
+    def _by_position(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...] | None:
+        """The arguments in their places, with what constants between them are by default; None where there is no such order."""
+        given = (len(args), *kwargs)
+        if given not in self._orders:
+            self._orders[given] = self._order(given)
+        order = self._orders[given]
+        if order is None:
+            return None
+        names, between = order
+        if between:
+            kwargs = {**between, **kwargs}
+        return (*args, *[kwargs[n] for n in names])
+
+    def _order(self, given: tuple[Any, ...]) -> tuple[tuple[str, ...], dict[str, Any]] | None:
+        """Of calls with so many arguments and then these names: the names in order, and the constants between them."""
+        count, *names = given
+        parameters = self._parameters.parameters
+        named = {n for n, p in parameters.items() if p.kind is not p.POSITIONAL_ONLY}
+        places = [self._names.index(n) for n in names if n in named]
+        if len(places) < len(names) or min(places) < count:
+            return None
+        order = self._names[count : max(places) + 1]
+        defaults = {n: parameters[n].default for n in order if n not in names}
+        fixed = all(d is None or type(d) in (bool, str) for d in defaults.values())
+        return (order, defaults) if fixed else None
 
     def _quick(
         self,
@@ -329,6 +405,10 @@ class Pointwise:
 
     def _require_writable(self, outs: Sequence[torch.Tensor]) -> None:
         for out, name in zip(outs, self._called_outs(len(outs)), strict=True):
+            if not isinstance(out, torch.Tensor):
+                raise TypeMismatch(
+                    f"{name} is {out!r}", location=self._location, remedy="pass a tensor, one for each result, or leave it out"
+                )
             if out.is_conj():
                 raise UnsupportedSyntax(
                     f"{name} is written, and is a lazily conjugate view",
@@ -359,8 +439,16 @@ class Pointwise:
         for name, value in passed.items():
             if isinstance(value, torch.Tensor):
                 self._require_known(name, value)
+                self._require_declared(name, value.dtype)
                 tensors[name] = value.resolve_conj() if value.is_complex() else value
             elif type(value) in _NUMBERS and not (type(value) is bool and name in self._choices):
+                self._require_declared(name, type(value))
+                if type(value) is int and not -(2**63) <= value < 2**63:
+                    raise NumberOverflow(
+                        f"{name} is an int that leaves 64 bits",
+                        location=self._location,
+                        remedy="pass a float, or a smaller number",
+                    )
                 numbers[name] = value, Typed(_NUMBERS[type(value)], 0)
             elif value is None or isinstance(value, (bool, str, torch.dtype)):
                 constants.append((name, _DTYPES.get(value, value) if isinstance(value, torch.dtype) else value))
@@ -408,6 +496,10 @@ class Pointwise:
             else:
                 numbers[name] = tensors.pop(name).item(), Typed(_DTYPES[tensor.dtype], 1)
 
+    def _require_declared(self, name: str, passed: torch.dtype | type) -> None:
+        if name in self._declared:
+            require_as_declared(name, passed, self._declared[name], self.name, self._location)
+
     def _require_known(self, name: str, value: torch.Tensor) -> None:
         if value.dtype not in _DTYPES or value.layout is not torch.strided or value.is_nested:
             what = "nested" if value.is_nested else str(value.dtype if value.dtype not in _DTYPES else value.layout)
@@ -431,7 +523,11 @@ class Pointwise:
         first = one.function.results[0]
         dtype = one.function.array(first).dtype
         result = COMPLEX_OF[dtype] if first in one.function.pairs else dtype
-        return explain(one, own, format, detail, operand_lines(one.call, own, result))
+
+        def lines(analysis: Analysis, launches: Sequence[Launch]) -> tuple[str, ...]:
+            return operand_lines(one.call, own, result, widths_of(analysis.lowered, launches))
+
+        return explain(one, own, format, detail, lines)
 
     def source(self, *args: Any, arch: str | None = None, **kwargs: Any) -> str:
         """The generated code of a call; see `weft.Kernel.source`."""

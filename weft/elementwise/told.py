@@ -4,19 +4,24 @@ being read in vectors.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
+from weft.compiler import Launch
+from weft.compiler.analysis import Lowered
 from weft.language.pointwise import Elementwise, Operand
 from weft.loops.types import COMPLEX_OF, ScalarType
 from weft.plan.facts import Geometry
-from weft.plan.map import MOST_ELEMENTS, PACKET_BYTES
+from weft.plan.map import ANY, MOST_ELEMENTS, NO_RUN, PACKET_BYTES, MapPlan, accesses
 
 
-def operand_lines(call: Elementwise, args: Sequence[object], result: ScalarType) -> tuple[str, ...]:
+def operand_lines(
+    call: Elementwise, args: Sequence[object], result: ScalarType, widths: Mapping[str, int]
+) -> tuple[str, ...]:
     """A line for each operand and given result. args: tensors over the axes of the iteration, and numbers. result: what is
-    computed.
+    computed. widths: of `widths_of`.
     """
     operands = [o for o in call.operands for _ in o.names]
     tensors = zip((*operands, *(None for _ in call.outs)), args, strict=False)
@@ -27,7 +32,7 @@ def operand_lines(call: Elementwise, args: Sequence[object], result: ScalarType)
     lines = []
     for name, (operand, value) in zip(names, tensors, strict=True):
         number = operand is not None and operand.axes is None
-        told = _number(operand) if number else _tensor(operand, value, call.rank, result, most)  # type: ignore[arg-type]
+        told = _number(operand) if number else _tensor(operand, value, call.rank, result, most, widths.get(name))  # type: ignore[arg-type]
         lines.append(f"{name:<{width}}  {told}")
     return tuple(lines)
 
@@ -37,7 +42,22 @@ def _number(operand: Operand) -> str:
     return f"{what}, passed as {operand.number}; only comparisons round it to a tensor's dtype"
 
 
-def _tensor(operand: Operand | None, value: object, rank: int, result: ScalarType, most: int) -> str:
+def widths_of(lowered: Sequence[Lowered], launches: Sequence[Launch]) -> dict[str, int]:
+    """Of arrays that a plan of maps moves along its lane: how many elements an instruction moves, ANY for shifted packets."""
+    found: dict[str, int] = {}
+    for launch in launches:
+        maps, plan = lowered[launch.variant.nest].maps, launch.variant.plan
+        if maps is None or not isinstance(plan, MapPlan):
+            continue
+        for course, its in zip(maps.courses, plan.courses, strict=True):
+            named = accesses(course)[: len(its.widths)]
+            found |= {array: width for (array, _), width in zip(named, its.widths, strict=True) if width != NO_RUN}
+    return found
+
+
+def _tensor(
+    operand: Operand | None, value: object, rank: int, result: ScalarType, most: int, width: int | None
+) -> str:
     assert isinstance(value, torch.Tensor)
     from weft.pytorch.call import DTYPES
 
@@ -54,12 +74,12 @@ def _tensor(operand: Operand | None, value: object, rank: int, result: ScalarTyp
         return f"{use}; one value for all elements"
     if rank - 1 not in axes:
         return f"{use}; repeated along the innermost axis, where one value is loaded for many elements"
-    return f"{use}; {'; '.join(_access(geometry, most))}"
+    return f"{use}; {'; '.join(_access(geometry, most, width))}"
 
 
-def _access(geometry: Geometry, most: int) -> Iterator[str]:
+def _access(geometry: Geometry, most: int, width: int | None) -> Iterator[str]:
     """How the elements are accessed along the innermost axis, of which a thread takes so many at the most, and what would make
-    the accesses wider.
+    the accesses wider. width: elements an access, for all that the plan knows.
     """
     size, inner = geometry.dtype.size, len(geometry.shape) - 1
     if geometry.strides[inner] != 1 and geometry.shape[inner] > 1:
@@ -71,16 +91,19 @@ def _access(geometry: Geometry, most: int) -> Iterator[str]:
             yield ".contiguous() of it would be read in vectors"
         return
     full = min(PACKET_BYTES // size, most)
-    count = min(geometry.vector(), full)
-    yield f"{count} {'elements' if count > 1 else 'element'} ({count * size} B) an access"
-    if count == full:
-        return
     past = geometry.address % (full * size)
+    if width == ANY:
+        yield f"packets of {full} elements ({full * size} B), shifted into place"
+    else:
+        count = math.gcd(full if width is None else width, past // size)
+        yield f"{count} {'elements' if count > 1 else 'element'} ({count * size} B) an access"
     if past:
         yield f"it begins {past} B past a multiple of {full * size}: a tensor of its own memory begins at one"
+    if width is None or width == full:
+        return
     others = [s for k, (n, s) in enumerate(zip(geometry.shape, geometry.strides, strict=True)) if k != inner and n > 1]
-    if any(s % full for s in others):
-        odd = next(s for s in others if s % full)
+    odd = next((s for s in others if s % full), None)
+    if odd is not None:
         yield f"its rows begin {odd} elements apart, and {full} are a vector: pad the rows"
     elif geometry.shape[inner] % full:
-        yield f"{geometry.shape[inner]} elements are no multiple of {full}, a vector"
+        yield f"rows of {geometry.shape[inner]} elements are no multiple of {full}, a vector: pad the rows"

@@ -135,6 +135,8 @@ def mish(x: Term) -> Term:
 def gelu(x: Term, approximate: str = "none") -> Term:
     if approximate == "tanh":
         return 0.5 * x * (1.0 + (0.7978845608028654 * (x + 0.044715 * (x * x * x))).apply("tanh"))
+    if approximate != "none":
+        raise TypeMismatch(f"gelu with approximate={approximate!r}", remedy="use 'none' or 'tanh'")
     return x.apply("gelu")
 
 

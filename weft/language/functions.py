@@ -189,11 +189,13 @@ def _check_alpha(b: Builder, name: str, *values: Value) -> None:
 def _div(b: Builder, arguments: Arguments, x: Value) -> Value:
     y, mode = arguments.need("other"), arguments.named("rounding_mode")
     arguments.done()
-    kind = mode.value if isinstance(mode, Static) else None
+    kind = mode.value if isinstance(mode, Static) else None if mode is None else describe(mode)
     if kind == "floor":
         return tensors.lift(b, checked_operator("floordiv"), x, y)
     if kind == "trunc":
         return tensors.lift(b, of_each_kind(divide_towards_zero), x, y)
+    if kind is not None:
+        raise TypeMismatch(f"rounding_mode={kind!r} of {arguments.name}", remedy="use 'floor', 'trunc' or None")
     return tensors.lift(b, operator("div"), x, y)
 
 

@@ -121,7 +121,8 @@ class _ElementwiseParser(Parser):
         def body(at: tuple[Expr, ...]) -> None:
             given: dict[str, Value] = {o.name: self._element(o, at) for o in call.operands}
             given |= {name: _constant(value) for name, value in call.constants}
-            value = self.inline(Helper(self.source), (), given, direct=True)
+            first = tuple(given.pop(p.arg) for p in self.source.node.args.posonlyargs)
+            value = self.inline(Helper(self.source), first, given, direct=True)
             values = value.items if isinstance(value, Tuple) else (value,)
             if isinstance(value, Tuple):
                 self.container = "list" if value.mutable else "tuple" if len(values) == 1 else ""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,6 +32,7 @@ from weft.compiler import launches as plan_launches
 from weft.compiler.boxes import tensor_map
 from weft.errors import (
     DeviceMismatch,
+    NumberOverflow,
     OutOfRange,
     OverlapError,
     ShapeMismatch,
@@ -40,7 +42,7 @@ from weft.errors import (
 from weft.language import ArgumentType, Signature, TensorType
 from weft.loops.affine import Affine, affine, evaluate
 from weft.loops.faults import Faults
-from weft.loops.ir import Array, Expr, Function, free_names
+from weft.loops.ir import Array, Check, Const, Expr, Function, Op, Ref, free_names, walk_expr
 from weft.loops.schedule import ORDINARY, Circumstances, Wrapped
 from weft.loops.types import BOOL, COMPLEX_TYPES, FLOAT64, INT64, SCALAR_TYPES, ScalarType
 from weft.loops.unused import empty_loops
@@ -112,12 +114,17 @@ def _argument_type(signature: Signature, name: str, kind: str, value: Any) -> Ar
     if isinstance(value, bool):
         return FLOAT64 if kind == "float" else INT64 if kind == "int" else BOOL
     if isinstance(value, (int, torch.SymInt)):
+        if isinstance(value, int) and kind in ("int", "number") and not -(2**63) <= value < 2**63:
+            raise NumberOverflow(f"{name} is an int that leaves 64 bits", location=signature.location, remedy=_SMALLER)
+        if isinstance(value, int) and kind == "float" and abs(value) > sys.float_info.max:
+            raise NumberOverflow(f"{name} is an int beyond all floats", location=signature.location, remedy=_SMALLER)
         return {"float": FLOAT64, "bool": BOOL}.get(kind, INT64)
     if isinstance(value, (float, torch.SymFloat)) and kind in ("float", "number"):
         return FLOAT64
     raise refuse(f"is {_described(value)}, and {use}", f"pass {_ARTICLES[kind]}")
 
 
+_SMALLER = "pass a smaller number, or a float"
 _ARTICLES = {"tensor": "a tensor", "int": "an int", "float": "a float", "bool": "a bool", "number": "a number"}
 
 
@@ -571,7 +578,8 @@ def _prepared(
         return CallPlan(lambda given: finish(run(given)), never, run, tuple(idle))
     partial = tuple(dict.fromkeys(p for item in launches for p in item.partial))
     writes = any(a.role == "inout" for a in function.arrays)
-    by_hand = _demands_floats(function) or any(zero for *_, zero in partial)
+    largest = _largest_floats(function)
+    by_hand = largest is None or any(zero for *_, zero in partial)
     by_hand = by_hand or (writes and any(item.fails for item in launches))  # what failed halfway is not run again
 
     def viewed(args: tuple[Any, ...], results: Mapping[str, Geometry]) -> Quick:
@@ -585,6 +593,7 @@ def _prepared(
             guard,
             [(name, dtype, elements) for name, dtype, elements, _ in partial],
             same,
+            largest or {},
         )
 
     if finish is not None:  # whose quick calls would give pairs
@@ -709,8 +718,44 @@ def check_demands(function: Function, names: Mapping[str, Any]) -> None:
 
 def _demands_floats(function: Function) -> bool:
     """Whether a call must check values that calls prepared alike may differ in."""
-    floats = {s.name for s in function.scalars if s.type == FLOAT64}
+    floats = _floats(function)
     return any(free_names(d.condition) & floats for d in function.demands)
+
+
+def _floats(function: Function) -> set[str]:
+    return {s.name for s in function.scalars if s.type == FLOAT64}
+
+
+def _largest_floats(function: Function) -> dict[str, float] | None:
+    """The sizes up to which finite values of floats meet what the function demands of them, and infinities and nan do too; None
+    where it demands anything else.
+    """
+    found: dict[str, float] = {}
+    for demand in function.demands:
+        if not free_names(demand.condition) & _floats(function):
+            continue
+        if any(isinstance(e, Check) for e in walk_expr(demand.condition)):
+            return None
+        either = {*_either(demand.condition)}
+        for e in either:
+            match e:
+                case Op(name="le", args=(Op(name="abs", args=(Ref(name=name) as value,)), Const(value=largest))):
+                    infinite = Op("not", (Op("isfinite", (value,), BOOL),), BOOL)
+                    if infinite in either and name in function.parameters:
+                        found[name] = min(largest, found.get(name, largest))
+                        break
+        else:
+            return None
+    return found
+
+
+def _either(condition: Expr) -> Iterator[Expr]:
+    """The conditions of which one is enough."""
+    if isinstance(condition, Op) and condition.name == "or":
+        for e in condition.args:
+            yield from _either(e)
+    else:
+        yield condition
 
 
 def _cuda_launchers(planned: Sequence[Launch], bound: Bound, device: torch.device) -> list[_Launch]:

@@ -79,7 +79,11 @@ def complete(kernel: Kernel, args: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def explain(
-    kernel: Kernel, args: Sequence[Any], format: str, detail: bool, operands: Sequence[str] = ()
+    kernel: Kernel,
+    args: Sequence[Any],
+    format: str,
+    detail: bool,
+    operands: Callable[[Analysis, Sequence[Launch]], Sequence[str]] = lambda analysis, launches: (),
 ) -> Explanation:
     """The explanation of a kernel for arguments, as "text" (with detail or without), "mermaid" or "html". operands: lines on
     how each is read.
@@ -88,8 +92,9 @@ def explain(
     from weft.explain import explain as explained
 
     examined = examine(kernel, args)
-    analysis = examined.analysis
-    whole = Explained(examined.written, analysis.schedule, analysis, examined.names, examined.launches(), operands)
+    analysis, planned = examined.analysis, examined.launches()
+    lines = operands(analysis, planned)
+    whole = Explained(examined.written, analysis.schedule, analysis, examined.names, planned, lines)
     return explained(whole, format, detail)
 
 

@@ -7,7 +7,9 @@ aligned, all that is left is to allocate the results, take addresses and launch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -17,12 +19,11 @@ from weft.plan.facts import Geometry
 from weft.runtime import cuda
 from weft.runtime.guard import Guard
 from weft.runtime.host import HostParts
-from weft.runtime.quick import Made, QuickLaunch, Returned
+from weft.runtime.quick import ALIGNMENT, Made, QuickLaunch, Returned
 from weft.runtime.quick import make as compile_quick
 
 # What a quick call gives when the call is not like the one it was made for.
 MISS: Any = type("Miss", (), {"__repr__": lambda self: "MISS"})()
-ALIGNMENT = 31
 
 
 def never(*args: Any) -> Any:
@@ -71,20 +72,23 @@ def quick_call(
     guard: Guard | None = None,
     partial: Sequence[tuple[str, torch.dtype, int]] = (),
     same: Sequence[tuple[int, int]] = (),
+    largest: Mapping[str, float] = MappingProxyType({}),
 ) -> Callable[..., Any]:
     """A function of the arguments, for calls like this one; `never` where there is no quick way for it.
 
     launches: (launch, names of arrays and scalars whose addresses and values it takes, its parts on CUDA), in order.
     guard: what must hold besides. partial: (name, dtype, elements) of memory that launches share. same: (position, position of
-    an earlier argument) of those that are one tensor, which is one parameter of the function.
+    an earlier argument) of those that are one tensor, which is one parameter of the function. largest: the size up to which
+    finite values of a float are taken.
     """
     if any(args[k] is not args[earlier] for k, earlier in same):
         return never
     again = _again(args)
     tensors = [a for k, a in enumerate(args) if isinstance(a, torch.Tensor) and k not in again]
-    if any(type(t) not in (torch.Tensor, torch.nn.Parameter) or t.requires_grad for t in tensors) or not tensors:
+    leaves = any(t.requires_grad for t in tensors)  # under no_grad they are tensors like others
+    if not tensors or (leaves and torch.is_grad_enabled()):
         return never
-    if any(t.data_ptr() & ALIGNMENT for t in tensors):
+    if any(type(t) not in (torch.Tensor, torch.nn.Parameter) for t in tensors):
         return never
     try:
         tensor_guard = torch._C._dynamo.guards.TensorGuards(
@@ -98,10 +102,11 @@ def quick_call(
     scope: dict[str, Any] = {
         "stack": torch._C._len_torch_dispatch_stack, "check": tensor_guard.check, "MISS": MISS, "empty": empty,
         "ad": torch.autograd.forward_ad, "default": torch.get_default_dtype, "dtype": torch.get_default_dtype(),
+        "inf": math.inf,
     }  # fmt: skip
     every = {a.name: _made(a, arrays[a.name]) for a in made}
     every |= {name: Made((elements,), (1,), dtype) for name, dtype, elements in partial}
-    compiled = _compiled(function, every, launches, device, args, tensor_guard.check, empty, guard, dict(same), again)
+    compiled = _compiled(function, every, launches, device, args, tensor_guard.check, empty, guard, dict(same), again, largest)
     if compiled is not None:
         return compiled
     if again or any(a.role == "inout" for a in function.arrays):  # whether what is written lies apart is not asked here
@@ -113,12 +118,17 @@ def quick_call(
     conditions = ["stack()", "ad._current_level >= 0", "default() is not dtype"]
     conditions += [f"getattr({t}, 'is_nested', True)" for t in checked]  # on which the check ends the process
     conditions.append(f"not check({', '.join(checked)})")
+    if leaves:
+        scope["recording"] = torch.is_grad_enabled
+        conditions.insert(0, "recording()")
     if guard is not None:
         scope["guard"] = guard
         conditions.insert(0, "not guard.holds()")
     for name, value in zip(function.parameters, args, strict=True):
         if isinstance(value, float):
             conditions.append(f"type({local[name]}) is not float")
+            if name in largest:
+                conditions.append(f"{largest[name]!r} < abs({local[name]}) < inf")
         elif not isinstance(value, torch.Tensor):
             scope[f"v_{local[name]}"] = value
             conditions.append(f"type({local[name]}) is not type(v_{local[name]}) or {local[name]} != v_{local[name]}")
@@ -133,7 +143,8 @@ def quick_call(
         first = "first()"
     lines = [f"if {' or '.join(conditions)}: return MISS"]
     lines += [f"p_{t} = {t}.data_ptr()" for t in checked]
-    lines.append(f"if ({' | '.join(f'p_{t}' for t in checked)}) & {ALIGNMENT}: return MISS")
+    past = {local[n]: a.data_ptr() & ALIGNMENT for n, a in zip(function.parameters, args, strict=True) if local[n] in checked}
+    lines.append(f"if ({' | '.join(f'p_{t} ^ {past[t]}' for t in checked)}) & {ALIGNMENT}: return MISS")
     addresses = {n: f"p_{local[n]}" for n, a in zip(function.parameters, args, strict=True) if isinstance(a, torch.Tensor)}
     for k, (name, own) in enumerate(every.items()):
         local[name] = f"r{k}"
@@ -189,6 +200,7 @@ def _compiled(
     guard: Guard | None,
     merged: Mapping[int, int],
     again: Mapping[int, int],
+    largest: Mapping[str, float],
 ) -> Callable[..., Any] | None:
     """The quick call without Python between its steps; None where there is none. made: what it allocates, by name. again: of
     arguments that are the very tensor that an earlier one is, which; merged: of those that are no parameters of the function
@@ -219,5 +231,8 @@ def _compiled(
         "where": cuda.current_stream() if on_gpu else torch.get_num_threads, "device": device.index or 0,
         "changed": torch._C._increment_version, "none": None,
     }  # fmt: skip
+    if any(isinstance(a, torch.Tensor) and a.requires_grad for a in args):
+        objects["recording"] = torch.is_grad_enabled
     items = [QuickLaunch(parts, tuple(where[n] for n in given)) for _, given, parts in launches if parts is not None]
-    return compile_quick(objects, args, [made[n] for n in order], returned, items, int(on_gpu), guard)
+    sizes = {places[n]: size for n, size in largest.items()}
+    return compile_quick(objects, args, [made[n] for n in order], returned, items, int(on_gpu), guard, sizes)

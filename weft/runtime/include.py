@@ -43,19 +43,34 @@ def resolve(
     def expand(text: str, name: str) -> list[str]:
         files[name] = text
         lines = [f'#line 1 "{name}"']
-        for number, line in enumerate(text.splitlines(), 1):
-            include = _INCLUDE.match(line)
-            if include is None:
-                lines.append("" if _PRAGMA_ONCE.match(line) else line)
-            elif (header := f"weft/{include[1]}") in files or header in known:
+        for before, include, number in _parts(text):
+            lines += before
+            if not include:
+                continue
+            if (header := f"weft/{include}") in files or header in known:
                 lines.append("")
             else:
-                lines += expand(_read(headers, include[1], f"{name}:{number}"), header)
+                lines += expand(_read(headers, include, f"{name}:{number}"), header)
                 lines.append(f'#line {number + 1} "{name}"')
         return lines
 
     whole = "\n".join(expand(text, name)) + "\n"
     return Source(whole, tuple(files.items()))
+
+
+@functools.lru_cache(maxsize=256)
+def _parts(text: str) -> tuple[tuple[tuple[str, ...], str, int], ...]:
+    """The lines before each include, as one, the header that it names, "" at the end, and its line."""
+    found: list[tuple[tuple[str, ...], str, int]] = []
+    before: list[str] = []
+    for number, line in enumerate((*text.splitlines(), None), 1):
+        include = None if line is None else _INCLUDE.match(line)
+        if line is not None and include is None:
+            before.append("" if _PRAGMA_ONCE.match(line) else line)
+            continue
+        found.append((("\n".join(before),) if before else (), "" if include is None else include[1], number))
+        before = []
+    return tuple(found)
 
 
 @functools.lru_cache(maxsize=256)

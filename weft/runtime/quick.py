@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from weft.runtime.cuda import LaunchParts
 from weft.runtime.guard import Guard
 from weft.runtime.host import HostParts
 
+ALIGNMENT = 31  # the bits of an address that a plan is made for
 _MOST, _MOST_SLOTS = 16, 64
 _KINDS = {"argument": 0, "result": 1, "number": 2}
 _FLOAT, _TENSOR, _SAME, _AGAIN = range(4)
@@ -63,6 +65,7 @@ class _Call(ctypes.Structure):
     _fields_ = (
         ("guard", ctypes.c_void_p),
         *((name, ctypes.py_object) for name in _OBJECTS),
+        ("recording", ctypes.py_object),
         ("arguments", ctypes.c_int64),
         ("results", ctypes.c_int64),
         ("returned", ctypes.c_int64),
@@ -70,9 +73,11 @@ class _Call(ctypes.Structure):
         ("where_count", ctypes.c_int64),
         ("argument", ctypes.c_int64 * _MOST),
         ("same", ctypes.py_object * _MOST),
+        ("largest", ctypes.c_double * _MOST),
         ("earlier", ctypes.c_int64 * _MOST),
         ("bytes", ctypes.c_int64 * _MOST),
         ("written", ctypes.c_int64 * _MOST),
+        ("past", ctypes.c_uint64 * _MOST),
         ("back", ctypes.c_int64 * _MOST),
         ("result", ctypes.py_object * 3 * _MOST),
         ("filled", ctypes.py_object * _MOST),
@@ -141,13 +146,15 @@ def make(
     launches: Sequence[QuickLaunch],
     where_count: int,
     guard: Guard | None,
+    largest: Mapping[int, float],
 ) -> Callable[..., Any] | None:
     """A function of the call's arguments: its results, or `objects["miss"]` for a call that is not like it, and for any
     where the guard no longer holds.
 
     objects: what `Call` in device/quick.hpp names. arguments: those of the call that it is made for: tensors, floats, of which
-    it takes any, and values of which it takes the same. results: what is made; what is returned of it first. where_count:
-    arguments of `objects["where"]`. None where it cannot be made.
+    it takes any (of those in `largest`, by position, finite ones up to this size), and values of which it takes the same.
+    results: what is made; what is returned of it first. where_count: arguments of `objects["where"]`. None where it cannot be
+    made.
 
     A call that writes is like the one before only where what it writes lies apart from all else.
     """
@@ -171,9 +178,11 @@ def make(
         if k in returned.again:
             call.argument[k], call.earlier[k] = _AGAIN, returned.again[k]
         elif call.argument[k] == _TENSOR:
-            call.bytes[k] = _extent(value)
+            call.bytes[k], call.past[k] = _extent(value), value.data_ptr() & ALIGNMENT
         elif call.argument[k] == _SAME:
             call.same[k] = value
+        else:
+            call.largest[k] = largest.get(k, math.inf)
     for k, position in enumerate(returned.back):
         call.back[k] = -1 if position is None else position
     for k, made in enumerate(results):

@@ -2,6 +2,7 @@
 //
 // The interpreter's functions are declared here, so that no headers of Python are needed.
 #pragma once
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -86,8 +87,8 @@ struct Guard {
     Place places[1];  // `count` of them
 };
 
-// What an argument has to be: a tensor like the one before, any float, the same integer, text or None, or the very tensor that
-// an earlier argument is.
+// What an argument has to be: a tensor like the one before, a float (of a finite size that is no larger than `largest`), the same
+// integer, text or None, or the very tensor that an earlier argument is.
 enum Argument : int64_t { FLOAT, TENSOR, SAME, AGAIN };
 
 struct Call {
@@ -95,12 +96,15 @@ struct Call {
     object *miss, *data_ptr, *is_nested, *check, *modes, *forward_mode, *level, *default_dtype, *dtype, *empty, *fill;
     object *where, *device, *plain;
     object *changed, *none;  // `changed` of a tuple of tensors tells autograd that they are written
+    object* recording;  // whether gradients are recorded; nullptr where no tensor asks for its own
     int64_t arguments, results, returned, launches;  // what is made and not returned is memory of the call's own
     int64_t where_count;  // arguments of `where`: which says the stream of a device, or how many threads to use
     Argument argument[most];
     object* same[most];  // where an argument is to be the same
+    double largest[most];  // of a float
     int64_t earlier[most];  // the argument that one is again
     int64_t bytes[most], written[most];  // of a tensor, from its first to its last element; whether it is written
+    uint64_t past[most];  // of a tensor, how far it begins past a multiple of 32 bytes
     int64_t back[most];  // what is returned: an argument, or below 0 the next that is made
     object* result[most][3];  // sizes, strides, dtype
     object* filled[most];  // with what, nullptr where nothing is
@@ -242,6 +246,13 @@ inline object* run(const Call& call, object* const* arguments, ptrdiff_t count) 
     for (int k = 0; k < count; ++k) {
         if (call.argument[k] == TENSOR) tensors[tensor_count++] = arguments[k];
     }
+    if (call.recording != nullptr) {
+        object* const recorded = PyObject_Vectorcall(call.recording, nullptr, 0, nullptr);
+        if (recorded == nullptr) return nullptr;
+        const bool is_recorded = PyObject_IsTrue(recorded) == 1;
+        Py_DecRef(recorded);
+        if (is_recorded) return kept(call.miss);
+    }
     if (const int seen = number_above(PyObject_Vectorcall(call.modes, nullptr, 0, nullptr), 0)) {
         return seen < 0 ? nullptr : kept(call.miss);
     }
@@ -270,12 +281,12 @@ inline object* run(const Call& call, object* const* arguments, ptrdiff_t count) 
     const bool same = PyObject_IsTrue(alike) == 1;
     Py_DecRef(alike);
     if (!same) return kept(call.miss);
-    uint64_t alignment = 0;
+    uint64_t otherwise = 0;  // bits in which tensors begin elsewhere
     double numbers[most];
     for (int k = 0; k < count; ++k) {
         if (call.argument[k] == TENSOR) {
             if (!address_of(arguments[k], call.data_ptr, addresses[k])) return nullptr;
-            alignment |= addresses[k];
+            otherwise |= addresses[k] ^ call.past[k];
         } else if (call.argument[k] == SAME) {
             const int same_value = is_same(arguments[k], call.same[k]);
             if (same_value != 1) return same_value < 0 ? nullptr : kept(call.miss);
@@ -288,9 +299,11 @@ inline object* run(const Call& call, object* const* arguments, ptrdiff_t count) 
             if (type != &PyFloat_Type) return kept(call.miss);  // an int is another program
             numbers[k] = PyFloat_AsDouble(arguments[k]);
             if (PyErr_Occurred()) return nullptr;
+            const double size = std::fabs(numbers[k]);
+            if (size > call.largest[k] && std::isfinite(size)) return kept(call.miss);
         }
     }
-    if (alignment & 31 || may_overlap(call, addresses)) return kept(call.miss);
+    if (otherwise & 31 || may_overlap(call, addresses)) return kept(call.miss);
     object* where_number = PyObject_Vectorcall(call.where, &call.device, call.where_count, nullptr);
     if (where_number == nullptr) return nullptr;
     const uint64_t where = PyLong_AsUnsignedLongLong(where_number);
