@@ -18,7 +18,7 @@ import torch.nn.functional as F
 
 import weft
 from tests.compiled import FUNCTIONS, MODELS
-from weft.dynamo import fused
+from weft.dynamo import fused, groups
 from weft.dynamo.groups import divide
 from weft.errors import CompileError
 
@@ -128,6 +128,28 @@ def test_a_chain_is_one_kernel_and_a_product_stays() -> None:
     assert ("aten.mm", "a product, which PyTorch's libraries compute") in graph.left
     assert ("aten.add", "alone: one launch with weft or without") in graph.left
     assert "weft_0: pow, mean, add, rsqrt, mul x2" in str(backend.report)
+
+
+@pytest.mark.parametrize("name", ["gelu_mlp", "gated_mlp"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_products_of_few_rows_are_taken(name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "has_few_rows", lambda node: True)  # which asks for a GPU and large matrices
+    model, backend = MODELS[name][0]().to(dtype), weft.Backend()
+    x = torch.randn(5, 1, 32, dtype=dtype)
+    with torch.no_grad():
+        _close(torch.compile(model, backend=backend)(x), model(x))
+    (graph,) = backend.report.graphs
+    (taken,) = graph.taken
+    assert not graph.left and not taken.failed
+    operands = "float32" if dtype is torch.float32 else "bfloat16"  # what a product reads is rounded as in eager mode
+    assert f"r1 = torch.empty((5, 1, 32), dtype=torch.{operands}" in taken.program.replace("r2 = ", "r1 = ")
+
+
+def test_products_of_few_rows_differentiate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "has_few_rows", lambda node: True)
+    model = MODELS["gelu_mlp"][0]()
+    own = copy.deepcopy(model)
+    _train_alike(model, own, torch.compile(own, backend=weft.Backend()), torch.randn(3, 2, 32))
 
 
 def test_what_weft_does_not_have_stays_with_the_reason() -> None:

@@ -81,7 +81,11 @@ def _call(graph: fx.Graph, group: Group, number: int) -> _Call:
     if not group.inputs:
         told.failed = "it reads no tensor"
         return _Call(group, told)
-    loops = loops_of(group.members, group.inputs, group.outputs)
+    try:
+        loops = loops_of(group.members, group.inputs, group.outputs)
+    except Exception as error:  # an operator in a form that nobody thought of is no reason to have no model
+        told.failed = f"its loops could not be written: {type(error).__name__}: {error}"
+        return _Call(group, told)
     told.program = loops.text
     sources = {str(size(meta(n))): n for n in graph.nodes if isinstance(meta(n), torch.SymInt)}
     missing = [s for s in loops.symbols if s not in sources]

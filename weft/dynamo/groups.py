@@ -15,14 +15,17 @@ from weft.dynamo.operators import (
     DTYPES,
     ELEMENTWISE,
     FOLDS,
+    HALVES,
     INSERTIONS,
     PARTS,
+    PRODUCTS,
     RESHAPES,
     SCANS,
     SELECTIONS,
     SPLITS,
     arguments,
     base,
+    factors,
     is_constant,
     is_reshape,
     is_view,
@@ -33,8 +36,9 @@ from weft.dynamo.sizes import known, order, size, sizes
 from weft.dynamo.subscripts import reshape_groups
 
 _MOST = 96  # operators in a group: the analysis of a program grows faster than the program
-_TAKEN = {*ELEMENTWISE, *FOLDS, *SCANS, *SELECTIONS, *INSERTIONS, *PARTS}
-PRODUCTS = ("aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm", "aten.convolution", "aten.convolution_backward")
+_TAKEN = {*ELEMENTWISE, *FOLDS, *SCANS, *PRODUCTS, *SELECTIONS, *INSERTIONS, *PARTS}
+_LIBRARIES = (*PRODUCTS, "aten.bmm", "aten.baddbmm", "aten.convolution", "aten.convolution_backward")
+_FEW_ROWS, _LONG = 16, 1024  # of a product that takes as long as it takes to read its matrix, and that is worth a kernel
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,7 @@ def _reason(node: fx.Node) -> str | None:
     value = meta(node)
     if isinstance(value, (torch.SymInt, int, torch.SymFloat, float, torch.SymBool, bool)):
         return ""
-    if name in PRODUCTS:
+    if name in _LIBRARIES and not (name in PRODUCTS and has_few_rows(node)):
         return "a product, which PyTorch's libraries compute"
     if not (name in _TAKEN or is_view(node) or is_constant(node) or name in SPLITS):
         return "weft has no such operator"
@@ -97,6 +101,31 @@ def _reason(node: fx.Node) -> str | None:
     if not tensors or any(not isinstance(meta(n), (torch.Tensor, torch.SymInt, int, tuple, list)) for n in read):
         return "what it is made of is not known"
     return _reason_of_tensors(node, tensors) or _reason_of_operator(node, name)
+
+
+def has_few_rows(node: fx.Node) -> bool:
+    """Whether a product reads a large matrix for a few rows of 16-bit numbers, on a GPU."""
+    a, b = (meta(n) for n in factors(node))
+    given = arguments(node)
+    if a.device.type != "cuda" or a.dtype not in HALVES or given.get("beta", 1) != 1 or given.get("alpha", 1) != 1:
+        return False
+    if _merges(factors(node)[0]):
+        return False
+    rows, length, columns = a.shape[0], a.shape[1], b.shape[1]
+    fixed = all(isinstance(s, int) for s in (rows, length, columns))
+    return fixed and rows <= _FEW_ROWS and length >= _LONG and columns >= _LONG
+
+
+def _merges(node: fx.Node) -> bool:
+    """Whether a view makes one dimension of several, which would be told apart again for each element."""
+    while is_view(node):
+        whole = base(node)
+        if is_reshape(node):
+            groups = reshape_groups(sizes(meta(whole).shape), sizes(meta(node).shape))
+            if groups is None or any(len(own) > 1 for own, _ in groups):
+                return True
+        node = whole
+    return False
 
 
 def _tensors(node: fx.Node) -> list[torch.Tensor]:
@@ -134,8 +163,8 @@ def _reason_of_operator(node: fx.Node, name: str) -> str | None:
             indices = [i for i in given["indices"] if i is not None]
             if len(indices) != 1 or meta(indices[0]).dtype not in (torch.int32, torch.int64):
                 return "several indices, or a mask"
-        case "scatter_reduce":
-            return "weft has no such operator"
+        case "index_select" if not meta(given["self"]).dim() or not meta(given["index"]).dim():
+            return "a tensor without dimensions"
         case "slice":
             if not _from_the_first(given["start"]) or isinstance(given["step"], fx.Node):
                 return "a slice that a call tells"
@@ -255,7 +284,7 @@ class _Grouping:
     def _merge(self, a: set[fx.Node], b: set[fx.Node]) -> None:
         if a is b:
             return
-        forced = any(name_of(n) == "getitem" for n in b)
+        forced = [name_of(n) for n in b] == ["getitem"]  # one of several results, which are made together
         if not forced and (len(a) + len(b) > _MOST or self._device(a) != self._device(b) or self._waits(a, b)):
             return
         a |= b

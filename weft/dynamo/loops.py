@@ -20,9 +20,11 @@ from weft.dynamo.operators import (
     ELEMENTWISE,
     FOLDS,
     HALVES,
+    PRODUCTS,
     SCANS,
     arguments,
     base,
+    factors,
     is_constant,
     is_view,
     meta,
@@ -66,8 +68,10 @@ class _Item:
     part: str
 
     @property
-    def stored(self) -> bool:
-        return self.part != "result"
+    def kind(self) -> str:
+        if self.part in ("result", "product"):
+            return self.part
+        return "scan" if name_of(self.node) in SCANS else "fold"
 
 
 def _dtype(node: fx.Node) -> torch.dtype:
@@ -87,11 +91,24 @@ def _dims(given: Any, rank: int) -> tuple[int, ...]:
 
 
 def parts_of(node: fx.Node) -> tuple[str, ...]:
-    """The arrays that a fold or a scan stores."""
+    """The arrays that a fold, a scan or a product stores."""
     name = name_of(node)
     if name in ("aten.var", "aten.var_mean"):
         return ("mean", "var")
+    if name in PRODUCTS:
+        return ("product",)
     return (name.split(".")[1],) if name in (*FOLDS, *SCANS) else ()
+
+
+def _root(node: fx.Node) -> fx.Node:
+    while is_view(node):
+        node = base(node)
+    return node
+
+
+def _ones(node: fx.Node, at: Subscripts) -> Subscripts:
+    """The subscripts, those of dimensions of 1 being 0."""
+    return tuple("0" if s == 1 else t for s, t in zip(_shape(node), at, strict=True))
 
 
 def nodes_in(node: fx.Node) -> tuple[fx.Node, ...]:
@@ -153,17 +170,29 @@ class _Writer:
 
     def _nests(self) -> list[str]:
         stores = [_Item(n, part) for n in self.members for part in parts_of(n)]
-        results = [_Item(n, "result") for n in self.outputs]
-        self.read = {_Item(m, p): self._reads(_Item(m, p)) for m, p in ((i.node, i.part) for i in (*stores, *results))}
+        multiplied = [_root(n) for m in self.members if name_of(m) in PRODUCTS for n in factors(m)]
+        self.multiplied = {n for n in multiplied if n in self.own}  # stored as they are in eager mode
+        results = {n: _Item(n, "result") for n in self.outputs}
+        beside = {n: _Item(n, "result") for n in self.members if n in self.multiplied and not self._folds_to(n)}
+        items = [*stores, *dict.fromkeys((*results.values(), *beside.values()))]
+        self.read = {i: self._reads(i) for i in items}
         inside = {i for reads in self.read.values() for i in reads}
         direct: dict[_Item, _Item] = {}  # results that an array of a fold or a scan is
-        for item in results:
-            source = self._source(item.node)
-            fits = source is not None and (source not in inside or _dtype(item.node) not in HALVES)
-            if source is not None and fits and memory_order(item.node) == tuple(range(len(_shape(item.node)))):
-                direct[item] = source
-        self.halves = {source: _dtype(item.node) for item, source in direct.items() if source not in inside}
-        left = [*stores, *(r for r in results if r not in direct)]
+        self.halves: dict[_Item, torch.dtype] = {}  # arrays that hold what is returned or multiplied, rounded
+        for node in (*self.multiplied, *results):
+            source = self._folds_to(node)
+            if source is None:
+                continue
+            if node in self.multiplied or source not in inside:
+                self.halves[source] = _dtype(node)
+            as_returned = source not in inside or source in self.halves or _dtype(node) not in HALVES
+            if node in results and as_returned and memory_order(node) == tuple(range(len(_shape(node)))):
+                direct[results[node]] = source
+        self._write([i for i in items if i not in direct])
+        return [self.arrays[direct.get(r, r)] for r in results.values()]
+
+    def _write(self, left: list[_Item]) -> None:
+        """The nests, each after what it reads; of those that can come, one over the same rows as the one before."""
         done: set[_Item] = set()
         before: tuple[str, ...] = ()
         while left:
@@ -174,52 +203,66 @@ class _Writer:
             before = before if before and rows[: len(before)] == before else rows
             left = [i for i in left if i not in together]
             done |= {*together}
-            if chosen.part == "result":
-                self._results(together)
-            elif name_of(chosen.node) in SCANS:
-                self._scan(chosen)
-            else:
-                self._folds(together)
-        return [self.arrays[direct.get(r, r)] for r in results]
+            match chosen.kind:
+                case "result":
+                    self._results(together)
+                case "scan":
+                    self._scan(chosen)
+                case "product":
+                    self._products(together)
+                case _:
+                    self._folds(together)
 
-    def _source(self, node: fx.Node) -> _Item | None:
-        """The array that a result is, where it is one."""
-        if name_of(node) == "getitem":
+    def source(self, node: fx.Node) -> _Item | None:
+        """The array that holds a value's elements, where there is one."""
+        if node not in self.own:
+            return None
+        return self._folds_to(node) or (_Item(node, "result") if node in self.multiplied else None)
+
+    def _folds_to(self, node: fx.Node) -> _Item | None:
+        """The fold, scan or product that a value is."""
+        if name_of(node) == "getitem" and name_of(base(node)) == "aten.var_mean":
             return _Item(base(node), ("var", "mean")[node.args[1]])  # type: ignore[index]
         parts = parts_of(node)
-        return _Item(node, parts[-1]) if parts else None
+        return _Item(node, parts[-1]) if parts and name_of(node) != "aten.addmm" else None
 
     def _reads(self, item: _Item) -> set[_Item]:
         """The arrays that a nest reads."""
-        found = {_Item(item.node, "mean")} if item.part == "var" else set()
+        node = item.node
+        found = {_Item(node, "mean")} if item.part == "var" else set()
+        if item.kind == "product":
+            left = [*factors(node)]
+        else:
+            left = [node] if item.kind == "result" and self.source(node) != item else [*nodes_in(node)]
         seen: set[fx.Node] = set()
-        left = [*nodes_in(item.node)] if item.stored else [item.node]
         while left:
-            node = left.pop()
-            if node in seen or node in self.names:
+            one = left.pop()
+            if one in seen or one in self.names:
                 continue
-            seen.add(node)
-            source = self._source(node) if node in self.own else None
+            seen.add(one)
+            source = self.source(one)
             if source is not None:
                 found.add(source)
+            elif name_of(one) == "aten.addmm" and one in self.own:
+                found.add(_Item(one, "product"))
+                left += nodes_in(one)[:1]
             else:
-                left += nodes_in(node)
+                left += nodes_in(one)
         return found
 
     def _alike(self, a: _Item, b: _Item) -> bool:
         """Whether two nests have the same loops."""
-        if a == b:
-            return True
-        if a.stored != b.stored or name_of(a.node) in SCANS or name_of(b.node) in SCANS:
-            return False
-        if not a.stored:
+        if a == b or a.kind != b.kind or a.kind == "scan":
+            return a == b
+        if a.kind == "result":
             return _shape(a.node) == _shape(b.node) and memory_order(a.node) == memory_order(b.node)
-        (x,), (y,) = nodes_in(a.node), nodes_in(b.node)
-        return _shape(x) == _shape(y) and self._folded(a.node) == self._folded(b.node)
+        x, y = (nodes_in(i.node) if i.kind == "fold" else factors(i.node) for i in (a, b))
+        alike = [_shape(n) for n in x] == [_shape(n) for n in y]
+        return alike and (a.kind == "product" or self._folded(a.node) == self._folded(b.node))
 
     def _rows(self, item: _Item) -> tuple[str, ...]:
         """The sizes of the outer loops of a nest."""
-        if item.part == "result":
+        if item.kind in ("result", "product"):
             shape = _shape(item.node)
             return tuple(text(shape[d]) for d in memory_order(item.node) if shape[d] != 1)
         (x,) = nodes_in(item.node)
@@ -233,6 +276,8 @@ class _Writer:
     # ---- nests
 
     def _array(self, item: _Item, shape: Sequence[Size], dtype: torch.dtype) -> str:
+        """A new array; in the dtype of what is returned or multiplied, where it is."""
+        dtype = self.halves.get(item, dtype)
         name = self.arrays[item] = f"r{len(self.arrays)}"
         told = ", ".join(map(text, shape)) if len(shape) > 1 else f"{text(shape[0]) if shape else 1},"
         self.lines.append(f"{name} = torch.empty(({told}), dtype={dtype}, device={self.device})")
@@ -247,7 +292,7 @@ class _Writer:
         for d in dims:
             at[d] = nest.loop("i", shape[d])
         for name, item in zip(names, items, strict=True):
-            made = nest.element(item.node, tuple(at))
+            made = nest.stored(item, tuple(at))
             nest.last(f"{name}[{', '.join([at[d] for d in dims] or ['0'])}] = {made.text}")
         self.lines += nest.lines()
 
@@ -258,7 +303,7 @@ class _Writer:
         names = []
         for item in items:
             shape = [1 if d in folded else s for d, s in enumerate(own) if _keeps(item) or d not in folded]
-            names.append(self._array(item, shape, self.halves.get(item, self._stored_dtype(item))))
+            names.append(self._array(item, shape, self._stored_dtype(item)))
         nest = Nest(self)
         at = ["0"] * len(own)
         for d in kept:
@@ -289,12 +334,33 @@ class _Writer:
         off = nest.let(f"{element} - {nest.let(mean)}")
         return f"{off} * {off}"
 
+    def _products(self, items: Sequence[_Item]) -> None:
+        names = [self._array(i, _shape(i.node), self._stored_dtype(i)) for i in items]
+        nest = Nest(self)
+        rows, columns = (nest.loop("i", s) for s in _shape(items[0].node))
+        totals = [nest.state("0.0") for _ in items]
+        along = nest.loop("j", _shape(factors(items[0].node)[0])[1])
+        for name, total, item in zip(names, totals, items, strict=True):
+            a, b = factors(item.node)
+            x, y = nest.element(a, (rows, along)).text, nest.element(b, (along, columns)).text
+            nest.last(f"{total} = {total} + {x} * {y}")
+            nest.after(f"{name}[{rows}, {columns}] = {total}")
+        self.lines += nest.lines()
+
+    def array_element(self, item: _Item, at: Subscripts) -> str:
+        """An element of what an array holds."""
+        if item.kind == "result":
+            at = tuple(at[d] for d in memory_order(item.node))
+        read = f"{self.arrays[item]}[{', '.join(at or ('0',))}]"
+        dtype = _dtype(item.node) if item.kind == "result" else self.halves.get(item)
+        return f"{read}.float()" if dtype in HALVES else read
+
     def _scan(self, item: _Item) -> None:
         node = item.node
         (x,) = nodes_in(node)
         own, dtype = _shape(x), self._stored_dtype(item)
         (along,) = self._folded(node)
-        name = self._array(item, own, self.halves.get(item, dtype))
+        name = self._array(item, own, dtype)
         nest = Nest(self)
         at = [nest.loop("i", s) if d != along else "" for d, s in enumerate(own)]
         total = nest.state(_first(item.part, dtype, self))
@@ -452,16 +518,32 @@ class Nest:
     def _made(self, node: fx.Node, at: Subscripts) -> Term:
         writer = self.writer
         if node in writer.names:
-            subscripts = ["0" if s == 1 else t for s, t in zip(_shape(node), at, strict=True)]
-            read = f"{writer.names[node]}[{', '.join(subscripts or ['0'])}]"
-            return Term(self.let(read) + ".float()" if _dtype(node) in HALVES else read)
-        source = writer._source(node) if node in writer.own else None
+            read = f"{writer.names[node]}[{', '.join(_ones(node, at) or ('0',))}]"
+            return Term(f"{read}.float()" if _dtype(node) in HALVES else read)
+        source = writer.source(node)
         if source is not None:
-            subscripts = ["0" if s == 1 else t for s, t in zip(_shape(node), at, strict=True)]
-            return Term(f"{writer.arrays[source]}[{', '.join(subscripts or ['0'])}]")
+            return Term(writer.array_element(source, _ones(node, at)))
         if is_view(node):
             return self.element(base(node), viewed(node, at))
+        return self.computed(node, at)
+
+    def stored(self, item: _Item, at: Subscripts) -> Term:
+        """What is stored into the array of a result, which rounds it."""
+        node = item.node
+        if name_of(node) in CONVERSIONS and _dtype(node) in HALVES:
+            value = node.args[0]
+            assert isinstance(value, fx.Node)
+            if _dtype(value).is_floating_point:
+                return self.element(value, at)
+        return self.computed(node, at) if self.writer.source(node) == item else self.element(node, at)
+
+    def computed(self, node: fx.Node, at: Subscripts) -> Term:
+        """An element by what its operator does, whether an array holds it or not."""
         name = name_of(node)
+        if name == "aten.addmm":
+            product = self.let(self.writer.array_element(_Item(node, "product"), at))
+            bias = self.operand(node.args[0], node, at, _dtype(node))
+            return Term(self.let(f"{product} + {bias.text}"))
         if name in MADE:
             return MADE[name](self, node, at)
         return self._elementwise(node, at)
@@ -485,9 +567,12 @@ class Nest:
         dtype = _taken(node, known.takes, [given[n] for n in known.operands])
         operands: dict[str, Term] = {}
         for operand in known.operands:
-            if given[operand] is not None:
+            value = given[operand]
+            if value is not None:
+                if known.takes == "common" and dtype in HALVES and not isinstance(value, fx.Node):
+                    value = torch.tensor(value, dtype=dtype).item()  # compared as one of them
                 wanted = torch.bool if operand == "condition" else dtype
-                operands[operand] = self.operand(given[operand], node, at, wanted)
+                operands[operand] = self.operand(value, node, at, wanted)
         if given.get("alpha", 1) != 1:
             factor = number(given["alpha"], dtype)
             operands["other"] = Term(f"({factor} * {operands['other'].text})", operands["other"].number)

@@ -67,6 +67,7 @@ ELEMENTWISE: dict[str, Elementwise] = {
 }  # fmt: skip
 CONVERSIONS = ("aten._to_copy", "prims.convert_element_type")
 FOLDS = ("aten.sum", "aten.mean", "aten.amax", "aten.amin", "aten.prod", "aten.any", "aten.all", "aten.var", "aten.var_mean")
+PRODUCTS = ("aten.mm", "aten.addmm")
 SCANS = ("aten.cumsum", "aten.cumprod")
 SELECTIONS = ("aten.gather", "aten.embedding", "aten.index", "aten.index_select")
 INSERTIONS = ("aten.scatter", "aten.scatter_add")
@@ -139,6 +140,13 @@ def base(node: fx.Node) -> fx.Node:
     """What a view, or a part of several results, is of."""
     made = _given(node)
     return _given(made) if name_of(made) in SPLITS else made
+
+
+def factors(node: fx.Node) -> tuple[fx.Node, fx.Node]:
+    """Of a product."""
+    a, b = node.args[-2:]
+    assert isinstance(a, fx.Node) and isinstance(b, fx.Node)
+    return a, b
 
 
 def _given(node: fx.Node) -> fx.Node:

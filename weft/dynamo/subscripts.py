@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import fx
 
 from weft.dynamo.operators import arguments, meta, name_of
@@ -294,7 +295,8 @@ def _scattered(nest: Nest, node: fx.Node, at: Subscripts) -> Term:
 
 def _full(nest: Nest, node: fx.Node, at: Subscripts) -> Term:
     given = arguments(node)
-    return Term(number(given["fill_value"] if "fill_value" in given else given["s"], meta(node).dtype), True)
+    value = given["fill_value"] if "fill_value" in given else given["s"]
+    return Term(number(torch.tensor(value, dtype=meta(node).dtype).item(), meta(node).dtype), True)
 
 
 def _arange(nest: Nest, node: fx.Node, at: Subscripts) -> Term:
