@@ -81,24 +81,22 @@ def _call(graph: fx.Graph, group: Group, number: int) -> _Call:
     if not group.inputs:
         told.failed = "it reads no tensor"
         return _Call(group, told)
-    try:
-        loops = loops_of(group.members, group.inputs, group.outputs)
-    except Exception as error:  # an operator in a form that nobody thought of is no reason to have no model
-        told.failed = f"its loops could not be written: {type(error).__name__}: {error}"
-        return _Call(group, told)
-    told.program = loops.text
     sources = {str(size(meta(n))): n for n in graph.nodes if isinstance(meta(n), torch.SymInt)}
-    missing = [s for s in loops.symbols if s not in sources]
-    if missing:
-        told.failed = f"no value of the graph is {missing[0]}"
+    for apart in (True, False):
+        try:
+            loops = loops_of(group.members, group.inputs, group.outputs, apart)
+            told.program, sized = loops.text, [sources[s] for s in loops.symbols]
+            made = _kernel(loops.text)
+            _require_results(made, group, [hint(meta(n)) for n in sized])
+        except WeftError as error:
+            told.failed = _first_line(error)
+        except Exception as error:  # an operator in a form that nobody thought of is no reason to have no model
+            told.failed = f"its loops cannot be written: {type(error).__name__}: {error}"
+        else:
+            told.failed = ""
+            break
+    if told.failed:
         return _Call(group, told)
-    made = _kernel(loops.text)
-    try:
-        _require_results(made, group, [hint(meta(sources[s])) for s in loops.symbols])
-    except WeftError as error:
-        told.failed = _first_line(error)
-        return _Call(group, told)
-    sized = [sources[s] for s in loops.symbols]
     plain, beside = _plain(group, len(sized))
     own = (*group.inputs, *sized)
     return _Call(group, told, Fused(made, len(own), plain, told), (*own, *beside))

@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import sympy
 import torch
 from torch import fx
 
+from weft.dynamo.dimensions import Dimensions
 from weft.dynamo.operators import (
     CONVERSIONS,
     ELEMENTWISE,
@@ -47,9 +49,11 @@ class Loops:
     symbols: tuple[str, ...]
 
 
-def loops_of(members: Sequence[fx.Node], inputs: Sequence[fx.Node], outputs: Sequence[fx.Node]) -> Loops:
-    """members: in their order; outputs: those of them that are returned, each in the order in which it lies in memory."""
-    return _Writer(tuple(members), tuple(inputs), tuple(outputs)).loops()
+def loops_of(members: Sequence[fx.Node], inputs: Sequence[fx.Node], outputs: Sequence[fx.Node], apart: bool = True) -> Loops:
+    """members: in their order; outputs: those of them that are returned, each in the order in which it lies in memory. apart:
+    whether dimensions of one length that do not meet have names instead, so that loops over one are not loops over the other.
+    """
+    return _Writer(tuple(members), tuple(inputs), tuple(outputs), apart).loops()
 
 
 def memory_order(node: fx.Node) -> tuple[int, ...]:
@@ -123,6 +127,7 @@ class _Writer:
     members: tuple[fx.Node, ...]
     inputs: tuple[fx.Node, ...]
     outputs: tuple[fx.Node, ...]
+    apart: bool
     lines: list[str] = field(default_factory=list)
     arrays: dict[_Item, str] = field(default_factory=dict)
 
@@ -130,6 +135,8 @@ class _Writer:
         self.names = {n: f"a{k}" for k, n in enumerate(self.inputs)}
         self.device = "a0.device"
         self.own = {*self.members}
+        self.all = (*self._inside(), *self.members)
+        self.dimensions = Dimensions(self.all, self.inputs) if self.apart else None
         own = self._sizes()
         returned = self._nests()
         parameters = [*self.names.values(), *own]
@@ -145,15 +152,20 @@ class _Writer:
         known: set[str] = set()
         checks = []
         for node, name in self.names.items():
-            for d, value in enumerate(_shape(node) or (1,)):
+            for d, value in enumerate(self.shape(node) or (1,)):
                 if not isinstance(value, int) and value.is_Symbol and str(value) not in known:
                     known.add(str(value))
                     self.heads.append(f"{value} = {name}.shape[{d}]")
                 elif isinstance(value, int) or value.is_Symbol:
                     checks.append(f"assert {name}.shape[{d}] == {value}")
         self.heads += checks
-        used = {str(s) for n in (*self.members, *self._inside()) for v in _sizes_in(n) for s in symbols(v)}
+        used = {str(s) for n in self.all for v in _sizes_in(n) for s in symbols(v)}
         return sorted(used - known)
+
+    def shape(self, node: fx.Node) -> tuple[Size, ...]:
+        """The sizes of a value as loops go over them: by names where two that are equal are not the same."""
+        named = [self.dimensions.name(node, d) if self.dimensions else None for d in range(meta(node).dim())]
+        return tuple(s if n is None else sympy.Symbol(n) for n, s in zip(named, _shape(node), strict=True))
 
     def _inside(self) -> Iterator[fx.Node]:
         """The views and constants that members read through."""
@@ -255,19 +267,19 @@ class _Writer:
         if a == b or a.kind != b.kind or a.kind == "scan":
             return a == b
         if a.kind == "result":
-            return _shape(a.node) == _shape(b.node) and memory_order(a.node) == memory_order(b.node)
+            return self.shape(a.node) == self.shape(b.node) and memory_order(a.node) == memory_order(b.node)
         x, y = (nodes_in(i.node) if i.kind == "fold" else factors(i.node) for i in (a, b))
-        alike = [_shape(n) for n in x] == [_shape(n) for n in y]
+        alike = [self.shape(n) for n in x] == [self.shape(n) for n in y]
         return alike and (a.kind == "product" or self._folded(a.node) == self._folded(b.node))
 
     def _rows(self, item: _Item) -> tuple[str, ...]:
         """The sizes of the outer loops of a nest."""
         if item.kind in ("result", "product"):
-            shape = _shape(item.node)
+            shape = self.shape(item.node)
             return tuple(text(shape[d]) for d in memory_order(item.node) if shape[d] != 1)
         (x,) = nodes_in(item.node)
         folded = self._folded(item.node)
-        return tuple(text(s) for d, s in enumerate(_shape(x)) if d not in folded and s != 1)
+        return tuple(text(s) for d, s in enumerate(self.shape(x)) if d not in folded and s != 1)
 
     def _folded(self, node: fx.Node) -> tuple[int, ...]:
         (x,) = nodes_in(node)
@@ -285,7 +297,7 @@ class _Writer:
 
     def _results(self, items: Sequence[_Item]) -> None:
         node = items[0].node
-        shape, dims = _shape(node), memory_order(node)
+        shape, dims = self.shape(node), memory_order(node)
         names = [self._array(i, [shape[d] for d in dims], _dtype(i.node)) for i in items]
         nest = Nest(self)
         at = ["0"] * len(shape)
@@ -298,7 +310,7 @@ class _Writer:
 
     def _folds(self, items: Sequence[_Item]) -> None:
         (x,) = nodes_in(items[0].node)
-        folded, own = self._folded(items[0].node), _shape(x)
+        folded, own = self._folded(items[0].node), self.shape(x)
         kept = [d for d in range(len(own)) if d not in folded]
         names = []
         for item in items:
@@ -314,7 +326,7 @@ class _Writer:
         for name, total, item in zip(names, totals, items, strict=True):
             element = self._folded_element(nest, item, at, folded)
             nest.last(f"{total} = {_UPDATES.get(item.part, '{0} + {1}').format(total, element)}")
-            count = product([own[d] for d in folded])
+            count = product([_shape(x)[d] for d in folded])
             if item.part == "var":
                 count = count - _correction(item.node)
             divisor = f" / {tight(count)}" if item.part in ("mean", "var") else ""
@@ -335,11 +347,11 @@ class _Writer:
         return f"{off} * {off}"
 
     def _products(self, items: Sequence[_Item]) -> None:
-        names = [self._array(i, _shape(i.node), self._stored_dtype(i)) for i in items]
+        names = [self._array(i, self.shape(i.node), self._stored_dtype(i)) for i in items]
         nest = Nest(self)
-        rows, columns = (nest.loop("i", s) for s in _shape(items[0].node))
+        rows, columns = (nest.loop("i", s) for s in self.shape(items[0].node))
         totals = [nest.state("0.0") for _ in items]
-        along = nest.loop("j", _shape(factors(items[0].node)[0])[1])
+        along = nest.loop("j", self.shape(factors(items[0].node)[0])[1])
         for name, total, item in zip(names, totals, items, strict=True):
             a, b = factors(item.node)
             x, y = nest.element(a, (rows, along)).text, nest.element(b, (along, columns)).text
@@ -358,7 +370,7 @@ class _Writer:
     def _scan(self, item: _Item) -> None:
         node = item.node
         (x,) = nodes_in(node)
-        own, dtype = _shape(x), self._stored_dtype(item)
+        own, dtype = self.shape(x), self._stored_dtype(item)
         (along,) = self._folded(node)
         name = self._array(item, own, dtype)
         nest = Nest(self)
