@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from weft.analysis import LoopAnalysis, analyze
+    from weft.dynamo.backend import Backend, backend
     from weft.elementwise.pointwise import Pointwise, pointwise
     from weft.errors import PerformanceWarning
     from weft.hand import HandSchedule, schedule
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Backend",
     "HandSchedule",
     "Kernel",
     "LoopAnalysis",
@@ -24,12 +26,15 @@ __all__ = [
     "Pointwise",
     "TensorSpec",
     "analyze",
+    "backend",
     "kernel",
     "pointwise",
     "schedule",
 ]
 
 _HOMES = {
+    "Backend": "weft.dynamo.backend",
+    "backend": "weft.dynamo.backend",
     "Kernel": "weft.pytorch.kernel",
     "kernel": "weft.pytorch.kernel",
     "PerformanceWarning": "weft.errors",
