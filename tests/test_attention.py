@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import runpy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -120,3 +122,9 @@ def test_bad_input() -> None:
         attention(q, k, v, dropout_p=0.1)
     with pytest.raises(WeftError, match="two masks"):
         attention(q, k, v, enable_gqa=True, attn_mask=some(17, 20), is_causal=True)
+
+
+def test_a_gpt_learns_what_it_does_with_pytorch() -> None:
+    example = runpy.run_path(str(Path(__file__).parents[1] / "examples" / "gpt.py"))
+    (ours, _), (theirs, _) = (example["trained"](example[name], 3, "cpu") for name in ("WEFT", "PYTORCH"))
+    assert ours == pytest.approx(theirs, abs=1e-5)

@@ -741,7 +741,8 @@ def _neighbours(function: Function, first: _Plan, plans: list[_Plan | None]) -> 
     """A plan and those of sites that reach neighbours of its elements: one nest over all elements serves them, each where it
     reaches. Empty where there are no others.
     """
-    around = [p for p in plans if p is not None and not p.summed and p.site.path[0].stmt is first.site.path[0].stmt]
+    inside = [p for p in plans if p is not None and p.site.path and not p.summed]
+    around = [p for p in inside if p.site.path[0].stmt is first.site.path[0].stmt]
     prefix = min((p.prefix for p in around), default=0)
     found = [q for p in around if (q := _plan(function, p.site, prefix)) is not None and not q.summed]
     apart = [p for p in found if all((x.within, x.strip, x.bounds[2]) == (None, None, 1) for x in p.placed)]
