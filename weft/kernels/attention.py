@@ -12,11 +12,10 @@ from torch import Tensor
 import weft
 from weft.errors import ShapeMismatch, WeftError
 
-_EXAMPLE = {
+_TENSORS = {
     "q": "bfloat16[2,4,2,1024,64]",
     "k": "bfloat16[2,4,1024,64]",
     "v": "bfloat16[2,4,1024,64]",
-    "scale": 0.125,
 }
 
 
@@ -47,7 +46,7 @@ def _of_keys(q: Any, k: Any, v: Any, out: Any, row: Any, keys: Any, score: Calla
         out[b, i, h, g, e] = acc / total if total != 0.0 else 0.0
 
 
-@weft.kernel(example=_EXAMPLE)
+@weft.kernel(example={**_TENSORS, "scale": 0.125})
 def attended(q: Any, k: Any, v: Any, scale: float) -> Any:
     """q: [batch, heads, group, queries, width]; k: [batch, heads, keys, width]; v: [batch, heads, keys, lanes], which the heads
     of a group share. Returns [batch, queries, heads, group, lanes].
@@ -62,7 +61,7 @@ def attended(q: Any, k: Any, v: Any, scale: float) -> Any:
     return out
 
 
-@weft.kernel(example=_EXAMPLE)
+@weft.kernel(example={**_TENSORS, "scale": 0.125})
 def attended_causal(q: Any, k: Any, v: Any, scale: float) -> Any:
     """`attended`, where a query has the keys up to its own place."""
     batch, heads, group, queries, _ = q.shape
@@ -75,7 +74,7 @@ def attended_causal(q: Any, k: Any, v: Any, scale: float) -> Any:
     return out
 
 
-@weft.kernel(example={**_EXAMPLE, "bias": "bfloat16[2,4,2,1024,1024]"})
+@weft.kernel(example={**_TENSORS, "bias": "bfloat16[2,4,2,1024,1024]", "scale": 0.125})
 def attended_biased(q: Any, k: Any, v: Any, bias: Any, scale: float) -> Any:
     """`attended` with bias, [batch, heads, group, queries, keys], added to the scores."""
     batch, heads, group, queries, _ = q.shape
@@ -89,7 +88,7 @@ def attended_biased(q: Any, k: Any, v: Any, bias: Any, scale: float) -> Any:
     return out
 
 
-@weft.kernel(example={**_EXAMPLE, "mask": "bool[2,4,2,1024,1024]"})
+@weft.kernel(example={**_TENSORS, "mask": "bool[2,4,2,1024,1024]", "scale": 0.125})
 def attended_masked(q: Any, k: Any, v: Any, mask: Any, scale: float) -> Any:
     """`attended`, where a query has the keys for which mask, [batch, heads, group, queries, keys], is true."""
     batch, heads, group, queries, _ = q.shape
