@@ -10,14 +10,12 @@ from weft.compiler.points import most_points
 from weft.loops.ir import For, Stmt, bodies
 from weft.loops.steps import Ranges, bounds
 from weft.plan.chain import ChainPlan
-from weft.plan.map import MapPlan
 from weft.plan.product import ProductPlan
 from weft.plan.threads import ThreadPlan
 from weft.plan.traffic import LAUNCH_SECONDS
 
 # What an iteration of a loop costs in a thread that waits for memory; threads that a GPU has at a time.
 ITERATION_SECONDS, THREADS = 2e-8, 1 << 16
-MAPPED = 4  # elements that a thread of a map has in flight, where another one waits for each
 # Products that a GPU makes in a second, where tiles of their operands are in shared memory.
 PRODUCTS_A_SECOND = {"fma": 1.5e13, "mma": 1.5e14, "wgmma": 3e14}
 _MOST_STOPPED = 100  # iterations of a loop that may end early, where it does: what is launched for all of them does not
@@ -35,8 +33,6 @@ def seconds_of(program: Sequence[Launch], names: Mapping[str, int], ranges: Rang
             threads = points * (launch.variant.plan.block if launch.variant.plan.shared else 1)
         work = points * _iterations(nest.body, names, own)
         seconds = ITERATION_SECONDS * work / max(1, min(threads, THREADS))
-        if isinstance(launch.variant.plan, MapPlan):
-            seconds /= MAPPED
         if isinstance(launch.variant.plan, ChainPlan):
             seconds = work / PRODUCTS_A_SECOND["wgmma"]
         elif isinstance(plan := launch.variant.plan, ProductPlan):

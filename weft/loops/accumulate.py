@@ -780,6 +780,8 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
     total: Expr = number(0, type_)
     loops = [*first.site.loops[: first.prefix], *_placed_loops(first, variables)]
     inside = _surely_inside(function, target, tuple(index), loops)
+    if strips and not inside:
+        return None
     guarded = [p for p in group if any(isinstance(x.stmt, If) and k not in p.certain for k, x in _below(p))]
     use: Callable[[Expr], Stmt] | None = None
     if guarded and not inside and not first.summed:  # the condition may be what keeps the index inside the array
@@ -834,8 +836,6 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
             made, part = [If(condition, tuple(made), (), (merge,), plan.site.store.location)], Ref(merge.name, type_)
         statements += made
         total = add(total, part)
-    if strips and not inside:
-        return None
     shown: dict[str, Expr] = {p.var: Ref(variables[p.axis], INT64) for p in first.placed if p.strip is None}
     shown |= _names_of(summed, sums)
     around_sum = {f.var: _ascending_loop(f, shown) for f in first.summed}
