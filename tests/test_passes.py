@@ -125,6 +125,36 @@ def test_what_is_written_of_what_was_written_before_is_refused() -> None:
             torch.testing.assert_close(a, b)
 
 
+# ---------------------------------------------------------------- folds that are the same for iterations around them
+
+
+def cosine_distances(x, z):
+    y = torch.empty(x.shape[0], z.shape[0], dtype=x.dtype)
+    for n in range(x.shape[0]):
+        for m in range(z.shape[0]):
+            dot, xx, zz = 0.0, 0.0, 0.0
+            for d in range(x.shape[1]):
+                dot += x[n, d] * z[m, d]
+                xx += x[n, d] * x[n, d]
+                zz += z[m, d] * z[m, d]
+            y[n, m] = 1 - dot / torch.sqrt(xx * zz)
+    return y
+
+
+def test_the_adjoint_keeps_a_fold_once_for_all_iterations_that_it_is_the_same_for() -> None:
+    function = parsed(cosine_distances, (drawn(5, 3), drawn(7, 3)))
+    derived = adjoint(settled(function), ("x", "z"))
+    kept = [len(a.shape) for a in derived.arrays if a.role == "local"]
+    assert kept.count(2) < [len(a.shape) for a in adjoint(function, ("x", "z")).arrays if a.role == "local"].count(2)
+    assert kept.count(2) == 2  # the products and their gradients; of squares a number a row
+
+
+def test_gradients_of_folds_that_are_the_same_for_iterations_around_them() -> None:
+    x, z = (torch.randn(n, 3, dtype=torch.float64, requires_grad=True) for n in (5, 4))
+    assert torch.autograd.gradcheck(weft.kernel(cosine_distances), (x, z))
+    assert torch.autograd.gradgradcheck(weft.kernel(cosine_distances), (x, z))
+
+
 # ---------------------------------------------------------------- online programs
 
 

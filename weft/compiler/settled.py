@@ -1,7 +1,8 @@
-"""Programs whose sums are repaired as running values change, as the plain passes that they are.
+"""Programs whose adjoints need less of the plain passes that they are than of their own loops.
 
 Online softmax keeps its sum relative to the largest element so far. An adjoint of that needs both of every iteration; of the
-passes, one for the largest and one for the sum relative to it, it needs two numbers a row.
+passes, one for the largest and one for the sum relative to it, it needs two numbers a row. Distances between all pairs by the
+cosine sum the squares of a row anew for each column: the adjoint keeps them for every pair, where a pass keeps a number a row.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from weft.loops.ir import For, Function, Stmt, Store, walk, without_checks
+from weft.loops.ir import For, Function, If, Stmt, Store, walk, without_checks
+from weft.loops.live import Uses
 from weft.loops.names import Names, names_bound_in
 from weft.loops.schedule import Nest, Schedule
 
@@ -19,16 +21,17 @@ if TYPE_CHECKING:
 
 
 def settled(function: Function) -> Function:
-    """A function that computes the same, with the loops as passes whose updates are repaired; the function itself where it has
-    no such loop, or where its nest is no graph of folds. It checks nothing as it goes.
+    """A function that computes the same, with the loops as passes whose updates are repaired, or whose folds are the same for all
+    iterations of a loop around them; the function itself where it has no such loop, or where its nest is no graph of folds. It
+    checks nothing as it goes.
     """
-    if not any(isinstance(s, For) and _may_repair(s) for s in walk(function.body)):
+    if not _folds_again(function.body) and not any(isinstance(s, For) and _may_repair(s) for s in walk(function.body)):
         return function
     from weft.loops.analyze import schedule
 
     bare = replace(function, body=without_checks(function.body), demands=())
     found = schedule(bare)
-    if not any(_repairs(nest) for nest in found.nests):
+    if not any(_in_part(nest) for nest in found.nests):
         return function
     names = Names.of(found.function)
     for nest in found.nests:
@@ -36,7 +39,7 @@ def settled(function: Function) -> Function:
     body: list[Stmt] = []
     arrays = list(found.function.arrays)
     for nest in found.nests:
-        if not _repairs(nest):
+        if not _in_part(nest):
             body += _in_loops(nest)
             continue
         made = in_passes(found, nest, names, together=True)
@@ -64,8 +67,28 @@ def _may_repair(loop: For) -> bool:
     return len(loop.carries) > 1 or (bool(loop.carries) and any(isinstance(s, Store) for s in walk(loop.body)))
 
 
-def _repairs(nest: Nest) -> bool:
-    return any(u.repair for _, verdict in nest.verdicts for u in verdict.updates)
+def _in_part(nest: Nest) -> bool:
+    """Whether a nest is asked for its passes."""
+    repairs = any(u.repair for _, verdict in nest.verdicts for u in verdict.updates)
+    return repairs or _folds_again(nest.body, frozenset(a.var for a in nest.axes))
+
+
+def _folds_again(statements: tuple[Stmt, ...], around: frozenset[str] = frozenset()) -> bool:
+    """Whether a loop carries what is the same for all iterations of a loop around it. around: those around the statements."""
+    uses = Uses.of(statements)
+
+    def inside(own: tuple[Stmt, ...], around: frozenset[str]) -> bool:
+        for s in own:
+            if isinstance(s, If) and (inside(s.then, around) or inside(s.orelse, around)):
+                return True
+            if isinstance(s, For):
+                if any(not around <= uses.closure((c.result,)) for c in s.carries):
+                    return True
+                if inside(s.body, around if s.carries else around | {s.var}):
+                    return True
+        return False
+
+    return inside(statements, around)
 
 
 def _in_loops(nest: Nest) -> tuple[Stmt, ...]:

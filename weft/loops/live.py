@@ -46,6 +46,17 @@ class Uses:
                 pending += self.direct[name]
         return found
 
+    def closure(self, names: Iterable[str]) -> set[str]:
+        """These names and all that they are computed from, variables of loops among them."""
+        found: set[str] = set()
+        pending = [*names]
+        while pending:
+            name = pending.pop()
+            if name not in found:
+                found.add(name)
+                pending += self.direct.get(name, _NONE)
+        return found
+
     def _bind(self, name: str, names: frozenset[str]) -> None:
         self.direct[name] = names
         self.places[name] = len(self.places)
