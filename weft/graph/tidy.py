@@ -67,7 +67,8 @@ def tidied(name: str, axes: list[Axis], values: dict[str, Value], writes: list[W
     found = _dependence(axes, nodes)
     writes = [replace(w, axes=_sorted(w.axes, order)) for w in writes]
     everywhere = _everywhere(axes, writes, found)
-    done = [_placed(v, found, order, notes, everywhere) for v in nodes]
+    alike = _alike(axes, by_name)
+    done = [_placed(v, found, order, notes, everywhere, alike) for v in nodes]
     return TileGraph(name, tuple(axes), tuple(_in_order(done)), tuple(writes))
 
 
@@ -284,11 +285,26 @@ def _sorted(names: Iterable[str], order: list[str]) -> tuple[str, ...]:
     return tuple(sorted(set(names), key=order.index))
 
 
-def _placed(value: Value, depends: Dependence, order: list[str], notes: Notes, everywhere: frozenset[str]) -> Value:
+def _alike(axes: list[Axis], by_name: Mapping[str, Value]) -> dict[str, frozenset[str]]:
+    """For each axis those with its range, where that is the same everywhere: they have points where it has."""
+    varying = {*by_name, *(a.name for a in axes)}
+    ranges = {a.name: (a.start, a.stop) for a in axes if not (free_names(a.start) | free_names(a.stop)) & varying}
+    return {a: frozenset(b for b in ranges if ranges[b] == own) for a, own in ranges.items()}
+
+
+def _placed(
+    value: Value,
+    depends: Dependence,
+    order: list[str],
+    notes: Notes,
+    everywhere: frozenset[str],
+    alike: Mapping[str, frozenset[str]],
+) -> Value:
     axes = _sorted(depends.of_value(value), order)
     if isinstance(value, Read):
         # where a loop around it has no iteration it is not loaded, though it has an element for each point of the others
         own = {*axes, *everywhere}
+        own |= {b for a in own for b in alike.get(a, ())}
         loaded = [around - own for certain, around in notes.seen.get(value.name, ()) if certain and not value.checked]
         given = min(map(tuple, map(sorted, loaded)), key=len, default=None)
         return replace(value, axes=axes, always=given == (), given=given)
