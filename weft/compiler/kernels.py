@@ -55,6 +55,7 @@ from weft.plan.state_scan import StateExtents, StatePlan, plan_states, shared_by
 from weft.plan.threads import ThreadPlan, plan_sharing, plan_threads
 
 _LARGEST_GRID = (1 << 31) - 1
+_RARE_GRID = 256  # blocks that mostly find that there is nothing to do
 _MOST_CORNERS = 16  # first and last values of loops around, for which plans are made
 
 
@@ -101,7 +102,7 @@ def whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[L
         made = (_launch_chain(chain, Variant(nest, facts, plan), entry, used, names, blocks),)
     else:
         threads = plan_threads(own, facts, math.prod(extents))
-        made = (_launch_threads(Variant(nest, facts, threads), entry, extents),)
+        made = (_launch_threads(Variant(nest, facts, threads), entry, extents, _RARE_GRID if own.rare else _LARGEST_GRID),)
     return tuple(replace(launch, where=where, steps=where.steps, when=where.when) for launch in made)
 
 
@@ -364,8 +365,8 @@ def _launch_states(
     return tuple(found)
 
 
-def _launch_threads(variant: Variant, name: str, extents: list[int]) -> Launch:
+def _launch_threads(variant: Variant, name: str, extents: list[int], most: int = _LARGEST_GRID) -> Launch:
     assert isinstance(variant.plan, ThreadPlan)
     block, iterations = variant.plan.block, math.prod(extents)
     blocks = iterations if variant.plan.shared else -(-iterations // block)
-    return Launch(variant, name, (min(_LARGEST_GRID, blocks), 1, 1), (block, 1, 1))
+    return Launch(variant, name, (min(most, blocks), 1, 1), (block, 1, 1))

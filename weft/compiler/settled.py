@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def settled(function: Function) -> Function:
-    """A function that computes the same, with the loops as passes whose updates are repaired, or whose folds are the same for all
-    iterations of a loop around them; the function itself where it has no such loop, or where its nest is no graph of folds. It
-    checks nothing as it goes.
+    """A function that computes the same, with the loops as passes whose updates are repaired, or whose folds are the same for
+    all iterations of a loop around them; the function itself where it has no such loop, or where its nest is no graph of
+    folds. It checks nothing as it goes.
     """
     if not _folds_again(function.body) and not any(isinstance(s, For) and _may_repair(s) for s in walk(function.body)):
         return function

@@ -33,6 +33,8 @@ from weft.loops.ir import (
     bound_names,
     free_arrays,
     free_names,
+    map_statement,
+    rewrite,
     substitute,
     walk,
     walk_expr,
@@ -41,6 +43,8 @@ from weft.loops.memory import Memory
 from weft.loops.names import Names
 from weft.loops.simplify import add, base_name, bound_inside, fold, neg, number
 from weft.loops.types import BOOL, INT64, ScalarType
+
+_ZERO = Const(0, INT64)
 
 
 def accumulation(stmt: Store, alone: bool = True) -> Expr | None:
@@ -406,6 +410,7 @@ class _Settled:
 class _Placed:
     """An index axis that a loop variable decides: index = sign * variable + rest; the index runs over a range. within: the
     range of the variable, where others in `rest` leave some of it out. reached: the elements, where the index runs over more.
+    strip: the index is the number of a strip of iterations.
     """
 
     axis: int
@@ -415,6 +420,19 @@ class _Placed:
     bounds: tuple[Affine, Affine, int]
     within: tuple[Affine, Affine] | None = None
     reached: tuple[Affine, Affine] | None = None
+    strip: _Strip | None = None
+
+
+@dataclass(frozen=True)
+class _Strip:
+    """index = variable // divisor + rest, of a loop that counts up from 0: each element is that of a strip of as many
+    iterations. stop: where they end, if that may be within a strip. negative: the divisor may be below 0.
+    """
+
+    divisor: Expr
+    rest: Affine
+    stop: Expr | None
+    negative: bool
 
 
 @dataclass(frozen=True)
@@ -444,7 +462,7 @@ class _Plan:
         """Equal for sites that one nest can serve: the same loops around the same elements, in the same order."""
         around = tuple(id(s.stmt) for s in self.site.path[: self.depth])
         positions = {p.var: f"axis {p.axis}" for p in self.placed}
-        elements = {p.axis: p.bounds for p in self.placed}
+        elements = {p.axis: (p.bounds, p.strip and p.strip.divisor) for p in self.placed}
         index = tuple(elements.get(axis) or affine(i) for axis, i in enumerate(self.site.store.index))
         return around, index, tuple(_renamed(_ascending(f), positions) for f in self.summed)
 
@@ -461,7 +479,14 @@ def _plan(function: Function, site: _Site, most: int | None = None) -> _Plan | N
     fixed = {s.name for s in function.sizes} | {s.name for s in function.scalars}
     loops = {f.var: f for f in site.loops}
     found: dict[str, tuple[int, int, Affine]] = {}
+    strips: dict[str, _Placed] = {}
     for axis, i in enumerate(site.store.index):
+        strip = _strip(function, site, axis)
+        if strip is not None:
+            if strip.var in strips:
+                return None
+            strips[strip.var] = strip
+            continue
         form = affine(i)
         if form is None:
             return None
@@ -479,6 +504,8 @@ def _plan(function: Function, site: _Site, most: int | None = None) -> _Plan | N
         if loop.var not in found or found[loop.var][1:] != (1, Affine((), 0)):
             break
         prefix += 1
+    if strips.keys() & found.keys():
+        return None
     known = fixed | {f.var for f in site.loops[:prefix]}
     branches, decided = _branches(function, site), dict[int, set[int]]()
     placed: list[_Placed] = []
@@ -504,11 +531,12 @@ def _plan(function: Function, site: _Site, most: int | None = None) -> _Plan | N
         placed.append(_Placed(axis, loop.var, sign, rest, (start, stop, step), within))
     if {n for p in placed for n in p.rest.names - fixed} & found.keys():
         return None
+    placed += strips.values()
     placed.sort(key=lambda p: p.axis)
-    known |= {p.var for p in placed if p.sign > 0 and p.rest == Affine((), 0)}
+    known |= {p.var for p in placed if p.sign > 0 and p.rest == Affine((), 0) and p.strip is None}
     summed: list[For] = []
     for loop in site.loops[prefix:]:
-        if loop.var in found:
+        if loop.var in found or loop.var in strips:
             continue
         bounds = _ascending(loop)
         if bounds is None or not (bounds[0].names | bounds[1].names) <= known:
@@ -518,6 +546,49 @@ def _plan(function: Function, site: _Site, most: int | None = None) -> _Plan | N
     whole = {k for k, e in branches.items() if _only_comparisons(e, True)}
     certain = frozenset(k for k in whole & decided.keys() if len(decided[k]) == len(constraints(branches[k], True)))
     return _Plan(site, prefix, tuple(placed), tuple(summed), certain)
+
+
+def _strip(function: Function, site: _Site, axis: int) -> _Placed | None:
+    """An index that is the number of a strip of iterations, as `c // group`; None where it is another."""
+    index = _in_full(site, site.store.index[axis])
+    divisions = {e for e in walk_expr(index) if isinstance(e, Op) and e.name == "floordiv" and isinstance(e.args[0], Ref)}
+    if len(divisions) != 1:
+        return None
+    (division,) = divisions
+    variable, divisor = division.args
+    assert isinstance(variable, Ref)
+    form = affine(rewrite(index, lambda e: variable if e == division else None))
+    extent = affine(function.array(site.store.array).shape[axis])
+    loop = next((f for f in site.loops if f.var == variable.name), None)
+    if form is None or extent is None or loop is None or form.coefficient(variable.name) != 1:
+        return None
+    fixed = {s.name for s in function.sizes} | {s.name for s in function.scalars}
+    rest = Affine.make({n: c for n, c in form.terms if n != variable.name}, form.constant)
+    if loop.start != _ZERO or loop.step != 1 or not (free_names(loop.stop) | rest.names | free_names(divisor)) <= fixed:
+        return None
+    whole = isinstance(divisor, Const) and affine(loop.stop) == extent * int(divisor.value) and rest == Affine((), 0)
+    strip = _Strip(divisor, rest, None if whole else loop.stop, not _no_less_than_0(function, divisor))
+    return _Placed(axis, variable.name, 1, Affine((), 0), (Affine((), 0), extent, 1), strip=strip)
+
+
+def _in_full(site: _Site, index: Expr) -> Expr:
+    """An index with what integers on the way to its site stand for."""
+    named = {s.name: s.value for step in site.path for s in step.before if isinstance(s, Let) and s.value.type == INT64}
+    while names := free_names(index) & named.keys():
+        index = substitute(index, {n: named[n] for n in names})
+    return index
+
+
+def _no_less_than_0(function: Function, e: Expr) -> bool:
+    match e:
+        case Const(value=value):
+            return value >= 0
+        case Ref(name=name):
+            made = next((s.value for s in function.scalars if s.name == name), None)
+            return any(s.name == name for s in function.sizes) or (made is not None and _no_less_than_0(function, made))
+        case Op(name="add" | "mul" | "floordiv" | "min" | "max", args=args):
+            return all(_no_less_than_0(function, a) for a in args)
+    return False
 
 
 def _telling(function: Function, site: _Site, axis: int, form: Affine) -> list[str]:
@@ -606,7 +677,8 @@ def _gather(function: Function, target: str, names: Names) -> Function:
     """Turn sites whose loops do not all stand, as they are, in the index into nests of their own."""
     left: set[int] = set()
     while True:
-        plans = [_plan(function, s) for s in _sites(function.body, target)]
+        often = (s for s in _sites(function.body, target) if not any(isinstance(x.stmt, If) and x.stmt.rare for x in s.path))
+        plans = [_plan(function, s) for s in often]
         todo = [p for p in plans if p is not None and not p.in_place and id(p.site.store) not in left]
         if not todo:
             return function
@@ -654,11 +726,14 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
     index = list(first.site.store.index)
     for p in first.placed:
         index[p.axis] = Ref(variables[p.axis], INT64)
+    strips = {p.axis: For(names.fresh(p.var), _ZERO, p.strip.divisor, 1, (), ()) for p in first.placed if p.strip is not None}
     edit, arrays, settled = _Edit(), list(function.arrays), _Settled(function)
     statements: list[Stmt] = []
     total: Expr = number(0, type_)
     loops = [*first.site.loops[: first.prefix], *_placed_loops(first, variables)]
     inside = _surely_inside(function, target, tuple(index), loops)
+    if strips and not inside:
+        return None
     guarded = [p for p in group if any(isinstance(x.stmt, If) and k not in p.certain for k, x in _below(p))]
     use: Callable[[Expr], Stmt] | None = None
     if guarded and not inside and not first.summed:  # the condition may be what keeps the index inside the array
@@ -677,7 +752,17 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
         own = tuple(f for f in plan.summed if f not in ordered)
         known: dict[str, Expr] = {f.var: Ref(v, INT64) for f, v in zip(own, sums, strict=True)}
         ranges: list[Expr] = []
+        divided: dict[Expr, Expr] = {}
         for p in plan.placed:
+            if p.strip is not None:
+                number_of_it = (Affine(((variables[p.axis], 1),), 0) - p.strip.rest).expr()
+                inner, divisor = Ref(strips[p.axis].var, INT64), p.strip.divisor
+                one = known[p.var] = Op("add", (Op("mul", (number_of_it, divisor), INT64), inner), INT64)
+                divided[Op("floordiv", (one, divisor), INT64)] = number_of_it
+                divided[Op("mod", (one, divisor), INT64)] = inner
+                ranges += [Op("ge", (number_of_it, _ZERO), BOOL)] if p.strip.rest != Affine((), 0) else []
+                ranges += [Op("lt", (one, p.strip.stop), BOOL)] if p.strip.stop is not None else []
+                continue
             at = Affine(((variables[p.axis], 1),), 0) - p.rest
             if p.within is not None and not p.rest.names.isdisjoint(f.var for f in ordered):
                 return None
@@ -691,20 +776,27 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
         if repeated is None:
             return None
         made, part = repeated
+        if divided:
+
+            def undivided(e: Expr, known: Mapping[Expr, Expr] = divided) -> Expr:
+                return rewrite(e, known.get)
+
+            made, part = [*_mapped(tuple(made), undivided)], undivided(part)
         if ranges:
             condition = _all(ranges)
             merge = Merge(names.fresh(f"{target}_part"), part, number(0, type_))
             made, part = [If(condition, tuple(made), (), (merge,), plan.site.store.location)], Ref(merge.name, type_)
         statements += made
         total = add(total, part)
-    shown: dict[str, Expr] = {p.var: Ref(variables[p.axis], INT64) for p in first.placed}
+    shown: dict[str, Expr] = {p.var: Ref(variables[p.axis], INT64) for p in first.placed if p.strip is None}
     shown |= _names_of(summed, sums)
     around_sum = {f.var: _ascending_loop(f, shown) for f in first.summed}
     value = total
-    for f, var in reversed(list(zip(summed, sums, strict=True))):
+    carrying = [replace(around_sum[f.var], var=var) for f, var in zip(summed, sums, strict=True)]
+    for loop in reversed((*carrying, *strips.values())):
         carried, result = names.fresh(f"{target}_sum"), names.fresh(f"{target}_sum")
         carry = Carry(carried, number(0, type_), add(Ref(carried, type_), value), result)
-        statements = [replace(around_sum[f.var], var=var, carries=(carry,), body=tuple(statements))]
+        statements = [replace(loop, carries=(carry,), body=tuple(statements))]
         value = Ref(result, type_)
     if use is None:
         store: Stmt = accumulate_into(target, tuple(index), value, first.site.store)
@@ -722,6 +814,16 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
             axis = index.index(Ref(around.var, INT64))
             around = _clipped(around, function.array(target).shape[axis])
         statements = [replace(around, body=tuple(statements))]
+    backwards: list[Expr] = [
+        Op("lt", (p.strip.divisor, _ZERO), BOOL) for p in first.placed if p.strip is not None and p.strip.negative
+    ]
+    for plan in group if backwards else ():
+        late = _as_it_stands(function, plan.site, settled, names)
+        if late is None:
+            return None
+        below = functools.reduce(lambda a, b: Op("or", (a, b), BOOL), backwards)
+        top = If(below, late, (), (), plan.site.store.location, rare=True)
+        edit.after.setdefault(id(plan.site.path[0].stmt), []).append(top)
     last = group[-1].site
     place = last.path[group[-1].depth].stmt
     edit.after.setdefault(id(place), []).extend(statements)
@@ -738,6 +840,29 @@ def _clipped(loop: For, extent: Expr) -> For:
 
 def _all(conditions: Iterable[Expr]) -> Expr:
     return functools.reduce(lambda a, b: Op("and", (a, b), BOOL), conditions)
+
+
+def _as_it_stands(function: Function, site: _Site, settled: _Settled, names: Names) -> tuple[Stmt, ...] | None:
+    """A site in loops of its own, in the order that it has; None where what it adds cannot be computed anew."""
+    closure, fixed = _Closure(site, 0, settled), {s.name for s in function.sizes} | {s.name for s in function.scalars}
+    bounds = {n for f in site.loops for e in (f.start, f.stop) for n in free_names(e)}
+    if closure.spills or not closure.repeatable or not bounds <= fixed | {f.var for f in site.loops}:
+        return None
+    known: dict[str, Expr] = {f.var: Ref(names.fresh(f.var), INT64) for f in site.loops}
+    index = tuple(substitute(_in_full(site, i), known) for i in site.store.index)
+    bound = {n for step in site.path for s in step.before for n, _ in _bindings(s)}
+    if any(free_names(i) & bound for i in index):
+        return None
+    body, _ = closure.repeat(known, names, lambda value: accumulate_into(site.store.array, index, value, site.store))
+    for f in reversed(site.loops):
+        start, stop, var = substitute(f.start, known), substitute(f.stop, known), known[f.var]
+        assert isinstance(var, Ref)
+        body = [replace(f, var=var.name, start=start, stop=stop, carries=(), body=tuple(body))]
+    return tuple(body)
+
+
+def _mapped(statements: tuple[Stmt, ...], change: Callable[[Expr], Expr]) -> tuple[Stmt, ...]:
+    return tuple(map_statement(s, change, lambda body: _mapped(body, change)) for s in statements)
 
 
 def _between(e: Expr, low: Expr, high: Expr) -> Expr:
