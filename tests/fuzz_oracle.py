@@ -24,6 +24,7 @@ from tests.fuzz_mixed import MixedProgram
 from tests.fuzz_programs import Program, arguments, compiled
 from weft.errors import OutOfRange, WeftError
 from weft.language import parse, read_signature
+from weft.loops.affine import evaluate
 from weft.loops.algebra.table import in_order
 from weft.loops.analyze import requirements, schedule
 from weft.loops.interpret import _fit, _Machine
@@ -424,15 +425,25 @@ def _in_parts(machine: _Replay, nest: Nest, parts: Parts, depth: int = 4) -> Non
                 run(part, found)
 
 
+def computed(function: Function, names: Mapping[str, Any]) -> dict[str, int]:
+    """The numbers that a call computes of sizes and arguments."""
+    known = dict(names)
+    for s in function.scalars:
+        if s.value is not None:
+            known[s.name] = evaluate(s.value, known)
+    return known
+
+
 def replay(
     function: Function, found: Schedule, args: Sequence[Any], order: random.Random, parts: Parts | None = None
 ) -> tuple[torch.Tensor, ...]:
     """The results of a schedule on these arguments. parts: its nests are taken apart."""
     given = dict(zip(function.parameters, args, strict=True))
-    scalars = {s.name for s in function.scalars}
+    scalars = {s.name for s in function.scalars if s.value is None}
     names: dict[str, Any] = {n: given[n] for n in scalars}
     arrays = {n: v for n, v in given.items() if n not in scalars}
     names |= {s.name: arrays[s.array].shape[s.axis] for s in function.sizes}
+    names |= computed(function, names)
     machine = _Replay(found, arrays, names, order)
     for array in found.function.arrays:
         if array.name not in arrays and not array.within:
@@ -604,6 +615,7 @@ def _scheduled(program: Program, function: Callable[..., Any], road: Road) -> Ca
             parsed.append(parse(function, dict(zip(program.parameters, types, strict=True))))
         names = {n: v for n, v in given.items() if not isinstance(v, torch.Tensor)}
         names |= {s.name: given[s.array].shape[s.axis] for s in parsed[0].sizes}
+        names |= computed(parsed[0], names)
         known = analysed(frozenset())
         wraps = _wraps(known.outside, names)
         if wraps:

@@ -23,6 +23,7 @@ from weft.errors import NotDifferentiable
 from weft.kernels import LIBRARY
 from weft.language import TensorType, parse
 from weft.loops.adjoint import adjoint, differentiable
+from weft.loops.affine import evaluate
 from weft.loops.interpret import interpret
 from weft.loops.ir import (
     Array,
@@ -471,8 +472,11 @@ class Autograd:
     def __init__(self, made: Function, args: Sequence[Any]) -> None:
         given = dict(zip(made.parameters, args, strict=True))
         self.made = made
-        self.names: dict[str, Any] = {s.name: given[s.name] for s in made.scalars}
+        self.names: dict[str, Any] = {s.name: given[s.name] for s in made.scalars if s.value is None}
         self.names |= {s.name: given[s.array].shape[s.axis] for s in made.sizes}
+        for s in made.scalars:
+            if s.value is not None:
+                self.names[s.name] = evaluate(s.value, self.names)
         self.arrays: dict[str, Any] = {a.name: given[a.name] for a in made.arrays if a.role == "input"}
         for a in made.arrays:
             if a.role != "input" and not a.within:

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from weft.loops.affine import evaluate
 from weft.loops.ir import Cast, Const, Expr, For, Function, If, Let, Load, Op, Ref, Round, Stmt, Store
 
 # ("name", its name) or (array, index...): a place that holds one value.
@@ -119,7 +120,7 @@ class Machine:
         order: Callable[[list[int]], list[int]] | None = None,
     ) -> None:
         self.function, self.target, self.watch, self.order = function, target, watch or Watch(), order
-        self.names: dict[str, Any] = {s.name: exact(arguments[s.name]) for s in function.scalars}
+        self.names: dict[str, Any] = {s.name: exact(arguments[s.name]) for s in function.scalars if s.value is None}
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.arrays: dict[str, dict[tuple[int, ...], Any]] = {}
         self.lenient = False
@@ -132,6 +133,9 @@ class Machine:
                 places = itertools.product(*map(range, tensor.shape))
                 self.arrays[name] = dict(zip(places, map(number, tensor.flatten().tolist()), strict=True))
         self.names |= {s.name: self.shapes[s.array][s.axis] for s in function.sizes}
+        for s in function.scalars:
+            if s.value is not None:
+                self.names[s.name] = evaluate(s.value, self.names)
         for array in function.arrays:
             if array.name not in self.arrays and not array.within:
                 self.allocate(array.name)

@@ -236,7 +236,7 @@ class Builder:
         return Ref(name, INT64)
 
     def let(self, hint: str, expr: Expr) -> Ref:
-        if isinstance(expr, Op) and expr.name in ("floordiv", "mod") and not isinstance(expr.args[1], Const):
+        if isinstance(expr, Op) and expr.name in ("floordiv", "mod"):
             found = self.quotient(expr, hint) if expr.type == INT64 and len(self.blocks) == 1 else expr
             if isinstance(found, Ref):
                 return found
