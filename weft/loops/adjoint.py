@@ -9,6 +9,7 @@ vain: what no gradient needs is dead code and dropped at the end.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -53,21 +54,25 @@ from weft.loops.ir import (
     with_operands,
     without_checks,
 )
+from weft.loops.live import Uses
 from weft.loops.memory import Memory
 from weft.loops.names import Names
 from weft.loops.normalize import normalize
 from weft.loops.simplify import (
     add,
     base_name,
+    bound_inside,
     div,
     drop_dead,
     fold,
     hoist_invariants,
     inline,
+    mul,
     number,
     propagate,
     select,
     share,
+    sub,
     tidy_names,
 )
 from weft.loops.types import BOOL, INT64, ScalarType
@@ -208,7 +213,8 @@ class _Extremum:
     ties: who has the adjoint among the elements that attain the extremum. Python's max(h, x) keeps the object it has, so the
     first one; max(x, h) takes the last one; all have equal shares in torch.amax. None: what torch.maximum makes of them, who
     halves it at every tie, hangs on every value carried. nan: of an extremum that is NaN, who has it: no element, those that
-    are NaN, or all of them a NaN. nested: the loop in the body that carries the same one on, and what it is there.
+    are NaN, or all of them a NaN. nested: the loop in the body that carries the same one on, and what it is there. around: the
+    loops around it of which it is the same one.
     """
 
     carry: Carry
@@ -217,6 +223,7 @@ class _Extremum:
     ties: Literal["first", "last", "shared"] | None
     nan: Literal["none", "nan", "all"] = "none"
     nested: tuple[For, _Extremum] | None = None
+    around: tuple[For, ...] = ()
 
     @property
     def loops(self) -> tuple[For, ...]:
@@ -244,15 +251,17 @@ def _extremum(loop: For, carry: Carry) -> _Extremum | None:
     while isinstance(value, Ref) and value.name in lets and value.name in own:
         chain.add(value.name)
         value = lets[value.name]
+    # where it is, and whether it has changed, are numbers through which no derivative passes
+    told = {s.name for s in loop.body if isinstance(s, Let) and s.name in own - chain and s.value.type.category != "float"}
     used = [
         n
         for s in walk(loop.body)
-        if not (isinstance(s, Let) and s.name in chain)
+        if not (isinstance(s, Let) and s.name in chain | told)
         for e in statement_exprs(s)
         for n in free_names(e)
     ]
-    used += [n for c in loop.carries if c is not carry for n in free_names(c.next)]
-    if own - chain or any(n in chain or n == carry.name for n in used):
+    used += [n for c in loop.carries if c is not carry and c.type.category == "float" for n in free_names(c.next)]
+    if own - chain - told or any(n in chain or n == carry.name for n in used):
         return None
     condition: Expr | None = None
     itself = Ref(carry.name, carry.type)
@@ -282,15 +291,18 @@ def _extremum(loop: For, carry: Carry) -> _Extremum | None:
 
 
 def _nested_extremum(loop: For, carry: Carry) -> _Extremum | None:
-    """torch.amax over several axes: a loop in the body goes on with the same one."""
+    """An extremum over several axes: a loop in the body goes on with the same one."""
     for stmt in loop.body:
-        for c in stmt.carries if isinstance(stmt, For) and len(stmt.carries) == 1 else ():
+        for c in stmt.carries if isinstance(stmt, For) else ():
             if (c.init, carry.next) != (Ref(carry.name, carry.type), Ref(c.result, c.type)):
                 continue
             uses = [n for s in walk(loop.body) for e in statement_exprs(s) for n in free_names(e)]
             uses += [n for k in loop.carries for n in free_names(k.next)]
             inner = _extremum(stmt, c)  # type: ignore[arg-type]
-            if inner is None or inner.ties != "shared" or uses.count(carry.name) + uses.count(c.result) != 2:
+            if inner is None or uses.count(carry.name) + uses.count(c.result) != 2:
+                return None
+            bounds = free_names(stmt.start) | free_names(stmt.stop)  # type: ignore[union-attr]
+            if inner.ties != "shared" and (bounds & bound_inside(loop) or (loop.step, stmt.step) != (1, 1)):  # type: ignore[union-attr]
                 return None
             return replace(inner, carry=carry, nested=(stmt, inner))  # type: ignore[arg-type]
     return None
@@ -1232,13 +1244,16 @@ class _Adjoint:
             # a minimum or a maximum of the iterations that attain it
             least = "min" if (extremum.ties == "first") == (stmt.step > 0) else "max"
             nowhere = stop if extremum.ties == "first" else _moved(start, -stmt.step // abs(stmt.step))
+            if extremum.loops:
+                counts = [self._count(f, scope) for f in (stmt, *extremum.loops)]
+                nowhere = functools.reduce(mul, counts) if extremum.ties == "first" else Const(-1, INT64)
             at = self._over_elements(
                 extremum,
-                (stmt,),
+                (stmt, *extremum.loops),
                 nowhere,
                 scope,
                 out,
-                lambda place, attains, var: Op(least, (place, select(attains, var, nowhere)), INT64),
+                lambda place, attains, here: Op(least, (place, select(attains, here, nowhere)), INT64),
                 "place",
             )
             # Python's max keeps the start where it is attained by it
@@ -1259,16 +1274,25 @@ class _Adjoint:
         out: list[Stmt],
         update: Callable[[Expr, Expr, Expr], Expr],
         name: str,
+        around: tuple[For, ...] = (),
     ) -> Expr:
-        """What loops over the elements carry: `update(before, whether the element attains the extremum, the iteration)`."""
+        """What loops over the elements carry: `update(before, whether the element attains the extremum, where it is)`.
+        around: of these loops, those that are around the statements already.
+        """
         stmt, *inside = loops
         var = Ref(self.names.fresh(stmt.var), INT64)
         inner = replace(scope.fork(), loops=(*scope.loops, stmt))
         inner.names[stmt.var] = var
         last = scope.names[extremum.carry.result]
         body: list[Stmt] = []
+        made_of = [extremum.element, *(e for f in extremum.loops for e in (f.start, f.stop))]
+        made_of += [] if extremum.condition is None else [extremum.condition]
+        needed = Uses.of(stmt.body).closure({n for e in made_of for n in free_names(e)})
         for k in stmt.carries:
             if extremum.nested is not None and k.name in extremum.names:
+                continue
+            if k.name not in needed:  # as where it is: nothing that uses it is left
+                inner.names[k.name] = number(0, k.type)
                 continue
             ref = Ref(self.names.fresh(k.name), k.type)
             body.append(Let(ref.name, self._before(stmt, k, inner), stmt.location))
@@ -1277,13 +1301,25 @@ class _Adjoint:
         before, result = Ref(self.names.fresh(name), init.type), Ref(self.names.fresh(name), init.type)
         if inside:
             inner.names[extremum.carry.result] = last
-            after = self._over_elements(extremum, tuple(inside), before, inner, body, update, name)
+            after = self._over_elements(extremum, tuple(inside), before, inner, body, update, name, (*around, stmt))
         else:
-            after = update(before, self._attains(extremum, last, inner), var)
+            after = update(before, self._attains(extremum, last, inner), self._place((*around, stmt), inner))
         start, stop = self.primal(stmt.start, scope), self.primal(stmt.stop, scope)
         carry = Carry(before.name, init, after, result.name)
         out.append(For(var.name, start, stop, stmt.step, (carry,), tuple(body), stmt.implied, stmt.location))
         return result
+
+    def _place(self, loops: tuple[For, ...], scope: _Scope) -> Expr:
+        """Which iteration of loops in each other this is: their number, of one loop its variable."""
+        if len(loops) == 1:
+            return scope.names[loops[0].var]
+        place: Expr = Const(0, INT64)
+        for f in loops:
+            place = add(mul(place, self._count(f, scope)), sub(scope.names[f.var], self.primal(f.start, scope)))
+        return place
+
+    def _count(self, loop: For, scope: _Scope) -> Expr:
+        return fold(sub(self.primal(loop.stop, scope), self.primal(loop.start, scope)))
 
     def _attains(self, extremum: _Extremum, last: Expr, scope: _Scope) -> Expr:
         element = self.primal(extremum.element, scope)
@@ -1301,7 +1337,7 @@ class _Adjoint:
         self, extremum: _Extremum, at: Expr, share_: _Seed, scope: _Scope, adj: Seeds, out: list[Stmt]
     ) -> None:
         if extremum.nested is not None:
-            nested = extremum.nested[1]
+            nested = replace(extremum.nested[1], around=(*extremum.around, scope.loops[-1]))
             self.divided[nested.carry.name] = (nested, at, share_)
             return
         inside: list[Stmt] = []
@@ -1310,7 +1346,7 @@ class _Adjoint:
         if extremum.ties == "shared":
             condition = self._attains(extremum, at, scope)
         else:
-            condition = Op("eq", (scope.names[scope.loops[-1].var], at), BOOL)
+            condition = Op("eq", (self._place((*extremum.around, scope.loops[-1]), scope), at), BOOL)
         self._join(condition, (inside, taken_), ([], {}), adj, out)
 
     # ---- expressions
