@@ -25,6 +25,7 @@ from weft.plan.chain import shared_bytes as chain_bytes
 from weft.plan.extents import extents_of
 from weft.plan.facts import Geometry, facts_of
 from weft.plan.fold import (
+    BLOCK,
     WARP,
     Extents,
     FoldPlan,
@@ -267,13 +268,16 @@ def _launch_folds(
     blocks = min(_LARGEST_GRID // plan.cluster * plan.cluster, extents.blocks)
     reads = held_reads(plan.arranged(sweeps), plan.lane) if plan.inside else ()
     shared = sum(part_bytes(plan, function.array(v.array).dtype.size) for v in reads)
-    return tuple(
+    made = [
         Launch(
             variant, entry, (blocks, extents.parts if step.shared else 1, 1), block, partial=partial, parts=extents.parts,
             cluster=plan.cluster, shared=shared,
         )
         for entry, step in zip(entries(nest, sweeps, plan), steps(sweeps, plan), strict=True)
-    )  # fmt: skip
+    ]  # fmt: skip
+    if plan.longer:
+        made[-1] = replace(made[-1], grid=(-(-extents.rows // BLOCK), 1, 1), block=(BLOCK, 1, 1))
+    return tuple(made)
 
 
 def _joint_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[Launch, Launch] | None:

@@ -42,7 +42,7 @@ from weft.loops.ir import (
 from weft.loops.schedule import Nest
 from weft.loops.types import INT64
 from weft.plan.arguments import Facts
-from weft.plan.fold import BLOCK, PACKET_BYTES, FoldPlan, Step, lane_of, steps, whole_runs
+from weft.plan.fold import BLOCK, PACKET_BYTES, WARP, FoldPlan, Step, lane_of, steps, whole_runs
 from weft.plan.merged import told_apart
 
 # Points whose loads a thread has in flight, and of rows whose lengths data decide, which are often short.
@@ -85,7 +85,8 @@ def emit(
         writer.line(f"using {_alias(fold)} = {type_};")
     for step, entry in zip(steps(sweeps, plan), entries(nest, sweeps, plan), strict=True):
         writer.line()
-        (kind or Entry).begun(function, own, facts, writer, arranged, plan, step, columns).emit(entry, dependence)
+        its, by = (LongerEntry, alone_in_blocks(plan)) if step.longer else (kind or Entry, plan)
+        its.begun(function, own, facts, writer, arranged, by, step, columns).emit(entry, dependence)
     return writer.text()
 
 
@@ -107,6 +108,8 @@ def _few(function: Function, sweeps: Sweeps, facts: Facts, fold: Fold) -> bool:
 def entries(nest: Nest, sweeps: Sweeps, plan: FoldPlan) -> tuple[str, ...]:
     """The names of the entries of a plan, in the order of their launches."""
     name = kernel_entry(nest.name)
+    if plan.longer:
+        return f"{name}_shorter", name
     last = len(steps(sweeps, plan)) - 1
     return tuple(name if k == last else f"{name}_parts_{k + 1}" if last > 1 else f"{name}_parts" for k in range(last + 1))
 
@@ -210,7 +213,15 @@ class Entry(ValueBody):
 
     def body(self) -> None:
         self.rows()
+        if self.plan.longer:
+            self.writer.line(f"if ({self.longer()}) return;  // has a block of the launch after")
         self.stages()
+
+    def longer(self) -> str:
+        """Whether the row has more points than its threads go through."""
+        axis = self.axes[self.sweeps.stages[0][0].over[0]]
+        self.of_rows(self.needed((axis.start, axis.stop)))
+        return f"{self.printer.index(axis.stop, SUM)} - {self.printer.index(axis.start, SUM + 1)} > {self.plan.longer}"
 
     def stages(self) -> None:
         """What is done for a row."""
@@ -888,3 +899,48 @@ class Entry(ValueBody):
         with self.writer.block(f"if ({' && '.join(conditions)})"), self.each_row(wanted):
             for w in self.sweeps.last:
                 self.write(w)
+
+
+@dataclass
+class LongerEntry(Entry):
+    """The launch for the rows that data have given more points than a team goes through. A thread looks at one row, and then
+    all of them have each of those that are longer.
+    """
+
+    def body(self) -> None:
+        line, fresh = self.writer.line, self.fresh.fresh
+        axes = [self.axes[a] for a in self.plan.rows]
+        counts = {a.name: self.span(a, f"{a.name}_count") for a in axes}
+        first, looked, found, left, word = (fresh(n) for n in ("first_row", "looked_at", "longer", "longer_rows", "word"))
+        line(f"// {BLOCK} rows, of which those of more than {self.plan.longer} points have all threads each")
+        line(f"const int64_t {first} = int64_t(blockIdx.x) * {BLOCK};")
+        line(f"const int64_t {looked} = {first} + threadIdx.x;")
+        line(f"bool {found} = false;")
+        with self.writer.block(f"if ({looked} < {' * '.join(counts[a.name] for a in axes)})"):
+            self.begin_row(axes, looked, counts)
+            line(f"{found} = {self.longer()};")
+        self.known.clear()
+        line(f"__shared__ uint32_t {left}[{BLOCK // WARP}];")
+        line(f"const uint32_t {word} = __ballot_sync(0xffffffffu, {found});")
+        line(f"if (threadIdx.x % {WARP} == 0) {left}[threadIdx.x / {WARP}] = {word};")
+        line("__syncthreads();")
+        k, rest = fresh("k"), fresh("rest")
+        words = f"for (int32_t {k} = 0; {k} < {BLOCK // WARP}; ++{k})"
+        rows = f"for (uint32_t {rest} = {left}[{k}]; {rest} != 0; {rest} &= {rest} - 1)"
+        with self.writer.block(words), self.writer.block(rows):
+            self.begin_row(axes, f"{first} + {k} * {WARP} + __ffs({rest}) - 1", counts)
+            self.stages()
+            line("__syncthreads();  // what the threads told each other is not needed any more")
+
+    def begin_row(self, axes: Sequence[Axis], place: str, counts: dict[str, str]) -> None:
+        """The names of the axes of the row at a place among all."""
+        named = len(axes) == 1 and axes[0].start == ZERO
+        self.row = self.declare(axes[0].name) if named else self.fresh.fresh("row")
+        self.writer.line(f"const int64_t {self.row} = {place};")
+        if not named:
+            self.places(axes, self.row, counts)
+
+
+def alone_in_blocks(plan: FoldPlan) -> FoldPlan:
+    """The plan of rows that have all threads of a block each."""
+    return replace(plan, threads=BLOCK, teams=1, across=tuple((BLOCK,) * len(sides) for sides in plan.across))

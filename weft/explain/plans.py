@@ -207,6 +207,8 @@ def _folding(launch: Launch, plan: FoldPlan) -> list[str]:
     whose = "a row" if plan.rows else "the points"
     shared = [f"{_count(launch.parts, 'block')} share {whose}, their parts are combined in order"] if plan.shared else []
     running = ["sums are kept relative to the extrema so far, in one sweep with them"] if plan.running else []
+    if plan.longer and launch.block[1] == 1:
+        return [f"rows of more than {plan.longer:,} points, {launch.block[0]} threads for each", *running]
     return [f"{rows}; {', '.join([how, *packets])}", *running, *shared]
 
 
@@ -346,6 +348,8 @@ def _joining(launch: Launch, plan: JoinPlan) -> list[str]:
 def _folding_line(launch: Launch, plan: FoldPlan) -> str:
     """The same in a few words."""
     whose = "a row" if plan.rows else "the points"
+    if plan.longer and launch.block[1] == 1:
+        return f"a block for each row of more than {plan.longer:,} points"
     if plan.shared:
         return f"blocks share {whose}" if launch.grid[1] > 1 else "which combine their parts"
     if plan.beside:

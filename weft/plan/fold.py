@@ -44,6 +44,8 @@ FEWEST_POINTS, SIDE_BYTES, SMALL_BLOCK = 8, 128, 128
 FEW_HELD, HELD_POINTS, KEPT_POINTS = 16, (32, 64, 128), 32
 # The same of rows whose lengths data decide, about.
 FEW_OF_RAGGED = 4
+# Times that a team goes through that many points for each of its threads; longer rows have all threads of a block.
+TURNS_OF_RAGGED = 32
 REGISTERS, MOST_REGISTERS, OTHER_REGISTERS = 1 << 16, 255, 32
 # Who may hold a row, in the order in which they are tried: blocks of a cluster, the most threads of each, and how many blocks a
 # multiprocessor has at least. Of two blocks one reads while the other one writes.
@@ -84,7 +86,8 @@ class FoldPlan:
     what the next nest folds over the rows. left: only parts are combined, which the nest before has left. whole: every row has
     all points of so many of the chunks, and registers are enough for what is unpacked of them at once. merged: axes that are
     counted as one; those of the plan are what is left. fewer: loops around decide how many rows there are, and a launch may
-    have blocks for more.
+    have blocks for more. longer: rows for which data decide that they have more points than so many are left to a launch after,
+    in which each has all threads of a block; 0: there are no such.
     """
 
     rows: tuple[str, ...]
@@ -105,6 +108,7 @@ class FoldPlan:
     columns: bool = False
     left: bool = False
     fewer: bool = False
+    longer: int = 0
 
     def arranged(self, sweeps: Sweeps) -> Sweeps:
         """The sweeps as this plan goes through them."""
@@ -240,7 +244,16 @@ def _plan(
     if held is not None and parts == 1:
         return replace(held, merged=pairs), Extents(rows, -(-rows // held.teams) * held.cluster, 1)
     plan = FoldPlan(order, lane, across, threads, teams, parts > 1, vector, running, merged=pairs)
+    if ragged and threads < BLOCK and parts == 1 and lane not in sweeps.rows and _of_one_length(sweeps):
+        plan = replace(plan, longer=TURNS_OF_RAGGED * FEW_OF_RAGGED * threads)
     return plan, Extents(rows, blocks, parts)
+
+
+def _of_one_length(sweeps: Sweeps) -> bool:
+    """Whether all sweeps of a row go through the same range."""
+    every = [s for stage in sweeps.stages for s in stage]
+    ranges = {(sweeps.axes[s.over[0]].start, sweeps.axes[s.over[0]].stop) for s in every}
+    return all(len(s.over) == 1 for s in every) and len(ranges) == 1
 
 
 def held_reads(sweeps: Sweeps, lane: str) -> tuple[Read, ...]:
@@ -452,11 +465,14 @@ def _factors(stop: Expr) -> tuple[Expr, ...]:
 
 @dataclass(frozen=True)
 class Step:
-    """A launch of a plan: the stages that it goes through, whether it ends the rows, whether blocks share them."""
+    """A launch of a plan: the stages that it goes through, whether it ends the rows, whether blocks share them, whether it is
+    that of the longer rows.
+    """
 
     stages: tuple[int, ...]
     ends: bool
     shared: bool
+    longer: bool = False
 
 
 def steps(sweeps: Sweeps, plan: FoldPlan) -> tuple[Step, ...]:
@@ -465,7 +481,8 @@ def steps(sweeps: Sweeps, plan: FoldPlan) -> tuple[Step, ...]:
     if plan.left:
         return (Step((), True, False),)
     if not plan.shared:
-        return (Step(tuple(range(len(sweeps.stages))), True, False),)
+        whole = Step(tuple(range(len(sweeps.stages))), True, False)
+        return (whole, replace(whole, longer=True)) if plan.longer else (whole,)
     *before, final = [Step((k,), False, True) for k in range(len(sweeps.stages))]
     if not sweeps.apart and not any(s.folds for s in sweeps.stages[-1]):
         return (*before, Step(final.stages, True, True))
