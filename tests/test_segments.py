@@ -9,6 +9,9 @@ import pytest
 import torch
 
 import weft
+from tests.graphs import parsed
+from weft.loops.adjoint import adjoint
+from weft.loops.analyze import schedule
 from weft.plan.fold import FoldPlan
 from weft.plan.join import JoinPlan
 from weft.plan.map import MapPlan
@@ -228,6 +231,27 @@ def test_sums_of_rows_look_at_their_bounds_once() -> None:
     assert isinstance(launch.variant.plan, FoldPlan) and launch.variant.plan.threads == 8
     quick, _ = sparse_product.source(*args, arch="sm_90a").split("else {")
     assert "values[j]" in quick and "values_size_0, 3, outside" not in quick
+
+
+@pytest.mark.parametrize("kernel", [edge_softmax, sparse_product])
+def test_a_row_much_longer_than_the_others_has_a_block(kernel: Any) -> None:
+    torch.manual_seed(3)
+    lengths = torch.tensor([3, 700, 0, *[9] * 1100, 601, 5])
+    starts = torch.cat((torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)))
+    n = int(starts[-1])
+    rest = (R(n),) if kernel is edge_softmax else (torch.randint(0, 9, (n,)), R(n), R(9))
+    found = launches_of(kernel, starts, *rest)
+    shorter, after = (one for one in found if isinstance(one.variant.plan, FoldPlan) and one.variant.plan.longer)
+    assert shorter.variant.plan.longer < 600 and shorter.block[0] < 32 and after.block == (256, 1, 1)
+    report = kernel.check(starts, *rest)
+    assert not report.findings and report.ok, str(report)
+
+
+def test_gradients_of_sums_are_gathered_by_the_numbers_of_rows() -> None:
+    derived = adjoint(parsed(column_means.py, (torch.tensor([0, 2]), R(2, 3))), ("x",))
+    found = schedule(derived)
+    assert {v.kind for v in found.loops if v.var in ("j", "d")} <= {"parallel"}
+    assert next(a for a in found.function.arrays if a.name == "grad_x").fill is None
 
 
 def launches_of(kernel: Any, *args: Any) -> tuple[Any, ...]:

@@ -27,6 +27,7 @@ from weft.loops.ir import (
     Merge,
     Op,
     Ref,
+    Scalar,
     Stmt,
     Store,
     bodies,
@@ -34,10 +35,13 @@ from weft.loops.ir import (
     free_arrays,
     free_names,
     map_statement,
+    operands,
     rewrite,
     substitute,
+    substitute_statements,
     walk,
     walk_expr,
+    with_operands,
 )
 from weft.loops.memory import Memory
 from weft.loops.names import Names
@@ -142,12 +146,45 @@ def accumulate(function: Function, targets: tuple[str, ...], names: Names) -> Fu
     brought into either form stays as it is.
     """
     for target in targets:
+        steady = _Steady(function, names)
+        function = steady.named(function)
         function = replace(function, body=_hoist(function, function.body, target, (), names))
-        function = _gather(function, target, names)
+        function = steady.written_out(_gather(function, target, names))
         function = _spread(function, target, names)
         function = _merge(function, target, names)
         function = store_once(function, target)
     return function
+
+
+class _Steady:
+    """Names for what is the same in all iterations and no sum of names, as `width // 2`: subscripts and bounds that are sums
+    of it and of variables are affine in those names.
+    """
+
+    def __init__(self, function: Function, names: Names) -> None:
+        self.names, self.made = names, dict[Expr, Ref]()
+        self.fixed = {s.name for s in function.sizes} | {s.name for s in function.scalars}
+
+    def named(self, function: Function) -> Function:
+        arrays = tuple(replace(a, shape=tuple(map(self._name, a.shape))) for a in function.arrays)
+        body = _mapped(function.body, self._name)
+        scalars = tuple(Scalar(ref.name, INT64, e) for e, ref in self.made.items())
+        return replace(function, arrays=arrays, body=body, scalars=(*function.scalars, *scalars))
+
+    def written_out(self, function: Function) -> Function:
+        if not self.made:
+            return function
+        known: dict[str, Expr] = {ref.name: e for e, ref in self.made.items()}
+        arrays = tuple(replace(a, shape=tuple(substitute(e, known) for e in a.shape)) for a in function.arrays)
+        scalars = tuple(s for s in function.scalars if s.name not in known)
+        return replace(function, arrays=arrays, body=substitute_statements(function.body, known), scalars=scalars)
+
+    def _name(self, e: Expr) -> Expr:
+        no_sum = isinstance(e, Op) and e.type == INT64 and e.name in ("floordiv", "mod", "min", "max")
+        if no_sum and free_names(e) and free_names(e) <= self.fixed and not free_arrays(e):
+            return self.made.setdefault(e, Ref(self.names.fresh("steady"), INT64))
+        below = operands(e)
+        return with_operands(e, tuple(map(self._name, below))) if below else e
 
 
 # ---- sums carried out of the loops that an index does not name
@@ -166,6 +203,13 @@ def _in_range(i: Expr, extent: Expr, loops: Collection[For]) -> bool:
     loop = next((f for f in loops if isinstance(i, Ref) and f.var == i.name), None)
     found = None if loop is None else _ascending(loop)
     return found is not None and not found[0].terms and found[0].constant >= 0 and found[1] == affine(extent)
+
+
+def summed_outside(function: Function, statements: tuple[Stmt, ...], target: str, names: Names) -> tuple[Stmt, ...]:
+    """The statements, which do nothing with the array `target` but `array[index] += value`, with sums that are carried out of
+    the loops that an index does not name.
+    """
+    return _hoist(function, statements, target, (), names)
 
 
 def _hoist(
@@ -197,9 +241,10 @@ def _hoist_one(
 ) -> tuple[For, Stmt] | None:
     bound = bound_inside(loop)
     nested = any(isinstance(s, For) for s in walk(loop.body))
+    stored = {s.array for s in walk(loop.body) if isinstance(s, Store)}
     for site in _sites(loop.body, target):
-        index = site.store.index
-        if site.loops or any(free_names(i) & bound for i in index):
+        index = tuple(_in_full(site, i, loop.body) if free_names(i) & bound else i for i in site.store.index)
+        if site.loops or any(free_names(i) & bound or free_arrays(i) & stored for i in index):
             continue
         if nested and not (around and all(f.var in _plain(index) for f in around)):
             continue
@@ -571,9 +616,10 @@ def _strip(function: Function, site: _Site, axis: int) -> _Placed | None:
     return _Placed(axis, variable.name, 1, Affine((), 0), (Affine((), 0), extent, 1), strip=strip)
 
 
-def _in_full(site: _Site, index: Expr) -> Expr:
-    """An index with what integers on the way to its site stand for."""
-    named = {s.name: s.value for step in site.path for s in step.before if isinstance(s, Let) and s.value.type == INT64}
+def _in_full(site: _Site, index: Expr, around: tuple[Stmt, ...] = ()) -> Expr:
+    """An index with what integers on the way to its site stand for. around: the statements that the way leads through first."""
+    before = (*around, *(s for step in site.path for s in step.before))
+    named = {s.name: s.value for s in before if isinstance(s, Let) and s.value.type == INT64}
     while names := free_names(index) & named.keys():
         index = substitute(index, {n: named[n] for n in names})
     return index

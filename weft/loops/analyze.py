@@ -16,7 +16,7 @@ from weft.loops.algebra.recurrences import match_updates, told
 from weft.loops.automatic.distribute import Distributed, distributions
 from weft.loops.automatic.induction import close
 from weft.loops.automatic.interchange import sink
-from weft.loops.automatic.joins_apart import joins_apart
+from weft.loops.automatic.joins_apart import joins_apart, sums_first
 from weft.loops.automatic.last_value import last_values
 from weft.loops.automatic.privatize import privatizations
 from weft.loops.automatic.renaming import renamings
@@ -139,7 +139,7 @@ def _transformed(function: Function) -> Schedule:
     if function.assumption is not None:
         for var in function.assumption.loops:
             transforms[var] = (*transforms.get(var, ()), f"guard: {function.assumption.condition}")
-    found, freed = _freed(settle(flattened(joins_apart(closed.function))))
+    found, freed = _freed(settle(joins_apart(sums_first(flattened(joins_apart(closed.function))))))
     for var, reasons in freed.items():
         transforms[var] = (*transforms.get(var, ()), *reasons)
     return _with_transforms(found, transforms)

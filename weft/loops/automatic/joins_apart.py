@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 from weft.loops.accesses import collect
+from weft.loops.accumulate import summed_outside
 from weft.loops.affine import affine
 from weft.loops.algebra.accumulation import accumulated
 from weft.loops.automatic.rewriting import copied, keeps_array
@@ -51,6 +52,22 @@ def joins_apart(function: Function) -> Function:
         else:
             body.append(stmt)
     return function if len(body) == len(function.body) else replace(function, body=tuple(body))
+
+
+def sums_first(function: Function) -> Function:
+    """The function whose loops add up what the iterations of the innermost one have for one element that data choose, and join
+    the sum: its points are as many fewer.
+    """
+    names, body = Names.of(function), list[Stmt]()
+    fixed = {s.name for s in function.sizes} | {s.name for s in function.scalars}
+    for stmt in function.body:
+        made: tuple[Stmt, ...] = (stmt,)
+        known = fixed | {f.var for f in walk(made) if isinstance(f, For)}
+        for array in {s.array: None for s in walk(made) if isinstance(s, Store) and not _told(s, known)}:
+            if isinstance(stmt, For) and not keeps_array(function, stmt) and accumulated(function, stmt, array) == "sum":
+                made = summed_outside(function, made, array, names)
+        body += made
+    return replace(function, body=tuple(body))
 
 
 @dataclass

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from weft.loops.accesses import counted_from_end, not_below_0
+from weft.loops.accumulate import accumulation
 from weft.loops.affine import Affine, affine, is_bound
 from weft.loops.algebra.accumulation import accumulated
 from weft.loops.automatic.rewriting import Rewriting, copied, keeps_array
@@ -43,6 +44,7 @@ from weft.loops.ir import (
     free_arrays,
     free_names,
     has_check,
+    loaded_arrays,
     map_statement,
     rewrite,
     statement_exprs,
@@ -52,7 +54,10 @@ from weft.loops.ir import (
     walk_expr,
 )
 from weft.loops.names import Names
+from weft.loops.simplify import number
 from weft.loops.types import BOOL, INT32, INT64
+
+_LARGEST = 200  # nodes of what is written out at each number
 
 _FALSE, _ZERO, _ONE = Const(False, BOOL), Const(0, INT64), Const(1, INT64)
 
@@ -96,6 +101,23 @@ def flattened(function: Function) -> Function:
                 function = made
         position += 1
     return function
+
+
+@dataclass(frozen=True)
+class _Whole:
+    """What a number stores in loops over all of its elements."""
+
+    over: tuple[For, ...]
+    store: Store
+
+    def loops(self, here: Expr, to_row: Mapping[str, Expr]) -> Stmt:
+        """Where the number is not of a row, zeros."""
+        type_ = self.store.value.type
+        value = Op("where", (here, substitute(self.store.value, dict(to_row)), number(0, type_)), type_)
+        made: Stmt = replace(self.store, value=value)
+        for loop in reversed(self.over):
+            made = replace(loop, body=(made,))
+        return made
 
 
 @dataclass(frozen=True)
@@ -151,11 +173,17 @@ class _Segmented:
         to_any: dict[str, Expr] = {self.rows.var: Ref("", INT64)}
         key = *(substitute(e, to_any) for e in (ranged.start, ranged.stop)), *_range(self.rows), limits
         inputs = {a.name for a in self.function.arrays if a.role == "input"}
+        arrays = dict.fromkeys(s.array for s in walk(ranged.loop.body) if isinstance(s, Store))
+        whole = {a: store for a in arrays if (store := self._whole(a, ranged, limits[0])) is not None}
+        if not self._joins_elsewhere(ranged.loop) and whole.keys() != arrays.keys():
+            return None
         found = known.get(key) or self.owners(ranged, limits)
         if free_arrays(ranged.start) | free_arrays(ranged.stop) <= inputs:
             known[key] = replace(found, made=(), arrays=())
-        points = self.points(ranged, limits[0], found)
-        return self.instead(found.arrays, (*found.made, *points), found.flag)
+        points = self.points(ranged, limits[0], found, whole)
+        filled = tuple(replace(a, fill=None) if a.name in whole else a for a in self.function.arrays)
+        made = self.instead(found.arrays, (*found.made, *points), found.flag)
+        return replace(made, arrays=(*filled, *found.arrays))
 
     def owners(self, ranged: _Ranged, limits: tuple[Expr, ...]) -> _Owners:
         """What finds whose row each number is: rows are counted where they begin, and the counts added up."""
@@ -176,8 +204,10 @@ class _Segmented:
         added = For(at.name, _ZERO, limit, 1, (carry,), (known,), location=location)
         return _Owners(flag, owner, (*asked, empty, counted, added), (flag, begun, owner))
 
-    def points(self, ranged: _Ranged, limit: Expr, found: _Owners) -> list[For]:
-        """For each array that is joined to a loop over all numbers, in which the row is looked up."""
+    def points(self, ranged: _Ranged, limit: Expr, found: _Owners, whole: Mapping[str, _Whole]) -> list[For]:
+        """For each array that is joined to a loop over all numbers, in which the row is looked up. whole: those whose elements
+        are the numbers'.
+        """
         location, var, (low, _) = self.rows.location, ranged.loop.var, _range(self.rows)
         row = Ref(self.names.fresh(f"{self.rows.var}_of"), INT64)
         place: Expr = Cast(Load(found.owner.name, (Ref(var, INT64),), INT32), INT64)
@@ -187,7 +217,10 @@ class _Segmented:
         here = reduce(lambda a, b: Op("and", (a, b), BOOL), (_apart(found.flag), Op("le", (low, row), BOOL), inside))
         inner, points = substitute_statements(_opened(self.rows.body, ranged.loop), to_row), list[For]()
         for array in dict.fromkeys(s.array for s in walk(inner) if isinstance(s, Store)):
-            body = If(here, _needed(_storing(inner, array)), (), (), location)
+            if array in whole:
+                body = whole[array].loops(here, to_row)
+            else:
+                body = If(here, _needed(_storing(inner, array)), (), (), location)
             own = replace(ranged.loop, start=_ZERO, stop=limit, step=1, body=(Let(row.name, place, location), body))
             for loop in reversed(self.outer or ()):
                 own = replace(loop, body=(own,))
@@ -195,10 +228,10 @@ class _Segmented:
         return points
 
     def _joins_alone(self, loop: For) -> bool:
-        """Whether rows do nothing but join values to elements, in the one loop over their range, to some that data choose; and
-        evaluate nothing else that may fail.
+        """Whether rows do nothing but join values to elements, in the one loop over their range, and evaluate nothing else that
+        may fail.
         """
-        own, around = Ref(loop.var, INT64), self.known | {f.var for f in (*(self.outer or ()), self.rows)}
+        around = self.known | {f.var for f in (*(self.outer or ()), self.rows)}
 
         def plain(statements: tuple[Stmt, ...]) -> bool:
             for stmt in statements:
@@ -219,16 +252,49 @@ class _Segmented:
                         return False
             return True
 
-        stores = [s for s in walk(loop.body) if isinstance(s, Store)]
-        others = [s for s in stores if not any(counted_from_end(i)[0] == own for i in s.index)]
-        arrays = {s.array for s in stores}
+        arrays = {s.array for s in walk(loop.body) if isinstance(s, Store)}
         joined = all(accumulated(self.function, loop, array) is not None for array in arrays)
         apart = not any(
             free_arrays(e) & arrays - ({s.array} if isinstance(s, Store) else set())
             for s in walk(loop.body)
             for e in statement_exprs(s)
         )
-        return plain(self.rows.body) and bool(others) and joined and apart
+        return plain(self.rows.body) and joined and apart
+
+    def _joins_elsewhere(self, loop: For) -> bool:
+        """Whether values are joined to elements that data choose."""
+        own, stores = Ref(loop.var, INT64), (s for s in walk(loop.body) if isinstance(s, Store))
+        return any(not any(counted_from_end(i)[0] == own for i in s.index) for s in stores)
+
+    def _whole(self, array: str, ranged: _Ranged, limit: Expr) -> _Whole | None:
+        """What is stored to each element of an array of zeros, where the numbers, and loops over all of its other axes, are the
+        elements; None where that is not so.
+        """
+        own, before = self.function.array(array), self.function.body[: self.position]
+        filled = own.fill is not None and own.fill.value == 0 and own.role in ("result", "local") and not own.within
+        if not filled or any(isinstance(s, Store) and s.array == array for s in walk(before)) or array in loaded_arrays(before):
+            return None
+        known, loops, here = dict[str, Expr](), list[For](), _opened(self.rows.body, ranged.loop)
+        while True:
+            for let in here:
+                known |= {let.name: substitute(let.value, known)} if isinstance(let, Let) else {}
+            rest = [s for s in _storing(here, array) if not isinstance(s, Let)]
+            if len(rest) != 1 or not isinstance(rest[0], For):
+                break
+            loops.append(rest[0])
+            here = rest[0].body
+        added = accumulation(rest[0]) if len(rest) == 1 and isinstance(rest[0], Store) else None
+        if added is None or added.type != own.dtype:
+            return None
+        store = rest[0]
+        assert isinstance(store, Store)
+        over = {f.var: (f.start, f.stop) for f in (*(self.outer or ()), *loops)} | {ranged.loop.var: (_ZERO, limit)}
+        vars_ = [i.name for i in store.index if isinstance(i, Ref)]
+        every = sorted(vars_) == sorted(over) and len(vars_) == len(own.shape) and all(f.step == 1 for f in loops)
+        if not every or any(over[v][0] != _ZERO or not _equal(over[v][1], n) for v, n in zip(vars_, own.shape, strict=True)):
+            return None
+        value = substitute(added, known)
+        return _Whole(tuple(loops), replace(store, value=value)) if sum(1 for _ in walk_expr(value)) < _LARGEST else None
 
     def asked(self, limits: Mapping[str, tuple[Expr, ...]], at_first: Expr = _FALSE) -> tuple[Array, tuple[Stmt, ...]]:
         """The flag, and what sets it where ranges of one kind meet, or leave their limits, or where `at_first` holds."""
