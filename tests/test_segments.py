@@ -227,9 +227,10 @@ def test_a_grid_has_room_for_rows_as_they_are_on_average() -> None:
 
 def test_sums_of_rows_look_at_their_bounds_once() -> None:
     args = "int64[300002]", "int64[9000000]", "float32[9000000]", "float32[300001]"
-    (launch,) = launches_of(sparse_product, *args)
+    launch, longer = launches_of(sparse_product, *args)
     assert isinstance(launch.variant.plan, FoldPlan) and launch.variant.plan.threads == 8
-    quick, _ = sparse_product.source(*args, arch="sm_90a").split("else {")
+    assert longer.variant == launch.variant and longer.entry == "sparse_product"
+    quick, *_ = sparse_product.source(*args, arch="sm_90a").split("else {")
     assert "values[j]" in quick and "values_size_0, 3, outside" not in quick
 
 
