@@ -37,7 +37,9 @@ _PATIENCE_SECONDS = 300.0  # for one program; a chunk has as many as it has prog
 
 @dataclass
 class Outcome:
-    """What became of a program. kind: equal, refused, skipped, mismatch, crash or hang. seconds: of CPU, of its analysis."""
+    """What became of a program. kind: equal, refused, skipped, mismatch, crash or hang. seconds: of CPU, of its slowest
+    analysis (a kernel and its gradients have several).
+    """
 
     seed: int
     kind: str
@@ -97,7 +99,7 @@ def _lost() -> bool:
 
 
 class _Clock:
-    """Counts the CPU seconds of each thread's analyses."""
+    """Keeps the CPU seconds of each thread's slowest analysis."""
 
     def __init__(self) -> None:
         import threading
@@ -114,7 +116,7 @@ class _Clock:
             try:
                 return function(*args)
             finally:
-                self._own.seconds = getattr(self._own, "seconds", 0.0) + time.thread_time() - begin
+                self._own.seconds = max(self.seconds, time.thread_time() - begin)
 
         return timed
 

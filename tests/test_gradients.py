@@ -469,6 +469,18 @@ def an_infinite_state_that_a_loop_leaves(x, w):
     return y
 
 
+@case(row(0.0, 2.0, -1.5), row(0.5, -0.5, 0.7))
+def what_no_one_reads_again(x, w):
+    """An array of the iteration's own is stored into after it was read; the derivative of the root is infinite."""
+    y = torch.zeros_like(w)
+    for i in range(x.shape[0]):
+        own = torch.zeros(2, dtype=x.dtype)
+        own[0] = x[i] * w[i]
+        y[i] = own[0] + w[i]
+        own[1] = torch.sqrt(abs(x[i]))
+    return y
+
+
 @case(row(1.0, 2.0, 0.5, 1.0), row(0.5, -0.5, 0.7, 0.8))
 def a_saved_state_of_windows(x, w):
     """The subscripts of what is saved do not show that each is stored once; nothing is handed to any."""

@@ -23,6 +23,7 @@ from tests.kernels_of_steps import (
     viterbi,
 )
 from weft.compiler import Launch, planning
+from weft.compiler.points import most_points
 from weft.loops.affine import evaluate
 from weft.loops.ir import Const, Op, Ref
 from weft.loops.steps import bounds
@@ -226,6 +227,25 @@ def test_bounds_hold_every_value() -> None:
         assert all(low <= evaluate(e, {"n": 7, "t": v}) <= high for v in range(2, 10)), e
     with pytest.raises(KeyError):
         bounds(Ref("m", INT64), {"n": 7}, {"t": (2, 9)})
+
+
+def test_windows_have_no_more_points_than_they_are_wide() -> None:
+    t, n, zero = Ref("t", INT64), Ref("n", INT64), Const(0, INT64)
+
+    def moved(by: int) -> Op:
+        return Op("add", (t, Const(by, INT64)), INT64)
+
+    cases = [
+        (Op("max", (zero, moved(-9)), INT64), Op("min", (n, moved(3)), INT64), 1),
+        (Op("max", (moved(-4), zero), INT64), moved(1), 2),
+        (Op("min", (n, moved(5)), INT64), Op("max", (moved(-1), Const(-1, INT64)), INT64), -2),
+        (t, n, 1),
+        (moved(2), t, 1),
+    ]
+    for start, stop, step in cases:
+        each = [{"t": value, "n": 50} for value in range(50)]
+        found = [len(range(evaluate(start, names), evaluate(stop, names), step)) for names in each]
+        assert most_points(start, stop, step, {"n": 50}, {"t": (0, 49)}) == max(found)
 
 
 # ---------------------------------------------------------------- what they compute

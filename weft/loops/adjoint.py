@@ -1012,7 +1012,7 @@ class _Adjoint:
 
     def _reverse_store(self, stmt: Store, scope: _Scope, adj: Seeds, out: list[Stmt]) -> None:
         kept = self.kept.get(stmt.array)
-        if kept is None:
+        if kept is None or (self.of[stmt.array].role == "local" and not self.memory.loaded_after(stmt.array, stmt.index)):
             return
         type_ = stmt.value.type
         index = tuple(self.primal(i, scope) for i in stmt.index)

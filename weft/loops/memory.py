@@ -39,6 +39,17 @@ class Memory:
         mine = [a for a in self.touching(array, True) if a.index == index]
         return not any(self.before(a, s) for a in self.accesses if a.array == array for s in mine)
 
+    def loaded_after(self, array: str, index: tuple[Expr, ...]) -> bool:
+        """Whether the array, as any of these stores leaves it, is loaded from at all, this or another element."""
+        within = frozenset(self.function.array(array).within)
+        mine = [a for a in self.touching(array, True) if a.index == index]
+        return any(
+            (a.position < b.position and not _opposite(a, b))
+            or any(x.var == y.var and x.var not in within for x, y in zip(a.loops, b.loops, strict=False))
+            for a in mine
+            for b in self.touching(array, False)
+        )
+
     def stored_once(self, array: str) -> bool:
         """Whether no element is stored twice."""
         stores = self.touching(array, True)
@@ -64,8 +75,7 @@ class Memory:
                 return True
         if a.position >= b.position:
             return False
-        opposite = any((c, not holds) in b.guard for c, holds in a.guard)
-        return not opposite and self.polyhedra.meet(a, b, frozenset(f.var for f in common))
+        return not _opposite(a, b) and self.polyhedra.meet(a, b, frozenset(f.var for f in common))
 
     def _ordered(self, a: Access, b: Access, common: list[For], k: int) -> bool:
         """The same, in different iterations of the k-th common loop and the same ones of those around it."""
@@ -83,3 +93,8 @@ class Memory:
         loop = common[k]
         x, y = system.dimensions[names_a[loop.var]], system.dimensions[names_b[loop.var]]
         return not system.build(f"{x} < {y}" if loop.step > 0 else f"{x} > {y}").is_empty()
+
+
+def _opposite(a: Access, b: Access) -> bool:
+    """Whether two accesses are on the two sides of a branch."""
+    return any((c, not holds) in b.guard for c, holds in a.guard)
