@@ -100,6 +100,15 @@ def test_rows_that_data_choose_are_counted_as_one_and_have_more_in_flight() -> N
     assert turns == [4, 4, 2, 2]  # threads side by side have whole lines of memory
 
 
+def test_whole_packets_are_streamed_by_small_blocks() -> None:
+    for args in (("float32[64,4096]",) * 2, ("bfloat16[64,4096]",) * 2, ("float32[64,4096]", "bfloat16[4096]")):
+        found = plan(add, *args)
+        assert (found.threads, found.turns, found.whole) == (128, 1, True)
+    for args in (("float32[64,4095]", "float32[64,4095]:(4097,1)"), ("float32[64,4096]", "float32[64,4096]:(8192,2)")):
+        found = plan(add, *args)
+        assert (found.threads, found.turns) == (256, 2)
+
+
 def test_rows_that_store_under_one_condition_move_in_packets() -> None:
     found = plan(where_kept, "bfloat16[64,4096]", "int64[64]")
     assert (found.vector, found.whole) == (8, True)

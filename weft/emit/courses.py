@@ -21,7 +21,7 @@ from weft.loops.ir import Const, Expr, Function, If, Load, Op, Ref, Stmt, Store,
 from weft.loops.schedule import Nest
 from weft.loops.types import BFLOAT16, FLOAT16, FLOAT32, INT64
 from weft.plan.arguments import Facts
-from weft.plan.map import ANY, BLOCK, NO_RUN, CoursePlan, accesses, group_name, row_guard
+from weft.plan.map import ANY, NO_RUN, CoursePlan, accesses, group_name, row_guard
 
 _WORTH_A_RECIPROCAL = 4  # points of a thread: the reciprocal costs about as much as two divisions
 _WORDS = frozenset({"outside", "row", "v", "turn"})
@@ -144,8 +144,8 @@ class Entry(ValueBody):
     # ---------------------------------------------------------------- the kernel
 
     def emit(self) -> None:
-        lines = ",\n    ".join(self.parameters())
-        with self.writer.block(f'extern "C" __global__ void __launch_bounds__({BLOCK}) {self.entry}(\n    {lines})'):
+        lines, threads = ",\n    ".join(self.parameters()), self.plan.threads
+        with self.writer.block(f'extern "C" __global__ void __launch_bounds__({threads}) {self.entry}(\n    {lines})'):
             mark = self.mark = self.writer.mark()
             self.comment()
             self.place_rows()

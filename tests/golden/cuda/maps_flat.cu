@@ -1,6 +1,6 @@
 #include "weft/memory.cuh"
 
-extern "C" __global__ void __launch_bounds__(256) add(
+extern "C" __global__ void __launch_bounds__(128) add(
     const weft::float16* __restrict__ x,
     const weft::float16* __restrict__ z,
     weft::float16* __restrict__ result,
@@ -8,7 +8,7 @@ extern "C" __global__ void __launch_bounds__(256) add(
     const int64_t x_size_1) {
     // each thread takes 8 neighbours along (i0, i1), which are counted as one
     const int64_t i0_i1_count = x_size_0 * x_size_1;
-    const int64_t i0_i1_run = int64_t(blockIdx.x) * 2048 + threadIdx.x * 8;
+    const int64_t i0_i1_run = int64_t(blockIdx.x) * 1024 + threadIdx.x * 8;
     if (i0_i1_run >= i0_i1_count) return;
     float x_tile[8];
     // kernels_of_maps.py:15: def add(x, z):

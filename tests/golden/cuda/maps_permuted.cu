@@ -1,6 +1,6 @@
 #include "weft/memory.cuh"
 
-extern "C" __global__ void __launch_bounds__(256) add(
+extern "C" __global__ void __launch_bounds__(128) add(
     const weft::float16* __restrict__ x,
     const weft::float16* __restrict__ z,
     weft::float16* __restrict__ result,
@@ -18,7 +18,7 @@ extern "C" __global__ void __launch_bounds__(256) add(
     const int64_t x_size_2,
     const int64_t x_size_3) {
     // each thread takes 8 neighbours along i3
-    const uint32_t row = blockIdx.x * 32 + threadIdx.y;
+    const uint32_t row = blockIdx.x * 16 + threadIdx.y;
     if (row >= uint32_t(x_size_0 * x_size_1 * x_size_2)) return;
     const int64_t i0 = row / uint32_t(x_size_2) / uint32_t(x_size_1);
     const int64_t i1 = row / uint32_t(x_size_2) % uint32_t(x_size_1);
