@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -191,3 +192,27 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], Tensor]]] = {
     "selective": (lambda: Selective(16), lambda n: torch.randn(n, 7, 16) / 2),
     "language": (lambda: Language(32, 4, 50), lambda n: torch.randint(0, 50, (n, 9))),
 }
+
+
+def _steps(a: Tensor, b: Tensor) -> list[Callable[[], Tensor]]:
+    return [
+        a.sigmoid, a.abs, lambda: a + 1.5, lambda: a * 2, lambda: torch.sort(a, -1).values,
+        lambda: a - a.mean(-1, keepdim=True), lambda: a.softmax(-1), lambda: a.transpose(0, -1),
+        lambda: a.reshape(-1, a.shape[0]), lambda: torch.cat((a, a * 0.5), 0)[: a.shape[0]],
+        lambda: a[1:] if a.shape[0] > 2 else a.tanh(), lambda: torch.cumsum(a, 0),
+        lambda: a.sum(0, keepdim=True) + a, lambda: a.contiguous().view(-1).sin().view(a.shape),
+        lambda: a * b if a.shape == b.shape else a, lambda: torch.where(a > b, a, b) if a.shape == b.shape else a,
+    ]  # fmt: skip
+
+
+def random_program(seed: int) -> Callable[[Tensor, Tensor], tuple[Tensor, ...]]:
+    """Operators that weft has and one that it has not, views, and several results; of two matrices."""
+
+    def function(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        draw = random.Random(seed)
+        values = [x, y]
+        for _ in range(draw.randint(4, 22)):
+            values.append(draw.choice(_steps(draw.choice(values[-6:]), draw.choice(values)))())
+        return tuple(draw.sample(values[2:], min(3, len(values) - 2)))
+
+    return function

@@ -15,11 +15,15 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import weft
-from tests.compiled import FUNCTIONS, MODELS
+from tests.compiled import FUNCTIONS, MODELS, random_program
 from weft.dynamo import fused, groups
+from weft.dynamo.decompositions import decompositions
 from weft.dynamo.groups import divide
+from weft.dynamo.report import GraphReport
 from weft.errors import CompileError
 
 _CLOSE = {torch.bfloat16: 2e-2, torch.float16: 2e-3, torch.float32: 1e-4, torch.float64: 1e-9}
@@ -128,6 +132,23 @@ def test_a_chain_is_one_kernel_and_a_product_stays() -> None:
     assert ("aten.mm", "a product, which PyTorch's libraries compute") in graph.left
     assert ("aten.add", "alone: one launch with weft or without") in graph.left
     assert "weft_0: pow, mean, add, rsqrt, mul x2" in str(backend.report)
+
+
+def _division(function: Any, *args: torch.Tensor) -> groups.Division:
+    return divide(make_fx(function)(*args).graph)
+
+
+def test_products_are_taken_where_one_launch_does_for_several() -> None:
+    def gated(x: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+        return torch.sigmoid(x @ gate.T) * (x @ up.T) @ gate
+
+    with FakeTensorMode():
+        gate, up = (torch.empty(2048, 2048, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+        few, many = (torch.empty(rows, 2048, device="cuda", dtype=torch.bfloat16) for rows in (8, 128))
+        (group,) = _division(gated, few, gate, up).groups
+        assert [n.name for n in group.members] == ["mm", "sigmoid", "mm_1", "mul"]
+        (group,) = _division(gated, many, gate, up).groups
+        assert [n.name for n in group.members] == ["sigmoid", "mul"]
 
 
 @pytest.mark.parametrize("name", ["gelu_mlp", "gated_mlp"])
@@ -268,13 +289,31 @@ def test_equal_groups_share_a_kernel() -> None:
     assert len(backend.report.graphs[0].taken) == 4 and fused._kernel.cache_info().currsize == 1
 
 
-def test_graphs_divide_alike_each_time() -> None:
-    from torch.fx.experimental.proxy_tensor import make_fx
+def test_loops_over_rows_are_not_loops_over_columns_that_are_as_many() -> None:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = x.exp() * 2
+        return y, y.sum(0)
 
-    graph = make_fx(lambda x: (x.exp() + x.sum(0)).sin().matmul(x.T))(torch.randn(4, 5)).graph
-    for node in graph.nodes:
-        node.meta.setdefault("val", node.meta.get("tensor_meta"))
-    assert divide(graph) == divide(graph)
+    backend = weft.Backend()
+    x = torch.randn(6, 6)
+    for made, expected in zip(torch.compile(f, backend=backend)(x), f(x), strict=True):
+        torch.testing.assert_close(made, expected)
+    program = backend.report.graphs[0].taken[0].program
+    assert "n0 = a0.shape[0]" in program and "n1 = a0.shape[1]" in program and "range(6)" not in program
+
+
+@pytest.mark.parametrize("first", range(0, 60, 10))
+def test_random_programs_divide_into_what_they_were(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused, "_kernel", lambda text: _Refusing())  # so that PyTorch runs the groups
+    monkeypatch.setattr(fused, "_require_results", lambda *_: None)
+    for seed in range(first, first + 10):
+        function = random_program(seed)
+        args = torch.randn(6, 4), torch.randn(6, 4)
+        module = make_fx(function, decomposition_table=decompositions(), tracing_mode="fake")(*args)
+        divided = fused.fused(module, divide(module.graph), GraphReport("inference"))
+        for made, expected in zip(divided(*args), function(*args), strict=True):
+            torch.testing.assert_close(made, expected)
+            assert made.stride() == expected.stride()
 
 
 # ---------------------------------------------------------------- on a GPU

@@ -104,16 +104,32 @@ def _reason(node: fx.Node) -> str | None:
 
 
 def has_few_rows(node: fx.Node) -> bool:
-    """Whether a product reads a large matrix for a few rows of 16-bit numbers, on a GPU."""
+    """Whether a product reads a large matrix for a few rows of 16-bit numbers, on a GPU, and the rows meet other matrices, too:
+    one launch then does for several.
+    """
     a, b = (meta(n) for n in factors(node))
     given = arguments(node)
     if a.device.type != "cuda" or a.dtype not in HALVES or given.get("beta", 1) != 1 or given.get("alpha", 1) != 1:
         return False
-    if _merges(factors(node)[0]):
+    if _merges(factors(node)[0]) or len(_products_of(_root(factors(node)[0]))) < 2:
         return False
     rows, length, columns = a.shape[0], a.shape[1], b.shape[1]
     fixed = all(isinstance(s, int) for s in (rows, length, columns))
     return fixed and rows <= _FEW_ROWS and length >= _LONG and columns >= _LONG
+
+
+def _products_of(rows: fx.Node) -> list[fx.Node]:
+    """The products whose rows are those of a value, or of a view of it."""
+    found: list[fx.Node] = []
+    left = [rows]
+    while left:
+        node = left.pop()
+        for user in node.users:
+            if is_view(user):
+                left.append(user)
+            elif name_of(user) in PRODUCTS and factors(user)[0] is node:
+                found.append(user)
+    return found
 
 
 def _merges(node: fx.Node) -> bool:
