@@ -784,7 +784,11 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
         return None
     guarded = [p for p in group if any(isinstance(x.stmt, If) and k not in p.certain for k, x in _below(p))]
     use: Callable[[Expr], Stmt] | None = None
-    if guarded and not inside and not first.summed:  # the condition may be what keeps the index inside the array
+    if guarded and not inside and first.summed:  # the condition may be what keeps the index inside the array
+        shape = zip(index, function.array(target).shape, strict=True)
+        if any(not _in_range(i, extent, loops) for i, extent in shape if i not in {Ref(v, INT64) for v in variables.values()}):
+            return None
+    elif guarded and not inside:
         group = guarded[:1]
         first = group[0]
 
