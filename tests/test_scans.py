@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import weft
 from tests.examples import examples
 from tests.kernels_of_scans import CASES, HALF, in_place, linrec, time_major
 from weft.check import limits
@@ -144,6 +145,26 @@ def test_rows_of_any_size_side_by_side(batch: int, length: int, channels: int, d
     wide = torch.randn(batch, length, channels + offset).to(dtype)[:, :, offset:]
     report = time_major.check(wide, torch.rand(batch, length, channels).to(dtype))
     assert report.ok and not report.findings, str(report)
+
+
+@weft.kernel
+def of_numbers(x):
+    """The number of a point in functions of integers and in products; squares of numbers from 46,341 on take 64 bits."""
+    y = torch.zeros_like(x)
+    best = 0.0
+    count = 0
+    for i in range(x.shape[0]):
+        best = max(best, x[i] * ((i + 1) % 3) + i * i)
+        count = 1 if i % 1000 == 0 else count + i // 3
+        y[i] = best + count
+    return y
+
+
+def test_numbers_of_points_that_are_values() -> None:
+    x = torch.rand(46500, dtype=torch.float64)
+    assert isinstance(examine(of_numbers, (x,)).launches()[0].variant.plan, ScanPlan)
+    report = of_numbers.check(x)
+    assert report.ok, report.text()
 
 
 @pytest.mark.parametrize(

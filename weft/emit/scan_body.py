@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from weft.emit.algebras import algebra_of, element_of, extremum_type, is_place, join
@@ -45,6 +45,8 @@ class ScanBody(ValueBody):
         near = isinstance(start, Const) and 0 <= int(start.value) < self.plan.tile
         self.origin: Expr = ZERO if near else start
         self.index = "int64_t" if self.facts.wide or self.plan.beside else "int32_t"
+        if self.index == "int32_t":
+            self.printer = replace(self.printer, narrow=lambda name: name == self.axis.name)
 
     def stem(self, wanted: str) -> str:
         """A C++ name that is made once."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from weft.emit.algebras import join
 from weft.emit.cpp_body import factor
@@ -29,6 +29,8 @@ class StatePoints(ValueBody):
         super().__post_init__()
         self.axis = self.axes[self.scans.along]
         self.index = "int64_t" if self.facts.wide else "int32_t"
+        if self.index == "int32_t":
+            self.printer = replace(self.printer, narrow=lambda name: name == self.axis.name)
         self.stems: dict[str, str] = {}
         self.first = self.end = self.length = ""  # a thread's first point of a tile; the end of rows, their length
         self.s = "s"  # the place of a state among those of a row
