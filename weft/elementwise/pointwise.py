@@ -305,9 +305,10 @@ class Pointwise:
         if way is never:
             return
         outs, kind = len(given), _kind(placed, given)
-        if kind not in self._known and len(self._known) >= _MOST_WAYS:
-            self._known.pop(next(iter(self._known)), None)
-        self._known[kind] = way
+        with self._lock:
+            if kind not in self._known and len(self._known) >= _MOST_WAYS:
+                del self._known[next(iter(self._known))]
+            self._known[kind] = way
         ways = self._ways[outs] = (way, *self._ways.get(outs, ()))[:REMEMBERED]
         if outs:
             self._into[outs] = one_of(ways)
