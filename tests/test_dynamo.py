@@ -162,8 +162,8 @@ def test_products_of_few_rows_are_taken(name: str, dtype: torch.dtype, monkeypat
     (graph,) = backend.report.graphs
     (taken,) = graph.taken
     assert not graph.left and not taken.failed
-    operands = "float32" if dtype is torch.float32 else "bfloat16"  # what a product reads is rounded as in eager mode
-    assert f"r1 = torch.empty((5, 1, 32), dtype=torch.{operands}" in taken.program.replace("r2 = ", "r1 = ")
+    if dtype is torch.bfloat16:  # what a product reads is rounded as in eager mode: the norm, the gate, and the result
+        assert taken.program.count("dtype=torch.bfloat16") == 3
 
 
 def test_products_of_few_rows_differentiate(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,6 +287,18 @@ def test_equal_groups_share_a_kernel() -> None:
     x = torch.randn(4, 9)
     torch.testing.assert_close(torch.compile(f, backend=backend)(x), f(x))
     assert len(backend.report.graphs[0].taken) == 4 and fused._kernel.cache_info().currsize == 1
+
+
+def test_long_chains_are_taken() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        for k in range(90):
+            x = x.T * 0.99 + k
+        return x
+
+    backend = weft.Backend()
+    x = torch.randn(3, 4)
+    torch.testing.assert_close(torch.compile(f, backend=backend)(x), f(x))
+    assert not any(t.failed for t in backend.report.graphs[0].taken)
 
 
 def test_loops_over_rows_are_not_loops_over_columns_that_are_as_many() -> None:
