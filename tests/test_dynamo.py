@@ -162,8 +162,8 @@ def test_products_of_few_rows_are_taken(name: str, dtype: torch.dtype, monkeypat
     (graph,) = backend.report.graphs
     (taken,) = graph.taken
     assert not graph.left and not taken.failed
-    operands = "float32" if dtype is torch.float32 else "bfloat16"  # what a product reads is rounded as in eager mode
-    assert f"r1 = torch.empty((5, 1, 32), dtype=torch.{operands}" in taken.program.replace("r2 = ", "r1 = ")
+    if dtype is torch.bfloat16:  # what a product reads is rounded as in eager mode: the norm, the gate, and the result
+        assert taken.program.count("dtype=torch.bfloat16") == 3
 
 
 def test_products_of_few_rows_differentiate(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,6 +289,18 @@ def test_equal_groups_share_a_kernel() -> None:
     assert len(backend.report.graphs[0].taken) == 4 and fused._kernel.cache_info().currsize == 1
 
 
+def test_long_chains_are_taken() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        for k in range(90):
+            x = x.T * 0.99 + k
+        return x
+
+    backend = weft.Backend()
+    x = torch.randn(3, 4)
+    torch.testing.assert_close(torch.compile(f, backend=backend)(x), f(x))
+    assert not any(t.failed for t in backend.report.graphs[0].taken)
+
+
 def test_loops_over_rows_are_not_loops_over_columns_that_are_as_many() -> None:
     def f(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         y = x.exp() * 2
@@ -319,12 +331,16 @@ def test_random_programs_divide_into_what_they_were(first: int, monkeypatch: pyt
 # ---------------------------------------------------------------- on a GPU
 
 
+_ON_A_GPU = (
+    "batch_norm", "channels_last", "convolution_by_taps", "cumsum", "cumsum_last", "group_norm", "halves", "integers_and_halves",
+    "layer_norm", "number_without_dimensions", "rms_norm", "rotated", "running", "selected", "softmax", "standardized", "swiglu",
+)  # fmt: skip
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", _ON_A_GPU)
 def test_functions_on_a_gpu(name: str) -> None:
     function, args = FUNCTIONS[name]
-    if name in ("causal_softmax", "cross_entropy", "cross_entropy_smoothed", "embedding", "gather"):
-        pytest.skip("reads a tensor that lies on the CPU")
     backend = weft.Backend()
     _like_eager(function, torch.compile(function, backend=backend, fullgraph=True), *(a.cuda() for a in args))
     assert not [t.failed for g in backend.report.graphs for t in g.taken if t.failed]
@@ -337,6 +353,21 @@ def test_models_train_on_a_gpu(name: str) -> None:
     model = make().cuda()
     own = copy.deepcopy(model)
     _train_alike(model, own, torch.compile(own, backend=weft.Backend()), inputs(3).cuda(), bound=5e-3)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("rows", [1, 8])
+def test_a_gate_of_few_rows_on_a_gpu(rows: int) -> None:
+    gate, up = (torch.randn(1024, 2048, device="cuda").bfloat16() / 45 for _ in range(2))
+    x = torch.randn(rows, 2048, device="cuda").bfloat16()
+
+    def gated(x: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+        return F.silu(F.linear(x, gate)) * F.linear(x, up)
+
+    backend = weft.Backend()
+    made = torch.compile(gated, backend=backend)(x, gate, up)
+    torch.testing.assert_close(made.double(), gated(x.double(), gate.double(), up.double()), atol=2e-2, rtol=2e-2)
+    assert not backend.report.graphs[0].left
 
 
 @pytest.mark.gpu

@@ -35,7 +35,7 @@ BELOW: dict[str, set[str]] = {
     "elementwise": {"check", "compiler", "explain", "pytorch", "runtime", *_STAGES},
     "ops": {"elementwise", "language"},
     "tensors": {"check", "explain", "pytorch"},
-    "dynamo": {"pytorch"},
+    "dynamo": {"pytorch", "runtime"},
     "hand": {"analysis", "pytorch", *_STAGES},
     "kernels": {"check", "pytorch", "runtime"},
     "demo": {"kernels", "pytorch", "runtime"},

@@ -72,14 +72,21 @@ def _meeting(node: fx.Node) -> Iterator[tuple[Place, Place]]:
     elif name in PRODUCTS:
         a, b = factors(node)
         yield from [((node, 0), (a, 0)), ((node, 1), (b, 1)), ((a, 1), (b, 0))]
+        yield from _aligned(node, [n for n in node.all_input_nodes if n not in (a, b)])
     elif name in FOLDS or name == "getitem":
         fold = base(node) if name == "getitem" else node
         yield from _kept(node, fold)
     elif name not in SELECTIONS and name != "aten.select_scatter":
-        for operand in filter(_is_tensor, node.all_input_nodes):
-            lengths = sizes(meta(operand).shape)
-            shift = len(own) - len(lengths)
-            yield from [((node, d + shift), (operand, d)) for d, s in enumerate(lengths) if s != 1 and own[d + shift] == s]
+        yield from _aligned(node, node.all_input_nodes)
+
+
+def _aligned(node: fx.Node, operands: Sequence[fx.Node]) -> Iterator[tuple[Place, Place]]:
+    """The dimensions of operands that are repeated where they are 1."""
+    own = sizes(meta(node).shape)
+    for operand in filter(_is_tensor, operands):
+        lengths = sizes(meta(operand).shape)
+        shift = len(own) - len(lengths)
+        yield from [((node, d + shift), (operand, d)) for d, s in enumerate(lengths) if s != 1 and own[d + shift] == s]
 
 
 def _kept(node: fx.Node, fold: fx.Node) -> Iterator[tuple[Place, Place]]:

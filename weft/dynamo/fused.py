@@ -18,6 +18,7 @@ from weft.dynamo.report import GraphReport, Taken
 from weft.dynamo.sizes import hint, size
 from weft.errors import TypeMismatch, WeftError
 from weft.pytorch.kernel import Kernel, kernel
+from weft.runtime.stack import deep
 
 _aten = torch.ops.aten
 
@@ -84,7 +85,7 @@ def _call(graph: fx.Graph, group: Group, number: int) -> _Call:
     sources = {str(size(meta(n))): n for n in graph.nodes if isinstance(meta(n), torch.SymInt)}
     for apart in (True, False):
         try:
-            loops = loops_of(group.members, group.inputs, group.outputs, apart)
+            loops = deep(loops_of)(group.members, group.inputs, group.outputs, apart)
             told.program, sized = loops.text, [sources[s] for s in loops.symbols]
             made = _kernel(loops.text)
             _require_results(made, group, [hint(meta(n)) for n in sized])

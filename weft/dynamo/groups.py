@@ -31,6 +31,7 @@ from weft.dynamo.operators import (
     is_view,
     meta,
     name_of,
+    root,
 )
 from weft.dynamo.sizes import known, order, size, sizes
 from weft.dynamo.subscripts import reshape_groups
@@ -111,7 +112,7 @@ def has_few_rows(node: fx.Node) -> bool:
     given = arguments(node)
     if a.device.type != "cuda" or a.dtype not in HALVES or given.get("beta", 1) != 1 or given.get("alpha", 1) != 1:
         return False
-    if _merges(factors(node)[0]) or len(_products_of(_root(factors(node)[0]))) < 2:
+    if _merges(factors(node)[0]) or len(_products_of(root(factors(node)[0]))) < 2:
         return False
     rows, length, columns = a.shape[0], a.shape[1], b.shape[1]
     fixed = all(isinstance(s, int) for s in (rows, length, columns))
@@ -361,14 +362,8 @@ def _inputs(members: Sequence[fx.Node], own: set[fx.Node]) -> list[fx.Node]:
             node = left.pop(0)
             if node in own or not _tensors(node) or is_constant(node):
                 continue
-            if is_view(node) and (_root(node) in own or name_of(node) not in RESHAPES):
+            if is_view(node) and (root(node) in own or name_of(node) not in RESHAPES):
                 left.insert(0, base(node))
             else:
                 found[node] = None
     return list(found)
-
-
-def _root(node: fx.Node) -> fx.Node:
-    while is_view(node):
-        node = base(node)
-    return node

@@ -32,6 +32,7 @@ from weft.dynamo.operators import (
     meta,
     name_of,
     opmath,
+    root,
 )
 from weft.dynamo.sizes import Size, order, product, size, sizes, symbols, text, tight
 from weft.dynamo.subscripts import MADE, viewed
@@ -102,12 +103,6 @@ def parts_of(node: fx.Node) -> tuple[str, ...]:
     if name in PRODUCTS:
         return ("product",)
     return (name.split(".")[1],) if name in (*FOLDS, *SCANS) else ()
-
-
-def _root(node: fx.Node) -> fx.Node:
-    while is_view(node):
-        node = base(node)
-    return node
 
 
 def _ones(node: fx.Node, at: Subscripts) -> Subscripts:
@@ -182,7 +177,7 @@ class _Writer:
 
     def _nests(self) -> list[str]:
         stores = [_Item(n, part) for n in self.members for part in parts_of(n)]
-        multiplied = [_root(n) for m in self.members if name_of(m) in PRODUCTS for n in factors(m)]
+        multiplied = [root(n) for m in self.members if name_of(m) in PRODUCTS for n in factors(m)]
         self.multiplied = {n for n in multiplied if n in self.own}  # stored as they are in eager mode
         results = {n: _Item(n, "result") for n in self.outputs}
         beside = {n: _Item(n, "result") for n in self.members if n in self.multiplied and not self._folds_to(n)}

@@ -142,6 +142,13 @@ def base(node: fx.Node) -> fx.Node:
     return _given(made) if name_of(made) in SPLITS else made
 
 
+def root(node: fx.Node) -> fx.Node:
+    """What a view of views is of; a value that is none is its own."""
+    while is_view(node):
+        node = base(node)
+    return node
+
+
 def factors(node: fx.Node) -> tuple[fx.Node, fx.Node]:
     """Of a product."""
     a, b = node.args[-2:]
