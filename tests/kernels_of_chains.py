@@ -214,3 +214,31 @@ def named(q, k, v, exp_pair: float, exp_own_pair: float):
                     acc += (torch.exp(scores[j] - largest) * (exp_pair * exp_own_pair)).to(q.dtype) * v[b, j, d]
                 out[b, i, d] = acc
     return out
+
+
+@weft.kernel
+def sharpened(q, k, v, sharp):
+    """Each query has a scale of its own."""
+    batch, queries, width = q.shape
+    keys = k.shape[1]
+    out = torch.empty_like(q)
+    for b in range(batch):
+        for i in range(queries):
+            scores = torch.empty(keys)
+            for j in range(keys):
+                dot = 0.0
+                for d in range(width):
+                    dot += q[b, i, d] * k[b, j, d]
+                scores[j] = dot * sharp[b, i]
+            largest = -math.inf
+            for j in range(keys):
+                largest = max(largest, scores[j])
+            total = 0.0
+            for j in range(keys):
+                total += torch.exp(scores[j] - largest)
+            for d in range(width):
+                acc = 0.0
+                for j in range(keys):
+                    acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, j, d]
+                out[b, i, d] = acc / total
+    return out

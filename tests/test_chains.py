@@ -243,6 +243,15 @@ def test_names_of_a_thread_are_none_of_the_users(forced: Callable[..., None]) ->
     close(ran(kernels.named, q, k, v, 0.5, 2.0)["out"], left @ v.double())
 
 
+def test_what_is_read_once_a_row(forced: Callable[..., None]) -> None:
+    """The tile of a warpgroup has more rows than there are: nothing is read for those."""
+    forced(1, 64)
+    q, k, v = three(1, 70, 90, 32)
+    sharp = torch.rand(1, 70, generator=torch.Generator().manual_seed(0))
+    scores = q.double() @ k.double().transpose(-1, -2) * sharp.double()[:, :, None]
+    close(ran(kernels.sharpened, q, k, v, sharp)["out"], torch.softmax(scores, -1) @ v.double())
+
+
 def test_scores_that_are_squared(forced: Callable[..., None]) -> None:
     forced(2, 64)
     q, k, v = (t / 4 for t in three(2, 100, 130, 64))

@@ -136,3 +136,31 @@ def program(x):
 """
     rows = torch.tensor(list(itertools.product((1.0, 2.0, math.nan), repeat=3)), dtype=torch.float64)
     assert_same_derivatives(weft.kernel(compiled(source, f"<reduction {spelled}>")), rows)
+
+
+@weft.kernel
+def partly_relative(x, mask):
+    rows, n = x.shape
+    y = torch.empty_like(x)
+    for r in range(rows):
+        m = -math.inf
+        for j in range(n):
+            m = max(m, x[r, j])
+        shift = m if mask[r] else 0.0
+        total = 0.0
+        for j in range(n):
+            total += torch.exp(x[r, j] - m)
+        for j in range(n):
+            y[r, j] = torch.exp(x[r, j] - shift) / total
+    return y
+
+
+def test_a_maximum_that_cancels_in_some_rows_alone() -> None:
+    """Where something else stands in its place, the result changes with it: its gradient goes on to the largest element."""
+    x = torch.randn(4, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    mask = torch.tensor([True, False, True, False])
+    largest = x.amax(1, keepdim=True)
+    shift = torch.where(mask[:, None], largest, 0.0)
+    expected = (x - shift).exp() / (x - largest).exp().sum(1, keepdim=True)
+    found, wanted = (torch.autograd.grad(y.sin().sum(), x, retain_graph=True)[0] for y in (partly_relative(x, mask), expected))
+    torch.testing.assert_close(found, wanted)

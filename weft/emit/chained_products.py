@@ -68,7 +68,8 @@ class ChainEntry(MatrixEntry):
 
     def shape(self) -> str:
         (rows, lanes, _), chain = self.plan.tile, self.chain
-        return f"a block has {rows} x {lanes} of {chain.row} and {chain.lane}, a warpgroup {FRAGMENT_ROWS} of its rows"
+        own = f"{rows} x {lanes} of {chain.row} and {chain.lane}" if chain.sums.folds else f"{rows} of {chain.row}"
+        return f"a block has {own}, a warpgroup {FRAGMENT_ROWS} of its rows"
 
     def bounds(self) -> str:
         return f"__launch_bounds__({self.whole_plan.threads}, 1)"
@@ -100,7 +101,7 @@ class ChainEntry(MatrixEntry):
         self.places_of_thread()
         if self.whole_plan.warpgroups > 1:
             line(f"if ({self.group} == {self.whole_plan.warpgroups - 1}) weft::barrier_arrive(1, 256);  // the first may begin")
-        if self.chain.bounded:
+        if self.chain.bounded and self.chain.sums.folds:
             line(f"__shared__ int32_t told[{self.whole_plan.warpgroups}][4];")
         self.begin_places()
         with self.each_tile():
@@ -109,7 +110,8 @@ class ChainEntry(MatrixEntry):
             self.fold_lambda()
             self.go_through_columns()
             self.end_folds()
-            self.end(self.results)
+            if self.chain.sums.folds:
+                self.end(self.results)
             self.write_rows()
         if self.whole_plan.warpgroups > 1:
             line(f"if ({self.group} == 0) weft::barrier_sync(1, 256);  // what the last one has handed over")
@@ -117,9 +119,11 @@ class ChainEntry(MatrixEntry):
     def sizes_of_call(self) -> None:
         line, chain, rows = self.writer.line, self.chain, self.plan.tile[0]
         line(f"// {self.shape()}; a turn takes {self.plan.tile[2]} of {chain.column}")
-        for axis in (*chain.sums.batch, chain.row, chain.lane, *([] if chain.bounded else [chain.column])):
+        for axis in (*chain.sums.batch, chain.row, *chain.sums.columns, *([] if chain.bounded else [chain.column])):
             self.counts[axis] = self.span(self.axes[axis], f"{axis}_count")
-        self.wholes |= {"rows": self.counts[chain.row], "columns": self.counts[chain.lane]}
+        self.wholes["rows"] = self.counts[chain.row]
+        if chain.sums.folds:
+            self.wholes["columns"] = self.counts[chain.lane]
         self.firsts = {"rows": "first_row", "columns": "0"}
         tiles = self.squares["rows"] = self.fresh.fresh("row_tiles")
         line(f"const int32_t {tiles} = ({factor(self.counts[chain.row])} + {rows - 1}) / {rows};")
@@ -169,6 +173,18 @@ class ChainEntry(MatrixEntry):
         axis = self.axes[self.chain.column]
         return list(self.needed((axis.start, axis.stop)))
 
+    def places_of_thread(self) -> None:
+        if self.chain.sums.folds:
+            super().places_of_thread()
+            return
+        self.writer.line(f"const int32_t own_row = {self.group} * {FRAGMENT_ROWS};  // of the warpgroup")
+        self.writer.line("const int32_t first_own_row = own_row + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;")
+
+    @property
+    def which(self) -> tuple[str, ...]:
+        """The products whose columns come to shared memory in each turn."""
+        return ("scores", "sums") if self.chain.sums.folds else ("scores",)
+
     def begin_places(self) -> None:
         """Where in the rings a thread is, over all turns of all tiles."""
         self.writer.line("int32_t place = 0;")
@@ -192,13 +208,13 @@ class ChainEntry(MatrixEntry):
             else:
                 line(f"auto* const {name} = reinterpret_cast<{type_}*>(memory{f' + {offset}' if offset else ''});")
             offset += b.bytes * (1 if b.once else stages)
-        rings = ", ".join(f"{which}_{state}[{stages}]" for which in ("scores", "sums") for state in ("full", "empty"))
+        rings = ", ".join(f"{which}_{state}[{stages}]" for which in self.which for state in ("full", "empty"))
         line(f"__shared__ weft::Mbarrier rows_full, rows_empty, {rings};")
         with self.writer.block("if (threadIdx.x == 0)"):
             line("rows_full.init(1);")
             line(f"rows_empty.init({self.whole_plan.warpgroups});")
             with self.writer.block(f"for (int32_t place = 0; place < {stages}; ++place)"):
-                for which in ("scores", "sums"):
+                for which in self.which:
                     line(f"{which}_full[place].init(1);")
                     line(f"{which}_empty[place].init({self.whole_plan.warpgroups});")
             line("weft::fence_mbarrier_init();")
@@ -212,7 +228,7 @@ class ChainEntry(MatrixEntry):
         size = {which: sum(self.tiles_of[k].bytes for k in own) for which, own in groups.items()}
         self.begin_places()
         with self.each_tile(), self.writer.block("for (int32_t turn = first_turn; turn < turns; ++turn)"):
-            for which in ("scores", "sums"):
+            for which in self.which:
                 line(f"{which}_empty[place].wait(phase ^ 1);")
                 line(f"{which}_full[place].arrive_expect({size[which]});")
                 for k in groups[which]:
@@ -259,7 +275,7 @@ class ChainEntry(MatrixEntry):
         """All turns of a warpgroup. The sums of a turn are multiplied with the scores of the next one, so that warpgroups take
         turns at the tensor cores: one has them while others make what they multiply next.
         """
-        line, chain, sums = self.writer.line, self.chain, self.accumulators()
+        line, chain = self.writer.line, self.chain
         before = chain.bounded and self.axes[chain.column].start != ZERO
         edge = f"turn >= whole_turns{' || turn < first_whole_turn' if before else ''}"
         self.product_lambdas()
@@ -271,7 +287,7 @@ class ChainEntry(MatrixEntry):
         if chain.bounded:
             with self.writer.block("const auto leave_turn = [&]", "};"):
                 line("// no row of the warpgroup has any of these columns")
-                for which in ("scores", "sums"):
+                for which in self.which:
                     line(f"{which}_full[place].wait(phase);")
                     line(_done(which, "place"))
                 self.take_turn()
@@ -279,6 +295,45 @@ class ChainEntry(MatrixEntry):
                 line(self.next_place)
             if before:
                 line("for (; turn < first_own_turn && turn < turns; ++turn) leave_turn();")
+        if not self.whole_plan.overlapped:
+            self.take_turns_alone(edge)
+        else:
+            self.overlap_turns(edge)
+        if chain.bounded:
+            line("for (; turn < turns; ++turn) leave_turn();")
+            with self.writer.block("if (any_turn)"):
+                self.leave_rows()
+
+    def take_turns_alone(self, edge: str) -> None:
+        """Turns one after another, whose sums are multiplied before the scores of the next one."""
+        line, chain, sums = self.writer.line, self.chain, self.accumulators()
+        with self.writer.block(f"for (; turn < {'own_turns' if chain.bounded else 'turns'}; ++turn)"):
+            line("scores_full[place].wait(phase);")
+            self.take_turn()
+            self.start()
+            line(_done("scores", "place"))
+            line(f"const bool edge = {edge};")
+            with self.writer.block("if (edge)"):
+                line("fold_turn(turn, true);")
+            with self.writer.block("else"):
+                line("fold_turn(turn, false);")
+            if sums:
+                line("sums_full[place].wait(phase);")
+                if chain.bounded:
+                    with self.within("turn", "place"):
+                        pass
+                with self.writer.block("else") if chain.bounded else nullcontext():
+                    line("multiply_sums(place);")
+                    line("weft::wgmma_commit();")
+                    line(f"weft::wgmma_wait<0>({', '.join(sums)});")
+                line(_done("sums", "place"))
+            line(self.next_place)
+        if not chain.bounded:
+            self.leave_rows()
+
+    def overlap_turns(self, edge: str) -> None:
+        """Turns whose sums are multiplied together with the scores of the next one."""
+        line, chain, sums = self.writer.line, self.chain, self.accumulators()
         with self.writer.block("if (turn < own_turns)") if chain.bounded else nullcontext():
             line("scores_full[place].wait(phase);")
             self.take_turn()
@@ -317,10 +372,6 @@ class ChainEntry(MatrixEntry):
                 line(f"weft::wgmma_wait<0>({', '.join(sums)});")
             line(_done("sums", "place"))
             line(self.next_place)
-        if chain.bounded:
-            line("for (; turn < turns; ++turn) leave_turn();")
-            with self.writer.block("if (any_turn)"):
-                self.leave_rows()
 
     def leave_rows(self) -> None:
         self.writer.line("if (threadIdx.x % 128 == 0) rows_empty.arrive();")
@@ -367,8 +418,6 @@ class ChainEntry(MatrixEntry):
             line(f"const int64_t far_row = weft::minimum<int64_t>(near_row + {FRAGMENT_ROWS}, {rows}) - 1;")
             stop = self.bound(axis.stop, chain.stop, "near_row", "far_row", least=True)
         whole = f"({stop}) / {columns}" if " " in stop else f"{stop} / {columns}"
-        if self.reads_rows:
-            whole = f"first_row + own_row + {FRAGMENT_ROWS} > {rows} ? 0 : {whole}"
         line(f"const int32_t whole_turns = {whole};  // in which all rows have all columns")
         if not chain.bounded:
             return
@@ -409,8 +458,9 @@ class ChainEntry(MatrixEntry):
         chain, of_sums = self.chain, [f"{self.totals[f.results[0]]}[0]" for f in self.chain.sums.folds]
         with self.writer.block("const auto multiply_scores = [&](const int32_t place) WEFT_INLINE", "};"):
             self.multiply(chain.scores, [self.scores[f.results[0]] for f in chain.scores.folds], fresh=True)
-        with self.writer.block("const auto multiply_sums = [&](const int32_t place) WEFT_INLINE", "};"):
-            self.multiply(chain.sums, of_sums, fresh=False)
+        if of_sums:
+            with self.writer.block("const auto multiply_sums = [&](const int32_t place) WEFT_INLINE", "};"):
+                self.multiply(chain.sums, of_sums, fresh=False)
 
     def multiply(self, product: object, totals: list[str], fresh: bool) -> None:
         """The products of a turn, from the first to the last. fresh: nothing is added up yet."""
@@ -518,10 +568,7 @@ class ChainEntry(MatrixEntry):
                 line(f"float {', '.join(f'{name}[2]' for name in references.values())};")
             with self.each_row_of_thread(of_rows):
                 for name, e in bounds.items():
-                    near = f"weft::minimum<int64_t>({self.printer.index(e, SUM)} - first_column, {columns})"
-                    if name == "column_stop" and self.reads_rows:
-                        near = f"{self.declare(chain.row)} < {factor(self.counts[chain.row])} ? {near} : 0"
-                    line(f"{name}[u] = {near};")
+                    line(f"{name}[u] = weft::minimum<int64_t>({self.printer.index(e, SUM)} - first_column, {columns});")
                 self.move(self.lead(early, elements, kept), references)
             self.follow(late, of_rows, elements, {n: f"{own}[u]" for n, own in references.items()})
 
@@ -534,7 +581,10 @@ class ChainEntry(MatrixEntry):
             self.statements(tuple(map(self.let, of_rows)))
             yield
             if self.writer.mentions(row, mark):
-                self.writer.insert(mark, f"const int64_t {row} = first_row + first_own_row + u * 8;")
+                own = "first_row + first_own_row + u * 8"
+                if self.reads_rows:  # a row that is not there reads what the last one does
+                    own = f"weft::minimum<int64_t>({own}, {self.counts[self.chain.row]} - 1)"
+                self.writer.insert(mark, f"const int64_t {row} = {own};")
 
     def kept(self, early: list[Read | Map], late: list[Read | Map], exprs: list[Expr]) -> dict[str, str]:
         """Values that are made before the leading folds end, and taken after: in the place of scores that are not needed then,

@@ -267,13 +267,14 @@ def _chained(launch: Launch, plan: ChainPlan) -> list[str]:
     assert found is not None
     (rows, lanes, turn), (points, _) = plan.sums.tile, plan.registers
     batch = f", one of {', '.join(found.sums.batch)}" if found.sums.batch else ""
+    own = f"{rows} x {lanes} of {found.row} and {found.lane}" if found.sums.folds else f"{rows} of {found.row}"
+    atom = (plan.sums if found.sums.folds else plan.scores).atom
     relative = [r.sum for r in found.repairs]
     moved = [f"{', '.join(relative)} kept relative to {found.repairs[0].extremum} so far"] if relative else []
     order = "the tiles of rows with the most and with the fewest columns" if plan.paired else "tiles of rows"
     order = f"the longest {order} first" if found.stop > 0 and not plan.paired else f"blocks stay and go through {order}"
     return [
-        f"a block has {rows} x {lanes} of {found.row} and {found.lane}{batch}, a warpgroup 64 of its rows, "
-        f"by {plan.sums.atom.name}",
+        f"a block has {own}{batch}, a warpgroup 64 of its rows, by {atom.name}",
         f"scores of {found.row} and {found.column} stay in registers; a turn takes {turn} of {found.column}"
         + (", of those that rows have" if found.bounded else ""),
         *moved,

@@ -32,6 +32,7 @@ from weft.graph.tile import (
     names_of,
     starts_neutral,
     uses,
+    uses_of_write,
 )
 from weft.loops.algebra.table import ALGEBRAS
 from weft.loops.ir import Const, Expr, Op, Ref, Round, free_names, rewrite
@@ -41,9 +42,10 @@ from weft.loops.types import INT64
 @dataclass(frozen=True)
 class Chain:
     """scores: of rows and columns, over points. leading: folds of rows that wait for no other; following: those that are
-    relative to such, by repairs. sums: of rows and lanes, over the columns; the left operands are made of scores. writes: once
-    a row. Rows, columns, points and lanes are one axis each, all others of the results the batch. start, stop: how the first
-    column of a row, and the one after the last, change from row to row: not (0), up (1) or down (-1).
+    relative to such, by repairs. sums: of rows and lanes, over the columns; the left operands are made of scores. There may be
+    none, and then there are no lanes. writes: once a row. Rows, columns, points and lanes are one axis each, all others of the
+    results the batch. start, stop: how the first column of a row, and the one after the last, change from row to row: not (0),
+    up (1) or down (-1).
     """
 
     scores: Products
@@ -97,11 +99,33 @@ class Chain:
 
 def chain(graph: TileGraph, sizes: Collection[str]) -> Chain:
     """The chain that a graph is. sizes: names of numbers that are not below 0. Raises NotTiles."""
+    return _Reading(prepared(graph), frozenset(sizes)).found()
+
+
+def prepared(graph: TileGraph) -> TileGraph:
+    """A graph as chains are read off it: of reads, maps and folds that are folded alone. Raises NotTiles."""
     names = {a.name for a in graph.axes} | graph.made.keys()
     alike = {a.name for a in graph.axes if not (free_names(a.start) | free_names(a.stop)) & names}  # a plan has points of all
-    graph = by_need(graph, lambda read: read.given is not None and alike >= set(read.given))
-    graph = folded_alone(graph)
-    return _Reading(graph, frozenset(sizes)).found()
+    operands = _operands_alone(graph)  # of which tiles have nothing beyond their arrays
+    graph = by_need(
+        graph, lambda read: read.name in operands or (read.given is not None and alike >= set(read.given))
+    )
+    return folded_alone(graph)
+
+
+def _operands_alone(graph: TileGraph) -> set[str]:
+    """The reads of which nothing is made but products that are summed."""
+    sums = [v for v in graph.values if isinstance(v, Fold) and v.algebra == "sum"]
+    factors = {a.name for f in sums for a in _factors(f) if isinstance(a, Ref)}
+    others = [e for v in graph.values for e in (v.inits if v in sums else uses(v))]
+    others += [a for f in sums for a in _factors(f) if not isinstance(a, Ref)]
+    others += [e for w in graph.writes for e in uses_of_write(w)]
+    return factors - {n for e in others for n in free_names(e)}
+
+
+def _factors(fold: Fold) -> tuple[Expr, ...]:
+    part = fold.parts[0]
+    return part.args if isinstance(part, Op) and part.name == "mul" else (part,)
 
 
 @dataclass
@@ -135,11 +159,10 @@ class _Reading:
         common = set(own) - {column}
         sums = [f for f in rest if set(f.axes) - common]
         lanes = {a for f in sums for a in f.axes} - common
-        if len(lanes) != 1:
+        if len(lanes) > 1:
             raise NotTiles("its second products have other axes than one")
-        (lane,) = lanes
         batch = tuple(a.name for a in graph.axes if a.name in common and a.name != row)
-        for name in (*batch, row, point, lane):
+        for name in (*batch, row, point, *lanes):
             axis = graph.axis(name)
             if (free_names(axis.start) | free_names(axis.stop)) & {*graph.made, *(a.name for a in graph.axes)}:
                 raise NotTiles(f"the bounds of {name} are not the same everywhere")
@@ -153,12 +176,12 @@ class _Reading:
         start, stop = (d or 0 for d in directions)
         leading, following, used = self.folded([f for f in rest if f not in sums], sums, moving)
         for w in graph.writes:
-            if not {*batch, row} <= set(w.axes) or set(w.axes) - {*batch, row, lane}:
+            if not {*batch, row} <= set(w.axes) or set(w.axes) - {*batch, row, *lanes}:
                 raise NotTiles(f"{w.array} is written at points of a row")
         values = tuple(v for v in graph.values if isinstance(v, Read | Map | Fold))
         axes = {a.name: a for a in graph.axes}
-        last = tuple(w for w in graph.writes if lane in w.axes)
-        if not last:
+        last = tuple(w for w in graph.writes if lanes & {*w.axes})
+        if sums and not last:
             raise NotTiles("nothing of its second products is written")
 
         def swept(rows: tuple[str, ...], over: str, own: list[Fold], writes: tuple[Write, ...]) -> Sweeps:
@@ -168,15 +191,15 @@ class _Reading:
             swept((*batch, row, column), point, scores, ()), batch, (row,), (column,), (point,),
             _operands(left for left, _ in made_of), _operands(right for _, right in made_of), tuple(scores),
         )  # fmt: skip
-        pairs = [self.sides(f, row, column, lane) for f in sums]
+        pairs = [self.sides(f, row, column, lane) for lane in lanes for f in sums]
         lefts, rights = (_operands(pair[k] for pair in pairs) for k in (0, 1))
         named = {o.value: Ref(o.name, o.value.type) for o in (*lefts, *rights)}
         second = Products(
-            swept((*batch, row, lane), column, sums, last), batch, (row,), (lane,), (column,), lefts, rights,
+            swept((*batch, row, *lanes), column, sums, last), batch, (row,), (*lanes,), (column,), lefts, rights,
             tuple(replace(f, parts=(Op("mul", (named[a], named[b]), f.types[0]),))
                   for f, (a, b) in zip(sums, pairs, strict=True)),
         )  # fmt: skip
-        writes = tuple(w for w in graph.writes if lane not in w.axes)
+        writes = tuple(w for w in graph.writes if w not in last)
         return Chain(first, leading, following, second, used, writes, start, stop)
 
     def axes(self, e: Expr) -> frozenset[str]:

@@ -34,6 +34,7 @@ from weft.loops.extents import expanded, expanded_index, extents
 from weft.loops.ir import (
     Array,
     Carry,
+    Const,
     Expr,
     For,
     Function,
@@ -308,10 +309,16 @@ class _Passes:
 
     def place(self, name: str, type_: ScalarType, axes: Sequence[str]) -> Load:
         """Memory for a result, an element for each point of its axes."""
-        loops = [For(a, self.axes[a].start, self.axes[a].stop, 1, (), ()) for a in axes]
+        loops = [For(a, _from_nought(self.axes[a].start), self.axes[a].stop, 1, (), ()) for a in axes]
         found = extents(self.function, loops)
         if found is None:
             raise NotTiles(f"it is not told how many elements {name} has")
         array = expanded(self.names.fresh(name), type_, found)
         self.memory.append(array)
         return Load(array.name, expanded_index(found, [Ref(a, INT64) for a in axes]), type_)
+
+
+def _from_nought(start: Expr) -> Expr:
+    """Where places for an axis begin: from 0 on where that is a maximum with 0, so that subscripts stay sums."""
+    nought = Const(0, INT64)
+    return nought if isinstance(start, Op) and start.name in ("max", "maximum") and nought in start.args else start

@@ -126,6 +126,66 @@ def _refuse(function: Function, wanted: tuple[str, ...]) -> None:
             )
 
 
+# ---------------------------------------------------------------- what it takes and gives
+
+
+@dataclass(frozen=True)
+class Frame:
+    """An adjoint without its body: its gradients begin as 0. saved: the parameter that holds each result as it was returned.
+    seeds: those that hold gradients of it. gradients: the array of each that is wanted.
+    """
+
+    function: Function
+    saved: dict[str, str]
+    seeds: dict[str, list[str]]
+    gradients: dict[str, str]
+
+
+def frame(f: Function, wanted: tuple[str, ...], seeded: tuple[int, ...], names: Names) -> Frame:
+    """What an adjoint of a function takes and gives, as `adjoint` says."""
+    parameters, sizes, equalities = list(f.parameters), list(f.sizes), list(f.equalities)
+    arrays = [a for a in f.arrays if a.name in f.parameters]
+    saved: dict[str, str] = {}
+    seeds: dict[str, list[str]] = {}
+
+    def parameter(name: str, like: Array) -> None:
+        """A new input with the dtype and shape of an array of the function."""
+        shape: list[Expr] = []
+        for axis, extent in enumerate(like.shape):
+            size = Size(names.fresh(f"{name}_size_{axis}"), name, axis)
+            sizes.append(size)
+            shape.append(Ref(size.name, INT64))
+            equalities.append(Equality(shape[-1], extent, f"{name} has the shape of {like.name}", like.location))
+        parameters.append(name)
+        arrays.append(Array(name, like.dtype, tuple(shape), "input", location=like.location))
+
+    for result in f.results:
+        name = result if result not in parameters else names.fresh(result)
+        saved.setdefault(result, name)
+        parameter(name, f.array(result))
+    for k in seeded:
+        result = f.results[k]
+        name = names.fresh(f"grad_{result}")
+        seeds.setdefault(result, []).append(name)
+        parameter(name, f.array(result))
+    gradients = {w: names.fresh(f"grad_{w}") for w in wanted}
+    for w, gradient in gradients.items():
+        array = f.array(w)
+        zero = number(0, array.dtype.opmath)
+        arrays.append(Array(gradient, array.dtype, array.shape, "result", zero, rounds=False))
+    made = Function(
+        f"{f.name}_adjoint", tuple(parameters), f.scalars, tuple(sizes), tuple(arrays), (), tuple(gradients.values()),
+        tuple(equalities), f.location,
+    )  # fmt: skip
+    return Frame(made, saved, seeds, gradients)
+
+
+def floating_results(function: Function) -> tuple[int, ...]:
+    """The places of the results that may have gradients."""
+    floating = {a.name for a in function.arrays if a.dtype.category == "float"}
+    return tuple(k for k, r in enumerate(function.results) if r in floating)
+
+
 # ---------------------------------------------------------------- what the derivative touches
 
 
@@ -426,9 +486,7 @@ Seeds = dict[str, _Seed]
 
 class _Adjoint:
     def __init__(self, function: Function, wanted: tuple[str, ...], seeded: tuple[int, ...] | None) -> None:
-        floating = {a.name for a in function.arrays if a.dtype.category == "float"}
-        every = tuple(k for k, r in enumerate(function.results) if r in floating)
-        self.seeded = every if seeded is None else seeded
+        self.seeded = floating_results(function) if seeded is None else seeded
         self.names = Names.of(function)
         self.memory = Memory.of(function)
         self.named: dict[str, str] = {}  # names of loads of elements that change later, by the array
@@ -463,26 +521,9 @@ class _Adjoint:
 
     def build(self) -> Function:
         f = self.function
-        parameters, sizes, equalities = list(f.parameters), list(f.sizes), list(f.equalities)
-        self.arrays = [a for a in f.arrays if a.name in f.parameters]
-        self.saved: dict[str, str] = {}
-        self.seeds: dict[str, list[str]] = {}
-        for result in f.results:
-            array = self.of[result]
-            name = result if result not in parameters else self.names.fresh(result)
-            self.saved.setdefault(result, name)
-            self._parameter(name, array, parameters, sizes, equalities)
-        for k in self.seeded:
-            result = f.results[k]
-            name = self.names.fresh(f"grad_{result}")
-            self.seeds.setdefault(result, []).append(name)
-            self._parameter(name, self.of[result], parameters, sizes, equalities)
-        self.gradients = {w: self.names.fresh(f"grad_{w}") for w in self.wanted}
+        made = frame(f, self.wanted, self.seeded, self.names)
+        self.arrays, self.saved, self.seeds, self.gradients = [*made.function.arrays], made.saved, made.seeds, made.gradients
         self.sums: list[str] = []  # adjoints of arrays that start as zero and are added to alone
-        for w, gradient in self.gradients.items():
-            array = self.of[w]
-            zero = number(0, array.dtype.opmath)
-            self.arrays.append(Array(gradient, array.dtype, array.shape, "result", zero, rounds=False))
         self._classify()
         scope = _Scope()
         body: list[Stmt] = []
@@ -496,31 +537,7 @@ class _Adjoint:
         for w in self.wanted:
             if w in f.results:
                 body += self._pass_through(w)
-        made = Function(
-            f"{f.name}_adjoint",
-            tuple(parameters),
-            f.scalars,
-            tuple(sizes),
-            tuple(self.arrays),
-            tuple(body),
-            tuple(self.gradients[w] for w in self.wanted),
-            tuple(equalities),
-            f.location,
-        )
-        return self._finish(made)
-
-    def _parameter(
-        self, name: str, like: Array, parameters: list[str], sizes: list[Size], equalities: list[Equality]
-    ) -> None:
-        """A new input with the dtype and shape of an array of the function."""
-        shape: list[Expr] = []
-        for axis, extent in enumerate(like.shape):
-            size = Size(self.names.fresh(f"{name}_size_{axis}"), name, axis)
-            sizes.append(size)
-            shape.append(Ref(size.name, INT64))
-            equalities.append(Equality(shape[-1], extent, f"{name} has the shape of {like.name}", like.location))
-        parameters.append(name)
-        self.arrays.append(Array(name, like.dtype, tuple(shape), "input", location=like.location))
+        return self._finish(replace(made.function, arrays=tuple(self.arrays), body=tuple(body)))
 
     def _finish(self, made: Function) -> Function:
         targets = tuple(self.gradients.values())

@@ -496,6 +496,7 @@ def _groups(function: Function, names: Names, known: _Known) -> list[Grouping]:
             fewest = min(len(grouping.axes), len(own.axes))
             together = len(union.axes) == fewest and _outermost(union, grouping) and _outermost(union, own)
             together = together and not _rare((*before, *item)) and not (fewest == 0 and _feeds(before, item))
+            together = together and not any(isinstance(s, For) and s.apart for s in item)
             if tied or (together and (fewest > 0 or not (grouping.axes or own.axes))):
                 groups[-1] = ((*before, *item), union)
                 continue

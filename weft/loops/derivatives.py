@@ -405,9 +405,12 @@ def _as_scale(change: _Change) -> float | None:
 
 def _joined(a: _Change | None, b: _Change | None) -> _Change | None:
     """The change of a value that is one of two."""
-    if a == _ANY:
-        return b
-    return a if b in (_ANY, a) else None
+    if a == b:
+        return a
+    if _ANY in (a, b):  # a constant 0, which is scaled by anything, and shifted by nothing
+        rest = b if a == _ANY else a
+        return rest if rest in (_NONE, None) or rest.kind == "scale" else None
+    return None
 
 
 def _sum(a: _Change, b: _Change, sign: float) -> _Change | None:
@@ -432,14 +435,15 @@ def _product(args: tuple[Expr, ...], a: _Change, b: _Change, sign: float) -> _Ch
     return None
 
 
-class _Changes:
-    """Follows the changes of all values of a function with one of its names; any it cannot follow is None."""
+class Changes:
+    """Follows the changes of all values with one of them, by name; any it cannot follow is None. cancels: all that was stored
+    so far is free of it.
+    """
 
-    def __init__(self, function: Function, name: str) -> None:
+    def __init__(self, name: str) -> None:
         self.of: dict[str, _Change | None] = {name: _Change("shift", 1.0)}
         self.name = name
         self.cancels = True
-        self.block(function.body)
 
     def block(self, statements: tuple[Stmt, ...]) -> None:
         for stmt in statements:
@@ -447,7 +451,7 @@ class _Changes:
                 case Let():
                     self.set(stmt.name, self.expr(stmt.value))
                 case Store():
-                    self.cancels = self.cancels and self.expr(stmt.value) in (_NONE, _ANY)
+                    self.cancels = self.cancels and self.free(stmt.value)
                 case If():
                     self.block(stmt.then)
                     self.block(stmt.orelse)
@@ -459,6 +463,23 @@ class _Changes:
     def set(self, name: str, change: _Change | None) -> None:
         if name != self.name:
             self.of[name] = change
+
+    def guarded(self, condition: Expr) -> bool:
+        """Whether a condition asks if the value itself is infinite."""
+        match condition:
+            case Op(name="eq" | "ne" | "lt" | "gt", args=(Ref(name=name), Const(value=bound))):
+                return name == self.name and math.isinf(bound)
+        return False
+
+    def free(self, e: Expr) -> bool:
+        return self.expr(e) in (_NONE, _ANY)
+
+    def folded(self, algebra: str, parts: tuple[Expr, ...]) -> _Change | None:
+        """The change of a fold that begins with the identity of its algebra."""
+        changes = [self.expr(e) for e in parts]
+        if algebra == "sum" and changes[0] is not None and (changes[0] in (_NONE, _ANY) or changes[0].kind == "scale"):
+            return changes[0]
+        return _NONE if all(c in (_NONE, _ANY) for c in changes) else None
 
     def loop(self, loop: For) -> None:
         # from what the starts allow, to a change that an iteration keeps
@@ -494,7 +515,9 @@ class _Changes:
                 return self.expr(value) if value.type.category == "float" else _NONE
             case Round(value=value):
                 return self.expr(value)
-            case Op(name="where", args=(_, then, orelse)):
+            case Op(name="where", args=(condition, then, orelse)):
+                if self.guarded(condition):  # of what is infinite nothing is asked
+                    return self.expr(orelse if isinstance(then, Const) else then)
                 return _joined(self.expr(then), self.expr(orelse))
             case Op(name=name, args=args):
                 changes = [self.expr(a) for a in args]
@@ -526,4 +549,6 @@ class _Changes:
 
 def cancels(function: Function, name: str) -> bool:
     """Whether every value that the function stores is provably free of `name`, however it is computed."""
-    return _Changes(function, name).cancels
+    changes = Changes(name)
+    changes.block(function.body)
+    return changes.cancels

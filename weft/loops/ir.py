@@ -200,7 +200,7 @@ class Segment:
 @dataclass(frozen=True)
 class For:
     """`for var in range(start, stop, step)`. step is a non-zero constant. `implied`: it came from a slice, not a for.
-    segment: what a condition around it says of its ranges.
+    segment: what a condition around it says of its ranges. apart: it is no kernel together with what is before it.
     """
 
     var: str
@@ -212,6 +212,7 @@ class For:
     implied: bool = False
     location: Location | None = field(default=None, compare=False)
     segment: Segment | None = None
+    apart: bool = False
 
     def __hash__(self) -> int:
         # accesses are kept in dictionaries with the loops around them: a whole body is too much to hash each time

@@ -21,30 +21,35 @@ from weft.plan.product_search import OTHER_SHARED, boxed, staged_of, written_tog
 
 WARPGROUP, FRAGMENT_ROWS = 128, 64
 # Columns of a turn, warpgroups of a block, and turns whose tiles have a place in shared memory, that are tried.
-TURNS, WARPGROUPS, STAGES = (128, 112, 96, 80, 64, 48, 192), (3, 2, 1), (4, 3, 2)
+TURNS, WARPGROUPS, STAGES = (128, 112, 96, 80, 64, 48, 32, 192), (3, 2, 1), (4, 3, 2)
 # Registers of a thread, by warpgroups of a block: of those that multiply, and of the one that brings tiles.
 REGISTERS = {1: (240, 240), 2: (240, 24), 3: (160, 32)}
 # Words of a thread: besides sums, scores and operands, and where rows have columns of their own, a part of which goes with the
 # lanes; what part of its registers it fills. Points of the first products and lanes of the second at the most.
 OTHER_WORDS, BOUNDED_WORDS, BOUNDED_LANES, FILLED, MOST_POINTS, MOST_LANES = 20, 18, 16, 0.93, 256, 256
+# Of several scores, whose values are made of each other: what part is filled where sums and scores have registers at once;
+# columns of a turn at the most where they have not (measured on an H200).
+FILLED_BY_SEVERAL, MOST_ALONE = 0.875, 64
 # Tiles of rows in all, and columns, at the most.
 MOST_TILES = 1 << 30
 # Cycles: of what is made of a score, by warpgroups that take turns at the tensor cores; of a product, of a turn besides, and
 # of it for each warpgroup where rows have columns of their own; of a tile of rows besides (measured on an H200).
 SCORE_CYCLES, PRODUCT_CYCLES = {1: 0.09, 2: 0.07, 3: 0.056}, 1 / 1780
-TURN_CYCLES, BOUNDED_CYCLES, TILE_CYCLES = 200, 130, 4000
+TURN_CYCLES, BOUNDED_CYCLES, ALONE_CYCLES, TILE_CYCLES = 200, 130, 100, 4000
 
 
 @dataclass(frozen=True)
 class ChainPlan:
     """scores, sums: the two products, whose tiles are (rows, columns, points) and (rows, lanes, columns). A warpgroup has 64 of
     a block's rows; one warp more brings tiles of columns as boxes, `sums.stages` turns ahead. paired: tiles of rows are taken
-    in pairs, that with the most columns and that with the fewest.
+    in pairs, that with the most columns and that with the fewest. overlapped: the sums of a turn are multiplied together with
+    the scores of the next one; else, if there are any, before them, so that both need not have registers.
     """
 
     scores: ProductPlan
     sums: ProductPlan
     paired: bool = False
+    overlapped: bool = True
 
     @property
     def warpgroups(self) -> int:
@@ -71,7 +76,8 @@ def plan_chain(
     """The plan for a call, and how many blocks it has; None where tensor cores or bulk copies do not do."""
     extents = extents_of(chain.axes, names)
     batch = math.prod(extents[a] for a in chain.sums.batch)
-    rows, columns, points, lanes = (extents[a] for a in (chain.row, chain.column, chain.point, chain.lane))
+    rows, columns, points = (extents[a] for a in (chain.row, chain.column, chain.point))
+    lanes = math.prod(extents[a] for a in chain.sums.columns)  # 1 if there are no sums
     if max(batch * -(-rows // FRAGMENT_ROWS), columns) >= MOST_TILES:
         return None
     if not machine.bulk or not min(batch, rows, columns, points, lanes) or points > MOST_POINTS or lanes > MOST_LANES:
@@ -88,15 +94,17 @@ def plan_chain(
             k = product.operands.index(operand)
             if not boxed(from_first(product, chain.column), k, own.staged[k], arrays):
                 return None
-    plans = list(_plans(chain, ChainPlan(scores, sums), points, lanes, machine))
+    plans = list(_plans(chain, ChainPlan(scores, sums), points, lanes * bool(chain.sums.folds), machine))
     if not plans:
         return None
 
     def cycles(plan: ChainPlan) -> float:
         own_rows, own_lanes, turn = plan.sums.tile
-        products = plan.scores.tile[2] * len(chain.scores.folds) + own_lanes * len(chain.sums.folds)
+        products: float = plan.scores.tile[2] * len(chain.scores.folds) + own_lanes * len(chain.sums.folds)
+        if len(chain.scores.folds) > 1:  # of few columns, a left operand in shared memory is read as long as it is multiplied
+            products += plan.scores.tile[2] * len(chain.scores.folds) * max(0.0, 32 / turn - 0.5)
         each = TURN_CYCLES + own_rows * turn * (SCORE_CYCLES[plan.warpgroups] + products * PRODUCT_CYCLES)
-        each += chain.bounded * BOUNDED_CYCLES * plan.warpgroups
+        each += chain.bounded * BOUNDED_CYCLES * plan.warpgroups + (not plan.overlapped) * ALONE_CYCLES
         turns = -(-columns // turn) if not (chain.start or chain.stop) else (columns // 2 + own_rows) / turn + 1
         waves = -(-batch * -(-rows // own_rows) // machine.multiprocessors)
         return waves * (TILE_CYCLES + turns * each)
@@ -121,8 +129,9 @@ def from_first(found: Products, axis: str) -> Products:
 def _whole(function: Function, found: Products, facts: Facts, extents: Mapping[str, int], type_: str) -> ProductPlan:
     count = len(found.left)
     staged = tuple(staged_of(function, found, o, k < count, facts, extents) for k, o in enumerate(found.operands))
+    lane = found.columns[-1] if found.columns else ""
     return ProductPlan(
-        found.columns[-1], (0, 0, 0), (0, 0), 1, staged, engine="wgmma", type=type_, boxes=True, resident=1,
+        lane, (0, 0, 0), (0, 0), 1, staged, engine="wgmma", type=type_, boxes=True, resident=1,
         packed=(False,) * len(found.operands),
     )  # fmt: skip
 
@@ -136,12 +145,18 @@ def _plans(chain: Chain, plain: ChainPlan, points: int, lanes: int, machine: Mac
             scores = len(chain.scores.folds) * turn // 2
             words = scores + left * turn // 4 + sums * lanes // 2
             words += OTHER_WORDS + chain.bounded * (BOUNDED_WORDS + lanes // BOUNDED_LANES)
-            if words > FILLED * REGISTERS[groups][0]:
+            overlapped, alone = sums > 0 and words <= FILLED * REGISTERS[groups][0], not sums
+            if len(chain.scores.folds) > 1:
+                own = words + (not chain.bounded) * lanes // BOUNDED_LANES
+                overlapped = own <= FILLED_BY_SEVERAL * REGISTERS[groups][0]
+                alone = turn <= MOST_ALONE and groups < 3
+            if not overlapped and not (alone and words - left * turn // 4 <= FILLED * REGISTERS[groups][0]):
                 continue
             for stages in STAGES:
                 plan = ChainPlan(
                     replace(plain.scores, tile=(rows, turn, points), each=(FRAGMENT_ROWS, turn), stages=stages),
                     replace(plain.sums, tile=(rows, lanes, turn), each=(FRAGMENT_ROWS, lanes), stages=stages),
+                    overlapped=overlapped,
                 )
                 whole = all(b.points * b.tiles == turn for b in brought(plan, chain) if b.product is chain.sums)
                 if whole and shared_bytes(plan, chain) <= machine.shared - OTHER_SHARED:
@@ -201,7 +216,9 @@ def chain_boxes(chain: Chain, plan: ChainPlan, arrays: Mapping[str, Geometry], e
         along = tuple(axis_along(read.index, a) for a in names)
         rest = tuple(d for d in reversed(range(len(read.index))) if d not in along)
         own = arrays[read.array].shape
-        whole = {a: own[d] if a == chain.column and chain.bounded else extents[a] for a, d in zip(names, along, strict=True)}
+        whole = {a: min(own[d], extents[a]) for a, d in zip(names, along, strict=True)}
+        if chain.bounded and chain.column in whole:
+            whole[chain.column] = own[along[names.index(chain.column)]]
         shape = (*(whole[a] for a in names), *(own[d] for d in rest))
         across = b.rows if b.along_points else b.points
         boxes.append(Box(read.array, (*along, *rest), (MATRIX_POINTS, across, *(1 for _ in rest)), shape))

@@ -19,6 +19,7 @@ from weft.errors import OverlapError
 from weft.language import ArgumentType, Parameter, Signature, TensorType
 from weft.loops.ir import Function
 from weft.loops.schedule import ORDINARY, Circumstances, Wrapped
+from weft.loops.types import BFLOAT16, FLOAT16
 from weft.pytorch.call import CallPlan, prepare, repeated
 from weft.pytorch.operator import Operator, define, executables
 from weft.pytorch.specialize import Specializable, recalled
@@ -162,13 +163,15 @@ class _AdjointAnalyses(Analyses):
 
     @deep
     def function(self, types: tuple[ArgumentType, ...], agree: bool) -> Function:
+        from weft.compiler.recomputed import recomputing
         from weft.compiler.settled import settled
         from weft.loops.adjoint import adjoint
         from weft.loops.wrapping import wrapped
 
         if agree not in self._derived:
             forward = wrapped(self._parent.function(self._types, agree), self._wraps)
-            self._derived[agree] = adjoint(settled(forward), self._wanted, self._seeded)
+            again = recomputing(forward, self._wanted, self._seeded, agree)
+            self._derived[agree] = again or adjoint(settled(forward), self._wanted, self._seeded)
         return self._derived[agree]
 
     def analysis(
@@ -178,6 +181,30 @@ class _AdjointAnalyses(Analyses):
         circumstances: Circumstances = ORDINARY,
     ) -> Analysis:
         return super().analysis((), agree, circumstances)  # its arguments have the types that they were derived from
+
+
+class _KeepingAnalyses(Analyses):
+    """The analyses of a function that also returns what its gradients need of its rows."""
+
+    def __init__(self, parent: Specializable) -> None:
+        super().__init__()
+        self._parent = parent
+        self.identity = f"{parent.identity} keeping what its rows fold"
+        self._derived: dict[tuple[tuple[ArgumentType, ...], bool], Function | None] = {}
+
+    @deep
+    def kept(self, types: tuple[ArgumentType, ...], agree: bool) -> Function | None:
+        """The function for arguments of these types; None where its gradients need nothing of the kind."""
+        from weft.compiler.keeping import keeping
+
+        if (types, agree) not in self._derived:
+            self._derived[types, agree] = keeping(self._parent.function(types, agree))
+        return self._derived[types, agree]
+
+    def function(self, types: tuple[ArgumentType, ...], agree: bool) -> Function:
+        found = self.kept(types, agree)
+        assert found is not None
+        return found
 
 
 class _BatchedAnalyses(Analyses):
@@ -237,6 +264,23 @@ def adjoint_of(
     return Executable(function.name, signature, analyses, own, meaning=f"the gradient of {parent.meaning}")
 
 
+def keeping_of(parent: Executable, types: tuple[ArgumentType, ...]) -> Executable | None:
+    """The executable whose results are those of the parent, and then what its gradients need of its rows; None where they need
+    nothing of the kind for arguments of these types.
+    """
+    halves = any(isinstance(t, TensorType) and t.dtype in (FLOAT16, BFLOAT16) for t in types)
+    if parent.signature.written or not halves:
+        return None
+    analyses = _KeepingAnalyses(parent.specializable)
+    found = analyses.kept(types, True)
+    if found is None:
+        return None
+    results = (*parent.signature.results, *(None for _ in found.results[len(parent.signature.results) :]))
+    name = f"{parent.name}_keeping"
+    own = _named_alike(name, analyses.identity, "keeping", parent, types)
+    return _Whole(parent, name, analyses, own, replace(parent.signature, results=results), parent.meaning)
+
+
 def batched_of(parent: Executable, carried: tuple[bool, ...]) -> Executable:
     """The executable for the elements of a batch: takes the arguments of the parent, those that are `carried` with an axis of
     the batch before their own, every written one among them; so have its results.
@@ -244,14 +288,24 @@ def batched_of(parent: Executable, carried: tuple[bool, ...]) -> Executable:
     analyses = _BatchedAnalyses(parent.specializable, parent.signature, carried)
     name = f"{parent.name}_batched"
     own = _named_alike(name, analyses.identity, "batched", parent, carried)
-    return _Batched(parent, name, analyses, own)
+    return _Whole(parent, name, analyses, own, parent.signature, f"{parent.meaning} under torch.vmap")
 
 
-class _Batched(Executable):
-    """An executable for the elements of a batch, which is what the parent is."""
+class _Whole(Executable):
+    """An executable that is current for as long as the one that it stands for is: for the elements of a batch, or for more
+    results.
+    """
 
-    def __init__(self, parent: Executable, name: str, analyses: Specializable, operator_name: str | None) -> None:
-        super().__init__(name, parent.signature, analyses, operator_name, meaning=f"{parent.meaning} under torch.vmap")
+    def __init__(
+        self,
+        parent: Executable,
+        name: str,
+        analyses: Specializable,
+        operator_name: str | None,
+        signature: Signature,
+        meaning: str,
+    ) -> None:
+        super().__init__(name, signature, analyses, operator_name, meaning=meaning)
         self._parent = parent
 
     def require_current(self) -> None:
@@ -260,7 +314,7 @@ class _Batched(Executable):
 
 # ---------------------------------------------------------------- operators that another process defined
 
-_DERIVED: dict[str, Callable[..., Executable]] = {"adjoint": adjoint_of, "batched": batched_of}
+_DERIVED: dict[str, Callable[..., Any]] = {"adjoint": adjoint_of, "batched": batched_of, "keeping": keeping_of}
 
 
 def _named_alike(name: str, identity: str, how: str, parent: Executable, *given: Any) -> str | None:

@@ -23,11 +23,11 @@ from weft.errors import (
     TypeMismatch,
     UnsupportedSyntax,
 )
-from weft.language import Capture, Signature, capture, read_signature
+from weft.language import ArgumentType, Capture, Signature, capture, read_signature
 from weft.language.source import plain_function
 from weft.language.text import ANONYMOUS, function_of_text
 from weft.pytorch.call import COMPLEX, argument_types, as_pairs, call_types, finisher, gathered, plain, repeated
-from weft.pytorch.executable import Executable
+from weft.pytorch.executable import Executable, keeping_of
 from weft.pytorch.operator import PLAIN, Operator, eager, has_tangent
 from weft.pytorch.quick import MISS, never
 from weft.pytorch.specialize import Specializable, Specializer
@@ -63,6 +63,7 @@ class Program(Executable):
         self.numbers = tuple(k for k, p in enumerate(signature.parameters) if p.kind != "tensor")
         self.default = torch.get_default_dtype()
         self.witnesses: tuple[Witness, ...] | None = None
+        self._keeping: dict[tuple[ArgumentType, ...], Executable | None] = {}
         self.watch(captured)
 
     @property
@@ -74,6 +75,12 @@ class Program(Executable):
         assert self.guard is not None
         self.captured = captured
         watch(self.guard, captured)
+
+    def keeping(self, types: tuple[ArgumentType, ...]) -> Executable | None:
+        """What also returns what gradients need of rows, for arguments of these types."""
+        if types not in self._keeping:
+            self._keeping[types] = keeping_of(self, types)
+        return self._keeping[types]
 
     def holds(self) -> bool:
         """Whether the kernel is this program."""
@@ -251,7 +258,7 @@ class Kernel:
         except RuntimeError:  # a tensor without strides or storage
             return _dispatched(program, args)
         if differentiable and torch.is_grad_enabled():
-            return _dispatched(program, args)
+            return _dispatched(program, args, recorded=True)
         if program.signature.written:
             key += repeated(program.signature, args)
         call = program.call(tuple(key), args)
@@ -468,8 +475,10 @@ def _kind_of(value: Any) -> str:
     return "int" if isinstance(value, (int, torch.SymInt)) else "float"
 
 
-def _dispatched(program: Program, args: tuple[Any, ...]) -> Any:
-    """The call through PyTorch's dispatcher, which autograd, modes and transforms listen to."""
+def _dispatched(program: Program, args: tuple[Any, ...], recorded: bool = False) -> Any:
+    """The call through PyTorch's dispatcher, which autograd, modes and transforms listen to. recorded: autograd alone does, and
+    what gradients need of rows may be kept for them.
+    """
     args = gathered(program.signature, tuple(map(plain, args)))
     types = argument_types(program.signature, args)
     if program.signature.written and forward_ad._current_level >= 0 and any(map(has_tangent, args)):
@@ -479,7 +488,10 @@ def _dispatched(program: Program, args: tuple[Any, ...]) -> Any:
             evidence=[f"it writes into {', '.join(sorted(program.signature.written))}"],
             remedy="write to a new tensor (y = torch.empty_like(x))",
         )
-    made = program.operator(*args)
+    keeping = program.keeping(types) if recorded else None
+    made = program.operator(*args) if keeping is None else keeping.operator(*args)
+    if keeping is not None:
+        made = made[0] if len(program.signature.results) == 1 else made[: len(program.signature.results)]
     finish = finisher(program.specializable.analysis(types, True).function)
     return made if finish is None else finish(made)
 

@@ -380,9 +380,18 @@ class Launcher:
         self._slots = slots
         dependent = dependent and _properties(handle.driver, handle.device).capability >= (9, 0)
         self._extras = _extras(cluster, cooperative, dependent, tensor_maps)
-        self._boxes = tuple(boxes)
+        self._boxes = tuple(GivenMap(box.position, self._in_context(box.encode)) for box in boxes)
         # Frames not in use. Taking one out and putting it back are atomic, so no two threads share a frame.
         self._frames = [LaunchFrame(slots, self._shape, self._extras, self._boxes)]
+
+    def _in_context(self, encode: Callable[[int], bytes]) -> Callable[[int], bytes]:
+        """What makes a map, which asks for a context; a thread of autograd's may have none yet."""
+
+        def encoded(address: int) -> bytes:
+            self._handle.driver.enter(self._device)
+            return encode(address)
+
+        return encoded
 
     def launch(self, stream: int, *values: int | float) -> None:
         """Launch on a stream (the driver's handle) of the kernel's device, with the given slots in order."""

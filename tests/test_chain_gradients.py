@@ -1,0 +1,298 @@
+"""Gradients of chained products, whose scores are computed again: derived, planned, and simulated against float64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from bench.attention import in_passes, online
+from tests import kernels_of_chains as kernels
+from tests.graphs import parsed
+from tests.test_chains import BF16, forced, inputs, three
+from weft.compiler.recomputed import recomputing
+from weft.kernels.attention import attended, attended_causal, attended_masked
+from weft.loops.ir import Function
+from weft.loops.show import show
+from weft.plan.chain import ChainPlan
+from weft.plan.fold import FoldPlan
+from weft.pytorch import simulated
+from weft.pytorch.call import argument_types
+from weft.pytorch.executable import adjoint_of, keeping_of
+
+__all__ = ["forced"]
+
+
+def derived(kernel: Any, *args: Any, wanted: tuple[str, ...] = ("q", "k", "v")) -> Function | None:
+    return recomputing(parsed(kernel.__wrapped__, args), wanted)
+
+
+def scores_of(kernel: Any, q: Tensor, k: Tensor, *more: Any) -> Tensor:
+    """The scores of a program in float64, -inf where it has none."""
+    i, j = torch.arange(q.shape[-2])[:, None], torch.arange(k.shape[-2])
+    if kernel is kernels.biased:
+        bias, slope, scale, cap = more
+        scores = cap * torch.tanh(q @ k.transpose(-1, -2) * scale / cap) - slope.double()[:, None, None] * (i - j).abs()
+        return (scores + bias[:, None].double()).masked_fill(bias[:, None] >= 2.0, -math.inf)
+    scores = q @ k.transpose(-1, -2) * more[0]
+    if kernel is kernels.causal:
+        return scores.masked_fill(j > i, -math.inf)
+    if kernel is kernels.near:
+        return scores.masked_fill((j > i) | (j < i - more[1]), -math.inf)
+    return scores
+
+
+def exact(kernel: Any, args: list[Any], seeds: list[Tensor]) -> tuple[Tensor, ...]:
+    """The gradients of the first three arguments, in float64."""
+    q, k, v = (t.detach().double().requires_grad_() for t in args[:3])
+    if kernel is kernels.squared:
+        results = [(q @ k.transpose(-1, -2)) ** 2 @ v]
+    else:
+        scores = scores_of(kernel, q, k, *args[3:])
+        results = [torch.softmax(scores, -1) @ v, scores.logsumexp(-1)][: len(seeds)]
+    return torch.autograd.grad(results, (q, k, v), [s.double() for s in seeds])
+
+
+def close(ours: Tensor, theirs: Tensor, within: float = 5e-3) -> None:
+    assert (ours.double() - theirs).norm() <= within * theirs.norm()
+
+
+CASES: dict[str, tuple[Any, list[Any]]] = {
+    "in_passes": (in_passes, [*three(2, 40, 30, 16), 0.25]),
+    "of_other_widths": (kernels.full, [*inputs((2, 20, 16), (2, 30, 16), (2, 30, 24)), 0.25]),
+    "causal": (kernels.causal, [*three(2, 40, 40, 16), 0.25]),
+    "near": (kernels.near, [*three(2, 40, 40, 16), 0.25, 7]),
+    "squared": (kernels.squared, [t / 2 for t in three(2, 20, 30, 16)]),
+    "biased": (
+        kernels.biased,
+        [*inputs((2, 2, 20, 16), (2, 2, 30, 16), (2, 2, 30, 16)), *inputs((2, 20, 30), (2,), dtype=torch.float32), 0.25, 3.0],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("dtype", [BF16, torch.float16], ids=["bfloat16", "float16"])
+def test_gradients_on_a_cpu(name: str, dtype: torch.dtype) -> None:
+    kernel, args = CASES[name]
+    args = [a.detach().to(dtype).requires_grad_() if k < 3 else a for k, a in enumerate(args)]
+    assert derived(kernel, *args) is not None
+    results = kernel(*args)
+    results = list(results) if isinstance(results, tuple) else [results]
+    seeds = [torch.randn(r.shape, generator=torch.Generator().manual_seed(2)).to(r.dtype) for r in results]
+    found = torch.autograd.grad(results, args[:3], seeds)
+    for ours, theirs in zip(found, exact(kernel, args, seeds), strict=True):
+        close(ours, theirs)
+
+
+def test_what_is_kept_has_an_element_for_each_row() -> None:
+    """Of the scores of a row there is memory in loops alone, which a chain on a GPU does not need."""
+    made = derived(kernels.causal, *CASES["causal"][1])
+    assert made is not None
+    saved = [a for a in made.arrays if a.name.endswith("_saved")]
+    assert {len(a.shape) for a in saved} == {2}
+
+
+def test_gradients_of_some_arguments() -> None:
+    kernel, args = CASES["causal"]
+    for k in range(3):
+        own = [a.detach().requires_grad_() if j == k else a for j, a in enumerate(args)]
+        out = kernel(*own)
+        (found,) = torch.autograd.grad(out, own[k], torch.ones_like(out))
+        close(found, exact(kernel, args, [torch.ones_like(out)])[k])
+
+
+def test_gradients_of_gradients() -> None:
+    q, k, v = (t.requires_grad_() for t in three(1, 12, 12, 8))
+    out = kernels.causal(q, k, v, 0.25)
+    (first,) = torch.autograd.grad(out.float().square().sum(), q, create_graph=True)
+    (found,) = torch.autograd.grad(first.float().sum(), k)
+    a, b, c = (t.detach().double().requires_grad_() for t in (q, k, v))
+    scores = (a @ b.transpose(-1, -2) * 0.25).masked_fill(torch.ones(12, 12, dtype=torch.bool).triu(1), -math.inf)
+    (own,) = torch.autograd.grad((torch.softmax(scores, -1) @ c).square().sum(), a, create_graph=True)
+    close(found, torch.autograd.grad(own.sum(), b)[0], within=3e-2)
+
+
+def test_rows_keep_what_they_fold() -> None:
+    """A call that autograd records has the maximum and the sum of each row for its gradients, and the results of any call."""
+    kernel, args = CASES["near"]
+    types = argument_types(kernel.signature, args)
+    keeping = keeping_of(kernel.program, types)
+    assert keeping is not None
+    out, sums, largest, total = keeping.execute(tuple(args))
+    assert all(torch.equal(a, b) for a, b in zip((out, sums), kernel(*args), strict=True))
+    scores = scores_of(kernel, args[0].double(), args[1].double(), *args[3:])
+    torch.testing.assert_close(largest.double(), scores.amax(-1), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close((largest + total.log()).double(), scores.logsumexp(-1), rtol=1e-5, atol=1e-5)
+    made = recomputing(keeping.specializable.function(types, True), ("q", "k", "v"), (0, 1))
+    assert made is not None
+    assert "-inf" not in show(made)  # no maximum is looked for again
+
+
+def test_what_keeps_nothing() -> None:
+    for kernel, args in (CASES["squared"], (kernels.causal, [*three(2, 40, 40, 16, torch.float32), 0.25])):
+        assert keeping_of(kernel.program, argument_types(kernel.signature, args)) is None
+
+
+def shared_heads(kernel: Any, group: int, queries: int, keys: int, width: int, lanes: int) -> tuple[list[Any], Tensor]:
+    """The arguments of a kernel of the library, one of whose rows is masked, and what its scores are allowed."""
+    q, k, v = inputs((2, 2, group, queries, width), (2, 2, keys, width), (2, 2, keys, lanes))
+    allowed = torch.ones(2, 2, group, queries, keys, dtype=torch.bool)
+    if kernel is attended_causal:
+        allowed = allowed.tril()
+    if kernel is attended_masked:
+        allowed = torch.rand(allowed.shape, generator=torch.Generator().manual_seed(3)) < 0.5
+        allowed[0, 0, 0, 3] = False
+    return [q, k, v, *([allowed] if kernel is attended_masked else []), 0.25], allowed
+
+
+def exact_of_shared(args: list[Any], allowed: Tensor, seed: Tensor) -> tuple[Tensor, ...]:
+    q, k, v = (t.detach().double().requires_grad_() for t in args[:3])
+    scores = (torch.einsum("bhgid,bhjd->bhgij", q, k) * args[-1]).masked_fill(~allowed, -1e30)
+    weights = torch.softmax(scores, -1) * allowed
+    return torch.autograd.grad(torch.einsum("bhgij,bhje->bihge", weights, v), (q, k, v), seed.double())
+
+
+@pytest.mark.parametrize("kernel", [attended, attended_causal, attended_masked], ids=lambda k: k.name)
+@pytest.mark.parametrize("lanes", [16, 24])
+def test_heads_that_share_keys(kernel: Any, lanes: int) -> None:
+    args, allowed = shared_heads(kernel, 2, 20, 24, 16, lanes)
+    assert recomputing(parsed(kernel.__wrapped__, args), ("q", "k", "v")) is not None
+    own = [a.requires_grad_() if k < 3 else a for k, a in enumerate(args)]
+    out = kernel(*own)
+    seed = torch.randn(out.shape, generator=torch.Generator().manual_seed(2)).to(out.dtype)
+    for ours, theirs in zip(torch.autograd.grad(out, own[:3], seed), exact_of_shared(args, allowed, seed), strict=True):
+        close(ours, theirs)
+
+
+# ---------------------------------------------------------------- what is differentiated otherwise
+
+
+def test_gradients_for_each_score() -> None:
+    """The bias of the scores has a gradient for each of them, the slope one for all: the adjoint of loops has these."""
+    kernel, args = CASES["biased"]
+    assert derived(kernel, *args, wanted=("q", "bias")) is None
+    assert derived(kernel, *args, wanted=("slope",)) is None
+    own = [a.detach().requires_grad_() if isinstance(a, Tensor) else a for a in args]
+    out = kernel(*own)
+    found = torch.autograd.grad(out, own[:5], torch.ones_like(out))
+    wide = [a.detach().double().requires_grad_() if isinstance(a, Tensor) else a for a in args]
+    scores = scores_of(kernel, wide[0], wide[1], *wide[3:])
+    theirs = torch.autograd.grad(torch.softmax(scores, -1) @ wide[2], wide[:5], torch.ones_like(out).double())
+    for ours, expected in zip(found, theirs, strict=True):
+        assert (ours.double() - expected).norm() <= 1e-2 * expected.norm() + 1e-3
+
+
+def test_float32_has_its_scores_in_memory() -> None:
+    assert derived(kernels.causal, *three(2, 40, 40, 16, torch.float32), 0.25) is None
+
+
+def test_factors_that_are_rounded_nowhere() -> None:
+    """No tensor core multiplies them, so their scores are in memory anyway."""
+    assert derived(online, *three(2, 40, 40, 64), 0.25) is None
+
+
+# ---------------------------------------------------------------- kernels
+
+
+def adjoint_and_arguments(kernel: Any, args: list[Any]) -> tuple[Any, list[Any], list[Tensor]]:
+    results = kernel(*args)
+    results = list(results) if isinstance(results, tuple) else [results]
+    seeds = [torch.randn(r.shape, generator=torch.Generator().manual_seed(2)).to(r.dtype) for r in results]
+    made = adjoint_of(kernel.program, argument_types(kernel.signature, args), ("q", "k", "v"))
+    return made, [*args, *results, *seeds], seeds
+
+
+def simulated_gradients(kernel: Any, args: list[Any], seed: int = 0) -> tuple[list[Tensor], list[Tensor]]:
+    """The gradients that the simulated kernels leave, which are chains and have no findings; the seeds."""
+    made, given, seeds = adjoint_and_arguments(kernel, args)
+    found = simulated.simulate_call(made, given, "sm_90a", seed, "gradient")
+    findings = [f for launch in found.launches for s in launch.simulations for f in s.findings]
+    assert not findings, findings
+    return [found.arrays[r] for r in found.results], seeds
+
+
+@pytest.mark.parametrize(("warpgroups", "turn"), [(1, 80), (2, 64)])
+def test_causal(forced: Callable[..., None], warpgroups: int, turn: int) -> None:
+    forced(warpgroups, turn)
+    args = [*three(2, 150, 150, 64), 0.125]
+    found, seeds = simulated_gradients(kernels.causal, args)
+    for ours, theirs in zip(found, exact(kernels.causal, args, seeds), strict=True):
+        close(ours, theirs)
+
+
+def test_keys_and_queries_of_other_numbers(forced: Callable[..., None]) -> None:
+    forced(1, 64)
+    args = [*three(2, 70, 140, 32), 0.125]
+    found, seeds = simulated_gradients(in_passes, args)
+    for ours, theirs in zip(found, exact(in_passes, args, seeds), strict=True):
+        close(ours, theirs)
+
+
+def test_near_keys_and_the_logarithm_of_sums(forced: Callable[..., None]) -> None:
+    forced(2, 64)
+    args = [*three(1, 200, 200, 32), 0.2, 40]
+    found, seeds = simulated_gradients(kernels.near, args)
+    for ours, theirs in zip(found, exact(kernels.near, args, seeds), strict=True):
+        close(ours, theirs)
+
+
+def test_turns_whose_sums_come_before_the_next_scores(forced: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    from dataclasses import replace
+
+    from weft.plan import chain as plans
+
+    forced(2, 64)
+    own = plans._plans
+    monkeypatch.setattr(plans, "_plans", lambda *given: (replace(p, overlapped=False) for p in own(*given)))
+    args = [*three(1, 150, 150, 64), 0.125]
+    for kernel in (kernels.causal, in_passes):
+        found, seeds = simulated_gradients(kernel, args)
+        for ours, theirs in zip(found, exact(kernel, args, seeds), strict=True):
+            close(ours, theirs)
+
+
+def test_infinities_that_no_column_has(forced: Callable[..., None]) -> None:
+    """What the last query hands back is none of the gradients of others; the last key is the last query's alone."""
+    forced(1, 64)
+    q, k, v = three(1, 100, 100, 32)
+    made, given, _ = adjoint_and_arguments(kernels.causal, [q, k, v, 0.125])
+    given[-1][0, 99, 3] = math.inf
+    k[0, 99, 2] = math.nan
+    found = simulated.simulate_call(made, given, "sm_90a", 0, "gradient")
+    d_q = found.arrays[found.results[0]]
+    assert d_q[0, :99].isfinite().all()
+    assert not d_q[0, 99].isfinite().all()
+
+
+@pytest.mark.parametrize("kernel", [attended_causal, attended_masked], ids=lambda k: k.name)
+def test_heads_that_share_keys_on_a_gpu(forced: Callable[..., None], kernel: Any) -> None:
+    forced(1, 64)
+    args, allowed = shared_heads(kernel, 2, 70, 70, 32, 32)
+    types = argument_types(kernel.signature, args)
+    keeping = keeping_of(kernel.program, types)
+    assert keeping is not None
+    results = list(keeping.execute(tuple(args)))
+    seed = torch.randn(results[0].shape, generator=torch.Generator().manual_seed(2)).to(BF16)
+    made = adjoint_of(keeping, types, ("q", "k", "v"), (0,))
+    found = simulated.simulate_call(made, [*args, *results, seed], "sm_90a", 0, "gradient")
+    assert not [f for launch in found.launches for s in launch.simulations for f in s.findings]
+    for name, theirs in zip(found.results, exact_of_shared(args, allowed, seed), strict=True):
+        close(found.arrays[name], theirs)
+
+
+def test_plans_of_all_three(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    own = simulated.launches
+
+    def launches(*args: Any) -> Any:
+        found = own(*args)
+        seen.extend(launch.variant.plan for launch in found)
+        return found
+
+    monkeypatch.setattr(simulated, "launches", launches)
+    simulated_gradients(kernels.causal, [*three(1, 70, 70, 16), 0.125])
+    assert [type(plan) for plan in seen] == [ChainPlan, FoldPlan, ChainPlan, ChainPlan]

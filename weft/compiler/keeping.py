@@ -1,0 +1,85 @@
+"""Functions that also return what their gradients would else compute again: of chained products what their rows fold.
+
+Of a softmax that is the maximum and the sum of each row. They are stored where the function has them, after the loops that
+carry them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from weft.compiler.recomputed import chain_of, may_chain
+from weft.loops.extents import expanded, expanded_index, extents
+from weft.loops.ir import Array, Carry, For, Function, Ref, Stmt, Store, walk
+from weft.loops.names import Names
+from weft.loops.types import INT64
+
+if TYPE_CHECKING:
+    from weft.graph.chains import Chain
+
+
+def keeping(function: Function) -> Function | None:
+    """The function with one more result for each fold of its rows; None where it is no chain whose gradients are computed
+    again, or does not have these folds once a row.
+    """
+    if not may_chain(function) or any(a.role == "inout" for a in function.arrays):
+        return None
+    chain = chain_of(function)
+    if chain is None:
+        return None
+    names, arrays = Names.of(function), list(function.arrays)
+    body, kept = function.body, []
+    for fold in (*chain.leading, *chain.following):
+        own = [s for s in walk(body) if isinstance(s, For) and any(c.name == fold.results[0] for c in s.carries)]
+        made = _stored(function, body, own[0], names, fold.results[0]) if len(own) == 1 else None
+        if made is None:
+            return None
+        body, array = made
+        arrays.append(array)
+        kept.append(array.name)
+    if not kept:
+        return None
+    whole = replace(function, body=body, arrays=tuple(arrays), results=(*function.results, *kept))
+    again = chain_of(whole)
+    return whole if again is not None and _has(again, chain, kept) else None
+
+
+def _has(again: Chain, chain: Chain, kept: list[str]) -> bool:
+    """Whether what is kept are the folds themselves."""
+    written = {w.array: w.value for w in again.writes}
+    folds = [f.results[0] for f in (*chain.leading, *chain.following)]
+    return all(written.get(a) == Ref(n, written[a].type) for a, n in zip(kept, folds, strict=True) if a in written) and (
+        written.keys() >= {*kept}
+    )
+
+
+def _stored(
+    function: Function, body: tuple[Stmt, ...], loop: For, names: Names, name: str
+) -> tuple[tuple[Stmt, ...], Array] | None:
+    """The body with a store of what a loop has carried in the end, an element for each iteration of the loops around it."""
+    around = _around(body, loop)
+    found = extents(function, around)
+    if not around or found is None:
+        return None
+    carry: Carry = next(c for c in loop.carries if c.name == name)
+    array = replace(expanded(names.fresh(f"{name}_kept"), carry.type, found), role="result")
+    index = expanded_index(found, [Ref(f.var, INT64) for f in around])
+    store = Store(array.name, index, Ref(carry.result, carry.type), loop.location)
+
+    def after(statements: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        out: list[Stmt] = []
+        for s in statements:
+            out.append(replace(s, body=after(s.body)) if isinstance(s, For) and s is not loop else s)
+            out += [store] if s is loop else []
+        return tuple(out)
+
+    return after(body), array
+
+
+def _around(statements: tuple[Stmt, ...], loop: For) -> tuple[For, ...]:
+    """The loops around a loop; none where a branch is."""
+    for s in statements:
+        if isinstance(s, For) and any(inner is loop for inner in walk(s.body)):
+            return (s, *_around(s.body, loop))
+    return ()

@@ -1,0 +1,113 @@
+"""Gradients of chained products as loops: what rows keep, then what rows add up, and what columns do.
+
+The adjoint of loops saves what it needs of them; of attention that is the scores, rows x columns of them. Here these are
+computed again, in each row and in each column, and what is saved has an element for each row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from weft.loops.affine import affine
+from weft.loops.ir import Array, Const, Equality, For, Function, Op, Ref, Stmt, statement_exprs, walk, walk_expr, without_checks
+from weft.loops.names import Names, names_bound_in
+from weft.loops.types import BFLOAT16, FLOAT16, INT64
+
+if TYPE_CHECKING:
+    from weft.graph.chains import Chain
+    from weft.graph.tile import TileGraph, Write
+
+# Rules of derivatives that are those of the plain operator, or of an extremum that cancels.
+_PLAIN = frozenset({"", "amax", "amin", "max_of_all", "min_of_all"})
+
+
+def recomputing(
+    function: Function, wanted: tuple[str, ...], seeded: tuple[int, ...] | None = None, agree: bool = False
+) -> Function | None:
+    """The adjoint of a function, as `weft.loops.adjoint` has it, if that is one nest of chained products of a 16-bit type,
+    whose scores no memory need hold; None where it is not, or has other gradients than those of operands of its products.
+    agree: it is for calls whose sizes are as expected; points and lanes are, as many as each other.
+    """
+    if not may_chain(function):
+        return None
+    from weft.graph.build import build
+    from weft.graph.chains import chain, prepared
+    from weft.graph.gradients import gradients
+    from weft.graph.passes import passes
+    from weft.graph.tile import NotTiles
+    from weft.loops.adjoint import differentiable, floating_results, frame
+    from weft.loops.algebra.counters import settle
+    from weft.loops.analyze import schedule
+    from weft.loops.normalize import normalize
+
+    bare = replace(function, body=without_checks(function.body), demands=())
+    bare = settle(normalize(bare, derivatives=True))
+    if not {*wanted} <= {*differentiable(bare)}:
+        return None
+    found = schedule(bare)
+    if len(found.nests) != 1:
+        return None
+    names = Names.of(found.function)
+    names.taken |= names_bound_in(found.nests[0].body) | {a.var for a in found.nests[0].axes}
+    made = frame(bare, wanted, floating_results(bare) if seeded is None else seeded, names)
+    try:
+        graph = build(found, found.nests[0])
+        own = chain(graph, [s.name for s in found.function.sizes])
+        names.taken |= {*graph.made, *(a.name for a in graph.axes)}
+        result = gradients(prepared(graph), own, made.function, made.seeds, made.saved, made.gradients, names)
+        body: list[Stmt] = []
+        arrays: list[Array] = [*made.function.arrays, *result.kept]
+        for one in result.graphs:
+            loops = passes(one, made.function, names, together=True)
+            body += (replace(s, apart=bool(body)) if isinstance(s, For) else s for nest in loops.nests for s in nest)
+            arrays += loops.memory
+    except NotTiles:
+        return None
+    equalities = made.function.equalities
+    widths = [own.axes[a] for a in (own.point, own.lane)]
+    if agree and all(a.start == Const(0, INT64) and isinstance(a.stop, Ref) for a in widths) and widths[0] != widths[1]:
+        what = f"the numbers of {own.point} and {own.lane}"
+        equalities = (*equalities, Equality(widths[0].stop, widths[1].stop, what, function.location, expected=True))
+    covered = {w.array for one in result.graphs for w in one.writes if _covers(one, w, made.function)}
+    arrays = [replace(a, fill=None) if a.name in covered else a for a in arrays]
+    return replace(made.function, arrays=tuple(arrays), body=tuple(body), equalities=equalities)
+
+
+def _covers(graph: TileGraph, write: Write, function: Function) -> bool:
+    """Whether a write reaches every element of its array."""
+    axes = {a.name: a for a in graph.axes}
+    own = [axes[i.name] if isinstance(i, Ref) else None for i in write.index]
+    shape = function.array(write.array).shape if any(a.name == write.array for a in function.arrays) else ()
+    return bool(shape) and all(
+        a is not None and a.start == Const(0, INT64) and affine(a.stop) == affine(extent)
+        for a, extent in zip(own, shape, strict=True)
+    )
+
+
+def chain_of(function: Function) -> Chain | None:
+    """The chained products that a function is; None where it is none."""
+    from weft.graph.build import build
+    from weft.graph.chains import chain
+    from weft.graph.tile import NotTiles
+    from weft.loops.analyze import schedule
+
+    found = schedule(replace(function, body=without_checks(function.body), demands=()))
+    if len(found.nests) != 1:
+        return None
+    try:
+        return chain(build(found, found.nests[0]), [s.name for s in found.function.sizes])
+    except NotTiles:
+        return None
+
+
+def may_chain(function: Function) -> bool:
+    """Whether a product of a 16-bit type may be folded again: several loops carry, one of them inside of two others."""
+    if not any(a.dtype in (FLOAT16, BFLOAT16) for a in function.arrays):
+        return False
+    exprs = (e for s in walk(function.body) for x in statement_exprs(s) for e in walk_expr(x))
+    if any(isinstance(e, Op) and e.derivative not in _PLAIN for e in exprs):
+        return False
+    carrying = [s for s in walk(function.body) if isinstance(s, For) and s.carries]
+    inside = {id(s) for f in walk(function.body) if isinstance(f, For) for s in walk(f.body)}
+    return len(carrying) > 1 and any(id(s) in inside for s in carrying)
