@@ -46,7 +46,10 @@ def launches(
     """
     if leaning is None:
         leaning = leaning_of(analysis, nest, names, machine)
-    where = Where(analysis, arrays, path=str(nest), machine=machine, leaning=leaning)
+    last = len(analysis.schedule.nests) - 1
+    where = Where(
+        analysis, arrays, path=str(nest), machine=machine, leaning=leaning, first=nest == 0, last=nest == last
+    )
     return _launches(where, nest, names, _DEEPEST)
 
 
@@ -118,7 +121,9 @@ def _repeated_launches(
             for own in range(len(analysis.schedule.nests)):
                 if _loses_faults(inside, own, names):
                     return None
-                out += _launches(replace(inside, path=f"{inside.path}.{own}"), own, names, depth)
+                first = where.first and k == own == 0
+                last = where.last and (k, own) == (len(apart.parts) - 1, len(analysis.schedule.nests) - 1)
+                out += _launches(replace(inside, path=f"{inside.path}.{own}", first=first, last=last), own, names, depth)
     except KeyError:
         return None
     return tuple(out)

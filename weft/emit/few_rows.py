@@ -211,6 +211,7 @@ class FewRowsEntry(ProductEntry):
     def meet(self) -> None:
         """What warps, and blocks of a cluster, have made of their points is combined in their order; a thread has results."""
         plan, line, (m, n, _) = self.plan, self.writer.line, self.plan.tile
+        self.launch.end(self.writer)
         kept = {}
         for f in self.products.folds:
             name = kept[f.results[0]] = self.fresh.fresh(f"{f.names[0]}_kept")

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 from weft.emit.algebras import algebra_type, join
 from weft.emit.cpp_body import factor
-from weft.emit.dependent import Dependence, dependences, include
+from weft.emit.dependent import ALONE, Dependence, dependences, include
 from weft.emit.expressions import PRODUCT, memory_type, register_type
 from weft.emit.names import Names, kernel_entry, words
 from weft.emit.text import Writer
@@ -35,12 +35,19 @@ from weft.plan.product import (
     made_of,
     operand_reads,
     packed_type,
+    reads_of_operands,
     result_reads,
 )
 
 
 def emit(
-    function: Function, nest: Nest, sweeps: Sweeps, plan: ProductPlan, facts: Facts, kind: type[ProductEntry]
+    function: Function,
+    nest: Nest,
+    sweeps: Sweeps,
+    plan: ProductPlan,
+    facts: Facts,
+    kind: type[ProductEntry],
+    around: Dependence = ALONE,
 ) -> str:
     """The kernels' translation unit: an entry for each of `entries`. Each takes the slots of `weft.plan.arguments`, and where
     operands are packed, a pointer for each of these and a number.
@@ -56,7 +63,9 @@ def emit(
     found = plan.arranged(sweeps)
     packed = [k for k, is_packed in enumerate(plan.packed) if is_packed]
     names = entries(nest, plan)
-    launches = dependences([number > 0 for number in range(len(names))])
+    launches = dependences([number > 0 for number in range(len(names))], around)
+    if not packed and all(function.array(v.array).role == "input" for v in reads_of_operands(found)):
+        launches = (replace(launches[0], late=True), *launches[1:])
     include(writer, launches)
     for number, (name, launch) in enumerate(zip(names, launches, strict=True)):
         writer.line()
@@ -204,6 +213,7 @@ class ProductEntry(ValueBody):
 
     def finish(self) -> None:
         """What is done with the totals."""
+        self.launch.end(self.writer)
         if self.plan.parts > 1:
             self.end(self.leave_parts)
         else:

@@ -258,6 +258,11 @@ def operand_reads(found: Products, operand: Operand) -> tuple[Read | Map, ...]:
     return made_of(found, (operand.value,))
 
 
+def reads_of_operands(found: Products) -> tuple[Read, ...]:
+    """What all operands are made of."""
+    return tuple(v for v in made_of(found, (o.value for o in found.operands)) if isinstance(v, Read))
+
+
 def made_of(found: Products, exprs: Iterable[Expr]) -> tuple[Read | Map, ...]:
     """The reads and maps that expressions need, in order."""
     made = {v.name: v for v in found.sweeps.values if isinstance(v, Read | Map)}

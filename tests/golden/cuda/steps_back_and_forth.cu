@@ -1,4 +1,5 @@
 #include "weft/memory.cuh"
+#include "weft/dependent.cuh"
 
 extern "C" __global__ void __launch_bounds__(256) back_and_forth_1(
     const float* __restrict__ u,
@@ -6,6 +7,7 @@ extern "C" __global__ void __launch_bounds__(256) back_and_forth_1(
     float* __restrict__ b,
     const int64_t n,
     const int64_t m) {
+    weft::allow_launch_after();
     // each thread takes 4 neighbours, 2 times along (i_n, i_m), which are counted as one
     const int64_t i_n_i_m_count = n * m;
     float u_tile[2][4];
@@ -39,7 +41,7 @@ extern "C" __global__ void __launch_bounds__(256) back_and_forth_1(
 #include "weft/memory.cuh"
 
 extern "C" __global__ void __launch_bounds__(256) back_and_forth_2_t_1(
-    float* __restrict__ a,
+    float* a,
     float* __restrict__ b,
     const int64_t a_stride_0,
     const int64_t b_stride_0,
@@ -80,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(256) back_and_forth_2_t_1(
 
 extern "C" __global__ void __launch_bounds__(256) back_and_forth_2_t_2(
     float* __restrict__ a,
-    float* __restrict__ b,
+    float* b,
     const int64_t a_stride_0,
     const int64_t b_stride_0,
     const int64_t n,
