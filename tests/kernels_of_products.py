@@ -344,6 +344,51 @@ def low_rank(x, w, low, up):
 
 
 @weft.kernel
+def divided_columns(x, w, g):
+    """Columns of a matrix divided by one number each."""
+    y = torch.empty(x.shape[0], w.shape[1])
+    for i in range(x.shape[0]):
+        for j in range(w.shape[1]):
+            s = 0.0
+            for k in range(x.shape[1]):
+                s += x[i, k] * (w[k, j] / g[j]).to(torch.bfloat16).to(torch.float32)
+            y[i, j] = s
+    return y
+
+
+@weft.kernel
+def divided_points(x, w, g):
+    """The same of columns that lie along the points, in the type of the result."""
+    y = torch.empty(x.shape[0], w.shape[0])
+    for i in range(x.shape[0]):
+        for j in range(w.shape[0]):
+            s = 0.0
+            for k in range(x.shape[1]):
+                s += x[i, k] * (w[j, k] / g[j] + g[k])
+            y[i, j] = s
+    return y
+
+
+@weft.kernel
+def normed(x, w):
+    """A sum of rows, and a product that is divided by its root."""
+    r = torch.empty(x.shape[0])
+    for i in range(x.shape[0]):
+        s = 0.0
+        for k in range(x.shape[1]):
+            s += x[i, k] * x[i, k]
+        r[i] = s
+    y = torch.empty(x.shape[0], w.shape[1], dtype=x.dtype)
+    for i in range(x.shape[0]):
+        for j in range(w.shape[1]):
+            s = 0.0
+            for k in range(x.shape[1]):
+                s += x[i, k] * w[k, j]
+            y[i, j] = s / torch.sqrt(r[i] / x.shape[1] + 1e-5)
+    return y
+
+
+@weft.kernel
 def rounded(x, w):
     """float32 tensors, by factors of bfloat16."""
     y = torch.empty(x.shape[0], w.shape[0])

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from bench.workloads import gqa_decode
 from tests import kernels_of_chains as kernels
 from tests.graphs import built_of
 from weft.compiler import kernels as planning
@@ -270,6 +271,24 @@ def test_operands_that_lie_otherwise() -> None:
     q, k, v = inputs((2, 70, 64), (2, 64, 136), (2, 40, 136))
     k, v = k.transpose(1, 2), v.transpose(1, 2)
     close(ran(kernels.full, q, k, v, 0.125)["out"], reference(q, k, v, 0.125))
+
+
+@pytest.mark.parametrize("keys", [40, 72, 200])
+def test_keys_along_columns_come_in_lines_of_64(keys: int) -> None:
+    graph = gqa_decode(2, 20, keys, 16)
+    q, k, v = inputs((2, 20, 16), (2, 16, keys), (2, keys, 16), dtype=torch.float16)
+    plan = plan_of(graph.kernel, q, k, v)
+    assert isinstance(plan, ChainPlan) and plan.scores.tile[1] % 64 == 0
+    report = graph.check(q, k, v)
+    assert report.ok and not report.findings, str(report)
+
+
+def test_few_tiles_of_many_columns_are_passes() -> None:
+    for heads, chained in ((2, False), (16, True)):
+        shapes = (heads, 256, 64), (heads, 64, 4096), (heads, 4096, 64)
+        specs = [f"float16[{','.join(map(str, s))}]" for s in shapes]
+        launches = examine(gqa_decode(heads, 256, 4096, 64).kernel, specs).launches()
+        assert isinstance(launches[0].variant.plan, ChainPlan) == chained
 
 
 def test_large_scores_and_one_key_that_has_all() -> None:

@@ -51,6 +51,40 @@ def plans(kernel: Any, *args: Any) -> list[FoldPlan]:
     return [x.variant.plan for x in launches(kernel, *args) if isinstance(x.variant.plan, FoldPlan)]
 
 
+def test_rows_of_as_many_points_as_a_number_says_are_read_in_packets() -> None:
+    @weft.kernel
+    def norm(x):
+        y = torch.empty_like(x)
+        for i in range(x.shape[0]):
+            s = 0.0
+            for j in range(1024):
+                s += x[i, j] * x[i, j]
+            for j in range(1024):
+                y[i, j] = x[i, j] / torch.sqrt(s)
+        return y
+
+    (plan,) = plans(norm, "float16[8,1024]")
+    assert plan.vector == 8
+    assert norm.check(torch.randn(3, 1024).half()).ok
+
+
+def test_tiles_have_as_many_points_wherever_they_begin() -> None:
+    @weft.kernel
+    def largest(x):
+        y = torch.empty(x.shape[0], 4, 16)
+        for i in range(x.shape[0]):
+            for b in range(4):
+                for t in range(16):
+                    m = -1e30
+                    for j in range(b * 2048 + t * 128, b * 2048 + t * 128 + 128):
+                        m = torch.maximum(m, x[i, j])
+                    y[i, b, t] = m
+        return y
+
+    (plan,) = plans(largest, "float32[64,8192]")
+    assert plan.threads <= 32
+
+
 # ---------------------------------------------------------------- axes that are counted as one
 
 

@@ -489,7 +489,13 @@ FEW: list[tuple[Any, tuple[Any, ...]]] = [
     (kernels.batched, (drawn(3, 7, 256, dtype=torch.bfloat16), drawn(3, 256, 64, dtype=torch.bfloat16, seed=1))),
     (kernels.of_integers, (drawn(3, 259, dtype=torch.int64), drawn(259, 101, dtype=torch.int64, seed=1))),
     (kernels.accumulated, (drawn(3, 101), drawn(3, 259, seed=1), drawn(259, 101, seed=2))),
-]
+    (kernels.low_rank, (drawn(3, 256), drawn(256, 104, seed=1), drawn(3, 16, seed=2), drawn(16, 104, seed=3))),
+    (kernels.low_rank, tuple(
+        drawn(*shape, dtype=torch.float16, seed=k) for k, shape in enumerate(((5, 1064), (1064, 72), (5, 9), (9, 72))))),
+    (kernels.divided_columns, (drawn(3, 256, dtype=torch.bfloat16), drawn(256, 101, seed=1), drawn(101, seed=2).exp())),
+    (kernels.divided_columns, (drawn(3, 259, dtype=torch.bfloat16), drawn(259, 104, seed=1), drawn(104, seed=2).exp())),
+    (kernels.divided_points, (drawn(3, 256), drawn(101, 256, seed=1), drawn(256, seed=2).exp())),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("kernel", "args"), FEW, ids=lambda v: getattr(v, "name", ""))
@@ -572,6 +578,14 @@ def test_packing_pays_where_operands_are_taken_often() -> None:
     assert multiplied(kernels.product, "float32[2047,2049]", "float32[2049,2051]").packed == (True, True)
     assert not any(multiplied(kernels.product, "float32[64,65]", "float32[65,66]").packed)
     assert not any(multiplied(kernels.product, "float32[2048,2048]", "float32[2048,2048]").packed)
+
+
+def test_few_rows_fold_a_few_other_points_for_each_result() -> None:
+    """In the launch of the product, if they are few."""
+    for rank, whole in ((64, True), (72, False)):
+        specs = "float16[16,512]", "float16[512,4096]", f"float16[16,{rank}]", f"float16[{rank},4096]"
+        plans = {launch.variant.plan for launch in launches(kernels.low_rank, *specs)}
+        assert (len(plans) == 1) == whole
 
 
 def test_products_that_fold_different_axes_are_passes_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -832,7 +846,7 @@ def test_maps_are_encoded_anew_where_a_tensor_lies_elsewhere(stand_in: StandIn) 
 
     boxes = [cuda.GivenMap(1, encode), cuda.GivenMap(0, encode)]
     launcher = cuda.Launcher(stand_in.handle(), (1, 1, 1), (32, 1, 1), 0, axpb_slots(4), boxes=boxes)
-    assert launcher.parts() is None  # the shorter road would leave them out
+    assert launcher.parts() is not None
     tensors = [torch.zeros(4) for _ in range(3)]
     x, y, z = (t.data_ptr() for t in tensors)
 

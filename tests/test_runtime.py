@@ -598,7 +598,8 @@ STAND_IN = """
 // Two devices, 90 and 100 by compute capability; one kernel, "axpb"; contexts are 0x1000 + device.
 struct Config { unsigned grid[3], block[3], shared; void* stream; void* attributes; unsigned count; };
 extern "C" {
-int64_t launches, pushes, last_shared_limit, fail_with, fail_from;
+int64_t launches, pushes, last_shared_limit, fail_with, fail_from, maps, refuses_maps;
+unsigned char last_maps[2][128];
 Config last;
 static thread_local uintptr_t stack[8];
 static thread_local int depth;
@@ -637,6 +638,11 @@ int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void*, int threads,
   *blocks = 2048 / threads + (shared ? 100 : 0);
   return 0;
 }
+int cuTensorMapReplaceAddress(void* map, void* address) {
+  if ((uintptr_t)map % 64) return 1;
+  memcpy(map, &address, 8);
+  return refuses_maps ? 1 : 0;
+}
 int cuLaunchKernelEx(const Config* config, void* function, void** parameters, void** extra) {
   if (fail_with && launches >= fail_from) return fail_with;
   if ((uintptr_t)function != current() || extra) return 201;
@@ -646,6 +652,7 @@ int cuLaunchKernelEx(const Config* config, void* function, void** parameters, vo
   float* y = *(float**)parameters[1];
   int64_t n = *(int64_t*)parameters[2];
   double a = *(double*)parameters[3];
+  for (int64_t m = 0; m < maps; m++) memcpy(last_maps[m], parameters[4 + m], 128);
   for (int64_t i = 0; i < n; i++) y[i] = (float)a * x[i] + 1.0f;
   return 0;
 }
@@ -666,7 +673,7 @@ class StandIn:
         self.device = 0
         library.set_current.argtypes = [ctypes.c_void_p]
         library.set_current(0x1000)
-        for name in ("launches", "pushes", "last_shared_limit", "fail_with", "fail_from"):
+        for name in ("launches", "pushes", "last_shared_limit", "fail_with", "fail_from", "maps", "refuses_maps"):
             self.set(name, 0)
         self.driver = cuda.Driver(library, lambda: self.device)
 
@@ -835,6 +842,25 @@ def test_a_call_that_fails_halfway_is_not_run_again(stand_in: StandIn) -> None:
     with pytest.raises(LaunchError, match="CUDA_ERROR_LAUNCH_FAILED"):
         call(x, y)
     assert torch.equal(x, before) and torch.equal(y, 2 * before + 1)
+
+
+def test_quick_calls_give_maps_the_addresses_of_their_tensors(stand_in: StandIn) -> None:
+    boxes = [cuda.GivenMap(position, lambda _, n=position: bytes([7 + n]) * 128) for position in (1, 0)]  # type: ignore[misc]
+    launcher = cuda.Launcher(stand_in.handle(), (1, 1, 1), (32, 1, 1), 0, axpb_slots(8), boxes=boxes)
+    x, y, z = torch.randn(8), torch.zeros(8), torch.randn(8)
+    arrays = [SimpleNamespace(name="x", role="input"), SimpleNamespace(name="y", role="inout")]
+    function = SimpleNamespace(name="axpb", parameters=("x", "y"), arrays=arrays, results=())
+    launches = [(launcher.launch, ("x", "y"), launcher.parts())]
+    call = quick_call(function, (), {}, launches, torch.device("cpu"), (x, y))  # type: ignore[arg-type]
+    stand_in.set("maps", 2)
+    for tensor in (x, z):
+        assert call(tensor, y) is None
+        torch.testing.assert_close(y, 2 * tensor + 1)
+        seen = bytes((ctypes.c_ubyte * 256).in_dll(stand_in.library, "last_maps"))
+        addresses = [t.data_ptr().to_bytes(8, "little") for t in (y, tensor)]
+        assert seen == addresses[0] + bytes([8]) * 120 + addresses[1] + bytes([7]) * 120
+    stand_in.set("refuses_maps", 1)
+    assert call(x, y) is MISS
 
 
 def test_threads_share_launches_in_loops(stand_in: StandIn) -> None:

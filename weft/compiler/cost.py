@@ -7,15 +7,16 @@ from collections.abc import Mapping, Sequence
 
 from weft.compiler.launch import Launch
 from weft.compiler.points import most_points
-from weft.loops.ir import For, Stmt, bodies
+from weft.loops.ir import For, Stmt, bodies, walk
 from weft.loops.steps import Ranges, bounds
 from weft.plan.chain import ChainPlan
 from weft.plan.product import ProductPlan
 from weft.plan.threads import ThreadPlan
 from weft.plan.traffic import LAUNCH_SECONDS
 
-# What an iteration of a loop costs in a thread that waits for memory; threads that a GPU has at a time.
-ITERATION_SECONDS, THREADS = 2e-8, 1 << 16
+# What an iteration of a loop costs in a thread that waits for memory; threads that a GPU has at a time. What one costs in which
+# a thread goes through a loop, at the least: nothing of the next one is on its way meanwhile.
+ITERATION_SECONDS, THREADS, OUTER_SECONDS = 2e-8, 1 << 16, 5e-7
 # Products that a GPU makes in a second, where tiles of their operands are in shared memory.
 PRODUCTS_A_SECOND = {"fma": 1.5e13, "mma": 1.5e14, "wgmma": 3e14}
 _MOST_STOPPED = 100  # iterations of a loop that may end early, where it does: what is launched for all of them does not
@@ -33,8 +34,10 @@ def seconds_of(program: Sequence[Launch], names: Mapping[str, int], ranges: Rang
             threads = points * (launch.variant.plan.block if launch.variant.plan.shared else 1)
         work = points * _iterations(nest.body, names, own)
         seconds = ITERATION_SECONDS * work / max(1, min(threads, THREADS))
+        if isinstance(launch.variant.plan, ThreadPlan) and not launch.variant.plan.shared:
+            seconds = max(seconds, OUTER_SECONDS * _outer_iterations(nest.body, names, own))
         if isinstance(launch.variant.plan, ChainPlan):
-            seconds = work / PRODUCTS_A_SECOND["wgmma"]
+            seconds = work / PRODUCTS_A_SECOND["wgmma"] * max(1.0, launch.where.machine.multiprocessors / launch.grid[0])
         elif isinstance(plan := launch.variant.plan, ProductPlan):
             seconds = work / PRODUCTS_A_SECOND[plan.engine] * max(1.0, launch.where.machine.multiprocessors / launch.grid[0])
         once = LAUNCH_SECONDS + seconds
@@ -44,25 +47,39 @@ def seconds_of(program: Sequence[Launch], names: Mapping[str, int], ranges: Rang
     return total
 
 
+def _outer_iterations(body: tuple[Stmt, ...], names: Mapping[str, int], ranges: Ranges) -> float:
+    """How many iterations of loops around other loops a thread goes through."""
+    total = 0.0
+    for stmt in body:
+        for inner in bodies(stmt):
+            count, ranges_inside = _points(stmt, names, ranges) if isinstance(stmt, For) else (1, ranges)
+            around = isinstance(stmt, For) and any(isinstance(s, For) for s in walk(inner))
+            total += count * max(around, _outer_iterations(inner, names, ranges_inside))
+    return total
+
+
 _UNKNOWN_ITERATIONS = 16  # of a loop whose bounds data decide
+
+
+def _points(loop: For, names: Mapping[str, int], ranges: Ranges) -> tuple[int, Ranges]:
+    """About how many iterations a loop has, and the ranges of variables inside of it."""
+    from weft.loops.algebra.stops import stops
+
+    try:
+        first, last = bounds(loop.start, names, ranges), bounds(loop.stop, names, ranges)
+        count = most_points(loop.start, loop.stop, loop.step, names, ranges)
+    except KeyError:
+        return _UNKNOWN_ITERATIONS, ranges
+    inside = {**ranges, loop.var: (min(first[0], last[0]), max(first[1], last[1]))}
+    return min(count, _MOST_STOPPED) if stops(loop, lambda _: False) else count, inside
 
 
 def _iterations(body: tuple[Stmt, ...], names: Mapping[str, int], ranges: Ranges) -> float:
     """About how many statements a body executes."""
-    from weft.loops.algebra.stops import stops
-
     total = 0.0
     for stmt in body:
         if isinstance(stmt, For):
-            inner = ranges
-            try:
-                first, last = bounds(stmt.start, names, ranges), bounds(stmt.stop, names, ranges)
-                low, high = min(first[0], last[0]), max(first[1], last[1])
-                count = most_points(stmt.start, stmt.stop, stmt.step, names, ranges)
-                count = min(count, _MOST_STOPPED) if stops(stmt, lambda _: False) else count
-                inner = {**ranges, stmt.var: (low, high)}
-            except KeyError:
-                count = _UNKNOWN_ITERATIONS
+            count, inner = _points(stmt, names, ranges)
             total += count * (bool(stmt.carries) + _iterations(stmt.body, names, inner))
         else:
             total += 1 + sum(_iterations(b, names, ranges) for b in bodies(stmt))

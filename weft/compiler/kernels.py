@@ -40,7 +40,7 @@ from weft.plan.fold import (
     steps,
 )
 from weft.plan.join import JoinPlan, Meeting, dependent_steps, plan_joins
-from weft.plan.map import Placed, plan_maps
+from weft.plan.map import MapPlan, Placed, plan_maps
 from weft.plan.product import (
     PACK_BLOCK,
     ProductPlan,
@@ -57,6 +57,7 @@ from weft.plan.threads import ThreadPlan, plan_sharing, plan_threads
 
 _LARGEST_GRID = (1 << 31) - 1
 _RARE_GRID = 256  # blocks that mostly find that there is nothing to do
+_AWAITING = (FoldPlan, MapPlan, ProductPlan)  # plans whose texts await what nests before have launched
 _MOST_CORNERS = 16  # first and last values of loops around, for which plans are made
 
 
@@ -104,6 +105,10 @@ def whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[L
     else:
         threads = plan_threads(own, facts, math.prod(extents))
         made = (_launch_threads(Variant(nest, facts, threads), entry, extents, _RARE_GRID if own.rare else _LARGEST_GRID),)
+    if not where.steps and not where.when and isinstance(made[0].variant.plan, _AWAITING):
+        variant = replace(made[0].variant, awaits=not where.first, allows=not where.last)
+        made = tuple(replace(one, variant=variant, dependent=one.dependent or (k == 0 and not where.first))
+                     for k, one in enumerate(made))  # fmt: skip
     return tuple(replace(launch, where=where, steps=where.steps, when=where.when) for launch in made)
 
 
@@ -271,9 +276,9 @@ def _launch_folds(
     made = [
         Launch(
             variant, entry, (blocks, extents.parts if step.shared else 1, 1), block, partial=partial, parts=extents.parts,
-            cluster=plan.cluster, shared=shared,
+            cluster=plan.cluster, shared=shared, dependent=k > 0,
         )
-        for entry, step in zip(entries(nest, sweeps, plan), steps(sweeps, plan), strict=True)
+        for k, (entry, step) in enumerate(zip(entries(nest, sweeps, plan), steps(sweeps, plan), strict=True))
     ]  # fmt: skip
     if plan.longer:
         made[-1] = replace(made[-1], grid=(-(-extents.rows // BLOCK), 1, 1), block=(BLOCK, 1, 1))
@@ -333,7 +338,7 @@ def _launch_maps(nest: Nest, variant: Variant, placed: Placed) -> tuple[Launch, 
     from weft.emit.maps import entries
 
     return tuple(
-        Launch(variant, entry, placed.grids[k], placed.plan.courses[k].block, course=k)
+        Launch(variant, entry, placed.grids[k], placed.plan.courses[k].block, course=k, dependent=k > 0)
         for k, entry in enumerate(entries(nest, placed.plan))
     )
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from weft.compiler.analysis import Analysis
 from weft.compiler.guards import Guard
@@ -29,17 +29,21 @@ from weft.plan.threads import ThreadPlan
 @dataclass(frozen=True)
 class Variant:
     """How one nest runs for some calls: maps, sweeps, products, chains of these, joins, scans, or a thread for each iteration
-    of the axes.
+    of the axes. awaits: what is launched before it, which may not have ended; allows: what is launched after it, to begin
+    before it has ended.
     """
 
     nest: int
     facts: Facts
     plan: ChainPlan | FoldPlan | JoinPlan | MapPlan | ProductPlan | ScanPlan | StatePlan | ThreadPlan
+    awaits: bool = False
+    allows: bool = False
 
     @property
     def key(self) -> str:
         """A text that tells the variants of an analysis apart."""
-        return f"{self.nest} {self.facts.key} {self.plan!r}"
+        around = f"{' awaits' if self.awaits else ''}{' allows' if self.allows else ''}"
+        return f"{self.nest} {self.facts.key} {self.plan!r}{around}"
 
 
 H200 = Machine()  # stands for a device that is not told
@@ -49,7 +53,7 @@ H200 = Machine()  # stands for a device that is not told
 class Where:
     """Where a nest stands in a call: its analysis, the geometries of all arrays that this one has. memory: of those that the
     call makes for it alone, what tells them from others. path: tells the nest from others. machine: the device. leaning: of
-    its plans.
+    its plans. first, last: whether nothing is launched before it in the call, and nothing after it.
     """
 
     analysis: Analysis
@@ -61,6 +65,8 @@ class Where:
     when: tuple[Guard, ...] = ()
     machine: Machine = H200
     leaning: Leaning = PLANNED
+    first: bool = True
+    last: bool = True
 
 
 @dataclass(frozen=True)
@@ -95,6 +101,20 @@ class Launch:
     def nest(self) -> Nest:
         assert self.where is not None
         return self.where.analysis.schedule.nests[self.variant.nest]
+
+
+def of_a_call(nests: Iterable[tuple[Launch, ...]]) -> list[tuple[Launch, ...]]:
+    """The launches of all nests of a call. What the first one needs may be written by whatever is on the stream, which is to
+    have ended before it begins; launches that do not happen in each such call are no first ones.
+    """
+    begun, found = False, []
+    for own in nests:
+        launches = []
+        for one in own:
+            launches.append(one if begun or one.steps else replace(one, dependent=False))
+            begun = begun or not (0 in one.grid or one.steps or one.when)
+        found.append(tuple(launches))
+    return found
 
 
 # Launches in order; a loop with those that are repeated in each of its iterations.

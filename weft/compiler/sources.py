@@ -64,7 +64,9 @@ def _with_headers(text: str) -> str:
 
 
 def _cuda_source(analysis: Analysis, variant: Variant) -> str:
-    nest = analysis.schedule.nests[variant.nest]
+    from weft.emit.dependent import Dependence
+
+    nest, around = analysis.schedule.nests[variant.nest], Dependence(variant.awaits, variant.allows, ahead=True)
     if isinstance(variant.plan, ScanPlan):
         from weft.emit.scans import emit as emit_scans
 
@@ -88,7 +90,7 @@ def _cuda_source(analysis: Analysis, variant: Variant) -> str:
         held = CopiedEntry if variant.plan.inside else HeldEntry if variant.plan.chunks else None
         kind = ResidentEntry if variant.plan.resident else held
         columns = analysis.lowered[variant.nest].columns if variant.plan.columns else None
-        return emit_folds(analysis.function, nest, sweeps, variant.plan, variant.facts, kind, columns)
+        return emit_folds(analysis.function, nest, sweeps, variant.plan, variant.facts, kind, columns, around)
     if isinstance(variant.plan, ProductPlan):
         from weft.emit.few_rows import FewRowsEntry
         from weft.emit.matrix_products import MatrixEntry
@@ -99,7 +101,7 @@ def _cuda_source(analysis: Analysis, variant: Variant) -> str:
         assert sweeps is not None
         by_squares = SquareEntry if variant.plan.engine == "fma" else MatrixEntry
         entry = FewRowsEntry if variant.plan.streamed else by_squares
-        return emit_products(analysis.function, nest, sweeps, variant.plan, variant.facts, entry)
+        return emit_products(analysis.function, nest, sweeps, variant.plan, variant.facts, entry, around)
     if isinstance(variant.plan, ChainPlan):
         from weft.emit.chained_products import emit as emit_chain
 
@@ -117,7 +119,7 @@ def _cuda_source(analysis: Analysis, variant: Variant) -> str:
 
         maps = analysis.lowered[variant.nest].maps
         assert maps is not None
-        return emit_maps(analysis.function, nest, maps, variant.plan, variant.facts)
+        return emit_maps(analysis.function, nest, maps, variant.plan, variant.facts, around)
     from weft.emit.threads import emit as emit_threads
 
     assert isinstance(variant.plan, ThreadPlan)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Self
 
+from weft.emit.dependent import ALONE, Dependence
 from weft.emit.expressions import PRODUCT, SUM, DividingPrinter, memory_type, register_type
 from weft.emit.names import Names
 from weft.emit.subscripts import at, coefficient, constant, sub
@@ -143,9 +144,10 @@ class Entry(ValueBody):
 
     # ---------------------------------------------------------------- the kernel
 
-    def emit(self) -> None:
+    def emit(self, launch: Dependence = ALONE) -> None:
         lines, threads = ",\n    ".join(self.parameters()), self.plan.threads
         with self.writer.block(f'extern "C" __global__ void __launch_bounds__({threads}) {self.entry}(\n    {lines})'):
+            launch.begin(self.writer)
             mark = self.mark = self.writer.mark()
             self.comment()
             self.place_rows()

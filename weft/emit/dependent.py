@@ -10,19 +10,30 @@ from weft.emit.text import Writer
 
 @dataclass(frozen=True)
 class Dependence:
-    """Whether a launch may begin before the one before it has ended, and whether the one after it may."""
+    """Whether a launch may begin before the one before it has ended, and whether the one after it may. late: it needs that one
+    only in its end, and awaits it there. ahead: the one after it may begin while this one waits, as it may be late, too. Every
+    launch awaits the one before it, early or late: who has awaited the last one has the memory of all.
+    """
 
     awaits: bool = False
     allows: bool = False
+    late: bool = False
+    ahead: bool = False
 
     def begin(self, writer: Writer) -> None:
-        """What comes before all else: the next launch is not allowed before this one has the memory of the last one, so that
-        no more than two overlap.
-        """
-        if self.awaits:
+        """What comes before all else."""
+        lines = [(self.allows, "weft::allow_launch_after();"), (self.awaits and not self.late, "weft::await_launch_before();")]
+        for needed, text in lines if self.ahead else reversed(lines):
+            if needed:
+                writer.line(text)
+
+    def end(self, writer: Writer) -> None:
+        """What comes before the first access to what launches before may write, or read, where that is late."""
+        if self.awaits and self.late:
             writer.line("weft::await_launch_before();")
-        if self.allows:
-            writer.line("weft::allow_launch_after();")
+
+
+ALONE = Dependence()
 
 
 def include(writer: Writer, launches: Iterable[Dependence]) -> None:
@@ -31,6 +42,10 @@ def include(writer: Writer, launches: Iterable[Dependence]) -> None:
         writer.line('#include "weft/dependent.cuh"')
 
 
-def dependences(dependent: Sequence[bool]) -> tuple[Dependence, ...]:
-    """Of launches in order, of which these may begin before the one before them has ended."""
-    return tuple(Dependence(own, after) for own, after in zip(dependent, (*dependent[1:], False), strict=True))
+def dependences(dependent: Sequence[bool], around: Dependence = ALONE) -> tuple[Dependence, ...]:
+    """Of launches in order, of which these may begin before the one before them has ended. around: of all of them, among those
+    of a call.
+    """
+    own = (dependent[0] or around.awaits, *dependent[1:])
+    pairs = zip(own, (*own[1:], around.allows), strict=True)
+    return tuple(Dependence(awaits, allows, ahead=around.ahead) for awaits, allows in pairs)

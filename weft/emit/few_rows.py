@@ -12,9 +12,10 @@ from weft.emit.cpp_body import factor
 from weft.emit.expressions import memory_type, register_type
 from weft.emit.products import ProductEntry, Tile
 from weft.graph.products import exact_type
-from weft.graph.tile import Read
+from weft.graph.tile import Read, uses
+from weft.loops.ir import free_names
 from weft.plan.fold import WARP
-from weft.plan.product import FRAGMENT_ROWS, QUAD, ProductPlan, operand_read, operand_reads, runs_along
+from weft.plan.product import FRAGMENT_ROWS, QUAD, ProductPlan, operand_read, operand_reads, runs_along, streamed_read
 
 
 @dataclass
@@ -45,6 +46,7 @@ class FewRowsEntry(ProductEntry):
         self.which_part()
         line(f"const int32_t warp = threadIdx.x / {WARP}, across = threadIdx.x % {WARP} / {QUAD}, down = threadIdx.x % {QUAD};")
         tiles = [Tile(*each[:3], self.fresh.fresh(f"{each[3]}_own")) for each in self.tiles()]
+        self.known = {tile.tile: self.known_of_columns(tile) for tile in tiles if not tile.left}
         self.begin_totals()
         self.go_through_points(tiles)
         self.meet()
@@ -101,7 +103,7 @@ class FewRowsEntry(ProductEntry):
     def fetch_ahead(self, tile: Tile, stop: str) -> None:
         """What a thread takes of columns, as it is in memory."""
         line, plan, (_, n) = self.writer.line, self.plan, self.plan.each
-        read = operand_read(self.products, tile.operand)
+        read = streamed_read(self.products, tile.operand)
         assert read is not None
         along, vector = tile.staged.along_points, tile.staged.vector
         runs = n if along else plan.run_points
@@ -160,10 +162,18 @@ class FewRowsEntry(ProductEntry):
 
     def multiply_fragments(self, tiles: list[Tile], stop: str) -> None:
         line, blocks, points = self.writer.line, self.plan.each[0] // FRAGMENT_ROWS, self.plan.run_points
+        made = {}
         for tile in tiles:
-            if not tile.left:
-                continue
             type_ = exact_type(self.function, self.products, tile.operand)
+            if not tile.left:
+                made[tile.tile] = f"{tile.tile}[q]"
+                if operand_read(self.products, tile.operand) is None:
+                    own, runs = self.computed_columns(tile, stop), self.column_runs(tile)
+                    made[tile.tile] = self.fresh.fresh(f"{tile.tile}_made")
+                    line(f"weft::Run<weft::{type_}, {tile.staged.vector}> {made[tile.tile]}[{runs}];")
+                    text = f"{made[tile.tile]}[v] = weft::packed<weft::{type_}>({own}[v]);"
+                    self.unrolled([f"for (int32_t v = 0; v < {runs}; ++v)"], text)
+                continue
             line(f"weft::Run<weft::{type_}, {points}> {tile.tile}[{blocks}];")
             read = operand_read(self.products, tile.operand)
             with self.unrolled_block([f"for (int32_t u = 0; u < {blocks}; ++u)"]):
@@ -181,7 +191,61 @@ class FewRowsEntry(ProductEntry):
             way = "points" if right.staged.along_points else "columns"
             type_ = exact_type(self.function, self.products, right.operand)
             self.writer.cite(f.location)
-            line(f"weft::multiply_{way}<weft::{type_}>({self.totals[f.results[0]]}, {left.tile}, {right.tile}[q]);")
+            line(f"weft::multiply_{way}<weft::{type_}>({self.totals[f.results[0]]}, {left.tile}, {made[right.tile]});")
+
+    def column_runs(self, tile: Tile) -> int:
+        """How many packets a thread takes of an operand of columns at a time."""
+        return self.plan.each[1] if tile.staged.along_points else self.plan.run_points
+
+    def unpacked_columns(self, tile: Tile) -> str:
+        """Declare what is read of columns, as numbers; the name of that."""
+        read, runs = streamed_read(self.products, tile.operand), self.column_runs(tile)
+        assert read is not None
+        own = self.fresh.fresh(f"{tile.tile}_run")
+        type_ = register_type(self.function.array(read.array).dtype)
+        self.writer.line(f"{type_} {own}[{runs}][{tile.staged.vector}];")
+        self.unrolled([f"for (int32_t v = 0; v < {runs}; ++v)"], f"weft::unpack({tile.tile}[q][v], {own}[v]);")
+        return own
+
+    def computed_columns(self, tile: Tile, stop: str) -> str:
+        """Declare what is computed of what is read of columns, 0 at points beyond the last; the name of that."""
+        line, (_, n), along, found = self.writer.line, self.plan.each, tile.staged.along_points, self.products
+        read, runs, vector = streamed_read(found, tile.operand), self.column_runs(tile), tile.staged.vector
+        assert read is not None
+        there, own = self.unpacked_columns(tile), self.fresh.fresh(f"{tile.tile}_values")
+        line(f"{register_type(tile.operand.value.type)} {own}[{runs}][{vector}] = {{}};")
+        points, columns = ((vector, "e"), (runs, "v")) if along else ((runs, "v"), (vector, "e"))
+        loops = [f"for (int32_t {name} = 0; {name} < {count}; ++{name})" for count, name in (points, columns)]
+        with self.unrolled_block(loops[:1]):
+            inside = self.place_of(found.over, self.firsts["points"], f"{self.point} + {points[1]}", stop)
+            with self.writer.block(f"if ({inside})"), self.unrolled_block(loops[1:]):
+                column = f"across * {n} + {columns[1]}"  # of one beyond the last nothing is stored
+                self.place_of(found.columns, self.firsts["columns"], column, self.wholes["columns"])
+                known = {name: f"{text}[{columns[1]}]" for name, text in self.known[tile.tile].items()}
+                self.compute(tile, {read.name: f"{there}[v][e]", **known}, f"{own}[v][e]")
+        return own
+
+    def known_of_columns(self, tile: Tile) -> dict[str, str]:
+        """Declare what an operand's points have in common in each of a thread's columns; the names of that, by values'."""
+        line, (_, n), found = self.writer.line, self.plan.each, self.products
+        values = operand_reads(found, tile.operand)
+        steady = [v for v in values if not {*found.over} & {*v.axes}]
+        moving = [e for v in values if v not in steady for e in uses(v)]
+        used = {name for e in (tile.operand.value, *moving) for name in free_names(e)}
+        known = {v.name: self.fresh.fresh(f"{v.name}_known") for v in steady if v.name in used}
+        if not known:
+            return {}
+        for v in steady:
+            if v.name in known:
+                line(f"{register_type(v.type)} {known[v.name]}[{n}] = {{}};")
+        with self.unrolled_block([f"for (int32_t v = 0; v < {n}; ++v)"]):
+            column = f"across * {n} + v"
+            here = self.place_of(found.columns, self.firsts["columns"], column, self.wholes["columns"])
+            with self.writer.block(f"if ({here})"):
+                self.statements(tuple(map(self.let, steady)))
+                for name, text in known.items():
+                    line(f"{text}[v] = {self.names[name]};")
+        return known
 
     def multiply(self, tiles: list[Tile], stop: str) -> None:
         """By multiply-adds, or whatever rows and columns meet in: a row after the other."""
@@ -190,12 +254,9 @@ class FewRowsEntry(ProductEntry):
         for tile in tiles:
             if tile.left:
                 continue
-            along, vector = tile.staged.along_points, tile.staged.vector
-            runs = n if along else points
-            own = self.fresh.fresh(f"{tile.tile}_run")
-            line(f"{register_type(tile.operand.value.type)} {own}[{runs}][{vector}];")
-            self.unrolled([f"for (int32_t v = 0; v < {runs}; ++v)"], f"weft::unpack({tile.tile}[q][v], {own}[v]);")
-            names[tile.operand.name] = f"{own}[v][e]" if along else f"{own}[e][v]"
+            computed = operand_read(self.products, tile.operand) is None
+            own = self.computed_columns(tile, stop) if computed else self.unpacked_columns(tile)
+            names[tile.operand.name] = f"{own}[v][e]" if tile.staged.along_points else f"{own}[e][v]"
         with self.unrolled_block([f"for (int32_t u = 0; u < {m}; ++u)"]):
             for tile in lefts:
                 names[tile.operand.name] = f"{self.own_row(tile, 'u', stop)}[e]"
@@ -211,6 +272,7 @@ class FewRowsEntry(ProductEntry):
     def meet(self) -> None:
         """What warps, and blocks of a cluster, have made of their points is combined in their order; a thread has results."""
         plan, line, (m, n, _) = self.plan, self.writer.line, self.plan.tile
+        self.launch.end(self.writer)
         kept = {}
         for f in self.products.folds:
             name = kept[f.results[0]] = self.fresh.fresh(f"{f.names[0]}_kept")

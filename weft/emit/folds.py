@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from weft.emit.algebras import algebra_type, extremum_type, is_place, join
 from weft.emit.cpp_body import factor
-from weft.emit.dependent import Dependence, include
+from weft.emit.dependent import ALONE, Dependence, dependences, include
 from weft.emit.expressions import PRODUCT, SUM, TERNARY, DividingPrinter, register_type
 from weft.emit.names import Names, kernel_entry
 from weft.emit.rough import rough_sweeps
@@ -59,6 +59,7 @@ def emit(
     facts: Facts,
     kind: type[Entry] | None = None,
     columns: Columns | None = None,
+    around: Dependence = ALONE,
 ) -> str:
     """The kernels' translation unit: an entry for each launch of the plan, named by `entries`. Each takes the slots of
     `weft.plan.arguments`, and where blocks share rows, a pointer for the parts of each fold and the number of parts. columns:
@@ -69,8 +70,10 @@ def emit(
     if columns is not None:
         columns = replace(columns, folds=tuple(replace(f, over=arranged.rows) for f in columns.folds))
     writer = Writer()
-    dependence = Dependence(awaits=plan.left, allows=plan.columns)
-    include(writer, (dependence,))
+    launched = steps(sweeps, plan)
+    begun = [plan.left or number > 0 for number in range(len(launched))]
+    launches = dependences(begun, replace(around, allows=around.allows or plan.columns))
+    include(writer, launches)
     if plan.cluster > 1:
         writer.line('#include "weft/cluster_team.cuh"')
     if plan.stages or plan.inside:
@@ -83,10 +86,10 @@ def emit(
     for fold in extrema:
         type_ = extremum_type(fold, "int32_t" if _few(function, sweeps, facts, fold) else "int64_t")
         writer.line(f"using {_alias(fold)} = {type_};")
-    for step, entry in zip(steps(sweeps, plan), entries(nest, sweeps, plan), strict=True):
+    for step, entry, launch in zip(launched, entries(nest, sweeps, plan), launches, strict=True):
         writer.line()
         its, by = (LongerEntry, alone_in_blocks(plan)) if step.longer else (kind or Entry, plan)
-        its.begun(function, own, facts, writer, arranged, by, step, columns).emit(entry, dependence)
+        its.begun(function, own, facts, writer, arranged, by, step, columns).emit(entry, launch)
     return writer.text()
 
 

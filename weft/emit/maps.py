@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from weft.emit.courses import Entry
+from weft.emit.dependent import ALONE, Dependence, dependences, include
 from weft.emit.names import kernel_entry
 from weft.emit.rough import rough_maps
 from weft.emit.text import Writer
@@ -14,7 +15,7 @@ from weft.plan.arguments import Facts
 from weft.plan.map import MapPlan, counted
 
 
-def emit(function: Function, nest: Nest, maps: Maps, plan: MapPlan, facts: Facts) -> str:
+def emit(function: Function, nest: Nest, maps: Maps, plan: MapPlan, facts: Facts, around: Dependence = ALONE) -> str:
     """The kernels' translation unit: an entry for each course, named by `entries`. Each takes the slots of
     `weft.plan.arguments`.
     """
@@ -24,10 +25,12 @@ def emit(function: Function, nest: Nest, maps: Maps, plan: MapPlan, facts: Facts
     if any(its.turned for its in plan.courses):
         writer.line('#include "weft/turn.cuh"')
     maps = rough_maps(maps, function)
-    for course, its, entry in zip(maps.courses, plan.courses, entries(nest, plan), strict=True):
+    launches = dependences([number > 0 for number in range(len(plan.courses))], around)
+    include(writer, launches)
+    for course, its, entry, launch in zip(maps.courses, plan.courses, entries(nest, plan), launches, strict=True):
         writer.line()
         kind = TurnedEntry if its.turned else Entry
-        kind.begun(function, own, facts, writer, counted(course, its), its, entry).emit()
+        kind.begun(function, own, facts, writer, counted(course, its), its, entry).emit(launch)
     return writer.text()
 
 

@@ -7,20 +7,20 @@ How a tile comes to shared memory and what makes results of it differs: `weft.em
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 from weft.emit.algebras import algebra_type, join
 from weft.emit.cpp_body import factor
-from weft.emit.dependent import Dependence, dependences, include
+from weft.emit.dependent import ALONE, Dependence, dependences, include
 from weft.emit.expressions import PRODUCT, memory_type, register_type
 from weft.emit.names import Names, kernel_entry, words
 from weft.emit.text import Writer
 from weft.emit.threads import parameters
 from weft.emit.values import ZERO, ValueBody, deciding
 from weft.graph.products import Operand, Products
-from weft.graph.sweeps import Sweeps
+from weft.graph.sweeps import Sweep, Sweeps
 from weft.graph.tile import Fold, Map, Read, names_of, starts_neutral, uses_of_write
 from weft.loops.ir import Expr, Function, Op, Ref, free_names, trapping
 from weft.loops.schedule import Nest
@@ -35,12 +35,19 @@ from weft.plan.product import (
     made_of,
     operand_reads,
     packed_type,
+    reads_of_operands,
     result_reads,
 )
 
 
 def emit(
-    function: Function, nest: Nest, sweeps: Sweeps, plan: ProductPlan, facts: Facts, kind: type[ProductEntry]
+    function: Function,
+    nest: Nest,
+    sweeps: Sweeps,
+    plan: ProductPlan,
+    facts: Facts,
+    kind: type[ProductEntry],
+    around: Dependence = ALONE,
 ) -> str:
     """The kernels' translation unit: an entry for each of `entries`. Each takes the slots of `weft.plan.arguments`, and where
     operands are packed, a pointer for each of these and a number.
@@ -56,7 +63,9 @@ def emit(
     found = plan.arranged(sweeps)
     packed = [k for k, is_packed in enumerate(plan.packed) if is_packed]
     names = entries(nest, plan)
-    launches = dependences([number > 0 for number in range(len(names))])
+    launches = dependences([number > 0 for number in range(len(names))], around)
+    if not packed and all(function.array(v.array).role == "input" for v in reads_of_operands(found)):
+        launches = (replace(launches[0], late=True), *launches[1:])
     include(writer, launches)
     for number, (name, launch) in enumerate(zip(names, launches, strict=True)):
         writer.line()
@@ -77,6 +86,8 @@ def entries(nest: Nest, plan: ProductPlan) -> tuple[str, ...]:
     return (*packs, *((f"{name}_parts",) if plan.leaves_parts else ()), name)
 
 
+# Points that are folded for a result by itself whose loads are in flight.
+ENDING_UNROLL = 8
 # Names that texts declare.
 _OWN = """
     outside here row point place square memory u v h g q e group across down now turn turns lane full empty step
@@ -204,6 +215,7 @@ class ProductEntry(ValueBody):
 
     def finish(self) -> None:
         """What is done with the totals."""
+        self.launch.end(self.writer)
         if self.plan.parts > 1:
             self.end(self.leave_parts)
         else:
@@ -531,7 +543,7 @@ class ProductEntry(ValueBody):
         """What is written once a result: columns in runs, each in all of the thread's rows."""
         line, found, vector = self.writer.line, self.products, self.plan.vector
         own = own or (Fragment(1, "own_row", 1, self.plan.run, "own_column") if self.whole else self.fragment)
-        exprs = [e for w in found.sweeps.last for e in uses_of_write(w)] + [e for f in found.folds for e in f.inits]
+        exprs = [*(e for w in found.sweeps.last for e in uses_of_write(w)), *found.inits]
         wanted = [v for v in self.needed(exprs) if not isinstance(v, Fold)]
         once = [v for v in wanted if set(v.axes) <= set(found.batch)]
         self.statements(tuple(map(self.let, once)))
@@ -606,16 +618,38 @@ class ProductEntry(ValueBody):
 
     def result(self, values: list[Read | Map], column: str) -> None:
         """The values of one result: what folds start with, these, and the rest."""
-        inits = [e for f in self.products.folds for e in f.inits]
-        first = [v for v in made_of(self.products, inits) if v in values]
+        first = [v for v in made_of(self.products, self.products.inits) if v in values]
         self.statements(tuple(map(self.let, first)))
         for f in self.products.folds:
             self.writer.cite(f.location)
-            template = "{1}" if starts_neutral(f) else join(f.algebra, f.types[0])
-            total = self.whole[f.results[0]].format(column) if self.whole else self.total(f, column)
-            value = template.format(self.printer.exact(f.inits[0], PRODUCT), total)
-            self.writer.line(f"const {register_type(f.types[0])} {self.declare(f.results[0])} = {value};")
+            self.folded(f, self.whole[f.results[0]].format(column) if self.whole else self.total(f, column))
+        for sweep in self.products.ending:
+            self.fold_ending(sweep)
         self.statements(tuple(self.let(v) for v in values if v not in first))
+
+    def folded(self, f: Fold, total: str) -> None:
+        """Declare the result of a fold: what it begins with, and what of it has been folded."""
+        template = "{1}" if starts_neutral(f) else join(f.algebra, f.types[0])
+        value = template.format(self.printer.exact(f.inits[0], PRODUCT), total)
+        self.writer.line(f"const {register_type(f.types[0])} {self.declare(f.results[0])} = {value};")
+
+    def fold_ending(self, sweep: Sweep) -> None:
+        """What is folded for one result by itself."""
+        own = {f.results[0]: self.fresh.fresh(f"{f.names[0]}_own") for f in sweep.folds}
+        for f in sweep.folds:
+            self.writer.line(f"{register_type(f.types[0])} {own[f.results[0]]} = {self.algebra(f)}::identity();")
+        with ExitStack() as stack:
+            for axis in (self.axes[a] for a in sweep.over):
+                if axis.name == sweep.over[-1]:
+                    self.writer.line(f"#pragma unroll {ENDING_UNROLL}")
+                start, stop, name = self.printer.index(axis.start), self.printer.index(axis.stop), self.declare(axis.name)
+                stack.enter_context(self.writer.block(f"for (int64_t {name} = {start}; {name} < {stop}; ++{name})"))
+            wanted = [v for v in self.needed([e for f in sweep.folds for e in f.parts]) if not isinstance(v, Fold)]
+            self.statements(tuple(map(self.let, wanted)))
+            for f in sweep.folds:
+                self.fold(f, own[f.results[0]])
+        for f in sweep.folds:
+            self.folded(f, own[f.results[0]])
 
 
 def sum_of(first: str, more: str) -> str:

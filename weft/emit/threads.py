@@ -164,14 +164,17 @@ def parameters(function: Function, nest: Nest, facts: Facts, body: Body) -> list
     """The parameters of a kernel that takes the slots of its nest, whose names the body knows from then on."""
     touched = {a.name for a in nest_arrays(function, nest)}
     alone = all(a.role != "inout" for a in function.arrays)
+    # what a launch before writes is as it is there only from where that is awaited on
+    read = {x.array for s in walk(nest.body) for e in statement_exprs(s) for x in walk_expr(e) if isinstance(x, Load)}
     found = []
     for slot in slots(function, nest, facts):
         name = body.fresh.fresh(slot.name)
         if slot.kind == "pointer":
             assert slot.array in touched
             body.arrays[slot.array] = name
-            const = "const " if function.array(slot.array).role == "input" else ""
-            found.append(f"{const}{memory_type(slot.type)}*{' __restrict__' if alone else ''} {name}")
+            given = function.array(slot.array).role == "input"
+            restrict = " __restrict__" if alone and (given or slot.array not in read) else ""
+            found.append(f"{'const ' if given else ''}{memory_type(slot.type)}*{restrict} {name}")
         else:
             body.names[slot.name] = name
             found.append(f"const {_parameter_type(function, slot.name, slot.type)} {name}")

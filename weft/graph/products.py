@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from weft.graph.sweeps import Sweeps
+from weft.graph.sweeps import Sweep, Sweeps
 from weft.graph.tile import Fold, Map, Read, Value
 from weft.loops.algebra.table import ALGEBRAS
 from weft.loops.ir import Cast, Check, Expr, Function, Load, Op, Ref, Round, free_names, operands, walk_expr, with_operands
@@ -33,7 +33,7 @@ class Operand:
 @dataclass(frozen=True)
 class Products:
     """folds: their parts are made of the operands' names. rows, columns: the axes that left operands have alone, and right
-    ones. Each group of axes from the slowest to the fastest.
+    ones. Each group of axes from the slowest to the fastest. ending: what is folded for each result by itself, over other axes.
     """
 
     sweeps: Sweeps
@@ -44,10 +44,16 @@ class Products:
     left: tuple[Operand, ...]
     right: tuple[Operand, ...]
     folds: tuple[Fold, ...]
+    ending: tuple[Sweep, ...] = ()
 
     @property
     def operands(self) -> tuple[Operand, ...]:
         return (*self.left, *self.right)
+
+    @property
+    def inits(self) -> tuple[Expr, ...]:
+        """What all folds begin with."""
+        return tuple(e for folds in (self.folds, *(s.folds for s in self.ending)) for f in folds for e in f.inits)
 
     def neutral(self, fold: Fold) -> bool:
         """Whether points whose operands are all 0 leave a fold as it is."""
@@ -58,13 +64,16 @@ class Products:
         return False
 
 
-def products(sweeps: Sweeps, lane: str) -> Products | None:
-    """Sweeps as products, of which the columns have the axis `lane`; None where they are none."""
-    if len(sweeps.stages) != 1 or len(sweeps.stages[0]) != 1 or lane not in sweeps.rows:
+def products(sweeps: Sweeps, lane: str, main: int = 0) -> Products | None:
+    """Sweeps as products, of which the columns have the axis `lane`; None where they are none. main: of sweeps over different
+    axes, which is multiplied: the others are folded for each result.
+    """
+    if len(sweeps.stages) != 1 or lane not in sweeps.rows:
         return None
-    (sweep,) = sweeps.stages[0]
-    if sweep.writes or sweep.bounded or sweep.repairs or not all(f.algebra in ALGEBRAS for f in sweep.folds):
-        return None
+    sweep, ending = sweeps.stages[0][main], tuple(s for k, s in enumerate(sweeps.stages[0]) if k != main)
+    for own in (sweep, *ending):
+        if own.writes or own.bounded or own.repairs or not all(f.algebra in ALGEBRAS for f in own.folds):
+            return None
     made = {v.name: v for v in sweeps.values if isinstance(v, Read | Map)}
     if any(free_names(e) & (sweeps.axes.keys() | made.keys()) for a in sweeps.axes.values() for e in (a.start, a.stop)):
         return None  # rows or columns that have points of their own
@@ -86,7 +95,9 @@ def products(sweeps: Sweeps, lane: str) -> Products | None:
     def ordered(axes: frozenset[str]) -> tuple[str, ...]:
         return tuple(a for a in sweeps.rows if a in axes)
 
-    return Products(sweeps, ordered(batch), ordered(rows), ordered(columns), sweep.over, left, right, tuple(folds))
+    return Products(
+        sweeps, ordered(batch), ordered(rows), ordered(columns), sweep.over, left, right, tuple(folds), ending
+    )  # fmt: skip
 
 
 def exact_type(function: Function, found: Products, operand: Operand) -> ScalarType | None:

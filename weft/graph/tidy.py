@@ -155,9 +155,11 @@ def _named_as_states(draft: _Draft) -> _Draft:
 
 
 def _everywhere(axes: list[Axis], writes: list[Write], depends: Dependence) -> frozenset[str]:
-    """The axes without whose points nothing is written."""
+    """The axes without whose points nothing is written, and those that have points by their bounds."""
+    ends = [(a.name, a.start, a.stop) for a in axes]
+    there = {n for n, a, b in ends if isinstance(a, Const) and isinstance(b, Const) and a.value < b.value}
     steady = {a.name for a in axes if not depends.of((a.start, a.stop))}
-    return frozenset(steady.intersection(*(w.axes for w in writes)) if writes else ())
+    return frozenset(there | steady.intersection(*(w.axes for w in writes)) if writes else there)
 
 
 def _needed(axes: Iterable[Axis], values: dict[str, Value], writes: Iterable[Write]) -> set[str]:

@@ -139,8 +139,11 @@ def _whole(function: Function, found: Products, facts: Facts, extents: Mapping[s
 def _plans(chain: Chain, plain: ChainPlan, points: int, lanes: int, machine: Machine) -> Iterator[ChainPlan]:
     points, lanes = -(-points // 16) * 16, -(-lanes // 32) * 32
     left, sums = len(chain.sums.left), len(chain.sums.folds)
+    lines = any(not s.along_points for s in plain.scores.staged[len(chain.scores.left) :])  # of 64 columns
     for groups in WARPGROUPS:
         for turn in TURNS:
+            if lines and turn % MATRIX_POINTS:
+                continue
             rows = groups * FRAGMENT_ROWS
             scores = len(chain.scores.folds) * turn // 2
             words = scores + left * turn // 4 + sums * lanes // 2

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 
 from weft.graph.tile import Axis
 from weft.loops.accesses import counted_from_end
-from weft.loops.affine import evaluate
-from weft.loops.ir import Expr, Function, Ref
+from weft.loops.affine import affine, evaluate
+from weft.loops.ir import Expr, Function, Op, Ref
 from weft.loops.types import INT64
 
 # Points of an axis whose bounds data decide.
@@ -26,7 +26,9 @@ def extents_of(axes: Mapping[str, Axis], names: Mapping[str, int]) -> dict[str, 
         except KeyError:
             found[axis.name], ends[axis.name] = UNKNOWN, (0, UNKNOWN - 1)
             continue
-        found[axis.name] = max(0, max(stops) - min(starts))
+        alike = affine(Op("sub", (axis.stop, axis.start), INT64))  # as a tile of some points has, wherever it begins
+        points = max(stops) - min(starts) if alike is None or alike.names & ends.keys() else stops[0] - starts[0]
+        found[axis.name] = max(0, points)
         ends[axis.name] = (min(starts), max(stops) - 1)
     return found
 

@@ -13,7 +13,7 @@ from weft.loops.types import FLOAT32
 from weft.plan.arguments import Facts
 from weft.plan.fold import PACKET_BYTES, is_run, power_of_two
 from weft.plan.machine import Machine
-from weft.plan.product import FRAGMENT_ROWS, QUAD, ProductPlan, Staged, in_a_run, operand_read, shared_bytes
+from weft.plan.product import FRAGMENT_ROWS, QUAD, ProductPlan, Staged, operand_read, runs_along, shared_bytes, streamed_read
 
 # Rows at the most; columns and points at the least.
 MOST_ROWS, FEWEST_COLUMNS, FEWEST_POINTS = 16, 64, 128
@@ -33,14 +33,15 @@ def few_rows(
     batch, rows, columns, points = (math.prod(extents[a] for a in axes) for axes in groups)
     if rows > MOST_ROWS or columns < FEWEST_COLUMNS or points < FEWEST_POINTS or len(found.over) > 1 or len(found.columns) > 1:
         return None
-    along = [all(in_a_run(found, o, axis, facts) for o in found.right) for axis in (found.columns[0], found.over[0])]
+    reads = [streamed_read(found, o) for o in found.right]
+    lanes = found.columns[0], found.over[0]
+    along = [all(r is not None and runs_along(found, r, axis, facts) for r in reads) for axis in lanes]
     if not any(along):
         return None
     types = {exact_type(function, found, o) for o in found.operands}
     exact = len(types) == 1 and None not in types and all(found.neutral(f) and f.types[0] == FLOAT32 for f in found.folds)
     engine: Literal["mma", "fma"] = "mma" if exact else "fma"
-    size = max(o.value.type.size if read is None else function.array(read.array).dtype.size
-               for o in found.right for read in (operand_read(found, o),))  # fmt: skip
+    size = max(function.array(read.array).dtype.size for read in reads if read is not None)
     vector = min(MOST_VECTOR, PACKET_BYTES // size)
     if vector < 2:
         return None
@@ -55,8 +56,8 @@ def few_rows(
         operand, left = found.operands[k], k < len(found.left)
         lane = found.over[0] if along[1] or left else found.columns[0]
         own = run if along[1] or left else across
-        read = operand_read(found, operand)
-        if read is None or not in_a_run(found, operand, lane, facts):
+        read = operand_read(found, operand) if left else streamed_read(found, operand)
+        if read is None or not runs_along(found, read, lane, facts):
             return Staged(along_points=True, vector=1, aligned=False)
         whole = is_run(read.array, read.index, lane, facts)
         whole = whole and facts.vector(read.array) >= min(own, PACKET_BYTES // function.array(read.array).dtype.size)

@@ -440,7 +440,11 @@ def _fewest(threads: int, wanted: int) -> int:
 
 
 def whole_runs(function: Function, reads: Iterable[Read], lane: Axis, facts: Facts, vector: int) -> bool:
-    """Whether the points of the lane are whole runs, since an array that is known to have whole ones is as long."""
+    """Whether the points of the lane are whole runs, since they are so many, or an array that is known to have whole ones is as
+    long.
+    """
+    if isinstance(lane.stop, Const) and lane.start == ZERO:
+        return lane.stop.value % vector == 0
     return any(
         is_run(v.array, v.index, lane.name, facts)
         and facts.vector(v.array) >= vector

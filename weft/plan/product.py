@@ -59,6 +59,7 @@ class ProductPlan:
     between packets. type: of the factors of matrix instructions. parts: blocks that share the points of a square; a launch
     after combines what they leave. together: they are blocks of a cluster, which combine it. streamed: of a few rows with
     many columns; operands go from memory to the registers of the threads that take them, `stages` runs ahead; groups are warps.
+    main: of sweeps over different axes, which is multiplied.
     """
 
     lane: str
@@ -79,6 +80,7 @@ class ProductPlan:
     parts: int = 1
     together: bool = False
     streamed: bool = False
+    main: int = 0
 
     @property
     def leaves_parts(self) -> bool:
@@ -107,7 +109,7 @@ class ProductPlan:
 
     def arranged(self, sweeps: Sweeps) -> Products:
         """The products as this plan computes them."""
-        found = products(merged(sweeps, self.merged), self.lane)
+        found = products(merged(sweeps, self.merged), self.lane, self.main)
         assert found is not None
         return found
 
@@ -253,9 +255,21 @@ def ring_bytes(plan: ProductPlan, found: Products) -> int:
     return sum(plan.stages * k * (m if i < len(found.left) else n) * size for i, size in enumerate(sizes))
 
 
+def streamed_read(found: Products, operand: Operand) -> Read | None:
+    """The read of an operand of columns that has a value for each column at each point; None where it has several, or none."""
+    lanes = {found.columns[-1], found.over[-1]}
+    reads = [v for v in operand_reads(found, operand) if isinstance(v, Read) and lanes <= set(v.axes)]
+    return reads[0] if len(reads) == 1 else None
+
+
 def operand_reads(found: Products, operand: Operand) -> tuple[Read | Map, ...]:
     """The values that an operand is made of, in order."""
     return made_of(found, (operand.value,))
+
+
+def reads_of_operands(found: Products) -> tuple[Read, ...]:
+    """What all operands are made of."""
+    return tuple(v for v in made_of(found, (o.value for o in found.operands)) if isinstance(v, Read))
 
 
 def made_of(found: Products, exprs: Iterable[Expr]) -> tuple[Read | Map, ...]:
@@ -292,5 +306,5 @@ def runs_along(found: Products, read: Read, lane: str, facts: Facts) -> bool:
 
 def result_reads(found: Products, lane: str) -> list[Read]:
     """What is read along an axis of the columns once a result."""
-    exprs = [e for w in found.sweeps.last for e in uses_of_write(w)] + [e for f in found.folds for e in f.inits]
+    exprs = [*(e for w in found.sweeps.last for e in uses_of_write(w)), *found.inits]
     return [v for v in made_of(found, exprs) if isinstance(v, Read) and lane in v.axes]

@@ -38,8 +38,8 @@ from weft.plan.product import (
 
 # Rows and columns from which on squares of results pay, and points. Blocks of a grid, and of what an axis has, at the most.
 FEWEST_ROWS, FEWEST_POINTS, MOST_BLOCKS = 16, 8, 1 << 31
-# Rows, or columns, that are few.
-MOST_FEW = 32
+# Rows, or columns, that are few; points that are folded for each of their results by itself.
+MOST_FEW, MOST_ENDING = 32, 64
 # Tiles of rows whose blocks run beside each other: they share columns in L2.
 NEAR_TILES = 8
 # By threads: (rows, columns, points of a turn), (rows, columns) of a thread, groups of threads that share the points of a turn;
@@ -103,35 +103,44 @@ def plan_products(
     pairs = pairs_in_memory(function, sweeps, arrays, extents, rows=True)
     sweeps = merged(sweeps, pairs)
     lane = _lane(sweeps, facts)
-    found = products(sweeps, lane) if lane else None
-    if found is None:
-        return None
     extents = extents_of(sweeps.axes, names)
+    first = sweeps.stages[0]
+    counts = [math.prod(extents[a] for a in own.over) for own in first]
+    main = counts.index(max(counts))
+    found = products(sweeps, lane, main) if lane else None
+    if found is None or any(n > MOST_ENDING for k, n in enumerate(counts) if k != main):
+        return None
     groups = (found.batch, found.rows, found.columns, found.over)
     batch, rows, columns, points = (math.prod(extents[a] for a in axes) for axes in groups)
     if not batch or not rows or not columns or max(rows, columns, points) >= MOST_BLOCKS:
         return None
     work = _Work(found, batch, rows, columns, points, machine, extents)
     if min(rows, columns) <= MOST_FEW and max(rows, columns) >= FEWEST_COLUMNS and points >= FEW_POINTS:
-        turned = products(sweeps, found.rows[-1])
+        turned = products(sweeps, found.rows[-1], main)
         assert turned is not None
         other = replace(work, found=turned, rows=columns, columns=rows)
         tall, wide = (work, other) if columns < rows else (other, work)
-        plain = ProductPlan(wide.found.columns[-1], (0, 0, 0), (0, 0), 1, (), merged=pairs)
+        plain = ProductPlan(wide.found.columns[-1], (0, 0, 0), (0, 0), 1, (), merged=pairs, main=main)
         streamed = few_rows(function, wide.found, plain, facts, extents, machine)
         read_along = streamed is not None and all(s.along_points for s in streamed[0].staged)
-        if not read_along and (plan := _squares(function, tall, pairs, facts, arrays, narrow=True)) is not None:
+        if not read_along and (plan := _squares(function, tall, pairs, facts, arrays, main, narrow=True)) is not None:
             return plan
         if streamed is not None and streamed[1] < MOST_BLOCKS:
             own = replace(streamed[0], vector=written_together(wide.found, facts, streamed[0].run, extents))
             return own, Extents(batch * rows * columns, streamed[1], streamed[1] // own.parts)
-    if min(rows, columns) < FEWEST_ROWS or points < FEWEST_POINTS:
+    if found.ending or min(rows, columns) < FEWEST_ROWS or points < FEWEST_POINTS:
         return None
     return _squares(function, work, pairs, facts, arrays)
 
 
 def _squares(
-    function: Function, work: _Work, pairs: Pairs, facts: Facts, arrays: Mapping[str, Geometry], narrow: bool = False
+    function: Function,
+    work: _Work,
+    pairs: Pairs,
+    facts: Facts,
+    arrays: Mapping[str, Geometry],
+    main: int = 0,
+    narrow: bool = False,
 ) -> tuple[ProductPlan, Extents] | None:
     """The plan by squares of results. narrow: by those of few columns alone, and matrix instructions."""
     found, machine = work.found, work.machine
@@ -139,7 +148,7 @@ def _squares(
     staged = tuple(staged_of(function, found, o, k < count, facts, extents) for k, o in enumerate(found.operands))
     if narrow:  # a line of less than 64 columns is none of a tile
         staged = tuple(s if k < len(found.left) or s.along_points else Staged(True, 1) for k, s in enumerate(staged))
-    plain = ProductPlan(found.columns[-1], (0, 0, 0), (0, 0), 1, staged, merged=pairs)
+    plain = ProductPlan(found.columns[-1], (0, 0, 0), (0, 0), 1, staged, merged=pairs, main=main)
     plans = [*_by_matrices(function, plain, work, facts, arrays, narrow)]
     if not plans and not narrow:
         plain = _stored(function, plain, work, facts)

@@ -26,6 +26,7 @@ from weft.compiler import (
     grouped,
     host_source,
     may_fail,
+    of_a_call,
     unused,
 )
 from weft.compiler import launches as plan_launches
@@ -562,14 +563,14 @@ def _prepared(
         bare = _without_memory(function, device)
         return CallPlan(bare if finish is None else lambda given: finish(bare(given)), never, bare)
     arrays = geometries(analysis, bound)
-    launches, idle = [], []
-    for k in range(len(analysis.schedule.nests)):
-        if device.type == "cuda":
-            planned = plan_launches(analysis, k, arrays, bound.names, machine_on(device))
-            launches += _cuda_launchers(planned, bound, device)
-            idle += [u for launch in planned for u in unused(analysis, launch, bound.names)]
-        else:
-            launches.append(_host_launcher(analysis, k, arrays, bound, device))
+    nests, launches, idle = range(len(analysis.schedule.nests)), [], []
+    if device.type == "cuda":
+        planned = of_a_call([plan_launches(analysis, k, arrays, bound.names, machine_on(device)) for k in nests])
+        for own in planned:
+            launches += _cuda_launchers(own, bound, device)
+            idle += [u for launch in own for u in unused(analysis, launch, bound.names)]
+    else:
+        launches = [_host_launcher(analysis, k, arrays, bound, device) for k in nests]
     lazy = tuple(n for n, t in bound.tensors.items() if _may_be_negated(t))
     quotients = {s.name: repr(bound.names[s.name]) for s in function.scalars if s.value is not None}
     run = _runner(analysis, device, launches, lazy, quotients)

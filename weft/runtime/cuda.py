@@ -86,6 +86,8 @@ class Driver:
         # Taking addresses as plain ints, four arguments cost 0.3 us to convert; cuLaunchKernel's eleven cost 1.1 us.
         self.launch_kernel = library.cuLaunchKernelEx
         self.launch_kernel.argtypes = [ctypes.c_void_p] * 4
+        # of a tensor map; None of drivers that have no such maps
+        self.replace_address: Callable[..., int] | None = getattr(library, "cuTensorMapReplaceAddress", None)
         self._contexts: dict[int, int] = {}
         self.call("cuInit", 0)
 
@@ -414,19 +416,19 @@ class Launcher:
     def parts(self) -> LaunchParts | None:
         """What a launch consists of, for callers that spell it out.
 
-        None where nothing is launched, and where a launch has tensor maps: `launch` does those.
+        None where nothing is launched, and where a launch has tensor maps of its own: `launch` does those.
         """
-        extras = self._extras
-        if self._empty or self._boxes or (extras is not None and extras.map_addresses):
+        extras, replace_address = self._extras, self._handle.driver.replace_address
+        if self._empty or (self._boxes and replace_address is None) or (extras is not None and extras.map_addresses):
             return None
 
         def fresh() -> LaunchFrame:
-            return LaunchFrame(self._slots, self._shape, extras)
+            return LaunchFrame(self._slots, self._shape, extras, self._boxes)
 
         attributes = None if extras is None else extras.attributes
         return LaunchParts(
             self._frames, fresh, self._launch_kernel, self._function, self._launch_elsewhere, self._shape, self._slots,
-            attributes,
+            attributes, self._boxes, replace_address,
         )  # fmt: skip
 
     @property
@@ -468,7 +470,8 @@ class LaunchParts:
     """One launch, step by step: take a frame of `frames` or a fresh one, write the given slots, set its stream, call
     `launch_kernel(frame.config_address, function, frame.parameters_address, None)`, hand a status that is not 0 to
     `failed(status, frame)`, put the frame back. shape: grid, block, bytes of dynamic shared memory. slots: of a frame.
-    attributes: the driver's, which the configuration of a frame points to.
+    attributes: the driver's, which the configuration of a frame points to. boxes: parameters after the slots, which a frame
+    writes too; replace_address: gives the encoding of one another address.
     """
 
     frames: list[LaunchFrame]
@@ -479,6 +482,8 @@ class LaunchParts:
     shape: tuple[int, ...]
     slots: Slots
     attributes: ctypes.Array[_Attribute] | None
+    boxes: tuple[GivenMap, ...]
+    replace_address: Callable[..., int] | None
 
 
 @dataclass(frozen=True)

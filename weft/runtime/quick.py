@@ -19,7 +19,7 @@ from weft.runtime.guard import Guard
 from weft.runtime.host import HostParts
 
 ALIGNMENT = 31  # the bits of an address that a plan is made for
-_MOST, _MOST_SLOTS = 16, 64
+_MOST, _MOST_SLOTS, _MOST_MAPS = 16, 64, 8
 _KINDS = {"argument": 0, "result": 1, "number": 2}
 _FLOAT, _TENSOR, _SAME, _AGAIN = range(4)
 # Types of arguments of which a call takes one value: equal ones do not differ.
@@ -41,6 +41,10 @@ class _Given(ctypes.Structure):
     _fields_ = (("kind", ctypes.c_int64), ("slot", ctypes.c_int64), ("index", ctypes.c_int64))
 
 
+class _Map(ctypes.Structure):
+    _fields_ = (("kind", ctypes.c_int64), ("index", ctypes.c_int64), ("encoding", ctypes.c_ubyte * 128))
+
+
 class _Launch(ctypes.Structure):
     _fields_ = (
         ("launch", ctypes.c_void_p),
@@ -52,6 +56,9 @@ class _Launch(ctypes.Structure):
         ("given_count", ctypes.c_int64),
         ("words", ctypes.c_uint64 * _MOST_SLOTS),
         ("given", _Given * _MOST),
+        ("replace_address", ctypes.c_void_p),
+        ("map_count", ctypes.c_int64),
+        ("map", _Map * _MOST_MAPS),
     )
 
 
@@ -165,6 +172,8 @@ def make(
         return None
     if any(len(item.given) > _MOST or len(item.parts.slots) > _MOST_SLOTS for item in launches):
         return None
+    if any(isinstance(item.parts, LaunchParts) and len(item.parts.boxes) > _MOST_MAPS for item in launches):
+        return None
     if len(returned.back) > _MOST:
         return None
     call = _Call(**objects)
@@ -172,6 +181,7 @@ def make(
     call.arguments, call.results, call.launches = len(arguments), len(results), len(launches)
     call.returned = len(returned.back)
     call.where_count = where_count
+    somewhere = next((a.data_ptr() for a in arguments if isinstance(a, torch.Tensor)), 0)  # maps are encoded for it
     for k, value in enumerate(arguments):
         call.argument[k] = _TENSOR if isinstance(value, torch.Tensor) else _FLOAT if type(value) is float else _SAME
         call.written[k] = k in returned.written
@@ -200,6 +210,13 @@ def make(
             own.config = _Config((ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(*block), parts.shape[6])
             if parts.attributes is not None:
                 own.config.attributes, own.config.attribute_count = ctypes.addressof(parts.attributes), len(parts.attributes)
+            if parts.boxes:
+                own.replace_address = ctypes.cast(parts.replace_address, ctypes.c_void_p).value  # type: ignore[arg-type]
+            own.map_count = len(parts.boxes)
+            for m, box in enumerate(parts.boxes):
+                kind, index = item.given[box.position]
+                encoding = (ctypes.c_ubyte * 128).from_buffer_copy(box.encode(somewhere))
+                own.map[m] = _Map(_KINDS[kind], index, encoding)
         own.slots = len(parts.slots)
         ctypes.memmove(own.words, parts.slots.words, len(parts.slots.words))
         for (slot, format_), (kind, index) in zip(parts.slots.given, item.given, strict=True):

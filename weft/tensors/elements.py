@@ -116,7 +116,7 @@ class Terms:
 @dataclass(frozen=True)
 class Fold:
     """What terms make together, a number for each element. how: "sum", "max" or "rescaled". mean: divided by how many terms;
-    eps: then added to, and the root taken. form: that of the terms. block: where it is.
+    eps: then added to, and the root taken; inverse: and 1 divided by it. form: that of the terms. block: where it is.
     """
 
     name: str
@@ -127,6 +127,7 @@ class Fold:
     mean: bool
     eps: float | None
     form: Form
+    inverse: bool = False
 
     @property
     def by_turns(self) -> bool:

@@ -224,9 +224,10 @@ class _Program:
         """An array of what an expression gives."""
         if value.before and value.before[0].node is node:  # whose name the array has
             value = _read(replace(value.before[0], name=self.total))
-        made = self._array(node, block, value.form)
+        ones = _multiplied(value)
+        made = self._array(node, block, value.form, ones)
         nest = _Nest.of(self, block, value.form.leading)
-        point = nest.over(value.dims, value.form)
+        point = nest.over(value.dims, value.form, ones)
         nest.line(f"{made.at(point).text} = {self._text(value, nest, point)}")
         self.lines += nest.lines
         return made
@@ -237,10 +238,10 @@ class _Program:
             self._fold_lines(fold, nest, point)
         return value.at(point).text
 
-    def _array(self, node: Node, block: Block | None, form: Form) -> Lowered:
-        """A new array for a value, in the type that it is computed in."""
+    def _array(self, node: Node, block: Block | None, form: Form, ones: bool = False) -> Lowered:
+        """A new array for a value, in the type that it is computed in. ones: with the dimensions of one element."""
         dtype = node.dtype if node.operator == "to" else opmath(node.dtype)
-        kept = [bool(d.cut) or d.size != 1 for d in node.dims]
+        kept = [ones or bool(d.cut) or d.size != 1 for d in node.dims]
         counts = {} if block is None else block.counts
         shape = [str(counts[axis]) for axis in form.leading]
         for dim, joined, keep in zip(node.dims, form.joined, kept, strict=True):
@@ -303,10 +304,19 @@ class _Program:
         value = self._folded(node, block, self._terms(node), how, kind in ("mean", "rms"), eps)
         self.values[node.name] = self._stored(node, block, value) if self.uses[node.name] > 1 else value
 
-    def _folded(self, node: Node, block: Block | None, terms: Terms, how: str, mean: bool, eps: float | None) -> Lowered:
+    def _folded(
+        self,
+        node: Node,
+        block: Block | None,
+        terms: Terms,
+        how: str,
+        mean: bool,
+        eps: float | None,
+        inverse: bool = False,
+    ) -> Lowered:
         """What terms make together, where it is read."""
         form = form_of(terms.dims, terms.operands, terms.folded, terms.over_loop)
-        return _read(Fold(node.name, node, block, terms, how, mean, eps, form))
+        return _read(Fold(node.name, node, block, terms, how, mean, eps, form, inverse))
 
     def _fold_lines(self, fold: Fold, nest: _Nest, point: Point) -> None:
         """The loops of a fold, for an element of what it makes."""
@@ -332,7 +342,8 @@ class _Program:
             inner.line(f"{total} += {part}")
         if fold.mean:
             value = f"{total} / {_count(terms, nest.places, fold.block)}"
-            value = value if fold.eps is None else f"torch.sqrt({value} + {_number(fold.eps)})"
+            root = "rsqrt" if fold.inverse else "sqrt"
+            value = value if fold.eps is None else f"torch.{root}({value} + {_number(fold.eps)})"
             nest.line(f"{total} = {value}")
 
     def _rms_norm(self, node: Node, block: Block | None) -> None:
@@ -341,12 +352,12 @@ class _Program:
         root = replace(node, name=self._fresh(f"{node.name}_rms"), dims=(*node.dims[:-1], Dim(1)))
         eps = node.attribute("eps")
         assert isinstance(eps, float)
-        below = self._stored(root, block, self._folded(root, block, terms, "sum", True, eps))
+        below = self._stored(root, block, self._folded(root, block, terms, "sum", True, eps, inverse=True))
         operands = [Operand(v, broadcast(v.dims, node.dims)) for v in (x, below)]
 
         def text(point: Point) -> Text:
-            top, bottom = (o.at(node.dims, point) for o in operands)
-            return Text(f"{top.tight} / {bottom.tight}", False, 1 + top.operators)
+            left, right = (o.at(node.dims, point) for o in operands)
+            return Text(f"{left.tight} * {right.tight}", False, 1 + left.operators)
 
         self._expression(node, block, operands, text)
 
@@ -443,7 +454,7 @@ class _Program:
         self._create(result, [str(d.size) for d in node.dims], node.dtype)
         nest = _Nest(self, None)
         form = Form((), (True,) * len(node.dims))
-        point = nest.over(node.dims, form)
+        point = nest.over(node.dims, form, _multiplied(value))
         made = array(result, node.dims, form, [True] * len(node.dims))
         nest.line(f"{made.at(point).text} = {self._text(value, nest, point)}")
         self.lines += nest.lines
@@ -493,11 +504,11 @@ class _Nest:
         self.used += 1
         return self.program.letters[self.used - 1]
 
-    def over(self, dims: Sequence[Dim], form: Form) -> Point:
-        """Loops over all elements."""
+    def over(self, dims: Sequence[Dim], form: Form, ones: bool = False) -> Point:
+        """Loops over all elements. ones: over a single one too."""
         at = []
         for dim, joined in zip(dims, form.joined, strict=True):
-            if dim == Dim(1) or (is_one(dim) and not joined):
+            if (dim == Dim(1) and not ones) or (is_one(dim) and not joined):
                 at.append(At("0", joined))
                 continue
             name = self.letter()
@@ -550,6 +561,11 @@ def _read(fold: Fold) -> Lowered:
         return Text(fold.name)
 
     return Lowered(fold.node.dims, fold.own, text, (fold,))
+
+
+def _multiplied(value: Lowered) -> bool:
+    """Whether a value is made of products: a single row of these is one of a plan's rows only where it is looped over."""
+    return any(f.terms.part == "product" for f in value.before)
 
 
 def _somewhere(value: Lowered) -> Point:

@@ -1,3 +1,4 @@
+#include "weft/dependent.cuh"
 #include "weft/memory.cuh"
 #include "weft/team.cuh"
 
@@ -12,6 +13,7 @@ extern "C" __global__ void __launch_bounds__(256) softmax_parts(
     float* largest_parts,
     float* total_parts,
     const int64_t parts) {
+    weft::allow_launch_after();
     const int64_t part = blockIdx.y;
     const int64_t r = int64_t(blockIdx.x);
     const weft::bfloat16* x_r = x + r * x_stride_0;
@@ -59,6 +61,7 @@ extern "C" __global__ void __launch_bounds__(256) softmax(
     float* largest_parts,
     float* total_parts,
     const int64_t parts) {
+    weft::await_launch_before();
     const int64_t part = blockIdx.y;
     const int64_t r = int64_t(blockIdx.x);
     const weft::bfloat16* x_r = x + r * x_stride_0;

@@ -46,6 +46,7 @@ namespace weft {
 
 constexpr int most = 16;        // arguments, results, launches of a call
 constexpr int most_slots = 64;  // of a launch
+constexpr int most_maps = 8;
 constexpr int equal = 2;        // Py_EQ
 
 // The driver's CUlaunchConfig.
@@ -62,6 +63,12 @@ struct Given {
     int64_t slot, index;
 };
 
+// A tensor map of an argument or a result: the driver's encoding for another address.
+struct Map {
+    int64_t kind, index;  // of Given
+    unsigned char encoding[128];
+};
+
 // A kernel of the GPU, launched by the driver's `launch`; or, where `host` is set, a function of the CPU. failed: raises what a
 // status says, nullptr where a launch cannot fail.
 struct Launch {
@@ -73,6 +80,9 @@ struct Launch {
     int64_t slots, given_count;
     uint64_t words[most_slots];
     Given given[most];
+    int (*replace_address)(void* map, void* address);  // the driver's
+    int64_t map_count;
+    Map map[most_maps];  // parameters after the slots
 };
 
 // A place that the program of a call was made from, and the object that was there (nullptr: none). `weft/runtime/guard.py`
@@ -328,7 +338,8 @@ inline object* run(const Call& call, object* const* arguments, ptrdiff_t count) 
     while (begun < call.launches && status == 0) {
         const Launch& launch = call.launch[begun++];
         uint64_t words[most_slots];
-        void* parameters[most_slots];
+        alignas(64) unsigned char maps[most_maps][sizeof(Map::encoding)];
+        void* parameters[most_slots + most_maps];
         std::memcpy(words, launch.words, launch.slots * sizeof(uint64_t));
         for (int g = 0; g < launch.given_count; ++g) {
             const Given& given = launch.given[g];
@@ -336,6 +347,14 @@ inline object* run(const Call& call, object* const* arguments, ptrdiff_t count) 
             else words[given.slot] = given.kind == Given::ARGUMENT ? addresses[given.index] : results[given.index];
         }
         for (int s = 0; s < launch.slots; ++s) parameters[s] = &words[s];
+        for (int m = 0; m < launch.map_count && status == 0; ++m) {
+            const Map& map = launch.map[m];
+            std::memcpy(maps[m], map.encoding, sizeof map.encoding);
+            const uint64_t address = map.kind == Given::ARGUMENT ? addresses[map.index] : results[map.index];
+            status = launch.replace_address(maps[m], reinterpret_cast<void*>(address));
+            parameters[launch.slots + m] = maps[m];
+        }
+        if (status != 0) break;
         LaunchConfig config = launch.config;
         config.stream = reinterpret_cast<void*>(where);
         void* const state = PyEval_SaveThread();  // a full stream may wait for a callback that needs the interpreter

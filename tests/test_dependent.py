@@ -1,0 +1,76 @@
+"""Launches of a call that begin before the ones before them have ended: what awaits what, and that it does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from tests import kernels_of_products as kernels
+from tests.kernels_of_products import drawn
+from weft.compiler import Launch, of_a_call
+from weft.compiler import launches as planned
+from weft.pytorch import simulated
+from weft.pytorch.inspection import examine
+from weft.pytorch.machines import machine_for
+
+AWAITS, ALLOWS = "weft::await_launch_before();", "weft::allow_launch_after();"
+
+
+def nests(kernel: Any, *args: Any) -> list[tuple[Launch, ...]]:
+    found = examine(kernel, args)
+    count = len(found.analysis.schedule.nests)
+    return [planned(found.analysis, k, found.arrays, found.names, machine_for("sm_90a")) for k in range(count)]
+
+
+def texts(*args: Any) -> list[tuple[str, str]]:
+    """The entries of a call of `normed`, and their texts."""
+    found = []
+    for one in (launch for own in nests(kernels.normed, *args) for launch in own):
+        assert one.where is not None
+        text = simulated.cuda_source(one.where.analysis, one.variant)
+        found.append((one.entry, text.partition(f" {one.entry}(")[2].partition('extern "C"')[0]))
+    return found
+
+
+FEW = drawn(16, 512, dtype=torch.float16), drawn(512, 256, dtype=torch.float16, seed=1)
+MANY = drawn(80, 512, dtype=torch.float16), drawn(512, 72, dtype=torch.float16, seed=1)
+
+
+@pytest.mark.parametrize("args", [FEW, MANY, tuple(t.float() for t in MANY), tuple(t.float() for t in FEW)])
+def test_every_launch_but_the_first_may_begin_early(args: tuple[torch.Tensor, torch.Tensor]) -> None:
+    every = [launch.dependent for own in of_a_call(nests(kernels.normed, *args)) for launch in own]
+    assert every == [k > 0 for k in range(len(every))] and len(every) > 1
+    report = kernels.normed.check(*args, seeds=2)
+    assert not report.findings and report.ok, str(report)
+
+
+def test_a_product_awaits_what_only_its_results_need_after_its_points() -> None:
+    (_, first), (_, second), *_ = texts(*FEW)
+    assert AWAITS not in first and ALLOWS in first
+    assert second.index("weft::wgmma_commit();") < second.index(AWAITS)
+
+
+def test_the_last_launch_allows_none() -> None:
+    *before, (_, last) = texts(*FEW)
+    assert ALLOWS not in last and all(ALLOWS in text for _, text in before)
+
+
+def test_what_a_launch_before_writes_is_read_where_that_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    (_, text), *_ = texts(*FEW)[1:]
+    assert "const weft::float16* __restrict__ x" in text and "float* __restrict__" not in text  # nobody reads sums early
+    emitted = simulated.cuda_source
+    monkeypatch.setattr(simulated, "cuda_source", lambda *args: emitted(*args).replace(AWAITS, ""))
+    ran = simulated.simulate_call(kernels.normed.program, FEW, "sm_90a", 0, "call")
+    assert "launch not awaited" in {f.kind for launch in ran.launches for s in launch.simulations for f in s.findings}
+
+
+def test_a_call_begins_when_all_before_it_has_ended() -> None:
+    """Also where its first launch has no blocks: then none of its launches has awaited what was on the stream."""
+    first, second, *rest = (launch for own in nests(kernels.normed, *FEW) for launch in own)
+    assert second.dependent
+    empty = replace(first, grid=(0, 1, 1))
+    (_,), (one, *others) = of_a_call([(empty,), (second, *rest)])
+    assert not one.dependent and all(launch.dependent for launch in others)
