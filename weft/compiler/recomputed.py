@@ -54,6 +54,8 @@ def recomputing(
     try:
         graph = build(found, found.nests[0])
         own = chain(graph, [s.name for s in found.function.sizes])
+        if own.asked or own.together is not None:
+            return None
         names.taken |= {*graph.made, *(a.name for a in graph.axes)}
         result = gradients(prepared(graph), own, made.function, made.seeds, made.saved, made.gradients, names)
         body: list[Stmt] = []
