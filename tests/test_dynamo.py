@@ -332,8 +332,9 @@ def test_random_programs_divide_into_what_they_were(first: int, monkeypatch: pyt
 
 
 _ON_A_GPU = (
-    "batch_norm", "channels_last", "convolution_by_taps", "cumsum", "cumsum_last", "group_norm", "halves", "integers_and_halves",
-    "layer_norm", "number_without_dimensions", "rms_norm", "rotated", "running", "selected", "softmax", "standardized", "swiglu",
+    "batch_norm", "channels_last", "convolution_by_taps", "cumsum", "cumsum_last", "group_norm", "halves",
+    "integers_and_halves", "layer_norm", "number_without_dimensions", "rms_norm", "rotated", "running", "selected", "softmax",
+    "standardized", "swiglu",
 )  # fmt: skip
 
 
