@@ -144,7 +144,8 @@ def test_the_changelog_speaks_of_this_version() -> None:
 
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
-def test_examples_run(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_examples_run(example: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", [str(example)])  # what is passed to pytest is not for them
     runpy.run_path(str(example), run_name="__main__")
     assert capsys.readouterr().out.strip(), "an example shows something"
 
