@@ -11,6 +11,7 @@ import torch
 
 import weft
 from tests.graphs import built, in_passes_of, parsed, run
+from tests.test_joins_apart import function_of
 from tests.test_tile import ARGUMENTS, copied, drawn, kernels, made
 from weft.compiler import planning
 from weft.compiler.settled import settled
@@ -142,7 +143,7 @@ def cosine_distances(x, z):
 
 
 def test_the_adjoint_keeps_a_fold_once_for_all_iterations_that_it_is_the_same_for() -> None:
-    function = parsed(cosine_distances, (drawn(5, 3), drawn(7, 3)))
+    function = function_of(weft.kernel(cosine_distances), (drawn(5, 3), drawn(7, 3)))
     derived = adjoint(settled(function), ("x", "z"))
     kept = [len(a.shape) for a in derived.arrays if a.role == "local"]
     assert kept.count(2) < [len(a.shape) for a in adjoint(function, ("x", "z")).arrays if a.role == "local"].count(2)
@@ -199,3 +200,23 @@ def test_graphs_of_online_programs_are_folds_alone() -> None:
     graph = built(schedule(parsed(online, ONLINE))).only
     assert isinstance(graph, TileGraph)
     assert sum(isinstance(v, Fold) for v in graph.values) == 4
+
+
+def test_a_fold_is_no_pass_where_what_it_reads_is_there_for_iterations_alone() -> None:
+    """c has a second row if there is a third element of x."""
+
+    def sums(x, c):
+        y = torch.zeros_like(x)
+        for k in range(2, x.shape[0]):
+            s = 0.0
+            for j in range(c.shape[1]):
+                s += c[1, j]
+            y[k] = s * x[k]
+        return y
+
+    kernel = weft.kernel(sums)
+    function = function_of(kernel, (drawn(5), drawn(2, 4)))
+    assert settled(function) is function
+    x, c = torch.randn(2, requires_grad=True), torch.randn(1, 4, requires_grad=True)
+    found = torch.autograd.grad(kernel(x, c).sum(), (x, c))
+    assert not any(g.any() for g in found)

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 def settled(function: Function) -> Function:
     """A function that computes the same, with the loops as passes whose updates are repaired, or whose folds are the same for
-    all iterations of a loop around them; the function itself where it has no such loop, or where its nest is no graph of
-    folds. It checks nothing as it goes.
+    all iterations of a loop around them; the function itself where it has no such loop, where its nest is no graph of folds,
+    or where a pass reads what is there only if that loop has an iteration. It checks nothing as it goes.
     """
     if not _folds_again(function.body) and not any(isinstance(s, For) and _may_repair(s) for s in walk(function.body)):
         return function
-    from weft.loops.analyze import schedule
+    from weft.loops.analyze import requirements, schedule
 
     bare = replace(function, body=without_checks(function.body), demands=())
     found = schedule(bare)
@@ -47,7 +47,9 @@ def settled(function: Function) -> Function:
             return function
         body += itertools.chain(*made.nests)
         arrays += made.memory
-    return replace(found.function, body=tuple(body), arrays=tuple(arrays))
+    plain = replace(found.function, body=tuple(body), arrays=tuple(arrays))
+    before, after = ({(r.condition, r.array, r.axis) for r in requirements(f)} for f in (found.function, plain))
+    return plain if after <= before else function
 
 
 def in_passes(schedule: Schedule, nest: Nest, names: Names, together: bool = False) -> Passes | None:

@@ -779,7 +779,7 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
     statements: list[Stmt] = []
     total: Expr = number(0, type_)
     loops = [*first.site.loops[: first.prefix], *_placed_loops(first, variables)]
-    inside = _surely_inside(function, target, tuple(index), loops)
+    shape, inside = function.array(target).shape, _surely_inside(function, target, tuple(index), loops)
     if strips and not inside:
         return None
     guarded = [p for p in group if any(isinstance(x.stmt, If) and k not in p.certain for k, x in _below(p))]
@@ -860,11 +860,14 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
                 return None
             if runs:
                 store = If(_all(runs), (store,), (), (), first.site.store.location)
+        elif not inside:  # nor do all conditions tell where no loop is, as of `c[1, j]`
+            others = [x for axis, x in enumerate(zip(index, shape, strict=True)) if axis not in variables]
+            kept = [_between(i, _ZERO, extent) for i, extent in others if not _in_range(i, extent, loops)]
+            store = If(_all(kept), (store,), (), (), first.site.store.location) if kept else store
         statements.append(store)
     for around in reversed(_placed_loops(first, variables)):
         if guarded and not inside and use is None:  # it may be outside where no condition holds
-            axis = index.index(Ref(around.var, INT64))
-            around = _clipped(around, function.array(target).shape[axis])
+            around = _clipped(around, shape[index.index(Ref(around.var, INT64))])
         statements = [replace(around, body=tuple(statements))]
     backwards: list[Expr] = [
         Op("lt", (p.strip.divisor, _ZERO), BOOL) for p in first.placed if p.strip is not None and p.strip.negative
