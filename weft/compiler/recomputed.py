@@ -6,11 +6,26 @@ computed again, in each row and in each column, and what is saved has an element
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from weft.loops.affine import affine
-from weft.loops.ir import Array, Const, Equality, For, Function, Op, Ref, Stmt, statement_exprs, walk, walk_expr, without_checks
+from weft.loops.ir import (
+    Array,
+    Const,
+    Equality,
+    For,
+    Function,
+    Op,
+    Ref,
+    Stmt,
+    bodies,
+    statement_exprs,
+    walk,
+    walk_expr,
+    without_checks,
+)
 from weft.loops.names import Names, names_bound_in
 from weft.loops.types import BFLOAT16, FLOAT16, INT64
 
@@ -76,6 +91,15 @@ def recomputing(
     return replace(made.function, arrays=tuple(arrays), body=tuple(body), equalities=equalities)
 
 
+def _depths(statements: tuple[Stmt, ...], around: int = 0) -> Iterator[int]:
+    """Of each loop that carries, the number of those around it."""
+    for s in statements:
+        if isinstance(s, For):
+            yield from [around] if s.carries else []
+        for body in bodies(s):
+            yield from _depths(body, around + isinstance(s, For))
+
+
 def _covers(graph: TileGraph, write: Write, function: Function) -> bool:
     """Whether a write reaches every element of its array."""
     axes = {a.name: a for a in graph.axes}
@@ -104,12 +128,10 @@ def chain_of(function: Function) -> Chain | None:
 
 
 def may_chain(function: Function) -> bool:
-    """Whether a product of a 16-bit type may be folded again: several loops carry, one of them inside of two others."""
+    """Whether a product of a 16-bit type may be folded again: loops that carry are then inside of more others, or fewer."""
     if not any(a.dtype in (FLOAT16, BFLOAT16) for a in function.arrays):
         return False
     exprs = (e for s in walk(function.body) for x in statement_exprs(s) for e in walk_expr(x))
     if any(isinstance(e, Op) and e.derivative not in _PLAIN for e in exprs):
         return False
-    carrying = [s for s in walk(function.body) if isinstance(s, For) and s.carries]
-    inside = {id(s) for f in walk(function.body) if isinstance(f, For) for s in walk(f.body)}
-    return len(carrying) > 1 and any(id(s) in inside for s in carrying)
+    return len(set(_depths(function.body))) > 1

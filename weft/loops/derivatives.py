@@ -467,7 +467,10 @@ class Changes:
     def guarded(self, condition: Expr) -> bool:
         """Whether a condition asks if the value itself is infinite."""
         match condition:
-            case Op(name="eq" | "ne" | "lt" | "gt", args=(Ref(name=name), Const(value=bound))):
+            case (
+                Op(name="eq" | "ne" | "lt" | "gt", args=(Ref(name=name), Const(value=bound)))
+                | Op(name="eq" | "ne" | "lt" | "gt", args=(Const(value=bound), Ref(name=name)))
+            ):
                 return name == self.name and math.isinf(bound)
         return False
 
