@@ -1,3 +1,4 @@
+#include "weft/dependent.cuh"
 #include "weft/memory.cuh"
 #include "weft/team.cuh"
 
@@ -10,6 +11,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) column_sums_parts(
     const int64_t m,
     float* s_parts,
     const int64_t parts) {
+    weft::allow_launch_after();
     const int64_t part = blockIdx.y;
     // 64 neighbours along j, 16 threads for each; a thread has 4 of them
     // and those beyond the end repeat the last
@@ -58,6 +60,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) column_sums(
     const int64_t m,
     float* s_parts,
     const int64_t parts) {
+    weft::await_launch_before();
     // 64 neighbours along j, 16 threads for each; a thread has 4 of them
     // and those beyond the end repeat the last
     const int64_t j_tiles = (m + 63) / 64;

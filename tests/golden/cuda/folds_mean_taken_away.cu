@@ -1,3 +1,4 @@
+#include "weft/dependent.cuh"
 #include "weft/memory.cuh"
 #include "weft/team.cuh"
 
@@ -11,6 +12,7 @@ extern "C" __global__ void __launch_bounds__(256) mean_taken_away_parts(
     const int64_t m,
     float* s_parts,
     const int64_t parts) {
+    weft::allow_launch_after();
     const int64_t part = blockIdx.y;
     float s_own = weft::Sum<float>::identity();
     #pragma unroll 8
@@ -35,6 +37,7 @@ extern "C" __global__ void __launch_bounds__(256) mean_taken_away(
     const int64_t m,
     float* s_parts,
     const int64_t parts) {
+    weft::await_launch_before();
     const int64_t part = blockIdx.y;
     float s_own = weft::Sum<float>::identity();
     for (int64_t other = threadIdx.x; other < parts; other += 256) {

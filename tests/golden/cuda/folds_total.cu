@@ -1,3 +1,4 @@
+#include "weft/dependent.cuh"
 #include "weft/memory.cuh"
 #include "weft/team.cuh"
 
@@ -10,6 +11,7 @@ extern "C" __global__ void __launch_bounds__(256) total_parts(
     const int64_t x_size_1,
     float* s_parts,
     const int64_t parts) {
+    weft::allow_launch_after();
     const int64_t part = blockIdx.y;
     float s_own = weft::Sum<float>::identity();
     #pragma unroll 2
@@ -37,6 +39,7 @@ extern "C" __global__ void __launch_bounds__(256) total(
     const int64_t x_size_1,
     float* s_parts,
     const int64_t parts) {
+    weft::await_launch_before();
     float s_own = weft::Sum<float>::identity();
     for (int64_t other = threadIdx.x; other < parts; other += 256) {
         s_own = weft::Sum<float>::combine(s_own, s_parts[other]);

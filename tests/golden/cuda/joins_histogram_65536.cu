@@ -3,7 +3,7 @@
 
 extern "C" __global__ void __launch_bounds__(256) histogram(
     const int32_t* __restrict__ x,
-    int64_t* __restrict__ count,
+    int64_t* count,
     const int64_t x_size_0,
     const int64_t bins) {
     int64_t outside = 0;

@@ -90,8 +90,8 @@ extern "C" __global__ void __launch_bounds__(256) convolution_pack_2(
     weft::bfloat16* w_packed,
     weft::bfloat16* x_packed,
     const int64_t parts) {
-    weft::await_launch_before();
     weft::allow_launch_after();
+    weft::await_launch_before();
     const int32_t c_own = int32_t(x_size_1);
     const int32_t p_own = int32_t(w_size_2);
     const int32_t q_own = int32_t(w_size_3);
