@@ -10,8 +10,8 @@ import weft
 from bench.attention import causal
 
 __all__ = [
-    "biased", "by_batch", "causal", "decode", "divided", "full", "grouped", "near", "of_lengths", "ragged", "sharpened", "squared",
-    "squared_turned", "values_of_two",
+    "biased", "by_batch", "causal", "decode", "divided", "full", "grouped", "near", "of_lengths", "ragged", "sharpened",
+    "squared", "squared_turned", "values_of_two",
 ]  # fmt: skip
 
 

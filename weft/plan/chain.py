@@ -45,9 +45,9 @@ RUN_OF_PARTS, PARTS_BLOCK = 8, 128
 
 @dataclass(frozen=True)
 class Cycles:
-    """score: of what is made of a score, by warpgroups that take turns at the tensor cores. turn, tile: of a turn, and of a tile
-    of rows, besides; bounded_turn, bounded_tile: for each warpgroup but so many, where rows have columns of their own. alone:
-    of a turn whose sums are multiplied before its scores. (Measured on an H200.)
+    """score: of what is made of a score, by warpgroups that take turns at the tensor cores. turn, tile: of a turn, and of a
+    tile of rows, besides; bounded_turn, bounded_tile: for each warpgroup but so many, where rows have columns of their own.
+    alone: of a turn whose sums are multiplied before its scores. (Measured on an H200.)
     """
 
     score: Mapping[int, float]
