@@ -94,8 +94,7 @@ class ChainEntry(MatrixEntry):
     def shape(self) -> str:
         (rows, lanes, columns), chain = self.plan.tile, self.chain
         own = f"{rows} x {lanes} of {chain.row} and {chain.lane}" if chain.sums.folds else f"{rows} of {chain.row}"
-        own = f"a block has {own}, a warpgroup {FRAGMENT_ROWS} of its rows"
-        return f"{own}; a turn takes {columns} of {chain.column}"
+        return f"a block has {own}, a warpgroup {FRAGMENT_ROWS} of its rows; a turn takes {columns} of {chain.column}"
 
     def bounds(self) -> str:
         return f"__launch_bounds__({self.whole_plan.threads}, 1)"
@@ -151,8 +150,8 @@ class ChainEntry(MatrixEntry):
             if self.whole_plan.parts > 1:
                 self.leave_parts()
             else:
-                self.divisors()
                 if self.chain.sums.folds:
+                    self.divisors()
                     self.end(self.results)
                 self.write_rows()
         if self.whole_plan.warpgroups > 1:
@@ -397,6 +396,8 @@ class ChainEntry(MatrixEntry):
             self.take_turns_alone(edge)
         else:
             self.overlap_turns(edge)
+        if chain.bounded:
+            line("for (; turn < turns; ++turn) leave_turn();")
 
     def take_turns_alone(self, edge: str) -> None:
         """Turns one after another, whose sums are multiplied before the scores of the next one."""
@@ -407,10 +408,7 @@ class ChainEntry(MatrixEntry):
             self.start()
             line(_done("scores", "place"))
             line(f"const bool edge = {edge};")
-            with self.writer.block("if (edge)"):
-                line("fold_turn(turn, true);")
-            with self.writer.block("else"):
-                line("fold_turn(turn, false);")
+            self.fold_at_edges()
             if sums:
                 line("sums_full[place].wait(phase);")
                 if chain.bounded:
@@ -422,10 +420,16 @@ class ChainEntry(MatrixEntry):
                     line(f"weft::wgmma_wait<0>({', '.join(sums)});")
                 line(_done("sums", "place"))
             line(self.next_place)
-        if chain.bounded:
-            line("for (; turn < turns; ++turn) leave_turn();")
         with self.writer.block("if (any_turn)") if chain.bounded else nullcontext():
             self.leave_rows()
+
+    def fold_at_edges(self) -> None:
+        """What is made of a turn: where columns that rows do not have need be left out, there are two texts of it."""
+        if self.masked:
+            self.writer.line("fold_turn(turn, edge);")
+        else:
+            self.writer.line("if (edge) fold_turn(turn, true);")
+            self.writer.line("else fold_turn(turn, false);")
 
     def overlap_turns(self, edge: str) -> None:
         """Turns whose sums are multiplied together with the scores of the next one."""
@@ -439,11 +443,7 @@ class ChainEntry(MatrixEntry):
             with self.writer.block("while (true)"):
                 line(_done("scores", "place"))
                 line(f"{'' if chain.bounded else 'const bool '}edge = {edge};")
-                if self.masked:
-                    line("fold_turn(turn, edge);")
-                else:
-                    line("if (edge) fold_turn(turn, true);")
-                    line("else fold_turn(turn, false);")
+                self.fold_at_edges()
                 line(f"if (++turn == {'own_turns' if chain.bounded else 'turns'}) break;")
                 line("const int32_t last = place;")
                 line("sums_full[last].wait(phase);")
@@ -475,7 +475,6 @@ class ChainEntry(MatrixEntry):
         if chain.bounded:
             with self.writer.block("else if (any_turn)"):
                 self.leave_rows()
-            line("for (; turn < turns; ++turn) leave_turn();")
 
     @property
     def apart(self) -> bool:

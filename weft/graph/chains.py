@@ -45,10 +45,9 @@ class Chain:
     relative to such, by repairs. sums: of rows and lanes, over the columns; the left operands are made of scores. There may be
     none, and then there are no lanes. writes: once a row. Rows, columns, points and lanes are one axis each, all others of the
     results the batch. start, stop: how the first column of a row, and the one after the last, change from row to row: not (0),
-    up (1) or down (-1).
-    asked: reads that a plan, and where data decide the columns, the kernel has to see inside their arrays: their subscripts
-    are of axes and sizes. together: as many rows as have columns in common, by a division of their place (heads that share
-    keys); None: all have.
+    up (1) or down (-1). asked: reads that a plan, and where data decide the columns, the kernel has to see inside their arrays:
+    their subscripts are of axes and sizes. together: as many rows as have columns in common, by a division of their place
+    (heads that share keys); None: all have.
     """
 
     scores: Products
@@ -113,7 +112,12 @@ class Chain:
 
 def chain(graph: TileGraph, sizes: Collection[str]) -> Chain:
     """The chain that a graph is. sizes: names of numbers that are not below 0. Raises NotTiles."""
-    found = replace(_Reading(prepared(graph), frozenset(sizes)).found(), asked=_asked(graph))
+    axes = [Ref(a.name, INT64) for a in graph.axes]
+    checked = [v for v in graph.values if isinstance(v, Read) and v.checked]
+    asked = tuple(v for v in checked if _of_axes(graph, [i for i in v.index if i not in axes]))
+    inside = {v.name: replace(v, always=True, checked=False) for v in asked}
+    graph = replace(graph, values=tuple(inside.get(names_of(v)[0], v) for v in graph.values))
+    found = replace(_Reading(prepared(graph), frozenset(sizes)).found(), asked=asked)
     if found.looked_at and found.row in free_names(found.axes[found.column].start):
         raise NotTiles(f"data decide the columns, which begin elsewhere in each {found.row}")
     return found
@@ -123,20 +127,11 @@ def prepared(graph: TileGraph) -> TileGraph:
     """A graph as chains are read off it: of reads, maps and folds that are folded alone. Raises NotTiles."""
     names = {a.name for a in graph.axes} | graph.made.keys()
     alike = {a.name for a in graph.axes if not (free_names(a.start) | free_names(a.stop)) & names}  # a plan has points of all
-    inside = {v.name: replace(v, always=True, checked=False) for v in _asked(graph)}
-    graph = replace(graph, values=tuple(inside.get(names_of(v)[0], v) for v in graph.values))
     operands = _operands_alone(graph)  # of which tiles have nothing beyond their arrays
     graph = by_need(
         graph, lambda read: read.name in operands or (read.given is not None and alike >= set(read.given))
     )
     return folded_alone(graph)
-
-
-def _asked(graph: TileGraph) -> tuple[Read, ...]:
-    """The reads that may leave their arrays, by subscripts of axes and sizes."""
-    axes = [Ref(a.name, INT64) for a in graph.axes]
-    checked = [v for v in graph.values if isinstance(v, Read) and v.checked]
-    return tuple(v for v in checked if _of_axes(graph, [i for i in v.index if i not in axes]))
 
 
 def _of_axes(graph: TileGraph, exprs: Collection[Expr]) -> bool:
@@ -227,8 +222,8 @@ class _Reading:
             _operands(left for left, _ in made_of), _operands(right for _, right in made_of), tuple(scores),
         )  # fmt: skip
         pairs = [self.sides(f, row, column, lane) for lane in lanes for f in sums]
-        of_row = any(row in self.axes(right) for _, right in pairs)
-        if of_row != (together is not None and bool(pairs)) or (of_row and self.divided(pairs, row) != together):
+        of_row = any(row in self.axes(right) for _, right in (pairs or made_of))
+        if of_row != (together is not None) or (of_row and pairs and self.divided(pairs, row) != together):
             raise NotTiles(f"its products have not the same of {row} together")
         if together is not None and any(row in free_names(e) for e in bounds):
             raise NotTiles(f"{column} has other bounds for each {row}")

@@ -32,36 +32,23 @@ REGISTERS = {1: (240, 240), 2: (240, 24), 3: (160, 32)}
 # warpgroups of a block. Points of the first products and lanes of the second at the most.
 OTHER_WORDS, BOUNDED_WORDS, BOUNDED_LANES, MANY_LANES, MANY_WORDS, AXIS_WORDS, READ_WORDS = 20, 18, 16, 128, 16, 4, 8
 MOST_WORDS, MOST_POINTS, MOST_LANES = {1: 218, 2: 218, 3: 148}, 256, 256
-# Of several scores, whose values are made of each other: what part of the registers is filled, and where sums and scores have
-# some at once; columns of a turn at the most where they have not (measured on an H200).
-FILLED, FILLED_BY_SEVERAL, MOST_ALONE = 0.93, 0.875, 64
+# Of several scores, whose values are made of each other, or of no sums: columns of a turn that are tried; what part of the
+# registers is filled, and where sums and scores have them at once; columns of a turn at the most where they have not.
+TURNS_OF_SEVERAL, FILLED, FILLED_BY_SEVERAL, MOST_ALONE = TURNS[:-1], 0.93, 0.875, 64
 # Rows in all, and columns, at the most.
 MOST_TILES = 1 << 30
+# Cycles: of what is made of a score, by warpgroups that take turns at the tensor cores; of a product, of a turn besides, of a
+# tile of rows besides, and of both for each warpgroup after the first where rows have columns of their own. Bytes of memory
+# that a multiprocessor has in a cycle. (Measured on an H200.)
+SCORE_CYCLES, PRODUCT_CYCLES = {1: 0.05, 2: 0.034, 3: 0.028}, 1 / 1780
+TURN_CYCLES, TILE_CYCLES, BOUNDED_TURN_CYCLES, BOUNDED_TILE_CYCLES, CYCLE_BYTES = 500, 2200, 60, 1700, 17
+# The same of several scores, or of no sums.
+SCORE_CYCLES_OF_SEVERAL, TURN_CYCLES_OF_SEVERAL, BOUNDED_CYCLES, ALONE_CYCLES = {1: 0.09, 2: 0.07, 3: 0.056}, 200, 130, 100
+TILE_CYCLES_OF_SEVERAL = 4000
 # Parts of the columns at the most, and blocks of parts for each multiprocessor; cycles of the launch that combines them.
 MOST_PARTS, MOST_WAVES, PARTS_CYCLES = 64, 2, 5000
 # Columns that a thread of that launch combines, and threads of a block.
 RUN_OF_PARTS, PARTS_BLOCK = 8, 128
-
-
-@dataclass(frozen=True)
-class Cycles:
-    """score: of what is made of a score, by warpgroups that take turns at the tensor cores. turn, tile: of a turn, and of a
-    tile of rows, besides; bounded_turn, bounded_tile: for each warpgroup but so many, where rows have columns of their own.
-    alone: of a turn whose sums are multiplied before its scores. (Measured on an H200.)
-    """
-
-    score: Mapping[int, float]
-    turn: int
-    tile: int
-    bounded_turn: int
-    bounded_tile: int
-    but: int
-    alone: int = 0
-
-
-OF_ONE = Cycles({1: 0.05, 2: 0.034, 3: 0.028}, 500, 2200, 60, 1700, but=1)
-OF_SEVERAL = Cycles({1: 0.09, 2: 0.07, 3: 0.056}, 200, 4000, 130, 0, but=0, alone=100)
-PRODUCT_CYCLES, CYCLE_BYTES = 1 / 1780, 17  # of a product; bytes of memory that a multiprocessor has in a cycle
 
 
 @dataclass(frozen=True)
@@ -70,8 +57,8 @@ class ChainPlan:
     a block's rows; one warp more brings tiles of columns as boxes, `sums.stages` turns ahead, and rows, of so many tiles of
     these. paired: tiles of rows are taken in pairs, that with the most columns and that with the fewest. overlapped: the sums
     of a turn are multiplied together with the scores of the next one; else, if there are any, before them, so that both need
-    not have registers. together: how many of a tile's rows there are; 0: all. parts: of the columns, which as many blocks fold;
-    a launch after combines what they leave.
+    not have registers. together: how many of a tile's rows there are; 0: all. parts: of the columns, which as many blocks
+    fold; a launch after combines what they leave.
     """
 
     scores: ProductPlan
@@ -131,21 +118,23 @@ def plan_chain(
             if not boxed(from_first(product, chain.column), k, own.staged[k], arrays):
                 return None
     together = 0 if chain.together is None else bounds(chain.together, names, {})[0]
-    plain = ChainPlan(scores, sums, together=together)
-    plans = list(_plans(chain, plain, points, lanes * bool(chain.sums.folds), machine))
+    whole = ChainPlan(scores, sums, together=together)
+    plans = list(_plans(chain, whole, points, lanes * bool(chain.sums.folds), machine))
     if not plans or together < 0 or chain.together is not None and not together:
         return None
-
-    own_cycles = OF_SEVERAL if _several(chain) else OF_ONE
 
     def turn_cycles(plan: ChainPlan) -> float:
         own_rows, own_lanes, turn = plan.sums.tile
         products: float = plan.scores.tile[2] * len(chain.scores.folds) + own_lanes * len(chain.sums.folds)
         if len(chain.scores.folds) > 1:  # of few columns, a left operand in shared memory is read as long as it is multiplied
             products += plan.scores.tile[2] * len(chain.scores.folds) * max(0.0, 32 / turn - 0.5)
-        each = own_cycles.turn + own_rows * turn * (own_cycles.score[plan.warpgroups] + products * PRODUCT_CYCLES)
-        each += chain.bounded * own_cycles.bounded_turn * (plan.warpgroups - own_cycles.but)
-        each += (not plan.overlapped) * own_cycles.alone
+        if several(chain):
+            each = TURN_CYCLES_OF_SEVERAL + own_rows * turn * (
+                SCORE_CYCLES_OF_SEVERAL[plan.warpgroups] + products * PRODUCT_CYCLES
+            )
+            return each + chain.bounded * BOUNDED_CYCLES * plan.warpgroups + (not plan.overlapped) * ALONE_CYCLES
+        each = TURN_CYCLES + own_rows * turn * (SCORE_CYCLES[plan.warpgroups] + products * PRODUCT_CYCLES)
+        each += chain.bounded * BOUNDED_TURN_CYCLES * (plan.warpgroups - 1)
         if together or rows <= own_rows:  # nobody else reads the same columns
             each = max(each, sum(b.bytes for b in brought(plan, chain) if not b.once) / CYCLE_BYTES)
         return each
@@ -155,8 +144,10 @@ def plan_chain(
         turns: float = -(-columns // turn)
         if chain.start or chain.stop:  # half of them, and what is left of the last one
             turns = (columns + own_rows) / 2 / turn + (1 - math.gcd(own_rows, turn) / turn) / 2
+            turns = (columns // 2 + own_rows) / turn + 1 if several(chain) else turns
         turns = -(-turns // parts) if parts > 1 else turns
-        tile_cycles = own_cycles.tile + chain.bounded * own_cycles.bounded_tile * (plan.warpgroups - own_cycles.but)
+        tile_cycles = TILE_CYCLES + chain.bounded * BOUNDED_TILE_CYCLES * (plan.warpgroups - 1)
+        tile_cycles = TILE_CYCLES_OF_SEVERAL if several(chain) else tile_cycles
         waves = -(-batch * -(-rows // plan.step) * parts // machine.multiprocessors)
         return waves * (tile_cycles + turns * each) + (parts > 1) * PARTS_CYCLES
 
@@ -165,7 +156,7 @@ def plan_chain(
         each, tiles = turn_cycles(plan), batch * -(-rows // plan.step)
         # more than one part where tiles of rows are too few to keep the device busy
         most = min(-(-columns // plan.sums.tile[2]), MOST_PARTS, MOST_WAVES * machine.multiprocessors // tiles)
-        most = 1 if _several(chain) else most
+        most = 1 if several(chain) else most
         costs += [(cycles(plan, parts, each), plan, parts) for parts in range(1, 1 + max(1, most))]
     _, plan, parts = min(costs, key=lambda cost: cost[0])
     plan = replace(plan, parts=parts)
@@ -179,6 +170,11 @@ def plan_chain(
     number = batch * tiles * plan.parts
     number = min(pairs if paired else number, machine.multiprocessors) if stay else number
     return replace(plan, sums=replace(plan.sums, vector=vector), paired=paired), number
+
+
+def several(chain: Chain) -> bool:
+    """Whether a chain has several scores, or no sums: what a gradient is made of."""
+    return len(chain.scores.folds) > 1 or not chain.sums.folds
 
 
 def all_inside(chain: Chain, names: Mapping[str, int], arrays: Mapping[str, Geometry]) -> bool:
@@ -225,7 +221,7 @@ def _plans(chain: Chain, plain: ChainPlan, points: int, lanes: int, machine: Mac
     reads = sum(isinstance(v, Read) and v.name not in operands for v in chain.values)
     more = AXIS_WORDS * max(0, len(chain.sums.batch) - 1) + READ_WORDS * reads
     for groups in WARPGROUPS:
-        for turn in TURNS:
+        for turn in TURNS_OF_SEVERAL if several(chain) else TURNS:
             if lines and turn % MATRIX_POINTS:
                 continue
             rows = groups * FRAGMENT_ROWS
@@ -233,13 +229,23 @@ def _plans(chain: Chain, plain: ChainPlan, points: int, lanes: int, machine: Mac
                 continue
             scores = len(chain.scores.folds) * turn // 2
             words = scores + left * turn // 4 + sums * lanes // 2
-            overlapped = _overlapped(chain, groups, turn, words, lanes) if _several(chain) else True
-            if not _several(chain):
+            overlapped, row_places = True, list(ROW_PLACES)
+            if several(chain):
+                words += OTHER_WORDS + chain.bounded * (BOUNDED_WORDS + lanes // BOUNDED_LANES)
+                overlapped, alone = sums > 0 and words <= FILLED * REGISTERS[groups][0], not sums
+                if len(chain.scores.folds) > 1:
+                    own = words + (not chain.bounded) * lanes // BOUNDED_LANES
+                    overlapped = own <= FILLED_BY_SEVERAL * REGISTERS[groups][0]
+                    alone = turn <= MOST_ALONE and groups < 3
+                if not overlapped and not (alone and words - left * turn // 4 <= FILLED * REGISTERS[groups][0]):
+                    continue
+                row_places = row_places[1:]
+            else:
                 many = MANY_WORDS * max(0, lanes - MANY_LANES) // MANY_LANES
                 words += OTHER_WORDS + more + (BOUNDED_WORDS + lanes // BOUNDED_LANES if chain.bounded else many)
-            if overlapped is None or words > MOST_WORDS[groups] and not _several(chain):
-                continue
-            for places, stages in itertools.product((1,) if _several(chain) else ROW_PLACES, STAGES):
+                if words > MOST_WORDS[groups]:
+                    continue
+            for places, stages in itertools.product(row_places, STAGES):
                 plan = replace(
                     plain,
                     scores=replace(plain.scores, tile=(rows, turn, points), each=(FRAGMENT_ROWS, turn), stages=stages),
@@ -251,23 +257,6 @@ def _plans(chain: Chain, plain: ChainPlan, points: int, lanes: int, machine: Mac
                 if whole and shared_bytes(plan, chain) <= machine.shared - OTHER_SHARED:
                     yield plan
                     break
-
-
-def _several(chain: Chain) -> bool:
-    """Whether what is made of scores is made of several at once, or goes to memory for each row alone: gradients do."""
-    return len(chain.scores.folds) > 1 or not chain.sums.folds
-
-
-def _overlapped(chain: Chain, groups: int, turn: int, words: int, lanes: int) -> bool | None:
-    """Whether sums and scores have registers at once; None where there are not even enough for one after the other."""
-    words += OTHER_WORDS + chain.bounded * (BOUNDED_WORDS + lanes // BOUNDED_LANES)
-    overlapped, alone = bool(chain.sums.folds) and words <= FILLED * REGISTERS[groups][0], not chain.sums.folds
-    if len(chain.scores.folds) > 1:
-        own = words + (not chain.bounded) * lanes // BOUNDED_LANES
-        overlapped = own <= FILLED_BY_SEVERAL * REGISTERS[groups][0]
-        alone = turn <= MOST_ALONE and groups < 3
-    left = len(chain.sums.left) * turn // 4
-    return overlapped if overlapped or (alone and words - left <= FILLED * REGISTERS[groups][0]) else None
 
 
 @dataclass(frozen=True)
