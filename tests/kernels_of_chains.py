@@ -9,7 +9,10 @@ import torch
 import weft
 from bench.attention import causal
 
-__all__ = ["biased", "by_batch", "causal", "full", "near", "of_lengths", "squared", "squared_turned"]
+__all__ = [
+    "biased", "by_batch", "causal", "decode", "divided", "full", "grouped", "near", "of_lengths", "ragged", "squared",
+    "squared_turned", "values_of_two",
+]  # fmt: skip
 
 
 @weft.kernel
@@ -127,6 +130,34 @@ def of_lengths(q, k, v, lengths, scale: float):
 
 
 @weft.kernel
+def divided(q, k, v, by: float):
+    """Scores are divided."""
+    batch, queries, width = q.shape
+    keys = k.shape[1]
+    out = torch.empty_like(q)
+    for b in range(batch):
+        for i in range(queries):
+            scores = torch.empty(keys)
+            for j in range(keys):
+                dot = 0.0
+                for d in range(width):
+                    dot += q[b, i, d] * k[b, j, d]
+                scores[j] = dot / by
+            largest = -math.inf
+            for j in range(keys):
+                largest = max(largest, scores[j])
+            total = 0.0
+            for j in range(keys):
+                total += torch.exp(scores[j] - largest)
+            for d in range(width):
+                acc = 0.0
+                for j in range(keys):
+                    acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, j, d]
+                out[b, i, d] = acc / total
+    return out
+
+
+@weft.kernel
 def squared(q, k, v):
     """No softmax: scores are squared, and nothing is relative to anything."""
     batch, queries, width = q.shape
@@ -213,6 +244,122 @@ def named(q, k, v, exp_pair: float, exp_own_pair: float):
                 for j in range(keys):
                     acc += (torch.exp(scores[j] - largest) * (exp_pair * exp_own_pair)).to(q.dtype) * v[b, j, d]
                 out[b, i, d] = acc
+    return out
+
+
+@weft.kernel
+def grouped(q, k, v, scale: float):
+    """As many heads of queries as there are for each of the keys share it."""
+    batch, heads, queries, width = q.shape
+    keys = k.shape[2]
+    group = heads // k.shape[1]
+    out = torch.empty_like(q)
+    for b in range(batch):
+        for h in range(heads):
+            for i in range(queries):
+                scores = torch.empty(keys)
+                for j in range(keys):
+                    dot = 0.0
+                    for d in range(width):
+                        dot += q[b, h, i, d] * k[b, h // group, j, d]
+                    scores[j] = dot * scale
+                largest = -math.inf
+                for j in range(keys):
+                    largest = max(largest, scores[j])
+                total = 0.0
+                for j in range(keys):
+                    total += torch.exp(scores[j] - largest)
+                for d in range(width):
+                    acc = 0.0
+                    for j in range(keys):
+                        acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, h // group, j, d]
+                    out[b, h, i, d] = acc / total
+    return out
+
+
+@weft.kernel
+def values_of_two(q, k, v, scale: float):
+    """All queries have the same keys, and two neighbours the same values."""
+    batch, queries, width = q.shape
+    keys = k.shape[1]
+    out = torch.empty_like(q)
+    for b in range(batch):
+        for i in range(queries):
+            scores = torch.empty(keys)
+            for j in range(keys):
+                dot = 0.0
+                for d in range(width):
+                    dot += q[b, i, d] * k[b, j, d]
+                scores[j] = dot * scale
+            largest = -math.inf
+            for j in range(keys):
+                largest = max(largest, scores[j])
+            total = 0.0
+            for j in range(keys):
+                total += torch.exp(scores[j] - largest)
+            for d in range(width):
+                acc = 0.0
+                for j in range(keys):
+                    acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, i // 2, j, d]
+                out[b, i, d] = acc / total
+    return out
+
+
+@weft.kernel
+def decode(q, k, v, scale: float):
+    """One query of each head, and few heads of keys; the logarithms of sums are a result too."""
+    batch, heads, width = q.shape
+    keys = k.shape[2]
+    group = heads // k.shape[1]
+    out = torch.empty_like(q)
+    sums = torch.empty(batch, heads)
+    for b in range(batch):
+        for h in range(heads):
+            scores = torch.empty(keys)
+            for j in range(keys):
+                dot = 0.0
+                for d in range(width):
+                    dot += q[b, h, d] * k[b, h // group, j, d]
+                scores[j] = dot * scale
+            largest = -math.inf
+            for j in range(keys):
+                largest = max(largest, scores[j])
+            total = 0.0
+            for j in range(keys):
+                total += torch.exp(scores[j] - largest)
+            sums[b, h] = largest + torch.log(total)
+            for d in range(width):
+                acc = 0.0
+                for j in range(keys):
+                    acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, h // group, j, d]
+                out[b, h, d] = acc / total
+    return out, sums
+
+
+@weft.kernel
+def ragged(q, k, v, lengths, scale: float):
+    """Each of the batch has the first keys alone, of which no query has a later one."""
+    batch, queries, width = q.shape
+    out = torch.empty_like(q)
+    for b in range(batch):
+        for i in range(queries):
+            scores = torch.empty(queries)
+            for j in range(min(i + 1, lengths[b])):
+                dot = 0.0
+                for d in range(width):
+                    dot += q[b, i, d] * k[b, j, d]
+                scores[j] = dot * scale
+            largest = -math.inf
+            for j in range(min(i + 1, lengths[b])):
+                largest = max(largest, scores[j])
+            total = 0.0
+            for j in range(min(i + 1, lengths[b])):
+                total += torch.exp(scores[j] - largest)
+            for d in range(width):
+                acc = 0.0
+                for j in range(min(i + 1, lengths[b])):
+                    acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, j, d]
+                out[b, i, d] = acc / total
     return out
 
 

@@ -41,7 +41,7 @@ def read(kernel: Any, *args: Any) -> Chain:
 
 
 def plan_of(kernel: Any, *args: Any) -> Any:
-    (launch,) = examine(kernel, args).launches()
+    launch, *_ = examine(kernel, args).launches()
     return launch.variant.plan
 
 
@@ -113,6 +113,14 @@ def test_registers_do(kernel: Any, width: int) -> None:
 def test_explain_says_how() -> None:
     text = str(kernels.causal.explain(*three(64, 1024, 1024, 64), 0.1, detail=True))
     assert "scores of i and j stay in registers" in " ".join(text.split())
+
+
+def test_explain_says_who_has_the_keys() -> None:
+    args = inputs((8, 32, 128), (8, 4, 4096, 128), (8, 4, 4096, 128))
+    text = " ".join(str(kernels.decode.explain(*args, 0.1, detail=True)).split())
+    assert "8 of h, which have j in common, are the rows of a tile" in text
+    assert "combines 4 parts of it in their order" in text
+    assert text.count("MB read") == 1
 
 
 # ---------------------------------------------------------------- what they compute
@@ -297,6 +305,93 @@ def test_large_scores_and_one_key_that_has_all() -> None:
     close(ran(kernels.full, q, k, v, 1.0)["out"], reference(q, k, v, 1.0))
 
 
+@pytest.mark.parametrize("scale", [-0.2, 0.0, 1e-3])
+def test_factors_of_scores(forced: Callable[..., None], scale: float) -> None:
+    """The maximum of products is not the product of the maximum where the factor is below 0."""
+    forced(1, 64)
+    args = three(1, 70, 150, 64)
+    close(ran(kernels.full, *args, scale)["out"], reference(*args, scale))
+
+
+@pytest.mark.parametrize("by", [8.0, -8.0, math.inf])
+def test_divisors_of_scores(forced: Callable[..., None], by: float) -> None:
+    forced(1, 64)
+    args = three(1, 70, 150, 64)
+    close(ran(kernels.divided, *args, by)["out"], reference(*args, 1 / by))
+
+
+@pytest.mark.parametrize("size", [1e5, 1e8, 1e20])
+def test_scores_far_from_0(forced: Callable[..., None], size: float) -> None:
+    """Powers of two that are rounded there would be wrong by more than all that is between the scores."""
+    forced(1, 64)
+    q, k, v = three(1, 70, 150, 64)
+    q[0, ::3] *= size
+    q[0, 1::3], k[0, 1::2] = 0.0, k[0, ::2]
+    scores = (q.double() @ k.double().transpose(-1, -2)).float() * 0.5
+    close(ran(kernels.full, q, k, v, 0.5)["out"], torch.softmax(scores.double(), -1) @ v.double())
+
+
+def test_heads_that_share_keys(forced: Callable[..., None]) -> None:
+    forced(2, 64)
+    q, k, v = inputs((1, 6, 70, 64), (1, 2, 90, 64), (1, 2, 90, 64))
+    assert isinstance(plan_of(kernels.grouped, q, k, v, 0.1), ChainPlan)
+    expected = reference(q, k.repeat_interleave(3, 1), v.repeat_interleave(3, 1), 0.1)
+    close(ran(kernels.grouped, q, k, v, 0.1)["out"], expected)
+
+
+def test_heads_that_have_no_keys_are_checked_as_they_run() -> None:
+    """The last of 7 heads has the keys of a fourth, which is not there."""
+    q, k, v = inputs((1, 7, 70, 64), (1, 3, 90, 64), (1, 3, 90, 64))
+    assert not isinstance(plan_of(kernels.grouped, q, k, v, 0.1), ChainPlan)
+
+
+def test_values_that_queries_share_but_not_their_keys() -> None:
+    with pytest.raises(NotTiles, match="together"):
+        read(kernels.values_of_two, *inputs((1, 70, 64), (1, 90, 64), (1, 35, 90, 64)), 0.1)
+
+
+@pytest.mark.parametrize("multiprocessors", [1, 4, 30])
+def test_one_query(forced: Callable[..., None], multiprocessors: int) -> None:
+    """The heads that share keys are the rows of a tile; blocks share the keys of one."""
+    forced(1, 64, multiprocessors)
+    q, k, v = inputs((2, 6, 64), (2, 2, 700, 64), (2, 2, 700, 64))
+    found = [ran(kernels.decode, q, k, v, 0.1, seed=seed) for seed in (0, 1)]
+    k, v = (t.repeat_interleave(3, 1) for t in (k, v))
+    close(found[0]["out"], reference(q[:, :, None], k, v, 0.1)[:, :, 0])
+    sums = (q.double()[:, :, None] @ k.double().transpose(-1, -2) * 0.1).logsumexp(-1)[:, :, 0]
+    torch.testing.assert_close(found[0]["sums"].double(), sums, rtol=1e-5, atol=1e-5)
+    assert all(torch.equal(a, b) for a, b in zip(found[0].values(), found[1].values(), strict=True))
+
+
+def test_plan_of_one_query() -> None:
+    args = inputs((8, 32, 128), (8, 4, 4096, 128), (8, 4, 4096, 128))
+    launches = examine(kernels.decode, (*args, 0.1)).launches()
+    assert [launch.entry for launch in launches] == ["decode_parts", "decode"]
+    plan = launches[0].variant.plan
+    assert isinstance(plan, ChainPlan)
+    assert plan.together == 8
+    assert plan.parts > 1
+
+
+@pytest.mark.parametrize("multiprocessors", [2, 40])
+def test_lengths_that_bound_the_keys(forced: Callable[..., None], multiprocessors: int) -> None:
+    forced(1, 64, multiprocessors)
+    q, k, v = three(3, 150, 150, 32)
+    v[0, 3:] = math.inf
+    lengths = torch.tensor([3, 150, 100])
+    assert isinstance(plan_of(kernels.ragged, q, k, v, lengths, 0.2), ChainPlan)
+    seen = (torch.arange(150) < lengths[:, None])[:, None] & torch.ones(150, 150, dtype=torch.bool).tril()
+    close(ran(kernels.ragged, q, k, v, lengths, 0.2)["out"], reference(q, k, v, 0.2, seen))
+
+
+def test_lengths_beyond_the_keys_stop_the_kernel(forced: Callable[..., None]) -> None:
+    forced(1, 64)
+    q, k, v = three(2, 70, 70, 32)
+    found = simulated.simulate_call(kernels.ragged.program, [q, k[:, :50], v, torch.tensor([70, 50]), 0.2], "sm_90a", 0, "call")
+    kinds = {f.kind for launch in found.launches for s in launch.simulations for f in s.findings}
+    assert "trap" in kinds
+
+
 def test_gradients_run_in_passes() -> None:
     q, k, v = three(1, 24, 20, 16)
     report = kernels.full.check(q, k, v, 0.25, gradients=True, tolerance=0.1)
@@ -315,14 +410,14 @@ def test_the_text_of_plans(kernel: Any, golden: Callable[[str, str], None]) -> N
 PLANTED = {
     "columns_are_not_awaited": ("scores_full[place].wait(phase);", ""),
     "sums_are_of_the_turn_before": ("sums_full[last].wait(phase);", ""),
-    "rows_are_not_awaited": ("rows_full.wait(rows_phase);", ""),
+    "rows_are_not_awaited": ("rows_full[0].wait(rows % 2);", ""),
     "fewer_bytes_are_expected": ("scores_full[place].arrive_expect(8192)", "scores_full[place].arrive_expect(4096)"),
     "places_are_taken_early": ("sums_empty[place].wait(phase ^ 1);", ""),
-    "rows_are_taken_early": ("rows_empty.wait(rows_phase ^ 1);", ""),
+    "rows_are_taken_early": ("rows_empty[0].wait((rows % 2) ^ 1);", ""),
     "scores_are_not_awaited": ("weft::wgmma_wait<0>(dot_own);", ""),
     "lanes_lie_as_columns": ("64, false>*>(memory", "64, true>*>(memory"),
     "barriers_are_not_made_known": ("weft::fence_mbarrier_init();", ""),
-    "nothing_is_outside": ("if (edge && h * 8 + v >= column_stop[u]) continue;", ""),
+    "nothing_is_outside": ("if (h * 8 + v >= column_stop[u]) dot_own[h * 4 + u * 2 + v] = weft::Max<float>::identity();", ""),
     "sums_stay_where_they_are": ("acc_own[0][h * 4 + u * 2 + v] *= factor;", ""),
     "a_quad_is_not_asked": ("= weft::reduce_lanes<weft::Max<float>, 4>(", "= ("),
 }  # fmt: skip
@@ -332,6 +427,7 @@ PLANTED = {
 def test_planted_bugs_are_seen(name: str, forced: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     forced(1, 64, multiprocessors=1)
     monkeypatch.setattr(plans, "STAGES", (3,))
+    monkeypatch.setattr(plans, "ROW_PLACES", (1,))
     old, new = PLANTED[name]
     emitted = simulated.cuda_source
 

@@ -20,7 +20,7 @@ from weft.loops.schedule import Nest
 from weft.loops.steps import Ranges, bounds
 from weft.loops.types import INT64, ScalarType
 from weft.plan.arguments import Facts, nest_arrays
-from weft.plan.chain import ChainPlan, chain_boxes, plan_chain
+from weft.plan.chain import PARTS_BLOCK, ChainPlan, chain_boxes, parts_of, pieces_of, plan_chain
 from weft.plan.chain import shared_bytes as chain_bytes
 from weft.plan.extents import extents_of
 from weft.plan.facts import Geometry, facts_of
@@ -101,7 +101,7 @@ def whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[L
     elif chained is not None:
         chain, plan, blocks = chained
         facts = replace(facts, without=frozenset(used) - chain.arrays)
-        made = (_launch_chain(chain, Variant(nest, facts, plan), entry, used, names, blocks),)
+        made = _launch_chain(chain, Variant(nest, facts, plan), entry, used, names, blocks)
     else:
         threads = plan_threads(own, facts, math.prod(extents))
         made = (_launch_threads(Variant(nest, facts, threads), entry, extents, _RARE_GRID if own.rare else _LARGEST_GRID),)
@@ -216,12 +216,19 @@ def _launch_chain(
     arrays: Mapping[str, Geometry],
     names: Mapping[str, int],
     blocks: int,
-) -> Launch:
+) -> tuple[Launch, ...]:
+    from weft.emit.chained_products import entries
+
     plan = variant.plan
     assert isinstance(plan, ChainPlan)
-    boxes = chain_boxes(chain, plan, arrays, extents_of(chain.axes, names))
-    shared = chain_bytes(plan, chain)
-    return Launch(variant, entry, (blocks, 1, 1), (plan.threads, 1, 1), shared=shared, boxes=boxes)
+    extents = extents_of(chain.axes, names)
+    boxes, shared = chain_boxes(chain, plan, arrays, extents), chain_bytes(plan, chain)
+    tiles = math.prod(extents[a] for a in chain.sums.batch) * -(-extents[chain.row] // plan.step)
+    partial = parts_of(chain, plan, tiles) if plan.parts > 1 else ()
+    first, *rest = entries(entry, plan)
+    launch = Launch(variant, first, (blocks, 1, 1), (plan.threads, 1, 1), partial=partial, shared=shared, boxes=boxes)
+    grid, block = (tiles * pieces_of(plan), 1, 1), (PARTS_BLOCK, 1, 1)
+    return (launch, *(Launch(variant, name, grid, block, partial=partial, dependent=True) for name in rest))
 
 
 def _launch_products(

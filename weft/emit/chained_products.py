@@ -9,20 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Self
 
 from weft.emit.algebras import algebra_type
 from weft.emit.cpp_body import factor
-from weft.emit.expressions import PRODUCT, SUM, TERNARY, register_type
+from weft.emit.dependent import Dependence, dependences, include
+from weft.emit.expressions import PRODUCT, SUM, TERNARY, DividingPrinter, register_type
 from weft.emit.matrix_products import MatrixEntry
 from weft.emit.names import Names, kernel_entry, words
+from weft.emit.powers import POWER, Powers
 from weft.emit.rough import rough_chain
 from weft.emit.text import Writer
 from weft.emit.values import ZERO, deciding
 from weft.graph.chains import Chain
 from weft.graph.running import Repair, before
+from weft.graph.steady import counts_from_one
 from weft.graph.tile import Fold, Map, Read, uses, uses_of_write
-from weft.loops.ir import Expr, Function, Load, Ref, Round, free_names, trapping, walk_expr
+from weft.loops.ir import Expr, Function, Load, Op, Ref, Round, free_names, trapping, walk_expr
 from weft.loops.schedule import Nest
 from weft.loops.types import FLOAT32
 from weft.plan.arguments import Facts
@@ -31,23 +35,37 @@ from weft.plan.product import MATRIX_POINTS, operand_read
 
 _OWN = """
     outside here memory u v h g place turn turns batch edge fold_turn first_row first_column own_row own_column
-    first_own_row first_own_column first_turn last_row near_row far_row whole_turns own_turns first_own_turn
-    first_whole_turn column_start column_stop told begin end any last phase leave_turn rows_phase rows_empty tile tiles
-    pairs pair row_tile any_turn multiply_scores multiply_sums rows_full scores_full scores_empty sums_full sums_empty
+    first_own_row first_own_column first_turn last_row near_row far_row whole_turns own_turns first_own_turn all_turns
+    first_whole_turn column_start column_stop told begin end any last phase leave_turn rows_empty tile tiles
+    pairs pair row_tile any_turn rows multiply_scores multiply_sums rows_full scores_full scores_empty sums_full sums_empty
+    before power slope lost unit rising factor_of_scores part parts part_run item row_stop first_place place_of_row
+    infinite
 """
 _PAIRS = 8  # columns that a quad of threads has together, two each
 
 
 def emit(function: Function, nest: Nest, chain: Chain, plan: ChainPlan, facts: Facts) -> str:
     """The kernel's translation unit. Its entry takes the slots of `weft.plan.arguments`, and the maps of its boxes."""
+    from weft.emit.chained_parts import ChainedPartsEntry
+
     own = Nest(nest.name, nest.axes, trapping(nest.body), nest.verdicts)
     writer = Writer()
     within = ["weft/within.cuh"] if chain.bounded else ["weft/barrier.cuh"]
-    for header in sorted(("weft/matrix_tile.cuh", "weft/registers.cuh", "weft/team.cuh", *within)):
+    for header in sorted(("weft/matrix_tile.cuh", "weft/power.cuh", "weft/registers.cuh", "weft/team.cuh", *within)):
         writer.line(f'#include "{header}"')
-    writer.line()
-    ChainEntry.of(function, own, facts, writer, rough_chain(chain, function), plan).emit(kernel_entry(nest.name))
+    names = entries(kernel_entry(nest.name), plan)
+    launches = dependences([number > 0 for number in range(len(names))])
+    include(writer, launches)
+    rough = rough_chain(chain, function)
+    for name, launch, kind in zip(names, launches, (ChainEntry, ChainedPartsEntry), strict=False):
+        writer.line()
+        kind.of(function, own, facts, writer, rough, plan, launch).emit(name)
     return writer.text()
+
+
+def entries(name: str, plan: ChainPlan) -> tuple[str, ...]:
+    """The names of the entries, in the order of their launches: what leaves parts, and what combines them."""
+    return (f"{name}_parts", name) if plan.parts > 1 else (name,)
 
 
 @dataclass
@@ -58,18 +76,25 @@ class ChainEntry(MatrixEntry):
     whole_plan: ChainPlan = None  # type: ignore[assignment]
 
     @classmethod
-    def of(cls, function: Function, nest: Nest, facts: Facts, writer: Writer, chain: Chain, plan: ChainPlan) -> ChainEntry:
+    def of(
+        cls, function: Function, nest: Nest, facts: Facts, writer: Writer, chain: Chain, plan: ChainPlan, launch: Dependence
+    ) -> Self:
         varies = deciding(chain.axes, chain.values)
         large = varies | {s.name for s in function.scalars}
         return cls(
             function, nest, facts, writer, Names(frozenset({*words(_OWN), kernel_entry(nest.name)})), {}, {}, varies, large,
-            axes=chain.axes, values=chain.values, products=chain.sums, plan=plan.sums, chain=chain, whole_plan=plan,
+            axes=chain.axes, values=chain.values, products=chain.sums, plan=plan.sums, launch=launch, chain=chain,
+            whole_plan=plan,
         )  # fmt: skip
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.printer = DividingPrinter(**{f.name: getattr(self.printer, f.name) for f in fields(self.printer)})
+
     def shape(self) -> str:
-        (rows, lanes, _), chain = self.plan.tile, self.chain
+        (rows, lanes, columns), chain = self.plan.tile, self.chain
         own = f"{rows} x {lanes} of {chain.row} and {chain.lane}" if chain.sums.folds else f"{rows} of {chain.row}"
-        return f"a block has {own}, a warpgroup {FRAGMENT_ROWS} of its rows"
+        return f"a block has {own}, a warpgroup {FRAGMENT_ROWS} of its rows; a turn takes {columns} of {chain.column}"
 
     def bounds(self) -> str:
         return f"__launch_bounds__({self.whole_plan.threads}, 1)"
@@ -79,14 +104,26 @@ class ChainEntry(MatrixEntry):
         bases = [b.operand.name if "operand." not in b.operand.name else "right" for b in self.tiles_of]
         self.tile_names = [self.fresh.fresh(f"{base}_tile") for base in bases]
         self.maps = [self.fresh.fresh(f"{base}_map") for base in bases]
-        given = super(MatrixEntry, self).parameters()
-        return given + [f"const __grid_constant__ weft::TensorMap {name}" for name in self.maps]
+        maps = [f"const __grid_constant__ weft::TensorMap {name}" for name in self.maps]
+        return [*self.parameters_of_slots(), *self.parameters_of_parts(), *maps]
+
+    def parameters_of_slots(self) -> list[str]:
+        return super(MatrixEntry, self).parameters()
+
+    def parameters_of_parts(self) -> list[str]:
+        """Where parts of rows are left."""
+        if self.whole_plan.parts == 1:
+            return []
+        folds = (*self.chain.leading, *self.chain.following, *self.chain.sums.folds)
+        self.left_in = {f.results[0]: self.fresh.fresh(f"{f.names[0]}_parts") for f in folds}
+        return [*(f"{register_type(f.types[0])}* {self.left_in[f.results[0]]}" for f in folds), "const int64_t parts"]
 
     # ---------------------------------------------------------------- the kernel
 
     def body(self) -> None:
         line, own = self.writer.line, self.whole_plan.warpgroups * WARPGROUP
         self.sizes_of_call()
+        self.number_of_tiles()
         self.rings()
         bring, take = self.whole_plan.registers
         with self.writer.block(f"if (threadIdx.x >= {own})"):
@@ -110,15 +147,19 @@ class ChainEntry(MatrixEntry):
             self.fold_lambda()
             self.go_through_columns()
             self.end_folds()
-            if self.chain.sums.folds:
-                self.end(self.results)
-            self.write_rows()
+            if self.whole_plan.parts > 1:
+                self.leave_parts()
+            else:
+                if self.chain.sums.folds:
+                    self.divisors()
+                    self.end(self.results)
+                self.write_rows()
         if self.whole_plan.warpgroups > 1:
             line(f"if ({self.group} == 0) weft::barrier_sync(1, 256);  // what the last one has handed over")
 
     def sizes_of_call(self) -> None:
-        line, chain, rows = self.writer.line, self.chain, self.plan.tile[0]
-        line(f"// {self.shape()}; a turn takes {self.plan.tile[2]} of {chain.column}")
+        line, chain, rows = self.writer.line, self.chain, str(self.plan.tile[0])
+        line(f"// {self.shape()}")
         for axis in (*chain.sums.batch, chain.row, *chain.sums.columns, *([] if chain.bounded else [chain.column])):
             self.counts[axis] = self.span(self.axes[axis], f"{axis}_count")
         self.wholes["rows"] = self.counts[chain.row]
@@ -126,46 +167,75 @@ class ChainEntry(MatrixEntry):
             self.wholes["columns"] = self.counts[chain.lane]
         self.firsts = {"rows": "first_row", "columns": "0"}
         tiles = self.squares["rows"] = self.fresh.fresh("row_tiles")
-        line(f"const int32_t {tiles} = ({factor(self.counts[chain.row])} + {rows - 1}) / {rows};")
+        if chain.together is not None:
+            rows = self.fresh.fresh("rows_together")
+            line(f"const int32_t {rows} = {self.printer.index(chain.together)};  // of a tile, which have columns in common")
+        self.row_step = rows
+        more = f"{int(rows) - 1}" if rows.isdigit() else f"{rows} - 1"
+        line(f"const int32_t {tiles} = ({factor(self.counts[chain.row])} + {more}) / {rows};")
+
+    def number_of_tiles(self) -> None:
+        """How many tiles of rows there are, or parts of these."""
+        line, tiles = self.writer.line, self.squares["rows"]
         each = tiles
         if self.whole_plan.paired:
             line(f"const int32_t pairs = ({tiles} + 1) / 2;  // of tiles, the n-th and the n-th last: as many columns")
             each = "2 * pairs"
-        batch = "".join(f" * {self.counts[a]}" for a in chain.sums.batch)
-        line(f"const int32_t tiles = {each}{batch};")
+        batch = "".join(f" * {self.counts[a]}" for a in self.chain.sums.batch)
+        parts = f" * {self.whole_plan.parts}" if self.whole_plan.parts > 1 else ""
+        line(f"const int32_t tiles = {each}{batch}{parts};")
 
     @contextmanager
     def each_tile(self) -> Iterator[None]:
         """What is written here is done for each tile of rows of a block, at its place."""
-        line, chain, (rows, _, columns) = self.writer.line, self.chain, self.plan.tile
-        tiles, paired = self.squares["rows"], self.whole_plan.paired
+        paired = self.whole_plan.paired
         first, step = ("2 * blockIdx.x", "tile % 2 ? 2 * gridDim.x - 1 : 1") if paired else ("blockIdx.x", "gridDim.x")
         with self.writer.block(f"for (int32_t tile = {first}; tile < tiles; tile += {step})"):
-            each, number = "(2 * pairs)" if paired else tiles, "tile"
-            if chain.sums.batch:
-                line(f"const int32_t batch = tile / {each};")
-                self.places([self.axes[a] for a in chain.sums.batch], "batch", self.counts)
-                number = f"tile % {each}"
-            if paired:
-                line(f"const int32_t pair = {number} / 2, row_tile = tile % 2 ? pair : {tiles} - 1 - pair;")
-                line(f"if (tile % 2 && 2 * pair + 1 == {tiles}) continue;  // the one in the middle is its own pair")
-            elif chain.stop > 0:
-                line(f"const int32_t row_tile = {tiles} - 1 - {number};  // the rows with the most columns first")
-            else:
-                line(f"const int32_t row_tile = {number};")
-            line(f"const int64_t first_row = int64_t(row_tile) * {rows};")
-            if not chain.bounded:
-                count = factor(self.counts[chain.column])
-                line(f"const int32_t first_turn = 0, turns = ({count} + {columns - 1}) / {columns};")
-            else:
-                axis = self.axes[chain.column]
-                self.statements(tuple(map(self.let, self.of_bounds)))
-                line(f"const int64_t last_row = weft::minimum<int64_t>(first_row + {rows}, {self.counts[chain.row]}) - 1;")
-                begin = self.bound(axis.start, chain.start, "first_row", "last_row", least=True)
-                end = self.bound(axis.stop, chain.stop, "first_row", "last_row", least=False)
-                line(f"const int32_t first_turn = {f'({begin}) / {columns}' if begin != '0' else '0'};")
-                line(f"const int32_t turns = weft::maximum<int64_t>({end} + {columns - 1}, 0) / {columns};")
+            self.place_of_tile(f"tile / {self.whole_plan.parts}" if self.whole_plan.parts > 1 else "tile")
+            self.turns_of_tile()
             yield
+
+    def place_of_tile(self, number: str) -> None:
+        """The first row of a tile of this number, and of which of the batch it is."""
+        line, chain, tiles, paired = self.writer.line, self.chain, self.squares["rows"], self.whole_plan.paired
+        each = "(2 * pairs)" if paired else tiles
+        if chain.sums.batch:
+            line(f"const int32_t batch = {number} / {each};")
+            self.places([self.axes[a] for a in chain.sums.batch], "batch", self.counts)
+            number = f"{number} % {each}"
+        if paired:
+            line(f"const int32_t pair = {number} / 2, row_tile = tile % 2 ? pair : {tiles} - 1 - pair;")
+            line(f"if (tile % 2 && 2 * pair + 1 == {tiles}) continue;  // the one in the middle is its own pair")
+        elif chain.stop > 0:
+            line(f"const int32_t row_tile = {tiles} - 1 - {number};  // the rows with the most columns first")
+        else:
+            line(f"const int32_t row_tile = {number};")
+        line(f"const int64_t first_row = int64_t(row_tile) * {self.row_step};")
+        if chain.together is not None:
+            line(f"const int64_t row_stop = weft::minimum<int64_t>(first_row + {self.row_step}, {self.counts[chain.row]});")
+            self.wholes["rows"] = "row_stop"
+
+    def turns_of_tile(self) -> None:
+        """The turns that some row of a tile has, or those of a part of them."""
+        line, chain, columns, parts = self.writer.line, self.chain, self.plan.tile[2], self.whole_plan.parts
+        begin, end = "0", factor(self.counts.get(chain.column, ""))
+        turns = f"({end} + {columns - 1}) / {columns}"
+        if chain.bounded:
+            axis, rows = self.axes[chain.column], self.wholes["rows"]
+            self.statements(tuple(map(self.let, self.of_bounds)))
+            line(f"const int64_t last_row = weft::minimum<int64_t>(first_row + {self.plan.tile[0]}, {rows}) - 1;")
+            begin = self.bound(axis.start, chain.start, "first_row", "last_row", least=True)
+            begin = f"({begin}) / {columns}" if begin != "0" else "0"
+            end = self.bound(axis.stop, chain.stop, "first_row", "last_row", least=False)
+            turns = f"weft::maximum<int64_t>({end} + {columns - 1}, 0) / {columns}"
+        if parts == 1:
+            line(f"const int32_t first_turn = {begin};")
+            line(f"const int32_t turns = {turns};")
+            return
+        line(f"const int32_t begin = {begin}, all_turns = weft::maximum<int32_t>({turns} - begin, 0);")
+        line(f"const int32_t part = tile % {parts};  // of {parts}")
+        line(f"const int32_t first_turn = begin + all_turns * part / {parts};")
+        line(f"const int32_t turns = begin + all_turns * (part + 1) / {parts};")
 
     @property
     def of_bounds(self) -> list[Read | Map]:
@@ -188,7 +258,8 @@ class ChainEntry(MatrixEntry):
     def begin_places(self) -> None:
         """Where in the rings a thread is, over all turns of all tiles."""
         self.writer.line("int32_t place = 0;")
-        self.writer.line("uint32_t phase = 0, rows_phase = 0;  // how often all places have been taken")
+        self.writer.line("uint32_t phase = 0;  // how often all places have been taken")
+        self.writer.line("uint32_t rows = 0;  // of so many tiles so far")
 
     def bound(self, e: Expr, direction: int, first: str, last: str, least: bool) -> str:
         """The least or the largest of a bound of the columns of some rows."""
@@ -197,22 +268,24 @@ class ChainEntry(MatrixEntry):
 
     def rings(self) -> None:
         line, offset, stages = self.writer.line, 0, self.plan.stages
-        line(f"// {stages} turns have a place in shared memory")
+        line(f"// {stages} turns have a place in shared memory, and the rows of {self.whole_plan.row_places} tiles")
         line("extern __shared__ __align__(1024) unsigned char memory[];")
         for b, name in zip(self.tiles_of, self.tile_names, strict=True):
             along = "true" if b.along_points else "false"
             points = f", {b.points}" if b.points != MATRIX_POINTS else ""
             type_ = f"weft::MatrixTile<weft::{self.plan.type}, {b.rows}, {along}{points}>"
-            if not b.once and b.tiles > 1:
+            if b.tiles > 1:
                 line(f"auto* const {name} = reinterpret_cast<{type_}(*)[{b.tiles}]>(memory{f' + {offset}' if offset else ''});")
             else:
                 line(f"auto* const {name} = reinterpret_cast<{type_}*>(memory{f' + {offset}' if offset else ''});")
-            offset += b.bytes * (1 if b.once else stages)
+            offset += b.bytes * (self.whole_plan.row_places if b.once else stages)
         rings = ", ".join(f"{which}_{state}[{stages}]" for which in self.which for state in ("full", "empty"))
-        line(f"__shared__ weft::Mbarrier rows_full, rows_empty, {rings};")
+        rows = self.whole_plan.row_places
+        line(f"__shared__ weft::Mbarrier rows_full[{rows}], rows_empty[{rows}], {rings};")
         with self.writer.block("if (threadIdx.x == 0)"):
-            line("rows_full.init(1);")
-            line(f"rows_empty.init({self.whole_plan.warpgroups});")
+            with self.writer.block(f"for (int32_t place = 0; place < {rows}; ++place)"):
+                line("rows_full[place].init(1);")
+                line(f"rows_empty[place].init({self.whole_plan.warpgroups});")
             with self.writer.block(f"for (int32_t place = 0; place < {stages}; ++place)"):
                 for which in self.which:
                     line(f"{which}_full[place].init(1);")
@@ -221,13 +294,30 @@ class ChainEntry(MatrixEntry):
         line("__syncthreads();")
 
     def bring_all(self) -> None:
-        line, columns = self.writer.line, self.plan.tile[2]
         groups: dict[str, list[int]] = {"rows": [], "scores": [], "sums": []}
         for k, b in enumerate(self.tiles_of):
             groups["rows" if b.once else "scores" if b.product is self.chain.scores else "sums"].append(k)
         size = {which: sum(self.tiles_of[k].bytes for k in own) for which, own in groups.items()}
         self.begin_places()
-        with self.each_tile(), self.writer.block("for (int32_t turn = first_turn; turn < turns; ++turn)"):
+        with self.each_tile():
+            self.look()
+            self.bring_turns(groups, size)
+
+    def look(self) -> None:
+        """Whether columns that data decide are inside their arrays."""
+        if not self.chain.looked_at:
+            return
+        axis = self.axes[self.chain.column]
+        start = self.printer.index(axis.start, SUM)
+        stop = self.bound(axis.stop, self.chain.stop, "first_row", "last_row", least=False)
+        for array, d in self.chain.looked_at:
+            size = self.printer.index(self.function.array(array).shape[d], SUM)
+            outside = f"{stop} > {size}" if axis.start == ZERO else f"({start} < 0 || {stop} > {size})"
+            self.writer.line(f"if ({start} < {stop} && {outside}) __trap();  // a subscript leaves {array}")
+
+    def bring_turns(self, groups: Mapping[str, list[int]], size: Mapping[str, int]) -> None:
+        line, columns = self.writer.line, self.plan.tile[2]
+        with self.writer.block("for (int32_t turn = first_turn; turn < turns; ++turn)"):
             for which in self.which:
                 line(f"{which}_empty[place].wait(phase ^ 1);")
                 line(f"{which}_full[place].arrive_expect({size[which]});")
@@ -236,15 +326,23 @@ class ChainEntry(MatrixEntry):
             line(self.next_place)
             line("if (turn > first_turn) continue;")
             line("// the rows of a tile come after its first columns, which need not wait for those of the tile before")
-            line("rows_empty.wait(rows_phase ^ 1);")
-            line("rows_phase ^= 1;")
-            line(f"rows_full.arrive_expect({size['rows']});")
+            line(f"rows_empty[{self.rows_place}].wait({self.rows_phase} ^ 1);")
+            line(f"rows_full[{self.rows_place}].arrive_expect({size['rows']});")
             for k in groups["rows"]:
-                self.bring_boxes(k, "rows_full", "", "first_row")
+                self.bring_boxes(k, f"rows_full[{self.rows_place}]", self.rows_place, "first_row")
+            line("++rows;")
 
     @property
     def next_place(self) -> str:
         return f"if (++place == {self.plan.stages}) place = 0, phase ^= 1;"
+
+    @property
+    def rows_place(self) -> str:
+        return f"rows % {self.whole_plan.row_places}" if self.whole_plan.row_places > 1 else "0"
+
+    @property
+    def rows_phase(self) -> str:
+        return f"(rows / {self.whole_plan.row_places} % 2)" if self.whole_plan.row_places > 1 else "(rows % 2)"
 
     def bring_boxes(self, k: int, barrier: str, place: str, first: str) -> None:
         """The boxes of the k-th operand's tiles. first: the first row, or the first column."""
@@ -252,7 +350,8 @@ class ChainEntry(MatrixEntry):
         read = operand_read(b.product, b.operand)
         assert read is not None
         axes = {b.product.rows[0] if b.once else b.product.columns[0], b.product.over[0]}
-        rest = [f"int({self.printer.index(i)})" for i in reversed(read.index) if not free_names(i) & axes]
+        with self.spelled({self.chain.row: "first_row"}):
+            rest = [f"int({self.printer.index(i)})" for i in reversed(read.index) if not free_names(i) & axes]
         self.writer.cite(read.location)
         of_sums = b.product is self.chain.sums  # whose points are the columns
         for t in range(b.tiles):
@@ -265,8 +364,6 @@ class ChainEntry(MatrixEntry):
                 self.writer.line(f"weft::tensor_load({element}, {map_}, {barrier}, {', '.join([*pair, *rest])});")
 
     def tile_at(self, name: str, b: Brought, place: str, t: str) -> str:
-        if b.once:
-            return f"{name}[{t}]"
         return f"{name}[{place}]" if b.tiles == 1 else f"{name}[{place}][{t}]"
 
     # ---------------------------------------------------------------- scores and sums
@@ -283,7 +380,7 @@ class ChainEntry(MatrixEntry):
         line("int32_t turn = first_turn;")
         if chain.bounded:
             line("const bool any_turn = first_turn < turns;")
-        line(f"{'if (any_turn) ' if chain.bounded else ''}rows_full.wait(rows_phase);")
+        line(f"{'if (any_turn) ' if chain.bounded else ''}rows_full[{self.rows_place}].wait{self.rows_phase};")
         if chain.bounded:
             with self.writer.block("const auto leave_turn = [&]", "};"):
                 line("// no row of the warpgroup has any of these columns")
@@ -301,8 +398,6 @@ class ChainEntry(MatrixEntry):
             self.overlap_turns(edge)
         if chain.bounded:
             line("for (; turn < turns; ++turn) leave_turn();")
-            with self.writer.block("if (any_turn)"):
-                self.leave_rows()
 
     def take_turns_alone(self, edge: str) -> None:
         """Turns one after another, whose sums are multiplied before the scores of the next one."""
@@ -313,14 +408,11 @@ class ChainEntry(MatrixEntry):
             self.start()
             line(_done("scores", "place"))
             line(f"const bool edge = {edge};")
-            with self.writer.block("if (edge)"):
-                line("fold_turn(turn, true);")
-            with self.writer.block("else"):
-                line("fold_turn(turn, false);")
+            self.fold_at_edges()
             if sums:
                 line("sums_full[place].wait(phase);")
                 if chain.bounded:
-                    with self.within("turn", "place"):
+                    with self.within(f"edge && {self.any_infinite('place')}", "turn", "place"):
                         pass
                 with self.writer.block("else") if chain.bounded else nullcontext():
                     line("multiply_sums(place);")
@@ -328,8 +420,16 @@ class ChainEntry(MatrixEntry):
                     line(f"weft::wgmma_wait<0>({', '.join(sums)});")
                 line(_done("sums", "place"))
             line(self.next_place)
-        if not chain.bounded:
+        with self.writer.block("if (any_turn)") if chain.bounded else nullcontext():
             self.leave_rows()
+
+    def fold_at_edges(self) -> None:
+        """What is made of a turn: where columns that rows do not have need be left out, there are two texts of it."""
+        if self.masked:
+            self.writer.line("fold_turn(turn, edge);")
+        else:
+            self.writer.line("if (edge) fold_turn(turn, true);")
+            self.writer.line("else fold_turn(turn, false);")
 
     def overlap_turns(self, edge: str) -> None:
         """Turns whose sums are multiplied together with the scores of the next one."""
@@ -338,33 +438,33 @@ class ChainEntry(MatrixEntry):
             line("scores_full[place].wait(phase);")
             self.take_turn()
             self.start()
-            line(_done("scores", "place"))
-            line("fold_turn(turn, true);")
             if chain.bounded:
-                line(f"bool edge = {edge};")
-            with self.writer.block(f"while (++turn < {'own_turns' if chain.bounded else 'turns'})"):
+                line("bool edge;")
+            with self.writer.block("while (true)"):
+                line(_done("scores", "place"))
+                line(f"{'' if chain.bounded else 'const bool '}edge = {edge};")
+                self.fold_at_edges()
+                line(f"if (++turn == {'own_turns' if chain.bounded else 'turns'}) break;")
                 line("const int32_t last = place;")
                 line("sums_full[last].wait(phase);")
+                if chain.bounded:
+                    line(f"const bool infinite = edge && {self.any_infinite('last')};")
                 line(self.next_place)
                 line("scores_full[place].wait(phase);")
                 self.take_turn()
                 if chain.bounded:
-                    with self.within("turn - 1", "last"):
+                    with self.within("infinite", "turn - 1", "last"):
                         self.start()
                 with self.writer.block("else") if chain.bounded else nullcontext():
                     self.start("last")
                 line(_done("sums", "last"))
-                line(_done("scores", "place"))
-                line(f"{'' if chain.bounded else 'const bool '}edge = {edge};")
-                with self.writer.block("if (edge)"):
-                    line("fold_turn(turn, true);")
-                with self.writer.block("else"):
-                    line("fold_turn(turn, false);")
-            if not chain.bounded:
-                self.leave_rows()
+            self.leave_rows()
             line("sums_full[place].wait(phase);")
-            if chain.bounded:
-                with self.within("turn - 1", "place"):
+            if self.apart:
+                with self.writer.block("if (edge)"):
+                    self.multiply_apart()
+            elif chain.bounded:
+                with self.within(f"edge && {self.any_infinite('place')}", "turn - 1", "place"):
                     pass
             with self.writer.block("else") if chain.bounded else nullcontext():
                 line("multiply_sums(place);")
@@ -372,10 +472,39 @@ class ChainEntry(MatrixEntry):
                 line(f"weft::wgmma_wait<0>({', '.join(sums)});")
             line(_done("sums", "place"))
             line(self.next_place)
+        if chain.bounded:
+            with self.writer.block("else if (any_turn)"):
+                self.leave_rows()
+
+    @property
+    def apart(self) -> bool:
+        """Whether the sums of a last turn, in which rows lack columns, have room where the scores have been."""
+        chain, (_, lanes, columns) = self.chain, self.plan.tile
+        return chain.bounded and len(chain.sums.folds) * lanes <= len(chain.scores.folds) * columns
+
+    def multiply_apart(self) -> None:
+        """The sums of a last turn by themselves, which tell whether there was an infinity."""
+        line, chain, lanes = self.writer.line, self.chain, self.plan.tile[1]
+        own = {f.results[0]: self.fresh.fresh(f"{f.names[0]}_last") for f in chain.sums.folds}
+        line(f"float {', '.join(f'{name}[{lanes // 2}]' for name in own.values())};")
+        self.multiply(chain.sums, [*own.values()], fresh=True)
+        line("weft::wgmma_commit();")
+        line(f"weft::wgmma_wait<0>({', '.join(own.values())});")
+        finite = " && ".join(f"weft::all_finite({name})" for name in own.values())
+        with self.writer.block(f"if (__all_sync(0xffffffffu, {finite}))"):
+            totals = [f"{self.totals[result]}[0][h] += {name}[h];" for result, name in own.items()]
+            self.unrolled([f"for (int32_t h = 0; h < {lanes // 2}; ++h)"], *totals)
+        with self.writer.block("else"):
+            self.multiply_within("turn - 1", "place")
+        line(f"weft::barrier_sync({self.barrier_of_group}, 128);  // all have read the tiles")
+
+    @property
+    def barrier_of_group(self) -> str:
+        return f"{1 + self.whole_plan.warpgroups} + {self.group}"
 
     def leave_rows(self) -> None:
-        self.writer.line("if (threadIdx.x % 128 == 0) rows_empty.arrive();")
-        self.writer.line("rows_phase ^= 1;")
+        self.writer.line(_done("rows", self.rows_place))
+        self.writer.line("++rows;")
 
     def start(self, sums: str = "") -> None:
         """The products of a turn, until they are done: sums of the turn before, where these are wanted, and scores. The tensor
@@ -411,7 +540,7 @@ class ChainEntry(MatrixEntry):
         any.
         """
         line, chain, columns = self.writer.line, self.chain, self.plan.tile[2]
-        axis, rows = self.axes[chain.column], self.counts[chain.row]
+        axis, rows = self.axes[chain.column], self.wholes["rows"]
         stop = self.counts.get(chain.column, "")
         if chain.bounded:
             line(f"const int64_t near_row = weft::minimum<int64_t>(first_row + own_row, {rows} - 1);")
@@ -422,36 +551,47 @@ class ChainEntry(MatrixEntry):
         if not chain.bounded:
             return
         most = self.bound(axis.stop, chain.stop, "near_row", "far_row", least=False)
-        line(f"const int32_t own_turns = ({most} + {columns - 1}) / {columns};  // in which some row has some")
+        own = f"({most} + {columns - 1}) / {columns}"
+        own = f"weft::minimum<int64_t>({own}, turns)" if self.whole_plan.parts > 1 else own
+        line(f"const int32_t own_turns = {own};  // in which some row has some")
         if axis.start != ZERO:
             ends = [self.bound(axis.start, chain.start, "near_row", "far_row", least) for least in (True, False)]
             line(f"const int32_t first_own_turn = ({ends[0]}) / {columns};")
             line(f"const int32_t first_whole_turn = ({ends[1]} + {columns - 1}) / {columns};")
 
+    def any_infinite(self, place: str) -> str:
+        """Whether the other operands of sums have an infinity, as all threads of a warpgroup are told."""
+        infinite = [f"weft::any_infinite<{self.tiles_of[k].tiles}>({self.tiles_at(k, place)})" for k in self.of_sums()]
+        return f"weft::any_of_warpgroup({' || '.join(infinite)}, told[{self.group}], {self.barrier_of_group})"
+
+    def of_sums(self) -> list[int]:
+        return [self.pair(f, self.chain.sums)[1] for f in self.chain.sums.folds]
+
+    def tiles_at(self, k: int, place: str) -> str:
+        return f"{self.tile_names[k]}{f'[{place}]' if self.tiles_of[k].tiles > 1 else f' + {place}'}"
+
     @contextmanager
-    def within(self, turn: str, place: str) -> Iterator[None]:
+    def within(self, condition: str, turn: str, place: str) -> Iterator[None]:
         """Where columns that a row does not have hold an infinity, sums of those that it has; and what is written here."""
-        line, chain, columns = self.writer.line, self.chain, self.plan.tile[2]
-        tiles = [self.pair(f, chain.sums)[1] for f in chain.sums.folds]
-        places = {k: f"{self.tile_names[k]}{f'[{place}]' if self.tiles_of[k].tiles > 1 else f' + {place}'}" for k in tiles}
-        infinite = [f"weft::any_infinite<{self.tiles_of[k].tiles}>({own})" for k, own in places.items()]
-        barrier = f"{1 + self.whole_plan.warpgroups} + {self.group}"
-        told = f"weft::any_of_warpgroup({' || '.join(infinite)}, told[{self.group}], {barrier})"
-        with self.writer.block(f"if (edge && {told})"):
-            line("// 0 times an infinity that a row does not have is none of its: these products leave it out")
-            line("int32_t begin[2], end[2];")
-            axis = self.axes[chain.column]
-            with self.writer.block("for (int32_t u = 0; u < 2; ++u)"):
-                row = self.declare(chain.row)
-                line(f"const int64_t {row} = first_row + first_own_row + u * 8;")
-                for name, e in (("begin", axis.start), ("end", axis.stop)):
-                    near = f"weft::maximum<int64_t>({self.printer.index(e, SUM)} - ({turn}) * {columns}, 0)"
-                    line(f"{name}[u] = weft::minimum<int64_t>({near}, {columns});")
-            for f, k in zip(chain.sums.folds, tiles, strict=True):
-                total, left = self.totals[f.results[0]], self.left[f.results[0]]
-                line(f"weft::multiply_within({total}[0], {left}, {places[k]}, begin, end);")
-            line(f"weft::barrier_sync({barrier}, 128);  // all have read the tiles")
+        with self.writer.block(f"if ({condition})"):
+            self.multiply_within(turn, place)
+            self.writer.line(f"weft::barrier_sync({self.barrier_of_group}, 128);  // all have read the tiles")
             yield
+
+    def multiply_within(self, turn: str, place: str) -> None:
+        line, chain, columns = self.writer.line, self.chain, self.plan.tile[2]
+        line("// 0 times an infinity that a row does not have is none of its: these products leave it out")
+        line("int32_t begin[2], end[2];")
+        axis = self.axes[chain.column]
+        with self.writer.block("for (int32_t u = 0; u < 2; ++u)"):
+            row = self.declare(chain.row)
+            line(f"const int64_t {row} = first_row + first_own_row + u * 8;")
+            for name, e in (("begin", axis.start), ("end", axis.stop)):
+                near = f"weft::maximum<int64_t>({self.printer.index(e, SUM)} - ({turn}) * {columns}, 0)"
+                line(f"{name}[u] = weft::minimum<int64_t>({near}, {columns});")
+        for f, k in zip(chain.sums.folds, self.of_sums(), strict=True):
+            total, left = self.totals[f.results[0]], self.left[f.results[0]]
+            line(f"weft::multiply_within({total}[0], {left}, {self.tiles_at(k, place)}, begin, end);")
 
     def product_lambdas(self) -> None:
         """The products of a turn."""
@@ -482,8 +622,8 @@ class ChainEntry(MatrixEntry):
                     rows = self.tiles_of[left]
                     first = "weft::Major::k" if rows.along_points else "weft::Major::rows"
                     template = "" if (first, turned) == ("weft::Major::k",) * 2 else f", {first}, {turned}"
-                    index = f"g / {MATRIX_POINTS}" if rows.tiles > 1 else "0"
-                    a = f"{self.tile_names[left]}[{index}].matrix(own_row, g{f' % {MATRIX_POINTS}' if rows.tiles > 1 else ''})"
+                    a = self.tile_at(self.tile_names[left], rows, self.rows_place, f"g / {MATRIX_POINTS}")
+                    a += f".matrix(own_row, g{f' % {MATRIX_POINTS}' if rows.tiles > 1 else ''})"
                 else:
                     template = f", {turned}" if turned != "weft::Major::k" else ""
                     a = f"{self.left[f.results[0]]}[g / 16]"
@@ -556,6 +696,10 @@ class ChainEntry(MatrixEntry):
         kept = self.kept(early, late, late_exprs)
         late = [v for v in late if v.name not in kept]
         elements = {n: f"{own}[h * 4 + u * 2 + v]" for n, own in (*self.scores.items(), *kept.items())}
+        self.masked = self.masks(late, late_exprs, elements)
+        self.powers = Powers.of(chain, early, late, late_exprs, {**self.scores, **kept}) if self.masked else None
+        if self.powers is not None:
+            self.powers.slope(self.writer, "" if self.powers.unit is None else self.printer.value(self.powers.unit))
         moved = list(dict.fromkeys(r.extremum for r in chain.repairs))
         references = {n: self.fresh.fresh(f"{self.made[n].names[0]}_reference") for n in moved}  # type: ignore[union-attr]
         axis = self.axes[chain.column]
@@ -566,10 +710,25 @@ class ChainEntry(MatrixEntry):
             line(f"int32_t {', '.join(f'{name}[2]' for name in bounds)};")
             if moved:
                 line(f"float {', '.join(f'{name}[2]' for name in references.values())};")
+            if self.powers is not None:
+                line("weft::MaximumPower power[2];")
+                if self.powers.unit is not None:
+                    of_each = [f"for (int32_t h = 0; h < {columns // 2}; ++h)"]
+                    with self.writer.block("if (!rising)"):
+                        self.unrolled(of_each, f"{self.powers.own}[h] {self.powers.by}= factor_of_scores;")
             with self.each_row_of_thread(of_rows):
                 for name, e in bounds.items():
                     line(f"{name}[u] = weft::minimum<int64_t>({self.printer.index(e, SUM)} - first_column, {columns});")
-                self.move(self.lead(early, elements, kept), references)
+                if self.masked:
+                    self.make(early, elements, kept)
+                else:
+                    self.move(self.lead(early, elements, kept), references)
+            if self.masked:
+                self.mask()
+                with self.unrolled_block(["for (int32_t u = 0; u < 2; ++u)"]):
+                    self.move(self.lead([], elements, kept), references)
+            if self.powers is not None:
+                self.bring_far(references)
             self.follow(late, of_rows, elements, {n: f"{own}[u]" for n, own in references.items()})
 
     @contextmanager
@@ -613,16 +772,40 @@ class ChainEntry(MatrixEntry):
     def below(self, v: Read | Map) -> set[str]:
         return {w.name for w in self.needed([Ref(n, FLOAT32) for n in self.direct(v)]) if isinstance(w, Read | Map)}
 
+    def masks(self, late: list[Read | Map], exprs: list[Expr], elements: Mapping[str, str]) -> dict[str, str]:
+        """What the columns that a row does not have are made, if they need not be left out: identities of the maximum, in the
+        place of its parts, if all that is taken of these later is an exponential of what they are below it, which is 0 then.
+        """
+        own = {f.parts[0].name: f for f in self.chain.leading if isinstance(f.parts[0], Ref)}
+        own = {n: f for n, f in own.items() if n in elements and f.algebra in ("max", "maximum")}
+        values = {v.name: v.value for v in late if isinstance(v, Map)}
+
+        def vanishes(e: Expr) -> bool:
+            match values.get(e.name, e) if isinstance(e, Ref) else e:
+                case Op(name="exp_flushed", args=(Op(name="sub", args=(Ref(name=x), Ref(name=m))),)):
+                    return x in own and m == own[x].results[0]
+            return False
+
+        reads = any(isinstance(x, Load) for v in self.middle for e in uses(v) for x in walk_expr(e))
+        reads = reads or any(isinstance(v, Read) and self.chain.column in v.axes for v in self.middle)
+        if reads or len(self.chain.leading) != len(own) or not all(map(vanishes, (*values.values(), *exprs))):
+            return {}
+        return {elements[n]: f"{self.algebra(f)}::identity()" for n, f in own.items()}
+
+    @property
+    def outside(self) -> str:
+        """Whether a row does not have a column that a thread has."""
+        beyond = f"h * {_PAIRS} + v >= column_stop[u]"
+        return beyond if self.axes[self.chain.column].start == ZERO else f"h * {_PAIRS} + v < column_start[u] || {beyond}"
+
     @contextmanager
     def columns(self, spelled: Mapping[str, str]) -> Iterator[None]:
-        """What is written here is done for both columns of a run that a thread has, where they are there."""
+        """What is written here is done for both columns of a run that a thread has, where they are there or masked."""
         line, chain = self.writer.line, self.chain
         line("#pragma unroll")
         with self.writer.block("for (int32_t v = 0; v < 2; ++v)"), self.spelled(spelled):
-            outside = f"h * {_PAIRS} + v >= column_stop[u]"
-            if self.axes[chain.column].start != ZERO:
-                outside = f"(h * {_PAIRS} + v < column_start[u] || {outside})"
-            line(f"if (edge && {outside}) continue;")
+            if not self.masked:
+                line(f"if (edge && {factor(self.outside) if '||' in self.outside else self.outside}) continue;")
             mark, column = self.writer.mark(), self.declare(chain.column)
             yield
             if self.writer.mentions(column, mark):
@@ -641,22 +824,50 @@ class ChainEntry(MatrixEntry):
             name = latest[f.results[0]] = self.fresh.fresh(f"{f.names[0]}_latest")
             own = f"{self.rows_own[f.results[0]]}[u]"
             line(f"{register_type(f.types[0])} {name}[2] = {{{own}, {self.algebra(f)}::identity()}};")
-        scores = {n: e for n, e in elements.items() if n in self.scores}
-        with self.unrolled_block([self.runs]), self.columns(scores):
+        if self.masked:
+            with self.unrolled_block([self.runs]), self.columns(elements):
+                self.take_in(latest)
+        else:
+            self.make(early, elements, kept, latest)
+        return latest
+
+    def make(
+        self,
+        early: list[Read | Map],
+        elements: Mapping[str, str],
+        kept: Mapping[str, str],
+        latest: Mapping[str, str] | None = None,
+    ) -> None:
+        """The values that leading folds are made of, and what is kept of them; and these folds, if they are at hand."""
+        if self.powers is not None and self.powers.unit is not None:
+            early = []
+        if not early and latest is None:
+            return
+        with self.unrolled_block([self.runs]), self.columns({n: e for n, e in elements.items() if n in self.scores}):
             for v in early:
                 if v.name in kept:
                     self.writer.cite(v.location)
-                    line(f"{kept[v.name]}[h * 4 + u * 2 + v] = {self.printer.value(self.let(v).value)};")
+                    self.writer.line(f"{kept[v.name]}[h * 4 + u * 2 + v] = {self.printer.value(self.let(v).value)};")
                     self.names[v.name] = elements[v.name]
                 else:
                     self.statements((self.let(v),))
-            for f in chain.leading:
-                self.writer.cite(f.location)
-                own = f"{latest[f.results[0]]}[v]"
-                line(f"{own} = {self.taken_in(f, own)};")
-        for name in kept:
+            if latest is not None:
+                self.take_in(latest)
+        for name in kept.keys() & self.names.keys():
             del self.names[name]
-        return latest
+
+    def mask(self) -> None:
+        """Make columns that rows do not have what they need not be left out for."""
+        of_each = ["for (int32_t u = 0; u < 2; ++u)", self.runs, "for (int32_t v = 0; v < 2; ++v)"]
+        with self.writer.block("if (edge)"), self.unrolled_block(of_each):
+            for own, identity in self.masked.items():
+                self.writer.line(f"if ({self.outside}) {own} = {identity};")
+
+    def take_in(self, latest: Mapping[str, str]) -> None:
+        for f in self.chain.leading:
+            self.writer.cite(f.location)
+            own = f"{latest[f.results[0]]}[v]"
+            self.writer.line(f"{own} = {self.taken_in(f, own)};")
 
     def taken_in(self, f: Fold, own: str) -> str:
         fused = self.printer.accumulated(own, f.parts[0]) if f.algebra == "sum" else None
@@ -674,7 +885,15 @@ class ChainEntry(MatrixEntry):
                 line(f"{references[name]}[u] = {self.algebra(f)}::reference({latest[name]}[0]);")
             else:
                 line(f"{latest[name]}[0] = {whole};")
-        if chain.repairs:
+        if self.powers is not None:
+            ((name, own),) = references.items()
+            line("// sums move with what they are relative to")
+            algebra = self.algebra(self.chain.leading[0])
+            line(f"const float before = {algebra}::reference({self.rows_own[name]}[u]);")
+            line(f"power[u] = weft::maximum_power({own}[u], slope);")
+            lost = "power[u].lost - weft::maximum_power(before, slope).lost"
+            self.bring_to(f"weft::exp2_estimate(weft::fma(before - {own}[u], slope, {lost}))", [r.sum for r in chain.repairs])
+        elif chain.repairs:
             line("// sums move with what they are relative to")
             old = {n: f"{self.rows_own[n]}[u]" for n in references}
             for text, sums in self.factors(old, {n: f"{own}[u]" for n, own in references.items()}).items():
@@ -713,6 +932,16 @@ class ChainEntry(MatrixEntry):
     def extremum(self, repair: Repair) -> Fold:
         return next(f for f in self.chain.leading if f.results[0] == repair.extremum)
 
+    def bring_far(self, references: Mapping[str, str]) -> None:
+        """Where a power is none, scores are made relative themselves."""
+        assert self.powers is not None
+        ((_, own),) = references.items()
+        with self.writer.block("if (power[0].far || power[1].far)"), self.unrolled_block(
+            ["for (int32_t u = 0; u < 2; ++u)", self.runs, "for (int32_t v = 0; v < 2; ++v)"]
+        ):
+            element = f"{self.powers.own}[h * 4 + u * 2 + v]"
+            self.writer.line(f"if (power[u].far) {element} -= {own}[u];")
+
     def follow(
         self, late: list[Read | Map], of_rows: list[Read | Map], elements: Mapping[str, str], references: Mapping[str, str]
     ) -> None:
@@ -723,6 +952,10 @@ class ChainEntry(MatrixEntry):
         with self.unrolled_block([self.runs]), self.each_row_of_thread(wanted):
             for pair in pairs.values():
                 line(f"float {pair}[2] = {{}};")
+            if self.powers is not None:
+                late = [self.powers.told(v) for v in late]
+                element = f"{self.powers.own}[h * 4 + u * 2 + v]"
+                self.instead[POWER] = f"weft::exp2_estimate(weft::fma({element}, slope, -power[u].power))"
             with self.columns({**elements, **references}):
                 self.statements(tuple(map(self.let, late)))
                 for f in self.chain.following:
@@ -744,6 +977,7 @@ class ChainEntry(MatrixEntry):
         line, chain = self.writer.line, self.chain
         moved = {r.extremum for r in chain.repairs}
         with self.unrolled_block(["for (int32_t u = 0; u < 2; ++u)"]):
+            power = "" if self.powers is None else self.end_powers(self.powers)
             for f in (*chain.leading, *chain.following):
                 name = f.results[0]
                 own = f"{self.rows_own[name]}[u]"
@@ -753,21 +987,68 @@ class ChainEntry(MatrixEntry):
                 elif name not in moved:
                     line(f"{own} = weft::reduce_lanes<{self.algebra(f)}, 4>({own});")
             last = {n: f"{self.rows_own[n]}[u]" for n in moved}
-            if chain.bounded and moved:
-                last = self.of_columns(last)
-            for text, sums in self.factors({n: f"{self.rows_own[n]}[u]" for n in moved}, last, settled=True).items():
-                self.bring_to(text, sums)
+            if self.whole_plan.parts == 1:  # else what combines them does
+                extrema = dict(last)
+                if chain.bounded and moved:
+                    last = self.of_columns("first_row + first_own_row + u * 8", last)
+                for text, sums in self.factors(extrema, last, settled=True).items():
+                    self.bring_to(f"{text} * {power}" if power else text, sums)
+            elif power:
+                self.bring_to(power, [r.sum for r in chain.repairs])
         halves = {f.results[0] for f in chain.following}
         for name, own in self.rows_own.items():
             self.names[name] = f"{own}[u][0]" if name in halves else f"{own}[u]"
 
-    def of_columns(self, extrema: Mapping[str, str]) -> dict[str, str]:
-        """What sums are relative to in the end: extrema, but of a row without columns what its sums began with."""
+    def divisors(self) -> None:
+        """What all lanes of a row are divided by is the same: its reciprocal is taken once."""
+        assert isinstance(self.printer, DividingPrinter)
+        rows = {f.results[0] for f in (*self.chain.leading, *self.chain.following)}
+        written = self.needed(e for w in self.products.sweeps.last for e in uses_of_write(w))
+        exprs = [v.value for v in written if isinstance(v, Map)] + [w.value for w in self.products.sweeps.last]
+        for e in (x for root in exprs for x in walk_expr(root)):
+            match e:
+                case Op(name="div", args=(_, Ref(name=name) as by)) if name in rows and by not in self.printer.divisors:
+                    kind = f"weft::{'OrdinaryDivisor' if counts_from_one(by, self.made) else 'Divisor'}<float>"
+                    self.printer.divisors[by] = self.divisor(self.fresh.fresh(f"{name}_divisor"), kind, self.names[name])
+
+    def divisor(self, name: str, kind: str, value: str) -> str:
+        """Declare what the rows of a thread are divided by; its name for the u-th of them."""
+        each = (f"{kind}({value.replace('[u]', f'[{u}]', 1)})" for u in (0, 1))
+        self.writer.line(f"const {kind} {name}[2] = {{{', '.join(each)}}};")
+        return f"{name}[u]"
+
+    def leave_parts(self) -> None:
+        """What a thread has of a part of the columns, for the next launch: tiles of rows as they lie."""
+        line, chain, (rows, lanes, _) = self.writer.line, self.chain, self.plan.tile
+        with self.unrolled_block(["for (int32_t u = 0; u < 2; ++u)"]):
+            line(f"if (first_row + first_own_row + u * 8 >= {self.wholes['rows']}) break;")
+            line(f"const int64_t place_of_row = int64_t(tile) * {rows} + first_own_row + u * 8;")
+            with self.writer.block("if (threadIdx.x % 4 == 0)"):
+                for f in (*chain.leading, *chain.following):
+                    line(f"{self.left_in[f.results[0]]}[place_of_row] = {self.names[f.results[0]]};")
+            for f in chain.sums.folds:
+                own, place = f"{self.totals[f.results[0]]}[0]", f"place_of_row * {lanes} + threadIdx.x % 4 * 2 + h * {_PAIRS}"
+                pair = f"{{{own}[h * 4 + u * 2], {own}[h * 4 + u * 2 + 1]}}"
+                with self.unrolled_block([f"for (int32_t h = 0; h < {lanes // _PAIRS}; ++h)"]):
+                    line(f"const float part_run[2] = {pair};")
+                    line(f"weft::store<2>({self.left_in[f.results[0]]} + {place}, part_run);")
+
+    def end_powers(self, powers: Powers) -> str:
+        """The maximum as the program has it, and what brings sums of powers to it."""
+        own = f"{self.rows_own[powers.maximum]}[u]"
+        reference = f"{self.algebra(self.chain.leading[0])}::reference({own})"
+        self.writer.line(f"const float lost = weft::maximum_power({reference}, slope).lost;")
+        if powers.unit is not None:
+            self.writer.line(f"{own} {powers.by}= unit;")
+        return "weft::exp2_estimate(-lost)"
+
+    def of_columns(self, row_: str, extrema: Mapping[str, str]) -> dict[str, str]:
+        """What sums of a row are relative to in the end: extrema, but where it has no columns what its sums began with."""
         line, chain = self.writer.line, self.chain
         mark, row, axis = self.writer.mark(), self.declare(chain.row), self.axes[chain.column]
         line(f"const bool any = {self.printer.index(axis.start, SUM)} < {self.printer.index(axis.stop, SUM)};")
         if self.writer.mentions(row, mark):
-            self.writer.insert(mark, f"const int64_t {row} = first_row + first_own_row + u * 8;")
+            self.writer.insert(mark, f"const int64_t {row} = {row_};")
         found = {}
         for name, own in extrema.items():
             fold = next(f for f in chain.leading if f.results[0] == name)
@@ -779,15 +1060,18 @@ class ChainEntry(MatrixEntry):
         """What is written once a row."""
         if not self.chain.writes:
             return
-        exprs = [e for w in self.chain.writes for e in uses_of_write(w)]
-        wanted = [v for v in self.needed(exprs) if not isinstance(v, Fold)]
         with self.writer.block("if (threadIdx.x % 4 == 0)"), self.unrolled_block(["for (int32_t u = 0; u < 2; ++u)"]):
             row = self.declare(self.chain.row)
             self.writer.line(f"const int64_t {row} = first_row + first_own_row + u * 8;")
-            self.writer.line(f"if ({row} >= {factor(self.counts[self.chain.row])}) break;")
-            self.statements(tuple(map(self.let, wanted)))
-            for w in self.chain.writes:
-                self.write(w)
+            self.writer.line(f"if ({row} >= {factor(self.wholes['rows'])}) break;")
+            self.write_row()
+
+    def write_row(self) -> None:
+        exprs = [e for w in self.chain.writes for e in uses_of_write(w)]
+        wanted = [v for v in self.needed(exprs) if not isinstance(v, Fold)]
+        self.statements(tuple(map(self.let, wanted)))
+        for w in self.chain.writes:
+            self.write(w)
 
 
 def _done(which: str, place: str) -> str:

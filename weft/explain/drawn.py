@@ -66,6 +66,8 @@ def drawn(launch: Launch, numbers: Mapping[str, int]) -> Drawn | None:
         found = plan.arranged(lowered.sweeps)
         made, axes, homed = found.sweeps.values, dict(found.sweeps.axes), _of_products(found, plan)
     elif isinstance(plan, ChainPlan) and lowered.chain is not None:
+        if launch.dependent:
+            return None  # what combines parts
         made, axes, homed = lowered.chain.values, dict(lowered.chain.axes), _of_chain(lowered.chain, plan)
     elif isinstance(plan, ScanPlan) and lowered.scans is not None:
         made, axes, homed = lowered.scans.values, dict(lowered.scans.axes), _of_scans(launch, lowered.scans, plan)

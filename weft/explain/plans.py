@@ -12,7 +12,7 @@ from weft.explain.drawn import drawn
 from weft.explain.words import wrapped
 from weft.graph.products import Products, exact_type
 from weft.loops.show import renamed, show_expr, user_names
-from weft.plan.chain import ChainPlan
+from weft.plan.chain import RUN_OF_PARTS, ChainPlan
 from weft.plan.fold import FoldPlan
 from weft.plan.join import BinsPlan, JoinPlan, PointsPlan, SortPlan, join_steps
 from weft.plan.latest import LastPlan
@@ -273,6 +273,12 @@ def _chained(launch: Launch, plan: ChainPlan) -> list[str]:
     moved = [f"{', '.join(relative)} kept relative to {found.repairs[0].extremum} so far"] if relative else []
     order = "the tiles of rows with the most and with the fewest columns" if plan.paired else "tiles of rows"
     order = f"the longest {order} first" if found.stop > 0 and not plan.paired else f"blocks stay and go through {order}"
+    if launch.dependent:
+        return [f"a thread has {RUN_OF_PARTS} of {found.lane} of a row, and combines {plan.parts} parts of it in their order"]
+    if plan.together:
+        moved.append(f"{plan.together} of {found.row}, which have {found.column} in common, are the rows of a tile")
+    if plan.parts > 1:
+        moved.append(f"{plan.parts} blocks share the columns of a tile, and leave parts of its rows for the next launch")
     return [
         f"a block has {own}{batch}, a warpgroup 64 of its rows, by {atom.name}",
         f"scores of {found.row} and {found.column} stay in registers; a turn takes {turn} of {found.column}"

@@ -35,7 +35,7 @@ from weft.graph.tile import (
     uses_of_write,
 )
 from weft.loops.algebra.table import ALGEBRAS
-from weft.loops.ir import Const, Expr, Op, Ref, Round, free_names, rewrite
+from weft.loops.ir import Check, Const, Expr, Load, Op, Ref, Round, free_names, rewrite, walk_expr
 from weft.loops.types import INT64
 
 
@@ -45,7 +45,9 @@ class Chain:
     relative to such, by repairs. sums: of rows and lanes, over the columns; the left operands are made of scores. There may be
     none, and then there are no lanes. writes: once a row. Rows, columns, points and lanes are one axis each, all others of the
     results the batch. start, stop: how the first column of a row, and the one after the last, change from row to row: not (0),
-    up (1) or down (-1).
+    up (1) or down (-1). asked: reads that a plan, and where data decide the columns, the kernel has to see inside their arrays:
+    their subscripts are of axes and sizes. together: as many rows as have columns in common, by a division of their place
+    (heads that share keys); None: all have.
     """
 
     scores: Products
@@ -56,6 +58,8 @@ class Chain:
     writes: tuple[Write, ...]
     start: int = 0
     stop: int = 0
+    asked: tuple[Read, ...] = ()
+    together: Expr | None = None
 
     @property
     def bounded(self) -> bool:
@@ -63,6 +67,15 @@ class Chain:
         axis = self.axes[self.column]
         told = {*self.axes, *(n for v in self.values for n in names_of(v))}
         return axis.start != Const(0, INT64) or bool(free_names(axis.stop) & told)
+
+    @property
+    def looked_at(self) -> tuple[tuple[str, int], ...]:
+        """The axes of arrays that no column must leave, where data decide which there are."""
+        axis = self.axes[self.column]
+        if not {n for e in (axis.start, axis.stop) for n in free_names(e)} & {n for v in self.values for n in names_of(v)}:
+            return ()
+        own = Ref(self.column, INT64)
+        return tuple(dict.fromkeys((v.array, d) for v in self.asked for d, e in enumerate(v.index) if e == own))
 
     @property
     def axes(self) -> Mapping[str, Axis]:
@@ -99,7 +112,15 @@ class Chain:
 
 def chain(graph: TileGraph, sizes: Collection[str]) -> Chain:
     """The chain that a graph is. sizes: names of numbers that are not below 0. Raises NotTiles."""
-    return _Reading(prepared(graph), frozenset(sizes)).found()
+    axes = [Ref(a.name, INT64) for a in graph.axes]
+    checked = [v for v in graph.values if isinstance(v, Read) and v.checked]
+    asked = tuple(v for v in checked if _of_axes(graph, [i for i in v.index if i not in axes]))
+    inside = {v.name: replace(v, always=True, checked=False) for v in asked}
+    graph = replace(graph, values=tuple(inside.get(names_of(v)[0], v) for v in graph.values))
+    found = replace(_Reading(prepared(graph), frozenset(sizes)).found(), asked=asked)
+    if found.looked_at and found.row in free_names(found.axes[found.column].start):
+        raise NotTiles(f"data decide the columns, which begin elsewhere in each {found.row}")
+    return found
 
 
 def prepared(graph: TileGraph) -> TileGraph:
@@ -111,6 +132,14 @@ def prepared(graph: TileGraph) -> TileGraph:
         graph, lambda read: read.name in operands or (read.given is not None and alike >= set(read.given))
     )
     return folded_alone(graph)
+
+
+def _of_axes(graph: TileGraph, exprs: Collection[Expr]) -> bool:
+    """Whether integers are of sizes, and of axes whose bounds are such."""
+    names = {n for e in exprs for n in free_names(e)}
+    axes = [a for a in graph.axes if a.name in names]
+    plain = not any(isinstance(x, Load | Check) for e in exprs for x in walk_expr(e)) and not names & graph.made.keys()
+    return plain and all(_of_axes(graph, (a.start, a.stop)) for a in axes)
 
 
 def _operands_alone(graph: TileGraph) -> set[str]:
@@ -151,11 +180,12 @@ class _Reading:
         alone = set(own) - {column}
         for _, right in made_of:
             alone -= self.axes(right)
-        rows = [a for a in own if a in alone]
+        rows = [a for a in own if a in alone] or [a for a in own if a != column and self.divided(made_of, a) is not None]
         shared = all(column not in self.axes(left) and point in self.axes(left) & self.axes(right) for left, right in made_of)
         if not rows or not shared:
             raise NotTiles("its first products have no rows of their own")
         row = rows[-1]
+        together = None if row in alone else self.divided(made_of, row)
         common = set(own) - {column}
         sums = [f for f in rest if set(f.axes) - common]
         lanes = {a for f in sums for a in f.axes} - common
@@ -192,6 +222,11 @@ class _Reading:
             _operands(left for left, _ in made_of), _operands(right for _, right in made_of), tuple(scores),
         )  # fmt: skip
         pairs = [self.sides(f, row, column, lane) for lane in lanes for f in sums]
+        of_row = any(row in self.axes(right) for _, right in (pairs or made_of))
+        if of_row != (together is not None) or (of_row and pairs and self.divided(pairs, row) != together):
+            raise NotTiles(f"its products have not the same of {row} together")
+        if together is not None and any(row in free_names(e) for e in bounds):
+            raise NotTiles(f"{column} has other bounds for each {row}")
         lefts, rights = (_operands(pair[k] for pair in pairs) for k in (0, 1))
         named = {o.value: Ref(o.name, o.value.type) for o in (*lefts, *rights)}
         second = Products(
@@ -200,7 +235,24 @@ class _Reading:
                   for f, (a, b) in zip(sums, pairs, strict=True)),
         )  # fmt: skip
         writes = tuple(w for w in graph.writes if w not in last)
-        return Chain(first, leading, following, second, used, writes, start, stop)
+        return Chain(first, leading, following, second, used, writes, start, stop, together=together)
+
+    def divided(self, pairs: Iterable[tuple[Expr, Expr]], row: str) -> Expr | None:
+        """What the places of rows are divided by in all subscripts of right operands, which have nothing else of rows."""
+        changing, quotients = {*self.graph.made, *(a.name for a in self.graph.axes)}, set[Expr]()
+
+        def quotient(e: Expr) -> Expr | None:
+            match e:
+                case Op(name="floordiv", args=(Ref(name=name), by)) if name == row and not free_names(by) & changing:
+                    quotients.add(by)
+                    return Const(0, INT64)
+            return None
+
+        for _, right in pairs:
+            read = self.graph.made.get(right.name) if isinstance(right, Ref) else None
+            if not isinstance(read, Read) or any(row in self.axes(rewrite(e, quotient)) for e in read.index):
+                return None
+        return quotients.pop() if len(quotients) == 1 else None
 
     def axes(self, e: Expr) -> frozenset[str]:
         return self.depends.of((e,))
@@ -217,7 +269,8 @@ class _Reading:
             case Op(name="mul", args=(a, b)):
                 for left, right in ((a, b), (b, a)):
                     has_lane = lane in self.axes(right) and lane not in self.axes(left)
-                    if has_lane and {row, column} <= self.axes(left) and row not in self.axes(right) and isinstance(right, Ref):
+                    own = row not in self.axes(right) or self.divided([(left, right)], row) is not None
+                    if has_lane and {row, column} <= self.axes(left) and own and isinstance(right, Ref):
                         return left, right
         raise NotTiles(f"{fold.results[0]} is no sum of products", fold.location)
 

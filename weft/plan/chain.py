@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from weft.graph.chains import Chain
 from weft.graph.products import Operand, Products, exact_type
-from weft.loops.ir import Function
-from weft.loops.types import FLOAT32
+from weft.graph.tile import Read
+from weft.loops.ir import Function, Ref, free_names
+from weft.loops.steps import bounds
+from weft.loops.types import FLOAT32, INT64, ScalarType
 from weft.plan.arguments import Facts
 from weft.plan.box import Box
 from weft.plan.extents import extents_of
@@ -20,36 +23,56 @@ from weft.plan.product import MATRIX_POINTS, ProductPlan, operand_read
 from weft.plan.product_search import OTHER_SHARED, boxed, staged_of, written_together
 
 WARPGROUP, FRAGMENT_ROWS = 128, 64
-# Columns of a turn, warpgroups of a block, and turns whose tiles have a place in shared memory, that are tried.
-TURNS, WARPGROUPS, STAGES = (128, 112, 96, 80, 64, 48, 32, 192), (3, 2, 1), (4, 3, 2)
+# Columns of a turn, warpgroups of a block, and turns and tiles of rows that have a place in shared memory, that are tried.
+TURNS, WARPGROUPS, STAGES, ROW_PLACES = (128, 112, 96, 80, 64, 48, 32, 192, 176), (1, 2, 3), (4, 3, 2), (2, 1)
 # Registers of a thread, by warpgroups of a block: of those that multiply, and of the one that brings tiles.
 REGISTERS = {1: (240, 240), 2: (240, 24), 3: (160, 32)}
 # Words of a thread: besides sums, scores and operands, and where rows have columns of their own, a part of which goes with the
-# lanes; what part of its registers it fills. Points of the first products and lanes of the second at the most.
-OTHER_WORDS, BOUNDED_WORDS, BOUNDED_LANES, FILLED, MOST_POINTS, MOST_LANES = 20, 18, 16, 0.93, 256, 256
-# Of several scores, whose values are made of each other: what part is filled where sums and scores have registers at once;
-# columns of a turn at the most where they have not (measured on an H200).
-FILLED_BY_SEVERAL, MOST_ALONE = 0.875, 64
-# Tiles of rows in all, and columns, at the most.
+# lanes, or where lanes are many; for each axis of the batch after the first, and each other read; all of them at the most, by
+# warpgroups of a block. Points of the first products and lanes of the second at the most.
+OTHER_WORDS, BOUNDED_WORDS, BOUNDED_LANES, MANY_LANES, MANY_WORDS, AXIS_WORDS, READ_WORDS = 20, 18, 16, 128, 16, 4, 8
+MOST_WORDS, MOST_POINTS, MOST_LANES = {1: 218, 2: 218, 3: 148}, 256, 256
+# Of several scores, whose values are made of each other, or of no sums: columns of a turn that are tried; what part of the
+# registers is filled, and where sums and scores have them at once; columns of a turn at the most where they have not.
+TURNS_OF_SEVERAL, FILLED, FILLED_BY_SEVERAL, MOST_ALONE = TURNS[:-1], 0.93, 0.875, 64
+# Rows in all, and columns, at the most.
 MOST_TILES = 1 << 30
-# Cycles: of what is made of a score, by warpgroups that take turns at the tensor cores; of a product, of a turn besides, and
-# of it for each warpgroup where rows have columns of their own; of a tile of rows besides (measured on an H200).
-SCORE_CYCLES, PRODUCT_CYCLES = {1: 0.09, 2: 0.07, 3: 0.056}, 1 / 1780
-TURN_CYCLES, BOUNDED_CYCLES, ALONE_CYCLES, TILE_CYCLES = 200, 130, 100, 4000
+# Cycles: of what is made of a score, by warpgroups that take turns at the tensor cores; of a product, of a turn besides, of a
+# tile of rows besides, and of both for each warpgroup after the first where rows have columns of their own. Bytes of memory
+# that a multiprocessor has in a cycle. (Measured on an H200.)
+SCORE_CYCLES, PRODUCT_CYCLES = {1: 0.05, 2: 0.034, 3: 0.028}, 1 / 1780
+TURN_CYCLES, TILE_CYCLES, BOUNDED_TURN_CYCLES, BOUNDED_TILE_CYCLES, CYCLE_BYTES = 500, 2200, 60, 1700, 17
+# The same of several scores, or of no sums.
+SCORE_CYCLES_OF_SEVERAL, TURN_CYCLES_OF_SEVERAL, BOUNDED_CYCLES, ALONE_CYCLES = {1: 0.09, 2: 0.07, 3: 0.056}, 200, 130, 100
+TILE_CYCLES_OF_SEVERAL = 4000
+# Parts of the columns at the most, and blocks of parts for each multiprocessor; cycles of the launch that combines them.
+MOST_PARTS, MOST_WAVES, PARTS_CYCLES = 64, 2, 5000
+# Columns that a thread of that launch combines, and threads of a block.
+RUN_OF_PARTS, PARTS_BLOCK = 8, 128
 
 
 @dataclass(frozen=True)
 class ChainPlan:
     """scores, sums: the two products, whose tiles are (rows, columns, points) and (rows, lanes, columns). A warpgroup has 64 of
-    a block's rows; one warp more brings tiles of columns as boxes, `sums.stages` turns ahead. paired: tiles of rows are taken
-    in pairs, that with the most columns and that with the fewest. overlapped: the sums of a turn are multiplied together with
-    the scores of the next one; else, if there are any, before them, so that both need not have registers.
+    a block's rows; one warp more brings tiles of columns as boxes, `sums.stages` turns ahead, and rows, of so many tiles of
+    these. paired: tiles of rows are taken in pairs, that with the most columns and that with the fewest. overlapped: the sums
+    of a turn are multiplied together with the scores of the next one; else, if there are any, before them, so that both need
+    not have registers. together: how many of a tile's rows there are; 0: all. parts: of the columns, which as many blocks
+    fold; a launch after combines what they leave.
     """
 
     scores: ProductPlan
     sums: ProductPlan
+    row_places: int = 1
     paired: bool = False
     overlapped: bool = True
+    together: int = 0
+    parts: int = 1
+
+    @property
+    def step(self) -> int:
+        """From the first row of a tile to that of the next one."""
+        return self.together or self.sums.tile[0]
 
     @property
     def warpgroups(self) -> int:
@@ -78,7 +101,7 @@ def plan_chain(
     batch = math.prod(extents[a] for a in chain.sums.batch)
     rows, columns, points = (extents[a] for a in (chain.row, chain.column, chain.point))
     lanes = math.prod(extents[a] for a in chain.sums.columns)  # 1 if there are no sums
-    if max(batch * -(-rows // FRAGMENT_ROWS), columns) >= MOST_TILES:
+    if max(batch * rows, columns) >= MOST_TILES or not all_inside(chain, names, arrays):
         return None
     if not machine.bulk or not min(batch, rows, columns, points, lanes) or points > MOST_POINTS or lanes > MOST_LANES:
         return None
@@ -94,30 +117,85 @@ def plan_chain(
             k = product.operands.index(operand)
             if not boxed(from_first(product, chain.column), k, own.staged[k], arrays):
                 return None
-    plans = list(_plans(chain, ChainPlan(scores, sums), points, lanes * bool(chain.sums.folds), machine))
-    if not plans:
+    together = 0 if chain.together is None else bounds(chain.together, names, {})[0]
+    whole = ChainPlan(scores, sums, together=together)
+    plans = list(_plans(chain, whole, points, lanes * bool(chain.sums.folds), machine))
+    if not plans or together < 0 or chain.together is not None and not together:
         return None
 
-    def cycles(plan: ChainPlan) -> float:
+    def turn_cycles(plan: ChainPlan) -> float:
         own_rows, own_lanes, turn = plan.sums.tile
         products: float = plan.scores.tile[2] * len(chain.scores.folds) + own_lanes * len(chain.sums.folds)
         if len(chain.scores.folds) > 1:  # of few columns, a left operand in shared memory is read as long as it is multiplied
             products += plan.scores.tile[2] * len(chain.scores.folds) * max(0.0, 32 / turn - 0.5)
         each = TURN_CYCLES + own_rows * turn * (SCORE_CYCLES[plan.warpgroups] + products * PRODUCT_CYCLES)
-        each += chain.bounded * BOUNDED_CYCLES * plan.warpgroups + (not plan.overlapped) * ALONE_CYCLES
-        turns = -(-columns // turn) if not (chain.start or chain.stop) else (columns // 2 + own_rows) / turn + 1
-        waves = -(-batch * -(-rows // own_rows) // machine.multiprocessors)
-        return waves * (TILE_CYCLES + turns * each)
+        if several(chain):
+            each = TURN_CYCLES_OF_SEVERAL + own_rows * turn * (
+                SCORE_CYCLES_OF_SEVERAL[plan.warpgroups] + products * PRODUCT_CYCLES
+            )
+            return each + chain.bounded * BOUNDED_CYCLES * plan.warpgroups + (not plan.overlapped) * ALONE_CYCLES
+        each = TURN_CYCLES + own_rows * turn * (SCORE_CYCLES[plan.warpgroups] + products * PRODUCT_CYCLES)
+        each += chain.bounded * BOUNDED_TURN_CYCLES * (plan.warpgroups - 1)
+        if together or rows <= own_rows:  # nobody else reads the same columns
+            each = max(each, sum(b.bytes for b in brought(plan, chain) if not b.once) / CYCLE_BYTES)
+        return each
 
-    plan = min(plans, key=cycles)
+    def cycles(plan: ChainPlan, parts: int, each: float) -> float:
+        own_rows, _, turn = plan.sums.tile
+        turns: float = -(-columns // turn)
+        if chain.start or chain.stop:  # half of them, and what is left of the last one
+            turns = (columns + own_rows) / 2 / turn + (1 - math.gcd(own_rows, turn) / turn) / 2
+            turns = (columns // 2 + own_rows) / turn + 1 if several(chain) else turns
+        turns = -(-turns // parts) if parts > 1 else turns
+        tile_cycles = TILE_CYCLES + chain.bounded * BOUNDED_TILE_CYCLES * (plan.warpgroups - 1)
+        tile_cycles = TILE_CYCLES_OF_SEVERAL if several(chain) else tile_cycles
+        waves = -(-batch * -(-rows // plan.step) * parts // machine.multiprocessors)
+        return waves * (tile_cycles + turns * each) + (parts > 1) * PARTS_CYCLES
+
+    costs = []
+    for plan in plans:
+        each, tiles = turn_cycles(plan), batch * -(-rows // plan.step)
+        # more than one part where tiles of rows are too few to keep the device busy
+        most = min(-(-columns // plan.sums.tile[2]), MOST_PARTS, MOST_WAVES * machine.multiprocessors // tiles)
+        most = 1 if several(chain) else most
+        costs += [(cycles(plan, parts, each), plan, parts) for parts in range(1, 1 + max(1, most))]
+    _, plan, parts = min(costs, key=lambda cost: cost[0])
+    plan = replace(plan, parts=parts)
     vector = written_together(chain.sums, facts, plan.sums.run, extents)
-    tiles = -(-rows // plan.sums.tile[0])
+    tiles = -(-rows // plan.step)
     # blocks stay, and go from tile to tile; where these differ, one each, the longest first, if pairs of them are too few
     pairs = batch * -(-tiles // 2)
     paired = bool(chain.start or chain.stop) and pairs >= machine.multiprocessors
     stay = paired or not (chain.start or chain.stop)
-    number = min(pairs if paired else batch * tiles, machine.multiprocessors) if stay else batch * tiles
+    paired = paired and plan.parts == 1
+    number = batch * tiles * plan.parts
+    number = min(pairs if paired else number, machine.multiprocessors) if stay else number
     return replace(plan, sums=replace(plan.sums, vector=vector), paired=paired), number
+
+
+def several(chain: Chain) -> bool:
+    """Whether a chain has several scores, or no sums: what a gradient is made of."""
+    return len(chain.scores.folds) > 1 or not chain.sums.folds
+
+
+def all_inside(chain: Chain, names: Mapping[str, int], arrays: Mapping[str, Geometry]) -> bool:
+    """Whether the reads that are asked for are inside their arrays, but for what the kernel looks at."""
+    ranges: dict[str, tuple[int, int]] = {}
+    try:
+        for axis in chain.axes.values():
+            if not any(free_names(e) - names.keys() - ranges.keys() for e in (axis.start, axis.stop)):
+                ends = bounds(axis.start, names, ranges), bounds(axis.stop, names, ranges)
+                ranges[axis.name] = ends[0][0], ends[1][1] - 1
+        for read in chain.asked:
+            for d, (e, size) in enumerate(zip(read.index, arrays[read.array].shape, strict=True)):
+                if (read.array, d) in chain.looked_at and e == Ref(chain.column, INT64):
+                    continue
+                low, high = bounds(e, names, ranges)
+                if low < 0 or high >= size:
+                    return False
+    except KeyError:  # of what is not told
+        return False
+    return True
 
 
 def from_first(found: Products, axis: str) -> Products:
@@ -140,25 +218,40 @@ def _plans(chain: Chain, plain: ChainPlan, points: int, lanes: int, machine: Mac
     points, lanes = -(-points // 16) * 16, -(-lanes // 32) * 32
     left, sums = len(chain.sums.left), len(chain.sums.folds)
     lines = any(not s.along_points for s in plain.scores.staged[len(chain.scores.left) :])  # of 64 columns
+    operands = {o.name for p in (chain.scores, chain.sums) for o in p.operands}
+    reads = sum(isinstance(v, Read) and v.name not in operands for v in chain.values)
+    more = AXIS_WORDS * max(0, len(chain.sums.batch) - 1) + READ_WORDS * reads
     for groups in WARPGROUPS:
-        for turn in TURNS:
+        for turn in TURNS_OF_SEVERAL if several(chain) else TURNS:
             if lines and turn % MATRIX_POINTS:
                 continue
             rows = groups * FRAGMENT_ROWS
+            if plain.together > rows:
+                continue
             scores = len(chain.scores.folds) * turn // 2
             words = scores + left * turn // 4 + sums * lanes // 2
-            words += OTHER_WORDS + chain.bounded * (BOUNDED_WORDS + lanes // BOUNDED_LANES)
-            overlapped, alone = sums > 0 and words <= FILLED * REGISTERS[groups][0], not sums
-            if len(chain.scores.folds) > 1:
-                own = words + (not chain.bounded) * lanes // BOUNDED_LANES
-                overlapped = own <= FILLED_BY_SEVERAL * REGISTERS[groups][0]
-                alone = turn <= MOST_ALONE and groups < 3
-            if not overlapped and not (alone and words - left * turn // 4 <= FILLED * REGISTERS[groups][0]):
-                continue
-            for stages in STAGES:
-                plan = ChainPlan(
-                    replace(plain.scores, tile=(rows, turn, points), each=(FRAGMENT_ROWS, turn), stages=stages),
-                    replace(plain.sums, tile=(rows, lanes, turn), each=(FRAGMENT_ROWS, lanes), stages=stages),
+            overlapped, row_places = True, list(ROW_PLACES)
+            if several(chain):
+                words += OTHER_WORDS + chain.bounded * (BOUNDED_WORDS + lanes // BOUNDED_LANES)
+                overlapped, alone = sums > 0 and words <= FILLED * REGISTERS[groups][0], not sums
+                if len(chain.scores.folds) > 1:
+                    own = words + (not chain.bounded) * lanes // BOUNDED_LANES
+                    overlapped = own <= FILLED_BY_SEVERAL * REGISTERS[groups][0]
+                    alone = turn <= MOST_ALONE and groups < 3
+                if not overlapped and not (alone and words - left * turn // 4 <= FILLED * REGISTERS[groups][0]):
+                    continue
+                row_places = row_places[1:]
+            else:
+                many = MANY_WORDS * max(0, lanes - MANY_LANES) // MANY_LANES
+                words += OTHER_WORDS + more + (BOUNDED_WORDS + lanes // BOUNDED_LANES if chain.bounded else many)
+                if words > MOST_WORDS[groups]:
+                    continue
+            for places, stages in itertools.product(row_places, STAGES):
+                plan = replace(
+                    plain,
+                    scores=replace(plain.scores, tile=(rows, turn, points), each=(FRAGMENT_ROWS, turn), stages=stages),
+                    sums=replace(plain.sums, tile=(rows, lanes, turn), each=(FRAGMENT_ROWS, lanes), stages=stages),
+                    row_places=places,
                     overlapped=overlapped,
                 )
                 whole = all(b.points * b.tiles == turn for b in brought(plan, chain) if b.product is chain.sums)
@@ -205,7 +298,7 @@ def brought(plan: ChainPlan, chain: Chain) -> tuple[Brought, ...]:
 
 
 def shared_bytes(plan: ChainPlan, chain: Chain) -> int:
-    return sum(b.bytes * (1 if b.once else plan.sums.stages) for b in brought(plan, chain))
+    return sum(b.bytes * (plan.row_places if b.once else plan.sums.stages) for b in brought(plan, chain))
 
 
 def chain_boxes(chain: Chain, plan: ChainPlan, arrays: Mapping[str, Geometry], extents: Mapping[str, int]) -> tuple[Box, ...]:
@@ -226,3 +319,16 @@ def chain_boxes(chain: Chain, plan: ChainPlan, arrays: Mapping[str, Geometry], e
         across = b.rows if b.along_points else b.points
         boxes.append(Box(read.array, (*along, *rest), (MATRIX_POINTS, across, *(1 for _ in rest)), shape))
     return tuple(boxes)
+
+
+def parts_of(chain: Chain, plan: ChainPlan, tiles: int) -> tuple[tuple[str, ScalarType, int], ...]:
+    """The memory that parts of rows are left in, of so many tiles: name, type and elements."""
+    rows, lanes, _ = plan.sums.tile
+    of_rows = [(f"{f.results[0]}.parts", f.types[0], tiles * plan.parts * rows) for f in (*chain.leading, *chain.following)]
+    return (*of_rows, *((f"{f.results[0]}.parts", f.types[0], tiles * plan.parts * rows * lanes) for f in chain.sums.folds))
+
+
+def pieces_of(plan: ChainPlan) -> int:
+    """The blocks that combine the parts of a tile."""
+    rows, lanes, _ = plan.sums.tile
+    return -(-(plan.together or rows) * lanes // (RUN_OF_PARTS * PARTS_BLOCK))

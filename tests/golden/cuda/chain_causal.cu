@@ -1,10 +1,11 @@
 #include "weft/matrix_tile.cuh"
+#include "weft/power.cuh"
 #include "weft/registers.cuh"
 #include "weft/team.cuh"
 #include "weft/within.cuh"
 
-// attention.py:52: def causal(q, k, v, scale: float):
-extern "C" __global__ void __launch_bounds__(512, 1) causal(
+// attention.py:53: def causal(q, k, v, scale: float):
+extern "C" __global__ void __launch_bounds__(384, 1) causal(
     const weft::bfloat16* __restrict__ q,
     const weft::bfloat16* __restrict__ k,
     const weft::bfloat16* __restrict__ v_2,
@@ -26,110 +27,138 @@ extern "C" __global__ void __launch_bounds__(512, 1) causal(
     const __grid_constant__ weft::TensorMap q_map,
     const __grid_constant__ weft::TensorMap k_map,
     const __grid_constant__ weft::TensorMap v_map) {
-    // a block has 192 x 64 of i and d, a warpgroup 64 of its rows; a turn takes 96 of j
-    const int32_t row_tiles = (queries + 191) / 192;
+    // a block has 128 x 64 of i and d, a warpgroup 64 of its rows; a turn takes 192 of j
+    const int32_t row_tiles = (queries + 127) / 128;
     const int32_t pairs = (row_tiles + 1) / 2;  // of tiles, the n-th and the n-th last: as many columns
     const int32_t tiles = 2 * pairs * batch_2;
-    // 4 turns have a place in shared memory
+    // 4 turns have a place in shared memory, and the rows of 2 tiles
     extern __shared__ __align__(1024) unsigned char memory[];
-    auto* const q_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 192, true>*>(memory);
-    auto* const k_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 96, true>*>(memory + 24576);
-    auto* const v_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 64, false, 96>*>(memory + 73728);
-    __shared__ weft::Mbarrier rows_full, rows_empty, scores_full[4], scores_empty[4], sums_full[4], sums_empty[4];
+    auto* const q_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 128, true>*>(memory);
+    auto* const k_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 192, true>*>(memory + 32768);
+    auto* const v_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 64, false, 192>*>(memory + 131072);
+    __shared__ weft::Mbarrier rows_full[2], rows_empty[2], scores_full[4], scores_empty[4], sums_full[4], sums_empty[4];
     if (threadIdx.x == 0) {
-        rows_full.init(1);
-        rows_empty.init(3);
+        for (int32_t place = 0; place < 2; ++place) {
+            rows_full[place].init(1);
+            rows_empty[place].init(2);
+        }
         for (int32_t place = 0; place < 4; ++place) {
             scores_full[place].init(1);
-            scores_empty[place].init(3);
+            scores_empty[place].init(2);
             sums_full[place].init(1);
-            sums_empty[place].init(3);
+            sums_empty[place].init(2);
         }
         weft::fence_mbarrier_init();
     }
     __syncthreads();
-    if (threadIdx.x >= 384) {
+    if (threadIdx.x >= 256) {
         // one of these threads brings the tiles of all turns, as their places become free
-        weft::decrease_registers<32>();
-        if (threadIdx.x > 384) return;
+        weft::decrease_registers<24>();
+        if (threadIdx.x > 256) return;
         int32_t place = 0;
-        uint32_t phase = 0, rows_phase = 0;  // how often all places have been taken
+        uint32_t phase = 0;  // how often all places have been taken
+        uint32_t rows = 0;  // of so many tiles so far
         for (int32_t tile = 2 * blockIdx.x; tile < tiles; tile += tile % 2 ? 2 * gridDim.x - 1 : 1) {
             const int32_t batch = tile / (2 * pairs);
             const int64_t b = batch;
             const int32_t pair = tile % (2 * pairs) / 2, row_tile = tile % 2 ? pair : row_tiles - 1 - pair;
             if (tile % 2 && 2 * pair + 1 == row_tiles) continue;  // the one in the middle is its own pair
-            const int64_t first_row = int64_t(row_tile) * 192;
-            const int64_t last_row = weft::minimum<int64_t>(first_row + 192, queries) - 1;
+            const int64_t first_row = int64_t(row_tile) * 128;
+            const int64_t last_row = weft::minimum<int64_t>(first_row + 128, queries) - 1;
             const int32_t first_turn = 0;
-            const int32_t turns = weft::maximum<int64_t>(last_row + 1 + 95, 0) / 96;
+            const int32_t turns = weft::maximum<int64_t>(last_row + 1 + 191, 0) / 192;
             for (int32_t turn = first_turn; turn < turns; ++turn) {
                 scores_empty[place].wait(phase ^ 1);
-                scores_full[place].arrive_expect(12288);
-                // attention.py:61: dot += q[b, i, d] * k[b, j, d]
-                weft::tensor_load(k_tile[place].element, k_map, scores_full[place], 0, turn * 96, int(b));
+                scores_full[place].arrive_expect(24576);
+                // attention.py:62: dot += q[b, i, d] * k[b, j, d]
+                weft::tensor_load(k_tile[place].element, k_map, scores_full[place], 0, turn * 192, int(b));
                 sums_empty[place].wait(phase ^ 1);
-                sums_full[place].arrive_expect(12288);
-                // attention.py:72: acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, j, d]
-                weft::tensor_load(v_tile[place].element, v_map, sums_full[place], 0, turn * 96, int(b));
+                sums_full[place].arrive_expect(24576);
+                // attention.py:73: acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, j, d]
+                weft::tensor_load(v_tile[place].element, v_map, sums_full[place], 0, turn * 192, int(b));
                 if (++place == 4) place = 0, phase ^= 1;
                 if (turn > first_turn) continue;
                 // the rows of a tile come after its first columns, which need not wait for those of the tile before
-                rows_empty.wait(rows_phase ^ 1);
-                rows_phase ^= 1;
-                rows_full.arrive_expect(24576);
-                // attention.py:61: dot += q[b, i, d] * k[b, j, d]
-                weft::tensor_load(q_tile[0].element, q_map, rows_full, 0, int(first_row), int(b));
+                rows_empty[rows % 2].wait((rows / 2 % 2) ^ 1);
+                rows_full[rows % 2].arrive_expect(16384);
+                // attention.py:62: dot += q[b, i, d] * k[b, j, d]
+                weft::tensor_load(q_tile[rows % 2].element, q_map, rows_full[rows % 2], 0, int(first_row), int(b));
+                ++rows;
             }
         }
         return;
     }
-    weft::increase_registers<160>();
+    weft::increase_registers<240>();
     const int32_t own_row = threadIdx.x / 128 * 64, own_column = 0;  // of the warpgroup
     const int32_t first_own_row = own_row + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
     const int32_t first_own_column = own_column + threadIdx.x % 4 * 8;
-    if (threadIdx.x / 128 == 2) weft::barrier_arrive(1, 256);  // the first may begin
-    __shared__ int32_t told[3][4];
+    if (threadIdx.x / 128 == 1) weft::barrier_arrive(1, 256);  // the first may begin
+    __shared__ int32_t told[2][4];
     int32_t place = 0;
-    uint32_t phase = 0, rows_phase = 0;  // how often all places have been taken
+    uint32_t phase = 0;  // how often all places have been taken
+    uint32_t rows = 0;  // of so many tiles so far
     for (int32_t tile = 2 * blockIdx.x; tile < tiles; tile += tile % 2 ? 2 * gridDim.x - 1 : 1) {
         const int32_t batch = tile / (2 * pairs);
         const int64_t b = batch;
         const int32_t pair = tile % (2 * pairs) / 2, row_tile = tile % 2 ? pair : row_tiles - 1 - pair;
         if (tile % 2 && 2 * pair + 1 == row_tiles) continue;  // the one in the middle is its own pair
-        const int64_t first_row = int64_t(row_tile) * 192;
-        const int64_t last_row = weft::minimum<int64_t>(first_row + 192, queries) - 1;
+        const int64_t first_row = int64_t(row_tile) * 128;
+        const int64_t last_row = weft::minimum<int64_t>(first_row + 128, queries) - 1;
         const int32_t first_turn = 0;
-        const int32_t turns = weft::maximum<int64_t>(last_row + 1 + 95, 0) / 96;
+        const int32_t turns = weft::maximum<int64_t>(last_row + 1 + 191, 0) / 192;
         float largest_own[2] = {weft::Max<float>::identity(), weft::Max<float>::identity()};
         float total_own[2][2] = {{weft::Sum<float>::identity(), weft::Sum<float>::identity()}, {weft::Sum<float>::identity(), weft::Sum<float>::identity()}};
-        float dot_own[48];
-        uint32_t exp_own[6][4];
+        float dot_own[96];
+        uint32_t exp_own[12][4];
         float acc_own[1][32] = {};
+        const float factor_of_scores = float(scale);
+        const bool rising = 0x1.715476p+0f * factor_of_scores > 0.0f;  // the maximum goes up with the scores
+        const float unit = rising ? factor_of_scores : 1.0f, slope = 0x1.715476p+0f * unit;
         const auto fold_turn = [&](const int32_t turn, const bool edge) WEFT_INLINE {
-            const int64_t first_column = int64_t(turn) * 96 + threadIdx.x % 4 * 2;
+            const int64_t first_column = int64_t(turn) * 192 + threadIdx.x % 4 * 2;
             int32_t column_stop[2];
             float largest_reference[2];
+            weft::MaximumPower power[2];
+            if (!rising) {
+                #pragma unroll
+                for (int32_t h = 0; h < 96; ++h) {
+                    dot_own[h] *= factor_of_scores;
+                }
+            }
             #pragma unroll
             for (int32_t u = 0; u < 2; ++u) {
                 const int64_t i = first_row + first_own_row + u * 8;
-                column_stop[u] = weft::minimum<int64_t>(i + 1 - first_column, 96);
+                column_stop[u] = weft::minimum<int64_t>(i + 1 - first_column, 192);
+            }
+            if (edge) {
+                #pragma unroll
+                for (int32_t u = 0; u < 2; ++u) {
+                    #pragma unroll
+                    for (int32_t h = 0; h < 24; ++h) {
+                        #pragma unroll
+                        for (int32_t v = 0; v < 2; ++v) {
+                            if (h * 8 + v >= column_stop[u]) dot_own[h * 4 + u * 2 + v] = weft::Max<float>::identity();
+                        }
+                    }
+                }
+            }
+            #pragma unroll
+            for (int32_t u = 0; u < 2; ++u) {
                 float largest_latest[2] = {largest_own[u], weft::Max<float>::identity()};
                 #pragma unroll
-                for (int32_t h = 0; h < 12; ++h) {
+                for (int32_t h = 0; h < 24; ++h) {
                     #pragma unroll
                     for (int32_t v = 0; v < 2; ++v) {
-                        if (edge && h * 8 + v >= column_stop[u]) continue;
-                        // attention.py:62: scores[j] = dot * scale
-                        dot_own[h * 4 + u * 2 + v] = dot_own[h * 4 + u * 2 + v] * float(scale);
-                        // attention.py:64: for j in range(i + 1):
+                        // attention.py:65: for j in range(i + 1):
                         largest_latest[v] = weft::Max<float>::combine(largest_latest[v], dot_own[h * 4 + u * 2 + v]);
                     }
                 }
                 largest_latest[0] = weft::reduce_lanes<weft::Max<float>, 4>(weft::Max<float>::combine(largest_latest[0], largest_latest[1]));  // of the four threads of a row
                 largest_reference[u] = weft::Max<float>::reference(largest_latest[0]);
                 // sums move with what they are relative to
-                const float factor = weft::exp_flushed(weft::Max<float>::reference(largest_own[u]) - largest_reference[u]);
+                const float before = weft::Max<float>::reference(largest_own[u]);
+                power[u] = weft::maximum_power(largest_reference[u], slope);
+                const float factor = weft::exp2_estimate(weft::fma(before - largest_reference[u], slope, power[u].lost - weft::maximum_power(before, slope).lost));
                 total_own[u][0] *= factor;
                 total_own[u][1] *= factor;
                 #pragma unroll
@@ -141,16 +170,27 @@ extern "C" __global__ void __launch_bounds__(512, 1) causal(
                 }
                 largest_own[u] = largest_latest[0];
             }
+            if (power[0].far || power[1].far) {
+                #pragma unroll
+                for (int32_t u = 0; u < 2; ++u) {
+                    #pragma unroll
+                    for (int32_t h = 0; h < 24; ++h) {
+                        #pragma unroll
+                        for (int32_t v = 0; v < 2; ++v) {
+                            if (power[u].far) dot_own[h * 4 + u * 2 + v] -= largest_reference[u];
+                        }
+                    }
+                }
+            }
             #pragma unroll
-            for (int32_t h = 0; h < 12; ++h) {
+            for (int32_t h = 0; h < 24; ++h) {
                 #pragma unroll
                 for (int32_t u = 0; u < 2; ++u) {
                     float exp_own_pair[2] = {};
                     #pragma unroll
                     for (int32_t v = 0; v < 2; ++v) {
-                        if (edge && h * 8 + v >= column_stop[u]) continue;
-                        const float exp = weft::exp_flushed(dot_own[h * 4 + u * 2 + v] - largest_reference[u]);
-                        // attention.py:67: for j in range(i + 1):
+                        const float exp = weft::exp2_estimate(weft::fma(dot_own[h * 4 + u * 2 + v], slope, -power[u].power));
+                        // attention.py:68: for j in range(i + 1):
                         total_own[u][v] = weft::Sum<float>::combine(total_own[u][v], exp);
                         exp_own_pair[v] = exp;
                     }
@@ -162,25 +202,25 @@ extern "C" __global__ void __launch_bounds__(512, 1) causal(
             weft::wgmma_fence(dot_own);
             #pragma unroll
             for (int32_t g = 0; g < 64; g += 16) {
-                // attention.py:60: for d in range(width):
-                weft::wgmma<weft::bfloat16>(dot_own, q_tile[0].matrix(own_row, g), k_tile[place].matrix(0, g), g > 0);
+                // attention.py:61: for d in range(width):
+                weft::wgmma<weft::bfloat16>(dot_own, q_tile[rows % 2].matrix(own_row, g), k_tile[place].matrix(0, g), g > 0);
             }
         };
         const auto multiply_sums = [&](const int32_t place) WEFT_INLINE {
             weft::wgmma_fence(acc_own[0], exp_own);
             #pragma unroll
-            for (int32_t g = 0; g < 96; g += 16) {
-                // attention.py:71: for j in range(i + 1):
+            for (int32_t g = 0; g < 192; g += 16) {
+                // attention.py:72: for j in range(i + 1):
                 weft::wgmma<weft::bfloat16, weft::Major::rows>(acc_own[0], exp_own[g / 16], v_tile[place].matrix(0, g), true);
             }
         };
         const int64_t near_row = weft::minimum<int64_t>(first_row + own_row, queries - 1);
         const int64_t far_row = weft::minimum<int64_t>(near_row + 64, queries) - 1;
-        const int32_t whole_turns = (near_row + 1) / 96;  // in which all rows have all columns
-        const int32_t own_turns = (far_row + 1 + 95) / 96;  // in which some row has some
+        const int32_t whole_turns = (near_row + 1) / 192;  // in which all rows have all columns
+        const int32_t own_turns = (far_row + 1 + 191) / 192;  // in which some row has some
         int32_t turn = first_turn;
         const bool any_turn = first_turn < turns;
-        if (any_turn) rows_full.wait(rows_phase);
+        if (any_turn) rows_full[rows % 2].wait(rows / 2 % 2);
         const auto leave_turn = [&] {
             // no row of the warpgroup has any of these columns
             scores_full[place].wait(phase);
@@ -188,7 +228,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) causal(
             sums_full[place].wait(phase);
             if (threadIdx.x % 128 == 0) sums_empty[place].arrive();
             weft::barrier_sync(1 + threadIdx.x / 128, 256);
-            weft::barrier_arrive(threadIdx.x / 128 == 2 ? 1 : 2 + threadIdx.x / 128, 256);
+            weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
             if (++place == 4) place = 0, phase ^= 1;
         };
         if (turn < own_turns) {
@@ -196,30 +236,33 @@ extern "C" __global__ void __launch_bounds__(512, 1) causal(
             weft::barrier_sync(1 + threadIdx.x / 128, 256);
             multiply_scores(place);
             weft::wgmma_commit();
-            weft::barrier_arrive(threadIdx.x / 128 == 2 ? 1 : 2 + threadIdx.x / 128, 256);
+            weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
             weft::wgmma_wait<0>(dot_own);
-            if (threadIdx.x % 128 == 0) scores_empty[place].arrive();
-            fold_turn(turn, true);
-            bool edge = turn >= whole_turns;
-            while (++turn < own_turns) {
+            bool edge;
+            while (true) {
+                if (threadIdx.x % 128 == 0) scores_empty[place].arrive();
+                edge = turn >= whole_turns;
+                fold_turn(turn, edge);
+                if (++turn == own_turns) break;
                 const int32_t last = place;
                 sums_full[last].wait(phase);
+                const bool infinite = edge && weft::any_of_warpgroup(weft::any_infinite<1>(v_tile + last), told[threadIdx.x / 128], 3 + threadIdx.x / 128);
                 if (++place == 4) place = 0, phase ^= 1;
                 scores_full[place].wait(phase);
                 weft::barrier_sync(1 + threadIdx.x / 128, 256);
-                if (edge && weft::any_of_warpgroup(weft::any_infinite<1>(v_tile + last), told[threadIdx.x / 128], 4 + threadIdx.x / 128)) {
+                if (infinite) {
                     // 0 times an infinity that a row does not have is none of its: these products leave it out
                     int32_t begin[2], end[2];
                     for (int32_t u = 0; u < 2; ++u) {
                         const int64_t i = first_row + first_own_row + u * 8;
-                        begin[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(0 - (turn - 1) * 96, 0), 96);
-                        end[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(i + 1 - (turn - 1) * 96, 0), 96);
+                        begin[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(0 - (turn - 1) * 192, 0), 192);
+                        end[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(i + 1 - (turn - 1) * 192, 0), 192);
                     }
                     weft::multiply_within(acc_own[0], exp_own, v_tile + last, begin, end);
-                    weft::barrier_sync(4 + threadIdx.x / 128, 128);  // all have read the tiles
+                    weft::barrier_sync(3 + threadIdx.x / 128, 128);  // all have read the tiles
                     multiply_scores(place);
                     weft::wgmma_commit();
-                    weft::barrier_arrive(threadIdx.x / 128 == 2 ? 1 : 2 + threadIdx.x / 128, 256);
+                    weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
                     weft::wgmma_wait<0>(dot_own);
                 }
                 else {
@@ -228,30 +271,41 @@ extern "C" __global__ void __launch_bounds__(512, 1) causal(
                     multiply_scores(place);
                     weft::wgmma_commit();
                     weft::wgmma_wait<1>(acc_own[0]);
-                    weft::barrier_arrive(threadIdx.x / 128 == 2 ? 1 : 2 + threadIdx.x / 128, 256);
+                    weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
                     weft::wgmma_wait<0>(dot_own);
                 }
                 if (threadIdx.x % 128 == 0) sums_empty[last].arrive();
-                if (threadIdx.x % 128 == 0) scores_empty[place].arrive();
-                edge = turn >= whole_turns;
-                if (edge) {
-                    fold_turn(turn, true);
+            }
+            if (threadIdx.x % 128 == 0) rows_empty[rows % 2].arrive();
+            ++rows;
+            sums_full[place].wait(phase);
+            if (edge) {
+                float acc_last[32];
+                weft::wgmma_fence(acc_last, exp_own);
+                #pragma unroll
+                for (int32_t g = 0; g < 192; g += 16) {
+                    // attention.py:72: for j in range(i + 1):
+                    weft::wgmma<weft::bfloat16, weft::Major::rows>(acc_last, exp_own[g / 16], v_tile[place].matrix(0, g), g > 0);
+                }
+                weft::wgmma_commit();
+                weft::wgmma_wait<0>(acc_last);
+                if (__all_sync(0xffffffffu, weft::all_finite(acc_last))) {
+                    #pragma unroll
+                    for (int32_t h = 0; h < 32; ++h) {
+                        acc_own[0][h] += acc_last[h];
+                    }
                 }
                 else {
-                    fold_turn(turn, false);
+                    // 0 times an infinity that a row does not have is none of its: these products leave it out
+                    int32_t begin[2], end[2];
+                    for (int32_t u = 0; u < 2; ++u) {
+                        const int64_t i = first_row + first_own_row + u * 8;
+                        begin[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(0 - (turn - 1) * 192, 0), 192);
+                        end[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(i + 1 - (turn - 1) * 192, 0), 192);
+                    }
+                    weft::multiply_within(acc_own[0], exp_own, v_tile + place, begin, end);
                 }
-            }
-            sums_full[place].wait(phase);
-            if (edge && weft::any_of_warpgroup(weft::any_infinite<1>(v_tile + place), told[threadIdx.x / 128], 4 + threadIdx.x / 128)) {
-                // 0 times an infinity that a row does not have is none of its: these products leave it out
-                int32_t begin[2], end[2];
-                for (int32_t u = 0; u < 2; ++u) {
-                    const int64_t i = first_row + first_own_row + u * 8;
-                    begin[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(0 - (turn - 1) * 96, 0), 96);
-                    end[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(i + 1 - (turn - 1) * 96, 0), 96);
-                }
-                weft::multiply_within(acc_own[0], exp_own, v_tile + place, begin, end);
-                weft::barrier_sync(4 + threadIdx.x / 128, 128);  // all have read the tiles
+                weft::barrier_sync(3 + threadIdx.x / 128, 128);  // all have read the tiles
             }
             else {
                 multiply_sums(place);
@@ -261,18 +315,20 @@ extern "C" __global__ void __launch_bounds__(512, 1) causal(
             if (threadIdx.x % 128 == 0) sums_empty[place].arrive();
             if (++place == 4) place = 0, phase ^= 1;
         }
-        for (; turn < turns; ++turn) leave_turn();
-        if (any_turn) {
-            if (threadIdx.x % 128 == 0) rows_empty.arrive();
-            rows_phase ^= 1;
+        else if (any_turn) {
+            if (threadIdx.x % 128 == 0) rows_empty[rows % 2].arrive();
+            ++rows;
         }
+        for (; turn < turns; ++turn) leave_turn();
         #pragma unroll
         for (int32_t u = 0; u < 2; ++u) {
+            const float lost = weft::maximum_power(weft::Max<float>::reference(largest_own[u]), slope).lost;
+            largest_own[u] *= unit;
             total_own[u][0] = weft::reduce_lanes<weft::Sum<float>, 4>(weft::Sum<float>::combine(total_own[u][0], total_own[u][1]));
             const int64_t i = first_row + first_own_row + u * 8;
             const bool any = 0 < i + 1;
             const float largest_last = any ? largest_own[u] : weft::Max<float>::reference(largest_own[u]);
-            const float factor_2 = weft::exp_flushed(weft::Max<float>::reference(largest_own[u]) - largest_last);
+            const float factor_2 = weft::exp_flushed(weft::Max<float>::reference(largest_own[u]) - largest_last) * weft::exp2_estimate(-lost);
             total_own[u][0] *= factor_2;
             total_own[u][1] *= factor_2;
             #pragma unroll
@@ -283,6 +339,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) causal(
                 }
             }
         }
+        const weft::OrdinaryDivisor<float> total_divisor[2] = {weft::OrdinaryDivisor<float>(total_own[0][0]), weft::OrdinaryDivisor<float>(total_own[1][0])};
         weft::exchange_quads(acc_own[0]);
         #pragma unroll
         for (int32_t h = 0; h < 2; ++h) {
@@ -295,10 +352,10 @@ extern "C" __global__ void __launch_bounds__(512, 1) causal(
                 float out_run[8];
                 #pragma unroll
                 for (int32_t v = 0; v < 8; ++v) {
-                    // attention.py:71: for j in range(i + 1):
+                    // attention.py:72: for j in range(i + 1):
                     const float acc = acc_own[u / 2][(h * 8 + v) / 2 * 4 + u % 2 * 2 + (h * 8 + v) % 2];
-                    // attention.py:73: out[b, i, d] = acc / total
-                    out_run[v] = acc / total_own[u][0];
+                    // attention.py:74: out[b, i, d] = acc / total
+                    out_run[v] = weft::divide(acc, total_divisor[u]);
                 }
                 weft::store<8>(out + b * out_stride_0 + i * out_stride_1 + d_run, out_run);
             }

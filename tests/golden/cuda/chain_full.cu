@@ -1,9 +1,10 @@
 #include "weft/barrier.cuh"
 #include "weft/matrix_tile.cuh"
+#include "weft/power.cuh"
 #include "weft/registers.cuh"
 #include "weft/team.cuh"
 
-// kernels_of_chains.py:16: def full(q, k, v, scale: float):
+// kernels_of_chains.py:19: def full(q, k, v, scale: float):
 extern "C" __global__ void __launch_bounds__(512, 1) full(
     const weft::bfloat16* __restrict__ q,
     const weft::bfloat16* __restrict__ k,
@@ -29,15 +30,17 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
     // a block has 192 x 64 of i and e, a warpgroup 64 of its rows; a turn takes 128 of j
     const int32_t row_tiles = (queries + 191) / 192;
     const int32_t tiles = row_tiles * batch_2;
-    // 4 turns have a place in shared memory
+    // 4 turns have a place in shared memory, and the rows of 2 tiles
     extern __shared__ __align__(1024) unsigned char memory[];
     auto* const q_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 192, true>*>(memory);
-    auto* const k_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 128, true>*>(memory + 24576);
-    auto* const v_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 64, false, 128>*>(memory + 90112);
-    __shared__ weft::Mbarrier rows_full, rows_empty, scores_full[4], scores_empty[4], sums_full[4], sums_empty[4];
+    auto* const k_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 128, true>*>(memory + 49152);
+    auto* const v_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 64, false, 128>*>(memory + 114688);
+    __shared__ weft::Mbarrier rows_full[2], rows_empty[2], scores_full[4], scores_empty[4], sums_full[4], sums_empty[4];
     if (threadIdx.x == 0) {
-        rows_full.init(1);
-        rows_empty.init(3);
+        for (int32_t place = 0; place < 2; ++place) {
+            rows_full[place].init(1);
+            rows_empty[place].init(3);
+        }
         for (int32_t place = 0; place < 4; ++place) {
             scores_full[place].init(1);
             scores_empty[place].init(3);
@@ -52,30 +55,32 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
         weft::decrease_registers<32>();
         if (threadIdx.x > 384) return;
         int32_t place = 0;
-        uint32_t phase = 0, rows_phase = 0;  // how often all places have been taken
+        uint32_t phase = 0;  // how often all places have been taken
+        uint32_t rows = 0;  // of so many tiles so far
         for (int32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
             const int32_t batch = tile / row_tiles;
             const int64_t b = batch;
             const int32_t row_tile = tile % row_tiles;
             const int64_t first_row = int64_t(row_tile) * 192;
-            const int32_t first_turn = 0, turns = (keys + 127) / 128;
+            const int32_t first_turn = 0;
+            const int32_t turns = (keys + 127) / 128;
             for (int32_t turn = first_turn; turn < turns; ++turn) {
                 scores_empty[place].wait(phase ^ 1);
                 scores_full[place].arrive_expect(16384);
-                // kernels_of_chains.py:26: dot += q[b, i, d] * k[b, j, d]
+                // kernels_of_chains.py:29: dot += q[b, i, d] * k[b, j, d]
                 weft::tensor_load(k_tile[place].element, k_map, scores_full[place], 0, turn * 128, int(b));
                 sums_empty[place].wait(phase ^ 1);
                 sums_full[place].arrive_expect(16384);
-                // kernels_of_chains.py:37: acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, j, e]
+                // kernels_of_chains.py:40: acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, j, e]
                 weft::tensor_load(v_tile[place].element, v_map, sums_full[place], 0, turn * 128, int(b));
                 if (++place == 4) place = 0, phase ^= 1;
                 if (turn > first_turn) continue;
                 // the rows of a tile come after its first columns, which need not wait for those of the tile before
-                rows_empty.wait(rows_phase ^ 1);
-                rows_phase ^= 1;
-                rows_full.arrive_expect(24576);
-                // kernels_of_chains.py:26: dot += q[b, i, d] * k[b, j, d]
-                weft::tensor_load(q_tile[0].element, q_map, rows_full, 0, int(first_row), int(b));
+                rows_empty[rows % 2].wait((rows / 2 % 2) ^ 1);
+                rows_full[rows % 2].arrive_expect(24576);
+                // kernels_of_chains.py:29: dot += q[b, i, d] * k[b, j, d]
+                weft::tensor_load(q_tile[rows % 2].element, q_map, rows_full[rows % 2], 0, int(first_row), int(b));
+                ++rows;
             }
         }
         return;
@@ -86,41 +91,67 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
     const int32_t first_own_column = own_column + threadIdx.x % 4 * 8;
     if (threadIdx.x / 128 == 2) weft::barrier_arrive(1, 256);  // the first may begin
     int32_t place = 0;
-    uint32_t phase = 0, rows_phase = 0;  // how often all places have been taken
+    uint32_t phase = 0;  // how often all places have been taken
+    uint32_t rows = 0;  // of so many tiles so far
     for (int32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
         const int32_t batch = tile / row_tiles;
         const int64_t b = batch;
         const int32_t row_tile = tile % row_tiles;
         const int64_t first_row = int64_t(row_tile) * 192;
-        const int32_t first_turn = 0, turns = (keys + 127) / 128;
+        const int32_t first_turn = 0;
+        const int32_t turns = (keys + 127) / 128;
         float largest_own[2] = {weft::Max<float>::identity(), weft::Max<float>::identity()};
         float total_own[2][2] = {{weft::Sum<float>::identity(), weft::Sum<float>::identity()}, {weft::Sum<float>::identity(), weft::Sum<float>::identity()}};
         float dot_own[64];
         uint32_t exp_own[8][4];
         float acc_own[1][32] = {};
+        const float factor_of_scores = float(scale);
+        const bool rising = 0x1.715476p+0f * factor_of_scores > 0.0f;  // the maximum goes up with the scores
+        const float unit = rising ? factor_of_scores : 1.0f, slope = 0x1.715476p+0f * unit;
         const auto fold_turn = [&](const int32_t turn, const bool edge) WEFT_INLINE {
             const int64_t first_column = int64_t(turn) * 128 + threadIdx.x % 4 * 2;
             int32_t column_stop[2];
             float largest_reference[2];
+            weft::MaximumPower power[2];
+            if (!rising) {
+                #pragma unroll
+                for (int32_t h = 0; h < 64; ++h) {
+                    dot_own[h] *= factor_of_scores;
+                }
+            }
             #pragma unroll
             for (int32_t u = 0; u < 2; ++u) {
                 column_stop[u] = weft::minimum<int64_t>(keys - first_column, 128);
+            }
+            if (edge) {
+                #pragma unroll
+                for (int32_t u = 0; u < 2; ++u) {
+                    #pragma unroll
+                    for (int32_t h = 0; h < 16; ++h) {
+                        #pragma unroll
+                        for (int32_t v = 0; v < 2; ++v) {
+                            if (h * 8 + v >= column_stop[u]) dot_own[h * 4 + u * 2 + v] = weft::Max<float>::identity();
+                        }
+                    }
+                }
+            }
+            #pragma unroll
+            for (int32_t u = 0; u < 2; ++u) {
                 float largest_latest[2] = {largest_own[u], weft::Max<float>::identity()};
                 #pragma unroll
                 for (int32_t h = 0; h < 16; ++h) {
                     #pragma unroll
                     for (int32_t v = 0; v < 2; ++v) {
-                        if (edge && h * 8 + v >= column_stop[u]) continue;
-                        // kernels_of_chains.py:27: scores[j] = dot * scale
-                        dot_own[h * 4 + u * 2 + v] = dot_own[h * 4 + u * 2 + v] * float(scale);
-                        // kernels_of_chains.py:29: for j in range(keys):
+                        // kernels_of_chains.py:32: for j in range(keys):
                         largest_latest[v] = weft::Max<float>::combine(largest_latest[v], dot_own[h * 4 + u * 2 + v]);
                     }
                 }
                 largest_latest[0] = weft::reduce_lanes<weft::Max<float>, 4>(weft::Max<float>::combine(largest_latest[0], largest_latest[1]));  // of the four threads of a row
                 largest_reference[u] = weft::Max<float>::reference(largest_latest[0]);
                 // sums move with what they are relative to
-                const float factor = weft::exp_flushed(weft::Max<float>::reference(largest_own[u]) - largest_reference[u]);
+                const float before = weft::Max<float>::reference(largest_own[u]);
+                power[u] = weft::maximum_power(largest_reference[u], slope);
+                const float factor = weft::exp2_estimate(weft::fma(before - largest_reference[u], slope, power[u].lost - weft::maximum_power(before, slope).lost));
                 total_own[u][0] *= factor;
                 total_own[u][1] *= factor;
                 #pragma unroll
@@ -132,6 +163,18 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
                 }
                 largest_own[u] = largest_latest[0];
             }
+            if (power[0].far || power[1].far) {
+                #pragma unroll
+                for (int32_t u = 0; u < 2; ++u) {
+                    #pragma unroll
+                    for (int32_t h = 0; h < 16; ++h) {
+                        #pragma unroll
+                        for (int32_t v = 0; v < 2; ++v) {
+                            if (power[u].far) dot_own[h * 4 + u * 2 + v] -= largest_reference[u];
+                        }
+                    }
+                }
+            }
             #pragma unroll
             for (int32_t h = 0; h < 16; ++h) {
                 #pragma unroll
@@ -139,9 +182,8 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
                     float exp_own_pair[2] = {};
                     #pragma unroll
                     for (int32_t v = 0; v < 2; ++v) {
-                        if (edge && h * 8 + v >= column_stop[u]) continue;
-                        const float exp = weft::exp_flushed(dot_own[h * 4 + u * 2 + v] - largest_reference[u]);
-                        // kernels_of_chains.py:32: for j in range(keys):
+                        const float exp = weft::exp2_estimate(weft::fma(dot_own[h * 4 + u * 2 + v], slope, -power[u].power));
+                        // kernels_of_chains.py:35: for j in range(keys):
                         total_own[u][v] = weft::Sum<float>::combine(total_own[u][v], exp);
                         exp_own_pair[v] = exp;
                     }
@@ -153,30 +195,32 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
             weft::wgmma_fence(dot_own);
             #pragma unroll
             for (int32_t g = 0; g < 64; g += 16) {
-                // kernels_of_chains.py:25: for d in range(width):
-                weft::wgmma<weft::bfloat16>(dot_own, q_tile[0].matrix(own_row, g), k_tile[place].matrix(0, g), g > 0);
+                // kernels_of_chains.py:28: for d in range(width):
+                weft::wgmma<weft::bfloat16>(dot_own, q_tile[rows % 2].matrix(own_row, g), k_tile[place].matrix(0, g), g > 0);
             }
         };
         const auto multiply_sums = [&](const int32_t place) WEFT_INLINE {
             weft::wgmma_fence(acc_own[0], exp_own);
             #pragma unroll
             for (int32_t g = 0; g < 128; g += 16) {
-                // kernels_of_chains.py:36: for j in range(keys):
+                // kernels_of_chains.py:39: for j in range(keys):
                 weft::wgmma<weft::bfloat16, weft::Major::rows>(acc_own[0], exp_own[g / 16], v_tile[place].matrix(0, g), true);
             }
         };
         const int32_t whole_turns = keys / 128;  // in which all rows have all columns
         int32_t turn = first_turn;
-        rows_full.wait(rows_phase);
+        rows_full[rows % 2].wait(rows / 2 % 2);
         scores_full[place].wait(phase);
         weft::barrier_sync(1 + threadIdx.x / 128, 256);
         multiply_scores(place);
         weft::wgmma_commit();
         weft::barrier_arrive(threadIdx.x / 128 == 2 ? 1 : 2 + threadIdx.x / 128, 256);
         weft::wgmma_wait<0>(dot_own);
-        if (threadIdx.x % 128 == 0) scores_empty[place].arrive();
-        fold_turn(turn, true);
-        while (++turn < turns) {
+        while (true) {
+            if (threadIdx.x % 128 == 0) scores_empty[place].arrive();
+            const bool edge = turn >= whole_turns;
+            fold_turn(turn, edge);
+            if (++turn == turns) break;
             const int32_t last = place;
             sums_full[last].wait(phase);
             if (++place == 4) place = 0, phase ^= 1;
@@ -190,17 +234,9 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
             weft::barrier_arrive(threadIdx.x / 128 == 2 ? 1 : 2 + threadIdx.x / 128, 256);
             weft::wgmma_wait<0>(dot_own);
             if (threadIdx.x % 128 == 0) sums_empty[last].arrive();
-            if (threadIdx.x % 128 == 0) scores_empty[place].arrive();
-            const bool edge = turn >= whole_turns;
-            if (edge) {
-                fold_turn(turn, true);
-            }
-            else {
-                fold_turn(turn, false);
-            }
         }
-        if (threadIdx.x % 128 == 0) rows_empty.arrive();
-        rows_phase ^= 1;
+        if (threadIdx.x % 128 == 0) rows_empty[rows % 2].arrive();
+        ++rows;
         sums_full[place].wait(phase);
         multiply_sums(place);
         weft::wgmma_commit();
@@ -209,8 +245,10 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
         if (++place == 4) place = 0, phase ^= 1;
         #pragma unroll
         for (int32_t u = 0; u < 2; ++u) {
+            const float lost = weft::maximum_power(weft::Max<float>::reference(largest_own[u]), slope).lost;
+            largest_own[u] *= unit;
             total_own[u][0] = weft::reduce_lanes<weft::Sum<float>, 4>(weft::Sum<float>::combine(total_own[u][0], total_own[u][1]));
-            const float factor_2 = weft::exp_flushed(weft::Max<float>::reference(largest_own[u]) - largest_own[u]);
+            const float factor_2 = weft::exp_flushed(weft::Max<float>::reference(largest_own[u]) - largest_own[u]) * weft::exp2_estimate(-lost);
             total_own[u][0] *= factor_2;
             total_own[u][1] *= factor_2;
             #pragma unroll
@@ -221,6 +259,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
                 }
             }
         }
+        const weft::OrdinaryDivisor<float> total_divisor[2] = {weft::OrdinaryDivisor<float>(total_own[0][0]), weft::OrdinaryDivisor<float>(total_own[1][0])};
         weft::exchange_quads(acc_own[0]);
         #pragma unroll
         for (int32_t h = 0; h < 2; ++h) {
@@ -233,10 +272,10 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
                 float out_run[8];
                 #pragma unroll
                 for (int32_t v = 0; v < 8; ++v) {
-                    // kernels_of_chains.py:36: for j in range(keys):
+                    // kernels_of_chains.py:39: for j in range(keys):
                     const float acc = acc_own[u / 2][(h * 8 + v) / 2 * 4 + u % 2 * 2 + (h * 8 + v) % 2];
-                    // kernels_of_chains.py:38: out[b, i, e] = acc / total
-                    out_run[v] = acc / total_own[u][0];
+                    // kernels_of_chains.py:41: out[b, i, e] = acc / total
+                    out_run[v] = weft::divide(acc, total_divisor[u]);
                 }
                 weft::store<8>(out + b * out_stride_0 + i * out_stride_1 + e_run, out_run);
             }

@@ -23,19 +23,28 @@ WEFT_FUNCTION bool any_of_warpgroup(bool own, int32_t (&told)[4], int barrier) {
 // Whether an infinity or a NaN is in the part of some tiles that a thread of a warpgroup looks at.
 template <int tiles, typename T, int rows, bool along_points, int points>
 WEFT_FUNCTION bool any_infinite(const MatrixTile<T, rows, along_points, points>* tile) {
-    constexpr uint32_t low = exponent_bits<T>, high = low << 16;
-    bool found = false;
+    // all bits of an exponent: one more at its end comes to the sign's place, which has been 0
+    constexpr uint32_t number = 0x7fff7fffu, one = (0x8000u - exponent_bits<T>) * 0x10001u;
+    uint32_t found = 0;
     for (int t = 0; t < tiles; ++t) {
         const auto* const words = reinterpret_cast<const Packet<uint32_t, 4>*>(tile[t].element);
-        for (int k = threadIdx.x % 128; k < rows * points / 8; k += 128) {
-            const auto packet = words[k];
 #pragma unroll
-            for (int w = 0; w < 4; ++w) {
-                found = found || (packet.lane[w] & low) == low || (packet.lane[w] & high) == high;
-            }
+        for (int k = 0; k < rows * points / 8; k += 128) {
+            if (rows * points / 8 % 128 != 0 && k + int(threadIdx.x) % 128 >= rows * points / 8) break;
+            const auto packet = words[k + threadIdx.x % 128];
+#pragma unroll
+            for (int w = 0; w < 4; ++w) found |= (packet.lane[w] & number) + one;
         }
     }
-    return found;
+    return found & ~number;
+}
+
+// Whether none of some numbers is an infinity or a NaN.
+template <int count> WEFT_FUNCTION bool all_finite(const float (&values)[count]) {
+    float none = 0.0f;
+#pragma unroll
+    for (int k = 0; k < count; ++k) none = fma(values[k], 0.0f, none);
+    return none == 0.0f;
 }
 
 // sums += left right as by wgmma, whose fragments these are; but the two rows of a thread take the points from `begin` to `end`
