@@ -1,7 +1,8 @@
 """Attention as loops, in plain passes and in one over the keys, against PyTorch's scaled_dot_product_attention.
 
-In 16-bit types the passes are one kernel, against cuDNN where PyTorch has it: 16,384 tokens, 32 heads of 64 or 16 of 128. In
-others weft makes scores, softmax and outputs one after another in memory; its peer never holds the scores. So do gradients.
+In 16-bit types the passes are one kernel, against cuDNN where PyTorch has it: 16,384 tokens, 32 heads of 64 or 16 of 128; and
+one query of each of 32 heads that share 4 heads of keys, also against a copy of as many bytes as these have. In others weft
+makes scores, softmax and outputs one after another in memory; its peer never holds the scores. So do gradients.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import weft
-from bench.harness import Options, Row, need_gpu
-from weft.runtime.timing import median_ms
+from bench.harness import Options, Row, copy_ms, need_gpu
+from weft.runtime.timing import median_ms, rotations
 
 
 @weft.kernel
@@ -100,9 +101,38 @@ def online(q, k, v, scale: float):
     return out
 
 
+@weft.kernel
+def decode(q, k, v, scale: float):
+    batch, heads, width = q.shape
+    keys = k.shape[2]
+    group = heads // k.shape[1]
+    out = torch.empty_like(q)
+    for b in range(batch):
+        for h in range(heads):
+            scores = torch.empty(keys)
+            for j in range(keys):
+                dot = 0.0
+                for d in range(width):
+                    dot += q[b, h, d] * k[b, h // group, j, d]
+                scores[j] = dot * scale
+            largest = -math.inf
+            for j in range(keys):
+                largest = max(largest, scores[j])
+            total = 0.0
+            for j in range(keys):
+                total += torch.exp(scores[j] - largest)
+            for d in range(width):
+                acc = 0.0
+                for j in range(keys):
+                    acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, h // group, j, d]
+                out[b, h, d] = acc / total
+    return out
+
+
 SHAPES = ((16, 1024, 64), (64, 2048, 64), (16, 4096, 128))
 DTYPES = (torch.float32, torch.bfloat16)
 GRID = tuple((heads * 16384 // n, n, width) for width, heads in ((64, 32), (128, 16)) for n in (1024, 4096, 16384))
+DECODED = ((8, 4096), (8, 32768), (8, 131072))  # of the batch, and keys
 
 
 def sdpa(q: Tensor, k: Tensor, v: Tensor, scale: float, *, is_causal: bool = False) -> Tensor:
@@ -120,6 +150,8 @@ def run(options: Options) -> list[Row]:
     for kernel in (in_passes, causal):
         for shape in GRID:
             measured.append(_forward(kernel, (2, 200, shape[2]) if options.quick else shape, options))
+    for batch, keys in DECODED:
+        measured += _decoded(*((1, 200) if options.quick else (batch, keys)), options)
     for dtype in DTYPES:
         for shape in SHAPES:
             shape = (2, 20, shape[2]) if options.quick else shape
@@ -139,6 +171,29 @@ def _forward(kernel: Callable[..., Any], shape: tuple[int, int, int], options: O
     case = {"kernel": kernel.name, "shape": list(shape), "dtype": "bfloat16", "pass": "forward"}
     case["TFLOP/s"] = round(operations / ours / 1e9)
     return Row("attention", case, ours, "cuDNN", theirs)
+
+
+def _decoded(batch: int, keys: int, options: Options) -> list[Row]:
+    """One query a head, in bfloat16: all time goes to the keys and the values."""
+    device, (heads, shared, width) = options.device, (32, 4, 128)
+    scale, memory = 1 / math.sqrt(width), 4 * batch * shared * keys * width
+    sets = []
+    for _ in range(rotations(memory)):
+        q = torch.randn(batch, heads, width, device=device).bfloat16()
+        sets.append((q, *(torch.randn(batch, shared, keys, width, device=device).bfloat16() for _ in range(2))))
+
+    def peer(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q[:, :, None], k, v, scale=scale, enable_gqa=True)[:, :, 0]
+
+    torch.testing.assert_close(decode(*sets[0], scale).float(), peer(*sets[0]).float(), rtol=2e-2, atol=2e-2)
+    ours, theirs = (
+        median_ms([partial(f, *own, *more) for own in sets], device, seconds=options.seconds)
+        for f, more in ((decode, (scale,)), (peer, ()))
+    )
+    case = {"kernel": "decode", "shape": [batch, heads, shared, keys, width], "dtype": "bfloat16", "pass": "forward"}
+    case["bytes"] = memory
+    peers = {"scaled_dot_product_attention": theirs, "copy of equal bytes": copy_ms(memory, options)}
+    return [Row("attention", case, ours, name, ms) for name, ms in peers.items()]
 
 
 def _attention(kernel: Callable[..., Any], shape: tuple[int, int, int], dtype: torch.dtype, options: Options) -> list[Row]:
