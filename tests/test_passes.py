@@ -220,3 +220,23 @@ def test_a_fold_is_no_pass_where_what_it_reads_is_there_for_iterations_alone() -
     x, c = torch.randn(2, requires_grad=True), torch.randn(1, 4, requires_grad=True)
     found = torch.autograd.grad(kernel(x, c).sum(), (x, c))
     assert not any(g.any() for g in found)
+
+
+def test_passes_on_a_gpu_read_nothing_that_loops_without_iterations_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(planning, "GAIN", 1e12)
+
+    def scaled_products(a, b, c):
+        y = torch.zeros(a.shape[0], b.shape[0])
+        for k in range(2, a.shape[0]):
+            for m in range(b.shape[0]):
+                s, t = 0.0, 0.0
+                for d in range(a.shape[1]):
+                    s += a[k, d] * b[m, d]
+                    t += c[1, d] * b[m, d]
+                y[k, m] = s * t
+        return y
+
+    for rows, given in ((6, 2), (2, 1)):
+        report = weft.kernel(scaled_products).check(torch.randn(rows, 8), torch.randn(9, 8), torch.randn(given, 8))
+        assert report.ok and not report.findings, report.text()

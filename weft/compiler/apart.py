@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from weft.compiler.analysis import Analysis, lower_nest
-from weft.compiler.settled import in_passes
+from weft.compiler.settled import asks_no_more, in_loops, in_passes
 from weft.loops.ir import Array, Function
 from weft.loops.names import Names, names_bound_in
 from weft.loops.steps import Apart, Part, expanded, one_after_another, taken_apart
@@ -83,6 +83,9 @@ def _in_passes(analysis: Analysis, nest: int) -> Apart | None:
         return None
     found = in_passes(analysis.schedule, own, names)
     if found is None or len(found.nests) < 2:
+        return None
+    whole = replace(function, body=tuple(s for n in found.nests for s in n), arrays=(*function.arrays, *found.memory))
+    if not asks_no_more(whole, replace(function, body=in_loops(own))):
         return None
     return one_after_another(function, own.name, found.nests, found.memory)
 

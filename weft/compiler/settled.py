@@ -27,7 +27,7 @@ def settled(function: Function) -> Function:
     """
     if not _folds_again(function.body) and not any(isinstance(s, For) and _may_repair(s) for s in walk(function.body)):
         return function
-    from weft.loops.analyze import requirements, schedule
+    from weft.loops.analyze import schedule
 
     bare = replace(function, body=without_checks(function.body), demands=())
     found = schedule(bare)
@@ -40,7 +40,7 @@ def settled(function: Function) -> Function:
     arrays = list(found.function.arrays)
     for nest in found.nests:
         if not _in_part(nest):
-            body += _in_loops(nest)
+            body += in_loops(nest)
             continue
         made = in_passes(found, nest, names, together=True)
         if made is None:
@@ -48,8 +48,17 @@ def settled(function: Function) -> Function:
         body += itertools.chain(*made.nests)
         arrays += made.memory
     plain = replace(found.function, body=tuple(body), arrays=tuple(arrays))
-    before, after = ({(r.condition, r.array, r.axis) for r in requirements(f)} for f in (found.function, plain))
-    return plain if after <= before else function
+    return plain if asks_no_more(plain, found.function) else function
+
+
+def asks_no_more(passes: Function, loops: Function) -> bool:
+    """Whether passes are inside their arrays wherever the loops that they are made of are: a fold leaves loops which may have
+    no iteration, and is not to read what is there only if they have.
+    """
+    from weft.loops.analyze import requirements
+
+    after, before = ({(r.condition, r.array, r.axis) for r in requirements(f)} for f in (passes, loops))
+    return after <= before
 
 
 def in_passes(schedule: Schedule, nest: Nest, names: Names, together: bool = False) -> Passes | None:
@@ -93,7 +102,7 @@ def _folds_again(statements: tuple[Stmt, ...], around: frozenset[str] = frozense
     return inside(statements, around)
 
 
-def _in_loops(nest: Nest) -> tuple[Stmt, ...]:
+def in_loops(nest: Nest) -> tuple[Stmt, ...]:
     """A nest with its axes as loops around it."""
     body = nest.body
     for a in reversed(nest.axes):
