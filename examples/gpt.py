@@ -109,7 +109,7 @@ def trained(functions: Functions, steps: int, device: str) -> tuple[list[float],
 
 def main() -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    steps = int(sys.argv[1]) if sys.argv[1:] else 200 if device == "cuda" else 30
+    steps = int(sys.argv[1]) if sys.argv[1:] else 200 if device == "cuda" else 12
     ours, our_ms = trained(WEFT, steps, device)
     theirs, their_ms = trained(PYTORCH, steps, device)
     for step in range(0, steps, max(1, steps // 10)):

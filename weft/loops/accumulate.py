@@ -785,8 +785,9 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
     guarded = [p for p in group if any(isinstance(x.stmt, If) and k not in p.certain for k, x in _below(p))]
     use: Callable[[Expr], Stmt] | None = None
     if guarded and not inside and first.summed:  # the condition may be what keeps the index inside the array
-        shape = zip(index, function.array(target).shape, strict=True)
-        if any(not _in_range(i, extent, loops) for i, extent in shape if i not in {Ref(v, INT64) for v in variables.values()}):
+        own_loops = {Ref(v, INT64) for v in variables.values()}
+        others = [(i, extent) for i, extent in zip(index, shape, strict=True) if i not in own_loops]
+        if not all(_in_range(i, extent, loops) for i, extent in others):
             return None
     elif guarded and not inside:
         group = guarded[:1]
