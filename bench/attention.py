@@ -129,8 +129,7 @@ def decode(q, k, v, scale: float):
     return out
 
 
-SHAPES = ((16, 1024, 64), (64, 2048, 64), (16, 4096, 128))
-DTYPES = (torch.float32, torch.bfloat16)
+SHAPE = (16, 1024, 64)
 GRID = tuple((heads * 16384 // n, n, width) for width, heads in ((64, 32), (128, 16)) for n in (1024, 4096, 16384))
 DECODED = ((8, 4096), (8, 32768), (8, 131072))  # of the batch, and keys
 
@@ -149,28 +148,34 @@ def run(options: Options) -> list[Row]:
     measured: list[Row] = []
     for kernel in (in_passes, causal):
         for shape in GRID:
-            measured.append(_forward(kernel, (2, 200, shape[2]) if options.quick else shape, options))
+            measured += _cell(kernel, (2, 200, shape[2]) if options.quick else shape, options)
     for batch, keys in DECODED:
         measured += _decoded(*((1, 200) if options.quick else (batch, keys)), options)
-    for dtype in DTYPES:
-        for shape in SHAPES:
-            shape = (2, 20, shape[2]) if options.quick else shape
-            for kernel in (in_passes, online) if shape[2] == 64 else (in_passes,):
-                measured += _attention(kernel, shape, dtype, options)
+    for kernel in (in_passes, online):
+        measured += _attention(kernel, (2, 20, 64) if options.quick else SHAPE, options)
     return measured
 
 
-def _forward(kernel: Callable[..., Any], shape: tuple[int, int, int], options: Options) -> Row:
-    """One cell of the grid: the forward pass in bfloat16."""
+def _cell(kernel: Callable[..., Any], shape: tuple[int, int, int], options: Options) -> list[Row]:
+    """One cell of the grid, in bfloat16: the forward pass, and the backward pass, of two and a half times as many products."""
     device, scale = options.device, 1 / math.sqrt(shape[2])
-    q, k, v = (torch.randn(shape, device=device).bfloat16() for _ in range(3))
+    q, k, v = (torch.randn(shape, device=device).bfloat16().requires_grad_() for _ in range(3))
     peer = partial(cudnn if device.type == "cuda" else sdpa, is_causal=kernel is causal)
-    torch.testing.assert_close(kernel(q, k, v, scale).float(), peer(q, k, v, scale).float(), rtol=2e-2, atol=2e-2)
-    ours, theirs = (median_ms([partial(f, q, k, v, scale)], device, seconds=options.seconds) for f in (kernel, peer))
+    seed, times = torch.randn_like(q), []
+    outs = [f(q, k, v, scale) for f in (kernel, peer)]
+    torch.testing.assert_close(*(out.float() for out in outs), rtol=2e-2, atol=2e-2)
+    for f, out in zip((kernel, peer), outs, strict=True):
+        with torch.no_grad():
+            forward = median_ms([partial(f, q, k, v, scale)], device, seconds=options.seconds)
+        gradients = partial(torch.autograd.grad, out, (q, k, v), seed, retain_graph=True)
+        times.append((forward, median_ms([gradients], device, seconds=options.seconds)))
     operations = 4 * shape[0] * shape[1] ** 2 * shape[2] / (2 if kernel is causal else 1)
-    case = {"kernel": kernel.name, "shape": list(shape), "dtype": "bfloat16", "pass": "forward"}
-    case["TFLOP/s"] = round(operations / ours / 1e9)
-    return Row("attention", case, ours, "cuDNN", theirs)
+    rows = []
+    for direction, more, ours, theirs in zip(("forward", "backward"), (1, 2.5), *times, strict=True):
+        case = {"kernel": kernel.name, "shape": list(shape), "dtype": "bfloat16", "pass": direction}
+        case["TFLOP/s"] = round(more * operations / ours / 1e9)
+        rows.append(Row("attention", case, ours, "cuDNN", theirs))
+    return rows
 
 
 def _decoded(batch: int, keys: int, options: Options) -> list[Row]:
@@ -196,9 +201,10 @@ def _decoded(batch: int, keys: int, options: Options) -> list[Row]:
     return [Row("attention", case, ours, name, ms) for name, ms in peers.items()]
 
 
-def _attention(kernel: Callable[..., Any], shape: tuple[int, int, int], dtype: torch.dtype, options: Options) -> list[Row]:
+def _attention(kernel: Callable[..., Any], shape: tuple[int, int, int], options: Options) -> list[Row]:
+    """In float32, by passes."""
     device, scale = options.device, 1 / math.sqrt(shape[2])
-    q, k, v = (torch.randn(shape, device=device).to(dtype).requires_grad_() for _ in range(3))
+    q, k, v = (torch.randn(shape, device=device, requires_grad=True) for _ in range(3))
     found = []
     for function in (kernel, sdpa):
         out = function(q, k, v, scale)
@@ -209,7 +215,7 @@ def _attention(kernel: Callable[..., Any], shape: tuple[int, int, int], dtype: t
         found.append((forward, median_ms([gradients], device, seconds=options.seconds), out))
     (forward, backward, ours), (their_forward, their_backward, theirs) = found
     torch.testing.assert_close(ours.float(), theirs.float(), rtol=2e-2, atol=2e-2)
-    case = {"kernel": getattr(kernel, "name", ""), "shape": list(shape), "dtype": str(dtype).removeprefix("torch.")}
+    case = {"kernel": getattr(kernel, "name", ""), "shape": list(shape), "dtype": "float32"}
     return [
         Row("attention", {**case, "pass": "forward"}, forward, "scaled_dot_product_attention", their_forward),
         Row("attention", {**case, "pass": "backward"}, backward, "scaled_dot_product_attention", their_backward),
