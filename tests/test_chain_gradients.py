@@ -14,6 +14,7 @@ from bench.attention import in_passes, online
 from tests import kernels_of_chains as kernels
 from tests.graphs import parsed
 from tests.test_chains import BF16, forced, inputs, three
+from weft.compiler import cuda_source, launches
 from weft.compiler.recomputed import recomputing
 from weft.kernels.attention import attended, attended_causal, attended_masked
 from weft.loops.ir import Function
@@ -21,8 +22,10 @@ from weft.loops.show import show
 from weft.plan.chain import ChainPlan
 from weft.plan.fold import FoldPlan
 from weft.pytorch import simulated
-from weft.pytorch.call import argument_types
+from weft.pytorch.call import analysis_for, argument_types, geometries
 from weft.pytorch.executable import adjoint_of, keeping_of
+from weft.pytorch.machines import machine_for
+from weft.runtime.nvrtc import compile_cubin, gate
 
 __all__ = ["forced"]
 
@@ -296,3 +299,21 @@ def test_plans_of_all_three(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulated, "launches", launches)
     simulated_gradients(kernels.causal, [*three(1, 70, 70, 16), 0.125])
     assert [type(plan) for plan in seen] == [ChainPlan, FoldPlan, ChainPlan, ChainPlan]
+
+
+# ---------------------------------------------------------------- text
+
+
+def test_the_text_of_gradients(golden: Callable[[str, str], None]) -> None:
+    """What rows fold, the gradient of q, and those of k and v: nothing spills."""
+    q, k, v = (torch.zeros(64, 1024, 64, dtype=BF16) for _ in range(3))
+    made, given, _ = adjoint_and_arguments(kernels.causal, [q, k, v, 0.125])
+    analysis, bound = analysis_for(made.specializable, made.signature, tuple(given))
+    arrays, machine = geometries(analysis, bound, aligned=True), machine_for("sm_90a")
+    nests = range(len(analysis.schedule.nests))
+    planned = [one for nest in nests for one in launches(analysis, nest, arrays, bound.names, machine)]
+    texts = {one.nest.name: cuda_source(one.where.analysis, one.variant) for one in planned if one.where is not None}
+    for name, text in texts.items():
+        assert gate(compile_cubin(text, "sm_90a", name=f"{name}.cu")) == []
+        if "multiply_scores" in text:
+            golden(f"cuda/chain_gradients_{name.rsplit('_', 1)[-1]}.cu", text)

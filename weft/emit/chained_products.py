@@ -716,7 +716,8 @@ class ChainEntry(MatrixEntry):
                     of_each = [f"for (int32_t h = 0; h < {columns // 2}; ++h)"]
                     with self.writer.block("if (!rising)"):
                         self.unrolled(of_each, f"{self.powers.own}[h] {self.powers.by}= factor_of_scores;")
-            with self.each_row_of_thread(of_rows):
+            first = self.needed(e for f in chain.leading for e in f.parts)
+            with self.each_row_of_thread([v for v in of_rows if v in first]):
                 for name, e in bounds.items():
                     line(f"{name}[u] = weft::minimum<int64_t>({self.printer.index(e, SUM)} - first_column, {columns});")
                 if self.masked:
@@ -976,7 +977,8 @@ class ChainEntry(MatrixEntry):
         """What the threads of a row have folded meets; sums are relative to the last extrema."""
         line, chain = self.writer.line, self.chain
         moved = {r.extremum for r in chain.repairs}
-        with self.unrolled_block(["for (int32_t u = 0; u < 2; ++u)"]):
+        folded = bool(chain.leading or chain.following or chain.repairs)
+        with self.unrolled_block(["for (int32_t u = 0; u < 2; ++u)"]) if folded else nullcontext():
             power = "" if self.powers is None else self.end_powers(self.powers)
             for f in (*chain.leading, *chain.following):
                 name = f.results[0]

@@ -1,0 +1,238 @@
+#include "weft/matrix_tile.cuh"
+#include "weft/power.cuh"
+#include "weft/registers.cuh"
+#include "weft/team.cuh"
+#include "weft/within.cuh"
+
+// attention.py:53: def causal(q, k, v, scale: float):
+extern "C" __global__ void __launch_bounds__(512, 1) causal_adjoint_1(
+    const weft::bfloat16* __restrict__ q,
+    const weft::bfloat16* __restrict__ k,
+    float* __restrict__ inverse_saved,
+    float* __restrict__ largest_saved,
+    const int64_t q_stride_0,
+    const int64_t q_stride_1,
+    const int64_t k_stride_0,
+    const int64_t k_stride_1,
+    const int64_t inverse_saved_stride_0,
+    const int64_t largest_saved_stride_0,
+    const int64_t batch_2,
+    const int64_t queries,
+    const int64_t width,
+    const double scale,
+    const __grid_constant__ weft::TensorMap q_map,
+    const __grid_constant__ weft::TensorMap k_map) {
+    // a block has 192 of i_1, a warpgroup 64 of its rows; a turn takes 192 of j_4
+    const int32_t row_tiles = (queries + 191) / 192;
+    const int32_t pairs = (row_tiles + 1) / 2;  // of tiles, the n-th and the n-th last: as many columns
+    const int32_t tiles = 2 * pairs * batch_2;
+    // 4 turns have a place in shared memory, and the rows of 1 tiles
+    extern __shared__ __align__(1024) unsigned char memory[];
+    auto* const q_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 192, true>*>(memory);
+    auto* const k_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 192, true>*>(memory + 24576);
+    __shared__ weft::Mbarrier rows_full[1], rows_empty[1], scores_full[4], scores_empty[4];
+    if (threadIdx.x == 0) {
+        for (int32_t place = 0; place < 1; ++place) {
+            rows_full[place].init(1);
+            rows_empty[place].init(3);
+        }
+        for (int32_t place = 0; place < 4; ++place) {
+            scores_full[place].init(1);
+            scores_empty[place].init(3);
+        }
+        weft::fence_mbarrier_init();
+    }
+    __syncthreads();
+    if (threadIdx.x >= 384) {
+        // one of these threads brings the tiles of all turns, as their places become free
+        weft::decrease_registers<32>();
+        if (threadIdx.x > 384) return;
+        int32_t place = 0;
+        uint32_t phase = 0;  // how often all places have been taken
+        uint32_t rows = 0;  // of so many tiles so far
+        for (int32_t tile = 2 * blockIdx.x; tile < tiles; tile += tile % 2 ? 2 * gridDim.x - 1 : 1) {
+            const int32_t batch = tile / (2 * pairs);
+            const int64_t b_1 = batch;
+            const int32_t pair = tile % (2 * pairs) / 2, row_tile = tile % 2 ? pair : row_tiles - 1 - pair;
+            if (tile % 2 && 2 * pair + 1 == row_tiles) continue;  // the one in the middle is its own pair
+            const int64_t first_row = int64_t(row_tile) * 192;
+            const int64_t last_row = weft::minimum<int64_t>(first_row + 192, queries) - 1;
+            const int32_t first_turn = 0;
+            const int32_t turns = weft::maximum<int64_t>(last_row + 1 + 191, 0) / 192;
+            for (int32_t turn = first_turn; turn < turns; ++turn) {
+                scores_empty[place].wait(phase ^ 1);
+                scores_full[place].arrive_expect(24576);
+                // attention.py:62: dot += q[b, i, d] * k[b, j, d]
+                weft::tensor_load(k_tile[place].element, k_map, scores_full[place], 0, turn * 192, int(b_1));
+                if (++place == 4) place = 0, phase ^= 1;
+                if (turn > first_turn) continue;
+                // the rows of a tile come after its first columns, which need not wait for those of the tile before
+                rows_empty[0].wait((rows % 2) ^ 1);
+                rows_full[0].arrive_expect(24576);
+                weft::tensor_load(q_tile[0].element, q_map, rows_full[0], 0, int(first_row), int(b_1));
+                ++rows;
+            }
+        }
+        return;
+    }
+    weft::increase_registers<160>();
+    const int32_t own_row = threadIdx.x / 128 * 64;  // of the warpgroup
+    const int32_t first_own_row = own_row + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+    if (threadIdx.x / 128 == 2) weft::barrier_arrive(1, 256);  // the first may begin
+    int32_t place = 0;
+    uint32_t phase = 0;  // how often all places have been taken
+    uint32_t rows = 0;  // of so many tiles so far
+    for (int32_t tile = 2 * blockIdx.x; tile < tiles; tile += tile % 2 ? 2 * gridDim.x - 1 : 1) {
+        const int32_t batch = tile / (2 * pairs);
+        const int64_t b_1 = batch;
+        const int32_t pair = tile % (2 * pairs) / 2, row_tile = tile % 2 ? pair : row_tiles - 1 - pair;
+        if (tile % 2 && 2 * pair + 1 == row_tiles) continue;  // the one in the middle is its own pair
+        const int64_t first_row = int64_t(row_tile) * 192;
+        const int64_t last_row = weft::minimum<int64_t>(first_row + 192, queries) - 1;
+        const int32_t first_turn = 0;
+        const int32_t turns = weft::maximum<int64_t>(last_row + 1 + 191, 0) / 192;
+        float largest_3_own[2] = {weft::Max<float>::identity(), weft::Max<float>::identity()};
+        float total_3_own[2][2] = {{weft::Sum<float>::identity(), weft::Sum<float>::identity()}, {weft::Sum<float>::identity(), weft::Sum<float>::identity()}};
+        float dot_3_own[96];
+        const float factor_of_scores = float(scale);
+        const bool rising = 0x1.715476p+0f * factor_of_scores > 0.0f;  // the maximum goes up with the scores
+        const float unit = rising ? factor_of_scores : 1.0f, slope = 0x1.715476p+0f * unit;
+        const auto fold_turn = [&](const int32_t turn, const bool edge) WEFT_INLINE {
+            const int64_t first_column = int64_t(turn) * 192 + threadIdx.x % 4 * 2;
+            int32_t column_stop[2];
+            float largest_3_reference[2];
+            weft::MaximumPower power[2];
+            if (!rising) {
+                #pragma unroll
+                for (int32_t h = 0; h < 96; ++h) {
+                    dot_3_own[h] *= factor_of_scores;
+                }
+            }
+            #pragma unroll
+            for (int32_t u = 0; u < 2; ++u) {
+                const int64_t i_1 = first_row + first_own_row + u * 8;
+                column_stop[u] = weft::minimum<int64_t>(i_1 + 1 - first_column, 192);
+            }
+            if (edge) {
+                #pragma unroll
+                for (int32_t u = 0; u < 2; ++u) {
+                    #pragma unroll
+                    for (int32_t h = 0; h < 24; ++h) {
+                        #pragma unroll
+                        for (int32_t v = 0; v < 2; ++v) {
+                            if (h * 8 + v >= column_stop[u]) dot_3_own[h * 4 + u * 2 + v] = weft::Max<float>::identity();
+                        }
+                    }
+                }
+            }
+            #pragma unroll
+            for (int32_t u = 0; u < 2; ++u) {
+                float largest_3_latest[2] = {largest_3_own[u], weft::Max<float>::identity()};
+                #pragma unroll
+                for (int32_t h = 0; h < 24; ++h) {
+                    #pragma unroll
+                    for (int32_t v = 0; v < 2; ++v) {
+                        // attention.py:65: for j in range(i + 1):
+                        largest_3_latest[v] = weft::Max<float>::combine(largest_3_latest[v], dot_3_own[h * 4 + u * 2 + v]);
+                    }
+                }
+                largest_3_latest[0] = weft::reduce_lanes<weft::Max<float>, 4>(weft::Max<float>::combine(largest_3_latest[0], largest_3_latest[1]));  // of the four threads of a row
+                largest_3_reference[u] = weft::Max<float>::reference(largest_3_latest[0]);
+                // sums move with what they are relative to
+                const float before = weft::Max<float>::reference(largest_3_own[u]);
+                power[u] = weft::maximum_power(largest_3_reference[u], slope);
+                const float factor = weft::exp2_estimate(weft::fma(before - largest_3_reference[u], slope, power[u].lost - weft::maximum_power(before, slope).lost));
+                total_3_own[u][0] *= factor;
+                total_3_own[u][1] *= factor;
+                largest_3_own[u] = largest_3_latest[0];
+            }
+            if (power[0].far || power[1].far) {
+                #pragma unroll
+                for (int32_t u = 0; u < 2; ++u) {
+                    #pragma unroll
+                    for (int32_t h = 0; h < 24; ++h) {
+                        #pragma unroll
+                        for (int32_t v = 0; v < 2; ++v) {
+                            if (power[u].far) dot_3_own[h * 4 + u * 2 + v] -= largest_3_reference[u];
+                        }
+                    }
+                }
+            }
+            #pragma unroll
+            for (int32_t h = 0; h < 24; ++h) {
+                #pragma unroll
+                for (int32_t u = 0; u < 2; ++u) {
+                    #pragma unroll
+                    for (int32_t v = 0; v < 2; ++v) {
+                        const float exp_1 = weft::exp2_estimate(weft::fma(dot_3_own[h * 4 + u * 2 + v], slope, -power[u].power));
+                        // attention.py:68: for j in range(i + 1):
+                        total_3_own[u][v] = weft::Sum<float>::combine(total_3_own[u][v], exp_1);
+                    }
+                }
+            }
+        };
+        const auto multiply_scores = [&](const int32_t place) WEFT_INLINE {
+            weft::wgmma_fence(dot_3_own);
+            #pragma unroll
+            for (int32_t g = 0; g < 64; g += 16) {
+                // attention.py:61: for d in range(width):
+                weft::wgmma<weft::bfloat16>(dot_3_own, q_tile[0].matrix(own_row, g), k_tile[place].matrix(0, g), g > 0);
+            }
+        };
+        const int64_t near_row = weft::minimum<int64_t>(first_row + own_row, queries - 1);
+        const int64_t far_row = weft::minimum<int64_t>(near_row + 64, queries) - 1;
+        const int32_t whole_turns = (near_row + 1) / 192;  // in which all rows have all columns
+        const int32_t own_turns = (far_row + 1 + 191) / 192;  // in which some row has some
+        int32_t turn = first_turn;
+        const bool any_turn = first_turn < turns;
+        if (any_turn) rows_full[0].wait(rows % 2);
+        const auto leave_turn = [&] {
+            // no row of the warpgroup has any of these columns
+            scores_full[place].wait(phase);
+            if (threadIdx.x % 128 == 0) scores_empty[place].arrive();
+            weft::barrier_sync(1 + threadIdx.x / 128, 256);
+            weft::barrier_arrive(threadIdx.x / 128 == 2 ? 1 : 2 + threadIdx.x / 128, 256);
+            if (++place == 4) place = 0, phase ^= 1;
+        };
+        for (; turn < own_turns; ++turn) {
+            scores_full[place].wait(phase);
+            weft::barrier_sync(1 + threadIdx.x / 128, 256);
+            multiply_scores(place);
+            weft::wgmma_commit();
+            weft::barrier_arrive(threadIdx.x / 128 == 2 ? 1 : 2 + threadIdx.x / 128, 256);
+            weft::wgmma_wait<0>(dot_3_own);
+            if (threadIdx.x % 128 == 0) scores_empty[place].arrive();
+            const bool edge = turn >= whole_turns;
+            fold_turn(turn, edge);
+            if (++place == 4) place = 0, phase ^= 1;
+        }
+        if (any_turn) {
+            if (threadIdx.x % 128 == 0) rows_empty[0].arrive();
+            ++rows;
+        }
+        for (; turn < turns; ++turn) leave_turn();
+        #pragma unroll
+        for (int32_t u = 0; u < 2; ++u) {
+            const float lost = weft::maximum_power(weft::Max<float>::reference(largest_3_own[u]), slope).lost;
+            largest_3_own[u] *= unit;
+            total_3_own[u][0] = weft::reduce_lanes<weft::Sum<float>, 4>(weft::Sum<float>::combine(total_3_own[u][0], total_3_own[u][1]));
+            const int64_t i_1 = first_row + first_own_row + u * 8;
+            const bool any = 0 < i_1 + 1;
+            const float largest_3_last = any ? largest_3_own[u] : weft::Max<float>::reference(largest_3_own[u]);
+            const float factor_2 = weft::exp_flushed(weft::Max<float>::reference(largest_3_own[u]) - largest_3_last) * weft::exp2_estimate(-lost);
+            total_3_own[u][0] *= factor_2;
+            total_3_own[u][1] *= factor_2;
+        }
+        if (threadIdx.x % 4 == 0) {
+            #pragma unroll
+            for (int32_t u = 0; u < 2; ++u) {
+                const int64_t i_1 = first_row + first_own_row + u * 8;
+                if (i_1 >= queries) break;
+                const float inverse_1 = 1.0f / total_3_own[u][0];
+                inverse_saved[b_1 * inverse_saved_stride_0 + i_1] = inverse_1;
+                largest_saved[b_1 * largest_saved_stride_0 + i_1] = largest_3_own[u];
+            }
+        }
+    }
+    if (threadIdx.x / 128 == 0) weft::barrier_sync(1, 256);  // what the last one has handed over
+}

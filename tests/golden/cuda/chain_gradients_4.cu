@@ -1,0 +1,308 @@
+#include "weft/matrix_tile.cuh"
+#include "weft/power.cuh"
+#include "weft/registers.cuh"
+#include "weft/team.cuh"
+#include "weft/within.cuh"
+
+// attention.py:53: def causal(q, k, v, scale: float):
+extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
+    const weft::bfloat16* __restrict__ q,
+    const weft::bfloat16* __restrict__ k,
+    const weft::bfloat16* __restrict__ v_2,
+    const weft::bfloat16* __restrict__ grad_out,
+    weft::bfloat16* __restrict__ grad_k,
+    weft::bfloat16* __restrict__ grad_v,
+    float* inverse_saved,
+    float* largest_saved,
+    float* d_total_saved,
+    const int64_t q_stride_0,
+    const int64_t q_stride_1,
+    const int64_t k_stride_0,
+    const int64_t k_stride_1,
+    const int64_t v_stride_0,
+    const int64_t v_stride_1,
+    const int64_t grad_out_stride_0,
+    const int64_t grad_out_stride_1,
+    const int64_t grad_k_stride_0,
+    const int64_t grad_k_stride_1,
+    const int64_t grad_v_stride_0,
+    const int64_t grad_v_stride_1,
+    const int64_t inverse_saved_stride_0,
+    const int64_t largest_saved_stride_0,
+    const int64_t d_total_saved_stride_0,
+    const int64_t batch_2,
+    const int64_t queries,
+    const int64_t width,
+    const double scale,
+    const __grid_constant__ weft::TensorMap k_map,
+    const __grid_constant__ weft::TensorMap v_map,
+    const __grid_constant__ weft::TensorMap q_map,
+    const __grid_constant__ weft::TensorMap grad_out_map,
+    const __grid_constant__ weft::TensorMap grad_out_map_2,
+    const __grid_constant__ weft::TensorMap q_map_2) {
+    // a block has 128 x 64 of j_9 and d_9, a warpgroup 64 of its rows; a turn takes 64 of i_4
+    const int32_t row_tiles = (queries + 127) / 128;
+    const int32_t pairs = (row_tiles + 1) / 2;  // of tiles, the n-th and the n-th last: as many columns
+    const int32_t tiles = 2 * pairs * batch_2;
+    // 4 turns have a place in shared memory, and the rows of 1 tiles
+    extern __shared__ __align__(1024) unsigned char memory[];
+    auto* const k_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 128, true>*>(memory);
+    auto* const v_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 128, true>*>(memory + 16384);
+    auto* const q_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 64, true>*>(memory + 32768);
+    auto* const grad_out_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 64, true>*>(memory + 65536);
+    auto* const grad_out_tile_2 = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 64, false>*>(memory + 98304);
+    auto* const q_tile_2 = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 64, false>*>(memory + 131072);
+    __shared__ weft::Mbarrier rows_full[1], rows_empty[1], scores_full[4], scores_empty[4], sums_full[4], sums_empty[4];
+    if (threadIdx.x == 0) {
+        for (int32_t place = 0; place < 1; ++place) {
+            rows_full[place].init(1);
+            rows_empty[place].init(2);
+        }
+        for (int32_t place = 0; place < 4; ++place) {
+            scores_full[place].init(1);
+            scores_empty[place].init(2);
+            sums_full[place].init(1);
+            sums_empty[place].init(2);
+        }
+        weft::fence_mbarrier_init();
+    }
+    __syncthreads();
+    if (threadIdx.x >= 256) {
+        // one of these threads brings the tiles of all turns, as their places become free
+        weft::decrease_registers<24>();
+        if (threadIdx.x > 256) return;
+        int32_t place = 0;
+        uint32_t phase = 0;  // how often all places have been taken
+        uint32_t rows = 0;  // of so many tiles so far
+        for (int32_t tile = 2 * blockIdx.x; tile < tiles; tile += tile % 2 ? 2 * gridDim.x - 1 : 1) {
+            const int32_t batch = tile / (2 * pairs);
+            const int64_t b_4 = batch;
+            const int32_t pair = tile % (2 * pairs) / 2, row_tile = tile % 2 ? pair : row_tiles - 1 - pair;
+            if (tile % 2 && 2 * pair + 1 == row_tiles) continue;  // the one in the middle is its own pair
+            const int64_t first_row = int64_t(row_tile) * 128;
+            const int64_t last_row = weft::minimum<int64_t>(first_row + 128, queries) - 1;
+            const int32_t first_turn = (first_row) / 64;
+            const int32_t turns = weft::maximum<int64_t>(queries + 63, 0) / 64;
+            for (int32_t turn = first_turn; turn < turns; ++turn) {
+                scores_empty[place].wait(phase ^ 1);
+                scores_full[place].arrive_expect(16384);
+                // attention.py:62: dot += q[b, i, d] * k[b, j, d]
+                weft::tensor_load(q_tile[place].element, q_map, scores_full[place], 0, turn * 64, int(b_4));
+                // attention.py:61: for d in range(width):
+                weft::tensor_load(grad_out_tile[place].element, grad_out_map, scores_full[place], 0, turn * 64, int(b_4));
+                sums_empty[place].wait(phase ^ 1);
+                sums_full[place].arrive_expect(16384);
+                weft::tensor_load(grad_out_tile_2[place].element, grad_out_map_2, sums_full[place], 0, turn * 64, int(b_4));
+                // attention.py:62: dot += q[b, i, d] * k[b, j, d]
+                weft::tensor_load(q_tile_2[place].element, q_map_2, sums_full[place], 0, turn * 64, int(b_4));
+                if (++place == 4) place = 0, phase ^= 1;
+                if (turn > first_turn) continue;
+                // the rows of a tile come after its first columns, which need not wait for those of the tile before
+                rows_empty[0].wait((rows % 2) ^ 1);
+                rows_full[0].arrive_expect(32768);
+                weft::tensor_load(k_tile[0].element, k_map, rows_full[0], 0, int(first_row), int(b_4));
+                // attention.py:73: acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, j, d]
+                weft::tensor_load(v_tile[0].element, v_map, rows_full[0], 0, int(first_row), int(b_4));
+                ++rows;
+            }
+        }
+        return;
+    }
+    weft::increase_registers<240>();
+    const int32_t own_row = threadIdx.x / 128 * 64, own_column = 0;  // of the warpgroup
+    const int32_t first_own_row = own_row + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+    const int32_t first_own_column = own_column + threadIdx.x % 4 * 8;
+    if (threadIdx.x / 128 == 1) weft::barrier_arrive(1, 256);  // the first may begin
+    __shared__ int32_t told[2][4];
+    int32_t place = 0;
+    uint32_t phase = 0;  // how often all places have been taken
+    uint32_t rows = 0;  // of so many tiles so far
+    for (int32_t tile = 2 * blockIdx.x; tile < tiles; tile += tile % 2 ? 2 * gridDim.x - 1 : 1) {
+        const int32_t batch = tile / (2 * pairs);
+        const int64_t b_4 = batch;
+        const int32_t pair = tile % (2 * pairs) / 2, row_tile = tile % 2 ? pair : row_tiles - 1 - pair;
+        if (tile % 2 && 2 * pair + 1 == row_tiles) continue;  // the one in the middle is its own pair
+        const int64_t first_row = int64_t(row_tile) * 128;
+        const int64_t last_row = weft::minimum<int64_t>(first_row + 128, queries) - 1;
+        const int32_t first_turn = (first_row) / 64;
+        const int32_t turns = weft::maximum<int64_t>(queries + 63, 0) / 64;
+        float dot_9_own[32];
+        float d_2_part_1_own[32];
+        uint32_t weight_6_own[4][4];
+        uint32_t weight_2_1_own[4][4];
+        float d_v_part_own[1][32] = {};
+        float d_k_part_own[1][32] = {};
+        const auto fold_turn = [&](const int32_t turn, const bool edge) WEFT_INLINE {
+            const int64_t first_column = int64_t(turn) * 64 + threadIdx.x % 4 * 2;
+            int32_t column_start[2], column_stop[2];
+            #pragma unroll
+            for (int32_t u = 0; u < 2; ++u) {
+                const int64_t j_9 = first_row + first_own_row + u * 8;
+                column_start[u] = weft::minimum<int64_t>(j_9 - first_column, 64);
+                column_stop[u] = weft::minimum<int64_t>(queries - first_column, 64);
+            }
+            #pragma unroll
+            for (int32_t h = 0; h < 8; ++h) {
+                #pragma unroll
+                for (int32_t u = 0; u < 2; ++u) {
+                    float weight_6_own_pair[2] = {};
+                    float weight_2_1_own_pair[2] = {};
+                    #pragma unroll
+                    for (int32_t v = 0; v < 2; ++v) {
+                        if (edge && (h * 8 + v < column_start[u] || h * 8 + v >= column_stop[u])) continue;
+                        const int64_t i_4 = first_column + h * 8 + v;
+                        // attention.py:63: scores[j] = dot * scale
+                        const float scores_value_4 = dot_9_own[h * 4 + u * 2 + v] * float(scale);
+                        const float largest_saved_value = largest_saved[b_4 * largest_saved_stride_0 + i_4];
+                        const float exp_3 = weft::exp_rough(scores_value_4 - largest_saved_value);
+                        const float inverse_saved_value = inverse_saved[b_4 * inverse_saved_stride_0 + i_4];
+                        const float weight_6 = inverse_saved_value * exp_3;
+                        const float d_total_saved_value = d_total_saved[b_4 * d_total_saved_stride_0 + i_4];
+                        const float weight_2_1 = weight_6 * (d_2_part_1_own[h * 4 + u * 2 + v] - d_total_saved_value);
+                        weight_6_own_pair[v] = weight_6;
+                        weight_2_1_own_pair[v] = weight_2_1;
+                    }
+                    weight_6_own[h / 2][h % 2 * 2 + u] = weft::pack<weft::bfloat16>(weight_6_own_pair[0], weight_6_own_pair[1]);
+                    weight_2_1_own[h / 2][h % 2 * 2 + u] = weft::pack<weft::bfloat16>(weight_2_1_own_pair[0], weight_2_1_own_pair[1]);
+                }
+            }
+        };
+        const auto multiply_scores = [&](const int32_t place) WEFT_INLINE {
+            weft::wgmma_fence(dot_9_own, d_2_part_1_own);
+            #pragma unroll
+            for (int32_t g = 0; g < 64; g += 16) {
+                // attention.py:61: for d in range(width):
+                weft::wgmma<weft::bfloat16>(dot_9_own, k_tile[0].matrix(own_row, g), q_tile[place].matrix(0, g), g > 0);
+                weft::wgmma<weft::bfloat16>(d_2_part_1_own, v_tile[0].matrix(own_row, g), grad_out_tile[place].matrix(0, g), g > 0);
+            }
+        };
+        const auto multiply_sums = [&](const int32_t place) WEFT_INLINE {
+            weft::wgmma_fence(d_v_part_own[0], d_k_part_own[0], weight_6_own, weight_2_1_own);
+            #pragma unroll
+            for (int32_t g = 0; g < 64; g += 16) {
+                weft::wgmma<weft::bfloat16, weft::Major::rows>(d_v_part_own[0], weight_6_own[g / 16], grad_out_tile_2[place].matrix(0, g), true);
+                weft::wgmma<weft::bfloat16, weft::Major::rows>(d_k_part_own[0], weight_2_1_own[g / 16], q_tile_2[place].matrix(0, g), true);
+            }
+        };
+        const int64_t near_row = weft::minimum<int64_t>(first_row + own_row, queries - 1);
+        const int64_t far_row = weft::minimum<int64_t>(near_row + 64, queries) - 1;
+        const int32_t whole_turns = queries / 64;  // in which all rows have all columns
+        const int32_t own_turns = (queries + 63) / 64;  // in which some row has some
+        const int32_t first_own_turn = (near_row) / 64;
+        const int32_t first_whole_turn = (far_row + 63) / 64;
+        int32_t turn = first_turn;
+        const bool any_turn = first_turn < turns;
+        if (any_turn) rows_full[0].wait(rows % 2);
+        const auto leave_turn = [&] {
+            // no row of the warpgroup has any of these columns
+            scores_full[place].wait(phase);
+            if (threadIdx.x % 128 == 0) scores_empty[place].arrive();
+            sums_full[place].wait(phase);
+            if (threadIdx.x % 128 == 0) sums_empty[place].arrive();
+            weft::barrier_sync(1 + threadIdx.x / 128, 256);
+            weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
+            if (++place == 4) place = 0, phase ^= 1;
+        };
+        for (; turn < first_own_turn && turn < turns; ++turn) leave_turn();
+        if (turn < own_turns) {
+            scores_full[place].wait(phase);
+            weft::barrier_sync(1 + threadIdx.x / 128, 256);
+            multiply_scores(place);
+            weft::wgmma_commit();
+            weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
+            weft::wgmma_wait<0>(dot_9_own, d_2_part_1_own);
+            bool edge;
+            while (true) {
+                if (threadIdx.x % 128 == 0) scores_empty[place].arrive();
+                edge = turn >= whole_turns || turn < first_whole_turn;
+                if (edge) fold_turn(turn, true);
+                else fold_turn(turn, false);
+                if (++turn == own_turns) break;
+                const int32_t last = place;
+                sums_full[last].wait(phase);
+                const bool infinite = edge && weft::any_of_warpgroup(weft::any_infinite<1>(grad_out_tile_2 + last) || weft::any_infinite<1>(q_tile_2 + last), told[threadIdx.x / 128], 3 + threadIdx.x / 128);
+                if (++place == 4) place = 0, phase ^= 1;
+                scores_full[place].wait(phase);
+                weft::barrier_sync(1 + threadIdx.x / 128, 256);
+                if (infinite) {
+                    // 0 times an infinity that a row does not have is none of its: these products leave it out
+                    int32_t begin[2], end[2];
+                    for (int32_t u = 0; u < 2; ++u) {
+                        const int64_t j_9 = first_row + first_own_row + u * 8;
+                        begin[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(j_9 - (turn - 1) * 64, 0), 64);
+                        end[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(queries - (turn - 1) * 64, 0), 64);
+                    }
+                    weft::multiply_within(d_v_part_own[0], weight_6_own, grad_out_tile_2 + last, begin, end);
+                    weft::multiply_within(d_k_part_own[0], weight_2_1_own, q_tile_2 + last, begin, end);
+                    weft::barrier_sync(3 + threadIdx.x / 128, 128);  // all have read the tiles
+                    multiply_scores(place);
+                    weft::wgmma_commit();
+                    weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
+                    weft::wgmma_wait<0>(dot_9_own, d_2_part_1_own);
+                }
+                else {
+                    multiply_sums(last);
+                    weft::wgmma_commit();
+                    multiply_scores(place);
+                    weft::wgmma_commit();
+                    weft::wgmma_wait<1>(d_v_part_own[0], d_k_part_own[0]);
+                    weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
+                    weft::wgmma_wait<0>(dot_9_own, d_2_part_1_own);
+                }
+                if (threadIdx.x % 128 == 0) sums_empty[last].arrive();
+            }
+            if (threadIdx.x % 128 == 0) rows_empty[0].arrive();
+            ++rows;
+            sums_full[place].wait(phase);
+            if (edge && weft::any_of_warpgroup(weft::any_infinite<1>(grad_out_tile_2 + place) || weft::any_infinite<1>(q_tile_2 + place), told[threadIdx.x / 128], 3 + threadIdx.x / 128)) {
+                // 0 times an infinity that a row does not have is none of its: these products leave it out
+                int32_t begin[2], end[2];
+                for (int32_t u = 0; u < 2; ++u) {
+                    const int64_t j_9 = first_row + first_own_row + u * 8;
+                    begin[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(j_9 - (turn - 1) * 64, 0), 64);
+                    end[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(queries - (turn - 1) * 64, 0), 64);
+                }
+                weft::multiply_within(d_v_part_own[0], weight_6_own, grad_out_tile_2 + place, begin, end);
+                weft::multiply_within(d_k_part_own[0], weight_2_1_own, q_tile_2 + place, begin, end);
+                weft::barrier_sync(3 + threadIdx.x / 128, 128);  // all have read the tiles
+            }
+            else {
+                multiply_sums(place);
+                weft::wgmma_commit();
+                weft::wgmma_wait<0>(d_v_part_own[0], d_k_part_own[0]);
+            }
+            if (threadIdx.x % 128 == 0) sums_empty[place].arrive();
+            if (++place == 4) place = 0, phase ^= 1;
+        }
+        else if (any_turn) {
+            if (threadIdx.x % 128 == 0) rows_empty[0].arrive();
+            ++rows;
+        }
+        for (; turn < turns; ++turn) leave_turn();
+        weft::exchange_quads(d_v_part_own[0]);
+        weft::exchange_quads(d_k_part_own[0]);
+        #pragma unroll
+        for (int32_t h = 0; h < 2; ++h) {
+            const int64_t d_9_run = first_own_column + h * 32;
+            if (d_9_run >= width) break;
+            #pragma unroll
+            for (int32_t u = 0; u < 2; ++u) {
+                const int64_t j_9 = first_row + first_own_row + u % 2 * 8;
+                if (!(j_9 < queries)) break;
+                float grad_v_run[8];
+                float grad_k_run[8];
+                #pragma unroll
+                for (int32_t v = 0; v < 8; ++v) {
+                    const float d_v_part = d_v_part_own[u / 2][(h * 8 + v) / 2 * 4 + u % 2 * 2 + (h * 8 + v) % 2];
+                    const float d_k_part = d_k_part_own[u / 2][(h * 8 + v) / 2 * 4 + u % 2 * 2 + (h * 8 + v) % 2];
+                    const float d_k_1_1 = d_k_part * float(scale);
+                    grad_v_run[v] = d_v_part;
+                    grad_k_run[v] = d_k_1_1;
+                }
+                weft::store<8>(grad_v + b_4 * grad_v_stride_0 + j_9 * grad_v_stride_1 + d_9_run, grad_v_run);
+                weft::store<8>(grad_k + b_4 * grad_k_stride_0 + j_9 * grad_k_stride_1 + d_9_run, grad_k_run);
+            }
+        }
+    }
+    if (threadIdx.x / 128 == 0) weft::barrier_sync(1, 256);  // what the last one has handed over
+}
