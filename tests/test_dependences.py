@@ -257,7 +257,7 @@ def observe(program: Program, given: dict[str, Any]) -> tuple[Observed, dict[str
     machine.watch = recorder
     recorder.machine = machine
     names = {s.name: machine.names[s.name] for s in program.function.sizes}
-    names |= {s.name: given[s.name] for s in program.function.scalars}
+    names |= {s.name: machine.names[s.name] for s in program.function.scalars}
     machine.run()
     steps = {s.var: 1 if s.step > 0 else -1 for s in walk(program.function.body) if isinstance(s, For)}
     loops = recorder.loops

@@ -1,41 +1,32 @@
 #include "weft/memory.cuh"
 #include "weft/dependent.cuh"
 
-extern "C" __global__ void __launch_bounds__(256) back_and_forth_1(
+extern "C" __global__ void __launch_bounds__(128) back_and_forth_1(
     const float* __restrict__ u,
     float* __restrict__ a,
     float* __restrict__ b,
     const int64_t n,
     const int64_t m) {
     weft::allow_launch_after();
-    // each thread takes 4 neighbours, 2 times along (i_n, i_m), which are counted as one
+    // each thread takes 4 neighbours along (i_n, i_m), which are counted as one
     const int64_t i_n_i_m_count = n * m;
-    float u_tile[2][4];
+    const int64_t i_n_i_m_run = int64_t(blockIdx.x) * 512 + threadIdx.x * 4;
+    if (i_n_i_m_run >= i_n_i_m_count) return;
+    float u_tile[4];
+    // kernels_of_steps.py:48: a = u.clone()
+    weft::unpack(weft::fetch<4, 4>(u + i_n_i_m_run), u_tile);
+    float a_run[4];
+    float b_run[4];
     #pragma unroll
-    for (int32_t turn = 0; turn < 2; ++turn) {
-        const int64_t i_n_i_m_run = int64_t(blockIdx.x) * 2048 + turn * 1024 + threadIdx.x * 4;
-        if (i_n_i_m_run >= i_n_i_m_count) break;
-        // kernels_of_steps.py:48: a = u.clone()
-        weft::unpack(weft::fetch<4, 4>(u + i_n_i_m_run), u_tile[turn]);
-    }
-    #pragma unroll
-    for (int32_t turn = 0; turn < 2; ++turn) {
-        const int64_t i_n_i_m_run = int64_t(blockIdx.x) * 2048 + turn * 1024 + threadIdx.x * 4;
-        if (i_n_i_m_run >= i_n_i_m_count) break;
-        float a_run[4];
-        float b_run[4];
-        #pragma unroll
-        for (int32_t v = 0; v < 4; ++v) {
-            // kernels_of_steps.py:48: a = u.clone()
-            a_run[v] = u_tile[turn][v];
-            // kernels_of_steps.py:49: b = u.clone()
-            b_run[v] = u_tile[turn][v];
-        }
-        // kernels_of_steps.py:48: a = u.clone()
-        weft::store<4>(a + i_n_i_m_run, a_run);
+    for (int32_t v = 0; v < 4; ++v) {
+        a_run[v] = u_tile[v];
         // kernels_of_steps.py:49: b = u.clone()
-        weft::store<4>(b + i_n_i_m_run, b_run);
+        b_run[v] = u_tile[v];
     }
+    // kernels_of_steps.py:48: a = u.clone()
+    weft::store<4>(a + i_n_i_m_run, a_run);
+    // kernels_of_steps.py:49: b = u.clone()
+    weft::store<4>(b + i_n_i_m_run, b_run);
 }
 
 #include "weft/memory.cuh"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 from weft.loops.accesses import collect
-from weft.loops.accumulate import summed_outside
+from weft.loops.accumulate import accumulation, summed_outside
 from weft.loops.affine import affine
 from weft.loops.algebra.accumulation import accumulated
 from weft.loops.automatic.rewriting import copied, keeps_array
@@ -64,7 +64,10 @@ def sums_first(function: Function) -> Function:
         made: tuple[Stmt, ...] = (stmt,)
         known = fixed | {f.var for f in walk(made) if isinstance(f, For)}
         for array in {s.array: None for s in walk(made) if isinstance(s, Store) and not _told(s, known)}:
-            if isinstance(stmt, For) and not keeps_array(function, stmt) and accumulated(function, stmt, array) == "sum":
+            if not isinstance(stmt, For) or keeps_array(function, stmt) or accumulated(function, stmt, array) != "sum":
+                continue
+            stored = [s for s in walk(made) if isinstance(s, Store) and s.array == array]
+            if all(accumulation(s) is not None for s in stored):
                 made = summed_outside(function, made, array, names)
         body += made
     return replace(function, body=tuple(body))
