@@ -74,8 +74,8 @@ def test_half_types(dtype: torch.dtype) -> None:
 
 
 def test_a_query_without_keys_is_0_and_so_are_its_gradients() -> None:
-    q, k, v = (t.requires_grad_() for t in tensors((1, 2, 9, 8), (1, 2, 9, 8), (1, 2, 9, 8), dtype=torch.float64))
-    mask = some(9, 9)
+    q, k, v = (t.requires_grad_() for t in tensors((1, 2, 5, 3), (1, 2, 5, 3), (1, 2, 5, 3), dtype=torch.float64))
+    mask = some(5, 5)
     mask[4] = False
     assert not attention(q, k, v, attn_mask=mask)[:, :, 4].any()
     for options in ({}, {"is_causal": True}, {"attn_mask": mask}):

@@ -160,7 +160,7 @@ def exact_of_shared(args: list[Any], allowed: Tensor, seed: Tensor) -> tuple[Ten
 
 
 @pytest.mark.parametrize("kernel", [attended, attended_causal, attended_masked], ids=lambda k: k.name)
-@pytest.mark.parametrize("lanes", [16, 24])
+@pytest.mark.parametrize("lanes", [16, pytest.param(24, marks=pytest.mark.long)])
 def test_heads_that_share_keys(kernel: Any, lanes: int) -> None:
     args, allowed = shared_heads(kernel, 2, 20, 24, 16, lanes)
     assert recomputing(parsed(kernel.__wrapped__, args), ("q", "k", "v")) is not None

@@ -92,7 +92,7 @@ def _train_alike(model: torch.nn.Module, own: torch.nn.Module, compiled: Any, x:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [n if n == "block" else pytest.param(n, marks=pytest.mark.long) for n in MODELS])
 def test_one_graph_does_for_all_batches(name: str) -> None:
     make, inputs = MODELS[name]
     model, backend = make(), weft.Backend()
