@@ -10,8 +10,8 @@ import weft
 from bench.attention import causal
 
 __all__ = [
-    "biased", "by_batch", "causal", "decode", "divided", "full", "grouped", "near", "of_lengths", "ragged", "sharpened",
-    "squared", "squared_turned", "values_of_two",
+    "biased", "by_batch", "causal", "decode", "divided", "full", "grouped", "log_sums", "near", "of_lengths", "ragged",
+    "sharpened", "squared", "squared_turned", "values_of_two",
 ]  # fmt: skip
 
 
@@ -389,3 +389,27 @@ def ragged(q, k, v, lengths, scale: float):
                     acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, j, d]
                 out[b, i, d] = acc / total
     return out
+
+
+@weft.kernel
+def log_sums(q, k, scale: float):
+    """The logarithms of sums alone: nothing is multiplied with what is made of scores."""
+    batch, queries, width = q.shape
+    keys = k.shape[1]
+    sums = torch.empty(batch, queries)
+    for b in range(batch):
+        for i in range(queries):
+            scores = torch.empty(keys)
+            for j in range(keys):
+                dot = 0.0
+                for d in range(width):
+                    dot += q[b, i, d] * k[b, j, d]
+                scores[j] = dot * scale
+            largest = -math.inf
+            for j in range(keys):
+                largest = max(largest, scores[j])
+            total = 0.0
+            for j in range(keys):
+                total += torch.exp(scores[j] - largest)
+            sums[b, i] = largest + torch.log(total)
+    return sums

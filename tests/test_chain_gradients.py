@@ -171,6 +171,19 @@ def test_heads_that_share_keys(kernel: Any, lanes: int) -> None:
         close(ours, theirs)
 
 
+def test_scores_that_no_product_is_made_of() -> None:
+    q, k = (t.requires_grad_() for t in inputs((2, 20, 16), (2, 30, 16)))
+    sums = kernels.log_sums(q, k, 0.25)
+    seed = torch.randn(sums.shape, generator=torch.Generator().manual_seed(2))
+    wide = [t.detach().double().requires_grad_() for t in (q, k)]
+    exactly = torch.logsumexp(wide[0] @ wide[1].transpose(1, 2) * 0.25, -1)
+    theirs = torch.autograd.grad(exactly, wide, seed.double())
+    for ours, expected in zip(torch.autograd.grad(sums, (q, k), seed), theirs, strict=True):
+        close(ours, expected)
+    report = kernels.log_sums.check(q.detach(), k.detach(), 0.25, gradients=True)
+    assert report.ok, str(report)
+
+
 # ---------------------------------------------------------------- what is differentiated otherwise
 
 

@@ -82,10 +82,11 @@ def recomputing(
     except NotTiles:
         return None
     equalities = made.function.equalities
-    widths = [own.axes[a] for a in (own.point, own.lane)]
-    if agree and all(a.start == Const(0, INT64) and isinstance(a.stop, Ref) for a in widths) and widths[0] != widths[1]:
-        what = f"the numbers of {own.point} and {own.lane}"
-        equalities = (*equalities, Equality(widths[0].stop, widths[1].stop, what, function.location, expected=True))
+    points = own.axes[own.point]
+    for lanes in (own.axes[a] for a in own.sums.columns):
+        if agree and lanes != points and all(a.start == Const(0, INT64) and isinstance(a.stop, Ref) for a in (points, lanes)):
+            what = f"the numbers of {own.point} and {own.lane}"
+            equalities = (*equalities, Equality(points.stop, lanes.stop, what, function.location, expected=True))
     covered = {w.array for one in result.graphs for w in one.writes if _covers(one, w, made.function)}
     arrays = [replace(a, fill=None) if a.name in covered else a for a in arrays]
     return replace(made.function, arrays=tuple(arrays), body=tuple(body), equalities=equalities)

@@ -200,6 +200,7 @@ def _surely_inside(function: Function, array: str, index: tuple[Expr, ...], loop
 
 
 def _in_range(i: Expr, extent: Expr, loops: Collection[For]) -> bool:
+    """Whether a subscript is the variable of a loop that an axis of this extent has all points of."""
     loop = next((f for f in loops if isinstance(i, Ref) and f.var == i.name), None)
     found = None if loop is None else _ascending(loop)
     return found is not None and not found[0].terms and found[0].constant >= 0 and found[1] == affine(extent)
@@ -696,8 +697,10 @@ def _tightened(
 
 def _branches(function: Function, site: _Site) -> dict[int, Expr]:
     """What holds where the path of a site goes through a branch, by the branch's place on the path."""
+    found: dict[int, Expr] = {}
+    if not any(isinstance(step.stmt, If) for step in site.path):
+        return found
     named = {s.name: s.value for s in walk(function.body) if isinstance(s, Let) and s.value.type == BOOL}
-    found = {}
     for k, step in enumerate(site.path):
         if isinstance(step.stmt, If):
             condition = step.stmt.condition
