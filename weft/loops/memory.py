@@ -92,7 +92,7 @@ class Memory:
                     system.lines.append(f"{left} = {right}")
         loop = common[k]
         x, y = system.dimensions[names_a[loop.var]], system.dimensions[names_b[loop.var]]
-        return not system.build(f"{x} < {y}" if loop.step > 0 else f"{x} > {y}").is_empty()
+        return not system.points(f"{x} < {y}" if loop.step > 0 else f"{x} > {y}").is_empty()
 
 
 def _opposite(a: Access, b: Access) -> bool:

@@ -292,10 +292,14 @@ class System:
         self.lines += [self.holds(condition, holds, rename) for condition, holds in access.guard]
 
     def build(self, extra: str = "") -> islpy.Set:
-        parameters = "[" + ", ".join(self.parameters.values()) + "] -> "
-        dims = "[" + ", ".join(self.dimensions.values()) + "]"
-        lines = [f"({line})" for line in self.lines] + ([f"({extra})"] if extra else [])
-        return _set(f"{parameters}{{ {dims} : {' and '.join(lines) or 'true'} }}")
+        return _set(tuple(self.parameters.values()), tuple(self.dimensions.values()), self._said(extra))
+
+    def points(self, extra: str = "") -> islpy.Set:
+        """The same without the sizes of which no more is said than that they are sizes: isl takes time for each."""
+        return _points(tuple(self.parameters.values()), tuple(self.dimensions.values()), self._said(extra))
+
+    def _said(self, extra: str) -> tuple[str, ...]:
+        return (*self.lines, extra) if extra else tuple(self.lines)
 
     def build_map(self, outputs: Sequence[str | None]) -> islpy.Map:
         """From the dimensions to these coordinates; None: to every value of one."""
@@ -307,8 +311,12 @@ class System:
         return islpy.Map(f"{parameters}{{ {dims} -> [{', '.join(names)}] : {lines or 'true'} }}")
 
     def sample(self, points: islpy.Set) -> dict[str, int]:
-        """One point of a non-empty set: every name with its value, as small as can be, those of parameters first."""
-        return dict(zip([*self.parameters, *self.dimensions], _sample(points), strict=True))
+        """One point of a non-empty set of `build` or `points`: every name with its value, as small as can be, those of
+        parameters first.
+        """
+        symbols = [points.get_dim_name(islpy.dim_type.param, k) for k in range(points.dim(islpy.dim_type.param))]
+        values = dict(zip([*symbols, *self.dimensions.values()], _sample(points), strict=True))
+        return {name: values.get(symbol, 0) for name, symbol in (*self.parameters.items(), *self.dimensions.items())}
 
 
 class _Estimates(System):
@@ -361,9 +369,22 @@ class _Estimates(System):
 
 
 @lru_cache(maxsize=4096)
-def _set(text: str) -> islpy.Set:
-    """A set by its text. An analysis asks for most of its sets several times."""
-    return islpy.Set(text)
+def _set(parameters: tuple[str, ...], dimensions: tuple[str, ...], lines: tuple[str, ...]) -> islpy.Set:
+    """A set by its names and constraints. An analysis asks for most of its sets several times."""
+    holds = " and ".join(f"({line})" for line in lines) or "true"
+    return islpy.Set(f"[{', '.join(parameters)}] -> {{ [{', '.join(dimensions)}] : {holds} }}")
+
+
+_SIZE = re.compile(r"p\d+ >= 0")
+_PARAMETER = re.compile(r"\bp\d+\b")
+
+
+@lru_cache(maxsize=4096)
+def _points(parameters: tuple[str, ...], dimensions: tuple[str, ...], lines: tuple[str, ...]) -> islpy.Set:
+    """The same set, of the parameters that a line names besides those which say that one is a size."""
+    named = {name for line in lines if not _SIZE.fullmatch(line) for name in _PARAMETER.findall(line)}
+    kept = tuple(name for name in parameters if name in named)
+    return _set(kept, dimensions, tuple(line for line in lines if not _SIZE.fullmatch(line) or line.split()[0] in named))
 
 
 def _sample(points: islpy.Set) -> list[int]:
@@ -487,7 +508,7 @@ class Polyhedra:
         outer = frozenset(f.var for f in _around(a, loop))
         system, rename_a, rename_b = self._pair(a, b, outer, private)
         x, y = system.dimensions[rename_a[loop.var]], system.dimensions[rename_b[loop.var]]
-        points = system.build(f"{x} != {y}")
+        points = system.points(f"{x} != {y}")
         return None if points.is_empty() else self._witness(system, points)
 
     @_unless_too_hard(None)
@@ -532,7 +553,7 @@ class Polyhedra:
             if name not in system.parameters:
                 system.dimension(name)
         system.lines += [f"{system.text(f, {})} >= 0" for f in facts]
-        return bool(system.build(f"{system.text(fact, {})} < 0").is_empty())
+        return bool(system.points(f"{system.text(fact, {})} < 0").is_empty())
 
     @_unless_too_hard(True)
     def earlier(self, a: Access, b: Access, loop: For) -> bool:
@@ -540,14 +561,14 @@ class Polyhedra:
         outer = frozenset(f.var for f in _around(a, loop))
         system, rename_a, rename_b = self._pair(a, b, outer, frozenset())
         x, y = system.dimensions[rename_a[loop.var]], system.dimensions[rename_b[loop.var]]
-        return not system.build(f"{x} {'<' if loop.step > 0 else '>'} {y}").is_empty()
+        return not system.points(f"{x} {'<' if loop.step > 0 else '>'} {y}").is_empty()
 
     @_unless_too_hard(True)
     def possible(self, loops: tuple[For, ...], guard: Guard) -> bool:
         """Whether iterations of these loops in which the guard holds may exist at all."""
         system = self.system()
         system.add_domain(Access("", (), (), False, loops, guard, 0, None), {})
-        return not system.build().is_empty()
+        return not system.points().is_empty()
 
     @_unless_too_hard(True)
     def meet(self, a: Access, b: Access, shared: frozenset[str]) -> bool:
@@ -555,7 +576,7 @@ class Polyhedra:
         if self.apart(a, b):
             return False
         system, _, _ = self._pair(a, b, shared, frozenset())
-        return not system.build().is_empty()
+        return not system.points().is_empty()
 
     @_unless_too_hard(False)
     def overwritten(self, store: Access, writes: Sequence[Access], loop: For, ahead: int) -> bool:
@@ -621,7 +642,7 @@ class Polyhedra:
         """
         system, rename_a, rename_b = self._pair(a, b, shared, frozenset())
         order = _before(a, b, system, rename_a, rename_b, apart)
-        return bool(order) and not system.build(order).is_empty()
+        return bool(order) and not system.points(order).is_empty()
 
     @_unless_too_hard(UNTOLD)
     def crossing(
@@ -644,7 +665,7 @@ class Polyhedra:
                 symbols.append(system.dimensions[name])
             else:
                 symbols.append(system.dimensions[rename[own.var]])
-        points = system.build(f"{symbols[0]} != {symbols[1]}")
+        points = system.points(f"{symbols[0]} != {symbols[1]}")
         return None if points.is_empty() else self._witness(system, points)
 
     def outside(
@@ -669,7 +690,7 @@ class Polyhedra:
         system.add_domain(access, {})
         form = access.subscript[axis]
         index = None if form is None else system.text(form, {})
-        return index is None or not system.build(f"{index} < 0").is_empty()
+        return index is None or not system.points(f"{index} < 0").is_empty()
 
     @_unless_too_hard(UNDECIDED)
     def below_when(self, access: Access, axis: int) -> str | None:
