@@ -99,7 +99,8 @@ def _compile(source: Source, arch: str, name: str) -> Cubin:
         raise CompileError("NVRTC is not here", evidence=(str(error),), remedy=_MISSING) from error
     log = io.StringIO()
     try:
-        options = program_options(name=name, arch=arch, std="c++17", fma=False, ptxas_options=["-v"])
+        # minimal: without textures and the runtime's own types, which no kernel names and each would have declared
+        options = program_options(name=name, arch=arch, std="c++17", fma=False, minimal=True, ptxas_options=["-v"])
         binary = bytes(program(source.text, "c++", options).compile("cubin", logs=log).code)
     except Exception as error:  # its error for a refusal lives in a private module; the text carries the log
         text = str(error)
