@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
 import re
 import shutil
-import subprocess
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -44,10 +41,10 @@ from weft.loops.operators import OPERATORS
 from weft.loops.schedule import Axis, Nest, Update, Verdict
 from weft.loops.types import BOOL, FLOAT16, FLOAT32, FLOAT64, INT8, INT64, SCALAR_TYPES, ScalarType
 from weft.plan.arguments import Facts, slots
+from weft.runtime import host
+from weft.runtime.include import resolve
 
-HEADERS = Path(__file__).parent.parent / "weft" / "runtime"
-FLAGS = "-O3 -march=native -std=c++17 -fopenmp -fPIC -shared -fno-math-errno -fno-trapping-math -ffp-contract=fast"
-STRICT = "-Wall -Wextra -Werror -Wno-unused-parameter -Wno-parentheses"
+STRICT = ("-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-Wno-parentheses")
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++")
 
@@ -153,20 +150,9 @@ def case(
 
 
 @functools.cache
-def _folder() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="weft-cpp-"))
-    (folder / "weft").symlink_to(HEADERS / "device")
-    return folder
-
-
-@functools.cache
 def compiled(text: str, function: str) -> Callable[..., int]:
-    path = _folder() / hashlib.sha256(text.encode()).hexdigest()[:16]
-    path.with_suffix(".cpp").write_text(text)
-    command = ["g++", *FLAGS.split(), *STRICT.split(), f"-I{_folder()}", f"{path}.cpp", "-o", f"{path}.so"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert result.returncode == 0, text + result.stderr
-    call = ctypes.CDLL(f"{path}.so")[function]
+    built = host.build(resolve(text, "nest.cpp"), "nest.cpp", (*host.FLAGS, *STRICT))
+    call = ctypes.CDLL(str(built.place))[function]
     call.restype = ctypes.c_int64
     return call  # type: ignore[no-any-return]
 
