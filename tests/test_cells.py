@@ -23,6 +23,8 @@ from weft.loops.ir import For, Function, validate
 from weft.loops.schedule import Schedule
 from weft.pytorch.call import argument_types
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 
 def drawn(*shape: int) -> torch.Tensor:
     return torch.rand(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(sum(shape))) - 0.5

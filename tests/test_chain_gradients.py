@@ -27,6 +27,8 @@ from weft.pytorch.executable import adjoint_of, keeping_of
 from weft.pytorch.machines import machine_for
 from weft.runtime.nvrtc import compile_cubin, gate
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 __all__ = ["forced"]
 
 

@@ -25,6 +25,8 @@ import weft
 from weft.errors import NotDifferentiable, OverlapError, ShapeMismatch, UndefinedName, WeftError
 from weft.pytorch.overlap import share_memory
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 # name: the body of a function of x [4], z [4], c [4, 3] and k (an int), all of float64
 EQUAL: dict[str, str] = {
     "a swap of elements stores one into both": "x[0], x[1] = x[1], x[0]",

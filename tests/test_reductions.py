@@ -9,6 +9,8 @@ import weft
 from tests.fuzz_programs import compiled
 from weft.errors import OutOfRange, TypeMismatch
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 _INTEGERS = (torch.bool, torch.uint8, torch.int8, torch.int64)
 
 

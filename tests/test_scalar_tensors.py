@@ -14,6 +14,8 @@ import weft
 from tests.test_numbers import agree, program
 from weft.errors import DeviceMismatch, NotDifferentiable, ShapeMismatch, StoreOverflow, TypeMismatch, UnsupportedSyntax
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 T = torch.tensor
 
 EXPRESSIONS = (

@@ -18,6 +18,8 @@ from weft.plan.map import MapPlan
 from weft.plan.threads import ThreadPlan
 from weft.pytorch.inspection import examine
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 R = torch.randn
 
 # As they should be; with gaps; ranges that meet; that go down; below 0; without a number.

@@ -13,6 +13,8 @@ import weft
 from tests.fuzz_programs import compiled
 from tests.gradients import assert_same_derivatives, draw
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 torch.set_num_threads(1)
 
 _INFINITY, _NAN = math.inf, math.nan
