@@ -5,6 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.weft-ready
 
+# Modules are compiled once, whatever the environment says: tests start many processes.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help setup demo test fuzz lint types gate bench table clean
 
 help:
