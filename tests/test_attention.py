@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from weft.errors import ShapeMismatch, WeftError
+from weft.errors import ShapeMismatch, TypeMismatch, WeftError
 from weft.kernels import attention
 from weft.kernels.attention import attended, attended_biased, attended_causal, attended_masked
 
@@ -58,6 +58,49 @@ def some(*shape: int) -> Tensor:
 def test_it_is_that_of_pytorch(shapes: tuple[tuple[int, ...], ...], options: dict[str, Any]) -> None:
     given = tensors(*shapes)
     torch.testing.assert_close(attention(*given, **options).double(), exact(*given, **options), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("mask", [torch.tensor(2.0), torch.linspace(-3, 3, 20), torch.arange(20) < 13])
+def test_masks_of_few_dimensions(mask: Tensor) -> None:
+    given = tensors((2, 3, 17, 16), (2, 3, 20, 16), (2, 3, 20, 24))
+    expected = exact(*given, attn_mask=mask.expand(17, 20))
+    torch.testing.assert_close(attention(*given, attn_mask=mask).double(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_rows_without_width_have_the_mean_of_all_values() -> None:
+    q, k, v = tensors((2, 17, 0), (2, 20, 0), (2, 20, 24))
+    torch.testing.assert_close(attention(q, k, v), v.mean(-2, keepdim=True).expand(2, 17, 24))
+
+
+def test_autocast() -> None:
+    """Norms of queries and keys are float32 beside values in half."""
+    q, k, v = tensors((2, 17, 16), (2, 20, 16), (2, 20, 24))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out, theirs = attention(q, k, v.bfloat16()), F.scaled_dot_product_attention(q, k, v.bfloat16())
+    assert out.dtype == theirs.dtype == torch.bfloat16
+    assert torch.equal(out, attention(q.bfloat16(), k.bfloat16(), v.bfloat16()))
+
+
+@pytest.mark.parametrize(
+    "dtypes",
+    [
+        (torch.float32, torch.float64, torch.float32),
+        (torch.bfloat16, torch.bfloat16, torch.float32),
+        (torch.int64, torch.int64, torch.int64),
+        (torch.bool, torch.bool, torch.bool),
+        (torch.complex64, torch.complex64, torch.complex64),
+    ],
+)
+def test_tensors_of_other_dtypes_are_refused(dtypes: tuple[torch.dtype, ...]) -> None:
+    """Integers would be rounded to integers."""
+    given = [t.to(dtype) for t, dtype in zip(tensors((17, 16), (20, 16), (20, 24)), dtypes, strict=True)]
+    with pytest.raises(TypeMismatch, match="one floating type"):
+        attention(*given)
+
+
+def test_an_integer_mask_is_refused() -> None:
+    with pytest.raises(TypeMismatch, match=r"attn_mask is torch\.int64"):
+        attention(*tensors((17, 16), (20, 16), (20, 24)), attn_mask=torch.ones(17, 20, dtype=torch.int64))
 
 
 def test_any_strides() -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import weft
 from bench.attention import in_passes, online
 from tests import kernels_of_chains as kernels
 from tests.graphs import parsed
@@ -140,6 +141,46 @@ def test_rows_keep_what_they_fold() -> None:
 def test_what_keeps_nothing() -> None:
     for kernel, args in (CASES["squared"], (kernels.causal, [*three(2, 40, 40, 16, torch.float32), 0.25])):
         assert keeping_of(kernel.program, argument_types(kernel.signature, args)) is None
+
+
+@weft.kernel
+def leaning(q, k, v, slope):
+    """Some queries may need no value: where sizes do not agree, whether it is inside is asked where it is needed."""
+    queries, width = q.shape
+    keys = k.shape[0]
+    out = torch.empty(queries, v.shape[1], dtype=q.dtype)
+    for i in range(queries):
+        scores = torch.empty(keys)
+        for j in range(max(0, i - 2), min(i + 1, keys)):
+            dot = 0.0
+            for d in range(width):
+                dot += q[i, d] * k[j, d]
+            scores[j] = dot - slope[i] * abs(i - j)
+        total = 0.0
+        for j in range(max(0, i - 2), min(i + 1, keys)):
+            total += torch.exp(scores[j] - 0.25)
+        for e in range(v.shape[1]):
+            acc = 0.0
+            for j in range(max(0, i - 2), min(i + 1, keys)):
+                acc += torch.exp(scores[j] - 0.25).to(q.dtype) * v[j, e]
+            out[i, e] = acc / total if total > 0.0 else 0.0
+    return out
+
+
+@pytest.mark.parametrize("more", [0, 2], ids=["agreeing", "more slopes"])
+def test_what_is_kept_where_sizes_do_not_agree(more: int) -> None:
+    q, k, v = inputs((5, 3), (6, 3), (6, 4))
+    slope = torch.linspace(0.1, 0.5, 5 + more)
+    own = [t.requires_grad_() for t in (q, k, v)]
+    assert keeping_of(leaning.program, argument_types(leaning.signature, [*own, slope])) is not None
+    i, j = torch.arange(5)[:, None], torch.arange(6)
+    wide = [t.detach().double().requires_grad_() for t in own]
+    scores = wide[0] @ wide[1].T - slope[:5, None].double() * (i - j).abs()
+    weights = torch.softmax(scores.masked_fill((j > i) | (j < i - 2), -math.inf), -1)
+    seed = torch.randn(5, 4, generator=torch.Generator().manual_seed(2))
+    theirs = torch.autograd.grad(weights @ wide[2], wide, seed.double())
+    for ours, expected in zip(torch.autograd.grad(leaning(*own, slope), own, seed.to(BF16)), theirs, strict=True):
+        close(ours, expected, within=2e-2)
 
 
 def shared_heads(kernel: Any, group: int, queries: int, keys: int, width: int, lanes: int) -> tuple[list[Any], Tensor]:

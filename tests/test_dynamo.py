@@ -220,6 +220,17 @@ def test_arguments_are_written() -> None:
     torch.testing.assert_close(own, other)
 
 
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_constants_of_a_program(dynamic: bool | None) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = x * torch.tensor([1.0, 2.0, 3.0])
+        y[..., 0] = 0.25
+        return torch.exp(y) + 1
+
+    for rows in (4, 5):
+        _like_eager(function, torch.compile(function, backend=weft.backend, dynamic=dynamic), torch.randn(rows, 3))
+
+
 def test_what_the_program_rounds_is_rounded() -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         return (x * 1.001).bfloat16().float() - x

@@ -131,3 +131,30 @@ def test_the_kernels_compute_what_the_loops_do(name: str) -> None:
     kernel, make = CASES[name]
     report = kernel.check(*make(), gradients=True)
     assert not report.findings and report.ok, str(report)
+
+
+@weft.kernel
+def of_what_a_loop_inside_carries(x, c):
+    """The elements of an extremum of two loops are made of what the inner one carries, from one element to the next."""
+    y = torch.zeros(x.shape[0], dtype=x.dtype)
+    for i in range(x.shape[0]):
+        best = 0.25
+        for j in range(c.shape[0]):
+            s = 0.5
+            t = 1.0
+            for k in range(c.shape[1]):
+                best = max(best, s * x[i, k] + t)
+                s = s * c[j, k] + t
+                t = t * 0.5 + c[j, k]
+        y[i] = best
+    return y
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_elements_that_are_made_of_what_a_loop_inside_carries(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    x, c = (torch.randn(s, 4, dtype=torch.float64, generator=generator).requires_grad_() for s in (3, 2))
+    kernel = of_what_a_loop_inside_carries
+    own, plain = (torch.autograd.grad(f(x, c).sum() + x.sum() + c.sum(), (x, c)) for f in (kernel, kernel.py))
+    for ours, theirs in zip(own, plain, strict=True):
+        torch.testing.assert_close(ours, theirs)

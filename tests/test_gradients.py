@@ -440,6 +440,17 @@ def test_a_result_that_nothing_is_made_of() -> None:
 # ---------------------------------------------------------------- what random programs found
 
 
+@case(draw(4, 5).abs(), draw(4, 5, seed=1).abs())
+def mirrored_rows_of_a_column(x, c):
+    """In the second derivative, neighbours of an element are added under conditions that alone keep them inside."""
+    n, m = x.shape
+    y = torch.zeros(n, m, dtype=x.dtype)
+    for i in range(2, m):
+        for j in range(2):
+            y[j] = torch.sqrt(c[j, i] + c[n - 1 - j, i] * c[n - 1 - j, i] + x[0])
+    return y
+
+
 @case(row(0.5, -1.0, 2.0), row(1.0, 0.25, -0.5))
 def states_made_of_each_other(x, c):
     """In the second derivative, what one carried adjoint becomes is part of what another one does."""

@@ -670,6 +670,17 @@ def test_a_lazily_negated_tensor_is_negated() -> None:
     torch.testing.assert_close(written.resolve_neg(), expected)
 
 
+def test_a_lazily_negated_tensor_is_negated_in_every_call() -> None:
+    """Calls after the first are like it, and still see the bit."""
+    z = torch.randn(3, 4, dtype=torch.complex64).conj()
+    odd = z.imag.as_strided((5,), (1,))
+    assert odd.is_neg()
+    for _ in range(3):
+        torch.testing.assert_close(transposed(z.imag), z.imag.resolve_neg().t().contiguous())
+        torch.testing.assert_close(weft.ops.gelu(z.imag), torch.nn.functional.gelu(z.imag.resolve_neg()))
+        torch.testing.assert_close(transposed(odd[None]), odd.resolve_neg()[:, None])
+
+
 @pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0, 0)])
 def test_empty_tensors(shape: tuple[int, int]) -> None:
     for name in LIBRARY:

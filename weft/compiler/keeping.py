@@ -6,6 +6,7 @@ carry them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,39 +20,40 @@ if TYPE_CHECKING:
     from weft.graph.chains import Chain
 
 
-def keeping(function: Function) -> Function | None:
-    """The function with one more result for each fold of its rows; None where it is no chain whose gradients are computed
-    again, or does not have these folds once a row.
+def kept_folds(function: Function) -> tuple[str, ...]:
+    """The folds that each row of a function has once and its gradients need; none where it is no chain whose gradients are
+    computed again.
     """
     if not may_chain(function) or any(a.role == "inout" for a in function.arrays):
-        return None
+        return ()
     chain = chain_of(function)
     if chain is None or chain.asked or chain.together is not None:
-        return None
+        return ()
+    folds = tuple(f.results[0] for f in (*chain.leading, *chain.following))
+    whole = keeping(function, folds)
+    again = chain_of(whole) if whole is not None else None
+    return folds if whole is not None and again is not None and _has(again, folds, whole.results[-len(folds) :]) else ()
+
+
+def keeping(function: Function, folds: Sequence[str]) -> Function | None:
+    """The function with one more result for each of these folds; None where it does not have them once a row."""
     names, arrays = Names.of(function), list(function.arrays)
     body, kept = function.body, []
-    for fold in (*chain.leading, *chain.following):
-        own = [s for s in walk(body) if isinstance(s, For) and any(c.name == fold.results[0] for c in s.carries)]
-        made = _stored(function, body, own[0], names, fold.results[0]) if len(own) == 1 else None
+    for fold in folds:
+        own = [s for s in walk(body) if isinstance(s, For) and any(c.name == fold for c in s.carries)]
+        made = _stored(function, body, own[0], names, fold) if len(own) == 1 else None
         if made is None:
             return None
         body, array = made
         arrays.append(array)
         kept.append(array.name)
-    if not kept:
-        return None
-    whole = replace(function, body=body, arrays=tuple(arrays), results=(*function.results, *kept))
-    again = chain_of(whole)
-    return whole if again is not None and _has(again, chain, kept) else None
+    return replace(function, body=body, arrays=tuple(arrays), results=(*function.results, *kept)) if kept else None
 
 
-def _has(again: Chain, chain: Chain, kept: list[str]) -> bool:
+def _has(again: Chain, folds: Sequence[str], kept: Sequence[str]) -> bool:
     """Whether what is kept are the folds themselves."""
     written = {w.array: w.value for w in again.writes}
-    folds = [f.results[0] for f in (*chain.leading, *chain.following)]
-    return all(written.get(a) == Ref(n, written[a].type) for a, n in zip(kept, folds, strict=True) if a in written) and (
-        written.keys() >= {*kept}
-    )
+    return written.keys() >= {*kept} and all(written[a] == Ref(n, written[a].type) for a, n in zip(kept, folds, strict=True))
 
 
 def _stored(

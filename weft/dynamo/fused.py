@@ -182,6 +182,8 @@ class _Rebuilt:
             result.add_submodule(call.told.name, call.module)
         for node in self.old.graph.nodes:
             self._write(node)
+            if node.op == "get_attr":
+                setattr(result, node.target, getattr(self.old, node.target))
         self.graph.eliminate_dead_code()
         self.graph.lint()
         result.recompile()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import weft
-from weft.errors import ShapeMismatch, WeftError
+from weft.errors import ShapeMismatch, TypeMismatch, WeftError
 
 _TENSORS = {
     "q": "bfloat16[2,4,2,1024,64]",
@@ -119,9 +119,9 @@ def attention(
     value have. attn_mask: broadcasts to [..., queries, keys]; a bool says which keys a query has, a number is added to the
     score. scale: 1 / sqrt(width) where none is given.
 
-    Returns [..., queries, lanes] of query's type. Its heads lie beside each other in memory: `y.transpose(-3, -2).flatten(-2)`
-    is a view. Scores and sums are float32 (float64 of float64); a query without keys gives 0. Raises ShapeMismatch, and
-    WeftError for dropout.
+    Returns [..., queries, lanes] of query's type, or of autocast's. Its heads lie beside each other in memory:
+    `y.transpose(-3, -2).flatten(-2)` is a view. Scores and sums are float32 (float64 of float64); a query without keys gives 0.
+    Raises ShapeMismatch, TypeMismatch, and WeftError for dropout.
     """
     if dropout_p:
         raise WeftError(
@@ -130,6 +130,8 @@ def attention(
         )
     if attn_mask is not None and is_causal:
         raise WeftError("attn_mask and is_causal are two masks", remedy="pass one of them, or a mask that is both")
+    query, key, value, attn_mask = _autocast(query, key, value, attn_mask)
+    _check_dtypes(query, key, value, attn_mask)
     tensors = {"query": query, "key": key, "value": value} | ({} if attn_mask is None else {"attn_mask": attn_mask})
     shapes = [f"{name} is {list(t.shape)}" for name, t in tensors.items()]
     if min(t.dim() for t in (query, key, value)) < 2 or (key.shape[-1], key.shape[-2]) != (query.shape[-1], value.shape[-2]):
@@ -138,7 +140,7 @@ def attention(
     group = 1
     if enable_gqa and query.dim() > 2 and key.dim() > 2 and key.shape[-3]:
         group, left = divmod(query.shape[-3], key.shape[-3])
-        if left:
+        if left or not group:
             remedy = "give query a multiple of the heads of key and value"
             raise ShapeMismatch("the heads of query cannot share those of key evenly", evidence=shapes, remedy=remedy)
     # heads that share a key are an axis of their own
@@ -148,8 +150,9 @@ def attention(
         leading = torch.broadcast_shapes(q.shape[:-3], key.shape[:-2], value.shape[:-2])  # type: ignore[no-untyped-call]
         ends = [q.shape[-3:], key.shape[-2:], value.shape[-2:]]
         if attn_mask is not None:
+            attn_mask = torch.atleast_2d(attn_mask)  # type: ignore[no-untyped-call]
             of_heads = attn_mask.dim() > 2 and attn_mask.shape[-3] != 1
-            mask = attn_mask.unflatten(-3, (-1, group)) if of_heads else attn_mask.unsqueeze(-3)  # type: ignore[no-untyped-call]
+            mask = attn_mask.unflatten(-3, (-1, group)) if of_heads else attn_mask.unsqueeze(-3)
             given.append(mask)
             ends.append(torch.Size((group, query.shape[-2], key.shape[-2])))
         given = [_batched(t.expand(*leading, *end), len(end) + 2) for t, end in zip(given, ends, strict=True)]
@@ -159,10 +162,34 @@ def attention(
     by = attended_causal if is_causal else attended
     if attn_mask is not None:
         by = attended_masked if attn_mask.dtype == torch.bool else attended_biased
-    out = by(*given, 1 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    out = by(*given, 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale)
     out = out.flatten(2, 3).transpose(1, 2)  # [batch, heads of query, queries, lanes]
     heads = [*leading[:-1], leading[-1] * group] if leading else []
     return out.view(*heads, *out.shape[-2:])  # type: ignore[no-any-return]
+
+
+def _autocast(*tensors: Tensor | None) -> list[Any]:
+    """Tensors as autocast gives them to PyTorch's attention."""
+    device = next(t.device.type for t in tensors if t is not None)
+    if not torch.is_autocast_enabled(device):
+        return [*tensors]
+    dtype = torch.get_autocast_dtype(device)
+    cast = [t is not None and t.is_floating_point() and t.dtype != torch.float64 for t in tensors]
+    return [t.to(dtype) if t is not None and c else t for t, c in zip(tensors, cast, strict=True)]
+
+
+def _check_dtypes(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None) -> None:
+    if not query.is_floating_point() or not query.dtype == key.dtype == value.dtype:
+        raise TypeMismatch(
+            "query, key and value are of one floating type",
+            evidence=[f"{name} is {t.dtype}" for name, t in (("query", query), ("key", key), ("value", value))],
+            remedy="convert them before",
+        )
+    if attn_mask is not None and attn_mask.dtype != torch.bool and not attn_mask.is_floating_point():
+        raise TypeMismatch(
+            f"attn_mask is {attn_mask.dtype}",
+            remedy="pass a bool, which says what keys a query has, or floats, which are added to scores",
+        )
 
 
 def _batched(tensor: Tensor, dimensions: int) -> Tensor:

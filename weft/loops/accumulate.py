@@ -793,7 +793,9 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
         if not all(_in_range(i, extent, loops) for i, extent in others):
             return None
     elif guarded and not inside:
-        group = guarded[:1]
+        group = [p for p in guarded if (alone := _plan(function, p.site)) is not None and not alone.in_place][:1]
+        if not group:
+            return None
         first = group[0]
 
         def use(value: Expr) -> Stmt:

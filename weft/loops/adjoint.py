@@ -1304,7 +1304,12 @@ class _Adjoint:
         body: list[Stmt] = []
         made_of = [extremum.element, *(e for f in extremum.loops for e in (f.start, f.stop))]
         made_of += [] if extremum.condition is None else [extremum.condition]
-        needed = Uses.of(stmt.body).closure({n for e in made_of for n in free_names(e)})
+        uses = Uses.of(stmt.body)
+        needed = uses.closure({n for e in made_of for n in free_names(e)})
+        if around:  # what a loop inside carries is not saved here: it is carried again
+            while more := {n for k in stmt.carries if k.name in needed for n in uses.closure(free_names(k.next))} - needed:
+                needed = needed | more
+        again: list[tuple[Carry, str]] = []
         for k in stmt.carries:
             if extremum.nested is not None and k.name in extremum.names:
                 continue
@@ -1312,7 +1317,10 @@ class _Adjoint:
                 inner.names[k.name] = number(0, k.type)
                 continue
             ref = Ref(self.names.fresh(k.name), k.type)
-            body.append(Let(ref.name, self._before(stmt, k, inner), stmt.location))
+            if around:
+                again.append((k, ref.name))
+            else:
+                body.append(Let(ref.name, self._before(stmt, k, inner), stmt.location))
             inner.names[k.name] = ref
         body += self.sweep_block(stmt.body, inner, branch=False, save=False)
         before, result = Ref(self.names.fresh(name), init.type), Ref(self.names.fresh(name), init.type)
@@ -1322,8 +1330,10 @@ class _Adjoint:
         else:
             after = update(before, self._attains(extremum, last, inner), self._place((*around, stmt), inner))
         start, stop = self.primal(stmt.start, scope), self.primal(stmt.stop, scope)
-        carry = Carry(before.name, init, after, result.name)
-        out.append(For(var.name, start, stop, stmt.step, (carry,), tuple(body), stmt.implied, stmt.location))
+        carries = [Carry(before.name, init, after, result.name)]
+        for k, carried in again:
+            carries.append(Carry(carried, self.primal(k.init, scope), self.primal(k.next, inner), self.names.fresh(k.result)))
+        out.append(For(var.name, start, stop, stmt.step, tuple(carries), tuple(body), stmt.implied, stmt.location))
         return result
 
     def _place(self, loops: tuple[For, ...], scope: _Scope) -> Expr:

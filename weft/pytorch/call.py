@@ -571,9 +571,8 @@ def _prepared(
             idle += [u for launch in own for u in unused(analysis, launch, bound.names)]
     else:
         launches = [_host_launcher(analysis, k, arrays, bound, device) for k in nests]
-    lazy = tuple(n for n, t in bound.tensors.items() if _may_be_negated(t))
     quotients = {s.name: repr(bound.names[s.name]) for s in function.scalars if s.value is not None}
-    run = _runner(analysis, device, launches, lazy, quotients)
+    run = _runner(analysis, device, launches, tuple(bound.tensors), quotients)
     if function.numbers or function.container:
         assert finish is not None
         return CallPlan(lambda given: finish(run(given)), never, run, tuple(idle))
@@ -612,13 +611,6 @@ def _without_memory(function: Function, device: torch.device) -> Run:
         return None if not results else results[0] if len(results) == 1 else results
 
     return run
-
-
-def _may_be_negated(tensor: torch.Tensor) -> bool:
-    """Whether tensors with these strides may have PyTorch's bit for a negation that is still to be done: they are
-    imaginary parts of complex tensors, so every stride is even. The dispatcher resolves it; a call past it must too.
-    """
-    return all(n <= 1 or s % 2 == 0 for n, s in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def _resolved(run: Run, function: Function, args: tuple[Any, ...]) -> Any:
@@ -911,11 +903,11 @@ def _runner(
     analysis: Analysis,
     device: torch.device,
     launches: list[_Launch],
-    lazy: tuple[str, ...],
+    given: tuple[str, ...],
     quotients: Mapping[str, str],
 ) -> Run:
-    """The Python of a call, written out: allocation, addresses, launches, results. lazy: what may be negated. quotients:
-    the numbers that sizes and ints decide.
+    """The Python of a call, written out: allocation, addresses, launches, results. given: the tensors among the arguments.
+    quotients: the numbers that sizes and ints decide.
     """
     function = analysis.function
     scope: dict[str, Any] = {"function": function, "device": device}
@@ -924,7 +916,7 @@ def _runner(
     local = {n: f"a{k}" for n, k in position.items()}
     lines = [f"({', '.join(f'a{k}' for k in range(len(position)))},) = args"] if position else []
     scope["resolved"] = _resolved
-    for n in lazy:
+    for n in given:  # the dispatcher resolves PyTorch's bit for a negation that is still to be done; a call past it must too
         lines.append(f"if {local[n]}.is_neg(): return resolved(run, function, args)")
     sizes = {s.name: f"{local[s.array]}.shape[{s.axis}]" for s in function.sizes}
     written = any(a.role == "inout" for a in function.arrays)

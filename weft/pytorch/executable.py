@@ -194,11 +194,14 @@ class _KeepingAnalyses(Analyses):
 
     @deep
     def kept(self, types: tuple[ArgumentType, ...], agree: bool) -> Function | None:
-        """The function for arguments of these types; None where its gradients need nothing of the kind."""
-        from weft.compiler.keeping import keeping
+        """The function for arguments of these types; None where its gradients need nothing of the kind. Which folds it keeps is
+        told by sizes that agree.
+        """
+        from weft.compiler.keeping import keeping, kept_folds
 
         if (types, agree) not in self._derived:
-            self._derived[types, agree] = keeping(self._parent.function(types, agree))
+            folds = kept_folds(self._parent.function(types, True))
+            self._derived[types, agree] = keeping(self._parent.function(types, agree), folds)
         return self._derived[types, agree]
 
     def function(self, types: tuple[ArgumentType, ...], agree: bool) -> Function:
@@ -273,7 +276,7 @@ def keeping_of(parent: Executable, types: tuple[ArgumentType, ...]) -> Executabl
         return None
     analyses = _KeepingAnalyses(parent.specializable)
     found = analyses.kept(types, True)
-    if found is None:
+    if found is None or analyses.kept(types, False) is None:
         return None
     results = (*parent.signature.results, *(None for _ in found.results[len(parent.signature.results) :]))
     name = f"{parent.name}_keeping"

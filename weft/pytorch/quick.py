@@ -90,6 +90,8 @@ def quick_call(
         return never
     if any(type(t) not in (torch.Tensor, torch.nn.Parameter) for t in tensors):
         return never
+    if any(t.is_neg() or t.is_conj() for t in tensors):  # the guard would ask for that bit, no launch does
+        return never
     try:
         tensor_guard = torch._C._dynamo.guards.TensorGuards(
             *tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None
