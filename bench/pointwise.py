@@ -24,10 +24,9 @@ import torch.nn.functional as F
 
 from bench.first_call import in_a_fresh_process, wait
 from bench.harness import Options, Row, copies, need_gpu, rows_of
-from bench.host_overhead import host_ms
 from bench.pointwise_chains import CHAINS, Chain
 from weft import ops
-from weft.runtime.timing import Call, Times, times_in_turn
+from weft.runtime.timing import Call, Times, host_times_in_turn, times_in_turn
 
 Function = Callable[..., Any]
 HALVES = (torch.float16, torch.bfloat16, torch.float32)
@@ -288,7 +287,8 @@ def host(options: Options) -> list[Row]:
     for title, (ours, theirs) in calls.items():
         with _or_left_out(title):
             case = {"host": title, "shape": [4, 64]}
-            rows.append(Row("pointwise", case, host_ms(ours, options), EAGER, host_ms(theirs, options)))
+            times = host_times_in_turn([ours, theirs], options.device, seconds=options.seconds)
+            rows += rows_of("pointwise", case, times, [EAGER])
     return rows
 
 

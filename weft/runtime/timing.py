@@ -58,10 +58,26 @@ def times_in_turn(
         with torch.cuda.device(device):
             plays = [_captured(calls) if graph else partial(_play, calls) for calls in ways]
             return _turns_on_cuda(plays, [len(calls) for calls in ways], seconds, at_least)
+    return _turns_by_the_host(ways, device, seconds, at_least)
+
+
+def host_times_in_turn(calls: Sequence[Call], device: torch.device, *, seconds: float = 0.5, at_least: int = 7) -> Times:
+    """The host's times for a call of each: turns of a hundred, before which the device has done all, so that its queue never
+    fills. seconds: how long to measure each, about.
+    """
+    ways = [[call] * 100 for call in calls]
+    for way in ways:
+        _play(way)
+    return _turns_by_the_host(ways, device, seconds, at_least)
+
+
+def _turns_by_the_host(ways: Sequence[Sequence[Call]], device: torch.device, seconds: float, at_least: int) -> Times:
     times: list[list[float]] = [[] for _ in ways]
     begin = time.perf_counter()
     while len(times[0]) < at_least or time.perf_counter() - begin < seconds * len(ways):
         for k in _order(len(ways), len(times[0])):
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
             start = time.perf_counter()
             _play(ways[k])
             times[k].append(1e3 * (time.perf_counter() - start) / len(ways[k]))
