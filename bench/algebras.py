@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 import weft
-from bench.harness import Options, Row, need_gpu
-from weft.runtime.timing import median_ms, rotations
+from bench.harness import Options, Row, copies, need_gpu, rows_of
+from weft.runtime.timing import rotations, times_in_turn
 
 
 @weft.kernel
@@ -134,14 +134,15 @@ def run(options: Options) -> list[Row]:
     for work in WORKS:
         moved = work.bytes * rows * n
         sets = [_inputs(work, rows, n, options.device, seed) for seed in range(rotations(moved))]
-        time = partial(_time, sets=sets, options=options)
         case = {"kernel": work.kernel.__name__, "shape": [rows, n], "dtype": "float32", "bytes": moved}
         with torch.no_grad():
-            peers = {"copy of equal bytes": _copy_ms(moved, options)}
+            ways = [[partial(work.kernel, *tensors) for tensors in sets], copies(moved, options)]
+            peers = ["copy of equal bytes"]
             if work.eager is not None:
-                peers[f"torch.{work.eager.func.__name__}"] = time(work.eager)  # type: ignore[attr-defined]
-            weft_ms = time(work.kernel)
-        measured += [Row("algebras", case, weft_ms, peer, peer_ms) for peer, peer_ms in peers.items()]
+                ways.append([partial(work.eager, *tensors) for tensors in sets])
+                peers.append(f"torch.{work.eager.func.__name__}")  # type: ignore[attr-defined]
+            times = times_in_turn(ways, options.device, seconds=options.seconds)
+        measured += rows_of("algebras", case, times, peers)
     return measured
 
 
@@ -150,16 +151,3 @@ def _inputs(work: Work, rows: int, n: int, device: torch.device, seed: int) -> t
     x = torch.randn(rows, n, device=device, generator=generator)
     others = (torch.rand(rows, n, device=device, generator=generator) for _ in range(work.inputs - 1))
     return (x, *(o if work.inputs == 2 else o - 0.5 for o in others))
-
-
-def _time(function: Callable[..., Any], sets: list[tuple[torch.Tensor, ...]], options: Options) -> float:
-    return median_ms([partial(function, *tensors) for tensors in sets], options.device, seconds=options.seconds)
-
-
-def _copy_ms(moved: int, options: Options) -> float:
-    """A device-to-device copy that reads half of the bytes and writes the other half."""
-    pairs = []
-    for _ in range(rotations(moved)):
-        source = torch.randn(moved // 8, device=options.device)
-        pairs.append((torch.empty_like(source), source))
-    return median_ms([partial(to.copy_, of) for to, of in pairs], options.device, seconds=options.seconds)

@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import weft
-from bench.harness import Options, Row, copy_ms, need_gpu
-from weft.runtime.timing import median_ms, rotations
+from bench.harness import Options, Row, copies, need_gpu, rows_of
+from weft.runtime.timing import rotations, times_in_turn
 
 
 @weft.kernel
@@ -161,20 +161,19 @@ def _cell(kernel: Callable[..., Any], shape: tuple[int, int, int], options: Opti
     device, scale = options.device, 1 / math.sqrt(shape[2])
     q, k, v = (torch.randn(shape, device=device).bfloat16().requires_grad_() for _ in range(3))
     peer = partial(cudnn if device.type == "cuda" else sdpa, is_causal=kernel is causal)
-    seed, times = torch.randn_like(q), []
+    seed = torch.randn_like(q)
     outs = [f(q, k, v, scale) for f in (kernel, peer)]
     torch.testing.assert_close(*(out.float() for out in outs), rtol=2e-2, atol=2e-2)
-    for f, out in zip((kernel, peer), outs, strict=True):
-        with torch.no_grad():
-            forward = median_ms([partial(f, q, k, v, scale)], device, seconds=options.seconds)
-        gradients = partial(torch.autograd.grad, out, (q, k, v), seed, retain_graph=True)
-        times.append((forward, median_ms([gradients], device, seconds=options.seconds)))
+    with torch.no_grad():
+        forward = times_in_turn([[partial(f, q, k, v, scale)] for f in (kernel, peer)], device, seconds=options.seconds)
+    gradients = [[partial(torch.autograd.grad, out, (q, k, v), seed, retain_graph=True)] for out in outs]
+    backward = times_in_turn(gradients, device, seconds=options.seconds)
     operations = 4 * shape[0] * shape[1] ** 2 * shape[2] / (2 if kernel is causal else 1)
     rows = []
-    for direction, more, ours, theirs in zip(("forward", "backward"), (1, 2.5), *times, strict=True):
+    for direction, more, times in (("forward", 1, forward), ("backward", 2.5, backward)):
         case = {"kernel": kernel.name, "shape": list(shape), "dtype": "bfloat16", "pass": direction}
-        case["TFLOP/s"] = round(more * operations / ours / 1e9)
-        rows.append(Row("attention", case, ours, "cuDNN", theirs))
+        case["TFLOP/s"] = round(more * operations / times.ms[0] / 1e9)
+        rows += rows_of("attention", case, times, ["cuDNN"])
     return rows
 
 
@@ -191,32 +190,25 @@ def _decoded(batch: int, keys: int, options: Options) -> list[Row]:
         return F.scaled_dot_product_attention(q[:, :, None], k, v, scale=scale, enable_gqa=True)[:, :, 0]
 
     torch.testing.assert_close(decode(*sets[0], scale).float(), peer(*sets[0]).float(), rtol=2e-2, atol=2e-2)
-    ours, theirs = (
-        median_ms([partial(f, *own, *more) for own in sets], device, seconds=options.seconds)
-        for f, more in ((decode, (scale,)), (peer, ()))
-    )
+    ways = [[partial(f, *own, *more) for own in sets] for f, more in ((decode, (scale,)), (peer, ()))]
+    times = times_in_turn([*ways, copies(memory, options)], device, seconds=options.seconds)
     case = {"kernel": "decode", "shape": [batch, heads, shared, keys, width], "dtype": "bfloat16", "pass": "forward"}
     case["bytes"] = memory
-    peers = {"scaled_dot_product_attention": theirs, "copy of equal bytes": copy_ms(memory, options)}
-    return [Row("attention", case, ours, name, ms) for name, ms in peers.items()]
+    return rows_of("attention", case, times, ["scaled_dot_product_attention", "copy of equal bytes"])
 
 
 def _attention(kernel: Callable[..., Any], shape: tuple[int, int, int], options: Options) -> list[Row]:
     """In float32, by passes."""
     device, scale = options.device, 1 / math.sqrt(shape[2])
     q, k, v = (torch.randn(shape, device=device, requires_grad=True) for _ in range(3))
-    found = []
-    for function in (kernel, sdpa):
-        out = function(q, k, v, scale)
-        seed = torch.ones_like(out)
-        with torch.no_grad():
-            forward = median_ms([partial(function, q, k, v, scale)], device, seconds=options.seconds)
-        gradients = partial(torch.autograd.grad, out, (q, k, v), seed, retain_graph=True)
-        found.append((forward, median_ms([gradients], device, seconds=options.seconds), out))
-    (forward, backward, ours), (their_forward, their_backward, theirs) = found
-    torch.testing.assert_close(ours.float(), theirs.float(), rtol=2e-2, atol=2e-2)
+    outs = [f(q, k, v, scale) for f in (kernel, sdpa)]
+    torch.testing.assert_close(*(out.float() for out in outs), rtol=2e-2, atol=2e-2)
+    seed = torch.ones_like(outs[0])
+    with torch.no_grad():
+        forward = times_in_turn([[partial(f, q, k, v, scale)] for f in (kernel, sdpa)], device, seconds=options.seconds)
+    gradients = [[partial(torch.autograd.grad, out, (q, k, v), seed, retain_graph=True)] for out in outs]
+    backward = times_in_turn(gradients, device, seconds=options.seconds)
     case = {"kernel": getattr(kernel, "name", ""), "shape": list(shape), "dtype": "float32"}
-    return [
-        Row("attention", {**case, "pass": "forward"}, forward, "scaled_dot_product_attention", their_forward),
-        Row("attention", {**case, "pass": "backward"}, backward, "scaled_dot_product_attention", their_backward),
-    ]
+    passes = (("forward", forward), ("backward", backward))
+    peer = ["scaled_dot_product_attention"]
+    return [row for name, times in passes for row in rows_of("attention", {**case, "pass": name}, times, peer)]

@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import weft
-from bench.harness import Options, Row, need_gpu
+from bench.harness import Options, Row, need_gpu, rows_of
 from tests.compiled import Block, GatedMLP
-from weft.runtime.timing import median_ms, rotations
+from weft.runtime.timing import Call, rotations, times_in_turn
 
 
 def add_norm(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -82,10 +82,11 @@ def run(options: Options) -> list[Row]:
         moved = sum(2 * torch.Size(s).numel() for s in work.shapes)
         sets = [_tensors(work, options.device, seed) for seed in range(min(8, rotations(2 * moved)))]
         for step in work.steps:
-            times = {peer: _ms(work, step, peer, sets, options) for peer in ("weft", "torch eager", "torch.compile")}
+            torch.compiler.reset()
+            ways = [_calls(work, step, peer, sets) for peer in ("weft", "torch eager", "torch.compile")]
+            times = times_in_turn(ways, options.device, seconds=min(0.2, options.seconds), graph=True)
             case = {"work": work.name, "of": ", ".join(" x ".join(map(str, s)) for s in work.shapes), "step": step}
-            for peer in ("torch eager", "torch.compile"):
-                measured.append(Row("compiled", case, times["weft"], peer, times[peer]))
+            measured += rows_of("compiled", case, times, ["torch eager", "torch.compile"])
     return measured
 
 
@@ -95,14 +96,12 @@ def _tensors(work: Work, device: torch.device, seed: int) -> list[Tensor]:
     return [t.requires_grad_() for t in made]
 
 
-def _ms(work: Work, step: str, peer: str, sets: list[list[Tensor]], options: Options) -> float:
-    torch.compiler.reset()
+def _calls(work: Work, step: str, peer: str, sets: list[list[Tensor]]) -> list[Call]:
     backend: Any = weft.Backend() if peer == "weft" else "inductor"
     function = work.function if peer == "torch eager" else torch.compile(work.function, backend=backend, dynamic=False)
     run = _training if step == "training" else torch.no_grad()(_forward)
     leaves = [p for p in work.function.parameters()] if isinstance(work.function, nn.Module) else []
-    calls = [partial(run, function, own, leaves) for own in sets]
-    return median_ms(calls, options.device, seconds=min(0.2, options.seconds), graph=True)
+    return [partial(run, function, own, leaves) for own in sets]
 
 
 def _forward(function: Callable[..., Tensor], own: list[Tensor], _: list[Tensor]) -> Tensor:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from statistics import median
 from typing import Any
 
 import torch
@@ -16,12 +15,12 @@ from torch import Tensor
 
 import weft
 from bench import folds, joins, maps, scans
-from bench.harness import Options, Row
+from bench.harness import Options, Row, rows_of
 from bench.pointwise_chains import gelu_dropout_residual
 from weft import ops
 from weft.kernels import LIBRARY
 from weft.kernels.linrec import linrec
-from weft.runtime.timing import add_of_equal_bytes, median_ms, rotations
+from weft.runtime.timing import adds_of_equal_bytes, rotations, times_in_turn
 
 CPU_ONLY = True
 
@@ -170,22 +169,10 @@ def _measured(work: Work, options: Options) -> Row:
         found, want = work.kernel(*copies[0][0]).flatten(), work.peer(*copies[0][1]).flatten()
         torch.testing.assert_close(found, want, atol=work.close, rtol=work.close)
         ways = [[partial(f, *first), partial(f, *copies[1][k])] for k, f in enumerate((work.kernel, work.peer))]
-        ours, theirs = _in_turn(ways, 4 * options.seconds)
+        times = times_in_turn(ways, options.device, seconds=2 * options.seconds)
     case = {"kernel": work.title or work.kernel.name, "shapes": [list(a.shape) for a in first if isinstance(a, Tensor)]}
-    return Row("cpu", case, ours, "torch eager", theirs)
-
-
-def _in_turn(ways: Sequence[Sequence[Callable[[], Any]]], seconds: float, at_least: int = 7) -> list[float]:
-    """Milliseconds of a call of each way, medians of rounds in which they take turns: what else a machine does meets all."""
-    times: list[list[float]] = [[] for _ in ways]
-    begin = time.perf_counter()
-    while len(times[0]) < at_least or time.perf_counter() - begin < seconds:
-        for own, calls in zip(times, ways, strict=True):
-            start = time.perf_counter()
-            for call in calls:
-                call()
-            own.append((time.perf_counter() - start) / len(calls))
-    return [1e3 * median(own) for own in times]
+    (row,) = rows_of("cpu", case, times, ["torch eager"])
+    return row
 
 
 def _linrec(rows: int, length: int, options: Options) -> list[Row]:
@@ -197,12 +184,12 @@ def _linrec(rows: int, length: int, options: Options) -> list[Row]:
     ]
     case = {"pass": "forward", "rows": rows, "length": length, "dtype": "float32", "bytes": bytes_moved}
     with torch.no_grad():
-        weft_ms = median_ms([partial(linrec.kernel, *s) for s in sets], options.device, seconds=4 * options.seconds)
-        add_ms = add_of_equal_bytes(bytes_moved, options.device, seconds=4 * options.seconds)
+        ways = [[partial(linrec.kernel, *s) for s in sets], adds_of_equal_bytes(bytes_moved, options.device)]
+        times = times_in_turn(ways, options.device, seconds=4 * options.seconds)
         python_ms = _python_ms(*sets[0]) * rows / PYTHON_ROWS
     return [
-        Row("cpu", case, weft_ms, "torch.add of equal bytes", add_ms),
-        Row("cpu", case, weft_ms, f"the plain Python ({PYTHON_ROWS} rows, scaled)", python_ms),
+        *rows_of("cpu", case, times, ["torch.add of equal bytes"]),
+        Row("cpu", case, times.ms[0], f"the plain Python ({PYTHON_ROWS} rows, scaled)", python_ms),
     ]
 
 

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 
 import weft
-from bench.harness import Options, Row, need_gpu
-from weft.runtime.timing import median_ms, rotations
+from bench.harness import Options, Row, need_gpu, rows_of
+from weft.runtime.timing import rotations, times_in_turn
 
 Shape = tuple[int, ...]
 
@@ -224,8 +224,8 @@ def run(options: Options) -> list[Row]:
             with torch.no_grad():
                 close(work, sets[0])
                 calls = [[partial(f, *s) for s in sets] for f in (work.kernel, work.peer)]
-                ours, theirs = (median_ms(c, options.device, seconds=options.seconds) for c in calls)
-            measured.append(Row("folds", case, ours, "torch eager", theirs))
+                times = times_in_turn(calls, options.device, seconds=options.seconds)
+            measured += rows_of("folds", case, times, ["torch eager"])
     return measured
 
 

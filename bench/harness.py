@@ -1,8 +1,9 @@
 """What every benchmark shares: rows, the results file, options of the command line.
 
-A row is `{"bench", "case": {...}, "weft_ms", "peer", "peer_ms", "ratio"}` with ratio = peer_ms / weft_ms: above 1, weft
-is the faster. A results file holds rows beside one `meta` object. Running a benchmark again replaces its own rows and
-leaves the others.
+A row is `{"bench", "case": {...}, "weft_ms", "peer", "peer_ms", "ratio", "spread"}`: above a ratio of 1, weft is the faster.
+weft and its peers take turns in the same rounds (`weft.runtime.timing.times_in_turn`): times are medians of rounds, the ratio
+is the median of the rounds' own, and the spread their first and last quartile. A results file holds rows beside one `meta`
+object. Running a benchmark again replaces its own rows and leaves the others.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path
+from statistics import median, quantiles
 from typing import Any
 
 import torch
@@ -27,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from weft.errors import DeviceMismatch
-from weft.runtime.timing import median_ms, rotations
+from weft.runtime.timing import Call, Times, median_ms, rotations
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
@@ -49,21 +51,43 @@ class Options:
 
 @dataclass(frozen=True)
 class Row:
-    """One comparison. peer, peer_ms and ratio are None where weft alone is measured."""
+    """One comparison. peer, peer_ms and ratio are None where weft alone is measured. ratios: those of the rounds in which they
+    took turns; where they did not, the ratio is that of the times.
+    """
 
     bench: str
     case: dict[str, Any]
     weft_ms: float
     peer: str | None = None
     peer_ms: float | None = None
+    ratios: tuple[float, ...] = ()
 
     @property
     def ratio(self) -> float | None:
+        if self.ratios:
+            return median(self.ratios)
         return None if self.peer_ms is None else self.peer_ms / self.weft_ms
 
+    @property
+    def spread(self) -> tuple[float, float] | None:
+        """The first and the last quartile of the ratios."""
+        if len(self.ratios) < 2:
+            return None
+        first, _, last = quantiles(self.ratios, n=4)
+        return first, last
+
     def as_json(self) -> dict[str, Any]:
-        rounded = {"weft_ms": _significant(self.weft_ms), "peer_ms": _significant(self.peer_ms)}
-        return {**asdict(self), **rounded, "ratio": _significant(self.ratio)}
+        found = {**asdict(self), "weft_ms": _significant(self.weft_ms), "peer_ms": _significant(self.peer_ms)}
+        del found["ratios"]
+        spread = None if self.spread is None else [_significant(end) for end in self.spread]
+        return {**found, "ratio": _significant(self.ratio), "spread": spread}
+
+
+def rows_of(bench: str, case: dict[str, Any], times: Times, peers: Sequence[str]) -> list[Row]:
+    """A row for each peer. times: of weft, then of the peers, in turn."""
+    ours, *theirs = times.ms
+    measured = enumerate(zip(peers, theirs, strict=True), 1)
+    return [Row(bench, case, ours, peer, ms, times.ratios(way)) for way, (peer, ms) in measured]
 
 
 Benchmark = Callable[[Options], list[Row]]
@@ -80,13 +104,18 @@ def need_gpu(options: Options) -> None:
 
 
 def copy_ms(bytes_moved: int, options: Options, seconds: float | None = None) -> float:
-    """A device-to-device copy that reads half of the bytes and writes the other half. seconds: how long to measure."""
+    """The time of a copy alone. seconds: how long to measure."""
+    return median_ms(copies(bytes_moved, options), options.device, seconds=seconds or options.seconds)
+
+
+def copies(bytes_moved: int, options: Options) -> list[Call]:
+    """Device-to-device copies, a rotation of them, each of which reads half of the bytes and writes the other half."""
     numel = bytes_moved // 4
     pairs = []
     for _ in range(rotations(bytes_moved)):
         source = torch.randn(numel, device=options.device).bfloat16()
         pairs.append((torch.empty_like(source), source))
-    return median_ms([partial(to.copy_, of) for to, of in pairs], options.device, seconds=seconds or options.seconds)
+    return [partial(to.copy_, of) for to, of in pairs]
 
 
 def meta(device: torch.device, command: str) -> dict[str, Any]:
@@ -145,6 +174,7 @@ def show(rows: Sequence[Row], console: Console) -> None:
         speed = f"{row.case['bytes'] / row.weft_ms / 1e6:,.0f}" if "bytes" in row.case else ""
         peer_ms = "" if row.peer_ms is None else f"{row.peer_ms:.4g}"
         ratio = "" if row.ratio is None else f"{row.ratio:.3f}"
+        ratio += "" if row.spread is None else " ({:.3f} to {:.3f})".format(*row.spread)
         table.add_row(row.bench, case, f"{row.weft_ms:.4g}", speed, row.peer or "", peer_ms, ratio)
     console.print(table)
 

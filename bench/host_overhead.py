@@ -5,15 +5,14 @@ The inputs are small enough that a GPU is done before the next call arrives; on 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
-from statistics import median
 
 import torch
 
-from bench.harness import Options, Row
+from bench.harness import Options, Row, rows_of
 from weft.kernels import cumsum, linrec, softmax
+from weft.runtime.timing import host_times_in_turn
 
 
 def run(options: Options) -> list[Row]:
@@ -25,25 +24,9 @@ def run(options: Options) -> list[Row]:
         "softmax": partial(softmax.kernel, x),
         "cumsum": partial(cumsum.kernel, x),
     }
+    rows = []
     with torch.no_grad():
-        add_ms = host_ms(partial(torch.add, x, c), options)
-        return [
-            Row("host_overhead", {"kernel": name, "shape": [4, 64]}, host_ms(call, options), "torch.add", add_ms)
-            for name, call in calls.items()
-        ]
-
-
-def host_ms(call: Callable[[], object], options: Options) -> float:
-    """The median over batches of 100 calls, the device drained between batches so that its queue never fills."""
-    batches = 20 if options.quick else 300
-    for _ in range(100):
-        call()
-    times = []
-    for _ in range(batches):
-        if options.device.type == "cuda":
-            torch.cuda.synchronize(options.device)
-        start = time.perf_counter()
-        for _ in range(100):
-            call()
-        times.append((time.perf_counter() - start) / 100)
-    return 1e3 * median(times)
+        for name, call in calls.items():
+            times = host_times_in_turn([call, partial(torch.add, x, c)], device, seconds=options.seconds)
+            rows += rows_of("host_overhead", {"kernel": name, "shape": [4, 64]}, times, ["torch.add"])
+    return rows

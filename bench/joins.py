@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 
 import weft
-from bench.harness import Options, Row, need_gpu
-from weft.runtime.timing import median_ms, rotations
+from bench.harness import Options, Row, need_gpu, rows_of
+from weft.runtime.timing import rotations, times_in_turn
 
 
 @weft.kernel
@@ -162,9 +162,9 @@ def run(options: Options) -> list[Row]:
             sets = [work.inputs(options.device, n, seed) for seed in range(rotations(work.bytes(n)))]
             _close(work, options.device, n)
             calls = [[partial(f, *s) for s in sets] for f in (work.ours, work.theirs)]
-            ours, theirs = (median_ms(c, options.device, seconds=options.seconds) for c in calls)
+            times = times_in_turn(calls, options.device, seconds=options.seconds)
             case = {"kernel": work.name, "n": n, "bytes": work.bytes(n)}
-            measured.append(Row("joins", case, ours, "torch eager, deterministic", theirs))
+            measured += rows_of("joins", case, times, ["torch eager, deterministic"])
     finally:
         torch.use_deterministic_algorithms(before)
     return measured

@@ -10,9 +10,9 @@ from functools import partial
 
 import torch
 
-from bench.harness import Options, Row
+from bench.harness import Options, Row, rows_of
 from weft.kernels.linrec import linrec
-from weft.runtime.timing import Backward, add_of_equal_bytes, gradients_ms, median_ms, rotations
+from weft.runtime.timing import Backward, adds_of_equal_bytes, gradients_ms, rotations, times_in_turn
 
 LENGTHS = (256, 1024, 4096, 16384, 65536)
 DTYPES = (torch.float32, torch.bfloat16)
@@ -32,15 +32,16 @@ def _length(rows: int, length: int, dtype: torch.dtype, options: Options) -> lis
     small = forward_bytes < 2**28  # where the host's time to launch would show
     with torch.no_grad():
         forward = [partial(linrec.kernel, x, c) for x, c, _ in sets]
-        forward_ms = median_ms(forward, device, seconds=options.seconds, graph=small)
-    backward = gradients_ms([[partial(_forward, *tensors) for tensors in sets]], device, seconds=options.seconds)
-    del sets, forward
+        ways = [forward, adds_of_equal_bytes(forward_bytes, device)]
+        forward_times = times_in_turn(ways, device, seconds=options.seconds, graph=small)
+    del forward, ways
+    passes, yardstick = [partial(_forward, *tensors) for tensors in sets], adds_of_equal_bytes(backward_bytes, device)
+    backward = gradients_ms([passes], device, seconds=options.seconds, beside=[yardstick])
     measured, word = [], str(dtype).removeprefix("torch.")
-    passes = (("forward", forward_bytes, forward_ms, {}), ("backward", backward_bytes, backward.ms[0], backward.note))
-    for direction, bytes_moved, ms, note in passes:
+    found = (("forward", forward_bytes, forward_times, {}), ("backward", backward_bytes, backward.times, backward.note))
+    for direction, bytes_moved, times, note in found:
         case = {"pass": direction, "rows": rows, "length": length, "dtype": word, "bytes": bytes_moved, **note}
-        add_ms = add_of_equal_bytes(bytes_moved, device, seconds=options.seconds)
-        measured.append(Row("linrec", case, ms, "torch.add of equal bytes", add_ms))
+        measured += rows_of("linrec", case, times, ["torch.add of equal bytes"])
     return measured
 
 

@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 
 import weft
-from bench.harness import Options, Row, copy_ms, need_gpu
-from weft.runtime.timing import median_ms, rotations
+from bench.harness import Options, Row, copies, need_gpu, rows_of
+from weft.runtime.timing import rotations, times_in_turn
 
 Tensors = tuple[torch.Tensor, ...]
 Make = Callable[[Callable[..., torch.Tensor], bool], Tensors]
@@ -173,11 +173,10 @@ def run(options: Options) -> list[Row]:
             with torch.no_grad():
                 moved = bytes_of(work, sets[0])
                 sets += [inputs(work, dtype, options) for _ in range(rotations(moved) - 1)]
-                calls = [[partial(f, *s) for s in sets] for f in (work.kernel, work.peer)]
-                ours, theirs = (median_ms(c, options.device, seconds=options.seconds) for c in calls)
+                ways = [*([partial(f, *s) for s in sets] for f in (work.kernel, work.peer)), copies(moved, options)]
+                times = times_in_turn(ways, options.device, seconds=options.seconds)
             case = {"maps": work.title, "dtype": str(dtype).removeprefix("torch."), "bytes": moved}
-            peers = {"torch eager": theirs, "copy of equal bytes": copy_ms(moved, options)}
-            measured += [Row("maps", case, ours, peer, peer_ms) for peer, peer_ms in peers.items()]
+            measured += rows_of("maps", case, times, ["torch eager", "copy of equal bytes"])
     return measured
 
 

@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bench import ordinary_kernels as kernels
-from bench.harness import Options, Row, need_gpu
-from weft.runtime.timing import median_ms, rotations
+from bench.harness import Options, Row, need_gpu, rows_of
+from weft.runtime.timing import median_ms, rotations, times_in_turn
 
 # Milliseconds of a call below which the host's time to launch counts.
 _SHORT = 0.1
@@ -337,11 +337,12 @@ def measured(work: Work, options: Options) -> Row:
         sets = [first, *(work.make(maker) for _ in range(rotations(moved) - 1))]
         calls = [[partial(f, *s) for s in sets] for f in (work.kernel, work.peer)]
         short = work.graph and median_ms(calls[0], options.device, seconds=0.01) < _SHORT
-        ours, theirs = (median_ms(c, options.device, seconds=options.seconds, graph=short) for c in calls)
+        times = times_in_turn(calls, options.device, seconds=options.seconds, graph=short)
     sizes = [list(t.shape) for t in first if isinstance(t, Tensor)]
     case = {"kernel": work.kernel.name, "shape": max(sizes, key=lambda s: torch.Size(s).numel()),
             "dtype": str(first[0].dtype).removeprefix("torch.")}  # fmt: skip
-    return Row("ordinary", case, ours, "torch eager", theirs)
+    (row,) = rows_of("ordinary", case, times, ["torch eager"])
+    return row
 
 
 def compare(work: Work, given: tuple[Any, ...]) -> None:

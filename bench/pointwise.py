@@ -23,11 +23,10 @@ import torch
 import torch.nn.functional as F
 
 from bench.first_call import in_a_fresh_process, wait
-from bench.harness import Options, Row, copy_ms, need_gpu
-from bench.host_overhead import host_ms
+from bench.harness import Options, Row, copies, need_gpu, rows_of
 from bench.pointwise_chains import CHAINS, Chain
 from weft import ops
-from weft.runtime.timing import median_ms
+from weft.runtime.timing import Call, Times, host_times_in_turn, times_in_turn
 
 Function = Callable[..., Any]
 HALVES = (torch.float16, torch.bfloat16, torch.float32)
@@ -85,7 +84,7 @@ LARGE = (
 
 def bandwidth(options: Options) -> list[Row]:
     """Six operators of 2^28 elements."""
-    n, rows, copies = 2**14 if options.quick else 2**28, [], {}
+    n, rows = 2**14 if options.quick else 2**28, []
     for dtype in HALVES[-1:] if options.quick else HALVES:
         x, y = (torch.randn(n, device=options.device).to(dtype) for _ in range(2))
         tensors = {"x": x, "y": y, "condition": x > 0}
@@ -93,11 +92,9 @@ def bandwidth(options: Options) -> list[Row]:
             args = one.among(tensors)
             with _or_left_out(f"{one.title} of {dtype}"):
                 moved = _bytes(one.ours, one.peer, args)
-                weft_ms, eager_ms = (_ms([partial(f, *args)], options, 0.08) for f in (one.ours, one.peer))
-                if moved not in copies:
-                    copies[moved] = copy_ms(moved, options, _seconds(options, 0.08))
+                times = _times([*(partial(f, *args) for f in (one.ours, one.peer)), copies(moved, options)[0]], options, 0.08)
                 case = {"operator": one.title, "dtype": _name(dtype), "bytes": moved}
-                rows += [Row("pointwise", case, weft_ms, COPY, copies[moved]), Row("pointwise", case, weft_ms, EAGER, eager_ms)]
+                rows += rows_of("pointwise", case, times, [EAGER, COPY])
     return rows
 
 
@@ -166,7 +163,7 @@ def layouts(options: Options) -> list[Row]:
             args = one.among(tensors)
             with _or_left_out(f"{one.title} of {layout}"):
                 _bytes(one.ours, one.peer, args)
-                found[one.title] = tuple(_ms([partial(f, *args)], options, 0.02) for f in (one.ours, one.peer))
+                found[one.title] = _times([partial(f, *args) for f in (one.ours, one.peer)], options, 0.02).ms
         every += list(found.values())
         ratios = sorted((theirs / ours, name) for name, (ours, theirs) in found.items())
         lowest = ", ".join(f"{name} {ratio:.2f}" for ratio, name in ratios[:4])
@@ -202,16 +199,25 @@ def chains(options: Options) -> list[Row]:
         with _or_left_out(chain.title):
             args = chain.make(new, options.quick)
             case = {"chain": chain.title, "operators": chain.operators, "bytes": _bytes_of_a_chain(chain, args)}
-            weft_ms = _ms([partial(chain.fused, *args)], options, 0.1)
-            for peer, function in peers.items():
-                with _or_left_out(f"{peer} of {chain.title}"):
-                    rows.append(Row("pointwise", case, weft_ms, peer, _ms([partial(function, *args)], options, 0.1)))
-                    if peer == "torch.compile":
-                        compiled.append((weft_ms, rows[-1].peer_ms))
+            calls = {"weft": partial(chain.fused, *args), **_that_run(peers, args)}
+            times = _times(list(calls.values()), options, 0.2)
+            rows += rows_of("pointwise", case, times, list(calls)[1:])
+            if "torch.compile" in calls:
+                compiled.append((times.ms[0], times.ms[-1]))
     if not compiled:
         return rows
     weft_ms, peer_ms = (geometric_mean(each) for each in zip(*compiled, strict=True))
     return [*rows, Row("pointwise", {"geometric mean of": len(compiled), "of": "chains"}, weft_ms, "torch.compile", peer_ms)]
+
+
+def _that_run(functions: dict[str, Function], args: tuple[Any, ...]) -> dict[str, Call]:
+    """The calls of those that run."""
+    found: dict[str, Call] = {}
+    for name, function in functions.items():
+        with _or_left_out(name):
+            function(*args)
+            found[name] = partial(function, *args)
+    return found
 
 
 def _bytes_of_a_chain(chain: Chain, args: tuple[Any, ...]) -> int:
@@ -248,11 +254,11 @@ def mixed_dtypes(options: Options) -> list[Row]:
         args, alike = tuple(map(new, dtypes)), (new(one), new(one))
         with _or_left_out(title):
             moved, moved_alike = (_bytes(ours, theirs, a) for a in (args, alike))
-            calls = (partial(ours, *args), partial(theirs, *args), partial(ours, *alike))
-            weft_ms, eager_ms, alike_ms = (_ms([call], options, 0.08) for call in calls)
+            calls = [partial(ours, *args), partial(ours, *alike), partial(theirs, *args)]
+            mixed, alone, eager = _times(calls, options, 0.08).rounds
+            times = Times((mixed, tuple(ms * moved / moved_alike for ms in alone), eager))
             case = {"mixed": title, "bytes": moved}
-            peers = {f"{_name(one)} alone, scaled to equal bytes": alike_ms * moved / moved_alike, EAGER: eager_ms}
-            rows += [Row("pointwise", case, weft_ms, peer, peer_ms) for peer, peer_ms in peers.items()]
+            rows += rows_of("pointwise", case, times, [f"{_name(one)} alone, scaled to equal bytes", EAGER])
     return rows
 
 
@@ -281,7 +287,8 @@ def host(options: Options) -> list[Row]:
     for title, (ours, theirs) in calls.items():
         with _or_left_out(title):
             case = {"host": title, "shape": [4, 64]}
-            rows.append(Row("pointwise", case, host_ms(ours, options), EAGER, host_ms(theirs, options)))
+            times = host_times_in_turn([ours, theirs], options.device, seconds=options.seconds)
+            rows += rows_of("pointwise", case, times, [EAGER])
     return rows
 
 
@@ -329,13 +336,9 @@ def measure_first_calls(device_name: str, quick: str) -> list[float]:
 # ---------------------------------------------------------------- what groups share
 
 
-def _ms(calls: Sequence[Callable[[], object]], options: Options, seconds: float) -> float:
-    return median_ms(calls, options.device, seconds=_seconds(options, seconds))
-
-
-def _seconds(options: Options, seconds: float) -> float:
-    """Groups have many cases: what a kernel of a quarter of a millisecond needs, and no more."""
-    return min(seconds, options.seconds)
+def _times(calls: Sequence[Call], options: Options, seconds: float) -> Times:
+    """Of calls in turn. seconds: groups have many cases; what a kernel of a quarter of a millisecond needs, and no more."""
+    return times_in_turn([[call] for call in calls], options.device, seconds=min(seconds, options.seconds))
 
 
 def _bytes(ours: Function, theirs: Function, args: tuple[Any, ...]) -> int:

@@ -15,8 +15,8 @@ import torch
 from torch.nn import functional
 
 import weft
-from bench.harness import Options, Row, need_gpu
-from weft.runtime.timing import median_ms, rotations
+from bench.harness import Options, Row, need_gpu, rows_of
+from weft.runtime.timing import rotations, times_in_turn
 
 
 @weft.kernel
@@ -184,12 +184,12 @@ def run(options: Options) -> list[Row]:
                 raise AssertionError(f"{work.kernel.name} {shapes} is off by {off:.2g} of the largest element")
             del got, want
             calls = [[partial(f, *t) for t in sets] for f in (work.kernel, work.peer)]
-            ours, theirs = (median_ms(c, options.device, seconds=min(0.1, options.seconds), graph=True) for c in calls)
+            times = times_in_turn(calls, options.device, seconds=min(0.1, options.seconds), graph=True)
         sizes = " ".join("x".join(map(str, s)) for s in shapes)
         case = {"kernel": work.kernel.name, "shapes": sizes, "dtype": str(work.dtype).removeprefix("torch.")}
         if work.turned:
             case["transposed"] = "".join("yn"[not t] for t in work.turned)
-        measured.append(Row("products", case, ours, work.name, theirs))
+        measured += rows_of("products", case, times, [work.name])
         del sets, calls
         torch.cuda.empty_cache()
     return measured

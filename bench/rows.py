@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 
 from bench.folds import cross_entropy
-from bench.harness import Options, Row, copy_ms, need_gpu
+from bench.harness import Options, Row, copies, need_gpu, rows_of
 from weft.kernels import LIBRARY
-from weft.runtime.timing import Backward, gradients_ms, median_ms, rotations
+from weft.runtime.timing import Backward, gradients_ms, rotations, times_in_turn
 
 Inputs = tuple[torch.Tensor, ...]
 
@@ -91,17 +91,20 @@ def run(options: Options) -> list[Row]:
         case = {"kernel": work.kernel, "shape": list(shape), "dtype": "bfloat16", "bytes": bytes_moved}
         case |= {"gradient": True} if work.gradient else {}
         sets = [inputs(work, shape, options.device, seed) for seed in range(rotations(bytes_moved))]
-        if work.gradient:
-            ways = [[partial(_forward, f, tensors) for tensors in sets] for f in (work.ours, work.eager)]
-            found = gradients_ms(ways, options.device, seconds=options.seconds)
-            (weft_ms, eager_ms), case = found.ms, {**case, **found.note}
-        else:
-            weft_ms, eager_ms = (_time(f, sets, options) for f in (work.ours, work.eager))
-        peers = {"torch eager": eager_ms, "copy of equal bytes": copy_ms(bytes_moved, options)}
+        functions = {"weft": work.ours, "torch eager": work.eager}
         if options.device.type == "cuda" and not work.gradient:
             torch._dynamo.reset()
-            peers["torch.compile"] = _time(torch.compile(work.eager, fullgraph=True), sets, options)
-        measured += [Row("rows", case, weft_ms, peer, peer_ms) for peer, peer_ms in peers.items()]
+            functions["torch.compile"] = torch.compile(work.eager, fullgraph=True)
+        yardstick = copies(bytes_moved, options)
+        if work.gradient:
+            passes = [[partial(_forward, f, tensors) for tensors in sets] for f in functions.values()]
+            found = gradients_ms(passes, options.device, seconds=options.seconds, beside=[yardstick])
+            times, case = found.times, {**case, **found.note}
+        else:
+            ways = [[partial(f, *tensors) for tensors in sets] for f in functions.values()]
+            with torch.no_grad():
+                times = times_in_turn([*ways, yardstick], options.device, seconds=options.seconds)
+        measured += rows_of("rows", case, times, [*list(functions)[1:], "copy of equal bytes"])
     return measured
 
 
@@ -116,11 +119,6 @@ def inputs(work: Work, shape: tuple[int, int], device: torch.device, seed: int) 
             size = shape if kind == "full" else shape[1:]
             found.append(torch.randn(size, device=device, generator=generator).bfloat16())
     return tuple(found)
-
-
-def _time(function: Callable[..., Any], sets: list[Inputs], options: Options) -> float:
-    with torch.no_grad():
-        return median_ms([partial(function, *tensors) for tensors in sets], options.device, seconds=options.seconds)
 
 
 def _forward(function: Callable[..., Any], tensors: Inputs) -> Backward:

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 import weft
-from bench.harness import Options, Row, need_gpu
+from bench.harness import Options, Row, need_gpu, rows_of
 from weft.kernels.cumsum import cumsum
 from weft.kernels.linrec import linrec
-from weft.runtime.timing import Backward, add_of_equal_bytes, gradients_ms, median_ms, rotations
+from weft.runtime.timing import Backward, adds_of_equal_bytes, gradients_ms, rotations, times_in_turn
 
 Shape = tuple[int, ...]
 
@@ -109,9 +109,9 @@ def run(options: Options) -> list[Row]:
         with torch.no_grad():
             torch.testing.assert_close(own.kernel(sets[0]).double(), own.peer(sets[0].double()), rtol=1e-3, atol=1.0)
             calls = [[partial(f, x) for x in sets] for f in (own.kernel, own.peer)]
-            ours, theirs = (median_ms(c, options.device, seconds=options.seconds) for c in calls)
+            times = times_in_turn(calls, options.device, seconds=options.seconds)
         case = {"kernel": own.kernel.name, "shape": list(shape), "dtype": "float32", "bytes": moved}
-        measured.append(Row("scans", case, ours, "torch eager", theirs))
+        measured += rows_of("scans", case, times, ["torch eager"])
     return measured
 
 
@@ -131,18 +131,18 @@ def _recurrence(work: Recurrence, options: Options) -> list[Row]:
     name = getattr(work.kernel, "name", "linrec")
     kind = str(work.dtype).removeprefix("torch.")
     with torch.no_grad():
-        forward = median_ms([partial(work.kernel, x, c) for x, c, _ in sets], device, seconds=options.seconds)
-    passes = [partial(_forward, work.kernel, *tensors) for tensors in sets]
-    backward = gradients_ms([passes], device, seconds=options.seconds)
-    del x, c, sets, passes
+        ways = [[partial(work.kernel, x, c) for x, c, _ in sets], adds_of_equal_bytes(3 * elements, device)]
+        forward = times_in_turn(ways, device, seconds=options.seconds)
+    del ways
+    passes, yardstick = [partial(_forward, work.kernel, *s) for s in sets], adds_of_equal_bytes(5 * elements, device)
+    backward = gradients_ms([passes], device, seconds=options.seconds, beside=[yardstick])
     found = []
-    for direction, moved, ms, note in (
+    for direction, moved, times, note in (
         ("forward", 3 * elements, forward, {}),
-        ("backward", 5 * elements, backward.ms[0], backward.note),
+        ("backward", 5 * elements, backward.times, backward.note),
     ):
         case = {"kernel": name, "pass": direction, "shape": list(shape), "dtype": kind, "bytes": moved, **note}
-        add = add_of_equal_bytes(moved, device, seconds=options.seconds)
-        found.append(Row("scans", case, ms, "torch.add of equal bytes", add))
+        found += rows_of("scans", case, times, ["torch.add of equal bytes"])
     return found
 
 

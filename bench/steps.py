@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 import weft
-from bench.harness import Options, Row, need_gpu
-from weft.runtime.timing import median_ms
+from bench.harness import Options, Row, need_gpu, rows_of
+from weft.runtime.timing import times_in_turn
 
 
 @weft.kernel
@@ -210,7 +210,7 @@ def run(options: Options) -> list[Row]:
             if work.exact:
                 torch.testing.assert_close(work.kernel(*given, *steps), work.peer(*given, *steps), rtol=1e-4, atol=1e-4)
             calls = [[partial(f, *given, *steps)] for f in (work.kernel, work.peer)]
-            ours, theirs = (median_ms(c, options.device, seconds=options.seconds, graph=work.graph) for c in calls)
+            times = times_in_turn(calls, options.device, seconds=options.seconds, graph=work.graph)
         case = {"kernel": work.kernel.name, "shape": list(shapes[0]), "dtype": "float32", "steps": steps[0] if steps else 0}
-        measured.append(Row("steps", case, ours, work.name, theirs))
+        measured += rows_of("steps", case, times, [work.name])
     return measured

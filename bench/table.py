@@ -29,6 +29,8 @@ def render(results: dict[str, Any]) -> str:
         case = ", ".join(_fact(k, v) for k, v in row["case"].items() if k != "bytes")
         speed = f"{row['case']['bytes'] / row['weft_ms'] / 1e6:,.0f}" if "bytes" in row["case"] else ""
         peer_ms, ratio = ("" if row[k] is None else f"{row[k]:.4g}" for k in ("peer_ms", "ratio"))
+        if row.get("spread"):
+            ratio += " ({:.3g} to {:.3g})".format(*row["spread"])
         cells = (row["bench"], case, f"{row['weft_ms']:.4g}", speed, row["peer"] or "", peer_ms, ratio)
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)

@@ -10,9 +10,9 @@ from functools import partial
 
 import torch
 
-from bench.harness import Options, Row, copy_ms, need_gpu
+from bench.harness import Options, Row, copy_ms, need_gpu, rows_of
 from bench.workloads import WORKLOADS, tensors
-from weft.runtime.timing import median_ms, rotations
+from weft.runtime.timing import rotations, times_in_turn
 
 
 def run(options: Options) -> list[Row]:
@@ -32,14 +32,11 @@ def run(options: Options) -> list[Row]:
             torch.compiler.reset()
             compiled = torch.compile(work.eager, dynamic=False)
             with torch.no_grad():
-                ours, eager, theirs = (
-                    median_ms([partial(f, *t) for t in sets], options.device, seconds=min(0.1, options.seconds), graph=True)
-                    for f in (graph, work.eager, compiled)
-                )
+                ways = [[partial(f, *t) for t in sets] for f in (graph, work.eager, compiled)]
+                times = times_in_turn(ways, options.device, seconds=min(0.1, options.seconds), graph=True)
             case = {"workload": work.name, "sizes": " x ".join(map(str, sizes))}
             if not options.quick:
                 case["floor_ms"] = f"{copy_ms(moved, options, seconds=0.05):.4f}"
-            measured.append(Row("tensor_graphs", case, ours, "torch eager", eager))
-            measured.append(Row("tensor_graphs", case, ours, "torch.compile", theirs))
-            del sets, first, got, want
+            measured += rows_of("tensor_graphs", case, times, ["torch eager", "torch.compile"])
+            del sets, first, got, want, ways
     return measured

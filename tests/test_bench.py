@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 
 import pytest
 import torch
 
 from bench import table
-from bench.harness import Options, Row, load, merge, meta, save
+from bench.harness import Options, Row, load, merge, meta, rows_of, save
 from weft.errors import DeviceMismatch
 from weft.runtime import timing
-from weft.runtime.timing import CACHE_BYTES, median_ms, rotations
+from weft.runtime.timing import CACHE_BYTES, median_ms, rotations, times_in_turn
 
 CPU = torch.device("cpu")
-KEYS = {"bench", "case", "weft_ms", "peer", "peer_ms", "ratio"}
+KEYS = {"bench", "case", "weft_ms", "peer", "peer_ms", "ratio", "spread"}
 
 
 def test_a_row_has_the_agreed_keys_and_ratio() -> None:
     row = Row("linrec", {"rows": 2}, weft_ms=2.0, peer="torch.add", peer_ms=3.0)
     assert row.as_json() == {
         "bench": "linrec", "case": {"rows": 2}, "weft_ms": 2.0, "peer": "torch.add", "peer_ms": 3.0, "ratio": 1.5,
+        "spread": None,
     }  # fmt: skip
     assert Row("x", {}, 1.0).as_json()["ratio"] is None
 
@@ -63,6 +66,27 @@ def test_the_median_is_of_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
         clock.now += 2.0 / 1e3
 
     assert median_ms([first, other, other], CPU, seconds=0.0, at_least=5) == pytest.approx(2.0)
+
+
+def test_ratios_are_of_rounds_in_which_ways_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What slows a machine down in some rounds slows both, and the one that began a round ends the next."""
+    clock, order = Clock(), []
+    monkeypatch.setattr(timing, "time", clock)
+
+    def way(name: str, ms: float) -> Callable[[], None]:
+        def call() -> None:
+            order.append(name)
+            clock.now += ms / 1e3 * (1 + len(order) // 4)
+
+        return call
+
+    times = times_in_turn([[way("a", 2.0)], [way("b", 3.0)]], CPU, seconds=0.0, at_least=4)
+    assert "".join(order) == "ab" + "abba" * 2  # the first two compile
+    (row,) = rows_of("x", {}, times, ["b"])
+    assert row.ratio == pytest.approx(1.5, rel=0.3) and row.ratio == pytest.approx(median(times.ratios(1)))
+    assert (row.weft_ms, row.peer_ms) == times.ms
+    low, high = row.as_json()["spread"]
+    assert low <= row.ratio <= high
 
 
 class Clock:
@@ -174,8 +198,9 @@ def test_gradients_are_captured_in_a_graph_of_each_way() -> None:
     for work in (w for w in WORKS if w.gradient):
         sets = [inputs(work, (64, 512), device, seed) for seed in range(2)]
         ways = [[partial(_forward, f, tensors) for tensors in sets] for f in (work.ours, work.eager)]
-        found = timing.gradients_ms(ways, device, seconds=0.01)
-        assert found.captured and all(ms > 0 for ms in found.ms), work.kernel
+        beside = [[partial(torch.add, *(torch.ones(3, device=device) for _ in range(2)))]]
+        found = timing.gradients_ms(ways, device, seconds=0.01, beside=beside)
+        assert found.captured and len(found.ms) == 3 and all(ms > 0 for ms in found.ms), work.kernel
 
 
 @pytest.mark.gpu

@@ -44,6 +44,16 @@ extern "C" void model(const float* x, float* sigmoid, float* gelu, int n, int by
         gelu[i] = weft::gelu(x[i]);
     }
 }
+extern "C" void tanh_of(const float* x, float* found, int n, int by) {
+    units = by;
+    for (int i = 0; i < n; ++i) found[i] = weft::detail::tanh_estimated(x[i]);
+}
+extern "C" void quotients_by_known(const float* a, const float* b, float* quotient, int n, int many) {
+    for (int i = 0; i < n; ++i) {
+        const weft::Reciprocal reciprocal(b[i], 1.0 / b[i]);
+        for (int j = 0; j < many; ++j) quotient[i * many + j] = weft::divide(a[i * many + j], reciprocal);
+    }
+}
 extern "C" void quotients(const float* a, const float* b, float* quotient, int n, int many, int by) {
     units = by;
     for (int i = 0; i < n; ++i) {
@@ -131,6 +141,29 @@ def test_the_error_of_an_estimate_grows_little(model: Callable[[Array, int], tup
     hold_gelu(x, gelu)
 
 
+def hold_tanh(x: Array, found: Array) -> None:
+    with np.errstate(invalid="ignore"):
+        error = units(found, np.tanh(wide(x)))
+    assert error.max() <= 3
+    number = ~np.isnan(x)
+    assert np.array_equal(np.signbit(found[number]), np.signbit(x[number]))
+
+
+@pytest.mark.parametrize("by", [0, 1, -1, 9])
+def test_tanh_is_near_the_true_one(library: ctypes.CDLL, by: int) -> None:
+    x = every(4001)
+    x = np.concatenate([x[np.abs(x) < 40], np.linspace(-10, 10, 200_001, dtype=np.float32)])  # the model's 2^x ends at 2^127
+    found = np.empty_like(x)
+    library.tanh_of(*(ctypes.c_void_p(a.ctypes.data) for a in (x, found)), x.size, by)
+    hold_tanh(x, found)
+
+
+@pytest.mark.gpu
+def test_tanh_on_a_gpu_is_near_the_true_one() -> None:
+    x = every(101)
+    hold_tanh(x, ops.tanh(torch.from_numpy(x).cuda()).cpu().numpy())
+
+
 @pytest.mark.gpu
 def test_sigmoid_and_gelu_on_a_gpu_are_near_the_true_ones() -> None:
     x = every(101)
@@ -191,6 +224,29 @@ def test_a_product_with_a_reciprocal_has_the_bits_of_the_quotient(library: ctype
         true = a / b[:, None]
     wrong = (found.view(np.uint32) != true.view(np.uint32)) & ~(np.isnan(found) & np.isnan(true))
     assert not wrong.any(), [(float(a[i, j]).hex(), float(b[i]).hex()) for i, j in np.argwhere(wrong)[:5]]
+
+
+def test_a_reciprocal_that_the_text_has_gives_the_bits_of_the_quotient(library: ctypes.CDLL) -> None:
+    generator = np.random.default_rng(7)
+    b = divisors(generator, 20000)
+    b = b[np.isfinite(b) & (b != 0)]
+    a = dividends(generator, b)
+    found = np.empty_like(a)
+    library.quotients_by_known(*(ctypes.c_void_p(array.ctypes.data) for array in (a, b, found)), b.size, a.shape[1])
+    with np.errstate(all="ignore"):
+        true = a / b[:, None]
+    wrong = (found.view(np.uint32) != true.view(np.uint32)) & ~(np.isnan(found) & np.isnan(true))
+    assert not wrong.any(), [(float(a[i, j]).hex(), float(b[i]).hex()) for i, j in np.argwhere(wrong)[:5]]
+
+
+def thirds(x):
+    return x / 3.0, x / math.inf, x / 4.0
+
+
+def test_a_number_in_the_text_needs_no_estimate_of_its_reciprocal() -> None:
+    text = weft.pointwise(thirds).source("float32[64,256]", arch="sm_90a")
+    assert "weft::ExactDivisor divisor{3.0f, 1.0 / 3.0f};" in text
+    assert "1.0 / INFINITY" not in text and "4.0f, " not in text
 
 
 @pytest.mark.gpu

@@ -145,6 +145,16 @@ def test_many_dimensions_that_do_not_merge() -> None:
     torch.testing.assert_close(add(x, y), x + y)
 
 
+@pytest.mark.parametrize(
+    "device", [pytest.param("cpu", marks=pytest.mark.long), pytest.param("cuda", marks=pytest.mark.gpu)]
+)
+def test_as_many_dimensions_as_an_iterator_of_pytorch_has(device: str) -> None:
+    x, y = (torch.randint(0, 99, (2,) * 25, dtype=torch.int8, device=device) for _ in range(2))
+    x = x.permute(*range(24, -1, -1))
+    found = add(x, y)
+    assert same(found, x + y) and torch.equal(found, x + y)
+
+
 # ---------------------------------------------------------------- dtypes
 
 
@@ -239,6 +249,15 @@ def test_an_integer_on_the_cpu_beside_a_tensor_on_a_gpu(name: str) -> None:
     torch.testing.assert_close(getattr(weft.ops, name)(x, w), getattr(torch, name)(x, w), rtol=0, atol=0)
 
 
+def test_the_least_integer_by_minus_one_wraps() -> None:
+    for dtype in (torch.int8, torch.int16, torch.int32, torch.int64):
+        least = torch.full((3,), torch.iinfo(dtype).min, dtype=dtype)
+        for divisor in (-1, -torch.ones_like(least)):
+            assert torch.equal(weft.ops.floor_divide(least, divisor), least)
+            assert torch.equal(weft.ops.div(least, divisor, "trunc"), least)
+            assert not weft.ops.remainder(least, divisor).any() and not weft.ops.fmod(least, divisor).any()
+
+
 # ---------------------------------------------------------------- results that are given
 
 
@@ -303,6 +322,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[WeftError], str]] = {
     "overlap within a result": (lambda: add(torch.ones(3), 1.0, out=torch.ones(1).expand(3)), OverlapError, "."),
     "overlap of a result": (lambda: (x := torch.ones(4), add(x[:3], 1.0, out=x[1:])), OverlapError, "."),
     "float alpha of ints": (lambda: weft.ops.add(*[torch.ones(3).int()] * 2, 1.5), TypeMismatch, "alpha of float"),
+    "bools subtracted": (lambda: weft.ops.sub(*[torch.ones(3).bool()] * 2), TypeMismatch, "sub of a bool tensor"),
     "bool alpha": (lambda: weft.ops.sub(torch.ones(3), torch.ones(3), True), TypeMismatch, "alpha of bool"),
     "no tensor": (lambda: add(1, 2), TypeMismatch, "without a tensor"),
     "text": (lambda: add(torch.ones(3), "a"), WeftError, "."),

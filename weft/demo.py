@@ -15,7 +15,7 @@ from rich.table import Table
 
 import weft
 from weft.kernels import RowKernel, linrec, softmax
-from weft.runtime.timing import add_of_equal_bytes, median_ms, rotations
+from weft.runtime.timing import Call, adds_of_equal_bytes, rotations, times_in_turn
 
 # Rows that the plain Python is run on: whole rows, so that every carry is checked from its first element to its last.
 CHECKED_ROWS = 2
@@ -98,11 +98,9 @@ def _measure(case: Case, shape: tuple[int, int], device: torch.device, say: Call
         first_s = time.perf_counter() - start
         say(f"{name}: against the plain Python, {CHECKED_ROWS} rows")
         error = _difference(case, sets[0], result)
-        say(f"{name}: timing")
-        ms = median_ms([partial(case.kernel, *inputs) for inputs in sets], device)
-        del sets, result
-        say(f"{name}: timing torch.add of equal bytes")
-        add_ms = add_of_equal_bytes(bytes_moved, device)
+        say(f"{name}: timing, beside torch.add of equal bytes")
+        own: list[Call] = [partial(case.kernel, *inputs) for inputs in sets]
+        ms, add_ms = times_in_turn([own, adds_of_equal_bytes(bytes_moved, device)], device).ms
     return Measured(case, first_s, ms, add_ms, error)
 
 

@@ -18,9 +18,9 @@ from weft.emit.values import ZERO, ValueBody, deciding
 from weft.errors import Location
 from weft.graph.maps import Course
 from weft.graph.tile import Axis, Map, Read, Value, Write, names_of, uses
-from weft.loops.ir import Const, Expr, Function, If, Load, Op, Ref, Stmt, Store, checks_in, free_names, walk_expr
+from weft.loops.ir import Const, Expr, Function, If, Load, Op, Ref, Round, Stmt, Store, checks_in, free_names, walk_expr
 from weft.loops.schedule import Nest
-from weft.loops.types import BFLOAT16, FLOAT16, FLOAT32, INT64
+from weft.loops.types import BFLOAT16, FLOAT16, FLOAT32, INT64, ScalarType
 from weft.plan.arguments import Facts
 from weft.plan.map import ANY, NO_RUN, CoursePlan, accesses, group_name, row_guard
 
@@ -54,8 +54,8 @@ class Entry(ValueBody):
     ) -> Self:
         """more: fields of a kind of its own."""
         guard = None if plan.turned else row_guard(course)
-        if guard is not None:
-            course = replace(course, writes=tuple(replace(w, guard=None) for w in course.writes))
+        writes = [replace(w, value=_before_rounding(w.value, function.array(w.array).dtype)) for w in course.writes]
+        course = replace(course, writes=tuple(writes if guard is None else (replace(w, guard=None) for w in writes)))
         axes = {a.name: a for a in course.axes}
         told = {a.name: a for a in course.axes if "." not in a.name}  # axes that are counted as one are boxes
         varies = deciding(told, course.values)
@@ -575,8 +575,9 @@ class Entry(ValueBody):
                 case Op(name="div", args=(a, by)) if e.type == FLOAT32 and by not in self.printer.divisors:
                     if free_names(a) <= same or not free_names(by) <= same or not _uneven(by):
                         continue
-                    made = self.fresh.fresh("divisor")
-                    self.writer.line(f"const weft::ExactDivisor {made}{{{self.printer.value(by)}}};")
+                    made, text = self.fresh.fresh("divisor"), self.printer.value(by)
+                    known = f", 1.0 / {text}" if isinstance(by, Const) and math.isfinite(by.value) else ""
+                    self.writer.line(f"const weft::ExactDivisor {made}{{{text}{known}}};")
                     self.printer.divisors[by] = made
 
     def kept(self) -> dict[Write, str]:
@@ -616,6 +617,13 @@ class Entry(ValueBody):
                 continue
             store = Store(w.array, w.index, w.value, w.location)
             self.statements((store,) if w.guard is None else (If(w.guard, (store,), (), (), w.location),))
+
+
+def _before_rounding(value: Expr, dtype: ScalarType) -> Expr:
+    """What is rounded to the type in memory, which a store does too."""
+    if isinstance(value, Round) and value.to == dtype and value.value.type == dtype.opmath:
+        return value.value
+    return value
 
 
 def _guards(w: Write) -> tuple[Expr, ...]:

@@ -16,6 +16,8 @@ Backward = tuple[torch.Tensor, Sequence[torch.Tensor], torch.Tensor]  # a result
 
 # Larger than the last-level caches this is run on (60 MB on an H200), twice over, so that no input survives a round.
 CACHE_BYTES = 128 * 2**20
+# How long a turn on a GPU lasts at the least: its events, and what the turn before it left to be written, are small beside it.
+_TURN_SECONDS = 5e-4
 
 
 def rotations(bytes_per_call: int) -> int:
@@ -23,33 +25,82 @@ def rotations(bytes_per_call: int) -> int:
     return max(1, min(64, -(-CACHE_BYTES // max(1, bytes_per_call))))
 
 
+@dataclass(frozen=True)
+class Times:
+    """Milliseconds of one call of each way, of every round in which they took turns: `rounds[way][round]`."""
+
+    rounds: tuple[tuple[float, ...], ...]
+
+    @property
+    def ms(self) -> tuple[float, ...]:
+        """Of each way, the median."""
+        return tuple(map(median, self.rounds))
+
+    def ratios(self, way: int) -> tuple[float, ...]:
+        """How often as long as the first way another one took, in every round."""
+        return tuple(other / first for first, other in zip(self.rounds[0], self.rounds[way], strict=True))
+
+
+def times_in_turn(
+    ways: Sequence[Sequence[Call]], device: torch.device, *, seconds: float = 0.5, at_least: int = 7, graph: bool = False
+) -> Times:
+    """Times of several ways that take turns in every round, so that what a machine does meanwhile (clocks, heat, neighbours)
+    meets all of them; each round in the other order than the one before, so that none has always the same one before it.
+
+    A way's turn is all its calls (the rotation); seconds: how long to measure each, about; at_least: rounds, however long they
+    take. On CUDA the clock is the device's own events around a turn, which is played until it has half a millisecond; graph: it
+    is captured once as a CUDA graph and replayed, so that the host's time to launch is left out. On the CPU the clock is
+    `time.perf_counter` and graph has no meaning.
+    """
+    for calls in ways:
+        _play(calls)  # compiles, and fills the allocator
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            plays = [_captured(calls) if graph else partial(_play, calls) for calls in ways]
+            return _turns_on_cuda(plays, [len(calls) for calls in ways], seconds, at_least)
+    return _turns_by_the_host(ways, device, seconds, at_least)
+
+
+def host_times_in_turn(calls: Sequence[Call], device: torch.device, *, seconds: float = 0.5, at_least: int = 7) -> Times:
+    """The host's times for a call of each: turns of a hundred, before which the device has done all, so that its queue never
+    fills. seconds: how long to measure each, about.
+    """
+    ways = [[call] * 100 for call in calls]
+    for way in ways:
+        _play(way)
+    return _turns_by_the_host(ways, device, seconds, at_least)
+
+
+def _turns_by_the_host(ways: Sequence[Sequence[Call]], device: torch.device, seconds: float, at_least: int) -> Times:
+    times: list[list[float]] = [[] for _ in ways]
+    begin = time.perf_counter()
+    while len(times[0]) < at_least or time.perf_counter() - begin < seconds * len(ways):
+        for k in _order(len(ways), len(times[0])):
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            start = time.perf_counter()
+            _play(ways[k])
+            times[k].append(1e3 * (time.perf_counter() - start) / len(ways[k]))
+    return Times(tuple(map(tuple, times)))
+
+
 def median_ms(
     calls: Sequence[Call], device: torch.device, *, seconds: float = 0.5, at_least: int = 7, graph: bool = False
 ) -> float:
-    """Milliseconds of one call: the median over rounds, a round being all `calls` (the rotation) in turn.
-
-    seconds: how long to measure, about; at_least: rounds, however long they take. On CUDA the clock is the device's own
-    events around a round; graph: the round is captured once as a CUDA graph and replayed, so that the host's time to
-    launch is left out. On the CPU the clock is `time.perf_counter` and graph has no meaning.
-    """
-    _play(calls)  # compiles, and fills the allocator
-    if device.type == "cuda":
-        return _median_cuda(calls, device, seconds, at_least, graph)
-    times: list[float] = []
-    begin = time.perf_counter()
-    while len(times) < at_least or time.perf_counter() - begin < seconds:
-        start = time.perf_counter()
-        _play(calls)
-        times.append((time.perf_counter() - start) / len(calls))
-    return 1e3 * median(times)
+    """Milliseconds of one call of a way alone: the median of its turns, as `times_in_turn` has them."""
+    return times_in_turn([calls], device, seconds=seconds, at_least=at_least, graph=graph).ms[0]
 
 
 @dataclass(frozen=True)
 class Gradients:
-    """Milliseconds of one backward pass, of each way to compute it. captured: without the host's time, see `gradients_ms`."""
+    """Times of one backward pass, of each way to compute it. captured: without the host's time, see `gradients_ms`."""
 
-    ms: tuple[float, ...]
+    times: Times
     captured: bool
+
+    @property
+    def ms(self) -> tuple[float, ...]:
+        return self.times.ms
 
     @property
     def note(self) -> dict[str, str]:
@@ -58,24 +109,29 @@ class Gradients:
 
 
 def gradients_ms(
-    ways: Sequence[Sequence[Callable[[], Backward]]], device: torch.device, *, seconds: float = 0.5
+    ways: Sequence[Sequence[Callable[[], Backward]]],
+    device: torch.device,
+    *,
+    seconds: float = 0.5,
+    beside: Sequence[Sequence[Call]] = (),
 ) -> Gradients:
-    """Times of backward passes alone. A way is the forward passes of a rotation, each run once.
+    """Times of backward passes alone, in turn. A way is the forward passes of a rotation, each run once. beside: further ways,
+    of calls as they are.
 
     On CUDA the backward passes of a rotation are one CUDA graph: for one of them the host takes about as long as the device
     does for 400 MB. Autograd runs a node on the stream of its forward, so both are on the stream of the capture. Where that
     fails for one of the ways, all are timed as the host launches them.
     """
     if device.type != "cuda":
-        times = [median_ms([_backward(*f()) for f in forwards], device, seconds=seconds) for forwards in ways]
-        return Gradients(tuple(times), True)
+        backwards = [[_backward(*forward()) for forward in forwards] for forwards in ways]
+        return Gradients(times_in_turn([*backwards, *beside], device, seconds=seconds), True)
     try:
-        return Gradients(tuple(_gradients_cuda(f, device, seconds, graph=True) for f in ways), True)
+        return Gradients(_gradients_cuda(ways, beside, device, seconds, graph=True), True)
     except RuntimeError as error:
         print(f"gradients are timed with the host: {str(error).partition(chr(10))[0]}", file=sys.stderr)
     torch.cuda.synchronize(device)
     _end_capture_of_random_numbers(device)
-    return Gradients(tuple(_gradients_cuda(f, device, seconds, graph=False) for f in ways), False)
+    return Gradients(_gradients_cuda(ways, beside, device, seconds, graph=False), False)
 
 
 def _backward(result: torch.Tensor, leaves: Sequence[torch.Tensor], gradient: torch.Tensor) -> Call:
@@ -83,42 +139,60 @@ def _backward(result: torch.Tensor, leaves: Sequence[torch.Tensor], gradient: to
 
 
 def _gradients_cuda(
-    forwards: Sequence[Callable[[], Backward]], device: torch.device, seconds: float, graph: bool
-) -> float:
+    ways: Sequence[Sequence[Callable[[], Backward]]],
+    beside: Sequence[Sequence[Call]],
+    device: torch.device,
+    seconds: float,
+    graph: bool,
+) -> Times:
     with torch.cuda.device(device):
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
-            calls = [_backward(*forward()) for forward in forwards]
-            _play(calls)  # compiles, and fills the allocator
-            ms = _median_cuda(calls, device, seconds, 7, graph, side)
+            every = [*([_backward(*forward()) for forward in forwards] for forwards in ways), *beside]
+            for calls in every:
+                _play(calls)  # compiles, and fills the allocator
+            plays = [_captured(calls, side) if graph else partial(_play, calls) for calls in every]
+            times = _turns_on_cuda(plays, [len(calls) for calls in every], seconds, 7)
         torch.cuda.current_stream().wait_stream(side)
-    return ms
+    return times
 
 
-def _median_cuda(
-    calls: Sequence[Call],
-    device: torch.device,
-    seconds: float,
-    at_least: int,
-    graph: bool,
-    side: torch.cuda.Stream | None = None,
-) -> float:
-    with torch.cuda.device(device):
-        play = _captured(calls, side) if graph else lambda: _play(calls)
-        torch.cuda.synchronize(device)
-        start = time.perf_counter()
-        play()
-        torch.cuda.synchronize(device)
-        round_seconds = max(1e-6, time.perf_counter() - start)
-        rounds = max(at_least, min(1000, int(seconds / round_seconds)))
-        marks = [(_event(), _event()) for _ in range(rounds)]
-        for before, after in marks:
+def _turns_on_cuda(plays: Sequence[Callable[[], None]], calls: Sequence[int], seconds: float, at_least: int) -> Times:
+    """The times of plays of so many calls each, that take turns on the current device."""
+    often = [max(1, round(_TURN_SECONDS / _once(play))) for play in plays]
+    turns = [partial(_play, [play] * n) for play, n in zip(plays, often, strict=True)]
+    round_seconds = sum(map(_once, turns))
+    rounds = max(at_least, min(1000, int(seconds * len(plays) / round_seconds)))
+    marks: list[list[tuple[torch.cuda.Event, torch.cuda.Event]]] = [[] for _ in plays]
+    for turn in range(rounds):
+        for k in _order(len(plays), turn):
+            before, after = _event(), _event()
             before.record()
-            play()
+            turns[k]()
             after.record()
-        torch.cuda.synchronize(device)
-        return median(float(before.elapsed_time(after)) / len(calls) for before, after in marks)
+            marks[k].append((before, after))
+    torch.cuda.synchronize()
+    return Times(
+        tuple(
+            tuple(float(before.elapsed_time(after)) / (n * many) for before, after in own)
+            for own, n, many in zip(marks, often, calls, strict=True)
+        )
+    )
+
+
+def _once(play: Callable[[], None]) -> float:
+    """Seconds of a play, with the host's."""
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    play()
+    torch.cuda.synchronize()
+    return max(1e-6, time.perf_counter() - start)
+
+
+def _order(ways: int, turn: int) -> Sequence[int]:
+    """The order of the ways in a round."""
+    return range(ways) if turn % 2 == 0 else range(ways)[::-1]
 
 
 def _play(calls: Sequence[Call]) -> None:
@@ -130,7 +204,7 @@ def _event() -> torch.cuda.Event:
     return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
-def _captured(calls: Sequence[Call], side: torch.cuda.Stream | None = None) -> Call:
+def _captured(calls: Sequence[Call], side: torch.cuda.Stream | None = None) -> Callable[[], None]:
     """The calls as one CUDA graph. side: the stream to capture them on, where it matters."""
     side = side or torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
@@ -153,13 +227,13 @@ def _end_capture_of_random_numbers(device: torch.device) -> None:
     generator.graphsafe_set_state(fresh.graphsafe_get_state())
 
 
-def add_of_equal_bytes(total_bytes: int, device: torch.device, *, seconds: float = 0.5) -> float:
-    """Milliseconds of a float32 `torch.add` that reads two tensors and writes one, `total_bytes` in all.
+def adds_of_equal_bytes(total_bytes: int, device: torch.device) -> list[Call]:
+    """A rotation of float32 `torch.add`, each of which reads two tensors and writes one, `total_bytes` in all.
 
-    The yardstick: what streaming so many bytes through memory costs PyTorch on this device.
+    The yardstick: what streaming so many bytes through memory costs PyTorch on a device.
     """
     numel = max(1, total_bytes // 12)
     sets = [
         (torch.randn(numel, device=device), torch.randn(numel, device=device)) for _ in range(rotations(total_bytes))
     ]
-    return median_ms([partial(torch.add, a, b) for a, b in sets], device, seconds=seconds)
+    return [partial(torch.add, a, b) for a, b in sets]
