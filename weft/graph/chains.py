@@ -45,9 +45,9 @@ class Chain:
     relative to such, by repairs. sums: of rows and lanes, over the columns; the left operands are made of scores. There may be
     none, and then there are no lanes. writes: once a row. Rows, columns, points and lanes are one axis each, all others of the
     results the batch. start, stop: how the first column of a row, and the one after the last, change from row to row: not (0),
-    up (1) or down (-1). asked: reads that a plan, and where data decide the columns, the kernel has to see inside their arrays:
-    their subscripts are of axes and sizes. together: as many rows as have columns in common, by a division of their place
-    (heads that share keys); None: all have.
+    up (1), down (-1), or as each row tells by itself (None). asked: reads that a plan, and where data decide the columns, the
+    kernel has to see inside their arrays: their subscripts are of axes and sizes. together: as many rows as have columns in
+    common, by a division of their place (heads that share keys); None: all have.
     """
 
     scores: Products
@@ -56,8 +56,8 @@ class Chain:
     sums: Products
     repairs: tuple[Repair, ...]
     writes: tuple[Write, ...]
-    start: int = 0
-    stop: int = 0
+    start: int | None = 0
+    stop: int | None = 0
     asked: tuple[Read, ...] = ()
     together: Expr | None = None
 
@@ -67,6 +67,16 @@ class Chain:
         axis = self.axes[self.column]
         told = {*self.axes, *(n for v in self.values for n in names_of(v))}
         return axis.start != Const(0, INT64) or bool(free_names(axis.stop) & told)
+
+    @property
+    def told_by_rows(self) -> bool:
+        """Whether all rows of a tile have to be asked for their columns."""
+        return self.start is None or self.stop is None
+
+    @property
+    def asks_rows(self) -> bool:
+        """Whether each row is asked which columns it has, or whether these are inside their arrays."""
+        return self.told_by_rows or bool(self.looked_at and self.row in free_names(self.axes[self.column].start))
 
     @property
     def looked_at(self) -> tuple[tuple[str, int], ...]:
@@ -117,10 +127,7 @@ def chain(graph: TileGraph, sizes: Collection[str]) -> Chain:
     asked = tuple(v for v in checked if _of_axes(graph, [i for i in v.index if i not in axes]))
     inside = {v.name: replace(v, always=True, checked=False) for v in asked}
     graph = replace(graph, values=tuple(inside.get(names_of(v)[0], v) for v in graph.values))
-    found = replace(_Reading(prepared(graph), frozenset(sizes)).found(), asked=asked)
-    if found.looked_at and found.row in free_names(found.axes[found.column].start):
-        raise NotTiles(f"data decide the columns, which begin elsewhere in each {found.row}")
-    return found
+    return replace(_Reading(prepared(graph), frozenset(sizes)).found(), asked=asked)
 
 
 def prepared(graph: TileGraph) -> TileGraph:
@@ -197,13 +204,10 @@ class _Reading:
             if (free_names(axis.start) | free_names(axis.stop)) & {*graph.made, *(a.name for a in graph.axes)}:
                 raise NotTiles(f"the bounds of {name} are not the same everywhere")
         bounds = (graph.axis(column).start, graph.axis(column).stop)
-        of_data = {n for e in bounds for n in free_names(e) - {row}}
-        if not self.depends.of(bounds) <= {*batch, row} or any(row in self.axes(Ref(n, INT64)) for n in of_data):
-            raise NotTiles(f"data of rows decide the bounds of {column}")
-        directions = [_direction(e, row) for e in bounds]
-        if None in directions:
-            raise NotTiles(f"the bounds of {column} go up and down")
-        start, stop = (d or 0 for d in directions)
+        if not self.depends.of(bounds) <= {*batch, row}:
+            raise NotTiles(f"the bounds of {column} are not those of rows")
+        of_rows = [any(row in self.axes(Ref(n, INT64)) for n in free_names(e) - {row}) for e in bounds]
+        start, stop = (None if of_row else _direction(e, row) for e, of_row in zip(bounds, of_rows, strict=True))
         leading, following, used = self.folded([f for f in rest if f not in sums], sums, moving)
         for w in graph.writes:
             if not {*batch, row} <= set(w.axes) or set(w.axes) - {*batch, row, *lanes}:
@@ -225,7 +229,7 @@ class _Reading:
         of_row = any(row in self.axes(right) for _, right in (pairs or made_of))
         if of_row != (together is not None) or (of_row and pairs and self.divided(pairs, row) != together):
             raise NotTiles(f"its products have not the same of {row} together")
-        if together is not None and any(row in free_names(e) for e in bounds):
+        if together is not None and any(row in self.axes(e) for e in bounds):
             raise NotTiles(f"{column} has other bounds for each {row}")
         lefts, rights = (_operands(pair[k] for pair in pairs) for k in (0, 1))
         named = {o.value: Ref(o.name, o.value.type) for o in (*lefts, *rights)}

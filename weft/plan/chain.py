@@ -25,8 +25,10 @@ from weft.plan.product_search import OTHER_SHARED, boxed, staged_of, written_tog
 WARPGROUP, FRAGMENT_ROWS = 128, 64
 # Columns of a turn, warpgroups of a block, and turns and tiles of rows that have a place in shared memory, that are tried.
 TURNS, WARPGROUPS, STAGES, ROW_PLACES = (128, 112, 96, 80, 64, 48, 32, 192, 176), (1, 2, 3), (4, 3, 2), (2, 1)
-# Registers of a thread, by warpgroups of a block: of those that multiply, and of the one that brings tiles.
+# Registers of a thread, by warpgroups of a block: of those that multiply, and of the one that brings tiles; and where that asks
+# rows for their columns.
 REGISTERS = {1: (240, 240), 2: (240, 24), 3: (160, 32)}
+REGISTERS_ASKING = {1: (240, 240), 2: (232, 40), 3: (152, 56)}
 # Words of a thread: besides sums, scores and operands, and where rows have columns of their own, a part of which goes with the
 # lanes, or where lanes are many; for each axis of the batch after the first, and each other read; all of them at the most, by
 # warpgroups of a block. Points of the first products and lanes of the second at the most.
@@ -68,6 +70,7 @@ class ChainPlan:
     overlapped: bool = True
     together: int = 0
     parts: int = 1
+    asking: bool = False
 
     @property
     def step(self) -> int:
@@ -85,7 +88,7 @@ class ChainPlan:
     @property
     def registers(self) -> tuple[int, int]:
         """Of a thread that multiplies, and of one that brings tiles: as many of both where there are enough."""
-        return REGISTERS[self.warpgroups]
+        return (REGISTERS_ASKING if self.asking else REGISTERS)[self.warpgroups]
 
 
 def plan_chain(
@@ -118,7 +121,7 @@ def plan_chain(
             if not boxed(from_first(product, chain.column), k, own.staged[k], arrays):
                 return None
     together = 0 if chain.together is None else bounds(chain.together, names, {})[0]
-    whole = ChainPlan(scores, sums, together=together)
+    whole = ChainPlan(scores, sums, together=together, asking=chain.asks_rows)
     plans = list(_plans(chain, whole, points, lanes * bool(chain.sums.folds), machine))
     if not plans or together < 0 or chain.together is not None and not together:
         return None
@@ -142,7 +145,7 @@ def plan_chain(
     def cycles(plan: ChainPlan, parts: int, each: float) -> float:
         own_rows, _, turn = plan.sums.tile
         turns: float = -(-columns // turn)
-        if chain.start or chain.stop:  # half of them, and what is left of the last one
+        if chain.start != 0 or chain.stop != 0:  # half of them, and what is left of the last one
             turns = (columns + own_rows) / 2 / turn + (1 - math.gcd(own_rows, turn) / turn) / 2
             turns = (columns // 2 + own_rows) / turn + 1 if several(chain) else turns
         turns = -(-turns // parts) if parts > 1 else turns
@@ -156,16 +159,16 @@ def plan_chain(
         each, tiles = turn_cycles(plan), batch * -(-rows // plan.step)
         # more than one part where tiles of rows are too few to keep the device busy
         most = min(-(-columns // plan.sums.tile[2]), MOST_PARTS, MOST_WAVES * machine.multiprocessors // tiles)
-        most = 1 if several(chain) else most
+        most = 1 if several(chain) or chain.told_by_rows else most
         costs += [(cycles(plan, parts, each), plan, parts) for parts in range(1, 1 + max(1, most))]
     _, plan, parts = min(costs, key=lambda cost: cost[0])
     plan = replace(plan, parts=parts)
     vector = written_together(chain.sums, facts, plan.sums.run, extents)
     tiles = -(-rows // plan.step)
     # blocks stay, and go from tile to tile; where these differ, one each, the longest first, if pairs of them are too few
-    pairs = batch * -(-tiles // 2)
-    paired = bool(chain.start or chain.stop) and pairs >= machine.multiprocessors
-    stay = paired or not (chain.start or chain.stop)
+    pairs, alike = batch * -(-tiles // 2), chain.start == chain.stop == 0
+    paired = not alike and not chain.told_by_rows and pairs >= machine.multiprocessors
+    stay = paired or alike or chain.told_by_rows
     paired = paired and plan.parts == 1
     number = batch * tiles * plan.parts
     number = min(pairs if paired else number, machine.multiprocessors) if stay else number
