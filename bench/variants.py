@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch._functorch.config
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
