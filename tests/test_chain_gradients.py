@@ -41,6 +41,11 @@ def scores_of(kernel: Any, q: Tensor, k: Tensor, *more: Any) -> Tensor:
         bias, slope, scale, cap = more
         scores = cap * torch.tanh(q @ k.transpose(-1, -2) * scale / cap) - slope.double()[:, None, None] * (i - j).abs()
         return (scores + bias[:, None].double()).masked_fill(bias[:, None] >= 2.0, -math.inf)
+    if kernel is kernels.from_first:
+        return (q @ k.transpose(-1, -2) * more[1]).masked_fill((j > i) | (j < more[0][..., None]), -math.inf)
+    if kernel is kernels.between:
+        scores = q @ k.transpose(-1, -2) * more[2]
+        return scores.masked_fill((j < more[0][..., None]) | (j >= more[1][..., None]), -math.inf)
     scores = q @ k.transpose(-1, -2) * more[0]
     if kernel is kernels.causal:
         return scores.masked_fill(j > i, -math.inf)
@@ -64,11 +69,29 @@ def close(ours: Tensor, theirs: Tensor, within: float = 5e-3) -> None:
     assert (ours.double() - theirs).norm() <= within * theirs.norm()
 
 
+def begins_of_documents(batch: int, length: int) -> Tensor:
+    """Where the document of each place begins."""
+    begins = torch.rand(batch, length, generator=torch.Generator().manual_seed(1)) < 0.04
+    return torch.where(begins, torch.arange(length), 0).cummax(1).values
+
+
+def any_begins(batch: int, length: int) -> Tensor:
+    """Where the keys of each place begin, in no order."""
+    found = torch.randint(-5, length, (batch, length), generator=torch.Generator().manual_seed(1))
+    return torch.minimum(found, torch.arange(length))
+
+
 CASES: dict[str, tuple[Any, list[Any]]] = {
     "in_passes": (in_passes, [*three(2, 40, 30, 16), 0.25]),
     "of_other_widths": (kernels.full, [*inputs((2, 20, 16), (2, 30, 16), (2, 30, 24)), 0.25]),
     "causal": (kernels.causal, [*three(2, 40, 40, 16), 0.25]),
     "near": (kernels.near, [*three(2, 40, 40, 16), 0.25, 7]),
+    "documents": (kernels.from_first, [*three(2, 40, 40, 16), begins_of_documents(2, 40), 0.25]),
+    "from_any": (kernels.from_first, [*three(2, 40, 40, 16), any_begins(2, 40), 0.25]),
+    "between": (
+        kernels.between,
+        [*three(2, 40, 60, 16), any_begins(2, 40), any_begins(2, 40).clamp(min=0) + torch.randint(1, 30, (2, 40)), 0.25],
+    ),
     "squared": (kernels.squared, [t / 2 for t in three(2, 20, 30, 16)]),
     "biased": (
         kernels.biased,
@@ -254,6 +277,26 @@ def test_near_keys_and_the_logarithm_of_sums(forced: Callable[..., None]) -> Non
     found, seeds = simulated_gradients(kernels.near, args)
     for ours, theirs in zip(found, exact(kernels.near, args, seeds), strict=True):
         close(ours, theirs)
+
+
+@pytest.mark.parametrize(("warpgroups", "turn"), [(1, 80), (2, 64)])
+@pytest.mark.parametrize("begins", [begins_of_documents, any_begins], ids=lambda f: f.__name__)
+def test_keys_of_documents(forced: Callable[..., None], warpgroups: int, turn: int, begins: Any) -> None:
+    """What an infinity of another document's query hands back is none of a key's."""
+    forced(warpgroups, turn)
+    first = begins(1, 200)
+    args = [*three(1, 200, 200, 64), first, 0.125]
+    found, seeds = simulated_gradients(kernels.from_first, args)
+    for ours, theirs in zip(found, exact(kernels.from_first, args, seeds), strict=True):
+        close(ours, theirs)
+    made, given, _ = adjoint_and_arguments(kernels.from_first, args)
+    given[-1][0, 130, 3] = math.inf
+    arrays = simulated.simulate_call(made, given, "sm_90a", 0, "gradient")
+    _, _, d_v = (arrays.arrays[r] for r in arrays.results)
+    j = torch.arange(200)
+    seen = (j >= first[0, 130]) & (j <= 130)
+    assert torch.equal(d_v[0, :, 3].isfinite(), ~seen)
+    assert d_v[0, :, :3].isfinite().all()
 
 
 def test_turns_whose_sums_come_before_the_next_scores(forced: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:

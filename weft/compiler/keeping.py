@@ -26,7 +26,7 @@ def keeping(function: Function) -> Function | None:
     if not may_chain(function) or any(a.role == "inout" for a in function.arrays):
         return None
     chain = chain_of(function)
-    if chain is None or chain.asked or chain.together is not None:
+    if chain is None or (chain.asked and not chain.told_by_rows) or chain.together is not None:
         return None
     names, arrays = Names.of(function), list(function.arrays)
     body, kept = function.body, []

@@ -16,7 +16,7 @@ from weft.emit.algebras import algebra_type
 from weft.emit.column_places import ColumnPrinter
 from weft.emit.cpp_body import factor
 from weft.emit.dependent import Dependence, dependences, include
-from weft.emit.expressions import PRODUCT, SUM, TERNARY, register_type
+from weft.emit.expressions import AND, PRODUCT, SUM, TERNARY, register_type
 from weft.emit.matrix_products import MatrixEntry
 from weft.emit.names import Names, kernel_entry, words
 from weft.emit.powers import POWER, Powers
@@ -29,7 +29,7 @@ from weft.graph.steady import counts_from_one
 from weft.graph.tile import Fold, Map, Read, uses, uses_of_write
 from weft.loops.ir import Expr, Function, Load, Op, Ref, Round, free_names, trapping, walk_expr
 from weft.loops.schedule import Nest
-from weft.loops.types import FLOAT32
+from weft.loops.types import BOOL, FLOAT32
 from weft.plan.arguments import Facts
 from weft.plan.chain import FRAGMENT_ROWS, WARPGROUP, Brought, ChainPlan, brought
 from weft.plan.product import MATRIX_POINTS, operand_read
@@ -38,7 +38,7 @@ _OWN = """
     outside here memory u v h g place turn turns batch edge fold_turn first_row first_column own_row own_column
     first_own_row first_own_column first_turn last_row near_row far_row whole_turns own_turns first_own_turn all_turns
     first_whole_turn column_start column_stop start_of stop_of start_of_tile stop_of_tile start_of_group stop_of_group
-    start_of_row stop_of_row told begin end any last phase leave_turn rows_empty tile tiles
+    start_of_row stop_of_row asking has point told begin end any last phase leave_turn rows_empty tile tiles
     pairs pair row_tile any_turn rows multiply_scores multiply_sums rows_full scores_full scores_empty sums_full sums_empty
     before power slope lost unit rising factor_of_scores part parts part_run item row_stop first_place place_of_row
     infinite
@@ -420,7 +420,7 @@ class ChainEntry(MatrixEntry):
         """
         line, chain = self.writer.line, self.chain
         before = chain.bounded and self.axes[chain.column].start != ZERO
-        edge = f"turn >= whole_turns{' || turn < first_whole_turn' if before else ''}"
+        edge = f"turn >= whole_turns{' || turn < first_whole_turn' if before else ''}{' || asking' if chain.given is not None else ''}"
         self.product_lambdas()
         self.turns_of_warpgroup()
         line("int32_t turn = first_turn;")
@@ -635,9 +635,17 @@ class ChainEntry(MatrixEntry):
             for name, which in (("begin", "start"), ("end", "stop")):
                 near = f"weft::maximum<int64_t>({self.bound_of_row(which)} - ({turn}) * {columns}, 0)"
                 line(f"{name}[u] = weft::minimum<int64_t>({near}, {columns});")
+        if chain.given is not None:
+            with self.writer.block("const auto has = [&](const int32_t u, const int32_t point) WEFT_INLINE", "};"):
+                row, column = self.declare(chain.row), self.declare(chain.column)
+                line(f"const int64_t {row} = weft::minimum<int64_t>(first_row + first_own_row + u * 8, last_row);")
+                line(f"const int64_t {column} = int64_t({turn}) * {columns} + point;")
+                self.statements(tuple(map(self.let, self.of_pairs)))
+                line(f"return {self.printer.value(self.asked)};")
         for f, k in zip(chain.sums.folds, self.of_sums(), strict=True):
             total, left = self.totals[f.results[0]], self.left[f.results[0]]
-            line(f"weft::multiply_within({total}[0], {left}, {self.tiles_at(k, place)}, begin, end);")
+            has = ", has" if chain.given is not None else ""
+            line(f"weft::multiply_within({total}[0], {left}, {self.tiles_at(k, place)}, begin, end{has});")
 
     def product_lambdas(self) -> None:
         """The products of a turn."""
@@ -716,9 +724,31 @@ class ChainEntry(MatrixEntry):
         loads = any(isinstance(x, Load) for e in (*exprs, *self.left_of) for x in walk_expr(e))
         self.reads_rows = loads or any(isinstance(v, Read) and chain.row in v.axes for v in self.middle)
         told = self.of_bounds if chain.bounded else []
-        of_batch = [v for v in self.middle if set(v.axes) <= {*chain.sums.batch} and v not in told]
+        known = [] if chain.given is None else self.needed((chain.given,))
+        middle = [v for v in self.values if v in self.middle or v in known]
+        of_batch = [v for v in middle if set(v.axes) <= {*chain.sums.batch} and v not in told]
         self.statements(tuple(map(self.let, of_batch)))
+        self.conditions()
         self.divide_alike()
+
+    def conditions(self) -> None:
+        """What is asked of each row and column, and whether that need be asked at all in a tile."""
+        if self.chain.given is None:
+            return
+        batch = {*self.chain.sums.batch}
+        pending, enough, rest = [self.chain.given], list[Expr](), list[Expr]()
+        while pending:
+            match pending.pop(0):
+                case Op(name="or", args=args):
+                    pending = [*args, *pending]
+                case e:
+                    (enough if self.axes_of(e) <= batch else rest).append(e)
+        self.asked = rest[0]
+        for e in rest[1:]:
+            self.asked = Op("or", (self.asked, e), BOOL)
+        self.of_pairs = [v for v in self.needed((self.asked,)) if set(v.axes) - batch]
+        told = " || ".join(self.printer.value(e, AND) for e in enough)
+        self.writer.line(f"const bool asking = {f'!({told})' if told else 'true'};  // which columns rows have")
 
     def divide_alike(self) -> None:
         """What all scores of a tile are divided by: its reciprocal is taken once."""
@@ -861,6 +891,8 @@ class ChainEntry(MatrixEntry):
                     return x in own and m == own[x].results[0]
             return False
 
+        if self.chain.given is not None:
+            return {}
         reads = any(isinstance(x, Load) for v in self.middle for e in uses(v) for x in walk_expr(e))
         reads = reads or any(isinstance(v, Read) and self.chain.column in v.axes for v in self.middle)
         if reads or len(self.chain.leading) != len(own) or not all(map(vanishes, (*values.values(), *exprs))):
@@ -881,6 +913,12 @@ class ChainEntry(MatrixEntry):
         with self.writer.block("for (int32_t v = 0; v < 2; ++v)"), self.spelled(spelled):
             if not self.masked:
                 line(f"if (edge && {factor(self.outside) if '||' in self.outside else self.outside}) continue;")
+            if chain.given is not None:
+                column = self.declare(chain.column)
+                with self.writer.block("if (edge && asking)"):
+                    line(f"const int64_t {column} = first_column + h * {_PAIRS} + v;")
+                    self.statements(tuple(map(self.let, self.of_pairs)))
+                    line(f"if (!({self.printer.value(self.asked)})) continue;")
             mark, column = self.writer.mark(), self.declare(chain.column)
             plain, beyond = self.printer, f"h * {_PAIRS} + v"
             self.printer = replace(plain, column=chain.column, first="first_column", beyond=beyond)  # type: ignore[call-arg]

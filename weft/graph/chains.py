@@ -47,7 +47,8 @@ class Chain:
     results the batch. start, stop: how the first column of a row, and the one after the last, change from row to row: not (0),
     up (1), down (-1), or as each row tells by itself (None). asked: reads that a plan, and where data decide the columns, the
     kernel has to see inside their arrays: their subscripts are of axes and sizes. together: as many rows as have columns in
-    common, by a division of their place (heads that share keys); None: all have.
+    common, by a division of their place (heads that share keys); None: all have. given: where sums alone are folded, what
+    tells which of its columns a row has.
     """
 
     scores: Products
@@ -60,6 +61,7 @@ class Chain:
     stop: int | None = 0
     asked: tuple[Read, ...] = ()
     together: Expr | None = None
+    given: Expr | None = None
 
     @property
     def bounded(self) -> bool:
@@ -122,12 +124,17 @@ class Chain:
 
 def chain(graph: TileGraph, sizes: Collection[str]) -> Chain:
     """The chain that a graph is. sizes: names of numbers that are not below 0. Raises NotTiles."""
+    graph, asked = inside(graph)
+    return replace(_Reading(prepared(graph), frozenset(sizes)).found(), asked=asked)
+
+
+def inside(graph: TileGraph) -> tuple[TileGraph, tuple[Read, ...]]:
+    """A graph whose reads are inside their arrays, and those that have to be seen to be: they are of axes and sizes."""
     axes = [Ref(a.name, INT64) for a in graph.axes]
     checked = [v for v in graph.values if isinstance(v, Read) and v.checked]
     asked = tuple(v for v in checked if _of_axes(graph, [i for i in v.index if i not in axes]))
-    inside = {v.name: replace(v, always=True, checked=False) for v in asked}
-    graph = replace(graph, values=tuple(inside.get(names_of(v)[0], v) for v in graph.values))
-    return replace(_Reading(prepared(graph), frozenset(sizes)).found(), asked=asked)
+    seen = {v.name: replace(v, always=True, checked=False) for v in asked}
+    return replace(graph, values=tuple(seen.get(names_of(v)[0], v) for v in graph.values)), asked
 
 
 def prepared(graph: TileGraph) -> TileGraph:
@@ -170,6 +177,7 @@ class _Reading:
     sizes: frozenset[str]
 
     def found(self) -> Chain:
+        given = self.conditions()
         moving = repairs(related(_unrounded(self.graph)).values, self.sizes)
         graph = self.graph = replace(self.graph, values=unguarded(self.graph.values, moving))
         self.depends = dependence(graph)
@@ -239,7 +247,29 @@ class _Reading:
                   for f, (a, b) in zip(sums, pairs, strict=True)),
         )  # fmt: skip
         writes = tuple(w for w in graph.writes if w not in last)
-        return Chain(first, leading, following, second, used, writes, start, stop, together=together)
+        if given is not None and (leading or following or not (start is None or stop is None)):
+            raise NotTiles(f"a condition tells which {column} a row has")
+        return Chain(first, leading, following, second, used, writes, start, stop, together=together, given=given)
+
+    def conditions(self) -> Expr | None:
+        """The condition that all sums over an axis have in common, which they are left without."""
+        found: dict[tuple[str, ...], set[Expr | None]] = {}
+        inside: dict[str, Fold] = {}
+        for f in self.graph.values:
+            if not isinstance(f, Fold):
+                continue
+            match f.parts[0] if f.algebra == "sum" else None:
+                case Op(name="where", args=(condition, Op(name="mul") as product, Const(value=0))):
+                    found.setdefault(f.over, set()).add(condition)
+                    inside[f.results[0]] = replace(f, parts=(product,))
+                case _:
+                    found.setdefault(f.over, set()).add(None)
+        common = [next(iter(own)) for own in found.values() if len(own) == 1 and own != {None}]
+        if len(common) != 1:
+            return None
+        values = tuple(inside.get(names_of(v)[-1], v) for v in self.graph.values)
+        self.graph = replace(self.graph, values=values)
+        return common[0]
 
     def divided(self, pairs: Iterable[tuple[Expr, Expr]], row: str) -> Expr | None:
         """What the places of rows are divided by in all subscripts of right operands, which have nothing else of rows."""

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from weft.graph.chains import Chain
-from weft.graph.tile import Axis, Fold, Map, NotTiles, Read, TileGraph, Write, dependence, names_of, uses
+from weft.graph.tile import Axis, Fold, Map, NotTiles, Read, TileGraph, Value, Write, dependence, names_of, uses
 from weft.loops.affine import Affine, affine
 from weft.loops.derivatives import Changes, contributions, is_unknown, passed_through, taken
 from weft.loops.extents import expanded, expanded_index, extents
@@ -83,6 +84,9 @@ class _Reverse:
     parts: dict[str, list[_Part]] = field(default_factory=dict)
     returned: dict[Expr, Write] = field(default_factory=dict)
     across: dict[str, Expr] = field(default_factory=dict)  # sums over axes of the batch, of these values
+    memory: list[Array] = field(default_factory=list)  # of which rows have a column
+    before: list[TileGraph] = field(default_factory=list)  # what finds that
+    given: Expr | None = None  # whether a row has a column, of those that its bounds say
 
     def __post_init__(self) -> None:
         self.forward = [v for v in self.primal.values if isinstance(v, Read | Map | Fold)]
@@ -433,13 +437,14 @@ class _Reverse:
         graphs = [self.graph("rows", [before[n] for n in kept], {}, chain.axes)] if kept else []
         graphs += [self.graph("ends", [before[n] for n in ends], known, chain.axes)] if ends else []
         graphs += [self.graph("left", sides[False], reads, chain.axes)] if sides[False] else []
-        graphs += [self.graph("right", sides[True], reads, self.turned())] if sides[True] else []
-        graphs += [self.graph("joined", last, joined, self.turned())] if last else []
-        return Gradients(tuple(graphs), tuple(arrays))
+        right = self.asked(self.graph("right", sides[True], reads, self.turned)) if sides[True] else None
+        graphs += [*self.before, right] if right is not None else []
+        graphs += [self.graph("joined", last, joined, self.turned)] if last else []
+        return Gradients(tuple(graphs), (*arrays, *self.memory))
 
     def left_in_memory(self, value: Expr, name: str) -> tuple[Array, Write]:
         """Memory for a value of columns and lanes, an element for each of the batch, and its write."""
-        axes, turned = self.ordered(self.axes_of(value)), self.turned()
+        axes, turned = self.ordered(self.axes_of(value)), self.turned
         sizes = extents(self.function, [turned[a].loop() for a in axes])
         if sizes is None:
             raise NotTiles(f"it is not told how many elements {name} has")
@@ -449,6 +454,7 @@ class _Reverse:
     def graph(self, name: str, writes: list[Write], known: Mapping[str, Read], axes: Mapping[str, Axis]) -> TileGraph:
         """A graph of all that some writes need."""
         pending = [n for w in writes for n in free_names(w.value)]
+        pending += [n for a in axes.values() for e in (a.start, a.stop) for n in free_names(e)]
         wanted: set[str] = set()
         while pending:
             own = pending.pop()
@@ -519,14 +525,16 @@ class _Reverse:
 
     # ---------------------------------------------------------------- the rows of a column
 
+    @cached_property
     def turned(self) -> dict[str, Axis]:
         """The axes with the columns before the rows: which rows have a column, instead of which columns a row has."""
         chain = self.chain
         row, column = chain.axes[chain.row], chain.axes[chain.column]
-        told = free_names(column.start) | free_names(column.stop)
-        if told & ({*chain.axes, *self.made} - {row.name}):
-            raise NotTiles(f"the bounds of {column.name} are not the same for all of the batch")
         starts, stops = _operands_of(column.start, "max"), _operands_of(column.stop, "min")
+        of_data = {True: [e for e in starts if self.of_data(e)], False: [e for e in stops if self.of_data(e)]}
+        starts, stops = ([e for e in own if not self.of_data(e)] for own in (starts, stops))
+        if (free_names(column.start) | free_names(column.stop)) & (chain.axes.keys() - {row.name}) or not (starts and stops):
+            raise NotTiles(f"the bounds of {column.name} are not the same for all of the batch")
         first, last = affine(row.start), affine(row.stop)
         if first is None or last is None:
             raise NotTiles(f"the bounds of {row.name} are no sums of sizes")
@@ -553,11 +561,14 @@ class _Reverse:
             from_ = [_at(*self._by_row(e), first, last, least=True) for e in starts]
         if not to:
             to = [_at(*self._by_row(e), first, last, least=False) for e in stops]
+        to += [self.function.array(array).shape[d] for array, d in chain.looked_at]
         columns = Axis(column.name, _joined("max", from_), _joined("min", to))
         begin = [e.expr() for e in lows]
         if not (columns.start == row.start == Const(0, INT64) and begin == [Ref(column.name, INT64)]):
             begin = [row.start, *begin]
         rows = Axis(row.name, _joined("max", begin), _joined("min", [row.stop, *(e.expr() for e in highs)]))
+        if of_data[True] or of_data[False]:
+            rows = self.told_by_data(columns, rows, of_data[True], of_data[False])
         out: dict[str, Axis] = {}
         for name, axis in chain.axes.items():
             if name == row.name:
@@ -565,6 +576,92 @@ class _Reverse:
             elif name != column.name:
                 out[name] = axis
         return out
+
+    def of_data(self, e: Expr) -> bool:
+        """Whether it is data of each row that a bound of columns is made of."""
+        made = free_names(e) & self.made.keys()
+        if made and self.chain.row not in self.axes_of(e):
+            raise NotTiles(f"the bounds of {self.chain.column} are not the same for all of the batch")
+        return bool(made)
+
+    def told_by_data(self, columns: Axis, rows: Axis, starts: list[Expr], stops: list[Expr]) -> Axis:
+        """The rows of a column, where data of rows tell which have it: those from the first that has it to the last. Whether
+        all between do is asked before too; only where they do not is each asked by itself.
+        """
+        column, row, one = Ref(columns.name, INT64), Ref(rows.name, INT64), Const(1, INT64)
+        asked = [Op("le", (e, column), BOOL) for e in starts] + [Op("lt", (column, e), BOOL) for e in stops]
+        has: Expr = asked[0]
+        for e in asked[1:]:
+            has = Op("and", (has, e), BOOL)
+        batch = tuple(a for a in self.chain.sums.batch if a in self.axes_of(has))
+        own, whole = (*batch, columns.name), {**self.chain.axes, columns.name: columns, rows.name: rows}
+        axes = {a: whole[a] for a in (*own, rows.name)}
+
+        def kept(name: str, of: tuple[str, ...], value: Expr) -> tuple[Write, Ref]:
+            sizes = extents(self.function, [axes[a].loop() for a in of])
+            if sizes is None:
+                raise NotTiles(f"it is not told how many {name} there are")
+            memory = expanded(self.names.fresh(f"{name}_saved"), INT64, sizes)
+            self.memory.append(memory)
+            index = expanded_index(sizes, [Ref(a, INT64) for a in of])
+            read = self.names.fresh(name)
+            self.add(Read(read, of, memory.name, index, INT64, True))
+            return Write(memory.name, of, index, value), Ref(read, INT64)
+
+        def fold(name: str, of: tuple[str, ...], over: str, algebra: str, part: Expr, init: Expr) -> Ref:
+            own = self.names.fresh(name)
+            self.add(Fold((f"{own}_part",), (own,), of, (over,), algebra, (part,), (init,)))
+            return Ref(own, INT64)
+
+        def whether(e: Expr, then: Expr, orelse: Expr) -> Expr:
+            return Op("where", (e, then, orelse), INT64)
+
+        first, stop, writes = rows.start, rows.stop, []
+        count = fold("count", own, rows.name, "sum", whether(has, one, Const(0, INT64)), Const(0, INT64))
+        write, counted = kept("count", own, count)
+        writes.append(write)
+        if stops:
+            least = fold("least", own, rows.name, "min", whether(has, row, rows.stop), rows.stop)
+            write, first = kept("least", own, least)
+            writes.append(write)
+        if starts:
+            most = fold("most", own, rows.name, "max", whether(has, Op("add", (row, one), INT64), Const(0, INT64)), Const(0, INT64))
+            write, stop = kept("most", own, most)
+            writes.append(write)
+        some = Op("and", (Op("lt", (Const(0, INT64), counted), BOOL), Op("ne", (counted, sub(stop, first)), BOOL)), BOOL)
+        gap = fold("gap", batch, columns.name, "max", whether(some, one, Const(0, INT64)), Const(0, INT64))
+        told, gaps = kept("gap", batch, gap)
+        self.before = [self.graph("which", writes, {}, axes), self.graph("gaps", [told], {}, axes)]
+        self.given = Op("or", (Op("eq", (gaps, Const(0, INT64)), BOOL), has), BOOL)
+        bounds = (rows.start, first, "max"), (rows.stop, stop, "min")
+        start, stop = (mine if mine == theirs else _joined(how, [mine, theirs]) for mine, theirs, how in bounds)
+        return Axis(rows.name, start, stop)
+
+    def asked(self, graph: TileGraph) -> TileGraph:
+        """A graph of columns, whose sums are of rows that have these."""
+        if self.given is None:
+            return graph
+
+        def asked(value: Value) -> Value:
+            if not isinstance(value, Fold) or value.over != (self.chain.row,):
+                return value
+            (part,) = value.parts
+            return replace(value, parts=(select(self.given, part, number(0, part.type)),))  # type: ignore[arg-type]
+
+        known = [v for v in self.sorted() if {*names_of(v)} & self.below(self.given)]
+        values = [*known, *(asked(v) for v in graph.values if v not in known)]
+        axes = {a.name for a in graph.axes}
+        return replace(graph, axes=tuple(a for a in self.turned.values() if a.name in axes), values=tuple(values))
+
+    def below(self, e: Expr) -> set[str]:
+        """The values that an expression is made of."""
+        pending, found = [*free_names(e)], set[str]()
+        while pending:
+            name = pending.pop()
+            if name not in found and name in self.made:
+                found.add(name)
+                pending += [n for x in uses(self.made[name]) for n in free_names(x)]
+        return found
 
     def _by_row(self, e: Expr) -> tuple[int, Affine]:
         """A bound as a multiple of the row, 1, -1 or none, and the rest."""

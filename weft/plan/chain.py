@@ -33,6 +33,7 @@ REGISTERS_ASKING = {1: (240, 240), 2: (232, 40), 3: (152, 56)}
 # lanes, or where lanes are many; for each axis of the batch after the first, and each other read; all of them at the most, by
 # warpgroups of a block. Points of the first products and lanes of the second at the most.
 OTHER_WORDS, BOUNDED_WORDS, BOUNDED_LANES, MANY_LANES, MANY_WORDS, AXIS_WORDS, READ_WORDS = 20, 18, 16, 128, 16, 4, 8
+ASKING_WORDS = 6  # of several scores, where rows are asked for their columns, and sums come before the next scores
 MOST_WORDS, MOST_POINTS, MOST_LANES = {1: 218, 2: 218, 3: 148}, 256, 256
 # Of several scores, whose values are made of each other, or of no sums: columns of a turn that are tried; what part of the
 # registers is filled, and where sums and scores have them at once; columns of a turn at the most where they have not.
@@ -223,6 +224,7 @@ def _plans(chain: Chain, plain: ChainPlan, points: int, lanes: int, machine: Mac
     operands = {o.name for p in (chain.scores, chain.sums) for o in p.operands}
     reads = sum(isinstance(v, Read) and v.name not in operands for v in chain.values)
     more = AXIS_WORDS * max(0, len(chain.sums.batch) - 1) + READ_WORDS * reads
+    registers = REGISTERS_ASKING if plain.asking else REGISTERS
     for groups in WARPGROUPS:
         for turn in TURNS_OF_SEVERAL if several(chain) else TURNS:
             if lines and turn % MATRIX_POINTS:
@@ -235,12 +237,13 @@ def _plans(chain: Chain, plain: ChainPlan, points: int, lanes: int, machine: Mac
             overlapped, row_places = True, list(ROW_PLACES)
             if several(chain):
                 words += OTHER_WORDS + chain.bounded * (BOUNDED_WORDS + lanes // BOUNDED_LANES)
-                overlapped, alone = sums > 0 and words <= FILLED * REGISTERS[groups][0], not sums
+                overlapped, alone = sums > 0 and words <= FILLED * registers[groups][0], not sums
                 if len(chain.scores.folds) > 1:
                     own = words + (not chain.bounded) * lanes // BOUNDED_LANES
-                    overlapped = own <= FILLED_BY_SEVERAL * REGISTERS[groups][0]
+                    overlapped = own <= FILLED_BY_SEVERAL * registers[groups][0]
                     alone = turn <= MOST_ALONE and groups < 3
-                if not overlapped and not (alone and words - left * turn // 4 <= FILLED * REGISTERS[groups][0]):
+                words += plain.asking * ASKING_WORDS - left * turn // 4
+                if not overlapped and not (alone and words <= FILLED * registers[groups][0]):
                     continue
                 row_places = row_places[1:]
             else:
