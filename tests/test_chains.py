@@ -17,6 +17,7 @@ from tests.graphs import built_of
 from weft.compiler import kernels as planning
 from weft.graph.chains import Chain, chain
 from weft.graph.tile import NotTiles
+from weft.kernels.attention import attended
 from weft.plan import chain as plans
 from weft.plan.chain import ChainPlan
 from weft.pytorch import simulated
@@ -333,6 +334,15 @@ def test_blocks_share_the_columns_of_few_tiles() -> None:
         plan = examine(gqa_decode(heads, 256, 4096, 64).kernel, specs).launches()[0].variant.plan
         assert isinstance(plan, ChainPlan)
         assert (plan.parts > 1) == shared
+
+
+def test_the_rows_of_one_query_are_its_heads() -> None:
+    """Of axes that no key has, rows are those by which keys are read least often."""
+    q, k, v = inputs((1, 2, 5, 1, 64), (1, 2, 300, 64), (1, 2, 300, 64))
+    assert plan_of(attended, q, k, v, 0.125).row == "g"
+    assert plan_of(attended, *inputs((1, 2, 5, 90, 64), (1, 2, 300, 64), (1, 2, 300, 64)), 0.125).row == "i"
+    out = ran(attended, q, k, v, 0.125)["out"]
+    close(out.permute(0, 2, 3, 1, 4), reference(q, k[:, :, None], v[:, :, None], 0.125))
 
 
 def test_large_scores_and_one_key_that_has_all() -> None:

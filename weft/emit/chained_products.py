@@ -420,7 +420,8 @@ class ChainEntry(MatrixEntry):
         """
         line, chain = self.writer.line, self.chain
         before = chain.bounded and self.axes[chain.column].start != ZERO
-        edge = f"turn >= whole_turns{' || turn < first_whole_turn' if before else ''}{' || asking' if chain.given is not None else ''}"
+        edge = f"turn >= whole_turns{' || turn < first_whole_turn' if before else ''}"
+        edge += " || asking" if chain.given is not None else ""
         self.product_lambdas()
         self.turns_of_warpgroup()
         line("int32_t turn = first_turn;")
@@ -746,7 +747,7 @@ class ChainEntry(MatrixEntry):
         self.asked = rest[0]
         for e in rest[1:]:
             self.asked = Op("or", (self.asked, e), BOOL)
-        self.of_pairs = [v for v in self.needed((self.asked,)) if set(v.axes) - batch]
+        self.of_pairs: list[Read | Map] = [v for v in self.needed((self.asked,)) if set(v.axes) - batch]
         told = " || ".join(self.printer.value(e, AND) for e in enough)
         self.writer.line(f"const bool asking = {f'!({told})' if told else 'true'};  // which columns rows have")
 

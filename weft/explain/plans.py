@@ -263,8 +263,9 @@ def _multiplying(launch: Launch, plan: ProductPlan) -> list[str]:
 def _chained(launch: Launch, plan: ChainPlan) -> list[str]:
     """Which rows a block has, and how it goes through the columns."""
     assert launch.where is not None
-    found = launch.where.analysis.lowered[launch.variant.nest].chain
-    assert found is not None
+    whole = launch.where.analysis.lowered[launch.variant.nest].chain
+    assert whole is not None
+    found = plan.arranged(whole)
     (rows, lanes, turn), (points, _) = plan.sums.tile, plan.registers
     batch = f", one of {', '.join(found.sums.batch)}" if found.sums.batch else ""
     own = f"{rows} x {lanes} of {found.row} and {found.lane}" if found.sums.folds else f"{rows} of {found.row}"

@@ -122,6 +122,30 @@ class Chain:
         return (*self.scores.folds, *self.leading, *self.following, *self.sums.folds)
 
 
+def by_rows(chain: Chain) -> dict[str, Chain]:
+    """A chain by each of the axes that its rows may be, its own first: of the batch, those that no columns have."""
+    found = {chain.row: chain}
+    if chain.together is not None:
+        return found
+    depends = dependence(TileGraph("", tuple(chain.axes.values()), chain.values, ()))
+    rights = depends.of(o.value for p in (chain.scores, chain.sums) for o in p.right)
+    column = chain.axes[chain.column]
+    for row in (a for a in chain.sums.batch if a not in rights):
+        batch = tuple(a for a in chain.axes if a in {*chain.sums.batch, chain.row} - {row})
+        start, stop = (
+            None if any(row in depends.of((Ref(n, INT64),)) for n in free_names(e) - {row}) else _direction(e, row)
+            for e in (column.start, column.stop)
+        )
+        if chain.given is not None and start is not None and stop is not None:
+            continue
+        scores, sums = (
+            replace(p, batch=batch, rows=(row,), sweeps=replace(p.sweeps, rows=(*batch, row, *p.columns)))
+            for p in (chain.scores, chain.sums)
+        )
+        found[row] = replace(chain, scores=scores, sums=sums, start=start, stop=stop)
+    return found
+
+
 def chain(graph: TileGraph, sizes: Collection[str]) -> Chain:
     """The chain that a graph is. sizes: names of numbers that are not below 0. Raises NotTiles."""
     graph, asked = inside(graph)

@@ -617,7 +617,8 @@ class _Reverse:
             return Op("where", (e, then, orelse), INT64)
 
         first, stop, writes = rows.start, rows.stop, []
-        count = fold("count", own, rows.name, "sum", whether(has, one, Const(0, INT64)), Const(0, INT64))
+        none = Const(0, INT64)
+        count = fold("count", own, rows.name, "sum", whether(has, one, none), none)
         write, counted = kept("count", own, count)
         writes.append(write)
         if stops:
@@ -625,14 +626,14 @@ class _Reverse:
             write, first = kept("least", own, least)
             writes.append(write)
         if starts:
-            most = fold("most", own, rows.name, "max", whether(has, Op("add", (row, one), INT64), Const(0, INT64)), Const(0, INT64))
+            most = fold("most", own, rows.name, "max", whether(has, Op("add", (row, one), INT64), none), none)
             write, stop = kept("most", own, most)
             writes.append(write)
-        some = Op("and", (Op("lt", (Const(0, INT64), counted), BOOL), Op("ne", (counted, sub(stop, first)), BOOL)), BOOL)
-        gap = fold("gap", batch, columns.name, "max", whether(some, one, Const(0, INT64)), Const(0, INT64))
+        some = Op("and", (Op("lt", (none, counted), BOOL), Op("ne", (counted, sub(stop, first)), BOOL)), BOOL)
+        gap = fold("gap", batch, columns.name, "max", whether(some, one, none), none)
         told, gaps = kept("gap", batch, gap)
         self.before = [self.graph("which", writes, {}, axes), self.graph("gaps", [told], {}, axes)]
-        self.given = Op("or", (Op("eq", (gaps, Const(0, INT64)), BOOL), has), BOOL)
+        self.given = Op("or", (Op("eq", (gaps, none), BOOL), has), BOOL)
         bounds = (rows.start, first, "max"), (rows.stop, stop, "min")
         start, stop = (mine if mine == theirs else _joined(how, [mine, theirs]) for mine, theirs, how in bounds)
         return Axis(rows.name, start, stop)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from weft.graph.chains import Chain
+from weft.graph.chains import Chain, by_rows
 from weft.graph.products import Operand, Products, exact_type
 from weft.graph.tile import Read
 from weft.loops.ir import Function, Ref, free_names
@@ -72,6 +72,11 @@ class ChainPlan:
     together: int = 0
     parts: int = 1
     asking: bool = False
+    row: str = ""
+
+    def arranged(self, chain: Chain) -> Chain:
+        """The chain with the rows of the plan."""
+        return chain if self.row == chain.row else by_rows(chain)[self.row]
 
     @property
     def step(self) -> int:
@@ -102,6 +107,7 @@ def plan_chain(
 ) -> tuple[ChainPlan, int] | None:
     """The plan for a call, and how many blocks it has; None where tensor cores or bulk copies do not do."""
     extents = extents_of(chain.axes, names)
+    chain = min(by_rows(chain).values(), key=lambda c: _fragments(c, extents))
     batch = math.prod(extents[a] for a in chain.sums.batch)
     rows, columns, points = (extents[a] for a in (chain.row, chain.column, chain.point))
     lanes = math.prod(extents[a] for a in chain.sums.columns)  # 1 if there are no sums
@@ -122,7 +128,7 @@ def plan_chain(
             if not boxed(from_first(product, chain.column), k, own.staged[k], arrays):
                 return None
     together = 0 if chain.together is None else bounds(chain.together, names, {})[0]
-    whole = ChainPlan(scores, sums, together=together, asking=chain.asks_rows)
+    whole = ChainPlan(scores, sums, together=together, asking=chain.asks_rows, row=chain.row)
     plans = list(_plans(chain, whole, points, lanes * bool(chain.sums.folds), machine))
     if not plans or together < 0 or chain.together is not None and not together:
         return None
@@ -174,6 +180,11 @@ def plan_chain(
     number = batch * tiles * plan.parts
     number = min(pairs if paired else number, machine.multiprocessors) if stay else number
     return replace(plan, sums=replace(plan.sums, vector=vector), paired=paired), number
+
+
+def _fragments(chain: Chain, extents: Mapping[str, int]) -> int:
+    """How many tiles of a warpgroup the rows are: columns are multiplied as often."""
+    return math.prod(extents[a] for a in chain.sums.batch) * -(-extents[chain.row] // FRAGMENT_ROWS)
 
 
 def several(chain: Chain) -> bool:
