@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from bench.attention import in_passes, online
+from bench.variants import sink
 from tests import kernels_of_chains as kernels
 from tests.graphs import parsed
 from tests.test_chains import BF16, forced, inputs, three
@@ -205,6 +206,21 @@ def test_scores_that_no_product_is_made_of() -> None:
         close(ours, expected)
     report = kernels.log_sums.check(q.detach(), k.detach(), 0.25, gradients=True)
     assert report.ok, str(report)
+
+
+def test_sinks() -> None:
+    """All rows of a head have its sink in common: what they hand back to it is summed, and no score is in memory."""
+    args = [*inputs((2, 3, 40, 16), (2, 3, 40, 16), (2, 3, 40, 16)), torch.tensor([0.5, -1.0, 3.0]), 0.25]
+    assert derived(sink, *args, wanted=("q", "k", "v", "sinks")) is not None
+    own = [a.requires_grad_() if isinstance(a, Tensor) else a for a in args]
+    out = sink(*own)
+    seed = torch.randn(out.shape, generator=torch.Generator().manual_seed(2)).to(out.dtype)
+    q, k, v, sinks = (a.detach().double().requires_grad_() for a in args[:4])
+    scores = (q @ k.transpose(-1, -2) * 0.25).masked_fill(torch.ones(40, 40, dtype=torch.bool).triu(1), -math.inf)
+    sums = torch.logaddexp(scores.logsumexp(-1), sinks[:, None])
+    theirs = torch.autograd.grad(torch.exp(scores - sums[..., None]) @ v, (q, k, v, sinks), seed.double())
+    for ours, expected in zip(torch.autograd.grad(out, own[:4], seed), theirs, strict=True):
+        close(ours, expected)
 
 
 # ---------------------------------------------------------------- what is differentiated otherwise

@@ -392,6 +392,7 @@ class _Reverse:
     def apart(self, found: Mapping[str, tuple[Read, Expr]]) -> Gradients:
         chain = self.chain
         sides: dict[bool, list[Write]] = {False: [], True: []}
+        once: list[Write] = []  # of what all rows have in common
         arrays: list[Array] = []
         joined: dict[str, Read] = {}
         last: list[Write] = []
@@ -399,8 +400,7 @@ class _Reverse:
             if chain.row in read.axes and chain.column in read.axes:
                 raise NotTiles(f"{array} has a gradient for each score")
             by_column = chain.column in read.axes
-            if not by_column and chain.row not in read.axes:
-                raise NotTiles(f"{array} has the same elements for all rows")
+            alike = not by_column and chain.row not in read.axes
             if not all(isinstance(i, Ref) for i in read.index) or len(set(read.index)) < len(read.index):
                 raise NotTiles(f"{array} is read at elements of others")
             axes = self.ordered({n for i in read.index for n in free_names(i)})
@@ -408,15 +408,16 @@ class _Reverse:
             if parts is None and not {*chain.sums.batch} <= {*axes}:
                 raise NotTiles(f"{array} has the same elements for all of the batch")
             write = Write(self.wanted[array], axes, read.index, self.named(seed, f"d_{array}"))
+            own = once if alike else sides[by_column]
             if parts is None:
-                sides[by_column].append(write)
+                own.append(write)
                 continue
             memory, left = self.left_in_memory(parts, f"{array}_parts")
             arrays.append(memory)
-            sides[by_column].append(left)
+            own.append(left)
             joined[parts.name] = Read(parts.name, left.axes, memory.name, left.index, parts.type, True)  # type: ignore[union-attr]
             last.append(write)
-        needed = self.kept([w.value for own in sides.values() for w in own])
+        needed = self.kept([w.value for own in sides.values() for w in own] + self.of_rows(once))
         ends = {n: t for n, t in needed.items() if self.of_lanes(self.made[n]) or not self.of_columns(self.made[n])}
         kept = {n: t for n, t in needed.items() if n not in ends}
         kept |= self.kept([e for n in ends for e in uses(self.made[n])], columns_alone=True)
@@ -437,10 +438,23 @@ class _Reverse:
         graphs = [self.graph("rows", [before[n] for n in kept], {}, chain.axes)] if kept else []
         graphs += [self.graph("ends", [before[n] for n in ends], known, chain.axes)] if ends else []
         graphs += [self.graph("left", sides[False], reads, chain.axes)] if sides[False] else []
+        graphs += [self.graph("once", once, reads, chain.axes)] if once else []
         right = self.asked(self.graph("right", sides[True], reads, self.turned)) if sides[True] else None
         graphs += [*self.before, right] if right is not None else []
         graphs += [self.graph("joined", last, joined, self.turned)] if last else []
         return Gradients(tuple(graphs), (*arrays, *self.memory))
+
+    def of_rows(self, writes: list[Write]) -> list[Expr]:
+        """The values of rows that are summed for what all rows have in common."""
+        pending, found = [w.value for w in writes], list[Expr]()
+        while pending:
+            for x in walk_expr(pending.pop()):
+                value = self.value(x)
+                if value is not None and self.chain.row not in value.axes:
+                    pending += uses(value)
+                elif value is not None:
+                    found.append(x)
+        return found
 
     def left_in_memory(self, value: Expr, name: str) -> tuple[Array, Write]:
         """Memory for a value of columns and lanes, an element for each of the batch, and its write."""
