@@ -723,10 +723,10 @@ class ChainEntry(MatrixEntry):
             self.left[f.results[0]] = self.left_of[value]
         exprs = [e for v in self.middle for e in uses(v)] + [e for f in (*chain.leading, *chain.following) for e in f.parts]
         loads = any(isinstance(x, Load) for e in (*exprs, *self.left_of) for x in walk_expr(e))
-        self.reads_rows = loads or any(isinstance(v, Read) and chain.row in v.axes for v in self.middle)
+        middle: list[Read | Map] = [*self.middle]
+        middle += [] if chain.given is None else [v for v in self.needed((chain.given,)) if v not in middle]
+        self.reads_rows = loads or any(isinstance(v, Read) and chain.row in v.axes for v in middle)
         told = self.of_bounds if chain.bounded else []
-        known = [] if chain.given is None else self.needed((chain.given,))
-        middle = [v for v in self.values if v in self.middle or v in known]
         of_batch = [v for v in middle if set(v.axes) <= {*chain.sums.batch} and v not in told]
         self.statements(tuple(map(self.let, of_batch)))
         self.conditions()

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from weft.graph.chains import Chain
+from weft.graph.rows_of_columns import rows_of_columns
 from weft.graph.tile import Axis, Fold, Map, NotTiles, Read, TileGraph, Value, Write, dependence, names_of, uses
 from weft.loops.affine import Affine, affine
 from weft.loops.derivatives import Changes, contributions, is_unknown, passed_through, taken
@@ -582,7 +583,7 @@ class _Reverse:
             begin = [row.start, *begin]
         rows = Axis(row.name, _joined("max", begin), _joined("min", [row.stop, *(e.expr() for e in highs)]))
         if of_data[True] or of_data[False]:
-            rows = self.told_by_data(columns, rows, of_data[True], of_data[False])
+            rows = self.told_by_data({**chain.axes, columns.name: columns, rows.name: rows}, of_data[True], of_data[False])
         out: dict[str, Axis] = {}
         for name, axis in chain.axes.items():
             if name == row.name:
@@ -598,59 +599,18 @@ class _Reverse:
             raise NotTiles(f"the bounds of {self.chain.column} are not the same for all of the batch")
         return bool(made)
 
-    def told_by_data(self, columns: Axis, rows: Axis, starts: list[Expr], stops: list[Expr]) -> Axis:
-        """The rows of a column, where data of rows tell which have it: those from the first that has it to the last. Whether
-        all between do is asked before too; only where they do not is each asked by itself.
-        """
-        column, row, one = Ref(columns.name, INT64), Ref(rows.name, INT64), Const(1, INT64)
-        asked = [Op("le", (e, column), BOOL) for e in starts] + [Op("lt", (column, e), BOOL) for e in stops]
-        has: Expr = asked[0]
-        for e in asked[1:]:
-            has = Op("and", (has, e), BOOL)
-        batch = tuple(a for a in self.chain.sums.batch if a in self.axes_of(has))
-        own, whole = (*batch, columns.name), {**self.chain.axes, columns.name: columns, rows.name: rows}
-        axes = {a: whole[a] for a in (*own, rows.name)}
-
-        def kept(name: str, of: tuple[str, ...], value: Expr) -> tuple[Write, Ref]:
-            sizes = extents(self.function, [axes[a].loop() for a in of])
-            if sizes is None:
-                raise NotTiles(f"it is not told how many {name} there are")
-            memory = expanded(self.names.fresh(f"{name}_saved"), INT64, sizes)
-            self.memory.append(memory)
-            index = expanded_index(sizes, [Ref(a, INT64) for a in of])
-            read = self.names.fresh(name)
-            self.add(Read(read, of, memory.name, index, INT64, True))
-            return Write(memory.name, of, index, value), Ref(read, INT64)
-
-        def fold(name: str, of: tuple[str, ...], over: str, algebra: str, part: Expr, init: Expr) -> Ref:
-            own = self.names.fresh(name)
-            self.add(Fold((f"{own}_part",), (own,), of, (over,), algebra, (part,), (init,)))
-            return Ref(own, INT64)
-
-        def whether(e: Expr, then: Expr, orelse: Expr) -> Expr:
-            return Op("where", (e, then, orelse), INT64)
-
-        first, stop, writes = rows.start, rows.stop, []
-        none = Const(0, INT64)
-        count = fold("count", own, rows.name, "sum", whether(has, one, none), none)
-        write, counted = kept("count", own, count)
-        writes.append(write)
-        if stops:
-            least = fold("least", own, rows.name, "min", whether(has, row, rows.stop), rows.stop)
-            write, first = kept("least", own, least)
-            writes.append(write)
-        if starts:
-            most = fold("most", own, rows.name, "max", whether(has, Op("add", (row, one), INT64), none), none)
-            write, stop = kept("most", own, most)
-            writes.append(write)
-        some = Op("and", (Op("lt", (none, counted), BOOL), Op("ne", (counted, sub(stop, first)), BOOL)), BOOL)
-        gap = fold("gap", batch, columns.name, "max", whether(some, one, none), none)
-        told, gaps = kept("gap", batch, gap)
-        self.before = [self.graph("which", writes, {}, axes), self.graph("gaps", [told], {}, axes)]
-        self.given = Op("or", (Op("eq", (gaps, none), BOOL), has), BOOL)
-        bounds = (rows.start, first, "max"), (rows.stop, stop, "min")
-        start, stop = (mine if mine == theirs else _joined(how, [mine, theirs]) for mine, theirs, how in bounds)
-        return Axis(rows.name, start, stop)
+    def told_by_data(self, axes: Mapping[str, Axis], starts: list[Expr], stops: list[Expr]) -> Axis:
+        """The rows of a column, where data of rows tell which have it."""
+        chain = self.chain
+        depends = frozenset().union(*map(self.axes_of, (*starts, *stops)))
+        batch = tuple(a for a in chain.sums.batch if a in depends)
+        told = rows_of_columns(self.function, axes, batch, chain.column, chain.row, starts, stops, self.names)
+        for value in told.values:
+            self.add(value)
+        own = {a: axes[a] for a in (*batch, chain.column, chain.row)}
+        self.before = [self.graph("which", [*told.bounds], {}, own), self.graph("gaps", [told.gaps], {}, own)]
+        self.memory, self.given = [*told.memory], told.given
+        return told.rows
 
     def asked(self, graph: TileGraph) -> TileGraph:
         """A graph of columns, whose sums are of rows that have these."""
