@@ -11,7 +11,7 @@ from bench.attention import causal
 
 __all__ = [
     "between", "biased", "by_batch", "causal", "decode", "divided", "from_first", "full", "grouped", "log_sums", "near",
-    "of_lengths", "ragged", "sharpened", "squared", "squared_turned", "values_of_two",
+    "of_lengths", "prefix", "ragged", "sharpened", "squared", "squared_turned", "values_of_two",
 ]  # fmt: skip
 
 
@@ -467,4 +467,31 @@ def between(q, k, v, first, last, scale: float):
                 for j in range(max(0, first[b, i]), min(last[b, i], keys)):
                     acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, j, d]
                 out[b, i, d] = acc / total if total != 0.0 else 0.0
+    return out
+
+
+@weft.kernel
+def prefix(q, k, v, prefix: int, scale: float):
+    """All queries have the first keys, and each those up to its place."""
+    batch, queries, width = q.shape
+    out = torch.empty_like(q)
+    for b in range(batch):
+        for i in range(queries):
+            scores = torch.empty(queries)
+            for j in range(min(max(i + 1, prefix), queries)):
+                dot = 0.0
+                for d in range(width):
+                    dot += q[b, i, d] * k[b, j, d]
+                scores[j] = dot * scale
+            largest = -math.inf
+            for j in range(min(max(i + 1, prefix), queries)):
+                largest = max(largest, scores[j])
+            total = 0.0
+            for j in range(min(max(i + 1, prefix), queries)):
+                total += torch.exp(scores[j] - largest)
+            for d in range(width):
+                acc = 0.0
+                for j in range(min(max(i + 1, prefix), queries)):
+                    acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, j, d]
+                out[b, i, d] = acc / total
     return out

@@ -42,6 +42,8 @@ def scores_of(kernel: Any, q: Tensor, k: Tensor, *more: Any) -> Tensor:
         bias, slope, scale, cap = more
         scores = cap * torch.tanh(q @ k.transpose(-1, -2) * scale / cap) - slope.double()[:, None, None] * (i - j).abs()
         return (scores + bias[:, None].double()).masked_fill(bias[:, None] >= 2.0, -math.inf)
+    if kernel is kernels.prefix:
+        return (q @ k.transpose(-1, -2) * more[1]).masked_fill((j > i) & (j >= more[0]), -math.inf)
     if kernel is kernels.from_first:
         return (q @ k.transpose(-1, -2) * more[1]).masked_fill((j > i) | (j < more[0][..., None]), -math.inf)
     if kernel is kernels.between:
@@ -89,6 +91,7 @@ CASES: dict[str, tuple[Any, list[Any]]] = {
     "near": (kernels.near, [*three(2, 40, 40, 16), 0.25, 7]),
     "documents": (kernels.from_first, [*three(2, 40, 40, 16), begins_of_documents(2, 40), 0.25]),
     "from_any": (kernels.from_first, [*three(2, 40, 40, 16), any_begins(2, 40), 0.25]),
+    "prefix": (kernels.prefix, [*three(2, 40, 40, 16), 13, 0.25]),
     "between": (
         kernels.between,
         [*three(2, 40, 60, 16), any_begins(2, 40), any_begins(2, 40).clamp(min=0) + torch.randint(1, 30, (2, 40)), 0.25],
@@ -313,6 +316,14 @@ def test_keys_of_documents(forced: Callable[..., None], warpgroups: int, turn: i
     seen = (j >= first[0, 130]) & (j <= 130)
     assert torch.equal(d_v[0, :, 3].isfinite(), ~seen)
     assert d_v[0, :, :3].isfinite().all()
+
+
+def test_first_keys_that_all_queries_have(forced: Callable[..., None]) -> None:
+    forced(2, 64)
+    args = [*three(1, 200, 200, 32), 70, 0.2]
+    found, seeds = simulated_gradients(kernels.prefix, args)
+    for ours, theirs in zip(found, exact(kernels.prefix, args, seeds), strict=True):
+        close(ours, theirs)
 
 
 def test_turns_whose_sums_come_before_the_next_scores(forced: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -593,14 +593,15 @@ class _Reverse:
         return out
 
     def of_data(self, e: Expr) -> bool:
-        """Whether it is data of each row that a bound of columns is made of."""
+        """Whether a bound of columns is of data of each row, or of its place in another way than by a sum."""
         made = free_names(e) & self.made.keys()
         if made and self.chain.row not in self.axes_of(e):
             raise NotTiles(f"the bounds of {self.chain.column} are not the same for all of the batch")
-        return bool(made)
+        form = affine(e)
+        return bool(made) or (self.chain.row in free_names(e) and (form is None or abs(form.coefficient(self.chain.row)) > 1))
 
     def told_by_data(self, axes: Mapping[str, Axis], starts: list[Expr], stops: list[Expr]) -> Axis:
-        """The rows of a column, where data of rows tell which have it."""
+        """The rows of a column, where each row is asked whether it has it."""
         chain = self.chain
         depends = frozenset().union(*map(self.axes_of, (*starts, *stops)))
         batch = tuple(a for a in chain.sums.batch if a in depends)
