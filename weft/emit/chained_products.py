@@ -284,8 +284,10 @@ class ChainEntry(MatrixEntry):
 
     def bounds_of_rows(self, rows: str, first: str, last: str) -> None:
         """What some rows are told together."""
+        count = self.plan.tile[0] if rows == "tile" else FRAGMENT_ROWS
         for which in self.each_asked:
-            self.writer.line(f"const weft::Bounds {which}_of_{rows} = weft::bounds_of_rows({first}, {last}, {which}_of);")
+            asked = f"weft::bounds_of_rows<{count}>({first}, {last}, {which}_of)"
+            self.writer.line(f"const weft::Bounds {which}_of_{rows} = {asked};")
 
     def bound(self, which: str, rows: str, least: bool) -> str:
         """The least or the largest start or stop of the columns of some rows."""

@@ -14,12 +14,13 @@ struct Bounds {
     int32_t most;
 };
 
-// The least and the largest bound of some rows, from the first to the last. All threads of a warp ask.
-template <class Bound> WEFT_FUNCTION Bounds bounds_of_rows(int64_t first, int64_t last, const Bound& bound) {
+// The least and the largest bound of up to so many rows, from the first to the last. All threads of a warp ask, each of several
+// rows at once.
+template <int rows, class Bound> WEFT_FUNCTION Bounds bounds_of_rows(int64_t first, int64_t last, const Bound& bound) {
     Bounds found{1 << 30, 0};
-#pragma unroll 1
-    for (int64_t row = first + threadIdx.x % 32; row <= last; row += 32) {
-        const int32_t own = bound(row);
+#pragma unroll
+    for (int k = 0; k < rows; k += 32) {
+        const int32_t own = bound(minimum<int64_t>(first + k + threadIdx.x % 32, last));
         found = {minimum(found.least, own), maximum(found.most, own)};
     }
     return {reduce_lanes<Min<int32_t>, 32>(found.least), reduce_lanes<Max<int32_t>, 32>(found.most)};
