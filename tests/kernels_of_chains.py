@@ -10,8 +10,8 @@ import weft
 from bench.attention import causal
 
 __all__ = [
-    "biased", "by_batch", "causal", "decode", "divided", "full", "grouped", "log_sums", "near", "of_lengths", "ragged",
-    "sharpened", "squared", "squared_turned", "values_of_two",
+    "between", "biased", "by_batch", "causal", "decode", "divided", "from_first", "full", "grouped", "log_sums", "near",
+    "of_lengths", "prefix", "ragged", "sharpened", "squared", "squared_turned", "values_of_two",
 ]  # fmt: skip
 
 
@@ -413,3 +413,85 @@ def log_sums(q, k, scale: float):
                 total += torch.exp(scores[j] - largest)
             sums[b, i] = largest + torch.log(total)
     return sums
+
+
+@weft.kernel
+def from_first(q, k, v, first, scale: float):
+    """Each query has the keys from one of its own on up to its place: those of its document."""
+    batch, queries, width = q.shape
+    out = torch.empty_like(q)
+    for b in range(batch):
+        for i in range(queries):
+            scores = torch.empty(queries)
+            for j in range(max(0, first[b, i]), i + 1):
+                dot = 0.0
+                for d in range(width):
+                    dot += q[b, i, d] * k[b, j, d]
+                scores[j] = dot * scale
+            largest = -math.inf
+            for j in range(max(0, first[b, i]), i + 1):
+                largest = max(largest, scores[j])
+            total = 0.0
+            for j in range(max(0, first[b, i]), i + 1):
+                total += torch.exp(scores[j] - largest)
+            for d in range(width):
+                acc = 0.0
+                for j in range(max(0, first[b, i]), i + 1):
+                    acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, j, d]
+                out[b, i, d] = acc / total
+    return out
+
+
+@weft.kernel
+def between(q, k, v, first, last, scale: float):
+    """Each query has the keys from one of its own up to another."""
+    batch, queries, width = q.shape
+    keys = k.shape[1]
+    out = torch.empty_like(q)
+    for b in range(batch):
+        for i in range(queries):
+            scores = torch.empty(keys)
+            for j in range(max(0, first[b, i]), min(last[b, i], keys)):
+                dot = 0.0
+                for d in range(width):
+                    dot += q[b, i, d] * k[b, j, d]
+                scores[j] = dot * scale
+            largest = -math.inf
+            for j in range(max(0, first[b, i]), min(last[b, i], keys)):
+                largest = max(largest, scores[j])
+            total = 0.0
+            for j in range(max(0, first[b, i]), min(last[b, i], keys)):
+                total += torch.exp(scores[j] - largest)
+            for d in range(width):
+                acc = 0.0
+                for j in range(max(0, first[b, i]), min(last[b, i], keys)):
+                    acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, j, d]
+                out[b, i, d] = acc / total if total != 0.0 else 0.0
+    return out
+
+
+@weft.kernel
+def prefix(q, k, v, prefix: int, scale: float):
+    """All queries have the first keys, and each those up to its place."""
+    batch, queries, width = q.shape
+    out = torch.empty_like(q)
+    for b in range(batch):
+        for i in range(queries):
+            scores = torch.empty(queries)
+            for j in range(min(max(i + 1, prefix), queries)):
+                dot = 0.0
+                for d in range(width):
+                    dot += q[b, i, d] * k[b, j, d]
+                scores[j] = dot * scale
+            largest = -math.inf
+            for j in range(min(max(i + 1, prefix), queries)):
+                largest = max(largest, scores[j])
+            total = 0.0
+            for j in range(min(max(i + 1, prefix), queries)):
+                total += torch.exp(scores[j] - largest)
+            for d in range(width):
+                acc = 0.0
+                for j in range(min(max(i + 1, prefix), queries)):
+                    acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, j, d]
+                out[b, i, d] = acc / total
+    return out

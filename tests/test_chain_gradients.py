@@ -12,6 +12,7 @@ from torch import Tensor
 
 import weft
 from bench.attention import in_passes, online
+from bench.variants import sink
 from tests import kernels_of_chains as kernels
 from tests.graphs import parsed
 from tests.test_chains import BF16, forced, inputs, three
@@ -44,6 +45,13 @@ def scores_of(kernel: Any, q: Tensor, k: Tensor, *more: Any) -> Tensor:
         bias, slope, scale, cap = more
         scores = cap * torch.tanh(q @ k.transpose(-1, -2) * scale / cap) - slope.double()[:, None, None] * (i - j).abs()
         return (scores + bias[:, None].double()).masked_fill(bias[:, None] >= 2.0, -math.inf)
+    if kernel is kernels.prefix:
+        return (q @ k.transpose(-1, -2) * more[1]).masked_fill((j > i) & (j >= more[0]), -math.inf)
+    if kernel is kernels.from_first:
+        return (q @ k.transpose(-1, -2) * more[1]).masked_fill((j > i) | (j < more[0][..., None]), -math.inf)
+    if kernel is kernels.between:
+        scores = q @ k.transpose(-1, -2) * more[2]
+        return scores.masked_fill((j < more[0][..., None]) | (j >= more[1][..., None]), -math.inf)
     scores = q @ k.transpose(-1, -2) * more[0]
     if kernel is kernels.causal:
         return scores.masked_fill(j > i, -math.inf)
@@ -67,11 +75,30 @@ def close(ours: Tensor, theirs: Tensor, within: float = 5e-3) -> None:
     assert (ours.double() - theirs).norm() <= within * theirs.norm()
 
 
+def begins_of_documents(batch: int, length: int) -> Tensor:
+    """Where the document of each place begins."""
+    begins = torch.rand(batch, length, generator=torch.Generator().manual_seed(1)) < 0.04
+    return torch.where(begins, torch.arange(length), 0).cummax(1).values
+
+
+def any_begins(batch: int, length: int) -> Tensor:
+    """Where the keys of each place begin, in no order."""
+    found = torch.randint(-5, length, (batch, length), generator=torch.Generator().manual_seed(1))
+    return torch.minimum(found, torch.arange(length))
+
+
 CASES: dict[str, tuple[Any, list[Any]]] = {
     "in_passes": (in_passes, [*three(2, 40, 30, 16), 0.25]),
     "of_other_widths": (kernels.full, [*inputs((2, 20, 16), (2, 30, 16), (2, 30, 24)), 0.25]),
     "causal": (kernels.causal, [*three(2, 40, 40, 16), 0.25]),
     "near": (kernels.near, [*three(2, 40, 40, 16), 0.25, 7]),
+    "documents": (kernels.from_first, [*three(2, 40, 40, 16), begins_of_documents(2, 40), 0.25]),
+    "from_any": (kernels.from_first, [*three(2, 40, 40, 16), any_begins(2, 40), 0.25]),
+    "prefix": (kernels.prefix, [*three(2, 40, 40, 16), 13, 0.25]),
+    "between": (
+        kernels.between,
+        [*three(2, 40, 60, 16), any_begins(2, 40), any_begins(2, 40).clamp(min=0) + torch.randint(1, 30, (2, 40)), 0.25],
+    ),
     "squared": (kernels.squared, [t / 2 for t in three(2, 20, 30, 16)]),
     "biased": (
         kernels.biased,
@@ -227,6 +254,21 @@ def test_scores_that_no_product_is_made_of() -> None:
     assert report.ok, str(report)
 
 
+def test_sinks() -> None:
+    """All rows of a head have its sink in common: what they hand back to it is summed, and no score is in memory."""
+    args = [*inputs((2, 3, 40, 16), (2, 3, 40, 16), (2, 3, 40, 16)), torch.tensor([0.5, -1.0, 3.0]), 0.25]
+    assert derived(sink, *args, wanted=("q", "k", "v", "sinks")) is not None
+    own = [a.requires_grad_() if isinstance(a, Tensor) else a for a in args]
+    out = sink(*own)
+    seed = torch.randn(out.shape, generator=torch.Generator().manual_seed(2)).to(out.dtype)
+    q, k, v, sinks = (a.detach().double().requires_grad_() for a in args[:4])
+    scores = (q @ k.transpose(-1, -2) * 0.25).masked_fill(torch.ones(40, 40, dtype=torch.bool).triu(1), -math.inf)
+    sums = torch.logaddexp(scores.logsumexp(-1), sinks[:, None])
+    theirs = torch.autograd.grad(torch.exp(scores - sums[..., None]) @ v, (q, k, v, sinks), seed.double())
+    for ours, expected in zip(torch.autograd.grad(out, own[:4], seed), theirs, strict=True):
+        close(ours, expected)
+
+
 # ---------------------------------------------------------------- what is differentiated otherwise
 
 
@@ -297,6 +339,34 @@ def test_near_keys_and_the_logarithm_of_sums(forced: Callable[..., None]) -> Non
     args = [*three(1, 200, 200, 32), 0.2, 40]
     found, seeds = simulated_gradients(kernels.near, args)
     for ours, theirs in zip(found, exact(kernels.near, args, seeds), strict=True):
+        close(ours, theirs)
+
+
+@pytest.mark.parametrize(("warpgroups", "turn"), [(1, 80), (2, 64)])
+@pytest.mark.parametrize("begins", [begins_of_documents, any_begins], ids=lambda f: f.__name__)
+def test_keys_of_documents(forced: Callable[..., None], warpgroups: int, turn: int, begins: Any) -> None:
+    """What an infinity of another document's query hands back is none of a key's."""
+    forced(warpgroups, turn)
+    first = begins(1, 200)
+    args = [*three(1, 200, 200, 64), first, 0.125]
+    found, seeds = simulated_gradients(kernels.from_first, args)
+    for ours, theirs in zip(found, exact(kernels.from_first, args, seeds), strict=True):
+        close(ours, theirs)
+    made, given, _ = adjoint_and_arguments(kernels.from_first, args)
+    given[-1][0, 130, 3] = math.inf
+    arrays = simulated.simulate_call(made, given, "sm_90a", 0, "gradient")
+    _, _, d_v = (arrays.arrays[r] for r in arrays.results)
+    j = torch.arange(200)
+    seen = (j >= first[0, 130]) & (j <= 130)
+    assert torch.equal(d_v[0, :, 3].isfinite(), ~seen)
+    assert d_v[0, :, :3].isfinite().all()
+
+
+def test_first_keys_that_all_queries_have(forced: Callable[..., None]) -> None:
+    forced(2, 64)
+    args = [*three(1, 200, 200, 32), 70, 0.2]
+    found, seeds = simulated_gradients(kernels.prefix, args)
+    for ours, theirs in zip(found, exact(kernels.prefix, args, seeds), strict=True):
         close(ours, theirs)
 
 

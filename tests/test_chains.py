@@ -17,6 +17,7 @@ from tests.graphs import built_of
 from weft.compiler import kernels as planning
 from weft.graph.chains import Chain, chain
 from weft.graph.tile import NotTiles
+from weft.kernels.attention import attended
 from weft.plan import chain as plans
 from weft.plan.chain import ChainPlan
 from weft.pytorch import simulated
@@ -200,6 +201,41 @@ def test_near_keys(forced: Callable[..., None], reach: int) -> None:
     torch.testing.assert_close(found["sums"].double(), scores.masked_fill(~seen, -math.inf).logsumexp(-1), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(("warpgroups", "turn"), [(1, 80), (2, 64), (3, 64)])
+def test_keys_of_documents(forced: Callable[..., None], warpgroups: int, turn: int) -> None:
+    """Where the document of a query begins, and infinities in the others."""
+    forced(warpgroups, turn)
+    q, k, v = three(2, 330, 330, 64)
+    begins = torch.rand(2, 330, generator=torch.Generator().manual_seed(1)) < 0.02
+    first = torch.where(begins, torch.arange(330), -3).cummax(1).values
+    assert isinstance(plan_of(kernels.from_first, q, k, v, first, 0.125), ChainPlan)
+    j = torch.arange(330)
+    seen = (j >= first[..., None]) & (j <= j[:, None])
+    v[0, 150, 3], v[1, 7, :] = math.inf, math.nan
+    out = ran(kernels.from_first, q, k, v, first, 0.125)["out"]
+    expected = reference(q, k, v, 0.125, seen)
+    expected[0, seen[0, :, 150], 3], expected[1, seen[1, :, 7]] = math.inf, math.nan
+    finite = expected.isfinite()
+    assert torch.equal(finite, out.isfinite())
+    close(torch.where(finite, out, 0.0), torch.where(finite, expected, 0.0))
+
+
+@pytest.mark.parametrize("sides", ["any", "empty", "far"])
+def test_keys_between_bounds_of_each_query(forced: Callable[..., None], sides: str) -> None:
+    forced(2, 64)
+    q, k, v = three(2, 150, 260, 64)
+    bounds = torch.randint(-20, 280, (2, 2, 150), generator=torch.Generator().manual_seed(1)).sort(0).values
+    first, last = bounds
+    if sides == "empty":
+        first[0, 10:90], last[1, :70] = last[0, 10:90], -(1 << 40)
+    elif sides == "far":
+        first[:, ::3], last[:, 1::3] = -(1 << 40), 1 << 40
+        first[:, ::7] = 1 << 40
+    assert isinstance(plan_of(kernels.between, q, k, v, first, last, 0.125), ChainPlan)
+    seen = (torch.arange(260) >= first[..., None]) & (torch.arange(260) < last[..., None])
+    close(ran(kernels.between, q, k, v, first, last, 0.125)["out"], reference(q, k, v, 0.125, seen).nan_to_num(0.0))
+
+
 def test_what_is_done_to_scores(forced: Callable[..., None]) -> None:
     forced(2, 64)
     q, k, v = inputs((2, 2, 70, 64), (2, 2, 90, 64), (2, 2, 90, 64))
@@ -298,6 +334,15 @@ def test_blocks_share_the_columns_of_few_tiles() -> None:
         plan = examine(gqa_decode(heads, 256, 4096, 64).kernel, specs).launches()[0].variant.plan
         assert isinstance(plan, ChainPlan)
         assert (plan.parts > 1) == shared
+
+
+def test_the_rows_of_one_query_are_its_heads() -> None:
+    """Of axes that no key has, rows are those by which keys are read least often."""
+    q, k, v = inputs((1, 2, 5, 1, 64), (1, 2, 300, 64), (1, 2, 300, 64))
+    assert plan_of(attended, q, k, v, 0.125).row == "g"
+    assert plan_of(attended, *inputs((1, 2, 5, 90, 64), (1, 2, 300, 64), (1, 2, 300, 64)), 0.125).row == "i"
+    out = ran(attended, q, k, v, 0.125)["out"]
+    close(out.permute(0, 2, 3, 1, 4), reference(q, k[:, :, None], v[:, :, None], 0.125))
 
 
 def test_large_scores_and_one_key_that_has_all() -> None:

@@ -27,7 +27,7 @@ def kept_folds(function: Function) -> tuple[str, ...]:
     if not may_chain(function) or any(a.role == "inout" for a in function.arrays):
         return ()
     chain = chain_of(function)
-    if chain is None or chain.asked or chain.together is not None:
+    if chain is None or (chain.asked and not chain.told_by_rows) or chain.together is not None:
         return ()
     folds = tuple(f.results[0] for f in (*chain.leading, *chain.following))
     whole = keeping(function, folds)

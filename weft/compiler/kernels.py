@@ -206,7 +206,7 @@ def _plan_chain(
     if chain is None or any(free_names(e) & where.ranges.keys() for a in chain.axes.values() for e in (a.start, a.stop)):
         return None
     found = plan_chain(where.analysis.function, chain, facts, names, where.machine, arrays)
-    return None if found is None else (chain, *found)
+    return None if found is None else (found[0].arranged(chain), *found)
 
 
 def _launch_chain(

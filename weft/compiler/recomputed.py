@@ -47,7 +47,7 @@ def recomputing(
     if not may_chain(function):
         return None
     from weft.graph.build import build
-    from weft.graph.chains import chain, prepared
+    from weft.graph.chains import chain, inside, prepared
     from weft.graph.gradients import gradients
     from weft.graph.passes import passes
     from weft.graph.tile import NotTiles
@@ -69,10 +69,10 @@ def recomputing(
     try:
         graph = build(found, found.nests[0])
         own = chain(graph, [s.name for s in found.function.sizes])
-        if own.asked or own.together is not None:
+        if (own.asked and not own.told_by_rows) or own.together is not None:
             return None
         names.taken |= {*graph.made, *(a.name for a in graph.axes)}
-        result = gradients(prepared(graph), own, made.function, made.seeds, made.saved, made.gradients, names)
+        result = gradients(prepared(inside(graph)[0]), own, made.function, made.seeds, made.saved, made.gradients, names)
         body: list[Stmt] = []
         arrays: list[Array] = [*made.function.arrays, *result.kept]
         for one in result.graphs:

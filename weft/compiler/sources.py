@@ -107,7 +107,7 @@ def _cuda_source(analysis: Analysis, variant: Variant) -> str:
 
         chain = analysis.lowered[variant.nest].chain
         assert chain is not None
-        return emit_chain(analysis.function, nest, chain, variant.plan, variant.facts)
+        return emit_chain(analysis.function, nest, variant.plan.arranged(chain), variant.plan, variant.facts)
     if isinstance(variant.plan, JoinPlan):
         from weft.emit.joins import emit as emit_joins
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Self
 
 from weft.emit.algebras import algebra_type
+from weft.emit.column_places import ColumnPrinter
 from weft.emit.cpp_body import factor
 from weft.emit.dependent import Dependence, dependences, include
-from weft.emit.expressions import PRODUCT, SUM, TERNARY, DividingPrinter, register_type
+from weft.emit.expressions import AND, PRODUCT, SUM, TERNARY, register_type
 from weft.emit.matrix_products import MatrixEntry
 from weft.emit.names import Names, kernel_entry, words
 from weft.emit.powers import POWER, Powers
@@ -28,7 +29,7 @@ from weft.graph.steady import counts_from_one
 from weft.graph.tile import Fold, Map, Read, uses, uses_of_write
 from weft.loops.ir import Expr, Function, Load, Op, Ref, Round, free_names, trapping, walk_expr
 from weft.loops.schedule import Nest
-from weft.loops.types import FLOAT32
+from weft.loops.types import BOOL, FLOAT32
 from weft.plan.arguments import Facts
 from weft.plan.chain import FRAGMENT_ROWS, WARPGROUP, Brought, ChainPlan, brought
 from weft.plan.product import MATRIX_POINTS, operand_read
@@ -36,7 +37,8 @@ from weft.plan.product import MATRIX_POINTS, operand_read
 _OWN = """
     outside here memory u v h g place turn turns batch edge fold_turn first_row first_column own_row own_column
     first_own_row first_own_column first_turn last_row near_row far_row whole_turns own_turns first_own_turn all_turns
-    first_whole_turn column_start column_stop told begin end any last phase leave_turn rows_empty tile tiles
+    first_whole_turn column_start column_stop start_of stop_of start_of_tile stop_of_tile start_of_group stop_of_group
+    start_of_row stop_of_row asking has point told begin end any last phase leave_turn rows_empty tile tiles
     pairs pair row_tile any_turn rows multiply_scores multiply_sums rows_full scores_full scores_empty sums_full sums_empty
     before power slope lost unit rising factor_of_scores part parts part_run item row_stop first_place place_of_row
     infinite
@@ -51,6 +53,7 @@ def emit(function: Function, nest: Nest, chain: Chain, plan: ChainPlan, facts: F
     own = Nest(nest.name, nest.axes, trapping(nest.body), nest.verdicts)
     writer = Writer()
     within = ["weft/within.cuh"] if chain.bounded else ["weft/barrier.cuh"]
+    within += ["weft/bounds.cuh"] if chain.told_by_rows else []
     for header in sorted(("weft/matrix_tile.cuh", "weft/power.cuh", "weft/registers.cuh", "weft/team.cuh", *within)):
         writer.line(f'#include "{header}"')
     names = entries(kernel_entry(nest.name), plan)
@@ -89,7 +92,7 @@ class ChainEntry(MatrixEntry):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.printer = DividingPrinter(**{f.name: getattr(self.printer, f.name) for f in fields(self.printer)})
+        self.printer = ColumnPrinter(**{f.name: getattr(self.printer, f.name) for f in fields(self.printer)})
 
     def shape(self) -> str:
         (rows, lanes, columns), chain = self.plan.tile, self.chain
@@ -130,8 +133,8 @@ class ChainEntry(MatrixEntry):
             line("// one of these threads brings the tiles of all turns, as their places become free")
             if bring != take:
                 line(f"weft::decrease_registers<{take}>();")
-            line(f"if (threadIdx.x > {own}) return;")
-            self.bring_all()
+            line(f"if (threadIdx.x > {own + 31 if self.chain.asks_rows else own}) return;")
+            self.bring_all(f"if (threadIdx.x == {own})" if self.chain.asks_rows else "")
             line("return;")
         if bring != take:
             line(f"weft::increase_registers<{bring}>();")
@@ -206,7 +209,7 @@ class ChainEntry(MatrixEntry):
         if paired:
             line(f"const int32_t pair = {number} / 2, row_tile = tile % 2 ? pair : {tiles} - 1 - pair;")
             line(f"if (tile % 2 && 2 * pair + 1 == {tiles}) continue;  // the one in the middle is its own pair")
-        elif chain.stop > 0:
+        elif chain.stop == 1 and not chain.told_by_rows:
             line(f"const int32_t row_tile = {tiles} - 1 - {number};  // the rows with the most columns first")
         else:
             line(f"const int32_t row_tile = {number};")
@@ -221,12 +224,14 @@ class ChainEntry(MatrixEntry):
         begin, end = "0", factor(self.counts.get(chain.column, ""))
         turns = f"({end} + {columns - 1}) / {columns}"
         if chain.bounded:
-            axis, rows = self.axes[chain.column], self.wholes["rows"]
-            self.statements(tuple(map(self.let, self.of_bounds)))
+            rows = self.wholes["rows"]
+            self.statements(tuple(self.let(v) for v in self.of_bounds if chain.row not in v.axes))
             line(f"const int64_t last_row = weft::minimum<int64_t>(first_row + {self.plan.tile[0]}, {rows}) - 1;")
-            begin = self.bound(axis.start, chain.start, "first_row", "last_row", least=True)
+            self.bounds_of_each()
+            self.bounds_of_rows("tile", "first_row", "last_row")
+            begin = self.bound("start", "tile", least=True)
             begin = f"({begin}) / {columns}" if begin != "0" else "0"
-            end = self.bound(axis.stop, chain.stop, "first_row", "last_row", least=False)
+            end = self.bound("stop", "tile", least=False)
             turns = f"weft::maximum<int64_t>({end} + {columns - 1}, 0) / {columns}"
         if parts == 1:
             line(f"const int32_t first_turn = {begin};")
@@ -261,10 +266,44 @@ class ChainEntry(MatrixEntry):
         self.writer.line("uint32_t phase = 0;  // how often all places have been taken")
         self.writer.line("uint32_t rows = 0;  // of so many tiles so far")
 
-    def bound(self, e: Expr, direction: int, first: str, last: str, least: bool) -> str:
-        """The least or the largest of a bound of the columns of some rows."""
-        with self.spelled({self.chain.row: first if (direction >= 0) == least else last}):
+    @property
+    def each_asked(self) -> dict[str, Expr]:
+        """The bounds of columns that each row is asked for."""
+        chain, axis = self.chain, self.axes[self.chain.column]
+        bounds = {"start": (chain.start, axis.start), "stop": (chain.stop, axis.stop)}
+        return {which: e for which, (direction, e) in bounds.items() if direction is None}
+
+    def bounds_of_each(self) -> None:
+        """What tells bounds of a row."""
+        for which, e in self.each_asked.items():
+            row = self.declare(self.chain.row)
+            with self.writer.block(f"const auto {which}_of = [&](const int64_t {row}) WEFT_INLINE", "};"):
+                own = [v for v in self.of_bounds if v in self.needed((e,)) and self.chain.row in v.axes]
+                self.statements(tuple(map(self.let, own)))
+                self.writer.line(f"return weft::bound_of_columns({self.printer.index(e)});")
+
+    def bounds_of_rows(self, rows: str, first: str, last: str) -> None:
+        """What some rows are told together."""
+        count = self.plan.tile[0] if rows == "tile" else FRAGMENT_ROWS
+        for which in self.each_asked:
+            asked = f"weft::bounds_of_rows<{count}>({first}, {last}, {which}_of)"
+            self.writer.line(f"const weft::Bounds {which}_of_{rows} = {asked};")
+
+    def bound(self, which: str, rows: str, least: bool) -> str:
+        """The least or the largest start or stop of the columns of some rows."""
+        chain, axis = self.chain, self.axes[self.chain.column]
+        e, direction = (axis.start, chain.start) if which == "start" else (axis.stop, chain.stop)
+        if direction is None:
+            return f"{which}_of_{rows}.{'least' if least else 'most'}"
+        first, last = ("first_row", "last_row") if rows == "tile" else ("near_row", "far_row")
+        with self.spelled({chain.row: first if (direction >= 0) == least else last}):
             return self.printer.index(e, SUM)
+
+    def bound_of_row(self, which: str) -> str:
+        """A bound of the u-th row of a thread."""
+        axis = self.axes[self.chain.column]
+        asked = which in self.each_asked
+        return f"{which}_of_row[u]" if asked else self.printer.index(axis.start if which == "start" else axis.stop, SUM)
 
     def rings(self) -> None:
         line, offset, stages = self.writer.line, 0, self.plan.stages
@@ -293,7 +332,8 @@ class ChainEntry(MatrixEntry):
             line("weft::fence_mbarrier_init();")
         line("__syncthreads();")
 
-    def bring_all(self) -> None:
+    def bring_all(self, alone: str) -> None:
+        """alone: which thread does, where all of a warp ask rows."""
         groups: dict[str, list[int]] = {"rows": [], "scores": [], "sums": []}
         for k, b in enumerate(self.tiles_of):
             groups["rows" if b.once else "scores" if b.product is self.chain.scores else "sums"].append(k)
@@ -301,18 +341,26 @@ class ChainEntry(MatrixEntry):
         self.begin_places()
         with self.each_tile():
             self.look()
-            self.bring_turns(groups, size)
+            with self.writer.block(alone) if alone else nullcontext():
+                self.bring_turns(groups, size)
 
     def look(self) -> None:
         """Whether columns that data decide are inside their arrays."""
         if not self.chain.looked_at:
             return
-        axis = self.axes[self.chain.column]
-        start = self.printer.index(axis.start, SUM)
-        stop = self.bound(axis.stop, self.chain.stop, "first_row", "last_row", least=False)
+        chain, axis = self.chain, self.axes[self.chain.column]
+        if self.chain.asks_rows:
+            row = self.declare(chain.row)
+            with self.writer.block(f"for (int64_t {row} = first_row + threadIdx.x % 32; {row} <= last_row; {row} += 32)"):
+                self.statements(tuple(self.let(v) for v in self.of_bounds if chain.row in v.axes))
+                self.look_at(self.printer.index(axis.start, SUM), self.printer.index(axis.stop, SUM))
+            return
+        self.look_at(self.printer.index(axis.start, SUM), self.bound("stop", "tile", least=False))
+
+    def look_at(self, start: str, stop: str) -> None:
         for array, d in self.chain.looked_at:
             size = self.printer.index(self.function.array(array).shape[d], SUM)
-            outside = f"{stop} > {size}" if axis.start == ZERO else f"({start} < 0 || {stop} > {size})"
+            outside = f"{stop} > {size}" if start == "0" else f"({start} < 0 || {stop} > {size})"
             self.writer.line(f"if ({start} < {stop} && {outside}) __trap();  // a subscript leaves {array}")
 
     def bring_turns(self, groups: Mapping[str, list[int]], size: Mapping[str, int]) -> None:
@@ -375,6 +423,7 @@ class ChainEntry(MatrixEntry):
         line, chain = self.writer.line, self.chain
         before = chain.bounded and self.axes[chain.column].start != ZERO
         edge = f"turn >= whole_turns{' || turn < first_whole_turn' if before else ''}"
+        edge += " || asking" if chain.given is not None else ""
         self.product_lambdas()
         self.turns_of_warpgroup()
         line("int32_t turn = first_turn;")
@@ -545,17 +594,18 @@ class ChainEntry(MatrixEntry):
         if chain.bounded:
             line(f"const int64_t near_row = weft::minimum<int64_t>(first_row + own_row, {rows} - 1);")
             line(f"const int64_t far_row = weft::minimum<int64_t>(near_row + {FRAGMENT_ROWS}, {rows}) - 1;")
-            stop = self.bound(axis.stop, chain.stop, "near_row", "far_row", least=True)
+            self.bounds_of_rows("group", "near_row", "far_row")
+            stop = self.bound("stop", "group", least=True)
         whole = f"({stop}) / {columns}" if " " in stop else f"{stop} / {columns}"
         line(f"const int32_t whole_turns = {whole};  // in which all rows have all columns")
         if not chain.bounded:
             return
-        most = self.bound(axis.stop, chain.stop, "near_row", "far_row", least=False)
+        most = self.bound("stop", "group", least=False)
         own = f"({most} + {columns - 1}) / {columns}"
         own = f"weft::minimum<int64_t>({own}, turns)" if self.whole_plan.parts > 1 else own
         line(f"const int32_t own_turns = {own};  // in which some row has some")
         if axis.start != ZERO:
-            ends = [self.bound(axis.start, chain.start, "near_row", "far_row", least) for least in (True, False)]
+            ends = [self.bound("start", "group", least) for least in (True, False)]
             line(f"const int32_t first_own_turn = ({ends[0]}) / {columns};")
             line(f"const int32_t first_whole_turn = ({ends[1]} + {columns - 1}) / {columns};")
 
@@ -582,16 +632,23 @@ class ChainEntry(MatrixEntry):
         line, chain, columns = self.writer.line, self.chain, self.plan.tile[2]
         line("// 0 times an infinity that a row does not have is none of its: these products leave it out")
         line("int32_t begin[2], end[2];")
-        axis = self.axes[chain.column]
         with self.writer.block("for (int32_t u = 0; u < 2; ++u)"):
             row = self.declare(chain.row)
             line(f"const int64_t {row} = first_row + first_own_row + u * 8;")
-            for name, e in (("begin", axis.start), ("end", axis.stop)):
-                near = f"weft::maximum<int64_t>({self.printer.index(e, SUM)} - ({turn}) * {columns}, 0)"
+            for name, which in (("begin", "start"), ("end", "stop")):
+                near = f"weft::maximum<int64_t>({self.bound_of_row(which)} - ({turn}) * {columns}, 0)"
                 line(f"{name}[u] = weft::minimum<int64_t>({near}, {columns});")
+        if chain.given is not None:
+            with self.writer.block("const auto has = [&](const int32_t u, const int32_t point) WEFT_INLINE", "};"):
+                row, column = self.declare(chain.row), self.declare(chain.column)
+                line(f"const int64_t {row} = weft::minimum<int64_t>(first_row + first_own_row + u * 8, last_row);")
+                line(f"const int64_t {column} = int64_t({turn}) * {columns} + point;")
+                self.statements(tuple(map(self.let, self.of_pairs)))
+                line(f"return {self.printer.value(self.asked)};")
         for f, k in zip(chain.sums.folds, self.of_sums(), strict=True):
             total, left = self.totals[f.results[0]], self.left[f.results[0]]
-            line(f"weft::multiply_within({total}[0], {left}, {self.tiles_at(k, place)}, begin, end);")
+            has = ", has" if chain.given is not None else ""
+            line(f"weft::multiply_within({total}[0], {left}, {self.tiles_at(k, place)}, begin, end{has});")
 
     def product_lambdas(self) -> None:
         """The products of a turn."""
@@ -641,6 +698,9 @@ class ChainEntry(MatrixEntry):
 
     def begin_folds(self) -> None:
         line, chain, columns = self.writer.line, self.chain, self.plan.tile[2]
+        for which in self.each_asked:
+            rows = (f"weft::minimum<int64_t>(first_row + first_own_row{more}, last_row)" for more in ("", " + 8"))
+            line(f"const int32_t {which}_of_row[2] = {{{', '.join(f'{which}_of({row})' for row in rows)}}};")
         self.scores: dict[str, str] = {}
         self.rows_own: dict[str, str] = {}
         for f in (*chain.leading, *chain.following):
@@ -665,10 +725,56 @@ class ChainEntry(MatrixEntry):
             self.left[f.results[0]] = self.left_of[value]
         exprs = [e for v in self.middle for e in uses(v)] + [e for f in (*chain.leading, *chain.following) for e in f.parts]
         loads = any(isinstance(x, Load) for e in (*exprs, *self.left_of) for x in walk_expr(e))
-        self.reads_rows = loads or any(isinstance(v, Read) and chain.row in v.axes for v in self.middle)
+        middle: list[Read | Map] = [*self.middle]
+        middle += [] if chain.given is None else [v for v in self.needed((chain.given,)) if v not in middle]
+        self.reads_rows = loads or any(isinstance(v, Read) and chain.row in v.axes for v in middle)
         told = self.of_bounds if chain.bounded else []
-        of_batch = [v for v in self.middle if set(v.axes) <= {*chain.sums.batch} and v not in told]
+        of_batch = [v for v in middle if set(v.axes) <= {*chain.sums.batch} and v not in told]
         self.statements(tuple(map(self.let, of_batch)))
+        self.conditions()
+        self.divide_alike()
+
+    def conditions(self) -> None:
+        """What is asked of each row and column, and whether that need be asked at all in a tile."""
+        if self.chain.given is None:
+            return
+        batch = {*self.chain.sums.batch}
+        pending, enough, rest = [self.chain.given], list[Expr](), list[Expr]()
+        while pending:
+            match pending.pop(0):
+                case Op(name="or", args=args):
+                    pending = [*args, *pending]
+                case e:
+                    (enough if self.axes_of(e) <= batch else rest).append(e)
+        self.asked = rest[0]
+        for e in rest[1:]:
+            self.asked = Op("or", (self.asked, e), BOOL)
+        self.of_pairs: list[Read | Map] = [v for v in self.needed((self.asked,)) if set(v.axes) - batch]
+        told = " || ".join(self.printer.value(e, AND) for e in enough)
+        self.writer.line(f"const bool asking = {f'!({told})' if told else 'true'};  // which columns rows have")
+
+    def divide_alike(self) -> None:
+        """What all scores of a tile are divided by: its reciprocal is taken once."""
+        assert isinstance(self.printer, ColumnPrinter)
+        exprs = [e for v in self.middle for e in uses(v)]
+        exprs += [e for f in (*self.chain.leading, *self.chain.following) for e in f.parts]
+        self.alike, self.before_scores = dict[Expr, str](), self.writer.mark()
+        for e in (x for root in (*exprs, *self.left_of) for x in walk_expr(root)):
+            match e:
+                case Op(name="div", args=(_, by), type=type_) if type_ == FLOAT32 and by not in self.alike:
+                    if self.axes_of(by) <= {*self.chain.sums.batch} and not any(isinstance(x, Load) for x in walk_expr(by)):
+                        self.alike[by] = self.fresh.fresh("divisor")
+        self.printer.divisors.update(self.alike)
+
+    def declare_divisors(self) -> None:
+        for by, name in self.alike.items():
+            if self.writer.mentions(name, self.before_scores):
+                self.writer.insert(self.before_scores, f"const auto {name} = weft::Divisor<float>({self.printer.exact(by)});")
+
+    def axes_of(self, e: Expr) -> set[str]:
+        """The axes that a value depends on."""
+        found = {n for n in free_names(e) if n in self.axes}
+        return found.union(*({*self.made[n].axes} for n in free_names(e) if n in self.made))
 
     def left_value(self, f: Fold) -> Expr:
         """What a left operand of sums is, before it is rounded."""
@@ -703,8 +809,8 @@ class ChainEntry(MatrixEntry):
         moved = list(dict.fromkeys(r.extremum for r in chain.repairs))
         references = {n: self.fresh.fresh(f"{self.made[n].names[0]}_reference") for n in moved}  # type: ignore[union-attr]
         axis = self.axes[chain.column]
-        bounds = {"column_start": axis.start} if axis.start != ZERO else {}
-        bounds["column_stop"] = axis.stop
+        bounds = {"column_start": "start"} if axis.start != ZERO else {}
+        bounds["column_stop"] = "stop"
         with self.writer.block("const auto fold_turn = [&](const int32_t turn, const bool edge) WEFT_INLINE", "};"):
             line(f"const int64_t first_column = int64_t(turn) * {columns} + threadIdx.x % 4 * 2;")
             line(f"int32_t {', '.join(f'{name}[2]' for name in bounds)};")
@@ -718,8 +824,8 @@ class ChainEntry(MatrixEntry):
                         self.unrolled(of_each, f"{self.powers.own}[h] {self.powers.by}= factor_of_scores;")
             first = self.needed(e for f in chain.leading for e in f.parts)
             with self.each_row_of_thread([v for v in of_rows if v in first]):
-                for name, e in bounds.items():
-                    line(f"{name}[u] = weft::minimum<int64_t>({self.printer.index(e, SUM)} - first_column, {columns});")
+                for name, which in bounds.items():
+                    line(f"{name}[u] = weft::minimum<int64_t>({self.bound_of_row(which)} - first_column, {columns});")
                 if self.masked:
                     self.make(early, elements, kept)
                 else:
@@ -731,6 +837,7 @@ class ChainEntry(MatrixEntry):
             if self.powers is not None:
                 self.bring_far(references)
             self.follow(late, of_rows, elements, {n: f"{own}[u]" for n, own in references.items()})
+        self.declare_divisors()
 
     @contextmanager
     def each_row_of_thread(self, of_rows: list[Read | Map]) -> Iterator[None]:
@@ -787,6 +894,8 @@ class ChainEntry(MatrixEntry):
                     return x in own and m == own[x].results[0]
             return False
 
+        if self.chain.given is not None:
+            return {}
         reads = any(isinstance(x, Load) for v in self.middle for e in uses(v) for x in walk_expr(e))
         reads = reads or any(isinstance(v, Read) and self.chain.column in v.axes for v in self.middle)
         if reads or len(self.chain.leading) != len(own) or not all(map(vanishes, (*values.values(), *exprs))):
@@ -807,8 +916,17 @@ class ChainEntry(MatrixEntry):
         with self.writer.block("for (int32_t v = 0; v < 2; ++v)"), self.spelled(spelled):
             if not self.masked:
                 line(f"if (edge && {factor(self.outside) if '||' in self.outside else self.outside}) continue;")
+            if chain.given is not None:
+                column = self.declare(chain.column)
+                with self.writer.block("if (edge && asking)"):
+                    line(f"const int64_t {column} = first_column + h * {_PAIRS} + v;")
+                    self.statements(tuple(map(self.let, self.of_pairs)))
+                    line(f"if (!({self.printer.value(self.asked)})) continue;")
             mark, column = self.writer.mark(), self.declare(chain.column)
+            plain, beyond = self.printer, f"h * {_PAIRS} + v"
+            self.printer = replace(plain, column=chain.column, first="first_column", beyond=beyond)  # type: ignore[call-arg]
             yield
+            self.printer = plain
             if self.writer.mentions(column, mark):
                 self.writer.insert(mark, f"const int64_t {column} = first_column + h * {_PAIRS} + v;")
 
@@ -1003,7 +1121,7 @@ class ChainEntry(MatrixEntry):
 
     def divisors(self) -> None:
         """What all lanes of a row are divided by is the same: its reciprocal is taken once."""
-        assert isinstance(self.printer, DividingPrinter)
+        assert isinstance(self.printer, ColumnPrinter)
         rows = {f.results[0] for f in (*self.chain.leading, *self.chain.following)}
         written = self.needed(e for w in self.products.sweeps.last for e in uses_of_write(w))
         exprs = [v.value for v in written if isinstance(v, Map)] + [w.value for w in self.products.sweeps.last]
@@ -1047,8 +1165,8 @@ class ChainEntry(MatrixEntry):
     def of_columns(self, row_: str, extrema: Mapping[str, str]) -> dict[str, str]:
         """What sums of a row are relative to in the end: extrema, but where it has no columns what its sums began with."""
         line, chain = self.writer.line, self.chain
-        mark, row, axis = self.writer.mark(), self.declare(chain.row), self.axes[chain.column]
-        line(f"const bool any = {self.printer.index(axis.start, SUM)} < {self.printer.index(axis.stop, SUM)};")
+        mark, row = self.writer.mark(), self.declare(chain.row)
+        line(f"const bool any = {self.bound_of_row('start')} < {self.bound_of_row('stop')};")
         if self.writer.mentions(row, mark):
             self.writer.insert(mark, f"const int64_t {row} = {row_};")
         found = {}

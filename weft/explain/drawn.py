@@ -68,7 +68,8 @@ def drawn(launch: Launch, numbers: Mapping[str, int]) -> Drawn | None:
     elif isinstance(plan, ChainPlan) and lowered.chain is not None:
         if launch.dependent:
             return None  # what combines parts
-        made, axes, homed = lowered.chain.values, dict(lowered.chain.axes), _of_chain(lowered.chain, plan)
+        chain = plan.arranged(lowered.chain)
+        made, axes, homed = chain.values, dict(chain.axes), _of_chain(chain, plan)
     elif isinstance(plan, ScanPlan) and lowered.scans is not None:
         made, axes, homed = lowered.scans.values, dict(lowered.scans.axes), _of_scans(launch, lowered.scans, plan)
     elif isinstance(plan, StatePlan) and lowered.states is not None and not launch.entry.endswith(("_before", "_after")):

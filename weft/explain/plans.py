@@ -263,8 +263,9 @@ def _multiplying(launch: Launch, plan: ProductPlan) -> list[str]:
 def _chained(launch: Launch, plan: ChainPlan) -> list[str]:
     """Which rows a block has, and how it goes through the columns."""
     assert launch.where is not None
-    found = launch.where.analysis.lowered[launch.variant.nest].chain
-    assert found is not None
+    whole = launch.where.analysis.lowered[launch.variant.nest].chain
+    assert whole is not None
+    found = plan.arranged(whole)
     (rows, lanes, turn), (points, _) = plan.sums.tile, plan.registers
     batch = f", one of {', '.join(found.sums.batch)}" if found.sums.batch else ""
     own = f"{rows} x {lanes} of {found.row} and {found.lane}" if found.sums.folds else f"{rows} of {found.row}"
@@ -272,7 +273,8 @@ def _chained(launch: Launch, plan: ChainPlan) -> list[str]:
     relative = [r.sum for r in found.repairs]
     moved = [f"{', '.join(relative)} kept relative to {found.repairs[0].extremum} so far"] if relative else []
     order = "the tiles of rows with the most and with the fewest columns" if plan.paired else "tiles of rows"
-    order = f"the longest {order} first" if found.stop > 0 and not plan.paired else f"blocks stay and go through {order}"
+    longest = found.stop == 1 and not found.told_by_rows and not plan.paired
+    order = f"the longest {order} first" if longest else f"blocks stay and go through {order}"
     if launch.dependent:
         return [f"a thread has {RUN_OF_PARTS} of {found.lane} of a row, and combines {plan.parts} parts of it in their order"]
     if plan.together:

@@ -45,9 +45,10 @@ class Chain:
     relative to such, by repairs. sums: of rows and lanes, over the columns; the left operands are made of scores. There may be
     none, and then there are no lanes. writes: once a row. Rows, columns, points and lanes are one axis each, all others of the
     results the batch. start, stop: how the first column of a row, and the one after the last, change from row to row: not (0),
-    up (1) or down (-1). asked: reads that a plan, and where data decide the columns, the kernel has to see inside their arrays:
-    their subscripts are of axes and sizes. together: as many rows as have columns in common, by a division of their place
-    (heads that share keys); None: all have.
+    up (1), down (-1), or as each row tells by itself (None). asked: reads that a plan, and where data decide the columns, the
+    kernel has to see inside their arrays: their subscripts are of axes and sizes. together: as many rows as have columns in
+    common, by a division of their place (heads that share keys); None: all have. given: where sums alone are folded, what
+    tells which of its columns a row has.
     """
 
     scores: Products
@@ -56,10 +57,11 @@ class Chain:
     sums: Products
     repairs: tuple[Repair, ...]
     writes: tuple[Write, ...]
-    start: int = 0
-    stop: int = 0
+    start: int | None = 0
+    stop: int | None = 0
     asked: tuple[Read, ...] = ()
     together: Expr | None = None
+    given: Expr | None = None
 
     @property
     def bounded(self) -> bool:
@@ -67,6 +69,16 @@ class Chain:
         axis = self.axes[self.column]
         told = {*self.axes, *(n for v in self.values for n in names_of(v))}
         return axis.start != Const(0, INT64) or bool(free_names(axis.stop) & told)
+
+    @property
+    def told_by_rows(self) -> bool:
+        """Whether all rows of a tile have to be asked for their columns."""
+        return self.start is None or self.stop is None
+
+    @property
+    def asks_rows(self) -> bool:
+        """Whether each row is asked which columns it has, or whether these are inside their arrays."""
+        return self.told_by_rows or bool(self.looked_at and self.row in free_names(self.axes[self.column].start))
 
     @property
     def looked_at(self) -> tuple[tuple[str, int], ...]:
@@ -110,17 +122,43 @@ class Chain:
         return (*self.scores.folds, *self.leading, *self.following, *self.sums.folds)
 
 
+def by_rows(chain: Chain) -> dict[str, Chain]:
+    """A chain by each of the axes that its rows may be, its own first: of the batch, those that no columns have."""
+    found = {chain.row: chain}
+    if chain.together is not None:
+        return found
+    depends = dependence(TileGraph("", tuple(chain.axes.values()), chain.values, ()))
+    rights = depends.of(o.value for p in (chain.scores, chain.sums) for o in p.right)
+    column = chain.axes[chain.column]
+    for row in (a for a in chain.sums.batch if a not in rights):
+        batch = tuple(a for a in chain.axes if a in {*chain.sums.batch, chain.row} - {row})
+        start, stop = (
+            None if any(row in depends.of((Ref(n, INT64),)) for n in free_names(e) - {row}) else _direction(e, row)
+            for e in (column.start, column.stop)
+        )
+        if chain.given is not None and start is not None and stop is not None:
+            continue
+        scores, sums = (
+            replace(p, batch=batch, rows=(row,), sweeps=replace(p.sweeps, rows=(*batch, row, *p.columns)))
+            for p in (chain.scores, chain.sums)
+        )
+        found[row] = replace(chain, scores=scores, sums=sums, start=start, stop=stop)
+    return found
+
+
 def chain(graph: TileGraph, sizes: Collection[str]) -> Chain:
     """The chain that a graph is. sizes: names of numbers that are not below 0. Raises NotTiles."""
+    graph, asked = inside(graph)
+    return replace(_Reading(prepared(graph), frozenset(sizes)).found(), asked=asked)
+
+
+def inside(graph: TileGraph) -> tuple[TileGraph, tuple[Read, ...]]:
+    """A graph whose reads are inside their arrays, and those that have to be seen to be: they are of axes and sizes."""
     axes = [Ref(a.name, INT64) for a in graph.axes]
     checked = [v for v in graph.values if isinstance(v, Read) and v.checked]
     asked = tuple(v for v in checked if _of_axes(graph, [i for i in v.index if i not in axes]))
-    inside = {v.name: replace(v, always=True, checked=False) for v in asked}
-    graph = replace(graph, values=tuple(inside.get(names_of(v)[0], v) for v in graph.values))
-    found = replace(_Reading(prepared(graph), frozenset(sizes)).found(), asked=asked)
-    if found.looked_at and found.row in free_names(found.axes[found.column].start):
-        raise NotTiles(f"data decide the columns, which begin elsewhere in each {found.row}")
-    return found
+    seen = {v.name: replace(v, always=True, checked=False) for v in asked}
+    return replace(graph, values=tuple(seen.get(names_of(v)[0], v) for v in graph.values)), asked
 
 
 def prepared(graph: TileGraph) -> TileGraph:
@@ -163,6 +201,7 @@ class _Reading:
     sizes: frozenset[str]
 
     def found(self) -> Chain:
+        given = self.conditions()
         moving = repairs(related(_unrounded(self.graph)).values, self.sizes)
         graph = self.graph = replace(self.graph, values=unguarded(self.graph.values, moving))
         self.depends = dependence(graph)
@@ -197,13 +236,10 @@ class _Reading:
             if (free_names(axis.start) | free_names(axis.stop)) & {*graph.made, *(a.name for a in graph.axes)}:
                 raise NotTiles(f"the bounds of {name} are not the same everywhere")
         bounds = (graph.axis(column).start, graph.axis(column).stop)
-        of_data = {n for e in bounds for n in free_names(e) - {row}}
-        if not self.depends.of(bounds) <= {*batch, row} or any(row in self.axes(Ref(n, INT64)) for n in of_data):
-            raise NotTiles(f"data of rows decide the bounds of {column}")
-        directions = [_direction(e, row) for e in bounds]
-        if None in directions:
-            raise NotTiles(f"the bounds of {column} go up and down")
-        start, stop = (d or 0 for d in directions)
+        if not self.depends.of(bounds) <= {*batch, row}:
+            raise NotTiles(f"the bounds of {column} are not those of rows")
+        of_rows = [any(row in self.axes(Ref(n, INT64)) for n in free_names(e) - {row}) for e in bounds]
+        start, stop = (None if of_row else _direction(e, row) for e, of_row in zip(bounds, of_rows, strict=True))
         leading, following, used = self.folded([f for f in rest if f not in sums], sums, moving)
         for w in graph.writes:
             if not {*batch, row} <= set(w.axes) or set(w.axes) - {*batch, row, *lanes}:
@@ -225,7 +261,7 @@ class _Reading:
         of_row = any(row in self.axes(right) for _, right in (pairs or made_of))
         if of_row != (together is not None) or (of_row and pairs and self.divided(pairs, row) != together):
             raise NotTiles(f"its products have not the same of {row} together")
-        if together is not None and any(row in free_names(e) for e in bounds):
+        if together is not None and any(row in self.axes(e) for e in bounds):
             raise NotTiles(f"{column} has other bounds for each {row}")
         lefts, rights = (_operands(pair[k] for pair in pairs) for k in (0, 1))
         named = {o.value: Ref(o.name, o.value.type) for o in (*lefts, *rights)}
@@ -235,7 +271,29 @@ class _Reading:
                   for f, (a, b) in zip(sums, pairs, strict=True)),
         )  # fmt: skip
         writes = tuple(w for w in graph.writes if w not in last)
-        return Chain(first, leading, following, second, used, writes, start, stop, together=together)
+        if given is not None and (leading or following or not (start is None or stop is None)):
+            raise NotTiles(f"a condition tells which {column} a row has")
+        return Chain(first, leading, following, second, used, writes, start, stop, together=together, given=given)
+
+    def conditions(self) -> Expr | None:
+        """The condition that all sums over an axis have in common, which they are left without."""
+        found: dict[tuple[str, ...], set[Expr | None]] = {}
+        inside: dict[str, Fold] = {}
+        for f in self.graph.values:
+            if not isinstance(f, Fold):
+                continue
+            match f.parts[0] if f.algebra == "sum" else None:
+                case Op(name="where", args=(condition, Op(name="mul") as product, Const(value=0))):
+                    found.setdefault(f.over, set()).add(condition)
+                    inside[f.results[0]] = replace(f, parts=(product,))
+                case _:
+                    found.setdefault(f.over, set()).add(None)
+        common = [next(iter(own)) for own in found.values() if len(own) == 1 and own != {None}]
+        if len(common) != 1:
+            return None
+        values = tuple(inside.get(names_of(v)[-1], v) for v in self.graph.values)
+        self.graph = replace(self.graph, values=values)
+        return common[0]
 
     def divided(self, pairs: Iterable[tuple[Expr, Expr]], row: str) -> Expr | None:
         """What the places of rows are divided by in all subscripts of right operands, which have nothing else of rows."""

@@ -14,9 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from weft.graph.chains import Chain
-from weft.graph.tile import Axis, Fold, Map, NotTiles, Read, TileGraph, Write, dependence, names_of, uses
+from weft.graph.rows_of_columns import rows_of_columns
+from weft.graph.tile import Axis, Fold, Map, NotTiles, Read, TileGraph, Value, Write, dependence, names_of, uses
 from weft.loops.affine import Affine, affine
 from weft.loops.derivatives import Changes, contributions, is_unknown, passed_through, taken
 from weft.loops.extents import expanded, expanded_index, extents
@@ -83,6 +85,9 @@ class _Reverse:
     parts: dict[str, list[_Part]] = field(default_factory=dict)
     returned: dict[Expr, Write] = field(default_factory=dict)
     across: dict[str, Expr] = field(default_factory=dict)  # sums over axes of the batch, of these values
+    memory: list[Array] = field(default_factory=list)  # of which rows have a column
+    before: list[TileGraph] = field(default_factory=list)  # what finds that
+    given: Expr | None = None  # whether a row has a column, of those that its bounds say
 
     def __post_init__(self) -> None:
         self.forward = [v for v in self.primal.values if isinstance(v, Read | Map | Fold)]
@@ -388,6 +393,7 @@ class _Reverse:
     def apart(self, found: Mapping[str, tuple[Read, Expr]]) -> Gradients:
         chain = self.chain
         sides: dict[bool, list[Write]] = {False: [], True: []}
+        once: list[Write] = []  # of what all rows have in common
         arrays: list[Array] = []
         joined: dict[str, Read] = {}
         last: list[Write] = []
@@ -395,8 +401,7 @@ class _Reverse:
             if chain.row in read.axes and chain.column in read.axes:
                 raise NotTiles(f"{array} has a gradient for each score")
             by_column = chain.column in read.axes
-            if not by_column and chain.row not in read.axes:
-                raise NotTiles(f"{array} has the same elements for all rows")
+            alike = not by_column and chain.row not in read.axes
             if not all(isinstance(i, Ref) for i in read.index) or len(set(read.index)) < len(read.index):
                 raise NotTiles(f"{array} is read at elements of others")
             axes = self.ordered({n for i in read.index for n in free_names(i)})
@@ -404,15 +409,16 @@ class _Reverse:
             if parts is None and not {*chain.sums.batch} <= {*axes}:
                 raise NotTiles(f"{array} has the same elements for all of the batch")
             write = Write(self.wanted[array], axes, read.index, self.named(seed, f"d_{array}"))
+            own = once if alike else sides[by_column]
             if parts is None:
-                sides[by_column].append(write)
+                own.append(write)
                 continue
             memory, left = self.left_in_memory(parts, f"{array}_parts")
             arrays.append(memory)
-            sides[by_column].append(left)
+            own.append(left)
             joined[parts.name] = Read(parts.name, left.axes, memory.name, left.index, parts.type, True)  # type: ignore[union-attr]
             last.append(write)
-        needed = self.kept([w.value for own in sides.values() for w in own])
+        needed = self.kept([w.value for own in sides.values() for w in own] + self.of_rows(once))
         ends = {n: t for n, t in needed.items() if self.of_lanes(self.made[n]) or not self.of_columns(self.made[n])}
         kept = {n: t for n, t in needed.items() if n not in ends}
         kept |= self.kept([e for n in ends for e in uses(self.made[n])], columns_alone=True)
@@ -433,13 +439,27 @@ class _Reverse:
         graphs = [self.graph("rows", [before[n] for n in kept], {}, chain.axes)] if kept else []
         graphs += [self.graph("ends", [before[n] for n in ends], known, chain.axes)] if ends else []
         graphs += [self.graph("left", sides[False], reads, chain.axes)] if sides[False] else []
-        graphs += [self.graph("right", sides[True], reads, self.turned())] if sides[True] else []
-        graphs += [self.graph("joined", last, joined, self.turned())] if last else []
-        return Gradients(tuple(graphs), tuple(arrays))
+        graphs += [self.graph("once", once, reads, chain.axes)] if once else []
+        right = self.asked(self.graph("right", sides[True], reads, self.turned)) if sides[True] else None
+        graphs += [*self.before, right] if right is not None else []
+        graphs += [self.graph("joined", last, joined, self.turned)] if last else []
+        return Gradients(tuple(graphs), (*arrays, *self.memory))
+
+    def of_rows(self, writes: list[Write]) -> list[Expr]:
+        """The values of rows that are summed for what all rows have in common."""
+        pending, found = [w.value for w in writes], list[Expr]()
+        while pending:
+            for x in walk_expr(pending.pop()):
+                value = self.value(x)
+                if value is not None and self.chain.row not in value.axes:
+                    pending += uses(value)
+                elif value is not None:
+                    found.append(x)
+        return found
 
     def left_in_memory(self, value: Expr, name: str) -> tuple[Array, Write]:
         """Memory for a value of columns and lanes, an element for each of the batch, and its write."""
-        axes, turned = self.ordered(self.axes_of(value)), self.turned()
+        axes, turned = self.ordered(self.axes_of(value)), self.turned
         sizes = extents(self.function, [turned[a].loop() for a in axes])
         if sizes is None:
             raise NotTiles(f"it is not told how many elements {name} has")
@@ -449,6 +469,7 @@ class _Reverse:
     def graph(self, name: str, writes: list[Write], known: Mapping[str, Read], axes: Mapping[str, Axis]) -> TileGraph:
         """A graph of all that some writes need."""
         pending = [n for w in writes for n in free_names(w.value)]
+        pending += [n for a in axes.values() for e in (a.start, a.stop) for n in free_names(e)]
         wanted: set[str] = set()
         while pending:
             own = pending.pop()
@@ -519,14 +540,16 @@ class _Reverse:
 
     # ---------------------------------------------------------------- the rows of a column
 
+    @cached_property
     def turned(self) -> dict[str, Axis]:
         """The axes with the columns before the rows: which rows have a column, instead of which columns a row has."""
         chain = self.chain
         row, column = chain.axes[chain.row], chain.axes[chain.column]
-        told = free_names(column.start) | free_names(column.stop)
-        if told & ({*chain.axes, *self.made} - {row.name}):
-            raise NotTiles(f"the bounds of {column.name} are not the same for all of the batch")
         starts, stops = _operands_of(column.start, "max"), _operands_of(column.stop, "min")
+        of_data = {True: [e for e in starts if self.of_data(e)], False: [e for e in stops if self.of_data(e)]}
+        starts, stops = ([e for e in own if not self.of_data(e)] for own in (starts, stops))
+        if (free_names(column.start) | free_names(column.stop)) & (chain.axes.keys() - {row.name}) or not (starts and stops):
+            raise NotTiles(f"the bounds of {column.name} are not the same for all of the batch")
         first, last = affine(row.start), affine(row.stop)
         if first is None or last is None:
             raise NotTiles(f"the bounds of {row.name} are no sums of sizes")
@@ -553,11 +576,14 @@ class _Reverse:
             from_ = [_at(*self._by_row(e), first, last, least=True) for e in starts]
         if not to:
             to = [_at(*self._by_row(e), first, last, least=False) for e in stops]
+        to += [self.function.array(array).shape[d] for array, d in chain.looked_at]
         columns = Axis(column.name, _joined("max", from_), _joined("min", to))
         begin = [e.expr() for e in lows]
         if not (columns.start == row.start == Const(0, INT64) and begin == [Ref(column.name, INT64)]):
             begin = [row.start, *begin]
         rows = Axis(row.name, _joined("max", begin), _joined("min", [row.stop, *(e.expr() for e in highs)]))
+        if of_data[True] or of_data[False]:
+            rows = self.told_by_data({**chain.axes, columns.name: columns, rows.name: rows}, of_data[True], of_data[False])
         out: dict[str, Axis] = {}
         for name, axis in chain.axes.items():
             if name == row.name:
@@ -565,6 +591,53 @@ class _Reverse:
             elif name != column.name:
                 out[name] = axis
         return out
+
+    def of_data(self, e: Expr) -> bool:
+        """Whether a bound of columns is of data of each row, or of its place in another way than by a sum."""
+        made = free_names(e) & self.made.keys()
+        if made and self.chain.row not in self.axes_of(e):
+            raise NotTiles(f"the bounds of {self.chain.column} are not the same for all of the batch")
+        form = affine(e)
+        return bool(made) or (self.chain.row in free_names(e) and (form is None or abs(form.coefficient(self.chain.row)) > 1))
+
+    def told_by_data(self, axes: Mapping[str, Axis], starts: list[Expr], stops: list[Expr]) -> Axis:
+        """The rows of a column, where each row is asked whether it has it."""
+        chain = self.chain
+        depends = frozenset().union(*map(self.axes_of, (*starts, *stops)))
+        batch = tuple(a for a in chain.sums.batch if a in depends)
+        told = rows_of_columns(self.function, axes, batch, chain.column, chain.row, starts, stops, self.names)
+        for value in told.values:
+            self.add(value)
+        own = {a: axes[a] for a in (*batch, chain.column, chain.row)}
+        self.before = [self.graph("which", [*told.bounds], {}, own), self.graph("gaps", [told.gaps], {}, own)]
+        self.memory, self.given = [*told.memory], told.given
+        return told.rows
+
+    def asked(self, graph: TileGraph) -> TileGraph:
+        """A graph of columns, whose sums are of rows that have these."""
+        if self.given is None:
+            return graph
+
+        def asked(value: Value) -> Value:
+            if not isinstance(value, Fold) or value.over != (self.chain.row,):
+                return value
+            (part,) = value.parts
+            return replace(value, parts=(select(self.given, part, number(0, part.type)),))  # type: ignore[arg-type]
+
+        known = [v for v in self.sorted() if {*names_of(v)} & self.below(self.given)]
+        values = [*known, *(asked(v) for v in graph.values if v not in known)]
+        axes = {a.name for a in graph.axes}
+        return replace(graph, axes=tuple(a for a in self.turned.values() if a.name in axes), values=tuple(values))
+
+    def below(self, e: Expr) -> set[str]:
+        """The values that an expression is made of."""
+        pending, found = [*free_names(e)], set[str]()
+        while pending:
+            name = pending.pop()
+            if name not in found and name in self.made:
+                found.add(name)
+                pending += [n for x in uses(self.made[name]) for n in free_names(x)]
+        return found
 
     def _by_row(self, e: Expr) -> tuple[int, Affine]:
         """A bound as a multiple of the row, 1, -1 or none, and the rest."""

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from weft.graph.chains import Chain
+from weft.graph.chains import Chain, by_rows
 from weft.graph.products import Operand, Products, exact_type
 from weft.graph.tile import Read
 from weft.loops.ir import Function, Ref, free_names
@@ -25,12 +25,15 @@ from weft.plan.product_search import OTHER_SHARED, boxed, staged_of, written_tog
 WARPGROUP, FRAGMENT_ROWS = 128, 64
 # Columns of a turn, warpgroups of a block, and turns and tiles of rows that have a place in shared memory, that are tried.
 TURNS, WARPGROUPS, STAGES, ROW_PLACES = (128, 112, 96, 80, 64, 48, 32, 192, 176), (1, 2, 3), (4, 3, 2), (2, 1)
-# Registers of a thread, by warpgroups of a block: of those that multiply, and of the one that brings tiles.
+# Registers of a thread, by warpgroups of a block: of those that multiply, and of the one that brings tiles; and where that asks
+# rows for their columns.
 REGISTERS = {1: (240, 240), 2: (240, 24), 3: (160, 32)}
+REGISTERS_ASKING = {1: (240, 240), 2: (232, 40), 3: (152, 56)}
 # Words of a thread: besides sums, scores and operands, and where rows have columns of their own, a part of which goes with the
 # lanes, or where lanes are many; for each axis of the batch after the first, and each other read; all of them at the most, by
 # warpgroups of a block. Points of the first products and lanes of the second at the most.
 OTHER_WORDS, BOUNDED_WORDS, BOUNDED_LANES, MANY_LANES, MANY_WORDS, AXIS_WORDS, READ_WORDS = 20, 18, 16, 128, 16, 4, 8
+ASKING_WORDS = 6  # of several scores, where rows are asked for their columns, and sums come before the next scores
 MOST_WORDS, MOST_POINTS, MOST_LANES = {1: 218, 2: 218, 3: 148}, 256, 256
 # Of several scores, whose values are made of each other, or of no sums: columns of a turn that are tried; what part of the
 # registers is filled, and where sums and scores have them at once; columns of a turn at the most where they have not.
@@ -68,6 +71,12 @@ class ChainPlan:
     overlapped: bool = True
     together: int = 0
     parts: int = 1
+    asking: bool = False
+    row: str = ""
+
+    def arranged(self, chain: Chain) -> Chain:
+        """The chain with the rows of the plan."""
+        return chain if self.row == chain.row else by_rows(chain)[self.row]
 
     @property
     def step(self) -> int:
@@ -85,7 +94,7 @@ class ChainPlan:
     @property
     def registers(self) -> tuple[int, int]:
         """Of a thread that multiplies, and of one that brings tiles: as many of both where there are enough."""
-        return REGISTERS[self.warpgroups]
+        return (REGISTERS_ASKING if self.asking else REGISTERS)[self.warpgroups]
 
 
 def plan_chain(
@@ -98,6 +107,7 @@ def plan_chain(
 ) -> tuple[ChainPlan, int] | None:
     """The plan for a call, and how many blocks it has; None where tensor cores or bulk copies do not do."""
     extents = extents_of(chain.axes, names)
+    chain = min(by_rows(chain).values(), key=lambda c: _fragments(c, extents))
     batch = math.prod(extents[a] for a in chain.sums.batch)
     rows, columns, points = (extents[a] for a in (chain.row, chain.column, chain.point))
     lanes = math.prod(extents[a] for a in chain.sums.columns)  # 1 if there are no sums
@@ -118,7 +128,7 @@ def plan_chain(
             if not boxed(from_first(product, chain.column), k, own.staged[k], arrays):
                 return None
     together = 0 if chain.together is None else bounds(chain.together, names, {})[0]
-    whole = ChainPlan(scores, sums, together=together)
+    whole = ChainPlan(scores, sums, together=together, asking=chain.asks_rows, row=chain.row)
     plans = list(_plans(chain, whole, points, lanes * bool(chain.sums.folds), machine))
     if not plans or together < 0 or chain.together is not None and not together:
         return None
@@ -142,7 +152,7 @@ def plan_chain(
     def cycles(plan: ChainPlan, parts: int, each: float) -> float:
         own_rows, _, turn = plan.sums.tile
         turns: float = -(-columns // turn)
-        if chain.start or chain.stop:  # half of them, and what is left of the last one
+        if chain.start != 0 or chain.stop != 0:  # half of them, and what is left of the last one
             turns = (columns + own_rows) / 2 / turn + (1 - math.gcd(own_rows, turn) / turn) / 2
             turns = (columns // 2 + own_rows) / turn + 1 if several(chain) else turns
         turns = -(-turns // parts) if parts > 1 else turns
@@ -156,20 +166,25 @@ def plan_chain(
         each, tiles = turn_cycles(plan), batch * -(-rows // plan.step)
         # more than one part where tiles of rows are too few to keep the device busy
         most = min(-(-columns // plan.sums.tile[2]), MOST_PARTS, MOST_WAVES * machine.multiprocessors // tiles)
-        most = 1 if several(chain) else most
+        most = 1 if several(chain) or chain.told_by_rows else most
         costs += [(cycles(plan, parts, each), plan, parts) for parts in range(1, 1 + max(1, most))]
     _, plan, parts = min(costs, key=lambda cost: cost[0])
     plan = replace(plan, parts=parts)
     vector = written_together(chain.sums, facts, plan.sums.run, extents)
     tiles = -(-rows // plan.step)
     # blocks stay, and go from tile to tile; where these differ, one each, the longest first, if pairs of them are too few
-    pairs = batch * -(-tiles // 2)
-    paired = bool(chain.start or chain.stop) and pairs >= machine.multiprocessors
-    stay = paired or not (chain.start or chain.stop)
+    pairs, alike = batch * -(-tiles // 2), chain.start == chain.stop == 0
+    paired = not alike and not chain.told_by_rows and pairs >= machine.multiprocessors
+    stay = paired or alike or chain.told_by_rows
     paired = paired and plan.parts == 1
     number = batch * tiles * plan.parts
     number = min(pairs if paired else number, machine.multiprocessors) if stay else number
     return replace(plan, sums=replace(plan.sums, vector=vector), paired=paired), number
+
+
+def _fragments(chain: Chain, extents: Mapping[str, int]) -> int:
+    """How many tiles of a warpgroup the rows are: columns are multiplied as often."""
+    return math.prod(extents[a] for a in chain.sums.batch) * -(-extents[chain.row] // FRAGMENT_ROWS)
 
 
 def several(chain: Chain) -> bool:
@@ -220,6 +235,7 @@ def _plans(chain: Chain, plain: ChainPlan, points: int, lanes: int, machine: Mac
     operands = {o.name for p in (chain.scores, chain.sums) for o in p.operands}
     reads = sum(isinstance(v, Read) and v.name not in operands for v in chain.values)
     more = AXIS_WORDS * max(0, len(chain.sums.batch) - 1) + READ_WORDS * reads
+    registers = REGISTERS_ASKING if plain.asking else REGISTERS
     for groups in WARPGROUPS:
         for turn in TURNS_OF_SEVERAL if several(chain) else TURNS:
             if lines and turn % MATRIX_POINTS:
@@ -232,12 +248,13 @@ def _plans(chain: Chain, plain: ChainPlan, points: int, lanes: int, machine: Mac
             overlapped, row_places = True, list(ROW_PLACES)
             if several(chain):
                 words += OTHER_WORDS + chain.bounded * (BOUNDED_WORDS + lanes // BOUNDED_LANES)
-                overlapped, alone = sums > 0 and words <= FILLED * REGISTERS[groups][0], not sums
+                overlapped, alone = sums > 0 and words <= FILLED * registers[groups][0], not sums
                 if len(chain.scores.folds) > 1:
                     own = words + (not chain.bounded) * lanes // BOUNDED_LANES
-                    overlapped = own <= FILLED_BY_SEVERAL * REGISTERS[groups][0]
+                    overlapped = own <= FILLED_BY_SEVERAL * registers[groups][0]
                     alone = turn <= MOST_ALONE and groups < 3
-                if not overlapped and not (alone and words - left * turn // 4 <= FILLED * REGISTERS[groups][0]):
+                words += plain.asking * ASKING_WORDS - left * turn // 4
+                if not overlapped and not (alone and words <= FILLED * registers[groups][0]):
                     continue
                 row_places = row_places[1:]
             else:

@@ -47,12 +47,17 @@ template <int count> WEFT_FUNCTION bool all_finite(const float (&values)[count])
     return none == 0.0f;
 }
 
+// Whether the u-th row of a thread has a point: all between its bounds.
+struct AllPoints {
+    WEFT_FUNCTION bool operator()(int, int) const { return true; }
+};
+
 // sums += left right as by wgmma, whose fragments these are; but the two rows of a thread take the points from `begin` to `end`
-// of the tiles alone. One point after another: it is for the few tiles with an infinity.
-template <typename T, int rows, bool along_points, int points, int steps, int count>
+// of the tiles alone, of those which they have. One point after another: it is for the few tiles with an infinity.
+template <typename T, int rows, bool along_points, int points, int steps, int count, class Has = AllPoints>
 WEFT_FUNCTION void multiply_within(
     float (&sums)[count], const uint32_t (&left)[steps][4], const MatrixTile<T, rows, along_points, points>* tile,
-    const int32_t (&begin)[2], const int32_t (&end)[2]) {
+    const int32_t (&begin)[2], const int32_t (&end)[2], const Has& has = {}) {
     uint32_t own[steps * 4];  // these are found by their places: they lie in memory, and take no registers
     float total[count];
 #pragma unroll
@@ -68,7 +73,7 @@ WEFT_FUNCTION void multiply_within(
             float pair[2];
             unpack<T>(word, pair[0], pair[1]);
             const float factor = point % 2 ? pair[1] : pair[0];
-            if (point < begin[u] || point >= end[u]) continue;
+            if (point < begin[u] || point >= end[u] || !has(u, point)) continue;
 #pragma unroll 1
             for (int k = 0; k < count / 2; ++k) {
                 const int column = k / 2 * 8 + lane % 4 * 2 + k % 2;
