@@ -21,8 +21,10 @@ from tests.kernels_of_maps import (
     five_points,
     heads_first,
     inside,
+    joined,
     of_rows,
     paged,
+    rotated,
     transposed,
     up_to_lengths,
     where_kept,
@@ -61,6 +63,13 @@ def test_axes_that_follow_each_other_everywhere_are_counted_as_one() -> None:
 def test_what_is_aligned_moves_in_packets_of_16_bytes() -> None:
     found = plan(biased, "bfloat16[64,4096]", "float32[4096]", "bfloat16[64,4096]")
     assert (found.vector, found.turns, found.whole, found.widths) == (8, 1, True, (8, 4, 8, 8))
+
+
+def test_what_is_read_on_conditions_on_axes_moves_in_packets() -> None:
+    found = plan(rotated, "bfloat16[64,128]", "bfloat16[128]", "bfloat16[128]")
+    assert (found.vector, found.widths) == (8, (8, 8, 8, 8, 8, 8))
+    found = plan(joined, "bfloat16[9,64]", "bfloat16[9,33]", "bfloat16[4,97]")
+    assert found.vector == 8 and ANY in found.widths
 
 
 def test_rows_that_begin_anywhere_are_cut_where_the_results_packets_are() -> None:
@@ -223,6 +232,8 @@ def test_random_programs() -> None:
     "title, kernel, specs",
     [
         ("flat", add, ("float16[1024,4096]", "float16[1024,4096]")),
+        ("rotated", rotated, ("bfloat16[4096,64]", "bfloat16[64]", "bfloat16[64]")),
+        ("joined", joined, ("bfloat16[1024,64]", "bfloat16[1024,32]", "bfloat16[512,96]")),
         ("unaligned_rows", biased, ("bfloat16[1024,4095]", "bfloat16[4095]", "bfloat16[1024,4095]")),
         ("permuted", add, ("float16[4,16,1024,64]", "float16[4,16,1024,64]:(1048576,64,1024,1)")),
         ("transposed", transposed, ("float16[4096,4096]", "float16[4096,4096]")),

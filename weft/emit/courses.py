@@ -18,7 +18,11 @@ from weft.emit.values import ZERO, ValueBody, deciding
 from weft.errors import Location
 from weft.graph.maps import Course
 from weft.graph.tile import Axis, Map, Read, Value, Write, names_of, uses
-from weft.loops.ir import Const, Expr, Function, If, Load, Op, Ref, Stmt, Store, checks_in, free_names, walk_expr
+from weft.graph.within import limits
+from weft.loops.affine import affine as to_affine
+from weft.loops.algebra.match import conjunction
+from weft.loops.cells import zero
+from weft.loops.ir import Const, Expr, Function, If, Let, Load, Op, Ref, Stmt, Store, checks_in, free_names, walk_expr
 from weft.loops.schedule import Nest
 from weft.loops.types import BFLOAT16, FLOAT16, FLOAT32, INT64
 from weft.plan.arguments import Facts
@@ -81,7 +85,8 @@ class Entry(ValueBody):
         # of the lane: the axis that counts rows, and that of a row's points
         self.parts = [group_name(group) for group in self.plan.axes[-2:]] if self.over else []
         self.across |= {*self.parts}
-        own = [r for r in reads if self.of_lane(r)]
+        self.within = {w.read: w.conditions for w in self.course.within}
+        own = [r for r in reads if self.of_lane(r) and not (r.name in self.within and self.unproven_access(r.array, r.index))]
         self.early = [
             r for r in own if r.name in self.over or not any(self.late(r.array, k, i) for k, i in enumerate(r.index))
         ]
@@ -154,7 +159,8 @@ class Entry(ValueBody):
             if self.course.ragged:
                 self.ragged_bounds()
             self.values_of_rows()
-            self.check_rows([(t.read.array, t.read.index, t.read.location) for t in self.tiles if t.read.name not in self.over])
+            sure = [t.read for t in self.tiles if t.read.name not in self.over.keys() | self.within.keys()]
+            self.check_rows([(r.array, r.index, r.location) for r in sure])
             if not self.waits:
                 self.leave_rows()
             self.check_rows([(w.array, w.index, w.location) for w in self.course.writes if self.whole_rows(w)])
@@ -474,10 +480,10 @@ class Entry(ValueBody):
             return
         address = self.address(read.array, read.index)
         vector, width = plan.vector * t.parts, t.width * t.parts
-        if plan.whole and t.width:
+        if plan.whole and t.width and read.name not in self.within:
             self.keep(t, f"weft::fetch<{vector}, {width}>({address})")
         else:
-            bounds = self.bounds_of(t.parts)
+            bounds = self.bounds_within(read.name) if read.name in self.within else self.bounds_of(t.parts)
             written = any(w.array == read.array for w in self.course.writes)
             how = f"anywhere<{vector}>" if t.width == ANY and not written else f"run<{vector}, {width}>"
             self.keep(t, f"weft::fetch_{how}({address}, {bounds})")
@@ -491,6 +497,45 @@ class Entry(ValueBody):
         """Where this turn's run begins, and where the row does and ends, in elements of which a point has so many."""
         places = (self.run, *self.bounds)
         return ", ".join(places if parts == 1 else (p if p == "0" else f"{parts} * {_factor(p)}" for p in places))
+
+    def bounds_within(self, name: str) -> str:
+        """The same of a read that happens on conditions: none of a row is there where a condition on the row does not hold."""
+        assert self.lane is not None
+        low, high, others = limits(self.within[name], self.lane.name)
+        first, last = self.bounds
+        if low:
+            first = self.farthest("maximum", [self.lane.start, *low])
+        if high:
+            last = self.farthest("minimum", [self.lane.stop, *high])
+        if others:
+            condition = self.printer.value(conjunction(others))
+            last = f"{condition} ? {last} : {first}"
+        return ", ".join((self.run, first, last))
+
+    def farthest(self, how: str, places: list[Expr]) -> str:
+        """The largest or the smallest of places, without those that are known to be no larger, or no smaller."""
+        sizes, sign = {x.name for x in self.function.sizes}, 1 if how == "maximum" else -1
+
+        def passes(a: Expr, b: Expr) -> bool:
+            left, right = map(to_affine, (a, b))
+            apart = (left - right) * sign if left is not None and right is not None else None
+            return apart is not None and apart.names <= sizes and min([apart.constant, *(k for _, k in apart.terms)]) >= 0
+
+        kept: list[Expr] = []
+        for place in places:
+            if not any(passes(k, place) for k in kept):
+                kept = [*(k for k in kept if not passes(place, k)), place]
+        text, *rest = [self.printer.index(e, SUM) for e in kept]
+        for other in rest:
+            text = f"weft::{how}<int64_t>({text}, {other})"
+        return text
+
+    def let(self, value: Read | Map) -> Let:
+        made = super().let(value)
+        if value.name not in self.within:
+            return made
+        where = conjunction(self.within[value.name])
+        return replace(made, value=Op("where", (where, made.value, zero(value.type)), value.type))
 
     def over_rows(self, read: Read) -> str:
         """A run of what begins elsewhere in each row: where this turn's points are, and from the next row on."""

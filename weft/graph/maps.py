@@ -20,6 +20,7 @@ from weft.graph.tile import (
     uses,
     uses_of_write,
 )
+from weft.graph.within import Within, conditional_reads
 from weft.loops.ir import Expr, Load, Ref, free_names, walk_expr
 from weft.loops.types import INT64
 
@@ -27,13 +28,14 @@ from weft.loops.types import INT64
 @dataclass(frozen=True)
 class Course:
     """What is written over the same axes, and the values that it needs, in order. ragged: the axis whose bounds depend on
-    others of them, or on values over these; "" where there is none.
+    others of them, or on values over these; "" where there is none. within: the reads that happen on conditions.
     """
 
     axes: tuple[Axis, ...]
     values: tuple[Read | Map, ...]
     writes: tuple[Write, ...]
     ragged: str = ""
+    within: tuple[Within, ...] = ()
 
     def expressions(self) -> tuple[Expr, ...]:
         """All that is computed at a point."""
@@ -91,7 +93,8 @@ def _course(graph: TileGraph, axes: tuple[str, ...], writes: list[Write]) -> Cou
             wanted.add(name)
             pending += [n for e in uses(graph.made[name]) for n in free_names(e)]
     values = tuple(_told(v for v in graph.values if isinstance(v, (Read, Map)) and v.name in wanted))
-    course = Course(own, values, tuple(writes), ragged[0].name if ragged else "")
+    reads, stored, within = ((), tuple(writes), ()) if ragged else conditional_reads(own, values, writes)
+    course = Course(own, (*values, *reads), stored, ragged[0].name if ragged else "", within)
     read = _loaded(course)
     for w in writes:
         if w.array not in read:

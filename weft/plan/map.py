@@ -248,7 +248,8 @@ def _counted(
         )
         for w in course.writes
     ]
-    return Course(tuple(axes), tuple(values), tuple(writes), course.ragged)
+    within = tuple(replace(w, conditions=tuple(map(moved, w.conditions))) for w in course.within)
+    return Course(tuple(axes), tuple(values), tuple(writes), course.ragged, within)
 
 
 # ---------------------------------------------------------------- where elements lie
@@ -327,12 +328,12 @@ class _Call:
         named = self.named(course)
         reads = len(named) - len(course.writes)
         found: dict[tuple[object, ...], int] = {}
-        pairs = []
+        pairs, within = [], {w.read for w in course.within}
         for k, (access, r) in enumerate(zip(named, reaches, strict=False)):
             geometry = self.arrays[r.array]
             apart = geometry.strides[-1:] == (1,) and geometry.shape[-1:] == (2,) and access.index[-1:] in ((ZERO,), (_ONE,))
             even = not any(s % 2 for s in (*geometry.strides[:-1], *r.steps.values())) and not geometry.address % (2 * r.size)
-            guarded = k >= reads and course.writes[k - reads].guard is not None
+            guarded = access.name in within if isinstance(access, Read) else access.guard is not None
             if not apart or not even or guarded or r.told or r.jumps:
                 continue
             key = (r.array, k < reads, r.first // 2, tuple(r.steps.items()))
@@ -402,6 +403,8 @@ class _Call:
         else goes on from row to row in packets that the rows' ends would cut.
         """
         if len(course.axes) < 2 or plan.vector < 2 or plan.whole or plan.turned or course.ragged or plan.loose or plan.pairs:
+            return ()
+        if course.within:
             return ()
         slow, fast = (a.name for a in course.axes[-2:])
         extents, reaches = self.extents(course), self.reaches(course)
@@ -529,7 +532,8 @@ class _Call:
         """
         *rows, lane = (a.name for a in course.axes)
         extents = self.extents(course)
-        guarded = [False] * (len(named) - len(course.writes)) + [w.guard is not None for w in course.writes]
+        within = {w.read for w in course.within}
+        guarded = [x.name in within if isinstance(x, Read) else x.guard is not None for x in self.named(course)]
         found: dict[str, list[int]] = {}
         for k, r in enumerate(named):
             across = [a for a in rows if r.step(a) == 1 and extents[a] >= _WORTH_TURNING]

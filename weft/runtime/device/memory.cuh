@@ -266,6 +266,7 @@ WEFT_FUNCTION Run<T, count> fetch_run(const T* address, int64_t first, int64_t l
         return aligned<widest>(address) ? fetch<count, widest>(address) : fetch<count, 1>(address);
     }
     Run<T, count> run = {};
+    if (first + count <= low || first >= high) return run;
 #pragma unroll
     for (int v = 0; v < count; ++v) {
         if (first + v >= low && first + v < high) run.set(v, address[v]);
