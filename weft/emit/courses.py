@@ -18,8 +18,6 @@ from weft.emit.values import ZERO, ValueBody, deciding
 from weft.errors import Location
 from weft.graph.maps import Course
 from weft.graph.tile import Axis, Map, Read, Value, Write, names_of, uses
-from weft.graph.within import limits
-from weft.loops.affine import affine as to_affine
 from weft.loops.algebra.match import conjunction
 from weft.loops.cells import zero
 from weft.loops.ir import Const, Expr, Function, If, Let, Load, Op, Ref, Stmt, Store, checks_in, free_names, walk_expr
@@ -480,10 +478,15 @@ class Entry(ValueBody):
             return
         address = self.address(read.array, read.index)
         vector, width = plan.vector * t.parts, t.width * t.parts
-        if plan.whole and t.width and read.name not in self.within:
+        if read.name in self.within:
+            assert self.lane is not None
+            with self.standing(self.lane.name, self.run):
+                condition = self.printer.value(conjunction(self.within[read.name]))
+            self.keep(t, f"weft::fetch_if<{vector}, {width}>({condition}, {address})")
+        elif plan.whole and t.width:
             self.keep(t, f"weft::fetch<{vector}, {width}>({address})")
         else:
-            bounds = self.bounds_within(read.name) if read.name in self.within else self.bounds_of(t.parts)
+            bounds = self.bounds_of(t.parts)
             written = any(w.array == read.array for w in self.course.writes)
             how = f"anywhere<{vector}>" if t.width == ANY and not written else f"run<{vector}, {width}>"
             self.keep(t, f"weft::fetch_{how}({address}, {bounds})")
@@ -497,38 +500,6 @@ class Entry(ValueBody):
         """Where this turn's run begins, and where the row does and ends, in elements of which a point has so many."""
         places = (self.run, *self.bounds)
         return ", ".join(places if parts == 1 else (p if p == "0" else f"{parts} * {_factor(p)}" for p in places))
-
-    def bounds_within(self, name: str) -> str:
-        """The same of a read that happens on conditions: none of a row is there where a condition on the row does not hold."""
-        assert self.lane is not None
-        low, high, others = limits(self.within[name], self.lane.name)
-        first, last = self.bounds
-        if low:
-            first = self.farthest("maximum", [self.lane.start, *low])
-        if high:
-            last = self.farthest("minimum", [self.lane.stop, *high])
-        if others:
-            condition = self.printer.value(conjunction(others))
-            last = f"{condition} ? {last} : {first}"
-        return ", ".join((self.run, first, last))
-
-    def farthest(self, how: str, places: list[Expr]) -> str:
-        """The largest or the smallest of places, without those that are known to be no larger, or no smaller."""
-        sizes, sign = {x.name for x in self.function.sizes}, 1 if how == "maximum" else -1
-
-        def passes(a: Expr, b: Expr) -> bool:
-            left, right = map(to_affine, (a, b))
-            apart = (left - right) * sign if left is not None and right is not None else None
-            return apart is not None and apart.names <= sizes and min([apart.constant, *(k for _, k in apart.terms)]) >= 0
-
-        kept: list[Expr] = []
-        for place in places:
-            if not any(passes(k, place) for k in kept):
-                kept = [*(k for k in kept if not passes(place, k)), place]
-        text, *rest = [self.printer.index(e, SUM) for e in kept]
-        for other in rest:
-            text = f"weft::{how}<int64_t>({text}, {other})"
-        return text
 
     def let(self, value: Read | Map) -> Let:
         made = super().let(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from weft.graph.needs import by_need, certain
@@ -21,7 +21,7 @@ from weft.graph.tile import (
     uses_of_write,
 )
 from weft.graph.within import Within, conditional_reads
-from weft.loops.ir import Expr, Load, Ref, free_names, walk_expr
+from weft.loops.ir import Expr, Load, Ref, free_names, substitute, walk_expr
 from weft.loops.types import INT64
 
 
@@ -102,6 +102,19 @@ def _course(graph: TileGraph, axes: tuple[str, ...], writes: list[Write]) -> Cou
         if set(axes) - {n for i in w.index for n in free_names(i)}:
             raise NotTiles(f"{w.array} is read by other points than write it", w.location)
     return course
+
+
+def read_at_need(course: Course, names: Collection[str]) -> Course:
+    """The course with these reads, which happen on conditions, as loads where they are needed."""
+    if not names:
+        return course
+    loads = {v.name: Load(v.array, v.index, v.type) for v in course.values if isinstance(v, Read) and v.name in names}
+    return replace(
+        course,
+        values=tuple(v for v in course.values if v.name not in names),
+        writes=tuple(replace(w, value=substitute(w.value, dict(loads))) for w in course.writes),
+        within=tuple(w for w in course.within if w.read not in names),
+    )
 
 
 def _told(values: Iterable[Read | Map]) -> Iterator[Read | Map]:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from weft.errors import Location
 from weft.graph.tile import Axis, Map, Read, Write
 from weft.loops.affine import Affine, affine
 from weft.loops.algebra.match import conjuncts
-from weft.loops.ir import Expr, Load, Op, Ref, free_names, operands, with_operands
+from weft.loops.ir import Expr, Load, Op, Ref, free_names, operands, substitute, with_operands
 from weft.loops.types import INT64
 
 # Such reads of a point: a thread has registers of each for all of its points.
-_MOST = 16
+_MOST = 8
 _OPPOSITE = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
 
 # What has to hold together; None where that cannot be told.
@@ -41,13 +42,15 @@ def conditional_reads(
         where = () if w.guard is None else found.both((), w.guard, True)
         found.location = w.location
         made.append(replace(w, value=found.hoisted(w.value, where)))
+    instead = found.merged()
     if not 0 < len(found.reads) <= _MOST:
         return (), tuple(writes), ()
     reads = tuple(
         Read(name, _of(axes, (*load.index, *where)), load.array, load.index, load.type, False, location=location)
         for (load, where), (name, location) in found.reads.items()
     )
-    return reads, tuple(made), tuple(Within(name, where) for (_, where), (name, _) in found.reads.items())
+    stores = tuple(replace(w, value=substitute(w.value, instead)) for w in made)
+    return reads, stores, tuple(Within(name, where) for (_, where), (name, _) in found.reads.items())
 
 
 def limits(conditions: Iterable[Expr], axis: str) -> tuple[list[Expr], list[Expr], list[Expr]]:
@@ -97,11 +100,31 @@ class _Found:
             case Op(name="and" | "or", args=(first, second)):
                 new = self.hoisted(first, where), self.hoisted(second, None)
             case Load() if where and self.plain(e):
+                e = replace(e, index=tuple(form.expr() for form in map(affine, e.index) if form is not None))
                 name, _ = self.reads.setdefault((e, where), (f"{e.array}.within.{len(self.reads)}", self.location))
                 return Ref(name, e.type)
             case _:
                 new = tuple(self.hoisted(o, where) for o in operands(e))
         return with_operands(e, new) if new != operands(e) else e
+
+    def merged(self) -> dict[str, Expr]:
+        """Make one of two reads of the same that happen where a condition holds and where it does not; what others are then."""
+        instead: dict[str, Expr] = {}
+        while (pair := next(self.pairs(), None)) is not None:
+            (load, where), other = pair
+            (name, location), (gone, _) = self.reads.pop((load, where)), self.reads.pop((load, other))
+            common = tuple(c for c in where if c in other)
+            kept, _ = self.reads.setdefault((load, common), (name, location))
+            old = {n: Ref(kept, load.type) for n in (name, gone) if n != kept}
+            instead = {n: substitute(e, dict(old)) for n, e in instead.items()} | old
+        return instead
+
+    def pairs(self) -> Iterator[tuple[tuple[Load, tuple[Expr, ...]], tuple[Expr, ...]]]:
+        for (load, where), (again, other) in itertools.combinations(self.reads, 2):
+            if load == again and len(apart := {*where} ^ {*other}) == 2:
+                a, b = apart
+                if isinstance(a, Op) and a.name in _OPPOSITE and replace(a, name=_OPPOSITE[a.name]) == b:
+                    yield (load, where), other
 
     def plain(self, load: Load) -> bool:
         """Whether where a load looks is told by axes and sizes, and nothing is stored there."""

@@ -27,11 +27,11 @@ extern "C" __global__ void __launch_bounds__(128) joined(
     if (j_run >= k + m) return;
     float c_tile[8];
     // kernels_of_maps.py:252: y[i, j] = c[i - n, j]
-    weft::unpack(weft::fetch_run<8, 8>(c_i + j_run, j_run, 0, i >= n ? k + m : 0), c_tile);
+    weft::unpack(weft::fetch_if<8, 8>(i >= n, c_i + j_run), c_tile);
     float a_tile[8];
-    weft::unpack(weft::fetch_run<8, 8>(a_i + j_run, j_run, 0, i < n ? m : 0), a_tile);
+    weft::unpack(weft::fetch_if<8, 8>(i < n && j_run < m, a_i + j_run), a_tile);
     float b_tile[8];
-    weft::unpack(weft::fetch_run<8, 8>(b_i + j_run - m, j_run, m, i < n ? k + m : m), b_tile);
+    weft::unpack(weft::fetch_if<8, 8>(i < n && j_run >= m, b_i + j_run - m), b_tile);
     float y_run[8];
     #pragma unroll
     for (int32_t v = 0; v < 8; ++v) {

@@ -25,9 +25,9 @@ extern "C" __global__ void __launch_bounds__(128) rotated(
     float sine_tile[8];
     weft::unpack(weft::fetch<8, 8>(sine + j_run), sine_tile);
     float x_tile_2[8];
-    weft::unpack(weft::fetch_run<8, 8>(x_i + half + j_run, j_run, 0, weft::minimum<int64_t>(m, half)), x_tile_2);
+    weft::unpack(weft::fetch_if<8, 8>(j_run < half, x_i + half + j_run), x_tile_2);
     float x_tile_3[8];
-    weft::unpack(weft::fetch_run<8, 8>(x_i + j_run - half, j_run, weft::maximum<int64_t>(0, half), m), x_tile_3);
+    weft::unpack(weft::fetch_if<8, 8>(j_run >= half, x_i + j_run - half), x_tile_3);
     float y_run[8];
     #pragma unroll
     for (int32_t v = 0; v < 8; ++v) {
