@@ -227,6 +227,68 @@ def _unaligned(n: int, m: int) -> Tensor:
 Makes = tuple[Callable[[], tuple[Any, ...]], ...]
 
 # Kernels, and arguments of several kinds.
+@weft.kernel
+def rotated(x, cosine, sine):
+    """Each half of a row beside the other."""
+    n, m = x.shape
+    half = m // 2
+    y = torch.empty_like(x)
+    for i in range(n):
+        for j in range(m):
+            other = -x[i, j + half] if j < half else x[i, j - half]
+            y[i, j] = x[i, j] * cosine[j] + other * sine[j]
+    return y
+
+
+@weft.kernel
+def joined(a, b, c):
+    """Beside each other, and above each other."""
+    n, m = a.shape
+    k = b.shape[1]
+    y = torch.empty(n + c.shape[0], m + k, dtype=a.dtype)
+    for i in range(n + c.shape[0]):
+        for j in range(m + k):
+            if i >= n:
+                y[i, j] = c[i - n, j]
+            else:
+                y[i, j] = a[i, j] if j < m else b[i, j - m]
+    return y
+
+
+@weft.kernel
+def stacked_gradients(a, b, c):
+    """A gradient of what chooses one of three: of a row's three, at most one is anything else than 0."""
+    n, m = a.shape
+    y = torch.empty(n, 3, m, dtype=a.dtype)
+    for i in range(n):
+        for k in range(3):
+            for j in range(m):
+                of_a = a[i, j] if k == 0 else 0.0
+                of_b = b[i, j] if k == 1 else 0.0
+                of_c = c[m - 1 - j, i] if not (k != 2 or j < 2) else 0.0
+                y[i, k, j] = of_a + of_b + of_c
+    return y
+
+
+@weft.kernel
+def padded(x, chosen):
+    """With what lies around it, the first of two rows only where chosen says so."""
+    n, m = x.shape
+    y = torch.zeros(n + 2, m + 4, dtype=x.dtype)
+    sums = torch.zeros(n, m, dtype=x.dtype)
+    for i in range(n + 2):
+        for j in range(m + 4):
+            if i >= 1 and i <= n and j >= 3 and j < m + 3:
+                y[i, j] = x[i - 1, j - 3]
+    for i in range(n):
+        for j in range(m):
+            before = x[i, j - 1] if j > 0 else x[i, j]
+            after = x[i, j + 1] if not (j + 1 == m or j + 1 > m) else before
+            above = x[i - 1, j] if chosen[i] > 0 and i > 0 else after
+            sums[i, j] = before + after + above
+    return y, sums
+
+
 CASES: dict[str, tuple[Any, Makes]] = {
     "add": (
         add,
@@ -257,6 +319,42 @@ CASES: dict[str, tuple[Any, Makes]] = {
         ),
     ),
     "of_rows": (of_rows, (lambda: (_random(9, 40), _random(9)), lambda: (_random(9, 4100).bfloat16(), _random(9)))),
+    "rotated": (
+        rotated,
+        (
+            lambda: (_random(5, 64).bfloat16(), _random(64).bfloat16(), _random(64)),
+            lambda: (_random(4, 52), _random(52), _random(52)),
+            lambda: (_random(3, 37).half(), _random(37).half(), _random(37)),
+            lambda: (_random(6, 130).bfloat16()[:, 1:], _random(129), _random(129)),
+            lambda: (_random(40, 34).T, _random(40), _random(40)),
+            lambda: (_random(2, 1), _random(1), _random(1)),
+        ),
+    ),
+    "joined": (
+        joined,
+        (
+            lambda: (_random(3, 64).bfloat16(), _random(3, 32).bfloat16(), _random(2, 96).bfloat16()),
+            lambda: (_random(3, 61), _random(3, 5), _random(2, 66)),
+            lambda: (_whole(9, 4, 33) > 4, _whole(9, 4, 40) > 4, _whole(9, 1, 73) > 4),
+            lambda: (_random(3, 8).double(), _random(3, 0).double(), _random(0, 8).double()),
+            lambda: (_random(64, 70).T, _random(70, 66), _random(130, 2).T),
+        ),
+    ),
+    "stacked_gradients": (
+        stacked_gradients,
+        (
+            lambda: (_random(3, 64).bfloat16(), _random(3, 64).bfloat16(), _random(64, 3).bfloat16()),
+            lambda: (_random(40, 37), _random(40, 37), _random(37, 40)),
+        ),
+    ),
+    "padded": (
+        padded,
+        (
+            lambda: (_random(5, 64).bfloat16(), _whole(3, 5) - 1),
+            lambda: (_random(4, 37), _whole(3, 4) - 1),
+            lambda: (_random(70, 41).T, _whole(3, 41) - 1),
+        ),
+    ),
     "paged": (
         paged,
         (

@@ -21,8 +21,10 @@ from tests.kernels_of_maps import (
     five_points,
     heads_first,
     inside,
+    joined,
     of_rows,
     paged,
+    rotated,
     transposed,
     up_to_lengths,
     where_kept,
@@ -61,6 +63,13 @@ def test_axes_that_follow_each_other_everywhere_are_counted_as_one() -> None:
 def test_what_is_aligned_moves_in_packets_of_16_bytes() -> None:
     found = plan(biased, "bfloat16[64,4096]", "float32[4096]", "bfloat16[64,4096]")
     assert (found.vector, found.turns, found.whole, found.widths) == (8, 1, True, (8, 4, 8, 8))
+
+
+def test_what_is_read_on_conditions_on_axes_moves_in_packets() -> None:
+    found = plan(rotated, "bfloat16[64,128]", "bfloat16[128]", "bfloat16[128]")
+    assert (found.vector, found.widths) == (8, (8, 8, 8, 8, 8, 8))
+    found = plan(joined, "bfloat16[9,64]", "bfloat16[9,33]", "bfloat16[4,97]")
+    assert len(found.at_need) == 3  # what begins between packets is read where it is needed
 
 
 def test_rows_that_begin_anywhere_are_cut_where_the_results_packets_are() -> None:
@@ -204,6 +213,42 @@ def test_transposed_views_of_any_kind(data: st.DataObject) -> None:
     assert not report.findings and report.ok, str(report)
 
 
+@st.composite
+def conditional_programs(draw: st.DrawFn) -> str:
+    """Reads at other places, where these are inside and some more conditions hold."""
+
+    def condition() -> str:
+        axis = draw(st.sampled_from(("i", "j", "i + j", "j - i", "2 * j")))
+        sign = draw(st.sampled_from(("<", ">=", "==", "<=", ">")))
+        text = f"{axis} {sign} {draw(st.sampled_from(('m // 2', 'n', '8', 'k')))}"
+        return draw(st.sampled_from((text, f"not {text}", f"({text} or j < 16)", f"not ({text} and i > 1)")))
+
+    def read() -> str:
+        down, right = draw(st.integers(-1, 1)), draw(st.sampled_from((-16, -8, -3, 0, 1, 8, 16)))
+        turned = draw(st.booleans()) and draw(st.booleans())
+        inside = [f"i + {down} >= 0", f"i + {down} < n", f"j + {right} >= 0", f"j + {right} < m"]
+        more = [condition() for _ in range(draw(st.integers(0, 2)))]
+        where = " and ".join(draw(st.permutations(inside + more)))
+        return f"({f'z[j + {right}, i + {down}]' if turned else f'x[i + {down}, j + {right}]'} if {where} else 1.0)"
+
+    value = " + ".join(read() for _ in range(draw(st.integers(1, 4))))
+    guard = draw(st.sampled_from(("", condition())))
+    store = "            y[i, j] = " + value
+    lines = [f"            if {guard}:", "    " + store] if guard else [store]
+    head = ["import torch", "", "def program(x, z, k: int):", "    n, m = x.shape", "    y = torch.zeros(n, m, dtype=x.dtype)"]
+    return "\n".join([*head, "    for i in range(n):", "        for j in range(m):", *lines, "    return y", ""])
+
+
+@examples(10)
+@given(conditional_programs(), st.sampled_from((torch.bfloat16, torch.float32)), st.sampled_from((64, 37)))
+def test_reads_on_conditions_of_any_kind(source: str, dtype: torch.dtype, m: int) -> None:
+    kernel = weft.kernel(compiled(source, f"conditions {hash(source)}"))
+    generator = torch.Generator().manual_seed(m)
+    x, z = (torch.randn(shape, generator=generator).to(dtype) for shape in ((5, m), (m, 5)))
+    report = kernel.check(x, z, 9)
+    assert not report.findings and report.ok, f"{source}\n{report}"
+
+
 def test_random_programs() -> None:
     met = 0
     for seed in range(20, 29):
@@ -223,6 +268,8 @@ def test_random_programs() -> None:
     "title, kernel, specs",
     [
         ("flat", add, ("float16[1024,4096]", "float16[1024,4096]")),
+        ("rotated", rotated, ("bfloat16[4096,64]", "bfloat16[64]", "bfloat16[64]")),
+        ("joined", joined, ("bfloat16[1024,64]", "bfloat16[1024,32]", "bfloat16[512,96]")),
         ("unaligned_rows", biased, ("bfloat16[1024,4095]", "bfloat16[4095]", "bfloat16[1024,4095]")),
         ("permuted", add, ("float16[4,16,1024,64]", "float16[4,16,1024,64]:(1048576,64,1024,1)")),
         ("transposed", transposed, ("float16[4096,4096]", "float16[4096,4096]")),

@@ -18,7 +18,9 @@ from weft.emit.values import ZERO, ValueBody, deciding
 from weft.errors import Location
 from weft.graph.maps import Course
 from weft.graph.tile import Axis, Map, Read, Value, Write, names_of, uses
-from weft.loops.ir import Const, Expr, Function, If, Load, Op, Ref, Round, Stmt, Store, checks_in, free_names, walk_expr
+from weft.loops.algebra.match import conjunction
+from weft.loops.cells import zero
+from weft.loops.ir import Const, Expr, Function, If, Let, Load, Op, Ref, Round, Stmt, Store, checks_in, free_names, walk_expr
 from weft.loops.schedule import Nest
 from weft.loops.types import BFLOAT16, FLOAT16, FLOAT32, INT64, ScalarType
 from weft.plan.arguments import Facts
@@ -81,7 +83,8 @@ class Entry(ValueBody):
         # of the lane: the axis that counts rows, and that of a row's points
         self.parts = [group_name(group) for group in self.plan.axes[-2:]] if self.over else []
         self.across |= {*self.parts}
-        own = [r for r in reads if self.of_lane(r)]
+        self.within = {w.read: w.conditions for w in self.course.within}
+        own = [r for r in reads if self.of_lane(r) and not (r.name in self.within and self.unproven_access(r.array, r.index))]
         self.early = [
             r for r in own if r.name in self.over or not any(self.late(r.array, k, i) for k, i in enumerate(r.index))
         ]
@@ -154,7 +157,8 @@ class Entry(ValueBody):
             if self.course.ragged:
                 self.ragged_bounds()
             self.values_of_rows()
-            self.check_rows([(t.read.array, t.read.index, t.read.location) for t in self.tiles if t.read.name not in self.over])
+            sure = [t.read for t in self.tiles if t.read.name not in self.over.keys() | self.within.keys()]
+            self.check_rows([(r.array, r.index, r.location) for r in sure])
             if not self.waits:
                 self.leave_rows()
             self.check_rows([(w.array, w.index, w.location) for w in self.course.writes if self.whole_rows(w)])
@@ -474,7 +478,12 @@ class Entry(ValueBody):
             return
         address = self.address(read.array, read.index)
         vector, width = plan.vector * t.parts, t.width * t.parts
-        if plan.whole and t.width:
+        if read.name in self.within:
+            assert self.lane is not None
+            with self.standing(self.lane.name, self.run):
+                condition = self.printer.value(conjunction(self.within[read.name]))
+            self.keep(t, f"weft::fetch_if<{vector}, {width}>({condition}, {address})")
+        elif plan.whole and t.width:
             self.keep(t, f"weft::fetch<{vector}, {width}>({address})")
         else:
             bounds = self.bounds_of(t.parts)
@@ -491,6 +500,13 @@ class Entry(ValueBody):
         """Where this turn's run begins, and where the row does and ends, in elements of which a point has so many."""
         places = (self.run, *self.bounds)
         return ", ".join(places if parts == 1 else (p if p == "0" else f"{parts} * {_factor(p)}" for p in places))
+
+    def let(self, value: Read | Map) -> Let:
+        made = super().let(value)
+        if value.name not in self.within:
+            return made
+        where = conjunction(self.within[value.name])
+        return replace(made, value=Op("where", (where, made.value, zero(value.type)), value.type))
 
     def over_rows(self, read: Read) -> str:
         """A run of what begins elsewhere in each row: where this turn's points are, and from the next row on."""

@@ -9,7 +9,7 @@ from weft.compiler import Launch
 from weft.emit import folds, joins, products
 from weft.graph.chains import Chain
 from weft.graph.joins import Joins, Points
-from weft.graph.maps import Course
+from weft.graph.maps import Course, read_at_need
 from weft.graph.products import Products
 from weft.graph.scans import Scanned
 from weft.graph.show import Spelling
@@ -54,7 +54,7 @@ def drawn(launch: Launch, numbers: Mapping[str, int]) -> Drawn | None:
     assert where is not None
     lowered = where.analysis.lowered[launch.variant.nest]
     if isinstance(plan, MapPlan) and lowered.maps is not None:
-        course = lowered.maps.courses[launch.course]
+        course = read_at_need(lowered.maps.courses[launch.course], plan.courses[launch.course].at_need)
         made: Sequence[Value] = course.values
         axes, homed = {a.name: a for a in course.axes}, _of_maps(launch, course, plan.courses[launch.course])
     elif isinstance(plan, FoldPlan) and lowered.sweeps is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from weft.graph.needs import by_need, certain
@@ -20,20 +20,22 @@ from weft.graph.tile import (
     uses,
     uses_of_write,
 )
-from weft.loops.ir import Expr, Load, Ref, free_names, walk_expr
+from weft.graph.within import Within, conditional_reads
+from weft.loops.ir import Expr, Load, Ref, free_names, substitute, walk_expr
 from weft.loops.types import INT64
 
 
 @dataclass(frozen=True)
 class Course:
     """What is written over the same axes, and the values that it needs, in order. ragged: the axis whose bounds depend on
-    others of them, or on values over these; "" where there is none.
+    others of them, or on values over these; "" where there is none. within: the reads that happen on conditions.
     """
 
     axes: tuple[Axis, ...]
     values: tuple[Read | Map, ...]
     writes: tuple[Write, ...]
     ragged: str = ""
+    within: tuple[Within, ...] = ()
 
     def expressions(self) -> tuple[Expr, ...]:
         """All that is computed at a point."""
@@ -91,7 +93,8 @@ def _course(graph: TileGraph, axes: tuple[str, ...], writes: list[Write]) -> Cou
             wanted.add(name)
             pending += [n for e in uses(graph.made[name]) for n in free_names(e)]
     values = tuple(_told(v for v in graph.values if isinstance(v, (Read, Map)) and v.name in wanted))
-    course = Course(own, values, tuple(writes), ragged[0].name if ragged else "")
+    reads, stored, within = ((), tuple(writes), ()) if ragged else conditional_reads(own, values, writes)
+    course = Course(own, (*values, *reads), stored, ragged[0].name if ragged else "", within)
     read = _loaded(course)
     for w in writes:
         if w.array not in read:
@@ -99,6 +102,19 @@ def _course(graph: TileGraph, axes: tuple[str, ...], writes: list[Write]) -> Cou
         if set(axes) - {n for i in w.index for n in free_names(i)}:
             raise NotTiles(f"{w.array} is read by other points than write it", w.location)
     return course
+
+
+def read_at_need(course: Course, names: Collection[str]) -> Course:
+    """The course with these reads, which happen on conditions, as loads where they are needed."""
+    if not names:
+        return course
+    loads = {v.name: Load(v.array, v.index, v.type) for v in course.values if isinstance(v, Read) and v.name in names}
+    return replace(
+        course,
+        values=tuple(v for v in course.values if v.name not in names),
+        writes=tuple(replace(w, value=substitute(w.value, dict(loads))) for w in course.writes),
+        within=tuple(w for w in course.within if w.read not in names),
+    )
 
 
 def _told(values: Iterable[Read | Map]) -> Iterator[Read | Map]:

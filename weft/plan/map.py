@@ -10,8 +10,9 @@ from functools import reduce
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from weft.graph.maps import Course, Maps
+from weft.graph.maps import Course, Maps, read_at_need
 from weft.graph.tile import Axis, Map, Read, Write
+from weft.graph.within import Within, limits
 from weft.loops.affine import affine, evaluate, is_bound
 from weft.loops.ir import Check, Const, Expr, Function, Load, Op, Ref, free_names, rewrite, substitute, walk_expr
 from weft.loops.types import INT64
@@ -63,6 +64,9 @@ class CoursePlan:
     pairs: accesses by their numbers in `widths`, to the one and to the other part of complex numbers: these move in packets of
     the first's, in which both parts follow each other, and `widths` counts them as one element.
 
+    at_need: the reads that happen on conditions, and do so where they are needed, element by element: others move in whole
+    packets, and what holds for the first element of one holds for all.
+
     turned: the axis along which what else is read or written lies side by side, the accesses of `turns_over` by their numbers
     in `widths`: it changes its order in shared memory, a square of `side` points of both axes a block, of which a thread has a
     run below the other.
@@ -85,6 +89,7 @@ class CoursePlan:
     turned: str = ""
     turns_over: tuple[int, ...] = ()
     threads: int = BLOCK
+    at_need: tuple[str, ...] = ()
 
     @property
     def side(self) -> int:
@@ -181,7 +186,7 @@ def accesses(course: Course) -> list[tuple[str, tuple[Expr, ...]]]:
 
 def counted(course: Course, plan: CoursePlan) -> Course:
     """The course over the axes that its plan counts, in their order."""
-    own = _counted(course, plan.alone, plan.axes, plan.still)
+    own = _counted(read_at_need(course, plan.at_need), plan.alone, plan.axes, plan.still)
     return _wrapped(own, {k for k, _ in plan.wrapped}) if plan.wrapped else own
 
 
@@ -236,9 +241,10 @@ def _counted(
 
     here: dict[str, frozenset[str]] = {a.name: frozenset({a.name}) for a in axes}
     values: list[Read | Map] = []
+    conditions = {w.read: w.conditions for w in course.within}
     for v in course.values:
         made = replace(v, index=at(v.array, v.index)) if isinstance(v, Read) else replace(v, value=moved(v.value))
-        uses = made.index if isinstance(made, Read) else (made.value,)
+        uses = (*made.index, *conditions.get(v.name, ())) if isinstance(made, Read) else (made.value,)
         here[v.name] = frozenset().union(*(here.get(n, frozenset()) for e in uses for n in free_names(e)))
         values.append(replace(made, axes=tuple(a.name for a in axes if a.name in here[v.name])))
     every = tuple(a.name for a in axes)
@@ -248,7 +254,8 @@ def _counted(
         )
         for w in course.writes
     ]
-    return Course(tuple(axes), tuple(values), tuple(writes), course.ragged)
+    within = tuple(replace(w, conditions=tuple(map(moved, w.conditions))) for w in course.within)
+    return Course(tuple(axes), tuple(values), tuple(writes), course.ragged, within)
 
 
 # ---------------------------------------------------------------- where elements lie
@@ -327,12 +334,12 @@ class _Call:
         named = self.named(course)
         reads = len(named) - len(course.writes)
         found: dict[tuple[object, ...], int] = {}
-        pairs = []
+        pairs, within = [], {w.read for w in course.within}
         for k, (access, r) in enumerate(zip(named, reaches, strict=False)):
             geometry = self.arrays[r.array]
             apart = geometry.strides[-1:] == (1,) and geometry.shape[-1:] == (2,) and access.index[-1:] in ((ZERO,), (_ONE,))
             even = not any(s % 2 for s in (*geometry.strides[:-1], *r.steps.values())) and not geometry.address % (2 * r.size)
-            guarded = k >= reads and course.writes[k - reads].guard is not None
+            guarded = access.name in within if isinstance(access, Read) else access.guard is not None
             if not apart or not even or guarded or r.told or r.jumps:
                 continue
             key = (r.array, k < reads, r.first // 2, tuple(r.steps.items()))
@@ -378,6 +385,28 @@ class _Call:
     # ---- the plan of a course
 
     def planned(self, course: Course) -> tuple[CoursePlan, tuple[int, int, int]]:
+        """The plan with as many reads that happen on conditions in whole packets as move so."""
+        left: tuple[str, ...] = ()
+        while True:
+            own = read_at_need(course, left)
+            plan, grid = self.of(own)
+            cut = tuple(w.read for w in own.within if not self.whole_packets(own, plan, w))
+            if not cut:
+                return replace(plan, at_need=left), grid
+            left += cut
+
+    def whole_packets(self, course: Course, plan: CoursePlan, within: Within) -> bool:
+        """Whether conditions hold for all of each of a read's packets, or for none of it."""
+        if plan.vector < 2 or plan.shift != 0 or plan.turned or len(plan.lane) > 1:
+            return False
+        (k,) = (k for k, access in enumerate(self.named(course)) if isinstance(access, Read) and access.name == within.read)
+        low, high, _ = limits(within.conditions, plan.lane[0])
+        if plan.widths[k] < plan.vector:
+            return False
+        known = self.names.keys() - self.ranges.keys()
+        return all(free_names(e) <= known and evaluate(e, self.names) % plan.vector == 0 for e in (*low, *high))
+
+    def of(self, course: Course) -> tuple[CoursePlan, tuple[int, int, int]]:
         extents = self.extents(course)
         still = tuple(
             sorted(
@@ -402,6 +431,8 @@ class _Call:
         else goes on from row to row in packets that the rows' ends would cut.
         """
         if len(course.axes) < 2 or plan.vector < 2 or plan.whole or plan.turned or course.ragged or plan.loose or plan.pairs:
+            return ()
+        if course.within:
             return ()
         slow, fast = (a.name for a in course.axes[-2:])
         extents, reaches = self.extents(course), self.reaches(course)
@@ -529,7 +560,8 @@ class _Call:
         """
         *rows, lane = (a.name for a in course.axes)
         extents = self.extents(course)
-        guarded = [False] * (len(named) - len(course.writes)) + [w.guard is not None for w in course.writes]
+        within = {w.read for w in course.within}
+        guarded = [x.name in within if isinstance(x, Read) else x.guard is not None for x in self.named(course)]
         found: dict[str, list[int]] = {}
         for k, r in enumerate(named):
             across = [a for a in rows if r.step(a) == 1 and extents[a] >= _WORTH_TURNING]

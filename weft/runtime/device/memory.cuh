@@ -172,6 +172,13 @@ template <int count, int width, typename T> WEFT_FUNCTION Run<T, count> fetch(co
     return run;
 }
 
+// The same where a condition holds; elsewhere 0.
+template <int count, int width, typename T> WEFT_FUNCTION Run<T, count> fetch_if(bool condition, const T* address) {
+    Run<T, count> run = {};
+    if (condition) run.template read<width>(address);
+    return run;
+}
+
 // The same, before anything that comes after the warp's next barrier. Of loads through a pointer that nothing is stored through the
 // compiler knows that they may come later, where their elements are needed: it waits for one row, then asks for the other.
 template <int count, int width, typename T> WEFT_FUNCTION Run<T, count> fetch_now(const T* address) {

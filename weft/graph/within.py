@@ -1,0 +1,175 @@
+"""Loads that happen only where conditions on axes hold, as reads: what lies side by side is then moved in packets."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from weft.errors import Location
+from weft.graph.tile import Axis, Map, Read, Write
+from weft.loops.affine import Affine, affine
+from weft.loops.algebra.match import conjuncts
+from weft.loops.ir import Expr, Load, Op, Ref, free_names, operands, substitute, with_operands
+from weft.loops.types import INT64
+
+# Such reads of a point: a thread has registers of each for all of its points.
+_MOST = 8
+_OPPOSITE = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
+
+# What has to hold together; None where that cannot be told.
+_Conditions = tuple[Expr, ...] | None
+
+
+@dataclass(frozen=True)
+class Within:
+    """The read of this name happens where all conditions hold, comparisons of sums of axes, with factors of 1 or -1, and sizes.
+    Elsewhere it is 0, and nothing needs it.
+    """
+
+    read: str
+    conditions: tuple[Expr, ...]
+
+
+def conditional_reads(
+    axes: Sequence[Axis], values: Sequence[Read | Map], writes: Sequence[Write]
+) -> tuple[tuple[Read, ...], tuple[Write, ...], tuple[Within, ...]]:
+    """The reads that loads of these writes are which happen on conditions, and the writes with their values instead."""
+    stored = {w.array for w in writes}
+    found = _Found({a.name for a in axes}, {v.name for v in values}, stored)
+    made = []
+    for w in writes:
+        where = () if w.guard is None else found.both((), w.guard, True)
+        found.location = w.location
+        made.append(replace(w, value=found.hoisted(w.value, where)))
+    instead = found.merged()
+    if not 0 < len(found.reads) <= _MOST:
+        return (), tuple(writes), ()
+    reads = tuple(
+        Read(name, _of(axes, (*load.index, *where)), load.array, load.index, load.type, False, location=location)
+        for (load, where), (name, location) in found.reads.items()
+    )
+    stores = tuple(replace(w, value=substitute(w.value, instead)) for w in made)
+    return reads, stores, tuple(Within(name, where) for (_, where), (name, _) in found.reads.items())
+
+
+def limits(conditions: Iterable[Expr], axis: str) -> tuple[list[Expr], list[Expr], list[Expr]]:
+    """What points of an axis are not below, and below, where conditions hold, and those that are none of this axis."""
+    low: list[Expr] = []
+    high: list[Expr] = []
+    others: list[Expr] = []
+    for c in conditions:
+        assert isinstance(c, Op)
+        left, right = map(affine, c.args)
+        assert left is not None and right is not None
+        apart = left - right  # compared with 0
+        factor = apart.coefficient(axis)
+        if factor == 0:
+            others.append(c)
+            continue
+        rest = apart * -factor  # what the axis is compared with, less the axis
+        terms = {n: k for n, k in rest.terms if n != axis}
+        name = c.name if factor > 0 else {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq"}[c.name]
+        at, after = (Affine.make(terms, rest.constant + k).expr() for k in (0, 1))
+        if name in ("ge", "eq"):
+            low.append(at)
+        if name == "gt":
+            low.append(after)
+        if name == "lt":
+            high.append(at)
+        if name in ("le", "eq"):
+            high.append(after)
+    return low, high, others
+
+
+@dataclass
+class _Found:
+    """reads: the names of loads under their conditions, and where the first of each is."""
+
+    axes: Collection[str]
+    values: Collection[str]
+    stored: Collection[str]
+    reads: dict[tuple[Load, tuple[Expr, ...]], tuple[str, Location | None]] = field(default_factory=dict)
+    location: Location | None = None
+
+    def hoisted(self, e: Expr, where: _Conditions) -> Expr:
+        match e:
+            case Op(name="where", args=(condition, then, orelse)):
+                under = (where, self.both(where, condition, True), self.both(where, condition, False))
+                new = tuple(map(self.hoisted, (condition, then, orelse), under))
+            case Op(name="and" | "or", args=(first, second)):
+                new = self.hoisted(first, where), self.hoisted(second, None)
+            case Load() if where and self.plain(e):
+                e = replace(e, index=tuple(form.expr() for form in map(affine, e.index) if form is not None))
+                name, _ = self.reads.setdefault((e, where), (f"{e.array}.within.{len(self.reads)}", self.location))
+                return Ref(name, e.type)
+            case _:
+                new = tuple(self.hoisted(o, where) for o in operands(e))
+        return with_operands(e, new) if new != operands(e) else e
+
+    def merged(self) -> dict[str, Expr]:
+        """Make one of two reads of the same that happen where a condition holds and where it does not; what others are then."""
+        instead: dict[str, Expr] = {}
+        while (pair := next(self.pairs(), None)) is not None:
+            (load, where), other = pair
+            (name, location), (gone, _) = self.reads.pop((load, where)), self.reads.pop((load, other))
+            common = tuple(c for c in where if c in other)
+            kept, _ = self.reads.setdefault((load, common), (name, location))
+            old = {n: Ref(kept, load.type) for n in (name, gone) if n != kept}
+            instead = {n: substitute(e, dict(old)) for n, e in instead.items()} | old
+        return instead
+
+    def pairs(self) -> Iterator[tuple[tuple[Load, tuple[Expr, ...]], tuple[Expr, ...]]]:
+        for (load, where), (again, other) in itertools.combinations(self.reads, 2):
+            if load == again and len(apart := {*where} ^ {*other}) == 2:
+                a, b = apart
+                if isinstance(a, Op) and a.name in _OPPOSITE and replace(a, name=_OPPOSITE[a.name]) == b:
+                    yield (load, where), other
+
+    def plain(self, load: Load) -> bool:
+        """Whether where a load looks is told by axes and sizes, and nothing is stored there."""
+        told = all(affine(i) is not None for i in load.index) and not _names(load.index) & {*self.values}
+        return told and load.array not in self.stored
+
+    def both(self, where: _Conditions, condition: Expr, holds: bool) -> _Conditions:
+        """The conditions, and that this one holds, or does not."""
+        more = _compared(condition, holds)
+        if where is None or more is None or not all(map(self.told, more)):
+            return None
+        return tuple(dict.fromkeys((*where, *more)))
+
+    def told(self, condition: Expr) -> bool:
+        assert isinstance(condition, Op)
+        left, right = map(affine, condition.args)
+        if left is None or right is None or _names(condition.args) & {*self.values}:
+            return False
+        return all(abs(k) == 1 for n, k in (left - right).terms if n in self.axes)
+
+
+def _of(axes: Sequence[Axis], exprs: Iterable[Expr]) -> tuple[str, ...]:
+    named = _names(exprs)
+    return tuple(a.name for a in axes if a.name in named)
+
+
+def _names(exprs: Iterable[Expr]) -> set[str]:
+    return {n for e in exprs for n in free_names(e)}
+
+
+def _compared(condition: Expr, holds: bool) -> _Conditions:
+    """The comparisons of integers that hold if and only if a condition does, or does not; None where there are none such."""
+    match condition:
+        case Op(name="not", args=(inner,)):
+            return _compared(inner, not holds)
+        case Op(name="or", args=(a, b)) if not holds:
+            parts = [_compared(a, False), _compared(b, False)]
+        case Op(name="and") if holds:
+            parts = [_compared(c, True) for c in conjuncts(condition)]
+        case Op(name=name, args=(a, _)) if a.type == INT64 and name in _OPPOSITE:
+            return (condition if holds else replace(condition, name=_OPPOSITE[name]),)
+        case Op(name="eq" | "ne" as name, args=(a, b)) if a.type == INT64 and (name == "eq") == holds:
+            return (condition if holds else replace(condition, name="eq"),)
+        case _:
+            return None
+    if any(p is None for p in parts):
+        return None
+    return tuple(c for p in parts if p is not None for c in p)
