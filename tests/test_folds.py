@@ -187,6 +187,26 @@ def test_blocks_share_rows_that_are_few() -> None:
     assert [p.shared for p in plans(kernel, "float32[8,32000]", "int64[8]")] == [True] * 2
 
 
+def test_few_rows_have_all_that_they_need_on_its_way_from_the_beginning() -> None:
+    """Each has a multiprocessor for itself: few points a thread, and what is the same for all rows is read with them."""
+
+    @weft.kernel
+    def norm(x, w):
+        y = torch.empty_like(x)
+        for i in range(x.shape[0]):
+            s = 0.0
+            for j in range(x.shape[1]):
+                s += x[i, j] * x[i, j]
+            for j in range(x.shape[1]):
+                y[i, j] = x[i, j] * torch.rsqrt(s / x.shape[1] + 1e-5) * w[j]
+        return y
+
+    (few,), (many,) = plans(norm, "float16[64,4096]", "float16[4096]"), plans(norm, "float16[4096,4096]", "float16[4096]")
+    assert (few.alike, few.threads, few.vector * few.chunks) == (True, 256, 16)
+    assert (many.alike, many.threads, many.vector * many.chunks) == (False, 128, 32)
+    assert norm.check(torch.randn(3, 1000).half(), torch.randn(1000).half(), seeds=2).ok
+
+
 def test_what_is_aligned_moves_in_packets() -> None:
     kernel = CASES["total"][0]
     assert [p.vector for p in plans(kernel, "bfloat16[4096,4096]")] == [8, 8]

@@ -48,9 +48,12 @@ def test_teams_scan_rows(
         ("float32[64,100]", (4, 4), False, 4, (8, 16)),
         ("bfloat16[64,16]", (8, 1), False, 1, (2, 64)),
         ("float32[64,101]", (1, 4), False, 16, (32, 4)),
-        ("float32[64,1024]", (4, 8), True, 16, (32, 4)),
-        ("bfloat16[64,1024]", (8, 4), True, 16, (32, 4)),
-        ("bfloat16[64,1000]", (8, 4), False, 16, (32, 4)),
+        ("float32[640,1024]", (4, 8), True, 160, (32, 4)),
+        ("bfloat16[640,1024]", (8, 4), True, 160, (32, 4)),
+        ("bfloat16[640,1000]", (8, 4), False, 160, (32, 4)),
+        # or 16, where each row has a multiprocessor for itself
+        ("float32[64,1024]", (4, 4), True, 64, (64, 1)),
+        ("bfloat16[64,4096]", (8, 2), True, 64, (256, 1)),
         ("bfloat16[64,1001]", (1, 16), False, 64, (64, 1)),
         ("bfloat16[640,16384]", (8, 4), True, 640, (512, 1)),
         # as few threads as rows of their length need

@@ -763,6 +763,20 @@ def test_a_planted_fault_is_found_in_its_line(fault: Fault, seed: int) -> None:
     assert any(fault.evidence in text for f in own for text in (f.message, *f.evidence)), own
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_barrier_of_a_cluster_waits_for_no_thread_that_has_exited(seed: int) -> None:
+    x, y = np.arange(256, dtype=np.float32), np.zeros(128, np.float32)
+    body = """__shared__ float s[64];
+    if (threadIdx.x >= 64) return;
+    s[threadIdx.x] = x0[blockIdx.x * 64 + threadIdx.x];
+    weft::cluster_sync();
+    x1[blockIdx.x * 64 + threadIdx.x] = *weft::peer(s + threadIdx.x, weft::cluster_rank() ^ 1);
+    weft::cluster_sync();"""
+    arrays = [(x, INPUT), (y, OUTPUT)]
+    simulation = launch(body, arrays, block=96, grid=2, cluster=2, headers=("cluster",), seed=seed)
+    assert not simulation.findings and y.tolist() == [*range(64, 128), *range(64)]
+
+
 def test_the_two_threads_and_the_element_of_a_race_are_named() -> None:
     y = np.zeros(4, np.float32)
     simulation = launch("if (threadIdx.x % 32 == 0) x0[2] = 1.0f;", [(y, OUTPUT)])

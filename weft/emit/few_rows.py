@@ -187,11 +187,11 @@ class FewRowsEntry(ProductEntry):
                 self.writer.cite(read.location)
                 line(f"if ({here} && {inside}) {tile.tile}[u] = {self.fetched(tile, read, stop)};")
         for f in self.products.folds:
-            left, right = self.operands_of(f, tiles)
-            way = "points" if right.staged.along_points else "columns"
-            type_ = exact_type(self.function, self.products, right.operand)
-            self.writer.cite(f.location)
-            line(f"weft::multiply_{way}<weft::{type_}>({self.totals[f.results[0]]}, {left.tile}, {made[right.tile]});")
+            for left, right in self.operands_of(f, tiles):
+                way = "points" if right.staged.along_points else "columns"
+                type_ = exact_type(self.function, self.products, right.operand)
+                self.writer.cite(f.location)
+                line(f"weft::multiply_{way}<weft::{type_}>({self.totals[f.results[0]]}, {left.tile}, {made[right.tile]});")
 
     def column_runs(self, tile: Tile) -> int:
         """How many packets a thread takes of an operand of columns at a time."""

@@ -28,7 +28,7 @@ class HeldEntry(Entry):
         super().__post_init__()
         plan = self.plan
         self.lane = self.axes[plan.lane]
-        self.reads = held_reads(self.sweeps, plan.lane)
+        self.reads = held_reads(self.sweeps, plan.lane, plan.alike)
         self.keeps = self.kept()
         self.extent = ""  # how many points a row has
         self.steady = True  # all rows have as many
@@ -390,7 +390,7 @@ class HeldEntry(Entry):
         """What is the same for every row is too much to keep in registers from one to the next: the cache keeps it."""
         known = self.stored() | self.pointers.keys()
         for v in work.values if self.sweeps.rows else ():
-            if isinstance(v, Read) and v.array not in known and not set(v.axes) & set(self.sweeps.rows):
+            if isinstance(v, Read) and v not in self.reads and v.array not in known and not set(v.axes) & set(self.sweeps.rows):
                 name, type_ = self.fresh.fresh(f"{v.array}_row"), memory_type(self.function.array(v.array).dtype)
                 self.writer.line(f"const {type_}* const {name} = weft::opaque({self.arrays[v.array]});")
                 self.pointers[v.array] = (name, frozenset())

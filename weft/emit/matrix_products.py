@@ -262,6 +262,10 @@ class MatrixEntry(ProductEntry):
         if self.by_warpgroups:
             line(f"weft::wgmma_wait<0>({', '.join(self.accumulators())});")
 
+    def each_product(self, tiles: list[Tile]) -> Iterator[tuple[Fold, tuple[Tile, Tile]]]:
+        """The products of a turn, with the fold that each is summed in."""
+        return ((f, pair) for f in self.products.folds for pair in self.operands_of(f, tiles))
+
     def accumulators(self) -> list[str]:
         blocks = self.plan.each[0] // 64
         return [f"{self.totals[f.results[0]]}[{b}]" for f in self.products.folds for b in range(blocks)]
@@ -272,8 +276,7 @@ class MatrixEntry(ProductEntry):
         line(f"weft::wgmma_fence({', '.join(self.accumulators())});")
         line("#pragma unroll")
         with self.writer.block(f"for (int32_t g = 0; g < {MATRIX_POINTS}; g += 16)"):
-            for f in self.products.folds:
-                left, right = self.operands_of(f, tiles)
+            for f, (left, right) in self.each_product(tiles):
                 type_ = exact_type(self.function, self.products, left.operand)
                 majors = ["weft::Major::k" if t.staged.along_points else "weft::Major::rows" for t in (left, right)]
                 template = f"weft::{type_}" + (f", {', '.join(majors)}" if majors != ["weft::Major::k"] * 2 else "")
@@ -297,8 +300,7 @@ class MatrixEntry(ProductEntry):
                 line("#pragma unroll")
                 line(f"for (int32_t u = 0; u < {count}; ++u) {t.tile}[turn % {stages}].{side}({first} + u * 16, g, {own}[u]);")
             products = []
-            for f in self.products.folds:
-                left, right = self.operands_of(f, tiles)
+            for f, (left, right) in self.each_product(tiles):
                 type_ = exact_type(self.function, self.products, left.operand)
                 pair = f"{{{names[right.tile]}[v / 2][v % 2 * 2], {names[right.tile]}[v / 2][v % 2 * 2 + 1]}}"
                 products.append(f"weft::mma<weft::{type_}>({self.totals[f.results[0]]}[u][v], {names[left.tile]}[u], {pair});")

@@ -22,7 +22,7 @@ from weft.emit.values import ZERO, ValueBody, deciding
 from weft.graph.products import Operand, Products
 from weft.graph.sweeps import Sweep, Sweeps
 from weft.graph.tile import Fold, Map, Read, names_of, starts_neutral, uses_of_write
-from weft.loops.ir import Expr, Function, Op, Ref, free_names, trapping
+from weft.loops.ir import Expr, Function, Ref, free_names, trapping
 from weft.loops.schedule import Nest
 from weft.plan.arguments import Facts
 from weft.plan.fold import PACKET_BYTES, WARP
@@ -404,13 +404,10 @@ class ProductEntry(ValueBody):
     def algebra(self, f: Fold) -> str:
         return algebra_type(f.algebra, register_type(f.types[0]))
 
-    def operands_of(self, f: Fold, tiles: list[Tile]) -> tuple[Tile, Tile]:
-        """The left and the right tile of a product."""
-        part = f.parts[0]
-        assert isinstance(part, Op)
-        names = {a.name for a in part.args if isinstance(a, Ref)}
-        left, right = (next(t for t in tiles if t.left == side and t.operand.name in names) for side in (True, False))
-        return left, right
+    def operands_of(self, f: Fold, tiles: list[Tile]) -> list[tuple[Tile, Tile]]:
+        """The left and the right tile of each product that a fold sums."""
+        named = {t.operand.name: t for t in tiles}
+        return [(named[left], named[right]) for left, right in self.products.terms(f)]
 
     def fold(self, f: Fold, own: str) -> None:
         """`own` = it and a point of a fold."""

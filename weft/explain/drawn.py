@@ -136,7 +136,7 @@ def _of_sweeps(launch: Launch, sweeps: Sweeps, plan: FoldPlan) -> Iterator[_Home
     made = {n: v for v in arranged.values for n in names_of(v)}
     counts = [_reached([e for f in s.folds for e in (*f.parts, *f.inits)] + _written(s.writes), made) for s in own]
     counts.append(_reached(_written(arranged.last if step.ends else ()), made))
-    held = {r.name for r in held_reads(arranged, plan.lane)} if plan.chunks else set()
+    held = {r.name for r in held_reads(arranged, plan.lane, plan.alike)} if plan.chunks else set()
     for value in arranged.values:
         times = sum(any(n in c for n in names_of(value)) for c in counts)
         if isinstance(value, Fold):

@@ -43,6 +43,7 @@ from weft.loops.ir import (
     Load,
     Op,
     Ref,
+    Round,
     Stmt,
     Store,
     free_arrays,
@@ -125,6 +126,8 @@ class _Passes:
     together: bool
     memory: list[Array] = field(default_factory=list)
     left: dict[str, Expr] = field(default_factory=dict)  # where results lie, over the names of axes
+    stored: dict[str, tuple[int, Load]] = field(default_factory=dict)  # maps that a group writes: after which, and where
+    rounded: dict[str, Map] = field(default_factory=dict)  # results that are used rounded alone, as these maps
 
     def made(self) -> Passes:
         self.axes: dict[str, Axis] = {a.name: a for a in self.graph.axes}
@@ -136,18 +139,44 @@ class _Passes:
         groups: list[_Group] = [(own, [*group]) for own, group in groupby(folds, lambda f: self.ordered(f.axes))]
         for write in self.graph.writes:
             self.put(write, groups)
+        self.stored = self.as_written(groups)
+        self.rounded = self.as_rounded()
         if not self.together:
-            nests = [self.nest(own, group, self.needed(groups[k + 1 :]), {}) for k, (own, group) in enumerate(groups)]
+            nests: list[tuple[Stmt, ...]] = []
+            beside = {k for k in range(len(groups) - 1) if self.of_the_same_rows(*groups[k : k + 2])}
+            for k, (own, group) in enumerate(groups):
+                if k - 1 not in beside:
+                    nests.append(self.rows(groups, k) if k in beside else self.nest(own, group, self.needed(groups, k), {}))
             return Passes(tuple(nests), tuple(self.memory))
 
         def inside(known: dict[str, Expr]) -> tuple[Stmt, ...]:
             body: list[Stmt] = []
             for k, (own, group) in enumerate(groups):
                 inner = [a for a in own if a not in self.common]
-                body += self.nest(inner, group, self.needed(groups[k + 1 :]), known)
+                body += self.nest(inner, group, self.needed(groups, k), known)
             return tuple(body)
 
         return Passes((self.loops(self.common, {}, inside),), tuple(self.memory))
+
+    def of_the_same_rows(self, folds: _Group, writes: _Group) -> bool:
+        """Whether what follows folds writes at the points that they fold, for each of their results: one nest reads a row for
+        both.
+        """
+        (axes, group), (across, after) = folds, writes
+        if not axes or not all(isinstance(w, Write) for w in after):
+            return False
+        over = {self.ordered(f.over) if isinstance(f, Fold) else () for f in group}
+        return over == {across[len(axes) :]} and across[: len(axes)] == axes and len(across) > len(axes)
+
+    def rows(self, groups: Sequence[_Group], k: int) -> tuple[Stmt, ...]:
+        """The folds of a group, and for each of their results the writes of the next one."""
+        (axes, folds), (across, writes), later = groups[k], groups[k + 1], self.needed(groups, k + 1)
+
+        def inside(known: dict[str, Expr]) -> tuple[Stmt, ...]:
+            body = [s for f in folds if isinstance(f, Fold) for s in self.fold(f, known, later)]
+            return (*body, *self.nest(across[len(axes) :], writes, later, known))
+
+        return self.loops(axes, {}, inside)
 
     def put(self, write: Write, groups: list[_Group]) -> None:
         """A write in the last group with its axes in which all that it needs is there, if nothing after it reads what was there
@@ -165,14 +194,50 @@ class _Passes:
                 break
         groups.append((axes, [write]))
 
-    def needed(self, groups: Sequence[_Group]) -> set[str]:
-        return {n for _, group in groups for item in group for n in self.needs(item)}
+    def as_written(self, groups: Sequence[_Group]) -> dict[str, tuple[int, Load]]:
+        """Maps of results that a group writes as they are, each element once: groups after it read them instead of what they
+        are made of.
+        """
+        found: dict[str, tuple[int, Load]] = {}
+        writes = [(k, i) for k, (_, group) in enumerate(groups) for i in group if isinstance(i, Write)]
+        arrays, types = [w.array for _, w in writes], {a.name: a.dtype for a in self.function.arrays}
+        folded = {r for v in self.graph.values if isinstance(v, Fold) for r in v.results}
+        for k, write in writes:
+            value = self.maps.get(write.value.name) if isinstance(write.value, Ref) else None
+            if value is None or write.guard is not None or arrays.count(write.array) > 1 or not self.needs(write) & folded:
+                continue
+            held = value.value.to if isinstance(value.value, Round) else value.type
+            plain = all(isinstance(i, Ref) for i in write.index) and len(set(write.index)) == len(write.index)
+            plain = plain and {i.name for i in write.index if isinstance(i, Ref)} == {*value.axes}
+            if plain and types.get(write.array) == held:
+                found[value.name] = (k, Load(write.array, write.index, value.type, write.location))
+        return found
+
+    def as_rounded(self) -> dict[str, Map]:
+        """Results that nothing uses but a map that rounds them, by their names: that is what is left of them."""
+        users: dict[str, list[Value | Write]] = {}
+        for item in (*self.graph.values, *self.graph.writes):
+            for name in {n for e in _uses(item) for n in free_names(e)}:
+                users.setdefault(name, []).append(item)
+        rounding = {n: own[0] for n, own in users.items() if len(own) == 1 and isinstance(own[0], Map)}
+        return {n: m for n, m in rounding.items() if isinstance(m.value, Round) and m.value.value == Ref(n, m.type)}
+
+    def needed(self, groups: Sequence[_Group], k: int) -> set[str]:
+        """What groups after the k-th need."""
+        later = list(enumerate(groups))[k + 1 :]
+        return {n for after, (_, group) in later for item in group for n in self.needs(item, self.there(after))}
+
+    def there(self, group: int) -> set[str]:
+        """Maps that groups before this one have written."""
+        return {name for name, (k, _) in self.stored.items() if k < group}
 
     def ordered(self, names: Collection[str]) -> tuple[str, ...]:
         return tuple(a for a in self.axes if a in names)
 
-    def needs(self, item: Fold | Write) -> set[str]:
-        """The names of reads, maps and results that an item is made of, those that its axes need among them."""
+    def needs(self, item: Fold | Write, there: Collection[str] = ()) -> set[str]:
+        """The names of reads, maps and results that an item is made of, those that its axes need among them. there: what is in
+        memory.
+        """
         exprs = _uses(item)
         pending = [n for e in exprs for n in free_names(e)]
         found: set[str] = set()
@@ -180,7 +245,7 @@ class _Passes:
             name = pending.pop()
             if name not in found:
                 found.add(name)
-                value = self.graph.made.get(name)
+                value = self.graph.made.get(name) if name not in there else None
                 pending += [n for e in uses(value) for n in free_names(e)] if isinstance(value, Read | Map) else []
         return found
 
@@ -232,7 +297,7 @@ class _Passes:
         """What expressions need of the maps, with whose names they are known from then on."""
         out: list[Stmt] = []
         for name in dict.fromkeys(n for e in exprs for n in sorted(free_names(e))):
-            if name in self.maps and name not in known:
+            if name in self.maps and name not in known and name not in self.left:
                 value = self.maps[name]
                 out += self.lets((value.value,), known)
                 made = Let(self.names.fresh(name), self.expr(value.value, known), value.location)
@@ -263,6 +328,8 @@ class _Passes:
         lets = self.lets((*write.index, write.value), inner)
         index = tuple(self.expr(i, inner) for i in write.index)
         store = (*lets, Store(write.array, index, self.expr(write.value, inner), write.location))
+        if isinstance(write.value, Ref) and write.value.name in self.stored:
+            self.left[write.value.name] = self.stored[write.value.name][1]
         if write.guard is None:
             return store
         return (*guarded, If(self.expr(write.guard, known), store, (), (), write.location))
@@ -279,10 +346,15 @@ class _Passes:
             if self.together and self.ordered(fold.axes) == self.common:
                 self.left[name] = known[name]
                 continue
+            rounding = self.rounded.get(name)
+            kept: Expr = known[name]
+            if rounding is not None and isinstance(rounding.value, Round):
+                name, kept = rounding.name, Round(kept, rounding.value.to)
+                type_ = rounding.value.to
             place = self.place(name, type_, self.ordered(fold.axes))
             self.left[name] = place
             index = tuple(substitute(i, {a: known[a] for a in fold.axes}) for i in place.index)
-            out.append(Store(place.array, index, known[name], fold.location))
+            out.append(Store(place.array, index, kept, fold.location))
         return tuple(out)
 
     def carried(
@@ -315,7 +387,7 @@ class _Passes:
             raise NotTiles(f"it is not told how many elements {name} has")
         array = expanded(self.names.fresh(name), type_, found)
         self.memory.append(array)
-        return Load(array.name, expanded_index(found, [Ref(a, INT64) for a in axes]), type_)
+        return Load(array.name, expanded_index(found, [Ref(a, INT64) for a in axes]), type_.opmath)
 
 
 def _from_nought(start: Expr) -> Expr:

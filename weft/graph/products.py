@@ -55,13 +55,24 @@ class Products:
         """What all folds begin with."""
         return tuple(e for folds in (self.folds, *(s.folds for s in self.ending)) for f in folds for e in f.inits)
 
-    def neutral(self, fold: Fold) -> bool:
-        """Whether points whose operands are all 0 leave a fold as it is."""
+    def terms(self, fold: Fold) -> tuple[tuple[str, str], ...]:
+        """The left and the right operand of each product that a fold sums; none where it sums anything else."""
         left, right = ({o.name for o in side} for side in (self.left, self.right))
-        match fold.parts[0]:
-            case Op(name="mul", args=(Ref(name=a), Ref(name=b))) if fold.algebra == "sum":
-                return (a in left and b in right) or (a in right and b in left)
-        return False
+
+        def of(e: Expr) -> tuple[tuple[str, str], ...]:
+            match e:
+                case Op(name="mul", args=(Ref(name=a), Ref(name=b))):
+                    return ((a, b),) if a in left and b in right else ((b, a),) if a in right and b in left else ()
+                case Op(name="add", args=(a, b)):
+                    one, other = of(a), of(b)
+                    return (*one, *other) if one and other else ()
+            return ()
+
+        return of(fold.parts[0]) if fold.algebra == "sum" else ()
+
+    def neutral(self, fold: Fold) -> bool:
+        """Whether points whose operands are all 0 leave a fold as it is, which sums products."""
+        return bool(self.terms(fold))
 
 
 def products(sweeps: Sweeps, lane: str, main: int = 0) -> Products | None:

@@ -27,6 +27,7 @@ from weft.loops.ir import (
     Merge,
     Op,
     Ref,
+    Round,
     Scalar,
     Stmt,
     Store,
@@ -1019,7 +1020,8 @@ def _repeat(
         if fill is None and same is not None:
             edit.instead[id(site.store)] = []
             return [], Load(same, expanded_index(found, moved), site.value.type)
-        array = expanded(names.fresh(f"{target}_parts"), site.value.type, found, fill)
+        type_ = site.value.type if ordered else _memory_type(function, site.value)
+        array = expanded(names.fresh(f"{target}_parts"), type_, found, fill)
         arrays.append(array)
         if fill is None:
             keeping[site.value, index] = array.name
@@ -1038,7 +1040,7 @@ def _repeat(
         if (same := keeping.get((Ref(name, type_), index)) or _kept(function, Ref(name, type_), index)) is not None:
             known[name] = Load(same, expanded_index(found, moved[: len(loops)]), type_)
             continue
-        array = expanded(names.fresh(f"{base_name(name)}_saved"), type_, found)
+        array = expanded(names.fresh(f"{base_name(name)}_saved"), _memory_type(function, Ref(name, type_)), found)
         arrays.append(array)
         keeping[Ref(name, type_), index] = array.name
         kept = Store(array.name, index, Ref(name, type_))
@@ -1053,9 +1055,18 @@ def _repeat(
     return closure.repeat(known, names, use)
 
 
+def _memory_type(function: Function, value: Expr) -> ScalarType:
+    """The type of an array that holds a value as it is: of what has been rounded, the type that it was rounded to."""
+    if isinstance(value, Ref):
+        lets = (s.value for s in walk(function.body) if isinstance(s, Let) and s.name == value.name)
+        value = next(lets, value)
+    return value.to if isinstance(value, Round) else value.type
+
+
 def _kept(function: Function, value: Expr, index: tuple[Expr, ...]) -> str | None:
     """An array that holds this value of every iteration already, as it is."""
-    made = {a.name for a in function.arrays if a.role == "local" and a.fill is None and a.dtype == value.type}
+    type_ = _memory_type(function, value)
+    made = {a.name for a in function.arrays if a.role == "local" and a.fill is None and a.dtype == type_}
     stored = [s.array for s in walk(function.body) if isinstance(s, Store)]
 
     def always(statements: Iterable[Stmt]) -> Iterator[Store]:

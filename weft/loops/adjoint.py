@@ -18,6 +18,7 @@ from typing import Literal
 from weft.errors import Location, NotDifferentiable
 from weft.loops.accumulate import accumulate, accumulate_into, accumulation, store_once
 from weft.loops.algebra.counters import settle
+from weft.loops.algebra.half_sums import half_sums
 from weft.loops.algebra.recurrences import dependents
 from weft.loops.derivatives import cancels, contributions, is_unknown, keeps_zero, passed_through, sources, taken
 from weft.loops.extents import expanded, expanded_index, extents
@@ -498,7 +499,9 @@ class _Adjoint:
         self.active, self.active_arrays = _active(function, wanted, results)
         self.active -= self._stabilisers()
         self.infinite = _infinite(function)
+        self.half_sums = half_sums(function)
         self.moving: dict[Expr, bool] = {}
+        self.rounded: dict[str, ScalarType] = {}  # names that are bound to numbers of such a type, exactly
         self.arrays: list[Array] = []
         self.temporary: set[str] = set()
         self.owner: dict[str, str] = {}  # the function's array that a copy or an adjoint stands for
@@ -1018,14 +1021,25 @@ class _Adjoint:
             return value
         fresh = self.names.fresh(name)
         self.temporary.add(fresh)
+        if isinstance(value, Round):
+            self.rounded[fresh] = value.to
         out.append(Let(fresh, value, self.location))
         return Ref(fresh, value.type)
 
     def _reverse_let(self, stmt: Let, scope: _Scope, adj: Seeds, out: list[Stmt]) -> None:
         seed = adj.pop(stmt.name, None)
         if seed is not None:
-            bound = self._bind(seed.value, f"d_{stmt.name}", out)
+            bound = self._bind(self._rounded(stmt.name, seed.value), f"d_{stmt.name}", out)
             self.backward(stmt.value, replace(seed, value=bound), scope, adj, out)
+
+    def _rounded(self, name: str, seed: Expr) -> Expr:
+        """What is handed back to a name. To PyTorch a sum of products of two numbers of a 16-bit type is one of them, and so is
+        its gradient: then the gradients of the factors are sums of products of two such numbers as well.
+        """
+        type_ = self.half_sums.get(name)
+        if type_ is None or isinstance(seed, Const) or (isinstance(seed, Ref) and self.rounded.get(seed.name) == type_):
+            return seed
+        return Round(seed, type_)
 
     def _reverse_store(self, stmt: Store, scope: _Scope, adj: Seeds, out: list[Stmt]) -> None:
         kept = self.kept.get(stmt.array)
@@ -1110,6 +1124,8 @@ class _Adjoint:
         carried: dict[str, tuple[Carry, _Seed, _Seed | None]] = {}
         for c in stmt.carries:
             seed = adj.pop(c.result, None)
+            if seed is not None:
+                seed = replace(seed, value=self._bind(self._rounded(c.result, seed.value), f"d_{c.result}", out))
             if c.name in self.divided:
                 extrema.append(self.divided.pop(c.name))
                 continue

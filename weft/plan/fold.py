@@ -42,6 +42,8 @@ FEWEST_POINTS, SIDE_BYTES, SMALL_BLOCK = 8, 128, 128
 # is little beside them; more of a long row. Points up to which it also keeps what it has computed of them. Registers of a
 # multiprocessor, the most of a thread, and those besides the points that it holds.
 FEW_HELD, HELD_POINTS, KEPT_POINTS = 16, (32, 64, 128), 32
+# The same of a row that has a multiprocessor for itself: nothing else is done while its threads wait.
+HELD_OF_FEW = (16, 32)
 # The same of rows whose lengths data decide, about.
 FEW_OF_RAGGED = 4
 # Times that a team goes through that many points for each of its threads; longer rows have all threads of a block.
@@ -87,7 +89,8 @@ class FoldPlan:
     all points of so many of the chunks, and registers are enough for what is unpacked of them at once. merged: axes that are
     counted as one; those of the plan are what is left. fewer: loops around decide how many rows there are, and a launch may
     have blocks for more. longer: rows for which data decide that they have more points than so many are left to a launch after,
-    in which each has all threads of a block; 0: there are no such.
+    in which each has all threads of a block; 0: there are no such. alike: they also hold, from the beginning, what is the same
+    row for all.
     """
 
     rows: tuple[str, ...]
@@ -109,6 +112,7 @@ class FoldPlan:
     left: bool = False
     fewer: bool = False
     longer: int = 0
+    alike: bool = False
 
     def arranged(self, sweeps: Sweeps) -> Sweeps:
         """The sweeps as this plan goes through them."""
@@ -197,7 +201,12 @@ def _plan(
     lane = bounded[0] if bounded else _lane(sweeps, facts, extents)
     told = not leaning.again and _told(sweeps.axes[lane], sweeps.axes, names)
     holding = tuple(shifted(p, leaning.points) for p in HELD_POINTS)
-    held = _held(function, sweeps, facts, lane, extents, machine, holding, leaning.packets, inside=True) if told else None
+    held = None
+    if told and rows <= machine.multiprocessors and extents[lane] <= HOLDERS[0][1] * max(HELD_OF_FEW):
+        of_few = tuple(shifted(p, leaning.points) for p in HELD_OF_FEW)
+        held = _held(function, sweeps, facts, lane, extents, machine, of_few, leaning.packets, alike=True)
+    elif told:
+        held = _held(function, sweeps, facts, lane, extents, machine, holding, leaning.packets, inside=True)
     running = sweeps.running is not None and lane not in sweeps.rows
     if sweeps.running is not None and running:
         sweeps = sweeps.running
@@ -256,10 +265,13 @@ def _of_one_length(sweeps: Sweeps) -> bool:
     return all(len(s.over) == 1 for s in every) and len(ranges) == 1
 
 
-def held_reads(sweeps: Sweeps, lane: str) -> tuple[Read, ...]:
-    """What of a row can be read before any of it is computed: along its points, and another row for each."""
+def held_reads(sweeps: Sweeps, lane: str, alike: bool = False) -> tuple[Read, ...]:
+    """What of a row can be read before any of it is computed: along its points, and another row for each. alike: also what is
+    the same row for all.
+    """
     made = {n for v in sweeps.values for n in names_of(v)}
-    reads = [v for v in sweeps.values if isinstance(v, Read) and lane in v.axes and (not sweeps.rows or len(v.axes) > 1)]
+    own = alike or not sweeps.rows
+    reads = [v for v in sweeps.values if isinstance(v, Read) and lane in v.axes and (own or len(v.axes) > 1)]
     return tuple(v for v in reads if not any(free_names(i) & made for i in v.index))
 
 
@@ -273,13 +285,15 @@ def _held(
     most: Iterable[int],
     packets: int = 0,
     inside: bool = False,
+    alike: bool = False,
 ) -> FoldPlan | None:
     """The plan whose threads hold the points of a row, if that saves reading them again and they fit. most: points that a
     thread may hold, in the order in which they are tried. packets: how often a packet is halved. inside: where blocks of few
-    threads have no room for a row in their registers, it may lie in shared memory.
+    threads have no room for a row in their registers, it may lie in shared memory. alike: they hold what is the same row for
+    all as well.
     """
     every = [s for stage in sweeps.stages for s in stage]
-    reads = held_reads(sweeps, lane)
+    reads = held_reads(sweeps, lane, alike)
     if (sweeps.running or sweeps).read_once or not reads or any(s.over != (lane,) for s in every):
         return None
     if extents[lane] < FEWEST_POINTS:
@@ -315,7 +329,9 @@ def _held(
     unpacked = chunks * vector * len(reads) + OTHER_REGISTERS <= REGISTERS // (threads * fewest)
     holds = threads * cluster * vector * chunks
     full = chunks if chunks > 1 and unpacked and extents[lane] == holds and sweeps.axes[lane].start == ZERO else 0
-    return FoldPlan(sweeps.rows, lane, across, threads, teams, vector=vector, chunks=chunks, cluster=cluster, whole=full)
+    return FoldPlan(
+        sweeps.rows, lane, across, threads, teams, vector=vector, chunks=chunks, cluster=cluster, whole=full, alike=alike
+    )
 
 
 def _inside(

@@ -246,7 +246,8 @@ class _Work:
         """Cycles of a turn: of products, of shared memory, of what a block brings, or of what all of them do, from L2, or from
         memory where one square alone takes it. beside: blocks that a multiprocessor has.
         """
-        (m, n, k), (own_m, own_n), folds, found = plan.tile, plan.each, len(self.found.folds), self.found
+        (m, n, k), (own_m, own_n), found = plan.tile, plan.each, self.found
+        folds = sum(len(found.terms(f)) for f in found.folds)
         reads = m // 64 * (64 + n) if plan.engine == "wgmma" else math.prod(plan.squares) * (own_m + own_n)
         active = min(blocks, self.machine.multiprocessors) / self.machine.multiprocessors
         brought = ((len(found.left) * m, self.columns <= n), (len(found.right) * n, self.rows <= m))

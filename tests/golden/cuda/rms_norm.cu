@@ -2,7 +2,7 @@
 #include "weft/team.cuh"
 
 // rms_norm.py:13: def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
-extern "C" __global__ void __launch_bounds__(128) rms_norm(
+extern "C" __global__ void __launch_bounds__(64) rms_norm(
     const float* __restrict__ x,
     const float* __restrict__ weight,
     float* __restrict__ y,
@@ -11,21 +11,27 @@ extern "C" __global__ void __launch_bounds__(128) rms_norm(
     const int64_t rows,
     const int64_t length,
     const double eps) {
-    // 4 rows a block, a warp each; each thread holds 4 neighbouring points, 8 times
-    const int64_t r = int64_t(blockIdx.x) * 4 + threadIdx.y;
-    if (r >= rows) return;
+    // a row a block of 64 threads; each thread holds 4 neighbouring points, 4 times
+    // what the warps of a row tell each other; two of each, used in turn, so that one barrier does
+    __shared__ float float_values[2][2];
+    int32_t turn = 0;
+    const int64_t r = blockIdx.x;
     const float* x_r = x + r * x_stride_0;
-    weft::Run<float, 4> x_tile[8];
+    weft::Run<float, 4> x_tile[4];
+    weft::Run<float, 4> weight_tile[4];
     #pragma unroll
-    for (int32_t chunk = 0; chunk < 8; ++chunk) {
-        const int32_t l_run = chunk * 128 + threadIdx.x * 4;
+    for (int32_t chunk = 0; chunk < 4; ++chunk) {
+        const int32_t l_run = chunk * 256 + threadIdx.x * 4;
         // rms_norm.py:24: squares = squares + x[r, l] * x[r, l]
-        x_tile[chunk] = weft::fetch<4, 4>(x_r + l_run);
+        x_tile[chunk] = weft::fetch_now<4, 4>(x_r + l_run);
+        // rms_norm.py:27: y[r, l] = x[r, l] * scale * weight[l]
+        weight_tile[chunk] = weft::fetch_now<4, 4>(weight + l_run);
     }
+    __syncwarp();  // all of the row is on its way
     float* y_r = y + r * y_stride_0;
     float squares_own = weft::Sum<float>::identity();
     #pragma unroll
-    for (int32_t chunk = 0; chunk < 8; ++chunk) {
+    for (int32_t chunk = 0; chunk < 4; ++chunk) {
         // rms_norm.py:24: squares = squares + x[r, l] * x[r, l]
         float x_run[4];
         weft::unpack(x_tile[chunk], x_run);
@@ -36,19 +42,18 @@ extern "C" __global__ void __launch_bounds__(128) rms_norm(
         }
     }
     // rms_norm.py:23: for l in range(length):
-    const float squares = weft::reduce<weft::Sum<float>, 32>(squares_own, nullptr);
+    const float squares = weft::reduce<weft::Sum<float>, 64>(squares_own, float_values[turn ^= 1]);
     // rms_norm.py:25: scale = torch.rsqrt(squares / length + eps)
     const float scale = weft::rsqrt(squares / float(length) + float(eps));
-    const float* const weight_row = weft::opaque(weight);
     #pragma unroll
-    for (int32_t chunk = 0; chunk < 8; ++chunk) {
-        const int32_t l_run = chunk * 128 + threadIdx.x * 4;
+    for (int32_t chunk = 0; chunk < 4; ++chunk) {
+        const int32_t l_run = chunk * 256 + threadIdx.x * 4;
         // rms_norm.py:24: squares = squares + x[r, l] * x[r, l]
         float x_run_2[4];
         weft::unpack(x_tile[chunk], x_run_2);
         // rms_norm.py:27: y[r, l] = x[r, l] * scale * weight[l]
         float weight_run[4];
-        weft::unpack(weft::fetch<4, 4>(weight_row + l_run), weight_run);
+        weft::unpack(weight_tile[chunk], weight_run);
         float y_run[4];
         #pragma unroll
         for (int32_t v = 0; v < 4; ++v) {

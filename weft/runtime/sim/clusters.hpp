@@ -8,17 +8,9 @@ namespace {
 void arrive_at_cluster(Cluster& c) {
     Fiber& f = *current;
     f.cluster_phase = c.phase;
-    if (++c.arrived == launch->threads * launch->cluster_blocks) {
-        c.arrived = 0;
-        ++c.phase;
-        ++launch->barriers;
-        c.complete = c.gathering;
-        c.gathering = Message{};
-        auto waiting = std::move(c.waiting);
-        c.waiting.clear();
-        for (Fiber* other : waiting) wake(other);
-        ++launch->progress;
-    }
+    f.met_cluster = true;
+    ++c.arrived;
+    meet_cluster(c);
 }
 
 }  // namespace

@@ -82,6 +82,7 @@ struct Fiber {
     Message at_fence, heard;  // what it knew at its last fence; what relaxed loads have brought since
     Message at_making;         // what it knew when it last made mbarriers known
     uint32_t cluster_phase = 0, cluster_waits = 0;
+    bool met_cluster = false;  // has arrived at its cluster's barrier, the last time in cluster_phase
     uint32_t registers = 0;
     bool awaited = false;  // the launch before
 };
@@ -151,7 +152,7 @@ struct Block {
 };
 
 struct Cluster {
-    uint32_t arrived = 0, left = 0, phase = 0;
+    uint32_t arrived = 0, exited = 0, left = 0, phase = 0;  // arrived, exited: threads; who has exited has not arrived
     std::vector<Fiber*> waiting;
     Message gathering, complete;
     std::vector<Block*> blocks;

@@ -88,6 +88,29 @@ void fiber_main() {
     leave(State::done);
 }
 
+Cluster& cluster_of(const Block& b);
+
+// The barrier of a cluster waits for those of its threads that have not exited.
+void meet_cluster(Cluster& c) {
+    if (c.arrived == 0 || c.arrived + c.exited < launch->threads * launch->cluster_blocks) return;
+    c.arrived = 0;
+    ++c.phase;
+    ++launch->barriers;
+    c.complete = c.gathering;
+    c.gathering = Message{};
+    auto waiting = std::move(c.waiting);
+    c.waiting.clear();
+    for (Fiber* other : waiting) wake(other);
+    ++launch->progress;
+}
+
+void leave_cluster(const Fiber& f) {
+    Cluster& c = cluster_of(*f.block);
+    ++c.exited;
+    if (f.met_cluster && f.cluster_phase == c.phase) --c.arrived;
+    meet_cluster(c);
+}
+
 void thread_ended(Fiber& f) {
     launch->moved = std::chrono::steady_clock::now();
     Block& b = *f.block;
@@ -105,6 +128,7 @@ void thread_ended(Fiber& f) {
         for (const auto& work : groups->open) work->run();
     }
     if (launch->cluster_blocks > 1 || !b.mbarriers.empty()) b.known_at_exit.take(f.knowledge);
+    if (launch->cluster_blocks > 1 && !launch->aborted) leave_cluster(f);
 }
 
 bool perform_some(Block& b, bool all) {

@@ -187,7 +187,7 @@ void elsewhere(uintptr_t address, uint32_t bytes, bool write, SiteId site) {
 void peer_gone(Region& r, uintptr_t address, uint32_t bytes, SiteId site) {
     if (r.space != Space::shared || &r == &current->block->shared) return;
     for (const auto& b : launch->all_blocks) {
-        if (b && &b->shared == &r && (b->finished || b->exited)) {
+        if (b && &b->shared == &r && (b->finished || b->live == 0)) {
             report("peer exited", site, 0,
                    place_json(&r, address, bytes) + ",\"actor\":" + thread_json(current) + ",\"peer\":" + std::to_string(b->rank));
         }
