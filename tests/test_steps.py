@@ -95,6 +95,32 @@ def test_a_branch_that_the_steps_decide_is_no_launch_where_it_is_not_taken() -> 
     assert "once for each t with t % 2 == 0" in back_and_forth.explain("float32[2048,2048]", 5)
 
 
+def test_a_step_reads_what_lies_in_memory_before_it_stores_there(always: None) -> None:
+    """Its passes took what a step stores later for what it reads, if no one has that array in the end."""
+    import weft
+
+    @weft.kernel
+    def taken_once(x, at):
+        rows, length = x.shape
+        left = torch.empty_like(x)
+        for r in range(rows):
+            for j in range(length):
+                left[r, j] = x[r, j]
+        y = torch.empty(len(at), length)
+        for n in range(len(at)):
+            s = 0.0
+            for j in range(length):
+                s += left[at[n], j] * left[at[n], j]
+            for j in range(length):
+                y[n, j] = left[at[n], j] / (s + 1)
+                left[at[n], j] = 0.0
+        return y
+
+    report = taken_once.check(torch.rand(4, 9) + 1, torch.tensor([2, 0, 2, 3]))
+    assert report.ok, report.text()
+    assert any(loop for loop in stepped(taken_once, "float32[4,9]", "int64[4]"))
+
+
 def test_branches_of_many_steps_are_known_by_their_period() -> None:
     (even, odd) = [one for one in launches(back_and_forth, "float32[2048,2048]", 10_000_001) if one.steps]
     assert (len(even.when[0].taken), len(odd.when[0].taken)) == (2, 2)
