@@ -26,7 +26,7 @@ from weft.compiler import Launch, planning
 from weft.compiler.points import most_points
 from weft.loops.affine import evaluate
 from weft.loops.ir import Const, Op, Ref
-from weft.loops.steps import bounds
+from weft.loops.steps import bounds, farthest_apart
 from weft.loops.types import INT64
 from weft.plan.fold import FoldPlan
 from weft.plan.threads import ThreadPlan
@@ -80,6 +80,16 @@ def test_threads_share_the_loops_of_a_row_one_after_another(monkeypatch: pytest.
         report = kernel.check(*args)
         assert any(getattr(one.variant.plan, "shared", False) for one in launches(kernel, *args))
         assert not report.findings and report.ok, report.text()
+
+
+def test_ends_of_windows_move_together() -> None:
+    """Whatever the element, two windows of three places that begin two apart have it."""
+    element = Ref("e", INT64)
+    past = [Op("add", (Op("floordiv", (e, Const(2, INT64)), INT64), Const(1, INT64)), INT64)
+            for e in (Op("sub", (element, Const(3, INT64)), INT64), element)]  # fmt: skip
+    low, high = Op("max", (Const(0, INT64), past[0]), INT64), Op("min", (Ref("n", INT64), past[1]), INT64)
+    ends = [(max(0, (e - 3) // 2 + 1), min(50, e // 2 + 1)) for e in range(101)]
+    assert farthest_apart(low, high, {"n": 50}, {"e": (0, 100)}) == max(b - a for a, b in ends) == 2
 
 
 def test_the_verdicts_stay() -> None:
