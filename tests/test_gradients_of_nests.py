@@ -29,6 +29,7 @@ from weft.language import TensorType, parse
 from weft.loops.adjoint import adjoint
 from weft.loops.agree import agreeing
 from weft.loops.analyze import schedule
+from weft.loops.show import show
 from weft.loops.types import FLOAT64
 
 pytestmark = pytest.mark.usefixtures("quickly_compiled")
@@ -555,9 +556,62 @@ def differences(x: Tensor) -> Tensor:
     return y
 
 
+def strided_convolution(x: Tensor, weight: Tensor) -> Tensor:
+    """Windows begin two and three apart, as wide as a tensor says."""
+    height, width = x.shape
+    rows, columns = weight.shape
+    y = torch.zeros_like(x)
+    for i in range((height - rows) // 2 + 1):
+        for j in range((width - columns) // 3 + 1):
+            s = 0.0
+            for a in range(rows):
+                for b in range(columns):
+                    s += weight[a, b] * x[2 * i + a, 3 * j + b] * x[2 * i, 3 * j + b]
+            y[i, j] = s
+    return y
+
+
+def padded_windows(x: Tensor, weight: Tensor) -> Tensor:
+    """Three apart, the first of them before the row."""
+    rows, n = x.shape
+    y = torch.zeros_like(x)
+    for r in range(rows):
+        for i in range((n + 1) // 3):
+            for k in range(4):
+                if 0 <= 3 * i + k - 1 < n:
+                    y[r, i] += weight[r, k] * x[r, 3 * i + k - 1]
+    return y
+
+
+def largest_of_windows(x: Tensor) -> Tensor:
+    rows, n = x.shape
+    y = torch.zeros_like(x)
+    for r in range(rows):
+        for i in range((n - 3) // 2 + 1):
+            m = -math.inf
+            for k in range(3):
+                m = max(m, x[r, 2 * i + k])
+            y[r, i] = m
+    return y
+
+
+def biased_by_distance(x: Tensor, weight: Tensor) -> Tensor:
+    """No loop is as long as the table."""
+    n, m = x.shape
+    y = torch.empty_like(x)
+    for i in range(n):
+        for j in range(m):
+            y[i, j] = x[i, j] * weight[i - j + m - 1, 0]
+    return y
+
+
 @pytest.mark.parametrize(
     ("function", "calls"),
     [
+        (strided_convolution, [(double(n, m), double(3, 4, seed=1)) for n, m in ((7, 8), (3, 4), (8, 9))]),
+        (padded_windows, [(double(2, n), double(2, 4, seed=1)) for n in (1, 2, 5, 6, 10)]),
+        (largest_of_windows, [(double(2, n),) for n in (3, 4, 7)]),
+        (biased_by_distance, [(double(n, m), double(n + m - 1, 1, seed=1)) for n, m in ((3, 4), (1, 3), (4, 1))]),
         (causal_convolution, [(double(2, n), double(k), double(1, seed=2)) for n, k in ((7, 4), (3, 4), (1, 4), (5, 6))]),
         (padded_convolution, [(double(n, m), double(3, 3, seed=1)) for n, m in ((4, 5), (1, 1), (2, 6))]),
         (mirrored, [(double(n), double(2, seed=1)) for n in (1, 2, 6)]),
@@ -573,12 +627,35 @@ def test_neighbours(function: Callable[..., Any], calls: list[tuple[Any, ...]]) 
         compare(kernel, kernel.py, args)
 
 
-@pytest.mark.parametrize("function", [causal_convolution, padded_convolution, heated, differences])
+@pytest.mark.parametrize(
+    "function",
+    [
+        causal_convolution,
+        padded_convolution,
+        heated,
+        differences,
+        strided_convolution,
+        padded_windows,
+        largest_of_windows,
+        biased_by_distance,
+    ],
+)
 def test_gradients_of_neighbours_run_in_parallel(function: Callable[..., Any]) -> None:
     ranks = {"x": 2, "u": 2, "weight": 1 if function is causal_convolution else 2, "bias": 1}
     types_ = {n: TensorType(FLOAT64, ranks[n]) for n in inspect.signature(function).parameters}
     made = schedule(adjoint(agreeing(parse(function, types_))[0], tuple(types_)))
     assert all(v.kind in ("parallel", "reduction") for nest in made.nests for _, v in nest.verdicts)
+
+
+def test_windows_that_reach_an_element_are_gone_through_alone() -> None:
+    """Of those that begin two apart and are three wide there are two, each read inside of its array without being asked."""
+    kernel = weft.kernel(largest_of_windows)
+    x = torch.rand(3, 70)
+    report = kernel.check(x, gradients=True)
+    assert report.ok, report.text()
+    types_ = {"x": TensorType(FLOAT64, 2)}
+    made = adjoint(agreeing(parse(largest_of_windows, types_))[0], ("x",))
+    assert "for i_1 in range(max(0, (k_2 - 3) // 2 + 1), min((n - 3) // 2 + 1, k_2 // 2 + 1))" in show(made)
 
 
 # ---------------------------------------------------------------- tensors longer than their loops
@@ -704,5 +781,3 @@ def test_indices_before_the_values_they_choose() -> None:
     assert torch.equal(order, at)
     want = torch.autograd.grad((chosen.softmax(1) ** 2).sum(), x)[0]
     torch.testing.assert_close(grad, want)
-
-

@@ -29,7 +29,7 @@ from tests.kernels_of_joins import (
 from weft.compiler import Launch, planning
 from weft.loops.types import INT32
 from weft.plan import join, latest
-from weft.plan.join import JoinPlan, Own, SortPlan
+from weft.plan.join import BinsPlan, JoinPlan, Own, PointsPlan, SortPlan
 from weft.pytorch.inspection import examine
 from weft.pytorch.simulated import simulate_call
 
@@ -78,6 +78,28 @@ def test_floats_are_sorted_by_element_first() -> None:
     assert plan == SortPlan(("d",), digits=2, chunks=(64, 64, 64), few=True, rounds=4)
     text = rows_added.explain("float32[50257,1024]", "int64[16384]", "float32[16384,1024]")
     assert "sorted by element and joined in order, in 7 steps" in text
+
+
+@weft.kernel
+def degrees(ends, d):
+    for e in range(len(ends)):
+        d[ends[e]] += 1
+
+
+def test_floats_that_all_add_the_same_number_are_joined_by_atomics() -> None:
+    """An element is what so many additions leave, also where these are rounded. Of few elements each warp has its own."""
+    assert plan_of(degrees, "int64[400000]", "float32[30000]").groups == (PointsPlan(("e",), 2, ()),)
+    assert isinstance(plan_of(degrees, "int64[400000]", "float32[300]").groups[0], BinsPlan)
+    for dtype in (torch.float32, torch.float64):
+        many = 2.0 ** (24 if dtype == torch.float32 else 53) - 10  # some of the additions are lost
+        args = torch.arange(100) % 3 * 7, torch.full((40,), many, dtype=dtype)
+        assert isinstance(plan_of(degrees, *args).groups[0], PointsPlan)
+        report = degrees.check(*args, seeds=2)
+        assert report.ok, report.text()
+        made = [simulate_call(degrees.program, [args[0], args[1].clone()], "sm_90a", 1, "call").arrays["d"], args[1].clone()]
+        degrees(args[0], made[1])
+        assert torch.equal(*made)
+    assert "joined by atomics" in degrees.explain("int64[400000]", "float32[30000]")
 
 
 def test_the_last_of_each_element_is_found_without_sorting() -> None:

@@ -26,7 +26,7 @@ from weft.compiler import Launch, planning
 from weft.compiler.points import most_points
 from weft.loops.affine import evaluate
 from weft.loops.ir import Const, Op, Ref
-from weft.loops.steps import bounds
+from weft.loops.steps import bounds, farthest_apart
 from weft.loops.types import INT64
 from weft.plan.fold import FoldPlan
 from weft.plan.threads import ThreadPlan
@@ -82,6 +82,16 @@ def test_threads_share_the_loops_of_a_row_one_after_another(monkeypatch: pytest.
         assert not report.findings and report.ok, report.text()
 
 
+def test_ends_of_windows_move_together() -> None:
+    """Whatever the element, two windows of three places that begin two apart have it."""
+    element = Ref("e", INT64)
+    past = [Op("add", (Op("floordiv", (e, Const(2, INT64)), INT64), Const(1, INT64)), INT64)
+            for e in (Op("sub", (element, Const(3, INT64)), INT64), element)]  # fmt: skip
+    low, high = Op("max", (Const(0, INT64), past[0]), INT64), Op("min", (Ref("n", INT64), past[1]), INT64)
+    ends = [(max(0, (e - 3) // 2 + 1), min(50, e // 2 + 1)) for e in range(101)]
+    assert farthest_apart(low, high, {"n": 50}, {"e": (0, 100)}) == max(b - a for a, b in ends) == 2
+
+
 def test_the_verdicts_stay() -> None:
     text = jacobi.explain("float32[2048,2048]", 100)
     assert "_      sequential" in text or "_    sequential" in text
@@ -93,6 +103,32 @@ def test_a_branch_that_the_steps_decide_is_no_launch_where_it_is_not_taken() -> 
     held = [[one.when[0].holds({"t": t}) for t in range(5)] for one in found]
     assert held == [[True, False, True, False, True], [False, True, False, True, False]]
     assert "once for each t with t % 2 == 0" in back_and_forth.explain("float32[2048,2048]", 5)
+
+
+def test_a_step_reads_what_lies_in_memory_before_it_stores_there(always: None) -> None:
+    """Its passes took what a step stores later for what it reads, if no one has that array in the end."""
+    import weft
+
+    @weft.kernel
+    def taken_once(x, at):
+        rows, length = x.shape
+        left = torch.empty_like(x)
+        for r in range(rows):
+            for j in range(length):
+                left[r, j] = x[r, j]
+        y = torch.empty(len(at), length)
+        for n in range(len(at)):
+            s = 0.0
+            for j in range(length):
+                s += left[at[n], j] * left[at[n], j]
+            for j in range(length):
+                y[n, j] = left[at[n], j] / (s + 1)
+                left[at[n], j] = 0.0
+        return y
+
+    report = taken_once.check(torch.rand(4, 9) + 1, torch.tensor([2, 0, 2, 3]))
+    assert report.ok, report.text()
+    assert any(loop for loop in stepped(taken_once, "float32[4,9]", "int64[4]"))
 
 
 def test_branches_of_many_steps_are_known_by_their_period() -> None:

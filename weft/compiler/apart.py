@@ -10,6 +10,7 @@ from weft.compiler.analysis import Analysis, lower_nest
 from weft.compiler.settled import asks_no_more, in_loops, in_passes
 from weft.loops.ir import Array, Function
 from weft.loops.names import Names, names_bound_in
+from weft.loops.schedule import Schedule
 from weft.loops.steps import Apart, Part, expanded, one_after_another, taken_apart
 from weft.runtime import cache
 
@@ -74,20 +75,30 @@ def _in_passes(analysis: Analysis, nest: int) -> Apart | None:
     from weft.graph.needs import refuse_unused
     from weft.graph.tile import NotTiles
 
-    function, own = analysis.function, analysis.schedule.nests[nest]
+    schedule, own = _lasting(analysis.schedule), analysis.schedule.nests[nest]
+    function = schedule.function
     names = Names.of(function)
     names.taken |= names_bound_in(own.body) | {a.var for a in own.axes}
     try:
         refuse_unused(function, own)
     except NotTiles:
         return None
-    found = in_passes(analysis.schedule, own, names)
+    found = in_passes(schedule, own, names)
     if found is None or len(found.nests) < 2:
         return None
     whole = replace(function, body=tuple(s for n in found.nests for s in n), arrays=(*function.arrays, *found.memory))
     if not asks_no_more(whole, replace(function, body=in_loops(own))):
         return None
     return one_after_another(function, own.name, found.nests, found.memory)
+
+
+def _lasting(schedule: Schedule) -> Schedule:
+    """The schedule; of a part, which has no results of its own, with arrays that have values before it and after."""
+    function = schedule.function
+    if function.parameters or function.results:
+        return schedule
+    arrays = (replace(a, role="inout") if a.role == "local" and not a.within else a for a in function.arrays)
+    return replace(schedule, function=replace(function, arrays=tuple(arrays)))
 
 
 def _analysed(analysis: Analysis, nest: int, apart: Apart, what: str) -> Repeated | None:

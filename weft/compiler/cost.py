@@ -17,6 +17,9 @@ from weft.plan.traffic import LAUNCH_SECONDS
 # What an iteration of a loop costs in a thread that waits for memory; threads that a GPU has at a time. What one costs in which
 # a thread goes through a loop, at the least: nothing of the next one is on its way meanwhile.
 ITERATION_SECONDS, THREADS, OUTER_SECONDS = 2e-8, 1 << 16, 5e-7
+# How many times as long iterations of loops take in which threads that share the loops around them go through loops: what
+# neighbours read lies apart.
+LYING_APART = 2
 # Products that a GPU makes in a second, where tiles of their operands are in shared memory.
 PRODUCTS_A_SECOND = {"fma": 1.5e13, "mma": 1.5e14, "wgmma": 3e14}
 _MOST_STOPPED = 100  # iterations of a loop that may end early, where it does: what is launched for all of them does not
@@ -28,12 +31,19 @@ def seconds_of(program: Sequence[Launch], names: Mapping[str, int], ranges: Rang
     for launch in program:
         assert launch.where is not None
         nest, own = launch.nest, dict(launch.where.ranges)
-        points = math.prod(most_points(a.start, a.stop, a.step, names, own) for a in nest.axes)
-        threads = math.prod(launch.grid) * math.prod(launch.block)
+        points = 1
+        for a in nest.axes:
+            points *= most_points(a.start, a.stop, a.step, names, own)
+            ends = (*bounds(a.start, names, own), *bounds(a.stop, names, own))
+            own[a.var] = min(ends), max(ends)
+        threads, turn = math.prod(launch.grid) * math.prod(launch.block), 1
         if isinstance(launch.variant.plan, ThreadPlan):
-            threads = points * (launch.variant.plan.block if launch.variant.plan.shared else 1)
-        work = points * _iterations(nest.body, names, own)
+            turn = launch.variant.plan.block if launch.variant.plan.shared else 1
+            threads = points * turn
+        work = points * _iterations(nest.body, names, own, turn)
         seconds = ITERATION_SECONDS * work / max(1, min(threads, THREADS))
+        if turn > 1 and any(isinstance(s, For) for stmt in nest.body if isinstance(stmt, For) for s in walk(stmt.body)):
+            seconds *= LYING_APART
         if isinstance(launch.variant.plan, ThreadPlan) and not launch.variant.plan.shared:
             seconds = max(seconds, OUTER_SECONDS * _outer_iterations(nest.body, names, own))
         if isinstance(launch.variant.plan, ChainPlan):
@@ -74,12 +84,15 @@ def _points(loop: For, names: Mapping[str, int], ranges: Ranges) -> tuple[int, R
     return min(count, _MOST_STOPPED) if stops(loop, lambda _: False) else count, inside
 
 
-def _iterations(body: tuple[Stmt, ...], names: Mapping[str, int], ranges: Ranges) -> float:
-    """About how many statements a body executes."""
+def _iterations(body: tuple[Stmt, ...], names: Mapping[str, int], ranges: Ranges, turn: int = 1) -> float:
+    """About how many statements a body executes. turn: iterations of its loops that threads share, each of which takes as long
+    where there are fewer.
+    """
     total = 0.0
     for stmt in body:
         if isinstance(stmt, For):
             count, inner = _points(stmt, names, ranges)
+            count = -(-count // turn) * turn
             total += count * (bool(stmt.carries) + _iterations(stmt.body, names, inner))
         else:
             total += 1 + sum(_iterations(b, names, ranges) for b in bodies(stmt))

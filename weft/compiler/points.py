@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from weft.loops.ir import Array, Expr, Op
+from weft.loops.ir import Array, Expr
 from weft.loops.schedule import Axis
-from weft.loops.steps import Ranges, bounds
-from weft.loops.types import INT64
+from weft.loops.steps import Ranges, bounds, farthest_apart
 from weft.plan.facts import Geometry
 
 
@@ -30,14 +29,4 @@ def most_points(start: Expr, stop: Expr, step: int, names: Mapping[str, int], ra
     (start_low, start_high), (stop_low, stop_high) = bounds(start, names, ranges), bounds(stop, names, ranges)
     apart = len(range(start_low, stop_high, step) if step > 0 else range(start_high, stop_low, step))
     low, high = (start, stop) if step > 0 else (stop, start)
-    # ends that move together, as those of a window do, are never as far apart
-    lengths = [Op("sub", (b, a), INT64) for a in _operands("max", low) for b in _operands("min", high)]
-    longest = min(bounds(length, names, ranges)[1] for length in lengths)
-    return min(apart, max(0, -(-longest // abs(step))))
-
-
-def _operands(name: str, expr: Expr) -> tuple[Expr, ...]:
-    """What an extremum is the largest, or the least, of."""
-    if isinstance(expr, Op) and expr.name == name:
-        return tuple(part for arg in expr.args for part in _operands(name, arg))
-    return (expr,)
+    return min(apart, max(0, -(-farthest_apart(low, high, names, ranges) // abs(step))))

@@ -50,15 +50,16 @@ def emit(function: Function, nest: Nest, joins: Joins, plan: JoinPlan, facts: Fa
     for step, entry, dependence in zip(join_steps(plan), entries(nest, plan), launches, strict=True):
         group, how = joins.groups[step.group], plan.groups[step.group]
         writer.line()
-        if isinstance(group, Points):
-            assert isinstance(how, PointsPlan)
-            _Entry.begun(function, own, facts, writer, joins, group, how).emit(entry)
-        elif isinstance(how, LastPlan) and step.kind == "store":
+        if isinstance(how, PointsPlan):
+            points = group if isinstance(group, Points) else group.unordered()
+            _Entry.begun(function, own, facts, writer, joins, points, how).emit(entry)
+            continue
+        assert not isinstance(group, Points)
+        if isinstance(how, LastPlan) and step.kind == "store":
             emit_store(function, own, facts, writer, joins, group, how, entry, memory_of(step, plan))
         elif isinstance(how, BinsPlan):
             BinsBody.begun(function, own, facts, writer, joins, group, how).emit(entry, step, memory_of(step, plan), dependence)
         else:
-            assert not isinstance(how, PointsPlan)
             SortBody.begun(function, own, facts, writer, joins, group, how).emit(entry, step, memory_of(step, plan), dependence)
     return writer.text()
 

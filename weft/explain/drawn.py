@@ -77,8 +77,9 @@ def drawn(launch: Launch, numbers: Mapping[str, int]) -> Drawn | None:
     elif isinstance(plan, JoinPlan) and lowered.joins is not None:
         step = dict(zip(joins.entries(launch.nest, plan), join_steps(plan), strict=True))[launch.entry]
         group, points = lowered.joins.groups[step.group], plan.groups[step.group]
-        if not isinstance(group, Points) or not isinstance(points, PointsPlan):
+        if not isinstance(points, PointsPlan):
             return None
+        group = group if isinstance(group, Points) else group.unordered()
         made, axes, homed = lowered.joins.values, dict(lowered.joins.axes), _of_points(lowered.joins, group, points)
     else:
         return None

@@ -45,13 +45,19 @@ class Points:
 class Ordered:
     """A write whose values are joined in an order that the elements decide: sums and products of floats are rounded. keys: the
     axes of the array whose subscripts tell a key, which `points` decide: axes whose points are put in the order of keys. lanes:
-    axes that are subscripts by themselves, so that each of their points is an element of its own.
+    axes that are subscripts by themselves, so that each of their points is an element of its own. alike: all points add the
+    same number, so that an element is what so many additions leave, whichever point is the first.
     """
 
     points: tuple[str, ...]
     lanes: tuple[str, ...]
     keys: tuple[int, ...]
     write: Write
+    alike: bool
+
+    def unordered(self) -> Points:
+        """The points in any order, as those may be that are alike."""
+        return Points((*self.points, *self.lanes), (), (self.write,))
 
 
 @dataclass(frozen=True)
@@ -140,7 +146,13 @@ def _ordered(write: Write, function: Function, steady: set[str], depends: Depend
         k for k, i in enumerate(write.index) if isinstance(i, Const) and array.name not in function.checked
     }
     keys = [k for k in range(len(write.index)) if k not in one]
-    return Ordered(tuple(a for a in write.axes if a not in lanes), tuple(lanes), tuple(keys), write)
+    alike = _adds_a_number(write) and array.dtype.opmath == array.dtype
+    return Ordered(tuple(a for a in write.axes if a not in lanes), tuple(lanes), tuple(keys), write, alike)
+
+
+def _adds_a_number(write: Write) -> bool:
+    """Whether all points add the same number. It is no less than 1: atomics on a GPU take what is far below for 0."""
+    return write.join == "sum" and isinstance(write.value, Const) and abs(write.value.value) >= 1
 
 
 def _check(write: Write, dtype: ScalarType) -> None:

@@ -455,9 +455,9 @@ class _Settled:
 
 @dataclass(frozen=True)
 class _Placed:
-    """An index axis that a loop variable decides: index = sign * variable + rest; the index runs over a range. within: the
-    range of the variable, where others in `rest` leave some of it out. reached: the elements, where the index runs over more.
-    strip: the index is the number of a strip of iterations.
+    """An index axis that a loop variable decides: index = sign * stride * variable + rest; the index runs over a range. within:
+    the range of the variable, where others in `rest` leave some of it out. reached: the elements, where the index runs over
+    more. strip: the index is the number of a strip of iterations.
     """
 
     axis: int
@@ -468,6 +468,7 @@ class _Placed:
     within: tuple[Affine, Affine] | None = None
     reached: tuple[Affine, Affine] | None = None
     strip: _Strip | None = None
+    stride: int = 1
 
 
 @dataclass(frozen=True)
@@ -483,10 +484,34 @@ class _Strip:
 
 
 @dataclass(frozen=True)
+class _Window:
+    """index = stride * variable + place + rest, of a window that begins at each iteration of a loop: its places tell an index,
+    and what reaches an element are few iterations of the loop. places: their range.
+    """
+
+    axis: int
+    loop: int
+    stride: int
+    rest: Affine
+    places: tuple[Affine, Affine]
+
+    def around(self, element: Expr, loop: For) -> For:
+        """The iterations of a loop whose windows have the element."""
+
+        def last(form: Affine) -> Expr:
+            past = fold(Op("sub", (element, form.expr()), INT64))
+            return add(Op("floordiv", (past, number(self.stride, INT64)), INT64), number(1, INT64))
+
+        first, past = (last(self.rest + end) for end in reversed(self.places))
+        return replace(loop, start=Op("max", (loop.start, first), INT64), stop=Op("min", (loop.stop, past), INT64))
+
+
+@dataclass(frozen=True)
 class _Plan:
     """How a site becomes a nest: `prefix` loops stay, `placed` index axes get loops, `summed` loops carry a sum.
 
-    certain: the branches on the path that the bounds of the new loops make certain to be taken.
+    certain: the branches on the path that the bounds of the new loops make certain to be taken. windows: of summed loops over
+    windows, those that an element is in.
     """
 
     site: _Site
@@ -494,6 +519,7 @@ class _Plan:
     placed: tuple[_Placed, ...]
     summed: tuple[For, ...]
     certain: frozenset[int] = frozenset()
+    windows: tuple[_Window, ...] = ()
 
     @property
     def in_place(self) -> bool:
@@ -511,7 +537,7 @@ class _Plan:
         positions = {p.var: f"axis {p.axis}" for p in self.placed}
         elements = {p.axis: (p.bounds, p.strip and p.strip.divisor) for p in self.placed}
         index = tuple(elements.get(axis) or affine(i) for axis, i in enumerate(self.site.store.index))
-        return around, index, tuple(_renamed(_ascending(f), positions) for f in self.summed)
+        return around, index, tuple(_renamed(_ascending(f), positions) for f in self.summed), self.windows
 
 
 def _renamed(bounds: tuple[Affine, Affine, int] | None, names: dict[str, str]) -> object:
@@ -542,10 +568,20 @@ def _plan(function: Function, site: _Site, most: int | None = None) -> _Plan | N
         if not rest.names <= fixed | loops.keys() or (form.names & loops.keys() and not own):
             return None
         for var in own:
-            sign = form.coefficient(var)
-            if abs(sign) != 1 or var in found:
+            factor = form.coefficient(var)
+            if var in found:
                 return None
-            found[var] = (axis, sign, rest)
+            found[var] = (axis, factor, rest)
+    strided = any(abs(factor) != 1 for _, factor, _ in found.values())
+    if strided and not any(_overlapping(loops, fixed, abs(factor), rest) for _, factor, rest in found.values()):
+        return None
+    windows: dict[str, tuple[str, _Window]] = {}
+    for var, (axis, factor, rest) in [*found.items()]:
+        inside = _window(loops, fixed, axis, var, factor, rest) if factor > 1 else None
+        if inside is not None and inside[0] not in found:
+            place, window = windows[var] = inside
+            del found[var]
+            found[place] = axis, 1, Affine.make({var: factor}, 0) + window.rest
     prefix = 0
     for loop in site.loops[:most]:
         if loop.var not in found or found[loop.var][1:] != (1, Affine((), 0)):
@@ -559,15 +595,21 @@ def _plan(function: Function, site: _Site, most: int | None = None) -> _Plan | N
     for loop in site.loops[prefix:]:
         if loop.var not in found:
             continue
-        axis, sign, rest = found[loop.var]
+        axis, factor, rest = found[loop.var]
+        sign, stride = (1 if factor > 0 else -1), abs(factor)
         bounds = _ascending(loop)
         if bounds is None or not (bounds[0].names | bounds[1].names) <= known:
             return None
         start, stop, step = bounds
         if step == 1:
             start, stop = _tightened(branches, loop.var, Affine.make({loop.var: 1}, 0), (start, stop), known, decided)
-        within = (start, stop) if rest.names - fixed else None
-        if sign < 0 or rest != Affine((), 0):
+        within = (start, stop) if stride > 1 or rest.names - fixed else None
+        if stride > 1 or any(place == loop.var for place, _ in windows.values()):  # elements ask what iterations reach them
+            extent = affine(function.array(site.store.array).shape[axis])
+            if step != 1 or extent is None:
+                return None
+            start, stop = Affine((), 0), extent
+        elif sign < 0 or rest != Affine((), 0):
             span = _span(rest, loops, fixed)
             if step != 1 or span is None:
                 return None
@@ -575,7 +617,7 @@ def _plan(function: Function, site: _Site, most: int | None = None) -> _Plan | N
             start, stop = (start + low, stop + high) if sign > 0 else (low - stop + one, high - start + one)
             index = Affine.make({loop.var: sign}, 0) + rest
             start, stop = _tightened(branches, loop.var, index, (start, stop), known, decided)
-        placed.append(_Placed(axis, loop.var, sign, rest, (start, stop, step), within))
+        placed.append(_Placed(axis, loop.var, sign, rest, (start, stop, step), within, stride=stride))
     if {n for p in placed for n in p.rest.names - fixed} & found.keys():
         return None
     placed += strips.values()
@@ -592,7 +634,34 @@ def _plan(function: Function, site: _Site, most: int | None = None) -> _Plan | N
         summed.append(loop)
     whole = {k for k, e in branches.items() if _only_comparisons(e, True)}
     certain = frozenset(k for k in whole & decided.keys() if len(decided[k]) == len(constraints(branches[k], True)))
-    return _Plan(site, prefix, tuple(placed), tuple(summed), certain)
+    found_windows = tuple(replace(windows[f.var][1], loop=k) for k, f in enumerate(summed) if f.var in windows)
+    return _Plan(site, prefix, tuple(placed), tuple(summed), certain, found_windows)
+
+
+def _overlapping(loops: Mapping[str, For], fixed: set[str], stride: int, rest: Affine) -> bool:
+    """Whether windows that begin a stride apart, `rest` telling places in them, may have elements in common: others are reached
+    once as it is, and the loops that reach them run in parallel.
+    """
+    span = _span(rest, loops, fixed) if rest.names - fixed else None
+    if span is None:
+        return False
+    reach = span[1] - span[0]
+    return bool(reach.terms) or reach.constant >= stride
+
+
+def _window(
+    loops: Mapping[str, For], fixed: set[str], axis: int, var: str, stride: int, rest: Affine
+) -> tuple[str, _Window] | None:
+    """The variable that tells places in windows that a loop begins a stride apart, and the windows; None where none does."""
+    inside = rest.names - fixed
+    bounds = _ascending(loops[next(iter(inside))]) if len(inside) == 1 else None
+    around = _ascending(loops[var])
+    if bounds is None or around is None or bounds[2] != 1 or around[2] != 1:
+        return None
+    (place,) = inside
+    if rest.coefficient(place) != 1 or not (bounds[0].names | bounds[1].names) <= fixed:
+        return None
+    return place, _Window(axis, 0, stride, rest - Affine.make({place: 1}, 0), bounds[:2])
 
 
 def _strip(function: Function, site: _Site, axis: int) -> _Placed | None:
@@ -640,14 +709,15 @@ def _no_less_than_0(function: Function, e: Expr) -> bool:
 
 
 def _telling(function: Function, site: _Site, axis: int, form: Affine) -> list[str]:
-    """The loop whose variable tells an index, if any does: of several, the outermost of those that are as long as the array;
-    the others are summed.
+    """The loop whose variable tells an index, if any does: of several, the outermost of those that are as long as the array,
+    else the one that moves it farthest, the innermost of such; the others are summed.
     """
     own = [f for f in site.loops if f.var in form.names]
     if len(own) > 1:
         extent = affine(function.array(site.store.array).shape[axis])
         ends = {f.var: _ascending(f) for f in own}
-        own = [f for f in own if extent is not None and (e := ends[f.var]) is not None and e[1].names & extent.names]
+        long = [f for f in own if extent is not None and (e := ends[f.var]) is not None and e[1].names & extent.names]
+        own = long or sorted(own[::-1], key=lambda f: -abs(form.coefficient(f.var)))
     return [f.var for f in own[:1]]
 
 
@@ -784,7 +854,7 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
     total: Expr = number(0, type_)
     loops = [*first.site.loops[: first.prefix], *_placed_loops(first, variables)]
     shape, inside = function.array(target).shape, _surely_inside(function, target, tuple(index), loops)
-    if strips and not inside:
+    if not inside and (strips or any(p.windows or any(x.stride > 1 for x in p.placed) for p in group)):
         return None
     guarded = [p for p in group if any(isinstance(x.stmt, If) and k not in p.certain for k, x in _below(p))]
     use: Callable[[Expr], Stmt] | None = None
@@ -822,13 +892,18 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
                 ranges += [Op("ge", (number_of_it, _ZERO), BOOL)] if p.strip.rest != Affine((), 0) else []
                 ranges += [Op("lt", (one, p.strip.stop), BOOL)] if p.strip.stop is not None else []
                 continue
-            at = Affine(((variables[p.axis], 1),), 0) - p.rest
+            at = (Affine(((variables[p.axis], 1),), 0) - p.rest) * p.sign
             if p.within is not None and not p.rest.names.isdisjoint(f.var for f in ordered):
                 return None
-            told = known[p.var] = substitute((at * p.sign).expr(), known)
+            told = substitute(at.expr(), known)
+            if p.stride > 1:
+                stride = number(p.stride, INT64)
+                ranges.append(Op("eq", (Op("mod", (told, stride), INT64), _ZERO), BOOL))
+                told = Op("floordiv", (told, stride), INT64)
+            known[p.var] = told
             if p.reached not in (None, p.bounds[:2]):
                 ranges.append(_between(Ref(variables[p.axis], INT64), *(e.expr() for e in p.reached)))
-            if p.within is not None:
+            if p.within is not None and not any(w.axis == p.axis for w in plan.windows):
                 ends = (e.expr() for e in p.within)
                 ranges.append(_between(told, *ends))
         repeated = _repeat(function, closure, by_name, known, names, edit, arrays, keeping, use, ordered)
@@ -851,7 +926,12 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
     shown |= _names_of(summed, sums)
     around_sum = {f.var: _ascending_loop(f, shown) for f in first.summed}
     value = total
-    carrying = [replace(around_sum[f.var], var=var) for f, var in zip(summed, sums, strict=True)]
+    windows = {first.summed[w.loop].var: w for w in first.windows}
+    carrying: list[For] = []
+    for f, var in zip(summed, sums, strict=True):
+        loop = replace(around_sum[f.var], var=var)
+        window = windows.get(f.var)
+        carrying.append(loop if window is None else window.around(Ref(variables[window.axis], INT64), loop))
     for loop in reversed((*carrying, *strips.values())):
         carried, result = names.fresh(f"{target}_sum"), names.fresh(f"{target}_sum")
         carry = Carry(carried, number(0, type_), add(Ref(carried, type_), value), result)

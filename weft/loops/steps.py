@@ -530,6 +530,41 @@ def _text(form: Affine) -> str:
 Ranges = Mapping[str, tuple[int, int]]
 
 
+def farthest_apart(low: Expr, high: Expr, names: Mapping[str, int], ranges: Ranges) -> int:
+    """How far the second is beyond the first at the most: ends that move together, as those of a window do, are never as far
+    apart as the ends of all windows. Raises KeyError as `bounds` does.
+    """
+    lengths = [Op("sub", (b, a), INT64) for a in _operands("max", low) for b in _operands("min", high)]
+    return min(bounds(length, names, ranges)[1] for length in lengths)
+
+
+def _operands(name: str, expr: Expr) -> tuple[Expr, ...]:
+    """What an extremum is the largest, or the least, of."""
+    if isinstance(expr, Op) and expr.name == name:
+        return tuple(part for arg in expr.args for part in _operands(name, arg))
+    return (expr,)
+
+
+def _quotients_apart(a: Expr, b: Expr, names: Mapping[str, int], ranges: Ranges) -> tuple[int, int] | None:
+    """Bounds of a difference of quotients by one number, which are at most a part of 1 farther apart than what is divided."""
+    (x, divisor, above), (z, other, below) = _quotient(a), _quotient(b)
+    if divisor != other or divisor < 2:
+        return None
+    low, high = bounds(Op("sub", (x, z), INT64), names, ranges)
+    return low // divisor + above - below, -(-high // divisor) + above - below
+
+
+def _quotient(e: Expr) -> tuple[Expr, int, int]:
+    """e as expression // number + number; what is no quotient is one by 1."""
+    match e:
+        case Op(name="floordiv", args=(x, Const(value=divisor))):
+            return x, int(divisor), 0
+        case Op(name="add", args=(quotient, Const(value=added))):
+            x, divisor, above = _quotient(quotient)
+            return x, divisor, above + int(added)
+    return e, 1, 0
+
+
 def bounds(expr: Expr, names: Mapping[str, int], ranges: Ranges) -> tuple[int, int]:
     """Bounds of an integer expression of names with values, and of variables in ranges. Raises KeyError for others."""
     match expr:
@@ -549,7 +584,7 @@ def bounds(expr: Expr, names: Mapping[str, int], ranges: Ranges) -> tuple[int, i
             if name == "add":
                 return a0 + b0, a1 + b1
             if name == "sub":
-                return a0 - b1, a1 - b0
+                return _quotients_apart(a, b, names, ranges) or (a0 - b1, a1 - b0)
             if name == "min":
                 return min(a0, b0), min(a1, b1)
             if name == "max":

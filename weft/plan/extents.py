@@ -9,6 +9,7 @@ from weft.graph.tile import Axis
 from weft.loops.accesses import counted_from_end
 from weft.loops.affine import affine, evaluate
 from weft.loops.ir import Expr, Function, Op, Ref
+from weft.loops.steps import farthest_apart
 from weft.loops.types import INT64
 
 # Points of an axis whose bounds data decide.
@@ -28,9 +29,17 @@ def extents_of(axes: Mapping[str, Axis], names: Mapping[str, int]) -> dict[str, 
             continue
         alike = affine(Op("sub", (axis.stop, axis.start), INT64))  # as a tile of some points has, wherever it begins
         points = max(stops) - min(starts) if alike is None or alike.names & ends.keys() else stops[0] - starts[0]
-        found[axis.name] = max(0, points)
+        found[axis.name] = int(max(0, min(points, _apart(axis, names, ends))))
         ends[axis.name] = (min(starts), max(stops) - 1)
     return found
+
+
+def _apart(axis: Axis, names: Mapping[str, int], ends: Mapping[str, tuple[int, int]]) -> float:
+    """The most points of an axis whose ends move together."""
+    try:
+        return farthest_apart(axis.start, axis.stop, names, ends)
+    except KeyError:
+        return math.inf
 
 
 def typical(

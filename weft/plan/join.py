@@ -187,16 +187,24 @@ def plan_joins(
             plans.append(found[0])
             met += found[1]
             continue
-        order = _order(group, joins, facts, extents)
-        vector = _vector(function, group, joins, facts, order)
-        count = math.prod(extents[a] for a in order)
-        every = min(MANY_BLOCKS, -(-count // (BLOCK * vector)))
         inside = math.prod(extents[a] for a in group.inside)
+        plan, meeting = _plan_points(function, joins, group, facts, extents)
+        (every, *_), count = meeting.grid, meeting.count
         own = _own(group, function, arrays, count * inside, every)
         every = min([every, *(_blocks(o.elements, count * inside, every) for o in own)])
-        plans.append(PointsPlan(order, vector, own))
-        met.append(Meeting((every, 1, 1), count))
+        plans.append(replace(plan, own=own))
+        met.append(replace(meeting, grid=(every, 1, 1)))
     return JoinPlan(tuple(plans)), tuple(met)
+
+
+def _plan_points(
+    function: Function, joins: Joins, group: Points, facts: Facts, extents: Mapping[str, int]
+) -> tuple[PointsPlan, Meeting]:
+    """The plan of points that are joined to memory in any order, and how it meets a call."""
+    order = _order(group, joins, facts, extents)
+    vector = _vector(function, group, joins, facts, order)
+    count = math.prod(extents[a] for a in order)
+    return PointsPlan(order, vector, ()), Meeting((min(MANY_BLOCKS, -(-count // (BLOCK * vector))), 1, 1), count)
 
 
 def _plan_ordered(
@@ -207,8 +215,8 @@ def _plan_ordered(
     arrays: Mapping[str, Geometry],
     names: Mapping[str, int],
     g: int,
-) -> tuple[SortPlan | BinsPlan | LastPlan, list[Meeting]] | None:
-    """The plan of what is joined in the order of keys, and how its steps meet a call."""
+) -> tuple[PointsPlan | SortPlan | BinsPlan | LastPlan, list[Meeting]] | None:
+    """The plan of what is joined in the order of keys, or in any if that leaves the same, and how its steps meet a call."""
     write, extents = group.write, extents_of(joins.axes, names)
     count, wide = math.prod(extents[a] for a in group.points), math.prod(extents[a] for a in group.lanes)
     elements = elements_of(group, arrays)
@@ -216,6 +224,9 @@ def _plan_ordered(
         return None
     if (bins := _plan_bins(function, group, elements, count, g)) is not None:
         return bins
+    if group.alike:
+        unordered = _plan_points(function, joins, group.unordered(), facts, extents)
+        return unordered[0], [unordered[1]]
     rounds = next((r for r in ROUNDS if -(-count // (BLOCK * r)) <= FEW_TILES), ROUNDS[-1])
     tiles = -(-count // (BLOCK * rounds))
     highest = elements - 1 if write.guard is None else elements  # under a guard there is a key for points that join nothing

@@ -1,5 +1,5 @@
 // Joins of values to elements of memory that other threads join values to meanwhile. The order does not show: each algebra here
-// gives the same bits in any.
+// gives the same bits in any; so do sums of floats where all add the same number, which is no less than 1.
 #pragma once
 #include "weft/algebra.cuh"
 #include "weft/atomic.cuh"
@@ -62,6 +62,14 @@ template <class A, typename T> WEFT_FUNCTION void join_by_exchange(T* address, t
 
 // Those that the hardware has an atomic of: of words of 4 and 8 bytes.
 template <class A, typename T> struct Native { static constexpr bool there = false; };
+template <> struct Native<Sum<float>, float> {
+    static constexpr bool there = true;
+    static WEFT_FUNCTION void join(float* address, float value) { atomicAdd(address, value); }
+};
+template <> struct Native<Sum<double>, double> {
+    static constexpr bool there = true;
+    static WEFT_FUNCTION void join(double* address, double value) { atomicAdd(address, value); }
+};
 #define WEFT_NATIVE(name, operation, as)                                                                         \
     template <typename T> struct Native<name<T>, T> {                                                            \
         static constexpr bool there = !is_floating<T> && sizeof(T) >= 4;                                         \
