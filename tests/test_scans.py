@@ -15,6 +15,7 @@ import weft
 from tests.examples import examples
 from tests.kernels_of_scans import CASES, HALF, in_place, linrec, time_major
 from weft.check import limits
+from weft.plan import scan
 from weft.plan.machine import Machine
 from weft.plan.scan import ScanPlan
 from weft.pytorch.inspection import examine
@@ -72,6 +73,13 @@ def test_rows_that_begin_anywhere_are_copied_too() -> None:
     assert alone.stages > 1 and not alone.shared
 
 
+def test_rows_side_by_side_lie_in_lines_as_in_memory() -> None:
+    """As far past a line where a tile leaves shared memory at once, else as far past a packet."""
+    for spec, past in (("float32[8,8193,1023]", 32), ("float32[1,65537,1023]", 4), ("bfloat16[8,8193,1023]", 8)):
+        assert f"weft::past_packet<{past}>" in time_major.source(*[spec] * 2, arch="sm_90a")
+    assert "past_packet" not in time_major.source(*["float32[8,8192,1024]"] * 2, arch="sm_90a")
+
+
 def test_what_is_stored_comes_in_registers() -> None:
     plan = plan_of(in_place, "float32[3000000,3]")
     assert plan.shared and not plan.stages
@@ -102,6 +110,17 @@ def test_nothing_is_found_in_gradients(name: str, k: int) -> None:
     kernel, args = case(name, k)
     report = kernel.check(*args, gradients=True)
     assert report.ok and not report.findings, str(report)
+
+
+@pytest.mark.parametrize("channels", [61, 63])
+@pytest.mark.usefixtures("few_multiprocessors")
+def test_nothing_is_found_where_rows_lie_in_lines(monkeypatch: pytest.MonkeyPatch, channels: int) -> None:
+    """Of tiles inside of an array, of its first and last ones, and of slices; there and backwards."""
+    monkeypatch.setattr(scan, "FEW_LINES", (256,))
+    x, c = (torch.randint(-1, 2, (3, 600, channels + k)).float() for k in (0, 2))
+    for decay in (c[..., 2:].contiguous(), c[..., 1:-1]):
+        report = time_major.check(x, decay, gradients=True)
+        assert report.ok and not report.findings, str(report)
 
 
 @pytest.mark.parametrize("arch, seeds", [("sm_80", 1), ("sm_90a", 3)])

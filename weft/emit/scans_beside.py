@@ -15,7 +15,7 @@ from weft.graph.tile import Map, Read, Scan, Write
 from weft.loops.affine import affine
 from weft.loops.ir import Const, Expr, free_names, substitute
 from weft.plan.fold import PACKET_BYTES, axis_along, is_run, stored_in_packets
-from weft.plan.scan import LINE_BYTES, WARP, WORD_BYTES, Laid, laid
+from weft.plan.scan import WARP, WORD_BYTES, Laid, in_bulk, laid
 
 
 @dataclass
@@ -163,13 +163,13 @@ class ScansBeside(ScanBody):
         return laid(self.function, self.scans, self.plan, read, self.facts)
 
     def loosely(self, read: Read) -> None:
-        """How far the rows of a point are past a packet, and whether those of points lie one right behind the other."""
-        packet, line = self.laid(read).packet, self.writer.line
+        """How far the rows of a point are past a frame, and whether those of points lie one right behind the other."""
+        frame, line = self.laid(read).frame, self.writer.line
         past, pace, dense = (self.stem(f"{read.name}_{what}") for what in ("past", "pace", "dense"))
         start = tuple(substitute(i, {self.axis.name: ZERO}) for i in read.index)
         with self.spelled({self.plan.lane: self.stem(f"{self.plan.lane}_block")}):
             at = self.address(read.array, start)
-        line(f"const uint32_t {past} = weft::past_packet<{packet}>({at}), {pace} = {self.pace(read.array, read.index)};")
+        line(f"const uint32_t {past} = weft::past_packet<{frame}>({at}), {pace} = {self.pace(read.array, read.index)};")
         if self.may_be_dense(read):
             along, lane = (axis_along(read.index, a) for a in (self.axis.name, self.plan.lane))
             extent = self.printer.index(self.function.array(read.array).shape[lane])
@@ -264,7 +264,7 @@ class ScansBeside(ScanBody):
 
     def in_bulk(self, laid: Laid) -> bool:
         """Whether bulk copies bring the packets of a whole tile's points: of few bytes each they would be too many."""
-        return laid.anywhere and self.plan.wide * laid.size >= LINE_BYTES
+        return laid.anywhere and in_bulk(self.plan, laid.size)
 
     def whole_points(self, laid: Laid, reads: Sequence[Read], stage: str) -> None:
         """Packets of which none leaves its array: one bulk copy for those of a point, by as many warps as there are."""
@@ -279,7 +279,14 @@ class ScansBeside(ScanBody):
                 (name, _), rows, pace = self.slots[read.name], self.stem(f"{read.name}_rows"), self.pace(read.array, read.index)
                 self.writer.cite(read.location)
                 packet = f"weft::packet_of({rows} + place * {pace})"
-                line(f"weft::bulk_load({name} + slot, {packet}, bytes, arrived[{stage}]);")
+                to = f"{name} + slot"
+                if laid.frame > elements:
+                    to += f" + {self.past_here(laid, read, pace)} / {elements} * {elements}"
+                line(f"weft::bulk_load({to}, {packet}, bytes, arrived[{stage}]);")
+
+    def past_here(self, laid: Laid, read: Read, pace: str) -> str:
+        """How far the rows of a tile's point are past a frame."""
+        return f"({self.stem(f'{read.name}_past')} + uint32_t(first + place) * {pace}) % {laid.frame}"
 
     def whole_packets(self, laid: Laid, reads: Sequence[Read], stage: str) -> None:
         """The same of few packets a point, each of them by a thread."""
@@ -321,16 +328,18 @@ class ScansBeside(ScanBody):
                 (name, _), before = self.slots[read.name], self.stem(f"{read.name}_past_here")
                 lane = axis_along(read.index, self.plan.lane)
                 extent = self.printer.index(self.function.array(read.array).shape[lane], SUM)
-                past, rows = (self.stem(f"{read.name}_{what}") for what in ("past", "rows"))
-                pace = self.pace(read.array, read.index)
-                line(f"const int32_t {before} = ({past} + uint32_t(first + place) * {pace}) % {laid.packet};")
+                rows, pace = self.stem(f"{read.name}_rows"), self.pace(read.array, read.index)
+                line(f"const int32_t {before} = {self.past_here(laid, read, pace)};")
                 row = f"{block} + (beside - {before})"
                 inside = self.inside_at(read, "place", block)
                 high = f"{extent} - ({row})"
                 high = f"{' && '.join(inside)} ? {high} : 0" if inside else high
                 source = f"{rows} + place * {pace} + (beside - {before})"
                 copy = f"weft::copy_packet({name} + slot, {source}, -({row}), {high});"
-                line(f"if (beside < {before} + rows_here) {copy}")
+                asked = f"beside < {before} + rows_here"
+                if laid.frame > laid.packet:
+                    asked = f"beside + {laid.packet} > {before} && {asked}"
+                line(f"if ({asked}) {copy}")
 
     def begun_copies(self) -> None:
         if any(self.laid(read).anywhere and self.laid(read).size < WORD_BYTES for read in self.of_ring()):
@@ -374,10 +383,15 @@ class ScansBeside(ScanBody):
             own = self.laid(read)
             if own.anywhere:
                 name, past, pace = (self.stem(f"{read.name}_{what}") for what in ("before", "past", "pace"))
-                self.writer.line(f"uint32_t {name}[{own.packet}];  // elements of its points' first packets before their rows")
+                what, places = "lines" if own.frame > own.packet else "packets", self.places_before(own)
+                self.writer.line(f"uint32_t {name}[{places}];  // elements of its points' first {what} before their rows")
                 self.writer.line("#pragma unroll")
-                there = f"({past} + uint32_t({self.begin} + k) * {pace}) % {own.packet}"
-                self.writer.line(f"for (int32_t k = 0; k < {own.packet}; ++k) {name}[k] = {there};")
+                there = f"({past} + uint32_t({self.begin} + k) * {pace}) % {own.frame}"
+                self.writer.line(f"for (int32_t k = 0; k < {places}; ++k) {name}[k] = {there};")
+
+    def places_before(self, laid: Laid) -> int:
+        """From how many points on, at the most, rows are as far past a frame again."""
+        return min(laid.frame, self.plan.runs)
 
     def within(self, name: str) -> list[str]:
         """Conditions that a step is a point of the row's."""
@@ -411,7 +425,7 @@ class ScansBeside(ScanBody):
     def taken_here(self, read: Read, at: str) -> list[str]:
         """Take a point out of the ring to this place of the read's tile; a declaration of it where there is none."""
         plan, (ring, elements), (_, tile), own = self.plan, self.slots[read.name], self.buffers[read.name], self.laid(read)
-        before = f" + {self.stem(f'{read.name}_before')}[step % {own.packet}]" if own.anywhere else ""
+        before = f" + {self.stem(f'{read.name}_before')}[step % {self.places_before(own)}]" if own.anywhere else ""
         slot = f"stage * {elements} + {self.places_of[own]} + step * {own.pitch}{before}"
         type_ = register_type(self.function.array(read.array).dtype)
         if not self.first:

@@ -66,7 +66,8 @@ class ScanPlan:
     shared: blocks share a row, a tile each; all of them run at once. stages: so many tiles are on their way or there in shared
     memory, where reads of whole runs of memory bring them; 0: the next tile is on its way in registers. resident: blocks that
     a multiprocessor has at a time, where that is planned. delayed: a block goes through a tile in the turn after the one in
-    which it has told what that does, since the others may be late. single: a row is one tile.
+    which it has told what that does, since the others may be late. single: a row is one tile. lines: rows side by side that
+    begin anywhere lie in shared memory as far past a line as in memory; else as far past a packet.
     """
 
     rows: tuple[str, ...]
@@ -81,6 +82,7 @@ class ScanPlan:
     resident: int = 0
     delayed: bool = False
     single: bool = False
+    lines: bool = False
 
     @property
     def beside(self) -> bool:
@@ -175,10 +177,11 @@ def _with_ring(function: Function, scans: Scanned, facts: Facts, plan: ScanPlan,
             given = replace(plan, runs=runs, delayed=True)
             if stages(given) > 2:
                 return replace(given, stages=stages(given))
-    for runs in range(plan.runs, plan.runs // 2 if plan.beside else plan.runs - 1, -1):
-        given = replace(plan, runs=runs)
-        if stages(given) > 1:
-            return replace(given, stages=stages(given))
+    for lines in (True, False) if plan.beside and not plan.shared else (False,):
+        for runs in range(plan.runs, plan.runs // 2 if plan.beside else plan.runs - 1, -1):
+            given = replace(plan, runs=runs, lines=lines)
+            if stages(given) > 1:
+                return replace(given, stages=stages(given))
     return plan
 
 
@@ -345,15 +348,17 @@ def anywhere(function: Function, scans: Scanned, plan: ScanPlan, read: Read, fac
 
 @dataclass(frozen=True)
 class Laid:
-    """How rows side by side lie in a tile in shared memory, in elements of so many bytes: those of a point in packets, one more
+    """How rows side by side lie in a tile in shared memory, in elements of so many bytes: those of a point in frames, one more
     where they are `anywhere` in memory, as far past the first one as there; skew: between the runs of threads below each other,
-    which keep the lanes of a warp in banks of their own.
+    which keep the lanes of a warp in banks of their own. frame: a packet, or a line where bulk copies bring them, which ask L2
+    once for what lies in one line of both memories.
     """
 
     size: int
     anywhere: bool
     pitch: int  # from a point to the next one
     skew: int
+    frame: int
 
     @property
     def packet(self) -> int:
@@ -364,9 +369,16 @@ class Laid:
 def laid(function: Function, scans: Scanned, plan: ScanPlan, read: Read, facts: Facts) -> Laid:
     """How the tiles of a read lie whose rows are side by side."""
     size, loose = function.array(read.array).dtype.size, anywhere(function, scans, plan, read, facts)
-    pitch = plan.wide + (PACKET_BYTES // size if loose else 0)
+    by_lines = plan.lines and in_bulk(plan, size) and size >= WORD_BYTES  # of less, more is computed a point than that spares
+    frame = (BANKS_BYTES if by_lines else PACKET_BYTES) // size
+    pitch = plan.wide + (frame if loose else 0)
     skew = (plan.wide - plan.runs * pitch) % (BANKS_BYTES // size) if plan.side < WARP else 0
-    return Laid(size, loose, pitch, skew)
+    return Laid(size, loose, pitch, skew, frame)
+
+
+def in_bulk(plan: ScanPlan, size: int) -> bool:
+    """Whether bulk copies bring rows of so many bytes an element that begin anywhere: of short ones they would be too many."""
+    return plan.wide * size >= LINE_BYTES
 
 
 def shift_of(read: Read, lane: str) -> int:
