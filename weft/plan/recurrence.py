@@ -19,6 +19,8 @@ from weft.plan.machine import Machine
 STATES, MORE_STATES, BLOCK = 8, 16, 128
 # Points whose reads are in shared memory at a time, the most bytes of these, and of what a thread has on its way there.
 POINTS, MOST_BYTES, MOST_AHEAD = 32, 40 * 1024, 160
+# Where there are more blocks than multiprocessors, two of them fit on one; so many points at a time are enough for that.
+FEW_POINTS = 8
 # Blocks have more rows, which read alike, where this part of the multiprocessors still has one.
 _FILLED = 0.75
 _OTHER_SHARED = 2048
@@ -96,7 +98,8 @@ def plan_recurrences(
         bytes_ = plan.points * sum(
             units(found, r, plan) * function.array(r.array).dtype.size for r in found.reads if brought(r)
         )
-        room = machine.shared - bytes_ - _OTHER_SHARED
+        two = plan.points > FEW_POINTS and extent.blocks(plan) > machine.multiprocessors
+        room = machine.shared // (2 if two else 1) - bytes_ - _OTHER_SHARED
         if bytes_ <= min(MOST_BYTES, MOST_AHEAD * plan.block) and shared_bytes(found, plan) <= room:
             return (plan, extent) if extent.blocks(plan) <= _LARGEST_GRID else None
         if plan.points == 1:
