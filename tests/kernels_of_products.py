@@ -209,6 +209,21 @@ def of_heads(q, k):
 
 
 @weft.kernel
+def of_each_head(q, k):
+    batch, heads, size, width = q.shape
+    y = torch.empty(batch, heads, size, k.shape[2], dtype=torch.float32)
+    for b in range(batch):
+        for h in range(heads):
+            for i in range(size):
+                for j in range(k.shape[2]):
+                    dot = 0.0
+                    for d in range(width):
+                        dot += q[b, h, i, d] * k[b, h, j, d]
+                    y[b, h, i, j] = dot
+    return y
+
+
+@weft.kernel
 def convolution(x, w):
     """x: [image, channel, row, column], w: [filter, channel, row, column]."""
     rows = x.shape[2] - w.shape[2] + 1

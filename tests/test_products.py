@@ -206,6 +206,14 @@ def test_rows_of_several_axes(arch: str, dtype: torch.dtype) -> None:
     checked(kernels.of_one, drawn(3, 72, 41, dtype=dtype).transpose(1, 2), drawn(80, 72, dtype=dtype), arch=arch)
 
 
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_a_batch_of_several_axes(arch: str) -> None:
+    """What is counted as one has more elements than the array's own axis, of which a box would bring nothing."""
+    q, k = (torch.randn(2, 2, 16, 64).bfloat16() for _ in range(2))
+    report = kernels.of_each_head.check(q, k, arch=arch)
+    assert report.ok and not report.findings, str(report)
+
+
 def test_small_ones_stay_sweeps() -> None:
     def is_product(rows: int, columns: int, points: int) -> bool:
         return plan_of(kernels.product, f"float32[{rows},{points}]", f"float32[{points},{columns}]") is not None

@@ -15,6 +15,7 @@ from weft.graph.beside import Columns
 from weft.graph.chains import Chain
 from weft.graph.joins import Joins
 from weft.graph.maps import Maps
+from weft.graph.recurrences import Recurrences
 from weft.graph.scans import Scanned
 from weft.graph.state_scans import StateScans
 from weft.graph.sweeps import Sweeps
@@ -38,8 +39,9 @@ class Refused:
 @dataclass(frozen=True)
 class Lowered:
     """What threads share of a nest. sweeps: its folds, where nothing else is carried. joins: values that it joins to elements
-    which the data choose. scans, states: its scans, of one state a row and of many. columns: what the next nest folds, where
-    the sweeps can do that too. refused: why it has none of them. chain: products whose results are folded again, of such.
+    which the data choose. scans, states: its scans, of one state a row and of many; recurrences: what rows carry in order.
+    columns: what the next nest folds, where the sweeps can do that too. refused: why it has none of them. chain: products whose
+    results are folded again, of such.
     """
 
     sweeps: Sweeps | None = None
@@ -48,6 +50,7 @@ class Lowered:
     refused: Refused | None = None
     scans: Scanned | None = None
     states: StateScans | None = None
+    recurrences: Recurrences | None = None
     columns: Columns | None = None
     chain: Chain | None = None
 
@@ -102,7 +105,9 @@ def lower_nest(schedule: Schedule, nest: Nest) -> Lowered:
     if isinstance(found, Scanned):
         return Lowered(scans=found)
     if isinstance(found, StateScans):
-        return Lowered(states=found)
+        return Lowered(states=found, recurrences=_recurrences(graph))
+    if isinstance(found, Recurrences):
+        return Lowered(recurrences=found)
     return Lowered(refused=found or mapped, chain=_chain(graph, sizes) if kinds == {"parallel", "reduction"} else None)
 
 
@@ -156,11 +161,11 @@ def _maps(graph: _Graph) -> Maps | Refused:
 
 def _values(
     schedule: Schedule, nest: Nest, kinds: Collection[str], graph: _Graph, sizes: Collection[str]
-) -> Sweeps | Joins | Scanned | StateScans | Refused | None:
+) -> Sweeps | Joins | Scanned | StateScans | Recurrences | Refused | None:
     """The sweeps, joins or scans of a nest's tile graph, or why it has none; None where it is asked for none."""
     scattered = "sequential" in kinds and _scatters(nest)
     if "sequential" in kinds and not scattered:
-        return _states(graph)
+        return _states(graph) or _recurrences(graph)
     if not scattered and not {"reduction", "scan"} & set(kinds):
         return None
     from weft.graph.joins import joins
@@ -180,7 +185,8 @@ def _values(
     except NotTiles as no:
         if scattered:
             return _states(graph)
-        return (_states(graph) if "scan" in kinds else None) or Refused(no.why, no.where, no.remedy)
+        own_states = (_states(graph) or _recurrences(graph)) if "scan" in kinds else None
+        return own_states or Refused(no.why, no.where, no.remedy)
 
 
 def _folded(swept: Callable[[], Sweeps], scanned: Callable[[], Scanned]) -> Sweeps | Scanned:
@@ -203,6 +209,17 @@ def _states(graph: _Graph) -> StateScans | None:
 
     try:
         return state_scans(graph())
+    except NotTiles:
+        return None
+
+
+def _recurrences(graph: _Graph) -> Recurrences | None:
+    """What the rows of a nest carry in order; None where it has no such."""
+    from weft.graph.recurrences import recurrences
+    from weft.graph.tile import NotTiles
+
+    try:
+        return recurrences(graph())
     except NotTiles:
         return None
 

@@ -12,9 +12,11 @@ from weft.compiler.points import most_points
 from weft.emit.names import kernel_entry
 from weft.graph.chains import Chain
 from weft.graph.joins import Joins
+from weft.graph.recurrences import Recurrences
 from weft.graph.scans import Scanned
 from weft.graph.state_scans import StateScans
 from weft.graph.sweeps import Sweeps
+from weft.graph.tile import Read
 from weft.loops.ir import Function, free_names
 from weft.loops.schedule import Nest
 from weft.loops.steps import Ranges, bounds
@@ -30,6 +32,7 @@ from weft.plan.fold import (
     Extents,
     FoldPlan,
     held_reads,
+    is_run,
     part_bytes,
     part_memory,
     plan_columns,
@@ -51,6 +54,8 @@ from weft.plan.product import (
 )
 from weft.plan.product import shared_bytes as product_bytes
 from weft.plan.product_search import plan_products
+from weft.plan.recurrence import RecurrenceExtents, RecurrencePlan, plan_recurrences, recurrence_memory
+from weft.plan.recurrence import shared_bytes as recurrence_bytes
 from weft.plan.scan import TURNS_TOLD, ScanPlan, plan_scan, ring_bytes, told_words
 from weft.plan.state_scan import StateExtents, StatePlan, plan_states, shared_bytes, state_memory
 from weft.plan.threads import ThreadPlan, plan_sharing, plan_threads
@@ -79,8 +84,9 @@ def whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[L
     found = None if sweeps is None or multiplied is not None else _plan_folds(where, sweeps, facts, used, names)
     joining = _plan_joins(function, analysis.lowered[nest].joins, facts, used, names, ranges)
     scan = _plan_scan(where, nest, facts, names)
-    states = _plan_states(where, nest, facts, names)
     chained = _plan_chain(where, analysis.lowered[nest].chain, facts, used, names)
+    ordered = _plan_recurrences(where, nest, facts, names)
+    states = None if ordered is not None and _apart(where, nest, facts) else _plan_states(where, nest, facts, names)
     if placed is not None:
         made = _launch_maps(own, Variant(nest, replace(facts, unused=placed.counted), placed.plan), placed)
     elif sweeps is not None and multiplied is not None:
@@ -102,6 +108,11 @@ def whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[L
         chain, plan, blocks = chained
         facts = replace(facts, without=frozenset(used) - chain.arrays)
         made = _launch_chain(chain, Variant(nest, facts, plan), entry, used, names, blocks)
+    elif ordered is not None:
+        carried = analysis.lowered[nest].recurrences
+        assert carried is not None
+        facts = replace(facts, without=frozenset(used) - carried.arrays)
+        made = _launch_recurrences(own, carried, Variant(nest, facts, ordered[0]), *ordered)
     else:
         threads = plan_threads(own, facts, math.prod(extents))
         made = (_launch_threads(Variant(nest, facts, threads), entry, extents, _RARE_GRID if own.rare else _LARGEST_GRID),)
@@ -141,6 +152,25 @@ def _plan_states(
         return None
     known = {**names, **{v: low for v, (low, _) in ranges.items()}}
     return plan_states(where.analysis.function, states, facts, known, where.machine)
+
+
+def _apart(where: Where, nest: int, facts: Facts) -> bool:
+    """Whether what is read of each state lies apart from point to point: tiles of points would come in single elements."""
+    scans = where.analysis.lowered[nest].states
+    if scans is None:
+        return False
+    reads = [v for v in scans.values if isinstance(v, Read) and {scans.along, *scans.states} <= {*v.axes}]
+    return any(not is_run(v.array, v.index, scans.along, facts) for v in reads)
+
+
+def _plan_recurrences(
+    where: Where, nest: int, facts: Facts, names: Mapping[str, int]
+) -> tuple[RecurrencePlan, RecurrenceExtents] | None:
+    """The plan of recurrences; None where their rows differ from iteration to iteration of the loops around."""
+    found = where.analysis.lowered[nest].recurrences
+    if found is None or any(free_names(e) & where.ranges.keys() for a in found.axes.values() for e in (a.start, a.stop)):
+        return None
+    return plan_recurrences(where.analysis.function, found, facts, names, where.machine)
 
 
 def _plan_joins(
@@ -379,6 +409,22 @@ def _launch_states(
         grid, block = (min(_LARGEST_GRID, blocks), 1, 1), (own.threads, own.teams, 1)
         found.append(Launch(variant, entry, grid, block, partial=partial, parts=groups, shared=shared))
     return tuple(found)
+
+
+def _launch_recurrences(
+    nest: Nest, found: Recurrences, variant: Variant, plan: RecurrencePlan, extents: RecurrenceExtents
+) -> tuple[Launch, ...]:
+    from weft.emit.recurrences import entries
+
+    partial = tuple(recurrence_memory(found, plan, extents))
+    launches = []
+    for entry in entries(nest, found):
+        grid, block = (extents.blocks(plan), 1, 1), (plan.threads, plan.teams, 1)
+        if entry.endswith("_after"):
+            grid, block = (-(-extents.others * extents.length * extents.states // BLOCK), 1, 1), (BLOCK, 1, 1)
+        shared = recurrence_bytes(found, plan) if entry == kernel_entry(nest.name) else 0
+        launches.append(Launch(variant, entry, grid, block, partial=partial, parts=extents.groups(plan), shared=shared))
+    return tuple(launches)
 
 
 def _launch_threads(variant: Variant, name: str, extents: list[int], most: int = _LARGEST_GRID) -> Launch:

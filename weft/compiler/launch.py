@@ -21,6 +21,7 @@ from weft.plan.leaning import PLANNED, Leaning
 from weft.plan.machine import Machine
 from weft.plan.map import MapPlan
 from weft.plan.product import ProductPlan
+from weft.plan.recurrence import RecurrencePlan
 from weft.plan.scan import ScanPlan
 from weft.plan.state_scan import StatePlan
 from weft.plan.threads import ThreadPlan
@@ -28,14 +29,14 @@ from weft.plan.threads import ThreadPlan
 
 @dataclass(frozen=True)
 class Variant:
-    """How one nest runs for some calls: maps, sweeps, products, chains of these, joins, scans, or a thread for each iteration
-    of the axes. awaits: what is launched before it, which may not have ended; allows: what is launched after it, to begin
-    before it has ended.
+    """How one nest runs for some calls: maps, sweeps, products, chains of these, joins, scans, recurrences, or a thread for
+    each iteration of the axes. awaits: what is launched before it, which may not have ended; allows: what is launched after it,
+    to begin before it has ended.
     """
 
     nest: int
     facts: Facts
-    plan: ChainPlan | FoldPlan | JoinPlan | MapPlan | ProductPlan | ScanPlan | StatePlan | ThreadPlan
+    plan: ChainPlan | FoldPlan | JoinPlan | MapPlan | ProductPlan | RecurrencePlan | ScanPlan | StatePlan | ThreadPlan
     awaits: bool = False
     allows: bool = False
 

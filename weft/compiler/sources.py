@@ -12,6 +12,7 @@ from weft.plan.fold import FoldPlan
 from weft.plan.join import JoinPlan
 from weft.plan.map import MapPlan
 from weft.plan.product import ProductPlan
+from weft.plan.recurrence import RecurrencePlan
 from weft.plan.scan import ScanPlan
 from weft.plan.state_scan import StatePlan
 from weft.plan.threads import ThreadPlan
@@ -79,6 +80,12 @@ def _cuda_source(analysis: Analysis, variant: Variant) -> str:
         states = analysis.lowered[variant.nest].states
         assert states is not None
         return emit_states(analysis.function, nest, states, variant.plan, variant.facts)
+    if isinstance(variant.plan, RecurrencePlan):
+        from weft.emit.recurrences import emit as emit_recurrences
+
+        recurrences = analysis.lowered[variant.nest].recurrences
+        assert recurrences is not None
+        return emit_recurrences(analysis.function, nest, recurrences, variant.plan, variant.facts)
     if isinstance(variant.plan, FoldPlan):
         from weft.emit.copied import CopiedEntry
         from weft.emit.folds import emit as emit_folds

@@ -11,6 +11,7 @@ from weft.graph.chains import Chain
 from weft.graph.joins import Joins, Points
 from weft.graph.maps import Course, read_at_need
 from weft.graph.products import Products
+from weft.graph.recurrences import Recurrences
 from weft.graph.scans import Scanned
 from weft.graph.show import Spelling
 from weft.graph.state_scans import StateScans
@@ -24,6 +25,7 @@ from weft.plan.fold import FoldPlan, held_reads, steps
 from weft.plan.join import JoinPlan, PointsPlan, join_steps
 from weft.plan.map import CoursePlan, MapPlan
 from weft.plan.product import ProductPlan, operand_reads
+from weft.plan.recurrence import RecurrencePlan
 from weft.plan.scan import ScanPlan, ring_reads
 from weft.plan.state_scan import StatePlan
 from weft.plan.traffic import Access, Traffic, traffic
@@ -74,6 +76,9 @@ def drawn(launch: Launch, numbers: Mapping[str, int]) -> Drawn | None:
         made, axes, homed = lowered.scans.values, dict(lowered.scans.axes), _of_scans(launch, lowered.scans, plan)
     elif isinstance(plan, StatePlan) and lowered.states is not None and not launch.entry.endswith(("_before", "_after")):
         made, axes, homed = lowered.states.values, dict(lowered.states.axes), _of_states(lowered.states)
+    elif isinstance(plan, RecurrencePlan) and lowered.recurrences is not None:
+        made, axes = lowered.recurrences.values, dict(lowered.recurrences.axes)
+        homed = _of_recurrences(lowered.recurrences)
     elif isinstance(plan, JoinPlan) and lowered.joins is not None:
         step = dict(zip(joins.entries(launch.nest, plan), join_steps(plan), strict=True))[launch.entry]
         group, points = lowered.joins.groups[step.group], plan.groups[step.group]
@@ -260,6 +265,19 @@ def _of_states(scans: StateScans) -> Iterator[_Homed]:
             yield _Homed(value, f"a register{each}" if own else _once("a register", value.axes))
     for write in (*scans.writes, *scans.ends):
         yield _Homed(write, "memory" if scans.along in write.axes else _once("memory", write.axes))
+
+
+def _of_recurrences(found: Recurrences) -> Iterator[_Homed]:
+    for value in found.values:
+        own = "registers" if found.state in value.axes else "a register"
+        if isinstance(value, Read) and found.along in value.axes:
+            yield _Homed(value, f"{own}, from shared memory, where it is read ahead")
+        elif isinstance(value, Scan):
+            yield _Homed(value, f"{own}, which stay")
+        else:
+            yield _Homed(value, own if found.along in value.axes else _once(own, value.axes))
+    for write in (*found.writes, *found.ends):
+        yield _Homed(write, "memory" if found.along in write.axes else _once("memory", write.axes))
 
 
 def _of_points(whole: Joins, group: Points, plan: PointsPlan) -> Iterator[_Homed]:

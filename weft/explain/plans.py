@@ -18,6 +18,7 @@ from weft.plan.join import BinsPlan, JoinPlan, PointsPlan, SortPlan, join_steps
 from weft.plan.latest import LastPlan
 from weft.plan.map import MapPlan
 from weft.plan.product import ProductPlan
+from weft.plan.recurrence import RecurrencePlan
 from weft.plan.scan import ScanPlan
 from weft.plan.state_scan import StatePlan
 from weft.plan.threads import ThreadPlan
@@ -103,6 +104,8 @@ def _kernel_lines(launch: Launch) -> list[str]:
         return [*_multiplying(launch, plan), grid]
     if isinstance(plan, ScanPlan):
         return [*_scanning(launch, plan), grid + (f", {teams} rows each" if teams > 1 else "")]
+    if isinstance(plan, RecurrencePlan):
+        return [*_in_order(launch, plan), grid + (f", {teams} rows each" if teams > 1 else "")]
     return [*_of_states(launch, plan), grid + (f", {teams} rows each" if teams > 1 else "")]
 
 
@@ -175,6 +178,17 @@ def _of_states(launch: Launch, plan: StatePlan) -> list[str]:
     if scans.early:
         found.append(f"tiles backwards: {early} goes on from where an earlier launch has kept it before the tile")
     return found
+
+
+def _in_order(launch: Launch, plan: RecurrencePlan) -> list[str]:
+    """How threads share the states of a row that goes through its points in order."""
+    where = launch.where
+    assert where is not None
+    found = where.analysis.lowered[launch.variant.nest].recurrences
+    assert found is not None
+    each = f"{_count(plan.states, 'state')} of each of {_count(plan.threads, 'thread')} in registers, along {found.state}"
+    how = f"goes through {found.along} in order, {_count(plan.points, 'point')} of it read ahead"
+    return [f"rows: {', '.join(found.rows)}; {each}", how]
 
 
 def _of_states_line(launch: Launch, plan: StatePlan) -> str:
@@ -400,6 +414,8 @@ def plan_line(launches: Sequence[Launch]) -> str:
             how = f"{plan.tile[0]} x {plan.tile[1]} results each"
         elif isinstance(plan, ScanPlan):
             how = _scanning_line(launch, plan)
+        elif isinstance(plan, RecurrencePlan):
+            how = f"{_count(plan.threads, 'thread')} a row, its points in order"
         else:
             how = _of_states_line(launch, plan)
         each = f", {_each(launch)}" if launch.steps else ""

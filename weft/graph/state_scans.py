@@ -180,11 +180,11 @@ def _sorted(
     for f in sums:
         if f.over != (along,) or set(f.axes) not in (of_row, of_state):
             raise NotTiles(f"{f.results[0]} has axes that not all results have", f.location)
-    late = _direction(graph, scans)
+    late = backwards(graph, scans)
     early = [s for s in scans if s.reverse != late]
-    ended = _using(graph, {n for v in (*scans, *sums) for n in v.results})
-    at_points = _using(graph, {n for f in totals for n in f.results})
-    after = _using(graph, {n for f in crossed for n in f.results})
+    ended = using(graph, {n for v in (*scans, *sums) for n in v.results})
+    at_points = using(graph, {n for f in totals for n in f.results})
+    after = using(graph, {n for f in crossed for n in f.results})
     whole = of_state | {along}
     for value in graph.values:
         own = ended & set(names_of(value)), at_points & set(names_of(value)), after & set(names_of(value))
@@ -267,14 +267,14 @@ def _alone(graph: TileGraph, names: set[str], axes: set[str]) -> bool:
     return True
 
 
-def _direction(graph: TileGraph, scans: list[Scan]) -> bool:
+def backwards(graph: TileGraph, scans: list[Scan]) -> bool:
     """Whether the scans that others do not wait for go backwards."""
     first, second = ([s for s in scans if s.reverse == way] for way in (False, True))
     if not second:
         return False
     if not first:
         return True
-    forward, backward = (_using(graph, {n for s in some for n in names_of(s)}, carried=True) for some in (first, second))
+    forward, backward = (using(graph, {n for s in some for n in names_of(s)}, carried=True) for some in (first, second))
     if not any(free_names(e) & backward for s in first for e in (*s.parts, *s.nexts, *s.inits)):
         return True
     if not any(free_names(e) & forward for s in second for e in (*s.parts, *s.nexts, *s.inits)):
@@ -282,7 +282,7 @@ def _direction(graph: TileGraph, scans: list[Scan]) -> bool:
     raise NotTiles("scans of both directions need each other's states", second[0].location)
 
 
-def _using(graph: TileGraph, names: set[str], carried: bool = False) -> set[str]:
+def using(graph: TileGraph, names: set[str], carried: bool = False) -> set[str]:
     """These names and those of values that use them. carried: of folds and scans too."""
     found = set(names)
     for value in graph.values:

@@ -5,6 +5,7 @@ from weft.kernels.cumsum import cumsum
 from weft.kernels.ema import ema
 from weft.kernels.gelu_bias_residual import gelu_bias_residual
 from weft.kernels.layer_norm import layer_norm
+from weft.kernels.linear_attention import gated_delta_rule, linear_attention
 from weft.kernels.linrec import linrec, linrec_reverse
 from weft.kernels.log_softmax import log_softmax
 from weft.kernels.rms_norm import rms_norm
@@ -33,8 +34,10 @@ __all__ = [
     "attention",
     "cumsum",
     "ema",
+    "gated_delta_rule",
     "gelu_bias_residual",
     "layer_norm",
+    "linear_attention",
     "linrec",
     "linrec_reverse",
     "log_softmax",

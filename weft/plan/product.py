@@ -233,7 +233,9 @@ def boxes_of(
         along = tuple(axis_along(read.index, a) for a in names)
         rest = tuple(d for d in reversed(range(len(read.index))) if d not in along)
         # as many as the axes have: those that are counted as one have more than the array's own, and points may have fewer
-        shape = (*(extents[a] for a in names), *(arrays[read.array].shape[d] for d in rest))
+        own = arrays[read.array].shape
+        others = [max(own[d], *(extents[n] for n in free_names(read.index[d]) & extents.keys()), 0) for d in rest]
+        shape = (*(extents[a] for a in names), *others)
         boxes.append(Box(read.array, (*along, *rest), (MATRIX_POINTS, lines[names[1]], *(1 for _ in rest)), shape))
     return tuple(boxes)
 
