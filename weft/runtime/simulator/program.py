@@ -20,8 +20,7 @@ from weft.runtime.simulator.results import Place
 _KERNEL_FLAGS = (
     "-std=c++17",
     "-O1",
-    "-gdwarf-4",  # which every addr2line reads
-    "-g1",  # lines and what is inlined where, no variables
+    "-gdwarf-4",  # whose line tables every addr2line reads
     "-march=native",
     "-fPIC",
     "-shared",
