@@ -283,13 +283,16 @@ extern "C" __global__ void rows_anywhere(const float* x, float* y, float* z) {
     weft::unpack(weft::fetch_run<4, 0>(from + first, first, 2, 100), tile);
     weft::store_run<4>(to + first, first, 2, 100, tile);
     weft::unpack(weft::fetch_run<4, 1>(x + threadIdx.x * 4, threadIdx.x * 4, 0, 128), tile);
+    float half[4];
+    weft::unpack(weft::fetch_if<4, 4>(threadIdx.x < 16, x + threadIdx.x * 4), half);
+    for (int v = 0; v < 4; ++v) tile[v] += half[v];
     if (weft::aligned<1>(x)) weft::store_run<0>(z + threadIdx.x * 4, threadIdx.x * 4, 0, 126, tile);
 }
 """,
     lambda generator: (whole(generator, 128),),
     lambda x: (
         np.concatenate([np.zeros(3), x[5:103], np.zeros(27)]).astype(np.float32),
-        np.concatenate([x[:126], np.zeros(2)]).astype(np.float32),
+        np.concatenate([2 * x[:64], x[64:126], np.zeros(2)]).astype(np.float32),
     ),
     block=(32, 1, 1),
 )

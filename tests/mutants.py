@@ -86,13 +86,13 @@ CALLS: dict[str, Call] = {
     "linrec_reverse": Call(LIBRARY["linrec_reverse"], lambda: (_random(2, 600), _random(2, 600)), 64),
     "cumsum": Call(LIBRARY["cumsum"], lambda: (_random(2, 600).bfloat16(),), 64),
     "cumsum_256": Call(LIBRARY["cumsum"], lambda: (_random(1, 8192),), 256),
-    "softmax": Call(LIBRARY["softmax"], lambda: (_random(3, 1200),), 64),
+    "softmax": Call(LIBRARY["softmax"], lambda: (_random(3, 1200),), 96),
     "softmax_short": Call(LIBRARY["softmax"], lambda: (_random(3, 20),), 128),
     "softmax_odd": Call(LIBRARY["softmax"], lambda: (_random(3, 1201),), 64),
     "softmax_sliced": Call(LIBRARY["softmax"], lambda: (_random(3, 1200, columns=1208),), 64),
     "log_softmax": Call(LIBRARY["log_softmax"], lambda: (_random(3, 1200).half(),), 64),
     "rms_norm": Call(LIBRARY["rms_norm"], lambda: (_random(3, 1200), _random(1200), 1e-6), 64),
-    "layer_norm": Call(LIBRARY["layer_norm"], lambda: (_random(3, 1200), _random(1200), _random(1200), 1e-5), 64),
+    "layer_norm": Call(LIBRARY["layer_norm"], lambda: (_random(3, 1200), _random(1200), _random(1200), 1e-5), 96),
     "gelu": Call(LIBRARY["gelu_bias_residual"], lambda: (_random(3, 600), _random(600), _random(3, 600)), 256),
     "neighbours": Call(thread_kernels.neighbours, lambda: (_random(3, 600),), 256),
     "running_neighbours": Call(thread_kernels.running_neighbours, lambda: (_random(3, 600),), 64),
@@ -124,7 +124,7 @@ EMITTED: tuple[Mutant, ...] = (
     Mutant("buffer_past_its_end", "linrec_256", "h_scratch[tile & 1]", "h_scratch[tile + 1]", ("out of bounds",), (_RUNS,)),
     Mutant(
         "team_of_another_size", "softmax",
-        "weft::reduce<weft::Max<float>, 64>", "weft::reduce<weft::Max<float>, 128>",
+        "weft::reduce<weft::Max<float>, 96>", "weft::reduce<weft::Max<float>, 128>",
         ("out of bounds", "uninitialised read"), (_REDUCE,),
     ),
     Mutant(
@@ -182,8 +182,8 @@ EMITTED: tuple[Mutant, ...] = (
     ),
     Mutant(
         "weight_of_the_next_column", "layer_norm",
-        "weight_row + l_run", "weight_row + l_run + 4",
-        ("out of bounds",), ("weight_row + l_run",),
+        "weight + l_run", "weight + l_run + 4",
+        ("out of bounds",), ("weight + l_run",),
     ),
     Mutant(
         "stride_of_another_array", "softmax_sliced",

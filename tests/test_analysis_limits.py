@@ -99,6 +99,7 @@ def test_questions_that_are_given_up_make_kernels_slow_and_not_wrong(monkeypatch
         monkeypatch.setattr(polyhedra, "_PATIENCE", patience)
         monkeypatch.setenv("WEFT_CACHE", "")
         polyhedra._set.cache_clear()
+        polyhedra._points.cache_clear()
         function = parse(blur, infer_types(blur))
         kernels.append({v.var: v.kind for v in schedule(function).loops})
         torch.testing.assert_close(weft.kernel(blur)(x, mask), want)

@@ -17,7 +17,7 @@ SEEDS = [*range(3), *(pytest.param(seed, marks=pytest.mark.long) for seed in ran
 SHARED = {
     *("algebra.cuh", "scalar.cuh", "special.cuh", "memory.cuh", "team.cuh", "cluster_team.cuh", "chain.cuh", "join.cuh"),
     *("sort.cuh", "turn.cuh", "latest.cuh", "complex.cuh", "row.cuh", "product.cuh", "matrix_tile.cuh", "airy.cuh"),
-    *("incomplete_gamma.cuh", "fragment.cuh", "packet.cuh", "within.cuh", "bins.cuh", "power.cuh"),
+    *("incomplete_gamma.cuh", "fragment.cuh", "packet.cuh", "within.cuh", "bins.cuh", "power.cuh", "bounds.cuh"),
 }  # fmt: skip
 
 

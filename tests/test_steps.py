@@ -307,7 +307,7 @@ def test_rows_that_only_some_steps_have(name: str, always: None) -> None:
 
 def test_what_is_found_in_a_later_step_is_told(always: None, monkeypatch: pytest.MonkeyPatch) -> None:
     emitted = simulated.cuda_source
-    guard = "if (row >= batch * j_1_count) return;"
+    guard = "if (row >= batch * j_count) return;"
     monkeypatch.setattr(simulated, "cuda_source", lambda *args: emitted(*args).replace(guard, ""))
     kernel, make, _ = CASES["fewer_rows"]
     assert {f.finding.kind for f in kernel.check(*make()).findings} == {"out of bounds"}

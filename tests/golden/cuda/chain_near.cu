@@ -30,15 +30,15 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
     const __grid_constant__ weft::TensorMap q_map,
     const __grid_constant__ weft::TensorMap k_map,
     const __grid_constant__ weft::TensorMap v_map) {
-    // a block has 128 x 64 of i and d, a warpgroup 64 of its rows; a turn takes 192 of j
+    // a block has 128 x 64 of i and d, a warpgroup 64 of its rows; a turn takes 128 of j
     const int32_t row_tiles = (queries + 127) / 128;
     const int32_t pairs = (row_tiles + 1) / 2;  // of tiles, the n-th and the n-th last: as many columns
     const int32_t tiles = 2 * pairs * batch_2;
     // 4 turns have a place in shared memory, and the rows of 2 tiles
     extern __shared__ __align__(1024) unsigned char memory[];
     auto* const q_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 128, true>*>(memory);
-    auto* const k_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 192, true>*>(memory + 32768);
-    auto* const v_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 64, false, 192>*>(memory + 131072);
+    auto* const k_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 128, true>*>(memory + 32768);
+    auto* const v_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 64, false, 128>*>(memory + 98304);
     __shared__ weft::Mbarrier rows_full[2], rows_empty[2], scores_full[4], scores_empty[4], sums_full[4], sums_empty[4];
     if (threadIdx.x == 0) {
         for (int32_t place = 0; place < 2; ++place) {
@@ -68,17 +68,17 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
             if (tile % 2 && 2 * pair + 1 == row_tiles) continue;  // the one in the middle is its own pair
             const int64_t first_row = int64_t(row_tile) * 128;
             const int64_t last_row = weft::minimum<int64_t>(first_row + 128, queries) - 1;
-            const int32_t first_turn = (weft::python_max(int64_t(0), first_row - reach)) / 192;
-            const int32_t turns = weft::maximum<int64_t>(last_row + 1 + 191, 0) / 192;
+            const int32_t first_turn = (weft::python_max(int64_t(0), first_row - reach)) / 128;
+            const int32_t turns = weft::maximum<int64_t>(last_row + 1 + 127, 0) / 128;
             for (int32_t turn = first_turn; turn < turns; ++turn) {
                 scores_empty[place].wait(phase ^ 1);
-                scores_full[place].arrive_expect(24576);
+                scores_full[place].arrive_expect(16384);
                 // kernels_of_chains.py:57: dot += q[b, i, d] * k[b, j, d]
-                weft::tensor_load(k_tile[place].element, k_map, scores_full[place], 0, turn * 192, int(b));
+                weft::tensor_load(k_tile[place].element, k_map, scores_full[place], 0, turn * 128, int(b));
                 sums_empty[place].wait(phase ^ 1);
-                sums_full[place].arrive_expect(24576);
+                sums_full[place].arrive_expect(16384);
                 // kernels_of_chains.py:69: acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, j, d]
-                weft::tensor_load(v_tile[place].element, v_map, sums_full[place], 0, turn * 192, int(b));
+                weft::tensor_load(v_tile[place].element, v_map, sums_full[place], 0, turn * 128, int(b));
                 if (++place == 4) place = 0, phase ^= 1;
                 if (turn > first_turn) continue;
                 // the rows of a tile come after its first columns, which need not wait for those of the tile before
@@ -107,38 +107,38 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
         if (tile % 2 && 2 * pair + 1 == row_tiles) continue;  // the one in the middle is its own pair
         const int64_t first_row = int64_t(row_tile) * 128;
         const int64_t last_row = weft::minimum<int64_t>(first_row + 128, queries) - 1;
-        const int32_t first_turn = (weft::python_max(int64_t(0), first_row - reach)) / 192;
-        const int32_t turns = weft::maximum<int64_t>(last_row + 1 + 191, 0) / 192;
+        const int32_t first_turn = (weft::python_max(int64_t(0), first_row - reach)) / 128;
+        const int32_t turns = weft::maximum<int64_t>(last_row + 1 + 127, 0) / 128;
         float largest_own[2] = {weft::Max<float>::identity(), weft::Max<float>::identity()};
         float total_own[2][2] = {{weft::Sum<float>::identity(), weft::Sum<float>::identity()}, {weft::Sum<float>::identity(), weft::Sum<float>::identity()}};
-        float dot_own[96];
-        uint32_t exp_own[12][4];
+        float dot_own[64];
+        uint32_t exp_own[8][4];
         float acc_own[1][32] = {};
         const float factor_of_scores = float(scale);
         const bool rising = 0x1.715476p+0f * factor_of_scores > 0.0f;  // the maximum goes up with the scores
         const float unit = rising ? factor_of_scores : 1.0f, slope = 0x1.715476p+0f * unit;
         const auto fold_turn = [&](const int32_t turn, const bool edge) WEFT_INLINE {
-            const int64_t first_column = int64_t(turn) * 192 + threadIdx.x % 4 * 2;
+            const int64_t first_column = int64_t(turn) * 128 + threadIdx.x % 4 * 2;
             int32_t column_start[2], column_stop[2];
             float largest_reference[2];
             weft::MaximumPower power[2];
             if (!rising) {
                 #pragma unroll
-                for (int32_t h = 0; h < 96; ++h) {
+                for (int32_t h = 0; h < 64; ++h) {
                     dot_own[h] *= factor_of_scores;
                 }
             }
             #pragma unroll
             for (int32_t u = 0; u < 2; ++u) {
                 const int64_t i = first_row + first_own_row + u * 8;
-                column_start[u] = weft::minimum<int64_t>(weft::python_max(int64_t(0), i - reach) - first_column, 192);
-                column_stop[u] = weft::minimum<int64_t>(i + 1 - first_column, 192);
+                column_start[u] = weft::minimum<int64_t>(weft::python_max(int64_t(0), i - reach) - first_column, 128);
+                column_stop[u] = weft::minimum<int64_t>(i + 1 - first_column, 128);
             }
             if (edge) {
                 #pragma unroll
                 for (int32_t u = 0; u < 2; ++u) {
                     #pragma unroll
-                    for (int32_t h = 0; h < 24; ++h) {
+                    for (int32_t h = 0; h < 16; ++h) {
                         #pragma unroll
                         for (int32_t v = 0; v < 2; ++v) {
                             if (h * 8 + v < column_start[u] || h * 8 + v >= column_stop[u]) dot_own[h * 4 + u * 2 + v] = weft::Max<float>::identity();
@@ -150,7 +150,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
             for (int32_t u = 0; u < 2; ++u) {
                 float largest_latest[2] = {largest_own[u], weft::Max<float>::identity()};
                 #pragma unroll
-                for (int32_t h = 0; h < 24; ++h) {
+                for (int32_t h = 0; h < 16; ++h) {
                     #pragma unroll
                     for (int32_t v = 0; v < 2; ++v) {
                         // kernels_of_chains.py:60: for j in range(max(0, i - reach), i + 1):
@@ -178,7 +178,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
                 #pragma unroll
                 for (int32_t u = 0; u < 2; ++u) {
                     #pragma unroll
-                    for (int32_t h = 0; h < 24; ++h) {
+                    for (int32_t h = 0; h < 16; ++h) {
                         #pragma unroll
                         for (int32_t v = 0; v < 2; ++v) {
                             if (power[u].far) dot_own[h * 4 + u * 2 + v] -= largest_reference[u];
@@ -187,7 +187,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
                 }
             }
             #pragma unroll
-            for (int32_t h = 0; h < 24; ++h) {
+            for (int32_t h = 0; h < 16; ++h) {
                 #pragma unroll
                 for (int32_t u = 0; u < 2; ++u) {
                     float exp_own_pair[2] = {};
@@ -213,17 +213,17 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
         const auto multiply_sums = [&](const int32_t place) WEFT_INLINE {
             weft::wgmma_fence(acc_own[0], exp_own);
             #pragma unroll
-            for (int32_t g = 0; g < 192; g += 16) {
+            for (int32_t g = 0; g < 128; g += 16) {
                 // kernels_of_chains.py:68: for j in range(max(0, i - reach), i + 1):
                 weft::wgmma<weft::bfloat16, weft::Major::rows>(acc_own[0], exp_own[g / 16], v_tile[place].matrix(0, g), true);
             }
         };
         const int64_t near_row = weft::minimum<int64_t>(first_row + own_row, queries - 1);
         const int64_t far_row = weft::minimum<int64_t>(near_row + 64, queries) - 1;
-        const int32_t whole_turns = (near_row + 1) / 192;  // in which all rows have all columns
-        const int32_t own_turns = (far_row + 1 + 191) / 192;  // in which some row has some
-        const int32_t first_own_turn = (weft::python_max(int64_t(0), near_row - reach)) / 192;
-        const int32_t first_whole_turn = (weft::python_max(int64_t(0), far_row - reach) + 191) / 192;
+        const int32_t whole_turns = (near_row + 1) / 128;  // in which all rows have all columns
+        const int32_t own_turns = (far_row + 1 + 127) / 128;  // in which some row has some
+        const int32_t first_own_turn = (weft::python_max(int64_t(0), near_row - reach)) / 128;
+        const int32_t first_whole_turn = (weft::python_max(int64_t(0), far_row - reach) + 127) / 128;
         int32_t turn = first_turn;
         const bool any_turn = first_turn < turns;
         if (any_turn) rows_full[rows % 2].wait(rows / 2 % 2);
@@ -262,8 +262,8 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
                     int32_t begin[2], end[2];
                     for (int32_t u = 0; u < 2; ++u) {
                         const int64_t i = first_row + first_own_row + u * 8;
-                        begin[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(weft::python_max(int64_t(0), i - reach) - (turn - 1) * 192, 0), 192);
-                        end[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(i + 1 - (turn - 1) * 192, 0), 192);
+                        begin[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(weft::python_max(int64_t(0), i - reach) - (turn - 1) * 128, 0), 128);
+                        end[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(i + 1 - (turn - 1) * 128, 0), 128);
                     }
                     weft::multiply_within(acc_own[0], exp_own, v_tile + last, begin, end);
                     weft::barrier_sync(3 + threadIdx.x / 128, 128);  // all have read the tiles
@@ -290,7 +290,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
                 float acc_last[32];
                 weft::wgmma_fence(acc_last, exp_own);
                 #pragma unroll
-                for (int32_t g = 0; g < 192; g += 16) {
+                for (int32_t g = 0; g < 128; g += 16) {
                     // kernels_of_chains.py:68: for j in range(max(0, i - reach), i + 1):
                     weft::wgmma<weft::bfloat16, weft::Major::rows>(acc_last, exp_own[g / 16], v_tile[place].matrix(0, g), g > 0);
                 }
@@ -307,8 +307,8 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
                     int32_t begin[2], end[2];
                     for (int32_t u = 0; u < 2; ++u) {
                         const int64_t i = first_row + first_own_row + u * 8;
-                        begin[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(weft::python_max(int64_t(0), i - reach) - (turn - 1) * 192, 0), 192);
-                        end[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(i + 1 - (turn - 1) * 192, 0), 192);
+                        begin[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(weft::python_max(int64_t(0), i - reach) - (turn - 1) * 128, 0), 128);
+                        end[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(i + 1 - (turn - 1) * 128, 0), 128);
                     }
                     weft::multiply_within(acc_own[0], exp_own, v_tile + place, begin, end);
                 }

@@ -2,7 +2,7 @@
 #include "weft/team.cuh"
 #include "weft/dependent.cuh"
 
-// kernels_of_products.py:212: def convolution(x, w):
+// kernels_of_products.py:227: def convolution(x, w):
 extern "C" __global__ void __launch_bounds__(256) convolution_pack_1(
     const weft::bfloat16* __restrict__ x,
     const weft::bfloat16* __restrict__ w,
@@ -43,14 +43,14 @@ extern "C" __global__ void __launch_bounds__(256) convolution_pack_1(
     int64_t p = first / q_own % p_own;
     int64_t q_2 = first % q_own;
     if (q_2 + 8 <= q_own) {
-        // kernels_of_products.py:225: s += x[n, c, i + p, j + q] * w[f, c, p, q]
+        // kernels_of_products.py:240: s += x[n, c, i + p, j + q] * w[f, c, p, q]
         weft::unpack(weft::fetch_anywhere<8>(w + f * w_stride_0 + c * w_stride_1 + p * w_stride_2 + q_2, q_2, 0, q_own), run);
     }
     else {
         #pragma unroll
         for (int32_t e = 0; e < 8; ++e) {
             if (first + e < points) {
-                // kernels_of_products.py:225: s += x[n, c, i + p, j + q] * w[f, c, p, q]
+                // kernels_of_products.py:240: s += x[n, c, i + p, j + q] * w[f, c, p, q]
                 const float w_value = float(w[f * w_stride_0 + c * w_stride_1 + p * w_stride_2 + q_2]);
                 run[e] = w_value;
             }
@@ -66,7 +66,7 @@ extern "C" __global__ void __launch_bounds__(256) convolution_pack_1(
     weft::store<8>(w_packed + int64_t(place) * 8, run);
 }
 
-// kernels_of_products.py:212: def convolution(x, w):
+// kernels_of_products.py:227: def convolution(x, w):
 extern "C" __global__ void __launch_bounds__(256) convolution_pack_2(
     const weft::bfloat16* __restrict__ x,
     const weft::bfloat16* __restrict__ w,
@@ -114,14 +114,14 @@ extern "C" __global__ void __launch_bounds__(256) convolution_pack_2(
     int64_t i = first / j_own % i_own;
     int64_t j = first % j_own;
     if (j + 8 <= j_own) {
-        // kernels_of_products.py:225: s += x[n, c, i + p, j + q] * w[f, c, p, q]
+        // kernels_of_products.py:240: s += x[n, c, i + p, j + q] * w[f, c, p, q]
         weft::unpack(weft::fetch_anywhere<8>(x + n * x_stride_0 + c * x_stride_1 + (i + p) * x_stride_2 + j + q_2, j, 0, j_own), run);
     }
     else {
         #pragma unroll
         for (int32_t e = 0; e < 8; ++e) {
             if (first + e < points) {
-                // kernels_of_products.py:225: s += x[n, c, i + p, j + q] * w[f, c, p, q]
+                // kernels_of_products.py:240: s += x[n, c, i + p, j + q] * w[f, c, p, q]
                 const float x_value = float(x[n * x_stride_0 + c * x_stride_1 + (i + p) * x_stride_2 + j + q_2]);
                 run[e] = x_value;
             }
@@ -137,7 +137,7 @@ extern "C" __global__ void __launch_bounds__(256) convolution_pack_2(
     weft::store<8>(x_packed + int64_t(place) * 8, run);
 }
 
-// kernels_of_products.py:212: def convolution(x, w):
+// kernels_of_products.py:227: def convolution(x, w):
 extern "C" __global__ void __launch_bounds__(160) convolution(
     const weft::bfloat16* __restrict__ x,
     const weft::bfloat16* __restrict__ w,
@@ -216,7 +216,7 @@ extern "C" __global__ void __launch_bounds__(160) convolution(
             weft::wgmma_fence(s_own[0]);
             #pragma unroll
             for (int32_t g = 0; g < 64; g += 16) {
-                // kernels_of_products.py:222: for c in range(x.shape[1]):
+                // kernels_of_products.py:237: for c in range(x.shape[1]):
                 weft::wgmma<weft::bfloat16, weft::Major::k, weft::Major::rows>(s_own[0], w_tile[place].matrix(own_row, g), x_tile[place].matrix(own_column, g), true);
             }
             weft::wgmma_commit();
@@ -248,9 +248,9 @@ extern "C" __global__ void __launch_bounds__(160) convolution(
                     for (int32_t g = 0; g < 8; ++g) {
                         const int64_t f = first_row + first_line + g;
                         if (!(f < w_size_0)) break;
-                        // kernels_of_products.py:222: for c in range(x.shape[1]):
+                        // kernels_of_products.py:237: for c in range(x.shape[1]):
                         const float s = s_lines[g][lane];
-                        // kernels_of_products.py:226: y[n, f, i, j] = s
+                        // kernels_of_products.py:241: y[n, f, i, j] = s
                         y[n * y_stride_0 + f * y_stride_1 + i * y_stride_2 + j] = s;
                     }
                 }
