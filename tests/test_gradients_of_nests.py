@@ -566,7 +566,7 @@ def strided_convolution(x: Tensor, weight: Tensor) -> Tensor:
             s = 0.0
             for a in range(rows):
                 for b in range(columns):
-                    s += weight[a, b] * x[2 * i + a, 3 * j + b] * x[2 * i, 3 * j + b]
+                    s += weight[a, b] * x[2 * i + a, 3 * j + b]
             y[i, j] = s
     return y
 
