@@ -15,6 +15,7 @@ from weft.loops.types import INT64
 
 # Such reads of a point: a thread has registers of each for all of its points.
 _MOST = 8
+_MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq"}
 _OPPOSITE = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
 
 # What has to hold together; None where that cannot be told.
@@ -53,11 +54,9 @@ def conditional_reads(
     return reads, stores, tuple(Within(name, where) for (_, where), (name, _) in found.reads.items())
 
 
-def limits(conditions: Iterable[Expr], axis: str) -> tuple[list[Expr], list[Expr], list[Expr]]:
-    """What points of an axis are not below, and below, where conditions hold, and those that are none of this axis."""
-    low: list[Expr] = []
-    high: list[Expr] = []
-    others: list[Expr] = []
+def limits(conditions: Iterable[Expr], axis: str) -> list[Expr]:
+    """The points of an axis from which on conditions hold, or no longer hold."""
+    found: list[Expr] = []
     for c in conditions:
         assert isinstance(c, Op)
         left, right = map(affine, c.args)
@@ -65,21 +64,13 @@ def limits(conditions: Iterable[Expr], axis: str) -> tuple[list[Expr], list[Expr
         apart = left - right  # compared with 0
         factor = apart.coefficient(axis)
         if factor == 0:
-            others.append(c)
             continue
         rest = apart * -factor  # what the axis is compared with, less the axis
         terms = {n: k for n, k in rest.terms if n != axis}
-        name = c.name if factor > 0 else {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq"}[c.name]
         at, after = (Affine.make(terms, rest.constant + k).expr() for k in (0, 1))
-        if name in ("ge", "eq"):
-            low.append(at)
-        if name == "gt":
-            low.append(after)
-        if name == "lt":
-            high.append(at)
-        if name in ("le", "eq"):
-            high.append(after)
-    return low, high, others
+        name = c.name if factor > 0 else _MIRRORED[c.name]
+        found += [at, after] if name == "eq" else [at] if name in ("ge", "lt") else [after]
+    return found
 
 
 @dataclass

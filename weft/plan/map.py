@@ -400,11 +400,10 @@ class _Call:
         if plan.vector < 2 or plan.shift != 0 or plan.turned or len(plan.lane) > 1:
             return False
         (k,) = (k for k, access in enumerate(self.named(course)) if isinstance(access, Read) and access.name == within.read)
-        low, high, _ = limits(within.conditions, plan.lane[0])
         if plan.widths[k] < plan.vector:
             return False
-        known = self.names.keys() - self.ranges.keys()
-        return all(free_names(e) <= known and evaluate(e, self.names) % plan.vector == 0 for e in (*low, *high))
+        known, ends = self.names.keys() - self.ranges.keys(), limits(within.conditions, plan.lane[0])
+        return all(free_names(e) <= known and evaluate(e, self.names) % plan.vector == 0 for e in ends)
 
     def of(self, course: Course) -> tuple[CoursePlan, tuple[int, int, int]]:
         extents = self.extents(course)
