@@ -169,11 +169,10 @@ def _works() -> Iterator[Work]:
     yield Work(distances, _distances, "torch.cdist", ((2048, 256), (2048, 256)), torch.float32)
 
 
-def run(options: Options) -> list[Row]:
+def run(options: Options) -> Iterator[Row]:
     need_gpu(options)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    measured: list[Row] = []
-    for work in _works():
+    for work in (w for w in _works() if options.wants(w.kernel.name)):
         shapes = [tuple(min(n, 20) for n in s) for s in work.shapes] if options.quick else work.shapes
         bytes_ = sum(math.prod(s) for s in shapes) * work.dtype.itemsize
         sets = [_made(work, shapes, options.device, k) for k in range(max(4, min(12, rotations(bytes_))))]
@@ -189,10 +188,9 @@ def run(options: Options) -> list[Row]:
         case = {"kernel": work.kernel.name, "shapes": sizes, "dtype": str(work.dtype).removeprefix("torch.")}
         if work.turned:
             case["transposed"] = "".join("yn"[not t] for t in work.turned)
-        measured += rows_of("products", case, times, [work.name])
+        yield from rows_of("products", case, times, [work.name])
         del sets, calls
         torch.cuda.empty_cache()
-    return measured
 
 
 def _made(work: Work, shapes: Sequence[tuple[int, ...]], device: torch.device, seed: int) -> list[torch.Tensor]:
