@@ -19,6 +19,7 @@ from weft.emit.dependent import Dependence, dependences, include
 from weft.emit.expressions import register_type
 from weft.emit.matrix_products import MatrixEntry
 from weft.emit.names import Names, kernel_entry, words
+from weft.emit.rings import WARPS_OF_A_GROUP, given_back
 from weft.emit.rough import rough_chain
 from weft.emit.text import Writer
 from weft.emit.values import ZERO, deciding
@@ -243,11 +244,11 @@ class ChainEntry(RowFoldsEntry):
         with self.writer.block("if (threadIdx.x == 0)"):
             with self.writer.block(f"for (int32_t place = 0; place < {rows}; ++place)"):
                 line("rows_full[place].init(1);")
-                line(f"rows_empty[place].init({self.whole_plan.warpgroups});")
+                line(f"rows_empty[place].init({self.whole_plan.warpgroups * WARPS_OF_A_GROUP});")
             with self.writer.block(f"for (int32_t place = 0; place < {stages}; ++place)"):
                 for which in self.which:
                     line(f"{which}_full[place].init(1);")
-                    line(f"{which}_empty[place].init({self.whole_plan.warpgroups});")
+                    line(f"{which}_empty[place].init({self.whole_plan.warpgroups * WARPS_OF_A_GROUP});")
             line("weft::fence_mbarrier_init();")
         line("__syncthreads();")
 
@@ -606,7 +607,7 @@ class ChainEntry(RowFoldsEntry):
 
 
 def _done(which: str, place: str) -> str:
-    return f"if (threadIdx.x % 128 == 0) {which}_empty[{place}].arrive();"
+    return given_back(f"{which}_empty[{place}]")
 
 
 def _plus(first: str, more: int) -> str:

@@ -373,8 +373,10 @@ def same_reads(sweeps: Sweeps, plan: FoldPlan) -> tuple[Read, ...]:
 
 
 def _in_bulk(function: Function, sweeps: Sweeps, facts: Facts, lane: str) -> bool:
-    """Whether a row of each read that is held is one bulk copy, in whole packets."""
+    """Whether there are rows of their own that are held, each one bulk copy in whole packets."""
     reads = held_reads(sweeps, lane)
+    if not reads:
+        return False
     sizes = [function.array(v.array).dtype.size for v in reads]
     packets = all(facts.vector(v.array) * n % PACKET_BYTES == 0 for v, n in zip(reads, sizes, strict=True))
     whole = whole_runs(function, reads, sweeps.axes[lane], facts, max(1, PACKET_BYTES // min(sizes)))
