@@ -229,7 +229,7 @@ Makes = tuple[Callable[[], tuple[Any, ...]], ...]
 
 @weft.kernel
 def ahead(x, n: int):
-    """On conditions, in packets of which the last has points that there are none of; and of points that begin at another one."""
+    """On conditions: in packets of which the last has more points than there are, and from another point than the first on."""
     y = torch.empty(n, dtype=x.dtype)
     z = torch.empty(n, dtype=x.dtype)
     for j in range(n):
