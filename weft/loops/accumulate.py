@@ -11,8 +11,8 @@ import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from weft.loops.accesses import constraints
 from weft.loops.affine import Affine, affine
+from weft.loops.conditions import comparisons, constraints
 from weft.loops.extents import expanded, expanded_index, extents
 from weft.loops.ir import (
     Array,
@@ -632,8 +632,8 @@ def _plan(function: Function, site: _Site, most: int | None = None) -> _Plan | N
             return None
         known.add(loop.var)
         summed.append(loop)
-    whole = {k for k, e in branches.items() if _only_comparisons(e, True)}
-    certain = frozenset(k for k in whole & decided.keys() if len(decided[k]) == len(constraints(branches[k], True)))
+    said = {k: comparisons(branches[k], True) for k in decided}
+    certain = frozenset(k for k, told in said.items() if told.exact and len(decided[k]) == len(told.all))
     found_windows = tuple(replace(windows[f.var][1], loop=k) for k, f in enumerate(summed) if f.var in windows)
     return _Plan(site, prefix, tuple(placed), tuple(summed), certain, found_windows)
 
@@ -779,18 +779,6 @@ def _branches(function: Function, site: _Site) -> dict[int, Expr]:
                 condition = named[condition.name]
             found[k] = condition if step.taken else Op("not", (condition,), BOOL)
     return found
-
-
-def _only_comparisons(condition: Expr, holds: bool) -> bool:
-    """Whether the constraints of a condition say all of it."""
-    match condition:
-        case Op(name="not", args=(inner,)):
-            return _only_comparisons(inner, not holds)
-        case Op(name="and" | "or" as name, args=(a, b)):
-            return (name == "and") == holds and _only_comparisons(a, holds) and _only_comparisons(b, holds)
-        case Op(name="lt" | "le" | "gt" | "ge", args=(a, b)):
-            return affine(a) is not None and affine(b) is not None
-    return False
 
 
 def _gather(function: Function, target: str, names: Names) -> Function:

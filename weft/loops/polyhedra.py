@@ -19,12 +19,10 @@ import islpy
 
 from weft.loops.accesses import Access, Guard, Pair
 from weft.loops.affine import Affine, affine
+from weft.loops.conditions import OPPOSITE, SIGNS
 from weft.loops.ir import Const, Expr, For, Function, Op, Ref
 from weft.loops.polynomials import Polynomial, merged_subscripts, polynomial
 from weft.loops.types import INT64
-
-_COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "=", "ne": "!="}
-_NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
 
 _LARGE, _LONG = 64, 8  # a size and a number of iterations of calls that are worth an analysis of their own
 
@@ -182,10 +180,10 @@ class System:
                 sides = ((test, True), (a, holds)), ((test, False), (b, holds))
                 texts = (" and ".join(self.holds(c, h, rename) for c, h in side) for side in sides)
                 return f"(({') or ('.join(texts)}))"
-            case Op(name=name, args=(a, b)) if name in _COMPARE and a.type == INT64:
+            case Op(name=name, args=(a, b)) if name in SIGNS and a.type == INT64:
                 left, right = self.bound(a, rename), self.bound(b, rename)
                 if left is not None and right is not None:
-                    return f"({left}) {_COMPARE[name if holds else _NEGATED[name]]} ({right})"
+                    return f"({left}) {SIGNS[name if holds else OPPOSITE[name]]} ({right})"
         self.exact = False
         return "true"
 
