@@ -28,6 +28,7 @@ from weft.pytorch.call import COMPLEX, DTYPES, CallPlan, as_pairs, plain
 from weft.pytorch.executable import call_key
 from weft.pytorch.operator import PLAIN, eager
 from weft.pytorch.quick import MISS, REMEMBERED, never, one_of
+from weft.runtime import quick
 from weft.runtime.stack import deep
 
 if TYPE_CHECKING:
@@ -242,6 +243,7 @@ class Pointwise:
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], placed: tuple[Any, ...] | None, out: Any
     ) -> Any:
         """placed: all arguments in their places, where a quick way may take them so."""
+        quick.begin()
         outs = _listed(out)
         one, given, loops = self._applied(args, kwargs, outs)
         tensors = (*given.tensors.values(), *outs)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
+import os
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -133,6 +135,17 @@ class Returned:
 
 
 @functools.lru_cache(maxsize=1)
+def begin() -> Future[ctypes.PyDLL | None]:
+    """Have the functions compiled, if they are not yet, while what calls this goes on, as a first call does to its analysis."""
+    worker = ThreadPoolExecutor(1, "weft-quick")
+    library = worker.submit(_library)
+    worker.shutdown(wait=False)
+    return library
+
+
+os.register_at_fork(after_in_child=begin.cache_clear)  # where nobody works on it
+
+
 def _library() -> ctypes.PyDLL | None:
     """The compiled functions; None where there is no C++ compiler, or Python's own functions cannot be found."""
     try:
@@ -165,7 +178,7 @@ def make(
 
     A call that writes is like the one before only where what it writes lies apart from all else.
     """
-    library = _library()
+    library = begin().result()
     if library is None or len(arguments) > _MOST or len(results) > _MOST or len(launches) > _MOST:
         return None
     if any(not isinstance(value, torch.Tensor) and type(value) not in (float, *_PLAIN) for value in arguments):
