@@ -463,9 +463,34 @@ WEFT_FUNCTION float select(bool condition, float then, float otherwise) {
 
 // ---------------------------------------------------------------- division
 
+namespace detail {
+
+// The whole part of a rounded quotient, towards minus infinity, and what it leaves of the dividend, rounded once: of the other sign
+// than the divisor where the quotient was rounded up to a whole number. Neither tells of a quotient that is large, infinite or NaN,
+// nor of an infinite divisor.
+struct FloorOfQuotient {
+    float whole;
+    float left;
+    bool tells;
+    WEFT_FUNCTION FloorOfQuotient(float a, float b) {
+        const float quotient = a / b;
+        whole = weft::floor(quotient);
+        left = weft::fma(-whole, b, a);
+        tells = absolute(quotient) < 0x1p22f && left == left;
+    }
+    WEFT_FUNCTION bool one_too_many(float b) const { return left != 0.0f && (left < 0.0f) != (b < 0.0f); }
+};
+
+}  // namespace detail
+
 // Python's a // b and a % b: towards minus infinity, the remainder with the sign of b. An integer divided by 0 gives 0.
 template <class T> WEFT_FUNCTION T modulo(T a, T b) {
     if constexpr (is_floating<T>) {
+        if constexpr (sizeof(T) == 4) {
+            const detail::FloorOfQuotient floor(a, b);
+            const float remainder = floor.one_too_many(b) ? floor.left + b : floor.left;
+            if (floor.tells) return remainder == 0.0f ? weft::copysign(0.0f, b) : remainder;
+        }
         const T remainder = weft::fmod(a, b);
         if (remainder == T(0)) return weft::copysign(T(0), b);
         return (remainder < T(0)) != (b < T(0)) ? remainder + b : remainder;
@@ -515,6 +540,10 @@ WEFT_FUNCTION bool fits_pow(int64_t base, int64_t exponent) {
 
 template <class T> WEFT_FUNCTION T floor_divide(T a, T b) {
     if constexpr (is_floating<T>) {
+        if constexpr (sizeof(T) == 4) {
+            const detail::FloorOfQuotient floor(a, b);
+            if (floor.tells) return floor.one_too_many(b) ? floor.whole - 1.0f : floor.whole;
+        }
         if (b == T(0)) return a / b;
         const T remainder = weft::fmod(a, b);
         T quotient = (a - remainder) / b;  // whole but for rounding
