@@ -151,9 +151,14 @@ class Returned:
 def begin() -> Future[ctypes.PyDLL | None]:
     """Have the functions compiled, if they are not yet, while what calls this goes on, as a first call does to its analysis."""
     worker = ThreadPoolExecutor(1, "weft-quick")
-    library = worker.submit(_library)
-    worker.shutdown(wait=False)
-    return library
+    try:
+        return worker.submit(_library)
+    except RuntimeError:  # no thread starts where Python ends
+        library: Future[ctypes.PyDLL | None] = Future()
+        library.set_result(_library())
+        return library
+    finally:
+        worker.shutdown(wait=False)
 
 
 os.register_at_fork(after_in_child=begin.cache_clear)  # where nobody works on it
