@@ -235,7 +235,7 @@ def _compiled(
         tuple(places.get(n) for n in function.results),
     )
     objects = {
-        "miss": MISS, "data_ptr": "data_ptr", "is_nested": "is_nested", "plain": False,
+        "miss": MISS, "data_ptr": torch._C.TensorBase.data_ptr, "is_nested": "is_nested", "plain": False,
         "check": check, "modes": torch._C._len_torch_dispatch_stack,
         "forward_mode": torch.autograd.forward_ad, "level": "_current_level", "empty": empty,
         "default_dtype": torch.get_default_dtype, "fill": "fill_", "dtype": torch.get_default_dtype(),

@@ -142,7 +142,7 @@ inline object* kept(object* value) {
 }
 
 inline bool address_of(object* tensor, object* data_ptr, uint64_t& address) {
-    object* number = PyObject_VectorcallMethod(data_ptr, &tensor, 1, nullptr);
+    object* number = PyObject_Vectorcall(data_ptr, &tensor, 1, nullptr);
     if (number == nullptr) return false;
     address = PyLong_AsUnsignedLongLong(number);
     Py_DecRef(number);
