@@ -12,6 +12,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Self
 
+from weft.emit import entries
 from weft.emit.chained_columns import PAIRS
 from weft.emit.chained_folds import RowFoldsEntry
 from weft.emit.cpp_body import factor
@@ -52,7 +53,7 @@ def emit(function: Function, nest: Nest, chain: Chain, plan: ChainPlan, facts: F
     within += ["weft/bounds.cuh"] if chain.told_by_rows else []
     for header in sorted(("weft/matrix_tile.cuh", "weft/power.cuh", "weft/registers.cuh", "weft/team.cuh", *within)):
         writer.line(f'#include "{header}"')
-    names = entries(kernel_entry(nest.name), plan)
+    names = entries.of_chain(nest, plan)
     launches = dependences([number > 0 for number in range(len(names))])
     include(writer, launches)
     rough = rough_chain(chain, function)
@@ -60,11 +61,6 @@ def emit(function: Function, nest: Nest, chain: Chain, plan: ChainPlan, facts: F
         writer.line()
         kind.of(function, own, facts, writer, rough, plan, launch).emit(name)
     return writer.text()
-
-
-def entries(name: str, plan: ChainPlan) -> tuple[str, ...]:
-    """The names of the entries, in the order of their launches: what leaves parts, and what combines them."""
-    return (f"{name}_parts", name) if plan.parts > 1 else (name,)
 
 
 @dataclass

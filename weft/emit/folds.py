@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 
+from weft.emit import entries
 from weft.emit.algebras import algebra_type, extremum_type, is_place, join
 from weft.emit.cpp_body import factor
 from weft.emit.dependent import ALONE, Dependence, dependences, include
 from weft.emit.expressions import PRODUCT, SUM, TERNARY, DividingPrinter, register_type
-from weft.emit.names import Names, kernel_entry
+from weft.emit.names import Names
 from weft.emit.rough import rough_sweeps
 from weft.emit.text import Writer
 from weft.emit.threads import parameters
@@ -61,7 +62,7 @@ def emit(
     columns: Columns | None = None,
     around: Dependence = ALONE,
 ) -> str:
-    """The kernels' translation unit: an entry for each launch of the plan, named by `entries`. Each takes the slots of
+    """The kernels' translation unit: an entry for each launch of the plan, named by `entries.of_folds`. Each takes the slots of
     `weft.plan.arguments`, and where blocks share rows, a pointer for the parts of each fold and the number of parts. columns:
     what is folded over the rows too.
     """
@@ -86,7 +87,7 @@ def emit(
     for fold in extrema:
         type_ = extremum_type(fold, "int32_t" if _few(function, sweeps, facts, fold) else "int64_t")
         writer.line(f"using {_alias(fold)} = {type_};")
-    for step, entry, launch in zip(launched, entries(nest, sweeps, plan), launches, strict=True):
+    for step, entry, launch in zip(launched, entries.of_folds(nest, sweeps, plan), launches, strict=True):
         writer.line()
         its, by = (LongerEntry, alone_in_blocks(plan)) if step.longer else (kind or Entry, plan)
         its.begun(function, own, facts, writer, arranged, by, step, columns).emit(entry, launch)
@@ -106,15 +107,6 @@ def _few(function: Function, sweeps: Sweeps, facts: Facts, fold: Fold) -> bool:
     reads = [v for v in sweeps.values if isinstance(v, Read) and axis.start == ZERO]
     return any(e == axis.stop and i == Ref(axis.name, INT64)
                for v in reads for e, i in zip(function.array(v.array).shape, v.index, strict=True))  # fmt: skip
-
-
-def entries(nest: Nest, sweeps: Sweeps, plan: FoldPlan) -> tuple[str, ...]:
-    """The names of the entries of a plan, in the order of their launches."""
-    name = kernel_entry(nest.name)
-    if plan.longer:
-        return f"{name}_shorter", name
-    last = len(steps(sweeps, plan)) - 1
-    return tuple(name if k == last else f"{name}_parts_{k + 1}" if last > 1 else f"{name}_parts" for k in range(last + 1))
 
 
 @dataclass(frozen=True)
@@ -162,7 +154,7 @@ class Entry(ValueBody):
         columns: Columns | None = None,
     ) -> Entry:
         own = {"outside", "parts", "part", "here", "v", "k", "chunk", "memory", *(_alias(f) for f in sweeps.folds)}
-        taken = own | {*entries(nest, sweeps, plan)}
+        taken = own | {*entries.of_folds(nest, sweeps, plan)}
         told = {a.name: a for a in sweeps.axes.values() if "." not in a.name}  # axes that are counted as one are boxes
         parts = told_apart(sweeps, plan.merged)
         varies = deciding(told, [v for v in sweeps.values if not parts & {*names_of(v)}])

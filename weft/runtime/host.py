@@ -93,7 +93,7 @@ def find_compiler() -> Compiler:
 @functools.lru_cache(maxsize=1)
 def cpu_model() -> str:
     """What `-march=native` depends on: a library built for one CPU may be illegal instructions on another."""
-    facts = [platform.machine(), platform.processor()]
+    facts = [platform.machine()]
     with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
         for line in file:  # the first CPU's lines; reading them all is slow where there are hundreds
             name, _, value = line.partition(":")
