@@ -6,6 +6,7 @@ import gc
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,9 +18,10 @@ import hypothesis
 import pytest
 import torch
 
-from tests import validated
-from weft.pytorch import reference
+from tests import syntax, validated
+from weft.pytorch import reference, simulated
 from weft.runtime import host
+from weft.runtime.simulator.engine import engine
 
 GOLDEN = Path(__file__).parent / "golden"
 _CACHE = pytest.StashKey[str]()
@@ -45,10 +47,14 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("weft")
     if programs is None:  # what takes the plain Python seconds is held against the kernel for the CPU, as larger calls are
         reference.MOST_ITERATIONS = 50_000
+        syntax.install()
     # One cache a run, shared by its workers (which inherit the environment) and apart from the user's own.
     if not hasattr(config, "workerinput"):
         config.stash[_CACHE] = os.environ["WEFT_CACHE"] = tempfile.mkdtemp(prefix="weft-tests-")
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(os.environ["WEFT_CACHE"], "inductor")
+        if config.args_source is pytest.Config.ArgsSource.TESTPATHS and config.getoption("numprocesses", None):
+            # The whole suite's workers compile it once, while they collect, and not one beside the other.
+            threading.Thread(target=engine, daemon=True).start()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -92,6 +98,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def quickly_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests of many programs, each called a few times: to optimise one takes longer than all else that is asked of it."""
     monkeypatch.setattr(host.build, "__defaults__", (tuple("-O0" if f == "-O3" else f for f in host.FLAGS),))
+
+
+@pytest.fixture
+def compiled_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of what NVRTC says of registers: the texts that they simulate are compiled, and not read alone."""
+    monkeypatch.setattr(simulated, "_resources", syntax.whole)
 
 
 @pytest.fixture
