@@ -659,8 +659,8 @@ def test_infinities_and_nan_stay_where_they_are(kernel: Any, dtype: torch.dtype,
     a[-1, -1], a[3, 0], b[-1, -1], b[0, 5] = torch.inf, torch.nan, -torch.inf, torch.inf
     report = checked(kernel, a, b, arch=arch)
     assert report.comparisons
-    ran = simulated.simulate_call(kernel.program, [a, b], arch, 0, "call")
     if kernel is kernels.product:
+        ran = simulated.simulate_call(kernel.program, [a, b], arch, 0, "call")
         finite = ran.arrays["c"].isfinite()
         want = (a.double() @ b.double()).isfinite()
         assert torch.equal(finite, want) and 0 < want.sum() < want.numel()
