@@ -27,6 +27,8 @@ from weft.pytorch import inspection, simulated
 from weft.pytorch.inspection import examine
 from weft.pytorch.machines import machine_for
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 Golden = Callable[[str, str], None]
 EVERY = [pytest.param(name, k, id=f"{name}-{k}") for name, (_, makes) in CASES.items() for k in range(len(makes))]
 
@@ -107,7 +109,8 @@ def test_rows_are_held_though_one_of_their_axes_tells_a_weight() -> None:
 
 def test_quotients_of_places_are_exact() -> None:
     """As the text computes them, in float32: of the places beside each multiple, where roundings would show first."""
-    for size in (*range(1, 300), 1023, 1024, 1025, 2025, 4097, 65537, 262143, 262144, 1 << 20, 3_000_001):
+    small = (size for size in range(3, 300) if size & (size - 1))  # powers of two have exact inverses
+    for size in (*small, 1023, 1024, 1025, 2025, 4097, 65537, 262143, 262144, 1 << 20, 3_000_001):
         turns = torch.arange(0, (1 << 22) // size + 1, dtype=torch.int64) * size
         places = torch.cat((turns, turns - 1, turns + size // 2))
         places = places[(places >= 0) & (places < 1 << 22)]

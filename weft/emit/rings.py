@@ -6,7 +6,8 @@ WARPS_OF_A_GROUP = 4
 
 
 def given_back(place: str, when: str = "") -> str:
-    """A warp gives a place back (where a condition holds besides): the barrier of the place awaits every warp that multiplies, not a thread of each warpgroup.
+    """A warp gives a place back, where a condition holds if there is one. Its barrier awaits every warp that multiplies, not a
+    thread of each warpgroup.
 
     That a warp's products are done says nothing of the other warps of its warpgroup. One that is behind would read what is
     being filled anew; one that is a ring behind would wait for a phase by a parity that has come back, and never go on.
