@@ -181,9 +181,10 @@ def test_what_does_not_lie_in_packets_is_packed(arch: str) -> None:
 
 
 def test_boxes_have_one_axis_of_rows_and_one_of_points() -> None:
-    apart = "bfloat16[4,500,512]:(262144,512,1)", "bfloat16[512,512]"
-    assert packed(kernels.of_one, *apart) == (True, False)
-    assert packed(kernels.of_one, *apart, arch="sm_80") == (False, False)
+    apart = "bfloat16[4,500,512]:(262144,512,1)", "bfloat16[512,512]"  # of a batch, all of which have the other operand
+    assert packed(kernels.of_one, *apart) == packed(kernels.of_one, *apart, arch="sm_80") == (False, False)
+    assert multiplied(kernels.of_one, *apart).apart == ("z",) and not multiplied(kernels.of_one, *apart, arch="sm_80").apart
+    assert packed(kernels.of_one, "bfloat16[500,4,512]:(8,4000,1)", "bfloat16[512,512]") == (True, False)  # few rows of each
     same = "bfloat16[4,512,512]:(0,512,1)"  # which is no stride of a box
     assert packed(kernels.batched, same, "bfloat16[4,512,512]") == (True, False)
     assert packed(kernels.convolution, "bfloat16[4,16,30,30]", "bfloat16[32,16,3,3]")[1]
@@ -203,9 +204,13 @@ def test_axes_that_follow_each_other_in_memory_are_one_of_rows() -> None:
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_80"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 def test_rows_of_several_axes(arch: str, dtype: torch.dtype) -> None:
-    """Squares have the end of one matrix and the begin of the next one."""
+    """Squares have the end of one matrix and the begin of the next one, but where matrices are boxes."""
     checked(kernels.of_one, drawn(3, 41, 72, dtype=dtype), drawn(80, 72, dtype=dtype), arch=arch)
     checked(kernels.of_one, drawn(3, 72, 41, dtype=dtype).transpose(1, 2), drawn(80, 72, dtype=dtype), arch=arch)
+    if dtype == torch.bfloat16 and arch == "sm_90a":
+        args = drawn(3, 72, 48, dtype=dtype).transpose(1, 2), drawn(80, 72, dtype=dtype)
+        assert multiplied(kernels.of_one, *args).apart == ("z",)
+        checked(kernels.of_one, *args)
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
