@@ -189,32 +189,29 @@ class _KeepingAnalyses(Analyses):
         super().__init__()
         self._parent = parent
         self.identity = f"{parent.identity} keeping what it folds"
-        self._derived: dict[tuple[tuple[ArgumentType, ...], bool], Function | None] = {}
 
     @deep
-    def kept(self, types: tuple[ArgumentType, ...], agree: bool) -> Function | None:
-        """The function for arguments of these types; None where its gradients need nothing of the kind."""
-        from weft.compiler.keeping import keeping
-
-        if (types, agree) not in self._derived:
-            folds = self._folds(types)
-            self._derived[types, agree] = keeping(self._parent.function(types, agree), folds) if folds else None
-        return self._derived[types, agree]
-
-    def _folds(self, types: tuple[ArgumentType, ...]) -> tuple[str, ...]:
-        """Which folds the function keeps, as sizes that agree tell; from the disk cache if that has them."""
-        from weft.compiler.keeping import kept_folds
-
+    def folds(self, types: tuple[ArgumentType, ...]) -> tuple[str, ...]:
+        """Which folds the function keeps for arguments of these types, as sizes that agree tell; from the disk cache if that
+        has them.
+        """
         key = cache.key("kept folds", compiler_version(), self.identity, repr(types))
         known = cache.load(key)
         if known is not None:
             return tuple(known.decode().split())
+        from weft.compiler.keeping import keeping, kept_folds
+
         folds = kept_folds(self._parent.function(types, True))
+        if folds and keeping(self._parent.function(types, False), folds) is None:
+            folds = ()
         cache.store(key, " ".join(folds).encode())
         return folds
 
+    @deep
     def function(self, types: tuple[ArgumentType, ...], agree: bool) -> Function:
-        found = self.kept(types, agree)
+        from weft.compiler.keeping import keeping
+
+        found = keeping(self._parent.function(types, agree), self.folds(types))
         assert found is not None
         return found
 
@@ -283,10 +280,10 @@ def keeping_of(parent: Executable, types: tuple[ArgumentType, ...]) -> Executabl
     if parent.signature.written:
         return None
     analyses = _KeepingAnalyses(parent.specializable)
-    found = analyses.kept(types, True)
-    if found is None or analyses.kept(types, False) is None:
+    folds = analyses.folds(types)
+    if not folds:
         return None
-    results = (*parent.signature.results, *(None for _ in found.results[len(parent.signature.results) :]))
+    results = (*parent.signature.results, *(None for _ in folds))
     name = f"{parent.name}_keeping"
     own = _named_alike(name, analyses.identity, "keeping", parent, types)
     return _Whole(parent, name, analyses, own, replace(parent.signature, results=results), parent.meaning)
