@@ -17,6 +17,7 @@ from tests import kernels_of_chains as kernels
 from tests.graphs import parsed
 from tests.test_chains import BF16, forced, inputs, three
 from weft.compiler import cuda_source, launches
+from weft.compiler.keeping import kept_folds
 from weft.compiler.recomputed import recomputing
 from weft.kernels.attention import attended, attended_causal, attended_masked
 from weft.loops.ir import Function
@@ -175,9 +176,16 @@ def test_rows_keep_what_they_fold() -> None:
     assert "-inf" not in show(made)  # no maximum is looked for again
 
 
-def test_what_keeps_nothing() -> None:
-    for kernel, args in (CASES["squared"], (kernels.causal, [*three(2, 40, 40, 16, torch.float32), 0.25])):
-        assert keeping_of(kernel.program, argument_types(kernel.signature, args)) is None
+def test_no_scores_are_kept() -> None:
+    kernel, args = CASES["squared"]
+    assert keeping_of(kernel.program, argument_types(kernel.signature, args)) is None
+    args = [*(t.requires_grad_() for t in three(2, 40, 40, 16, torch.float32)), 0.25]
+    types = argument_types(kernels.causal.signature, args)
+    assert kept_folds(kernels.causal.program.specializable.function(types, True)) == ("acc",)
+    out = kernels.causal(*args)
+    seed = torch.randn(out.shape, generator=torch.Generator().manual_seed(2))
+    for ours, theirs in zip(torch.autograd.grad(out, args[:3], seed), exact(kernels.causal, args, [seed]), strict=True):
+        close(ours, theirs, within=1e-5)
 
 
 @weft.kernel

@@ -17,6 +17,7 @@ from weft.emit.cpp_body import factor
 from weft.emit.dependent import ALONE, Dependence, dependences, include
 from weft.emit.expressions import PRODUCT, memory_type, register_type
 from weft.emit.names import Names, kernel_entry, words
+from weft.emit.rough import rough_sweeps
 from weft.emit.text import Writer
 from weft.emit.threads import parameters
 from weft.emit.values import ZERO, ValueBody, deciding
@@ -61,7 +62,7 @@ def emit(
     from weft.emit.packing import PackEntry
     from weft.emit.parts import CombineEntry
 
-    found = plan.arranged(sweeps)
+    found = plan.arranged(rough_sweeps(sweeps, None, function)[0])
     packed = [k for k, is_packed in enumerate(plan.packed) if is_packed]
     names = entries.of_products(nest, plan)
     launches = dependences([number > 0 for number in range(len(names))], around)
