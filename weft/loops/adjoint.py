@@ -402,6 +402,25 @@ def _returned(array: str) -> str:
     return _RETURNED + array
 
 
+def _sums(loop: For) -> bool:
+    """Whether a loop does nothing but add terms to what it carries, which these are not made of: no gradient needs a state."""
+    if len(loop.body) == 1 and isinstance(inner := loop.body[0], For):
+        handed = {c.result: c.init for c in inner.carries}
+        own = {c.next.name: Ref(c.name, c.type) for c in loop.carries if isinstance(c.next, Ref)}
+        return handed == own and len(own) == len(loop.carries) and _sums(inner)
+    if not all(isinstance(s, Let) for s in loop.body):
+        return False
+    lets = {s.name: s.value for s in loop.body if isinstance(s, Let)}
+    carried, terms = {c.name for c in loop.carries}, dict(lets)
+    nexts = []
+    for c in loop.carries:
+        after = terms.pop(c.next.name, c.next) if isinstance(c.next, Ref) else c.next
+        if not (isinstance(after, Op) and after.name == "add" and after.args[0] == Ref(c.name, c.type)):
+            return False
+        nexts.append(after.args[1])
+    return not any(free_names(e) & carried for e in (*terms.values(), *nexts))
+
+
 @dataclass(frozen=True)
 class _Scope:
     """A place in the adjoint.
@@ -519,6 +538,7 @@ class _Adjoint:
         }
         self.location: Location | None = None
         self.stored = self._stored_values()
+        self.summed: set[str] = set()  # what loops carry that are not gone through again, since a result has their sums
 
     # ---- the function that is built
 
@@ -590,15 +610,18 @@ class _Adjoint:
     # ---- preparation
 
     def _stored_values(self) -> dict[str, Load]:
-        """Names that depend on what a loop carries and that every iteration stores, unrounded, in a result."""
+        """Names that depend on what a loop carries and that every iteration stores, unrounded, in a result: sums are not summed
+        again.
+        """
         found: dict[str, Load] = {}
         for loop in walk(self.function.body):
             if not isinstance(loop, For):
                 continue
             lets = {s.name for s in loop.body if isinstance(s, Let)}
             carried = {n for c in loop.carries for n in dependents(loop.body, c.name)}
+            sums = {c.result for s in loop.body if isinstance(s, For) and _sums(s) for c in s.carries}
             for s in loop.body:
-                if not (isinstance(s, Store) and isinstance(s.value, Ref) and s.value.name in lets & carried):
+                if not (isinstance(s, Store) and isinstance(s.value, Ref) and s.value.name in lets & carried | sums):
                     continue
                 exact = self.of[s.array].dtype == s.value.type and s.array in self.function.results
                 if exact and self.memory.last(s.array, s.index, write=True):
@@ -955,6 +978,10 @@ class _Adjoint:
         out.append(If(condition, tuple(then), tuple(orelse), tuple(merges), stmt.location))
 
     def _sweep_loop(self, stmt: For, scope: _Scope, top: bool, out: list[Stmt]) -> None:
+        if top and stmt.carries and _sums(stmt) and all(c.result in self.stored for c in stmt.carries):
+            scope.names.update({c.result: self.primal(self.stored[c.result], scope) for c in stmt.carries})
+            self.summed |= {c.name for c in stmt.carries}
+            return
         var = self.names.fresh(stmt.var)
         inner = replace(scope.fork(), loops=(*scope.loops, stmt))
         inner.names[stmt.var] = Ref(var, INT64)
@@ -1203,6 +1230,8 @@ class _Adjoint:
 
     def _before(self, loop: For, c: Carry, scope: _Scope) -> Expr:
         """The value of a carried scalar when an iteration starts, in the adjoint's iteration."""
+        if c.name in self.summed:
+            return number(0, c.type)  # which nothing is made of
         back = self._read_back(loop, c)
         if back is not None:
             return self.primal(back, scope)

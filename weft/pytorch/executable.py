@@ -197,11 +197,18 @@ class _KeepingAnalyses(Analyses):
         """The function for arguments of these types; None where its gradients need nothing of the kind. Which folds it keeps is
         told by sizes that agree.
         """
-        from weft.compiler.keeping import keeping, kept_folds
+        from weft.compiler.keeping import keeping, keeping_nothing, keeping_products, kept_folds
 
         if (types, agree) not in self._derived:
-            folds = kept_folds(self._parent.function(types, True))
-            self._derived[types, agree] = keeping(self._parent.function(types, agree), folds)
+            function = self._parent.function(types, agree)
+            if _halves(types):
+                made = keeping(function, kept_folds(self._parent.function(types, True)))
+            else:
+                made = keeping_products(function)
+                if not agree and (agreeing := self.kept(types, True)) is not None:
+                    alike = made is not None and len(made.results) == len(agreeing.results)
+                    made = made if alike else keeping_nothing(function, agreeing)
+            self._derived[types, agree] = made
         return self._derived[types, agree]
 
     def function(self, types: tuple[ArgumentType, ...], agree: bool) -> Function:
@@ -271,17 +278,21 @@ def keeping_of(parent: Executable, types: tuple[ArgumentType, ...]) -> Executabl
     """The executable whose results are those of the parent, and then what its gradients need of its rows; None where they need
     nothing of the kind for arguments of these types.
     """
-    halves = any(isinstance(t, TensorType) and t.dtype in (FLOAT16, BFLOAT16) for t in types)
-    if parent.signature.written or not halves:
+    if parent.signature.written:
         return None
     analyses = _KeepingAnalyses(parent.specializable)
-    found = analyses.kept(types, True)
-    if found is None or analyses.kept(types, False) is None:
+    found, other = analyses.kept(types, True), analyses.kept(types, False)
+    if found is None or other is None or len(found.results) != len(other.results):
         return None
     results = (*parent.signature.results, *(None for _ in found.results[len(parent.signature.results) :]))
     name = f"{parent.name}_keeping"
     own = _named_alike(name, analyses.identity, "keeping", parent, types)
     return _Whole(parent, name, analyses, own, replace(parent.signature, results=results), parent.meaning)
+
+
+def _halves(types: tuple[ArgumentType, ...]) -> bool:
+    """Whether arguments are of a 16-bit type, whose products take less time than memory for them does."""
+    return any(isinstance(t, TensorType) and t.dtype in (FLOAT16, BFLOAT16) for t in types)
 
 
 def batched_of(parent: Executable, carried: tuple[bool, ...]) -> Executable:
