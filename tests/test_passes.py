@@ -14,6 +14,7 @@ from tests.graphs import built, in_passes_of, parsed, run
 from tests.test_joins_apart import function_of
 from tests.test_tile import ARGUMENTS, copied, drawn, kernels, made
 from weft.compiler import planning
+from weft.compiler.keeping import keeping_products
 from weft.compiler.settled import settled
 from weft.graph.passes import passes
 from weft.graph.tile import Fold, NotTiles, TileGraph
@@ -21,6 +22,7 @@ from weft.loops.adjoint import adjoint
 from weft.loops.analyze import schedule
 from weft.loops.ir import Const, For, walk
 from weft.loops.names import Names
+from weft.loops.show import show
 from weft.plan.product import ProductPlan
 from weft.plan.threads import ThreadPlan
 from weft.pytorch.inspection import examine
@@ -63,6 +65,7 @@ def added(y, x, w, scale):
             y[i, j] = s
 
 
+RECTIFIED = True
 ONLINE = (drawn(3, 4), drawn(5, 4), drawn(5, 8))
 
 
@@ -213,6 +216,40 @@ def test_gradients_of_folds_that_are_the_same_for_iterations_around_them() -> No
     x, z = (torch.randn(n, 3, dtype=torch.float64, requires_grad=True) for n in (5, 4))
     assert torch.autograd.gradcheck(weft.kernel(cosine_distances), (x, z))
     assert torch.autograd.gradgradcheck(weft.kernel(cosine_distances), (x, z))
+
+
+# ---------------------------------------------------------------- products that are kept for gradients
+
+
+def rectified(x, w):
+    y = torch.empty(x.shape[0], w.shape[1], dtype=x.dtype)
+    for i in range(x.shape[0]):
+        for j in range(w.shape[1]):
+            s = 0.0
+            for k in range(x.shape[1]):
+                s += x[i, k] * w[k, j]
+            y[i, j] = max(s, 0.0) if RECTIFIED else 2 * s + 1
+    return y
+
+
+def test_products_that_gradients_need_are_results_of_a_call_that_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    function = function_of(weft.kernel(cosine_distances), (drawn(5, 3), drawn(7, 3)))
+    whole = keeping_products(function)
+    assert whole is not None and [len(whole.array(r).shape) for r in whole.results] == [2, 2]
+    again, before = (show(adjoint(f, ("x", "z"), (0,))) for f in (settled(whole), settled(function)))
+    assert "* z[m" in before and "* z[m" not in again.partition("grad_x_sum")[0]  # no product of x and z is made again
+    for factor, kept in ((True, 2), (False, 0)):  # a term of the result has a gradient without it
+        monkeypatch.setitem(globals(), "RECTIFIED", factor)
+        whole = keeping_products(function_of(weft.kernel(rectified), (drawn(5, 3), drawn(3, 4))))
+        assert len(whole.results if whole is not None else ()) == kept
+
+
+def test_gradients_of_sums_in_two_steps_with_sizes_that_agree_or_do_not() -> None:
+    for more in (0, 2):
+        x, z = (torch.randn(n, 3 + m, dtype=torch.float64, requires_grad=True) for n, m in ((5, 0), (4, more)))
+        assert torch.autograd.gradcheck(weft.kernel(cosine_distances), (x, z))
+        args = [torch.randn(*s, dtype=torch.float64, requires_grad=True) for s in ((3, 4), (4 + more, 5), (3, 5))]
+        assert torch.autograd.gradcheck(weft.kernel(form), args)
 
 
 # ---------------------------------------------------------------- online programs

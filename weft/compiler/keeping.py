@@ -2,8 +2,8 @@
 else products of matrices.
 
 Of a softmax of 16-bit scores that is the maximum and the sum of each row. They are stored where the function has them, after
-the loops that carry them. Of multiply-adds it is each product that a gradient needs, as that of the cosine of all pairs does, if
-an argument or a result has as many elements.
+the loops that carry them. Of multiply-adds it is each product that a gradient needs, as cosines of all pairs do theirs, if an
+argument or a result has as many elements.
 """
 
 from __future__ import annotations
