@@ -184,6 +184,34 @@ def test_rows_side_by_side_have_several_threads_while_they_are_few() -> None:
     assert plans(kernel, "float32[1000,1000000]") == []  # a thread a row fills the machine
 
 
+@weft.kernel
+def standardised(x, weight):
+    """Of each column: what is written at points needs roots and quotients of the column."""
+    rows, width = x.shape
+    y = torch.empty_like(x)
+    for j in range(width):
+        s = 0.0
+        for i in range(rows):
+            s += x[i, j]
+        mean = s / rows
+        v = 0.0
+        for i in range(rows):
+            v += (x[i, j] - mean) ** 2
+        r = 1 / torch.sqrt(v / rows + 1e-5)
+        for i in range(rows):
+            y[i, j] = (x[i, j] - mean) * r * weight[j]
+    return y
+
+
+def test_rows_side_by_side_are_written_in_packets() -> None:
+    assert {p.vector for p in plans(standardised, "float32[60000,252]", "float32[252]")} == {4}
+    assert {p.vector for p in plans(standardised, "float32[60000,250]", "float32[250]")} == {2}
+    report = standardised.check(torch.randn(37, 36), torch.randn(36), arch="sm_90a")
+    assert report.ok and not report.findings, report.text()
+    text = standardised.source("float32[60000,252]", "float32[252]", arch="sm_90a")
+    assert "weft::store<4>" in text and text.index("r_rows[v] = r;") < text.index("* r_rows[v]")  # once a column, not a point
+
+
 def test_blocks_share_rows_that_are_few() -> None:
     kernel = CASES["cross_entropy"][0]
     assert [p.shared for p in plans(kernel, "float32[8192,32000]", "int64[8192]")] == [False]

@@ -213,7 +213,7 @@ def _plan_folds(
             return None
     if folds.chunks and most[folds.lane] > folds.holds:
         return None
-    folds = replace(folds, whole=0)
+    folds = replace(folds, whole=0, narrow=False)
     ends_of_rows = [e for a in sweeps.rows for e in (sweeps.axes[a].start, sweeps.axes[a].stop)]
     if not any(free_names(e) & ranges.keys() for e in ends_of_rows):
         return folds, extents
