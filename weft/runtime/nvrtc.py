@@ -1,14 +1,15 @@
-"""CUDA C++ to a cubin, by NVRTC through cuda.core. Neither a GPU nor a CUDA toolkit is needed."""
+"""CUDA C++ to a cubin, by NVRTC through cuda.bindings. Neither a GPU nor a CUDA toolkit is needed."""
 
 from __future__ import annotations
 
 import functools
 import importlib
-import io
 import json
 import re
 import struct
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from weft.errors import CompileError
 from weft.runtime import cache
@@ -18,7 +19,7 @@ ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90a")
 
 _FORMAT = "cubin 2"
 _LOSS = re.compile(r"C75\d\d|Potential Performance Loss")
-_MISSING = 'install NVIDIA\'s compiler: pip install "cuda-core[cu13]"'
+_MISSING = 'install NVIDIA\'s compiler: pip install cuda-bindings "nvidia-cuda-nvrtc>=13"'
 _HEADER = struct.Struct("<I")
 
 
@@ -93,22 +94,45 @@ def nvrtc_version() -> str:
 
 def _compile(source: Source, arch: str, name: str) -> Cubin:
     try:
-        core = importlib.import_module("cuda.core")  # slow to import: only where something is compiled
-        program, program_options = core.Program, core.ProgramOptions
-    except (ImportError, AttributeError) as error:
+        library = importlib.import_module("cuda.bindings.nvrtc")
+    except ImportError as error:
         raise CompileError("NVRTC is not here", evidence=(str(error),), remedy=_MISSING) from error
-    log = io.StringIO()
     try:
         # minimal: without textures and the runtime's own types, which no kernel names and each would have declared
-        options = program_options(name=name, arch=arch, std="c++17", fma=False, minimal=True, ptxas_options=["-v"])
-        binary = bytes(program(source.text, "c++", options).compile("cubin", logs=log).code)
-    except Exception as error:  # its error for a refusal lives in a private module; the text carries the log
-        text = str(error)
-        if "NVRTC_ERROR_COMPILATION" not in text:
-            raise CompileError(f"NVRTC fails on {name}", evidence=(text,), remedy=_MISSING) from error
+        options = [f"--gpu-architecture={arch}", "--std=c++17", "--fmad=false", "--minimal", "--ptxas-options=-v"]
+        binary, log = _compiled(library, source.text, name, [option.encode() for option in options])
+    except Exception as error:  # the library is opened when it is first asked
+        raise CompileError(f"NVRTC fails on {name}", evidence=(str(error),), remedy=_MISSING) from error
+    if binary is None:
         remedy = "this is a fault of weft unless the source is yours; please report it with the lines above"
-        raise refusal(f"NVRTC for {arch}", source, text.partition("compilation log:")[2], remedy) from error
-    return _read_log(binary, log.getvalue().replace("\0", "").strip())
+        raise refusal(f"NVRTC for {arch}", source, log, remedy)
+    return _read_log(binary, log)
+
+
+def _compiled(library: Any, text: str, name: str, options: list[bytes]) -> tuple[bytes | None, str]:
+    """The cubin of a program, None where NVRTC refuses it, and the log. Other threads run meanwhile."""
+
+    def ask(function: Callable[..., Any], *args: Any) -> Any:
+        status, *given = function(*args)
+        if status != library.nvrtcResult.NVRTC_SUCCESS:
+            raise RuntimeError(f"{function.__name__} gives {status.name}")
+        return given[0] if given else None
+
+    program = ask(library.nvrtcCreateProgram, text.encode(), name.encode(), 0, [], [])
+    try:
+        (status,) = library.nvrtcCompileProgram(program, len(options), options)
+        log = bytearray(ask(library.nvrtcGetProgramLogSize, program))
+        ask(library.nvrtcGetProgramLog, program, log)
+        told = log.decode(errors="replace").replace("\0", "").strip()
+        if status == library.nvrtcResult.NVRTC_ERROR_COMPILATION:
+            return None, told
+        if status != library.nvrtcResult.NVRTC_SUCCESS:
+            raise RuntimeError(f"nvrtcCompileProgram gives {status.name}: {told}")
+        binary = bytearray(ask(library.nvrtcGetCUBINSize, program))
+        ask(library.nvrtcGetCUBIN, program, binary)
+        return bytes(binary), told
+    finally:
+        library.nvrtcDestroyProgram(program)
 
 
 def _read_log(binary: bytes, log: str) -> Cubin:
