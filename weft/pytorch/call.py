@@ -27,6 +27,7 @@ from weft.compiler import (
     cuda_source,
     grouped,
     host_source,
+    hosted,
     may_fail,
     of_a_call,
     unused,
@@ -50,7 +51,7 @@ from weft.loops.schedule import ORDINARY, Circumstances, Wrapped
 from weft.loops.types import BOOL, COMPLEX_TYPES, FLOAT64, INT64, SCALAR_TYPES, ScalarType
 from weft.loops.unused import empty_loops
 from weft.plan.arguments import Slot
-from weft.plan.facts import Geometry, facts_of
+from weft.plan.facts import Geometry
 from weft.pytorch.failures import failed, failure
 from weft.pytorch.machines import index_of, machine_on
 from weft.pytorch.overlap import share_memory
@@ -905,16 +906,14 @@ def _host_launcher(
     analysis: Analysis, nest: int, arrays: Mapping[str, Geometry], bound: Bound, device: torch.device
 ) -> _Launch:
     from weft.emit.names import host_entry
-
-    function, own = analysis.function, analysis.schedule.nests[nest]
-    extents = [len(range(evaluate(a.start, bound.names), evaluate(a.stop, bound.names), a.step)) for a in own.axes]
     from weft.plan.arguments import nest_arrays
 
+    function, own = analysis.function, analysis.schedule.nests[nest]
     used = {a.name: arrays[a.name] for a in nest_arrays(function, own)}
-    facts = facts_of(used, extents)
-    source = host_source(analysis, nest, facts)
+    plan = hosted(analysis, nest, arrays, bound.names)
+    source = host_source(analysis, nest, plan.facts, plan.row)
     loaded = host.load(source, host_entry(own.name), name=f"{own.name}.cpp")
-    values, given, pointers = _slots(arguments(analysis, nest, facts), arrays, bound.names)
+    values, given, pointers = _slots(arguments(analysis, nest, plan.facts), arrays, bound.names)
     kernel = host.HostKernel(loaded, pack(values))
 
     known = {n: v for n, v in bound.names.items() if not isinstance(v, float)}  # calls prepared alike differ in floats
