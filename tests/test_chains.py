@@ -447,6 +447,13 @@ def test_gradients_run_in_passes() -> None:
 # ---------------------------------------------------------------- text, and planted bugs
 
 
+def test_places_of_turns_that_a_warpgroup_leaves_are_free_when_all_its_warps_have_seen_them() -> None:
+    """A warp that is late would else find a place full for the second time, and wait for the third."""
+    text = kernels.causal.source(*("bfloat16[64,4096,64]",) * 3, 0.125, arch="sm_90a")
+    left = text.partition("leave_turn = [&] {")[2].partition("};")[0]
+    assert left.rindex("_full[place].wait") < left.index("barrier_sync") < left.index("_empty[place].arrive")
+
+
 @pytest.mark.parametrize("kernel", [kernels.full, kernels.causal, kernels.near], ids=lambda k: k.name)
 def test_the_text_of_plans(kernel: Any, golden: Callable[[str, str], None]) -> None:
     more = (100,) if kernel is kernels.near else ()
