@@ -145,7 +145,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
                     for (int32_t v = 0; v < 2; ++v) {
                         if (edge && h * 8 + v >= column_stop[u]) continue;
                         const float scores_value_3 = dot_6_own[h * 4 + u * 2 + v] * float(scale);
-                        const float exp_2 = weft::exp_rough(scores_value_3 - largest_saved_value);
+                        const float exp_2 = weft::exp_flushed(scores_value_3 - largest_saved_value);
                         const float weight_4_1 = exp_2 * (d_2_part_own[h * 4 + u * 2 + v] - d_total_saved_value);
                         weight_4_1_own_pair[v] = weight_4_1;
                     }

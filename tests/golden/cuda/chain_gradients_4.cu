@@ -154,7 +154,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
                         // attention.py:63: scores[j] = dot * scale
                         const float scores_value_4 = dot_9_own[h * 4 + u * 2 + v] * float(scale);
                         const float largest_saved_value = largest_saved[b_4 * largest_saved_stride_0 + i_4];
-                        const float exp_3 = weft::exp_rough(scores_value_4 - largest_saved_value);
+                        const float exp_3 = weft::exp_flushed(scores_value_4 - largest_saved_value);
                         const float inverse_saved_value = inverse_saved[b_4 * inverse_saved_stride_0 + i_4];
                         const float weight_6 = inverse_saved_value * exp_3;
                         const float d_total_saved_value = d_total_saved[b_4 * d_total_saved_stride_0 + i_4];
