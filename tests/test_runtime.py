@@ -285,7 +285,7 @@ extern "C" __global__ void __launch_bounds__(128) k(float* out, unsigned long lo
 }
 """
 
-needs_nvrtc = pytest.mark.skipif(importlib.util.find_spec("cuda") is None, reason="cuda-core is not installed")
+needs_nvrtc = pytest.mark.skipif(importlib.util.find_spec("cuda") is None, reason="cuda-bindings is not installed")
 
 
 @needs_nvrtc

@@ -236,7 +236,7 @@ def _plan_chain(
     """The plan of chained products; None where their axes differ from iteration to iteration of the loops around."""
     if chain is None or any(free_names(e) & where.ranges.keys() for a in chain.axes.values() for e in (a.start, a.stop)):
         return None
-    found = plan_chain(where.analysis.function, chain, facts, names, where.machine, arrays)
+    found = plan_chain(where.analysis.function, chain, facts, names, where.machine, arrays, where.leaning)
     return None if found is None else (found[0].arranged(chain), *found)
 
 

@@ -23,7 +23,7 @@ from weft.loops.steps import bounds
 from weft.plan.chain import ChainPlan
 from weft.plan.facts import Geometry
 from weft.plan.fold import FoldPlan
-from weft.plan.leaning import LEANINGS, Leaning
+from weft.plan.leaning import LEANINGS, PLANNED, Leaning
 from weft.plan.machine import Machine
 from weft.plan.threads import ThreadPlan
 from weft.runtime.stack import deep
@@ -74,18 +74,22 @@ def _launches(where: Where, nest: int, names: Mapping[str, int], depth: int) -> 
     whole = whole_launches(where, nest, names)
     rare = where.analysis.schedule.nests[nest].rare
     alone = len(whole) == 1 and isinstance(whole[0].variant.plan, ThreadPlan)
-    chained = isinstance(whole[0].variant.plan, ChainPlan)  # of which few blocks leave most of a GPU idle
+    plan, leaning = whole[0].variant.plan, where.leaning
+    # few blocks of chained products leave most of a GPU idle, and many of them nothing
+    busy = isinstance(plan, ChainPlan) and plan.parts == 1 and whole[0].grid[0] >= where.machine.multiprocessors
+    chained = isinstance(plan, ChainPlan) and (leaning.apart or not (busy or leaning.alone))
     if rare or depth == 0 or not (alone or chained or _of_several_products(where.analysis, nest, whole)):
         return whole
     seconds = seconds_of(whole, names, where.ranges)
-    if seconds < WORTH_SECONDS:
+    if seconds < WORTH_SECONDS and not leaning.apart:
         return whole
     apart = repeated(where.analysis, nest)
     found = [shared_launches(where, whole[0], names)] if alone else []
-    found.append(None if apart is None else _repeated_launches(apart, where, nest, names, depth - 1))
+    inside = replace(where, leaning=PLANNED) if leaning.apart else where
+    found.append(None if apart is None else _repeated_launches(apart, inside, nest, names, depth - 1))
     costs = [(seconds_of(own, names, where.ranges), own) for own in found if own is not None]
     least, best = min(costs, key=lambda cost: cost[0], default=(math.inf, whole))
-    return best if least <= (CHAIN_GAIN if chained else GAIN) * seconds else whole
+    return best if leaning.apart or least <= (CHAIN_GAIN if chained else GAIN) * seconds else whole
 
 
 def _of_several_products(analysis: Analysis, nest: int, whole: tuple[Launch, ...]) -> bool:

@@ -37,8 +37,8 @@ _OWN = """
     first_own_row first_own_column first_turn last_row near_row far_row whole_turns own_turns first_own_turn all_turns
     first_whole_turn column_start column_stop start_of stop_of start_of_tile stop_of_tile start_of_group stop_of_group
     start_of_row stop_of_row asking has point told begin end any last phase leave_turn rows_empty tile tiles
-    pairs pair row_tile any_turn rows multiply_scores multiply_sums rows_full scores_full scores_empty sums_full sums_empty
-    before power slope lost unit rising factor_of_scores part parts part_run item row_stop first_place place_of_row
+    pairs pair row_tile any_turn any_own rows multiply_scores multiply_sums rows_full scores_full scores_empty sums_full
+    sums_empty before power slope lost unit rising factor_of_scores part parts part_run item row_stop first_place place_of_row
     infinite
 """
 
@@ -332,8 +332,12 @@ class ChainEntry(RowFoldsEntry):
                 line("// no row of the warpgroup has any of these columns")
                 for which in self.which:
                     line(f"{which}_full[place].wait(phase);")
+                if self.whole_plan.warpgroups > 1:
+                    self.take_turn()
+                else:
+                    line("__syncwarp();  // all of a warp have seen them, before it gives their places back")
+                for which in self.which:
                     line(_done(which, "place"))
-                self.take_turn()
                 self.hand_over()
                 line(self.next_place)
             if before:
@@ -342,8 +346,11 @@ class ChainEntry(RowFoldsEntry):
             self.take_turns_alone(edge)
         else:
             self.overlap_turns(edge)
-        if chain.bounded:
-            line("for (; turn < turns; ++turn) leave_turn();")
+
+    def leave_others(self) -> None:
+        """The turns after the last one that some row of a warpgroup has."""
+        if self.chain.bounded:
+            self.writer.line("for (; turn < turns; ++turn) leave_turn();")
 
     def take_turns_alone(self, edge: str) -> None:
         """Turns one after another, whose sums are multiplied before the scores of the next one."""
@@ -366,6 +373,7 @@ class ChainEntry(RowFoldsEntry):
                     line(f"weft::wgmma_wait<0>({', '.join(sums)});")
                 line(_done("sums", "place"))
             line(self.next_place)
+        self.leave_others()
         with self.writer.block("if (any_turn)") if chain.bounded else nullcontext():
             self.leave_rows()
 
@@ -380,7 +388,9 @@ class ChainEntry(RowFoldsEntry):
     def overlap_turns(self, edge: str) -> None:
         """Turns whose sums are multiplied together with the scores of the next one."""
         line, chain, sums = self.writer.line, self.chain, self.accumulators()
-        with self.writer.block("if (turn < own_turns)") if chain.bounded else nullcontext():
+        if chain.bounded:
+            line("const bool any_own = turn < own_turns;")
+        with self.writer.block("if (any_own)") if chain.bounded else nullcontext():
             line("scores_full[place].wait(phase);")
             self.take_turn()
             self.start()
@@ -418,8 +428,9 @@ class ChainEntry(RowFoldsEntry):
                 line(f"weft::wgmma_wait<0>({', '.join(sums)});")
             line(_done("sums", "place"))
             line(self.next_place)
+        self.leave_others()
         if chain.bounded:
-            with self.writer.block("else if (any_turn)"):
+            with self.writer.block("if (any_turn && !any_own)"):  # when all of the warpgroup know that the rows came
                 self.leave_rows()
 
     @property
