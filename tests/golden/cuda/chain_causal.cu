@@ -224,14 +224,15 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal(
         const auto leave_turn = [&] {
             // no row of the warpgroup has any of these columns
             scores_full[place].wait(phase);
-            if (threadIdx.x % 32 == 0) scores_empty[place].arrive();
             sums_full[place].wait(phase);
-            if (threadIdx.x % 32 == 0) sums_empty[place].arrive();
             weft::barrier_sync(1 + threadIdx.x / 128, 256);
+            if (threadIdx.x % 32 == 0) scores_empty[place].arrive();
+            if (threadIdx.x % 32 == 0) sums_empty[place].arrive();
             weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
             if (++place == 4) place = 0, phase ^= 1;
         };
-        if (turn < own_turns) {
+        const bool any_own = turn < own_turns;
+        if (any_own) {
             scores_full[place].wait(phase);
             weft::barrier_sync(1 + threadIdx.x / 128, 256);
             multiply_scores(place);
@@ -315,11 +316,11 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal(
             if (threadIdx.x % 32 == 0) sums_empty[place].arrive();
             if (++place == 4) place = 0, phase ^= 1;
         }
-        else if (any_turn) {
+        for (; turn < turns; ++turn) leave_turn();
+        if (any_turn && !any_own) {
             if (threadIdx.x % 32 == 0) rows_empty[rows % 2].arrive();
             ++rows;
         }
-        for (; turn < turns; ++turn) leave_turn();
         #pragma unroll
         for (int32_t u = 0; u < 2; ++u) {
             const float lost = weft::maximum_power(weft::Max<float>::reference(largest_own[u]), slope).lost;
