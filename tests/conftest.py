@@ -27,8 +27,8 @@ GOLDEN = Path(__file__).parent / "golden"
 _CACHE = pytest.StashKey[str]()
 
 
-def _with(level: str) -> tuple[str, ...]:
-    return tuple(level if flag == "-O3" else flag for flag in host.FLAGS)
+def _with(*level: str) -> tuple[str, ...]:
+    return tuple(own for flag in host.FLAGS for own in (level if flag == "-O3" else (flag,)))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -52,8 +52,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if programs is None:  # what takes the plain Python seconds is held against the kernel for the CPU, as larger calls are
         reference.MOST_ITERATIONS = 50_000
         syntax.install()
-        # Vectors and contraction are there with -O1, and what else is done to a nest is test_cpu.py's and a few others'.
-        host.build.__defaults__ = (_with("-O1"),)
+        # Loops in vectors, and multiply-adds that round once; what else is done to a nest is test_cpu.py's and a few others'.
+        host.build.__defaults__ = (_with("-O1", "-fexpensive-optimizations"),)
     # One cache a run, shared by its workers (which inherit the environment) and apart from the user's own.
     if not hasattr(config, "workerinput"):
         config.stash[_CACHE] = os.environ["WEFT_CACHE"] = tempfile.mkdtemp(prefix="weft-tests-")

@@ -26,8 +26,6 @@ from weft.dynamo.groups import divide
 from weft.dynamo.report import GraphReport
 from weft.errors import CompileError
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 _CLOSE = {torch.bfloat16: 2e-2, torch.float16: 2e-3, torch.float32: 1e-4, torch.float64: 1e-9}
 
 

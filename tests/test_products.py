@@ -531,10 +531,10 @@ def test_a_few_rows_in_any_order_of_the_threads() -> None:
 def test_parts_of_squares(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(product_search, "LAUNCH_CYCLES", 0)
     for kernel, args in (
-        (kernels.product, (drawn(70, 1032, dtype=dtype), drawn(1032, 81, dtype=dtype, seed=1))),
-        (kernels.longest_paths, (drawn(70, 519, dtype=dtype), drawn(519, 81, dtype=dtype, seed=1))),
-        (kernels.gated, (drawn(40, 1096, dtype=dtype), *(drawn(64, 1096, dtype=dtype, seed=k) for k in (1, 2)))),
-        (kernels.batched, (drawn(2, 64, 1096, dtype=dtype), drawn(2, 1096, 64, dtype=dtype, seed=1))),
+        (kernels.product, (drawn(70, 520, dtype=dtype), drawn(520, 81, dtype=dtype, seed=1))),
+        (kernels.longest_paths, (drawn(70, 263, dtype=dtype), drawn(263, 81, dtype=dtype, seed=1))),
+        (kernels.gated, (drawn(40, 552, dtype=dtype), *(drawn(64, 552, dtype=dtype, seed=k) for k in (1, 2)))),
+        (kernels.batched, (drawn(2, 64, 552, dtype=dtype), drawn(2, 552, 64, dtype=dtype, seed=1))),
     ):
         plan = multiplied(kernel, *args)
         assert plan.parts > 1
