@@ -27,10 +27,10 @@ from weft.loops.ir import Const, Expr, Function, Load, Op, Stmt, map_statement, 
 from weft.loops.schedule import Wrapped
 from weft.loops.types import INT64
 
-pytestmark = pytest.mark.fuzz
+pytestmark = [pytest.mark.fuzz, pytest.mark.usefixtures("quickly_compiled")]
 
 _CHUNK = 10
-_KERNELS, _SCHEDULES, _PARTS, _GRADIENTS, _MECHANISMS = 20, 50, 20, 10, 5  # in the ordinary suite
+_KERNELS, _SCHEDULES, _PARTS, _GRADIENTS, _MECHANISMS = 10, 30, 10, 10, 5  # in the ordinary suite
 _SCHEDULES_A_KERNEL = 10  # where a number of kernels is asked for: no compiler runs
 _GRADIENTS_A_KERNEL = 2.5  # of few of them kernels are made
 _MOST_REFUSED = 0.5  # of a chunk; about 8 in 100 are

@@ -592,9 +592,8 @@ class Entry(ValueBody):
                 case Op(name="div", args=(a, by)) if e.type == FLOAT32 and by not in self.printer.divisors:
                     if free_names(a) <= same or not free_names(by) <= same or not _uneven(by):
                         continue
-                    made, text = self.fresh.fresh("divisor"), self.printer.value(by)
-                    known = f", 1.0 / {text}" if isinstance(by, Const) and math.isfinite(by.value) else ""
-                    self.writer.line(f"const weft::ExactDivisor {made}{{{text}{known}}};")
+                    made = self.fresh.fresh("divisor")
+                    self.writer.line(f"const weft::ExactDivisor {made}{{{self.printer.value(by)}}};")
                     self.printer.divisors[by] = made
 
     def kept(self) -> dict[Write, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, reduce, wraps
@@ -20,7 +20,7 @@ import islpy
 from weft.loops.accesses import Access, Guard, Pair
 from weft.loops.affine import Affine, affine
 from weft.loops.conditions import OPPOSITE, SIGNS
-from weft.loops.ir import Const, Expr, For, Function, Op, Ref
+from weft.loops.ir import Const, Expr, For, Function, Op, Ref, free_names
 from weft.loops.polynomials import Polynomial, merged_subscripts, polynomial
 from weft.loops.types import INT64
 
@@ -674,6 +674,9 @@ class Polyhedra:
 
         only: the one axis to look at. wraps: a subscript below 0 counts from the end.
         """
+        with suppress(TooHard), _patience():
+            if self._inside(access, shape, only, wraps):
+                return None
         try:
             with _patience():
                 return self._outside_when(access, shape, only, wraps)
@@ -700,6 +703,26 @@ class Polyhedra:
         points = system.build(f"{system.bound(access.index[axis], {})} < 0")
         return None if points.is_empty() else _python_condition(points.params().coalesce(), system)
 
+    def _inside(self, access: Access, shape: tuple[Expr, ...], only: int | None, wraps: bool) -> bool:
+        """Whether the loops that a subscript depends on keep it in its array, whatever else is known of the access. They do so
+        mostly, and are few: a small set, which many accesses have in common.
+        """
+        for axis, form in enumerate(access.subscript):
+            if form is None or only not in (None, axis):
+                continue
+            names, loops = set(form.names), list[For]()
+            for loop in reversed(access.loops):
+                if loop.var in names:
+                    names |= free_names(loop.start) | free_names(loop.stop)
+                    loops.append(loop)
+            system = self.system()
+            for loop in reversed(loops):
+                system.add_loop(loop, {})
+            beyond = _beyond(system, form, shape[axis], wraps)
+            if beyond is not None and not system.points(beyond).is_empty():
+                return False
+        return True
+
     def _outside_when(
         self, access: Access, shape: tuple[Expr, ...], only: int | None, wraps: bool
     ) -> tuple[str, int] | None:
@@ -710,10 +733,10 @@ class Polyhedra:
         for axis, (form, extent) in enumerate(zip(access.subscript, shape, strict=True)):
             if form is None or only not in (None, axis):
                 continue
-            index, bound = system.text(form, {}), system.bound(extent, {})
-            if index is None or bound is None:
+            beyond = _beyond(system, form, extent, wraps)
+            if beyond is None:
                 continue  # the kernel itself checks it
-            bad = system.build(f"{index} < {f'-({bound})' if wraps else 0} or {index} >= {bound}")
+            bad = system.build(beyond)
             if bad.is_empty():
                 continue
             worst = axis if total is None else worst
@@ -752,6 +775,12 @@ class Polyhedra:
                 beyond.append(f"{index} < 0 or {index} >= {extent}")
         points = system.build(" or ".join(beyond)) if beyond else None
         return None if points is None or points.is_empty() else points
+
+
+def _beyond(system: System, form: Affine, extent: Expr, wraps: bool) -> str | None:
+    """isl's text of a subscript outside its extent; None where it is none that isl can be told."""
+    index, bound = system.text(form, {}), system.bound(extent, {})
+    return None if index is None or bound is None else f"{index} < {f'-({bound})' if wraps else 0} or {index} >= {bound}"
 
 
 def _before(
