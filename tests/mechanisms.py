@@ -288,8 +288,9 @@ class _Writer:
             self.input("w", "m")
         if "s[" in value:
             self.input("s", "t")
-        step = self.pick([f"y[{where}] += {value}"] * 4 + [f"y[{where}] -= {value}", f"y[{where}] = max(y[{where}], {value})",
-                          f"y[{where}] = min(y[{where}], {value})", f"y[{where}] = 0.5 * y[{where}] + {value}"])  # fmt: skip
+        whole = value if self.dtype in ("float32", "float64") else "x[i, j]"  # what is rounded decides nothing
+        step = self.pick([f"y[{where}] += {value}"] * 4 + [f"y[{where}] -= {value}", f"y[{where}] = max(y[{where}], {whole})",
+                          f"y[{where}] = min(y[{where}], {whole})", f"y[{where}] = 0.5 * y[{where}] + {value}"])  # fmt: skip
         if self.chance(0.3):
             self.line(depth, f"if {self.pick(['x[i, j] > 0', 'i > j', 'x[i, 0] > 0', 'j % 2 == 0'])}:\n    {step}")
         else:
@@ -543,7 +544,7 @@ class _Writer:
         for name, size in (("w", "m"), ("b", "n")):
             self.input(name, size) if f"{name}[" in value else None
         if mask and self.chance(0.5):
-            value, mask = f"({value} if {mask} else {self.pick(['-math.inf', '0.0', '-1e30'])})", ""
+            value, mask = f"({value} if {mask} else {self.pick(['-math.inf', '0.0', '-1e4'])})", ""
         guard = f"if {mask}:\n    " if mask else ""
         self.line(1, "y = torch.zeros(n, m, dtype=x.dtype)")
         self.line(1, "for r in range(n):")

@@ -512,6 +512,7 @@ FEW: list[tuple[Any, tuple[Any, ...]]] = [
     (kernels.divided_columns, (drawn(3, 256, dtype=torch.bfloat16), drawn(256, 101, seed=1), drawn(101, seed=2).exp())),
     (kernels.divided_columns, (drawn(3, 259, dtype=torch.bfloat16), drawn(259, 104, seed=1), drawn(104, seed=2).exp())),
     (kernels.divided_points, (drawn(3, 256), drawn(101, 256, seed=1), drawn(256, seed=2).exp())),
+    (kernels.gated_by_rows, (drawn(3, 256), drawn(3, 256, seed=1), drawn(256, 101, seed=2))),
 ]  # fmt: skip
 
 
@@ -717,6 +718,11 @@ def test_memory_beside_the_operands_is_not_looked_at() -> None:
 def test_few_or_no_rows_columns_and_points(sizes: tuple[int, int, int]) -> None:
     rows, columns, points = sizes
     checked(kernels.product, drawn(rows, points), drawn(points, columns))
+
+
+def test_numbers_of_rows_and_columns_are_no_factors_of_matrices() -> None:
+    for dtype in (torch.bfloat16, torch.float32):
+        checked(kernels.triangle, drawn(66, 40, dtype=dtype), drawn(40, 70, dtype=dtype, seed=1))
 
 
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_80"])

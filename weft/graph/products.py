@@ -116,7 +116,7 @@ def exact_type(function: Function, found: Products, operand: Operand) -> ScalarT
     """The 16-bit type of which all values of an operand are; None where they may be others."""
     made = {v.name: v for v in found.sweeps.values if isinstance(v, Read | Map)}
     value: Expr | Value = operand.value
-    while isinstance(value, Ref | Map):
+    while isinstance(value, Map) or (isinstance(value, Ref) and value.name in made):
         value = made[value.name] if isinstance(value, Ref) else value.value
     if isinstance(value, Read | Load):
         type_ = function.array(value.array).dtype
