@@ -162,8 +162,8 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         monkeypatch.setattr(plans, "TURNS", (turn,))
         own = plans.plan_chain
 
-        def plan(function: Any, chain: Any, facts: Any, names: Any, machine: Any, arrays: Any) -> Any:
-            return own(function, chain, facts, names, replace(machine, multiprocessors=multiprocessors), arrays)
+        def plan(function: Any, chain: Any, facts: Any, names: Any, machine: Any, *more: Any) -> Any:
+            return own(function, chain, facts, names, replace(machine, multiprocessors=multiprocessors), *more)
 
         monkeypatch.setattr(planning, "plan_chain", plan)
 
