@@ -106,7 +106,11 @@ def test_blocks_stay_and_take_pairs_of_tiles() -> None:
 
 
 @pytest.mark.parametrize("width", [16, 64, 128, 256])
-@pytest.mark.parametrize("kernel", [kernels.full, kernels.causal], ids=lambda k: k.name)
+@pytest.mark.parametrize(
+    "kernel",
+    [pytest.param(kernels.full, marks=pytest.mark.long), kernels.causal],  # which needs more of them
+    ids=lambda k: k.name,
+)
 def test_registers_do(kernel: Any, width: int) -> None:
     text = kernel.source(*(f"bfloat16[64,4096,{width}]",) * 3, 0.1, arch="sm_90a")
     assert "multiply_scores" in text
@@ -178,8 +182,9 @@ def ran(kernel: Any, *args: Any, seed: int = 0) -> Any:
     return found.arrays
 
 
-@pytest.mark.parametrize(("warpgroups", "turn"), [(1, 80), (2, 128), (3, 64)])
-@pytest.mark.parametrize("dtype", [BF16, torch.float16], ids=["bfloat16", "float16"])
+@pytest.mark.parametrize(
+    ("warpgroups", "turn", "dtype"), [(1, 80, BF16), (2, 128, BF16), (3, 64, BF16), (2, 128, torch.float16)], ids=str
+)
 def test_full(forced: Callable[..., None], warpgroups: int, turn: int, dtype: torch.dtype) -> None:
     forced(warpgroups, turn)
     args = three(2, 200, 150, 64, dtype)

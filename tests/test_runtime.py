@@ -31,6 +31,8 @@ from weft.runtime.include import resolve
 from weft.runtime.sheltered import Processes
 from weft.runtime.slots import Frame, Given, Slots, pack
 
+pytestmark = pytest.mark.usefixtures("optimised")
+
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -14,6 +14,8 @@ from weft.compiler.kernels import shared_launches, whole_launches
 from weft.compiler.launch import H200, Launch, Where
 from weft.compiler.points import dense_geometry, fewest_points
 from weft.compiler.tuned import leaning_of
+from weft.graph.tile import TileGraph
+from weft.graph.two_steps import is_product
 from weft.loops.affine import affine
 from weft.loops.ir import free_names, trapping
 from weft.loops.schedule import Axis
@@ -91,12 +93,16 @@ def _launches(where: Where, nest: int, names: Mapping[str, int], depth: int) -> 
 
 
 def _of_several_products(analysis: Analysis, nest: int, whole: tuple[Launch, ...]) -> bool:
-    """Whether folds over different axes are swept for each result by itself: apart, each may share what rows and columns have
-    in common.
+    """Whether folds over different axes are swept for each result by itself, or one is the sum of a product's results: apart,
+    each may share what rows and columns have in common.
     """
     sweeps = analysis.lowered[nest].sweeps
-    swept = isinstance(whole[0].variant.plan, FoldPlan)
-    return swept and sweeps is not None and len(sweeps.rows) > 1 and sum(map(len, sweeps.stages)) > 1
+    if sweeps is None or not isinstance(whole[0].variant.plan, FoldPlan):
+        return False
+    if len(sweeps.rows) > 1 and sum(map(len, sweeps.stages)) > 1:
+        return True
+    graph = TileGraph("", tuple(sweeps.axes.values()), sweeps.values, ())
+    return any(len(f.over) > 1 and is_product(graph, f) for f in sweeps.folds)
 
 
 def _repeated_launches(

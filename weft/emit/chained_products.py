@@ -12,6 +12,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Self
 
+from weft.emit import entries
 from weft.emit.chained_columns import PAIRS
 from weft.emit.chained_folds import RowFoldsEntry
 from weft.emit.cpp_body import factor
@@ -19,6 +20,7 @@ from weft.emit.dependent import Dependence, dependences, include
 from weft.emit.expressions import register_type
 from weft.emit.matrix_products import MatrixEntry
 from weft.emit.names import Names, kernel_entry, words
+from weft.emit.rings import WARPS_OF_A_GROUP, given_back
 from weft.emit.rough import rough_chain
 from weft.emit.text import Writer
 from weft.emit.values import ZERO, deciding
@@ -51,7 +53,7 @@ def emit(function: Function, nest: Nest, chain: Chain, plan: ChainPlan, facts: F
     within += ["weft/bounds.cuh"] if chain.told_by_rows else []
     for header in sorted(("weft/matrix_tile.cuh", "weft/power.cuh", "weft/registers.cuh", "weft/team.cuh", *within)):
         writer.line(f'#include "{header}"')
-    names = entries(kernel_entry(nest.name), plan)
+    names = entries.of_chain(nest, plan)
     launches = dependences([number > 0 for number in range(len(names))])
     include(writer, launches)
     rough = rough_chain(chain, function)
@@ -59,11 +61,6 @@ def emit(function: Function, nest: Nest, chain: Chain, plan: ChainPlan, facts: F
         writer.line()
         kind.of(function, own, facts, writer, rough, plan, launch).emit(name)
     return writer.text()
-
-
-def entries(name: str, plan: ChainPlan) -> tuple[str, ...]:
-    """The names of the entries, in the order of their launches: what leaves parts, and what combines them."""
-    return (f"{name}_parts", name) if plan.parts > 1 else (name,)
 
 
 @dataclass
@@ -244,11 +241,11 @@ class ChainEntry(RowFoldsEntry):
         with self.writer.block("if (threadIdx.x == 0)"):
             with self.writer.block(f"for (int32_t place = 0; place < {rows}; ++place)"):
                 line("rows_full[place].init(1);")
-                line(f"rows_empty[place].init({self.whole_plan.warpgroups});")
+                line(f"rows_empty[place].init({self.whole_plan.warpgroups * WARPS_OF_A_GROUP});")
             with self.writer.block(f"for (int32_t place = 0; place < {stages}; ++place)"):
                 for which in self.which:
                     line(f"{which}_full[place].init(1);")
-                    line(f"{which}_empty[place].init({self.whole_plan.warpgroups});")
+                    line(f"{which}_empty[place].init({self.whole_plan.warpgroups * WARPS_OF_A_GROUP});")
             line("weft::fence_mbarrier_init();")
         line("__syncthreads();")
 
@@ -334,14 +331,13 @@ class ChainEntry(RowFoldsEntry):
         line(f"{'if (any_turn) ' if chain.bounded else ''}rows_full[{self.rows_place}].wait{self.rows_phase};")
         if chain.bounded:
             with self.writer.block("const auto leave_turn = [&]", "};"):
-                # of a place that is filled again before a late warp has seen it full, that warp would wait for the next filling
-                line("// no row of the warpgroup has these columns: their places are free when all its warps have seen them")
+                line("// no row of the warpgroup has any of these columns")
                 for which in self.which:
                     line(f"{which}_full[place].wait(phase);")
                 if self.whole_plan.warpgroups > 1:
                     self.take_turn()
                 else:
-                    line(f"weft::barrier_sync({self.barrier_of_group}, 128);")
+                    line("__syncwarp();  // all of a warp have seen them, before it gives their places back")
                 for which in self.which:
                     line(_done(which, "place"))
                 self.hand_over()
@@ -631,7 +627,7 @@ class ChainEntry(RowFoldsEntry):
 
 
 def _done(which: str, place: str) -> str:
-    return f"if (threadIdx.x % 128 == 0) {which}_empty[{place}].arrive();"
+    return given_back(f"{which}_empty[{place}]")
 
 
 def _plus(first: str, more: int) -> str:

@@ -75,9 +75,10 @@ class Products:
         return bool(self.terms(fold))
 
 
-def products(sweeps: Sweeps, lane: str, main: int = 0) -> Products | None:
+def products(sweeps: Sweeps, lane: str, main: int = 0, apart: Collection[str] = ()) -> Products | None:
     """Sweeps as products, of which the columns have the axis `lane`; None where they are none. main: of sweeps over different
-    axes, which is multiplied: the others are folded for each result.
+    axes, which is multiplied: the others are folded for each result. apart: axes that are of the batch, also where one side
+    alone has them.
     """
     if len(sweeps.stages) != 1 or lane not in sweeps.rows:
         return None
@@ -90,7 +91,7 @@ def products(sweeps: Sweeps, lane: str, main: int = 0) -> Products | None:
         return None  # rows or columns that have points of their own
     reach = _Reach(sweeps, made)
     leaves = [leaf for f in sweep.folds for leaf in reach.leaves(f.parts[0])]
-    found = _groups(sweeps.rows, lane, leaves)
+    found = _groups(sweeps.rows, lane, leaves, apart)
     if found is None:
         return None
     batch, rows, columns = found
@@ -127,11 +128,13 @@ def exact_type(function: Function, found: Products, operand: Operand) -> ScalarT
 
 
 def _groups(
-    axes: tuple[str, ...], lane: str, leaves: Collection[frozenset[str]]
+    axes: tuple[str, ...], lane: str, leaves: Collection[frozenset[str]], apart: Collection[str]
 ) -> tuple[frozenset[str], frozenset[str], frozenset[str]] | None:
-    """Batch, rows and columns: the smallest batch without which the axes of the results fall in groups that no leaf joins."""
-    others = [a for a in axes if a != lane]
-    for batch in (frozenset(b) for n in range(len(others)) for b in itertools.combinations(others, n)):
+    """Batch, rows and columns: the smallest batch without which the axes of the results fall in groups that no leaf joins, and
+    which has those that are apart.
+    """
+    others = [a for a in axes if a != lane and a not in apart]
+    for batch in (frozenset((*apart, *b)) for n in range(len(others)) for b in itertools.combinations(others, n)):
         groups: list[frozenset[str]] = []
         for own in (leaf & frozenset(axes) - batch for leaf in leaves):
             if own:

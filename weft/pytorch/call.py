@@ -73,14 +73,14 @@ class CallPlan:
     """A prepared call. run: for arguments of these types, shapes, strides and alignment. quick: for those, or MISS.
     tensors: as `run`, with tensors for the results that are numbers. unused: the loops that it leaves in order. viewed: the
     quick call for other views of the same memory: of arguments that begin where these do, with the sizes, strides and
-    dtypes of what it is to give in their place.
+    dtypes of what it is to give in their place, and constants at some positions, which it takes besides.
     """
 
     run: Run
     quick: Quick
     tensors: Run
     unused: tuple[Unused, ...] = ()
-    viewed: Callable[[tuple[Any, ...], Mapping[str, Geometry]], Quick] = lambda args, results: never
+    viewed: Callable[[tuple[Any, ...], Mapping[str, Geometry], frozenset[int]], Quick] = lambda args, results, constants: never
 
 
 DTYPES: dict[torch.dtype, ScalarType] = {getattr(torch, name): t for name, t in SCALAR_TYPES.items()}
@@ -586,7 +586,8 @@ def _prepared(
     by_hand = largest is None or any(zero for *_, zero in partial)
     by_hand = by_hand or (writes and any(item.fails for item in launches))  # what failed halfway is not run again
 
-    def viewed(args: tuple[Any, ...], results: Mapping[str, Geometry]) -> Quick:
+    def viewed(args: tuple[Any, ...], results: Mapping[str, Geometry], constants: frozenset[int] = frozenset()) -> Quick:
+        places = [k for k in range(len(args)) if k not in constants]
         return never if by_hand else quick_call(
             function,
             made_arrays(analysis, launches),
@@ -596,8 +597,9 @@ def _prepared(
             args,
             guard,
             [(name, dtype, elements) for name, dtype, elements, _ in partial],
-            same,
+            [(places[k], places[earlier]) for k, earlier in same],
             largest or {},
+            constants,
         )
 
     if finish is not None:  # whose quick calls would give pairs

@@ -19,12 +19,11 @@ from weft.errors import OverlapError
 from weft.language import ArgumentType, Parameter, Signature, TensorType
 from weft.loops.ir import Function
 from weft.loops.schedule import ORDINARY, Circumstances, Wrapped
-from weft.loops.types import BFLOAT16, FLOAT16
 from weft.pytorch.call import CallPlan, prepare, repeated
 from weft.pytorch.operator import Operator, define, executables
-from weft.pytorch.specialize import Specializable, recalled
+from weft.pytorch.specialize import Specializable, compiler_version, recalled
 from weft.pytorch.telling import Place, tell_unused
-from weft.runtime import cache
+from weft.runtime import cache, quick
 from weft.runtime.guard import Guard
 from weft.runtime.stack import deep
 
@@ -93,6 +92,7 @@ class Executable:
         plan = self._calls.get(key)
         if plan is not None:
             return plan
+        quick.begin()
         plan = prepare(self.specializable, self.signature, args, self.guard)
         self.prepared(args)
         tell_unused(self.meaning, plan.unused, self.signature.location, self.told)
@@ -184,28 +184,35 @@ class _AdjointAnalyses(Analyses):
 
 
 class _KeepingAnalyses(Analyses):
-    """The analyses of a function that also returns what its gradients need of its rows."""
+    """The analyses of a function that also returns what its gradients need of its folds."""
 
     def __init__(self, parent: Specializable) -> None:
         super().__init__()
         self._parent = parent
-        self.identity = f"{parent.identity} keeping what its rows fold"
-        self._derived: dict[tuple[tuple[ArgumentType, ...], bool], Function | None] = {}
+        self.identity = f"{parent.identity} keeping what it folds"
 
     @deep
-    def kept(self, types: tuple[ArgumentType, ...], agree: bool) -> Function | None:
-        """The function for arguments of these types; None where its gradients need nothing of the kind. Which folds it keeps is
-        told by sizes that agree.
+    def folds(self, types: tuple[ArgumentType, ...]) -> tuple[str, ...]:
+        """Which folds the function keeps for arguments of these types, as sizes that agree tell; from the disk cache if that
+        has them.
         """
+        key = cache.key("kept folds", compiler_version(), self.identity, repr(types))
+        known = cache.load(key)
+        if known is not None:
+            return tuple(known.decode().split())
         from weft.compiler.keeping import keeping, kept_folds
 
-        if (types, agree) not in self._derived:
-            folds = kept_folds(self._parent.function(types, True))
-            self._derived[types, agree] = keeping(self._parent.function(types, agree), folds)
-        return self._derived[types, agree]
+        folds = kept_folds(self._parent.function(types, True))
+        if folds and keeping(self._parent.function(types, False), folds) is None:
+            folds = ()
+        cache.store(key, " ".join(folds).encode())
+        return folds
 
+    @deep
     def function(self, types: tuple[ArgumentType, ...], agree: bool) -> Function:
-        found = self.kept(types, agree)
+        from weft.compiler.keeping import keeping
+
+        found = keeping(self._parent.function(types, agree), self.folds(types))
         assert found is not None
         return found
 
@@ -268,17 +275,16 @@ def adjoint_of(
 
 
 def keeping_of(parent: Executable, types: tuple[ArgumentType, ...]) -> Executable | None:
-    """The executable whose results are those of the parent, and then what its gradients need of its rows; None where they need
+    """The executable whose results are those of the parent, and then what its gradients need of its folds; None where they need
     nothing of the kind for arguments of these types.
     """
-    halves = any(isinstance(t, TensorType) and t.dtype in (FLOAT16, BFLOAT16) for t in types)
-    if parent.signature.written or not halves:
+    if parent.signature.written:
         return None
     analyses = _KeepingAnalyses(parent.specializable)
-    found = analyses.kept(types, True)
-    if found is None or analyses.kept(types, False) is None:
+    folds = analyses.folds(types)
+    if not folds:
         return None
-    results = (*parent.signature.results, *(None for _ in found.results[len(parent.signature.results) :]))
+    results = (*parent.signature.results, *(None for _ in folds))
     name = f"{parent.name}_keeping"
     own = _named_alike(name, analyses.identity, "keeping", parent, types)
     return _Whole(parent, name, analyses, own, replace(parent.signature, results=results), parent.meaning)

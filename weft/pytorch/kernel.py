@@ -77,7 +77,7 @@ class Program(Executable):
         watch(self.guard, captured)
 
     def keeping(self, types: tuple[ArgumentType, ...]) -> Executable | None:
-        """What also returns what gradients need of rows, for arguments of these types."""
+        """What also returns what gradients need of folds, for arguments of these types."""
         if types not in self._keeping:
             self._keeping[types] = keeping_of(self, types)
         return self._keeping[types]
@@ -477,7 +477,7 @@ def _kind_of(value: Any) -> str:
 
 def _dispatched(program: Program, args: tuple[Any, ...], recorded: bool = False) -> Any:
     """The call through PyTorch's dispatcher, which autograd, modes and transforms listen to. recorded: autograd alone does, and
-    what gradients need of rows may be kept for them.
+    what gradients need of folds may be kept for them.
     """
     args = gathered(program.signature, tuple(map(plain, args)))
     types = argument_types(program.signature, args)

@@ -1,4 +1,4 @@
-"""CUDA C++ to a cubin, by NVRTC through cuda.bindings. Neither a GPU nor a CUDA toolkit is needed."""
+"""CUDA C++ to a cubin, by NVRTC. Neither a GPU nor a CUDA toolkit is needed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90a")
 
 _FORMAT = "cubin 2"
 _LOSS = re.compile(r"C75\d\d|Potential Performance Loss")
-_MISSING = 'install NVIDIA\'s compiler: pip install cuda-bindings "nvidia-cuda-nvrtc>=13"'
+_MISSING = "install NVIDIA's compiler: pip install cuda-bindings nvidia-cuda-nvrtc"
+# minimal: without textures and the runtime's own types, which no kernel names and each would have declared
+_OPTIONS = ("-std=c++17", "--fmad=false", "--minimal", "--ptxas-options=-v")
 _HEADER = struct.Struct("<I")
 
 
@@ -94,45 +96,38 @@ def nvrtc_version() -> str:
 
 def _compile(source: Source, arch: str, name: str) -> Cubin:
     try:
-        library = importlib.import_module("cuda.bindings.nvrtc")
-    except ImportError as error:
+        nvrtc = importlib.import_module("cuda.bindings.nvrtc")  # slow to import: only where something is compiled
+        _, program = _done(nvrtc.nvrtcCreateProgram, source.text.encode(), name.encode(), 0, [], [])
+    except Exception as error:  # that of a library that is not found lives in a private module
         raise CompileError("NVRTC is not here", evidence=(str(error),), remedy=_MISSING) from error
     try:
-        # minimal: without textures and the runtime's own types, which no kernel names and each would have declared
-        options = [f"--gpu-architecture={arch}", "--std=c++17", "--fmad=false", "--minimal", "--ptxas-options=-v"]
-        binary, log = _compiled(library, source.text, name, [option.encode() for option in options])
-    except Exception as error:  # the library is opened when it is first asked
-        raise CompileError(f"NVRTC fails on {name}", evidence=(str(error),), remedy=_MISSING) from error
-    if binary is None:
-        remedy = "this is a fault of weft unless the source is yours; please report it with the lines above"
-        raise refusal(f"NVRTC for {arch}", source, log, remedy)
-    return _read_log(binary, log)
-
-
-def _compiled(library: Any, text: str, name: str, options: list[bytes]) -> tuple[bytes | None, str]:
-    """The cubin of a program, None where NVRTC refuses it, and the log. Other threads run meanwhile."""
-
-    def ask(function: Callable[..., Any], *args: Any) -> Any:
-        status, *given = function(*args)
-        if status != library.nvrtcResult.NVRTC_SUCCESS:
-            raise RuntimeError(f"{function.__name__} gives {status.name}")
-        return given[0] if given else None
-
-    program = ask(library.nvrtcCreateProgram, text.encode(), name.encode(), 0, [], [])
-    try:
-        (status,) = library.nvrtcCompileProgram(program, len(options), options)
-        log = bytearray(ask(library.nvrtcGetProgramLogSize, program))
-        ask(library.nvrtcGetProgramLog, program, log)
-        told = log.decode(errors="replace").replace("\0", "").strip()
-        if status == library.nvrtcResult.NVRTC_ERROR_COMPILATION:
-            return None, told
-        if status != library.nvrtcResult.NVRTC_SUCCESS:
-            raise RuntimeError(f"nvrtcCompileProgram gives {status.name}: {told}")
-        binary = bytearray(ask(library.nvrtcGetCUBINSize, program))
-        ask(library.nvrtcGetCUBIN, program, binary)
-        return bytes(binary), told
+        options = [option.encode() for option in (f"-arch={arch}", *_OPTIONS)]
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+        log = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).decode(errors="replace")
+        log = log.replace("\0", "").strip()
+        if status == nvrtc.nvrtcResult.NVRTC_ERROR_COMPILATION:
+            remedy = "this is a fault of weft unless the source is yours; please report it with the lines above"
+            raise refusal(f"NVRTC for {arch}", source, log, remedy)
+        if status:
+            raise CompileError(f"NVRTC fails on {name}", evidence=(status.name, *log.splitlines()), remedy=_MISSING)
+        return _read_log(_text(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program), log)
     finally:
-        library.nvrtcDestroyProgram(program)
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _done(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function of NVRTC gives, its status first. Raises RuntimeError where that is of a failure."""
+    status, *_ = given = function(*arguments)
+    if status:
+        raise RuntimeError(status.name)
+    return given
+
+
+def _text(size: Callable[..., Any], read: Callable[..., Any], program: Any) -> bytes:
+    """What a program has, by the functions that tell its size and write it."""
+    text: bytes = b" " * _done(size, program)[1]
+    _done(read, program, text)
+    return text
 
 
 def _read_log(binary: bytes, log: str) -> Cubin:
