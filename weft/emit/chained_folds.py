@@ -9,14 +9,15 @@ from dataclasses import dataclass, fields, replace
 from weft.emit.chained_columns import PAIRS, ColumnsEntry
 from weft.emit.column_places import ColumnPrinter
 from weft.emit.cpp_body import factor
-from weft.emit.expressions import PRODUCT, TERNARY, register_type
+from weft.emit.expressions import PRODUCT, SUM, TERNARY, register_type
 from weft.emit.powers import POWER, Powers
 from weft.emit.values import ZERO
 from weft.graph.running import Repair, before
 from weft.graph.steady import counts_from_one
 from weft.graph.tile import Fold, Map, Read, uses, uses_of_write
 from weft.loops.ir import Expr, Load, Op, Ref, Round, free_names, walk_expr
-from weft.loops.types import FLOAT32
+from weft.loops.types import FLOAT32, INT64
+from weft.plan.chain import WARPGROUP, several
 
 
 @dataclass
@@ -28,6 +29,56 @@ class RowFoldsEntry(ColumnsEntry):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.printer = ColumnPrinter(**{f.name: getattr(self.printer, f.name) for f in fields(self.printer)})
+
+    def stage_columns(self) -> None:
+        """Room for what columns have alone of what is made of scores, as gradients have the maximum and the sum of a query: it
+        comes a turn ahead, or each thread would wait for it in each turn.
+        """
+        chain, columns = self.chain, self.plan.tile[2]
+        self.staged: dict[str, tuple[Read, str, str]] = {}
+        if not several(chain) or columns > WARPGROUP or self.whole_plan.warpgroups == 1:
+            return
+        told = {v.name for v in (*self.of_bounds, *(self.needed((chain.given,)) if chain.given is not None else ()))}
+        for v in self.middle:
+            if isinstance(v, Read) and v.type == FLOAT32 and v.name not in told and self.of_columns_alone(v):
+                own, ahead = self.fresh.fresh(f"{v.name}_lines"), self.fresh.fresh(f"{v.name}_ahead")
+                self.staged[v.name] = v, own, ahead
+                self.writer.line(f"__shared__ float {own}[{self.whole_plan.warpgroups}][2][{columns}];")
+        if self.staged:
+            self.writer.line("uint32_t handed = 0;  // turns of which the warpgroup has had the columns")
+        self.leaves |= self.staged.keys()
+
+    def of_columns_alone(self, v: Read) -> bool:
+        """Whether a read has an element for each column, whatever the row."""
+        chain = self.chain
+        return chain.column in v.axes and set(v.axes) <= {*chain.sums.batch, chain.column} and all(
+            i == Ref(chain.column, INT64) or chain.column not in free_names(i) for i in v.index
+        )
+
+    def staging_lambdas(self) -> None:
+        """What fetches the columns of a turn, and what hands them to the warpgroup; before its barrier."""
+        if not self.staged:
+            return
+        line, columns, column = self.writer.line, self.plan.tile[2], self.declare(self.chain.column)
+        line(f"float {', '.join(ahead for _, _, ahead in self.staged.values())};")
+        with self.writer.block("const auto fetch_columns = [&](const int32_t turn) WEFT_INLINE", "};"):
+            line(f"if (threadIdx.x % {WARPGROUP} >= {columns}) return;")
+            for v, _, ahead in self.staged.values():
+                axis = v.index.index(Ref(self.chain.column, INT64))
+                last = self.printer.index(self.function.array(v.array).shape[axis], SUM)
+                place = f"int64_t(turn) * {columns} + threadIdx.x % {WARPGROUP}"
+                with self.writer.block(""):
+                    line(f"const int64_t {column} = weft::minimum<int64_t>({place}, {last} - 1);")
+                    line(f"{ahead} = {self.element(v.array, v.index)};")
+        with self.writer.block("const auto hand_columns = [&]() WEFT_INLINE", "};"):
+            line("++handed;  // to where the turn before the last one had them, which all have passed")
+            line(f"if (threadIdx.x % {WARPGROUP} >= {columns}) return;")
+            for _, own, ahead in self.staged.values():
+                line(f"{own}[threadIdx.x / {WARPGROUP}][handed % 2][threadIdx.x % {WARPGROUP}] = {ahead};")
+
+    def staged_elements(self) -> dict[str, str]:
+        place = f"[threadIdx.x / {WARPGROUP}][handed % 2][threadIdx.x % 4 * 2 + h * {PAIRS} + v]"
+        return {name: f"{own}{place}" for name, (_, own, _) in self.staged.items()}
 
     def begin_folds(self) -> None:
         line, chain, columns = self.writer.line, self.chain, self.plan.tile[2]
@@ -111,6 +162,7 @@ class RowFoldsEntry(ColumnsEntry):
         kept = self.kept(early, late, late_exprs)
         late = [v for v in late if v.name not in kept]
         elements = {n: f"{own}[h * 4 + u * 2 + v]" for n, own in (*self.scores.items(), *kept.items())}
+        elements |= self.staged_elements()
         self.masked = self.masks(late, late_exprs, elements)
         self.powers = Powers.of(chain, early, late, late_exprs, {**self.scores, **kept}) if self.masked else None
         if self.powers is not None:
@@ -265,7 +317,7 @@ class RowFoldsEntry(ColumnsEntry):
             early = []
         if not early and latest is None:
             return
-        with self.unrolled_block([self.runs]), self.columns({n: e for n, e in elements.items() if n in self.scores}):
+        with self.unrolled_block([self.runs]), self.columns({n: e for n, e in elements.items() if n not in kept}):
             for v in early:
                 if v.name in kept:
                     self.writer.cite(v.location)

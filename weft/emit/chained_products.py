@@ -39,7 +39,7 @@ _OWN = """
     start_of_row stop_of_row asking has point told begin end any last phase leave_turn rows_empty tile tiles
     pairs pair row_tile any_turn any_own rows multiply_scores multiply_sums rows_full scores_full scores_empty sums_full
     sums_empty before power slope lost unit rising factor_of_scores part parts part_run item row_stop first_place place_of_row
-    infinite
+    infinite fetch_columns hand_columns handed
 """
 
 
@@ -128,6 +128,7 @@ class ChainEntry(RowFoldsEntry):
             line(f"if ({self.group} == {self.whole_plan.warpgroups - 1}) weft::barrier_arrive(1, 256);  // the first may begin")
         if self.chain.bounded and self.chain.sums.folds:
             line(f"__shared__ int32_t told[{self.whole_plan.warpgroups}][4];")
+        self.stage_columns()
         self.begin_places()
         with self.each_tile():
             self.begin_folds()
@@ -322,6 +323,7 @@ class ChainEntry(RowFoldsEntry):
         edge = f"turn >= whole_turns{' || turn < first_whole_turn' if before else ''}"
         edge += " || asking" if chain.given is not None else ""
         self.product_lambdas()
+        self.staging_lambdas()
         self.turns_of_warpgroup()
         line("int32_t turn = first_turn;")
         if chain.bounded:
@@ -355,12 +357,14 @@ class ChainEntry(RowFoldsEntry):
     def take_turns_alone(self, edge: str) -> None:
         """Turns one after another, whose sums are multiplied before the scores of the next one."""
         line, chain, sums = self.writer.line, self.chain, self.accumulators()
+        self.fetch("turn")
         with self.writer.block(f"for (; turn < {'own_turns' if chain.bounded else 'turns'}; ++turn)"):
             line("scores_full[place].wait(phase);")
-            self.take_turn()
+            self.take_turn(own=True)
             self.start()
             line(_done("scores", "place"))
             line(f"const bool edge = {edge};")
+            self.fetch("turn + 1")
             self.fold_at_edges()
             if sums:
                 line("sums_full[place].wait(phase);")
@@ -391,14 +395,16 @@ class ChainEntry(RowFoldsEntry):
         if chain.bounded:
             line("const bool any_own = turn < own_turns;")
         with self.writer.block("if (any_own)") if chain.bounded else nullcontext():
+            self.fetch("turn")
             line("scores_full[place].wait(phase);")
-            self.take_turn()
+            self.take_turn(own=True)
             self.start()
             if chain.bounded:
                 line("bool edge;")
             with self.writer.block("while (true)"):
                 line(_done("scores", "place"))
                 line(f"{'' if chain.bounded else 'const bool '}edge = {edge};")
+                self.fetch("turn + 1")
                 self.fold_at_edges()
                 line(f"if (++turn == {'own_turns' if chain.bounded else 'turns'}) break;")
                 line("const int32_t last = place;")
@@ -407,7 +413,7 @@ class ChainEntry(RowFoldsEntry):
                     line(f"const bool infinite = edge && {self.any_infinite('last')};")
                 line(self.next_place)
                 line("scores_full[place].wait(phase);")
-                self.take_turn()
+                self.take_turn(own=True)
                 if chain.bounded:
                     with self.within("infinite", "turn - 1", "last"):
                         self.start()
@@ -482,7 +488,14 @@ class ChainEntry(RowFoldsEntry):
     def group(self) -> str:
         return "threadIdx.x / 128"
 
-    def take_turn(self) -> None:
+    def fetch(self, turn: str) -> None:
+        if self.staged:
+            self.writer.line(f"fetch_columns({turn});")
+
+    def take_turn(self, *, own: bool = False) -> None:
+        """own: the warpgroup has some of the turn's columns."""
+        if self.staged and own:
+            self.writer.line("hand_columns();")
         if self.whole_plan.warpgroups > 1:
             self.writer.line(f"weft::barrier_sync(1 + {self.group}, 256);")
 
