@@ -658,7 +658,8 @@ def test_what_derivatives_are_taken_at_is_kept(kernel: Any) -> None:
     args = x, w, drawn(32, dtype=torch.bfloat16, seed=2) if kernel is kernels.linear_gelu else w.flip(0)
     types = argument_types(kernel.signature, args)
     keeping = keeping_of(kernel.program, types)
-    assert keeping is not None
+    assert keeping is not None and not keeping.pays(args)
+    assert keeping.pays((x.repeat(1, 40), w.repeat(1, 40), w.repeat(1, 40) if kernel is kernels.gated else args[2]))
     first, *kept = keeping.execute(args)
     assert torch.equal(first, kernel(*args)) and all(t.dtype == torch.float32 for t in kept)
     torch.testing.assert_close(kept[0], (x.float() @ w.float().T), rtol=1e-4, atol=1e-4)
