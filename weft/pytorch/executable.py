@@ -196,7 +196,7 @@ class _KeepingAnalyses(Analyses):
 
     @deep
     def kept(self, types: tuple[ArgumentType, ...]) -> Kept | None:
-        """What the function keeps for arguments of these types, as sizes that agree tell; from the disk cache if it is there."""
+        """What the function keeps for arguments of these types, as sizes that agree tell; from the disk cache if it can be."""
         key = cache.key("kept folds", compiler_version(), self.identity, repr(types))
         known = cache.load(key)
         if known is not None:
