@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from weft.graph.chains import Chain
 
 
-# Points of a fold from which on keeping it costs less than computing it again: that moves 8 bytes a result, in whose time tensor
+# Points of a fold from which on keeping it costs less than computing it again: it moves 8 bytes a result, in whose time tensor
 # cores multiply some 600 times, and multiply-adds 50 times.
 FEWEST_OF_HALVES, FEWEST_POINTS = 512, 64
 
