@@ -700,6 +700,17 @@ def test_infinities_and_nan_stay_where_they_are(kernel: Any, dtype: torch.dtype,
         assert torch.equal(finite, want) and 0 < want.sum() < want.numel()
 
 
+@pytest.mark.usefixtures("quickly_compiled")
+def test_rows_with_ever_more_points() -> None:
+    """A product of all points, of which each row takes its own: what it does not have may be anything."""
+    lower, b = drawn(40, 44), drawn(40, 24)
+    lower[5, 20] = torch.nan
+    b[30, 3], b[39] = torch.inf, -torch.inf
+    assert multiplied(kernels.lower, lower, b).tile[2] > 1
+    checked(kernels.lower, lower, b)
+    assert plan_of(kernels.earlier, drawn(40), b) is None
+
+
 def test_memory_beside_the_operands_is_not_looked_at() -> None:
     """What lies beyond the points of a sliced tensor is NaN."""
     for arch, dtype in (("sm_90a", torch.bfloat16), ("sm_80", torch.bfloat16), ("sm_90a", torch.float32)):
