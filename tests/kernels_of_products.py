@@ -523,9 +523,6 @@ def of_columns(a, b):
     return y
 
 
-# ---------------------------------------------------------------- tensors
-
-
 @weft.kernel
 def lower(l, b):
     """The rows of a triangular matrix have ever more points."""
@@ -550,6 +547,9 @@ def earlier(x, w):
                 s += x[i - k] * w[k, j]
             y[i, j] = s
     return y
+
+
+# ---------------------------------------------------------------- tensors
 
 
 def drawn(*shape: int, dtype: torch.dtype = torch.float32, way: str = "", seed: int = 0) -> Tensor:
