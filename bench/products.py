@@ -170,11 +170,10 @@ def _works() -> Iterator[Work]:
     yield Work(distances, _distances, "torch.cdist", ((2048, 256), (2048, 256)), torch.float32)
 
 
-def run(options: Options) -> list[Row]:
+def run(options: Options) -> Iterator[Row]:
     need_gpu(options)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    measured: list[Row] = []
-    for work in _works():
+    for work in (w for w in _works() if options.wants(w.kernel.name)):
         shapes = [tuple(min(n, 20) for n in s) for s in work.shapes] if options.quick else work.shapes
         bytes_ = sum(math.prod(s) for s in shapes) * work.dtype.itemsize
         sets = [_made(work, shapes, options.device, k) for k in range(max(4, min(12, rotations(bytes_))))]
@@ -190,15 +189,14 @@ def run(options: Options) -> list[Row]:
         case = {"kernel": work.kernel.name, "shapes": sizes, "dtype": str(work.dtype).removeprefix("torch.")}
         if work.turned:
             case["transposed"] = "".join("yn"[not t] for t in work.turned)
-        measured += rows_of("products", case, times, [work.name])
+        yield from rows_of("products", case, times, [work.name])
         del sets, calls
         torch.cuda.empty_cache()
-    return measured + _steps(options)
+    yield from _steps(options)
 
 
-def _steps(options: Options) -> list[Row]:
+def _steps(options: Options) -> Iterator[Row]:
     """Steps of training."""
-    measured: list[Row] = []
     for kernel, peer, shapes in (
         (linear_gelu, _linear_gelu, ((4096, 1024), (4096, 1024), (4096,))),
         (linear_gelu, _linear_gelu, ((4096, 4096), (4096, 4096), (4096,))),
@@ -218,10 +216,9 @@ def _steps(options: Options) -> list[Row]:
         times = times_in_turn(calls, options.device, seconds=min(0.1, options.seconds), graph=True)
         sizes = " ".join("x".join(map(str, s)) for s in work.shapes)
         case = {"kernel": kernel.name, "shapes": sizes, "dtype": "bfloat16", "step": "training"}
-        measured += rows_of("products", case, times, ["torch eager", "torch.compile"][: len(ways) - 1])
+        yield from rows_of("products", case, times, ["torch eager", "torch.compile"][: len(ways) - 1])
         del sets, calls
         torch.cuda.empty_cache()
-    return measured
 
 
 def _step(function: Callable[..., torch.Tensor], own: Sequence[torch.Tensor], seed: torch.Tensor) -> tuple[torch.Tensor, ...]:

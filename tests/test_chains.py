@@ -15,6 +15,7 @@ from bench.workloads import gqa_decode
 from tests import kernels_of_chains as kernels
 from tests.graphs import built_of
 from weft.compiler import kernels as planning
+from weft.compiler.planning import candidates
 from weft.graph.chains import Chain, chain
 from weft.graph.tile import NotTiles
 from weft.kernels.attention import attended
@@ -22,6 +23,7 @@ from weft.plan import chain as plans
 from weft.plan.chain import ChainPlan
 from weft.pytorch import simulated
 from weft.pytorch.inspection import examine
+from weft.pytorch.machines import machine_for
 from weft.runtime.nvrtc import compile_cubin, gate
 
 BF16 = torch.bfloat16
@@ -104,11 +106,27 @@ def test_blocks_stay_and_take_pairs_of_tiles() -> None:
 
 
 @pytest.mark.parametrize("width", [16, 64, 128, 256])
-@pytest.mark.parametrize("kernel", [kernels.full, kernels.causal], ids=lambda k: k.name)
+@pytest.mark.parametrize(
+    "kernel",
+    [pytest.param(kernels.full, marks=pytest.mark.long), kernels.causal],  # which needs more of them
+    ids=lambda k: k.name,
+)
 def test_registers_do(kernel: Any, width: int) -> None:
     text = kernel.source(*(f"bfloat16[64,4096,{width}]",) * 3, 0.1, arch="sm_90a")
     assert "multiply_scores" in text
     assert gate(compile_cubin(text, "sm_90a", name="chain.cu")) == []
+
+
+def test_the_schedules_of_the_keys() -> None:
+    """What `tune` measures: blocks that share the keys, blocks that do not, and passes through memory."""
+    found = examine(kernels.decode, ("bfloat16[8,32,128]", *("bfloat16[8,4,4096,128]",) * 2, 0.1))
+    machine = machine_for("sm_90a")
+    own = {one.name: plan for one, plan in candidates(found.analysis, 0, found.arrays, found.names, machine)}
+    parts = {name: getattr(launches[0].variant.plan, "parts", None) for name, launches in own.items()}
+    assert parts == {
+        "as planned": 4, "twice as many blocks a row": 8, "half as many blocks a row": 2, "one block a row": 1,
+        "passes through memory": None,
+    }  # fmt: skip
 
 
 def test_explain_says_how() -> None:
@@ -164,8 +182,9 @@ def ran(kernel: Any, *args: Any, seed: int = 0) -> Any:
     return found.arrays
 
 
-@pytest.mark.parametrize(("warpgroups", "turn"), [(1, 80), (2, 128), (3, 64)])
-@pytest.mark.parametrize("dtype", [BF16, torch.float16], ids=["bfloat16", "float16"])
+@pytest.mark.parametrize(
+    ("warpgroups", "turn", "dtype"), [(1, 80, BF16), (2, 128, BF16), (3, 64, BF16), (2, 128, torch.float16)], ids=str
+)
 def test_full(forced: Callable[..., None], warpgroups: int, turn: int, dtype: torch.dtype) -> None:
     forced(warpgroups, turn)
     args = three(2, 200, 150, 64, dtype)
@@ -445,6 +464,13 @@ def test_gradients_run_in_passes() -> None:
 
 
 # ---------------------------------------------------------------- text, and planted bugs
+
+
+def test_places_of_turns_that_a_warpgroup_leaves_are_free_when_all_its_warps_have_seen_them() -> None:
+    """A warp that is late would else find a place full for the second time, and wait for the third."""
+    text = kernels.causal.source(*("bfloat16[64,4096,64]",) * 3, 0.125, arch="sm_90a")
+    left = text.partition("leave_turn = [&] {")[2].partition("};")[0]
+    assert left.rindex("_full[place].wait") < left.index("barrier_sync") < left.index("_empty[place].arrive")
 
 
 @pytest.mark.parametrize("kernel", [kernels.full, kernels.causal, kernels.near], ids=lambda k: k.name)

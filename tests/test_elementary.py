@@ -17,6 +17,8 @@ import torch
 import weft
 from tests.test_scalar_functions import FLAGS, RUNTIME, call, compiled, wrapper
 
+pytestmark = pytest.mark.usefixtures("optimised")
+
 # The functions of one number and of two, and how many units of the last place they may be off.
 OF_ONE = {
     "exp": 1.0, "exp2": 1.0, "expm1": 1.5, "log": 1.0, "log2": 1.5, "log10": 1.7, "log1p": 1.7, "sin": 1.6, "cos": 1.6,

@@ -24,6 +24,8 @@ from weft.pytorch.executable import adjoint_of
 from weft.pytorch.inspection import examine
 from weft.pytorch.machines import machine_for
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 BF16 = torch.bfloat16
 
 

@@ -34,6 +34,8 @@ from weft.pytorch.machines import machine_for
 from weft.runtime import cuda
 from weft.runtime.tensor_map import BYTES
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 Golden = Callable[[str, str], None]
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 HALVES = (torch.bfloat16, torch.float16)
@@ -426,7 +428,7 @@ def calls(draw: st.DrawFn) -> tuple[str, Sizes, str]:
     return name, Sizes(rows, columns, points, dtype, ways), draw(st.sampled_from(["sm_90a", "sm_80"]))
 
 
-@examples(12)
+@examples(6)
 @given(calls())
 def test_the_kernels_compute_what_the_loops_do(call: tuple[str, Sizes, str]) -> None:
     name, sizes, arch = call
@@ -693,8 +695,8 @@ def test_infinities_and_nan_stay_where_they_are(kernel: Any, dtype: torch.dtype,
     a[-1, -1], a[3, 0], b[-1, -1], b[0, 5] = torch.inf, torch.nan, -torch.inf, torch.inf
     report = checked(kernel, a, b, arch=arch)
     assert report.comparisons
-    ran = simulated.simulate_call(kernel.program, [a, b], arch, 0, "call")
     if kernel is kernels.product:
+        ran = simulated.simulate_call(kernel.program, [a, b], arch, 0, "call")
         finite = ran.arrays["c"].isfinite()
         want = (a.double() @ b.double()).isfinite()
         assert torch.equal(finite, want) and 0 < want.sum() < want.numel()

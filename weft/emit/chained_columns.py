@@ -12,8 +12,8 @@ from weft.emit.matrix_products import MatrixEntry
 from weft.emit.values import ZERO
 from weft.graph.chains import Chain
 from weft.graph.tile import Fold, Map, Read
-from weft.loops.ir import Expr, Op, free_names
-from weft.loops.types import BOOL
+from weft.loops.ir import Expr, Op, Ref, free_names
+from weft.loops.types import BOOL, INT64
 from weft.plan.chain import FRAGMENT_ROWS, ChainPlan
 
 PAIRS = 8  # columns that a quad of threads has together, two each
@@ -25,6 +25,11 @@ class ColumnsEntry(MatrixEntry):
 
     chain: Chain = None  # type: ignore[assignment]
     whole_plan: ChainPlan = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        column = Ref(self.chain.column, INT64)  # which `look` has looked at before its tile comes
+        self.known_inside |= {(array, axis, column): "true" for array, axis in self.chain.looked_at}
 
     # ---------------------------------------------------------------- bounds
 
@@ -148,12 +153,13 @@ class ColumnsEntry(MatrixEntry):
             with self.writer.block(f"for (int64_t {row} = first_row + threadIdx.x % 32; {row} <= last_row; {row} += 32)"):
                 self.statements(tuple(self.let(v) for v in self.of_bounds if chain.row in v.axes))
                 self.look_at(self.printer.index(axis.start, SUM), self.printer.index(axis.stop, SUM))
+            self.writer.line("__syncwarp();  // before any tile comes")
             return
         self.look_at(self.printer.index(axis.start, SUM), self.bound("stop", "tile", least=False))
 
     def look_at(self, start: str, stop: str) -> None:
-        for array, d in self.chain.looked_at:
-            size = self.printer.index(self.function.array(array).shape[d], SUM)
+        sizes = {self.printer.index(self.function.array(array).shape[d], SUM): array for array, d in self.chain.looked_at}
+        for size, array in sizes.items():
             outside = f"{stop} > {size}" if start == "0" else f"({start} < 0 || {stop} > {size})"
             self.writer.line(f"if ({start} < {stop} && {outside}) __trap();  // a subscript leaves {array}")
 

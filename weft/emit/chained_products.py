@@ -12,6 +12,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Self
 
+from weft.emit import entries
 from weft.emit.chained_columns import PAIRS
 from weft.emit.chained_folds import RowFoldsEntry
 from weft.emit.cpp_body import factor
@@ -19,6 +20,7 @@ from weft.emit.dependent import Dependence, dependences, include
 from weft.emit.expressions import register_type
 from weft.emit.matrix_products import MatrixEntry
 from weft.emit.names import Names, kernel_entry, words
+from weft.emit.rings import WARPS_OF_A_GROUP, given_back
 from weft.emit.rough import rough_chain
 from weft.emit.text import Writer
 from weft.emit.values import ZERO, deciding
@@ -35,8 +37,8 @@ _OWN = """
     first_own_row first_own_column first_turn last_row near_row far_row whole_turns own_turns first_own_turn all_turns
     first_whole_turn column_start column_stop start_of stop_of start_of_tile stop_of_tile start_of_group stop_of_group
     start_of_row stop_of_row asking has point told begin end any last phase leave_turn rows_empty tile tiles
-    pairs pair row_tile any_turn rows multiply_scores multiply_sums rows_full scores_full scores_empty sums_full sums_empty
-    before power slope lost unit rising factor_of_scores part parts part_run item row_stop first_place place_of_row
+    pairs pair row_tile any_turn any_own rows multiply_scores multiply_sums rows_full scores_full scores_empty sums_full
+    sums_empty before power slope lost unit rising factor_of_scores part parts part_run item row_stop first_place place_of_row
     infinite
 """
 
@@ -51,7 +53,7 @@ def emit(function: Function, nest: Nest, chain: Chain, plan: ChainPlan, facts: F
     within += ["weft/bounds.cuh"] if chain.told_by_rows else []
     for header in sorted(("weft/matrix_tile.cuh", "weft/power.cuh", "weft/registers.cuh", "weft/team.cuh", *within)):
         writer.line(f'#include "{header}"')
-    names = entries(kernel_entry(nest.name), plan)
+    names = entries.of_chain(nest, plan)
     launches = dependences([number > 0 for number in range(len(names))])
     include(writer, launches)
     rough = rough_chain(chain, function)
@@ -59,11 +61,6 @@ def emit(function: Function, nest: Nest, chain: Chain, plan: ChainPlan, facts: F
         writer.line()
         kind.of(function, own, facts, writer, rough, plan, launch).emit(name)
     return writer.text()
-
-
-def entries(name: str, plan: ChainPlan) -> tuple[str, ...]:
-    """The names of the entries, in the order of their launches: what leaves parts, and what combines them."""
-    return (f"{name}_parts", name) if plan.parts > 1 else (name,)
 
 
 @dataclass
@@ -243,11 +240,11 @@ class ChainEntry(RowFoldsEntry):
         with self.writer.block("if (threadIdx.x == 0)"):
             with self.writer.block(f"for (int32_t place = 0; place < {rows}; ++place)"):
                 line("rows_full[place].init(1);")
-                line(f"rows_empty[place].init({self.whole_plan.warpgroups});")
+                line(f"rows_empty[place].init({self.whole_plan.warpgroups * WARPS_OF_A_GROUP});")
             with self.writer.block(f"for (int32_t place = 0; place < {stages}; ++place)"):
                 for which in self.which:
                     line(f"{which}_full[place].init(1);")
-                    line(f"{which}_empty[place].init({self.whole_plan.warpgroups});")
+                    line(f"{which}_empty[place].init({self.whole_plan.warpgroups * WARPS_OF_A_GROUP});")
             line("weft::fence_mbarrier_init();")
         line("__syncthreads();")
 
@@ -335,8 +332,12 @@ class ChainEntry(RowFoldsEntry):
                 line("// no row of the warpgroup has any of these columns")
                 for which in self.which:
                     line(f"{which}_full[place].wait(phase);")
+                if self.whole_plan.warpgroups > 1:
+                    self.take_turn()
+                else:
+                    line("__syncwarp();  // all of a warp have seen them, before it gives their places back")
+                for which in self.which:
                     line(_done(which, "place"))
-                self.take_turn()
                 self.hand_over()
                 line(self.next_place)
             if before:
@@ -345,8 +346,11 @@ class ChainEntry(RowFoldsEntry):
             self.take_turns_alone(edge)
         else:
             self.overlap_turns(edge)
-        if chain.bounded:
-            line("for (; turn < turns; ++turn) leave_turn();")
+
+    def leave_others(self) -> None:
+        """The turns after the last one that some row of a warpgroup has."""
+        if self.chain.bounded:
+            self.writer.line("for (; turn < turns; ++turn) leave_turn();")
 
     def take_turns_alone(self, edge: str) -> None:
         """Turns one after another, whose sums are multiplied before the scores of the next one."""
@@ -369,6 +373,7 @@ class ChainEntry(RowFoldsEntry):
                     line(f"weft::wgmma_wait<0>({', '.join(sums)});")
                 line(_done("sums", "place"))
             line(self.next_place)
+        self.leave_others()
         with self.writer.block("if (any_turn)") if chain.bounded else nullcontext():
             self.leave_rows()
 
@@ -383,7 +388,9 @@ class ChainEntry(RowFoldsEntry):
     def overlap_turns(self, edge: str) -> None:
         """Turns whose sums are multiplied together with the scores of the next one."""
         line, chain, sums = self.writer.line, self.chain, self.accumulators()
-        with self.writer.block("if (turn < own_turns)") if chain.bounded else nullcontext():
+        if chain.bounded:
+            line("const bool any_own = turn < own_turns;")
+        with self.writer.block("if (any_own)") if chain.bounded else nullcontext():
             line("scores_full[place].wait(phase);")
             self.take_turn()
             self.start()
@@ -421,8 +428,9 @@ class ChainEntry(RowFoldsEntry):
                 line(f"weft::wgmma_wait<0>({', '.join(sums)});")
             line(_done("sums", "place"))
             line(self.next_place)
+        self.leave_others()
         if chain.bounded:
-            with self.writer.block("else if (any_turn)"):
+            with self.writer.block("if (any_turn && !any_own)"):  # when all of the warpgroup know that the rows came
                 self.leave_rows()
 
     @property
@@ -606,7 +614,7 @@ class ChainEntry(RowFoldsEntry):
 
 
 def _done(which: str, place: str) -> str:
-    return f"if (threadIdx.x % 128 == 0) {which}_empty[{place}].arrive();"
+    return given_back(f"{which}_empty[{place}]")
 
 
 def _plus(first: str, more: int) -> str:

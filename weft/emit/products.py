@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+from weft.emit import entries
 from weft.emit.algebras import algebra_type, join
 from weft.emit.cpp_body import factor
 from weft.emit.dependent import ALONE, Dependence, dependences, include
@@ -50,8 +51,8 @@ def emit(
     kind: type[ProductEntry],
     around: Dependence = ALONE,
 ) -> str:
-    """The kernels' translation unit: an entry for each of `entries`. Each takes the slots of `weft.plan.arguments`, and where
-    operands are packed, a pointer for each of these and a number.
+    """The kernels' translation unit: an entry for each of `entries.of_products`. Each takes the slots of `weft.plan.arguments`,
+    and where operands are packed, a pointer for each of these and a number.
     """
     own = Nest(nest.name, nest.axes, trapping(nest.body), nest.verdicts)
     writer = Writer()
@@ -63,7 +64,7 @@ def emit(
 
     found = plan.arranged(rough_sweeps(sweeps, None, function)[0])
     packed = [k for k, is_packed in enumerate(plan.packed) if is_packed]
-    names = entries(nest, plan)
+    names = entries.of_products(nest, plan)
     launches = dependences([number > 0 for number in range(len(names))], around)
     if not packed and all(function.array(v.array).role == "input" for v in reads_of_operands(found)):
         launches = (replace(launches[0], late=True), *launches[1:])
@@ -76,15 +77,6 @@ def emit(
             last = number > len(packed)
             (CombineEntry if last else kind).begun(function, own, facts, writer, found, plan, launch).emit(name)
     return writer.text()
-
-
-def entries(nest: Nest, plan: ProductPlan) -> tuple[str, ...]:
-    """The names of the entries, in the order of their launches: what packs operands, what leaves parts, and the product. Each
-    may begin before the one before it has ended.
-    """
-    name, packed = kernel_entry(nest.name), sum(plan.packed)
-    packs = (f"{name}_pack" if packed == 1 else f"{name}_pack_{n}" for n in range(1, packed + 1))
-    return (*packs, *((f"{name}_parts",) if plan.leaves_parts else ()), name)
 
 
 # Points that are folded for a result by itself whose loads are in flight.

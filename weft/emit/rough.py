@@ -6,6 +6,9 @@ A value is used roughly where it only goes, by arithmetic, into elements of 16 b
 which is 1: sum p |x| <= log(n) bounds what the sum of n loses to log(n) 2^-24, no more than adding them up does. And where a
 state is multiplied by it at every step: what the state loses is the sum of |x| 2^-24 over the steps that it remembers, over
 which the exponentials' own product is e^-sum |x|.
+
+Operands of chained products are 0 where exponentials would be subnormal, as weights are in the sums relative to a maximum.
+A power of two takes three instructions more where subnormal ones are to be right.
 """
 
 from __future__ import annotations
@@ -63,7 +66,7 @@ def rough_sweeps(sweeps: Sweeps, columns: Columns | None, function: Function) ->
 def rough_chain(chain: Chain, function: Function) -> Chain:
     """The same of chained products."""
     folds = (*chain.leading, *chain.following)
-    rough = _Rough(function, {f.results[0]: f for f in folds})
+    rough = _Rough(function, {f.results[0]: f for f in folds}, narrow="exp_flushed")
     rough.written((*chain.sums.sweeps.last, *chain.writes))
     rough.made(chain.values)
     sums = replace(
@@ -122,10 +125,13 @@ def rough_maps(maps: Maps, function: Function) -> Maps:
 
 @dataclass
 class _Rough:
-    """levels: how names are used, by the most exact of their uses. folds: by their results."""
+    """levels: how names are used, by the most exact of their uses. folds: by their results. narrow: the exponential on the way
+    to 16 bits.
+    """
 
     function: Function
     folds: Mapping[str, Fold]
+    narrow: str = "exp_rough"
     levels: dict[str, int] = field(default_factory=dict)
     maps: dict[str, Expr] = field(default_factory=dict)
 
@@ -194,7 +200,7 @@ class _Rough:
             return expr
         if _is_exp(expr):
             flushed = self.relative(operands(expr)[0])
-            rough = "exp_flushed" if flushed else "exp_rough"
+            rough = "exp_flushed" if flushed else self.narrow
             return Op(rough, operands(expr), FLOAT32) if flushed or level == NARROW else expr
         levels = _of_operands(expr, level)
         found = with_operands(expr, tuple(self.expr(e, its) for e, its in zip(operands(expr), levels, strict=True)))

@@ -24,7 +24,7 @@ from weft.pytorch.call import CallPlan, prepare, repeated
 from weft.pytorch.operator import Operator, define, executables
 from weft.pytorch.specialize import Specializable, compiler_version, recalled
 from weft.pytorch.telling import Place, tell_unused
-from weft.runtime import cache
+from weft.runtime import cache, quick
 from weft.runtime.guard import Guard
 from weft.runtime.stack import deep
 
@@ -96,6 +96,7 @@ class Executable:
         plan = self._calls.get(key)
         if plan is not None:
             return plan
+        quick.begin()
         plan = prepare(self.specializable, self.signature, args, self.guard)
         self.prepared(args)
         tell_unused(self.meaning, plan.unused, self.signature.location, self.told)

@@ -154,7 +154,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
                         // attention.py:63: scores[j] = dot * scale
                         const float scores_value_4 = dot_9_own[h * 4 + u * 2 + v] * float(scale);
                         const float largest_saved_value = largest_saved[b_4 * largest_saved_stride_0 + i_4];
-                        const float exp_3 = weft::exp_rough(scores_value_4 - largest_saved_value);
+                        const float exp_3 = weft::exp_flushed(scores_value_4 - largest_saved_value);
                         const float inverse_saved_value = inverse_saved[b_4 * inverse_saved_stride_0 + i_4];
                         const float weight_6 = inverse_saved_value * exp_3;
                         const float d_total_saved_value = d_total_saved[b_4 * d_total_saved_stride_0 + i_4];
@@ -194,17 +194,18 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
         const bool any_turn = first_turn < turns;
         if (any_turn) rows_full[0].wait(rows % 2);
         const auto leave_turn = [&] {
-            // no row of the warpgroup has any of these columns
+            // no row of the warpgroup has these columns: their places are free when all its warps have seen them
             scores_full[place].wait(phase);
-            if (threadIdx.x % 128 == 0) scores_empty[place].arrive();
             sums_full[place].wait(phase);
-            if (threadIdx.x % 128 == 0) sums_empty[place].arrive();
             weft::barrier_sync(1 + threadIdx.x / 128, 256);
+            if (threadIdx.x % 128 == 0) scores_empty[place].arrive();
+            if (threadIdx.x % 128 == 0) sums_empty[place].arrive();
             weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
             if (++place == 4) place = 0, phase ^= 1;
         };
         for (; turn < first_own_turn && turn < turns; ++turn) leave_turn();
-        if (turn < own_turns) {
+        const bool any_own = turn < own_turns;
+        if (any_own) {
             scores_full[place].wait(phase);
             weft::barrier_sync(1 + threadIdx.x / 128, 256);
             multiply_scores(place);
@@ -274,11 +275,11 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
             if (threadIdx.x % 128 == 0) sums_empty[place].arrive();
             if (++place == 4) place = 0, phase ^= 1;
         }
-        else if (any_turn) {
+        for (; turn < turns; ++turn) leave_turn();
+        if (any_turn && !any_own) {
             if (threadIdx.x % 128 == 0) rows_empty[0].arrive();
             ++rows;
         }
-        for (; turn < turns; ++turn) leave_turn();
         weft::exchange_quads(d_v_part_own[0]);
         weft::exchange_quads(d_k_part_own[0]);
         #pragma unroll

@@ -108,7 +108,7 @@ class _Parting:
             if isinstance(store, Store) and store.array in joined:
                 (own,) = _with(found, [store], False)
                 assert isinstance(own, For)
-                parts.append(copied(own, self.names)[0] if parts else own)
+                parts.append(replace(copied(own, self.names)[0], apart=True) if parts else own)
         return parts
 
     def never_meet(self, array: str) -> bool:
