@@ -551,6 +551,32 @@ def of_columns(a, b):
     return y
 
 
+@weft.kernel
+def lower(l, b):
+    """The rows of a triangular matrix have ever more points."""
+    y = torch.empty(l.shape[0], b.shape[1], dtype=l.dtype)
+    for i in range(l.shape[0]):
+        for j in range(b.shape[1]):
+            s = 0.0
+            for k in range(i + 1):
+                s += l[i, k] * b[k, j]
+            y[i, j] = s
+    return y
+
+
+@weft.kernel
+def earlier(x, w):
+    """Of a row, the points are those before it: another row has none there."""
+    y = torch.empty(x.shape[0], w.shape[1], dtype=x.dtype)
+    for i in range(x.shape[0]):
+        for j in range(w.shape[1]):
+            s = 0.0
+            for k in range(i + 1):
+                s += x[i - k] * w[k, j]
+            y[i, j] = s
+    return y
+
+
 # ---------------------------------------------------------------- tensors
 
 

@@ -661,7 +661,8 @@ def test_what_derivatives_are_taken_at_is_kept(kernel: Any) -> None:
     args = x, w, drawn(32, dtype=torch.bfloat16, seed=2) if kernel is kernels.linear_gelu else w.flip(0)
     types = argument_types(kernel.signature, args)
     keeping = keeping_of(kernel.program, types)
-    assert keeping is not None
+    assert keeping is not None and not keeping.pays(args)
+    assert keeping.pays((x.repeat(1, 40), w.repeat(1, 40), w.repeat(1, 40) if kernel is kernels.gated else args[2]))
     first, *kept = keeping.execute(args)
     assert torch.equal(first, kernel(*args)) and all(t.dtype == torch.float32 for t in kept)
     torch.testing.assert_close(kept[0], (x.float() @ w.float().T), rtol=1e-4, atol=1e-4)
@@ -700,6 +701,17 @@ def test_infinities_and_nan_stay_where_they_are(kernel: Any, dtype: torch.dtype,
         finite = ran.arrays["c"].isfinite()
         want = (a.double() @ b.double()).isfinite()
         assert torch.equal(finite, want) and 0 < want.sum() < want.numel()
+
+
+@pytest.mark.usefixtures("quickly_compiled")
+def test_rows_with_ever_more_points() -> None:
+    """A product of all points, of which each row takes its own: what it does not have may be anything."""
+    lower, b = drawn(40, 44), drawn(40, 24)
+    lower[5, 20] = torch.nan
+    b[30, 3], b[39] = torch.inf, -torch.inf
+    assert multiplied(kernels.lower, lower, b).tile[2] > 1
+    checked(kernels.lower, lower, b)
+    assert plan_of(kernels.earlier, drawn(40), b) is None
 
 
 def test_memory_beside_the_operands_is_not_looked_at() -> None:

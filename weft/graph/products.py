@@ -14,9 +14,25 @@ from dataclasses import dataclass, replace
 
 from weft.graph.sweeps import Sweep, Sweeps
 from weft.graph.tile import Fold, Map, Read, Value
+from weft.loops.affine import affine
 from weft.loops.algebra.table import ALGEBRAS
-from weft.loops.ir import Cast, Check, Expr, Function, Load, Op, Ref, Round, free_names, operands, walk_expr, with_operands
-from weft.loops.types import BFLOAT16, FLOAT16, ScalarType
+from weft.loops.ir import (
+    Cast,
+    Check,
+    Const,
+    Expr,
+    Function,
+    Load,
+    Op,
+    Ref,
+    Round,
+    free_names,
+    operands,
+    substitute,
+    walk_expr,
+    with_operands,
+)
+from weft.loops.types import BFLOAT16, BOOL, FLOAT16, INT64, ScalarType
 
 # Operators that do not evaluate all of their operands.
 _LAZY = ("where", "and", "or")
@@ -82,6 +98,7 @@ def products(sweeps: Sweeps, lane: str, main: int = 0, apart: Collection[str] = 
     """
     if len(sweeps.stages) != 1 or lane not in sweeps.rows:
         return None
+    sweeps = _of_all_points(sweeps)
     sweep, ending = sweeps.stages[0][main], tuple(s for k, s in enumerate(sweeps.stages[0]) if k != main)
     for own in (sweep, *ending):
         if own.writes or own.bounded or own.repairs or not all(f.algebra in ALGEBRAS for f in own.folds):
@@ -125,6 +142,34 @@ def exact_type(function: Function, found: Products, operand: Operand) -> ScalarT
     else:
         return None
     return type_ if type_ in (FLOAT16, BFLOAT16) else None
+
+
+def _of_all_points(sweeps: Sweeps) -> Sweeps:
+    """Sweeps of sums over the points below a bound that one axis of the rows tells (`range(i + 1)`), as sums over the points of
+    the last such row, of which each row takes its own: what rows and columns share they need not read for each result. The same
+    sweeps where it is not so, or where a point of one row may be outside of an array at another one.
+    """
+    ((sweep, *others),) = sweeps.stages
+    point, rows = sweeps.axes[sweep.over[-1]], {*sweeps.rows}
+    if sweep.bounded or others or not all(f.algebra == "sum" and f.types[0].category == "float" for f in sweep.folds):
+        return sweeps
+    form, bounding = affine(point.stop), free_names(point.stop) & sweeps.axes.keys()
+    if form is None or point.start != Const(0, INT64) or len(bounding) != 1 or not bounding <= rows:
+        return sweeps
+    (row,) = bounding
+    read = [i for v in sweeps.values if isinstance(v, Read) for i in v.index if point.name in free_names(i)]
+    if form.coefficient(row) != 1 or any(i != Ref(point.name, INT64) for i in read):
+        return sweeps
+    last = Op("sub", (sweeps.axes[row].stop, Const(1, INT64)), INT64)
+    inside = Op("lt", (Ref(point.name, INT64), point.stop), BOOL)
+
+    def masked(f: Fold) -> Fold:
+        return replace(f, parts=(Op("where", (inside, f.parts[0], Const(0.0, f.types[0])), f.types[0]),))
+
+    folds = {f.results[0]: masked(f) for f in sweep.folds}
+    axes = {**sweeps.axes, point.name: replace(point, stop=substitute(point.stop, {row: last}))}
+    values = tuple(folds.get(v.results[0], v) if isinstance(v, Fold) else v for v in sweeps.values)
+    return replace(sweeps, axes=axes, values=values, stages=((replace(sweep, folds=tuple(folds.values())),),))
 
 
 def _groups(

@@ -69,9 +69,10 @@ MOST_RANK, MOST_STRIDE, MOST_PACKED = 5, 1 << 40, (1 << 31) - 1
 # Bytes of neighbours that a thread stores together at the least: of less, the threads of a warp have neighbours.
 LEAST_STORED = 8
 # Registers of a multiprocessor. Words of results that a thread has at the most, by multiply-adds, where operands lie between
-# packets too, and by matrix instructions, and what the rest takes of each.
+# packets too, and by matrix instructions, and what the rest takes of each, and more by the latter where something is made of
+# sums: two blocks of 128 x 128 results and an activation took 73 us where one of 128 x 256 took 69, gated ones 68 and 57.
 REGISTERS, WORD = 1 << 16, 4
-MOST_WORDS, MOST_BESIDE, MOST_SUMS, OTHER_WORDS, MATRIX_WORDS = 64, 32, 128, 56, 44
+MOST_WORDS, MOST_BESIDE, MOST_SUMS, OTHER_WORDS, MATRIX_WORDS, MADE_WORDS = 64, 32, 128, 56, 44, 16
 # What a multiprocessor does in a cycle: multiply-adds, products of 16-bit types; bytes of shared memory, of L2 and of memory
 # where all ask, and those that a block brings; a box of memory costs as much as so many rows more.
 LANES, PRODUCTS, SHARED_BYTES = 107, {"mma": 1024, "wgmma": 2048}, 128
@@ -337,10 +338,16 @@ def _by_matrices(
         other = OTHER_SHARED + shared_bytes(plan, found) - ring_bytes(plan, found)
         room = work.machine.shared // (fewest * tiles + other)
         needed = -(-work.squares(plan) // work.machine.multiprocessors)
-        resident = max(1, min(blocks, REGISTERS // (plan.threads * (sums + MATRIX_WORDS)), room, needed))
+        words = sums + MATRIX_WORDS + MADE_WORDS * made_of_sums(found)
+        resident = max(1, min(blocks, REGISTERS // (plan.threads * words), room, needed))
         stages = min((work.machine.shared // resident - other) // tiles, most)
         if sums <= MOST_SUMS and stages >= fewest:
             yield replace(plan, stages=stages, resident=resident if boxes else 0)
+
+
+def made_of_sums(found: Products) -> bool:
+    """Whether anything but one sum is written of a result."""
+    return len(found.folds) > 1 or any(not isinstance(w.value, Ref) for w in found.sweeps.last) or len(found.sweeps.last) > 1
 
 
 def boxed(found: Products, k: int, staged: Staged, arrays: Mapping[str, Geometry]) -> bool:
