@@ -158,7 +158,7 @@ class _Parting:
         if name in self.saved:
             return True
         loops, type_ = self.around[name], next(e.type for e in _results((self.loop,)) if e.name == name)
-        fixed = {n.name for n in (*self.function.sizes, *self.function.scalars)} | {f.var for f in loops}
+        fixed = {s.name for s in self.function.sizes} | {s.name for s in self.function.scalars} | {f.var for f in loops}
         if not loops or not all(is_bound(e, fixed) for f in loops for e in (f.start, f.stop)):
             return False  # ranges that data decide would have memory for the longest of them each
         found = extents(self.function, loops)
