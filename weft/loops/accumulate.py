@@ -889,13 +889,16 @@ class _Span:
     def found(self, loop: For, subscript: Expr, names: Names) -> tuple[Stmt, ...]:
         one, other = Ref(names.fresh(loop.var), INT64), Ref(names.fresh(loop.var), INT64)
         told = Store(self.at.name, self.of(one).index, substitute(subscript, {loop.var: one}), loop.location)
+        at = self.of(other)
         ends = tuple(
-            Store(a.name, (self.of(other),), Op(how, (Load(a.name, (self.of(other),), INT64), other), INT64), loop.location)
+            Store(a.name, (at,), Op(how, (Load(a.name, (at,), INT64), other), INT64), loop.location)
             for a, how in ((self.first, "min"), (self.last, "max"))
         )
+        # where other loops have no iteration, it may be none of the array's
+        inside = If(_between(at, _ZERO, self.first.shape[0]), ends, (), (), loop.location)
         return (
             replace(loop, var=one.name, carries=(), body=(told,)),
-            replace(loop, var=other.name, carries=(), body=ends, apart=True),
+            replace(loop, var=other.name, carries=(), body=(inside,), apart=True),
         )
 
 
@@ -917,6 +920,8 @@ def _spanned(function: Function, site: _Site, settled: _Settled) -> _Spanned | N
     functions: dict[int, tuple[For, Expr]] = {}
     plain: dict[int, For] = {}
     told = set[str]()
+    if any(isinstance(step.stmt, If) for step in site.path):
+        return None  # a subscript may be evaluated where the condition holds alone
     for axis, i in enumerate(site.store.index):
         while named := free_names(i) & lets.keys():
             i = substitute(i, {n: lets[n] for n in named})
@@ -1167,8 +1172,9 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
             one = known[d.var] = substitute(d.value, known)
             divided |= {substitute(e, {d.var: one}): substitute(by, known) for e, by in d.named}
             ranges += [] if d.inside is None else [substitute(d.inside, known)]
-        above = dict.fromkeys(e for d in plan.digits for e in d.divisors if not isinstance(e, Const))
-        ranges += [Op("lt", (_ZERO, e), BOOL) for e in above]
+        counts = [x.extent for p in plan.placed for x in p.places if x.extent is not None]
+        above = dict.fromkeys((*(e for d in plan.digits for e in d.divisors), *counts))
+        ranges += [Op("lt", (_ZERO, e), BOOL) for e in above if not isinstance(e, Const)]
         repeated = _repeat(function, closure, by_name, known, names, edit, arrays, keeping, use, ordered)
         if repeated is None:
             return None
