@@ -89,6 +89,7 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "cycled": (cycled, (R(5), 13, 5)),
     "fewer than a cycle": (cycled, (R(5), 3, 5)),
     "cycled from the end": (cycled, (R(5), 9, -3)),
+    "no cycle": (cycled, (R(5), 0, 0)),
     "interleaved": (interleaved, (R(8), 13)),
 }
 

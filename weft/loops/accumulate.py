@@ -15,10 +15,11 @@ from dataclasses import dataclass, field, replace
 from weft.loops.affine import Affine, affine
 from weft.loops.conditions import comparisons, constraints
 from weft.loops.digits import Digits, Place, digits, places, replaced
-from weft.loops.extents import expanded, expanded_index, extents
+from weft.loops.extents import Extent, expanded, expanded_index, extents
 from weft.loops.ir import (
     Array,
     Carry,
+    Cast,
     Const,
     Expr,
     For,
@@ -824,11 +825,10 @@ def _gather(function: Function, target: str, names: Names) -> Function:
     """Turn sites whose loops do not all stand, as they are, in the index into nests of their own."""
     left: set[int] = set()
     while True:
-        often = (s for s in _sites(function.body, target) if not any(isinstance(x.stmt, If) and x.stmt.rare for x in s.path))
-        plans = [_plan(function, s) for s in often]
+        plans = [_plan(function, s) for s in _often(function, target)]
         todo = [p for p in plans if p is not None and not p.in_place and id(p.site.store) not in left]
         if not todo:
-            return _sums_first(function, target, names)
+            return _sums_first(_by_spans(function, target, names), target, names)
         group = _neighbours(function, todo[0], plans) or [p for p in todo if p.key() == todo[0].key()]
         changed = _own_nest(function, group, names)
         if changed is None:
@@ -836,6 +836,190 @@ def _gather(function: Function, target: str, names: Names) -> Function:
             left |= {id(p.site.store) for p in group}
         else:
             function = changed
+
+
+def _often(function: Function, target: str) -> list[_Site]:
+    """The sites under no condition that nobody expects to hold."""
+    return [s for s in _sites(function.body, target) if not any(isinstance(x.stmt, If) and x.stmt.rare for x in s.path)]
+
+
+def _by_spans(function: Function, target: str, names: Names) -> Function:
+    """Let elements gather from sites of which each subscript is a function of a variable of its own (`i * h // height`,
+    `int(u)`, `abs(i - pad)`): the subscripts, and of each element the least and the largest iteration, are found first, once,
+    and those between are asked.
+    """
+    settled, tops = _Settled(function), dict[int, list[_Spanned]]()
+    for site in _often(function, target):
+        one = _spanned(function, site, settled)
+        if one is not None:
+            tops.setdefault(id(site.path[0].stmt), []).append(one)
+    edit, arrays = _Edit(), list(function.arrays)
+    for top, sites in tops.items():
+        spans: dict[tuple[Expr, ...], _Span] = {}
+        nests: list[Stmt] = []
+        for one in sites:
+            for axis, (loop, subscript) in one.functions.items():
+                extent = function.array(target).shape[axis]
+                key = substitute(subscript, {loop.var: Ref("", INT64)}), loop.start, loop.stop, extent
+                if key not in spans:
+                    spans[key] = _Span.made(function, loop, extent, names)
+                    nests += spans[key].found(loop, subscript, names)
+                    arrays += spans[key].arrays
+                one.spans[axis] = spans[key]
+        for one in sites:
+            nests.append(_gathering(function, one, names))
+            edit.instead[id(one.site.store)] = []
+        edit.after.setdefault(top, []).extend(nests)
+    return replace(function, body=edit.apply(function.body), arrays=tuple(arrays))
+
+
+@dataclass(frozen=True)
+class _Span:
+    """What a subscript is in each iteration of a loop, and the least and the largest iteration of each element: of one without
+    any, none is between them.
+    """
+
+    at: Array
+    first: Array
+    last: Array
+    reach: tuple[Extent, ...]
+
+    @staticmethod
+    def made(function: Function, loop: For, extent: Expr, names: Names) -> _Span:
+        reach = extents(function, (loop,))
+        assert reach is not None, "the bounds of the loop are of sizes"
+        at = expanded(names.fresh(f"{loop.var}_at"), INT64, reach)
+        first, last = (
+            Array(names.fresh(f"{loop.var}_{name}"), INT64, (extent,), "local", Const(fill, INT64))
+            for name, fill in (("first", 1 << 62), ("last", -1))
+        )
+        return _Span(at, first, last, reach)
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        return self.at, self.first, self.last
+
+    def of(self, var: Expr) -> Load:
+        """The subscript of an iteration."""
+        return Load(self.at.name, expanded_index(self.reach, (var,)), INT64)
+
+    def found(self, loop: For, subscript: Expr, names: Names) -> tuple[Stmt, ...]:
+        one, other = Ref(names.fresh(loop.var), INT64), Ref(names.fresh(loop.var), INT64)
+        told = Store(self.at.name, self.of(one).index, substitute(subscript, {loop.var: one}), loop.location)
+        at = self.of(other)
+        ends = tuple(
+            Store(a.name, (at,), Op(how, (Load(a.name, (at,), INT64), other), INT64), loop.location)
+            for a, how in ((self.first, "min"), (self.last, "max"))
+        )
+        # where other loops have no iteration, it may be none of the array's
+        inside = If(_between(at, _ZERO, self.first.shape[0]), ends, (), (), loop.location)
+        return (
+            replace(loop, var=one.name, carries=(), body=(told,)),
+            replace(loop, var=other.name, carries=(), body=(inside,), apart=True),
+        )
+
+
+@dataclass(frozen=True)
+class _Spanned:
+    """A site whose axes are functions of a loop's variable, or variables by themselves; the spans of the functions."""
+
+    site: _Site
+    closure: _Closure
+    functions: Mapping[int, tuple[For, Expr]]
+    plain: Mapping[int, For]
+    spans: dict[int, _Span] = field(default_factory=dict)
+
+
+def _spanned(function: Function, site: _Site, settled: _Settled) -> _Spanned | None:
+    lets = {s.name: s.value for step in site.path for s in step.before if isinstance(s, Let)}
+    fixed = {s.name for s in function.sizes} | {s.name for s in function.scalars}
+    loops = {f.var: f for f in site.loops}
+    functions: dict[int, tuple[For, Expr]] = {}
+    plain: dict[int, For] = {}
+    told = set[str]()
+    if any(isinstance(step.stmt, If) for step in site.path):
+        return None  # a subscript may be evaluated where the condition holds alone
+    for axis, i in enumerate(site.store.index):
+        while named := free_names(i) & lets.keys():
+            i = substitute(i, {n: lets[n] for n in named})
+        own = free_names(i) & loops.keys()
+        if len(own) != 1 or not free_names(i) <= fixed | own or own & told or free_arrays(i):
+            return None
+        told |= own
+        loop = loops[next(iter(own))]
+        if i == Ref(loop.var, INT64):
+            plain[axis] = loop
+        elif _tame(i, loop.var):
+            functions[axis] = loop, i
+        else:
+            return None
+    closure = _Closure(site, 0, settled)
+    if not functions or closure.spills or not closure.repeatable:
+        return None
+    if any(f.step != 1 or not free_names(f.start) | free_names(f.stop) <= fixed for f in site.loops):
+        return None
+    around = [f for f in site.loops if f.var in told]
+    sure = all(_in_range(Ref(f.var, INT64), function.array(site.store.array).shape[a], around) for a, f in plain.items())
+    return _Spanned(site, closure, functions, plain) if sure else None
+
+
+def _tame(e: Expr, var: str) -> bool:
+    """Whether neighbouring iterations have neighbouring values: e goes up or down with the variable, or turns."""
+    if var not in free_names(e):
+        return True
+    match e:
+        case Ref():
+            return True
+        case Cast(value=value) | Round(value=value):
+            return _tame(value, var)
+        case Op(name="where", args=(condition, then, orelse)):
+            return all(_tame(x, var) for x in (*operands(condition), then, orelse))
+        case Op(name="add" | "sub" | "mul" | "div" | "floordiv" | "min" | "max" as name, args=(a, b)):
+            apart = var not in free_names(b) or (var not in free_names(a) and name not in ("div", "floordiv"))
+            return apart and _tame(a, var) and _tame(b, var)
+        case Op(name="neg" | "abs" | "floor" | "ceil" | "trunc" | "round", args=(a,)):
+            return _tame(a, var)
+    return False
+
+
+def _gathering(function: Function, one: _Spanned, names: Names) -> Stmt:
+    """A nest over elements, each of which sums what the iterations in its spans add to it."""
+    site, shape = one.site, function.array(one.site.store.array).shape
+    known: dict[str, Expr] = {}
+    index: list[Expr] = []
+    over: list[For] = []
+    within: list[For] = []
+    here: list[Expr] = []
+    for axis, extent in enumerate(shape):
+        loop, *function_of = one.functions.get(axis) or (one.plain[axis],)
+        element = Ref(names.fresh(loop.var), INT64)
+        index.append(element)
+        over.append(For(element.name, _ZERO, extent, 1, (), (), location=loop.location))
+        if not function_of:
+            known[loop.var] = element
+            continue
+        var = Ref(names.fresh(loop.var), INT64)
+        known[loop.var] = var
+        span = one.spans[axis]
+        first, last = (Load(a.name, (element,), INT64) for a in (span.first, span.last))
+        past = Op("add", (last, Const(1, INT64)), INT64)
+        within.append(For(var.name, first, past, 1, (), (), location=loop.location))
+        here.append(Op("eq", (span.of(var), element), BOOL))
+    for loop in site.loops:
+        if loop.var not in known:
+            var = Ref(names.fresh(loop.var), INT64)
+            known[loop.var] = var
+            within.append(replace(loop, var=var.name, carries=(), body=()))
+    made, value = one.closure.repeat(known, names)
+    merge = Merge(names.fresh(f"{site.store.array}_part"), value, number(0, value.type))
+    statements: list[Stmt] = [If(_all(here), tuple(made), (), (merge,), site.store.location)]
+    value = Ref(merge.name, merge.type)
+    for loop in reversed(within):
+        statements, value = _summing(loop, statements, value, site.store.array, names)
+    body: tuple[Stmt, ...] = (*statements, accumulate_into(site.store.array, tuple(index), value, site.store))
+    for loop in reversed(over):
+        body = (replace(loop, body=body),)
+    return body[0]
 
 
 def _sums_first(function: Function, target: str, names: Names) -> Function:
@@ -1005,8 +1189,9 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
             one = known[d.var] = substitute(d.value, known)
             divided |= {substitute(e, {d.var: one}): substitute(by, known) for e, by in d.named}
             ranges += [] if d.inside is None else [substitute(d.inside, known)]
-        above = dict.fromkeys(e for d in plan.digits for e in d.divisors if not isinstance(e, Const))
-        ranges += [Op("lt", (_ZERO, e), BOOL) for e in above]
+        counts = [x.extent for p in plan.placed for x in p.places if x.extent is not None]
+        above = dict.fromkeys((*(e for d in plan.digits for e in d.divisors), *counts))
+        ranges += [Op("lt", (_ZERO, e), BOOL) for e in above if not isinstance(e, Const)]
         repeated = _repeat(function, closure, by_name, known, names, edit, arrays, keeping, use, ordered)
         if repeated is None:
             return None

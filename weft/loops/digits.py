@@ -166,7 +166,7 @@ def _of_slices(loop: For, slices: Mapping[Expr, _Slice]) -> Digits | None:
     if any(s is None for s in steps) or whole is None:
         return None
     last = whole.over(chain[-1])
-    unit = chain[-1].expr()
+    unit = at_least_1(chain[-1].expr())
     past = Op("add", (loop.stop, Op("sub", (unit, _ONE), INT64)), INT64)
     stops = [s.expr() for s in steps if s is not None]
     stops.append(Op("floordiv", (past, unit), INT64) if last is None else last.expr())

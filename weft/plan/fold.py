@@ -243,7 +243,8 @@ def _plan(
             team = _team(points, vector, min(sizes, default=4), FEW_HELD)
             # rows of several lengths follow each other in memory
             threads = min(32, power_of_two(-(-max(points, FEWEST_POINTS) // FEW_OF_RAGGED)) if ragged else team)
-            if points <= FEW_POINTS and rows >= MANY_ROWS and _windows(sweeps, lane):
+            alone = (ragged and points <= FEW_OF_RAGGED) or (points <= FEW_POINTS and _windows(sweeps, lane))
+            if rows >= MANY_ROWS and alone:
                 threads = 1  # a team would meet as often as it adds, and what rows have in common is at hand
         teams = BLOCK // threads
         sides = [

@@ -201,7 +201,9 @@ class _Counter:
         after: list[Stmt] = []
         for s in statements:
             if isinstance(s, Let) and isinstance(s.value, Load) and s.value.array == self.array.name:
-                found = extents(self.function, loops)
+                fixed = self.known | {f.var for f in loops}
+                plain = all(is_bound(e, fixed) for f in loops for e in (f.start, f.stop))
+                found = extents(self.function, loops) if plain else None
                 if found is None:
                     return None
                 array = expanded(self.names.fresh(f"{s.name}_saved"), self.array.dtype, found)
