@@ -323,6 +323,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[WeftError], str]] = {
     "overlap of a result": (lambda: (x := torch.ones(4), add(x[:3], 1.0, out=x[1:])), OverlapError, "."),
     "float alpha of ints": (lambda: weft.ops.add(*[torch.ones(3).int()] * 2, 1.5), TypeMismatch, "alpha of float"),
     "bools subtracted": (lambda: weft.ops.sub(*[torch.ones(3).bool()] * 2), TypeMismatch, "sub of a bool tensor"),
+    "a bool subtracted": (lambda: weft.ops.sub(torch.ones(3), True), TypeMismatch, "sub of a bool beside a tensor"),
     "bool alpha": (lambda: weft.ops.sub(torch.ones(3), torch.ones(3), True), TypeMismatch, "alpha of bool"),
     "no tensor": (lambda: add(1, 2), TypeMismatch, "without a tensor"),
     "text": (lambda: add(torch.ones(3), "a"), WeftError, "."),
