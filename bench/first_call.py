@@ -80,8 +80,8 @@ def _child(who: str, kernel: str, device: torch.device, cache: str) -> float:
 
 
 def in_a_fresh_process(program: str, words: tuple[str, ...], cache: str) -> list[str]:
-    """The words that a program prints, given others as its arguments, with nothing cached outside of this directory but modules,
-    which are compiled already, as those of an installed package are: by a child before.
+    """The words that a program prints, given others as its arguments, with nothing cached outside of this directory but
+    modules, which are compiled already, as those of an installed package are: by a child before.
     """
     caches = {"WEFT_CACHE": cache, "TORCHINDUCTOR_CACHE_DIR": cache, "TRITON_CACHE_DIR": cache}
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
