@@ -22,7 +22,7 @@ from weft.loops.schedule import ORDINARY, Circumstances, Wrapped
 from weft.loops.types import BFLOAT16, FLOAT16
 from weft.pytorch.call import CallPlan, prepare, repeated
 from weft.pytorch.operator import Operator, define, executables
-from weft.pytorch.specialize import Specializable, recalled
+from weft.pytorch.specialize import Specializable, compiler_version, recalled
 from weft.pytorch.telling import Place, tell_unused
 from weft.runtime import cache
 from weft.runtime.guard import Guard
@@ -192,6 +192,17 @@ class _KeepingAnalyses(Analyses):
         self.identity = f"{parent.identity} keeping what its rows fold"
         self._derived: dict[tuple[tuple[ArgumentType, ...], bool], Function | None] = {}
 
+    def count(self, types: tuple[ArgumentType, ...], results: int) -> int:
+        """How many results the function has besides its own, for arguments of these types: of the disk cache if that knows."""
+        key = cache.key("keeping", compiler_version(), self.identity, repr(types))
+        known = cache.load(key)
+        if known is None or not known.isdigit():
+            found, other = self.kept(types, True), self.kept(types, False)
+            both = found is not None and other is not None and len(found.results) == len(other.results)
+            known = str(len(found.results) - results if both and found is not None else 0).encode()
+            cache.store(key, known)
+        return int(known)
+
     @deep
     def kept(self, types: tuple[ArgumentType, ...], agree: bool) -> Function | None:
         """The function for arguments of these types; None where its gradients need nothing of the kind. Which folds it keeps is
@@ -281,10 +292,10 @@ def keeping_of(parent: Executable, types: tuple[ArgumentType, ...]) -> Executabl
     if parent.signature.written:
         return None
     analyses = _KeepingAnalyses(parent.specializable)
-    found, other = analyses.kept(types, True), analyses.kept(types, False)
-    if found is None or other is None or len(found.results) != len(other.results):
+    count = analyses.count(types, len(parent.signature.results))
+    if not count:
         return None
-    results = (*parent.signature.results, *(None for _ in found.results[len(parent.signature.results) :]))
+    results = (*parent.signature.results, *(None,) * count)
     name = f"{parent.name}_keeping"
     own = _named_alike(name, analyses.identity, "keeping", parent, types)
     return _Whole(parent, name, analyses, own, replace(parent.signature, results=results), parent.meaning)
