@@ -174,6 +174,27 @@ def test_a_sum_of_three_factors_is_a_product_of_matrices_whose_results_are_summe
     assert isinstance(examine(weft.kernel(form), shapes).launches()[0].variant.plan, ProductPlan)
 
 
+def divergence(x, z):
+    """Of all rows together: what each row adds needs sums of the row, and is in memory or registers where these are."""
+    loss = 0.0
+    for i in range(x.shape[0]):
+        a, b = 0.0, 0.0
+        for j in range(x.shape[1]):
+            a += torch.exp(x[i, j])
+            b += torch.exp(z[i, j])
+        for j in range(x.shape[1]):
+            loss += torch.exp(x[i, j]) / a * (x[i, j] - torch.log(a) - z[i, j] + torch.log(b))
+    return loss
+
+
+def test_sums_of_all_rows_are_found_row_by_row_where_they_need_sums_of_these() -> None:
+    args = (drawn(3, 4), drawn(3, 4))
+    found = built(schedule(parsed(divergence, args)))
+    own = in_passes_of(found.schedule, found.schedule.nests[0], found.only, together=False)
+    assert own is not None and sum("'x'" in str(nest) for nest in own.nests) == 1
+    torch.testing.assert_close(run(found, list(args), False)[0], divergence(*args), check_dtype=False)
+
+
 def test_one_pass_goes_through_points_for_sums_over_some_of_their_axes_and_over_all() -> None:
     args = (drawn(2, 3, 4), drawn(3), drawn(2, 3), drawn(2))
     found = built(schedule(parsed(whole_and_parts, args)))

@@ -258,7 +258,7 @@ class Entry(ValueBody):
             x = f"threadIdx.x % {side}" + (f" * {vector}" if vector > 1 else "")
             line(f"const int64_t {place} = int64_t(blockIdx.x % {tiles}) * {wide} + {x};")
             line(f"const bool here = {place} < {count};")
-            self.places_of_row(axes[:-1], f"int64_t(blockIdx.x / {self.counted(tiles)})", counts)
+            self.narrowly(axes[:-1], f"int64_t(blockIdx.x / {self.counted(tiles)})", counts)
             own = self.declare(lane.name) if lane.start == ZERO and vector == 1 else self.fresh.fresh(f"{lane.name}_first")
             line(f"const int64_t {own} = weft::minimum<int64_t>({place}, {count} - {vector});")
             self.first = own if vector > 1 else ""
@@ -281,14 +281,16 @@ class Entry(ValueBody):
         if plan.teams > 1 or plan.fewer:
             line(f"if ({self.row} >= {' * '.join(counts[a.name] for a in axes)}) return;")
         if not named:
-            self.places_of_row(axes, self.row, counts)
+            self.narrowly(axes, self.row, counts)
 
-    def places_of_row(self, axes: Sequence[Axis], row: str, counts: dict[str, str]) -> None:
-        """The places along the axes of rows of one of them, as its place among all tells them."""
-        self.places(axes, self.counted(row), {a: self.counted(c) for a, c in counts.items()})
+    def narrowly(self, axes: Sequence[Axis], place: str, counts: dict[str, str]) -> None:
+        """The coordinates of a row, or of a point of one, as its place among all tells them."""
+        if len(axes) > 1:
+            place, counts = self.counted(place), {a: self.counted(c) for a, c in counts.items()}
+        self.places(axes, place, counts)
 
     def counted(self, number: str) -> str:
-        """A number of rows, as text that is divided in as many bits as it has."""
+        """A number of rows or points, as text that is divided in as many bits as it has."""
         return f"uint32_t({number})" if self.plan.narrow else number
 
     # ---------------------------------------------------------------- values
@@ -479,7 +481,7 @@ class Entry(ValueBody):
         if lane is None:
             with self.spelled(self.kept_of_rows(work)), self.some_at_a_time(line, first, total, step, work):
                 if len(lines) > 1 or lines[0].start != ZERO:
-                    self.places(lines, line, counts)
+                    self.narrowly(lines, line, counts)
                 if self.first:
                     self.run_of_points(self.axes[self.plan.lane], self.first, work)
                 else:
@@ -487,7 +489,7 @@ class Entry(ValueBody):
             return
         with self.writer.block(f"for (int64_t {line} = {first}; {line} < {total}; {line} += {step})"):
             if len(lines) > 1 or lines[0].start != ZERO:
-                self.places(lines, line, counts)
+                self.narrowly(lines, line, counts)
             of_line = {*self.sweeps.rows, *(a.name for a in lines)}
             self.statements(tuple(self.let(v) for v in work.values if set(v.axes) <= of_line))
             rest = replace(work, values=tuple(v for v in work.values if not set(v.axes) <= of_line))
@@ -953,7 +955,7 @@ class LongerEntry(Entry):
         self.row = self.declare(axes[0].name) if named else self.fresh.fresh("row")
         self.writer.line(f"const int64_t {self.row} = {place};")
         if not named:
-            self.places_of_row(axes, self.row, counts)
+            self.narrowly(axes, self.row, counts)
 
 
 def alone_in_blocks(plan: FoldPlan) -> FoldPlan:

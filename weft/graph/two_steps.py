@@ -55,8 +55,8 @@ def _steps(graph: TileGraph, fold: Fold, taken: Names) -> tuple[Value, ...] | No
 
 
 def _finer(graph: TileGraph, fold: Fold) -> Fold | None:
-    """The fold over the axes alone over which another one goes through the same points and reads what this one reads, if
-    neither of them needs the other.
+    """The fold over the axes alone over which another one goes through the same points and reads what this one reads, if that
+    does not need it.
     """
     before = _before(graph, fold)
     for other in graph.values:
@@ -66,7 +66,7 @@ def _finer(graph: TileGraph, fold: Fold) -> Fold | None:
             continue
         own = _over(graph, fold, other.over, fold.parts[0])
         after = _before(graph, other)
-        if own is None or own.axes != other.axes or {*fold.results} & after or {*other.results} & before:
+        if own is None or own.axes != other.axes or {*fold.results} & after:
             continue
         both = (graph.made.get(n) for n in before & after)
         if any(isinstance(v, Read) and {*v.axes} == {*fold.axes, *fold.over} for v in both):

@@ -69,7 +69,7 @@ QUARTERS = 128
 # Of what combines parts of columns: the most threads side by side and the fewest, which read a sector, and columns of each.
 PARTS_SIDE, PARTS_SECTOR, PARTS_VECTOR = 8, 2, 4
 _MOST_PARTS = (1 << 16) - 1
-NARROW = 1 << 31  # rows up to which they are counted in 32 bits
+NARROW = 1 << 31  # rows, and points of a row, up to which they are counted in 32 bits
 WARP = 32
 ZERO = Const(0, INT64)
 
@@ -91,7 +91,7 @@ class FoldPlan:
     counted as one; those of the plan are what is left. fewer: loops around decide how many rows there are, and a launch may
     have blocks for more. longer: rows for which data decide that they have more points than so many are left to a launch after,
     in which each has all threads of a block; 0: there are no such. alike: they also hold, from the beginning, what is the same
-    row for all. narrow: rows of several axes are counted in 32 bits.
+    row for all. narrow: rows of several axes, and their points, are counted in 32 bits.
     """
 
     rows: tuple[str, ...]
@@ -177,14 +177,19 @@ def plan_folds(
     if apart != pairs:  # looking for what is told by one of the axes costs less than reading rows again
         found = _plan(function, merged(sweeps, apart), facts, names, machine, leaning, apart)
         if found is not None and found[0].chunks:
-            return _counted(*found)
+            return _counted(*found, sweeps, extents)
     found = _plan(function, merged(sweeps, pairs), facts, names, machine, leaning, pairs)
-    return None if found is None else _counted(*found)
+    return None if found is None else _counted(*found, sweeps, extents)
 
 
-def _counted(plan: FoldPlan, extents: Extents) -> tuple[FoldPlan, Extents]:
-    """The plan, with its rows counted in as many bits as that takes: divisions of 64 bits are long, rows may be short."""
-    return replace(plan, narrow=len(plan.rows) > 1 and extents.rows < NARROW - BLOCK), extents
+def _counted(
+    plan: FoldPlan, found: Extents, sweeps: Sweeps, extents: Mapping[str, int]
+) -> tuple[FoldPlan, Extents]:
+    """The plan, with rows and points counted in as many bits as that takes: divisions of 64 bits are long, and rows short."""
+    over = [s.over for stage in plan.arranged(sweeps).stages for s in stage]
+    divided = len(plan.rows) > 1 or any(len(axes) > 2 - plan.beside for axes in over)
+    points = max(math.prod(extents[a] for a in s.over) for stage in sweeps.stages for s in stage)
+    return replace(plan, narrow=divided and max(found.rows, points) < NARROW - BLOCK), found
 
 
 def _plan(
