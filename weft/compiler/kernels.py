@@ -213,7 +213,7 @@ def _plan_folds(
             return None
     if folds.chunks and most[folds.lane] > folds.holds:
         return None
-    folds = replace(folds, whole=0)
+    folds = replace(folds, whole=0, narrow=False)
     ends_of_rows = [e for a in sweeps.rows for e in (sweeps.axes[a].start, sweeps.axes[a].stop)]
     if not any(free_names(e) & ranges.keys() for e in ends_of_rows):
         return folds, extents
@@ -236,7 +236,7 @@ def _plan_chain(
     """The plan of chained products; None where their axes differ from iteration to iteration of the loops around."""
     if chain is None or any(free_names(e) & where.ranges.keys() for a in chain.axes.values() for e in (a.start, a.stop)):
         return None
-    found = plan_chain(where.analysis.function, chain, facts, names, where.machine, arrays)
+    found = plan_chain(where.analysis.function, chain, facts, names, where.machine, arrays, where.leaning)
     return None if found is None else (found[0].arranged(chain), *found)
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from weft.emit.algebras import algebra_type, join
-from weft.emit.expressions import register_type
+from weft.emit.algebras import join
 from weft.emit.sorts import SortBody
 from weft.plan.join import BLOCK, WARP, BinsPlan, JoinStep
 
 # Points whose keys and values a thread makes before it joins them: as many loads are on their way.
-_TOGETHER = 8
+TOGETHER = 8
 
 
 @dataclass
@@ -28,16 +27,10 @@ class BinsBody(SortBody):
         else:
             self.total(*own)
 
-    @property
-    def types(self) -> tuple[str, str]:
-        """The C++ types of a value and of the algebra."""
-        type_ = register_type(self.function.array(self.group.write.array).dtype)
-        return type_, algebra_type(self.group.write.join, type_)
-
     def bins(self, left: str) -> None:
         """What a block's points join to each element."""
         assert isinstance(self.plan, BinsPlan)
-        w, line, plan, (type_, algebra) = self.group.write, self.writer.line, self.plan, self.types
+        line, plan, (type_, algebra) = self.writer.line, self.plan, self.types
         points = [self.axes[a] for a in self.group.points]
         counts = {a.name: self.span(a, f"{a.name}_count") for a in points}
         line("// each warp has elements of its own, to which it joins a run of points in their order")
@@ -46,36 +39,47 @@ class BinsBody(SortBody):
         line(f"const int32_t lane = threadIdx.x % {WARP};")
         line(f"for (int32_t k = lane; k < {plan.elements}; k += {WARP}) own[k] = {algebra}::identity();")
         line("__syncwarp();")
-        line(f"const int64_t turns = (count - 1) / (int64_t(gridDim.x) * {plan.warps * WARP * _TOGETHER}) + 1;")
-        line(f"const int64_t run = turns * {WARP * _TOGETHER};")
+        line(f"const int64_t turns = (count - 1) / (int64_t(gridDim.x) * {plan.warps * WARP * TOGETHER}) + 1;")
+        line(f"const int64_t run = turns * {WARP * TOGETHER};")
         line(f"const int64_t first = (int64_t(blockIdx.x) * {plan.warps} + threadIdx.x / {WARP}) * run;")
         line("const int64_t last = weft::minimum<int64_t>(first + run, count);")
-        with self.writer.block(f"for (int64_t start = first; start < last; start += {WARP * _TOGETHER})"):
-            line(f"int32_t keys[{_TOGETHER}];")
-            line(f"{type_} value[{_TOGETHER}];")
-            line("#pragma unroll")
-            with self.writer.block(f"for (int32_t v = 0; v < {_TOGETHER}; ++v)"):
-                line(f"const int64_t place = start + v * {WARP} + lane;")
-                line("int32_t key = -1;")
-                line(f"value[v] = {algebra}::identity();")
-                with self.writer.block("if (place < last)"):
-                    self.places(points, "place", counts)
-                    exprs = [w.index[k] for k in self.group.keys] + ([w.guard] if w.guard is not None else [])
-                    self.statements(tuple(map(self.let, self.needed([*exprs, w.value]))))
-                    self.writer.cite(w.location)
-                    guarded = self.writer.block(f"if ({self.printer.value(w.guard)})") if w.guard is not None else nullcontext()
-                    with guarded:
-                        self.key()
-                        line(f"if (key >= 0) value[v] = {self.printer.value(w.value)};")
-                line("keys[v] = key;")
-            line("#pragma unroll")
-            line(f"for (int32_t v = 0; v < {_TOGETHER}; ++v) weft::join_in_order<{algebra}>(own, keys[v], value[v]);")
+        self.joined("first", "last", counts)
         line("__syncthreads();")
         with self.writer.block(f"for (int32_t k = threadIdx.x; k < {self.elements}; k += {WARP * plan.warps})"):
             line(f"{type_} total = bins[0][k];")
             line("#pragma unroll")
             line(f"for (int32_t v = 1; v < {plan.warps}; ++v) total = {algebra}::combine(total, bins[v][k]);")
             line(f"{left}[int64_t(blockIdx.x) * ({self.elements}) + k] = total;")
+
+    def joined(self, first: str, last: str, counts: dict[str, str]) -> None:
+        """Points of a warp, joined to its elements."""
+        line = self.writer.line
+        with self.writer.block(f"for (int64_t start = {first}; start < {last}; start += {WARP * TOGETHER})"):
+            self.together(f"start + v * {WARP} + lane", last, counts)
+            line("#pragma unroll")
+            algebra = self.types[1]
+            line(f"for (int32_t v = 0; v < {TOGETHER}; ++v) weft::join_in_order<{algebra}>(own, keys[v], value[v]);")
+
+    def together(self, place: str, last: str, counts: dict[str, str]) -> None:
+        """The keys and values of several points. place: each one's."""
+        w, line, (type_, algebra) = self.group.write, self.writer.line, self.types
+        line(f"int32_t keys[{TOGETHER}];")
+        line(f"{type_} value[{TOGETHER}];")
+        line("#pragma unroll")
+        with self.writer.block(f"for (int32_t v = 0; v < {TOGETHER}; ++v)"):
+            line(f"const int64_t place = {place};")
+            line("int32_t key = -1;")
+            line(f"value[v] = {algebra}::identity();")
+            with self.writer.block(f"if (place < {last})"):
+                self.places([self.axes[a] for a in self.group.points], "place", counts)
+                exprs = [w.index[k] for k in self.group.keys] + ([w.guard] if w.guard is not None else [])
+                self.statements(tuple(map(self.let, self.needed([*exprs, w.value]))))
+                self.writer.cite(w.location)
+                guarded = self.writer.block(f"if ({self.printer.value(w.guard)})") if w.guard is not None else nullcontext()
+                with guarded:
+                    self.key()
+                    line(f"if (key >= 0) value[v] = {self.printer.value(w.value)};")
+            line("keys[v] = key;")
 
     def total(self, left: str) -> None:
         """What all blocks join to each element, joined to memory: `count` blocks, in their order."""

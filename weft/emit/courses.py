@@ -482,7 +482,8 @@ class Entry(ValueBody):
             assert self.lane is not None
             with self.standing(self.lane.name, self.run):
                 condition = self.printer.value(conjunction(self.within[read.name]))
-            self.keep(t, f"weft::fetch_if<{vector}, {width}>({condition}, {address})")
+            where = "" if self.plan.whole else f", {self.bounds_of(t.parts)}"
+            self.keep(t, f"weft::fetch_if<{vector}, {width}>({condition}, {address}{where})")
         elif plan.whole and t.width:
             self.keep(t, f"weft::fetch<{vector}, {width}>({address})")
         else:

@@ -258,7 +258,7 @@ class Entry(ValueBody):
             x = f"threadIdx.x % {side}" + (f" * {vector}" if vector > 1 else "")
             line(f"const int64_t {place} = int64_t(blockIdx.x % {tiles}) * {wide} + {x};")
             line(f"const bool here = {place} < {count};")
-            self.places(axes[:-1], f"int64_t(blockIdx.x / {tiles})", counts)
+            self.places_of_row(axes[:-1], f"int64_t(blockIdx.x / {self.counted(tiles)})", counts)
             own = self.declare(lane.name) if lane.start == ZERO and vector == 1 else self.fresh.fresh(f"{lane.name}_first")
             line(f"const int64_t {own} = weft::minimum<int64_t>({place}, {count} - {vector});")
             self.first = own if vector > 1 else ""
@@ -281,7 +281,15 @@ class Entry(ValueBody):
         if plan.teams > 1 or plan.fewer:
             line(f"if ({self.row} >= {' * '.join(counts[a.name] for a in axes)}) return;")
         if not named:
-            self.places(axes, self.row, counts)
+            self.places_of_row(axes, self.row, counts)
+
+    def places_of_row(self, axes: Sequence[Axis], row: str, counts: dict[str, str]) -> None:
+        """The places along the axes of rows of one of them, as its place among all tells them."""
+        self.places(axes, self.counted(row), {a: self.counted(c) for a, c in counts.items()})
+
+    def counted(self, number: str) -> str:
+        """A number of rows, as text that is divided in as many bits as it has."""
+        return f"uint32_t({number})" if self.plan.narrow else number
 
     # ---------------------------------------------------------------- values
 
@@ -469,7 +477,7 @@ class Entry(ValueBody):
         step = ("parts" if down == 1 else f"parts * {down}") if self.step.shared else str(down)
         line = self.declare(lines[0].name) if len(lines) == 1 and lines[0].start == ZERO else self.fresh.fresh("line")
         if lane is None:
-            with self.some_at_a_time(line, first, total, step, work):
+            with self.spelled(self.kept_of_rows(work)), self.some_at_a_time(line, first, total, step, work):
                 if len(lines) > 1 or lines[0].start != ZERO:
                     self.places(lines, line, counts)
                 if self.first:
@@ -485,6 +493,21 @@ class Entry(ValueBody):
             rest = replace(work, values=tuple(v for v in work.values if not set(v.axes) <= of_line))
             x = "threadIdx.x" if across == self.plan.threads else f"threadIdx.x % {across}"
             self.along(lane, rest, across, x, False)
+
+    def kept_of_rows(self, work: Work) -> dict[str, str]:
+        """What points need of each of the rows of a thread, computed before them: its elements, by the names of the values."""
+        rows = [v for v in self.wanted if self.of_each_row(v) and set(v.axes) <= set(self.sweeps.rows)]
+        exprs = [e for v in work.values for e in uses(v)] + [e for f in work.sweep.folds for e in f.parts]
+        exprs += [e for w in work.sweep.writes for e in uses_of_write(w)]
+        names = {n for e in exprs for n in free_names(e)}
+        kept = {v: self.fresh.fresh(f"{v.name}_rows") for v in rows if not isinstance(v, Fold) and v.name in names}
+        for v, tile in kept.items():
+            self.writer.line(f"{register_type(v.type)} {tile}[{self.plan.vector}];")
+        if kept:
+            with self.each_row(rows):
+                for v, tile in kept.items():
+                    self.writer.line(f"{tile}[v] = {self.printer.value(Ref(v.name, v.type))};")
+        return {v.name: f"{tile}[v]" for v, tile in kept.items()}
 
     @contextmanager
     def some_at_a_time(self, line: str, first: str, stop: str, step: str, work: Work) -> Iterator[None]:
@@ -569,9 +592,6 @@ class Entry(ValueBody):
                 self.relative_points(rest, turn, stores)
             else:
                 with self.points(turn):
-                    if self.first:
-                        rows = [v for v in self.wanted if self.of_each_row(v) and set(v.axes) <= set(self.sweeps.rows)]
-                        self.statements(tuple(self.let(v) for v in rows if not isinstance(v, Fold)))
                     self.point(rest, stores)
         self.names[lane.name] = run
         for w, tile in stores.items():
@@ -933,7 +953,7 @@ class LongerEntry(Entry):
         self.row = self.declare(axes[0].name) if named else self.fresh.fresh("row")
         self.writer.line(f"const int64_t {self.row} = {place};")
         if not named:
-            self.places(axes, self.row, counts)
+            self.places_of_row(axes, self.row, counts)
 
 
 def alone_in_blocks(plan: FoldPlan) -> FoldPlan:

@@ -11,6 +11,7 @@ from weft.emit.dependent import dependences, include
 from weft.emit.expressions import PRODUCT, register_type
 from weft.emit.latest import emit_store
 from weft.emit.names import Names
+from weft.emit.rows_of_joins import RowsBody
 from weft.emit.sorts import SortBody
 from weft.emit.text import Writer
 from weft.emit.threads import parameters
@@ -22,7 +23,18 @@ from weft.loops.schedule import Nest
 from weft.loops.types import BOOL, INT64, ScalarType
 from weft.plan.arguments import Facts
 from weft.plan.fold import is_run
-from weft.plan.join import BLOCK, BinsPlan, JoinPlan, Own, PointsPlan, SortPlan, dependent_steps, join_steps, memory_of
+from weft.plan.join import (
+    BLOCK,
+    BinsPlan,
+    JoinPlan,
+    Own,
+    PointsPlan,
+    RowsPlan,
+    SortPlan,
+    dependent_steps,
+    join_steps,
+    memory_of,
+)
 from weft.plan.latest import LastPlan
 
 # How a join of bools is one of the words that stand for them.
@@ -42,7 +54,7 @@ def emit(function: Function, nest: Nest, joins: Joins, plan: JoinPlan, facts: Fa
         writer.line('#include "weft/join.cuh"')
     if any(isinstance(p, SortPlan) or (isinstance(p, LastPlan) and p.digits) for p in plan.groups):
         writer.line('#include "weft/sort.cuh"')
-    if any(isinstance(p, BinsPlan) for p in plan.groups):
+    if any(isinstance(p, BinsPlan | RowsPlan) for p in plan.groups):
         writer.line('#include "weft/bins.cuh"')
     if any(isinstance(p, LastPlan) for p in plan.groups):
         writer.line('#include "weft/latest.cuh"')
@@ -58,6 +70,9 @@ def emit(function: Function, nest: Nest, joins: Joins, plan: JoinPlan, facts: Fa
         assert not isinstance(group, Points)
         if isinstance(how, LastPlan) and step.kind == "store":
             emit_store(function, own, facts, writer, joins, group, how, entry, memory_of(step, plan))
+        elif isinstance(how, RowsPlan):
+            own_row = group.of_a_row
+            RowsBody.begun(function, own, facts, writer, joins, own_row, how).emit(entry, step, (), dependence)
         elif isinstance(how, BinsPlan):
             BinsBody.begun(function, own, facts, writer, joins, group, how).emit(entry, step, memory_of(step, plan), dependence)
         else:

@@ -15,15 +15,16 @@ from weft.emit import entries
 from weft.emit.algebras import algebra_type, join
 from weft.emit.cpp_body import factor
 from weft.emit.dependent import ALONE, Dependence, dependences, include
-from weft.emit.expressions import PRODUCT, memory_type, register_type
+from weft.emit.expressions import PRODUCT, TERNARY, memory_type, register_type
 from weft.emit.names import Names, kernel_entry, words
+from weft.emit.rough import rough_sweeps
 from weft.emit.text import Writer
 from weft.emit.threads import parameters
 from weft.emit.values import ZERO, ValueBody, deciding
 from weft.graph.products import Operand, Products
 from weft.graph.sweeps import Sweep, Sweeps
 from weft.graph.tile import Fold, Map, Read, names_of, starts_neutral, uses_of_write
-from weft.loops.ir import Expr, Function, Ref, free_names, trapping
+from weft.loops.ir import Const, Expr, Function, Op, Ref, free_names, trapping
 from weft.loops.schedule import Nest
 from weft.plan.arguments import Facts
 from weft.plan.fold import PACKET_BYTES, WARP
@@ -61,7 +62,7 @@ def emit(
     from weft.emit.packing import PackEntry
     from weft.emit.parts import CombineEntry
 
-    found = plan.arranged(sweeps)
+    found = plan.arranged(rough_sweeps(sweeps, None, function)[0])
     packed = [k for k, is_packed in enumerate(plan.packed) if is_packed]
     names = entries.of_products(nest, plan)
     launches = dependences([number > 0 for number in range(len(names))], around)
@@ -404,8 +405,13 @@ class ProductEntry(ValueBody):
     def fold(self, f: Fold, own: str) -> None:
         """`own` = it and a point of a fold."""
         self.writer.cite(f.location)
-        fused = self.printer.accumulated(own, f.parts[0]) if f.algebra == "sum" else None
-        self.writer.line(f"{own} = {fused or f'{self.algebra(f)}::combine({own}, {self.printer.value(f.parts[0])})'};")
+        part, text = f.parts[0], "{}"
+        match part:
+            case Op(name="where", args=(condition, taken, Const(value=0))) if f.algebra == "sum":
+                part, text = taken, f"{self.printer.value(condition, TERNARY + 1)} ? {{}} : {own}"
+        fused = self.printer.accumulated(own, part) if f.algebra == "sum" else None
+        text = text.format(fused or f"{self.algebra(f)}::combine({own}, {self.printer.value(part)})")
+        self.writer.line(f"{own} = {text};")
 
     def leave_parts(self) -> None:
         """What a thread has folded of its part of the points, for the next launch: squares of results as they lie."""

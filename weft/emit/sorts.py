@@ -20,7 +20,7 @@ from weft.loops.ir import Const, Expr, Function, Let, Ref
 from weft.loops.schedule import Nest
 from weft.loops.types import INT64
 from weft.plan.arguments import Facts
-from weft.plan.join import BLOCK, BinsPlan, JoinStep, SortPlan
+from weft.plan.join import BLOCK, BinsPlan, JoinStep, RowsPlan, SortPlan
 from weft.plan.latest import LastPlan
 
 # Points whose values a thread loads before it joins them: as many loads are on their way. Of what neighbours leave, which is
@@ -35,7 +35,7 @@ class SortBody(ValueBody):
     """A step of what is joined in the order of keys."""
 
     group: Ordered = None  # type: ignore[assignment]
-    plan: SortPlan | BinsPlan | LastPlan = None  # type: ignore[assignment]
+    plan: SortPlan | BinsPlan | RowsPlan | LastPlan = None  # type: ignore[assignment]
 
     @classmethod
     def begun(
@@ -46,11 +46,11 @@ class SortBody(ValueBody):
         writer: Writer,
         joins: Joins,
         group: Ordered,
-        plan: SortPlan | BinsPlan | LastPlan,
+        plan: SortPlan | BinsPlan | RowsPlan | LastPlan,
     ) -> Self:
         taken = {"outside", "place", "places", "key", "next", "at", "sum", "first", "last", "before", "after", "chunk", "lane"}
         taken |= {"lanes", "point", "count", "join", "start", "v", "value", "old", "held", "element", "digits", "tile"}
-        taken |= {"tile_end", "bins", "own", "keys", "turns", "run", "strand", "strands", "total"}
+        taken |= {"tile_end", "bins", "own", "keys", "turns", "run", "strand", "strands", "total", "row"}
         varies = deciding(joins.axes, joins.values)
         large = varies | {s.name for s in function.scalars}
         return cls(
@@ -66,7 +66,7 @@ class SortBody(ValueBody):
         # what another launch may still be writing is not promised to be alone: it would be read before that is awaited
         alone = "" if dependence.awaits else " __restrict__"
         given += [f"{type_}*{alone} {name}" for type_, name in zip(types, own, strict=True)]
-        lines = ",\n    ".join([*given, "const int64_t count"])
+        lines = ",\n    ".join([*given, *(["const int64_t count"] if memory else [])])
         with self.writer.block(f'extern "C" __global__ void __launch_bounds__({self.threads(step)}) {entry}(\n    {lines})'):
             dependence.begin(self.writer)
             mark = self.writer.mark()
@@ -81,7 +81,7 @@ class SortBody(ValueBody):
 
     def step(self, step: JoinStep, own: list[str]) -> None:
         """What a step does, with the names of its memory."""
-        assert not isinstance(self.plan, BinsPlan)
+        assert not isinstance(self.plan, BinsPlan | RowsPlan)
         shift = 8 * step.number
         match step.kind:
             case "keys":
@@ -105,6 +105,12 @@ class SortBody(ValueBody):
                 self.sums(own, step.number)
 
     @property
+    def types(self) -> tuple[str, str]:
+        """The C++ types of a value and of the algebra."""
+        type_ = register_type(self.function.array(self.group.write.array).dtype)
+        return type_, algebra_type(self.group.write.join, type_)
+
+    @property
     def elements(self) -> str:
         """How many keys there are."""
         shape = self.function.array(self.group.write.array).shape
@@ -121,7 +127,7 @@ class SortBody(ValueBody):
         """The key of every point, and one behind all for those that join nothing. other: of keys that are sorted, how many of a
         block have each first digit; else the last point of each key, which is none yet.
         """
-        assert not isinstance(self.plan, BinsPlan)
+        assert not isinstance(self.plan, BinsPlan | RowsPlan)
         w, line = self.group.write, self.writer.line
         first, stop, step = f"int64_t(blockIdx.x) * {BLOCK} + threadIdx.x", "count", f"int64_t(gridDim.x) * {BLOCK}"
         if self.plan.digits:

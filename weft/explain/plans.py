@@ -13,7 +13,7 @@ from weft.graph.products import Products, exact_type
 from weft.loops.show import renamed, show_expr, user_names
 from weft.plan.chain import RUN_OF_PARTS, ChainPlan
 from weft.plan.fold import FoldPlan
-from weft.plan.join import BinsPlan, JoinPlan, PointsPlan, SortPlan, join_steps
+from weft.plan.join import BinsPlan, JoinPlan, PointsPlan, RowsPlan, SortPlan, join_steps
 from weft.plan.latest import LastPlan
 from weft.plan.map import MapPlan
 from weft.plan.product import ProductPlan
@@ -358,6 +358,9 @@ def _joining(launch: Launch, plan: JoinPlan) -> list[str]:
         return [texts[step.kind].format(arrays, step.number + 1, group.digits)]
     if isinstance(group, BinsPlan):
         return [_BINNING[step.kind].format(arrays)]
+    if isinstance(group, RowsPlan):
+        whose = "each thread, of a lane of a row" if group.lanes else "each warp, of a row"
+        return [f"values are joined to {arrays} in the order of points, by {whose}, in shared memory first"]
     if isinstance(group, SortPlan):
         neighbours = group.chunks[step.number] if step.kind == "sum" else 0
         return [_SORTING[step.kind].format(arrays, step.number + 1, group.digits, neighbours)]
@@ -383,7 +386,7 @@ def _folding_line(launch: Launch, plan: FoldPlan) -> str:
 def _joining_line(plan: JoinPlan) -> str:
     """The same in a few words."""
     ways = ["sorted by element and joined in order"] if any(isinstance(g, SortPlan) for g in plan.groups) else []
-    ways += ["joined in order in shared memory"] if any(isinstance(g, BinsPlan) for g in plan.groups) else []
+    ways += ["joined in order in shared memory"] if any(isinstance(g, BinsPlan | RowsPlan) for g in plan.groups) else []
     last = [g for g in plan.groups if isinstance(g, LastPlan)]
     ways += ["the last of each element found and stored"] if any(not g.digits for g in last) else []
     ways += ["sorted by element, the last of each stored"] if any(g.digits for g in last) else []

@@ -5,7 +5,7 @@ put in order.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from weft.graph.needs import by_need
 from weft.graph.tile import (
@@ -45,8 +45,9 @@ class Points:
 class Ordered:
     """A write whose values are joined in an order that the elements decide: sums and products of floats are rounded. keys: the
     axes of the array whose subscripts tell a key, which `points` decide: axes whose points are put in the order of keys. lanes:
-    axes that are subscripts by themselves, so that each of their points is an element of its own. alike: all points add the
-    same number, so that an element is what so many additions leave, whichever point is the first.
+    axes that are subscripts by themselves, so that each of their points is an element of its own. rows: those of the points
+    that are subscripts, too, and tell others besides (`x[i, index[i, j]]`). alike: all points add the same number, so that an
+    element is what so many additions leave, whichever point is the first.
     """
 
     points: tuple[str, ...]
@@ -54,10 +55,17 @@ class Ordered:
     keys: tuple[int, ...]
     write: Write
     alike: bool
+    rows: tuple[str, ...]
 
     def unordered(self) -> Points:
         """The points in any order, as those may be that are alike."""
         return Points((*self.points, *self.lanes), (), (self.write,))
+
+    @property
+    def of_a_row(self) -> Ordered:
+        """The same of one row: its points, and the subscripts that tell a key of its own."""
+        keys = tuple(k for k in self.keys if not (isinstance(i := self.write.index[k], Ref) and i.name in self.rows))
+        return replace(self, points=tuple(a for a in self.points if a not in self.rows), keys=keys)
 
 
 @dataclass(frozen=True)
@@ -147,7 +155,9 @@ def _ordered(write: Write, function: Function, steady: set[str], depends: Depend
     }
     keys = [k for k in range(len(write.index)) if k not in one]
     alike = _adds_a_number(write) and array.dtype.opmath == array.dtype
-    return Ordered(tuple(a for a in write.axes if a not in lanes), tuple(lanes), tuple(keys), write, alike)
+    points = tuple(a for a in write.axes if a not in lanes)
+    rows = tuple(a for a in points if a in alone and sum(a in free_names(i) for i in write.index) == 1)
+    return Ordered(points, tuple(lanes), tuple(keys), write, alike, rows)
 
 
 def _adds_a_number(write: Write) -> bool:

@@ -8,15 +8,18 @@ become nests of their own that gather what an element gets, and the first to rea
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from weft.loops.accesses import constraints
 from weft.loops.affine import Affine, affine
-from weft.loops.extents import expanded, expanded_index, extents
+from weft.loops.conditions import comparisons, constraints
+from weft.loops.digits import Digits, Place, digits, places, replaced
+from weft.loops.extents import Extent, expanded, expanded_index, extents
 from weft.loops.ir import (
     Array,
     Carry,
+    Cast,
     Const,
     Expr,
     For,
@@ -37,7 +40,6 @@ from weft.loops.ir import (
     free_names,
     map_statement,
     operands,
-    rewrite,
     substitute,
     substitute_statements,
     walk,
@@ -354,10 +356,13 @@ class _Closure:
     def _tainted(self, settled: _Settled) -> list[set[str]]:
         """For each step of the path: the bindings of its body that are better saved than repeated.
 
-        These are the results of loops and branches and, outside the innermost loop, all that is made from them.
+        These are the results of loops and branches and, outside the innermost loop, all that is made from them; there, also
+        what is computed of two elements alone and would be computed again for many, as the factor of a product of matrices,
+        and what another site has saved.
         """
         below: set[str] = set()
         out: list[set[str]] = []
+        factors = _factors(self.site)
         for k, step in enumerate(self.site.path):
             if k < self.depth:
                 out.append(set())
@@ -369,7 +374,8 @@ class _Closure:
                 names = {n for n, _ in _bindings(stmt)}
                 cheap = isinstance(stmt, Let) and settled(stmt.value)
                 made = isinstance(stmt, Let) and bool(free_names(stmt.value) & (below | here))
-                if not cheap or (made and k < self.innermost):
+                saved = not names.isdisjoint(settled.saved) and self.site.value == Ref(*_bindings(stmt)[0])
+                if not cheap or saved or ((made or not names.isdisjoint(factors | settled.saved)) and k < self.innermost):
                     here |= names
             below |= here
             out.append(here)
@@ -425,6 +431,28 @@ class _Closure:
         return [If(condition, then, orelse, (merge,), self.site.store.location)], Ref(name, value.type)
 
 
+def _factors(site: _Site) -> set[str]:
+    """The names that are computed of a loop which sums and of one which does not, but not of all that do not."""
+    loops = {f.var for f in site.loops}
+    placed = loops & {n for i in site.store.index for n in free_names(_in_full(site, i))}
+    of: dict[str, set[str]] = {v: {v} for v in loops}
+    computed: set[str] = set()
+    for let in (s for step in site.path for s in step.before if isinstance(s, Let)):
+        used = free_names(let.value)
+        of[let.name] = {v for n in used for v in of.get(n, ())}
+        if used & computed or any(isinstance(e, Op) for e in walk_expr(let.value)):
+            computed.add(let.name)
+    return {n for n in computed if of[n] - placed and of[n] & placed and placed - of[n]}
+
+
+def _used(site: _Site) -> set[str]:
+    """The names that a site's value is made of."""
+    used = set(free_names(site.value))
+    for let in (s for step in reversed(site.path) for s in reversed(step.before) if isinstance(s, Let)):
+        used |= free_names(let.value) if let.name in used else set()
+    return used
+
+
 class _Settled:
     """Whether an expression has the same value later in a function: it loads from inputs, and elements of other arrays
     that nothing stores to any more.
@@ -433,6 +461,9 @@ class _Settled:
     def __init__(self, function: Function) -> None:
         self._arrays = {a.name: a for a in function.arrays}
         self._memory = functools.cache(lambda: Memory.of(function))
+        local = {a.name for a in function.arrays if a.role == "local" and a.fill is None}
+        stores = (s for s in walk(function.body) if isinstance(s, Store) and s.array in local)
+        self.saved = {s.value.name for s in stores if isinstance(s.value, Ref)}  # in memory, perhaps as they are
         self._known: dict[tuple[str, tuple[Expr, ...]], bool] = {}
 
     def __call__(self, expr: Expr) -> bool:
@@ -457,7 +488,8 @@ class _Settled:
 class _Placed:
     """An index axis that a loop variable decides: index = sign * stride * variable + rest; the index runs over a range. within:
     the range of the variable, where others in `rest` leave some of it out. reached: the elements, where the index runs over
-    more. strip: the index is the number of a strip of iterations.
+    more. whole: how many iterations the variable has, of a digit, whose index runs over the whole axis. places: where the index
+    tells several variables.
     """
 
     axis: int
@@ -467,20 +499,9 @@ class _Placed:
     bounds: tuple[Affine, Affine, int]
     within: tuple[Affine, Affine] | None = None
     reached: tuple[Affine, Affine] | None = None
-    strip: _Strip | None = None
     stride: int = 1
-
-
-@dataclass(frozen=True)
-class _Strip:
-    """index = variable // divisor + rest, of a loop that counts up from 0: each element is that of a strip of as many
-    iterations. stop: where they end, if that may be within a strip. negative: the divisor may be below 0.
-    """
-
-    divisor: Expr
-    rest: Affine
-    stop: Expr | None
-    negative: bool
+    whole: Expr | None = None
+    places: tuple[Place, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -511,7 +532,7 @@ class _Plan:
     """How a site becomes a nest: `prefix` loops stay, `placed` index axes get loops, `summed` loops carry a sum.
 
     certain: the branches on the path that the bounds of the new loops make certain to be taken. windows: of summed loops over
-    windows, those that an element is in.
+    windows, those that an element is in. digits: of loop variables, those that tell them; parts: those that are summed.
     """
 
     site: _Site
@@ -520,6 +541,8 @@ class _Plan:
     summed: tuple[For, ...]
     certain: frozenset[int] = frozenset()
     windows: tuple[_Window, ...] = ()
+    digits: tuple[Digits, ...] = ()
+    parts: tuple[For, ...] = ()
 
     @property
     def in_place(self) -> bool:
@@ -535,9 +558,10 @@ class _Plan:
         """Equal for sites that one nest can serve: the same loops around the same elements, in the same order."""
         around = tuple(id(s.stmt) for s in self.site.path[: self.depth])
         positions = {p.var: f"axis {p.axis}" for p in self.placed}
-        elements = {p.axis: (p.bounds, p.strip and p.strip.divisor) for p in self.placed}
+        elements = {p.axis: p.bounds for p in self.placed}
         index = tuple(elements.get(axis) or affine(i) for axis, i in enumerate(self.site.store.index))
-        return around, index, tuple(_renamed(_ascending(f), positions) for f in self.summed), self.windows
+        summed = tuple(_renamed(_ascending(f), positions) for f in self.summed)
+        return around, index, summed, self.windows, id(self.site.store) if self.digits else None
 
 
 def _renamed(bounds: tuple[Affine, Affine, int] | None, names: dict[str, str]) -> object:
@@ -550,20 +574,22 @@ def _renamed(bounds: tuple[Affine, Affine, int] | None, names: dict[str, str]) -
 def _plan(function: Function, site: _Site, most: int | None = None) -> _Plan | None:
     """most: of the loops that may stay."""
     fixed = {s.name for s in function.sizes} | {s.name for s in function.scalars}
-    loops = {f.var: f for f in site.loops}
+    subscripts, by_digits = _by_digits(site, fixed)
+    counting = _counting(site, by_digits)
+    loops, parts = {f.var: f for f in counting}, {f.var for d in by_digits for f in d.loops}
     found: dict[str, tuple[int, int, Affine]] = {}
-    strips: dict[str, _Placed] = {}
-    for axis, i in enumerate(site.store.index):
-        strip = _strip(function, site, axis)
-        if strip is not None:
-            if strip.var in strips:
+    several: dict[str, _Placed] = {}
+    for axis, i in enumerate(subscripts):
+        if by_digits and (several_told := _places(function, site, axis, i, counting, fixed)) is not None:
+            own_names = {p.var for p in several_told.places}
+            if own_names & (found.keys() | several.keys()):
                 return None
-            strips[strip.var] = strip
+            several |= dict.fromkeys(own_names, several_told)
             continue
         form = affine(i)
         if form is None:
             return None
-        own = _telling(function, site, axis, form)
+        own = _telling(function, site, axis, form, counting)
         rest = Affine.make({n: c for n, c in form.terms if n not in own}, form.constant)
         if not rest.names <= fixed | loops.keys() or (form.names & loops.keys() and not own):
             return None
@@ -573,6 +599,8 @@ def _plan(function: Function, site: _Site, most: int | None = None) -> _Plan | N
                 return None
             found[var] = (axis, factor, rest)
     strided = any(abs(factor) != 1 for _, factor, _ in found.values())
+    if strided and by_digits:
+        return None
     if strided and not any(_overlapping(loops, fixed, abs(factor), rest) for _, factor, rest in found.values()):
         return None
     windows: dict[str, tuple[str, _Window]] = {}
@@ -583,20 +611,27 @@ def _plan(function: Function, site: _Site, most: int | None = None) -> _Plan | N
             del found[var]
             found[place] = axis, 1, Affine.make({var: factor}, 0) + window.rest
     prefix = 0
-    for loop in site.loops[:most]:
-        if loop.var not in found or found[loop.var][1:] != (1, Affine((), 0)):
-            break
-        prefix += 1
-    if strips.keys() & found.keys():
+    if not _factors(site) & _used(site):  # else what is saved for it has loops of its own
+        in_place = (loop.var in found and found[loop.var][1:] == (1, Affine((), 0)) for loop in site.loops[:most])
+        prefix = sum(itertools.takewhile(bool, in_place))
+    if several.keys() & found.keys():
         return None
     known = fixed | {f.var for f in site.loops[:prefix]}
     branches, decided = _branches(function, site), dict[int, set[int]]()
     placed: list[_Placed] = []
-    for loop in site.loops[prefix:]:
+    for loop in counting[prefix:]:
         if loop.var not in found:
             continue
         axis, factor, rest = found[loop.var]
         sign, stride = (1 if factor > 0 else -1), abs(factor)
+        if loop.var in parts:
+            length = affine(function.array(site.store.array).shape[axis])
+            if length is None:
+                return None
+            all_of_it = (sign, rest, affine(loop.stop)) == (1, Affine((), 0), length)
+            asked = None if all_of_it else loop.stop
+            placed.append(_Placed(axis, loop.var, sign, rest, (Affine((), 0), length, 1), whole=asked))
+            continue
         bounds = _ascending(loop)
         if bounds is None or not (bounds[0].names | bounds[1].names) <= known:
             return None
@@ -620,22 +655,50 @@ def _plan(function: Function, site: _Site, most: int | None = None) -> _Plan | N
         placed.append(_Placed(axis, loop.var, sign, rest, (start, stop, step), within, stride=stride))
     if {n for p in placed for n in p.rest.names - fixed} & found.keys():
         return None
-    placed += strips.values()
+    placed += dict.fromkeys(several.values())
     placed.sort(key=lambda p: p.axis)
-    known |= {p.var for p in placed if p.sign > 0 and p.rest == Affine((), 0) and p.strip is None}
+    known |= {p.var for p in placed if p.sign > 0 and p.rest == Affine((), 0) and not p.places and p.var not in parts}
     summed: list[For] = []
-    for loop in site.loops[prefix:]:
-        if loop.var in found or loop.var in strips:
+    for loop in counting[prefix:]:
+        if loop.var in found or loop.var in several or loop.var in parts:
             continue
         bounds = _ascending(loop)
         if bounds is None or not (bounds[0].names | bounds[1].names) <= known:
             return None
         known.add(loop.var)
         summed.append(loop)
-    whole = {k for k, e in branches.items() if _only_comparisons(e, True)}
-    certain = frozenset(k for k in whole & decided.keys() if len(decided[k]) == len(constraints(branches[k], True)))
+    said = {k: comparisons(branches[k], True) for k in decided}
+    certain = frozenset(k for k, told in said.items() if told.exact and len(decided[k]) == len(told.all))
     found_windows = tuple(replace(windows[f.var][1], loop=k) for k, f in enumerate(summed) if f.var in windows)
-    return _Plan(site, prefix, tuple(placed), tuple(summed), certain, found_windows)
+    left = tuple(f for f in counting if f.var in parts and f.var not in found and f.var not in several)
+    return _Plan(site, prefix, tuple(placed), tuple(summed), certain, found_windows, by_digits, left)
+
+
+def _by_digits(site: _Site, fixed: set[str]) -> tuple[tuple[Expr, ...], tuple[Digits, ...]]:
+    """The index of a site, and the digits of loop variables that it is of, if it is of any."""
+    found = digits(site.loops, tuple(_in_full(site, i) for i in site.store.index), fixed)
+    return (site.store.index, ()) if found is None else (found[1], found[0])
+
+
+def _counting(site: _Site, told: tuple[Digits, ...]) -> list[For]:
+    """The loops of a site, with those over digits in place of those of the variables that they tell."""
+    by = {d.var: d.loops for d in told}
+    return [one for f in site.loops for one in by.get(f.var, (f,))]
+
+
+def _places(
+    function: Function, site: _Site, axis: int, index: Expr, loops: list[For], fixed: set[str]
+) -> _Placed | None:
+    """An index whose places are variables that count from 0, as `i * width + j`; None where it is another."""
+    own = [f for f in loops if f.var in free_names(index)]
+    counts = all(f.start == _ZERO and f.step == 1 and free_names(f.stop) <= fixed for f in own)
+    found = places(index, own) if counts and len(own) > 1 else None
+    extent = affine(function.array(site.store.array).shape[axis])
+    if found is None or extent is None or (rest := found[1].affine) is None or not rest.names <= fixed:
+        return None
+    last = found[0][-1].var
+    stop = next(f.stop for f in own if f.var == last)
+    return _Placed(axis, last, 1, rest, (Affine((), 0), extent, 1), whole=stop, places=found[0])
 
 
 def _overlapping(loops: Mapping[str, For], fixed: set[str], stride: int, rest: Affine) -> bool:
@@ -664,29 +727,6 @@ def _window(
     return place, _Window(axis, 0, stride, rest - Affine.make({place: 1}, 0), bounds[:2])
 
 
-def _strip(function: Function, site: _Site, axis: int) -> _Placed | None:
-    """An index that is the number of a strip of iterations, as `c // group`; None where it is another."""
-    index = _in_full(site, site.store.index[axis])
-    divisions = {e for e in walk_expr(index) if isinstance(e, Op) and e.name == "floordiv" and isinstance(e.args[0], Ref)}
-    if len(divisions) != 1:
-        return None
-    (division,) = divisions
-    variable, divisor = division.args
-    assert isinstance(variable, Ref)
-    form = affine(rewrite(index, lambda e: variable if e == division else None))
-    extent = affine(function.array(site.store.array).shape[axis])
-    loop = next((f for f in site.loops if f.var == variable.name), None)
-    if form is None or extent is None or loop is None or form.coefficient(variable.name) != 1:
-        return None
-    fixed = {s.name for s in function.sizes} | {s.name for s in function.scalars}
-    rest = Affine.make({n: c for n, c in form.terms if n != variable.name}, form.constant)
-    if loop.start != _ZERO or loop.step != 1 or not (free_names(loop.stop) | rest.names | free_names(divisor)) <= fixed:
-        return None
-    whole = isinstance(divisor, Const) and affine(loop.stop) == extent * int(divisor.value) and rest == Affine((), 0)
-    strip = _Strip(divisor, rest, None if whole else loop.stop, not _no_less_than_0(function, divisor))
-    return _Placed(axis, variable.name, 1, Affine((), 0), (Affine((), 0), extent, 1), strip=strip)
-
-
 def _in_full(site: _Site, index: Expr, around: tuple[Stmt, ...] = ()) -> Expr:
     """An index with what integers on the way to its site stand for. around: the statements that the way leads through first."""
     before = (*around, *(s for step in site.path for s in step.before))
@@ -708,11 +748,11 @@ def _no_less_than_0(function: Function, e: Expr) -> bool:
     return False
 
 
-def _telling(function: Function, site: _Site, axis: int, form: Affine) -> list[str]:
+def _telling(function: Function, site: _Site, axis: int, form: Affine, loops: list[For]) -> list[str]:
     """The loop whose variable tells an index, if any does: of several, the outermost of those that are as long as the array,
     else the one that moves it farthest, the innermost of such; the others are summed.
     """
-    own = [f for f in site.loops if f.var in form.names]
+    own = [f for f in loops if f.var in form.names]
     if len(own) > 1:
         extent = affine(function.array(site.store.array).shape[axis])
         ends = {f.var: _ascending(f) for f in own}
@@ -781,27 +821,14 @@ def _branches(function: Function, site: _Site) -> dict[int, Expr]:
     return found
 
 
-def _only_comparisons(condition: Expr, holds: bool) -> bool:
-    """Whether the constraints of a condition say all of it."""
-    match condition:
-        case Op(name="not", args=(inner,)):
-            return _only_comparisons(inner, not holds)
-        case Op(name="and" | "or" as name, args=(a, b)):
-            return (name == "and") == holds and _only_comparisons(a, holds) and _only_comparisons(b, holds)
-        case Op(name="lt" | "le" | "gt" | "ge", args=(a, b)):
-            return affine(a) is not None and affine(b) is not None
-    return False
-
-
 def _gather(function: Function, target: str, names: Names) -> Function:
     """Turn sites whose loops do not all stand, as they are, in the index into nests of their own."""
     left: set[int] = set()
     while True:
-        often = (s for s in _sites(function.body, target) if not any(isinstance(x.stmt, If) and x.stmt.rare for x in s.path))
-        plans = [_plan(function, s) for s in often]
+        plans = [_plan(function, s) for s in _often(function, target)]
         todo = [p for p in plans if p is not None and not p.in_place and id(p.site.store) not in left]
         if not todo:
-            return function
+            return _sums_first(_by_spans(function, target, names), target, names)
         group = _neighbours(function, todo[0], plans) or [p for p in todo if p.key() == todo[0].key()]
         changed = _own_nest(function, group, names)
         if changed is None:
@@ -809,6 +836,259 @@ def _gather(function: Function, target: str, names: Names) -> Function:
             left |= {id(p.site.store) for p in group}
         else:
             function = changed
+
+
+def _often(function: Function, target: str) -> list[_Site]:
+    """The sites under no condition that nobody expects to hold."""
+    return [s for s in _sites(function.body, target) if not any(isinstance(x.stmt, If) and x.stmt.rare for x in s.path)]
+
+
+def _by_spans(function: Function, target: str, names: Names) -> Function:
+    """Let elements gather from sites of which each subscript is a function of a variable of its own (`i * h // height`,
+    `int(u)`, `abs(i - pad)`): the subscripts, and of each element the least and the largest iteration, are found first, once,
+    and those between are asked.
+    """
+    settled, tops = _Settled(function), dict[int, list[_Spanned]]()
+    for site in _often(function, target):
+        one = _spanned(function, site, settled)
+        if one is not None:
+            tops.setdefault(id(site.path[0].stmt), []).append(one)
+    edit, arrays = _Edit(), list(function.arrays)
+    for top, sites in tops.items():
+        spans: dict[tuple[Expr, ...], _Span] = {}
+        nests: list[Stmt] = []
+        for one in sites:
+            for axis, (loop, subscript) in one.functions.items():
+                extent = function.array(target).shape[axis]
+                key = substitute(subscript, {loop.var: Ref("", INT64)}), loop.start, loop.stop, extent
+                if key not in spans:
+                    spans[key] = _Span.made(function, loop, extent, names)
+                    nests += spans[key].found(loop, subscript, names)
+                    arrays += spans[key].arrays
+                one.spans[axis] = spans[key]
+        for one in sites:
+            nests.append(_gathering(function, one, names))
+            edit.instead[id(one.site.store)] = []
+        edit.after.setdefault(top, []).extend(nests)
+    return replace(function, body=edit.apply(function.body), arrays=tuple(arrays))
+
+
+@dataclass(frozen=True)
+class _Span:
+    """What a subscript is in each iteration of a loop, and the least and the largest iteration of each element: of one without
+    any, none is between them.
+    """
+
+    at: Array
+    first: Array
+    last: Array
+    reach: tuple[Extent, ...]
+
+    @staticmethod
+    def made(function: Function, loop: For, extent: Expr, names: Names) -> _Span:
+        reach = extents(function, (loop,))
+        assert reach is not None, "the bounds of the loop are of sizes"
+        at = expanded(names.fresh(f"{loop.var}_at"), INT64, reach)
+        first, last = (
+            Array(names.fresh(f"{loop.var}_{name}"), INT64, (extent,), "local", Const(fill, INT64))
+            for name, fill in (("first", 1 << 62), ("last", -1))
+        )
+        return _Span(at, first, last, reach)
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        return self.at, self.first, self.last
+
+    def of(self, var: Expr) -> Load:
+        """The subscript of an iteration."""
+        return Load(self.at.name, expanded_index(self.reach, (var,)), INT64)
+
+    def found(self, loop: For, subscript: Expr, names: Names) -> tuple[Stmt, ...]:
+        one, other = Ref(names.fresh(loop.var), INT64), Ref(names.fresh(loop.var), INT64)
+        told = Store(self.at.name, self.of(one).index, substitute(subscript, {loop.var: one}), loop.location)
+        at = self.of(other)
+        ends = tuple(
+            Store(a.name, (at,), Op(how, (Load(a.name, (at,), INT64), other), INT64), loop.location)
+            for a, how in ((self.first, "min"), (self.last, "max"))
+        )
+        # where other loops have no iteration, it may be none of the array's
+        inside = If(_between(at, _ZERO, self.first.shape[0]), ends, (), (), loop.location)
+        return (
+            replace(loop, var=one.name, carries=(), body=(told,)),
+            replace(loop, var=other.name, carries=(), body=(inside,), apart=True),
+        )
+
+
+@dataclass(frozen=True)
+class _Spanned:
+    """A site whose axes are functions of a loop's variable, or variables by themselves; the spans of the functions."""
+
+    site: _Site
+    closure: _Closure
+    functions: Mapping[int, tuple[For, Expr]]
+    plain: Mapping[int, For]
+    spans: dict[int, _Span] = field(default_factory=dict)
+
+
+def _spanned(function: Function, site: _Site, settled: _Settled) -> _Spanned | None:
+    lets = {s.name: s.value for step in site.path for s in step.before if isinstance(s, Let)}
+    fixed = {s.name for s in function.sizes} | {s.name for s in function.scalars}
+    loops = {f.var: f for f in site.loops}
+    functions: dict[int, tuple[For, Expr]] = {}
+    plain: dict[int, For] = {}
+    told = set[str]()
+    if any(isinstance(step.stmt, If) for step in site.path):
+        return None  # a subscript may be evaluated where the condition holds alone
+    for axis, i in enumerate(site.store.index):
+        while named := free_names(i) & lets.keys():
+            i = substitute(i, {n: lets[n] for n in named})
+        own = free_names(i) & loops.keys()
+        if len(own) != 1 or not free_names(i) <= fixed | own or own & told or free_arrays(i):
+            return None
+        told |= own
+        loop = loops[next(iter(own))]
+        if i == Ref(loop.var, INT64):
+            plain[axis] = loop
+        elif _tame(i, loop.var):
+            functions[axis] = loop, i
+        else:
+            return None
+    closure = _Closure(site, 0, settled)
+    if not functions or closure.spills or not closure.repeatable:
+        return None
+    if any(f.step != 1 or not free_names(f.start) | free_names(f.stop) <= fixed for f in site.loops):
+        return None
+    around = [f for f in site.loops if f.var in told]
+    sure = all(_in_range(Ref(f.var, INT64), function.array(site.store.array).shape[a], around) for a, f in plain.items())
+    return _Spanned(site, closure, functions, plain) if sure else None
+
+
+def _tame(e: Expr, var: str) -> bool:
+    """Whether neighbouring iterations have neighbouring values: e goes up or down with the variable, or turns."""
+    if var not in free_names(e):
+        return True
+    match e:
+        case Ref():
+            return True
+        case Cast(value=value) | Round(value=value):
+            return _tame(value, var)
+        case Op(name="where", args=(condition, then, orelse)):
+            return all(_tame(x, var) for x in (*operands(condition), then, orelse))
+        case Op(name="add" | "sub" | "mul" | "div" | "floordiv" | "min" | "max" as name, args=(a, b)):
+            apart = var not in free_names(b) or (var not in free_names(a) and name not in ("div", "floordiv"))
+            return apart and _tame(a, var) and _tame(b, var)
+        case Op(name="neg" | "abs" | "floor" | "ceil" | "trunc" | "round", args=(a,)):
+            return _tame(a, var)
+    return False
+
+
+def _gathering(function: Function, one: _Spanned, names: Names) -> Stmt:
+    """A nest over elements, each of which sums what the iterations in its spans add to it."""
+    site, shape = one.site, function.array(one.site.store.array).shape
+    known: dict[str, Expr] = {}
+    index: list[Expr] = []
+    over: list[For] = []
+    within: list[For] = []
+    here: list[Expr] = []
+    for axis, extent in enumerate(shape):
+        loop, *function_of = one.functions.get(axis) or (one.plain[axis],)
+        element = Ref(names.fresh(loop.var), INT64)
+        index.append(element)
+        over.append(For(element.name, _ZERO, extent, 1, (), (), location=loop.location))
+        if not function_of:
+            known[loop.var] = element
+            continue
+        var = Ref(names.fresh(loop.var), INT64)
+        known[loop.var] = var
+        span = one.spans[axis]
+        first, last = (Load(a.name, (element,), INT64) for a in (span.first, span.last))
+        past = Op("add", (last, Const(1, INT64)), INT64)
+        within.append(For(var.name, first, past, 1, (), (), location=loop.location))
+        here.append(Op("eq", (span.of(var), element), BOOL))
+    for loop in site.loops:
+        if loop.var not in known:
+            var = Ref(names.fresh(loop.var), INT64)
+            known[loop.var] = var
+            within.append(replace(loop, var=var.name, carries=(), body=()))
+    made, value = one.closure.repeat(known, names)
+    merge = Merge(names.fresh(f"{site.store.array}_part"), value, number(0, value.type))
+    statements: list[Stmt] = [If(_all(here), tuple(made), (), (merge,), site.store.location)]
+    value = Ref(merge.name, merge.type)
+    for loop in reversed(within):
+        statements, value = _summing(loop, statements, value, site.store.array, names)
+    body: tuple[Stmt, ...] = (*statements, accumulate_into(site.store.array, tuple(index), value, site.store))
+    for loop in reversed(over):
+        body = (replace(loop, body=body),)
+    return body[0]
+
+
+def _sums_first(function: Function, target: str, names: Names) -> Function:
+    """Let sites whose elements, or the ranges of these, data choose by some of their loops alone sum over the others first: in
+    loops of their own.
+    """
+    edit, settled = _Edit(), _Settled(function)
+    for site in _sites(function.body, target):
+        made = None if any(isinstance(x.stmt, If) for x in site.path) else _summed_first(function, site, settled, names)
+        if made is not None:
+            edit.instead[id(site.store)] = []
+            edit.after.setdefault(id(site.path[0].stmt), []).extend(made)
+    return replace(function, body=edit.apply(function.body))
+
+
+def _summed_first(function: Function, site: _Site, settled: _Settled, names: Names) -> tuple[Stmt, ...] | None:
+    """A site as a nest over the loops that its index is made of, with a sum over the others; None where these are inside those
+    already, and where what it adds cannot be computed anew.
+    """
+    lets = {s.name: s.value for step in site.path for s in step.before if isinstance(s, Let)}
+
+    def in_full(e: Expr) -> Expr:
+        while named := free_names(e) & lets.keys():
+            e = substitute(e, {n: lets[n] for n in named})
+        return e
+
+    index = tuple(map(in_full, site.store.index))
+    bounds = {f.var: (in_full(f.start), in_full(f.stop)) for f in site.loops}
+    fixed = {s.name for s in function.sizes} | {s.name for s in function.scalars}
+    told = {n for i in index for n in free_names(i)} - fixed
+    for f in reversed(site.loops):
+        told |= {n for e in bounds[f.var] for n in free_names(e)} - fixed if f.var in told else set()
+    kept, summed = ([f for f in site.loops if (f.var in told) == own] for own in (True, False))
+    closure = _Closure(site, 0, settled)
+    if not kept or not summed or summed == list(site.loops[len(kept) :]) or not told <= {f.var for f in kept}:
+        return None
+    if closure.spills or not closure.repeatable or not all(map(settled, (*index, *(e for f in kept for e in bounds[f.var])))):
+        return None
+    if any(not free_names(e) <= fixed or free_arrays(e) for f in summed for e in bounds[f.var]):
+        return None
+    known: dict[str, Expr] = {}
+    loops: list[For] = []
+    runs = _all(_runs(replace(f, start=bounds[f.var][0], stop=bounds[f.var][1])) for f in summed)
+    ranged = next((f for f in kept if any(map(free_arrays, bounds[f.var]))), None)
+    for f in (*kept, *summed):
+        start, stop = bounds[f.var]
+        # where there is nothing to add, a range may be none of the array's
+        stop = Op("where", (runs, stop, start), INT64) if f is ranged else stop
+        start, stop = substitute(start, known), substitute(stop, known)
+        var = names.fresh(f.var)
+        known[f.var] = Ref(var, INT64)
+        loops.append(replace(f, var=var, start=start, stop=stop, carries=(), body=()))
+    made, value = closure.repeat(known, names)
+    for f in reversed(loops[len(kept) :]):
+        made, value = _summing(f, made, value, site.store.array, names)
+    store: Stmt = accumulate_into(site.store.array, tuple(substitute(i, known) for i in index), value, site.store)
+    if ranged is None:  # and an element
+        store = If(substitute(runs, known), (store,), (), (), site.store.location)
+    statements: tuple[Stmt, ...] = (*made, store)
+    for f in reversed(loops[: len(kept)]):
+        statements = (replace(f, body=statements),)
+    return statements
+
+
+def _summing(loop: For, body: Iterable[Stmt], value: Expr, target: str, names: Names) -> tuple[list[Stmt], Expr]:
+    """A loop that sums a value of its body, and the sum."""
+    carried, result = names.fresh(f"{target}_sum"), names.fresh(f"{target}_sum")
+    carry = Carry(carried, number(0, value.type), add(Ref(carried, value.type), value), result)
+    return [replace(loop, carries=(carry,), body=tuple(body))], Ref(result, value.type)
 
 
 def _neighbours(function: Function, first: _Plan, plans: list[_Plan | None]) -> list[_Plan]:
@@ -819,7 +1099,7 @@ def _neighbours(function: Function, first: _Plan, plans: list[_Plan | None]) -> 
     around = [p for p in inside if p.site.path[0].stmt is first.site.path[0].stmt]
     prefix = min((p.prefix for p in around), default=0)
     found = [q for p in around if (q := _plan(function, p.site, prefix)) is not None and not q.summed]
-    apart = [p for p in found if all((x.within, x.strip, x.bounds[2]) == (None, None, 1) for x in p.placed)]
+    apart = [p for p in found if not p.digits and all((x.within, x.bounds[2]) == (None, 1) for x in p.placed)]
     whole = [_widened(function, p) for p in apart]
     keys = [p.key() for p in whole if p.site.store is first.site.store]
     group = [p for p in whole if p.key() in keys]
@@ -841,20 +1121,20 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
     first = group[0]
     target = first.site.store.array
     type_ = first.site.value.type
-    variables = {p.axis: names.fresh(p.var) for p in first.placed}
+    variables = {p.axis: names.fresh(_plain_name(p.var)) for p in first.placed}
     ordered = _summed_in_order(function, group)
     summed = tuple(f for f in first.summed if f not in ordered)
     sums = [names.fresh(f.var) for f in summed]
     index = list(first.site.store.index)
     for p in first.placed:
         index[p.axis] = Ref(variables[p.axis], INT64)
-    strips = {p.axis: For(names.fresh(p.var), _ZERO, p.strip.divisor, 1, (), ()) for p in first.placed if p.strip is not None}
+    parts = {f.var: replace(f, var=names.fresh(_plain_name(f.var))) for f in first.parts}
     edit, arrays, settled = _Edit(), list(function.arrays), _Settled(function)
     statements: list[Stmt] = []
     total: Expr = number(0, type_)
     loops = [*first.site.loops[: first.prefix], *_placed_loops(first, variables)]
     shape, inside = function.array(target).shape, _surely_inside(function, target, tuple(index), loops)
-    if not inside and (strips or any(p.windows or any(x.stride > 1 for x in p.placed) for p in group)):
+    if not inside and (first.digits or any(p.windows or any(x.stride > 1 for x in p.placed) for p in group)):
         return None
     guarded = [p for p in group if any(isinstance(x.stmt, If) and k not in p.certain for k, x in _below(p))]
     use: Callable[[Expr], Stmt] | None = None
@@ -880,32 +1160,38 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
     for plan, closure in zip(group, closures, strict=True):
         own = tuple(f for f in plan.summed if f not in ordered)
         known: dict[str, Expr] = {f.var: Ref(v, INT64) for f, v in zip(own, sums, strict=True)}
+        known |= {v: Ref(f.var, INT64) for v, f in parts.items()}
         ranges: list[Expr] = []
         divided: dict[Expr, Expr] = {}
         for p in plan.placed:
-            if p.strip is not None:
-                number_of_it = (Affine(((variables[p.axis], 1),), 0) - p.strip.rest).expr()
-                inner, divisor = Ref(strips[p.axis].var, INT64), p.strip.divisor
-                one = known[p.var] = Op("add", (Op("mul", (number_of_it, divisor), INT64), inner), INT64)
-                divided[Op("floordiv", (one, divisor), INT64)] = number_of_it
-                divided[Op("mod", (one, divisor), INT64)] = inner
-                ranges += [Op("ge", (number_of_it, _ZERO), BOOL)] if p.strip.rest != Affine((), 0) else []
-                ranges += [Op("lt", (one, p.strip.stop), BOOL)] if p.strip.stop is not None else []
-                continue
             at = (Affine(((variables[p.axis], 1),), 0) - p.rest) * p.sign
             if p.within is not None and not p.rest.names.isdisjoint(f.var for f in ordered):
                 return None
             told = substitute(at.expr(), known)
+            if p.places and p.whole is not None:
+                known |= {x.var: x.of(told) for x in p.places}
+                ranges += [Op("ge", (told, _ZERO), BOOL)] if p.rest != Affine((), 0) else []
+                ranges.append(Op("lt", (known[p.var], p.whole), BOOL))
+                continue
             if p.stride > 1:
                 stride = number(p.stride, INT64)
                 ranges.append(Op("eq", (Op("mod", (told, stride), INT64), _ZERO), BOOL))
                 told = Op("floordiv", (told, stride), INT64)
             known[p.var] = told
+            if p.whole is not None:
+                ranges.append(_between(told, _ZERO, p.whole))
             if p.reached not in (None, p.bounds[:2]):
                 ranges.append(_between(Ref(variables[p.axis], INT64), *(e.expr() for e in p.reached)))
             if p.within is not None and not any(w.axis == p.axis for w in plan.windows):
                 ends = (e.expr() for e in p.within)
                 ranges.append(_between(told, *ends))
+        for d in plan.digits:
+            one = known[d.var] = substitute(d.value, known)
+            divided |= {substitute(e, {d.var: one}): substitute(by, known) for e, by in d.named}
+            ranges += [] if d.inside is None else [substitute(d.inside, known)]
+        counts = [x.extent for p in plan.placed for x in p.places if x.extent is not None]
+        above = dict.fromkeys((*(e for d in plan.digits for e in d.divisors), *counts))
+        ranges += [Op("lt", (_ZERO, e), BOOL) for e in above if not isinstance(e, Const)]
         repeated = _repeat(function, closure, by_name, known, names, edit, arrays, keeping, use, ordered)
         if repeated is None:
             return None
@@ -913,7 +1199,7 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
         if divided:
 
             def undivided(e: Expr, known: Mapping[Expr, Expr] = divided) -> Expr:
-                return rewrite(e, known.get)
+                return replaced(e, known)
 
             made, part = [*_mapped(tuple(made), undivided)], undivided(part)
         if ranges:
@@ -922,7 +1208,7 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
             made, part = [If(condition, tuple(made), (), (merge,), plan.site.store.location)], Ref(merge.name, type_)
         statements += made
         total = add(total, part)
-    shown: dict[str, Expr] = {p.var: Ref(variables[p.axis], INT64) for p in first.placed if p.strip is None}
+    shown: dict[str, Expr] = {p.var: Ref(variables[p.axis], INT64) for p in first.placed if not first.digits}
     shown |= _names_of(summed, sums)
     around_sum = {f.var: _ascending_loop(f, shown) for f in first.summed}
     value = total
@@ -932,11 +1218,8 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
         loop = replace(around_sum[f.var], var=var)
         window = windows.get(f.var)
         carrying.append(loop if window is None else window.around(Ref(variables[window.axis], INT64), loop))
-    for loop in reversed((*carrying, *strips.values())):
-        carried, result = names.fresh(f"{target}_sum"), names.fresh(f"{target}_sum")
-        carry = Carry(carried, number(0, type_), add(Ref(carried, type_), value), result)
-        statements = [replace(loop, carries=(carry,), body=tuple(statements))]
-        value = Ref(result, type_)
+    for loop in reversed((*carrying, *parts.values())):
+        statements, value = _summing(loop, statements, value, target, names)
     if use is None:
         store: Stmt = accumulate_into(target, tuple(index), value, first.site.store)
         if not inside and not guarded:  # it may be outside where a loop that sums does not run
@@ -956,9 +1239,13 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
         if guarded and not inside and use is None:  # it may be outside where no condition holds
             around = _clipped(around, shape[index.index(Ref(around.var, INT64))])
         statements = [replace(around, body=tuple(statements))]
-    backwards: list[Expr] = [
-        Op("lt", (p.strip.divisor, _ZERO), BOOL) for p in first.placed if p.strip is not None and p.strip.negative
-    ]
+    if not first.prefix and any(_factors(c.site) & c.spills.keys() for c in closures):
+        statements = [replace(s, apart=True) if isinstance(s, For) else s for s in statements]
+    last = group[-1].site
+    place = last.path[group[-1].depth].stmt
+    edit.after.setdefault(id(place), []).extend(statements)
+    divisors = dict.fromkeys(e for d in first.digits for e in d.divisors if not _no_less_than_0(function, e))
+    backwards: list[Expr] = [Op("lt", (e, _ZERO), BOOL) for e in divisors]
     for plan in group if backwards else ():
         late = _as_it_stands(function, plan.site, settled, names)
         if late is None:
@@ -966,9 +1253,6 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
         below = functools.reduce(lambda a, b: Op("or", (a, b), BOOL), backwards)
         top = If(below, late, (), (), plan.site.store.location, rare=True)
         edit.after.setdefault(id(plan.site.path[0].stmt), []).append(top)
-    last = group[-1].site
-    place = last.path[group[-1].depth].stmt
-    edit.after.setdefault(id(place), []).extend(statements)
     return replace(function, body=edit.apply(function.body), arrays=tuple(arrays))
 
 
@@ -1044,8 +1328,13 @@ def _names_of(summed: tuple[For, ...], sums: list[str]) -> dict[str, Expr]:
     return {f.var: Ref(v, INT64) for f, v in zip(summed, sums, strict=True)}
 
 
+def _plain_name(digit: str) -> str:
+    """What a digit of a variable is called in the text."""
+    return digit.partition("'")[0]
+
+
 def _placed_loops(plan: _Plan, variables: dict[int, str]) -> list[For]:
-    by_var = {f.var: f for f in plan.site.loops}
+    by_var = {f.var: f for f in _counting(plan.site, plan.digits)}
     return [
         For(
             variables[p.axis],

@@ -13,6 +13,7 @@ from weft.loops.algebra.accumulation import accumulated
 from weft.loops.algebra.counters import distinct, settle
 from weft.loops.algebra.elements import elements
 from weft.loops.algebra.recurrences import match_updates, told
+from weft.loops.automatic.counters import counters
 from weft.loops.automatic.distribute import Distributed, distributions
 from weft.loops.automatic.induction import close
 from weft.loops.automatic.interchange import sink
@@ -192,6 +193,7 @@ def _carrying(verdict: Verdict, updates: tuple[Update, ...]) -> Verdict:
 # What may free a loop, in the order in which it is tried.
 _TRANSFORMS: tuple[Callable[[Function, frozenset[str]], Iterator[Rewriting]], ...] = (
     segments,
+    counters,
     renamings,
     last_values,
     splittings,

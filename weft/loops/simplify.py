@@ -368,7 +368,7 @@ def _costly(expr: Expr, stable: frozenset[str]) -> bool:
     return free_arrays(expr) <= stable
 
 
-def _certain(expr: Expr) -> Iterator[Expr]:
+def certain_in(expr: Expr) -> Iterator[Expr]:
     """The subexpressions that evaluating expr evaluates for certain, largest first."""
     pending = [expr]
     while pending:
@@ -408,7 +408,7 @@ def _share(
         stmt = map_statement(stmt, lambda e: _replace_known(e, known), lambda b: b)
         while True:
             own = own_exprs(stmt)
-            certain = [e for x in own for e in _certain(x) if _costly(e, stable)]
+            certain = [e for x in own for e in certain_in(x) if _costly(e, stable)]
             if isinstance(stmt, Let):
                 certain = [e for e in certain if e is not stmt.value]
             if not certain:

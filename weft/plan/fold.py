@@ -69,6 +69,7 @@ QUARTERS = 128
 # Of what combines parts of columns: the most threads side by side and the fewest, which read a sector, and columns of each.
 PARTS_SIDE, PARTS_SECTOR, PARTS_VECTOR = 8, 2, 4
 _MOST_PARTS = (1 << 16) - 1
+NARROW = 1 << 31  # rows up to which they are counted in 32 bits
 WARP = 32
 ZERO = Const(0, INT64)
 
@@ -90,7 +91,7 @@ class FoldPlan:
     counted as one; those of the plan are what is left. fewer: loops around decide how many rows there are, and a launch may
     have blocks for more. longer: rows for which data decide that they have more points than so many are left to a launch after,
     in which each has all threads of a block; 0: there are no such. alike: they also hold, from the beginning, what is the same
-    row for all.
+    row for all. narrow: rows of several axes are counted in 32 bits.
     """
 
     rows: tuple[str, ...]
@@ -113,6 +114,7 @@ class FoldPlan:
     fewer: bool = False
     longer: int = 0
     alike: bool = False
+    narrow: bool = False
 
     def arranged(self, sweeps: Sweeps) -> Sweeps:
         """The sweeps as this plan goes through them."""
@@ -175,8 +177,14 @@ def plan_folds(
     if apart != pairs:  # looking for what is told by one of the axes costs less than reading rows again
         found = _plan(function, merged(sweeps, apart), facts, names, machine, leaning, apart)
         if found is not None and found[0].chunks:
-            return found
-    return _plan(function, merged(sweeps, pairs), facts, names, machine, leaning, pairs)
+            return _counted(*found)
+    found = _plan(function, merged(sweeps, pairs), facts, names, machine, leaning, pairs)
+    return None if found is None else _counted(*found)
+
+
+def _counted(plan: FoldPlan, extents: Extents) -> tuple[FoldPlan, Extents]:
+    """The plan, with its rows counted in as many bits as that takes: divisions of 64 bits are long, rows may be short."""
+    return replace(plan, narrow=len(plan.rows) > 1 and extents.rows < NARROW - BLOCK), extents
 
 
 def _plan(
@@ -235,7 +243,8 @@ def _plan(
             team = _team(points, vector, min(sizes, default=4), FEW_HELD)
             # rows of several lengths follow each other in memory
             threads = min(32, power_of_two(-(-max(points, FEWEST_POINTS) // FEW_OF_RAGGED)) if ragged else team)
-            if points <= FEW_POINTS and rows >= MANY_ROWS and _windows(sweeps, lane):
+            alone = (ragged and points <= FEW_OF_RAGGED) or (points <= FEW_POINTS and _windows(sweeps, lane))
+            if rows >= MANY_ROWS and alone:
                 threads = 1  # a team would meet as often as it adds, and what rows have in common is at hand
         teams = BLOCK // threads
         sides = [
@@ -373,8 +382,10 @@ def same_reads(sweeps: Sweeps, plan: FoldPlan) -> tuple[Read, ...]:
 
 
 def _in_bulk(function: Function, sweeps: Sweeps, facts: Facts, lane: str) -> bool:
-    """Whether a row of each read that is held is one bulk copy, in whole packets."""
+    """Whether there are rows of their own that are held, each one bulk copy in whole packets."""
     reads = held_reads(sweeps, lane)
+    if not reads:
+        return False
     sizes = [function.array(v.array).dtype.size for v in reads]
     packets = all(facts.vector(v.array) * n % PACKET_BYTES == 0 for v, n in zip(reads, sizes, strict=True))
     whole = whole_runs(function, reads, sweeps.axes[lane], facts, max(1, PACKET_BYTES // min(sizes)))
@@ -543,7 +554,7 @@ def _vector(function: Function, sweeps: Sweeps, facts: Facts, lane: str) -> int:
 
 
 def _vector_of_rows(function: Function, sweeps: Sweeps, facts: Facts, lane: str) -> int:
-    """How many neighbouring rows all that sweeps read has in whole packets, which the rows are a multiple of."""
+    """How many neighbouring rows all that sweeps read and write has in whole packets, which the rows are a multiple of."""
     swept = [
         (v.array, v.index)
         for v in sweeps.values
@@ -551,8 +562,10 @@ def _vector_of_rows(function: Function, sweeps: Sweeps, facts: Facts, lane: str)
     ]
     if any(f.algebra not in ALGEBRAS for f in sweeps.folds):
         return 1
-    if not swept or sweeps.axes[lane].start != Const(0, INT64) or any(s.writes for t in sweeps.stages for s in t):
+    writes = [w for t in sweeps.stages for s in t for w in s.writes]
+    if not swept or sweeps.axes[lane].start != Const(0, INT64) or not all(stored_in_packets(w, lane, facts) for w in writes):
         return 1
+    swept += [(w.array, w.index) for w in writes]
     if not all(is_run(array, index, lane, facts) for array, index in swept):
         return 1
     if not any(function.array(a).shape[axis_along(i, lane)] == sweeps.axes[lane].stop for a, i in swept):

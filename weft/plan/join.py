@@ -35,6 +35,9 @@ CHUNK, FEWEST_NEIGHBOURS, MANY_THREADS = 64, 8, 1 << 18
 FEW_POINTS = 32
 # Warps of a block that have few elements of their own; such blocks; points of each at the least, and for each element.
 BIN_WARPS, BIN_BLOCKS, POINTS_OF_A_BLOCK, POINTS_OF_A_BIN, WARP = (8, 4, 2), 528, 2048, 8, 32
+# Rows that keep a GPU busy, a warp or a thread each; elements of a row for each of its points, at the most; points that a
+# thread joins one after another, at the most. Threads of a block of rows.
+MANY_WARPS, ELEMENTS_OF_A_POINT, MOST_IN_ORDER, ROW_THREADS = 1024, 16, 1024, (128, 64, 32)
 # Blocks that sort, up to which each adds up what the others count.
 FEW_TILES = 64
 
@@ -87,10 +90,22 @@ class BinsPlan:
 
 
 @dataclass(frozen=True)
+class RowsPlan:
+    """Points whose elements are in their own row: a warp, or a thread for each lane, has `elements`, a power of two, of a row
+    in shared memory, to which it joins the points of the row in their order. threads: of a block. lanes: as of `SortPlan`.
+    """
+
+    elements: int
+    threads: int
+    lanes: tuple[str, ...]
+    digits: int = 0
+
+
+@dataclass(frozen=True)
 class JoinPlan:
     """What is done for each group of points, one after another."""
 
-    groups: tuple[PointsPlan | SortPlan | BinsPlan | LastPlan, ...]
+    groups: tuple[PointsPlan | SortPlan | BinsPlan | RowsPlan | LastPlan, ...]
 
 
 @dataclass(frozen=True)
@@ -98,7 +113,7 @@ class JoinStep:
     """A launch of a plan. group: whose; number: which of its kind."""
 
     group: int
-    kind: Literal["points", "keys", "count", "place", "move", "sum", "last", "store", "bins", "total"]
+    kind: Literal["points", "keys", "count", "place", "move", "sum", "last", "store", "bins", "total", "rows"]
     number: int = 0
 
 
@@ -124,6 +139,9 @@ def join_steps(plan: JoinPlan) -> tuple[JoinStep, ...]:
         if isinstance(group, BinsPlan):
             steps += [JoinStep(k, "bins"), JoinStep(k, "total")]
             continue
+        if isinstance(group, RowsPlan):
+            steps.append(JoinStep(k, "rows"))
+            continue
         steps.append(JoinStep(k, "keys"))
         kinds: tuple[Literal["count", "place", "move"], ...] = ("count", "move") if group.few else ("count", "place", "move")
         every = [JoinStep(k, kind, d) for d in range(group.digits) for kind in kinds]
@@ -138,13 +156,13 @@ def join_steps(plan: JoinPlan) -> tuple[JoinStep, ...]:
 def dependent_steps(plan: JoinPlan) -> tuple[bool, ...]:
     """Of each step whether it may begin before the one before it has ended: those of a sort, which are short."""
     steps = join_steps(plan)
-    return tuple(k > 0 and step.kind not in ("points", "store", "bins") for k, step in enumerate(steps))
+    return tuple(k > 0 and step.kind not in ("points", "store", "bins", "rows") for k, step in enumerate(steps))
 
 
 def memory_of(step: JoinStep, plan: JoinPlan) -> tuple[str, ...]:
     """The names of the memory that a step uses of what the steps share."""
     group, g, k = plan.groups[step.group], step.group, step.number
-    if isinstance(group, PointsPlan):
+    if isinstance(group, PointsPlan | RowsPlan):
         return ()
     if isinstance(group, BinsPlan):
         return (f"bins_{g}",)
@@ -177,7 +195,7 @@ def plan_joins(
     thread is done with them before they are sorted. names: the values of sizes and integers.
     """
     extents = extents_of(joins.axes, names)
-    plans: list[PointsPlan | SortPlan | BinsPlan | LastPlan] = []
+    plans: list[PointsPlan | SortPlan | BinsPlan | RowsPlan | LastPlan] = []
     met: list[Meeting] = []
     for g, group in enumerate(joins.groups):
         if isinstance(group, Ordered):
@@ -215,13 +233,15 @@ def _plan_ordered(
     arrays: Mapping[str, Geometry],
     names: Mapping[str, int],
     g: int,
-) -> tuple[PointsPlan | SortPlan | BinsPlan | LastPlan, list[Meeting]] | None:
+) -> tuple[PointsPlan | SortPlan | BinsPlan | RowsPlan | LastPlan, list[Meeting]] | None:
     """The plan of what is joined in the order of keys, or in any if that leaves the same, and how its steps meet a call."""
     write, extents = group.write, extents_of(joins.axes, names)
     count, wide = math.prod(extents[a] for a in group.points), math.prod(extents[a] for a in group.lanes)
     elements = elements_of(group, arrays)
     if count < FEW_POINTS or max(count, elements) >= 1 << 31:
         return None
+    if (rows := _plan_rows(function, group, facts, arrays, extents)) is not None:
+        return rows
     if (bins := _plan_bins(function, group, elements, count, g)) is not None:
         return bins
     if group.alike:
@@ -281,6 +301,29 @@ def _plan_bins(function: Function, group: Ordered, elements: int, count: int, g:
     memory = ((f"bins_{g}", dtype, blocks * elements),)
     total = Meeting((-(-elements // WARP), 1, 1), blocks, memory)
     return BinsPlan(most, warps), [Meeting((blocks, 1, 1), count, memory, (WARP * warps, 1, 1)), total]
+
+
+def _plan_rows(
+    function: Function, group: Ordered, facts: Facts, arrays: Mapping[str, Geometry], extents: Mapping[str, int]
+) -> tuple[RowsPlan, list[Meeting]] | None:
+    """The plan of what is joined to elements of rows; None where these are few, or their elements many for shared memory."""
+    own, dtype = group.of_a_row, function.array(group.write.array).dtype
+    rows, wide = (math.prod(extents[a] for a in axes) for axes in (group.rows, group.lanes))
+    points, elements = math.prod(extents[a] for a in own.points), elements_of(own, arrays)
+    most = 1 << max(0, elements - 1).bit_length()
+    if group.write.join == LAST or dtype.opmath != dtype or elements > ELEMENTS_OF_A_POINT * points:
+        return None
+    if group.lanes:
+        threads = next((t for t in ROW_THREADS if most * dtype.size * t <= SHARED_BYTES), 0)
+        if not threads or rows * wide < MANY_WARPS * WARP or points > MOST_IN_ORDER:
+            return None
+        items, blocks = rows * wide, -(-rows * wide // threads)
+    else:
+        threads = WARP * next((w for w in (*BIN_WARPS, 1) if most * dtype.size * w <= SHARED_BYTES), 0)
+        if not threads or rows < MANY_WARPS:
+            return None
+        items, blocks = rows, -(-rows * WARP // threads)
+    return RowsPlan(most, threads, _lanes(group, facts)), [Meeting((blocks, 1, 1), items, (), (threads, 1, 1))]
 
 
 def _levels(count: int, first: int) -> list[int]:

@@ -3,7 +3,8 @@
 `for e: for d: s += g[t[e], d] * x[c[e], d]; y[c[e], d] += ...` sums for each e, and joins to elements that other e join to as
 well. A kernel of both would have to do all of it in order; of the joins alone, the points are sorted by their elements, and the
 sums are folds of rows side by side. So where what is joined is made of memory that the loop does not store to, the joins come
-after, in a loop that computes it again; what loops inside have found is left in memory for them.
+after, in a loop that computes it again; what loops inside have found is left in memory for them. So does what an iteration
+does more than once to elements of its own that data choose: the loops beside it are folds of rows.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from itertools import combinations
 
 from weft.loops.accesses import collect
 from weft.loops.accumulate import accumulation, summed_outside
-from weft.loops.affine import affine
+from weft.loops.affine import affine, is_bound
 from weft.loops.algebra.accumulation import accumulated
 from weft.loops.automatic.rewriting import copied, keeps_array
 from weft.loops.extents import expanded, expanded_index, extents
@@ -97,19 +98,30 @@ class _Parting:
         several = [a for a in chosen if self.never_meet(a)]
         joined = [a for a in chosen if a in several or accumulated(self.function, loop, a) is not None]
         joined = [a for a in joined if self.repeatable(a, {*arrays})]
-        if not joined:
+        changed = [a for a in chosen if carries and a not in joined and self.changed_alone(a) and self.repeatable(a, {*arrays})]
+        if not joined and not changed:
             return [loop]
         parts: list[Stmt] = []
-        if set(arrays) - set(joined) or carries:
+        if set(arrays) - {*joined, *changed} or carries:
             kept = self.saving((loop,))
-            parts += _with(kept, [s for s in walk(kept) if isinstance(s, Store) and s.array not in joined], True)
+            others = [s for s in walk(kept) if isinstance(s, Store) and s.array not in joined and s.array not in changed]
+            parts += _with(kept, others, True)
         found = self.loading((loop,))
-        for store in walk(found):
-            if isinstance(store, Store) and store.array in joined:
-                (own,) = _with(found, [store], False)
-                assert isinstance(own, For)
-                parts.append(copied(own, self.names)[0] if parts else own)
+        apart = [[s] for s in walk(found) if isinstance(s, Store) and s.array in joined]
+        apart += [[s for s in walk(found) if isinstance(s, Store) and s.array == a] for a in changed]
+        for own_stores in apart:
+            (own,) = _with(found, own_stores, False)
+            assert isinstance(own, For)
+            parts.append(replace(copied(own, self.names)[0], apart=True) if parts else own)
         return parts
+
+    def changed_alone(self, array: str) -> bool:
+        """Whether an array is stored to more than once, or read as well, but at elements that no other iteration of the loop
+        has to do with.
+        """
+        own = [a for a in collect((self.loop,)) if a.array == array]
+        alone = all(any(i == Ref(self.loop.var, INT64) for i in a.index) for a in own)
+        return alone and len(own) > 1
 
     def never_meet(self, array: str) -> bool:
         """Whether several stores to an array, which the loop does not read, are never of one element: of each the last counts,
@@ -146,8 +158,11 @@ class _Parting:
         if name in self.saved:
             return True
         loops, type_ = self.around[name], next(e.type for e in _results((self.loop,)) if e.name == name)
+        fixed = {s.name for s in self.function.sizes} | {s.name for s in self.function.scalars} | {f.var for f in loops}
+        if not loops or not all(is_bound(e, fixed) for f in loops for e in (f.start, f.stop)):
+            return False  # ranges that data decide would have memory for the longest of them each
         found = extents(self.function, loops)
-        if not loops or found is None:
+        if found is None:
             return False
         self.memory.append(expanded(self.names.fresh(f"{name}_saved"), type_, found))
         index = expanded_index(found, [Ref(f.var, INT64) for f in loops])

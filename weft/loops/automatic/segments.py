@@ -424,9 +424,14 @@ class _Segmented:
             asked.append(Op("and", (_less(Op("add", (row, _ONE), INT64), end), _less(after, stop)), BOOL))
         found = reduce(lambda a, b: Op("or", (a, b), BOOL), asked)
         used = free_names(ranged.start) | free_names(ranged.stop)
-        carried = [self.names.fresh("meeting") for _ in ranged.around]
+        used |= {n for f in ranged.around for e in (f.start, f.stop) for n in free_names(e)}
+        over = [f for f in ranged.around if f.var in used]
+        for loop in ranged.around:
+            if loop.var not in used:  # it is asked at all where the loop has an iteration
+                found = Op("and", (_less(*(substitute(e, names) for e in _range(loop))), found), BOOL)
+        carried = [self.names.fresh("meeting") for _ in over]
         made: For | None = None
-        for k, loop in reversed(list(enumerate(ranged.around))):
+        for k, loop in reversed(list(enumerate(over))):
             name, result = carried[k], self.names.fresh("met")
             first = before if k == 0 else Ref(carried[k - 1], BOOL)
             if made is None:
@@ -434,11 +439,7 @@ class _Segmented:
                 last: Expr = Op("or", (Ref(name, BOOL), found), BOOL)
             else:
                 body, last = (made,), Ref(made.carries[0].result, BOOL)
-            low, high = substitute(loop.start, names), substitute(loop.stop, names)
-            if loop.step < 0:
-                low, high = Op("add", (high, _ONE), INT64), Op("add", (low, _ONE), INT64)
-            if loop.var not in used:  # as often as it takes to know that it is asked at all
-                high = Op("min", (high, Op("add", (low, _ONE), INT64)), INT64)
+            low, high = (substitute(e, names) for e in _range(loop))
             made = For(fresh[loop.var], low, high, 1, (Carry(name, first, last, result),), body, location=rows.location)
         assert made is not None
         return made, Ref(made.carries[0].result, BOOL)

@@ -372,9 +372,17 @@ WEFT_FUNCTION float exp_rough(float x) {
     return result;
 }
 WEFT_FUNCTION float exp_flushed(float x) { return exp2_estimate(x * 0x1.715476p+0f); }
+// 1 + tanh(x) within 2^-21 of itself, as 2 / (1 + e^-2x): where tanh(x) is near -1 nothing is lost. Below 2^-125 it is 0.
+WEFT_FUNCTION float one_and_tanh(float x) {
+    return 2.0f * reciprocal_estimate(1.0f + exp2_estimate(x * -0x1.715476p+1f));
+}
+// a / b within 2^-21 of itself, for a b of 1 or more: the reciprocal of its quarter is no subnormal.
+WEFT_FUNCTION float divide_rough(float a, float b) { return a * 0.25f * reciprocal_estimate(b * 0.25f); }
 #else
 WEFT_FUNCTION float exp_rough(float x) { return exp(x); }
 WEFT_FUNCTION float exp_flushed(float x) { return exp(x); }
+WEFT_FUNCTION float one_and_tanh(float x) { return 1.0f + tanh(x); }
+WEFT_FUNCTION float divide_rough(float a, float b) { return a / b; }
 #endif
 
 #if WEFT_ON_DEVICE
