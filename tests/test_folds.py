@@ -394,3 +394,24 @@ def test_columns_of_rows_of_several_axes_are_folded_beside_them(monkeypatch: pyt
         report = norm_of_heads.check(x, f"bfloat16[{length}]", f"bfloat16[{length}]", gradients=True)
         assert report.ok
         assert sum("of each column" in launched.source for launched in report.launches) == 1
+
+
+@weft.kernel
+def up_to_their_own(x, w, g):
+    """Neighbouring rows have different points of one fold, and the same of another."""
+    y = torch.empty(w.shape[0], x.shape[1], dtype=x.dtype)
+    for j in range(w.shape[0]):
+        for i in range(x.shape[1]):
+            s = 0.0
+            for k in range(min(i + 1, x.shape[0])):
+                s += x[k, i] * w[j, k]
+            r = 0.0
+            for k in range(x.shape[0]):
+                r += x[k, i] * g[j, k]
+            y[j, i] = s * r
+    return y
+
+
+def test_rows_with_points_of_their_own_are_in_no_packets() -> None:
+    report = up_to_their_own.check("float32[40,32]", "float32[3,40]", "float32[3,40]")
+    assert report.ok and not report.findings, report.text()

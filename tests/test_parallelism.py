@@ -12,8 +12,9 @@ import torch
 import weft
 from tests.parallelism import lines, whole
 from weft.compiler import Unused, unused
+from weft.pytorch.call import analysis_for, geometries
 from weft.pytorch.executable import adjoint_of
-from weft.pytorch.inspection import examine
+from weft.pytorch.inspection import Examined, examine
 from weft.pytorch.telling import tell_unused
 
 GOLDEN = Path(__file__).parent / "golden" / "parallelism.txt"
@@ -108,6 +109,28 @@ def test_each_loop_is_warned_of_once_at_its_line() -> None:
 def test_a_gradient_is_called_one() -> None:
     adjoint = adjoint_of(totals.program, tuple(examine_types(totals, torch.zeros(3, 3))), ("x",))
     assert adjoint.meaning == "the gradient of totals"
+
+
+@weft.kernel
+def beside_the_first(x, w):
+    n, m = x.shape
+    y = torch.zeros_like(x)
+    for r in range(n):
+        for i in range(m):
+            s = -4.0
+            for a in range(w.shape[0]):
+                s = torch.maximum(x[r, i + a] * 1, s + x[0, 0] * 0)
+            y[r, i] = s
+    return y
+
+
+def test_a_nest_of_one_thread_is_told_as_such() -> None:
+    x, w = torch.zeros(17, 40), torch.zeros(1)
+    adjoint = adjoint_of(beside_the_first.program, tuple(examine_types(beside_the_first, x, w)), ("x",))
+    analysis, bound = analysis_for(adjoint.specializable, adjoint.signature, [x, w, x, x])
+    found = Examined(analysis, bound.names, geometries(analysis, bound), lambda: analysis.function)
+    told = [u for launch in found.launches() for u in unused(analysis, launch, bound.names)]
+    assert any("has threads for its iterations" in u.why for u in told)
 
 
 def examine_types(kernel: Any, *args: Any) -> Any:

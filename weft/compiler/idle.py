@@ -71,6 +71,8 @@ def _in_the_way(
         return f"loop {outer} around it runs in order", around[0].location, step
     if isinstance(plan, JoinPlan):
         return f"the bounds of {loop.var} are not the same everywhere", None, ""
+    if refused is None and not plan.order:
+        return f"no loop around {loop.var} has threads for its iterations", None, _ALONE
     if refused is None:
         return f"neighbours in memory lie along {plan.order[-1]}, so each of them has a thread", None, _ALONE
     beside = [o for o in nest.loops() if not any(s is loop for s in walk((o,))) and not any(s is o for s in walk((loop,)))]

@@ -567,6 +567,9 @@ def _vector_of_rows(function: Function, sweeps: Sweeps, facts: Facts, lane: str)
     ]
     if any(f.algebra not in ALGEBRAS for f in sweeps.folds):
         return 1
+    differs = {lane, *(name for v in sweeps.values if lane in v.axes for name in names_of(v))}
+    if any((free_names(a.start) | free_names(a.stop)) & differs for a in sweeps.axes.values()):
+        return 1  # each row of a packet would have points of its own
     writes = [w for t in sweeps.stages for s in t for w in s.writes]
     if not swept or sweeps.axes[lane].start != Const(0, INT64) or not all(stored_in_packets(w, lane, facts) for w in writes):
         return 1
