@@ -44,7 +44,7 @@ gate: $(STAMP)
 
 test: $(STAMP)
 	@$(MAKE) --no-print-directory -j 2 lint gate
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
 
 # Random programs: fewer with PROGRAMS=400, other ones with FIRST=100000, on a GPU with DEVICE=cuda.
 PROGRAMS ?= 20000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import signal
 import sys
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from bench.harness import options_of, record, results_file
 
 ON_GPU = (
     "linrec", "rows", "folds", "maps", "joins", "steps", "scans", "selective_scan", "algebras", "ordinary", "pointwise",
-    "products", "tensor_graphs", "attention", "variants", "linear_attention", "compiled",
+    "products", "tensor_graphs", "attention", "attention_schedules", "variants", "linear_attention", "compiled",
     "first_call", "host_overhead",
 )  # fmt: skip
 ON_CPU = ("cpu", "check_speed", "compiled_bytes", "first_call", "host_overhead")
@@ -22,9 +23,11 @@ def main(argv: list[str]) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks to run; all if left out")
     parser.add_argument("--device", help="cuda or cpu; a GPU where there is one if left out")
     parser.add_argument("--quick", action="store_true", help="small sizes, nothing recorded")
+    parser.add_argument("--cases", nargs="+", default=[], metavar="CASE", help="names of cases; all if left out")
     parser.add_argument("--out", type=Path, help="results file; bench/results/DEVICE.json if left out")
     given = parser.parse_args(argv)
-    options = options_of(given.device, given.quick)
+    options = options_of(given.device, given.quick, given.cases)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended before all was measured"))  # and what was is recorded
     names = given.names or (ON_GPU if options.device.type == "cuda" else ON_CPU)
     status = record(names, options, shlex.join(["python", "-m", "bench.all", *argv]), given.out)
     if not given.quick:

@@ -8,7 +8,7 @@ makes scores, softmax and outputs one after another in memory; its peer never ho
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -143,17 +143,15 @@ def cudnn(q: Tensor, k: Tensor, v: Tensor, scale: float, *, is_causal: bool = Fa
         return sdpa(q, k, v, scale, is_causal=is_causal)
 
 
-def run(options: Options) -> list[Row]:
+def run(options: Options) -> Iterator[Row]:
     need_gpu(options)
-    measured: list[Row] = []
     for kernel in (in_passes, causal):
         for shape in GRID:
-            measured += _cell(kernel, (2, 200, shape[2]) if options.quick else shape, options)
+            yield from _cell(kernel, (2, 200, shape[2]) if options.quick else shape, options)
     for batch, keys in DECODED:
-        measured += _decoded(*((1, 200) if options.quick else (batch, keys)), options)
+        yield from _decoded(*((1, 200) if options.quick else (batch, keys)), options)
     for kernel in (in_passes, online):
-        measured += _attention(kernel, (2, 20, 64) if options.quick else SHAPE, options)
-    return measured
+        yield from _attention(kernel, (2, 20, 64) if options.quick else SHAPE, options)
 
 
 def _cell(kernel: Callable[..., Any], shape: tuple[int, int, int], options: Options) -> list[Row]:

@@ -75,10 +75,9 @@ def _model(device: torch.device, module: nn.Module) -> nn.Module:
     return module.to(device, torch.bfloat16)
 
 
-def run(options: Options) -> list[Row]:
+def run(options: Options) -> Iterator[Row]:
     need_gpu(options)
-    measured = []
-    for work in _works(options):
+    for work in (w for w in _works(options) if options.wants(w.name)):
         moved = sum(2 * torch.Size(s).numel() for s in work.shapes)
         sets = [_tensors(work, options.device, seed) for seed in range(min(8, rotations(2 * moved)))]
         for step in work.steps:
@@ -86,8 +85,7 @@ def run(options: Options) -> list[Row]:
             ways = [_calls(work, step, peer, sets) for peer in ("weft", "torch eager", "torch.compile")]
             times = times_in_turn(ways, options.device, seconds=min(0.2, options.seconds), graph=True)
             case = {"work": work.name, "of": ", ".join(" x ".join(map(str, s)) for s in work.shapes), "step": step}
-            measured += rows_of("compiled", case, times, ["torch eager", "torch.compile"])
-    return measured
+            yield from rows_of("compiled", case, times, ["torch eager", "torch.compile"])
 
 
 def _tensors(work: Work, device: torch.device, seed: int) -> list[Tensor]:

@@ -80,11 +80,14 @@ def _child(who: str, kernel: str, device: torch.device, cache: str) -> float:
 
 
 def in_a_fresh_process(program: str, words: tuple[str, ...], cache: str) -> list[str]:
-    """The words that a program prints, given others as its arguments, with nothing cached outside of this directory."""
+    """The words that a program prints, given others as its arguments, with nothing cached outside of this directory but
+    modules, which are compiled already, as those of an installed package are: by a child before.
+    """
     caches = {"WEFT_CACHE": cache, "TORCHINDUCTOR_CACHE_DIR": cache, "TRITON_CACHE_DIR": cache}
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, "-c", program, *words]
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **caches, "PYTHONPATH": path}, stdout=subprocess.PIPE)
+    environment = {n: v for n, v in os.environ.items() if n != "PYTHONDONTWRITEBYTECODE"}
+    done = subprocess.run(command, cwd=ROOT, env={**environment, **caches, "PYTHONPATH": path}, stdout=subprocess.PIPE)
     done.check_returncode()
     return done.stdout.decode().split()
 

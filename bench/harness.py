@@ -3,7 +3,8 @@
 A row is `{"bench", "case": {...}, "weft_ms", "peer", "peer_ms", "ratio", "spread"}`: above a ratio of 1, weft is the faster.
 weft and its peers take turns in the same rounds (`weft.runtime.timing.times_in_turn`): times are medians of rounds, the ratio
 is the median of the rounds' own, and the spread their first and last quartile. A results file holds rows beside one `meta`
-object. Running a benchmark again replaces its own rows and leaves the others.
+object. Running a benchmark again replaces its own rows and leaves the others; of one that is cut short, or of some cases
+alone, what has been measured replaces what was of the same cases.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -38,10 +39,16 @@ PACKAGES = ("weft", "torch", "triton", "cuda-core", "cuda-bindings", "nvidia-cud
 
 @dataclass(frozen=True)
 class Options:
-    """device: where to run. quick: small sizes and few rounds, to see that the benchmark works; never recorded."""
+    """device: where to run. quick: small sizes and few rounds, to see that the benchmark works; never recorded. cases: the
+    names that are wanted of the benchmarks whose cases have names; all of them where there are none.
+    """
 
     device: torch.device
     quick: bool = False
+    cases: tuple[str, ...] = ()
+
+    def wants(self, name: str) -> bool:
+        return not self.cases or name in self.cases
 
     @property
     def seconds(self) -> float:
@@ -90,7 +97,7 @@ def rows_of(bench: str, case: dict[str, Any], times: Times, peers: Sequence[str]
     return [Row(bench, case, ours, peer, ms, times.ratios(way)) for way, (peer, ms) in measured]
 
 
-Benchmark = Callable[[Options], list[Row]]
+Benchmark = Callable[[Options], Iterable[Row]]
 
 
 def need_gpu(options: Options) -> None:
@@ -148,11 +155,18 @@ def load(path: Path) -> dict[str, Any]:
     return data
 
 
-def merge(old: dict[str, Any], rows: Sequence[Row], about: dict[str, Any]) -> dict[str, Any]:
-    """The results with the rows of every benchmark in `rows` replaced, ordered by benchmark."""
-    ran = {row.bench for row in rows}
-    kept = [row for row in old["rows"] if row["bench"] not in ran]
-    return {"meta": about, "rows": sorted(kept + [row.as_json() for row in rows], key=lambda row: str(row["bench"]))}
+def merge(old: dict[str, Any], rows: Sequence[Row], about: dict[str, Any], whole: bool = True) -> dict[str, Any]:
+    """The results with the rows of every benchmark in `rows` replaced, ordered by benchmark. whole: those are all of its rows;
+    where they are not, rows of other cases stay.
+    """
+    ran, made = {row.bench for row in rows}, [row.as_json() for row in rows]
+    again = {_case_of(row) for row in made}
+    kept = [row for row in old["rows"] if row["bench"] not in ran or not (whole or _case_of(row) in again)]
+    return {"meta": about, "rows": sorted(kept + made, key=lambda row: str(row["bench"]))}
+
+
+def _case_of(row: dict[str, Any]) -> str:
+    return json.dumps([row["bench"], row["case"], row["peer"]])
 
 
 def save(results: dict[str, Any], path: Path) -> None:
@@ -190,27 +204,33 @@ def main(name: str, argv: Sequence[str] = ()) -> int:
     return record([name], options_of(given.device, given.quick), command, given.out)
 
 
-def options_of(device: str | None, quick: bool) -> Options:
+def options_of(device: str | None, quick: bool, cases: Sequence[str] = ()) -> Options:
     """Raises DeviceMismatch where a GPU is asked for and there is none."""
     if device is not None and device.startswith("cuda") and not torch.cuda.is_available():
         raise DeviceMismatch("there is no GPU here", remedy="leave --device out, or use --device cpu")
-    return Options(torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")), quick)
+    return Options(torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")), quick, tuple(cases))
 
 
 def record(names: Sequence[str], options: Options, command: str, out: Path | None) -> int:
-    """Run benchmarks one after another, each recorded as soon as it is done."""
+    """Run benchmarks one after another, each recorded as soon as it is done, or as far as it came where it is ended."""
     console = Console()
     for name in names:
         module = importlib.import_module(f"bench.{name}")
         device = torch.device("cpu") if getattr(module, "CPU_ONLY", False) else options.device
-        with console.status(f"bench {name} on {device_name(device)}"):
-            rows = module.run(Options(device, options.quick))
-        show(rows, console)
-        if options.quick:
-            continue
-        path = out or results_file(device)
-        save(merge(load(path), rows, meta(device, command)), path)
-        console.print(f"recorded in {path}")
+        rows: list[Row] = []
+        whole = False
+        try:
+            with console.status(f"bench {name} on {device_name(device)}"):
+                for row in module.run(replace(options, device=device)):
+                    rows.append(row)
+            whole = not options.cases
+        finally:
+            if rows:
+                show(rows, console)
+            if rows and not options.quick:
+                path = out or results_file(device)
+                save(merge(load(path), rows, meta(device, command), whole), path)
+                console.print(f"recorded in {path}")
     return 0
 
 

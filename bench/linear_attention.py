@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch._functorch.config
 import torch.nn.functional as F  # noqa: N812 - as PyTorch's own documents import it
 from torch import Tensor
 
@@ -86,6 +87,7 @@ def arguments(heads: int, length: int, width: int, dtype: torch.dtype, device: t
 
 def run(options: Options) -> list[Row]:
     need_gpu(options)
+    torch._functorch.config.donated_buffer = False  # gradients are taken many times of one call
     on_gpu = options.device.type == "cuda"
     compiled: Function = torch.compile if on_gpu else (lambda f: f)
     programs: dict[str, tuple[Function, Function, int]] = {

@@ -5,7 +5,7 @@ Sizes are those of data, not of powers of two. Where a call takes less than 100 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -322,9 +322,9 @@ WORKS = (
 )  # fmt: skip
 
 
-def run(options: Options, works: tuple[Work, ...] = WORKS) -> list[Row]:
+def run(options: Options, works: tuple[Work, ...] = WORKS) -> Iterator[Row]:
     need_gpu(options)
-    return [measured(work, options) for work in works]
+    yield from (measured(work, options) for work in works if options.wants(work.kernel.name))
 
 
 def measured(work: Work, options: Options) -> Row:

@@ -308,7 +308,7 @@ def first_calls(options: Options) -> list[Row]:
     median of the others, for which the compiler is awake.
     """
     times: dict[tuple[str, str], list[float]] = {}
-    for _ in range(1 if options.quick else 2):
+    for _ in range(1 if options.quick else 3):
         with tempfile.TemporaryDirectory() as cache:
             for state in ("cold", "from the disk cache"):
                 words = in_a_fresh_process(_CHILD, (str(options.device), str(int(options.quick))), cache)

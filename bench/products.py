@@ -1,4 +1,5 @@
-"""Products of matrices from their loops, and what goes with them, against cuBLAS, cuDNN and torch eager, as CUDA graphs.
+"""Products of matrices from their loops, and what goes with them, against cuBLAS, cuDNN and torch eager, as CUDA graphs; steps
+of training through layers (a call and its gradients) against torch.compile too.
 
 Inputs rotate among enough sets that none is in L2. float32 is that of both sides: no tfloat32.
 """
@@ -169,11 +170,10 @@ def _works() -> Iterator[Work]:
     yield Work(distances, _distances, "torch.cdist", ((2048, 256), (2048, 256)), torch.float32)
 
 
-def run(options: Options) -> list[Row]:
+def run(options: Options) -> Iterator[Row]:
     need_gpu(options)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    measured: list[Row] = []
-    for work in _works():
+    for work in (w for w in _works() if options.wants(w.kernel.name)):
         shapes = [tuple(min(n, 20) for n in s) for s in work.shapes] if options.quick else work.shapes
         bytes_ = sum(math.prod(s) for s in shapes) * work.dtype.itemsize
         sets = [_made(work, shapes, options.device, k) for k in range(max(4, min(12, rotations(bytes_))))]
@@ -189,10 +189,40 @@ def run(options: Options) -> list[Row]:
         case = {"kernel": work.kernel.name, "shapes": sizes, "dtype": str(work.dtype).removeprefix("torch.")}
         if work.turned:
             case["transposed"] = "".join("yn"[not t] for t in work.turned)
-        measured += rows_of("products", case, times, [work.name])
+        yield from rows_of("products", case, times, [work.name])
         del sets, calls
         torch.cuda.empty_cache()
-    return measured
+    yield from _steps(options)
+
+
+def _steps(options: Options) -> Iterator[Row]:
+    """Steps of training."""
+    for kernel, peer, shapes in (
+        (linear_gelu, _linear_gelu, ((4096, 1024), (4096, 1024), (4096,))),
+        (linear_gelu, _linear_gelu, ((4096, 4096), (4096, 4096), (4096,))),
+        (gated, _gated, ((2048, 1024), (4096, 1024), (4096, 1024))),
+    ):
+        work = Work(kernel, peer, "torch eager", tuple(tuple(min(n, 20) for n in s) if options.quick else s for s in shapes))
+        sets = [[t.requires_grad_() for t in _made(work, work.shapes, options.device, k)] for k in range(4)]
+        seed = torch.randn_like(kernel(*sets[0]))
+        exact = [t.detach().double().requires_grad_() for t in sets[0]]
+        for found, want in zip(_step(kernel, sets[0], seed), _step(peer, exact, seed.double()), strict=True):
+            off = (found - want).norm() / want.norm()
+            if off > 1e-2:
+                raise AssertionError(f"a gradient of {kernel.name} is off by {off:.2g} of its norm")
+        del exact
+        ways = (kernel, peer) if options.quick else (kernel, peer, torch.compile(peer, dynamic=False))
+        calls = [[partial(_step, f, own, seed) for own in sets] for f in ways]
+        times = times_in_turn(calls, options.device, seconds=min(0.1, options.seconds), graph=True)
+        sizes = " ".join("x".join(map(str, s)) for s in work.shapes)
+        case = {"kernel": kernel.name, "shapes": sizes, "dtype": "bfloat16", "step": "training"}
+        yield from rows_of("products", case, times, ["torch eager", "torch.compile"][: len(ways) - 1])
+        del sets, calls
+        torch.cuda.empty_cache()
+
+
+def _step(function: Callable[..., torch.Tensor], own: Sequence[torch.Tensor], seed: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return torch.autograd.grad(function(*own), own, seed)
 
 
 def _made(work: Work, shapes: Sequence[tuple[int, ...]], device: torch.device, seed: int) -> list[torch.Tensor]:

@@ -6,6 +6,7 @@ takes, half of them read and half written.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
 import torch
@@ -15,10 +16,9 @@ from bench.workloads import WORKLOADS, tensors
 from weft.runtime.timing import rotations, times_in_turn
 
 
-def run(options: Options) -> list[Row]:
+def run(options: Options) -> Iterator[Row]:
     need_gpu(options)
-    measured: list[Row] = []
-    for work in WORKLOADS:
+    for work in (w for w in WORKLOADS if options.wants(w.name)):
         for sizes in (work.small,) if options.quick else work.cases:
             graph = work.graph(*sizes)
             first = tensors(graph, options.device)
@@ -37,6 +37,5 @@ def run(options: Options) -> list[Row]:
             case = {"workload": work.name, "sizes": " x ".join(map(str, sizes))}
             if not options.quick:
                 case["floor_ms"] = f"{copy_ms(moved, options, seconds=0.05):.4f}"
-            measured += rows_of("tensor_graphs", case, times, ["torch eager", "torch.compile"])
+            yield from rows_of("tensor_graphs", case, times, ["torch eager", "torch.compile"])
             del sets, first, got, want, ways
-    return measured

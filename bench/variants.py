@@ -8,7 +8,7 @@ configurations. `weft.kernels.attention` is measured against scaled_dot_product_
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,9 +20,9 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import weft
-from bench.harness import Options, Row, need_gpu
+from bench.harness import Options, Row, need_gpu, rows_of
 from weft.kernels.attention import attention
-from weft.runtime.timing import median_ms
+from weft.runtime.timing import times_in_turn
 
 WINDOW, CAP = 1024, 30.0
 
@@ -249,12 +249,15 @@ def flex(own: Variant, shape: tuple[int, int, int, int], device: torch.device) -
     return torch.compile(attend, dynamic=False)
 
 
-def run(options: Options) -> list[Row]:
+def run(options: Options) -> Iterator[Row]:
     need_gpu(options)
     torch._functorch.config.donated_buffer = False  # gradients are taken many times of one call
     shapes = ((1, 2, 256, 64),) if options.quick else SHAPES
-    rows = [row for name in NAMES for shape in shapes for row in _cell(name, shape, options)]
-    return rows + _library(options)
+    for name in filter(options.wants, NAMES):
+        for shape in shapes:
+            yield from _cell(name, shape, options)
+    if options.wants("library"):
+        yield from _library(options)
 
 
 def _cell(name: str, shape: tuple[int, int, int, int], options: Options) -> list[Row]:
@@ -286,7 +289,7 @@ def _compared(
     options: Options,
 ) -> list[Row]:
     """The forward pass, and the backward pass."""
-    outs, seconds = [f() for f in (ours, theirs)], options.seconds
+    outs = [f() for f in (ours, theirs)]
     torch.testing.assert_close(*(out.float() for out in outs), rtol=2e-2, atol=2e-2)
     seed = torch.randn_like(outs[1])
     backward = [partial(torch.autograd.grad, out, inputs, seed, retain_graph=True) for out in outs]
@@ -295,9 +298,9 @@ def _compared(
     rows = []
     for direction, pair in (("forward", (ours, theirs)), ("backward", backward)):
         with torch.no_grad():
-            times = [median_ms([f], options.device, seconds=seconds) for f in pair]
+            times = times_in_turn([[f] for f in pair], options.device, seconds=min(0.2, options.seconds))
         case = {"kernel": name, "shape": list(inputs[0].shape), "dtype": "bfloat16", "pass": direction}
-        rows.append(Row("variants", case, times[0], peer, times[1]))
+        rows += rows_of("variants", case, times, [peer])
     return rows
 
 
@@ -317,7 +320,7 @@ def _library(options: Options) -> list[Row]:
     k, v = (torch.randn(own, 4, keys, 128, device=device).bfloat16() for _ in range(2))
     pair = [partial(f, one, k, v, enable_gqa=True) for f in (attention, F.scaled_dot_product_attention)]
     torch.testing.assert_close(*(f().float() for f in pair), rtol=2e-2, atol=2e-2)
-    times = [median_ms([f], device, seconds=options.seconds) for f in pair]
+    times = times_in_turn([[f] for f in pair], device, seconds=min(0.2, options.seconds))
     case = {"kernel": "weft.kernels.attention, one query", "shape": [own, 32, 4, keys, 128]}
     case |= {"dtype": "bfloat16", "pass": "forward"}
-    return [*rows, Row("variants", case, times[0], peer, times[1])]
+    return rows + rows_of("variants", case, times, [peer])

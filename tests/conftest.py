@@ -6,6 +6,7 @@ import gc
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,12 +18,17 @@ import hypothesis
 import pytest
 import torch
 
-from tests import validated
-from weft.pytorch import reference
+from tests import syntax, validated
+from weft.pytorch import reference, simulated
 from weft.runtime import host
+from weft.runtime.simulator.engine import engine
 
 GOLDEN = Path(__file__).parent / "golden"
 _CACHE = pytest.StashKey[str]()
+
+
+def _with(*level: str) -> tuple[str, ...]:
+    return tuple(own for flag in host.FLAGS for own in (level if flag == "-O3" else (flag,)))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # The suite says the same of the same code: what is drawn at random is `make fuzz`'s, which asks for a number.
     hypothesis.settings.register_profile(
         "weft",
-        max_examples=programs or 12,
+        max_examples=programs or 8,
         derandomize=programs is None,
         deadline=None,
         suppress_health_check=[hypothesis.HealthCheck.too_slow],
@@ -45,10 +51,16 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("weft")
     if programs is None:  # what takes the plain Python seconds is held against the kernel for the CPU, as larger calls are
         reference.MOST_ITERATIONS = 50_000
+        syntax.install()
+        # Loops in vectors, and multiply-adds that round once; what else is done to a nest is test_cpu.py's and a few others'.
+        host.build.__defaults__ = (_with("-O1", "-fexpensive-optimizations"),)
     # One cache a run, shared by its workers (which inherit the environment) and apart from the user's own.
     if not hasattr(config, "workerinput"):
         config.stash[_CACHE] = os.environ["WEFT_CACHE"] = tempfile.mkdtemp(prefix="weft-tests-")
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(os.environ["WEFT_CACHE"], "inductor")
+        if config.args_source is pytest.Config.ArgsSource.TESTPATHS and config.getoption("numprocesses", None):
+            # The whole suite's workers compile it once, while they collect, and not one beside the other.
+            threading.Thread(target=engine, daemon=True).start()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -91,7 +103,19 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 @pytest.fixture
 def quickly_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests of many programs, each called a few times: to optimise one takes longer than all else that is asked of it."""
-    monkeypatch.setattr(host.build, "__defaults__", (tuple("-O0" if f == "-O3" else f for f in host.FLAGS),))
+    monkeypatch.setattr(host.build, "__defaults__", (_with("-O0"),))
+
+
+@pytest.fixture
+def optimised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of kernels for the CPU as users have them."""
+    monkeypatch.setattr(host.build, "__defaults__", (host.FLAGS,))
+
+
+@pytest.fixture
+def compiled_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of what NVRTC says of registers: the texts that they simulate are compiled, and not read alone."""
+    monkeypatch.setattr(simulated, "_resources", syntax.whole)
 
 
 @pytest.fixture

@@ -1892,7 +1892,7 @@ wgmma_product(const weft::bfloat16* a, const weft::bfloat16* b, float* c, const 
     if (threadIdx.x == 0) {
         for (int s = 0; s < stages; ++s) {
             full[s].init(1);
-            empty[s].init(2);
+            empty[s].init(8);  // of each warp that multiplies: it knows of its own products alone
         }
         weft::fence_mbarrier_init();
     }
@@ -1925,7 +1925,7 @@ wgmma_product(const weft::bfloat16* a, const weft::bfloat16* b, float* c, const 
             weft::wgmma<weft::bfloat16>(sum, left.advanced(32 * k), right.advanced(32 * k), t + k > 0);
         weft::wgmma_commit();
         weft::wgmma_wait<1>();  // the products of the tile before are done: its stage is free
-        if (t > 0 && threadIdx.x % 128 == 0) empty[(t - 1) % stages].arrive();
+        if (t > 0 && threadIdx.x % 32 == 0) empty[(t - 1) % stages].arrive();
     }
     weft::wgmma_wait<0>(sum);
     const int first = row + group * 64 + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;

@@ -4,7 +4,8 @@ Prints how many are equal, refused (by what) and skipped, the five slowest analy
 small; ends with 1 if there is one. Odd seeds are programs of many dtypes, even ones of one. With `--device cuda` the
 emitted CUDA runs on the GPU that there is, with `--road schedule` the schedules by their meaning in random orders, with
 `--road parts` so with their nests taken apart around loops that stay in order; with `--gradients` programs are
-differentiated (tests/fuzz_gradients.py).
+differentiated (tests/fuzz_gradients.py), and with `--road mechanisms` they are those of tests/mechanisms.py, whose emitted CUDA
+`--device simulator` executes.
 
 Each process takes a chunk of seeds and prints a line of JSON for each. The seeds that a process did not come to, which
 died or took too long, are run again in smaller chunks, until it is known which of them it was.
@@ -61,7 +62,7 @@ def work(seeds: Sequence[int], road: str, device: str, tries: int, tell: Callabl
     torch.set_num_threads(1)
     validated.install()
     clock = _Clock()
-    if road != "kernel" or device != "cpu":
+    if road not in ("kernel", "mechanisms") or device != "cpu":
         for seed in seeds:
             # what ends the work on a device ends it for the process: the seed is run again, by itself at last
             outcome = _outcome(seed, road, device, tries if device == "cpu" else 0, clock)
@@ -144,13 +145,15 @@ def _outcome(seed: int, road: str, device: str, tries: int, clock: _Clock) -> Ou
 
 def _checked(seed: int, road: Any, device: str) -> tuple[Program, Callable[[Program], tuple[str, WeftError | None]]]:
     """The program of a seed, and what is asked of it and of smaller ones."""
-    from tests import fuzz_gradients, fuzz_oracle
+    from tests import fuzz_gradients, fuzz_mechanisms, fuzz_oracle, mechanisms
     from tests.fuzz_mixed import program_of
 
     def values(program: Program) -> tuple[str, WeftError | None]:
         found = fuzz_oracle.check(program, road, device)
         return found.outcome, found.refusal
 
+    if road == "mechanisms":
+        return mechanisms.generate(seed), lambda program: fuzz_mechanisms.check(program, device)
     if road == "gradients":
         kernels = seed % fuzz_gradients.KERNELS == 0
         return fuzz_gradients.generate(seed), lambda program: fuzz_gradients.check(program, kernels)
@@ -279,8 +282,8 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first seed")
     parser.add_argument("--programs", type=int, default=200, metavar="N", help="how many seeds")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="J", help="processes at a time")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--road", choices=("kernel", "schedule", "parts", "gradients"), default="kernel")
+    parser.add_argument("--device", choices=("cpu", "cuda", "simulator"), default="cpu")
+    parser.add_argument("--road", choices=("kernel", "schedule", "parts", "gradients", "mechanisms"), default="kernel")
     parser.add_argument("--gradients", dest="road", action="store_const", const="gradients", help="--road gradients")
     parser.add_argument("--tries", type=int, default=100, help="smaller programs that are looked at for each mismatch")
     parser.add_argument("--worker", type=int, nargs="+", help=argparse.SUPPRESS)

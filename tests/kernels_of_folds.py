@@ -403,6 +403,20 @@ def gathered(x, places):
 
 
 @weft.kernel
+def norms_of_chosen(x, places, weight):
+    """Rows that the data choose have only a weight beside them, which is the same for all."""
+    rows, length = len(places), x.shape[1]
+    y = torch.empty(rows, length)
+    for r in range(rows):
+        squares = 0.0
+        for l in range(length):
+            squares += x[places[r], l] * x[places[r], l]
+        for l in range(length):
+            y[r, l] = x[places[r], l] * torch.rsqrt(squares / length + 1e-6) * weight[l]
+    return y
+
+
+@weft.kernel
 def least_and_largest(x):
     """NaN are dropped, as Python's min and max drop what they do not start with."""
     y = torch.empty(2)
@@ -543,6 +557,10 @@ def norm_of_heads(x, weight, bias):
 
 
 CASES: dict[str, tuple[Any, tuple[Callable[[], tuple[Any, ...]], ...]]] = {
+    "norms_of_chosen": (
+        norms_of_chosen,
+        (lambda: (_random(7, 64), torch.tensor([6, 0, 3]), _random(64)),),
+    ),
     "total": (
         total,
         (

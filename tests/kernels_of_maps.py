@@ -226,7 +226,19 @@ def _unaligned(n: int, m: int) -> Tensor:
 
 Makes = tuple[Callable[[], tuple[Any, ...]], ...]
 
-# Kernels, and arguments of several kinds.
+
+@weft.kernel
+def ahead(x, n: int):
+    """On conditions: in packets of which the last has more points than there are, and from another point than the first on."""
+    y = torch.empty(n, dtype=x.dtype)
+    z = torch.empty(n, dtype=x.dtype)
+    for j in range(n):
+        y[j] = x[j + 8] if j >= 8 else 0.0
+    for j in range(2, n + 2):
+        z[j - 2] = x[j - 2] if j >= 4 else 0.0
+    return y, z
+
+
 @weft.kernel
 def rotated(x, cosine, sine):
     """Each half of a row beside the other."""
@@ -319,6 +331,7 @@ CASES: dict[str, tuple[Any, Makes]] = {
         ),
     ),
     "of_rows": (of_rows, (lambda: (_random(9, 40), _random(9)), lambda: (_random(9, 4100).bfloat16(), _random(9)))),
+    "ahead": (ahead, (lambda: (_random(26), 18),)),
     "rotated": (
         rotated,
         (

@@ -372,6 +372,34 @@ def divided_columns(x, w, g):
 
 
 @weft.kernel
+def gated_by_rows(x, gate, w):
+    """Rows of two matrices, which meet the same columns."""
+    y = torch.empty(x.shape[0], w.shape[1])
+    for i in range(x.shape[0]):
+        for j in range(w.shape[1]):
+            s = 0.0
+            g = 0.0
+            for k in range(w.shape[0]):
+                s += x[i, k] * w[k, j]
+                g += gate[i, k] * w[k, j]
+            y[i, j] = s * torch.sigmoid(g)
+    return y
+
+
+@weft.kernel
+def triangle(a, b):
+    """Where the number of a row is no less than that of a column, 0 elsewhere."""
+    c = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype)
+    for i in range(a.shape[0]):
+        for j in range(b.shape[1]):
+            s = 0.0
+            for k in range(a.shape[1]):
+                s += a[i, k] * b[k, j] * 2 if j <= i else 0.0
+            c[i, j] = s
+    return c
+
+
+@weft.kernel
 def divided_points(x, w, g):
     """The same of columns that lie along the points, in the type of the result."""
     y = torch.empty(x.shape[0], w.shape[0])
@@ -519,6 +547,32 @@ def of_columns(a, b):
             s = 0.0
             for k in range(a.shape[1]):
                 s += a[i, k, j] * b[i, k, j]
+            y[i, j] = s
+    return y
+
+
+@weft.kernel
+def lower(l, b):
+    """The rows of a triangular matrix have ever more points."""
+    y = torch.empty(l.shape[0], b.shape[1], dtype=l.dtype)
+    for i in range(l.shape[0]):
+        for j in range(b.shape[1]):
+            s = 0.0
+            for k in range(i + 1):
+                s += l[i, k] * b[k, j]
+            y[i, j] = s
+    return y
+
+
+@weft.kernel
+def earlier(x, w):
+    """Of a row, the points are those before it: another row has none there."""
+    y = torch.empty(x.shape[0], w.shape[1], dtype=x.dtype)
+    for i in range(x.shape[0]):
+        for j in range(w.shape[1]):
+            s = 0.0
+            for k in range(i + 1):
+                s += x[i - k] * w[k, j]
             y[i, j] = s
     return y
 

@@ -807,14 +807,14 @@ WGMMA: tuple[Mutant, ...] = (
     Mutant(
         "wait_after_the_arrival", "wgmma_product",
         "weft::wgmma_wait<1>();  // the products of the tile before are done: its stage is free\n"
-        "        if (t > 0 && threadIdx.x % 128 == 0) empty[(t - 1) % stages].arrive();",
-        "if (t > 0 && threadIdx.x % 128 == 0) empty[(t - 1) % stages].arrive();\n        weft::wgmma_wait<1>();",
+        "        if (t > 0 && threadIdx.x % 32 == 0) empty[(t - 1) % stages].arrive();",
+        "if (t > 0 && threadIdx.x % 32 == 0) empty[(t - 1) % stages].arrive();\n        weft::wgmma_wait<1>();",
         ("slot reused",), (_A_LOAD, _B_LOAD),
     ),
     Mutant(
         "stage_freed_too_early", "wgmma_product",
-        "if (t > 0 && threadIdx.x % 128 == 0) empty[(t - 1) % stages].arrive()",
-        "if (threadIdx.x % 128 == 0) empty[t % stages].arrive()",
+        "if (t > 0 && threadIdx.x % 32 == 0) empty[(t - 1) % stages].arrive()",
+        "if (threadIdx.x % 32 == 0) empty[t % stages].arrive()",
         ("slot reused",), (_A_LOAD, _B_LOAD),
     ),
     Mutant("tiles_not_waited_for", "wgmma_product", "full[s].wait(t / stages % 2);", "", ("race",), (_WGMMA,)),

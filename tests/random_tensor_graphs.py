@@ -183,12 +183,17 @@ def draw(chooser: random.Random) -> Drawn:
     return Drawn(graph, tensors, drawing.smooth, drawing.rounds)
 
 
-def disagreement(drawn: Drawn) -> str:
-    """What a call, its gradient or the graph's text has that it should not; "" for nothing."""
+def disagreement(drawn: Drawn, device: str = "cpu") -> str:
+    """What a call, its gradient or the graph's text has that it should not; "" for nothing. device: of the call, or
+    "simulator", where what is emitted must be clean of findings.
+    """
     graph, tensors = drawn.graph, drawn.tensors
+    if device == "simulator":
+        report = graph.check(*tensors, gradients=drawn.smooth and not drawn.rounds)
+        return "" if report.ok and not report.findings else str(report.text())
     if KernelGraph.from_json(graph.to_json()) != graph:
         return "JSON gives another graph"
-    given = [t.detach().requires_grad_() for t in tensors]
+    given = [t.detach().to(device).requires_grad_() for t in tensors]
     made, exact, rounded = graph(*given), graph.reference(*given, double=True), graph.reference(*given)
     if not isinstance(made, tuple):
         made, exact, rounded = (made,), (exact,), (rounded,)
@@ -201,7 +206,7 @@ def disagreement(drawn: Drawn) -> str:
             return f"result {k}: {told}"
     if not drawn.smooth or drawn.rounds:
         return ""
-    weights = [torch.empty(e.shape, dtype=torch.float64).uniform_(0.5, 1) for e in exact]
+    weights = [torch.empty(e.shape, dtype=torch.float64).uniform_(0.5, 1).to(device) for e in exact]
     own, wanted = (
         torch.autograd.grad(
             sum((w * r).sum() for w, r in zip(weights, results, strict=True) if r.requires_grad), given, allow_unused=True

@@ -897,7 +897,7 @@ class Writer:
 
 
 @given(st.integers(0, 10**9))
-@examples(20)
+@examples(10)
 def test_random_programs(seed: int) -> None:
     made = Writer(seed).program()
     check_itself(made, rand(2, 3, seed=seed % 7), rand(3, seed=seed % 5))

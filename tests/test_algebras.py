@@ -22,6 +22,8 @@ from weft.loops.types import BOOL, INT64
 from weft.pytorch.call import argument_types
 from weft.pytorch.simulated import simulate_call
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 # The class and the algebra of the last loop of each kernel.
 FOUND = {
     "argmax": ("reduction", ("argmax",)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import runpy
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ import torch
 
 import weft
 from weft.errors import InapplicableTransform
+from weft.kernels.attention import attended_causal
 from weft.loops.show import renamed, user_names
 
 ROOT = Path(__file__).parent.parent
 DOCUMENT = ROOT / "docs" / "attention-from-loops.md"
+SPECS = ("bfloat16[4,32,1,4096,64]", *("bfloat16[4,32,4096,64]",) * 2, 0.125)
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +59,20 @@ def refusal(example: dict[str, Any]) -> str:
     return str(refused.value).replace(str(ROOT) + "/", "")
 
 
+def plan_of_the_library() -> str:
+    text = str(attended_causal.explain(*SPECS, detail=True))
+    return textwrap.dedent(text.partition("Plan on a GPU\n")[2].partition("\n\n")[0])
+
+
+def turns_of_the_library() -> str:
+    """The loop over the turns of a tile."""
+    lines = attended_causal.source(*SPECS, arch="sm_90a").splitlines()
+    first = next(k for k, line in enumerate(lines) if line.strip() == "while (true) {")
+    depth = len(lines[first]) - len(lines[first].lstrip())
+    last = next(k for k in range(first, len(lines)) if lines[k] == " " * depth + "}")
+    return textwrap.dedent("\n".join(lines[first : last + 1]))
+
+
 def shown(example: dict[str, Any]) -> dict[str, str]:
     written, hoisted, proven, in_parts = (example[n] for n in ("written", "hoisted", "proven", "in_parts"))
     found, forgotten = written.analyze(), weft.analyze(example["forgetful"])
@@ -78,6 +95,8 @@ def shown(example: dict[str, Any]) -> dict[str, str]:
         "forgetful verdict": verdicts(forgotten) + "\n\n" + why(forgotten),
         "orders": "\n".join(orders),
         "refusal": refusal(example),
+        "plan": plan_of_the_library(),
+        "turns": turns_of_the_library(),
     }
 
 

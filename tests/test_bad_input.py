@@ -568,7 +568,7 @@ def test_nvrtc_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = inspection.cuda_source
     mark = f"// {os.getpid()} {math.pi}\n"
     monkeypatch.setattr(inspection, "cuda_source", lambda *given: whole(*given) + mark)
-    monkeypatch.setitem(sys.modules, "cuda.core", None)
+    monkeypatch.setitem(sys.modules, "cuda.bindings.nvrtc", None)
     refused(lambda: transposed.resources(X, arch="sm_80"), CompileError, "NVRTC is not here", "pip install", where=None)
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from bench import table
-from bench.harness import Options, Row, load, merge, meta, rows_of, save
+from bench.harness import Options, Row, load, merge, meta, record, rows_of, save
 from weft.errors import DeviceMismatch
 from weft.runtime import timing
 from weft.runtime.timing import CACHE_BYTES, median_ms, rotations, times_in_turn
@@ -38,6 +40,23 @@ def test_a_benchmark_run_again_replaces_its_own_rows_alone(tmp_path: Path) -> No
     assert [(row["bench"], row["case"]) for row in results["rows"]] == [("a", {}), ("b", {"n": 2})]
     assert results["meta"] == {"commit": "2"} and all(set(row) == KEYS for row in results["rows"])
     assert not list(tmp_path.glob("*.[0-9]*")), "no temporary file is left"
+
+
+def test_a_benchmark_that_is_cut_short_records_what_it_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "results.json"
+    old = [Row("cut", {"n": n}, 1.0, peer, 2.0) for n in (1, 2) for peer in ("x", "y")]
+    save(merge(load(path), old, {"commit": "1"}), path)
+
+    def run(options: Options) -> Iterator[Row]:
+        assert options.wants("any") == (not options.cases)
+        yield Row("cut", {"n": 2}, 5.0, "y", 5.0)
+        sys.exit("cut")
+
+    monkeypatch.setitem(sys.modules, "bench.cut", SimpleNamespace(run=run))
+    with pytest.raises(SystemExit):
+        record(["cut"], Options(CPU), "", path)
+    rows = [(r["case"]["n"], r["peer"], r["weft_ms"]) for r in load(path)["rows"]]
+    assert rows == [(1, "x", 1.0), (1, "y", 1.0), (2, "x", 1.0), (2, "y", 5.0)]
 
 
 def test_meta_names_versions_device_commit_and_command() -> None:
@@ -123,7 +142,7 @@ def test_every_benchmark_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
     benchmark = importlib.import_module(f"bench.{name}")
     monkeypatch.setattr(benchmark, "rotations", lambda _: 2, raising=False)  # small tensors fit into a cache many times
-    rows = benchmark.run(Options(CPU, quick=True))
+    rows = [*benchmark.run(Options(CPU, quick=True))]
     assert rows and all(row.weft_ms > 0 for row in rows)
     json.dumps([row.as_json() for row in rows])
 

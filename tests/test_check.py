@@ -466,6 +466,13 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> _Recorder:
     return recorder
 
 
+def test_what_the_compiler_says_is_told(compiled_whole: None) -> None:
+    report = linrec.check("float32[3,40]", "float32[3,40]")
+    (launch,) = report.launches
+    assert launch.resources is not None and 0 < launch.resources.registers <= 255 and launch.resources.blocks > 0
+    assert f"{launch.resources.registers} registers" in report.text()
+
+
 def test_the_launch_is_the_one_of_the_cuda_road(recorder: _Recorder) -> None:
     x, c = torch.randn(6, 512), torch.rand(6, 1024)[:, ::2]
     report = linrec.kernel.check(x, c)

@@ -13,6 +13,8 @@ from weft.loops.accesses import Conditions, collect
 from weft.loops.ir import Const, Merge, Op, Ref
 from weft.loops.types import BOOL, INT64
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 
 def chained(x):
     n = x.shape[0]

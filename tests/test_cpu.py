@@ -16,6 +16,8 @@ import weft
 from weft.errors import LaunchError, OutOfRange
 from weft.runtime import host
 
+pytestmark = pytest.mark.usefixtures("optimised")
+
 SHAPES = [(1, 1), (3, 5), (16, 16), (17, 40), (70, 33), (1, 50), (50, 1), (0, 4)]
 DTYPES = [torch.float32, torch.bfloat16, torch.float64, torch.int16]
 

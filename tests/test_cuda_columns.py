@@ -11,6 +11,8 @@ import weft
 from weft.pytorch.simulated import simulate_call
 from weft.runtime.nvrtc import compile_cubin
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 
 @weft.kernel
 def first_columns(y, w, q: int):

@@ -356,7 +356,7 @@ def sized(program: Any, function: Callable[..., Any], sizes: dict[str, int], see
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("first", chunks(50, 10, 20))
+@pytest.mark.parametrize("first", chunks(50, 10, 10))
 def test_random_programs_by_brute_force(first: int) -> None:
     for seed in range(200_000 + first, 200_000 + first + 10):
         program = generate(seed)
@@ -413,7 +413,7 @@ def affine_program(seed: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-@pytest.mark.parametrize("first", chunks(40, 10, 20))
+@pytest.mark.parametrize("first", chunks(40, 10, 10))
 def test_random_affine_programs_are_exact(first: int) -> None:
     met = 0
     for seed in range(first, first + 10):

@@ -61,7 +61,14 @@ def _close(made: torch.Tensor, expected: torch.Tensor) -> None:
     torch.testing.assert_close(made, expected, atol=bound, rtol=bound, equal_nan=True)
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+# Of which another one is, in what is made of it
+_ALIKE = {
+    "booleans", "causal_softmax", "cosine_similarity", "cross_entropy_smoothed", "cumsum_last", "double", "glu", "log_softmax",
+    "mse", "selected", "sum_of_all", "swiglu", "transposed",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.long] if n in _ALIKE else []) for n in FUNCTIONS])
 def test_functions_are_those_of_eager_mode(name: str) -> None:
     function, args = FUNCTIONS[name]
     backend = weft.Backend()

@@ -17,6 +17,8 @@ import torch
 import weft
 from tests.test_scalar_functions import FLAGS, RUNTIME, call, compiled, wrapper
 
+pytestmark = pytest.mark.usefixtures("optimised")
+
 # The functions of one number and of two, and how many units of the last place they may be off.
 OF_ONE = {
     "exp": 1.0, "exp2": 1.0, "expm1": 1.5, "log": 1.0, "log2": 1.5, "log10": 1.7, "log1p": 1.7, "sin": 1.6, "cos": 1.6,
@@ -74,7 +76,7 @@ def off_by(got: np.ndarray, want: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("name", OF_ONE)
 def test_of_one_number(library: object, name: str) -> None:
-    bits = np.arange(0, 1 << 32, 2081, dtype=np.uint64).astype(np.uint32)
+    bits = np.arange(0, 1 << 32, 4099, dtype=np.uint64).astype(np.uint32)
     x = np.concatenate([bits.view(np.float32), np.array(SPECIAL, np.float32), -np.array(SPECIAL, np.float32)])
     got = call(library, f"{name}_of", x, result=np.float32)  # type: ignore[arg-type]
     apart = off_by(got, in_double(name)(x))
@@ -108,7 +110,7 @@ def near(library: Any, name: str, a: np.ndarray, b: np.ndarray) -> tuple[np.ndar
 
 @pytest.mark.parametrize("name", RARE_OF_ONE)
 def test_angles_up_to_where_they_end(library: object, name: str) -> None:
-    x = np.arange(0, 1 << 32, 2081, dtype=np.uint64).astype(np.uint32).view(np.float32)
+    x = np.arange(0, 1 << 32, 4099, dtype=np.uint64).astype(np.uint32).view(np.float32)
     multiples = (np.arange(1, 20000) * np.pi / 2).astype(np.float32)
     x = np.concatenate([x, multiples, np.array(SPECIAL, np.float32), -np.array(SPECIAL, np.float32)])
     got, rare = near(library, name, x, x)

@@ -46,7 +46,7 @@ from weft.runtime.include import resolve
 
 STRICT = ("-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-Wno-parentheses")
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++")
+pytestmark = [pytest.mark.skipif(shutil.which("g++") is None, reason="no g++"), pytest.mark.usefixtures("optimised")]
 
 # ---------------------------------------------------------------- building nests by hand
 

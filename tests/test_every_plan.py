@@ -74,6 +74,13 @@ def test_every_kind_of_plan_is_among_them(always: None) -> None:
     assert met == set(KINDS)
 
 
+def test_every_kind_of_plan_is_compiled_whole(always: None) -> None:
+    for name in SAMPLE:
+        kernel, make = PROGRAMS[name]
+        for made in kernel.resources(*make(), arch="sm_90a"):
+            assert made.registers <= 255 and made.shared <= 48 << 10
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("name", PROGRAMS)

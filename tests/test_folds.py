@@ -27,6 +27,8 @@ from weft.pytorch import inspection, simulated
 from weft.pytorch.inspection import examine
 from weft.pytorch.machines import machine_for
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 Golden = Callable[[str, str], None]
 EVERY = [pytest.param(name, k, id=f"{name}-{k}") for name, (_, makes) in CASES.items() for k in range(len(makes))]
 
@@ -107,7 +109,8 @@ def test_rows_are_held_though_one_of_their_axes_tells_a_weight() -> None:
 
 def test_quotients_of_places_are_exact() -> None:
     """As the text computes them, in float32: of the places beside each multiple, where roundings would show first."""
-    for size in (*range(1, 300), 1023, 1024, 1025, 2025, 4097, 65537, 262143, 262144, 1 << 20, 3_000_001):
+    small = (size for size in range(3, 300) if size & (size - 1))  # powers of two have exact inverses
+    for size in (*small, 1023, 1024, 1025, 2025, 4097, 65537, 262143, 262144, 1 << 20, 3_000_001):
         turns = torch.arange(0, (1 << 22) // size + 1, dtype=torch.int64) * size
         places = torch.cat((turns, turns - 1, turns + size // 2))
         places = places[(places >= 0) & (places < 1 << 22)]
@@ -179,6 +182,34 @@ def test_rows_side_by_side_have_several_threads_while_they_are_few() -> None:
     (plan, _) = plans(kernel, "bfloat16[100000,64]")
     assert (plan.across, plan.vector) == (((8,),), 8)
     assert plans(kernel, "float32[1000,1000000]") == []  # a thread a row fills the machine
+
+
+@weft.kernel
+def standardised(x, weight):
+    """Of each column: what is written at points needs roots and quotients of the column."""
+    rows, width = x.shape
+    y = torch.empty_like(x)
+    for j in range(width):
+        s = 0.0
+        for i in range(rows):
+            s += x[i, j]
+        mean = s / rows
+        v = 0.0
+        for i in range(rows):
+            v += (x[i, j] - mean) ** 2
+        r = 1 / torch.sqrt(v / rows + 1e-5)
+        for i in range(rows):
+            y[i, j] = (x[i, j] - mean) * r * weight[j]
+    return y
+
+
+def test_rows_side_by_side_are_written_in_packets() -> None:
+    assert {p.vector for p in plans(standardised, "float32[60000,252]", "float32[252]")} == {4}
+    assert {p.vector for p in plans(standardised, "float32[60000,250]", "float32[250]")} == {2}
+    report = standardised.check(torch.randn(37, 36), torch.randn(36), arch="sm_90a")
+    assert report.ok and not report.findings, report.text()
+    text = standardised.source("float32[60000,252]", "float32[252]", arch="sm_90a")
+    assert "weft::store<4>" in text and text.index("r_rows[v] = r;") < text.index("* r_rows[v]")  # once a column, not a point
 
 
 def test_blocks_share_rows_that_are_few() -> None:

@@ -23,6 +23,8 @@ from weft.loops.automatic.guards import guarded
 from weft.loops.schedule import Schedule
 from weft.pytorch.call import argument_types
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 # ---------------------------------------------------------------- random programs
 
 _ALONG = ("i", "i + 1", "i - 1", "i + 2", "i - 3", "i - 4", "n - 1 - i", "n // 2", "0", "n - 1", "2", "i // 2")
@@ -193,16 +195,16 @@ def _check(seed: int, rare: bool = False) -> dict[str, tuple[str, tuple[str, ...
     return {v.var: (v.kind, v.requires) for v in found.loops}
 
 
-@examples(8)
+@examples(4)
 @given(st.integers(0, 10**6), st.booleans())
 def test_what_is_freed_computes_what_the_python_does(seed: int, rare: bool) -> None:
     _check(seed, rare)
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("first", chunks(40, 20, 20))
+@pytest.mark.parametrize("first", chunks(40, 10, 10))
 def test_random_loops_in_any_order(first: int) -> None:
-    for seed in range(10**7 + first, 10**7 + first + 20):
+    for seed in range(10**7 + first, 10**7 + first + 10):
         _check(seed)
         _check(seed, rare=True)
 

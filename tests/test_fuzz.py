@@ -14,7 +14,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests import fuzz_gradients, fuzz_oracle, fuzz_reference
+from tests import fuzz_gradients, fuzz_mechanisms, fuzz_oracle, fuzz_reference, mechanisms
 from tests.fuzz import Outcome, Tally
 from tests.fuzz_batch import Batch
 from tests.fuzz_mixed import MixedProgram, program_of
@@ -27,10 +27,10 @@ from weft.loops.ir import Const, Expr, Function, Load, Op, Stmt, map_statement, 
 from weft.loops.schedule import Wrapped
 from weft.loops.types import INT64
 
-pytestmark = pytest.mark.fuzz
+pytestmark = [pytest.mark.fuzz, pytest.mark.usefixtures("quickly_compiled")]
 
 _CHUNK = 10
-_KERNELS, _SCHEDULES, _PARTS, _GRADIENTS = 20, 50, 20, 10  # in the ordinary suite
+_KERNELS, _SCHEDULES, _PARTS, _GRADIENTS, _MECHANISMS = 10, 30, 10, 10, 5  # in the ordinary suite
 _SCHEDULES_A_KERNEL = 10  # where a number of kernels is asked for: no compiler runs
 _GRADIENTS_A_KERNEL = 2.5  # of few of them kernels are made
 _MOST_REFUSED = 0.5  # of a chunk; about 8 in 100 are
@@ -42,6 +42,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         usual, each = {
             "test_random_programs_as_kernels": (_KERNELS, 1.0),
             "test_random_programs_of_many_dtypes": (_KERNELS, 1.0),
+            "test_random_mechanisms": (_MECHANISMS, 0.1),
             "test_random_gradients": (_GRADIENTS, _GRADIENTS_A_KERNEL),
             "test_random_programs_taken_apart_around_loops_in_order": (_PARTS, _SCHEDULES_A_KERNEL),
         }.get(metafunc.function.__name__, (_SCHEDULES, _SCHEDULES_A_KERNEL))
@@ -214,6 +215,25 @@ def test_random_gradients(first: int) -> None:
     told = "\n".join(f"{seed}: {error}" for seed, error in found.refusals)
     assert found.outcomes["refused"] <= _MOST_REFUSED * _CHUNK, f"too many gradients are refused:\n{told}"
     assert found.outcomes["skipped"] < _CHUNK, "autograd follows none of the programs"
+
+
+@compiled
+@pytest.mark.usefixtures("quickly_compiled")
+def test_random_mechanisms(first: int) -> None:
+    """Programs for what plans are made of, and their gradients, on operands of any strides and sizes."""
+    found: dict[int, str] = {}
+
+    def look(seed: int) -> None:
+        try:
+            found[seed] = fuzz_mechanisms.check(mechanisms.generate(seed))[0]
+        except Mismatch as mismatch:
+            found[seed] = f"{mismatch}\n\n{mechanisms.generate(seed).source}"
+
+    batch = Batch()
+    with batch.installed():
+        batch.map(look, range(first, first + _MECHANISMS), _MECHANISMS)
+    wrong = [told for told in found.values() if told not in ("equal", "refused", "skipped")]
+    assert len(found) == _MECHANISMS and not wrong, wrong[0]
 
 
 def test_a_seed_is_a_program() -> None:

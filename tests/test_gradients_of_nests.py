@@ -655,7 +655,7 @@ def test_windows_that_reach_an_element_are_gone_through_alone() -> None:
     assert report.ok, report.text()
     types_ = {"x": TensorType(FLOAT64, 2)}
     made = adjoint(agreeing(parse(largest_of_windows, types_))[0], ("x",))
-    assert "for i_1 in range(max(0, (k_2 - 3) // 2 + 1), min((n - 3) // 2 + 1, k_2 // 2 + 1))" in show(made)
+    assert "for i_1 in range(max(0, (k_1 - 3) // 2 + 1), min((n - 3) // 2 + 1, k_1 // 2 + 1))" in show(made)
 
 
 # ---------------------------------------------------------------- tensors longer than their loops

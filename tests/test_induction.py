@@ -291,7 +291,7 @@ def random_source(seed: int) -> str:
     return "\n".join([*lines, "    return y"]) + "\n"
 
 
-@pytest.mark.parametrize("first", chunks(200, 20, 80))
+@pytest.mark.parametrize("first", chunks(200, 20, 40))
 def test_random_loops_keep_their_meaning(first: int) -> None:
     done = 0
     for seed in range(first, first + 20):

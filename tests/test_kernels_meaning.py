@@ -13,6 +13,8 @@ from weft.errors import ShapeMismatch, TypeMismatch
 from weft.kernels import LIBRARY
 from weft.pytorch.quick import never
 
+pytestmark = pytest.mark.usefixtures("optimised")
+
 
 def _recurrence(x: Tensor, c: Tensor, reverse: bool = False) -> Tensor:
     """By products of coefficients rather than by steps: y[l] = sum over k <= l of x[k] * c[k+1] * ... * c[l]."""

@@ -195,7 +195,7 @@ def views(draw: st.DrawFn, shape: tuple[int, ...]) -> torch.Tensor:
     return memory.as_strided(shape, strides, first)
 
 
-@examples(12)
+@examples(6)
 @given(st.data())
 def test_views_of_any_kind(data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(st.sampled_from((0, 1, 2, 3, 8, 33, 64)), min_size=1, max_size=3)))
@@ -204,7 +204,7 @@ def test_views_of_any_kind(data: st.DataObject) -> None:
     assert not report.findings and report.ok, str(report)
 
 
-@examples(8)
+@examples(4)
 @given(st.data())
 def test_transposed_views_of_any_kind(data: st.DataObject) -> None:
     n, m = data.draw(st.sampled_from((1, 5, 33, 64, 70))), data.draw(st.sampled_from((1, 16, 40, 67, 128)))
@@ -239,7 +239,7 @@ def conditional_programs(draw: st.DrawFn) -> str:
     return "\n".join([*head, "    for i in range(n):", "        for j in range(m):", *lines, "    return y", ""])
 
 
-@examples(10)
+@examples(5)
 @given(conditional_programs(), st.sampled_from((torch.bfloat16, torch.float32)), st.sampled_from((64, 37)))
 def test_reads_on_conditions_of_any_kind(source: str, dtype: torch.dtype, m: int) -> None:
     kernel = weft.kernel(compiled(source, f"conditions {hash(source)}"))

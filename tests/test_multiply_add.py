@@ -225,7 +225,7 @@ def _entry(body: str) -> str:
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_nvrtc_contracts_nothing(arch: str) -> None:
-    pytest.importorskip("cuda.core")
+    pytest.importorskip("cuda.bindings.nvrtc")
     plain, twice, once = (
         nvrtc.compile_cubin(_entry(body), arch, name="entry.cu").binary
         for body in ("a[i] * b[i] + c[i]", "__fadd_rn(__fmul_rn(a[i], b[i]), c[i])", "weft::fma(a[i], b[i], c[i])")

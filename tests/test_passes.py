@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import runpy
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tests.graphs import built, in_passes_of, parsed, run
 from tests.test_joins_apart import function_of
 from tests.test_tile import ARGUMENTS, copied, drawn, kernels, made
 from weft.compiler import planning
+from weft.compiler.keeping import keeping, kept_folds
 from weft.compiler.settled import settled
 from weft.graph.passes import passes
 from weft.graph.tile import Fold, NotTiles, TileGraph
@@ -21,6 +23,7 @@ from weft.loops.adjoint import adjoint
 from weft.loops.analyze import schedule
 from weft.loops.ir import Const, For, walk
 from weft.loops.names import Names
+from weft.loops.show import show
 from weft.plan.product import ProductPlan
 from weft.plan.threads import ThreadPlan
 from weft.pytorch.inspection import examine
@@ -63,6 +66,7 @@ def added(y, x, w, scale):
             y[i, j] = s
 
 
+RECTIFIED = True
 ONLINE = (drawn(3, 4), drawn(5, 4), drawn(5, 8))
 
 
@@ -126,6 +130,86 @@ def test_what_is_written_of_what_was_written_before_is_refused() -> None:
             torch.testing.assert_close(a, b)
 
 
+# ---------------------------------------------------------------- sums in two steps
+
+
+def form(x, a, z):
+    y = torch.empty(x.shape[0], dtype=x.dtype)
+    for n in range(x.shape[0]):
+        s = 0.0
+        for i in range(x.shape[1]):
+            for j in range(z.shape[1]):
+                s += x[n, i] * a[i, j] * z[n, j]
+        y[n] = s
+    return y
+
+
+def whole_and_parts(x, w, sums, y):
+    """Sums of a row's points, of each of its channels', and backwards of their differences from the first."""
+    for n in range(x.shape[0]):
+        s = 0.0
+        for c in range(x.shape[1]):
+            t = 0.0
+            for p in range(x.shape[2]):
+                s += x[n, c, p] * w[c]
+                t += x[n, c, p]
+            sums[n, c] = t
+        d = 0.0
+        for c in range(x.shape[1] - 1, -1, -1):
+            for p in range(x.shape[2]):
+                d += x[n, c, p] - s
+        y[n] = d
+
+
+def test_a_sum_of_three_factors_is_a_product_of_matrices_whose_results_are_summed() -> None:
+    args = (drawn(3, 4), drawn(4, 5), drawn(3, 5))
+    found = built(schedule(parsed(form, args)))
+    own = in_passes_of(found.schedule, found.schedule.nests[0], found.only, together=False)
+    assert own is not None and len(own.nests) == 2 and [len(a.shape) for a in own.memory] == [2]
+    for sizes in ((3, 4, 5), (3, 0, 5)):
+        n, i, j = sizes
+        args = (drawn(n, i), drawn(i, j), drawn(n, j) / 0)
+        torch.testing.assert_close(run(found, list(args), False)[0], form(*args), equal_nan=True)
+    shapes = ("float32[4096,256]", "float32[256,256]", "float32[4096,256]")
+    assert isinstance(examine(weft.kernel(form), shapes).launches()[0].variant.plan, ProductPlan)
+
+
+def divergence(x, z):
+    """Of all rows together: what each row adds needs sums of the row, and is in memory or registers where these are."""
+    loss = 0.0
+    for i in range(x.shape[0]):
+        a, b = 0.0, 0.0
+        for j in range(x.shape[1]):
+            a += torch.exp(x[i, j])
+            b += torch.exp(z[i, j])
+        for j in range(x.shape[1]):
+            loss += torch.exp(x[i, j]) / a * (x[i, j] - torch.log(a) - z[i, j] + torch.log(b))
+    return loss
+
+
+def test_sums_of_all_rows_are_found_row_by_row_where_they_need_sums_of_these() -> None:
+    args = (drawn(3, 4), drawn(3, 4))
+    found = built(schedule(parsed(divergence, args)))
+    own = in_passes_of(found.schedule, found.schedule.nests[0], found.only, together=False)
+    assert own is not None and sum("'x'" in str(nest) for nest in own.nests) == 1
+    torch.testing.assert_close(run(found, list(args), False)[0], divergence(*args), check_dtype=False)
+
+
+def test_one_pass_goes_through_points_for_sums_over_some_of_their_axes_and_over_all() -> None:
+    args = (drawn(2, 3, 4), drawn(3), drawn(2, 3), drawn(2))
+    found = built(schedule(parsed(whole_and_parts, args)))
+    assert all(len(v.over) == 2 for v in found.only.values if isinstance(v, Fold) and v.names[0] in ("s", "d"))
+    own = in_passes_of(found.schedule, found.schedule.nests[0], found.only, together=False)
+    assert own is not None
+    reading = [nest for nest in own.nests if any("'x'" in str(s) for s in nest)]
+    assert len(reading) == 2  # for s and the sums of channels; for d, which needs s
+    ours, theirs = copied(args), copied(args)
+    whole_and_parts(*theirs)
+    run(found, ours, False)
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b)
+
+
 # ---------------------------------------------------------------- folds that are the same for iterations around them
 
 
@@ -147,13 +231,48 @@ def test_the_adjoint_keeps_a_fold_once_for_all_iterations_that_it_is_the_same_fo
     derived = adjoint(settled(function), ("x", "z"))
     kept = [len(a.shape) for a in derived.arrays if a.role == "local"]
     assert kept.count(2) < [len(a.shape) for a in adjoint(function, ("x", "z")).arrays if a.role == "local"].count(2)
-    assert kept.count(2) == 2  # the products and their gradients; of squares a number a row
+    assert kept.count(2) == 1 and kept.count(1) > 0  # of squares a number a row; of products what both factors' gradients need
 
 
 def test_gradients_of_folds_that_are_the_same_for_iterations_around_them() -> None:
     x, z = (torch.randn(n, 3, dtype=torch.float64, requires_grad=True) for n in (5, 4))
     assert torch.autograd.gradcheck(weft.kernel(cosine_distances), (x, z))
     assert torch.autograd.gradgradcheck(weft.kernel(cosine_distances), (x, z))
+
+
+# ---------------------------------------------------------------- products that are kept for gradients
+
+
+def rectified(x, w):
+    y = torch.empty(x.shape[0], w.shape[1], dtype=x.dtype)
+    for i in range(x.shape[0]):
+        for j in range(w.shape[1]):
+            s = 0.0
+            for k in range(x.shape[1]):
+                s += x[i, k] * w[k, j]
+            y[i, j] = max(s, 0.0) if RECTIFIED else 2 * s + 1
+    return y
+
+
+def test_products_that_gradients_need_are_results_of_a_call_that_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    function = function_of(weft.kernel(cosine_distances), (drawn(5, 3), drawn(7, 3)))
+    folds = kept_folds(function)
+    whole = keeping(function, folds)
+    assert whole is not None and [len(whole.array(r).shape) for r in whole.results] == [2] * (1 + len(folds))
+    again, before = (show(adjoint(f, ("x", "z"), (0,))) for f in (settled(whole), settled(function)))
+    product = re.compile(r"x\[\w+, \w+\] \* z\[")
+    assert product.search(before) and not product.search(again)  # none of x and z is made again
+    for factor, kept in ((True, 1), (False, 0)):  # a term of the result has a gradient without it
+        monkeypatch.setitem(globals(), "RECTIFIED", factor)
+        assert len(kept_folds(function_of(weft.kernel(rectified), (drawn(5, 3), drawn(3, 4))))) == kept
+
+
+def test_gradients_of_sums_in_two_steps_with_sizes_that_agree_or_do_not() -> None:
+    for more in (0, 2):
+        x, z = (torch.randn(n, 3 + m, dtype=torch.float64, requires_grad=True) for n, m in ((5, 0), (4, more)))
+        assert torch.autograd.gradcheck(weft.kernel(cosine_distances), (x, z))
+        args = [torch.randn(*s, dtype=torch.float64, requires_grad=True) for s in ((3, 4), (4 + more, 5), (3, 5))]
+        assert torch.autograd.gradcheck(weft.kernel(form), args)
 
 
 # ---------------------------------------------------------------- online programs

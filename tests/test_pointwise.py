@@ -22,6 +22,7 @@ from weft.errors import (
     OverlapError,
     ShapeMismatch,
     StateChanged,
+    StoreOverflow,
     TypeMismatch,
     WeftError,
 )
@@ -323,6 +324,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[WeftError], str]] = {
     "overlap of a result": (lambda: (x := torch.ones(4), add(x[:3], 1.0, out=x[1:])), OverlapError, "."),
     "float alpha of ints": (lambda: weft.ops.add(*[torch.ones(3).int()] * 2, 1.5), TypeMismatch, "alpha of float"),
     "bools subtracted": (lambda: weft.ops.sub(*[torch.ones(3).bool()] * 2), TypeMismatch, "sub of a bool tensor"),
+    "a bool subtracted": (lambda: weft.ops.sub(torch.ones(3), True), TypeMismatch, "sub of a bool beside a tensor"),
     "bool alpha": (lambda: weft.ops.sub(torch.ones(3), torch.ones(3), True), TypeMismatch, "alpha of bool"),
     "no tensor": (lambda: add(1, 2), TypeMismatch, "without a tensor"),
     "text": (lambda: add(torch.ones(3), "a"), WeftError, "."),
@@ -391,6 +393,22 @@ def test_integers_to_the_power_of_a_number() -> None:
 
 
 @pytest.mark.usefixtures("quickly_compiled")
+@weft.pointwise
+def multiplied_and_added(x, y, z):
+    return torch.addcmul(x, y, z)
+
+
+def test_the_value_of_addcmul_enters_in_the_common_dtype() -> None:
+    x, y = torch.tensor([1, 2, 3], dtype=torch.uint8), torch.tensor([3, -2, 1])
+    for args, value in (((x, x, x), 2.7), ((x, x, y), 300.9), ((y, x, x), -2.5), ((x, x.half(), y), 2.5)):
+        found, wanted = (f(*args, value=value) for f in (weft.ops.addcmul, torch.addcmul))
+        assert found.dtype == wanted.dtype and torch.equal(found, wanted)
+    assert torch.equal(multiplied_and_added(x, x, y), torch.addcmul(x, x, y))
+    for value in (300.0, -1.5, float("nan")):
+        with pytest.raises(StoreOverflow, match="does not fit into uint8"):
+            weft.ops.addcmul(x, x, x, value=value)
+
+
 def test_alpha_enters_in_the_common_dtype() -> None:
     """Operands are converted to it before they are scaled, and an integer that it does not hold is refused."""
 

@@ -27,10 +27,14 @@ from weft.plan.facts import Geometry
 from weft.plan.machine import Machine
 from weft.plan.product import ProductPlan, Staged
 from weft.pytorch import inspection, simulated
+from weft.pytorch.call import argument_types
+from weft.pytorch.executable import adjoint_of, keeping_of
 from weft.pytorch.inspection import examine
 from weft.pytorch.machines import machine_for
 from weft.runtime import cuda
 from weft.runtime.tensor_map import BYTES
+
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
 Golden = Callable[[str, str], None]
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -179,9 +183,10 @@ def test_what_does_not_lie_in_packets_is_packed(arch: str) -> None:
 
 
 def test_boxes_have_one_axis_of_rows_and_one_of_points() -> None:
-    apart = "bfloat16[4,500,512]:(262144,512,1)", "bfloat16[512,512]"
-    assert packed(kernels.of_one, *apart) == (True, False)
-    assert packed(kernels.of_one, *apart, arch="sm_80") == (False, False)
+    apart = "bfloat16[4,500,512]:(262144,512,1)", "bfloat16[512,512]"  # of a batch, all of which have the other operand
+    assert packed(kernels.of_one, *apart) == packed(kernels.of_one, *apart, arch="sm_80") == (False, False)
+    assert multiplied(kernels.of_one, *apart).apart == ("z",) and not multiplied(kernels.of_one, *apart, arch="sm_80").apart
+    assert packed(kernels.of_one, "bfloat16[500,4,512]:(8,4000,1)", "bfloat16[512,512]") == (True, False)  # few rows of each
     same = "bfloat16[4,512,512]:(0,512,1)"  # which is no stride of a box
     assert packed(kernels.batched, same, "bfloat16[4,512,512]") == (True, False)
     assert packed(kernels.convolution, "bfloat16[4,16,30,30]", "bfloat16[32,16,3,3]")[1]
@@ -201,9 +206,13 @@ def test_axes_that_follow_each_other_in_memory_are_one_of_rows() -> None:
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_80"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 def test_rows_of_several_axes(arch: str, dtype: torch.dtype) -> None:
-    """Squares have the end of one matrix and the begin of the next one."""
+    """Squares have the end of one matrix and the begin of the next one, but where matrices are boxes."""
     checked(kernels.of_one, drawn(3, 41, 72, dtype=dtype), drawn(80, 72, dtype=dtype), arch=arch)
     checked(kernels.of_one, drawn(3, 72, 41, dtype=dtype).transpose(1, 2), drawn(80, 72, dtype=dtype), arch=arch)
+    if dtype == torch.bfloat16 and arch == "sm_90a":
+        args = drawn(3, 72, 48, dtype=dtype).transpose(1, 2), drawn(80, 72, dtype=dtype)
+        assert multiplied(kernels.of_one, *args).apart == ("z",)
+        checked(kernels.of_one, *args)
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
@@ -419,7 +428,7 @@ def calls(draw: st.DrawFn) -> tuple[str, Sizes, str]:
     return name, Sizes(rows, columns, points, dtype, ways), draw(st.sampled_from(["sm_90a", "sm_80"]))
 
 
-@examples(12)
+@examples(6)
 @given(calls())
 def test_the_kernels_compute_what_the_loops_do(call: tuple[str, Sizes, str]) -> None:
     name, sizes, arch = call
@@ -503,6 +512,7 @@ FEW: list[tuple[Any, tuple[Any, ...]]] = [
     (kernels.divided_columns, (drawn(3, 256, dtype=torch.bfloat16), drawn(256, 101, seed=1), drawn(101, seed=2).exp())),
     (kernels.divided_columns, (drawn(3, 259, dtype=torch.bfloat16), drawn(259, 104, seed=1), drawn(104, seed=2).exp())),
     (kernels.divided_points, (drawn(3, 256), drawn(101, 256, seed=1), drawn(256, seed=2).exp())),
+    (kernels.gated_by_rows, (drawn(3, 256), drawn(3, 256, seed=1), drawn(256, 101, seed=2))),
 ]  # fmt: skip
 
 
@@ -522,10 +532,10 @@ def test_a_few_rows_in_any_order_of_the_threads() -> None:
 def test_parts_of_squares(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(product_search, "LAUNCH_CYCLES", 0)
     for kernel, args in (
-        (kernels.product, (drawn(70, 1032, dtype=dtype), drawn(1032, 81, dtype=dtype, seed=1))),
-        (kernels.longest_paths, (drawn(70, 519, dtype=dtype), drawn(519, 81, dtype=dtype, seed=1))),
-        (kernels.gated, (drawn(40, 1096, dtype=dtype), *(drawn(64, 1096, dtype=dtype, seed=k) for k in (1, 2)))),
-        (kernels.batched, (drawn(2, 64, 1096, dtype=dtype), drawn(2, 1096, 64, dtype=dtype, seed=1))),
+        (kernels.product, (drawn(70, 520, dtype=dtype), drawn(520, 81, dtype=dtype, seed=1))),
+        (kernels.longest_paths, (drawn(70, 263, dtype=dtype), drawn(263, 81, dtype=dtype, seed=1))),
+        (kernels.gated, (drawn(40, 552, dtype=dtype), *(drawn(64, 552, dtype=dtype, seed=k) for k in (1, 2)))),
+        (kernels.batched, (drawn(2, 64, 552, dtype=dtype), drawn(2, 552, 64, dtype=dtype, seed=1))),
     ):
         plan = multiplied(kernel, *args)
         assert plan.parts > 1
@@ -643,6 +653,33 @@ def test_gradients_are_products_too(kernel: Any) -> None:
     checked(kernel, *args, gradients=True)
 
 
+@pytest.mark.usefixtures("quickly_compiled")
+@pytest.mark.parametrize("kernel", [kernels.linear_gelu, kernels.gated], ids=lambda k: k.name)
+def test_what_derivatives_are_taken_at_is_kept(kernel: Any) -> None:
+    """What is handed back to the sums of a layer is made of them, elements alone: no product is computed again."""
+    x, w = drawn(24, 16, dtype=torch.bfloat16), drawn(32, 16, dtype=torch.bfloat16, seed=1)
+    args = x, w, drawn(32, dtype=torch.bfloat16, seed=2) if kernel is kernels.linear_gelu else w.flip(0)
+    types = argument_types(kernel.signature, args)
+    keeping = keeping_of(kernel.program, types)
+    assert keeping is not None and not keeping.pays(args)
+    assert keeping.pays((x.repeat(1, 40), w.repeat(1, 40), w.repeat(1, 40) if kernel is kernels.gated else args[2]))
+    first, *kept = keeping.execute(args)
+    assert torch.equal(first, kernel(*args)) and all(t.dtype == torch.float32 for t in kept)
+    torch.testing.assert_close(kept[0], (x.float() @ w.float().T), rtol=1e-4, atol=1e-4)
+    made = adjoint_of(keeping, types, kernel.signature.names, (0,))
+    assert len(made.specializable.analysis((), True).schedule.nests) == 4
+    seed = drawn(24, 32, dtype=torch.bfloat16)
+    plain = adjoint_of(kernel.program, types, kernel.signature.names).execute((*args, first, seed))
+    for own, expected in zip(made.execute((*args, first, *kept, seed)), plain, strict=True):
+        torch.testing.assert_close(own, expected, rtol=2e-2, atol=2e-2)
+
+
+def test_what_no_derivative_is_taken_at_is_not_kept() -> None:
+    x, w, r = drawn(6, 4), drawn(5, 4), drawn(6, 5)
+    for kernel, args in ((kernels.residual, (x, w, r)), (kernels.product, (x, w.T))):
+        assert keeping_of(kernel.program, argument_types(kernel.signature, args)) is None
+
+
 BEYOND = [
     (kernels.product, torch.float32, "sm_90a"),
     (kernels.product, torch.bfloat16, "sm_90a"),
@@ -659,11 +696,22 @@ def test_infinities_and_nan_stay_where_they_are(kernel: Any, dtype: torch.dtype,
     a[-1, -1], a[3, 0], b[-1, -1], b[0, 5] = torch.inf, torch.nan, -torch.inf, torch.inf
     report = checked(kernel, a, b, arch=arch)
     assert report.comparisons
-    ran = simulated.simulate_call(kernel.program, [a, b], arch, 0, "call")
     if kernel is kernels.product:
+        ran = simulated.simulate_call(kernel.program, [a, b], arch, 0, "call")
         finite = ran.arrays["c"].isfinite()
         want = (a.double() @ b.double()).isfinite()
         assert torch.equal(finite, want) and 0 < want.sum() < want.numel()
+
+
+@pytest.mark.usefixtures("quickly_compiled")
+def test_rows_with_ever_more_points() -> None:
+    """A product of all points, of which each row takes its own: what it does not have may be anything."""
+    lower, b = drawn(40, 44), drawn(40, 24)
+    lower[5, 20] = torch.nan
+    b[30, 3], b[39] = torch.inf, -torch.inf
+    assert multiplied(kernels.lower, lower, b).tile[2] > 1
+    checked(kernels.lower, lower, b)
+    assert plan_of(kernels.earlier, drawn(40), b) is None
 
 
 def test_memory_beside_the_operands_is_not_looked_at() -> None:
@@ -682,6 +730,11 @@ def test_memory_beside_the_operands_is_not_looked_at() -> None:
 def test_few_or_no_rows_columns_and_points(sizes: tuple[int, int, int]) -> None:
     rows, columns, points = sizes
     checked(kernels.product, drawn(rows, points), drawn(points, columns))
+
+
+def test_numbers_of_rows_and_columns_are_no_factors_of_matrices() -> None:
+    for dtype in (torch.bfloat16, torch.float32):
+        checked(kernels.triangle, drawn(66, 40, dtype=dtype), drawn(40, 70, dtype=dtype, seed=1))
 
 
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_80"])

@@ -104,7 +104,7 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.Tensor, "new_empty", lambda x, *s, dtype=None: empty(*s, dtype=dtype or x.dtype))
 
 
-@pytest.mark.parametrize("first", chunks(80, 20, 40))
+@pytest.mark.parametrize("first", chunks(80, 20, 20))
 def test_random_programs(first: int, poisoned: None) -> None:
     checked = 0
     for seed in range(first, first + 20):

@@ -755,7 +755,10 @@ PROGRAM = """
     y = squares(x)
     y.sum().backward()
     assert torch.equal(y, x * x) and torch.equal(x.grad, 2 * x)
+    squares.source(x.detach(), arch="sm_90a")
+    emitters = {m for m in sys.modules if m.startswith("weft.emit.")} - {"weft.emit.names", "weft.emit.entries"}
     assert sys.argv[1] == "first" or not {"islpy", "sympy"} & set(sys.modules), "the analysis was imported"
+    assert sys.argv[1] == "first" or not emitters, emitters
 """
 
 

@@ -22,6 +22,8 @@ from weft.loops.normalize import normalize
 from weft.loops.schedule import Schedule
 from weft.pytorch.call import argument_types
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 
 def parsed(function: Callable[..., Any], args: list[Any]) -> Function:
     signature = read_signature(function)
@@ -326,7 +328,7 @@ def random_source(seed: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-@pytest.mark.parametrize("first", chunks(120, 20, 60))
+@pytest.mark.parametrize("first", chunks(120, 20, 20))
 def test_random_loops_keep_their_meaning(first: int) -> None:
     taken = 0
     for seed in range(first, first + 20):

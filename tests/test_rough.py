@@ -88,6 +88,34 @@ def test_exponentials_are_rough_on_the_way_to_16_bits(program: Callable[..., Any
     assert _exponentials(kernel, "float64[4096]", "float64[4096]") == wide
 
 
+def _activated(x, w):
+    y = torch.empty_like(x)
+    for i in range(x.shape[0]):
+        tail = 1.0 + torch.exp(-x[i])
+        y[i] = x[i] / tail * w[i] + 0.5 * x[i] * (1.0 + torch.tanh(w[i]))
+    return y
+
+
+def _layer(x, w):
+    y = torch.empty(x.shape[0], w.shape[0], dtype=x.dtype)
+    for i in range(x.shape[0]):
+        for j in range(w.shape[0]):
+            s = 0.0
+            for k in range(x.shape[1]):
+                s += x[i, k] * w[j, k]
+            y[i, j] = s / (1.0 + torch.exp(-s)) + 1.0 / s
+    return y
+
+
+def test_quotients_of_what_is_1_or_more_and_tanh_above_its_least() -> None:
+    text = weft.kernel(_activated).source("bfloat16[4096]", "bfloat16[4096]", arch="sm_90a")
+    assert "weft::divide_rough(" in text and "weft::one_and_tanh(" in text
+    text = weft.kernel(_activated).source("float32[4096]", "float32[4096]", arch="sm_90a")
+    assert "divide_rough(" not in text and "one_and_tanh(" not in text
+    text = weft.kernel(_layer).source("bfloat16[512, 512]", "bfloat16[512, 512]", arch="sm_90a")
+    assert text.count("weft::divide_rough(") == 1 and "1.0f / s" in text and ROUGH in text
+
+
 def test_exponentials_relative_to_their_maximum() -> None:
     assert _exponentials(softmax, "bfloat16[4096, 1024]") == {FLUSHED}
     assert _exponentials(softmax, "float32[4096, 1024]") == {EXACT}  # they are results too
@@ -129,6 +157,36 @@ def _exp_of_float32(x, like):
     for i in range(x.shape[0]):
         y[i] = torch.exp(x[i])
     return y
+
+
+def _sigmoid_of_float32(x, like):
+    y = torch.empty(x.shape[0], dtype=like.dtype)
+    for i in range(x.shape[0]):
+        y[i] = 1.0 / (1.0 + torch.exp(x[i]))
+    return y
+
+
+def _tanh_of_float32(x, like):
+    y = torch.empty(x.shape[0], dtype=like.dtype)
+    for i in range(x.shape[0]):
+        y[i] = 1.0 + torch.tanh(x[i])
+    return y
+
+
+@BOTH
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("program", "exact"),
+    [(_sigmoid_of_float32, lambda x: torch.sigmoid(-x)), (_tanh_of_float32, lambda x: 2 * torch.sigmoid(2 * x))],
+)
+def test_rough_quotients_are_rounded_as_exact_ones(program: Any, exact: Callable[..., Any], dtype: torch.dtype) -> None:
+    x = torch.linspace(-43, 43, 1 << 22, device="cuda").to(torch.float32)
+    found, wanted = weft.kernel(program)(x, torch.empty(0, dtype=dtype, device="cuda")), exact(x.double())
+    unit = torch.finfo(dtype).eps * torch.exp2(torch.floor(torch.log2(wanted)))
+    unit = unit.clamp_min(torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps)
+    assert ((found.double() - wanted).abs() <= 0.51 * unit).all()
+    ends = torch.tensor([float("nan"), float("inf"), -float("inf")], device="cuda")
+    assert weft.kernel(program)(ends, torch.empty(0, dtype=dtype, device="cuda")).isnan().tolist() == [True, False, False]
 
 
 @BOTH

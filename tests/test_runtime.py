@@ -31,6 +31,8 @@ from weft.runtime.include import resolve
 from weft.runtime.sheltered import Processes
 from weft.runtime.slots import Frame, Given, Slots, pack
 
+pytestmark = pytest.mark.usefixtures("optimised")
+
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -283,7 +285,7 @@ extern "C" __global__ void __launch_bounds__(128) k(float* out, unsigned long lo
 }
 """
 
-needs_nvrtc = pytest.mark.skipif(importlib.util.find_spec("cuda") is None, reason="cuda-core is not installed")
+needs_nvrtc = pytest.mark.skipif(importlib.util.find_spec("cuda") is None, reason="cuda-bindings is not installed")
 
 
 @needs_nvrtc
@@ -368,7 +370,7 @@ def test_unknown_architecture_is_refused() -> None:
 
 
 def test_missing_nvrtc_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cuda.core", None)
+    monkeypatch.setitem(sys.modules, "cuda.bindings.nvrtc", None)
     monkeypatch.setattr(nvrtc, "nvrtc_version", lambda: "0")
     with pytest.raises(CompileError, match="pip install"):
         nvrtc.compile_cubin(ADD, "sm_90a", name="add.cu")

@@ -39,7 +39,9 @@ def counted(x, n):
     return y
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32, torch.uint8], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.int32, pytest.param(torch.uint8, marks=pytest.mark.long)], ids=str
+)
 def test_expressions_of_numbers_and_tensors_alike(dtype: torch.dtype) -> None:
     columns = "\n".join(f"        y[i, {j}] = {e}" for j, e in enumerate(EXPRESSIONS))
     text = f"""

@@ -12,6 +12,8 @@ import weft
 from tests.fuzz_programs import compiled
 from weft.pytorch.simulated import simulate_call
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 HEAD = """
 def program(x, t: float):
     rows, n = x.shape

@@ -15,6 +15,8 @@ from weft.compiler.analysis import lower_nest
 from weft.loops.adjoint import adjoint
 from weft.loops.analyze import schedule
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 R = torch.randn
 
 

@@ -50,7 +50,7 @@ def counted(offsets: list[int], element_bytes: int, vector: int) -> Conflicts:
 WIDTHS = [(size, vector) for size in (1, 2, 4, 8, 16) for vector in (1, 2, 4, 8, 16) if size * vector <= 16]
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(layouts(high=70, sizes=st.sampled_from([1, 2, 3, 4, 5, 8]), most=3), st.sampled_from(WIDTHS), st.integers(0, 9))
 def test_conflicts_of_any_layout(a: Layout, width: tuple[int, int], offset: int) -> None:
     size, vector = width

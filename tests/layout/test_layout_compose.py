@@ -60,13 +60,13 @@ def test_deep_layouts_whose_jumps_cancel() -> None:
     assert counts.right > 400 and counts.faults == 0 and counts.refused_with_an_answer == 0
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(layouts(low=-12), layouts(low=-12))
 def test_any_composition_is_right_or_refused(a: Layout, b: Layout) -> None:
     check(a, b)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(layouts(sizes=st.sampled_from([1, 2, 4]), high=8), layouts(sizes=st.sampled_from([1, 2, 4]), high=8))
 def test_powers_of_two_that_overlap_are_right_or_refused(a: Layout, b: Layout) -> None:
     check(a, b)

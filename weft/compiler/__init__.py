@@ -7,6 +7,7 @@ runs; kernels are compiled for variants. Importing this is quick: the analysis i
 
 from weft.compiler.analysis import Analysis, Lowered, Refused, analyze
 from weft.compiler.guards import Guard
+from weft.compiler.hosted import hosted
 from weft.compiler.idle import Unused, unused
 from weft.compiler.launch import Grouped, Launch, Variant, Where, grouped, of_a_call
 from weft.compiler.planning import launches
@@ -14,5 +15,5 @@ from weft.compiler.sources import arguments, cuda_source, host_source, may_fail
 
 __all__ = [
     "Analysis", "Grouped", "Guard", "Launch", "Lowered", "Refused", "Unused", "Variant", "Where", "analyze", "arguments",
-    "cuda_source", "grouped", "host_source", "launches", "may_fail", "of_a_call", "unused",
+    "cuda_source", "grouped", "host_source", "hosted", "launches", "may_fail", "of_a_call", "unused",
 ]  # fmt: skip

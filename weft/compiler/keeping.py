@@ -1,30 +1,135 @@
-"""Functions that also return what their gradients would else compute again: of chained products what their rows fold.
+"""Functions that also return what their gradients would else compute again: of chained products what their rows fold, of
+others the sums that derivatives are taken at.
 
-Of a softmax that is the maximum and the sum of each row. They are stored where the function has them, after the loops that
-carry them.
+Of a softmax that is the maximum and the sum of each row; of a linear layer what its activation is applied to. They are stored
+where the function has them, after the loops that carry them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from weft.compiler.recomputed import chain_of, may_chain
+from weft.compiler.settled import settled
+from weft.errors import NotDifferentiable
+from weft.loops.affine import evaluate
 from weft.loops.extents import expanded, expanded_index, extents
-from weft.loops.ir import Array, Carry, For, Function, Ref, Stmt, Store, walk
+from weft.loops.ir import (
+    Array,
+    Carry,
+    Const,
+    Expr,
+    For,
+    Function,
+    Load,
+    Op,
+    Ref,
+    Stmt,
+    Store,
+    free_names,
+    loaded_arrays,
+    statement_exprs,
+    walk,
+    walk_expr,
+)
 from weft.loops.names import Names
-from weft.loops.types import INT64
+from weft.loops.simplify import fold as simplified
+from weft.loops.types import BFLOAT16, FLOAT16, INT64
 
 if TYPE_CHECKING:
     from weft.graph.chains import Chain
 
 
-def kept_folds(function: Function) -> tuple[str, ...]:
-    """The folds that each row of a function has once and its gradients need; none where it is no chain whose gradients are
-    computed again.
+# Points of a fold from which on keeping it costs less than computing it again: it moves 8 bytes a result, in whose time tensor
+# cores multiply some 600 times, and multiply-adds 50 times.
+FEWEST_OF_HALVES, FEWEST_POINTS = 512, 64
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Folds that a function returns for its gradients, in calls in which they have so many points at the least. points: how
+    many; None: in all calls. sizes: the names in it, each with the argument and the axis that it is of.
     """
-    if not may_chain(function) or any(a.role == "inout" for a in function.arrays):
+
+    folds: tuple[str, ...] = ()
+    points: Expr | None = None
+    sizes: tuple[tuple[str, str, int], ...] = ()
+    least: int = 0
+
+    def pays(self, shapes: Mapping[str, Sequence[int]]) -> bool:
+        """Whether it does in a call with arguments of these shapes."""
+        names = {name: shapes[argument][axis] for name, argument, axis in self.sizes}
+        return self.points is None or evaluate(self.points, names) >= self.least
+
+
+def kept_folds(function: Function) -> Kept:
+    """The folds of a function that its gradients need and would take many points for."""
+    if any(a.role == "inout" for a in function.arrays):
+        return Kept()
+    if rows := _of_rows(function):
+        return Kept(rows)
+    folds = _of_products(function)
+    return _counted(function, folds) if folds else Kept()
+
+
+def _counted(function: Function, folds: tuple[str, ...]) -> Kept:
+    """Folds with the number of their points, as far as that is told by sizes."""
+    loop = next(s for s in walk(function.body) if isinstance(s, For) and any(c.name in folds for c in s.carries))
+    points: Expr = Const(1, INT64)
+    for own in (loop, *(s for s in walk(loop.body) if isinstance(s, For))):
+        points = simplified(Op("mul", (points, Op("sub", (own.stop, own.start), INT64)), INT64))
+    used = [s for s in function.sizes if s.name in free_names(points)]
+    if len(used) != len(free_names(points)) or not all(s.array in function.parameters for s in used):
+        return Kept(folds)
+    arrays = {e.array for s in walk((loop,)) for x in statement_exprs(s) for e in walk_expr(x) if isinstance(e, Load)}
+    halves = all(function.array(a).dtype in (FLOAT16, BFLOAT16) for a in arrays)
+    sizes = tuple((s.name, s.array, s.axis) for s in used)
+    return Kept(folds, points, sizes, FEWEST_OF_HALVES if halves else FEWEST_POINTS)
+
+
+def _of_products(function: Function) -> tuple[str, ...]:
+    """The folds of what rows and columns have together whose values derivatives are taken at, one for each element of a result:
+    more, as the scores of attention, are computed again.
+    """
+    from weft.loops.adjoint import adjoint, differentiable, floating_results
+
+    stores = [s for s in walk(function.body) if isinstance(s, Store) and s.array in function.results]
+    elements = [{n for i in s.index for n in free_names(i)} for s in stores]
+    folds = tuple(dict.fromkeys(fold for fold, around in _products(function.body, ()) if {*around} in elements))
+    whole = keeping(function, folds) if folds else None
+    if whole is None:
+        return ()
+    kept = whole.results[len(function.results) :]
+    try:
+        made = adjoint(settled(whole), differentiable(function), floating_results(function))
+    except NotDifferentiable:
+        return ()
+    read = loaded_arrays(made.body)
+    return tuple(fold for fold, array in zip(folds, kept, strict=True) if array in read)
+
+
+def _products(statements: tuple[Stmt, ...], around: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """What loops carry of elements that some of the loops around them have in common, and other elements that others have;
+    the variables of these.
+    """
+    for s in statements:
+        if isinstance(s, For) and not s.carries:
+            yield from _products(s.body, (*around, s.var))
+        elif isinstance(s, For) and not isinstance(s.stop, Const):
+            inner = {s.var, *(own.var for own in walk(s.body) if isinstance(own, For))}
+            loads = [e for own in walk(s.body) for x in statement_exprs(own) for e in walk_expr(x) if isinstance(e, Load)]
+            loads += [e for c in s.carries for e in walk_expr(c.next) if isinstance(e, Load)]
+            named = [{n for i in e.index for n in free_names(i)} for e in loads]
+            sides = [own & {*around} for own in named if own & inner]
+            if any(a - b and b - a for a in sides for b in sides):
+                yield from ((c.name, around) for c in s.carries if c.type.category == "float")
+
+
+def _of_rows(function: Function) -> tuple[str, ...]:
+    """The folds that each row of chained products has once, if their gradients are computed again."""
+    if not may_chain(function):
         return ()
     chain = chain_of(function)
     if chain is None or (chain.asked and not chain.told_by_rows) or chain.together is not None:

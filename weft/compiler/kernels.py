@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from weft.compiler.launch import Launch, Variant, Where
 from weft.compiler.points import most_points
+from weft.emit import entries
 from weft.emit.names import kernel_entry
 from weft.graph.chains import Chain
 from weft.graph.joins import Joins
@@ -107,7 +108,7 @@ def whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[L
     elif chained is not None:
         chain, plan, blocks = chained
         facts = replace(facts, without=frozenset(used) - chain.arrays)
-        made = _launch_chain(chain, Variant(nest, facts, plan), entry, used, names, blocks)
+        made = _launch_chain(chain, own, Variant(nest, facts, plan), used, names, blocks)
     elif ordered is not None:
         carried = analysis.lowered[nest].recurrences
         assert carried is not None
@@ -212,7 +213,7 @@ def _plan_folds(
             return None
     if folds.chunks and most[folds.lane] > folds.holds:
         return None
-    folds = replace(folds, whole=0)
+    folds = replace(folds, whole=0, narrow=False)
     ends_of_rows = [e for a in sweeps.rows for e in (sweeps.axes[a].start, sweeps.axes[a].stop)]
     if not any(free_names(e) & ranges.keys() for e in ends_of_rows):
         return folds, extents
@@ -235,27 +236,25 @@ def _plan_chain(
     """The plan of chained products; None where their axes differ from iteration to iteration of the loops around."""
     if chain is None or any(free_names(e) & where.ranges.keys() for a in chain.axes.values() for e in (a.start, a.stop)):
         return None
-    found = plan_chain(where.analysis.function, chain, facts, names, where.machine, arrays)
+    found = plan_chain(where.analysis.function, chain, facts, names, where.machine, arrays, where.leaning)
     return None if found is None else (found[0].arranged(chain), *found)
 
 
 def _launch_chain(
     chain: Chain,
+    nest: Nest,
     variant: Variant,
-    entry: str,
     arrays: Mapping[str, Geometry],
     names: Mapping[str, int],
     blocks: int,
 ) -> tuple[Launch, ...]:
-    from weft.emit.chained_products import entries
-
     plan = variant.plan
     assert isinstance(plan, ChainPlan)
     extents = extents_of(chain.axes, names)
     boxes, shared = chain_boxes(chain, plan, arrays, extents), chain_bytes(plan, chain)
     tiles = math.prod(extents[a] for a in chain.sums.batch) * -(-extents[chain.row] // plan.step)
     partial = parts_of(chain, plan, tiles) if plan.parts > 1 else ()
-    first, *rest = entries(entry, plan)
+    first, *rest = entries.of_chain(nest, plan)
     launch = Launch(variant, first, (blocks, 1, 1), (plan.threads, 1, 1), partial=partial, shared=shared, boxes=boxes)
     grid, block = (tiles * pieces_of(plan), 1, 1), (PARTS_BLOCK, 1, 1)
     return (launch, *(Launch(variant, name, grid, block, partial=partial, dependent=True) for name in rest))
@@ -271,8 +270,6 @@ def _launch_products(
     plan: ProductPlan,
     extents: Extents,
 ) -> tuple[Launch, ...]:
-    from weft.emit.products import entries
-
     found = plan.arranged(sweeps)
     sizes = extents_of(found.sweeps.axes, names)
     ring = 0 if plan.engine == "fma" or plan.streamed else product_bytes(plan, found)
@@ -290,7 +287,7 @@ def _launch_products(
     grids.append(extents.parts * plan.pieces if plan.leaves_parts else extents.blocks)
     product = len(grids) - (2 if plan.leaves_parts else 1)  # before it what packs operands, after it what combines parts
     launches = []
-    for k, (entry, blocks) in enumerate(zip(entries(nest, plan), grids, strict=True)):
+    for k, (entry, blocks) in enumerate(zip(entries.of_products(nest, plan), grids, strict=True)):
         threads = plan.threads if k == product else PACK_BLOCK if k < product else WARP * plan.combining
         own = Launch(variant, entry, (blocks, 1, 1), (threads, 1, 1), partial=tuple(partial), dependent=k > 0)
         launches.append(replace(own, shared=ring, boxes=boxes, cluster=plan.cluster) if k == product else own)
@@ -300,8 +297,6 @@ def _launch_products(
 def _launch_folds(
     function: Function, nest: Nest, sweeps: Sweeps, variant: Variant, plan: FoldPlan, extents: Extents
 ) -> tuple[Launch, ...]:
-    from weft.emit.folds import entries
-
     partial: tuple[tuple[str, ScalarType, int], ...] = ()
     if plan.shared:
         memory = [(f.results[0], *part_memory(f)) for f in sweeps.folds]
@@ -315,7 +310,7 @@ def _launch_folds(
             variant, entry, (blocks, extents.parts if step.shared else 1, 1), block, partial=partial, parts=extents.parts,
             cluster=plan.cluster, shared=shared, dependent=k > 0,
         )
-        for k, (entry, step) in enumerate(zip(entries(nest, sweeps, plan), steps(sweeps, plan), strict=True))
+        for k, (entry, step) in enumerate(zip(entries.of_folds(nest, sweeps, plan), steps(sweeps, plan), strict=True))
     ]  # fmt: skip
     if plan.longer:
         made[-1] = replace(made[-1], grid=(-(-extents.rows // BLOCK), 1, 1), block=(BLOCK, 1, 1))
@@ -324,8 +319,6 @@ def _launch_folds(
 
 def _joint_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[Launch, Launch] | None:
     """Rows that are held and folds of their columns: one launch goes through all points, one combines what its blocks have."""
-    from weft.emit.folds import entries
-
     analysis = where.analysis
     columns = analysis.lowered[nest].columns if nest >= 0 else None
     if columns is None or where.steps or where.ranges:
@@ -357,26 +350,22 @@ def _joint_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[
         for k, fact, its, plan, blocks, shared in zip(
             (nest, nest + 1), facts, sweeps, (rows, below), (extents.blocks, across.blocks), (waiting, 0), strict=True
         )
-        for entry in entries(analysis.schedule.nests[k], its, plan)
+        for entry in entries.of_folds(analysis.schedule.nests[k], its, plan)
     ]  # fmt: skip
     return replace(found[0], where=inside), replace(found[1], where=inside)
 
 
 def _launch_joins(own: Nest, variant: Variant, plan: JoinPlan, met: tuple[Meeting, ...]) -> tuple[Launch, ...]:
-    from weft.emit.joins import entries
-
     return tuple(
         Launch(variant, name, m.grid, m.block, partial=m.memory, parts=m.count, dependent=dependent)
-        for name, m, dependent in zip(entries(own, plan), met, dependent_steps(plan), strict=True)
+        for name, m, dependent in zip(entries.of_joins(own, plan), met, dependent_steps(plan), strict=True)
     )
 
 
 def _launch_maps(nest: Nest, variant: Variant, placed: Placed) -> tuple[Launch, ...]:
-    from weft.emit.maps import entries
-
     return tuple(
         Launch(variant, entry, placed.grids[k], placed.plan.courses[k].block, course=k, dependent=k > 0)
-        for k, entry in enumerate(entries(nest, placed.plan))
+        for k, entry in enumerate(entries.of_maps(nest, placed.plan))
     )
 
 
@@ -395,13 +384,11 @@ def _launch_scan(
 def _launch_states(
     function: Function, nest: Nest, scans: StateScans, variant: Variant, plan: StatePlan, extents: StateExtents
 ) -> tuple[Launch, ...]:
-    from weft.emit.state_scans import entries
-
     groups = extents.groups(plan)
     partial = tuple(state_memory(scans, plan, extents))
     points = extents.others * extents.states * extents.length
     found = []
-    for entry in entries(nest, scans):
+    for entry in entries.of_states(nest, scans):
         own = plan if entry == kernel_entry(nest.name) else plan.apart
         after = entry.endswith("_after")
         blocks = -(-points // (own.threads * own.teams)) if after else extents.groups(own) * extents.others
@@ -414,11 +401,9 @@ def _launch_states(
 def _launch_recurrences(
     nest: Nest, found: Recurrences, variant: Variant, plan: RecurrencePlan, extents: RecurrenceExtents
 ) -> tuple[Launch, ...]:
-    from weft.emit.recurrences import entries
-
     partial = tuple(recurrence_memory(found, plan, extents))
     launches = []
-    for entry in entries(nest, found):
+    for entry in entries.of_states(nest, found):
         grid, block = (extents.blocks(plan), 1, 1), (plan.threads, plan.teams, 1)
         if entry.endswith("_after"):
             grid, block = (-(-extents.others * extents.length * extents.states // BLOCK), 1, 1), (BLOCK, 1, 1)

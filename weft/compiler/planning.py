@@ -14,6 +14,8 @@ from weft.compiler.kernels import shared_launches, whole_launches
 from weft.compiler.launch import H200, Launch, Where
 from weft.compiler.points import dense_geometry, fewest_points
 from weft.compiler.tuned import leaning_of
+from weft.graph.tile import TileGraph
+from weft.graph.two_steps import is_product
 from weft.loops.affine import affine
 from weft.loops.ir import free_names, trapping
 from weft.loops.schedule import Axis
@@ -21,7 +23,7 @@ from weft.loops.steps import bounds
 from weft.plan.chain import ChainPlan
 from weft.plan.facts import Geometry
 from weft.plan.fold import FoldPlan
-from weft.plan.leaning import LEANINGS, Leaning
+from weft.plan.leaning import LEANINGS, PLANNED, Leaning
 from weft.plan.machine import Machine
 from weft.plan.threads import ThreadPlan
 from weft.runtime.stack import deep
@@ -72,27 +74,35 @@ def _launches(where: Where, nest: int, names: Mapping[str, int], depth: int) -> 
     whole = whole_launches(where, nest, names)
     rare = where.analysis.schedule.nests[nest].rare
     alone = len(whole) == 1 and isinstance(whole[0].variant.plan, ThreadPlan)
-    chained = isinstance(whole[0].variant.plan, ChainPlan)  # of which few blocks leave most of a GPU idle
+    plan, leaning = whole[0].variant.plan, where.leaning
+    # few blocks of chained products leave most of a GPU idle, and many of them nothing
+    busy = isinstance(plan, ChainPlan) and plan.parts == 1 and whole[0].grid[0] >= where.machine.multiprocessors
+    chained = isinstance(plan, ChainPlan) and (leaning.apart or not (busy or leaning.alone))
     if rare or depth == 0 or not (alone or chained or _of_several_products(where.analysis, nest, whole)):
         return whole
     seconds = seconds_of(whole, names, where.ranges)
-    if seconds < WORTH_SECONDS:
+    if seconds < WORTH_SECONDS and not leaning.apart:
         return whole
     apart = repeated(where.analysis, nest)
     found = [shared_launches(where, whole[0], names)] if alone else []
-    found.append(None if apart is None else _repeated_launches(apart, where, nest, names, depth - 1))
+    inside = replace(where, leaning=PLANNED) if leaning.apart else where
+    found.append(None if apart is None else _repeated_launches(apart, inside, nest, names, depth - 1))
     costs = [(seconds_of(own, names, where.ranges), own) for own in found if own is not None]
     least, best = min(costs, key=lambda cost: cost[0], default=(math.inf, whole))
-    return best if least <= (CHAIN_GAIN if chained else GAIN) * seconds else whole
+    return best if leaning.apart or least <= (CHAIN_GAIN if chained else GAIN) * seconds else whole
 
 
 def _of_several_products(analysis: Analysis, nest: int, whole: tuple[Launch, ...]) -> bool:
-    """Whether folds over different axes are swept for each result by itself: apart, each may share what rows and columns have
-    in common.
+    """Whether folds over different axes are swept for each result by itself, or one is the sum of a product's results: apart,
+    each may share what rows and columns have in common.
     """
     sweeps = analysis.lowered[nest].sweeps
-    swept = isinstance(whole[0].variant.plan, FoldPlan)
-    return swept and sweeps is not None and len(sweeps.rows) > 1 and sum(map(len, sweeps.stages)) > 1
+    if sweeps is None or not isinstance(whole[0].variant.plan, FoldPlan):
+        return False
+    if len(sweeps.rows) > 1 and sum(map(len, sweeps.stages)) > 1:
+        return True
+    graph = TileGraph("", tuple(sweeps.axes.values()), sweeps.values, ())
+    return any(len(f.over) > 1 and is_product(graph, f) for f in sweeps.folds)
 
 
 def _repeated_launches(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from weft.compiler.analysis import Analysis
 from weft.compiler.launch import Variant
+from weft.graph.chains import by_rows
 from weft.plan.arguments import Facts, Slot, slots
 from weft.plan.chain import ChainPlan
 from weft.plan.fold import FoldPlan
@@ -33,9 +34,11 @@ def cuda_source(analysis: Analysis, variant: Variant) -> str:
 
 
 @deep
-def host_source(analysis: Analysis, nest: int, facts: Facts) -> str:
-    """The C++ of a nest; its entry is `weft.emit.names.host_entry` of the nest's name."""
-    return _recalled(analysis, f"host {nest} {facts.key}", lambda: _host_source(analysis, nest, facts))
+def host_source(analysis: Analysis, nest: int, facts: Facts, row: str | None = None) -> str:
+    """The C++ of a nest; its entry is `weft.emit.names.host_entry` of the nest's name. row: of chained products, the axis whose
+    rows lie side by side in lanes.
+    """
+    return _recalled(analysis, f"host {nest} {facts.key} {row}", lambda: _host_source(analysis, nest, facts, row))
 
 
 def may_fail(source: str) -> bool:
@@ -133,7 +136,12 @@ def _cuda_source(analysis: Analysis, variant: Variant) -> str:
     return emit_threads(analysis.function, nest, variant.plan, variant.facts)
 
 
-def _host_source(analysis: Analysis, nest: int, facts: Facts) -> str:
+def _host_source(analysis: Analysis, nest: int, facts: Facts, row: str | None) -> str:
+    from weft.emit.chain_rows import emit as emit_chain
     from weft.emit.cpp import emit
 
+    if row is not None:
+        chain = analysis.lowered[nest].chain
+        assert chain is not None
+        return emit_chain(analysis.function, analysis.schedule.nests[nest], by_rows(chain)[row], facts)
     return emit(analysis.function, analysis.schedule.nests[nest], facts)

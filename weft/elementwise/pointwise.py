@@ -28,6 +28,7 @@ from weft.pytorch.call import COMPLEX, DTYPES, CallPlan, as_pairs, plain
 from weft.pytorch.executable import call_key
 from weft.pytorch.operator import PLAIN, eager
 from weft.pytorch.quick import MISS, REMEMBERED, never, one_of
+from weft.runtime import quick
 from weft.runtime.stack import deep
 
 if TYPE_CHECKING:
@@ -242,6 +243,7 @@ class Pointwise:
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], placed: tuple[Any, ...] | None, out: Any
     ) -> Any:
         """placed: all arguments in their places, where a quick way may take them so."""
+        quick.begin()
         outs = _listed(out)
         one, given, loops = self._applied(args, kwargs, outs)
         tensors = (*given.tensors.values(), *outs)
@@ -278,12 +280,12 @@ class Pointwise:
         function = one.function
         alike = _own_is_given(own, given, outs) and not function.pairs
         if alike and outs:
-            way = self._quick(placed, outs, given, lambda operands: plan.viewed(operands, {}))
+            way = self._quick(placed, outs, given, lambda args, constants: plan.viewed(args, {}, constants))
         elif alike and loops.made is not None:
             new = {r: Geometry(function.array(r).dtype, loops.shape, loops.made, 0) for r in function.results}
-            way = self._quick(placed, (), given, lambda operands: plan.viewed(operands, new))
+            way = self._quick(placed, (), given, lambda args, constants: plan.viewed(args, new, constants))
         elif not outs and loops.made is not None and not function.container:
-            way = self._quick(placed, (), given, lambda operands: _of_pairs(plan, operands, function, loops))
+            way = self._quick(placed, (), given, lambda args, constants: _of_pairs(plan, args, function, loops, constants))
         else:
             return
         self._remember(placed, outs, way)
@@ -315,18 +317,17 @@ class Pointwise:
         else:
             self.quick = one_of(ways)
 
-    def _by_position(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    def _by_position(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
         """The arguments in their places, with what constants between them are by default; None where there is no such order."""
         given = (len(args), *kwargs)
-        if given not in self._orders:
-            self._orders[given] = self._order(given)
-        order = self._orders[given]
+        try:
+            order = self._orders[given]
+        except KeyError:
+            order = self._orders[given] = self._order(given)
         if order is None:
             return None
         names, between = order
-        if between:
-            kwargs = {**between, **kwargs}
-        return (*args, *[kwargs[n] for n in names])
+        return (*args, *map((between | kwargs if between else kwargs).__getitem__, names))
 
     def _order(self, given: tuple[Any, ...]) -> tuple[tuple[str, ...], dict[str, Any]] | None:
         """Of calls with so many arguments and then these names: the names in order, and the constants between them."""
@@ -346,34 +347,17 @@ class Pointwise:
         args: tuple[Any, ...],
         outs: tuple[torch.Tensor, ...],
         given: Given,
-        made: Callable[[tuple[Any, ...]], Callable[..., Any]],
+        made: Callable[[tuple[Any, ...], frozenset[int]], Callable[..., Any]],
     ) -> Callable[..., Any]:
-        """The quick way of calls like this one: of their operands and given results, where what else is passed is the same.
-        made: that of operands and given results alone.
-        """
+        """The quick way of calls like this one. made: that of arguments and given results, with constants at some positions."""
         named = list(zip(self._names, args, strict=False))
         places = [k for k, (n, _) in enumerate(named) if n in given.operands]
-        fixed = [(k, v) for k, (n, v) in enumerate(named) if n not in given.operands]
-        operands = tuple(args[k] for k in places)
-        if len(operands) != len(given.operands) or any(v is not None and type(v) not in (bool, str) for _, v in fixed):
+        constants = {k: v for k, (n, v) in enumerate(named) if n not in given.operands}
+        if len(places) != len(given.operands) or any(v is not None and type(v) not in (bool, str) for v in constants.values()):
             return never
         if any(isinstance(args[k], torch.Tensor) and named[k][0] in given.numbers for k in places):
             return never  # the number of a tensor on the CPU, which another call finds another in
-        quick = made((*operands, *outs))
-        if not fixed or quick is never:
-            return quick
-        count = len(args) + len(outs)
-        places += range(len(args), count)
-
-        def around(*own: Any) -> Any:
-            if len(own) != count:
-                return MISS
-            for k, value in fixed:
-                if own[k] is not value and (type(own[k]) is not str or own[k] != value):
-                    return MISS
-            return quick(*[own[k] for k in places])
-
-        return around
+        return made((*args, *outs), frozenset(constants))
 
     def _applied(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], outs: tuple[torch.Tensor, ...]
@@ -583,10 +567,14 @@ def _over_axes(given: Given, outs: Sequence[torch.Tensor], loops: Loops, recorde
     return (*operands, *views[len(given.tensors) :])
 
 
-def _of_pairs(plan: CallPlan, operands: tuple[Any, ...], function: Function, loops: Loops) -> Callable[..., Any]:
-    """The quick way of a call with complex operands or results: that of their parts. operands: as they were passed."""
+def _of_pairs(
+    plan: CallPlan, args: tuple[Any, ...], function: Function, loops: Loops, constants: frozenset[int]
+) -> Callable[..., Any]:
+    """The quick way of a call with complex operands or results: that of their parts. args: as they were passed, with constants
+    at some positions.
+    """
     assert loops.made is not None
-    complexes = [isinstance(v, complex) or (isinstance(v, torch.Tensor) and v.is_complex()) for v in operands]
+    complexes = [isinstance(v, complex) or (isinstance(v, torch.Tensor) and v.is_complex()) for v in args]
     pairs = [r in function.pairs for r in function.results]
     new = {}
     for r, pair in zip(function.results, pairs, strict=True):
@@ -594,7 +582,7 @@ def _of_pairs(plan: CallPlan, operands: tuple[Any, ...], function: Function, loo
         new[r] = Geometry(function.array(r).dtype, *made, 0)
 
     def parts(values: tuple[Any, ...]) -> list[Any] | None:
-        """The operands by their parts; None where they are of other kinds, or lazily conjugate."""
+        """The arguments by their parts; None where they are of other kinds, or lazily conjugate."""
         found: list[Any] = []
         for value, is_complex in zip(values, complexes, strict=True):
             if not is_complex:
@@ -607,8 +595,9 @@ def _of_pairs(plan: CallPlan, operands: tuple[Any, ...], function: Function, loo
                 found.append(torch.view_as_real(value))
         return found
 
-    first = parts(operands)
-    quick = never if first is None else plan.viewed(tuple(first), new)
+    first = parts(args)
+    before = [sum(1 + isinstance(v, complex) for v in args[:k]) for k in constants]  # how many parts
+    quick = never if first is None else plan.viewed(tuple(first), new, frozenset(before))
     if quick is never:
         return never
 

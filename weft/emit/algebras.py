@@ -1,4 +1,4 @@
-"""Algebras in C++: the types of `runtime/device/algebra.cuh`, and how a state takes in a total."""
+"""Algebras in C++: the types of `runtime/device/algebra.cuh` and `algebra_of_one.cuh`, and how a state takes in a total."""
 
 from __future__ import annotations
 

@@ -482,7 +482,8 @@ class Entry(ValueBody):
             assert self.lane is not None
             with self.standing(self.lane.name, self.run):
                 condition = self.printer.value(conjunction(self.within[read.name]))
-            self.keep(t, f"weft::fetch_if<{vector}, {width}>({condition}, {address})")
+            where = "" if self.plan.whole else f", {self.bounds_of(t.parts)}"
+            self.keep(t, f"weft::fetch_if<{vector}, {width}>({condition}, {address}{where})")
         elif plan.whole and t.width:
             self.keep(t, f"weft::fetch<{vector}, {width}>({address})")
         else:
@@ -591,9 +592,8 @@ class Entry(ValueBody):
                 case Op(name="div", args=(a, by)) if e.type == FLOAT32 and by not in self.printer.divisors:
                     if free_names(a) <= same or not free_names(by) <= same or not _uneven(by):
                         continue
-                    made, text = self.fresh.fresh("divisor"), self.printer.value(by)
-                    known = f", 1.0 / {text}" if isinstance(by, Const) and math.isfinite(by.value) else ""
-                    self.writer.line(f"const weft::ExactDivisor {made}{{{text}{known}}};")
+                    made = self.fresh.fresh("divisor")
+                    self.writer.line(f"const weft::ExactDivisor {made}{{{self.printer.value(by)}}};")
                     self.printer.divisors[by] = made
 
     def kept(self) -> dict[Write, str]:

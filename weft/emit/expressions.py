@@ -248,7 +248,10 @@ class Printer:
             expr = expr.value
         if isinstance(expr, Const) and expr.type.category == "int":
             return Text(literal(expr.value, expr.type, typed=True))
-        return self._operand(expr, expr.type, wrap)
+        text = self._operand(expr, expr.type, wrap)
+        if not wrap and expr.type == INT64 and any(isinstance(e, Ref) and self.narrow(e.name) for e in walk_expr(expr)):
+            return Text(f"int64_t({text.text})")
+        return text
 
     def _operand(self, expr: Expr, result: ScalarType, wrap: bool) -> Text:
         """An operand of an operation with this type of result, widened where that is an integer's and it is narrow."""

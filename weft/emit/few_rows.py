@@ -127,20 +127,23 @@ class FewRowsEntry(ProductEntry):
         high = stop if tile.staged.along_points else self.wholes["columns"]
         return f"weft::fetch_anywhere<{vector}>({address}, {self.names[self.lane_of(tile)]}, 0, {high})"
 
-    def own_row(self, tile: Tile, row: str, stop: str) -> str:
-        """Declare what a row's operand is at the points of a run, as numbers; the name of that."""
-        line, vector, read = self.writer.line, self.plan.run_points, operand_read(self.products, tile.operand)
-        run = self.fresh.fresh(f"{tile.tile}_run")
-        line(f"{register_type(tile.operand.value.type)} {run}[{vector}] = {{}};")
+    def own_row(self, tiles: list[Tile], row: str, stop: str) -> list[str]:
+        """Declare what a row's operands are at the points of a run, as numbers; the names of that."""
+        line, vector = self.writer.line, self.plan.run_points
+        runs = [self.fresh.fresh(f"{tile.tile}_run") for tile in tiles]
+        for tile, run in zip(tiles, runs, strict=True):
+            line(f"{register_type(tile.operand.value.type)} {run}[{vector}] = {{}};")
         here = self.place_of(self.products.rows, self.firsts["rows"], row, self.wholes["rows"])
         inside = self.place_of(self.products.over, self.firsts["points"], self.point, stop)
-        with self.writer.block(f"if ({here} && {inside})"):
-            if read is not None and tile.staged.vector > 1:
-                self.writer.cite(read.location)
-                line(f"weft::unpack({self.fetched(tile, read, stop)}, {run});")
-            else:
-                self.one_by_one(tile, run, stop)
-        return run
+        for tile, run in zip(tiles, runs, strict=True):
+            read = operand_read(self.products, tile.operand)
+            with self.writer.block(f"if ({here} && {inside})"):
+                if read is not None and tile.staged.vector > 1:
+                    self.writer.cite(read.location)
+                    line(f"weft::unpack({self.fetched(tile, read, stop)}, {run});")
+                else:
+                    self.one_by_one(tile, run, stop)
+        return runs
 
     def one_by_one(self, tile: Tile, run: str, stop: str) -> None:
         """The points of a run of what is computed, or does not lie side by side; reads that do come in packets."""
@@ -179,7 +182,8 @@ class FewRowsEntry(ProductEntry):
             with self.unrolled_block([f"for (int32_t u = 0; u < {blocks}; ++u)"]):
                 row = f"u * {FRAGMENT_ROWS} + across"
                 if read is None or tile.staged.vector == 1:
-                    line(f"{tile.tile}[u] = weft::packed<weft::{type_}>({self.own_row(tile, row, stop)});")
+                    (run,) = self.own_row([tile], row, stop)
+                    line(f"{tile.tile}[u] = weft::packed<weft::{type_}>({run});")
                     continue
                 line(f"{tile.tile}[u] = {{}};")
                 here = self.place_of(self.products.rows, self.firsts["rows"], row, self.wholes["rows"])
@@ -258,8 +262,8 @@ class FewRowsEntry(ProductEntry):
             own = self.computed_columns(tile, stop) if computed else self.unpacked_columns(tile)
             names[tile.operand.name] = f"{own}[v][e]" if tile.staged.along_points else f"{own}[e][v]"
         with self.unrolled_block([f"for (int32_t u = 0; u < {m}; ++u)"]):
-            for tile in lefts:
-                names[tile.operand.name] = f"{self.own_row(tile, 'u', stop)}[e]"
+            runs = self.own_row(lefts, "u", stop)
+            names |= {tile.operand.name: f"{run}[e]" for tile, run in zip(lefts, runs, strict=True)}
             with self.unrolled_block([f"for (int32_t e = 0; e < {points}; ++e)"]):
                 if not all(map(self.products.neutral, self.products.folds)):
                     line(f"if ({self.firsts['points']} + {self.point} + e >= {stop}) break;")

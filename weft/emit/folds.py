@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 
+from weft.emit import entries
 from weft.emit.algebras import algebra_type, extremum_type, is_place, join
 from weft.emit.cpp_body import factor
 from weft.emit.dependent import ALONE, Dependence, dependences, include
 from weft.emit.expressions import PRODUCT, SUM, TERNARY, DividingPrinter, register_type
-from weft.emit.names import Names, kernel_entry
+from weft.emit.names import Names
 from weft.emit.rough import rough_sweeps
 from weft.emit.text import Writer
 from weft.emit.threads import parameters
@@ -61,7 +62,7 @@ def emit(
     columns: Columns | None = None,
     around: Dependence = ALONE,
 ) -> str:
-    """The kernels' translation unit: an entry for each launch of the plan, named by `entries`. Each takes the slots of
+    """The kernels' translation unit: an entry for each launch of the plan, named by `entries.of_folds`. Each takes the slots of
     `weft.plan.arguments`, and where blocks share rows, a pointer for the parts of each fold and the number of parts. columns:
     what is folded over the rows too.
     """
@@ -86,7 +87,7 @@ def emit(
     for fold in extrema:
         type_ = extremum_type(fold, "int32_t" if _few(function, sweeps, facts, fold) else "int64_t")
         writer.line(f"using {_alias(fold)} = {type_};")
-    for step, entry, launch in zip(launched, entries(nest, sweeps, plan), launches, strict=True):
+    for step, entry, launch in zip(launched, entries.of_folds(nest, sweeps, plan), launches, strict=True):
         writer.line()
         its, by = (LongerEntry, alone_in_blocks(plan)) if step.longer else (kind or Entry, plan)
         its.begun(function, own, facts, writer, arranged, by, step, columns).emit(entry, launch)
@@ -106,15 +107,6 @@ def _few(function: Function, sweeps: Sweeps, facts: Facts, fold: Fold) -> bool:
     reads = [v for v in sweeps.values if isinstance(v, Read) and axis.start == ZERO]
     return any(e == axis.stop and i == Ref(axis.name, INT64)
                for v in reads for e, i in zip(function.array(v.array).shape, v.index, strict=True))  # fmt: skip
-
-
-def entries(nest: Nest, sweeps: Sweeps, plan: FoldPlan) -> tuple[str, ...]:
-    """The names of the entries of a plan, in the order of their launches."""
-    name = kernel_entry(nest.name)
-    if plan.longer:
-        return f"{name}_shorter", name
-    last = len(steps(sweeps, plan)) - 1
-    return tuple(name if k == last else f"{name}_parts_{k + 1}" if last > 1 else f"{name}_parts" for k in range(last + 1))
 
 
 @dataclass(frozen=True)
@@ -162,7 +154,7 @@ class Entry(ValueBody):
         columns: Columns | None = None,
     ) -> Entry:
         own = {"outside", "parts", "part", "here", "v", "k", "chunk", "memory", *(_alias(f) for f in sweeps.folds)}
-        taken = own | {*entries(nest, sweeps, plan)}
+        taken = own | {*entries.of_folds(nest, sweeps, plan)}
         told = {a.name: a for a in sweeps.axes.values() if "." not in a.name}  # axes that are counted as one are boxes
         parts = told_apart(sweeps, plan.merged)
         varies = deciding(told, [v for v in sweeps.values if not parts & {*names_of(v)}])
@@ -266,7 +258,7 @@ class Entry(ValueBody):
             x = f"threadIdx.x % {side}" + (f" * {vector}" if vector > 1 else "")
             line(f"const int64_t {place} = int64_t(blockIdx.x % {tiles}) * {wide} + {x};")
             line(f"const bool here = {place} < {count};")
-            self.places(axes[:-1], f"int64_t(blockIdx.x / {tiles})", counts)
+            self.narrowly(axes[:-1], f"int64_t(blockIdx.x / {self.counted(tiles)})", counts)
             own = self.declare(lane.name) if lane.start == ZERO and vector == 1 else self.fresh.fresh(f"{lane.name}_first")
             line(f"const int64_t {own} = weft::minimum<int64_t>({place}, {count} - {vector});")
             self.first = own if vector > 1 else ""
@@ -289,7 +281,17 @@ class Entry(ValueBody):
         if plan.teams > 1 or plan.fewer:
             line(f"if ({self.row} >= {' * '.join(counts[a.name] for a in axes)}) return;")
         if not named:
-            self.places(axes, self.row, counts)
+            self.narrowly(axes, self.row, counts)
+
+    def narrowly(self, axes: Sequence[Axis], place: str, counts: dict[str, str]) -> None:
+        """The coordinates of a row, or of a point of one, as its place among all tells them."""
+        if len(axes) > 1:
+            place, counts = self.counted(place), {a: self.counted(c) for a, c in counts.items()}
+        self.places(axes, place, counts)
+
+    def counted(self, number: str) -> str:
+        """A number of rows or points, as text that is divided in as many bits as it has."""
+        return f"uint32_t({number})" if self.plan.narrow else number
 
     # ---------------------------------------------------------------- values
 
@@ -477,9 +479,9 @@ class Entry(ValueBody):
         step = ("parts" if down == 1 else f"parts * {down}") if self.step.shared else str(down)
         line = self.declare(lines[0].name) if len(lines) == 1 and lines[0].start == ZERO else self.fresh.fresh("line")
         if lane is None:
-            with self.some_at_a_time(line, first, total, step, work):
+            with self.spelled(self.kept_of_rows(work)), self.some_at_a_time(line, first, total, step, work):
                 if len(lines) > 1 or lines[0].start != ZERO:
-                    self.places(lines, line, counts)
+                    self.narrowly(lines, line, counts)
                 if self.first:
                     self.run_of_points(self.axes[self.plan.lane], self.first, work)
                 else:
@@ -487,12 +489,27 @@ class Entry(ValueBody):
             return
         with self.writer.block(f"for (int64_t {line} = {first}; {line} < {total}; {line} += {step})"):
             if len(lines) > 1 or lines[0].start != ZERO:
-                self.places(lines, line, counts)
+                self.narrowly(lines, line, counts)
             of_line = {*self.sweeps.rows, *(a.name for a in lines)}
             self.statements(tuple(self.let(v) for v in work.values if set(v.axes) <= of_line))
             rest = replace(work, values=tuple(v for v in work.values if not set(v.axes) <= of_line))
             x = "threadIdx.x" if across == self.plan.threads else f"threadIdx.x % {across}"
             self.along(lane, rest, across, x, False)
+
+    def kept_of_rows(self, work: Work) -> dict[str, str]:
+        """What points need of each of the rows of a thread, computed before them: its elements, by the names of the values."""
+        rows = [v for v in self.wanted if self.of_each_row(v) and set(v.axes) <= set(self.sweeps.rows)]
+        exprs = [e for v in work.values for e in uses(v)] + [e for f in work.sweep.folds for e in f.parts]
+        exprs += [e for w in work.sweep.writes for e in uses_of_write(w)]
+        names = {n for e in exprs for n in free_names(e)}
+        kept = {v: self.fresh.fresh(f"{v.name}_rows") for v in rows if not isinstance(v, Fold) and v.name in names}
+        for v, tile in kept.items():
+            self.writer.line(f"{register_type(v.type)} {tile}[{self.plan.vector}];")
+        if kept:
+            with self.each_row(rows):
+                for v, tile in kept.items():
+                    self.writer.line(f"{tile}[v] = {self.printer.value(Ref(v.name, v.type))};")
+        return {v.name: f"{tile}[v]" for v, tile in kept.items()}
 
     @contextmanager
     def some_at_a_time(self, line: str, first: str, stop: str, step: str, work: Work) -> Iterator[None]:
@@ -577,9 +594,6 @@ class Entry(ValueBody):
                 self.relative_points(rest, turn, stores)
             else:
                 with self.points(turn):
-                    if self.first:
-                        rows = [v for v in self.wanted if self.of_each_row(v) and set(v.axes) <= set(self.sweeps.rows)]
-                        self.statements(tuple(self.let(v) for v in rows if not isinstance(v, Fold)))
                     self.point(rest, stores)
         self.names[lane.name] = run
         for w, tile in stores.items():
@@ -941,7 +955,7 @@ class LongerEntry(Entry):
         self.row = self.declare(axes[0].name) if named else self.fresh.fresh("row")
         self.writer.line(f"const int64_t {self.row} = {place};")
         if not named:
-            self.places(axes, self.row, counts)
+            self.narrowly(axes, self.row, counts)
 
 
 def alone_in_blocks(plan: FoldPlan) -> FoldPlan:

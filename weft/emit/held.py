@@ -119,7 +119,7 @@ class HeldEntry(Entry):
     def begin_row(self, axes: list[Axis], counts: dict[str, str]) -> None:
         """Where a row lies, and how many points it has."""
         if self.row != self.names.get(axes[0].name):
-            self.places(axes, self.row, counts)
+            self.narrowly(axes, self.row, counts)
         if not self.steady:
             self.extent = self.span(self.lane, f"{self.plan.lane}_count")
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from weft.emit import entries
 from weft.emit.algebras import algebra_type
 from weft.emit.bins import BinsBody
 from weft.emit.dependent import dependences, include
 from weft.emit.expressions import PRODUCT, register_type
 from weft.emit.latest import emit_store
-from weft.emit.names import Names, kernel_entry
+from weft.emit.names import Names
 from weft.emit.rows_of_joins import RowsBody
 from weft.emit.sorts import SortBody
 from weft.emit.text import Writer
@@ -41,7 +42,7 @@ _OF_WORDS = {"and": "bitand", "or": "bitor"}
 
 
 def emit(function: Function, nest: Nest, joins: Joins, plan: JoinPlan, facts: Facts) -> str:
-    """The kernels' translation unit: an entry for each step of the plan, named by `entries`. Each takes the slots of
+    """The kernels' translation unit: an entry for each step of the plan, named by `entries.of_joins`. Each takes the slots of
     `weft.plan.arguments`; of a sort, then a pointer for each name of `memory_of` and how much there is to go through.
     """
     own = Nest(nest.name, nest.axes, trapping(nest.body), nest.verdicts)
@@ -59,7 +60,7 @@ def emit(function: Function, nest: Nest, joins: Joins, plan: JoinPlan, facts: Fa
         writer.line('#include "weft/latest.cuh"')
     if any(isinstance(p, LastPlan) and p.store.turned for p in plan.groups):
         writer.line('#include "weft/turn.cuh"')
-    for step, entry, dependence in zip(join_steps(plan), entries(nest, plan), launches, strict=True):
+    for step, entry, dependence in zip(join_steps(plan), entries.of_joins(nest, plan), launches, strict=True):
         group, how = joins.groups[step.group], plan.groups[step.group]
         writer.line()
         if isinstance(how, PointsPlan):
@@ -77,12 +78,6 @@ def emit(function: Function, nest: Nest, joins: Joins, plan: JoinPlan, facts: Fa
         else:
             SortBody.begun(function, own, facts, writer, joins, group, how).emit(entry, step, memory_of(step, plan), dependence)
     return writer.text()
-
-
-def entries(nest: Nest, plan: JoinPlan) -> tuple[str, ...]:
-    """The names of the entries, in the order of their launches."""
-    name, steps = kernel_entry(nest.name), join_steps(plan)
-    return tuple(f"{name}_{k}_{s.kind}" for k, s in enumerate(steps[:-1], 1)) + (name,)
 
 
 @dataclass

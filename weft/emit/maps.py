@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from weft.emit import entries
 from weft.emit.courses import Entry
 from weft.emit.dependent import ALONE, Dependence, dependences, include
-from weft.emit.names import kernel_entry
 from weft.emit.rough import rough_maps
 from weft.emit.text import Writer
 from weft.emit.turned import TurnedEntry
@@ -16,7 +16,7 @@ from weft.plan.map import MapPlan, counted
 
 
 def emit(function: Function, nest: Nest, maps: Maps, plan: MapPlan, facts: Facts, around: Dependence = ALONE) -> str:
-    """The kernels' translation unit: an entry for each course, named by `entries`. Each takes the slots of
+    """The kernels' translation unit: an entry for each course, named by `entries.of_maps`. Each takes the slots of
     `weft.plan.arguments`.
     """
     own = Nest(nest.name, nest.axes, trapping(nest.body), nest.verdicts)
@@ -27,14 +27,8 @@ def emit(function: Function, nest: Nest, maps: Maps, plan: MapPlan, facts: Facts
     maps = rough_maps(maps, function)
     launches = dependences([number > 0 for number in range(len(plan.courses))], around)
     include(writer, launches)
-    for course, its, entry, launch in zip(maps.courses, plan.courses, entries(nest, plan), launches, strict=True):
+    for course, its, entry, launch in zip(maps.courses, plan.courses, entries.of_maps(nest, plan), launches, strict=True):
         writer.line()
         kind = TurnedEntry if its.turned else Entry
         kind.begun(function, own, facts, writer, counted(course, its), its, entry).emit(launch)
     return writer.text()
-
-
-def entries(nest: Nest, plan: MapPlan) -> tuple[str, ...]:
-    """The names of the entries of a plan, in the order of its courses."""
-    name = kernel_entry(nest.name)
-    return (name,) if len(plan.courses) == 1 else tuple(f"{name}_{k + 1}" for k in range(len(plan.courses)))

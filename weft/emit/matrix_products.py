@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from weft.emit.products import Fragment, ProductEntry, Tile
+from weft.emit.rings import given_back
 from weft.graph.products import exact_type
 from weft.graph.tile import Fold
 from weft.plan.fold import WARP, axis_along
@@ -143,7 +144,7 @@ class MatrixEntry(ProductEntry):
         with self.writer.block("if (threadIdx.x == 0)"):
             with self.writer.block(f"for (int32_t place = 0; place < {stages}; ++place)"):
                 line("full[place].init(1);")
-                line(f"empty[place].init({own // 128});")
+                line(f"empty[place].init({own // 32});")
             line("weft::fence_mbarrier_init();")
         line("__syncthreads();")
         if self.plan.parts > 1:
@@ -181,10 +182,10 @@ class MatrixEntry(ProductEntry):
             line(f"full[place].wait(step / {stages} % 2);")
             self.multiply_by_warpgroups(tiles, "place")
             line("weft::wgmma_wait<1>();  // the products of the turn before: their place is free")
-            line(f"if (turn > {begin} && threadIdx.x % 128 == 0) empty[(step - 1) % {stages}].arrive();")
+            line(given_back(f"empty[(step - 1) % {stages}]", f"turn > {begin}"))
         line(f"weft::wgmma_wait<0>({', '.join(self.accumulators())});")
         if self.plan.parts == 1:  # of the next square: nobody waits for the last place of the only one
-            line(f"if (threadIdx.x % 128 == 0) empty[(step - 1) % {stages}].arrive();")
+            line(given_back(f"empty[(step - 1) % {stages}]"))
 
     @contextmanager
     def each_square(self) -> Iterator[None]:

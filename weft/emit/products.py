@@ -11,18 +11,20 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+from weft.emit import entries
 from weft.emit.algebras import algebra_type, join
 from weft.emit.cpp_body import factor
 from weft.emit.dependent import ALONE, Dependence, dependences, include
-from weft.emit.expressions import PRODUCT, memory_type, register_type
+from weft.emit.expressions import PRODUCT, TERNARY, memory_type, register_type
 from weft.emit.names import Names, kernel_entry, words
+from weft.emit.rough import rough_sweeps
 from weft.emit.text import Writer
 from weft.emit.threads import parameters
 from weft.emit.values import ZERO, ValueBody, deciding
 from weft.graph.products import Operand, Products
 from weft.graph.sweeps import Sweep, Sweeps
 from weft.graph.tile import Fold, Map, Read, names_of, starts_neutral, uses_of_write
-from weft.loops.ir import Expr, Function, Ref, free_names, trapping
+from weft.loops.ir import Const, Expr, Function, Op, Ref, free_names, trapping
 from weft.loops.schedule import Nest
 from weft.plan.arguments import Facts
 from weft.plan.fold import PACKET_BYTES, WARP
@@ -49,8 +51,8 @@ def emit(
     kind: type[ProductEntry],
     around: Dependence = ALONE,
 ) -> str:
-    """The kernels' translation unit: an entry for each of `entries`. Each takes the slots of `weft.plan.arguments`, and where
-    operands are packed, a pointer for each of these and a number.
+    """The kernels' translation unit: an entry for each of `entries.of_products`. Each takes the slots of `weft.plan.arguments`,
+    and where operands are packed, a pointer for each of these and a number.
     """
     own = Nest(nest.name, nest.axes, trapping(nest.body), nest.verdicts)
     writer = Writer()
@@ -60,9 +62,9 @@ def emit(
     from weft.emit.packing import PackEntry
     from weft.emit.parts import CombineEntry
 
-    found = plan.arranged(sweeps)
+    found = plan.arranged(rough_sweeps(sweeps, None, function)[0])
     packed = [k for k, is_packed in enumerate(plan.packed) if is_packed]
-    names = entries(nest, plan)
+    names = entries.of_products(nest, plan)
     launches = dependences([number > 0 for number in range(len(names))], around)
     if not packed and all(function.array(v.array).role == "input" for v in reads_of_operands(found)):
         launches = (replace(launches[0], late=True), *launches[1:])
@@ -75,15 +77,6 @@ def emit(
             last = number > len(packed)
             (CombineEntry if last else kind).begun(function, own, facts, writer, found, plan, launch).emit(name)
     return writer.text()
-
-
-def entries(nest: Nest, plan: ProductPlan) -> tuple[str, ...]:
-    """The names of the entries, in the order of their launches: what packs operands, what leaves parts, and the product. Each
-    may begin before the one before it has ended.
-    """
-    name, packed = kernel_entry(nest.name), sum(plan.packed)
-    packs = (f"{name}_pack" if packed == 1 else f"{name}_pack_{n}" for n in range(1, packed + 1))
-    return (*packs, *((f"{name}_parts",) if plan.leaves_parts else ()), name)
 
 
 # Points that are folded for a result by itself whose loads are in flight.
@@ -412,8 +405,13 @@ class ProductEntry(ValueBody):
     def fold(self, f: Fold, own: str) -> None:
         """`own` = it and a point of a fold."""
         self.writer.cite(f.location)
-        fused = self.printer.accumulated(own, f.parts[0]) if f.algebra == "sum" else None
-        self.writer.line(f"{own} = {fused or f'{self.algebra(f)}::combine({own}, {self.printer.value(f.parts[0])})'};")
+        part, text = f.parts[0], "{}"
+        match part:
+            case Op(name="where", args=(condition, taken, Const(value=0))) if f.algebra == "sum":
+                part, text = taken, f"{self.printer.value(condition, TERNARY + 1)} ? {{}} : {own}"
+        fused = self.printer.accumulated(own, part) if f.algebra == "sum" else None
+        text = text.format(fused or f"{self.algebra(f)}::combine({own}, {self.printer.value(part)})")
+        self.writer.line(f"{own} = {text};")
 
     def leave_parts(self) -> None:
         """What a thread has folded of its part of the points, for the next launch: squares of results as they lie."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from weft.emit import entries
 from weft.emit.algebras import algebra_of, element_of, join
 from weft.emit.expressions import SUM, memory_type, register_type
 from weft.emit.names import Names, kernel_entry
@@ -28,7 +29,7 @@ _UNROLL = 4  # points whose instructions the compiler may mix: those of a total 
 
 
 def emit(function: Function, nest: Nest, found: Recurrences, plan: RecurrencePlan, facts: Facts) -> str:
-    """The kernels' translation unit: an entry for each launch, named by `entries`. Each takes the slots of
+    """The kernels' translation unit: an entry for each launch, named by `entries.of_states`. Each takes the slots of
     `weft.plan.arguments`, and where there are several, pointers to what they leave for each other and how many blocks share the
     rows along their last axis.
     """
@@ -40,20 +41,14 @@ def emit(function: Function, nest: Nest, found: Recurrences, plan: RecurrencePla
     taken |= {"packet", "outside"}
     varies = deciding(found.axes, found.values)
     large = varies | {s.name for s in function.scalars}
-    for entry in entries(nest, found):
+    for entry in entries.of_states(nest, found):
         writer.line()
         kind = {"_before": BeforeEntry, "_after": AfterEntry}.get(entry.removeprefix(kernel_entry(nest.name)), RecurrenceEntry)
         kind(
-            function, own, facts, writer, Names(frozenset(taken | {*entries(nest, found)})), {}, {}, varies, large,
+            function, own, facts, writer, Names(frozenset(taken | {*entries.of_states(nest, found)})), {}, {}, varies, large,
             axes=found.axes, values=found.values, found=found, plan=plan,
         ).emit(entry)  # fmt: skip
     return writer.text()
-
-
-def entries(nest: Nest, found: Recurrences) -> tuple[str, ...]:
-    """The names of the entries, in the order of their launches."""
-    name = kernel_entry(nest.name)
-    return (*([f"{name}_before"] if found.early else []), name, *([f"{name}_after"] if found.crossed else []))
 
 
 @dataclass

@@ -98,7 +98,7 @@ class ResidentEntry(HeldEntry):
                 case Op(name="div", args=(_, Cast(value=Ref(name=name)) as by)) if name in sizes and e.type == FLOAT32:
                     if by not in self.printer.divisors:
                         made = self.fresh.fresh(f"{name}_divisor")
-                        self.writer.line(f"const weft::WholeDivisor {made}{{{self.printer.value(by)}}};")
+                        self.writer.line(f"const weft::ExactDivisor {made}{{{self.printer.value(by)}}};")
                         self.printer.divisors[by] = made
 
     def same_runs(self) -> None:

@@ -1,11 +1,14 @@
 """Exponentials that need not be right to the last bit of float32, on a GPU: there an exact one takes eight instructions, and
-this one two.
+this one two. Quotients of what is 1 at the least (`v / (1 + exp(-v))`), and what a hyperbolic tangent is above -1, likewise.
 
 A value is used roughly where it only goes, by arithmetic, into elements of 16 bits: an exponential that is right to |x| 2^-24
 + 2^-22 of itself is then rounded to 2^-12 or 2^-9. And where it is summed with all others relative to their maximum, one of
 which is 1: sum p |x| <= log(n) bounds what the sum of n loses to log(n) 2^-24, no more than adding them up does. And where a
 state is multiplied by it at every step: what the state loses is the sum of |x| 2^-24 over the steps that it remembers, over
 which the exponentials' own product is e^-sum |x|.
+
+Operands of chained products are 0 where exponentials would be subnormal, as weights are in the sums relative to a maximum.
+A power of two takes three instructions more where subnormal ones are to be right.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from weft.graph.state_scans import StateScans
 from weft.graph.sweeps import Sweep, Sweeps
 from weft.graph.tile import Fold, Map, Read, Scan, Write, uses_of_write
 from weft.loops.algebra.table import AFFINE
-from weft.loops.ir import Cast, Expr, Function, Op, Ref, Round, free_names, operands, rewrite, with_operands
+from weft.loops.ir import Cast, Const, Expr, Function, Op, Ref, Round, free_names, operands, rewrite, with_operands
 from weft.loops.types import BFLOAT16, FLOAT16, FLOAT32
 
 # How a value is used: exactly, in a sum of what is relative to a maximum, on the way to 16 bits.
@@ -63,7 +66,7 @@ def rough_sweeps(sweeps: Sweeps, columns: Columns | None, function: Function) ->
 def rough_chain(chain: Chain, function: Function) -> Chain:
     """The same of chained products."""
     folds = (*chain.leading, *chain.following)
-    rough = _Rough(function, {f.results[0]: f for f in folds})
+    rough = _Rough(function, {f.results[0]: f for f in folds}, narrow="exp_flushed")
     rough.written((*chain.sums.sweeps.last, *chain.writes))
     rough.made(chain.values)
     sums = replace(
@@ -122,11 +125,15 @@ def rough_maps(maps: Maps, function: Function) -> Maps:
 
 @dataclass
 class _Rough:
-    """levels: how names are used, by the most exact of their uses. folds: by their results."""
+    """levels: how names are used, by the most exact of their uses. folds: by their results. narrow: the exponential on the way
+    to 16 bits.
+    """
 
     function: Function
     folds: Mapping[str, Fold]
+    narrow: str = "exp_rough"
     levels: dict[str, int] = field(default_factory=dict)
+    maps: dict[str, Expr] = field(default_factory=dict)
 
     # ---------------------------------------------------------------- how values are used, from the last to the first
 
@@ -146,6 +153,7 @@ class _Rough:
                 case Fold():
                     self.folded(value)
                 case Map():
+                    self.maps[value.name] = value.value
                     self.use(value.value, self.level(value.name))
                 case Read():
                     self.exactly(value.index)
@@ -192,10 +200,25 @@ class _Rough:
             return expr
         if _is_exp(expr):
             flushed = self.relative(operands(expr)[0])
-            rough = "exp_flushed" if flushed else "exp_rough"
+            rough = "exp_flushed" if flushed else self.narrow
             return Op(rough, operands(expr), FLOAT32) if flushed or level == NARROW else expr
         levels = _of_operands(expr, level)
-        return with_operands(expr, tuple(self.expr(e, its) for e, its in zip(operands(expr), levels, strict=True)))
+        found = with_operands(expr, tuple(self.expr(e, its) for e, its in zip(operands(expr), levels, strict=True)))
+        if level == NARROW and isinstance(found, Op) and found.type == FLOAT32:
+            match found:
+                case Op(name="add", args=(Const(value=1.0), Op(name="tanh") as a) | (Op(name="tanh") as a, Const(value=1.0))):
+                    return Op("one_and_tanh", a.args, FLOAT32)
+                case Op(name="div", args=(_, by)) if self.from_one(by):
+                    return replace(found, name="divide_rough")
+        return found
+
+    def from_one(self, e: Expr) -> bool:
+        """Whether a value is 1 at the least, or NaN: 1 and an exponential."""
+        match self.maps.get(e.name) if isinstance(e, Ref) else e:
+            case Op(name="add", args=(Const(value=1.0), a) | (a, Const(value=1.0))):
+                a = self.maps.get(a.name, a) if isinstance(a, Ref) else a
+                return isinstance(a, Op) and a.name in ("exp", "exp_rough")
+        return False
 
     def relative(self, expr: Expr) -> bool:
         """Whether an expression is relative to the maximum of its values: not above 0, and 0 at a point."""

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 
+from weft.emit import entries
 from weft.emit.algebras import algebra_of, element_of, join
 from weft.emit.cpp_body import factor
 from weft.emit.expressions import SUM, memory_type, register_type
-from weft.emit.names import Names, kernel_entry
+from weft.emit.names import Names, kernel_entry, words
 from weft.emit.rough import rough_scans
 from weft.emit.state_steps import StateSteps
 from weft.emit.text import Writer
@@ -26,7 +27,7 @@ from weft.plan.state_scan import StatePlan, kept, met_bytes
 
 
 def emit(function: Function, nest: Nest, scans: StateScans, plan: StatePlan, facts: Facts) -> str:
-    """The kernels' translation unit: an entry for each launch, named by `entries`. Each takes the slots of
+    """The kernels' translation unit: an entry for each launch, named by `entries.of_states`. Each takes the slots of
     `weft.plan.arguments`, and where there are several, pointers to what they leave for each other and how many blocks share
     the rows along their last axis.
     """
@@ -37,11 +38,11 @@ def emit(function: Function, nest: Nest, scans: StateScans, plan: StatePlan, fac
         writer.line('#include "weft/async.cuh"')
     writer.line('#include "weft/memory.cuh"')
     writer.line('#include "weft/team.cuh"')
-    taken = {*entries(nest, scans), "outside", "parts", "here", "k", "s", "p", "y", "met", "place", "point", "part", "item"}
-    taken |= {"items", "state_count", "tile", "tiles", "number", "memory", "change", "keep", "all", "own", "told", "turn"}
+    taken = words("outside parts here k s p y met place point part item items state_count tile tiles number memory change keep")
+    taken |= {*entries.of_states(nest, scans), "all", "own", "told", "turn"}
     varies = deciding(scans.axes, scans.values)
     large = varies | {s.name for s in function.scalars}
-    for entry in entries(nest, scans):
+    for entry in entries.of_states(nest, scans):
         writer.line()
         kind = {"_before": BeforeEntry, "_after": AfterEntry}.get(entry.removeprefix(kernel_entry(nest.name)), StateEntry)
         own_plan = plan if kind is StateEntry else plan.apart
@@ -50,12 +51,6 @@ def emit(function: Function, nest: Nest, scans: StateScans, plan: StatePlan, fac
             axes=scans.axes, values=scans.values, scans=scans, plan=own_plan,
         ).emit(entry)  # fmt: skip
     return writer.text()
-
-
-def entries(nest: Nest, scans: StateScans) -> tuple[str, ...]:
-    """The names of the entries, in the order of their launches."""
-    name = kernel_entry(nest.name)
-    return (*([f"{name}_before"] if scans.early else []), name, *([f"{name}_after"] if scans.crossed else []))
 
 
 @dataclass

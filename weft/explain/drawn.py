@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from weft.compiler import Launch
-from weft.emit import folds, joins, products
+from weft.emit import entries
 from weft.graph.chains import Chain
 from weft.graph.joins import Joins, Points
 from weft.graph.maps import Course, read_at_need
@@ -63,7 +63,7 @@ def drawn(launch: Launch, numbers: Mapping[str, int]) -> Drawn | None:
         sweeps = plan.arranged(lowered.sweeps)
         made, axes, homed = sweeps.values, dict(sweeps.axes), _of_sweeps(launch, lowered.sweeps, plan)
     elif isinstance(plan, ProductPlan) and lowered.sweeps is not None:
-        if launch.entry != products.entries(launch.nest, plan)[sum(plan.packed)]:
+        if launch.entry != entries.of_products(launch.nest, plan)[sum(plan.packed)]:
             return None  # what packs operands, or combines parts
         found = plan.arranged(lowered.sweeps)
         made, axes, homed = found.sweeps.values, dict(found.sweeps.axes), _of_products(found, plan)
@@ -80,7 +80,7 @@ def drawn(launch: Launch, numbers: Mapping[str, int]) -> Drawn | None:
         made, axes = lowered.recurrences.values, dict(lowered.recurrences.axes)
         homed = _of_recurrences(lowered.recurrences)
     elif isinstance(plan, JoinPlan) and lowered.joins is not None:
-        step = dict(zip(joins.entries(launch.nest, plan), join_steps(plan), strict=True))[launch.entry]
+        step = dict(zip(entries.of_joins(launch.nest, plan), join_steps(plan), strict=True))[launch.entry]
         group, points = lowered.joins.groups[step.group], plan.groups[step.group]
         if not isinstance(points, PointsPlan):
             return None
@@ -134,7 +134,7 @@ def _once(home: str, axes: Collection[str]) -> str:
 
 def _of_sweeps(launch: Launch, sweeps: Sweeps, plan: FoldPlan) -> Iterator[_Homed]:
     rows = set(plan.rows)
-    step = dict(zip(folds.entries(launch.nest, sweeps, plan), steps(sweeps, plan), strict=True))[launch.entry]
+    step = dict(zip(entries.of_folds(launch.nest, sweeps, plan), steps(sweeps, plan), strict=True))[launch.entry]
     arranged = plan.arranged(sweeps)
     own = [s for k in step.stages for s in arranged.stages[k]]
     folded = [f for s in own for f in s.folds]

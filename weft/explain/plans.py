@@ -6,8 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from weft.compiler import Launch
-from weft.emit.joins import entries
-from weft.emit.products import entries as entries_of_products
+from weft.emit import entries
 from weft.explain.drawn import drawn
 from weft.explain.words import wrapped
 from weft.graph.products import Products, exact_type
@@ -236,7 +235,7 @@ def _multiplying(launch: Launch, plan: ProductPlan) -> list[str]:
              (("rows", found.rows), ("columns", found.columns), ("points", found.over))}  # fmt: skip
     batch = f", one of {', '.join(found.batch)}" if found.batch else ""
     groups = f"; {plan.groups} groups of threads share them" if plan.groups > 1 else ""
-    number = entries_of_products(launch.nest, plan).index(launch.entry)
+    number = entries.of_products(launch.nest, plan).index(launch.entry)
     if number < sum(plan.packed):
         k = [k for k, packed in enumerate(plan.packed) if packed][number]
         shown = renamed(show_expr(found.operands[k].value), user_names(launch.where.analysis.function))
@@ -351,7 +350,7 @@ def _joining(launch: Launch, plan: JoinPlan) -> list[str]:
     assert joins is not None
     shown = user_names(launch.where.analysis.function)
     arrays = ", ".join(dict.fromkeys(renamed(w.array, shown) for w in joins.writes if w.join))
-    steps = dict(zip(entries(launch.nest, plan), join_steps(plan), strict=True))
+    steps = dict(zip(entries.of_joins(launch.nest, plan), join_steps(plan), strict=True))
     step = steps[launch.entry]
     group = plan.groups[step.group]
     if isinstance(group, LastPlan):

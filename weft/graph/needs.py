@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from weft.graph.tile import Carried, Fold, Map, NotTiles, Read, Scan, TileGraph, Value, Write, names_of, uses, uses_of_write
@@ -81,7 +81,8 @@ def by_need(graph: TileGraph, early: Callable[[Read], bool] = lambda read: False
         risky = [e for e in (*value.parts, *value.inits) if _at_need(e)] if isinstance(value, Fold | Scan) else []
         if not isinstance(value, Fold | Scan) or not risky:
             continue
-        if not set(names_of(value)) & sure and not _guarded_alike(out, value, risky):
+        known = set(names_of(value)) & sure or _guarded_alike(out, value, risky) or _looked_at_anyway(out, value, sure)
+        if not known:
             raise NotTiles(f"{value.results[0]} may not be needed, and be undefined then", value.location)
         if value.algebra in ("and", "or", FIRST):
             raise NotTiles(f"{value.results[0]} may be decided before points that are undefined then", value.location)
@@ -121,6 +122,30 @@ def _guarded_alike(graph: TileGraph, value: Fold | Scan, risky: list[Expr]) -> b
         w.guard is not None and set(names_of(value)) & certain(graph, w) and all(behind(e, w.guard) for e in risky)
         for w in graph.writes
     )
+
+
+def _looked_at_anyway(graph: TileGraph, value: Fold | Scan, sure: Collection[str]) -> bool:
+    """Whether a fold that is needed looks at all that a value looks at, at the same points and wherever that does: of the
+    largest element of a window and its place, which only some windows need.
+    """
+    folds = [v for v in graph.values if isinstance(v, Fold) and {*v.results} & {*sure}]
+    alike = [v for v in folds if (v.over, v.axes) == (value.over, value.axes)]
+    there = [own for v in alike for e in v.parts for own in _looks(e)]
+    own = [look for e in (*value.parts, *value.inits) for look in _looks(e)]
+    return all(any(e == other and under <= when for other, under in there) for e, when in own)
+
+
+def _looks(e: Expr) -> list[tuple[Expr, frozenset[tuple[Expr, bool]]]]:
+    """What an expression looks at where that is needed, with the conditions under which it does, and what they are then."""
+    match e:
+        case Op(name="where", args=(condition, then, orelse)):
+            below = [(then, {(condition, True)}), (orelse, {(condition, False)})]
+        case Op(name="and" | "or" as name, args=(condition, then)):
+            below = [(then, {(condition, name == "and")})]
+        case _:
+            own = [(e, frozenset[tuple[Expr, bool]]())] if isinstance(e, Load | Check) else []
+            return own + [look for o in operands(e) for look in _looks(o)]
+    return _looks(condition) + [(x, under | when) for o, when in below for x, under in _looks(o)]
 
 
 def certain(graph: TileGraph, under: Write | None = None) -> set[str]:

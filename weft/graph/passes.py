@@ -28,6 +28,7 @@ from weft.graph.tile import (
     uses,
     uses_of_write,
 )
+from weft.graph.two_steps import in_two_steps
 from weft.loops.algebra.meaning import changed
 from weft.loops.algebra.table import ALGEBRAS
 from weft.loops.extents import expanded, expanded_index, extents
@@ -73,6 +74,8 @@ def passes(graph: TileGraph, function: Function, names: Names, together: bool = 
     graph = folded_alone(by_need(graph))
     if not graph.writes:
         raise NotTiles("it writes nothing")
+    if not together:
+        graph = in_two_steps(graph)
     return _Passes(graph, function, names, together).made()
 
 
@@ -133,7 +136,7 @@ class _Passes:
         self.axes: dict[str, Axis] = {a.name: a for a in self.graph.axes}
         self.maps = {v.name: v for v in self.graph.values if isinstance(v, Map)}
         self.reads = {v.name: v for v in self.graph.values if isinstance(v, Read)}
-        folds = [v for v in self.graph.values if isinstance(v, Fold)]
+        folds = self.one_after_another()
         axes = [*(set(f.axes) for f in folds), *(set(w.axes) for w in self.graph.writes)]
         self.common = self.ordered(set.intersection(*axes) if self.together else ())
         groups: list[_Group] = [(own, [*group]) for own, group in groupby(folds, lambda f: self.ordered(f.axes))]
@@ -157,6 +160,23 @@ class _Passes:
             return tuple(body)
 
         return Passes((self.loops(self.common, {}, inside),), tuple(self.memory))
+
+    def one_after_another(self) -> list[Fold]:
+        """The folds, each after those that it needs; those over the same axes follow each other where they may, and those with
+        fewer axes come first: what is written of all of them is so where the last one is found.
+        """
+        left = {v.results: v for v in self.graph.values if isinstance(v, Fold)}
+        folded = {r for results in left for r in results}
+        needs = {results: self.needs(v) & folded for results, v in left.items()}
+        done: list[Fold] = []
+        found: set[str] = set()
+        while left:
+            ready = [v for results, v in left.items() if needs[results] <= found]
+            alike = (v for v in ready if done and v.axes == done[-1].axes)
+            done.append(next(alike, min(ready, key=lambda v: len(v.axes))))
+            found |= {*done[-1].results}
+            del left[done[-1].results]
+        return done
 
     def of_the_same_rows(self, folds: _Group, writes: _Group) -> bool:
         """Whether what follows folds writes at the points that they fold, for each of their results: one nest reads a row for
@@ -233,6 +253,16 @@ class _Passes:
 
     def ordered(self, names: Collection[str]) -> tuple[str, ...]:
         return tuple(a for a in self.axes if a in names)
+
+    def as_in_memory(self, names: Collection[str]) -> tuple[str, ...]:
+        """Axes in the order in which the first array lies that is read or written at points of all of them: what is kept over
+        the same axes is gone through with it.
+        """
+        for index in (*(r.index for r in self.reads.values()), *(w.index for w in self.graph.writes)):
+            found = tuple(i.name for i in index if isinstance(i, Ref) and i.name in names)
+            if {*found} == {*names} and len(found) == len(names):
+                return found
+        return self.ordered(names)
 
     def needs(self, item: Fold | Write, there: Collection[str] = ()) -> set[str]:
         """The names of reads, maps and results that an item is made of, those that its axes need among them. there: what is in
@@ -351,7 +381,7 @@ class _Passes:
             if rounding is not None and isinstance(rounding.value, Round):
                 name, kept = rounding.name, Round(kept, rounding.value.to)
                 type_ = rounding.value.to
-            place = self.place(name, type_, self.ordered(fold.axes))
+            place = self.place(name, type_, self.as_in_memory(fold.axes))
             self.left[name] = place
             index = tuple(substitute(i, {a: known[a] for a in fold.axes}) for i in place.index)
             out.append(Store(place.array, index, kept, fold.location))

@@ -14,9 +14,25 @@ from dataclasses import dataclass, replace
 
 from weft.graph.sweeps import Sweep, Sweeps
 from weft.graph.tile import Fold, Map, Read, Value
+from weft.loops.affine import affine
 from weft.loops.algebra.table import ALGEBRAS
-from weft.loops.ir import Cast, Check, Expr, Function, Load, Op, Ref, Round, free_names, operands, walk_expr, with_operands
-from weft.loops.types import BFLOAT16, FLOAT16, ScalarType
+from weft.loops.ir import (
+    Cast,
+    Check,
+    Const,
+    Expr,
+    Function,
+    Load,
+    Op,
+    Ref,
+    Round,
+    free_names,
+    operands,
+    substitute,
+    walk_expr,
+    with_operands,
+)
+from weft.loops.types import BFLOAT16, BOOL, FLOAT16, INT64, ScalarType
 
 # Operators that do not evaluate all of their operands.
 _LAZY = ("where", "and", "or")
@@ -75,12 +91,14 @@ class Products:
         return bool(self.terms(fold))
 
 
-def products(sweeps: Sweeps, lane: str, main: int = 0) -> Products | None:
+def products(sweeps: Sweeps, lane: str, main: int = 0, apart: Collection[str] = ()) -> Products | None:
     """Sweeps as products, of which the columns have the axis `lane`; None where they are none. main: of sweeps over different
-    axes, which is multiplied: the others are folded for each result.
+    axes, which is multiplied: the others are folded for each result. apart: axes that are of the batch, also where one side
+    alone has them.
     """
     if len(sweeps.stages) != 1 or lane not in sweeps.rows:
         return None
+    sweeps = _of_all_points(sweeps)
     sweep, ending = sweeps.stages[0][main], tuple(s for k, s in enumerate(sweeps.stages[0]) if k != main)
     for own in (sweep, *ending):
         if own.writes or own.bounded or own.repairs or not all(f.algebra in ALGEBRAS for f in own.folds):
@@ -90,7 +108,7 @@ def products(sweeps: Sweeps, lane: str, main: int = 0) -> Products | None:
         return None  # rows or columns that have points of their own
     reach = _Reach(sweeps, made)
     leaves = [leaf for f in sweep.folds for leaf in reach.leaves(f.parts[0])]
-    found = _groups(sweeps.rows, lane, leaves)
+    found = _groups(sweeps.rows, lane, leaves, apart)
     if found is None:
         return None
     batch, rows, columns = found
@@ -115,7 +133,7 @@ def exact_type(function: Function, found: Products, operand: Operand) -> ScalarT
     """The 16-bit type of which all values of an operand are; None where they may be others."""
     made = {v.name: v for v in found.sweeps.values if isinstance(v, Read | Map)}
     value: Expr | Value = operand.value
-    while isinstance(value, Ref | Map):
+    while isinstance(value, Map) or (isinstance(value, Ref) and value.name in made):
         value = made[value.name] if isinstance(value, Ref) else value.value
     if isinstance(value, Read | Load):
         type_ = function.array(value.array).dtype
@@ -126,12 +144,42 @@ def exact_type(function: Function, found: Products, operand: Operand) -> ScalarT
     return type_ if type_ in (FLOAT16, BFLOAT16) else None
 
 
+def _of_all_points(sweeps: Sweeps) -> Sweeps:
+    """Sweeps of sums over the points below a bound that one axis of the rows tells (`range(i + 1)`), as sums over the points of
+    the last such row, of which each row takes its own: what rows and columns share they need not read for each result. The same
+    sweeps where it is not so, or where a point of one row may be outside of an array at another one.
+    """
+    ((sweep, *others),) = sweeps.stages
+    point, rows = sweeps.axes[sweep.over[-1]], {*sweeps.rows}
+    if sweep.bounded or others or not all(f.algebra == "sum" and f.types[0].category == "float" for f in sweep.folds):
+        return sweeps
+    form, bounding = affine(point.stop), free_names(point.stop) & sweeps.axes.keys()
+    if form is None or point.start != Const(0, INT64) or len(bounding) != 1 or not bounding <= rows:
+        return sweeps
+    (row,) = bounding
+    read = [i for v in sweeps.values if isinstance(v, Read) for i in v.index if point.name in free_names(i)]
+    if form.coefficient(row) != 1 or any(i != Ref(point.name, INT64) for i in read):
+        return sweeps
+    last = Op("sub", (sweeps.axes[row].stop, Const(1, INT64)), INT64)
+    inside = Op("lt", (Ref(point.name, INT64), point.stop), BOOL)
+
+    def masked(f: Fold) -> Fold:
+        return replace(f, parts=(Op("where", (inside, f.parts[0], Const(0.0, f.types[0])), f.types[0]),))
+
+    folds = {f.results[0]: masked(f) for f in sweep.folds}
+    axes = {**sweeps.axes, point.name: replace(point, stop=substitute(point.stop, {row: last}))}
+    values = tuple(folds.get(v.results[0], v) if isinstance(v, Fold) else v for v in sweeps.values)
+    return replace(sweeps, axes=axes, values=values, stages=((replace(sweep, folds=tuple(folds.values())),),))
+
+
 def _groups(
-    axes: tuple[str, ...], lane: str, leaves: Collection[frozenset[str]]
+    axes: tuple[str, ...], lane: str, leaves: Collection[frozenset[str]], apart: Collection[str]
 ) -> tuple[frozenset[str], frozenset[str], frozenset[str]] | None:
-    """Batch, rows and columns: the smallest batch without which the axes of the results fall in groups that no leaf joins."""
-    others = [a for a in axes if a != lane]
-    for batch in (frozenset(b) for n in range(len(others)) for b in itertools.combinations(others, n)):
+    """Batch, rows and columns: the smallest batch without which the axes of the results fall in groups that no leaf joins, and
+    which has those that are apart.
+    """
+    others = [a for a in axes if a != lane and a not in apart]
+    for batch in (frozenset((*apart, *b)) for n in range(len(others)) for b in itertools.combinations(others, n)):
         groups: list[frozenset[str]] = []
         for own in (leaf & frozenset(axes) - batch for leaf in leaves):
             if own:

@@ -32,7 +32,7 @@ def steady(graph: TileGraph, every: bool = False) -> TileGraph:
     found = {v.results[0]: f for v in graph.values if isinstance(v, Fold) and (f := taking.taken(v)) is not None}
     if not found:
         return graph
-    taken = _names(graph)
+    taken = names_in(graph)
     values: list[Value] = []
     for v in graph.values:
         if not isinstance(v, Fold) or v.results[0] not in found:
@@ -44,7 +44,7 @@ def steady(graph: TileGraph, every: bool = False) -> TileGraph:
         for factor in factors:
             whole = factor.of(whole)
         if v.results[0] in taking.of_rows(v):
-            whole = taking.of_some(whole, v)
+            whole = of_some(graph, whole, v)
         values += [
             replace(v, names=(name,), results=(name,), parts=(part,), relative=(), scale=None),
             Map(v.results[0], v.axes, whole, v.location),
@@ -56,7 +56,7 @@ def once(graph: TileGraph, rows: Collection[str]) -> TileGraph:
     """The graph, in which what is written at points has what is the same for all points of a row as a value of its own. Left
     where it is, it is computed for each run of points that is looked at by itself.
     """
-    taken, made, axes = _names(graph), graph.made, {a.name for a in graph.axes}
+    taken, made, axes = names_in(graph), graph.made, {a.name for a in graph.axes}
     own: dict[Expr, Map] = {}
 
     def of_row(e: Expr) -> bool:
@@ -80,12 +80,22 @@ def once(graph: TileGraph, rows: Collection[str]) -> TileGraph:
     return replace(graph, values=(*graph.values, *own.values()), writes=writes) if own else graph
 
 
-def _names(graph: TileGraph) -> Names:
+def names_in(graph: TileGraph) -> Names:
     """All names of a graph are taken."""
     exprs = [e for v in graph.values for e in uses(v)] + [e for w in graph.writes for e in uses_of_write(w)]
     exprs += [e for a in graph.axes for e in (a.start, a.stop)]
     known = {n for e in exprs for n in free_names(e)} | {a.name for a in graph.axes} | {w.array for w in graph.writes}
     return Names(known | {n for v in graph.values for n in (*names_of(v), *([v.array] if isinstance(v, Read) else []))})
+
+
+def of_some(graph: TileGraph, whole: Expr, fold: Fold) -> Expr:
+    """What is made of a sum and its factors, where it has terms; else 0, whatever its factors are."""
+    for name in fold.over:
+        axis = graph.axis(name)
+        terms = fold_expr(Op("lt", (axis.start, axis.stop), BOOL))
+        if terms != Const(True, BOOL):
+            whole = Op("where", (terms, whole, number(0, whole.type)), whole.type)
+    return whole
 
 
 @dataclass(frozen=True)
@@ -112,15 +122,6 @@ class _Taking:
             return None  # a sum of no terms is 0, whatever its factors are
         part, factors = self.term(fold.parts[0], fold)
         return (part, factors) if any(f.by is not None and (self.every or self.folded(f.by)) for f in factors) else None
-
-    def of_some(self, whole: Expr, fold: Fold) -> Expr:
-        """A sum and its factors, where it has terms; else 0, whatever its factors are."""
-        for name in fold.over:
-            axis = self.graph.axis(name)
-            terms = fold_expr(Op("lt", (axis.start, axis.stop), BOOL))
-            if terms != Const(True, BOOL):
-                whole = Op("where", (terms, whole, number(0, whole.type)), whole.type)
-        return whole
 
     def of_rows(self, fold: Fold) -> set[str]:
         """What is needed where the fold has no points: there its result may be anything else."""

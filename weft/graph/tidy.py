@@ -189,7 +189,8 @@ def _needed(axes: Iterable[Axis], values: dict[str, Value], writes: Iterable[Wri
 def _as_fold(value: Value, needed: set[str]) -> Value:
     if not isinstance(value, Scan) or value.algebra == IN_ORDER or needed & set(value.names):
         return value
-    return Fold(**{f.name: getattr(value, f.name) for f in fields(Carried)})
+    kept = {f.name: getattr(value, f.name) for f in fields(Carried)}
+    return Fold(**{**kept, "reverse": value.reverse and value.algebra not in ALGEBRAS})  # one operator: in any order
 
 
 def _flattened(draft: _Draft) -> _Draft:

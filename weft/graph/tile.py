@@ -13,10 +13,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.errors import Location
-from weft.loops.accesses import Access, Guard, constraints
+from weft.loops.accesses import Access, Guard
 from weft.loops.affine import affine
 from weft.loops.algebra.meaning import arity
 from weft.loops.algebra.table import ALGEBRAS
+from weft.loops.conditions import comparisons
 from weft.loops.ir import Const, Expr, For, Function, Op, Ref, Segment, free_arrays, free_names
 from weft.loops.types import ScalarType
 
@@ -447,9 +448,8 @@ def _is_affine(e: Expr, data: Collection[str]) -> bool:
     match e:
         case Op(name="and" | "or" | "not", args=args):
             return all(_is_affine(x, data) for x in args)
-        case Op(args=(x, y)):
-            forms = [affine(x), affine(y)]
-            return constraints(e, True) != () and all(f is not None and not f.names & set(data) for f in forms)
+        case Op(args=args) if comparisons(e, True).all:
+            return all((form := affine(x)) is not None and not form.names & {*data} for x in args)
     return False
 
 

@@ -9,14 +9,12 @@ from dataclasses import dataclass, field, replace
 from weft.errors import Location
 from weft.graph.tile import Axis, Map, Read, Write
 from weft.loops.affine import Affine, affine
-from weft.loops.algebra.match import conjuncts
+from weft.loops.conditions import OPPOSITE, comparisons
 from weft.loops.ir import Expr, Load, Op, Ref, free_names, operands, substitute, with_operands
-from weft.loops.types import INT64
 
 # Such reads of a point: a thread has registers of each for all of its points.
 _MOST = 8
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq"}
-_OPPOSITE = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
 
 # What has to hold together; None where that cannot be told.
 _Conditions = tuple[Expr, ...] | None
@@ -114,7 +112,7 @@ class _Found:
         for (load, where), (again, other) in itertools.combinations(self.reads, 2):
             if load == again and len(apart := {*where} ^ {*other}) == 2:
                 a, b = apart
-                if isinstance(a, Op) and a.name in _OPPOSITE and replace(a, name=_OPPOSITE[a.name]) == b:
+                if isinstance(a, Op) and replace(a, name=OPPOSITE[a.name]) == b:
                     yield (load, where), other
 
     def plain(self, load: Load) -> bool:
@@ -124,15 +122,15 @@ class _Found:
 
     def both(self, where: _Conditions, condition: Expr, holds: bool) -> _Conditions:
         """The conditions, and that this one holds, or does not."""
-        more = _compared(condition, holds)
-        if where is None or more is None or not all(map(self.told, more)):
+        more = comparisons(condition, holds)
+        if where is None or not more.exact or not all(map(self.told, more.all)):
             return None
-        return tuple(dict.fromkeys((*where, *more)))
+        return tuple(dict.fromkeys((*where, *more.all)))
 
-    def told(self, condition: Expr) -> bool:
-        assert isinstance(condition, Op)
+    def told(self, condition: Op) -> bool:
+        """Whether a comparison is one of those that `Within` has."""
         left, right = map(affine, condition.args)
-        if left is None or right is None or _names(condition.args) & {*self.values}:
+        if condition.name == "ne" or left is None or right is None or _names(condition.args) & {*self.values}:
             return False
         return all(abs(k) == 1 for n, k in (left - right).terms if n in self.axes)
 
@@ -144,23 +142,3 @@ def _of(axes: Sequence[Axis], exprs: Iterable[Expr]) -> tuple[str, ...]:
 
 def _names(exprs: Iterable[Expr]) -> set[str]:
     return {n for e in exprs for n in free_names(e)}
-
-
-def _compared(condition: Expr, holds: bool) -> _Conditions:
-    """The comparisons of integers that hold if and only if a condition does, or does not; None where there are none such."""
-    match condition:
-        case Op(name="not", args=(inner,)):
-            return _compared(inner, not holds)
-        case Op(name="or", args=(a, b)) if not holds:
-            parts = [_compared(a, False), _compared(b, False)]
-        case Op(name="and") if holds:
-            parts = [_compared(c, True) for c in conjuncts(condition)]
-        case Op(name=name, args=(a, _)) if a.type == INT64 and name in _OPPOSITE:
-            return (condition if holds else replace(condition, name=_OPPOSITE[name]),)
-        case Op(name="eq" | "ne" as name, args=(a, b)) if a.type == INT64 and (name == "eq") == holds:
-            return (condition if holds else replace(condition, name="eq"),)
-        case _:
-            return None
-    if any(p is None for p in parts):
-        return None
-    return tuple(c for p in parts if p is not None for c in p)

@@ -12,25 +12,28 @@ from torch import Tensor
 import weft
 from weft.errors import ShapeMismatch, TypeMismatch, WeftError
 
-_TENSORS = {
+_GROUPED = {
     "q": "bfloat16[2,4,2,1024,64]",
     "k": "bfloat16[2,4,1024,64]",
     "v": "bfloat16[2,4,1024,64]",
 }
+_ALONE = {name: "bfloat16[2,8,1024,64]" for name in "qkv"}
 
 
-def _of_keys(q: Any, k: Any, v: Any, out: Any, row: Any, keys: Any, score: Callable[[Any, Any], Any]) -> None:
-    """One query's result: the mean of its first `keys` values, weighed by the exponentials of their scores.
+def _of_keys(
+    q: Any, k: Any, v: Any, out: Any, head: Any, row: Any, to: Any, keys: Any, score: Callable[[Any, Any], Any]
+) -> None:
+    """One query's result: the mean of its first `keys` values, weighed by the exponentials of their scores. head: the place of
+    these; row: of the query; to: of its result.
 
     What weighs a value is rounded to the type of the values, relative to the largest score. A row of which every key is masked
     is 0.
     """
-    b, h, g, i = row
     scores = torch.empty(k.shape[2], dtype=torch.float64 if q.dtype == torch.float64 else torch.float32)
     for j in range(keys):
         dot = 0.0
-        for d in range(q.shape[4]):
-            dot += q[b, h, g, i, d] * k[b, h, j, d]
+        for d in range(q.shape[-1]):
+            dot += q[*row, d] * k[*head, j, d]
         scores[j] = score(dot, j)
     largest = -math.inf
     for j in range(keys):
@@ -42,11 +45,11 @@ def _of_keys(q: Any, k: Any, v: Any, out: Any, row: Any, keys: Any, score: Calla
     for e in range(v.shape[3]):
         acc = 0.0
         for j in range(keys):
-            acc += torch.exp(scores[j] - reference).to(v.dtype) * v[b, h, j, e]
-        out[b, i, h, g, e] = acc / total if total != 0.0 else 0.0
+            acc += torch.exp(scores[j] - reference).to(v.dtype) * v[*head, j, e]
+        out[*to, e] = acc / total if total != 0.0 else 0.0
 
 
-@weft.kernel(example={**_TENSORS, "scale": 0.125})
+@weft.kernel(example={**_GROUPED, "scale": 0.125})
 def attended(q: Any, k: Any, v: Any, scale: float) -> Any:
     """q: [batch, heads, group, queries, width]; k: [batch, heads, keys, width]; v: [batch, heads, keys, lanes], which the heads
     of a group share. Returns [batch, queries, heads, group, lanes].
@@ -57,11 +60,27 @@ def attended(q: Any, k: Any, v: Any, scale: float) -> Any:
         for h in range(heads):
             for g in range(group):
                 for i in range(queries):
-                    _of_keys(q, k, v, out, (b, h, g, i), k.shape[2], lambda dot, j: dot * scale)
+                    row, to = (b, h, g, i), (b, i, h, g)
+                    _of_keys(q, k, v, out, (b, h), row, to, k.shape[2], lambda dot, j: dot * scale)
     return out
 
 
-@weft.kernel(example={**_TENSORS, "scale": 0.125})
+@weft.kernel(example={**_ALONE, "scale": 0.125})
+def attended_alone(q: Any, k: Any, v: Any, scale: float) -> Any:
+    """`attended` where each head has keys of its own: q is [batch, heads, queries, width], the result [batch, queries, heads,
+    lanes]. Gradients of keys and values need no sum over a group.
+    """
+    batch, heads, queries, _ = q.shape
+    out = torch.empty(batch, queries, heads, v.shape[3], dtype=q.dtype)
+    for b in range(batch):
+        for h in range(heads):
+            for i in range(queries):
+                row, to = (b, h, i), (b, i, h)
+                _of_keys(q, k, v, out, (b, h), row, to, k.shape[2], lambda dot, j: dot * scale)
+    return out
+
+
+@weft.kernel(example={**_GROUPED, "scale": 0.125})
 def attended_causal(q: Any, k: Any, v: Any, scale: float) -> Any:
     """`attended`, where a query has the keys up to its own place."""
     batch, heads, group, queries, _ = q.shape
@@ -70,11 +89,25 @@ def attended_causal(q: Any, k: Any, v: Any, scale: float) -> Any:
         for h in range(heads):
             for g in range(group):
                 for i in range(queries):
-                    _of_keys(q, k, v, out, (b, h, g, i), min(i + 1, k.shape[2]), lambda dot, j: dot * scale)
+                    row, to = (b, h, g, i), (b, i, h, g)
+                    _of_keys(q, k, v, out, (b, h), row, to, min(i + 1, k.shape[2]), lambda dot, j: dot * scale)
     return out
 
 
-@weft.kernel(example={**_TENSORS, "bias": "bfloat16[2,4,2,1024,1024]", "scale": 0.125})
+@weft.kernel(example={**_ALONE, "scale": 0.125})
+def attended_causal_alone(q: Any, k: Any, v: Any, scale: float) -> Any:
+    """The same where each head has keys of its own."""
+    batch, heads, queries, _ = q.shape
+    out = torch.empty(batch, queries, heads, v.shape[3], dtype=q.dtype)
+    for b in range(batch):
+        for h in range(heads):
+            for i in range(queries):
+                row, to = (b, h, i), (b, i, h)
+                _of_keys(q, k, v, out, (b, h), row, to, min(i + 1, k.shape[2]), lambda dot, j: dot * scale)
+    return out
+
+
+@weft.kernel(example={**_GROUPED, "bias": "bfloat16[2,4,2,1024,1024]", "scale": 0.125})
 def attended_biased(q: Any, k: Any, v: Any, bias: Any, scale: float) -> Any:
     """`attended` with bias, [batch, heads, group, queries, keys], added to the scores."""
     batch, heads, group, queries, _ = q.shape
@@ -83,22 +116,50 @@ def attended_biased(q: Any, k: Any, v: Any, bias: Any, scale: float) -> Any:
         for h in range(heads):
             for g in range(group):
                 for i in range(queries):
-                    row = (b, h, g, i)
-                    _of_keys(q, k, v, out, row, k.shape[2], lambda dot, j: dot * scale + bias[*row, j])  # noqa: B023
+                    row, to = (b, h, g, i), (b, i, h, g)
+                    _of_keys(q, k, v, out, (b, h), row, to, k.shape[2], lambda dot, j: dot * scale + bias[*row, j])  # noqa: B023
     return out
 
 
-@weft.kernel(example={**_TENSORS, "mask": "bool[2,4,2,1024,1024]", "scale": 0.125})
+@weft.kernel(example={**_ALONE, "bias": "bfloat16[2,8,1024,1024]", "scale": 0.125})
+def attended_biased_alone(q: Any, k: Any, v: Any, bias: Any, scale: float) -> Any:
+    """The same where each head has keys of its own."""
+    batch, heads, queries, _ = q.shape
+    out = torch.empty(batch, queries, heads, v.shape[3], dtype=q.dtype)
+    for b in range(batch):
+        for h in range(heads):
+            for i in range(queries):
+                row, to = (b, h, i), (b, i, h)
+                _of_keys(q, k, v, out, (b, h), row, to, k.shape[2], lambda dot, j: dot * scale + bias[*row, j])  # noqa: B023
+    return out
+
+
+@weft.kernel(example={**_GROUPED, "mask": "bool[2,4,2,1024,1024]", "scale": 0.125})
 def attended_masked(q: Any, k: Any, v: Any, mask: Any, scale: float) -> Any:
     """`attended`, where a query has the keys for which mask, [batch, heads, group, queries, keys], is true."""
     batch, heads, group, queries, _ = q.shape
+    keys = k.shape[2]
     out = torch.empty(batch, queries, heads, group, v.shape[3], dtype=q.dtype)
     for b in range(batch):
         for h in range(heads):
             for g in range(group):
                 for i in range(queries):
-                    row = (b, h, g, i)
-                    _of_keys(q, k, v, out, row, k.shape[2], lambda dot, j: dot * scale if mask[*row, j] else -math.inf)  # noqa: B023
+                    row, to = (b, h, g, i), (b, i, h, g)
+                    _of_keys(q, k, v, out, (b, h), row, to, keys, lambda dot, j: dot * scale if mask[*row, j] else -math.inf)  # noqa: B023
+    return out
+
+
+@weft.kernel(example={**_ALONE, "mask": "bool[2,8,1024,1024]", "scale": 0.125})
+def attended_masked_alone(q: Any, k: Any, v: Any, mask: Any, scale: float) -> Any:
+    """The same where each head has keys of its own."""
+    batch, heads, queries, _ = q.shape
+    keys = k.shape[2]
+    out = torch.empty(batch, queries, heads, v.shape[3], dtype=q.dtype)
+    for b in range(batch):
+        for h in range(heads):
+            for i in range(queries):
+                row, to = (b, h, i), (b, i, h)
+                _of_keys(q, k, v, out, (b, h), row, to, keys, lambda dot, j: dot * scale if mask[*row, j] else -math.inf)  # noqa: B023
     return out
 
 
@@ -159,11 +220,14 @@ def attention(
     except RuntimeError:
         remedy = "expand them, or pass enable_gqa=True where heads of query share those of key and value"
         raise ShapeMismatch("the leading dimensions do not broadcast", evidence=shapes, remedy=remedy) from None
-    by = attended_causal if is_causal else attended
+    by = (attended_causal, attended_causal_alone) if is_causal else (attended, attended_alone)
     if attn_mask is not None:
-        by = attended_masked if attn_mask.dtype == torch.bool else attended_biased
-    out = by(*given, 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale)
-    out = out.flatten(2, 3).transpose(1, 2)  # [batch, heads of query, queries, lanes]
+        masked, biased = (attended_masked, attended_masked_alone), (attended_biased, attended_biased_alone)
+        by = masked if attn_mask.dtype == torch.bool else biased
+    if group == 1:  # of q and mask, one of each
+        given = [t.squeeze(2) if t.dim() == 5 else t for t in given]
+    out = by[group == 1](*given, 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale)
+    out = (out if group == 1 else out.flatten(2, 3)).transpose(1, 2)  # [batch, heads of query, queries, lanes]
     heads = [*leading[:-1], leading[-1] * group] if leading else []
     return out.view(*heads, *out.shape[-2:])  # type: ignore[no-any-return]
 

@@ -86,8 +86,11 @@ def _operands(name: str, values: tuple[Scalar, ...], typed: Typed) -> tuple[Scal
 
 
 def refuse_bools(subtracted: tuple[Scalar, ...]) -> None:
-    if any(v.typed.scalar == BOOL and v.typed.weight for v in subtracted):
-        raise TypeMismatch("sub of a bool tensor", remedy="convert it with .to(dtype), or use ^")
+    """Of tensors, with numbers too: Python itself subtracts its bools."""
+    bools = [v.typed.weight for v in subtracted if v.typed.scalar == BOOL]
+    if bools and any(v.typed.weight for v in subtracted):
+        what, remedy = ("tensor", "convert it with .to(dtype), or use ^") if any(bools) else ("beside a tensor", "use an int")
+        raise TypeMismatch(f"sub of a bool {what}", remedy=remedy)
 
 
 def in_common(values: tuple[Scalar, ...], default_float: ScalarType) -> tuple[Scalar, ...]:

@@ -9,7 +9,7 @@ import math
 
 from weft.errors import TypeMismatch
 from weft.language.arithmetic import in_common
-from weft.language.checks import LARGEST_FLOATS
+from weft.language.checks import LARGEST_FLOATS, taken
 from weft.language.terms import Term, where
 from weft.loops.types import BOOL, FLOAT16, FLOAT32, FLOAT64, ScalarType
 
@@ -248,7 +248,10 @@ def lerp(start: Term, end: Term, weight: Term) -> Term:
 
 
 def addcmul(x: Term, tensor1: Term, tensor2: Term, value: Term) -> Term:
+    """Of integers, a float's whole part is its value, as PyTorch takes it."""
     x, tensor1, tensor2 = _in_common(x, tensor1, tensor2)
+    if all(t.dtype.category == "int" for t in (x, tensor1, tensor2)):
+        value = Term(x.builder, taken(x.builder, value.scalar, x.dtype)).like(x)
     return x + value * tensor1 * tensor2
 
 

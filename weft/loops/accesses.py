@@ -293,28 +293,3 @@ def unknown_ranges(function: Function, access: Access) -> set[str]:
         else:
             unknown.add(loop.var)
     return unknown
-
-
-# ---------------------------------------------------------------- conditions
-
-_COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "=", "ne": "!="}
-_NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
-
-# (left - right, comparison sign): what isl is told.
-Constraint = tuple[Affine, str]
-
-
-def constraints(condition: Expr, holds: bool) -> tuple[Constraint, ...]:
-    """Affine facts implied by a condition (a superset of where it holds: what is not affine is left out)."""
-    match condition:
-        case Op(name="not", args=(inner,)):
-            return constraints(inner, not holds)
-        case Op(name="and", args=(a, b)) if holds:
-            return constraints(a, True) + constraints(b, True)
-        case Op(name="or", args=(a, b)) if not holds:
-            return constraints(a, False) + constraints(b, False)
-        case Op(name=name, args=(a, b)) if name in _COMPARE and a.type == INT64:
-            left, right = affine(a), affine(b)
-            if left is not None and right is not None:
-                return ((left - right, _COMPARE[name if holds else _NEGATED[name]]),)
-    return ()

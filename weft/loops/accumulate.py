@@ -8,11 +8,13 @@ become nests of their own that gather what an element gets, and the first to rea
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from weft.loops.accesses import constraints, counted_from_end
+from weft.loops.accesses import counted_from_end
 from weft.loops.affine import Affine, affine
+from weft.loops.conditions import comparisons, constraints
 from weft.loops.digits import Digits, Place, digits, places, replaced
 from weft.loops.extents import Extent, expanded, expanded_index, extents
 from weft.loops.ir import (
@@ -355,10 +357,13 @@ class _Closure:
     def _tainted(self, settled: _Settled) -> list[set[str]]:
         """For each step of the path: the bindings of its body that are better saved than repeated.
 
-        These are the results of loops and branches and, outside the innermost loop, all that is made from them.
+        These are the results of loops and branches and, outside the innermost loop, all that is made from them; there, also
+        what is computed of two elements alone and would be computed again for many, as the factor of a product of matrices,
+        and what another site has saved.
         """
         below: set[str] = set()
         out: list[set[str]] = []
+        factors = _factors(self.site)
         for k, step in enumerate(self.site.path):
             if k < self.depth:
                 out.append(set())
@@ -370,7 +375,8 @@ class _Closure:
                 names = {n for n, _ in _bindings(stmt)}
                 cheap = isinstance(stmt, Let) and settled(stmt.value)
                 made = isinstance(stmt, Let) and bool(free_names(stmt.value) & (below | here))
-                if not cheap or (made and k < self.innermost):
+                saved = not names.isdisjoint(settled.saved) and self.site.value == Ref(*_bindings(stmt)[0])
+                if not cheap or saved or ((made or not names.isdisjoint(factors | settled.saved)) and k < self.innermost):
                     here |= names
             below |= here
             out.append(here)
@@ -426,6 +432,28 @@ class _Closure:
         return [If(condition, then, orelse, (merge,), self.site.store.location)], Ref(name, value.type)
 
 
+def _factors(site: _Site) -> set[str]:
+    """The names that are computed of a loop which sums and of one which does not, but not of all that do not."""
+    loops = {f.var for f in site.loops}
+    placed = loops & {n for i in site.store.index for n in free_names(_in_full(site, i))}
+    of: dict[str, set[str]] = {v: {v} for v in loops}
+    computed: set[str] = set()
+    for let in (s for step in site.path for s in step.before if isinstance(s, Let)):
+        used = free_names(let.value)
+        of[let.name] = {v for n in used for v in of.get(n, ())}
+        if used & computed or any(isinstance(e, Op) for e in walk_expr(let.value)):
+            computed.add(let.name)
+    return {n for n in computed if of[n] - placed and of[n] & placed and placed - of[n]}
+
+
+def _used(site: _Site) -> set[str]:
+    """The names that a site's value is made of."""
+    used = set(free_names(site.value))
+    for let in (s for step in reversed(site.path) for s in reversed(step.before) if isinstance(s, Let)):
+        used |= free_names(let.value) if let.name in used else set()
+    return used
+
+
 class _Settled:
     """Whether an expression has the same value later in a function: it loads from inputs, and elements of other arrays
     that nothing stores to any more.
@@ -434,6 +462,9 @@ class _Settled:
     def __init__(self, function: Function) -> None:
         self._arrays = {a.name: a for a in function.arrays}
         self._memory = functools.cache(lambda: Memory.of(function))
+        local = {a.name for a in function.arrays if a.role == "local" and a.fill is None}
+        stores = (s for s in walk(function.body) if isinstance(s, Store) and s.array in local)
+        self.saved = {s.value.name for s in stores if isinstance(s.value, Ref)}  # in memory, perhaps as they are
         self._known: dict[tuple[str, tuple[Expr, ...]], bool] = {}
 
     def __call__(self, expr: Expr) -> bool:
@@ -581,10 +612,9 @@ def _plan(function: Function, site: _Site, most: int | None = None) -> _Plan | N
             del found[var]
             found[place] = axis, 1, Affine.make({var: factor}, 0) + window.rest
     prefix = 0
-    for loop in site.loops[:most]:
-        if loop.var not in found or found[loop.var][1:] != (1, Affine((), 0)):
-            break
-        prefix += 1
+    if not _factors(site) & _used(site):  # else what is saved for it has loops of its own
+        in_place = (loop.var in found and found[loop.var][1:] == (1, Affine((), 0)) for loop in site.loops[:most])
+        prefix = sum(itertools.takewhile(bool, in_place))
     if several.keys() & found.keys():
         return None
     known = fixed | {f.var for f in site.loops[:prefix]}
@@ -638,8 +668,8 @@ def _plan(function: Function, site: _Site, most: int | None = None) -> _Plan | N
             return None
         known.add(loop.var)
         summed.append(loop)
-    whole = {k for k, e in branches.items() if _only_comparisons(e, True)}
-    certain = frozenset(k for k in whole & decided.keys() if len(decided[k]) == len(constraints(branches[k], True)))
+    said = {k: comparisons(branches[k], True) for k in decided}
+    certain = frozenset(k for k, told in said.items() if told.exact and len(decided[k]) == len(told.all))
     found_windows = tuple(replace(windows[f.var][1], loop=k) for k, f in enumerate(summed) if f.var in windows)
     left = tuple(f for f in counting if f.var in parts and f.var not in found and f.var not in several)
     return _Plan(site, prefix, tuple(placed), tuple(summed), certain, found_windows, by_digits, left)
@@ -802,18 +832,6 @@ def _branches(function: Function, site: _Site) -> dict[int, Expr]:
                 condition = named[condition.name]
             found[k] = condition if step.taken else Op("not", (condition,), BOOL)
     return found
-
-
-def _only_comparisons(condition: Expr, holds: bool) -> bool:
-    """Whether the constraints of a condition say all of it."""
-    match condition:
-        case Op(name="not", args=(inner,)):
-            return _only_comparisons(inner, not holds)
-        case Op(name="and" | "or" as name, args=(a, b)):
-            return (name == "and") == holds and _only_comparisons(a, holds) and _only_comparisons(b, holds)
-        case Op(name="lt" | "le" | "gt" | "ge", args=(a, b)):
-            return affine(a) is not None and affine(b) is not None
-    return False
 
 
 def _gather(function: Function, target: str, names: Names) -> Function:
@@ -1234,6 +1252,8 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
         if guarded and not inside and use is None:  # it may be outside where no condition holds
             around = _clipped(around, shape[index.index(Ref(around.var, INT64))])
         statements = [replace(around, body=tuple(statements))]
+    if not first.prefix and any(_factors(c.site) & c.spills.keys() for c in closures):
+        statements = [replace(s, apart=True) if isinstance(s, For) else s for s in statements]
     last = group[-1].site
     place = last.path[group[-1].depth].stmt
     edit.after.setdefault(id(place), []).extend(statements)

@@ -41,6 +41,7 @@ from weft.loops.ir import (
     Size,
     Stmt,
     Store,
+    bodies,
     bound_names,
     free_names,
     loaded_arrays,
@@ -590,8 +591,10 @@ class _Adjoint:
     # ---- preparation
 
     def _stored_values(self) -> dict[str, Load]:
-        """Names that depend on what a loop carries and that every iteration stores, unrounded, in a result."""
-        found: dict[str, Load] = {}
+        """Names that depend on what a loop carries and that every iteration stores, unrounded, in a result; what a loop has
+        carried in the end, where it is stored so.
+        """
+        found = self._stored_ends(self.function.body)
         for loop in walk(self.function.body):
             if not isinstance(loop, For):
                 continue
@@ -600,8 +603,26 @@ class _Adjoint:
             for s in loop.body:
                 if not (isinstance(s, Store) and isinstance(s.value, Ref) and s.value.name in lets & carried):
                     continue
-                exact = self.of[s.array].dtype == s.value.type and s.array in self.function.results
-                if exact and self.memory.last(s.array, s.index, write=True):
+                if self._returned_as_stored(s):
+                    found.setdefault(s.value.name, Load(_returned(s.array), s.index, s.value.type))
+        return found
+
+    def _returned_as_stored(self, s: Store) -> bool:
+        """Whether a result holds in the end what a statement stores there, unrounded."""
+        exact = self.of[s.array].dtype == s.value.type and s.array in self.function.results
+        return exact and self.memory.last(s.array, s.index, write=True)
+
+    def _stored_ends(self, statements: tuple[Stmt, ...]) -> dict[str, Load]:
+        """What loops have carried in the end and the statements beside them store in a result, at places known before."""
+        found: dict[str, Load] = {}
+        for k, loop in enumerate(statements):
+            found |= {n: load for body in bodies(loop) for n, load in self._stored_ends(body).items()}
+            ends = {c.result for c in loop.carries} if isinstance(loop, For) else set()
+            later = {n for s in statements[k:] for n in bound_names(s)} if ends else set()
+            for s in statements[k + 1 :] if ends else ():
+                if not (isinstance(s, Store) and isinstance(s.value, Ref) and s.value.name in ends):
+                    continue
+                if self._returned_as_stored(s) and not any(free_names(i) & later for i in s.index):
                     found.setdefault(s.value.name, Load(_returned(s.array), s.index, s.value.type))
         return found
 
@@ -973,7 +994,8 @@ class _Adjoint:
             result = self.names.fresh(c.result)
             init, after = self.primal(c.init, scope), self.primal(c.next, inner)
             carries.append(Carry(carried[c.name].name, init, after, result))
-            scope.names[c.result] = Ref(result, c.type)
+            stored = self.stored.get(c.result) if top else None
+            scope.names[c.result] = Ref(result, c.type) if stored is None else self.primal(stored, scope)
         start, stop = self.primal(stmt.start, scope), self.primal(stmt.stop, scope)
         out.append(replace(stmt, var=var, start=start, stop=stop, carries=tuple(carries), body=tuple(body)))
 

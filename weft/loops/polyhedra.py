@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, reduce, wraps
@@ -19,12 +19,10 @@ import islpy
 
 from weft.loops.accesses import Access, Guard, Pair
 from weft.loops.affine import Affine, affine
-from weft.loops.ir import Const, Expr, For, Function, Op, Ref
+from weft.loops.conditions import OPPOSITE, SIGNS
+from weft.loops.ir import Const, Expr, For, Function, Op, Ref, free_names
 from weft.loops.polynomials import Polynomial, merged_subscripts, polynomial
 from weft.loops.types import INT64
-
-_COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "=", "ne": "!="}
-_NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
 
 _LARGE, _LONG = 64, 8  # a size and a number of iterations of calls that are worth an analysis of their own
 
@@ -182,10 +180,10 @@ class System:
                 sides = ((test, True), (a, holds)), ((test, False), (b, holds))
                 texts = (" and ".join(self.holds(c, h, rename) for c, h in side) for side in sides)
                 return f"(({') or ('.join(texts)}))"
-            case Op(name=name, args=(a, b)) if name in _COMPARE and a.type == INT64:
+            case Op(name=name, args=(a, b)) if name in SIGNS and a.type == INT64:
                 left, right = self.bound(a, rename), self.bound(b, rename)
                 if left is not None and right is not None:
-                    return f"({left}) {_COMPARE[name if holds else _NEGATED[name]]} ({right})"
+                    return f"({left}) {SIGNS[name if holds else OPPOSITE[name]]} ({right})"
         self.exact = False
         return "true"
 
@@ -676,6 +674,9 @@ class Polyhedra:
 
         only: the one axis to look at. wraps: a subscript below 0 counts from the end.
         """
+        with suppress(TooHard), _patience():
+            if self._inside(access, shape, only, wraps):
+                return None
         try:
             with _patience():
                 return self._outside_when(access, shape, only, wraps)
@@ -702,6 +703,26 @@ class Polyhedra:
         points = system.build(f"{system.bound(access.index[axis], {})} < 0")
         return None if points.is_empty() else _python_condition(points.params().coalesce(), system)
 
+    def _inside(self, access: Access, shape: tuple[Expr, ...], only: int | None, wraps: bool) -> bool:
+        """Whether the loops that a subscript depends on keep it in its array, whatever else is known of the access. They do so
+        mostly, and are few: a small set, which many accesses have in common.
+        """
+        for axis, form in enumerate(access.subscript):
+            if form is None or only not in (None, axis):
+                continue
+            names, loops = set(form.names), list[For]()
+            for loop in reversed(access.loops):
+                if loop.var in names:
+                    names |= free_names(loop.start) | free_names(loop.stop)
+                    loops.append(loop)
+            system = self.system()
+            for loop in reversed(loops):
+                system.add_loop(loop, {})
+            beyond = _beyond(system, form, shape[axis], wraps)
+            if beyond is not None and not system.points(beyond).is_empty():
+                return False
+        return True
+
     def _outside_when(
         self, access: Access, shape: tuple[Expr, ...], only: int | None, wraps: bool
     ) -> tuple[str, int] | None:
@@ -712,10 +733,10 @@ class Polyhedra:
         for axis, (form, extent) in enumerate(zip(access.subscript, shape, strict=True)):
             if form is None or only not in (None, axis):
                 continue
-            index, bound = system.text(form, {}), system.bound(extent, {})
-            if index is None or bound is None:
+            beyond = _beyond(system, form, extent, wraps)
+            if beyond is None:
                 continue  # the kernel itself checks it
-            bad = system.build(f"{index} < {f'-({bound})' if wraps else 0} or {index} >= {bound}")
+            bad = system.build(beyond)
             if bad.is_empty():
                 continue
             worst = axis if total is None else worst
@@ -754,6 +775,12 @@ class Polyhedra:
                 beyond.append(f"{index} < 0 or {index} >= {extent}")
         points = system.build(" or ".join(beyond)) if beyond else None
         return None if points is None or points.is_empty() else points
+
+
+def _beyond(system: System, form: Affine, extent: Expr, wraps: bool) -> str | None:
+    """isl's text of a subscript outside its extent; None where it is none that isl can be told."""
+    index, bound = system.text(form, {}), system.bound(extent, {})
+    return None if index is None or bound is None else f"{index} < {f'-({bound})' if wraps else 0} or {index} >= {bound}"
 
 
 def _before(

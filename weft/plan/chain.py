@@ -18,6 +18,7 @@ from weft.plan.box import Box
 from weft.plan.extents import extents_of
 from weft.plan.facts import Geometry
 from weft.plan.fold import ZERO, axis_along
+from weft.plan.leaning import PLANNED, Leaning
 from weft.plan.machine import Machine
 from weft.plan.product import MATRIX_POINTS, ProductPlan, operand_read
 from weft.plan.product_search import OTHER_SHARED, boxed, staged_of, written_together
@@ -104,6 +105,7 @@ def plan_chain(
     names: Mapping[str, int],
     machine: Machine,
     arrays: Mapping[str, Geometry],
+    leaning: Leaning = PLANNED,
 ) -> tuple[ChainPlan, int] | None:
     """The plan for a call, and how many blocks it has; None where tensor cores or bulk copies do not do."""
     extents = extents_of(chain.axes, names)
@@ -167,9 +169,9 @@ def plan_chain(
         # more than one part where tiles of rows are too few to keep the device busy
         most = min(-(-columns // plan.sums.tile[2]), MOST_PARTS, MOST_WAVES * machine.multiprocessors // tiles)
         most = 1 if several(chain) or chain.told_by_rows else most
-        costs += [(cycles(plan, parts, each), plan, parts) for parts in range(1, 1 + max(1, most))]
+        costs += [(cycles(plan, parts, each), plan, parts) for parts in range(1, 1 + (1 if leaning.alone else max(1, most)))]
     _, plan, parts = min(costs, key=lambda cost: cost[0])
-    plan = replace(plan, parts=parts)
+    plan = replace(plan, parts=leaning.shared_by(parts, min(-(-columns // plan.sums.tile[2]), MOST_PARTS)))
     vector = written_together(chain.sums, facts, plan.sums.run, extents)
     tiles = -(-rows // plan.step)
     # blocks stay, and go from tile to tile; where these differ, one each, the longest first, if pairs of them are too few

@@ -69,6 +69,7 @@ QUARTERS = 128
 # Of what combines parts of columns: the most threads side by side and the fewest, which read a sector, and columns of each.
 PARTS_SIDE, PARTS_SECTOR, PARTS_VECTOR = 8, 2, 4
 _MOST_PARTS = (1 << 16) - 1
+NARROW = 1 << 31  # rows, and points of a row, up to which they are counted in 32 bits
 WARP = 32
 ZERO = Const(0, INT64)
 
@@ -90,7 +91,7 @@ class FoldPlan:
     counted as one; those of the plan are what is left. fewer: loops around decide how many rows there are, and a launch may
     have blocks for more. longer: rows for which data decide that they have more points than so many are left to a launch after,
     in which each has all threads of a block; 0: there are no such. alike: they also hold, from the beginning, what is the same
-    row for all.
+    row for all. narrow: rows of several axes, and their points, are counted in 32 bits.
     """
 
     rows: tuple[str, ...]
@@ -113,6 +114,7 @@ class FoldPlan:
     fewer: bool = False
     longer: int = 0
     alike: bool = False
+    narrow: bool = False
 
     def arranged(self, sweeps: Sweeps) -> Sweeps:
         """The sweeps as this plan goes through them."""
@@ -175,8 +177,19 @@ def plan_folds(
     if apart != pairs:  # looking for what is told by one of the axes costs less than reading rows again
         found = _plan(function, merged(sweeps, apart), facts, names, machine, leaning, apart)
         if found is not None and found[0].chunks:
-            return found
-    return _plan(function, merged(sweeps, pairs), facts, names, machine, leaning, pairs)
+            return _counted(*found, sweeps, extents)
+    found = _plan(function, merged(sweeps, pairs), facts, names, machine, leaning, pairs)
+    return None if found is None else _counted(*found, sweeps, extents)
+
+
+def _counted(
+    plan: FoldPlan, found: Extents, sweeps: Sweeps, extents: Mapping[str, int]
+) -> tuple[FoldPlan, Extents]:
+    """The plan, with rows and points counted in as many bits as that takes: divisions of 64 bits are long, and rows short."""
+    over = [s.over for stage in plan.arranged(sweeps).stages for s in stage]
+    divided = len(plan.rows) > 1 or any(len(axes) > 2 - plan.beside for axes in over)
+    points = max(math.prod(extents[a] for a in s.over) for stage in sweeps.stages for s in stage)
+    return replace(plan, narrow=divided and max(found.rows, points) < NARROW - BLOCK), found
 
 
 def _plan(
@@ -374,8 +387,10 @@ def same_reads(sweeps: Sweeps, plan: FoldPlan) -> tuple[Read, ...]:
 
 
 def _in_bulk(function: Function, sweeps: Sweeps, facts: Facts, lane: str) -> bool:
-    """Whether a row of each read that is held is one bulk copy, in whole packets."""
+    """Whether there are rows of their own that are held, each one bulk copy in whole packets."""
     reads = held_reads(sweeps, lane)
+    if not reads:
+        return False
     sizes = [function.array(v.array).dtype.size for v in reads]
     packets = all(facts.vector(v.array) * n % PACKET_BYTES == 0 for v, n in zip(reads, sizes, strict=True))
     whole = whole_runs(function, reads, sweeps.axes[lane], facts, max(1, PACKET_BYTES // min(sizes)))
@@ -544,7 +559,7 @@ def _vector(function: Function, sweeps: Sweeps, facts: Facts, lane: str) -> int:
 
 
 def _vector_of_rows(function: Function, sweeps: Sweeps, facts: Facts, lane: str) -> int:
-    """How many neighbouring rows all that sweeps read has in whole packets, which the rows are a multiple of."""
+    """How many neighbouring rows all that sweeps read and write has in whole packets, which the rows are a multiple of."""
     swept = [
         (v.array, v.index)
         for v in sweeps.values
@@ -552,8 +567,10 @@ def _vector_of_rows(function: Function, sweeps: Sweeps, facts: Facts, lane: str)
     ]
     if any(f.algebra not in ALGEBRAS for f in sweeps.folds):
         return 1
-    if not swept or sweeps.axes[lane].start != Const(0, INT64) or any(s.writes for t in sweeps.stages for s in t):
+    writes = [w for t in sweeps.stages for s in t for w in s.writes]
+    if not swept or sweeps.axes[lane].start != Const(0, INT64) or not all(stored_in_packets(w, lane, facts) for w in writes):
         return 1
+    swept += [(w.array, w.index) for w in writes]
     if not all(is_run(array, index, lane, facts) for array, index in swept):
         return 1
     if not any(function.array(a).shape[axis_along(i, lane)] == sweeps.axes[lane].stop for a, i in swept):

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 class Leaning:
     """packets: how often the neighbours that a thread moves at a time are halved. points: how often what it holds or has on
     its way is doubled (below 0: halved). parts: the same of the blocks that share a row. again: rows are read again where
-    threads could hold them. blocks: the size of the blocks that stay, by its place among those that there are.
+    threads could hold them. blocks: the size of the blocks that stay, by its place among those that there are. alone: no blocks
+    share rows of chained products; apart: a nest is its passes, whose launches tell each other through memory.
     """
 
     name: str
@@ -20,6 +21,8 @@ class Leaning:
     parts: int = 0
     again: bool = False
     blocks: int | None = None
+    alone: bool = False
+    apart: bool = False
 
     def shared_by(self, parts: int, most: int) -> int:
         """So many blocks, where a planner would have `parts` of them share a row."""
@@ -44,4 +47,6 @@ LEANINGS = (
     Leaning("large blocks that stay", blocks=0),
     Leaning("small blocks that stay", blocks=1),
     Leaning("single elements, twice as many", packets=3, points=1),
+    Leaning("one block a row", alone=True),
+    Leaning("passes through memory", apart=True),
 )

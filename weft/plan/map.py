@@ -402,8 +402,11 @@ class _Call:
         (k,) = (k for k, access in enumerate(self.named(course)) if isinstance(access, Read) and access.name == within.read)
         if plan.widths[k] < plan.vector:
             return False
+        (first,) = (a.start for a in course.axes if a.name == plan.lane[0])
         known, ends = self.names.keys() - self.ranges.keys(), limits(within.conditions, plan.lane[0])
-        return all(free_names(e) <= known and evaluate(e, self.names) % plan.vector == 0 for e in ends)
+        if not all(free_names(e) <= known for e in (first, *ends)):
+            return not ends
+        return all((evaluate(e, self.names) - evaluate(first, self.names)) % plan.vector == 0 for e in ends)
 
     def of(self, course: Course) -> tuple[CoursePlan, tuple[int, int, int]]:
         extents = self.extents(course)

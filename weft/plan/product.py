@@ -59,7 +59,7 @@ class ProductPlan:
     between packets. type: of the factors of matrix instructions. parts: blocks that share the points of a square; a launch
     after combines what they leave. together: they are blocks of a cluster, which combine it. streamed: of a few rows with
     many columns; operands go from memory to the registers of the threads that take them, `stages` runs ahead; groups are warps.
-    main: of sweeps over different axes, which is multiplied.
+    main: of sweeps over different axes, which is multiplied. apart: axes of the batch that one side alone has.
     """
 
     lane: str
@@ -81,6 +81,7 @@ class ProductPlan:
     together: bool = False
     streamed: bool = False
     main: int = 0
+    apart: tuple[str, ...] = ()
 
     @property
     def leaves_parts(self) -> bool:
@@ -109,7 +110,7 @@ class ProductPlan:
 
     def arranged(self, sweeps: Sweeps) -> Products:
         """The products as this plan computes them."""
-        found = products(merged(sweeps, self.merged), self.lane, self.main)
+        found = products(merged(sweeps, self.merged), self.lane, self.main, self.apart)
         assert found is not None
         return found
 

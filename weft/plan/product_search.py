@@ -69,9 +69,10 @@ MOST_RANK, MOST_STRIDE, MOST_PACKED = 5, 1 << 40, (1 << 31) - 1
 # Bytes of neighbours that a thread stores together at the least: of less, the threads of a warp have neighbours.
 LEAST_STORED = 8
 # Registers of a multiprocessor. Words of results that a thread has at the most, by multiply-adds, where operands lie between
-# packets too, and by matrix instructions, and what the rest takes of each.
+# packets too, and by matrix instructions, and what the rest takes of each, and more by the latter where something is made of
+# sums: two blocks of 128 x 128 results and an activation took 73 us where one of 128 x 256 took 69, gated ones 68 and 57.
 REGISTERS, WORD = 1 << 16, 4
-MOST_WORDS, MOST_BESIDE, MOST_SUMS, OTHER_WORDS, MATRIX_WORDS = 64, 32, 128, 56, 44
+MOST_WORDS, MOST_BESIDE, MOST_SUMS, OTHER_WORDS, MATRIX_WORDS, MADE_WORDS = 64, 32, 128, 56, 44, 16
 # What a multiprocessor does in a cycle: multiply-adds, products of 16-bit types; bytes of shared memory, of L2 and of memory
 # where all ask, and those that a block brings; a box of memory costs as much as so many rows more.
 LANES, PRODUCTS, SHARED_BYTES = 107, {"mma": 1024, "wgmma": 2048}, 128
@@ -130,7 +131,7 @@ def plan_products(
             return own, Extents(batch * rows * columns, streamed[1], streamed[1] // own.parts)
     if found.ending or min(rows, columns) < FEWEST_ROWS or points < FEWEST_POINTS:
         return None
-    return _squares(function, work, pairs, facts, arrays)
+    return _squares(function, work, pairs, facts, arrays, main)
 
 
 def _squares(
@@ -143,19 +144,19 @@ def _squares(
     narrow: bool = False,
 ) -> tuple[ProductPlan, Extents] | None:
     """The plan by squares of results. narrow: by those of few columns alone, and matrix instructions."""
-    found, machine = work.found, work.machine
-    count, extents = len(found.left), work.extents
-    staged = tuple(staged_of(function, found, o, k < count, facts, extents) for k, o in enumerate(found.operands))
-    if narrow:  # a line of less than 64 columns is none of a tile
-        staged = tuple(s if k < len(found.left) or s.along_points else Staged(True, 1) for k, s in enumerate(staged))
-    plain = ProductPlan(found.columns[-1], (0, 0, 0), (0, 0), 1, staged, merged=pairs, main=main)
-    plans = [*_by_matrices(function, plain, work, facts, arrays, narrow)]
-    if not plans and not narrow:
+    machine = work.machine
+    plain = _plain(function, work, pairs, facts, main, narrow)
+    ways = [(work, plan) for plan in _by_matrices(function, plain, work, facts, arrays, narrow)]
+    if ways and not narrow:
+        for other in work.apart(main):
+            own = replace(_plain(function, other, pairs, facts, main), apart=other.found.batch)
+            ways += [(other, plan) for plan in _by_matrices(function, own, other, facts, arrays, narrow)]
+    if not ways and not narrow:
         plain = _stored(function, plain, work, facts)
-        plans = [plan for own in (plain, _in_packets(function, plain, work)) for plan in _by_threads(own, work)]
-    if not plans:
+        ways = [(work, plan) for own in (plain, _in_packets(function, plain, work)) for plan in _by_threads(own, work)]
+    if not ways:
         return None
-    plan = min(work.shared(plans), key=work.cycles)
+    work, plan = min(((w, p) for w, one in ways for p in w.shared((one,))), key=lambda way: way[0].cycles(way[1]))
     row_tiles, column_tiles = -(-work.rows // plan.tile[0]), -(-work.columns // plan.tile[1])
     near = min(NEAR_TILES, power_of_two(row_tiles))
     blocks = work.batch * row_tiles * column_tiles * plan.parts
@@ -165,6 +166,17 @@ def _squares(
     if plan.resident and plan.parts == 1:
         blocks = min(blocks, plan.resident * machine.multiprocessors)
     return replace(plan, near=near), Extents(work.batch * work.rows * work.columns, blocks, squares)
+
+
+def _plain(
+    function: Function, work: _Work, pairs: Pairs, facts: Facts, main: int, narrow: bool = False
+) -> ProductPlan:
+    """How operands come to shared memory, whatever the squares."""
+    found, count = work.found, len(work.found.left)
+    staged = tuple(staged_of(function, found, o, k < count, facts, work.extents) for k, o in enumerate(found.operands))
+    if narrow:  # a line of less than 64 columns is none of a tile
+        staged = tuple(s if k < count or s.along_points else Staged(True, 1) for k, s in enumerate(staged))
+    return ProductPlan(found.columns[-1], (0, 0, 0), (0, 0), 1, staged, merged=pairs, main=main)
 
 
 @dataclass(frozen=True)
@@ -178,6 +190,15 @@ class _Work:
     points: int
     machine: Machine
     extents: Mapping[str, int]
+
+    def apart(self, main: int) -> Iterator[_Work]:
+        """The same with all axes of one side but the fastest in the batch: what has several is packed, one is a box's."""
+        for side in (self.found.rows, self.found.columns):
+            found = products(self.found.sweeps, self.found.columns[-1], main, side[:-1]) if len(side) > 1 else None
+            if found is not None:
+                groups = (found.batch, found.rows, found.columns)
+                batch, rows, columns = (math.prod(self.extents[a] for a in axes) for axes in groups)
+                yield replace(self, found=found, batch=batch, rows=rows, columns=columns)
 
     def squares(self, plan: ProductPlan) -> int:
         return self.batch * -(-self.rows // plan.tile[0]) * -(-self.columns // plan.tile[1])
@@ -194,7 +215,6 @@ class _Work:
             waiting = WAITING / plan.threads if all(s.aligned for s in plan.staged) else SHIFTED_WAITING
             turn = beside * self.by_threads(plan) + waiting / beside
             took = -(-several // resident) * turns * turn
-            took += sum(self.packing(plan, k) for k, packed in enumerate(plan.packed) if packed)
         elif plan.resident:
             rounds, left = divmod(blocks, plan.resident * self.machine.multiprocessors)
             took = START_CYCLES + rounds * self.round(plan, turns, blocks) + self.round(plan, turns, left)
@@ -203,6 +223,7 @@ class _Work:
             resident = self.resident(plan, own)
             turn = min(resident, several) * self.by_matrices(plan, blocks, min(resident, several))
             took = -(-several // resident) * (START_CYCLES + turns * turn + m * n / END_RESULTS)
+        took += sum(self.packing(plan, k) for k, packed in enumerate(plan.packed) if packed)
         if plan.parts > 1:  # what is left and taken again, and a launch
             took += LAUNCH_CYCLES + blocks * m * n * self.words * 8 / (self.machine.multiprocessors * PART_BYTES)
         return took
@@ -317,10 +338,16 @@ def _by_matrices(
         other = OTHER_SHARED + shared_bytes(plan, found) - ring_bytes(plan, found)
         room = work.machine.shared // (fewest * tiles + other)
         needed = -(-work.squares(plan) // work.machine.multiprocessors)
-        resident = max(1, min(blocks, REGISTERS // (plan.threads * (sums + MATRIX_WORDS)), room, needed))
+        words = sums + MATRIX_WORDS + MADE_WORDS * made_of_sums(found)
+        resident = max(1, min(blocks, REGISTERS // (plan.threads * words), room, needed))
         stages = min((work.machine.shared // resident - other) // tiles, most)
         if sums <= MOST_SUMS and stages >= fewest:
             yield replace(plan, stages=stages, resident=resident if boxes else 0)
+
+
+def made_of_sums(found: Products) -> bool:
+    """Whether anything but one sum is written of a result."""
+    return len(found.folds) > 1 or any(not isinstance(w.value, Ref) for w in found.sweeps.last) or len(found.sweeps.last) > 1
 
 
 def boxed(found: Products, k: int, staged: Staged, arrays: Mapping[str, Geometry]) -> bool:

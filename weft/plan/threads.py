@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from weft.loops.accesses import collect
 from weft.loops.affine import Affine
-from weft.loops.ir import For, Function, Let, Store, checks_in, free_names, walk
+from weft.loops.ir import Const, Expr, For, Function, Let, Op, Ref, Store, checks_in, free_names, walk
 from weft.loops.schedule import Nest
 from weft.plan.arguments import Facts, nest_arrays
 
@@ -27,6 +29,8 @@ class ThreadPlan:
 # Iterations up to which they are counted in 32 bits: what is added to the number of one, the threads of a grid, is no more.
 _NARROW = 1 << 31
 _BLOCK, SHARING = 128, 256
+# Places between what neighbours read up to which it is in the same lines of memory.
+_NEAR = 4
 # Iterations of a loop inside, for each of which what it touches counts, where it is weighed what most of memory lies along.
 _OFTEN = 8
 
@@ -37,6 +41,7 @@ def plan_threads(nest: Nest, facts: Facts, iterations: int) -> ThreadPlan:
     """
     around = tuple(For(a.var, a.start, a.stop, a.step, (), ()) for a in nest.axes)
     depends = _depending(nest)
+    windows = _windows(nest, depends)
     votes = {a.var: 0 for a in nest.axes}
     apart = {a.var: 0 for a in nest.axes}  # what neighbours along an axis have in places of their own
     for access in collect(nest.body, around):
@@ -48,7 +53,9 @@ def plan_threads(nest: Nest, facts: Facts, iterations: int) -> ThreadPlan:
                 if (access.array, k) in facts.unit and form is not None and form == Affine(((var, 1),), form.constant)
             ]  # fmt: skip
             votes[var] += often * len(unit)
-            apart[var] += often * any(var in own for k, own in enumerate(names) if k not in unit)
+            near = [k for k, form in enumerate(access.subscript)
+                    if (access.array, k) in facts.unit and form is not None and _near(form, var, depends, windows)]  # fmt: skip
+            apart[var] += often * any(var in own for k, own in enumerate(names) if k not in (*unit, *near))
     order = [a.var for a in nest.axes]
     if order:
         fastest = min(reversed(order), key=lambda v: (apart[v], -votes[v]))
@@ -65,6 +72,45 @@ def _depending(nest: Nest) -> dict[str, set[str]]:
             name, e = (stmt.name, stmt.value) if isinstance(stmt, Let) else (stmt.var, stmt.start)
             found[name] = set[str]().union(*(found.get(n, ()) for n in free_names(e)))
     return found
+
+
+def _windows(nest: Nest, depends: Mapping[str, set[str]]) -> dict[str, dict[str, float]]:
+    """How far the loops of a body move with each axis: by their starts, where these are made of axes and sizes alone."""
+    axes, found = {a.var for a in nest.axes}, dict[str, dict[str, float]]()
+    for loop in (s for s in walk(nest.body) if isinstance(s, For)):
+        names = free_names(loop.start)
+        if all(n in axes for n in names if depends.get(n)):
+            paces = {v: _pace(loop.start, v) for v in names & axes}
+            found[loop.var] = {v: p for v, p in paces.items() if p is not None}
+    return found
+
+
+def _pace(e: Expr, var: str) -> float | None:
+    """How far a number moves with a variable, about; None where that is not told."""
+    match e:
+        case Ref(name=name) if name == var:
+            return 1.0
+        case Op(name="add" | "sub" | "max" | "min" as name, args=(a, b)):
+            one, other = _pace(a, var), _pace(b, var)
+            if one is None or other is None:
+                return None
+            return abs(one) + abs(other) if name in ("add", "sub") else max(one, other)
+        case Op(name="floordiv", args=(a, Const(value=divisor))) if divisor > 0:
+            one = _pace(a, var)
+            return None if one is None else one / divisor
+        case Op(name="mul", args=(a, Const(value=factor))) | Op(name="mul", args=(Const(value=factor), a)):
+            one = _pace(a, var)
+            return None if one is None else one * abs(factor)
+    return None if var in free_names(e) else 0.0
+
+
+def _near(form: Affine, var: str, depends: Mapping[str, set[str]], windows: Mapping[str, dict[str, float]]) -> bool:
+    """Whether a subscript along memory has places beside each other for neighbours along an axis: it counts that, or goes
+    through a window that moves with it.
+    """
+    moving = [n for n in form.names if n == var or var in depends.get(n, ())]
+    paces = [abs(form.coefficient(n)) * (1.0 if n == var else windows.get(n, {}).get(var, math.inf)) for n in moving]
+    return bool(paces) and max(paces) <= _NEAR
 
 
 def plan_sharing(function: Function, nest: Nest, facts: Facts, iterations: int) -> ThreadPlan | None:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,6 +27,7 @@ from weft.compiler import (
     cuda_source,
     grouped,
     host_source,
+    hosted,
     may_fail,
     of_a_call,
     unused,
@@ -48,7 +51,7 @@ from weft.loops.schedule import ORDINARY, Circumstances, Wrapped
 from weft.loops.types import BOOL, COMPLEX_TYPES, FLOAT64, INT64, SCALAR_TYPES, ScalarType
 from weft.loops.unused import empty_loops
 from weft.plan.arguments import Slot
-from weft.plan.facts import Geometry, facts_of
+from weft.plan.facts import Geometry
 from weft.pytorch.failures import failed, failure
 from weft.pytorch.machines import index_of, machine_on
 from weft.pytorch.overlap import share_memory
@@ -70,14 +73,14 @@ class CallPlan:
     """A prepared call. run: for arguments of these types, shapes, strides and alignment. quick: for those, or MISS.
     tensors: as `run`, with tensors for the results that are numbers. unused: the loops that it leaves in order. viewed: the
     quick call for other views of the same memory: of arguments that begin where these do, with the sizes, strides and
-    dtypes of what it is to give in their place.
+    dtypes of what it is to give in their place, and constants at some positions, which it takes besides.
     """
 
     run: Run
     quick: Quick
     tensors: Run
     unused: tuple[Unused, ...] = ()
-    viewed: Callable[[tuple[Any, ...], Mapping[str, Geometry]], Quick] = lambda args, results: never
+    viewed: Callable[[tuple[Any, ...], Mapping[str, Geometry], frozenset[int]], Quick] = lambda args, results, constants: never
 
 
 DTYPES: dict[torch.dtype, ScalarType] = {getattr(torch, name): t for name, t in SCALAR_TYPES.items()}
@@ -566,6 +569,7 @@ def _prepared(
     nests, launches, idle = range(len(analysis.schedule.nests)), [], []
     if device.type == "cuda":
         planned = of_a_call([plan_launches(analysis, k, arrays, bound.names, machine_on(device)) for k in nests])
+        _compile_side_by_side([launch for own in planned for launch in own], device)
         for own in planned:
             launches += _cuda_launchers(own, bound, device)
             idle += [u for launch in own for u in unused(analysis, launch, bound.names)]
@@ -582,7 +586,8 @@ def _prepared(
     by_hand = largest is None or any(zero for *_, zero in partial)
     by_hand = by_hand or (writes and any(item.fails for item in launches))  # what failed halfway is not run again
 
-    def viewed(args: tuple[Any, ...], results: Mapping[str, Geometry]) -> Quick:
+    def viewed(args: tuple[Any, ...], results: Mapping[str, Geometry], constants: frozenset[int] = frozenset()) -> Quick:
+        places = [k for k in range(len(args)) if k not in constants]
         return never if by_hand else quick_call(
             function,
             made_arrays(analysis, launches),
@@ -592,8 +597,9 @@ def _prepared(
             args,
             guard,
             [(name, dtype, elements) for name, dtype, elements, _ in partial],
-            same,
+            [(places[k], places[earlier]) for k, earlier in same],
             largest or {},
+            constants,
         )
 
     if finish is not None:  # whose quick calls would give pairs
@@ -859,34 +865,57 @@ _sources: dict[tuple[int, Variant], tuple[Analysis, str]] = {}
 
 def _loaded(analysis: Analysis, variant: Variant, entry: str, arch: str, device: int) -> cuda.KernelHandle:
     """The kernel of a variant on a device; equal source text is compiled and loaded once."""
+    source = _source(analysis, variant)
+    handle = _handles.get((source, entry, arch, device))
+    if handle is None:
+        handle = _handles[source, entry, arch, device] = cuda.load(_binary(analysis, variant, arch), entry, device)
+    return handle
+
+
+def _source(analysis: Analysis, variant: Variant) -> str:
     known = _sources.get((id(analysis), variant))
     if known is None:  # the analysis is kept with its source, so that its id stays its own
         known = _sources[id(analysis), variant] = (analysis, cuda_source(analysis, variant))
-    source = known[1]
-    handle = _handles.get((source, entry, arch, device))
-    if handle is None:
-        binary = _binaries.get((source, arch))
-        if binary is None:
-            name = analysis.schedule.nests[variant.nest].name
-            binary = _binaries[source, arch] = nvrtc.compile_cubin(source, arch, name=f"{name}.cu").binary
-        handle = _handles[source, entry, arch, device] = cuda.load(binary, entry, device)
-    return handle
+    return known[1]
+
+
+def _binary(analysis: Analysis, variant: Variant, arch: str) -> bytes:
+    source = _source(analysis, variant)
+    binary = _binaries.get((source, arch))
+    if binary is None:
+        name = analysis.schedule.nests[variant.nest].name
+        binary = _binaries[source, arch] = nvrtc.compile_cubin(source, arch, name=f"{name}.cu").binary
+    return binary
+
+
+def _compile_side_by_side(planned: Sequence[Launch], device: torch.device) -> None:
+    """Compile what launches run, all of it at a time: the compiler takes longer than all else of a first call."""
+    arch = cuda.device_properties(index_of(device)).arch
+    wanted = {}
+    for launch in planned:
+        assert launch.where is not None
+        own = launch.where.analysis, launch.variant
+        source = _source(*own)
+        if (source, arch) not in _binaries:
+            wanted[source] = own
+    if len(wanted) > 1:
+        with ThreadPoolExecutor(min(len(wanted), os.cpu_count() or 1)) as threads:
+            for compiled in [threads.submit(_binary, *own, arch) for own in wanted.values()]:
+                compiled.result()
 
 
 def _host_launcher(
     analysis: Analysis, nest: int, arrays: Mapping[str, Geometry], bound: Bound, device: torch.device
 ) -> _Launch:
     from weft.emit.names import host_entry
-
-    function, own = analysis.function, analysis.schedule.nests[nest]
-    extents = [len(range(evaluate(a.start, bound.names), evaluate(a.stop, bound.names), a.step)) for a in own.axes]
     from weft.plan.arguments import nest_arrays
 
+    function, own = analysis.function, analysis.schedule.nests[nest]
     used = {a.name: arrays[a.name] for a in nest_arrays(function, own)}
-    facts = facts_of(used, extents)
-    source = host_source(analysis, nest, facts)
+    plan = hosted(analysis, nest, arrays, bound.names)
+    source = host_source(analysis, nest, plan.facts, plan.row)
     loaded = host.load(source, host_entry(own.name), name=f"{own.name}.cpp")
-    values, given, pointers = _slots(arguments(analysis, nest, facts), arrays, bound.names)
+    values, given, pointers = _slots(arguments(analysis, nest, plan.facts), arrays, bound.names)
     kernel = host.HostKernel(loaded, pack(values))
 
     known = {n: v for n, v in bound.names.items() if not isinstance(v, float)}  # calls prepared alike differ in floats

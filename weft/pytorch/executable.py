@@ -6,11 +6,12 @@ that a call seen before costs a look-up, the allocation of its results, and the 
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,14 +20,16 @@ from weft.errors import OverlapError
 from weft.language import ArgumentType, Parameter, Signature, TensorType
 from weft.loops.ir import Function
 from weft.loops.schedule import ORDINARY, Circumstances, Wrapped
-from weft.loops.types import BFLOAT16, FLOAT16
 from weft.pytorch.call import CallPlan, prepare, repeated
 from weft.pytorch.operator import Operator, define, executables
-from weft.pytorch.specialize import Specializable, recalled
+from weft.pytorch.specialize import Specializable, compiler_version, recalled
 from weft.pytorch.telling import Place, tell_unused
-from weft.runtime import cache
+from weft.runtime import cache, quick
 from weft.runtime.guard import Guard
 from weft.runtime.stack import deep
+
+if TYPE_CHECKING:
+    from weft.compiler.keeping import Kept
 
 _MOST_CALLS = 1024
 
@@ -93,6 +96,7 @@ class Executable:
         plan = self._calls.get(key)
         if plan is not None:
             return plan
+        quick.begin()
         plan = prepare(self.specializable, self.signature, args, self.guard)
         self.prepared(args)
         tell_unused(self.meaning, plan.unused, self.signature.location, self.told)
@@ -184,28 +188,35 @@ class _AdjointAnalyses(Analyses):
 
 
 class _KeepingAnalyses(Analyses):
-    """The analyses of a function that also returns what its gradients need of its rows."""
+    """The analyses of a function that also returns what its gradients need of its folds."""
 
     def __init__(self, parent: Specializable) -> None:
         super().__init__()
         self._parent = parent
-        self.identity = f"{parent.identity} keeping what its rows fold"
-        self._derived: dict[tuple[tuple[ArgumentType, ...], bool], Function | None] = {}
+        self.identity = f"{parent.identity} keeping what it folds"
 
     @deep
-    def kept(self, types: tuple[ArgumentType, ...], agree: bool) -> Function | None:
-        """The function for arguments of these types; None where its gradients need nothing of the kind. Which folds it keeps is
-        told by sizes that agree.
-        """
+    def kept(self, types: tuple[ArgumentType, ...]) -> Kept | None:
+        """What the function keeps for arguments of these types, as sizes that agree tell; from the disk cache if it can be."""
+        key = cache.key("kept folds", compiler_version(), self.identity, repr(types))
+        known = cache.load(key)
+        if known is not None:
+            with contextlib.suppress(Exception):  # written by another Python: any failure to read it is a miss
+                return pickle.loads(known) if known else None
         from weft.compiler.keeping import keeping, kept_folds
 
-        if (types, agree) not in self._derived:
-            folds = kept_folds(self._parent.function(types, True))
-            self._derived[types, agree] = keeping(self._parent.function(types, agree), folds)
-        return self._derived[types, agree]
+        found = kept_folds(self._parent.function(types, True))
+        if found.folds and keeping(self._parent.function(types, False), found.folds) is None:
+            found = replace(found, folds=())
+        cache.store(key, pickle.dumps(found, protocol=pickle.HIGHEST_PROTOCOL) if found.folds else b"")
+        return found if found.folds else None
 
+    @deep
     def function(self, types: tuple[ArgumentType, ...], agree: bool) -> Function:
-        found = self.kept(types, agree)
+        from weft.compiler.keeping import keeping
+
+        kept = self.kept(types)
+        found = None if kept is None else keeping(self._parent.function(types, agree), kept.folds)
         assert found is not None
         return found
 
@@ -267,21 +278,20 @@ def adjoint_of(
     return Executable(function.name, signature, analyses, own, meaning=f"the gradient of {parent.meaning}")
 
 
-def keeping_of(parent: Executable, types: tuple[ArgumentType, ...]) -> Executable | None:
-    """The executable whose results are those of the parent, and then what its gradients need of its rows; None where they need
+def keeping_of(parent: Executable, types: tuple[ArgumentType, ...]) -> Keeping | None:
+    """The executable whose results are those of the parent, and then what its gradients need of its folds; None where they need
     nothing of the kind for arguments of these types.
     """
-    halves = any(isinstance(t, TensorType) and t.dtype in (FLOAT16, BFLOAT16) for t in types)
-    if parent.signature.written or not halves:
+    if parent.signature.written:
         return None
     analyses = _KeepingAnalyses(parent.specializable)
-    found = analyses.kept(types, True)
-    if found is None or analyses.kept(types, False) is None:
+    kept = analyses.kept(types)
+    if kept is None:
         return None
-    results = (*parent.signature.results, *(None for _ in found.results[len(parent.signature.results) :]))
+    results = (*parent.signature.results, *(None for _ in kept.folds))
     name = f"{parent.name}_keeping"
     own = _named_alike(name, analyses.identity, "keeping", parent, types)
-    return _Whole(parent, name, analyses, own, replace(parent.signature, results=results), parent.meaning)
+    return Keeping(parent, name, analyses, own, replace(parent.signature, results=results), parent.meaning, kept)
 
 
 def batched_of(parent: Executable, carried: tuple[bool, ...]) -> Executable:
@@ -313,6 +323,28 @@ class _Whole(Executable):
 
     def require_current(self) -> None:
         self._parent.require_current()
+
+
+class Keeping(_Whole):
+    """An executable that also returns what gradients need, where that pays."""
+
+    def __init__(
+        self,
+        parent: Executable,
+        name: str,
+        analyses: Specializable,
+        operator_name: str | None,
+        signature: Signature,
+        meaning: str,
+        kept: Kept,
+    ) -> None:
+        super().__init__(parent, name, analyses, operator_name, signature, meaning)
+        self._kept = kept
+
+    def pays(self, args: tuple[Any, ...]) -> bool:
+        """Whether it does in a call with these arguments."""
+        given = zip(self.signature.names, args, strict=True)
+        return self._kept.pays({name: a.shape for name, a in given if isinstance(a, torch.Tensor)})
 
 
 # ---------------------------------------------------------------- operators that another process defined

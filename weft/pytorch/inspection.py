@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from weft.compiler import Analysis, Launch, cuda_source, host_source, launches
+from weft.compiler import Analysis, Launch, cuda_source, host_source, hosted, launches
 from weft.errors import TypeMismatch
-from weft.loops.affine import evaluate
 from weft.loops.ir import Function
-from weft.plan.arguments import nest_arrays
-from weft.plan.facts import Geometry, facts_of
+from weft.plan.facts import Geometry
 from weft.pytorch.call import analysis_for, call_types, check, geometries, repeated
 from weft.pytorch.machines import machine_for
 from weft.pytorch.specs import TensorSpec, parse
@@ -126,12 +124,8 @@ def _sources(examined: Examined, arch: str) -> list[tuple[str, str]]:
     analysis, out = examined.analysis, []
     for k, nest in enumerate(analysis.schedule.nests):
         if arch == "cpu":
-            used = {a.name: examined.arrays[a.name] for a in nest_arrays(analysis.function, nest)}
-            extents = [
-                len(range(evaluate(a.start, examined.names), evaluate(a.stop, examined.names), a.step))
-                for a in nest.axes
-            ]
-            out.append((nest.name, host_source(analysis, k, facts_of(used, extents))))
+            own = hosted(analysis, k, examined.arrays, examined.names)
+            out.append((nest.name, host_source(analysis, k, own.facts, own.row)))
         else:
             planned = launches(analysis, k, examined.arrays, examined.names, machine_for(arch))
             analyses = [(one.nest.name, one.where.analysis, one.variant) for one in planned if one.where is not None]

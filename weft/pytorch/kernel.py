@@ -27,7 +27,7 @@ from weft.language import ArgumentType, Capture, Signature, capture, read_signat
 from weft.language.source import plain_function
 from weft.language.text import ANONYMOUS, function_of_text
 from weft.pytorch.call import COMPLEX, argument_types, as_pairs, call_types, finisher, gathered, plain, repeated
-from weft.pytorch.executable import Executable, keeping_of
+from weft.pytorch.executable import Executable, Keeping, keeping_of
 from weft.pytorch.operator import PLAIN, Operator, eager, has_tangent
 from weft.pytorch.quick import MISS, never
 from weft.pytorch.specialize import Specializable, Specializer
@@ -63,7 +63,7 @@ class Program(Executable):
         self.numbers = tuple(k for k, p in enumerate(signature.parameters) if p.kind != "tensor")
         self.default = torch.get_default_dtype()
         self.witnesses: tuple[Witness, ...] | None = None
-        self._keeping: dict[tuple[ArgumentType, ...], Executable | None] = {}
+        self._keeping: dict[tuple[ArgumentType, ...], Keeping | None] = {}
         self.watch(captured)
 
     @property
@@ -76,11 +76,12 @@ class Program(Executable):
         self.captured = captured
         watch(self.guard, captured)
 
-    def keeping(self, types: tuple[ArgumentType, ...]) -> Executable | None:
-        """What also returns what gradients need of rows, for arguments of these types."""
+    def keeping(self, types: tuple[ArgumentType, ...], args: tuple[Any, ...]) -> Executable | None:
+        """What also returns what gradients need of folds, for arguments of these types, if it pays for these."""
         if types not in self._keeping:
             self._keeping[types] = keeping_of(self, types)
-        return self._keeping[types]
+        found = self._keeping[types]
+        return found if found is not None and found.pays(args) else None
 
     def holds(self) -> bool:
         """Whether the kernel is this program."""
@@ -477,7 +478,7 @@ def _kind_of(value: Any) -> str:
 
 def _dispatched(program: Program, args: tuple[Any, ...], recorded: bool = False) -> Any:
     """The call through PyTorch's dispatcher, which autograd, modes and transforms listen to. recorded: autograd alone does, and
-    what gradients need of rows may be kept for them.
+    what gradients need of folds may be kept for them.
     """
     args = gathered(program.signature, tuple(map(plain, args)))
     types = argument_types(program.signature, args)
@@ -488,7 +489,7 @@ def _dispatched(program: Program, args: tuple[Any, ...], recorded: bool = False)
             evidence=[f"it writes into {', '.join(sorted(program.signature.written))}"],
             remedy="write to a new tensor (y = torch.empty_like(x))",
         )
-    keeping = program.keeping(types) if recorded else None
+    keeping = program.keeping(types, args) if recorded else None
     made = program.operator(*args) if keeping is None else keeping.operator(*args)
     if keeping is not None:
         made = made[0] if len(program.signature.results) == 1 else made[: len(program.signature.results)]

@@ -8,7 +8,7 @@ aligned, all that is left is to allocate the results, take addresses and launch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import Any
 
@@ -19,7 +19,7 @@ from weft.plan.facts import Geometry
 from weft.runtime import cuda
 from weft.runtime.guard import Guard
 from weft.runtime.host import HostParts
-from weft.runtime.quick import ALIGNMENT, Made, QuickLaunch, Returned
+from weft.runtime.quick import ALIGNMENT, MOST_WAYS, Made, QuickLaunch, Returned, together
 from weft.runtime.quick import make as compile_quick
 
 # What a quick call gives when the call is not like the one it was made for.
@@ -31,13 +31,17 @@ def never(*args: Any) -> Any:
     return MISS
 
 
-REMEMBERED = 8  # quick ways of what is called with operands of several kinds in turn
+REMEMBERED = MOST_WAYS  # quick ways of what is called with operands of several kinds in turn
 
 
 def one_of(ways: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:
-    """The quick way of calls like any of those that these were made for, tried in order: a miss takes less than 1 us."""
+    """The quick way of calls like any of those that these were made for, tried in order: a miss takes a third of a
+    microsecond, or less than one where a way is a function of Python's.
+    """
     if len(ways) == 1:
         return ways[0]
+    if (compiled := together(ways)) is not None:
+        return compiled
 
     def several(*args: Any) -> Any:
         for way in ways:
@@ -73,13 +77,15 @@ def quick_call(
     partial: Sequence[tuple[str, torch.dtype, int]] = (),
     same: Sequence[tuple[int, int]] = (),
     largest: Mapping[str, float] = MappingProxyType({}),
+    constants: frozenset[int] = frozenset(),
 ) -> Callable[..., Any]:
     """A function of the arguments, for calls like this one; `never` where there is no quick way for it.
 
     launches: (launch, names of arrays and scalars whose addresses and values it takes, its parts on CUDA), in order.
     guard: what must hold besides. partial: (name, dtype, elements) of memory that launches share. same: (position, position of
     an earlier argument) of those that are one tensor, which is one parameter of the function. largest: the size up to which
-    finite values of a float are taken.
+    finite values of a float are taken. constants: positions of arguments that the function has not, and that have to be the
+    same.
     """
     if any(args[k] is not args[earlier] for k, earlier in same):
         return never
@@ -108,10 +114,13 @@ def quick_call(
     }  # fmt: skip
     every = {a.name: _made(a, arrays[a.name]) for a in made}
     every |= {name: Made((elements,), (1,), dtype) for name, dtype, elements in partial}
-    compiled = _compiled(function, every, launches, device, args, tensor_guard.check, empty, guard, dict(same), again, largest)
+    apart = {*dict(same), *constants}
+    compiled = _compiled(function, every, launches, device, args, tensor_guard.check, empty, guard, apart, again, largest)
     if compiled is not None:
         return compiled
-    if again or any(a.role == "inout" for a in function.arrays):  # whether what is written lies apart is not asked here
+    if again or constants:
+        return never
+    if any(a.role == "inout" for a in function.arrays):  # whether what is written lies apart is not asked here
         return never
     if any(m.fill is not None for m in every.values()):
         return never
@@ -200,20 +209,20 @@ def _compiled(
     check: Callable[..., bool],
     empty: Callable[..., torch.Tensor],
     guard: Guard | None,
-    merged: Mapping[int, int],
+    apart: Set[int],
     again: Mapping[int, int],
     largest: Mapping[str, float],
 ) -> Callable[..., Any] | None:
     """The quick call without Python between its steps; None where there is none. made: what it allocates, by name. again: of
-    arguments that are the very tensor that an earlier one is, which; merged: of those that are no parameters of the function
-    because of that.
+    arguments that are the very tensor that an earlier one is, which; apart: positions of those that are no parameters of the
+    function.
     """
     on_gpu = device.type == "cuda"
     if (on_gpu and torch.cuda.device_count() > 1) or not launches:
         return None
     if any(parts is None for _, _, parts in launches):
         return None
-    places = dict(zip(function.parameters, (k for k in range(len(args)) if k not in merged), strict=True))
+    places = dict(zip(function.parameters, (k for k in range(len(args)) if k not in apart), strict=True))
     where = {n: ("argument" if isinstance(args[k], torch.Tensor) else "number", k) for n, k in places.items()}
     fresh = [n for n in function.results if n in made]
     if len({*function.results}) < len(function.results):  # one twice
@@ -226,7 +235,7 @@ def _compiled(
         tuple(places.get(n) for n in function.results),
     )
     objects = {
-        "miss": MISS, "data_ptr": "data_ptr", "is_nested": "is_nested", "plain": False,
+        "miss": MISS, "data_ptr": torch._C.TensorBase.data_ptr, "is_nested": "is_nested", "plain": False,
         "check": check, "modes": torch._C._len_torch_dispatch_stack,
         "forward_mode": torch.autograd.forward_ad, "level": "_current_level", "empty": empty,
         "default_dtype": torch.get_default_dtype, "fill": "fill_", "dtype": torch.get_default_dtype(),

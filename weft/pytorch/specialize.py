@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -43,12 +44,18 @@ def compiler_version() -> str:
 
 def digest_of(root: Path) -> str:
     """Of the modules in a package's rooms up to `compiler`, and in the rooms in those; not of their text."""
-    digest = hashlib.sha256()
     rooms = [root / room for room in ("language", "loops", "graph", "plan", "emit", "compiler")]
-    for path in sorted((*root.glob("*.py"), *(p for room in rooms for p in room.rglob("*.py")))):
-        facts = path.stat()
-        digest.update(f"{path.relative_to(root)} {facts.st_size} {facts.st_mtime_ns}\n".encode())
-    return digest.hexdigest()
+    places = [str(root), *(place for room in rooms for place, *_ in os.walk(room))]
+    return hashlib.sha256("".join(sorted(f for place in places for f in _modules(place, str(root)))).encode()).hexdigest()
+
+
+def _modules(place: str, root: str) -> Iterator[str]:
+    """What tells the modules in a directory from what they were. There are hundreds: `Path` takes four times as long."""
+    with os.scandir(place) as entries:
+        for entry in entries:
+            if entry.name.endswith(".py"):
+                facts = entry.stat()
+                yield f"{entry.path.removeprefix(root)} {facts.st_size} {facts.st_mtime_ns}\n"
 
 
 class Specializer:

@@ -22,7 +22,7 @@ from pathlib import Path
 from weft.errors import CompileError
 from weft.runtime import cache
 from weft.runtime.include import Source, refusal, resolve
-from weft.runtime.precompiled import prepare
+from weft.runtime.precompiled import Prepared, prepare
 from weft.runtime.sheltered import Processes, sheltered
 from weft.runtime.slots import Frame, Slots
 
@@ -93,7 +93,7 @@ def find_compiler() -> Compiler:
 @functools.lru_cache(maxsize=1)
 def cpu_model() -> str:
     """What `-march=native` depends on: a library built for one CPU may be illegal instructions on another."""
-    facts = [platform.machine(), platform.processor()]
+    facts = [platform.machine()]
     with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
         for line in file:  # the first CPU's lines; reading them all is slow where there are hundreds
             name, _, value = line.partition(":")
@@ -143,21 +143,26 @@ class Built:
     warnings: str
 
 
-def build(whole: Source, name: str, flags: tuple[str, ...] = FLAGS) -> Built:
-    """Compile C++ to a shared library, or take it from the disk cache. Raises CompileError."""
+def build(whole: Source, name: str, flags: tuple[str, ...] = FLAGS, *, alone: bool = False) -> Built:
+    """Compile C++ to a shared library, or take it from the disk cache. Raises CompileError.
+
+    alone: no other text has its headers, so that they need not be parsed for others.
+    """
     compiler = find_compiler()
     key = cache.key(_FORMAT, compiler.identity, cpu_model(), *flags, whole.text)
     entry = cache.load(key)  # whole and unharmed, or None: what is damaged must not reach the dynamic loader
     said = cache.key(key, "warnings")
     if entry is not None:
         return Built(entry, cache.path(key), (cache.load(said) or b"").decode())
-    binary, warnings = sheltered(lambda processes: _compile(whole, compiler, name, flags, processes))
+    binary, warnings = sheltered(lambda processes: _compile(whole, compiler, name, flags, processes, alone))
     if warnings:
         cache.store(said, warnings.encode())
     return Built(binary, cache.store(key, binary), warnings)
 
 
-def _compile(source: Source, compiler: Compiler, name: str, flags: tuple[str, ...], processes: Processes) -> tuple[bytes, str]:
+def _compile(
+    source: Source, compiler: Compiler, name: str, flags: tuple[str, ...], processes: Processes, alone: bool = False
+) -> tuple[bytes, str]:
     def succeeds(arguments: tuple[str, ...], directory: str) -> bool:
         kept = [flag for flag in flags if flag != "-shared" and not flag.startswith("-l")]  # nothing is linked
         return _run(processes, [*compiler.command, *kept, *arguments], directory, name)[0] == 0
@@ -167,7 +172,7 @@ def _compile(source: Source, compiler: Compiler, name: str, flags: tuple[str, ..
     try:
         with tempfile.TemporaryDirectory(prefix="weft-", ignore_cleanup_errors=True) as directory:
             text = Path(directory, "kernel.cpp")
-            prepared = prepare(source.text, directory, identity, succeeds)
+            prepared = Prepared(source.text, ()) if alone else prepare(source.text, directory, identity, succeeds)
             text.write_text(prepared.text, encoding="utf-8")
             code, log = _run(processes, [*command, *prepared.arguments], directory, name)
             if code != 0:  # what was kept of the headers may be harmed: the compiler's word counts without it

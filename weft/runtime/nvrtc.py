@@ -1,14 +1,15 @@
-"""CUDA C++ to a cubin, by NVRTC through cuda.core. Neither a GPU nor a CUDA toolkit is needed."""
+"""CUDA C++ to a cubin, by NVRTC. Neither a GPU nor a CUDA toolkit is needed."""
 
 from __future__ import annotations
 
 import functools
 import importlib
-import io
 import json
 import re
 import struct
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from weft.errors import CompileError
 from weft.runtime import cache
@@ -18,7 +19,9 @@ ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90a")
 
 _FORMAT = "cubin 2"
 _LOSS = re.compile(r"C75\d\d|Potential Performance Loss")
-_MISSING = 'install NVIDIA\'s compiler: pip install "cuda-core[cu13]"'
+_MISSING = "install NVIDIA's compiler: pip install cuda-bindings nvidia-cuda-nvrtc"
+# minimal: without textures and the runtime's own types, which no kernel names and each would have declared
+_OPTIONS = ("-std=c++17", "--fmad=false", "--minimal", "--ptxas-options=-v")
 _HEADER = struct.Struct("<I")
 
 
@@ -93,22 +96,38 @@ def nvrtc_version() -> str:
 
 def _compile(source: Source, arch: str, name: str) -> Cubin:
     try:
-        core = importlib.import_module("cuda.core")  # slow to import: only where something is compiled
-        program, program_options = core.Program, core.ProgramOptions
-    except (ImportError, AttributeError) as error:
+        nvrtc = importlib.import_module("cuda.bindings.nvrtc")  # slow to import: only where something is compiled
+        _, program = _done(nvrtc.nvrtcCreateProgram, source.text.encode(), name.encode(), 0, [], [])
+    except Exception as error:  # that of a library that is not found lives in a private module
         raise CompileError("NVRTC is not here", evidence=(str(error),), remedy=_MISSING) from error
-    log = io.StringIO()
     try:
-        # minimal: without textures and the runtime's own types, which no kernel names and each would have declared
-        options = program_options(name=name, arch=arch, std="c++17", fma=False, minimal=True, ptxas_options=["-v"])
-        binary = bytes(program(source.text, "c++", options).compile("cubin", logs=log).code)
-    except Exception as error:  # its error for a refusal lives in a private module; the text carries the log
-        text = str(error)
-        if "NVRTC_ERROR_COMPILATION" not in text:
-            raise CompileError(f"NVRTC fails on {name}", evidence=(text,), remedy=_MISSING) from error
-        remedy = "this is a fault of weft unless the source is yours; please report it with the lines above"
-        raise refusal(f"NVRTC for {arch}", source, text.partition("compilation log:")[2], remedy) from error
-    return _read_log(binary, log.getvalue().replace("\0", "").strip())
+        options = [option.encode() for option in (f"-arch={arch}", *_OPTIONS)]
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+        log = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).decode(errors="replace")
+        log = log.replace("\0", "").strip()
+        if status == nvrtc.nvrtcResult.NVRTC_ERROR_COMPILATION:
+            remedy = "this is a fault of weft unless the source is yours; please report it with the lines above"
+            raise refusal(f"NVRTC for {arch}", source, log, remedy)
+        if status:
+            raise CompileError(f"NVRTC fails on {name}", evidence=(status.name, *log.splitlines()), remedy=_MISSING)
+        return _read_log(_text(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program), log)
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _done(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function of NVRTC gives, its status first. Raises RuntimeError where that is of a failure."""
+    status, *_ = given = function(*arguments)
+    if status:
+        raise RuntimeError(status.name)
+    return given
+
+
+def _text(size: Callable[..., Any], read: Callable[..., Any], program: Any) -> bytes:
+    """What a program has, by the functions that tell its size and write it."""
+    text: bytes = b" " * _done(size, program)[1]
+    _done(read, program, text)
+    return text
 
 
 def _read_log(binary: bytes, log: str) -> Cubin:

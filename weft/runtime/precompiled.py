@@ -37,9 +37,11 @@ def prepare(text: str, directory: str, identity: tuple[str, ...], run: Run) -> P
     """What compiles to the same as `text`, a source made whole, in a directory, where what that needs is put.
 
     identity: tells the compiler, its flags and the machine that it compiles for from others. It is the text itself where
-    there is no cache that keeps what is parsed, or where the compiler makes no such thing.
+    there is no cache that keeps what is parsed, where the compiler makes no such thing, and where it is nothing but headers.
     """
     first, rest = _split(text)
+    if all(not line.strip() or _FILE.match(line) for line in rest.splitlines()):
+        return Prepared(text, ())
     headers = "".join(f"#include {name}\n" for name in dict.fromkeys(_SYSTEM.findall(text))) + first
     place = _parsed(headers, identity, str(cache.directory()), run) if headers else None
     if place is None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
+import os
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +22,7 @@ from weft.runtime.host import HostParts
 
 ALIGNMENT = 31  # the bits of an address that a plan is made for
 _MOST, _MOST_SLOTS, _MOST_MAPS = 16, 64, 8
+MOST_WAYS = 8  # calls of different kinds that one function tries in turn
 _KINDS = {"argument": 0, "result": 1, "number": 2}
 _FLOAT, _TENSOR, _SAME, _AGAIN = range(4)
 # Types of arguments of which a call takes one value: equal ones do not differ.
@@ -92,12 +95,24 @@ class _Call(ctypes.Structure):
     )
 
 
-class _Address(int):
-    """The address of a record, which it keeps alive with what the record points at."""
+class _Ways(ctypes.Structure):
+    _fields_ = (("count", ctypes.c_int64), ("calls", ctypes.c_void_p * MOST_WAYS))
 
-    record: _Call
+
+@dataclass(frozen=True)
+class _Made:
+    """A record of a call, with what it points at."""
+
+    call: _Call
     guard: Guard | None
     launches: Sequence[QuickLaunch]
+
+
+class _Address(int):
+    """The address of a record of ways, which it keeps alive with what it points at."""
+
+    record: _Ways
+    made: tuple[_Made, ...]
 
 
 @dataclass(frozen=True)
@@ -133,6 +148,22 @@ class Returned:
 
 
 @functools.lru_cache(maxsize=1)
+def begin() -> Future[ctypes.PyDLL | None]:
+    """Have the functions compiled, if they are not yet, while what calls this goes on, as a first call does to its analysis."""
+    worker = ThreadPoolExecutor(1, "weft-quick")
+    try:
+        return worker.submit(_library)
+    except RuntimeError:  # no thread starts where Python ends
+        library: Future[ctypes.PyDLL | None] = Future()
+        library.set_result(_library())
+        return library
+    finally:
+        worker.shutdown(wait=False)
+
+
+os.register_at_fork(after_in_child=begin.cache_clear)  # where nobody works on it
+
+
 def _library() -> ctypes.PyDLL | None:
     """The compiled functions; None where there is no C++ compiler, or Python's own functions cannot be found."""
     try:
@@ -165,7 +196,7 @@ def make(
 
     A call that writes is like the one before only where what it writes lies apart from all else.
     """
-    library = _library()
+    library = begin().result()
     if library is None or len(arguments) > _MOST or len(results) > _MOST or len(launches) > _MOST:
         return None
     if any(not isinstance(value, torch.Tensor) and type(value) not in (float, *_PLAIN) for value in arguments):
@@ -225,8 +256,23 @@ def make(
                 continue
             own.given[own.given_count] = _Given(_KINDS[kind], slot, index)
             own.given_count += 1
-    address = _Address(ctypes.addressof(call))
-    address.record, address.guard, address.launches = call, guard, launches
+    return _quick(library, (_Made(call, guard, launches),))
+
+
+def together(quick_calls: Sequence[Callable[..., Any]]) -> Callable[..., Any] | None:
+    """A function that tries these in order; None where one of them is none that `make` made, or there are too many."""
+    library, addresses = begin().result(), [getattr(q, "__self__", None) for q in quick_calls]
+    made = tuple(m for a in addresses if isinstance(a, _Address) for m in a.made)
+    if library is None or len(made) > MOST_WAYS or not all(isinstance(a, _Address) for a in addresses):
+        return None
+    return _quick(library, made)
+
+
+def _quick(library: ctypes.PyDLL, made: tuple[_Made, ...]) -> Callable[..., Any]:
+    calls = (ctypes.c_void_p * MOST_WAYS)(*(ctypes.addressof(m.call) for m in made))
+    ways = _Ways(len(made), calls)
+    address = _Address(ctypes.addressof(ways))
+    address.record, address.made = ways, made
     quick: Callable[..., Any] = library.make_quick_call(address)
     return quick
 

@@ -39,13 +39,13 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
     if (threadIdx.x == 0) {
         for (int32_t place = 0; place < 2; ++place) {
             rows_full[place].init(1);
-            rows_empty[place].init(3);
+            rows_empty[place].init(12);
         }
         for (int32_t place = 0; place < 4; ++place) {
             scores_full[place].init(1);
-            scores_empty[place].init(3);
+            scores_empty[place].init(12);
             sums_full[place].init(1);
-            sums_empty[place].init(3);
+            sums_empty[place].init(12);
         }
         weft::fence_mbarrier_init();
     }
@@ -217,7 +217,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
         weft::barrier_arrive(threadIdx.x / 128 == 2 ? 1 : 2 + threadIdx.x / 128, 256);
         weft::wgmma_wait<0>(dot_own);
         while (true) {
-            if (threadIdx.x % 128 == 0) scores_empty[place].arrive();
+            if (threadIdx.x % 32 == 0) scores_empty[place].arrive();
             const bool edge = turn >= whole_turns;
             fold_turn(turn, edge);
             if (++turn == turns) break;
@@ -233,15 +233,15 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
             weft::wgmma_wait<1>(acc_own[0]);
             weft::barrier_arrive(threadIdx.x / 128 == 2 ? 1 : 2 + threadIdx.x / 128, 256);
             weft::wgmma_wait<0>(dot_own);
-            if (threadIdx.x % 128 == 0) sums_empty[last].arrive();
+            if (threadIdx.x % 32 == 0) sums_empty[last].arrive();
         }
-        if (threadIdx.x % 128 == 0) rows_empty[rows % 2].arrive();
+        if (threadIdx.x % 32 == 0) rows_empty[rows % 2].arrive();
         ++rows;
         sums_full[place].wait(phase);
         multiply_sums(place);
         weft::wgmma_commit();
         weft::wgmma_wait<0>(acc_own[0]);
-        if (threadIdx.x % 128 == 0) sums_empty[place].arrive();
+        if (threadIdx.x % 32 == 0) sums_empty[place].arrive();
         if (++place == 4) place = 0, phase ^= 1;
         #pragma unroll
         for (int32_t u = 0; u < 2; ++u) {

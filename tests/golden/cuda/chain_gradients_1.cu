@@ -187,10 +187,10 @@ extern "C" __global__ void __launch_bounds__(512, 1) causal_adjoint_1(
         const bool any_turn = first_turn < turns;
         if (any_turn) rows_full[0].wait(rows % 2);
         const auto leave_turn = [&] {
-            // no row of the warpgroup has any of these columns
+            // no row of the warpgroup has these columns: their places are free when all its warps have seen them
             scores_full[place].wait(phase);
-            if (threadIdx.x % 128 == 0) scores_empty[place].arrive();
             weft::barrier_sync(1 + threadIdx.x / 128, 256);
+            if (threadIdx.x % 128 == 0) scores_empty[place].arrive();
             weft::barrier_arrive(threadIdx.x / 128 == 2 ? 1 : 2 + threadIdx.x / 128, 256);
             if (++place == 4) place = 0, phase ^= 1;
         };
@@ -206,11 +206,11 @@ extern "C" __global__ void __launch_bounds__(512, 1) causal_adjoint_1(
             fold_turn(turn, edge);
             if (++place == 4) place = 0, phase ^= 1;
         }
+        for (; turn < turns; ++turn) leave_turn();
         if (any_turn) {
             if (threadIdx.x % 128 == 0) rows_empty[0].arrive();
             ++rows;
         }
-        for (; turn < turns; ++turn) leave_turn();
         #pragma unroll
         for (int32_t u = 0; u < 2; ++u) {
             const float lost = weft::maximum_power(weft::Max<float>::reference(largest_3_own[u]), slope).lost;

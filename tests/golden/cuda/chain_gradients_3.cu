@@ -145,7 +145,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
                     for (int32_t v = 0; v < 2; ++v) {
                         if (edge && h * 8 + v >= column_stop[u]) continue;
                         const float scores_value_3 = dot_6_own[h * 4 + u * 2 + v] * float(scale);
-                        const float exp_2 = weft::exp_rough(scores_value_3 - largest_saved_value);
+                        const float exp_2 = weft::exp_flushed(scores_value_3 - largest_saved_value);
                         const float weight_4_1 = exp_2 * (d_2_part_own[h * 4 + u * 2 + v] - d_total_saved_value);
                         weight_4_1_own_pair[v] = weight_4_1;
                     }
@@ -177,16 +177,17 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
         const bool any_turn = first_turn < turns;
         if (any_turn) rows_full[0].wait(rows % 2);
         const auto leave_turn = [&] {
-            // no row of the warpgroup has any of these columns
+            // no row of the warpgroup has these columns: their places are free when all its warps have seen them
             scores_full[place].wait(phase);
-            if (threadIdx.x % 128 == 0) scores_empty[place].arrive();
             sums_full[place].wait(phase);
-            if (threadIdx.x % 128 == 0) sums_empty[place].arrive();
             weft::barrier_sync(1 + threadIdx.x / 128, 256);
+            if (threadIdx.x % 128 == 0) scores_empty[place].arrive();
+            if (threadIdx.x % 128 == 0) sums_empty[place].arrive();
             weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
             if (++place == 4) place = 0, phase ^= 1;
         };
-        if (turn < own_turns) {
+        const bool any_own = turn < own_turns;
+        if (any_own) {
             scores_full[place].wait(phase);
             weft::barrier_sync(1 + threadIdx.x / 128, 256);
             multiply_scores(place);
@@ -254,11 +255,11 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
             if (threadIdx.x % 128 == 0) sums_empty[place].arrive();
             if (++place == 4) place = 0, phase ^= 1;
         }
-        else if (any_turn) {
+        for (; turn < turns; ++turn) leave_turn();
+        if (any_turn && !any_own) {
             if (threadIdx.x % 128 == 0) rows_empty[0].arrive();
             ++rows;
         }
-        for (; turn < turns; ++turn) leave_turn();
         weft::exchange_quads(d_q_part_own[0]);
         #pragma unroll
         for (int32_t h = 0; h < 2; ++h) {

@@ -114,6 +114,10 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
     const int32_t first_own_column = own_column + threadIdx.x % 4 * 8;
     if (threadIdx.x / 128 == 1) weft::barrier_arrive(1, 256);  // the first may begin
     __shared__ int32_t told[2][4];
+    __shared__ float largest_saved_lines[2][2][64];
+    __shared__ float inverse_saved_lines[2][2][64];
+    __shared__ float d_total_saved_lines[2][2][64];
+    uint32_t handed = 0;  // turns of which the warpgroup has had the columns
     int32_t place = 0;
     uint32_t phase = 0;  // how often all places have been taken
     uint32_t rows = 0;  // of so many tiles so far
@@ -150,15 +154,11 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
                     #pragma unroll
                     for (int32_t v = 0; v < 2; ++v) {
                         if (edge && (h * 8 + v < column_start[u] || h * 8 + v >= column_stop[u])) continue;
-                        const int64_t i_4 = first_column + h * 8 + v;
                         // attention.py:63: scores[j] = dot * scale
                         const float scores_value_4 = dot_9_own[h * 4 + u * 2 + v] * float(scale);
-                        const float largest_saved_value = largest_saved[b_4 * largest_saved_stride_0 + i_4];
-                        const float exp_3 = weft::exp_rough(scores_value_4 - largest_saved_value);
-                        const float inverse_saved_value = inverse_saved[b_4 * inverse_saved_stride_0 + i_4];
-                        const float weight_6 = inverse_saved_value * exp_3;
-                        const float d_total_saved_value = d_total_saved[b_4 * d_total_saved_stride_0 + i_4];
-                        const float weight_2_1 = weight_6 * (d_2_part_1_own[h * 4 + u * 2 + v] - d_total_saved_value);
+                        const float exp_3 = weft::exp_flushed(scores_value_4 - largest_saved_lines[threadIdx.x / 128][handed % 2][threadIdx.x % 4 * 2 + h * 8 + v]);
+                        const float weight_6 = inverse_saved_lines[threadIdx.x / 128][handed % 2][threadIdx.x % 4 * 2 + h * 8 + v] * exp_3;
+                        const float weight_2_1 = weight_6 * (d_2_part_1_own[h * 4 + u * 2 + v] - d_total_saved_lines[threadIdx.x / 128][handed % 2][threadIdx.x % 4 * 2 + h * 8 + v]);
                         weight_6_own_pair[v] = weight_6;
                         weight_2_1_own_pair[v] = weight_2_1;
                     }
@@ -184,6 +184,29 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
                 weft::wgmma<weft::bfloat16, weft::Major::rows>(d_k_part_own[0], weight_2_1_own[g / 16], q_tile_2[place].matrix(0, g), true);
             }
         };
+        float largest_saved_ahead, inverse_saved_ahead, d_total_saved_ahead;
+        const auto fetch_columns = [&](const int32_t turn) WEFT_INLINE {
+            if (threadIdx.x % 128 >= 64) return;
+            {
+                const int64_t i_4 = weft::minimum<int64_t>(int64_t(turn) * 64 + threadIdx.x % 128, queries - 1);
+                largest_saved_ahead = largest_saved[b_4 * largest_saved_stride_0 + i_4];
+            }
+            {
+                const int64_t i_4 = weft::minimum<int64_t>(int64_t(turn) * 64 + threadIdx.x % 128, queries - 1);
+                inverse_saved_ahead = inverse_saved[b_4 * inverse_saved_stride_0 + i_4];
+            }
+            {
+                const int64_t i_4 = weft::minimum<int64_t>(int64_t(turn) * 64 + threadIdx.x % 128, queries - 1);
+                d_total_saved_ahead = d_total_saved[b_4 * d_total_saved_stride_0 + i_4];
+            }
+        };
+        const auto hand_columns = [&]() WEFT_INLINE {
+            ++handed;  // to where the turn before the last one had them, which all have passed
+            if (threadIdx.x % 128 >= 64) return;
+            largest_saved_lines[threadIdx.x / 128][handed % 2][threadIdx.x % 128] = largest_saved_ahead;
+            inverse_saved_lines[threadIdx.x / 128][handed % 2][threadIdx.x % 128] = inverse_saved_ahead;
+            d_total_saved_lines[threadIdx.x / 128][handed % 2][threadIdx.x % 128] = d_total_saved_ahead;
+        };
         const int64_t near_row = weft::minimum<int64_t>(first_row + own_row, queries - 1);
         const int64_t far_row = weft::minimum<int64_t>(near_row + 64, queries) - 1;
         const int32_t whole_turns = queries / 64;  // in which all rows have all columns
@@ -194,18 +217,21 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
         const bool any_turn = first_turn < turns;
         if (any_turn) rows_full[0].wait(rows % 2);
         const auto leave_turn = [&] {
-            // no row of the warpgroup has any of these columns
+            // no row of the warpgroup has these columns: their places are free when all its warps have seen them
             scores_full[place].wait(phase);
-            if (threadIdx.x % 128 == 0) scores_empty[place].arrive();
             sums_full[place].wait(phase);
-            if (threadIdx.x % 128 == 0) sums_empty[place].arrive();
             weft::barrier_sync(1 + threadIdx.x / 128, 256);
+            if (threadIdx.x % 128 == 0) scores_empty[place].arrive();
+            if (threadIdx.x % 128 == 0) sums_empty[place].arrive();
             weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
             if (++place == 4) place = 0, phase ^= 1;
         };
         for (; turn < first_own_turn && turn < turns; ++turn) leave_turn();
-        if (turn < own_turns) {
+        const bool any_own = turn < own_turns;
+        if (any_own) {
+            fetch_columns(turn);
             scores_full[place].wait(phase);
+            hand_columns();
             weft::barrier_sync(1 + threadIdx.x / 128, 256);
             multiply_scores(place);
             weft::wgmma_commit();
@@ -215,6 +241,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
             while (true) {
                 if (threadIdx.x % 128 == 0) scores_empty[place].arrive();
                 edge = turn >= whole_turns || turn < first_whole_turn;
+                fetch_columns(turn + 1);
                 if (edge) fold_turn(turn, true);
                 else fold_turn(turn, false);
                 if (++turn == own_turns) break;
@@ -223,6 +250,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
                 const bool infinite = edge && weft::any_of_warpgroup(weft::any_infinite<1>(grad_out_tile_2 + last) || weft::any_infinite<1>(q_tile_2 + last), told[threadIdx.x / 128], 3 + threadIdx.x / 128);
                 if (++place == 4) place = 0, phase ^= 1;
                 scores_full[place].wait(phase);
+                hand_columns();
                 weft::barrier_sync(1 + threadIdx.x / 128, 256);
                 if (infinite) {
                     // 0 times an infinity that a row does not have is none of its: these products leave it out
@@ -274,11 +302,11 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
             if (threadIdx.x % 128 == 0) sums_empty[place].arrive();
             if (++place == 4) place = 0, phase ^= 1;
         }
-        else if (any_turn) {
+        for (; turn < turns; ++turn) leave_turn();
+        if (any_turn && !any_own) {
             if (threadIdx.x % 128 == 0) rows_empty[0].arrive();
             ++rows;
         }
-        for (; turn < turns; ++turn) leave_turn();
         weft::exchange_quads(d_v_part_own[0]);
         weft::exchange_quads(d_k_part_own[0]);
         #pragma unroll

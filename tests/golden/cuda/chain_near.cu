@@ -43,13 +43,13 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
     if (threadIdx.x == 0) {
         for (int32_t place = 0; place < 2; ++place) {
             rows_full[place].init(1);
-            rows_empty[place].init(2);
+            rows_empty[place].init(8);
         }
         for (int32_t place = 0; place < 4; ++place) {
             scores_full[place].init(1);
-            scores_empty[place].init(2);
+            scores_empty[place].init(8);
             sums_full[place].init(1);
-            sums_empty[place].init(2);
+            sums_empty[place].init(8);
         }
         weft::fence_mbarrier_init();
     }
@@ -230,15 +230,16 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
         const auto leave_turn = [&] {
             // no row of the warpgroup has any of these columns
             scores_full[place].wait(phase);
-            if (threadIdx.x % 128 == 0) scores_empty[place].arrive();
             sums_full[place].wait(phase);
-            if (threadIdx.x % 128 == 0) sums_empty[place].arrive();
             weft::barrier_sync(1 + threadIdx.x / 128, 256);
+            if (threadIdx.x % 32 == 0) scores_empty[place].arrive();
+            if (threadIdx.x % 32 == 0) sums_empty[place].arrive();
             weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
             if (++place == 4) place = 0, phase ^= 1;
         };
         for (; turn < first_own_turn && turn < turns; ++turn) leave_turn();
-        if (turn < own_turns) {
+        const bool any_own = turn < own_turns;
+        if (any_own) {
             scores_full[place].wait(phase);
             weft::barrier_sync(1 + threadIdx.x / 128, 256);
             multiply_scores(place);
@@ -247,7 +248,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
             weft::wgmma_wait<0>(dot_own);
             bool edge;
             while (true) {
-                if (threadIdx.x % 128 == 0) scores_empty[place].arrive();
+                if (threadIdx.x % 32 == 0) scores_empty[place].arrive();
                 edge = turn >= whole_turns || turn < first_whole_turn;
                 fold_turn(turn, edge);
                 if (++turn == own_turns) break;
@@ -281,9 +282,9 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
                     weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
                     weft::wgmma_wait<0>(dot_own);
                 }
-                if (threadIdx.x % 128 == 0) sums_empty[last].arrive();
+                if (threadIdx.x % 32 == 0) sums_empty[last].arrive();
             }
-            if (threadIdx.x % 128 == 0) rows_empty[rows % 2].arrive();
+            if (threadIdx.x % 32 == 0) rows_empty[rows % 2].arrive();
             ++rows;
             sums_full[place].wait(phase);
             if (edge) {
@@ -319,14 +320,14 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
                 weft::wgmma_commit();
                 weft::wgmma_wait<0>(acc_own[0]);
             }
-            if (threadIdx.x % 128 == 0) sums_empty[place].arrive();
+            if (threadIdx.x % 32 == 0) sums_empty[place].arrive();
             if (++place == 4) place = 0, phase ^= 1;
         }
-        else if (any_turn) {
-            if (threadIdx.x % 128 == 0) rows_empty[rows % 2].arrive();
+        for (; turn < turns; ++turn) leave_turn();
+        if (any_turn && !any_own) {
+            if (threadIdx.x % 32 == 0) rows_empty[rows % 2].arrive();
             ++rows;
         }
-        for (; turn < turns; ++turn) leave_turn();
         #pragma unroll
         for (int32_t u = 0; u < 2; ++u) {
             const float lost = weft::maximum_power(weft::Max<float>::reference(largest_own[u]), slope).lost;

@@ -26,7 +26,7 @@ extern "C" __global__ void __launch_bounds__(128) joined(
     const int64_t j_run = threadIdx.x * 8;
     if (j_run >= k + m) return;
     float c_tile[8];
-    // kernels_of_maps.py:252: y[i, j] = c[i - n, j]
+    // kernels_of_maps.py:264: y[i, j] = c[i - n, j]
     weft::unpack(weft::fetch_if<8, 8>(i >= n, c_i + j_run), c_tile);
     float a_tile[8];
     weft::unpack(weft::fetch_if<8, 8>(i < n && j_run < m, a_i + j_run), a_tile);
@@ -38,6 +38,6 @@ extern "C" __global__ void __launch_bounds__(128) joined(
         const int64_t j = j_run + v;
         y_run[v] = i >= n ? c_tile[v] : j < m ? a_tile[v] : b_tile[v];
     }
-    // kernels_of_maps.py:252: y[i, j] = c[i - n, j]
+    // kernels_of_maps.py:264: y[i, j] = c[i - n, j]
     weft::store<8>(y_i + j_run, y_run);
 }

@@ -18,7 +18,7 @@ extern "C" __global__ void __launch_bounds__(128) rotated(
     const int64_t j_run = threadIdx.x * 8;
     if (j_run >= m) return;
     float x_tile[8];
-    // kernels_of_maps.py:239: y[i, j] = x[i, j] * cosine[j] + other * sine[j]
+    // kernels_of_maps.py:251: y[i, j] = x[i, j] * cosine[j] + other * sine[j]
     weft::unpack(weft::fetch<8, 8>(x_i + j_run), x_tile);
     float cosine_tile[8];
     weft::unpack(weft::fetch<8, 8>(cosine + j_run), cosine_tile);
@@ -34,6 +34,6 @@ extern "C" __global__ void __launch_bounds__(128) rotated(
         const int64_t j = j_run + v;
         y_run[v] = weft::fma(x_tile[v], cosine_tile[v], (j < half ? -x_tile_2[v] : x_tile_3[v]) * sine_tile[v]);
     }
-    // kernels_of_maps.py:239: y[i, j] = x[i, j] * cosine[j] + other * sine[j]
+    // kernels_of_maps.py:251: y[i, j] = x[i, j] * cosine[j] + other * sine[j]
     weft::store<8>(y_i + j_run, y_run);
 }

@@ -29,7 +29,7 @@ extern "C" __global__ void __launch_bounds__(160) gated(
     if (threadIdx.x == 0) {
         for (int32_t place = 0; place < 9; ++place) {
             full[place].init(1);
-            empty[place].init(1);
+            empty[place].init(4);
         }
         weft::fence_mbarrier_init();
     }
@@ -80,10 +80,10 @@ extern "C" __global__ void __launch_bounds__(160) gated(
             }
             weft::wgmma_commit();
             weft::wgmma_wait<1>();  // the products of the turn before: their place is free
-            if (turn > 0 && threadIdx.x % 128 == 0) empty[(step - 1) % 9].arrive();
+            if (turn > 0 && threadIdx.x % 32 == 0) empty[(step - 1) % 9].arrive();
         }
         weft::wgmma_wait<0>(g_own[0], u_own[0]);
-        if (threadIdx.x % 128 == 0) empty[(step - 1) % 9].arrive();
+        if (threadIdx.x % 32 == 0) empty[(step - 1) % 9].arrive();
         weft::exchange_quads(g_own[0]);
         weft::exchange_quads(u_own[0]);
         #pragma unroll

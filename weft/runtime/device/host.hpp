@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "weft/algebra_of_one.cuh"
 #include "weft/rare.hpp"
 #include "weft/scalar.cuh"
 
@@ -276,12 +277,6 @@ inline void scan(const T* addend, T& carried, T* before, T neutral, Combine comb
     carried = value[scan_lanes<T> - 1];
 }
 
-template <class T> constexpr T lowest() {
-    return std::numeric_limits<T>::has_infinity ? -std::numeric_limits<T>::infinity() : std::numeric_limits<T>::lowest();
-}
-template <class T> constexpr T highest() {
-    return std::numeric_limits<T>::has_infinity ? std::numeric_limits<T>::infinity() : std::numeric_limits<T>::max();
-}
 template <class T> constexpr T missing(T otherwise) {
     return std::numeric_limits<T>::has_quiet_NaN ? std::numeric_limits<T>::quiet_NaN() : otherwise;
 }

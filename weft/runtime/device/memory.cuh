@@ -280,7 +280,13 @@ WEFT_FUNCTION Run<T, count> fetch_run(const T* address, int64_t first, int64_t l
     return run;
 }
 
-// The same of what no thread writes meanwhile: where the address is none of packets, those that have the elements are read whole,
+// The same where a condition holds, too.
+template <int count, int width, typename T>
+WEFT_FUNCTION Run<T, count> fetch_if(bool condition, const T* address, int64_t first, int64_t low, int64_t high) {
+    return fetch_run<count, width>(address, first, low, condition ? high : low);
+}
+
+// As fetch_run of what no thread writes meanwhile: where the address is none of packets, those that have the elements are read whole,
 // if they are the row's.
 template <int count, typename T>
 WEFT_FUNCTION Run<T, count> fetch_anywhere(const T* address, int64_t first, int64_t low, int64_t high) {

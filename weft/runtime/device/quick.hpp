@@ -1,8 +1,8 @@
 // A call that was made before, without Python between its steps: guard, allocate, take addresses, launch.
 //
-// The interpreter's functions are declared here, so that no headers of Python are needed.
+// The interpreter's functions are declared here, so that no headers of Python are needed, and <cmath> is not, which would be a
+// quarter of the time to compile.
 #pragma once
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -47,6 +47,7 @@ namespace weft {
 constexpr int most = 16;        // arguments, results, launches of a call
 constexpr int most_slots = 64;  // of a launch
 constexpr int most_maps = 8;
+constexpr int most_ways = 8;    // calls of one function, of different kinds
 constexpr int equal = 2;        // Py_EQ
 
 // The driver's CUlaunchConfig.
@@ -121,6 +122,19 @@ struct Call {
     Launch launch[most];
 };
 
+// Calls of one function, tried in order.
+struct Ways {
+    int64_t count;
+    const Call* calls[most_ways];
+};
+
+// What has been asked for one of the ways already. dtype: the default one, of which nothing but the address is used; plain: a bit
+// for each argument that is a tensor and not nested.
+struct Asked {
+    object* dtype;
+    uint32_t plain;
+};
+
 // A new reference to an object, or the object nullptr.
 inline object* kept(object* value) {
     Py_IncRef(value);
@@ -128,7 +142,7 @@ inline object* kept(object* value) {
 }
 
 inline bool address_of(object* tensor, object* data_ptr, uint64_t& address) {
-    object* number = PyObject_VectorcallMethod(data_ptr, &tensor, 1, nullptr);
+    object* number = PyObject_Vectorcall(data_ptr, &tensor, 1, nullptr);
     if (number == nullptr) return false;
     address = PyLong_AsUnsignedLongLong(number);
     Py_DecRef(number);
@@ -247,9 +261,31 @@ inline object* given_back(const Call& call, object* const* arguments, object* co
     return all;
 }
 
+// Whether what is no tensor among the arguments is what the Call was made for, and the numbers: 1 or 0; -1 for an error.
+inline int numbers_are_alike(const Call& call, object* const* arguments, double* numbers) {
+    for (int k = 0; k < call.arguments; ++k) {
+        if (call.argument[k] == SAME) {
+            if (const int same = is_same(arguments[k], call.same[k]); same != 1) return same;
+        } else if (call.argument[k] == AGAIN) {
+            if (arguments[k] != arguments[call.earlier[k]]) return 0;
+        } else if (call.argument[k] == FLOAT) {
+            object* const type = PyObject_Type(arguments[k]);
+            Py_DecRef(type);  // the argument holds it
+            if (type != &PyFloat_Type) return 0;  // an int is another program
+            numbers[k] = PyFloat_AsDouble(arguments[k]);
+            if (PyErr_Occurred()) return -1;
+            const double size = numbers[k] < 0 ? -numbers[k] : numbers[k];
+            if (size > call.largest[k] && size - size == 0) return 0;  // a finite one
+        }
+    }
+    return 1;
+}
+
 // The result of a call like the one the Call was made for; `miss` for another; nullptr with Python's error set.
-inline object* run(const Call& call, object* const* arguments, ptrdiff_t count) {
-    if (count != call.arguments) return kept(call.miss);
+inline object* run(const Call& call, object* const* arguments, ptrdiff_t count, Asked& asked) {
+    if (count != call.arguments || asked.dtype != call.dtype) return kept(call.miss);
+    double numbers[most];
+    if (const int alike = numbers_are_alike(call, arguments, numbers); alike != 1) return alike < 0 ? nullptr : kept(call.miss);
     object* tensors[most];
     uint64_t addresses[most], results[most];
     int tensor_count = 0;
@@ -263,28 +299,20 @@ inline object* run(const Call& call, object* const* arguments, ptrdiff_t count) 
         Py_DecRef(recorded);
         if (is_recorded) return kept(call.miss);
     }
-    if (const int seen = number_above(PyObject_Vectorcall(call.modes, nullptr, 0, nullptr), 0)) {
-        return seen < 0 ? nullptr : kept(call.miss);
-    }
-    if (const int seen = number_above(PyObject_GetAttr(call.forward_mode, call.level), -1)) {
-        return seen < 0 ? nullptr : kept(call.miss);
-    }
     if (call.guard != nullptr) {
         const int same = holds(**call.guard);
         if (same != 1) return same < 0 ? nullptr : kept(call.miss);
     }
-    object* const dtype = PyObject_Vectorcall(call.default_dtype, nullptr, 0, nullptr);
-    if (dtype == nullptr) return nullptr;
-    Py_DecRef(dtype);
-    if (dtype != call.dtype) return kept(call.miss);
-    for (int k = 0; k < tensor_count; ++k) {  // the check below ends the process on a nested tensor
-        object* const nested = PyObject_GetAttr(tensors[k], call.is_nested);
+    for (int k = 0; k < count; ++k) {  // the check below ends the process on a nested tensor
+        if (call.argument[k] != TENSOR || asked.plain >> k & 1) continue;
+        object* const nested = PyObject_GetAttr(arguments[k], call.is_nested);
         if (nested == nullptr) {  // no tensor at all
             PyErr_Clear();
             return kept(call.miss);
         }
         Py_DecRef(nested);
         if (nested != call.plain) return kept(call.miss);
+        asked.plain |= 1u << k;
     }
     object* alike = PyObject_Vectorcall(call.check, tensors, tensor_count, nullptr);
     if (alike == nullptr) return nullptr;
@@ -292,25 +320,12 @@ inline object* run(const Call& call, object* const* arguments, ptrdiff_t count) 
     Py_DecRef(alike);
     if (!same) return kept(call.miss);
     uint64_t otherwise = 0;  // bits in which tensors begin elsewhere
-    double numbers[most];
     for (int k = 0; k < count; ++k) {
         if (call.argument[k] == TENSOR) {
             if (!address_of(arguments[k], call.data_ptr, addresses[k])) return nullptr;
             otherwise |= addresses[k] ^ call.past[k];
-        } else if (call.argument[k] == SAME) {
-            const int same_value = is_same(arguments[k], call.same[k]);
-            if (same_value != 1) return same_value < 0 ? nullptr : kept(call.miss);
         } else if (call.argument[k] == AGAIN) {
-            if (arguments[k] != arguments[call.earlier[k]]) return kept(call.miss);
             addresses[k] = addresses[call.earlier[k]];
-        } else {
-            object* const type = PyObject_Type(arguments[k]);
-            Py_DecRef(type);  // the argument holds it
-            if (type != &PyFloat_Type) return kept(call.miss);  // an int is another program
-            numbers[k] = PyFloat_AsDouble(arguments[k]);
-            if (PyErr_Occurred()) return nullptr;
-            const double size = std::fabs(numbers[k]);
-            if (size > call.largest[k] && std::isfinite(size)) return kept(call.miss);
         }
     }
     if (otherwise & 31 || may_overlap(call, addresses)) return kept(call.miss);
@@ -369,13 +384,34 @@ inline object* run(const Call& call, object* const* arguments, ptrdiff_t count) 
     return nullptr;
 }
 
+// The result of the first of the ways that a call is like; `miss` where it is like none; nullptr with Python's error set.
+inline object* run(const Ways& ways, object* const* arguments, ptrdiff_t count) {
+    const Call& any = *ways.calls[0];  // what follows is alike in all
+    if (const int seen = number_above(PyObject_Vectorcall(any.modes, nullptr, 0, nullptr), 0)) {
+        return seen < 0 ? nullptr : kept(any.miss);
+    }
+    if (const int seen = number_above(PyObject_GetAttr(any.forward_mode, any.level), -1)) {
+        return seen < 0 ? nullptr : kept(any.miss);
+    }
+    object* const dtype = PyObject_Vectorcall(any.default_dtype, nullptr, 0, nullptr);
+    if (dtype == nullptr) return nullptr;
+    Py_DecRef(dtype);
+    Asked asked{dtype, 0};
+    for (int64_t k = 0; k < ways.count; ++k) {
+        object* const made = run(*ways.calls[k], arguments, count, asked);
+        if (made != any.miss) return made;
+        Py_DecRef(made);
+    }
+    return kept(any.miss);
+}
+
 }  // namespace weft
 
 extern "C" object* quick_call(object* self, object* const* arguments, ptrdiff_t count) {
-    return weft::run(*reinterpret_cast<const weft::Call*>(PyLong_AsUnsignedLongLong(self)), arguments, count);
+    return weft::run(*reinterpret_cast<const weft::Ways*>(PyLong_AsUnsignedLongLong(self)), arguments, count);
 }
 
-// A function of Python's for the Call at the address that `self`, an int, is.
+// A function of Python's for the Ways at the address that `self`, an int, is.
 extern "C" object* make_quick_call(object* self) {
     static method definition = {"quick", quick_call, 0x80, nullptr};
     return PyCFunction_NewEx(&definition, self, nullptr);

@@ -343,17 +343,6 @@ WEFT_FUNCTION float reciprocal_estimate(float x) {
     return result < 0x1p-126f && result > -0x1p-126f ? 0.0f : WEFT_ESTIMATE(result);
 #endif
 }
-// Of at least 18 bits, in all of the range of doubles that floats have reciprocals in.
-WEFT_FUNCTION double reciprocal_estimate(double x) {
-#if WEFT_ON_DEVICE
-    double result;
-    asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(result) : "d"(x));
-    return result;
-#else
-    return WEFT_ESTIMATE(1.0 / x);
-#endif
-}
-
 namespace detail {
 
 // Within 3 units of the last place, without a branch: an odd polynomial up to 0.6, then 1 - 2 / (1 + e^2|x|).
@@ -383,9 +372,17 @@ WEFT_FUNCTION float exp_rough(float x) {
     return result;
 }
 WEFT_FUNCTION float exp_flushed(float x) { return exp2_estimate(x * 0x1.715476p+0f); }
+// 1 + tanh(x) within 2^-21 of itself, as 2 / (1 + e^-2x): where tanh(x) is near -1 nothing is lost. Below 2^-125 it is 0.
+WEFT_FUNCTION float one_and_tanh(float x) {
+    return 2.0f * reciprocal_estimate(1.0f + exp2_estimate(x * -0x1.715476p+1f));
+}
+// a / b within 2^-21 of itself, for a b of 1 or more: the reciprocal of its quarter is no subnormal.
+WEFT_FUNCTION float divide_rough(float a, float b) { return a * 0.25f * reciprocal_estimate(b * 0.25f); }
 #else
 WEFT_FUNCTION float exp_rough(float x) { return exp(x); }
 WEFT_FUNCTION float exp_flushed(float x) { return exp(x); }
+WEFT_FUNCTION float one_and_tanh(float x) { return 1.0f + tanh(x); }
+WEFT_FUNCTION float divide_rough(float a, float b) { return a / b; }
 #endif
 
 #if WEFT_ON_DEVICE
@@ -474,9 +471,34 @@ WEFT_FUNCTION float select(bool condition, float then, float otherwise) {
 
 // ---------------------------------------------------------------- division
 
+namespace detail {
+
+// The whole part of a rounded quotient, towards minus infinity, and what it leaves of the dividend, rounded once: of the other sign
+// than the divisor where the quotient was rounded up to a whole number. Neither tells of a quotient that is large, infinite or NaN,
+// nor of an infinite divisor.
+struct FloorOfQuotient {
+    float whole;
+    float left;
+    bool tells;
+    WEFT_FUNCTION FloorOfQuotient(float a, float b) {
+        const float quotient = a / b;
+        whole = weft::floor(quotient);
+        left = weft::fma(-whole, b, a);
+        tells = absolute(quotient) < 0x1p22f && left == left;
+    }
+    WEFT_FUNCTION bool one_too_many(float b) const { return left != 0.0f && (left < 0.0f) != (b < 0.0f); }
+};
+
+}  // namespace detail
+
 // Python's a // b and a % b: towards minus infinity, the remainder with the sign of b. An integer divided by 0 gives 0.
 template <class T> WEFT_FUNCTION T modulo(T a, T b) {
     if constexpr (is_floating<T>) {
+        if constexpr (sizeof(T) == 4) {
+            const detail::FloorOfQuotient floor(a, b);
+            const float remainder = floor.one_too_many(b) ? floor.left + b : floor.left;
+            if (floor.tells) return remainder == 0.0f ? weft::copysign(0.0f, b) : remainder;
+        }
         const T remainder = weft::fmod(a, b);
         if (remainder == T(0)) return weft::copysign(T(0), b);
         return (remainder < T(0)) != (b < T(0)) ? remainder + b : remainder;
@@ -526,6 +548,10 @@ WEFT_FUNCTION bool fits_pow(int64_t base, int64_t exponent) {
 
 template <class T> WEFT_FUNCTION T floor_divide(T a, T b) {
     if constexpr (is_floating<T>) {
+        if constexpr (sizeof(T) == 4) {
+            const detail::FloorOfQuotient floor(a, b);
+            if (floor.tells) return floor.one_too_many(b) ? floor.whole - 1.0f : floor.whole;
+        }
         if (b == T(0)) return a / b;
         const T remainder = weft::fmod(a, b);
         T quotient = (a - remainder) / b;  // whole but for rounding
@@ -661,55 +687,28 @@ template <class T> struct OrdinaryDivisor {
 
 template <class T> WEFT_FUNCTION T divide(T a, const OrdinaryDivisor<T>& by) { return a * by.reciprocal; }
 
-// The same where the divisor is a whole number from 1 on. What a product with the reciprocal leaves over mends it: the bits are those
-// of a division but where the quotient is subnormal.
-struct WholeDivisor {
-    float by;
+// A number that many are divided by, with the bits of a division where the quotient is 0, infinite or NaN, or from 2^-100 to 2^127 in
+// size; below and above within two units of the last place. A power of two, by which both are multiplied, takes the divisor into
+// [1/2, 1): then neither the reciprocal nor what is computed from it leaves the range of floats before the quotient does. What a
+// product with the correctly rounded reciprocal leaves over is exact, and mends the product (Markstein; tried for every dividend of
+// thousands of divisors). Where nothing is left over, or what is infinite or NaN, the product is the quotient, with its sign.
+struct ExactDivisor {
+    float scale;
+    float scaled;
     float reciprocal;
-    WEFT_FUNCTION explicit WholeDivisor(float divisor) : by(divisor), reciprocal(1.0f / divisor) {}
-};
-
-WEFT_FUNCTION float divide(float a, const WholeDivisor& by) {
-    const float quotient = a * by.reciprocal, over = weft::fma(-quotient, by.by, a);
-    return over - over == 0.0f ? weft::fma(over, by.reciprocal, quotient) : quotient;
-}
-
-// The same with the bits of a division, in double precision: the reciprocal of the divisor is the sum of two numbers, the second
-// a 2^-30th of the first, with an error of 2^-80, and so is a quotient before it is rounded to double. A quotient of floats that
-// is not halfway between two floats is 2^-48 from there, relatively, subnormal ones too; one that is halfway is a double itself.
-// Both numbers have the sign of the divisor: zeros and infinities need no other treatment.
-struct Reciprocal {
-    double high;
-    double low;
-    WEFT_FUNCTION explicit Reciprocal(float divisor) {
-        const double by = divisor, estimate = reciprocal_estimate(by);
-        *this = Reciprocal(divisor, weft::fma(estimate, weft::fma(-by, estimate, 1.0), estimate));
-        if (!(high - high == 0.0)) high = low = estimate;
-    }
-    // Of a number in the text the compiler has it all.
-    WEFT_FUNCTION Reciprocal(float divisor, double nearer) : high(nearer * (1.0 - 0x1p-30)) {
-        const double rest = weft::fma(-double(divisor), high, 1.0);  // exact
-        low = high * weft::fma(rest, rest, rest);
+    WEFT_FUNCTION explicit ExactDivisor(float divisor) {
+        const int32_t power = 0x7e800000 - int32_t(bits_of(divisor) & 0x7f800000u);  // the bits of the power of two
+        scale = float_of(power > 0x00400000 ? power : 0x00400000);
+        scaled = divisor * scale;
+        reciprocal = 1.0f / scaled;
     }
 };
-WEFT_FUNCTION float divide(float a, const Reciprocal& by) {
-    const double wide = a;
-    return float(weft::fma(wide, by.high, wide * by.low));
+
+WEFT_FUNCTION float divide(float a, const ExactDivisor& by) {
+    const float dividend = a * by.scale, quotient = dividend * by.reciprocal;
+    const float over = weft::fma(-quotient, by.scaled, dividend);
+    return absolute(over) < absolute(quotient) ? weft::fma(over, by.reciprocal, quotient) : quotient;
 }
-
-// Where double precision is slow a division is the faster way.
-struct PlainDivisor {
-    float by;
-    WEFT_FUNCTION explicit PlainDivisor(float divisor) : by(divisor) {}
-    WEFT_FUNCTION PlainDivisor(float divisor, double) : by(divisor) {}
-};
-WEFT_FUNCTION float divide(float a, const PlainDivisor& by) { return a / by.by; }
-
-#if WEFT_ON_DEVICE && (__CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900)
-using ExactDivisor = Reciprocal;
-#else
-using ExactDivisor = PlainDivisor;
-#endif
 
 // ---------------------------------------------------------------- powers and the logistic function
 

@@ -114,8 +114,8 @@ struct Warp {
     uint32_t live = 0;
 };
 
-// A warpgroup that gathers for a product.
-struct Warpgroup {
+// A warp that gathers for its part of a warpgroup's products: when that is done says nothing of the other warps.
+struct Multiplier {
     struct Given {
         Fiber* fiber;
         float* sums;
@@ -138,7 +138,7 @@ struct Block {
     Barrier barriers[16];
     uint32_t sums[3] = {0, 0, 0}, round = 0;  // of __syncthreads_count
     std::vector<Warp> warps;
-    std::vector<Warpgroup> warpgroups;
+    std::vector<Multiplier> multipliers;  // by warp
     std::map<uintptr_t, Mbarrier> mbarriers;
     std::vector<WorkPointer> transfers;  // bulk loads on their way
     uint32_t actors = 0;

@@ -1,4 +1,4 @@
-// The matrix products of warpgroups (wgmma).
+// The matrix products of warpgroups (wgmma), each warp's rows of them by themselves.
 #pragma once
 #include "weft/agents.hpp"
 #include "weft/scalar.cuh"
@@ -44,7 +44,7 @@ float element_of(uint32_t word, uint32_t half, weft_element type) {
 }
 
 // What all of some threads know.
-Knowledge meet_of(const std::vector<Warpgroup::Given>& threads, size_t first, size_t count) {
+Knowledge meet_of(const std::vector<Multiplier::Given>& threads) {
     Knowledge all;
     all.self = nobody;
     all.clock = 0;
@@ -52,8 +52,8 @@ Knowledge meet_of(const std::vector<Warpgroup::Given>& threads, size_t first, si
     const auto least = [&](bool proxy) {
         auto v = std::make_shared<Vector>();
         bool begun = false;
-        for (size_t t = first; t < first + count; ++t) {
-            const Knowledge& k = threads[t].fiber->knowledge;
+        for (const auto& thread : threads) {
+            const Knowledge& k = thread.fiber->knowledge;
             Vector own;
             own.block = block_of(k.self);
             const Shared& part = proxy ? k.proxy[shared] : k.seen;
@@ -97,7 +97,7 @@ void read_matrix(Region& r, const Matrix& m, uint32_t first, uint32_t rows, cons
 }
 
 struct Product {
-    uint32_t columns;
+    uint32_t columns, first_row;  // of 16
     weft_element type;
     bool accumulate, a_in_registers;
     Matrix a, b;
@@ -107,25 +107,25 @@ struct Product {
 
     void run() const {
         const uint32_t depth = b.depth;
-        std::vector<float> left(64 * depth), right(size_t(columns) * depth);
+        std::vector<float> left(16 * depth), right(size_t(columns) * depth);
         for (uint32_t n = 0; n < columns; ++n) {
             for (uint32_t k = 0; k < depth; ++k) right[n * depth + k] = element_at(shared, b.offset(n, k), type);
         }
-        for (uint32_t m = 0; m < 64; ++m) {
+        for (uint32_t m = 0; m < 16; ++m) {
             for (uint32_t k = 0; k < depth; ++k) {
                 if (!a_in_registers) {
-                    left[m * depth + k] = element_at(shared, a.offset(m, k), type);
+                    left[m * depth + k] = element_at(shared, a.offset(first_row + m, k), type);
                     continue;
                 }
                 // a register holds 4 bytes of k: pairs of 16-bit elements, or one of 32
                 const uint32_t group = k * b.element / 4, per = 4 / b.element;
-                const uint32_t thread = m / 16 * 32 + m % 8 * 4 + group % 4, reg = (m % 16) / 8 + group / 4 * 2;
+                const uint32_t thread = m % 8 * 4 + group % 4, reg = m / 8 + group / 4 * 2;
                 left[m * depth + k] = element_of(a_registers[thread * 4 + reg], k % per, type);
             }
         }
-        for (uint32_t t = 0; t < 128; ++t) {
+        for (uint32_t t = 0; t < 32; ++t) {
             for (uint32_t i = 0; i < columns / 2; ++i) {
-                const uint32_t row = t / 32 * 16 + t % 32 / 4 + i % 4 / 2 * 8, column = i / 4 * 8 + t % 4 * 2 + i % 2;
+                const uint32_t row = t / 4 + i % 4 / 2 * 8, column = i / 4 * 8 + t % 4 * 2 + i % 2;
                 double sum = accumulate ? double(sums[t][i]) : 0.0;
                 for (uint32_t k = 0; k < depth; ++k) sum += double(left[row * depth + k]) * double(right[column * depth + k]);
                 sums[t][i] = float(sum);
@@ -134,28 +134,25 @@ struct Product {
     }
 };
 
-void issue(Warpgroup& g, std::shared_ptr<Product> product, SiteId site) {
+void issue(Multiplier& g, std::shared_ptr<Product> product, SiteId site) {
     Fiber& f = *current;
     Block& b = *f.block;
-    if (g.agent == nobody) g.agent = new_agent(b, "wgmma", f.number / 128);
+    if (g.agent == nobody) g.agent = new_agent(b, "wgmma", f.number / 32);
     const uint32_t stamp = f.products + 1;
-    const auto access = [&](const Knowledge& k) { return Who{g.agent, stamp, &k, site, true, true, false}; };
-    if (!product->a_in_registers) {
-        for (uint32_t w = 0; w < 4; ++w) {
-            const Knowledge warp = meet_of(g.here, w * 32, 32);
-            read_matrix(b.shared, product->a, w * 16, 16, access(warp), b);
-        }
-    }
-    const Knowledge all = meet_of(g.here, 0, 128);
-    read_matrix(b.shared, product->b, 0, product->columns, access(all), b);
+    const Knowledge all = meet_of(g.here);
+    const Who who{g.agent, stamp, &all, site, true, true, false};
+    if (!product->a_in_registers) read_matrix(b.shared, product->a, product->first_row, 16, who, b);
+    read_matrix(b.shared, product->b, 0, product->columns, who, b);
     auto work = std::make_shared<Work>();
     work->happen = [product] { product->run(); };
     if (g.issued.empty() || g.issued.back().stamp != stamp) g.issued.push_back({{}, stamp});
     g.issued.back().works.push_back(std::move(work));
     note(site, Kind::async_read, b.shared, b.shared.base, 16);
-    SiteCounts& counts = launch->counts[site];
-    counts.requests += 1;
-    counts.bytes += uint64_t((product->a_in_registers ? 0 : 64) + product->columns) * product->b.depth * product->b.element;
+    if (product->first_row == 0) {  // the four warps ask for the columns once
+        SiteCounts& counts = launch->counts[site];
+        counts.requests += 1;
+        counts.bytes += uint64_t((product->a_in_registers ? 0 : 64) + product->columns) * product->b.depth * product->b.element;
+    }
     ++launch->progress;
 }
 
@@ -192,20 +189,21 @@ void weft_wgmma(float* sums, uint32_t columns, const uint32_t* a_registers, cons
     if (a_registers) f.in_flight.push_back({reinterpret_cast<uintptr_t>(a_registers), 16, f.products + 1, true});
     const std::pair<uintptr_t, uint32_t> range{address, bytes};
     if (std::find(f.accumulators.begin(), f.accumulators.end(), range) == f.accumulators.end()) f.accumulators.push_back(range);
-    Warpgroup& g = block.warpgroups[f.number / 128];
+    Multiplier& g = block.multipliers[f.number / 32];
     if (!g.here.empty() && g.site != site) {
         report("divergent warp", site, g.site,
                ",\"actor\":" + thread_json(&f) + ",\"by\":" + thread_json(g.here[0].fiber) + ",\"kinds\":false");
     }
     g.site = site;
     g.here.push_back({&f, sums, a_registers});
-    if (g.here.size() < 128) {
-        wait("the threads of its warpgroup", site);
+    if (g.here.size() < 32) {
+        wait("the threads of its warp", site);
         return;
     }
     std::sort(g.here.begin(), g.here.end(), [](const auto& x, const auto& y) { return x.fiber->number < y.fiber->number; });
     auto product = std::make_shared<Product>();
     product->columns = columns;
+    product->first_row = f.number / 32 % 4 * 16;
     product->type = element;
     product->accumulate = accumulate;
     product->a_in_registers = a_registers != nullptr;
@@ -233,7 +231,7 @@ void weft_wgmma_commit() { ++current->products; }
 
 void weft_wgmma_wait(uint32_t left) {
     Fiber& f = *current;
-    Warpgroup& g = f.block->warpgroups[f.number / 128];
+    Multiplier& g = f.block->multipliers[f.number / 32];
     if (f.products <= left) return;
     const uint32_t stamp = f.products - left;
     while (!g.issued.empty() && g.issued.front().stamp <= stamp) {

@@ -350,7 +350,7 @@ void make_block(Worker& w, uint64_t number) {
     b.fibers = std::make_unique<Fiber[]>(n);
     b.live = n;
     b.warps.resize((n + 31) / 32);
-    b.warpgroups.resize((n + 127) / 128);
+    b.multipliers.resize((n + 31) / 32);
     if (!w.stacks) w.stacks = std::make_unique<Stacks>(n);
     for (uint32_t k = 0; k < n; ++k) {
         Fiber& f = b.fibers[k];

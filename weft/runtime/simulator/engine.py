@@ -17,7 +17,7 @@ _ENGINE_FLAGS = ("-std=c++17", "-O2", "-march=native", "-fPIC", "-shared", "-pth
 def engine() -> ctypes.CDLL:
     """The engine, its symbols open to kernels. Raises CompileError."""
     text = Path(HOST_TWINS / "engine.cpp").read_text(encoding="utf-8")
-    built = host.build(resolve(text, "engine.cpp", (HOST_TWINS, HEADERS)), "engine.cpp", _ENGINE_FLAGS)
+    built = host.build(resolve(text, "engine.cpp", (HOST_TWINS, HEADERS)), "engine.cpp", _ENGINE_FLAGS, alone=True)
     library = ctypes.CDLL(str(file_of(built)), mode=ctypes.RTLD_GLOBAL)
     library.weft_place.restype = ctypes.c_void_p
     library.weft_place.argtypes = [ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint64]

@@ -1,0 +1,197 @@
+"""Which columns the rows of chained products have: bounds that are told or asked, conditions on each pair, masks of scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from weft.emit.algebras import algebra_type
+from weft.emit.cpp_body import factor
+from weft.emit.expressions import AND, SUM, register_type
+from weft.emit.matrix_products import MatrixEntry
+from weft.emit.values import ZERO
+from weft.graph.chains import Chain
+from weft.graph.tile import Fold, Map, Read
+from weft.loops.ir import Expr, Op, Ref, free_names
+from weft.loops.types import BOOL, INT64
+from weft.plan.chain import FRAGMENT_ROWS, ChainPlan
+
+PAIRS = 8  # columns that a quad of threads has together, two each
+
+
+@dataclass
+class ColumnsEntry(MatrixEntry):
+    """What a kernel of chained products says of the columns of its rows. Its products are the sums, which end it."""
+
+    chain: Chain = None  # type: ignore[assignment]
+    whole_plan: ChainPlan = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        column = Ref(self.chain.column, INT64)  # which `look` has looked at before its tile comes
+        self.known_inside |= {(array, axis, column): "true" for array, axis in self.chain.looked_at}
+
+    # ---------------------------------------------------------------- bounds
+
+    @property
+    def of_bounds(self) -> list[Read | Map]:
+        """The values that the bounds of the columns are made of."""
+        axis = self.axes[self.chain.column]
+        return list(self.needed((axis.start, axis.stop)))
+
+    @property
+    def each_asked(self) -> dict[str, Expr]:
+        """The bounds of columns that each row is asked for."""
+        chain, axis = self.chain, self.axes[self.chain.column]
+        bounds = {"start": (chain.start, axis.start), "stop": (chain.stop, axis.stop)}
+        return {which: e for which, (direction, e) in bounds.items() if direction is None}
+
+    def bounds_of_each(self) -> None:
+        """What tells bounds of a row."""
+        for which, e in self.each_asked.items():
+            row = self.declare(self.chain.row)
+            with self.writer.block(f"const auto {which}_of = [&](const int64_t {row}) WEFT_INLINE", "};"):
+                own = [v for v in self.of_bounds if v in self.needed((e,)) and self.chain.row in v.axes]
+                self.statements(tuple(map(self.let, own)))
+                self.writer.line(f"return weft::bound_of_columns({self.printer.index(e)});")
+
+    def bounds_of_rows(self, rows: str, first: str, last: str) -> None:
+        """What some rows are told together."""
+        count = self.plan.tile[0] if rows == "tile" else FRAGMENT_ROWS
+        for which in self.each_asked:
+            asked = f"weft::bounds_of_rows<{count}>({first}, {last}, {which}_of)"
+            self.writer.line(f"const weft::Bounds {which}_of_{rows} = {asked};")
+
+    def bound(self, which: str, rows: str, least: bool) -> str:
+        """The least or the largest start or stop of the columns of some rows."""
+        chain, axis = self.chain, self.axes[self.chain.column]
+        e, direction = (axis.start, chain.start) if which == "start" else (axis.stop, chain.stop)
+        if direction is None:
+            return f"{which}_of_{rows}.{'least' if least else 'most'}"
+        first, last = ("first_row", "last_row") if rows == "tile" else ("near_row", "far_row")
+        with self.spelled({chain.row: first if (direction >= 0) == least else last}):
+            return self.printer.index(e, SUM)
+
+    def bound_of_row(self, which: str) -> str:
+        """A bound of the u-th row of a thread."""
+        axis = self.axes[self.chain.column]
+        asked = which in self.each_asked
+        return f"{which}_of_row[u]" if asked else self.printer.index(axis.start if which == "start" else axis.stop, SUM)
+
+    def turns_of_tile(self) -> None:
+        """The turns that some row of a tile has, or those of a part of them."""
+        line, chain, columns, parts = self.writer.line, self.chain, self.plan.tile[2], self.whole_plan.parts
+        begin, end = "0", factor(self.counts.get(chain.column, ""))
+        turns = f"({end} + {columns - 1}) / {columns}"
+        if chain.bounded:
+            rows = self.wholes["rows"]
+            self.statements(tuple(self.let(v) for v in self.of_bounds if chain.row not in v.axes))
+            line(f"const int64_t last_row = weft::minimum<int64_t>(first_row + {self.plan.tile[0]}, {rows}) - 1;")
+            self.bounds_of_each()
+            self.bounds_of_rows("tile", "first_row", "last_row")
+            begin = self.bound("start", "tile", least=True)
+            begin = f"({begin}) / {columns}" if begin != "0" else "0"
+            end = self.bound("stop", "tile", least=False)
+            turns = f"weft::maximum<int64_t>({end} + {columns - 1}, 0) / {columns}"
+        if parts == 1:
+            line(f"const int32_t first_turn = {begin};")
+            line(f"const int32_t turns = {turns};")
+            return
+        line(f"const int32_t begin = {begin}, all_turns = weft::maximum<int32_t>({turns} - begin, 0);")
+        line(f"const int32_t part = tile % {parts};  // of {parts}")
+        line(f"const int32_t first_turn = begin + all_turns * part / {parts};")
+        line(f"const int32_t turns = begin + all_turns * (part + 1) / {parts};")
+
+    def turns_of_warpgroup(self) -> None:
+        """The turns in which all rows of a warpgroup have all columns, and, where rows have some alone, those in which any has
+        any.
+        """
+        line, chain, columns = self.writer.line, self.chain, self.plan.tile[2]
+        axis, rows = self.axes[chain.column], self.wholes["rows"]
+        stop = self.counts.get(chain.column, "")
+        if chain.bounded:
+            line(f"const int64_t near_row = weft::minimum<int64_t>(first_row + own_row, {rows} - 1);")
+            line(f"const int64_t far_row = weft::minimum<int64_t>(near_row + {FRAGMENT_ROWS}, {rows}) - 1;")
+            self.bounds_of_rows("group", "near_row", "far_row")
+            stop = self.bound("stop", "group", least=True)
+        whole = f"({stop}) / {columns}" if " " in stop else f"{stop} / {columns}"
+        line(f"const int32_t whole_turns = {whole};  // in which all rows have all columns")
+        if not chain.bounded:
+            return
+        most = self.bound("stop", "group", least=False)
+        own = f"({most} + {columns - 1}) / {columns}"
+        own = f"weft::minimum<int64_t>({own}, turns)" if self.whole_plan.parts > 1 else own
+        line(f"const int32_t own_turns = {own};  // in which some row has some")
+        if axis.start != ZERO:
+            ends = [self.bound("start", "group", least) for least in (True, False)]
+            line(f"const int32_t first_own_turn = ({ends[0]}) / {columns};")
+            line(f"const int32_t first_whole_turn = ({ends[1]} + {columns - 1}) / {columns};")
+
+    def of_columns(self, row_: str, extrema: Mapping[str, str]) -> dict[str, str]:
+        """What sums of a row are relative to in the end: extrema, but where it has no columns what its sums began with."""
+        line, chain = self.writer.line, self.chain
+        mark, row = self.writer.mark(), self.declare(chain.row)
+        line(f"const bool any = {self.bound_of_row('start')} < {self.bound_of_row('stop')};")
+        if self.writer.mentions(row, mark):
+            self.writer.insert(mark, f"const int64_t {row} = {row_};")
+        found = {}
+        for name, own in extrema.items():
+            fold = next(f for f in chain.leading if f.results[0] == name)
+            found[name] = self.fresh.fresh(f"{fold.names[0]}_last")
+            line(f"const {register_type(fold.types[0])} {found[name]} = any ? {own} : {self.algebra(fold)}::reference({own});")
+        return found
+
+    # ---------------------------------------------------------------- columns that data decide
+
+    def look(self) -> None:
+        """Whether columns that data decide are inside their arrays."""
+        if not self.chain.looked_at:
+            return
+        chain, axis = self.chain, self.axes[self.chain.column]
+        if self.chain.asks_rows:
+            row = self.declare(chain.row)
+            with self.writer.block(f"for (int64_t {row} = first_row + threadIdx.x % 32; {row} <= last_row; {row} += 32)"):
+                self.statements(tuple(self.let(v) for v in self.of_bounds if chain.row in v.axes))
+                self.look_at(self.printer.index(axis.start, SUM), self.printer.index(axis.stop, SUM))
+            self.writer.line("__syncwarp();  // before any tile comes")
+            return
+        self.look_at(self.printer.index(axis.start, SUM), self.bound("stop", "tile", least=False))
+
+    def look_at(self, start: str, stop: str) -> None:
+        sizes = {self.printer.index(self.function.array(array).shape[d], SUM): array for array, d in self.chain.looked_at}
+        for size, array in sizes.items():
+            outside = f"{stop} > {size}" if start == "0" else f"({start} < 0 || {stop} > {size})"
+            self.writer.line(f"if ({start} < {stop} && {outside}) __trap();  // a subscript leaves {array}")
+
+    def conditions(self) -> None:
+        """What is asked of each row and column, and whether that need be asked at all in a tile."""
+        if self.chain.given is None:
+            return
+        batch = {*self.chain.sums.batch}
+        pending, enough, rest = [self.chain.given], list[Expr](), list[Expr]()
+        while pending:
+            match pending.pop(0):
+                case Op(name="or", args=args):
+                    pending = [*args, *pending]
+                case e:
+                    (enough if self.axes_of(e) <= batch else rest).append(e)
+        self.asked = rest[0]
+        for e in rest[1:]:
+            self.asked = Op("or", (self.asked, e), BOOL)
+        self.of_pairs: list[Read | Map] = [v for v in self.needed((self.asked,)) if set(v.axes) - batch]
+        told = " || ".join(self.printer.value(e, AND) for e in enough)
+        self.writer.line(f"const bool asking = {f'!({told})' if told else 'true'};  // which columns rows have")
+
+    def axes_of(self, e: Expr) -> set[str]:
+        """The axes that a value depends on."""
+        found = {n for n in free_names(e) if n in self.axes}
+        return found.union(*({*self.made[n].axes} for n in free_names(e) if n in self.made))
+
+    @property
+    def outside(self) -> str:
+        """Whether a row does not have a column that a thread has."""
+        beyond = f"h * {PAIRS} + v >= column_stop[u]"
+        return beyond if self.axes[self.chain.column].start == ZERO else f"h * {PAIRS} + v < column_start[u] || {beyond}"
+
+    def algebra(self, f: Fold) -> str:
+        return algebra_type(f.algebra, register_type(f.types[0]))

@@ -1,0 +1,497 @@
+"""What rows of chained products fold of their scores, in the registers of the threads that have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, fields, replace
+
+from weft.emit.chained_columns import PAIRS, ColumnsEntry
+from weft.emit.column_places import ColumnPrinter
+from weft.emit.cpp_body import factor
+from weft.emit.expressions import PRODUCT, SUM, TERNARY, register_type
+from weft.emit.powers import POWER, Powers
+from weft.emit.values import ZERO
+from weft.graph.running import Repair, before
+from weft.graph.steady import counts_from_one
+from weft.graph.tile import Fold, Map, Read, uses, uses_of_write
+from weft.loops.ir import Expr, Load, Op, Ref, Round, free_names, walk_expr
+from weft.loops.types import FLOAT32, INT64
+from weft.plan.chain import WARPGROUP, several
+
+
+@dataclass
+class RowFoldsEntry(ColumnsEntry):
+    """What is made of the scores of a turn: leading folds, which sums may be relative to, what follows these, and the left
+    operands of the sums.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.printer = ColumnPrinter(**{f.name: getattr(self.printer, f.name) for f in fields(self.printer)})
+
+    def stage_columns(self) -> None:
+        """Room for what columns have alone of what is made of scores, as gradients have the maximum and the sum of a query: it
+        comes a turn ahead, or each thread would wait for it in each turn.
+        """
+        chain, columns = self.chain, self.plan.tile[2]
+        self.staged: dict[str, tuple[Read, str, str]] = {}
+        if not several(chain) or columns > WARPGROUP or self.whole_plan.warpgroups == 1:
+            return
+        told = {v.name for v in (*self.of_bounds, *(self.needed((chain.given,)) if chain.given is not None else ()))}
+        for v in self.middle:
+            if isinstance(v, Read) and v.type == FLOAT32 and v.name not in told and self.of_columns_alone(v):
+                own, ahead = self.fresh.fresh(f"{v.name}_lines"), self.fresh.fresh(f"{v.name}_ahead")
+                self.staged[v.name] = v, own, ahead
+                self.writer.line(f"__shared__ float {own}[{self.whole_plan.warpgroups}][2][{columns}];")
+        if self.staged:
+            self.writer.line("uint32_t handed = 0;  // turns of which the warpgroup has had the columns")
+        self.leaves |= self.staged.keys()
+
+    def of_columns_alone(self, v: Read) -> bool:
+        """Whether a read has an element for each column, whatever the row."""
+        chain = self.chain
+        return chain.column in v.axes and set(v.axes) <= {*chain.sums.batch, chain.column} and all(
+            i == Ref(chain.column, INT64) or chain.column not in free_names(i) for i in v.index
+        )
+
+    def staging_lambdas(self) -> None:
+        """What fetches the columns of a turn, and what hands them to the warpgroup; before its barrier."""
+        if not self.staged:
+            return
+        line, columns, column = self.writer.line, self.plan.tile[2], self.declare(self.chain.column)
+        line(f"float {', '.join(ahead for _, _, ahead in self.staged.values())};")
+        with self.writer.block("const auto fetch_columns = [&](const int32_t turn) WEFT_INLINE", "};"):
+            line(f"if (threadIdx.x % {WARPGROUP} >= {columns}) return;")
+            for v, _, ahead in self.staged.values():
+                axis = v.index.index(Ref(self.chain.column, INT64))
+                last = self.printer.index(self.function.array(v.array).shape[axis], SUM)
+                place = f"int64_t(turn) * {columns} + threadIdx.x % {WARPGROUP}"
+                with self.writer.block(""):
+                    line(f"const int64_t {column} = weft::minimum<int64_t>({place}, {last} - 1);")
+                    line(f"{ahead} = {self.element(v.array, v.index)};")
+        with self.writer.block("const auto hand_columns = [&]() WEFT_INLINE", "};"):
+            line("++handed;  // to where the turn before the last one had them, which all have passed")
+            line(f"if (threadIdx.x % {WARPGROUP} >= {columns}) return;")
+            for _, own, ahead in self.staged.values():
+                line(f"{own}[threadIdx.x / {WARPGROUP}][handed % 2][threadIdx.x % {WARPGROUP}] = {ahead};")
+
+    def staged_elements(self) -> dict[str, str]:
+        place = f"[threadIdx.x / {WARPGROUP}][handed % 2][threadIdx.x % 4 * 2 + h * {PAIRS} + v]"
+        return {name: f"{own}{place}" for name, (_, own, _) in self.staged.items()}
+
+    def begin_folds(self) -> None:
+        line, chain, columns = self.writer.line, self.chain, self.plan.tile[2]
+        for which in self.each_asked:
+            rows = (f"weft::minimum<int64_t>(first_row + first_own_row{more}, last_row)" for more in ("", " + 8"))
+            line(f"const int32_t {which}_of_row[2] = {{{', '.join(f'{which}_of({row})' for row in rows)}}};")
+        self.scores: dict[str, str] = {}
+        self.rows_own: dict[str, str] = {}
+        for f in (*chain.leading, *chain.following):
+            own = self.rows_own[f.results[0]] = self.fresh.fresh(f"{f.names[0]}_own")
+            identity = f"{self.algebra(f)}::identity()"
+            pair = f"{{{identity}, {identity}}}"
+            if f in chain.following:  # a thread's columns in two parts, which wait for each other half as often
+                line(f"{register_type(f.types[0])} {own}[2][2] = {{{pair}, {pair}}};")
+            else:
+                line(f"{register_type(f.types[0])} {own}[2] = {pair};")
+        for f in chain.scores.folds:
+            own = self.scores[f.results[0]] = self.fresh.fresh(f"{f.names[0]}_own")
+            line(f"float {own}[{columns // 2}];")
+        self.left: dict[str, str] = {}
+        self.left_of: dict[Expr, str] = {}
+        for f in chain.sums.folds:
+            value = self.left_value(f)
+            if value not in self.left_of:
+                base = value.name if isinstance(value, Ref) else "left"
+                self.left_of[value] = self.fresh.fresh(f"{base}_own")
+                line(f"uint32_t {self.left_of[value]}[{columns // 16}][4];")
+            self.left[f.results[0]] = self.left_of[value]
+        exprs = [e for v in self.middle for e in uses(v)] + [e for f in (*chain.leading, *chain.following) for e in f.parts]
+        loads = any(isinstance(x, Load) for e in (*exprs, *self.left_of) for x in walk_expr(e))
+        middle: list[Read | Map] = [*self.middle]
+        middle += [] if chain.given is None else [v for v in self.needed((chain.given,)) if v not in middle]
+        self.reads_rows = loads or any(isinstance(v, Read) and chain.row in v.axes for v in middle)
+        told = self.of_bounds if chain.bounded else []
+        of_batch = [v for v in middle if set(v.axes) <= {*chain.sums.batch} and v not in told]
+        self.statements(tuple(map(self.let, of_batch)))
+        self.conditions()
+        self.divide_alike()
+
+    def divide_alike(self) -> None:
+        """What all scores of a tile are divided by: its reciprocal is taken once."""
+        assert isinstance(self.printer, ColumnPrinter)
+        exprs = [e for v in self.middle for e in uses(v)]
+        exprs += [e for f in (*self.chain.leading, *self.chain.following) for e in f.parts]
+        self.alike, self.before_scores = dict[Expr, str](), self.writer.mark()
+        for e in (x for root in (*exprs, *self.left_of) for x in walk_expr(root)):
+            match e:
+                case Op(name="div", args=(_, by), type=type_) if type_ == FLOAT32 and by not in self.alike:
+                    if self.axes_of(by) <= {*self.chain.sums.batch} and not any(isinstance(x, Load) for x in walk_expr(by)):
+                        self.alike[by] = self.fresh.fresh("divisor")
+        self.printer.divisors.update(self.alike)
+
+    def declare_divisors(self) -> None:
+        for by, name in self.alike.items():
+            if self.writer.mentions(name, self.before_scores):
+                self.writer.insert(self.before_scores, f"const auto {name} = weft::Divisor<float>({self.printer.exact(by)});")
+
+    def left_value(self, f: Fold) -> Expr:
+        """What a left operand of sums is, before it is rounded."""
+        value = next(o.value for o in self.chain.sums.left if o.name in free_names(f.parts[0]))
+        made = self.made.get(value.name) if isinstance(value, Ref) else None
+        value = made.value if isinstance(made, Map) and isinstance(made.value, Round) else value
+        return value.value if isinstance(value, Round) else value
+
+    @property
+    def middle(self) -> list[Read | Map]:
+        """The values that scores become."""
+        chain = self.chain
+        exprs = [e for f in (*chain.leading, *chain.following) for e in f.parts]
+        exprs += [self.left_value(f) for f in chain.sums.folds]
+        return [v for v in self.needed(exprs) if not isinstance(v, Fold)]
+
+    def fold_lambda(self) -> None:
+        """What is made of the scores of a turn."""
+        chain, line, columns = self.chain, self.writer.line, self.plan.tile[2]
+        inner = [v for v in self.middle if chain.column in v.axes]
+        of_rows = [v for v in self.middle if v not in inner and set(v.axes) - {*chain.sums.batch}]
+        early = [v for v in inner if v in self.needed(e for f in chain.leading for e in f.parts)]
+        late_exprs = [e for f in chain.following for e in f.parts] + [*self.left_of]
+        late = [v for v in inner if v in self.needed(late_exprs)]
+        kept = self.kept(early, late, late_exprs)
+        late = [v for v in late if v.name not in kept]
+        elements = {n: f"{own}[h * 4 + u * 2 + v]" for n, own in (*self.scores.items(), *kept.items())}
+        elements |= self.staged_elements()
+        self.masked = self.masks(late, late_exprs, elements)
+        self.powers = Powers.of(chain, early, late, late_exprs, {**self.scores, **kept}) if self.masked else None
+        if self.powers is not None:
+            self.powers.slope(self.writer, "" if self.powers.unit is None else self.printer.value(self.powers.unit))
+        moved = list(dict.fromkeys(r.extremum for r in chain.repairs))
+        references = {n: self.fresh.fresh(f"{self.made[n].names[0]}_reference") for n in moved}  # type: ignore[union-attr]
+        axis = self.axes[chain.column]
+        bounds = {"column_start": "start"} if axis.start != ZERO else {}
+        bounds["column_stop"] = "stop"
+        with self.writer.block("const auto fold_turn = [&](const int32_t turn, const bool edge) WEFT_INLINE", "};"):
+            line(f"const int64_t first_column = int64_t(turn) * {columns} + threadIdx.x % 4 * 2;")
+            line(f"int32_t {', '.join(f'{name}[2]' for name in bounds)};")
+            if moved:
+                line(f"float {', '.join(f'{name}[2]' for name in references.values())};")
+            if self.powers is not None:
+                line("weft::MaximumPower power[2];")
+                if self.powers.unit is not None:
+                    of_each = [f"for (int32_t h = 0; h < {columns // 2}; ++h)"]
+                    with self.writer.block("if (!rising)"):
+                        self.unrolled(of_each, f"{self.powers.own}[h] {self.powers.by}= factor_of_scores;")
+            first = self.needed(e for f in chain.leading for e in f.parts)
+            with self.each_row_of_thread([v for v in of_rows if v in first]):
+                for name, which in bounds.items():
+                    line(f"{name}[u] = weft::minimum<int64_t>({self.bound_of_row(which)} - first_column, {columns});")
+                if self.masked:
+                    self.make(early, elements, kept)
+                else:
+                    self.move(self.lead(early, elements, kept), references)
+            if self.masked:
+                self.mask()
+                with self.unrolled_block(["for (int32_t u = 0; u < 2; ++u)"]):
+                    self.move(self.lead([], elements, kept), references)
+            if self.powers is not None:
+                self.bring_far(references)
+            self.follow(late, of_rows, elements, {n: f"{own}[u]" for n, own in references.items()})
+        self.declare_divisors()
+
+    @contextmanager
+    def each_row_of_thread(self, of_rows: list[Read | Map]) -> Iterator[None]:
+        """What is written here is done for both rows of a thread, whose values are there."""
+        self.writer.line("#pragma unroll")
+        with self.writer.block("for (int32_t u = 0; u < 2; ++u)"):
+            mark, row = self.writer.mark(), self.declare(self.chain.row)
+            self.statements(tuple(map(self.let, of_rows)))
+            yield
+            if self.writer.mentions(row, mark):
+                own = "first_row + first_own_row + u * 8"
+                if self.reads_rows:  # a row that is not there reads what the last one does
+                    own = f"weft::minimum<int64_t>({own}, {self.counts[self.chain.row]} - 1)"
+                self.writer.insert(mark, f"const int64_t {row} = {own};")
+
+    def kept(self, early: list[Read | Map], late: list[Read | Map], exprs: list[Expr]) -> dict[str, str]:
+        """Values that are made before the leading folds end, and taken after: in the place of scores that are not needed then,
+        by the names of these, or in registers of their own.
+        """
+        wanted = [v for v in early if v in late and isinstance(v, Map) and v.type == FLOAT32]
+        taken = {v.name for v in wanted}
+        # of values that are made of one another, what is nearest to the end
+        inner = {n for v in wanted for n in self.below(v) if n in taken}
+        later = {n for v in late if v not in wanted for n in self.direct(v)} | {n for e in exprs for n in free_names(e)}
+        wanted = [v for v in wanted if v.name not in inner or v.name in later]
+        free = [own for n, own in self.scores.items() if n not in later]
+        found = {}
+        for v in wanted:
+            if free:
+                found[v.name] = free.pop(0)
+            else:
+                found[v.name] = self.fresh.fresh(f"{v.name}_own")
+                self.writer.line(f"float {found[v.name]}[{self.plan.tile[2] // 2}];")
+        return found
+
+    def direct(self, v: Read | Map) -> frozenset[str]:
+        exprs = v.index if isinstance(v, Read) else (v.value,)
+        return frozenset(n for e in exprs for n in free_names(e))
+
+    def below(self, v: Read | Map) -> set[str]:
+        return {w.name for w in self.needed([Ref(n, FLOAT32) for n in self.direct(v)]) if isinstance(w, Read | Map)}
+
+    def masks(self, late: list[Read | Map], exprs: list[Expr], elements: Mapping[str, str]) -> dict[str, str]:
+        """What the columns that a row does not have are made, if they need not be left out: identities of the maximum, in the
+        place of its parts, if all that is taken of these later is an exponential of what they are below it, which is 0 then.
+        """
+        own = {f.parts[0].name: f for f in self.chain.leading if isinstance(f.parts[0], Ref)}
+        own = {n: f for n, f in own.items() if n in elements and f.algebra in ("max", "maximum")}
+        values = {v.name: v.value for v in late if isinstance(v, Map)}
+
+        def vanishes(e: Expr) -> bool:
+            match values.get(e.name, e) if isinstance(e, Ref) else e:
+                case Op(name="exp_flushed", args=(Op(name="sub", args=(Ref(name=x), Ref(name=m))),)):
+                    return x in own and m == own[x].results[0]
+            return False
+
+        if self.chain.given is not None:
+            return {}
+        reads = any(isinstance(x, Load) for v in self.middle for e in uses(v) for x in walk_expr(e))
+        reads = reads or any(isinstance(v, Read) and self.chain.column in v.axes for v in self.middle)
+        if reads or len(self.chain.leading) != len(own) or not all(map(vanishes, (*values.values(), *exprs))):
+            return {}
+        return {elements[n]: f"{self.algebra(f)}::identity()" for n, f in own.items()}
+
+    @contextmanager
+    def columns(self, spelled: Mapping[str, str]) -> Iterator[None]:
+        """What is written here is done for both columns of a run that a thread has, where they are there or masked."""
+        line, chain = self.writer.line, self.chain
+        line("#pragma unroll")
+        with self.writer.block("for (int32_t v = 0; v < 2; ++v)"), self.spelled(spelled):
+            if not self.masked:
+                line(f"if (edge && {factor(self.outside) if '||' in self.outside else self.outside}) continue;")
+            if chain.given is not None:
+                column = self.declare(chain.column)
+                with self.writer.block("if (edge && asking)"):
+                    line(f"const int64_t {column} = first_column + h * {PAIRS} + v;")
+                    self.statements(tuple(map(self.let, self.of_pairs)))
+                    line(f"if (!({self.printer.value(self.asked)})) continue;")
+            mark, column = self.writer.mark(), self.declare(chain.column)
+            plain, beyond = self.printer, f"h * {PAIRS} + v"
+            self.printer = replace(plain, column=chain.column, first="first_column", beyond=beyond)  # type: ignore[call-arg]
+            yield
+            self.printer = plain
+            if self.writer.mentions(column, mark):
+                self.writer.insert(mark, f"const int64_t {column} = first_column + h * {PAIRS} + v;")
+
+    @property
+    def runs(self) -> str:
+        return f"for (int32_t h = 0; h < {self.plan.tile[2] // PAIRS}; ++h)"
+
+    def lead(self, early: list[Read | Map], elements: Mapping[str, str], kept: Mapping[str, str]) -> dict[str, str]:
+        """Fold what waits for nothing; the names of what the row has then."""
+        line, chain, latest = self.writer.line, self.chain, {}
+        if not chain.leading:
+            return {}
+        for f in chain.leading:
+            name = latest[f.results[0]] = self.fresh.fresh(f"{f.names[0]}_latest")
+            own = f"{self.rows_own[f.results[0]]}[u]"
+            line(f"{register_type(f.types[0])} {name}[2] = {{{own}, {self.algebra(f)}::identity()}};")
+        if self.masked:
+            with self.unrolled_block([self.runs]), self.columns(elements):
+                self.take_in(latest)
+        else:
+            self.make(early, elements, kept, latest)
+        return latest
+
+    def make(
+        self,
+        early: list[Read | Map],
+        elements: Mapping[str, str],
+        kept: Mapping[str, str],
+        latest: Mapping[str, str] | None = None,
+    ) -> None:
+        """The values that leading folds are made of, and what is kept of them; and these folds, if they are at hand."""
+        if self.powers is not None and self.powers.unit is not None:
+            early = []
+        if not early and latest is None:
+            return
+        with self.unrolled_block([self.runs]), self.columns({n: e for n, e in elements.items() if n not in kept}):
+            for v in early:
+                if v.name in kept:
+                    self.writer.cite(v.location)
+                    self.writer.line(f"{kept[v.name]}[h * 4 + u * 2 + v] = {self.printer.value(self.let(v).value)};")
+                    self.names[v.name] = elements[v.name]
+                else:
+                    self.statements((self.let(v),))
+            if latest is not None:
+                self.take_in(latest)
+        for name in kept.keys() & self.names.keys():
+            del self.names[name]
+
+    def mask(self) -> None:
+        """Make columns that rows do not have what they need not be left out for."""
+        of_each = ["for (int32_t u = 0; u < 2; ++u)", self.runs, "for (int32_t v = 0; v < 2; ++v)"]
+        with self.writer.block("if (edge)"), self.unrolled_block(of_each):
+            for own, identity in self.masked.items():
+                self.writer.line(f"if ({self.outside}) {own} = {identity};")
+
+    def take_in(self, latest: Mapping[str, str]) -> None:
+        for f in self.chain.leading:
+            self.writer.cite(f.location)
+            own = f"{latest[f.results[0]]}[v]"
+            self.writer.line(f"{own} = {self.taken_in(f, own)};")
+
+    def taken_in(self, f: Fold, own: str) -> str:
+        fused = self.printer.accumulated(own, f.parts[0]) if f.algebra == "sum" else None
+        return fused or f"{self.algebra(f)}::combine({own}, {self.printer.value(f.parts[0])})"
+
+    def move(self, latest: Mapping[str, str], references: Mapping[str, str]) -> None:
+        """Bring what the row has to the folds so far, which values are relative to then."""
+        line, chain = self.writer.line, self.chain
+        for f in chain.leading:
+            name = f.results[0]
+            whole = f"{self.algebra(f)}::combine({latest[name]}[0], {latest[name]}[1])"
+            if name in references:
+                whole = f"weft::reduce_lanes<{self.algebra(f)}, 4>({whole})"
+                line(f"{latest[name]}[0] = {whole};  // of the four threads of a row")
+                line(f"{references[name]}[u] = {self.algebra(f)}::reference({latest[name]}[0]);")
+            else:
+                line(f"{latest[name]}[0] = {whole};")
+        if self.powers is not None:
+            ((name, own),) = references.items()
+            line("// sums move with what they are relative to")
+            algebra = self.algebra(self.chain.leading[0])
+            line(f"const float before = {algebra}::reference({self.rows_own[name]}[u]);")
+            line(f"power[u] = weft::maximum_power({own}[u], slope);")
+            lost = "power[u].lost - weft::maximum_power(before, slope).lost"
+            self.bring_to(f"weft::exp2_estimate(weft::fma(before - {own}[u], slope, {lost}))", [r.sum for r in chain.repairs])
+        elif chain.repairs:
+            line("// sums move with what they are relative to")
+            old = {n: f"{self.rows_own[n]}[u]" for n in references}
+            for text, sums in self.factors(old, {n: f"{own}[u]" for n, own in references.items()}).items():
+                self.bring_to(text, sums)
+        for f in chain.leading:
+            line(f"{self.rows_own[f.results[0]]}[u] = {latest[f.results[0]]}[0];")
+
+    def bring_to(self, factor_: str, sums: list[str]) -> None:
+        """Multiply sums of a row by a factor."""
+        line, own = self.writer.line, self.fresh.fresh("factor")
+        line(f"const float {own} = {factor_};")
+        for name in sums:
+            if name in self.rows_own:
+                for v in (0, 1):
+                    line(f"{self.rows_own[name]}[u][{v}] *= {own};")
+                continue
+            self.unrolled(
+                [f"for (int32_t h = 0; h < {self.plan.tile[1] // PAIRS}; ++h)", "for (int32_t v = 0; v < 2; ++v)"],
+                f"{self.totals[name]}[0][h * 4 + u * 2 + v] *= {own};",
+            )
+
+    def factors(self, old: Mapping[str, str], new: Mapping[str, str], *, settled: bool = False) -> dict[str, list[str]]:
+        """What brings sums relative to some extrema to others, and the sums. settled: which stay as they are."""
+        found: dict[str, list[str]] = {}
+        for r in self.chain.repairs:
+            f = self.extremum(r)
+            before_it = f"{self.algebra(f)}::reference({old[r.extremum]})"
+            self.instead[r.extremum] = new[r.extremum]
+            if settled and r.guarded:
+                self.instead[r.extremum] = self.printer.value(r.guard, TERNARY + 1)
+            self.instead[before(r.extremum)] = before_it
+            found.setdefault(self.printer.value(r.factor, PRODUCT), []).append(r.sum)
+            del self.instead[before(r.extremum)], self.instead[r.extremum]
+        return found
+
+    def extremum(self, repair: Repair) -> Fold:
+        return next(f for f in self.chain.leading if f.results[0] == repair.extremum)
+
+    def bring_far(self, references: Mapping[str, str]) -> None:
+        """Where a power is none, scores are made relative themselves."""
+        assert self.powers is not None
+        ((_, own),) = references.items()
+        with self.writer.block("if (power[0].far || power[1].far)"), self.unrolled_block(
+            ["for (int32_t u = 0; u < 2; ++u)", self.runs, "for (int32_t v = 0; v < 2; ++v)"]
+        ):
+            element = f"{self.powers.own}[h * 4 + u * 2 + v]"
+            self.writer.line(f"if (power[u].far) {element} -= {own}[u];")
+
+    def follow(
+        self, late: list[Read | Map], of_rows: list[Read | Map], elements: Mapping[str, str], references: Mapping[str, str]
+    ) -> None:
+        """Fold what waits for others, and make the left operands of the sums."""
+        line = self.writer.line
+        pairs = {own: self.fresh.fresh(f"{own}_pair") for own in self.left_of.values()}
+        wanted = [v for v in of_rows if v in self.needed(e for v in late for e in uses(v))]
+        with self.unrolled_block([self.runs]), self.each_row_of_thread(wanted):
+            for pair in pairs.values():
+                line(f"float {pair}[2] = {{}};")
+            if self.powers is not None:
+                late = [self.powers.told(v) for v in late]
+                element = f"{self.powers.own}[h * 4 + u * 2 + v]"
+                self.instead[POWER] = f"weft::exp2_estimate(weft::fma({element}, slope, -power[u].power))"
+            with self.columns({**elements, **references}):
+                self.statements(tuple(map(self.let, late)))
+                for f in self.chain.following:
+                    self.writer.cite(f.location)
+                    own = f"{self.rows_own[f.results[0]]}[u][v]"
+                    line(f"{own} = {self.taken_in(f, own)};")
+                for value, own in self.left_of.items():
+                    line(f"{pairs[own]}[v] = {self.printer.value(value)};")
+            for own, pair in pairs.items():
+                line(f"{own}[h / 2][h % 2 * 2 + u] = weft::pack<weft::{self.plan.type}>({pair}[0], {pair}[1]);")
+
+    def end_folds(self) -> None:
+        """What the threads of a row have folded meets; sums are relative to the last extrema."""
+        line, chain = self.writer.line, self.chain
+        moved = {r.extremum for r in chain.repairs}
+        folded = bool(chain.leading or chain.following or chain.repairs)
+        with self.unrolled_block(["for (int32_t u = 0; u < 2; ++u)"]) if folded else nullcontext():
+            power = "" if self.powers is None else self.end_powers(self.powers)
+            for f in (*chain.leading, *chain.following):
+                name = f.results[0]
+                own = f"{self.rows_own[name]}[u]"
+                if f in chain.following:
+                    whole = f"{self.algebra(f)}::combine({own}[0], {own}[1])"
+                    line(f"{own}[0] = weft::reduce_lanes<{self.algebra(f)}, 4>({whole});")
+                elif name not in moved:
+                    line(f"{own} = weft::reduce_lanes<{self.algebra(f)}, 4>({own});")
+            last = {n: f"{self.rows_own[n]}[u]" for n in moved}
+            if self.whole_plan.parts == 1:  # else what combines them does
+                extrema = dict(last)
+                if chain.bounded and moved:
+                    last = self.of_columns("first_row + first_own_row + u * 8", last)
+                for text, sums in self.factors(extrema, last, settled=True).items():
+                    self.bring_to(f"{text} * {power}" if power else text, sums)
+            elif power:
+                self.bring_to(power, [r.sum for r in chain.repairs])
+        halves = {f.results[0] for f in chain.following}
+        for name, own in self.rows_own.items():
+            self.names[name] = f"{own}[u][0]" if name in halves else f"{own}[u]"
+
+    def divisors(self) -> None:
+        """What all lanes of a row are divided by is the same: its reciprocal is taken once."""
+        assert isinstance(self.printer, ColumnPrinter)
+        rows = {f.results[0] for f in (*self.chain.leading, *self.chain.following)}
+        written = self.needed(e for w in self.products.sweeps.last for e in uses_of_write(w))
+        exprs = [v.value for v in written if isinstance(v, Map)] + [w.value for w in self.products.sweeps.last]
+        for e in (x for root in exprs for x in walk_expr(root)):
+            match e:
+                case Op(name="div", args=(_, Ref(name=name) as by)) if name in rows and by not in self.printer.divisors:
+                    kind = f"weft::{'OrdinaryDivisor' if counts_from_one(by, self.made) else 'Divisor'}<float>"
+                    self.printer.divisors[by] = self.divisor(self.fresh.fresh(f"{name}_divisor"), kind, self.names[name])
+
+    def divisor(self, name: str, kind: str, value: str) -> str:
+        """Declare what the rows of a thread are divided by; its name for the u-th of them."""
+        each = (f"{kind}({value.replace('[u]', f'[{u}]', 1)})" for u in (0, 1))
+        self.writer.line(f"const {kind} {name}[2] = {{{', '.join(each)}}};")
+        return f"{name}[u]"
+
+    def end_powers(self, powers: Powers) -> str:
+        """The maximum as the program has it, and what brings sums of powers to it."""
+        own = f"{self.rows_own[powers.maximum]}[u]"
+        reference = f"{self.algebra(self.chain.leading[0])}::reference({own})"
+        self.writer.line(f"const float lost = weft::maximum_power({reference}, slope).lost;")
+        if powers.unit is not None:
+            self.writer.line(f"{own} {powers.by}= unit;")
+        return "weft::exp2_estimate(-lost)"
