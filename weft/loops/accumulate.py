@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from weft.loops.accesses import counted_from_end
 from weft.loops.affine import Affine, affine
 from weft.loops.conditions import comparisons, constraints
 from weft.loops.digits import Digits, Place, digits, places, replaced
@@ -574,7 +575,7 @@ def _renamed(bounds: tuple[Affine, Affine, int] | None, names: dict[str, str]) -
 def _plan(function: Function, site: _Site, most: int | None = None) -> _Plan | None:
     """most: of the loops that may stay."""
     fixed = {s.name for s in function.sizes} | {s.name for s in function.scalars}
-    subscripts, by_digits = _by_digits(site, fixed)
+    subscripts, by_digits = _by_digits(function, site, fixed)
     counting = _counting(site, by_digits)
     loops, parts = {f.var: f for f in counting}, {f.var for d in by_digits for f in d.loops}
     found: dict[str, tuple[int, int, Affine]] = {}
@@ -674,10 +675,19 @@ def _plan(function: Function, site: _Site, most: int | None = None) -> _Plan | N
     return _Plan(site, prefix, tuple(placed), tuple(summed), certain, found_windows, by_digits, left)
 
 
-def _by_digits(site: _Site, fixed: set[str]) -> tuple[tuple[Expr, ...], tuple[Digits, ...]]:
-    """The index of a site, and the digits of loop variables that it is of, if it is of any."""
-    found = digits(site.loops, tuple(_in_full(site, i) for i in site.store.index), fixed)
-    return (site.store.index, ()) if found is None else (found[1], found[0])
+def _by_digits(function: Function, site: _Site, fixed: set[str]) -> tuple[tuple[Expr, ...], tuple[Digits, ...]]:
+    """The index of a site, and the digits of loop variables that it is of, if it is of any. Sums of what is not below 0 do not
+    count from the end.
+    """
+    index = tuple(_in_full(site, i) for i in site.store.index)
+    bare = tuple(counted_from_end(i)[0] for i in index)
+    found = digits(site.loops, bare, fixed)
+    if found is not None:
+        above = {e for d in found[0] for e in d.divisors}
+        above |= {Ref(f.var, INT64) for f in _counting(site, found[0]) if f.start == _ZERO and f.step == 1}
+        if all(i == j or _no_less_than_0(function, k, above) for i, j, k in zip(index, bare, found[1], strict=True)):
+            return found[1], found[0]
+    return site.store.index, ()
 
 
 def _counting(site: _Site, told: tuple[Digits, ...]) -> list[For]:
@@ -736,15 +746,18 @@ def _in_full(site: _Site, index: Expr, around: tuple[Stmt, ...] = ()) -> Expr:
     return index
 
 
-def _no_less_than_0(function: Function, e: Expr) -> bool:
+def _no_less_than_0(function: Function, e: Expr, known: Collection[Expr] = ()) -> bool:
+    """Whether an integer is not below 0. known: those that are not."""
     match e:
+        case _ if e in known:
+            return True
         case Const(value=value):
             return value >= 0
         case Ref(name=name):
             made = next((s.value for s in function.scalars if s.name == name), None)
-            return any(s.name == name for s in function.sizes) or (made is not None and _no_less_than_0(function, made))
+            return any(s.name == name for s in function.sizes) or (made is not None and _no_less_than_0(function, made, known))
         case Op(name="add" | "mul" | "floordiv" | "min" | "max", args=args):
-            return all(_no_less_than_0(function, a) for a in args)
+            return all(_no_less_than_0(function, a, known) for a in args)
     return False
 
 

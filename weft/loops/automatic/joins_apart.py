@@ -116,12 +116,13 @@ class _Parting:
         return parts
 
     def changed_alone(self, array: str) -> bool:
-        """Whether an array is stored to more than once, or read as well, but at elements that no other iteration of the loop
-        has to do with.
+        """Whether an array is stored to more than once, or read by its own stores, but at elements that no other iteration of
+        the loop has to do with.
         """
         own = [a for a in collect((self.loop,)) if a.array == array]
         alone = all(any(i == Ref(self.loop.var, INT64) for i in a.index) for a in own)
-        return alone and len(own) > 1
+        others = (s for s in walk((self.loop,)) if not (isinstance(s, Store) and s.array == array))
+        return alone and len(own) > 1 and not any(array in free_arrays(e) for s in others for e in statement_exprs(s))
 
     def never_meet(self, array: str) -> bool:
         """Whether several stores to an array, which the loop does not read, are never of one element: of each the last counts,
