@@ -256,7 +256,7 @@ def rectified(x, w):
 
 def test_products_that_gradients_need_are_results_of_a_call_that_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     function = function_of(weft.kernel(cosine_distances), (drawn(5, 3), drawn(7, 3)))
-    folds = kept_folds(function)
+    folds = kept_folds(function).folds
     whole = keeping(function, folds)
     assert whole is not None and [len(whole.array(r).shape) for r in whole.results] == [2] * (1 + len(folds))
     again, before = (show(adjoint(f, ("x", "z"), (0,))) for f in (settled(whole), settled(function)))
@@ -264,7 +264,7 @@ def test_products_that_gradients_need_are_results_of_a_call_that_is_recorded(mon
     assert product.search(before) and not product.search(again)  # none of x and z is made again
     for factor, kept in ((True, 1), (False, 0)):  # a term of the result has a gradient without it
         monkeypatch.setitem(globals(), "RECTIFIED", factor)
-        assert len(kept_folds(function_of(weft.kernel(rectified), (drawn(5, 3), drawn(3, 4))))) == kept
+        assert len(kept_folds(function_of(weft.kernel(rectified), (drawn(5, 3), drawn(3, 4)))).folds) == kept
 
 
 def test_gradients_of_sums_in_two_steps_with_sizes_that_agree_or_do_not() -> None:
