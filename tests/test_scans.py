@@ -80,6 +80,21 @@ def test_rows_side_by_side_lie_in_lines_as_in_memory() -> None:
     assert "past_packet" not in time_major.source(*["float32[8,8192,1024]"] * 2, arch="sm_90a")
 
 
+def test_points_are_one_run_where_a_block_has_all_rows() -> None:
+    """Of any number of channels, with few threads too many: also where blocks share them."""
+    for spec, side in (("float32[16,66576,63]", 64), ("bfloat16[8,129055,65]", 72)):
+        plan = plan_of(time_major, *[spec] * 2)
+        assert (plan.full, plan.side, plan.shared) == (True, side, True) and plan.threads % 32 == 0
+        assert "at_once" in time_major.source(*[spec] * 2, arch="sm_90a")
+    for spec in ("float32[16,65536,64]", "float32[8,8193,1023]"):
+        assert not plan_of(time_major, *[spec] * 2).full
+
+
+def test_blocks_have_as_many_rows_as_others() -> None:
+    """Of 65 channels, of which a block could have 32, each has 22."""
+    assert "d_wide" in time_major.source(*["float32[1,1032444,65]"] * 2, arch="sm_90a")
+
+
 def test_what_is_stored_comes_in_registers() -> None:
     plan = plan_of(in_place, "float32[3000000,3]")
     assert plan.shared and not plan.stages
@@ -120,6 +135,18 @@ def test_nothing_is_found_where_rows_lie_in_lines(monkeypatch: pytest.MonkeyPatc
     x, c = (torch.randint(-1, 2, (3, 600, channels + k)).float() for k in (0, 2))
     for decay in (c[..., 2:].contiguous(), c[..., 1:-1]):
         report = time_major.check(x, decay, gradients=True)
+        assert report.ok and not report.findings, str(report)
+
+
+@pytest.mark.parametrize("channels, dtype", [(17, torch.float64), (37, torch.float32), (65, HALF)])
+@pytest.mark.usefixtures("few_multiprocessors")
+def test_nothing_is_found_where_points_are_one_run(monkeypatch: pytest.MonkeyPatch, channels: int, dtype: torch.dtype) -> None:
+    """Of rows without gaps and with them; there and backwards."""
+    monkeypatch.setattr(scan, "FEW_LINES", ())
+    x, c = (torch.randint(-1, 2, (1, 600, channels + k)).to(dtype) for k in (0, 1))
+    for decay in (c[..., 1:].contiguous(), c[..., 1:]):
+        assert plan_of(time_major, x, decay).full
+        report = time_major.check(x, decay, gradients=decay.is_contiguous())
         assert report.ok and not report.findings, str(report)
 
 

@@ -76,6 +76,10 @@ class ScanBody(ValueBody):
         """Which row a thread works for."""
         raise NotImplementedError
 
+    def shares_rows(self) -> bool:
+        """Whether blocks have as many rows side by side as the others, where they could have more."""
+        return False
+
     def own(self, name: str) -> str:
         """A name that a thread has for each of its runs, in one of them."""
         raise NotImplementedError
@@ -257,6 +261,7 @@ class ScanBody(ValueBody):
         number = "turn" if plan.shared else "tile"
         line(f"const int32_t stage = {number} % {plan.stages};")
         line(f"arrived[stage].wait({number} / {plan.stages} & 1);")
+        self.staged()
         self.take()
         self.before_copies()
         line("__syncthreads();  // all have taken theirs")
@@ -282,6 +287,9 @@ class ScanBody(ValueBody):
 
     def begun(self) -> None:
         """What follows from where a tile begins."""
+
+    def staged(self) -> None:
+        """What follows from which place in the ring it has."""
 
     def taken(self, read: Read, name: str) -> None:
         """Take a run at the point of that name out of the ring."""
@@ -414,6 +422,7 @@ class ScanBody(ValueBody):
                 self.begun()
                 line(f"const int32_t stage = turn % {plan.stages};")
                 line(f"arrived[stage].wait(turn / {plan.stages} & 1);")
+                self.staged()
                 self.declare_tiles()
                 self.take()
                 self.compose(level, [])
@@ -422,6 +431,7 @@ class ScanBody(ValueBody):
             line(f"const {self.index} {self.begin} = {self.first_of('tile')};")
             self.begun()
             line(f"const int32_t stage = (turn - 1) % {plan.stages};")
+            self.staged()
             self.declare_tiles()
             self.take_again()
             for s in level:
@@ -610,6 +620,7 @@ class ScanBody(ValueBody):
         if self.plan.beside:  # what lies beyond hears what the last rows hear
             row = self.stem(f"{stem}_row")
             last = f"weft::minimum<int64_t>({self.place}, {self.lane_count} - {self.plan.vector})"
+            last = f"(here ? {self.place} : {self.stem(f'{self.plan.lane}_block')})" if self.shares_rows() else last
             line(f"const int64_t {row} = {self.row.format(last)};")
         tells = ", here" if self.plan.beside else ""
         line(f"const {type_} {name}({told}, {row}, {self.all_rows}, part, parts{tells});")

@@ -15,7 +15,7 @@ from weft.graph.tile import Map, Read, Scan, Write
 from weft.loops.affine import affine
 from weft.loops.ir import Const, Expr, free_names, substitute
 from weft.plan.fold import PACKET_BYTES, axis_along, is_run, stored_in_packets
-from weft.plan.scan import WARP, WORD_BYTES, Laid, in_bulk, laid
+from weft.plan.scan import WARP, WORD_BYTES, Laid, in_bulk, laid, ring_reads
 
 
 @dataclass
@@ -28,6 +28,7 @@ class ScansBeside(ScanBody):
         super().__post_init__()
         self.asks = ""  # what spares the question whether a point is the row's
         self.places_of: dict[Laid, str] = {}  # the names of where a thread's points lie in a tile
+        self.wide = ""  # rows side by side of a block
 
     def rows(self) -> None:
         plan, line = self.plan, self.writer.line
@@ -41,7 +42,11 @@ class ScansBeside(ScanBody):
         line(f"// and {plan.runs} points of a tile of {plan.tile}")
         line(f"const int64_t {tiles} = ({count} + {wide - 1}) / {wide};")
         x = "threadIdx.x" if side == plan.threads else f"threadIdx.x % {side}"
-        first = f"int64_t(blockIdx.x % {tiles}) * {wide}"
+        self.wide = f"{wide}"
+        if self.shares_rows():
+            self.wide = self.fresh.fresh(f"{lane.name}_wide")
+            line(f"const int32_t {self.wide} = int32_t(({count} + {tiles} - 1) / {tiles});  // blocks have about as many")
+        first = f"int64_t(blockIdx.x % {tiles}) * {self.wide}"
         if plan.stages:
             line(f"const int64_t {self.stem(f'{lane.name}_block')} = {first};  // of the block's rows")
             first = self.stem(f"{lane.name}_block")
@@ -49,7 +54,8 @@ class ScansBeside(ScanBody):
         plain = vector == 1 and lane.start == ZERO
         own = self.declare(lane.name) if plain else place
         line(f"const int64_t {own} = {place_of};")
-        line(f"const bool here = {own} < {count};")
+        among = f"{x} < {self.wide} && " if self.shares_rows() else ""
+        line(f"const bool here = {among}{own} < {count};")
         self.first = own if vector > 1 else ""
         if vector == 1 and not plain:  # in vectors rows start at 0
             line(f"const int64_t {self.declare(lane.name)} = {self.printer.index(lane.start, SUM)} + {own};")
@@ -62,6 +68,13 @@ class ScansBeside(ScanBody):
         if side < plan.threads:
             by = f" * {plan.runs}" if plan.runs > 1 else ""
             line(f"const int64_t {self.stem(f'{self.axis.name}_own')} = threadIdx.x / {side}{by};")
+
+    def shares_rows(self) -> bool:
+        """Whether blocks have as many rows side by side as the others, where they could have more: rows begin anywhere."""
+        if self.plan.full or not self.plan.stages or self.plan.vector > 1:
+            return False
+        reads = ring_reads(self.function, self.scans, self.plan, self.facts)
+        return all(self.laid(read).anywhere for read in reads)
 
     def own(self, name: str) -> str:
         return f"{name}[v]" if self.first else name
@@ -148,32 +161,44 @@ class ScansBeside(ScanBody):
         plan, line = self.plan, self.writer.line
         x = "threadIdx.x" if plan.side == plan.threads else f"threadIdx.x % {plan.side}"
         own_row = f"{x} * {plan.vector}" if plan.vector > 1 else x
+        loose = [read for read in self.of_ring() if self.laid(read).anywhere]
         for read in self.of_ring():
             own = self.laid(read)
-            if own not in self.places_of:
-                self.places_of[own] = self.fresh.fresh(f"{self.axis.name}_slot")
-                run = plan.runs * own.pitch + own.skew
-                down = f"threadIdx.x / {plan.side} * {run} + " if plan.side < plan.threads else ""
-                line(f"const int32_t {self.places_of[own]} = {down}{own_row};  // of its first point in a tile")
-        for read in self.of_ring():
-            if self.laid(read).anywhere:
-                self.loosely(read)
+            if own.anywhere or own in self.places_of:
+                continue
+            self.places_of[own] = self.fresh.fresh(f"{self.axis.name}_slot")
+            down = f"threadIdx.x / {plan.side} * {plan.runs * own.pitch + own.skew} + " if plan.side < plan.threads else ""
+            line(f"const int32_t {self.places_of[own]} = {down}{own_row};  // of its first point in a tile")
+        dense = [self.dense(read) for read in loose if self.may_be_dense(read)]
+        if plan.full and len(dense) == len(loose) > 0:
+            line(f"const bool {self.stem('at_once')} = {' && '.join(dense)};  // the points of a tile are one run")
+        for read in loose:
+            self.loosely(read, own_row)
 
     def laid(self, read: Read) -> Laid:
         return laid(self.function, self.scans, self.plan, read, self.facts)
 
-    def loosely(self, read: Read) -> None:
-        """How far the rows of a point are past a frame, and whether those of points lie one right behind the other."""
-        frame, line = self.laid(read).frame, self.writer.line
-        past, pace, dense = (self.stem(f"{read.name}_{what}") for what in ("past", "pace", "dense"))
+    def loosely(self, read: Read, own_row: str) -> None:
+        """How far rows are past a frame, how far points are from each other in a tile, and where a thread's begin."""
+        plan, own, line = self.plan, self.laid(read), self.writer.line
+        past, pace, pitch, slot = (self.stem(f"{read.name}_{what}") for what in ("past", "pace", "pitch", "slot"))
         start = tuple(substitute(i, {self.axis.name: ZERO}) for i in read.index)
-        with self.spelled({self.plan.lane: self.stem(f"{self.plan.lane}_block")}):
+        with self.spelled({plan.lane: self.stem(f"{plan.lane}_block")}):
             at = self.address(read.array, start)
-        line(f"const uint32_t {past} = weft::past_packet<{frame}>({at}), {pace} = {self.pace(read.array, read.index)};")
-        if self.may_be_dense(read):
-            along, lane = (axis_along(read.index, a) for a in (self.axis.name, self.plan.lane))
-            extent = self.printer.index(self.function.array(read.array).shape[lane])
-            line(f"const bool {dense} = {self.stride(read.array, along)} == {extent};  // points end where the next begin")
+        line(f"const uint32_t {past} = weft::past_packet<{own.frame}>({at}), {pace} = {self.pace(read.array, read.index)};")
+        found = f"{own.pitch}" if own.framed else f"weft::pitch_of<{own.frame}>({own.least}, {pace})"
+        found = f"{self.stems['at_once']} ? {pace} : {found}" if "at_once" in self.stems else found
+        line(f"const int32_t {pitch} = {found};  // from a point to the next one in a tile")
+        down = f"threadIdx.x / {plan.side}{f' * {plan.runs}' if plan.runs > 1 else ''} * {pitch} + "
+        line(f"const int32_t {slot} = {down if plan.side < plan.threads else ''}{own_row};  // of its first point in a tile")
+
+    def dense(self, read: Read) -> str:
+        """Name whether the points of a read end where the next begin."""
+        along, lane = (axis_along(read.index, a) for a in (self.axis.name, self.plan.lane))
+        name, extent = self.stem(f"{read.name}_dense"), self.printer.index(self.function.array(read.array).shape[lane])
+        asked = f"{self.stride(read.array, along)} == {extent}"
+        self.writer.line(f"const bool {name} = {asked};  // points end where the next begin")
+        return name
 
     def may_be_dense(self, read: Read) -> bool:
         """Whether it can be known that what lies beside a row is the array's, and inside of it."""
@@ -234,115 +259,183 @@ class ScansBeside(ScanBody):
                 line(f"{source} += {f'{step} * ' if step > 1 else ''}{self.pace(read.array, read.index)};")
 
     def copied_anywhere(self, laid: Laid, reads: Sequence[Read], stage: str) -> None:
-        """The same of rows that begin anywhere: packets, of which a point has one more, that have elements of its rows."""
-        plan, line, elements = self.plan, self.writer.line, laid.packet
+        """The same of rows that begin anywhere: packets that have elements of them."""
+        plan, line = self.plan, self.writer.line
         block, left = self.stem(f"{plan.lane}_block"), self.stem("left")
         stop = self.printer.index(self.axis.stop)
         line(f"const int32_t {left} = {self.points_from('first', stop, plan.tile)};")
-        line(f"const int32_t rows_here = int32_t(weft::minimum<int64_t>({self.lane_count} - {block}, {plan.wide}));")
+        line(f"const int32_t rows_here = int32_t(weft::minimum<int64_t>({self.lane_count} - {block}, {self.wide}));")
         for read in reads:
-            type_, rows = memory_type(self.function.array(read.array).dtype), self.stem(f"{read.name}_rows")
-            with self.spelled({self.axis.name: "first", self.plan.lane: block}):
+            type_, (rows, to) = memory_type(self.function.array(read.array).dtype), self.tile_of(read)
+            with self.spelled({self.axis.name: "first", plan.lane: block}):
                 line(f"const {type_}* const {rows} = {self.address(read.array, read.index)};")
-        if not all(map(self.may_be_dense, reads)):
-            self.packets_anywhere(laid, reads, stage, left)
-            return
-        line(f"const bool whole = {' && '.join(c for read in reads for c in self.among_others(read, elements))};")
-        with self.writer.block("if (whole)"):
-            (self.whole_points if self.in_bulk(laid) else self.whole_packets)(laid, reads, stage)
-        with self.writer.block("else"):
-            self.packets_anywhere(laid, reads, stage, left)
+            past, pace = self.stem(f"{read.name}_past"), self.stem(f"{read.name}_pace")
+            name, elements = self.slots[read.name]
+            there = "" if laid.framed else f" + ({past} + uint32_t(first) * {pace}) % {laid.frame}"
+            line(f"{type_}* const {to} = {name} + {stage} * {elements}{there};")
+        if self.in_bulk(laid):
+            if "at_once" in self.stems:
+                with self.writer.block(f"if ({self.stems['at_once']})"):
+                    self.run_at_once(reads, stage)
+            with self.writer.block("else" if "at_once" in self.stems else ""):
+                if not all(map(self.may_be_dense, reads)):
+                    self.runs_of_points(laid, reads, stage, left)
+                    return
+                line(f"const bool whole = {' && '.join(c for read in reads for c in self.among_others(read, laid.packet))};")
+                with self.writer.block("if (whole)"):
+                    self.whole_points(laid, reads, stage)
+                with self.writer.block("else"):
+                    self.runs_of_points(laid, reads, stage, left)
+        elif not all(map(self.may_be_dense, reads)):
+            self.packets_anywhere(laid, reads, left)
+        else:
+            line(f"const bool whole = {' && '.join(c for read in reads for c in self.among_others(read, laid.packet))};")
+            with self.writer.block("if (whole)"):
+                self.whole_packets(laid, reads)
+            with self.writer.block("else"):
+                self.packets_anywhere(laid, reads, left)
+
+    def tile_of(self, read: Read) -> tuple[str, str]:
+        """Names of where the first point of a tile lies, in memory and in the ring."""
+        return self.stem(f"{read.name}_rows"), self.stem(f"{read.name}_to")
+
+    def point_to(self, laid: Laid, read: Read) -> str:
+        """Where a point of a tile, whose name is `place`, lies in the ring."""
+        past, pace = self.stem(f"{read.name}_past"), self.stem(f"{read.name}_pace")
+        there = f" + ({past} + uint32_t(first + place) * {pace}) % {laid.frame}" if laid.framed else ""
+        return f"{self.stem(f'{read.name}_to')} + place * {self.stem(f'{read.name}_pitch')}{there}"
+
+    def along_at(self, read: Read, point: str) -> tuple[str, str]:
+        """A read's subscript along the scanned axis, at a point, and what it has to be below."""
+        along = axis_along(read.index, self.axis.name)
+        with self.spelled({self.axis.name: point}):
+            return self.printer.index(read.index[along], SUM), self.printer.index(self.function.array(read.array).shape[along])
 
     def among_others(self, read: Read, elements: int) -> list[str]:
         """Conditions that a whole tile, and the packets around it, lie inside of an array without gaps."""
-        along = axis_along(read.index, self.axis.name)
-        with self.spelled({self.axis.name: "first"}):
-            index = self.printer.index(read.index[along], SUM)
-        extent = self.printer.index(self.function.array(read.array).shape[along], SUM)
+        index, extent = self.along_at(read, "first")
         dense = self.stem(f"{read.name}_dense")
         return [dense, f"{index} >= {elements}", f"{index} + {self.plan.tile + elements} <= {extent}"]
 
     def in_bulk(self, laid: Laid) -> bool:
-        """Whether bulk copies bring the packets of a whole tile's points: of few bytes each they would be too many."""
-        return laid.anywhere and in_bulk(self.plan, laid.size)
+        """Whether bulk copies bring the rows of a point: of few bytes each they would be too many."""
+        return laid.anywhere and (in_bulk(self.plan, laid.size) or "at_once" in self.stems)
+
+    def run_at_once(self, reads: Sequence[Read], stage: str) -> None:
+        """The points of a tile as one run."""
+        line, tile = self.writer.line, self.plan.tile
+        for read in reads:
+            (rows, to), pitch = self.tile_of(read), self.stem(f"{read.name}_pitch")
+            index, extent = self.along_at(read, "first")
+            low, high = (self.stem(f"{read.name}_{what}") for what in ("low", "high"))
+            line(f"const int64_t {low} = weft::maximum<int64_t>(-({index}), 0);  // the first point that is there")
+            line(f"const int64_t {high} = weft::minimum<int64_t>({extent} - ({index}), {tile});")
+            self.writer.cite(read.location)
+            with self.writer.block("if (threadIdx.x == 0)"):
+                count = f"int32_t(({high} - {low} - 1) * {pitch}) + rows_here"
+                before, after = f"({index} + {low}) * {pitch}", f"({extent} - ({index}) - {high}) * {pitch}"
+                line(f"weft::copy_run({to} + {low} * {pitch}, {rows} + {low} * {pitch}, {count},")
+                line(f"               {before}, {after}, arrived[{stage}]);")
+            if not read.always:
+                line(f"weft::zero_but({to}, {tile} * {pitch}, {low} * {pitch}, {high} * {pitch}, {self.plan.threads});")
 
     def whole_points(self, laid: Laid, reads: Sequence[Read], stage: str) -> None:
-        """Packets of which none leaves its array: one bulk copy for those of a point, by as many warps as there are."""
+        """Packets of which none leaves its array: as many for each point, by as many warps as there are."""
         plan, line, elements = self.plan, self.writer.line, laid.packet
         line(f"const uint32_t bytes = (rows_here + {2 * (elements - 1)}) / {elements} * {PACKET_BYTES};  // of a point")
         line(f"if (threadIdx.x == 0) arrived[{stage}].expect({plan.tile * len(reads)} * bytes);")
         first = f"threadIdx.x / {WARP} + threadIdx.x % {WARP} * {plan.threads // WARP}"
         line("#pragma unroll 1")
         with self.writer.block(f"for (int32_t place = {first}; place < {plan.tile}; place += {plan.threads})"):
-            line(f"const int32_t slot = {self.slot(laid, reads[0], stage, 'place')};")
             for read in reads:
-                (name, _), rows, pace = self.slots[read.name], self.stem(f"{read.name}_rows"), self.pace(read.array, read.index)
+                rows, pace = self.stem(f"{read.name}_rows"), self.pace(read.array, read.index)
                 self.writer.cite(read.location)
-                packet = f"weft::packet_of({rows} + place * {pace})"
-                to = f"{name} + slot"
-                if laid.frame > elements:
-                    to += f" + {self.past_here(laid, read, pace)} / {elements} * {elements}"
-                line(f"weft::bulk_load({to}, {packet}, bytes, arrived[{stage}]);")
+                packets = f"weft::packet_of({self.point_to(laid, read)}), weft::packet_of({rows} + place * {pace})"
+                line(f"weft::bulk_load({packets}, bytes, arrived[{stage}]);")
 
-    def past_here(self, laid: Laid, read: Read, pace: str) -> str:
-        """How far the rows of a tile's point are past a frame."""
-        return f"({self.stem(f'{read.name}_past')} + uint32_t(first + place) * {pace}) % {laid.frame}"
+    def runs_of_points(self, laid: Laid, reads: Sequence[Read], stage: str, left: str) -> None:
+        """The same at the ends of an array, and of rows with gaps between them."""
+        plan, line, block = self.plan, self.writer.line, self.stem(f"{self.plan.lane}_block")
+        first = f"threadIdx.x / {WARP} + threadIdx.x % {WARP} * {plan.threads // WARP}"
+        line("#pragma unroll 1")
+        with self.writer.block(f"for (int32_t place = {first}; place < {plan.tile}; place += {plan.threads})"):
+            line(f"if (!({' && '.join(self.copied_points('place', left))})) continue;")
+            for read in reads:
+                (rows, _), shape = self.tile_of(read), self.function.array(read.array).shape
+                to, pace = self.point_to(laid, read), self.pace(read.array, read.index)
+                lane = axis_along(read.index, plan.lane)
+                with self.spelled({plan.lane: block}):
+                    before = self.printer.index(read.index[lane], SUM)
+                after = f"{self.printer.index(shape[lane], SUM)} - ({before} + rows_here)"
+                if self.may_be_dense(read):
+                    index, extent = self.along_at(read, "(first + place)")
+                    dense = self.stem(f"{read.name}_dense")
+                    before += f" + ({dense} && {index} > 0 ? {pace} : 0)"
+                    after += f" + ({dense} && {index} + 1 < {extent} ? {pace} : 0)"
+                self.writer.cite(read.location)
+                inside = self.inside_at(read, "place", block)
+                with self.writer.block(f"if ({' && '.join(inside)})") if inside else nullcontext():
+                    line(f"weft::copy_run({to}, {rows} + place * {pace}, rows_here,")
+                    line(f"               {before}, {after}, arrived[{stage}]);")
+                if inside:
+                    with self.writer.block("else"):
+                        line(f"for (int32_t k = 0; k < rows_here; ++k) ({to})[k] = {{}};")
 
-    def whole_packets(self, laid: Laid, reads: Sequence[Read], stage: str) -> None:
-        """The same of few packets a point, each of them by a thread."""
+    def whole_packets(self, laid: Laid, reads: Sequence[Read]) -> None:
+        """Packets of which none leaves its array, a few a point, each of them by a thread."""
         line, tile, elements, sources = self.writer.line, self.plan.tile, laid.packet, []
-        lanes = laid.pitch // elements
+        lanes = self.packets_of_point(laid)
         points = self.plan.threads // lanes
         needed = [f"threadIdx.x < {points * lanes}"] if self.plan.threads % lanes else []
         line(f"const int32_t place = threadIdx.x / {lanes}, beside = threadIdx.x % {lanes} * {elements};")
         for read in reads:
-            source, rows, pace = (*(self.stem(f"{read.name}_{x}") for x in ("from", "rows")), self.pace(read.array, read.index))
+            (rows, to), pace = self.tile_of(read), self.pace(read.array, read.index)
+            source, slot, pitch = (self.stem(f"{read.name}_{x}") for x in ("from", "goes", "pitch"))
             type_ = memory_type(self.function.array(read.array).dtype)
             line(f"const {type_}* {source} = {rows} + place * {pace};")
-            sources.append((source, pace))
+            line(f"{type_}* {slot} = {to} + place * {pitch};")
+            sources.append((read, source, slot, pitch, pace))
         line("#pragma unroll")
         with self.writer.block(f"for (int32_t k = 0; k < {-(-tile // points)}; ++k)"):
-            further = f"place + k * {points}"
-            asked = [*needed, f"{further} < {tile}", f"beside < rows_here + {elements - 1}"]
+            asked = [*needed, f"place + k * {points} < {tile}", f"beside < rows_here + {elements - 1}"]
             with self.writer.block(f"if ({' && '.join(asked)})"):
-                line(f"const int32_t slot = {self.slot(laid, reads[0], stage, further)} + beside;")
-                for read, (source, _) in zip(reads, sources, strict=True):
+                for read, source, slot, _, _ in sources:
                     self.writer.cite(read.location)
-                    name, _ = self.slots[read.name]
-                    line(f"weft::copy_async<{PACKET_BYTES}>({name} + slot, weft::packet_of({source}) + beside);")
-            for source, pace in sources:
+                    to, from_ = f"weft::packet_of({slot}) + beside", f"weft::packet_of({source}) + beside"
+                    line(f"weft::copy_async<{PACKET_BYTES}>({to}, {from_});")
+            for _, source, slot, pitch, pace in sources:
                 line(f"{source} += {points} * {pace};")
+                line(f"{slot} += {points} * {pitch};")
 
-    def packets_anywhere(self, laid: Laid, reads: Sequence[Read], stage: str, left: str) -> None:
+    def packets_of_point(self, laid: Laid) -> int:
+        """Packets that have elements of a point's rows, at the most."""
+        return -(-(self.plan.wide + laid.packet - 1) // laid.packet)
+
+    def packets_anywhere(self, laid: Laid, reads: Sequence[Read], left: str) -> None:
         """Packets of which some may have elements that are not the array's."""
-        line, block, beside = self.writer.line, self.stem(f"{self.plan.lane}_block"), laid.pitch // laid.packet
+        line, block, beside = self.writer.line, self.stem(f"{self.plan.lane}_block"), self.packets_of_point(laid)
         asked = " && ".join(self.copied_points("place", left))
         line("#pragma unroll 1")
         over = f"for (int32_t k = threadIdx.x; k < {self.plan.tile * beside}; k += {self.plan.threads})"
         with self.writer.block(over):
             line(f"const int32_t place = k / {beside}, beside = k % {beside} * {laid.packet};")
             line(f"if (!({asked})) continue;")
-            line(f"const int32_t slot = {self.slot(laid, reads[0], stage, 'place')} + beside;")
             for read in reads:
                 self.writer.cite(read.location)
-                (name, _), before = self.slots[read.name], self.stem(f"{read.name}_past_here")
+                (rows, to), before = self.tile_of(read), self.stem(f"{read.name}_before")
                 lane = axis_along(read.index, self.plan.lane)
                 extent = self.printer.index(self.function.array(read.array).shape[lane], SUM)
-                rows, pace = self.stem(f"{read.name}_rows"), self.pace(read.array, read.index)
-                line(f"const int32_t {before} = {self.past_here(laid, read, pace)};")
-                row = f"{block} + (beside - {before})"
+                pitch, pace = self.stem(f"{read.name}_pitch"), self.pace(read.array, read.index)
+                line(f"const int32_t {before} = beside - weft::past_packet<{laid.packet}>({rows} + place * {pace});")
                 inside = self.inside_at(read, "place", block)
-                high = f"{extent} - ({row})"
+                high = f"{extent} - ({block} + {before})"
                 high = f"{' && '.join(inside)} ? {high} : 0" if inside else high
-                source = f"{rows} + place * {pace} + (beside - {before})"
-                copy = f"weft::copy_packet({name} + slot, {source}, -({row}), {high});"
-                asked = f"beside < {before} + rows_here"
-                if laid.frame > laid.packet:
-                    asked = f"beside + {laid.packet} > {before} && {asked}"
-                line(f"if ({asked}) {copy}")
+                from_, to = f"{rows} + place * {pace} + {before}", f"{to} + place * {pitch} + {before}"
+                line(f"if ({before} < rows_here) weft::copy_packet({to}, {from_}, -({block} + {before}), {high});")
 
     def begun_copies(self) -> None:
-        if any(self.laid(read).anywhere and self.laid(read).size < WORD_BYTES for read in self.of_ring()):
+        loose = [read for read in self.of_ring() if self.laid(read).anywhere]
+        if any(self.laid(read).size < WORD_BYTES or not read.always for read in loose):
             self.writer.line("__syncthreads();  // what threads have brought themselves is there")
 
     def before_copies(self) -> None:
@@ -379,19 +472,30 @@ class ScansBeside(ScanBody):
     def begun(self) -> None:
         count = self.points_from(self.begin, self.end, self.plan.runs)
         self.writer.line(f"const int32_t {self.stem('points')} = {count};  // of its own")
+
+        for read in self.of_ring():
+            own = self.laid(read)
+            if own.framed:
+                name, past, pace = (self.stem(f"{read.name}_{what}") for what in ("before", "past", "pace"))
+                self.writer.line(f"uint32_t {name}[{self.plan.runs}];  // elements before its points' rows in their lines")
+                self.writer.line("#pragma unroll")
+                there = f"({past} + uint32_t({self.begin} + k) * {pace}) % {own.frame}"
+                self.writer.line(f"for (int32_t k = 0; k < {self.plan.runs}; ++k) {name}[k] = {there};")
+
+    def past_of_step(self, read: Read, laid: Laid) -> str:
+        return f" + {self.stem(f'{read.name}_before')}[step]" if laid.framed else ""
+
+    def staged(self) -> None:
         for read in self.of_ring():
             own = self.laid(read)
             if own.anywhere:
-                name, past, pace = (self.stem(f"{read.name}_{what}") for what in ("before", "past", "pace"))
-                what, places = "lines" if own.frame > own.packet else "packets", self.places_before(own)
-                self.writer.line(f"uint32_t {name}[{places}];  // elements of its points' first {what} before their rows")
-                self.writer.line("#pragma unroll")
-                there = f"({past} + uint32_t({self.begin} + k) * {pace}) % {own.frame}"
-                self.writer.line(f"for (int32_t k = 0; k < {places}; ++k) {name}[k] = {there};")
-
-    def places_before(self, laid: Laid) -> int:
-        """From how many points on, at the most, rows are as far past a frame again."""
-        return min(laid.frame, self.plan.runs)
+                (ring, elements), type_ = self.slots[read.name], memory_type(self.function.array(read.array).dtype)
+                here, past, pace, slot = (self.stem(f"{read.name}_{what}") for what in ("here", "past", "pace", "slot"))
+                first = self.begin
+                if self.plan.side < self.plan.threads:
+                    first += f" - {self.stem(f'{self.axis.name}_own')}"
+                there = "" if own.framed else f" + ({past} + uint32_t({first}) * {pace}) % {own.frame}"
+                self.writer.line(f"const {type_}* const {here} = {ring} + stage * {elements} + {slot}{there};")
 
     def within(self, name: str) -> list[str]:
         """Conditions that a step is a point of the row's."""
@@ -425,12 +529,14 @@ class ScansBeside(ScanBody):
     def taken_here(self, read: Read, at: str) -> list[str]:
         """Take a point out of the ring to this place of the read's tile; a declaration of it where there is none."""
         plan, (ring, elements), (_, tile), own = self.plan, self.slots[read.name], self.buffers[read.name], self.laid(read)
-        before = f" + {self.stem(f'{read.name}_before')}[step % {self.places_before(own)}]" if own.anywhere else ""
-        slot = f"stage * {elements} + {self.places_of[own]} + step * {own.pitch}{before}"
+        slot = f"{ring} + stage * {elements} + {self.places_of[own]} + step * {own.pitch}" if not own.anywhere else (
+            f"{self.stem(f'{read.name}_here')} + step * {self.stem(f'{read.name}_pitch')}{self.past_of_step(read, own)}"
+        )
         type_ = register_type(self.function.array(read.array).dtype)
         if not self.first:
-            return [f"{'' if at else f'const {type_} '}{tile}{at} = {type_}({ring}[{slot}]);"]
-        taken = f"weft::unpack(weft::fetch<{plan.vector}, {plan.vector}>({ring} + {slot}), {tile}{at});"
+            array, place = slot.split(" + ", 1)
+            return [f"{'' if at else f'const {type_} '}{tile}{at} = {type_}({array}[{place}]);"]
+        taken = f"weft::unpack(weft::fetch<{plan.vector}, {plan.vector}>({slot}), {tile}{at});"
         return [taken] if at else [f"{type_} {tile}[{plan.vector}];", taken]
 
     # ---------------------------------------------------------------- points

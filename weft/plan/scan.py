@@ -49,6 +49,8 @@ FEW_BLOCKS, SLACK = (Staying(512, 1, 1.08, 3), Staying(256, 2, 1.04, 1)), 0.05
 FEWEST_TURNS = 4
 # Points of a row from which on few rows are so; those of a thread at most.
 LONG_ROW, MOST_POINTS = 1 << 14, 32
+# Points of a tile that a thread has where they stay in shared memory, of rows that begin anywhere.
+MORE_POINTS = 32
 # Tiles that are in shared memory at a time, where each begins; bytes of it that a block has for other things.
 MOST_STAGES, SLOT_ALIGNMENT, OTHER_SHARED = 4, 128, 2 * 1024
 # Turns whose words blocks have at a time.
@@ -67,7 +69,8 @@ class ScanPlan:
     memory, where reads of whole runs of memory bring them; 0: the next tile is on its way in registers. resident: blocks that
     a multiprocessor has at a time, where that is planned. delayed: a block goes through a tile in the turn after the one in
     which it has told what that does, since the others may be late. single: a row is one tile. lines: rows side by side that
-    begin anywhere lie in shared memory as far past a line as in memory; else as far past a packet.
+    begin anywhere lie in shared memory as far past a line as in memory; else as far past a packet. full: a block has all rows
+    that lie side by side, so that points which follow each other in memory are one run.
     """
 
     rows: tuple[str, ...]
@@ -83,6 +86,7 @@ class ScanPlan:
     delayed: bool = False
     single: bool = False
     lines: bool = False
+    full: bool = False
 
     @property
     def beside(self) -> bool:
@@ -138,7 +142,7 @@ def plan_scan(
         if machine.bulk:
             few = _with_ring(function, scans, facts, few, machine.shared // few.resident - _other_shared(scans, few))
         parts = max(1, min(parts, -(-length // few.tile)))
-        few = replace(few, shared=parts > 1, delayed=few.delayed and parts > 1)
+        few = replace(few, shared=parts > 1, delayed=few.delayed and parts > 1, full=few.full and few.stages > 0)
         found.append((groups * parts / blocks, few, Extents(rows, groups, parts)))
     if leaning.blocks is not None:
         return found[leaning.blocks][1:]
@@ -173,7 +177,8 @@ def _with_ring(function: Function, scans: Scanned, facts: Facts, plan: ScanPlan,
     swept = [v for v in scans.values if isinstance(v, Read) and scans.along in v.axes]
     whole = set(swept) == set(ring_reads(function, scans, plan, facts))
     if plan.shared and whole and len(scans.levels) == 1:
-        for runs in range(plan.runs, 0, -1):
+        loose = plan.beside and all(anywhere(function, scans, plan, r, facts) for r in swept)
+        for runs in range(MORE_POINTS // plan.vector if loose else plan.runs, 0, -1):
             given = replace(plan, runs=runs, delayed=True)
             if stages(given) > 2:
                 return replace(given, stages=stages(given))
@@ -237,8 +242,9 @@ def _few(function: Function, scans: Scanned, facts: Facts, plan: ScanPlan, threa
 
 def _few_runs(scans: Scanned, vector: int) -> int:
     """Points of a row that a thread has where rows lie side by side."""
-    reads = sum(isinstance(v, Read) and scans.along in v.axes for v in scans.values)
-    return max(1, min(POINTS, VALUES // (max(1, reads) * vector)) // len(scans.scans))
+    sizes = [max(WORD_BYTES, v.type.size) for v in scans.values if isinstance(v, Read) and scans.along in v.axes]
+    words = max(1, sum(sizes) // WORD_BYTES) * vector
+    return max(1, min(POINTS, VALUES // words) // len(scans.scans))
 
 
 def _few_side(
@@ -261,25 +267,41 @@ def _few_side(
         groups = _groups(given, extents)
         parts = max(1, min(blocks // groups, given.threads)) if shares and groups else 1
         waves = -(-groups * parts // blocks)
+        rows = extents[given.lane] / -(-extents[given.lane] // given.wide)  # of a block
         moved = 0.0
         for array in swept:
-            line, aligned = given.wide * array.dtype.size, facts.vector(array.name) * array.dtype.size
-            edges = SECTOR_BYTES - aligned if aligned < PACKET_BYTES else 0
+            line, aligned = rows * array.dtype.size, facts.vector(array.name) * array.dtype.size
+            edges = SECTOR_BYTES - aligned if aligned < PACKET_BYTES and not given.full else 0
             moved += array.dtype.size * (line + edges + PIECE_COST) / line
-        lanes = extents[given.lane] / -(-extents[given.lane] // given.wide)
         if parts > 1:
             trips = -(-parts * given.side // (PARTS_ASKED * given.threads))
             moved += parts * words / given.tile * TOLD_COST
             turns = max(1.0, extents[scans.along] / (given.tile * parts))
             moved *= (staying.waits + TRIP_COST * (trips - 1)) * (turns + staying.idle) / turns
+        lanes = (rows + given.wide) / 2  # those without rows take part in turns
         return waves * lanes / parts * moved * staying.resident, waves
 
     size = min((a.dtype.size for a in swept), default=4)
     most = max(SECTOR_BYTES // size, power_of_two(extents[plan.lane]))
     wide = {max(plan.vector, min(line // size, most, plan.threads * plan.vector)) for line in FEW_LINES}
     given = [replace(plan, side=w // plan.vector) for w in sorted(wide)]
+    side = fitting_side(-(-extents[plan.lane] // plan.vector))
+    if any(facts.vector(a.name) * a.dtype.size < PACKET_BYTES for a in swept):
+        given = [g for g in given if g.wide >= min(WARP, most)]  # fewer are mostly edges
+        whole = WARP // math.gcd(side, WARP)  # so many threads below each other make whole warps
+        down = round(plan.threads / (side * whole))
+        down -= side * whole * down > plan.threads * 9 // 8  # registers are for about as many
+        given += [replace(plan, side=side, threads=side * whole * down, full=True)] if down else []
     best = min(given, key=cost) if extents[plan.lane] else given[0]
     return cost(best)[0] if extents[plan.lane] else 0.0, best
+
+
+def fitting_side(lanes: int) -> int:
+    """Threads for so many lanes: one of few sizes, of which four below each other at the most make whole warps."""
+    if lanes <= WARP:
+        return power_of_two(lanes)
+    step = max(8, power_of_two(lanes) // 16)
+    return -(-lanes // step) * step
 
 
 def _groups(plan: ScanPlan, extents: Mapping[str, int]) -> int:
@@ -348,32 +370,45 @@ def anywhere(function: Function, scans: Scanned, plan: ScanPlan, read: Read, fac
 
 @dataclass(frozen=True)
 class Laid:
-    """How rows side by side lie in a tile in shared memory, in elements of so many bytes: those of a point in frames, one more
-    where they are `anywhere` in memory, as far past the first one as there; skew: between the runs of threads below each other,
-    which keep the lanes of a warp in banks of their own. frame: a packet, or a line where bulk copies bring them, which ask L2
-    once for what lies in one line of both memories.
+    """How rows side by side lie in a tile in shared memory, in elements of so many bytes. pitch: from a point to the next one;
+    of rows that begin `anywhere` in memory the most, as the kernel chooses it: they lie as far past a frame as in memory, and
+    so does each point's from the one before; framed: or points have frames of their own. skew: between the runs of threads
+    below each other, which keep the lanes of a warp in banks of their own. frame: a packet, or a line where bulk copies bring
+    them, which ask L2 once for what lies in one line of both memories.
     """
 
     size: int
     anywhere: bool
-    pitch: int  # from a point to the next one
+    pitch: int
     skew: int
     frame: int
+    least: int  # of the pitch: no packet has elements of two points
+    framed: bool
 
     @property
     def packet(self) -> int:
         """Elements of a packet."""
         return PACKET_BYTES // self.size
 
+    def elements(self, plan: ScanPlan) -> int:
+        """Elements of a tile, and of what it begins past a frame."""
+        past = self.frame if self.anywhere else 0
+        return past + plan.tile * self.pitch + plan.threads // plan.side * self.skew
+
 
 def laid(function: Function, scans: Scanned, plan: ScanPlan, read: Read, facts: Facts) -> Laid:
     """How the tiles of a read lie whose rows are side by side."""
-    size, loose = function.array(read.array).dtype.size, anywhere(function, scans, plan, read, facts)
-    by_lines = plan.lines and in_bulk(plan, size) and size >= WORD_BYTES  # of less, more is computed a point than that spares
-    frame = (BANKS_BYTES if by_lines else PACKET_BYTES) // size
-    pitch = plan.wide + (frame if loose else 0)
-    skew = (plan.wide - plan.runs * pitch) % (BANKS_BYTES // size) if plan.side < WARP else 0
-    return Laid(size, loose, pitch, skew, frame)
+    size = function.array(read.array).dtype.size
+    packet = PACKET_BYTES // size
+    if anywhere(function, scans, plan, read, facts):
+        by_lines = plan.lines and in_bulk(plan, size) and size >= WORD_BYTES  # of less, more is computed than that spares
+        frame = BANKS_BYTES // size if by_lines else packet
+        least = plan.wide + 2 * (packet - 1)
+        if by_lines and not plan.full:
+            return Laid(size, True, plan.wide + frame, 0, frame, plan.wide + frame, True)
+        return Laid(size, True, least + frame - 1, 0, frame, least, False)
+    skew = (plan.wide - plan.runs * plan.wide) % (BANKS_BYTES // size) if plan.side < WARP else 0
+    return Laid(size, False, plan.wide, skew, packet, plan.wide, False)
 
 
 def in_bulk(plan: ScanPlan, size: int) -> bool:
@@ -391,8 +426,7 @@ def slot_bytes(function: Function, scans: Scanned, plan: ScanPlan, read: Read, f
     """Bytes of a tile of a read in shared memory: with the packets beside it, where it is shifted or begins between packets."""
     size = function.array(read.array).dtype.size
     if plan.beside:
-        own = laid(function, scans, plan, read, facts)
-        bytes_ = (plan.tile * own.pitch + plan.threads // plan.side * own.skew) * size
+        bytes_ = laid(function, scans, plan, read, facts).elements(plan) * size
     else:
         packets = 3 if anywhere(function, scans, plan, read, facts) else 2 if shift_of(read, plan.lane) else 0
         bytes_ = plan.tile * size + packets * PACKET_BYTES

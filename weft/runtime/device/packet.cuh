@@ -25,8 +25,48 @@ template <typename T> WEFT_FUNCTION void copy_packet(T* shared, const T* global,
 }
 
 // The first element of the packet that an element lies in.
-template <typename T> WEFT_FUNCTION const T* packet_of(const T* address) {
-    return reinterpret_cast<const T*>(uint64_t(address) & ~uint64_t(15));
+template <typename T> WEFT_FUNCTION T* packet_of(T* address) { return reinterpret_cast<T*>(uint64_t(address) & ~uint64_t(15)); }
+
+// Elements of shared memory from a row to the next, at least so many: as far past a frame as those of memory.
+template <int frame> WEFT_FUNCTION int32_t pitch_of(uint32_t least, uint32_t stride) {
+    return int32_t(least + (stride - least) % frame);
+}
+
+#if __CUDA_ARCH__ >= 900
+// A run of elements, which lies as far past a packet in shared memory as in global memory: packets by one bulk copy, which is
+// announced here; where some of a packet are not the array's, single elements, which are there as `copy_packet` says. before,
+// after: how many elements beside the run are the array's.
+template <typename T>
+WEFT_FUNCTION void copy_run(T* shared, const T* global, int32_t count, int64_t before, int64_t after, Mbarrier& barrier) {
+    constexpr int32_t packet = 16 / sizeof(T);
+    if (count <= 0) return;
+    const int32_t past = int32_t(past_packet<packet>(global)), beyond = (past + count) % packet, rest = packet - beyond;
+    const int32_t begin = past <= before ? -past : packet - past;
+    const int32_t end = beyond == 0 ? count : rest <= after ? count + rest : count - beyond;
+    if (begin < end) {
+        const uint32_t bytes = uint32_t(end - begin) * sizeof(T);
+        barrier.expect(bytes);
+        bulk_load(shared + begin, global + begin, bytes, barrier);
+    }
+    const auto single = [&](int32_t first, int32_t last) {
+#pragma unroll 1
+        for (int32_t k = first; k < last; ++k) {
+            if constexpr (sizeof(T) >= 4) copy_async<sizeof(T)>(shared + k, global + k);
+            else shared[k] = global[k];
+        }
+    };
+    single(0, minimum(begin, count));
+    single(maximum(end, maximum(begin, 0)), count);
+}
+#endif
+
+// Zeros but for the elements from number `low` on, before number `high`, by so many threads.
+template <typename T> WEFT_FUNCTION void zero_but(T* shared, int32_t count, int64_t low, int64_t high, int32_t threads) {
+    if (low <= 0 && high >= count) return;
+#pragma unroll 1
+    for (int32_t k = threadIdx.x; k < count; k += threads) {
+        if (k < low || k >= high) shared[k] = T{};
+    }
 }
 
 }  // namespace weft
