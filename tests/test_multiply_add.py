@@ -250,3 +250,11 @@ def test_a_gpu_rounds_once_where_the_text_says_so() -> None:
     got = multiply_add(*(t.cuda() for t in (a, b, c))).cpu().numpy()
     want = (c.double() - a.double() * b.double()).numpy().astype(np.float32)  # exact but for this rounding
     assert (got == want).all() and (want != 0).mean() > 0.9
+
+
+def test_what_is_of_numbers_alone_counts_in_64_bits_where_a_template_is_given_it() -> None:
+    """As where an axis of one element is counted by a number."""
+    zero, two = Const(0, INT64), Const(2, INT64)
+    half = Op("floordiv", (Ref("n", INT64), two), INT64)
+    shifted = Op("sub", (Op("add", (Op("neg", (zero,), INT64), two), INT64), half), INT64)
+    assert printer(False).value(shifted) == "weft::wrapping_sub(int64_t(-0 + 2), weft::floor_divide(n, int64_t(2)))"

@@ -249,7 +249,11 @@ class Printer:
         if isinstance(expr, Const) and expr.type.category == "int":
             return Text(literal(expr.value, expr.type, typed=True))
         text = self._operand(expr, expr.type, wrap)
-        if not wrap and expr.type == INT64 and any(isinstance(e, Ref) and self.narrow(e.name) for e in walk_expr(expr)):
+        if expr.type != INT64:
+            return text
+        parts = [*walk_expr(expr)]
+        of_numbers = all(isinstance(e, Const | Op) for e in parts)  # which C++ counts in 32 bits
+        if of_numbers or (not wrap and any(isinstance(e, Ref) and self.narrow(e.name) for e in parts)):
             return Text(f"int64_t({text.text})")
         return text
 
