@@ -7,7 +7,7 @@ Those of a delta rule come one after another; what is made of all of them at onc
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -16,9 +16,9 @@ import torch._functorch.config
 import torch.nn.functional as F  # noqa: N812 - as PyTorch's own documents import it
 from torch import Tensor
 
-from bench.harness import Options, Row, need_gpu
+from bench.harness import Options, Row, need_gpu, rows_of
 from weft.kernels import gated_delta_rule, linear_attention
-from weft.runtime.timing import median_ms
+from weft.runtime.timing import times_in_turn
 
 CHUNK = 64
 # (heads, tokens, width and lanes)
@@ -85,7 +85,7 @@ def arguments(heads: int, length: int, width: int, dtype: torch.dtype, device: t
     return [*drawn[:3], F.logsigmoid(g + 3), drawn[3]]
 
 
-def run(options: Options) -> list[Row]:
+def run(options: Options) -> Iterator[Row]:
     need_gpu(options)
     torch._functorch.config.donated_buffer = False  # gradients are taken many times of one call
     on_gpu = options.device.type == "cuda"
@@ -94,22 +94,18 @@ def run(options: Options) -> list[Row]:
         "linear_attention": (linear_attention, compiled(chunked_linear), 4),
         "gated_delta_rule": (gated_delta_rule, partial(chunked_delta, compiled(prepared), compiled(chunk_step)), 5),
     }
+    programs = {name: program for name, program in programs.items() if options.wants(name)}
     _check(options.device, programs)
-    measured: list[Row] = []
     for shape in SHAPES if on_gpu else ((2, 128, 16),):
         given = [arguments(*shape, torch.bfloat16, options.device) for _ in range(2 if on_gpu else 1)]
         for name, (own, peer, count) in programs.items():
             case = {"kernel": name, "heads": shape[0], "tokens": shape[1], "width": shape[2], "dtype": "bfloat16"}
             for direction in ("forward", "backward"):
-                times = []
-                for function in (own, peer):
-                    calls = [partial(function, *one[:count]) for one in given]
-                    if direction == "backward":
-                        calls = [_gradient(function, given[0][:count])]
-                    times.append(median_ms(calls, options.device, seconds=options.seconds))
-                row = Row("linear_attention", {**case, "pass": direction}, times[0], "chunks, torch.compile", times[1])
-                measured.append(row)
-    return measured
+                ways: list[list[Callable[[], Any]]] = [[partial(f, *one[:count]) for one in given] for f in (own, peer)]
+                if direction == "backward":
+                    ways = [[_gradient(f, given[0][:count])] for f in (own, peer)]
+                times = times_in_turn(ways, options.device, seconds=min(0.2, options.seconds))
+                yield from rows_of("linear_attention", {**case, "pass": direction}, times, ["chunks, torch.compile"])
 
 
 def _gradient(function: Function, given: list[Tensor]) -> Callable[[], Any]:
