@@ -647,6 +647,26 @@ def test_gradients_of_neighbours_run_in_parallel(function: Callable[..., Any]) -
     assert all(v.kind in ("parallel", "reduction") for nest in made.nests for _, v in nest.verdicts)
 
 
+def alike_in_windows(x: Tensor, weight: Tensor) -> Tensor:
+    n, m = x.shape
+    y = torch.zeros_like(x)
+    for i in range(n - 2):
+        for j in range(m - 1):
+            s = 0.0
+            for a in range(3):
+                for b in range(2):
+                    s += x[i + a, j + b] * weight[i + a, j + b]
+            y[i, j] = s
+    return y
+
+
+def test_gradients_of_windows_sum_over_their_few_points_whatever_array_the_sizes_are_of() -> None:
+    types_ = {"x": TensorType(FLOAT64, 2), "weight": TensorType(FLOAT64, 2)}
+    text = show(adjoint(parse(alike_in_windows, types_), ("x", "weight")))
+    assert all(text.count(f"in range({points}):") == 2 for points in (3, 2))
+    compare(weft.kernel(alike_in_windows), alike_in_windows, (double(5, 6), double(5, 6, seed=1)))
+
+
 def test_windows_that_reach_an_element_are_gone_through_alone() -> None:
     """Of those that begin two apart and are three wide there are two, each read inside of its array without being asked."""
     kernel = weft.kernel(largest_of_windows)

@@ -763,14 +763,15 @@ def _no_less_than_0(function: Function, e: Expr, known: Collection[Expr] = ()) -
 
 def _telling(function: Function, site: _Site, axis: int, form: Affine, loops: list[For]) -> list[str]:
     """The loop whose variable tells an index, if any does: of several, the outermost of those that are as long as the array,
-    else the one that moves it farthest, the innermost of such; the others are summed.
+    else, of those that sizes bound if any is, the one that moves it farthest, the innermost of such; the others are summed.
     """
     own = [f for f in loops if f.var in form.names]
     if len(own) > 1:
         extent = affine(function.array(site.store.array).shape[axis])
         ends = {f.var: _ascending(f) for f in own}
         long = [f for f in own if extent is not None and (e := ends[f.var]) is not None and e[1].names & extent.names]
-        own = long or sorted(own[::-1], key=lambda f: -abs(form.coefficient(f.var)))
+        sized = [f for f in own if (e := ends[f.var]) is not None and e[1].names] or own
+        own = long or sorted(sized[::-1], key=lambda f: -abs(form.coefficient(f.var)))
     return [f.var for f in own[:1]]
 
 
