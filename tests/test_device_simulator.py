@@ -15,8 +15,8 @@ from weft.runtime.simulator import Argument, Map, Simulation, Tensor, simulate
 SEEDS = [*range(3), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(3, 20))]
 # Headers with both meanings.
 SHARED = {
-    *("algebra.cuh", "scalar.cuh", "special.cuh", "memory.cuh", "team.cuh", "cluster_team.cuh", "chain.cuh", "join.cuh"),
-    *("sort.cuh", "turn.cuh", "latest.cuh", "complex.cuh", "row.cuh", "product.cuh", "matrix_tile.cuh", "airy.cuh"),
+    *("algebra.cuh", "algebra_of_one.cuh", "scalar.cuh", "special.cuh", "memory.cuh", "team.cuh", "cluster_team.cuh"),
+    *("chain.cuh", "join.cuh", "sort.cuh", "turn.cuh", "latest.cuh", "complex.cuh", "row.cuh", "product.cuh", "matrix_tile.cuh", "airy.cuh"),
     *("incomplete_gamma.cuh", "fragment.cuh", "packet.cuh", "within.cuh", "bins.cuh", "power.cuh", "bounds.cuh"),
 }  # fmt: skip
 

@@ -612,7 +612,8 @@ def _plan(function: Function, site: _Site, most: int | None = None) -> _Plan | N
             del found[var]
             found[place] = axis, 1, Affine.make({var: factor}, 0) + window.rest
     prefix = 0
-    if not _factors(site) & _used(site):  # else what is saved for it has loops of its own
+    # factors that can be saved alone have the product in loops of its own
+    if not _factors(site) & _used(site) or _Closure(site, 0, _Settled(function)).whole:
         in_place = (loop.var in found and found[loop.var][1:] == (1, Affine((), 0)) for loop in site.loops[:most])
         prefix = sum(itertools.takewhile(bool, in_place))
     if several.keys() & found.keys():

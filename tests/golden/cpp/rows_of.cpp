@@ -17,7 +17,7 @@ extern "C" WEFT_WIDEST int64_t weft_rows_of(const weft_slot* slots, int threads)
             const int64_t k_end = std::min<int64_t>(k_0 + 4096, w_size_1);
             const int64_t* places_i = places + i;
             weft::bfloat16* y_i = y + i * y_stride_0;
-            // test_cpu.py:113: y[i, k] = w[places[i], k]
+            // test_cpu.py:115: y[i, k] = w[places[i], k]
             const int64_t index = places_i[0];
             const int64_t place = index < 0 ? index + w_size_0 : index;
             const bool inside_w = weft::inside(place, w_size_0, 1, outside);

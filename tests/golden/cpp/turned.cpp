@@ -13,7 +13,7 @@ static void turned_rows(const float* __restrict__ x, const float* __restrict__ z
 #pragma omp simd
             for (int w = 0; w < lanes; ++w) {
                 const int64_t j = j_0 + w;
-                // test_cpu.py:28: y[i, j] = x[i, j] + z[j, i]
+                // test_cpu.py:30: y[i, j] = x[i, j] + z[j, i]
                 y[i * y_stride_0 + j] = x[i * x_stride_0 + j] + z_tile[step][w];
             }
         }

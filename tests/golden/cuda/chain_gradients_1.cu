@@ -34,11 +34,11 @@ extern "C" __global__ void __launch_bounds__(512, 1) causal_adjoint_1(
     if (threadIdx.x == 0) {
         for (int32_t place = 0; place < 1; ++place) {
             rows_full[place].init(1);
-            rows_empty[place].init(3);
+            rows_empty[place].init(12);
         }
         for (int32_t place = 0; place < 4; ++place) {
             scores_full[place].init(1);
-            scores_empty[place].init(3);
+            scores_empty[place].init(12);
         }
         weft::fence_mbarrier_init();
     }
@@ -187,10 +187,10 @@ extern "C" __global__ void __launch_bounds__(512, 1) causal_adjoint_1(
         const bool any_turn = first_turn < turns;
         if (any_turn) rows_full[0].wait(rows % 2);
         const auto leave_turn = [&] {
-            // no row of the warpgroup has these columns: their places are free when all its warps have seen them
+            // no row of the warpgroup has any of these columns
             scores_full[place].wait(phase);
             weft::barrier_sync(1 + threadIdx.x / 128, 256);
-            if (threadIdx.x % 128 == 0) scores_empty[place].arrive();
+            if (threadIdx.x % 32 == 0) scores_empty[place].arrive();
             weft::barrier_arrive(threadIdx.x / 128 == 2 ? 1 : 2 + threadIdx.x / 128, 256);
             if (++place == 4) place = 0, phase ^= 1;
         };
@@ -201,14 +201,14 @@ extern "C" __global__ void __launch_bounds__(512, 1) causal_adjoint_1(
             weft::wgmma_commit();
             weft::barrier_arrive(threadIdx.x / 128 == 2 ? 1 : 2 + threadIdx.x / 128, 256);
             weft::wgmma_wait<0>(dot_3_own);
-            if (threadIdx.x % 128 == 0) scores_empty[place].arrive();
+            if (threadIdx.x % 32 == 0) scores_empty[place].arrive();
             const bool edge = turn >= whole_turns;
             fold_turn(turn, edge);
             if (++place == 4) place = 0, phase ^= 1;
         }
         for (; turn < turns; ++turn) leave_turn();
         if (any_turn) {
-            if (threadIdx.x % 128 == 0) rows_empty[0].arrive();
+            if (threadIdx.x % 32 == 0) rows_empty[0].arrive();
             ++rows;
         }
         #pragma unroll

@@ -51,13 +51,13 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
     if (threadIdx.x == 0) {
         for (int32_t place = 0; place < 1; ++place) {
             rows_full[place].init(1);
-            rows_empty[place].init(2);
+            rows_empty[place].init(8);
         }
         for (int32_t place = 0; place < 4; ++place) {
             scores_full[place].init(1);
-            scores_empty[place].init(2);
+            scores_empty[place].init(8);
             sums_full[place].init(1);
-            sums_empty[place].init(2);
+            sums_empty[place].init(8);
         }
         weft::fence_mbarrier_init();
     }
@@ -177,12 +177,12 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
         const bool any_turn = first_turn < turns;
         if (any_turn) rows_full[0].wait(rows % 2);
         const auto leave_turn = [&] {
-            // no row of the warpgroup has these columns: their places are free when all its warps have seen them
+            // no row of the warpgroup has any of these columns
             scores_full[place].wait(phase);
             sums_full[place].wait(phase);
             weft::barrier_sync(1 + threadIdx.x / 128, 256);
-            if (threadIdx.x % 128 == 0) scores_empty[place].arrive();
-            if (threadIdx.x % 128 == 0) sums_empty[place].arrive();
+            if (threadIdx.x % 32 == 0) scores_empty[place].arrive();
+            if (threadIdx.x % 32 == 0) sums_empty[place].arrive();
             weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
             if (++place == 4) place = 0, phase ^= 1;
         };
@@ -196,7 +196,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
             weft::wgmma_wait<0>(dot_6_own, d_2_part_own);
             bool edge;
             while (true) {
-                if (threadIdx.x % 128 == 0) scores_empty[place].arrive();
+                if (threadIdx.x % 32 == 0) scores_empty[place].arrive();
                 edge = turn >= whole_turns;
                 if (edge) fold_turn(turn, true);
                 else fold_turn(turn, false);
@@ -231,9 +231,9 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
                     weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
                     weft::wgmma_wait<0>(dot_6_own, d_2_part_own);
                 }
-                if (threadIdx.x % 128 == 0) sums_empty[last].arrive();
+                if (threadIdx.x % 32 == 0) sums_empty[last].arrive();
             }
-            if (threadIdx.x % 128 == 0) rows_empty[0].arrive();
+            if (threadIdx.x % 32 == 0) rows_empty[0].arrive();
             ++rows;
             sums_full[place].wait(phase);
             if (edge && weft::any_of_warpgroup(weft::any_infinite<1>(k_tile_2 + place), told[threadIdx.x / 128], 3 + threadIdx.x / 128)) {
@@ -252,12 +252,12 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
                 weft::wgmma_commit();
                 weft::wgmma_wait<0>(d_q_part_own[0]);
             }
-            if (threadIdx.x % 128 == 0) sums_empty[place].arrive();
+            if (threadIdx.x % 32 == 0) sums_empty[place].arrive();
             if (++place == 4) place = 0, phase ^= 1;
         }
         for (; turn < turns; ++turn) leave_turn();
         if (any_turn && !any_own) {
-            if (threadIdx.x % 128 == 0) rows_empty[0].arrive();
+            if (threadIdx.x % 32 == 0) rows_empty[0].arrive();
             ++rows;
         }
         weft::exchange_quads(d_q_part_own[0]);

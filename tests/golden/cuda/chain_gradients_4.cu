@@ -56,13 +56,13 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
     if (threadIdx.x == 0) {
         for (int32_t place = 0; place < 1; ++place) {
             rows_full[place].init(1);
-            rows_empty[place].init(2);
+            rows_empty[place].init(8);
         }
         for (int32_t place = 0; place < 4; ++place) {
             scores_full[place].init(1);
-            scores_empty[place].init(2);
+            scores_empty[place].init(8);
             sums_full[place].init(1);
-            sums_empty[place].init(2);
+            sums_empty[place].init(8);
         }
         weft::fence_mbarrier_init();
     }
@@ -217,12 +217,12 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
         const bool any_turn = first_turn < turns;
         if (any_turn) rows_full[0].wait(rows % 2);
         const auto leave_turn = [&] {
-            // no row of the warpgroup has these columns: their places are free when all its warps have seen them
+            // no row of the warpgroup has any of these columns
             scores_full[place].wait(phase);
             sums_full[place].wait(phase);
             weft::barrier_sync(1 + threadIdx.x / 128, 256);
-            if (threadIdx.x % 128 == 0) scores_empty[place].arrive();
-            if (threadIdx.x % 128 == 0) sums_empty[place].arrive();
+            if (threadIdx.x % 32 == 0) scores_empty[place].arrive();
+            if (threadIdx.x % 32 == 0) sums_empty[place].arrive();
             weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
             if (++place == 4) place = 0, phase ^= 1;
         };
@@ -239,7 +239,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
             weft::wgmma_wait<0>(dot_9_own, d_2_part_1_own);
             bool edge;
             while (true) {
-                if (threadIdx.x % 128 == 0) scores_empty[place].arrive();
+                if (threadIdx.x % 32 == 0) scores_empty[place].arrive();
                 edge = turn >= whole_turns || turn < first_whole_turn;
                 fetch_columns(turn + 1);
                 if (edge) fold_turn(turn, true);
@@ -277,9 +277,9 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
                     weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
                     weft::wgmma_wait<0>(dot_9_own, d_2_part_1_own);
                 }
-                if (threadIdx.x % 128 == 0) sums_empty[last].arrive();
+                if (threadIdx.x % 32 == 0) sums_empty[last].arrive();
             }
-            if (threadIdx.x % 128 == 0) rows_empty[0].arrive();
+            if (threadIdx.x % 32 == 0) rows_empty[0].arrive();
             ++rows;
             sums_full[place].wait(phase);
             if (edge && weft::any_of_warpgroup(weft::any_infinite<1>(grad_out_tile_2 + place) || weft::any_infinite<1>(q_tile_2 + place), told[threadIdx.x / 128], 3 + threadIdx.x / 128)) {
@@ -299,12 +299,12 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
                 weft::wgmma_commit();
                 weft::wgmma_wait<0>(d_v_part_own[0], d_k_part_own[0]);
             }
-            if (threadIdx.x % 128 == 0) sums_empty[place].arrive();
+            if (threadIdx.x % 32 == 0) sums_empty[place].arrive();
             if (++place == 4) place = 0, phase ^= 1;
         }
         for (; turn < turns; ++turn) leave_turn();
         if (any_turn && !any_own) {
-            if (threadIdx.x % 128 == 0) rows_empty[0].arrive();
+            if (threadIdx.x % 32 == 0) rows_empty[0].arrive();
             ++rows;
         }
         weft::exchange_quads(d_v_part_own[0]);
