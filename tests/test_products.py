@@ -114,7 +114,7 @@ READINGS: list[tuple[Any, tuple[str, ...], str, Shape | None]] = [
     (kernels.rounded, (SQUARE, SQUARE), "n", Shape("", "b", "n", "k", "operand.0", "operand.1")),
     (kernels.gathered, (SQUARE, SQUARE, "int64[64]"), "j", Shape("", "i", "j", "k", "operand.0", "x")),
     (kernels.inner, (SQUARE, SQUARE), "n", Shape("", "b", "n", "k", "x", "w")),
-    (kernels.causal, (SQUARE, SQUARE), "j", Shape("", "i", "j", "k", "operand.0 a", "b", neutral=False)),  # a row has its own points
+    (kernels.causal, (SQUARE, SQUARE), "j", Shape("", "i", "j", "k", "operand.0 a", "b", neutral=False)),  # of rows
     (kernels.with_factor, (SQUARE, SQUARE, "float32[64,64,64]"), "j", None),
     (kernels.of_vector, (SQUARE, "float32[64]"), "i", None),
     (kernels.of_columns, (CUBE, CUBE), "j", None),
