@@ -262,6 +262,7 @@ def run(options: Options) -> Iterator[Row]:
 
 def _cell(name: str, shape: tuple[int, int, int, int], options: Options) -> list[Row]:
     device = options.device
+    torch.compiler.reset()  # FlexAttention recompiles a few times, and then keeps all scores
     own = variant(name, shape, device)
     q, k, v = (torch.randn(shape, device=device).bfloat16().requires_grad_() for _ in range(3))
     peer = flex(own, shape, device) if device.type == "cuda" else partial(_by_mask, own)

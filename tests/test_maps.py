@@ -287,8 +287,8 @@ def test_the_text(title: str, kernel: Any, specs: tuple[str, ...], golden: Golde
 def test_on_a_gpu(name: str, k: int) -> None:
     kernel, makes = CASES[name]
     args = makes[k]()
-    want = kernel.py(*(a.clone() if a.is_contiguous() else a for a in args))
-    given = [a.cuda() for a in args]
+    want = kernel.py(*(a.clone() if isinstance(a, torch.Tensor) and a.is_contiguous() else a for a in args))
+    given = [a.cuda() if isinstance(a, torch.Tensor) else a for a in args]
     found = kernel(*given)
     pairs = [(found, want)] if isinstance(want, torch.Tensor) else list(zip(found or (), want or (), strict=True))
     for got, expected in pairs:

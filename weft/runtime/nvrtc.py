@@ -125,9 +125,9 @@ def _done(function: Callable[..., Any], *arguments: Any) -> Any:
 
 def _text(size: Callable[..., Any], read: Callable[..., Any], program: Any) -> bytes:
     """What a program has, by the functions that tell its size and write it."""
-    text: bytes = b" " * _done(size, program)[1]
+    text = bytearray(_done(size, program)[1])
     _done(read, program, text)
-    return text
+    return bytes(text)
 
 
 def _read_log(binary: bytes, log: str) -> Cubin:
