@@ -181,7 +181,7 @@ def test_no_scores_are_kept() -> None:
     assert keeping_of(kernel.program, argument_types(kernel.signature, args)) is None
     args = [*(t.requires_grad_() for t in three(2, 40, 40, 16, torch.float32)), 0.25]
     types = argument_types(kernels.causal.signature, args)
-    assert kept_folds(kernels.causal.program.specializable.function(types, True)).folds == ("acc",)
+    assert not kept_folds(kernels.causal.program.specializable.function(types, True)).folds  # nor what is made of them
     out = kernels.causal(*args)
     seed = torch.randn(out.shape, generator=torch.Generator().manual_seed(2))
     for ours, theirs in zip(torch.autograd.grad(out, args[:3], seed), exact(kernels.causal, args, [seed]), strict=True):

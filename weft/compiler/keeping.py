@@ -91,13 +91,15 @@ def _counted(function: Function, folds: tuple[str, ...]) -> Kept:
 
 def _of_products(function: Function) -> tuple[str, ...]:
     """The folds of what rows and columns have together whose values derivatives are taken at, one for each element of a result:
-    more, as the scores of attention, are computed again.
+    more, as the scores of attention, are computed again, and so is what is made of such.
     """
     from weft.loops.adjoint import adjoint, differentiable, floating_results
 
     stores = [s for s in walk(function.body) if isinstance(s, Store) and s.array in function.results]
     elements = [{n for i in s.index for n in free_names(i)} for s in stores]
-    folds = tuple(dict.fromkeys(fold for fold, around in _products(function.body, ()) if {*around} in elements))
+    local = frozenset(a.name for a in function.arrays if a.role == "local")
+    found = _products(function.body, (), local)
+    folds = tuple(dict.fromkeys(fold for fold, around in found if {*around} in elements))
     whole = keeping(function, folds) if folds else None
     if whole is None:
         return ()
@@ -110,20 +112,23 @@ def _of_products(function: Function) -> tuple[str, ...]:
     return tuple(fold for fold, array in zip(folds, kept, strict=True) if array in read)
 
 
-def _products(statements: tuple[Stmt, ...], around: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _products(
+    statements: tuple[Stmt, ...], around: tuple[str, ...], local: frozenset[str]
+) -> Iterator[tuple[str, tuple[str, ...]]]:
     """What loops carry of elements that some of the loops around them have in common, and other elements that others have;
-    the variables of these.
+    the variables of these. local: arrays whose elements are made in between, of which it is not told.
     """
     for s in statements:
         if isinstance(s, For) and not s.carries:
-            yield from _products(s.body, (*around, s.var))
+            yield from _products(s.body, (*around, s.var), local)
         elif isinstance(s, For) and not isinstance(s.stop, Const):
             inner = {s.var, *(own.var for own in walk(s.body) if isinstance(own, For))}
             loads = [e for own in walk(s.body) for x in statement_exprs(own) for e in walk_expr(x) if isinstance(e, Load)]
             loads += [e for c in s.carries for e in walk_expr(c.next) if isinstance(e, Load)]
             named = [{n for i in e.index for n in free_names(i)} for e in loads]
             sides = [own & {*around} for own in named if own & inner]
-            if any(a - b and b - a for a in sides for b in sides):
+            made = any(e.array in local for e in loads)
+            if not made and any(a - b and b - a for a in sides for b in sides):
                 yield from ((c.name, around) for c in s.carries if c.type.category == "float")
 
 
