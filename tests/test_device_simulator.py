@@ -16,10 +16,7 @@ SEEDS = [*range(3), *(pytest.param(seed, marks=pytest.mark.long) for seed in ran
 # Headers with both meanings.
 SHARED = {
     f"{name}.cuh"
-    for name in (
-        "algebra algebra_of_one scalar special memory team cluster_team chain join sort turn latest complex row product "
-        "matrix_tile airy incomplete_gamma fragment packet within bins power bounds"
-    ).split()
+    for name in ["algebra", "algebra_of_one", "scalar", "special", "memory", "team", "cluster_team", "chain", "join", "sort", "turn", "latest", "complex", "row", "product", "matrix_tile", "airy", "incomplete_gamma", "fragment", "packet", "within", "bins", "power", "bounds"]
 }
 
 
