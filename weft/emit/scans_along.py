@@ -75,7 +75,8 @@ class ScansAlong(ScanBody):
         by = f" * {plan.vector}" if plan.vector > 1 else ""
         self.anchor()
         past = f" - {self.past}" if self.past else ""
-        line(f"const {self.index} {self.stem(f'{self.axis.name}_own')} = {lane}{by}{past};")
+        # a place in a tile: signed, for runs that begin at a packet may begin before the row
+        line(f"const int32_t {self.stem(f'{self.axis.name}_own')} = {lane}{by}{past};")
 
     def anchor(self) -> None:
         """Where rows are not known to be aligned, runs begin at packets of what is written, or else of what is read."""
