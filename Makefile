@@ -17,7 +17,7 @@ help:
 	@echo "make lint   ruff and mypy"
 	@echo "make gate   every library kernel through NVRTC: no spills, no performance warnings"
 	@echo "make bench  all benchmarks that this machine can run, into bench/results/"
-	@echo "make table  the results in bench/results/, written into README.md and docs/pointwise.md"
+	@echo "make table  the results in bench/results/, written into README.md, docs/measured.md and docs/pointwise.md"
 
 # torch first and pinned: left to the resolver, it is the newest build with gigabytes of CUDA libraries. With everything
 # installed, pip needs no network for the last line (no build isolation: setuptools is already there).

@@ -252,7 +252,8 @@ def _commit() -> str:
         return given
     try:
         head = _git("rev-parse", "HEAD")
-        changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!bench/results", ":!README.md")
+        tables = (":!README.md", ":!docs/measured.md", ":!docs/pointwise.md")
+        changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!bench/results", *tables)
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return head + (" with changes" if changed else "")

@@ -127,6 +127,14 @@ def test_the_table_goes_between_its_markers() -> None:
         table.insert("no markers", "")
 
 
+def test_the_summary_has_a_line_for_each_benchmark_pass_and_peer() -> None:
+    cases = [("forward", 8, 2.0), ("forward", 9, 8.0), ("backward", 8, 0.5)]
+    rows = [Row("x", {"n": n, "pass": direction}, 1.0, "add", peer).as_json() for direction, n, peer in cases]
+    text = table.summary({"meta": {"device": "D", "versions": {}, "commit": "abc", "command": "c"}, "rows": rows})
+    assert "| x, forward | add | 2 | 4 | 2 | 8 | n 8, forward |" in text
+    assert "| x, backward | add | 1 | 0.5 | 0.5 | 0.5 | n 8, backward |" in text
+
+
 @pytest.mark.parametrize("document", table.tables(), ids=lambda path: path.name)
 def test_the_table_in_a_document_is_what_the_results_give(document: Path) -> None:
     text = document.read_text()

@@ -10,6 +10,8 @@ from weft.plan.arguments import Facts
 
 # The most elements whose alignment a kernel may rely on, and the most bytes.
 _MOST_ELEMENTS, _MOST_BYTES = 8, 32
+# From so many on columns are counted in 64 bits: tiles before and behind the last one fit 32 bits with the others.
+MANY = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -51,5 +53,5 @@ def facts_of(arrays: Mapping[str, Geometry], extents: Iterable[int]) -> Facts:
     unit = frozenset((name, g.unit_axis) for name, g in arrays.items() if g.unit_axis is not None)
     vectors = tuple((name, g.vector()) for name, g in arrays.items() if g.vector() > 1)
     # columns are counted in the smaller type; pointers to rows and products with strides are always 64 bits wide
-    wide = any(n >= 1 << 30 for n in extents) or any(n >= 1 << 30 for g in arrays.values() for n in g.shape)
+    wide = any(n >= MANY for n in (*extents, *(n for g in arrays.values() for n in g.shape)))
     return Facts(unit, vectors, wide)
