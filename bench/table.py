@@ -37,7 +37,7 @@ def render(results: dict[str, Any]) -> str:
 
 
 def summary(results: dict[str, Any]) -> str:
-    """Markdown: one line for each benchmark, pass and peer: the ratios' geometric mean, extremes, and the case of the lowest."""
+    """Markdown: one line a benchmark, pass and peer: the geometric mean of ratios, their extremes, the case of the lowest."""
     if not results["rows"]:
         return _EMPTY
     compared: dict[tuple[str, str], list[dict[str, Any]]] = {}
