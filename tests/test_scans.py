@@ -15,7 +15,7 @@ import weft
 from tests.examples import examples
 from tests.kernels_of_scans import CASES, HALF, in_place, linrec, time_major
 from weft.check import limits
-from weft.plan import scan
+from weft.plan import facts, scan
 from weft.plan.machine import Machine
 from weft.plan.scan import ScanPlan
 from weft.pytorch.inspection import examine
@@ -116,6 +116,16 @@ def test_loops_of_a_step_do_not_tell_each_other() -> None:
 def test_nothing_is_found(name: str, k: int) -> None:
     kernel, args = case(name, k)
     report = kernel.check(*args)
+    assert report.ok and not report.findings, str(report)
+
+
+@pytest.mark.usefixtures("few_multiprocessors")
+def test_nothing_is_found_where_places_take_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of rows that begin between packets, whose first run begins before them."""
+    monkeypatch.setattr(facts, "MANY", 1)
+    x, c = (torch.randint(-1, 2, (2, 2501)).float() for _ in range(2))
+    assert "const int64_t l = " in linrec.kernel.source(x, c, arch="sm_90a")
+    report = linrec.kernel.check(x, c)
     assert report.ok and not report.findings, str(report)
 
 
