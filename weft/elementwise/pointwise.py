@@ -26,8 +26,7 @@ from weft.loops.types import BOOL, COMPLEX128, COMPLEX_OF, COMPLEX_TYPES, FLOAT6
 from weft.plan.facts import Geometry
 from weft.pytorch.call import COMPLEX, DTYPES, CallPlan, as_pairs, plain
 from weft.pytorch.executable import call_key
-from weft.pytorch.operator import PLAIN, eager
-from weft.pytorch.quick import MISS, REMEMBERED, never, one_of
+from weft.pytorch.quick import MISS, PLAIN, Seen, Ways, eager, never
 from weft.runtime import quick
 from weft.runtime.stack import deep
 
@@ -112,7 +111,7 @@ class Pointwise:
         self.strict = strict
         self.quick: Callable[..., Any] = never  # the quick way of the last calls
         self._into: dict[int, Callable[..., Any]] = {}  # of the last ones into given results, by how many: they come last
-        self._ways: dict[int, tuple[Callable[..., Any], ...]] = {}  # what both try, the last first, by how many are given
+        self._ways: dict[int, Ways] = {}  # what both try, by how many are given
         self._known: dict[tuple[Any, ...], Callable[..., Any]] = {}  # of calls before those, by their kinds
         self._parameters = inspect.signature(function)
         self._declared = declared(self._parameters)
@@ -280,10 +279,10 @@ class Pointwise:
         function = one.function
         alike = _own_is_given(own, given, outs) and not function.pairs
         if alike and outs:
-            way = self._quick(placed, outs, given, lambda args, constants: plan.viewed(args, {}, constants))
+            way = self._quick(placed, outs, given, lambda args, constants: plan.seen(Seen(args, constants=constants)))
         elif alike and loops.made is not None:
             new = {r: Geometry(function.array(r).dtype, loops.shape, loops.made, 0) for r in function.results}
-            way = self._quick(placed, (), given, lambda args, constants: plan.viewed(args, new, constants))
+            way = self._quick(placed, (), given, lambda args, constants: plan.seen(Seen(args, new, constants)))
         elif not outs and loops.made is not None and not function.container:
             way = self._quick(placed, (), given, lambda args, constants: _of_pairs(plan, args, function, loops, constants))
         else:
@@ -311,11 +310,12 @@ class Pointwise:
             if kind not in self._known and len(self._known) >= _MOST_WAYS:
                 del self._known[next(iter(self._known))]
             self._known[kind] = way
-        ways = self._ways[outs] = (way, *self._ways.get(outs, ()))[:REMEMBERED]
+            ways = self._ways.setdefault(outs, Ways())
+            ways.add(way)
         if outs:
-            self._into[outs] = one_of(ways)
+            self._into[outs] = ways.quick
         else:
-            self.quick = one_of(ways)
+            self.quick = ways.quick
 
     def _by_position(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
         """The arguments in their places, with what constants between them are by default; None where there is no such order."""
@@ -597,7 +597,7 @@ def _of_pairs(
 
     first = parts(args)
     before = [sum(1 + isinstance(v, complex) for v in args[:k]) for k in constants]  # how many parts
-    quick = never if first is None else plan.viewed(tuple(first), new, frozenset(before))
+    quick = never if first is None else plan.seen(Seen(tuple(first), new, frozenset(before)))
     if quick is never:
         return never
 

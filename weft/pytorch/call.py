@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -55,7 +55,7 @@ from weft.plan.facts import Geometry
 from weft.pytorch.failures import failed, failure
 from weft.pytorch.machines import index_of, machine_on
 from weft.pytorch.overlap import share_memory
-from weft.pytorch.quick import never, quick_call
+from weft.pytorch.quick import MISS, REMEMBERED, Recorder, Seen, never, quick_call
 from weft.pytorch.specialize import Specializable
 from weft.runtime import cuda, host, nvrtc, steps
 from weft.runtime.guard import Guard
@@ -70,17 +70,29 @@ _MAPS = 64  # of a launch's boxes that are kept, by address
 
 @dataclass(frozen=True)
 class CallPlan:
-    """A prepared call. run: for arguments of these types, shapes, strides and alignment. quick: for those, or MISS.
-    tensors: as `run`, with tensors for the results that are numbers. unused: the loops that it leaves in order. viewed: the
-    quick call for other views of the same memory: of arguments that begin where these do, with the sizes, strides and
-    dtypes of what it is to give in their place, and constants at some positions, which it takes besides.
+    """A prepared call. run: for arguments of these types, shapes, strides and alignment. tensors: as `run`, with tensors for
+    the results that are numbers. unused: the loops that it leaves in order. seen: the quick way of calls as who makes them sees
+    them. defaults: of arguments that may be left out, by position. ways: the quick ways of its calls, which differ in what
+    PyTorch does with them: gradients, autocast, inference.
     """
 
     run: Run
-    quick: Quick
     tensors: Run
     unused: tuple[Unused, ...] = ()
-    viewed: Callable[[tuple[Any, ...], Mapping[str, Geometry], frozenset[int]], Quick] = lambda args, results, constants: never
+    seen: Callable[[Seen], Quick] = lambda seen: never
+    defaults: Mapping[int, Any] = field(default_factory=dict)
+    ways: list[Quick] = field(default_factory=list)
+
+    def known(self, args: tuple[Any, ...], recorder: Recorder | None = None) -> tuple[Any, Quick]:
+        """What a call gives, and the quick way of calls like it. recorder: if it is recorded."""
+        for way in self.ways:
+            if (made := way(*args)) is not MISS:
+                return made, way
+        made, way = self.run(args), never
+        if len(self.ways) < REMEMBERED and self.run is self.tensors:
+            way = self.seen(Seen(args, recorder=recorder, defaults=self.defaults))
+            self.ways.append(way)
+        return made if recorder is None else recorder(args, made), way
 
 
 DTYPES: dict[torch.dtype, ScalarType] = {getattr(torch, name): t for name, t in SCALAR_TYPES.items()}
@@ -529,7 +541,6 @@ def _of_gathered(plan: CallPlan, signature: Signature) -> CallPlan:
     """A plan for arguments on several devices, made of the plan for them on one."""
     return CallPlan(
         lambda args: plan.run(gathered(signature, args)),
-        never,
         lambda args: plan.tensors(gathered(signature, args)),
         plan.unused,
     )
@@ -548,7 +559,8 @@ def _of_single(plan: CallPlan, signature: Signature, same: tuple[tuple[int, int]
 
         return call
 
-    return CallPlan(every(plan.run), plan.quick, every(plan.tensors), plan.unused, plan.viewed)
+    run = every(plan.run)
+    return CallPlan(run, run if plan.tensors is plan.run else every(plan.tensors), plan.unused, plan.seen, plan.defaults)
 
 
 def _prepared(
@@ -564,7 +576,7 @@ def _prepared(
     finish = finisher(function)
     if device.type == "meta":
         bare = _without_memory(function, device)
-        return CallPlan(bare if finish is None else lambda given: finish(bare(given)), never, bare)
+        return CallPlan(bare if finish is None else lambda given: finish(bare(given)), bare)
     arrays = geometries(analysis, bound)
     nests, launches, idle = range(len(analysis.schedule.nests)), [], []
     if device.type == "cuda":
@@ -579,32 +591,32 @@ def _prepared(
     run = _runner(analysis, device, launches, tuple(bound.tensors), quotients)
     if function.numbers or function.container:
         assert finish is not None
-        return CallPlan(lambda given: finish(run(given)), never, run, tuple(idle))
+        return CallPlan(lambda given: finish(run(given)), run, tuple(idle))
     partial = tuple(dict.fromkeys(p for item in launches for p in item.partial))
     writes = any(a.role == "inout" for a in function.arrays)
     largest = _largest_floats(function)
     by_hand = largest is None or any(zero for *_, zero in partial)
     by_hand = by_hand or (writes and any(item.fails for item in launches))  # what failed halfway is not run again
 
-    def viewed(args: tuple[Any, ...], results: Mapping[str, Geometry], constants: frozenset[int] = frozenset()) -> Quick:
-        places = [k for k in range(len(args)) if k not in constants]
+    def quick(seen: Seen) -> Quick:
+        places = [k for k in range(len(seen.args)) if k not in seen.constants]
         return never if by_hand else quick_call(
             function,
             made_arrays(analysis, launches),
-            arrays | dict(results),
+            arrays,
             [(item.launch, item.given, item.parts) for item in launches],
             device,
-            args,
+            seen,
             guard,
             [(name, dtype, elements) for name, dtype, elements, _ in partial],
             [(places[k], places[earlier]) for k, earlier in same],
             largest or {},
-            constants,
         )
 
+    defaults = {k: p.default for k, p in enumerate(signature.parameters) if p.has_default}
     if finish is not None:  # whose quick calls would give pairs
-        return CallPlan(lambda given: finish(run(given)), never, run, tuple(idle), viewed)
-    return CallPlan(run, viewed(args, {}), run, tuple(idle), viewed)
+        return CallPlan(lambda given: finish(run(given)), run, tuple(idle), quick)
+    return CallPlan(run, run, tuple(idle), quick, defaults)
 
 
 def _without_memory(function: Function, device: torch.device) -> Run:

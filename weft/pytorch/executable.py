@@ -7,6 +7,7 @@ that a call seen before costs a look-up, the allocation of its results, and the 
 from __future__ import annotations
 
 import contextlib
+import functools
 import pickle
 import threading
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from weft.language import ArgumentType, Parameter, Signature, TensorType
 from weft.loops.ir import Function
 from weft.loops.schedule import ORDINARY, Circumstances, Wrapped
 from weft.pytorch.call import CallPlan, prepare, repeated
+from weft.pytorch.gradients import Rules, rules_of
 from weft.pytorch.operator import Operator, define, executables
 from weft.pytorch.specialize import Specializable, compiler_version, recalled
 from weft.pytorch.telling import Place, tell_unused
@@ -73,6 +75,11 @@ class Executable:
                     self._operator = define(self, self.operator_name)
         return self._operator
 
+    @functools.cached_property
+    def rules(self) -> Rules:
+        """What autograd asks of the operator."""
+        return rules_of(self)
+
     def execute(self, args: tuple[Any, ...]) -> Any:
         """Run on real tensors, without autograd; results are tensors."""
         self.require_current()
@@ -81,8 +88,7 @@ class Executable:
     def run(self, args: tuple[Any, ...]) -> tuple[Any, Callable[..., Any]]:
         """As `execute`, and what runs calls like this one, or gives MISS."""
         self.require_current()
-        call = self.call(call_key(self.signature, args), args)
-        return call.tensors(args), call.quick
+        return self.call(call_key(self.signature, args), args).known(args)
 
     def require_current(self) -> None:
         """Raise StateChanged where this is no longer what the program means."""
@@ -318,7 +324,7 @@ class _Whole(Executable):
         signature: Signature,
         meaning: str,
     ) -> None:
-        super().__init__(name, signature, analyses, operator_name, meaning=meaning)
+        super().__init__(name, signature, analyses, operator_name, parent.guard, meaning)
         self._parent = parent
 
     def require_current(self) -> None:

@@ -9,6 +9,7 @@ import threading
 import types
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
 import torch
@@ -28,8 +29,8 @@ from weft.language.source import plain_function
 from weft.language.text import ANONYMOUS, function_of_text
 from weft.pytorch.call import COMPLEX, argument_types, as_pairs, call_types, finisher, gathered, plain, repeated
 from weft.pytorch.executable import Executable, Keeping, keeping_of
-from weft.pytorch.operator import PLAIN, Operator, eager, has_tangent
-from weft.pytorch.quick import MISS, never
+from weft.pytorch.operator import Operator, has_tangent
+from weft.pytorch.quick import MISS, PLAIN, Recorder, Ways, eager, never
 from weft.pytorch.specialize import Specializable, Specializer
 from weft.pytorch.specs import TensorSpec
 from weft.pytorch.telling import Place, tell
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
 _COST = "as Python does, at half the rate of float32 on a GPU like the H200 and at a 64th of it on most others"
 _MOST_PROGRAMS = 64
+_MOST_CALLS = 1024
 _MANY_PROGRAMS = 8
 
 
@@ -64,6 +66,7 @@ class Program(Executable):
         self.default = torch.get_default_dtype()
         self.witnesses: tuple[Witness, ...] | None = None
         self._keeping: dict[tuple[ArgumentType, ...], Keeping | None] = {}
+        self._recorded: dict[Any, tuple[Executable, Recorder] | None] = {}
         self.watch(captured)
 
     @property
@@ -82,6 +85,26 @@ class Program(Executable):
             self._keeping[types] = keeping_of(self, types)
         found = self._keeping[types]
         return found if found is not None and found.pays(args) else None
+
+    def recorded(self, key: Any, args: tuple[Any, ...]) -> tuple[Executable, Recorder] | None:
+        """What runs a call of plain tensors that autograd records, and what records it; None where the dispatcher does."""
+        if key not in self._recorded:
+            if len(self._recorded) >= _MOST_CALLS:
+                self._recorded.clear()
+            self._recorded[key] = self._recorder(args)
+        return self._recorded[key]
+
+    def _recorder(self, args: tuple[Any, ...]) -> tuple[Executable, Recorder] | None:
+        names = self.signature.results
+        if gathered(self.signature, args) is not args or not names or any(name is not None for name in names):
+            return None
+        types = argument_types(self.signature, args)
+        function = self.specializable.analysis(types, True).function
+        if finisher(function) is not None or len({*function.results}) < len(function.results):
+            return None
+        executable = self.keeping(types, args) or self
+        recorder = executable.rules.recorder(tuple(isinstance(a, torch.Tensor) for a in args))
+        return executable, replace(recorder, shown=len(names))
 
     def holds(self) -> bool:
         """Whether the kernel is this program."""
@@ -123,7 +146,8 @@ class Kernel:
         self.name = ANONYMOUS if function.__name__ == "<lambda>" else function.__name__
         self.py = function
         self.example: Mapping[str, Any] = dict(example or {})
-        self.quick: Callable[..., Any] = never  # the quick way of the last call
+        self.quick: Callable[..., Any] = never  # the quick way of the last calls
+        self._ways = Ways()
         self._lock = threading.RLock()
         self._program: Program | None = None
         self._programs: dict[str, Program] = {}
@@ -174,7 +198,8 @@ class Kernel:
             elif len(self._programs) == _MANY_PROGRAMS:
                 _warn_of_many(self, made.captured)
             if program is not self._program:
-                self.quick, self._program = never, program
+                self._forget()
+                self._program = program
             return program
 
     def _defined(self) -> str:
@@ -258,13 +283,26 @@ class Kernel:
                     return self._special(args, {}, program)
         except RuntimeError:  # a tensor without strides or storage
             return _dispatched(program, args)
+        recorded = None
         if differentiable and torch.is_grad_enabled():
-            return _dispatched(program, args, recorded=True)
+            recorded = program.recorded(tuple(key), args)
+            if recorded is None:
+                return _dispatched(program, args, recorded=True)
+        executable, recorder = recorded or (program, None)
         if program.signature.written:
             key += repeated(program.signature, args)
-        call = program.call(tuple(key), args)
-        self.quick = call.quick
-        return call.run(args)
+        made, way = executable.call(tuple(key), args).known(args, recorder)
+        self._remember(way)
+        return made
+
+    def _remember(self, way: Callable[..., Any]) -> None:
+        with self._lock:
+            self._ways.add(way)
+            self.quick = self._ways.quick
+
+    def _forget(self) -> None:
+        with self._lock:
+            self.quick, self._ways = never, Ways()
 
     def _special(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], program: Program | None) -> Any:
         """A call that PyTorch must see, or of a variant of the program. program: None where there are `*args`."""
@@ -406,7 +444,8 @@ class Kernel:
 
         kernel, own = self.specific(args)
         tuned = tune_call(kernel, own, gradients=gradients, seconds=seconds, progress=progress)
-        self.quick = kernel.quick = never
+        self._forget()
+        kernel._forget()
         return tuned
 
 

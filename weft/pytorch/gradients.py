@@ -1,0 +1,231 @@
+"""Gradients of executables: what autograd asks of them, and calls that it records with nothing else between.
+
+A call is recorded by a class of `torch.autograd.Function`: its forward is handed what the call made, and keeps it with the
+arguments; its backward runs the adjoint, an executable like any other, by the quick way of the last call like it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.autograd import forward_ad
+from torch.compiler import is_compiling
+
+from weft.compiler import tuned
+from weft.language import TensorType
+from weft.loops.ir import Store, walk
+from weft.loops.schedule import Wrapped
+from weft.loops.types import ScalarType
+from weft.pytorch.call import DTYPES, argument_types, wraps_for
+from weft.pytorch.quick import MISS, PLAIN, Recorder, Ways, eager
+
+if TYPE_CHECKING:
+    from weft.pytorch.executable import Executable
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What autograd asks of an operator. setup, backward, jvp: as `torch.autograd.Function` has them. recorder: what records
+    calls of arguments of which these are tensors.
+    """
+
+    setup: Callable[..., None]
+    backward: Callable[..., Any]
+    jvp: Callable[..., Any]
+    recorder: Callable[[tuple[bool, ...]], Recorder]
+
+
+@dataclass(frozen=True, eq=False)
+class _Layout:
+    """Which arguments of a call are tensors. What is kept of a call is its tensors, then its outputs; and its numbers."""
+
+    are_tensors: tuple[bool, ...]
+
+    @functools.cached_property
+    def tensors(self) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+        """The tensors among the arguments."""
+        return _picker([k for k, is_tensor in enumerate(self.are_tensors) if is_tensor])
+
+    @functools.cached_property
+    def numbers(self) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+        """The others."""
+        return _picker([k for k, is_tensor in enumerate(self.are_tensors) if not is_tensor])
+
+    def split(self, saved: Sequence[torch.Tensor], numbers: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """The arguments and the outputs of what was kept."""
+        tensors, others = iter(saved), iter(numbers)
+        return tuple(next(tensors) if t else next(others) for t in self.are_tensors), tuple(tensors)
+
+    def arguments(self, outputs: int, seeded: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+        """The arguments of an adjoint, of what was kept of a call with so many outputs, then its numbers and all gradients."""
+        count = sum(self.are_tensors)
+        inputs, _ = self.split(range(count), tuple(range(count + outputs, len(self.are_tensors) + outputs)))  # type: ignore[arg-type]
+        grads = [len(self.are_tensors) + outputs + k for k in seeded]
+        return _picker([*inputs, *range(count, count + outputs), *grads])
+
+
+def _picker(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+    """What gives the items of a tuple at these places, as one."""
+    if len(places) == 1:
+        (place,) = places
+        return lambda items: (items[place],)
+    return itemgetter(*places) if places else lambda items: ()
+
+
+_layout = functools.lru_cache(maxsize=None)(_Layout)
+
+
+@dataclass
+class _Adjoints:
+    """The executables that compute gradients, by the arguments that need them."""
+
+    executable: Executable
+    made: dict[tuple[Any, ...], tuple[Executable, tuple[str, ...]]] = field(default_factory=dict)
+
+    def of(
+        self,
+        types: tuple[TensorType | ScalarType, ...],
+        wanted: tuple[str, ...],
+        seeded: tuple[int, ...] | None,
+        wraps: Wrapped,
+    ) -> tuple[Executable, tuple[str, ...]]:
+        """The executable, and the arguments that the results depend on: there is nothing to hand to the others."""
+        from weft.pytorch.executable import adjoint_of
+
+        key = (types, wanted, seeded, wraps)
+        if key not in self.made:
+            made = adjoint_of(self.executable, types, wanted, seeded, wraps)
+            function = made.specializable.analysis((), True).function
+            stored = {s.array for s in walk(function.body) if isinstance(s, Store)}
+            depends = tuple(r in stored for r in function.results)
+            self.made[key] = made, tuple(w for w, d in zip(wanted, depends, strict=True) if d)
+        return self.made[key]
+
+
+class _Pulled:
+    """Calls of an adjoint that were made before, asked for in one way.
+
+    arguments: its arguments, of what was kept, then the numbers and all gradients. results: of its results and None, what
+    there is to hand to each argument. generation: of what was measured of plans by then.
+    """
+
+    def __init__(
+        self, arguments: Callable[[tuple[Any, ...]], tuple[Any, ...]], results: Callable[[tuple[Any, ...]], tuple[Any, ...]]
+    ) -> None:
+        self.arguments, self.results = arguments, results
+        self.ways = Ways()
+        self.generation = tuned.generation
+
+    def gradients(self, made: Any) -> tuple[Any, ...]:
+        return self.results((*made, None) if isinstance(made, tuple) else (made, None))
+
+
+def rules_of(executable: Executable) -> Rules:
+    signature = executable.signature
+    adjoints = _Adjoints(executable)
+    pulled: dict[tuple[Any, ...], _Pulled] = {}  # by what was asked for
+
+    def setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        outputs = output if isinstance(output, (tuple, list)) else () if output is None else (output,)
+        ctx.layout = layout = _layout(tuple([isinstance(a, torch.Tensor) for a in inputs]))
+        tensors = layout.tensors(tuple(inputs))
+        ctx.save_for_backward(*tensors, *outputs)
+        if hasattr(ctx, "save_for_forward"):  # a graph's context knows no forward mode
+            ctx.save_for_forward(*tensors, *outputs)
+        ctx.set_materialize_grads(False)
+        ctx.numbers = layout.numbers(tuple(inputs))
+
+    def adjoint_for(
+        inputs: tuple[Any, ...], wanted: tuple[str, ...], seeded: tuple[int, ...] | None = None
+    ) -> tuple[Executable, tuple[str, ...]]:
+        """What computes the gradients of the arguments `wanted` for those of a call's float outputs (or of those at the places
+        `seeded`), and the arguments whose gradients can be anything but zero.
+        """
+        types = argument_types(signature, inputs)
+        return adjoints.of(types, wanted, seeded, wraps_for(executable.specializable, types, inputs))
+
+    def backward(ctx: Any, *grads: Any) -> Any:
+        needs, saved, compiling = ctx.needs_input_grad, ctx.saved_tensors, is_compiling()
+        asked = (ctx.layout, needs, tuple([g is None for g in grads]))
+        if not compiling and (last := pulled.get(asked)) is not None and last.generation == tuned.generation:
+            made = last.ways.quick(*last.arguments((*saved, *ctx.numbers, *grads)))
+            if made is not MISS:
+                return last.gradients(made)
+        inputs, outputs = ctx.layout.split(saved, ctx.numbers)
+        nothing = (None,) * len(needs)  # what records a call is handed one thing more than the arguments
+        wanted = tuple(p.name for p, need in zip(signature.parameters, needs, strict=False) if need)
+        floating = [k for k, o in enumerate(outputs) if _is_float(o)]
+        seeded = tuple(k for k in floating if grads[k] is not None)
+        if not seeded:
+            return nothing
+        adjoint, moved = adjoint_for(inputs, wanted, None if len(seeded) == len(floating) else seeded)
+        if not moved:
+            return nothing
+        args = (*inputs, *outputs, *(grads[k] for k in seeded))
+        places = [wanted.index(p.name) if p.name in moved else len(wanted) for p in signature.parameters]
+        places += [len(wanted)] * (len(needs) - len(places))
+        now = _Pulled(ctx.layout.arguments(len(outputs), seeded), _picker(places))
+        seen = torch.is_grad_enabled() or compiling or not eager()
+        if seen or not all(_in_memory(a) for a in args if isinstance(a, torch.Tensor)):
+            return now.gradients(adjoint.operator(*args))
+        made, way = adjoint.run(args)
+        last = pulled.get(asked)
+        if last is None or last.generation != now.generation:
+            last = pulled[asked] = now
+        last.ways.add(way)
+        return last.gradients(made)
+
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        """The gradients are linear in those of the outputs; the transpose of that map is the derivative forwards."""
+        wanted = tuple(p.name for p, t in zip(signature.parameters, tangents, strict=True) if t is not None)
+        # the values alone: with their tangents they would ask for a second derivative
+        values = [forward_ad.unpack_dual(t).primal for t in ctx.saved_tensors]  # type: ignore[no-untyped-call]
+        inputs, outputs = ctx.layout.split(values, ctx.numbers)
+        adjoint, _ = adjoint_for(inputs, wanted)
+
+        def gradients(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            made = adjoint.operator(*inputs, *outputs, *given)
+            return made if isinstance(made, tuple) else (made,)
+
+        zeros = [torch.zeros_like(o) for o in outputs if _is_float(o)]
+        push = torch.func.vjp(gradients, *zeros)[1]
+        pushed = iter(push(tuple(t for t in tangents if t is not None)))
+        found = tuple(next(pushed) if _is_float(o) else None for o in outputs)
+        return found[0] if len(found) == 1 else found
+
+    @functools.cache
+    def recorder(are_tensors: tuple[bool, ...]) -> Recorder:
+        layout = _layout(are_tensors)
+        tensors, numbers = layout.tensors, layout.numbers
+
+        def forward(ctx: Any, *given: Any) -> Any:
+            made = given[-1]
+            ctx.save_for_backward(*tensors(given), *made)
+            ctx.set_materialize_grads(False)
+            ctx.layout, ctx.numbers = layout, numbers(given)
+            return made[0] if len(made) == 1 else made
+
+        methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+        made = type(executable.name, (torch.autograd.Function,), methods)
+        # past what Function.apply does for torch.func's transforms, of which there are none
+        apply = super(torch.autograd.Function, made).apply  # type: ignore[misc]
+        return Recorder(apply, len(signature.results))
+
+    return Rules(setup, backward, jvp, recorder)
+
+
+def _in_memory(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is one of PyTorch's own with memory, no wrapper of others."""
+    try:
+        return type(tensor) in PLAIN and bool(tensor.data_ptr() or not tensor.numel())
+    except RuntimeError:
+        return False
+
+
+def _is_float(tensor: torch.Tensor) -> bool:
+    return DTYPES[tensor.dtype].category == "float"
