@@ -72,8 +72,8 @@ _MAPS = 64  # of a launch's boxes that are kept, by address
 class CallPlan:
     """A prepared call. run: for arguments of these types, shapes, strides and alignment. tensors: as `run`, with tensors for
     the results that are numbers. unused: the loops that it leaves in order. seen: the quick way of calls as who makes them sees
-    them. defaults: of arguments that may be left out, by position. ways: the quick ways of its calls, which differ in what
-    PyTorch does with them: gradients, autocast, inference.
+    them. defaults: of arguments that may be left out, by position. results: names of what these give. ways: the quick ways of
+    its calls, which differ in what PyTorch does with them: gradients, autocast, inference.
     """
 
     run: Run
@@ -81,6 +81,7 @@ class CallPlan:
     unused: tuple[Unused, ...] = ()
     seen: Callable[[Seen], Quick] = lambda seen: never
     defaults: Mapping[int, Any] = field(default_factory=dict)
+    results: tuple[str, ...] = ()
     ways: list[Quick] = field(default_factory=list)
 
     def known(self, args: tuple[Any, ...], recorder: Recorder | None = None) -> tuple[Any, Quick]:
@@ -560,7 +561,8 @@ def _of_single(plan: CallPlan, signature: Signature, same: tuple[tuple[int, int]
         return call
 
     run = every(plan.run)
-    return CallPlan(run, run if plan.tensors is plan.run else every(plan.tensors), plan.unused, plan.seen, plan.defaults)
+    tensors = run if plan.tensors is plan.run else every(plan.tensors)
+    return CallPlan(run, tensors, plan.unused, plan.seen, plan.defaults, plan.results)
 
 
 def _prepared(
@@ -616,7 +618,7 @@ def _prepared(
     defaults = {k: p.default for k, p in enumerate(signature.parameters) if p.has_default}
     if finish is not None:  # whose quick calls would give pairs
         return CallPlan(lambda given: finish(run(given)), run, tuple(idle), quick)
-    return CallPlan(run, run, tuple(idle), quick, defaults)
+    return CallPlan(run, run, tuple(idle), quick, defaults, function.results)
 
 
 def _without_memory(function: Function, device: torch.device) -> Run:

@@ -21,11 +21,13 @@ from weft.errors import OverlapError
 from weft.language import ArgumentType, Parameter, Signature, TensorType
 from weft.loops.ir import Function
 from weft.loops.schedule import ORDINARY, Circumstances, Wrapped
-from weft.pytorch.call import CallPlan, prepare, repeated
+from weft.pytorch.call import CallPlan, argument_types, finisher, gathered, prepare, repeated
 from weft.pytorch.gradients import Rules, rules_of
 from weft.pytorch.operator import Operator, define, executables
+from weft.pytorch.quick import Recorder
 from weft.pytorch.specialize import Specializable, compiler_version, recalled
 from weft.pytorch.telling import Place, tell_unused
+from weft.pytorch.views import Views
 from weft.runtime import cache, quick
 from weft.runtime.guard import Guard
 from weft.runtime.stack import deep
@@ -62,6 +64,7 @@ class Executable:
         self.specializable = specializable
         self.guard = guard
         self._calls: dict[Any, CallPlan] = {}
+        self._recorded: dict[Any, Executable | None] = {}
         self._generation = tuned.generation
         self._lock = threading.RLock()
         self._operator: Operator | None = None
@@ -82,13 +85,41 @@ class Executable:
 
     def execute(self, args: tuple[Any, ...]) -> Any:
         """Run on real tensors, without autograd; results are tensors."""
-        self.require_current()
-        return self.call(call_key(self.signature, args), args).tensors(args)
+        return self.plan(args).tensors(args)
 
-    def run(self, args: tuple[Any, ...]) -> tuple[Any, Callable[..., Any]]:
-        """As `execute`, and what runs calls like this one, or gives MISS."""
+    def recorded(self, key: Any, args: tuple[Any, ...], views: Views | None = None) -> tuple[Executable, Recorder] | None:
+        """What runs a call of plain tensors that autograd records, and what records it; None where the dispatcher does.
+
+        views: of what the call is made with.
+        """
+        if key not in self._recorded:
+            if len(self._recorded) >= _MOST_CALLS:
+                self._recorded.clear()
+            self._recorded[key] = self._recorder(args)
+        executable = self._recorded[key]
+        if executable is None:
+            return None
+        recorder = executable.rules.recorder(tuple(isinstance(a, torch.Tensor) for a in args), views)
+        return executable, replace(recorder, shown=len(self.signature.results))
+
+    def _recorder(self, args: tuple[Any, ...]) -> Executable | None:
+        names = self.signature.results
+        if gathered(self.signature, args) is not args or not names or any(name is not None for name in names):
+            return None
+        types = argument_types(self.signature, args)
+        function = self.specializable.analysis(types, True).function
+        if finisher(function) is not None or len({*function.results}) < len(function.results):
+            return None
+        return self.recording(types, args)
+
+    def recording(self, types: tuple[ArgumentType, ...], args: tuple[Any, ...]) -> Executable:
+        """What runs calls that autograd records: itself, or what also returns what gradients need."""
+        return self
+
+    def plan(self, args: tuple[Any, ...]) -> CallPlan:
+        """The prepared call of real tensors."""
         self.require_current()
-        return self.call(call_key(self.signature, args), args).known(args)
+        return self.call(call_key(self.signature, args), args)
 
     def require_current(self) -> None:
         """Raise StateChanged where this is no longer what the program means."""

@@ -21,8 +21,9 @@ from weft.language import TensorType
 from weft.loops.ir import Store, walk
 from weft.loops.schedule import Wrapped
 from weft.loops.types import ScalarType
-from weft.pytorch.call import DTYPES, argument_types, wraps_for
-from weft.pytorch.quick import MISS, PLAIN, Recorder, Ways, eager
+from weft.pytorch.call import DTYPES, CallPlan, argument_types, wraps_for
+from weft.pytorch.quick import MISS, PLAIN, Recorder, Seen, Ways, eager, never
+from weft.pytorch.views import Views, geometry_of, is_same_memory
 
 if TYPE_CHECKING:
     from weft.pytorch.executable import Executable
@@ -31,13 +32,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Rules:
     """What autograd asks of an operator. setup, backward, jvp: as `torch.autograd.Function` has them. recorder: what records
-    calls of arguments of which these are tensors.
+    calls of arguments of which these are tensors, seen by views or not.
     """
 
     setup: Callable[..., None]
     backward: Callable[..., Any]
     jvp: Callable[..., Any]
-    recorder: Callable[[tuple[bool, ...]], Recorder]
+    recorder: Callable[[tuple[bool, ...], Views | None], Recorder]
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,12 +62,16 @@ class _Layout:
         tensors, others = iter(saved), iter(numbers)
         return tuple(next(tensors) if t else next(others) for t in self.are_tensors), tuple(tensors)
 
-    def arguments(self, outputs: int, seeded: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
-        """The arguments of an adjoint, of what was kept of a call with so many outputs, then its numbers and all gradients."""
+    def adjoint(self, positions: Sequence[int], outputs: int, seeded: Sequence[int]) -> Callable[..., tuple[Any, ...]]:
+        """The arguments of an adjoint, of what was kept of a call with so many outputs, then its numbers and all gradients.
+
+        positions: the arguments of the call that it takes.
+        """
         count = sum(self.are_tensors)
-        inputs, _ = self.split(range(count), tuple(range(count + outputs, len(self.are_tensors) + outputs)))  # type: ignore[arg-type]
+        tensors, numbers = iter(range(count)), iter(range(count + outputs, len(self.are_tensors) + outputs))
+        inputs = [next(tensors) if t else next(numbers) for t in self.are_tensors]
         grads = [len(self.are_tensors) + outputs + k for k in seeded]
-        return _picker([*inputs, *range(count, count + outputs), *grads])
+        return _picker([*(inputs[k] for k in positions), *range(count, count + outputs), *grads])
 
 
 def _picker(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
@@ -128,7 +133,6 @@ class _Pulled:
 def rules_of(executable: Executable) -> Rules:
     signature = executable.signature
     adjoints = _Adjoints(executable)
-    pulled: dict[tuple[Any, ...], _Pulled] = {}  # by what was asked for
 
     def setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         outputs = output if isinstance(output, (tuple, list)) else () if output is None else (output,)
@@ -149,36 +153,50 @@ def rules_of(executable: Executable) -> Rules:
         types = argument_types(signature, inputs)
         return adjoints.of(types, wanted, seeded, wraps_for(executable.specializable, types, inputs))
 
-    def backward(ctx: Any, *grads: Any) -> Any:
-        needs, saved, compiling = ctx.needs_input_grad, ctx.saved_tensors, is_compiling()
-        asked = (ctx.layout, needs, tuple([g is None for g in grads]))
-        if not compiling and (last := pulled.get(asked)) is not None and last.generation == tuned.generation:
-            made = last.ways.quick(*last.arguments((*saved, *ctx.numbers, *grads)))
-            if made is not MISS:
-                return last.gradients(made)
-        inputs, outputs = ctx.layout.split(saved, ctx.numbers)
-        nothing = (None,) * len(needs)  # what records a call is handed one thing more than the arguments
-        wanted = tuple(p.name for p, need in zip(signature.parameters, needs, strict=False) if need)
-        floating = [k for k, o in enumerate(outputs) if _is_float(o)]
-        seeded = tuple(k for k in floating if grads[k] is not None)
-        if not seeded:
-            return nothing
-        adjoint, moved = adjoint_for(inputs, wanted, None if len(seeded) == len(floating) else seeded)
-        if not moved:
-            return nothing
-        args = (*inputs, *outputs, *(grads[k] for k in seeded))
-        places = [wanted.index(p.name) if p.name in moved else len(wanted) for p in signature.parameters]
-        places += [len(wanted)] * (len(needs) - len(places))
-        now = _Pulled(ctx.layout.arguments(len(outputs), seeded), _picker(places))
-        seen = torch.is_grad_enabled() or compiling or not eager()
-        if seen or not all(_in_memory(a) for a in args if isinstance(a, torch.Tensor)):
-            return now.gradients(adjoint.operator(*args))
-        made, way = adjoint.run(args)
-        last = pulled.get(asked)
-        if last is None or last.generation != now.generation:
-            last = pulled[asked] = now
-        last.ways.add(way)
-        return last.gradients(made)
+    def backward_of(views: Views | None) -> Callable[..., Any]:
+        pulled: dict[tuple[Any, ...], _Pulled] = {}  # by what was asked for
+        names = dict(enumerate(signature.names) if views is None else zip(views.positions, signature.names, strict=True))
+
+        def backward(ctx: Any, *grads: Any) -> Any:
+            needs, saved, compiling = ctx.needs_input_grad, ctx.saved_tensors, is_compiling()
+            asked = (ctx.layout, needs, tuple([g is None for g in grads]))
+            if not compiling and (last := pulled.get(asked)) is not None and last.generation == tuned.generation:
+                made = last.ways.quick(*last.arguments((*saved, *ctx.numbers, *grads)))
+                if made is not MISS:
+                    return last.gradients(made)
+            inputs, outputs = ctx.layout.split(saved, ctx.numbers)
+            nothing = (None,) * len(needs)  # what records a call is handed one thing more than the arguments
+            wanted = tuple(name for k, name in names.items() if needs[k])
+            floating = [k for k, o in enumerate(outputs) if _is_float(o)]
+            seeded = tuple(k for k in floating if grads[k] is not None)
+            if not seeded:
+                return nothing
+            args = own = (*(inputs[k] for k in names), *outputs, *(grads[k] for k in seeded))
+            if views is not None:
+                inputs, own = views.of_adjoint(inputs, outputs, grads, seeded, needs)
+            inner = own[: len(names)]
+            adjoint, moved = adjoint_for(inner, wanted, None if len(seeded) == len(floating) else seeded)
+            if not moved:
+                return nothing
+            places = [wanted.index(name) if (name := names.get(k)) in moved else len(wanted) for k in range(len(needs))]
+            now = _Pulled(ctx.layout.adjoint(tuple(names), len(outputs), seeded), _picker(places))
+            observed = torch.is_grad_enabled() or compiling or not eager()
+            if observed or not all(_in_memory(a) for a in own if isinstance(a, torch.Tensor)):
+                found = now.gradients(adjoint.operator(*own))
+                return found if views is None else views.gradients(inputs, inner, found)
+            plan = adjoint.plan(own)
+            made, way = plan.known(own)
+            found = now.gradients(made)
+            if views is not None:
+                found = views.gradients(inputs, inner, found)
+                way = _viewed(plan, args, own, [found[k] for k, need in enumerate(needs) if need], made)
+            last = pulled.get(asked)
+            if last is None or last.generation != now.generation:
+                last = pulled[asked] = now
+            last.ways.add(way)
+            return found
+
+        return backward
 
     def jvp(ctx: Any, *tangents: Any) -> Any:
         """The gradients are linear in those of the outputs; the transpose of that map is the derivative forwards."""
@@ -198,8 +216,16 @@ def rules_of(executable: Executable) -> Rules:
         found = tuple(next(pushed) if _is_float(o) else None for o in outputs)
         return found[0] if len(found) == 1 else found
 
+    backward = backward_of(None)
+
+    def recorder(are_tensors: tuple[bool, ...], views: Views | None) -> Recorder:
+        return plain(are_tensors) if views is None else made_recorder(are_tensors, backward_of(views))
+
     @functools.cache
-    def recorder(are_tensors: tuple[bool, ...]) -> Recorder:
+    def plain(are_tensors: tuple[bool, ...]) -> Recorder:
+        return made_recorder(are_tensors, backward)
+
+    def made_recorder(are_tensors: tuple[bool, ...], backward: Callable[..., Any]) -> Recorder:
         layout = _layout(are_tensors)
         tensors, numbers = layout.tensors, layout.numbers
 
@@ -217,6 +243,17 @@ def rules_of(executable: Executable) -> Rules:
         return Recorder(apply, len(signature.results))
 
     return Rules(setup, backward, jvp, recorder)
+
+
+def _viewed(
+    plan: CallPlan, args: tuple[Any, ...], own: tuple[Any, ...], given: Sequence[torch.Tensor | None], made: Any
+) -> Callable[..., Any]:
+    """The quick way of calls of an adjoint whose own arguments and results are views of these; `never` where there is none."""
+    results = made if isinstance(made, tuple) else (made,)
+    outside = [r if g is None else g for r, g in zip(results, given, strict=True)]
+    if not plan.results or not is_same_memory((*args, *outside), (*own, *results)):
+        return never
+    return plan.seen(Seen(args, dict(zip(plan.results, map(geometry_of, outside), strict=True))))
 
 
 def _in_memory(tensor: torch.Tensor) -> bool:

@@ -9,7 +9,6 @@ import threading
 import types
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
 import torch
@@ -30,7 +29,7 @@ from weft.language.text import ANONYMOUS, function_of_text
 from weft.pytorch.call import COMPLEX, argument_types, as_pairs, call_types, finisher, gathered, plain, repeated
 from weft.pytorch.executable import Executable, Keeping, keeping_of
 from weft.pytorch.operator import Operator, has_tangent
-from weft.pytorch.quick import MISS, PLAIN, Recorder, Ways, eager, never
+from weft.pytorch.quick import MISS, PLAIN, Ways, eager, never
 from weft.pytorch.specialize import Specializable, Specializer
 from weft.pytorch.specs import TensorSpec
 from weft.pytorch.telling import Place, tell
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
 
 _COST = "as Python does, at half the rate of float32 on a GPU like the H200 and at a 64th of it on most others"
 _MOST_PROGRAMS = 64
-_MOST_CALLS = 1024
 _MANY_PROGRAMS = 8
 
 
@@ -66,7 +64,6 @@ class Program(Executable):
         self.default = torch.get_default_dtype()
         self.witnesses: tuple[Witness, ...] | None = None
         self._keeping: dict[tuple[ArgumentType, ...], Keeping | None] = {}
-        self._recorded: dict[Any, tuple[Executable, Recorder] | None] = {}
         self.watch(captured)
 
     @property
@@ -86,25 +83,8 @@ class Program(Executable):
         found = self._keeping[types]
         return found if found is not None and found.pays(args) else None
 
-    def recorded(self, key: Any, args: tuple[Any, ...]) -> tuple[Executable, Recorder] | None:
-        """What runs a call of plain tensors that autograd records, and what records it; None where the dispatcher does."""
-        if key not in self._recorded:
-            if len(self._recorded) >= _MOST_CALLS:
-                self._recorded.clear()
-            self._recorded[key] = self._recorder(args)
-        return self._recorded[key]
-
-    def _recorder(self, args: tuple[Any, ...]) -> tuple[Executable, Recorder] | None:
-        names = self.signature.results
-        if gathered(self.signature, args) is not args or not names or any(name is not None for name in names):
-            return None
-        types = argument_types(self.signature, args)
-        function = self.specializable.analysis(types, True).function
-        if finisher(function) is not None or len({*function.results}) < len(function.results):
-            return None
-        executable = self.keeping(types, args) or self
-        recorder = executable.rules.recorder(tuple(isinstance(a, torch.Tensor) for a in args))
-        return executable, replace(recorder, shown=len(names))
+    def recording(self, types: tuple[ArgumentType, ...], args: tuple[Any, ...]) -> Executable:
+        return self.keeping(types, args) or self
 
     def holds(self) -> bool:
         """Whether the kernel is this program."""

@@ -34,6 +34,7 @@ def never(*args: Any) -> Any:
 
 
 REMEMBERED = MOST_WAYS  # quick ways of what is called with operands of several kinds in turn
+_MOST_KINDS = 64  # of calls whose quick ways are known besides
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
@@ -83,12 +84,43 @@ class Ways:
     def __init__(self) -> None:
         self.every: tuple[Callable[..., Any], ...] = ()
         self.quick: Callable[..., Any] = never
+        self._known: dict[Any, Callable[..., Any]] = {}
 
-    def add(self, way: Callable[..., Any]) -> None:
-        """Take a quick way from now on, if it is one, in the place of the one that was not taken for longest."""
-        if way is not never:
-            every = (way, *(w for w in self.every if w is not way))[:REMEMBERED]
-            self.quick, self.every = one_of(every), every
+    def add(self, way: Callable[..., Any], args: tuple[Any, ...] | None = None) -> None:
+        """Take a quick way from now on, if it is one, in the place of the one that was not taken for longest. args: of a call
+        that it is the way of, by which `earlier` finds it.
+        """
+        if way is never:
+            return
+        if args is not None:
+            kind = _kind(args)
+            if kind not in self._known and len(self._known) >= _MOST_KINDS:
+                del self._known[next(iter(self._known))]
+            self._known[kind] = way
+        every = (way, *(w for w in self.every if w is not way))[:REMEMBERED]
+        self.quick, self.every = one_of(every), every
+
+    def earlier(self, args: tuple[Any, ...]) -> Any:
+        """What a call gives that is like one before the last few, or MISS."""
+        try:
+            way: Callable[..., Any] = self._known.get(_kind(args), never)
+            made = way(*args)
+        except (TypeError, RuntimeError):  # what cannot be looked up, or has no strides
+            return MISS
+        if made is not MISS:
+            self.add(way)
+        return made
+
+
+def _kind(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What tells calls with quick ways of their own apart, about: the ways tell exactly."""
+
+    def of(value: Any) -> tuple[Any, ...]:
+        if isinstance(value, torch.Tensor):
+            return value.dtype, value.shape, value.stride(), value.requires_grad
+        return type(value), None if type(value) is float else value
+
+    return torch.is_grad_enabled(), *map(of, args)
 
 
 def one_of(ways: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:
