@@ -249,7 +249,7 @@ class Pointwise:
             made = one.program.operator(*own)
         elif recording is not None:
             executable, recorder = recording
-            made, _ = executable.call(key, own).known(own, recorder)
+            made, _ = executable.known(key, own, recorder)
         else:
             plan = one.program.call(key, own)
             made = plan.tensors(own)

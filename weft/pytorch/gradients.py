@@ -6,6 +6,7 @@ arguments; its backward runs the adjoint, an executable like any other, by the q
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -32,13 +33,16 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Rules:
     """What autograd asks of an operator. setup, backward, jvp: as `torch.autograd.Function` has them. recorder: what records
-    calls of arguments of which these are tensors, seen by views or not.
+    calls of arguments of which these are tensors, seen by views or not. foresee: does what can be done for the gradients of a
+    call on a GPU before they are asked for, given the arguments, how many of its results are returned, and what it made; None:
+    what that need not be known for.
     """
 
     setup: Callable[..., None]
     backward: Callable[..., Any]
     jvp: Callable[..., Any]
     recorder: Callable[[tuple[bool, ...], Views | None], Recorder]
+    foresee: Callable[[tuple[Any, ...], int, Any], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,7 +246,19 @@ def rules_of(executable: Executable) -> Rules:
         apply = super(torch.autograd.Function, made).apply  # type: ignore[misc]
         return Recorder(apply, len(signature.results))
 
-    return Rules(setup, backward, jvp, recorder)
+    def foresee(args: tuple[Any, ...], shown: int, made: Any) -> None:
+        given = zip(signature.names, args, strict=True)
+        wanted = tuple(name for name, a in given if isinstance(a, torch.Tensor) and a.requires_grad)
+        with contextlib.suppress(Exception):  # what is wrong is told where gradients are asked for
+            function = executable.specializable.analysis(argument_types(signature, args), True).function
+            floating = [k for k, r in enumerate(function.results) if function.array(r).dtype.category == "float"]
+            seeded = tuple(k for k in floating if k < shown)
+            adjoint, moved = adjoint_for(args, wanted, None if len(seeded) == len(floating) else seeded)
+            if made is not None and moved:
+                outputs = made if isinstance(made, tuple) else (made,)
+                adjoint.plan_ahead((*args, *outputs, *(outputs[k] for k in seeded)))  # gradients mostly lie as outputs do
+
+    return Rules(setup, backward, jvp, recorder, foresee)
 
 
 def _viewed(

@@ -271,7 +271,7 @@ class Kernel:
         executable, recorder = recorded or (program, None)
         if program.signature.written:
             key += repeated(program.signature, args)
-        made, way = executable.call(tuple(key), args).known(args, recorder)
+        made, way = executable.known(tuple(key), args, recorder)
         self._remember(way)
         return made
 
