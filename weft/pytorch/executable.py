@@ -29,6 +29,7 @@ from weft.pytorch.specialize import Specializable, compiler_version, recalled
 from weft.pytorch.telling import Place, tell_unused
 from weft.pytorch.views import Views
 from weft.runtime import cache, quick
+from weft.runtime.collection import uncollected
 from weft.runtime.guard import Guard
 from weft.runtime.stack import deep
 
@@ -265,9 +266,10 @@ class _KeepingAnalyses(Analyses):
                 return pickle.loads(known) if known else None
         from weft.compiler.keeping import keeping, kept_folds
 
-        found = kept_folds(self._parent.function(types, True))
-        if found.folds and keeping(self._parent.function(types, False), found.folds) is None:
-            found = replace(found, folds=())
+        with uncollected():
+            found = kept_folds(self._parent.function(types, True))
+            if found.folds and keeping(self._parent.function(types, False), found.folds) is None:
+                found = replace(found, folds=())
         cache.store(key, pickle.dumps(found, protocol=pickle.HIGHEST_PROTOCOL) if found.folds else b"")
         return found if found.folds else None
 
