@@ -25,7 +25,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from weft.errors import CompileError, DeviceMismatch, LaunchError, OutOfRange, WeftError
-from weft.pytorch.quick import MISS, quick_call
+from weft.pytorch.quick import MISS, Seen, quick_call
 from weft.runtime import cache, cuda, host, nvrtc, precompiled, steps
 from weft.runtime.include import resolve
 from weft.runtime.sheltered import Processes
@@ -833,7 +833,7 @@ def test_a_call_that_fails_halfway_is_not_run_again(stand_in: StandIn) -> None:
     arrays = [SimpleNamespace(name=name, role="inout") for name in ("x", "y")]
     function = SimpleNamespace(name="ping_pong", parameters=("x", "y"), arrays=arrays, results=())
     launches = [(launcher.launch, given, launcher.parts()) for given in (("x", "y"), ("y", "x"))]
-    call = quick_call(function, (), {}, launches, torch.device("cpu"), (x, y))  # type: ignore[arg-type]
+    call = quick_call(function, (), {}, launches, torch.device("cpu"), Seen((x, y)))  # type: ignore[arg-type]
     start = x.clone()
     assert call(x, y) is None
     torch.testing.assert_close(x, 2 * (2 * start + 1) + 1)
@@ -853,7 +853,7 @@ def test_quick_calls_give_maps_the_addresses_of_their_tensors(stand_in: StandIn)
     arrays = [SimpleNamespace(name="x", role="input"), SimpleNamespace(name="y", role="inout")]
     function = SimpleNamespace(name="axpb", parameters=("x", "y"), arrays=arrays, results=())
     launches = [(launcher.launch, ("x", "y"), launcher.parts())]
-    call = quick_call(function, (), {}, launches, torch.device("cpu"), (x, y))  # type: ignore[arg-type]
+    call = quick_call(function, (), {}, launches, torch.device("cpu"), Seen((x, y)))  # type: ignore[arg-type]
     stand_in.set("maps", 2)
     for tensor in (x, z):
         assert call(tensor, y) is None

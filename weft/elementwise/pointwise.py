@@ -26,8 +26,9 @@ from weft.loops.types import BOOL, COMPLEX128, COMPLEX_OF, COMPLEX_TYPES, FLOAT6
 from weft.plan.facts import Geometry
 from weft.pytorch.call import COMPLEX, DTYPES, CallPlan, as_pairs, plain
 from weft.pytorch.executable import call_key
-from weft.pytorch.operator import PLAIN, eager
-from weft.pytorch.quick import MISS, REMEMBERED, never, one_of
+from weft.pytorch.quick import MISS, PLAIN, Seen, Ways, eager, never
+from weft.pytorch.viewed import way_with_views
+from weft.pytorch.views import Views
 from weft.runtime import quick
 from weft.runtime.stack import deep
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 _NUMBERS = {bool: BOOL, int: INT64, float: FLOAT64, complex: COMPLEX128}
 _DTYPES = DTYPES | COMPLEX
-_MOST_WAYS = 64  # of calls of other kinds than the last few
+_NONE = Ways()
 
 
 def _reads(captured: Capture) -> tuple[str, ...]:
@@ -59,17 +60,6 @@ def _reads(captured: Capture) -> tuple[str, ...]:
 def _listed(out: Any) -> tuple[Any, ...]:
     """The results that are given."""
     return () if out is None else tuple(out) if isinstance(out, (tuple, list)) else (out,)
-
-
-def _kind(placed: tuple[Any, ...], outs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What tells calls with quick ways of their own apart, about: the ways tell exactly."""
-
-    def of(value: Any) -> tuple[Any, ...]:
-        if isinstance(value, torch.Tensor):
-            return value.dtype, value.shape, value.stride(), value.requires_grad
-        return type(value), None if type(value) is float else value
-
-    return (len(outs), *map(of, placed), *map(of, outs))
 
 
 class _Program:
@@ -111,9 +101,7 @@ class Pointwise:
         self.name = function.__name__
         self.strict = strict
         self.quick: Callable[..., Any] = never  # the quick way of the last calls
-        self._into: dict[int, Callable[..., Any]] = {}  # of the last ones into given results, by how many: they come last
-        self._ways: dict[int, tuple[Callable[..., Any], ...]] = {}  # what both try, the last first, by how many are given
-        self._known: dict[tuple[Any, ...], Callable[..., Any]] = {}  # of calls before those, by their kinds
+        self._ways: dict[int, Ways] = {}  # of calls into so many given results, which come last
         self._parameters = inspect.signature(function)
         self._declared = declared(self._parameters)
         self._apart = parameters
@@ -140,7 +128,7 @@ class Pointwise:
             with self._lock:
                 program = self._program = _Program(self.py)
                 self.quick = never
-                self._into, self._ways, self._known = {}, {}, {}
+                self._ways = {}
         return program
 
     def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
@@ -152,9 +140,9 @@ class Pointwise:
                 if out is None:
                     made = self.quick(*placed)
                 elif isinstance(out, (tuple, list)):
-                    made = (self._into.get(len(out)) or never)(*placed, *out)
+                    made = (self._ways.get(len(out)) or _NONE).quick(*placed, *out)
                 else:
-                    made = (self._into.get(1) or never)(*placed, out)
+                    made = (self._ways.get(1) or _NONE).quick(*placed, out)
                 if made is not MISS:
                     return made
             except TypeError:  # another number of arguments
@@ -255,10 +243,15 @@ class Pointwise:
                 remedy="call it without out=, or under torch.no_grad()",
             )
         own = _over_axes(given, outs, loops, recorded)
-        if loops.strides is None or recorded:
+        key = () if loops.strides is None else call_key(one.signature, own)
+        recording = one.program.recorded(key, own) if loops.strides is not None and recorded else None
+        if loops.strides is None or (recorded and recording is None):
             made = one.program.operator(*own)
+        elif recording is not None:
+            executable, recorder = recording
+            made, _ = executable.known(key, own, recorder)
         else:
-            plan = one.program.call(call_key(one.signature, own), own)
+            plan = one.program.call(key, own)
             made = plan.tensors(own)
             if placed is not None:
                 self._keep(placed, outs, given, one, plan, own, loops)
@@ -268,6 +261,8 @@ class Pointwise:
             named = zip(results, one.function.results, strict=True)
             results = tuple(torch.view_as_complex(r) if n in one.function.pairs else r for r, n in named)
         results = outs or tuple(result_of(r, loops.shape, loops.order, made_strides) for r in results)
+        if recording is not None and placed is not None and len(results) == 1 and _own_is_given(own, given, ()):
+            self._keep_recorded(placed, given, one, own, made, results[0], loops)
         if one.function.container:
             return list(results) if one.function.container == "list" else tuple(results)
         return results[0] if len(results) == 1 else tuple(results)
@@ -280,42 +275,51 @@ class Pointwise:
         function = one.function
         alike = _own_is_given(own, given, outs) and not function.pairs
         if alike and outs:
-            way = self._quick(placed, outs, given, lambda args, constants: plan.viewed(args, {}, constants))
+            way = self._quick(placed, outs, given, lambda args, constants: plan.seen(Seen(args, constants=constants)))
         elif alike and loops.made is not None:
             new = {r: Geometry(function.array(r).dtype, loops.shape, loops.made, 0) for r in function.results}
-            way = self._quick(placed, (), given, lambda args, constants: plan.viewed(args, new, constants))
+            way = self._quick(placed, (), given, lambda args, constants: plan.seen(Seen(args, new, constants)))
         elif not outs and loops.made is not None and not function.container:
             way = self._quick(placed, (), given, lambda args, constants: _of_pairs(plan, args, function, loops, constants))
         else:
             return
         self._remember(placed, outs, way)
 
+    def _keep_recorded(
+        self, placed: tuple[Any, ...], given: Given, one: Applied, own: tuple[Any, ...], made: torch.Tensor,
+        result: torch.Tensor, loops: Loops,
+    ) -> None:  # fmt: skip
+        """Remember the quick way of calls like this one, which autograd records, if there is one."""
+        positions = tuple(k for k, (n, _) in enumerate(zip(self._names, placed, strict=False)) if n in given.operands)
+        if not self._is_plain(placed, given):
+            return
+        shape, order = loops.shape, loops.order
+        sizes = dict(zip(given.tensors, ([loops.sizes[a] for a in axes] for axes in loops.axes), strict=False))
+        own_sizes = [sizes.get(self._names[k]) for k in positions]
+
+        def inside(*args: Any) -> list[Any]:
+            operands = [args[k] for k in positions]
+            return [o if s is None else by_dimensions(o, shape, order, s) for o, s in zip(operands, own_sizes, strict=True)]
+
+        views = Views(inside, lambda result: result_of(result, shape, order, None), tuple(made.shape), positions)
+        self._remember(placed, (), way_with_views(one.program, placed, own, made, result, views))
+
     def _earlier(self, placed: tuple[Any, ...], out: Any) -> Any:
         """The quick way of a call like one before the last few, or MISS."""
         outs = _listed(out)
-        try:
-            way: Callable[..., Any] = self._known.get(_kind(placed, outs), never)
-            made = way(*placed, *outs)
-        except TypeError:  # what is no operand
-            return MISS
-        if made is not MISS:
-            self._remember(placed, outs, way)
+        ways = self._ways.get(len(outs)) or _NONE
+        made = ways.earlier((*placed, *outs))
+        if made is not MISS and not outs:
+            self.quick = ways.quick
         return made
 
-    def _remember(self, placed: tuple[Any, ...], given: tuple[torch.Tensor, ...], way: Callable[..., Any]) -> None:
+    def _remember(self, placed: tuple[Any, ...], outs: tuple[torch.Tensor, ...], way: Callable[..., Any]) -> None:
         """Take a quick way of calls with such arguments and given results from now on, besides the last ones."""
-        if way is never:
-            return
-        outs, kind = len(given), _kind(placed, given)
         with self._lock:
-            if kind not in self._known and len(self._known) >= _MOST_WAYS:
-                del self._known[next(iter(self._known))]
-            self._known[kind] = way
-        ways = self._ways[outs] = (way, *self._ways.get(outs, ()))[:REMEMBERED]
-        if outs:
-            self._into[outs] = one_of(ways)
-        else:
-            self.quick = one_of(ways)
+            ways = self._ways.setdefault(len(outs), Ways())
+            ways.add(way, (*placed, *outs))
+        if not outs:
+            self.quick = ways.quick
 
     def _by_position(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
         """The arguments in their places, with what constants between them are by default; None where there is no such order."""
@@ -350,14 +354,21 @@ class Pointwise:
         made: Callable[[tuple[Any, ...], frozenset[int]], Callable[..., Any]],
     ) -> Callable[..., Any]:
         """The quick way of calls like this one. made: that of arguments and given results, with constants at some positions."""
-        named = list(zip(self._names, args, strict=False))
-        places = [k for k, (n, _) in enumerate(named) if n in given.operands]
-        constants = {k: v for k, (n, v) in enumerate(named) if n not in given.operands}
-        if len(places) != len(given.operands) or any(v is not None and type(v) not in (bool, str) for v in constants.values()):
+        places = {k for k, (n, _) in enumerate(zip(self._names, args, strict=False)) if n in given.operands}
+        if not self._is_plain(args, given):
             return never
-        if any(isinstance(args[k], torch.Tensor) and named[k][0] in given.numbers for k in places):
-            return never  # the number of a tensor on the CPU, which another call finds another in
-        return made((*args, *outs), frozenset(constants))
+        return made((*args, *outs), frozenset(range(len(args))) - places)
+
+    def _is_plain(self, args: tuple[Any, ...], given: Given) -> bool:
+        """Whether a call's arguments are its operands, and constants whose values are equal where they do not differ."""
+        named = list(zip(self._names, args, strict=False))
+        constants = [v for n, v in named if n not in given.operands]
+        if len(named) - len(constants) != len(given.operands):
+            return False
+        if any(v is not None and type(v) not in (bool, str) for v in constants):
+            return False
+        # the number of a tensor on the CPU is another one in another call
+        return not any(isinstance(v, torch.Tensor) and n in given.numbers for n, v in named)
 
     def _applied(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], outs: tuple[torch.Tensor, ...]
@@ -597,7 +608,7 @@ def _of_pairs(
 
     first = parts(args)
     before = [sum(1 + isinstance(v, complex) for v in args[:k]) for k in constants]  # how many parts
-    quick = never if first is None else plan.viewed(tuple(first), new, frozenset(before))
+    quick = never if first is None else plan.seen(Seen(tuple(first), new, frozenset(before)))
     if quick is never:
         return never
 

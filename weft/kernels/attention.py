@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
 import weft
 from weft.errors import ShapeMismatch, TypeMismatch, WeftError
+from weft.pytorch.quick import MISS, Ways
+from weft.pytorch.viewed import called_with_views
 
 _GROUPED = {
     "q": "bfloat16[2,4,2,1024,64]",
@@ -18,6 +22,7 @@ _GROUPED = {
     "v": "bfloat16[2,4,1024,64]",
 }
 _ALONE = {name: "bfloat16[2,8,1024,64]" for name in "qkv"}
+_WAYS = {key: Ways() for key in itertools.product((False, True), repeat=3)}  # by what is asked for besides tensors and scale
 
 
 def _of_keys(
@@ -191,6 +196,12 @@ def attention(
         )
     if attn_mask is not None and is_causal:
         raise WeftError("attn_mask and is_causal are two masks", remedy="pass one of them, or a mask that is both")
+    scale = 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
+    ways = _WAYS[is_causal, attn_mask is not None, enable_gqa]
+    if not is_compiling():
+        made = ways.quick(query, key, value, scale) if attn_mask is None else ways.quick(query, key, value, attn_mask, scale)
+        if made is not MISS:
+            return made  # type: ignore[no-any-return]
     query, key, value, attn_mask = _autocast(query, key, value, attn_mask)
     _check_dtypes(query, key, value, attn_mask)
     tensors = {"query": query, "key": key, "value": value} | ({} if attn_mask is None else {"attn_mask": attn_mask})
@@ -204,32 +215,45 @@ def attention(
         if left or not group:
             remedy = "give query a multiple of the heads of key and value"
             raise ShapeMismatch("the heads of query cannot share those of key evenly", evidence=shapes, remedy=remedy)
-    # heads that share a key are an axis of their own
-    q = query.unflatten(-3, (-1, group)) if query.dim() > 2 else query.unsqueeze(0)  # type: ignore[no-untyped-call]
-    given = [q, key, value]
-    try:
-        leading = torch.broadcast_shapes(q.shape[:-3], key.shape[:-2], value.shape[:-2])  # type: ignore[no-untyped-call]
-        ends = [q.shape[-3:], key.shape[-2:], value.shape[-2:]]
-        if attn_mask is not None:
-            attn_mask = torch.atleast_2d(attn_mask)  # type: ignore[no-untyped-call]
-            of_heads = attn_mask.dim() > 2 and attn_mask.shape[-3] != 1
-            mask = attn_mask.unflatten(-3, (-1, group)) if of_heads else attn_mask.unsqueeze(-3)
-            given.append(mask)
-            ends.append(torch.Size((group, query.shape[-2], key.shape[-2])))
-        given = [_batched(t.expand(*leading, *end), len(end) + 2) for t, end in zip(given, ends, strict=True)]
-    except RuntimeError:
+
+    def misfit() -> ShapeMismatch:
         remedy = "expand them, or pass enable_gqa=True where heads of query share those of key and value"
-        raise ShapeMismatch("the leading dimensions do not broadcast", evidence=shapes, remedy=remedy) from None
+        return ShapeMismatch("the leading dimensions do not broadcast", evidence=shapes, remedy=remedy)
+
+    lead = (*query.shape[:-3], query.shape[-3] // group) if query.dim() > 2 else ()
+    try:
+        leading = torch.broadcast_shapes(lead, key.shape[:-2], value.shape[:-2])  # type: ignore[no-untyped-call]
+    except RuntimeError:
+        raise misfit() from None
+    heads = [*leading[:-1], leading[-1] * group] if leading else []
+
+    def inside(query: Tensor, key: Tensor, value: Tensor, *others: Any) -> list[Any]:
+        """What the kernel takes: heads that share a key are an axis of their own. It is kept, and so holds no tensor."""
+        q = query.unflatten(-3, (-1, group)) if query.dim() > 2 else query.unsqueeze(0)  # type: ignore[no-untyped-call]
+        given, ends = [q, key, value], [q.shape[-3:], key.shape[-2:], value.shape[-2:]]
+        try:
+            if len(others) > 1:
+                mask = torch.atleast_2d(others[0])  # type: ignore[no-untyped-call]
+                of_heads = mask.dim() > 2 and mask.shape[-3] != 1
+                given.append(mask.unflatten(-3, (-1, group)) if of_heads else mask.unsqueeze(-3))
+                ends.append(torch.Size((group, query.shape[-2], key.shape[-2])))
+            given = [_batched(t.expand(*leading, *end), len(end) + 2) for t, end in zip(given, ends, strict=True)]
+        except RuntimeError:
+            raise misfit() from None
+        if group == 1:  # of q and mask, one of each
+            given = [t.squeeze(2) if t.dim() == 5 else t for t in given]
+        return [*given, others[-1]]
+
+    def outside(out: Tensor) -> Tensor:
+        """[batch, heads of query, queries, lanes], with all leading dimensions."""
+        out = (out if group == 1 else out.flatten(2, 3)).transpose(1, 2)
+        return out.view(*heads, *out.shape[-2:])
+
     by = (attended_causal, attended_causal_alone) if is_causal else (attended, attended_alone)
     if attn_mask is not None:
         masked, biased = (attended_masked, attended_masked_alone), (attended_biased, attended_biased_alone)
         by = masked if attn_mask.dtype == torch.bool else biased
-    if group == 1:  # of q and mask, one of each
-        given = [t.squeeze(2) if t.dim() == 5 else t for t in given]
-    out = by[group == 1](*given, 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale)
-    out = (out if group == 1 else out.flatten(2, 3)).transpose(1, 2)  # [batch, heads of query, queries, lanes]
-    heads = [*leading[:-1], leading[-1] * group] if leading else []
-    return out.view(*heads, *out.shape[-2:])  # type: ignore[no-any-return]
+    return called_with_views(by[group == 1], ways, (*tensors.values(), scale), inside, outside)  # type: ignore[no-any-return]
 
 
 def _autocast(*tensors: Tensor | None) -> list[Any]:

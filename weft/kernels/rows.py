@@ -19,7 +19,8 @@ from torch.compiler import is_compiling
 
 import weft
 from weft.errors import ShapeMismatch
-from weft.pytorch.quick import MISS
+from weft.pytorch.quick import MISS, Ways
+from weft.pytorch.viewed import called_with_views
 
 if TYPE_CHECKING:
     from weft.check.report import Report
@@ -39,20 +40,23 @@ class RowKernel:
         self.py: Callable[..., Any] = kernel.py
         self.name: str = kernel.name
         self.example: Mapping[str, Any] = kernel.example
+        self._ways = Ways()
         self._names = tuple(inspect.signature(kernel.py).parameters)
         self._rows = tuple(self._names.index(name) for name in rows)
         update_wrapper(self, kernel.py)
 
     def __call__(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """The result, in the shape of the first row tensor. Raises ShapeMismatch where leading dimensions differ."""
-        if not kwargs and not is_compiling():
-            try:
-                made = self.kernel.quick(*args)  # tensors like those of its last call have two dimensions
-                if made is not MISS:
-                    return made  # type: ignore[no-any-return]
-            except TypeError:  # another number of arguments: told below
-                pass
-        given = list(args if len(args) == len(self._names) and not kwargs else self.kernel.bind(args, kwargs))
+        if not is_compiling():
+            args = self.kernel.bind(args, kwargs) if kwargs else args
+            for quick in (self._ways.quick, self.kernel.quick):  # tensors like those of its last calls have two dimensions
+                try:
+                    made = quick(*args)
+                    if made is not MISS:
+                        return made  # type: ignore[no-any-return]
+                except TypeError:  # another number of arguments: told below
+                    pass
+        given = args if len(args) == len(self._names) and not kwargs else self.kernel.bind(args, kwargs)
         first = given[self._rows[0]]
         # what has no rows that could be viewed as one, the kernel refuses
         if not all(isinstance(given[i], torch.Tensor) and given[i].layout is torch.strided for i in self._rows):
@@ -61,17 +65,20 @@ class RowKernel:
             return self.kernel(*given)  # type: ignore[no-any-return]
         for i in self._rows:
             self._check(i, given[i], first)
-        if first.dim() == 1:
-            for i in self._rows:
-                given[i] = given[i].unsqueeze(0)
-            return self.kernel(*given).squeeze(0)  # type: ignore[no-any-return]
         order = _memory_order(first)
-        for i in self._rows:
-            given[i] = given[i].permute(*order, -1).flatten(0, -2)
         leading = [first.shape[d] for d in order]
-        result = self.kernel(*given).unflatten(0, leading)
         back = sorted(range(len(order)), key=order.__getitem__)
-        return result.permute(*back, -1)  # type: ignore[no-any-return]
+
+        def of_rows(*args: Any) -> list[Any]:
+            own = [*args]
+            for i in self._rows:
+                own[i] = own[i].permute(*order, -1).flatten(0, -2) if order else own[i].unsqueeze(0)
+            return own
+
+        def of_any(result: torch.Tensor) -> torch.Tensor:
+            return result.unflatten(0, leading).permute(*back, -1) if order else result.squeeze(0)  # type: ignore[no-untyped-call]
+
+        return called_with_views(self.kernel, self._ways, tuple(given), of_rows, of_any)  # type: ignore[no-any-return]
 
     def __reduce__(self) -> str:
         return self.py.__qualname__  # as functions do: by name, so that a copy is the kernel itself

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import functools
 import itertools
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -55,9 +53,9 @@ from weft.plan.facts import Geometry
 from weft.pytorch.failures import failed, failure
 from weft.pytorch.machines import index_of, machine_on
 from weft.pytorch.overlap import share_memory
-from weft.pytorch.quick import never, quick_call
+from weft.pytorch.quick import MISS, REMEMBERED, Recorder, Seen, never, quick_call
 from weft.pytorch.specialize import Specializable
-from weft.runtime import cuda, host, nvrtc, steps
+from weft.runtime import binaries, cuda, host, steps
 from weft.runtime.guard import Guard
 from weft.runtime.slots import Given, pack
 
@@ -70,17 +68,35 @@ _MAPS = 64  # of a launch's boxes that are kept, by address
 
 @dataclass(frozen=True)
 class CallPlan:
-    """A prepared call. run: for arguments of these types, shapes, strides and alignment. quick: for those, or MISS.
-    tensors: as `run`, with tensors for the results that are numbers. unused: the loops that it leaves in order. viewed: the
-    quick call for other views of the same memory: of arguments that begin where these do, with the sizes, strides and
-    dtypes of what it is to give in their place, and constants at some positions, which it takes besides.
+    """A prepared call. run: for arguments of these types, shapes, strides and alignment. tensors: as `run`, with tensors for
+    the results that are numbers. unused: the loops that it leaves in order. seen: the quick way of calls as who makes them sees
+    them. defaults: of arguments that may be left out, by position. results: names of what these give. ways: the quick ways of
+    its calls, which differ in what PyTorch does with them: gradients, autocast, inference.
     """
 
     run: Run
-    quick: Quick
     tensors: Run
     unused: tuple[Unused, ...] = ()
-    viewed: Callable[[tuple[Any, ...], Mapping[str, Geometry], frozenset[int]], Quick] = lambda args, results, constants: never
+    seen: Callable[[Seen], Quick] = lambda seen: never
+    defaults: Mapping[int, Any] = field(default_factory=dict)
+    results: tuple[str, ...] = ()
+    ways: list[Quick] = field(default_factory=list)
+
+    def known(
+        self, args: tuple[Any, ...], recorder: Recorder | None = None, then: Callable[[Any], None] = lambda made: None
+    ) -> tuple[Any, Quick]:
+        """What a call gives, and the quick way of calls like it. recorder: if it is recorded. then: what to do with what a call
+        has made that goes the long way.
+        """
+        for way in self.ways:
+            if (made := way(*args)) is not MISS:
+                return made, way
+        made, way = self.run(args), never
+        then(made)
+        if len(self.ways) < REMEMBERED and self.run is self.tensors:
+            way = self.seen(Seen(args, recorder=recorder, defaults=self.defaults))
+            self.ways.append(way)
+        return made if recorder is None else recorder(args, made), way
 
 
 DTYPES: dict[torch.dtype, ScalarType] = {getattr(torch, name): t for name, t in SCALAR_TYPES.items()}
@@ -504,11 +520,17 @@ def made_arrays(analysis: Analysis, launches: Sequence[_Launch] | None = None) -
 
 
 def prepare(
-    specializable: Specializable, signature: Signature, args: tuple[Any, ...], guard: Guard | None = None
+    specializable: Specializable,
+    signature: Signature,
+    args: tuple[Any, ...],
+    guard: Guard | None = None,
+    meanwhile: Callable[[], None] | None = None,
+    ahead: Planned | None = None,
 ) -> CallPlan:
     """A function that runs calls with arguments of these types, shapes, strides, alignment and integer values.
 
-    guard: what a quick call asks besides.
+    guard: what a quick call asks besides. meanwhile: what there is to do while kernels are compiled. ahead: what was planned of
+    a call like this one before.
     """
     if torch._C._get_tracing_state() is not None:
         raise UnsupportedSyntax(
@@ -522,14 +544,13 @@ def prepare(
     same = repeated(signature, args)
     if same:
         return _of_single(_prepared(specializable, signature, args, guard, same), signature, same)
-    return _prepared(specializable, signature, args, guard)
+    return _prepared(specializable, signature, args, guard, (), meanwhile, ahead)
 
 
 def _of_gathered(plan: CallPlan, signature: Signature) -> CallPlan:
     """A plan for arguments on several devices, made of the plan for them on one."""
     return CallPlan(
         lambda args: plan.run(gathered(signature, args)),
-        never,
         lambda args: plan.tensors(gathered(signature, args)),
         plan.unused,
     )
@@ -548,11 +569,44 @@ def _of_single(plan: CallPlan, signature: Signature, same: tuple[tuple[int, int]
 
         return call
 
-    return CallPlan(every(plan.run), plan.quick, every(plan.tensors), plan.unused, plan.viewed)
+    run = every(plan.run)
+    tensors = run if plan.tensors is plan.run else every(plan.tensors)
+    return CallPlan(run, tensors, plan.unused, plan.seen, plan.defaults, plan.results)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The plan of a call whose kernels are being compiled. arrays: where its arrays lie; launches: of each of its nests; waits:
+    whether the compiler was not done when it was made.
+    """
+
+    arrays: dict[str, Geometry]
+    launches: Sequence[Sequence[Launch]]
+    waits: bool
+
+
+def plan_ahead(specializable: Specializable, signature: Signature, args: tuple[Any, ...]) -> Planned | None:
+    """Plan a call that is made later, on a GPU, and begin to compile its kernels; None where it is not as calls mostly are."""
+    analysis, bound = analysis_for(specializable, signature, args)
+    device = common_device(analysis.function, bound.tensors)
+    return _planned(analysis, bound, device) if device.type == "cuda" and not repeated(signature, args) else None
+
+
+def _planned(analysis: Analysis, bound: Bound, device: torch.device) -> Planned:
+    arrays, nests = geometries(analysis, bound), range(len(analysis.schedule.nests))
+    launches = of_a_call([plan_launches(analysis, k, arrays, bound.names, machine_on(device)) for k in nests])
+    waits = _begin_to_compile([launch for own in launches for launch in own], device)
+    return Planned(arrays, launches, waits)
 
 
 def _prepared(
-    specializable: Specializable, signature: Signature, args: tuple[Any, ...], guard: Guard | None, same: Same = ()
+    specializable: Specializable,
+    signature: Signature,
+    args: tuple[Any, ...],
+    guard: Guard | None,
+    same: Same = (),
+    meanwhile: Callable[[], None] | None = None,
+    ahead: Planned | None = None,
 ) -> CallPlan:
     """A plan for arguments of which it takes each once. same: those that repeat others, which a quick call takes too."""
     analysis, bound = analysis_for(specializable, signature, args)
@@ -564,47 +618,49 @@ def _prepared(
     finish = finisher(function)
     if device.type == "meta":
         bare = _without_memory(function, device)
-        return CallPlan(bare if finish is None else lambda given: finish(bare(given)), never, bare)
-    arrays = geometries(analysis, bound)
-    nests, launches, idle = range(len(analysis.schedule.nests)), [], []
+        return CallPlan(bare if finish is None else lambda given: finish(bare(given)), bare)
+    launches, idle = [], []
     if device.type == "cuda":
-        planned = of_a_call([plan_launches(analysis, k, arrays, bound.names, machine_on(device)) for k in nests])
-        _compile_side_by_side([launch for own in planned for launch in own], device)
-        for own in planned:
+        planned = _planned(analysis, bound, device) if ahead is None else ahead
+        arrays = planned.arrays
+        if meanwhile is not None and planned.waits:
+            meanwhile()
+        for own in planned.launches:
             launches += _cuda_launchers(own, bound, device)
             idle += [u for launch in own for u in unused(analysis, launch, bound.names)]
     else:
-        launches = [_host_launcher(analysis, k, arrays, bound, device) for k in nests]
+        arrays = geometries(analysis, bound)
+        launches = [_host_launcher(analysis, k, arrays, bound, device) for k in range(len(analysis.schedule.nests))]
     quotients = {s.name: repr(bound.names[s.name]) for s in function.scalars if s.value is not None}
     run = _runner(analysis, device, launches, tuple(bound.tensors), quotients)
     if function.numbers or function.container:
         assert finish is not None
-        return CallPlan(lambda given: finish(run(given)), never, run, tuple(idle))
+        return CallPlan(lambda given: finish(run(given)), run, tuple(idle))
     partial = tuple(dict.fromkeys(p for item in launches for p in item.partial))
     writes = any(a.role == "inout" for a in function.arrays)
     largest = _largest_floats(function)
     by_hand = largest is None or any(zero for *_, zero in partial)
     by_hand = by_hand or (writes and any(item.fails for item in launches))  # what failed halfway is not run again
 
-    def viewed(args: tuple[Any, ...], results: Mapping[str, Geometry], constants: frozenset[int] = frozenset()) -> Quick:
-        places = [k for k in range(len(args)) if k not in constants]
+    def quick(seen: Seen) -> Quick:
+        places = [k for k in range(len(seen.args)) if k not in seen.constants]
         return never if by_hand else quick_call(
             function,
             made_arrays(analysis, launches),
-            arrays | dict(results),
+            arrays,
             [(item.launch, item.given, item.parts) for item in launches],
             device,
-            args,
+            seen,
             guard,
             [(name, dtype, elements) for name, dtype, elements, _ in partial],
             [(places[k], places[earlier]) for k, earlier in same],
             largest or {},
-            constants,
         )
 
+    defaults = {k: p.default for k, p in enumerate(signature.parameters) if p.has_default}
     if finish is not None:  # whose quick calls would give pairs
-        return CallPlan(lambda given: finish(run(given)), never, run, tuple(idle), viewed)
-    return CallPlan(run, viewed(args, {}), run, tuple(idle), viewed)
+        return CallPlan(lambda given: finish(run(given)), run, tuple(idle), quick)
+    return CallPlan(run, run, tuple(idle), quick, defaults, function.results)
 
 
 def _without_memory(function: Function, device: torch.device) -> Run:
@@ -859,7 +915,6 @@ def _end(expr: Expr, bound: Bound, around: tuple[str, ...]) -> steps.End:
 
 
 _handles: dict[tuple[str, str, str, int], cuda.KernelHandle] = {}
-_binaries: dict[tuple[str, str], bytes] = {}
 _sources: dict[tuple[int, Variant], tuple[Analysis, str]] = {}
 
 
@@ -868,7 +923,8 @@ def _loaded(analysis: Analysis, variant: Variant, entry: str, arch: str, device:
     source = _source(analysis, variant)
     handle = _handles.get((source, entry, arch, device))
     if handle is None:
-        handle = _handles[source, entry, arch, device] = cuda.load(_binary(analysis, variant, arch), entry, device)
+        name = analysis.schedule.nests[variant.nest].name
+        handle = _handles[source, entry, arch, device] = cuda.load(binaries.get(source, arch, name), entry, device)
     return handle
 
 
@@ -879,29 +935,18 @@ def _source(analysis: Analysis, variant: Variant) -> str:
     return known[1]
 
 
-def _binary(analysis: Analysis, variant: Variant, arch: str) -> bytes:
-    source = _source(analysis, variant)
-    binary = _binaries.get((source, arch))
-    if binary is None:
-        name = analysis.schedule.nests[variant.nest].name
-        binary = _binaries[source, arch] = nvrtc.compile_cubin(source, arch, name=f"{name}.cu").binary
-    return binary
-
-
-def _compile_side_by_side(planned: Sequence[Launch], device: torch.device) -> None:
-    """Compile what launches run, all of it at a time: the compiler takes longer than all else of a first call."""
+def _begin_to_compile(planned: Sequence[Launch], device: torch.device) -> bool:
+    """Have all that launches run compiled, side by side: the compiler takes longer than all else of a first call. Whether
+    anything of it is not yet.
+    """
     arch = cuda.device_properties(index_of(device)).arch
-    wanted = {}
+    begun = False
     for launch in planned:
         assert launch.where is not None
-        own = launch.where.analysis, launch.variant
-        source = _source(*own)
-        if (source, arch) not in _binaries:
-            wanted[source] = own
-    if len(wanted) > 1:
-        with ThreadPoolExecutor(min(len(wanted), os.cpu_count() or 1)) as threads:
-            for compiled in [threads.submit(_binary, *own, arch) for own in wanted.values()]:
-                compiled.result()
+        analysis, variant = launch.where.analysis, launch.variant
+        name = analysis.schedule.nests[variant.nest].name
+        begun = not binaries.begin(_source(analysis, variant), arch, name).done() or begun
+    return begun
 
 
 def _host_launcher(

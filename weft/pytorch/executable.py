@@ -7,6 +7,7 @@ that a call seen before costs a look-up, the allocation of its results, and the 
 from __future__ import annotations
 
 import contextlib
+import functools
 import pickle
 import threading
 from collections.abc import Callable
@@ -20,11 +21,15 @@ from weft.errors import OverlapError
 from weft.language import ArgumentType, Parameter, Signature, TensorType
 from weft.loops.ir import Function
 from weft.loops.schedule import ORDINARY, Circumstances, Wrapped
-from weft.pytorch.call import CallPlan, prepare, repeated
+from weft.pytorch.call import CallPlan, Planned, argument_types, finisher, gathered, plan_ahead, prepare, repeated
+from weft.pytorch.gradients import Rules, rules_of
 from weft.pytorch.operator import Operator, define, executables
+from weft.pytorch.quick import Recorder
 from weft.pytorch.specialize import Specializable, compiler_version, recalled
 from weft.pytorch.telling import Place, tell_unused
+from weft.pytorch.views import Views
 from weft.runtime import cache, quick
+from weft.runtime.collection import uncollected
 from weft.runtime.guard import Guard
 from weft.runtime.stack import deep
 
@@ -60,6 +65,8 @@ class Executable:
         self.specializable = specializable
         self.guard = guard
         self._calls: dict[Any, CallPlan] = {}
+        self._recorded: dict[Any, Executable | None] = {}
+        self._ahead: dict[Any, Planned] = {}
         self._generation = tuned.generation
         self._lock = threading.RLock()
         self._operator: Operator | None = None
@@ -73,31 +80,85 @@ class Executable:
                     self._operator = define(self, self.operator_name)
         return self._operator
 
+    @functools.cached_property
+    def rules(self) -> Rules:
+        """What autograd asks of the operator."""
+        return rules_of(self)
+
     def execute(self, args: tuple[Any, ...]) -> Any:
         """Run on real tensors, without autograd; results are tensors."""
-        self.require_current()
-        return self.call(call_key(self.signature, args), args).tensors(args)
+        return self.plan(args).tensors(args)
 
-    def run(self, args: tuple[Any, ...]) -> tuple[Any, Callable[..., Any]]:
-        """As `execute`, and what runs calls like this one, or gives MISS."""
+    def recorded(self, key: Any, args: tuple[Any, ...], views: Views | None = None) -> tuple[Executable, Recorder] | None:
+        """What runs a call of plain tensors that autograd records, and what records it; None where the dispatcher does.
+
+        views: of what the call is made with.
+        """
+        if key not in self._recorded:
+            if len(self._recorded) >= _MOST_CALLS:
+                self._recorded.clear()
+            self._recorded[key] = self._recorder(args)
+        executable = self._recorded[key]
+        if executable is None:
+            return None
+        recorder = executable.rules.recorder(tuple(isinstance(a, torch.Tensor) for a in args), views)
+        return executable, replace(recorder, shown=len(self.signature.results))
+
+    def _recorder(self, args: tuple[Any, ...]) -> Executable | None:
+        names = self.signature.results
+        if gathered(self.signature, args) is not args or not names or any(name is not None for name in names):
+            return None
+        types = argument_types(self.signature, args)
+        function = self.specializable.analysis(types, True).function
+        if finisher(function) is not None or len({*function.results}) < len(function.results):
+            return None
+        return self.recording(types, args)
+
+    def known(self, key: Any, args: tuple[Any, ...], recorder: Recorder | None = None) -> tuple[Any, Callable[..., Any]]:
+        """What a call gives, and the quick way of calls like it. recorder: if it is recorded: then its gradients are asked for
+        next, and what a first call waits for is a good time to begin with them.
+        """
+        if recorder is None or key in self._calls or not any(isinstance(a, torch.Tensor) and a.is_cuda for a in args):
+            return self.call(key, args).known(args, recorder)
+        foresee = functools.partial(self.rules.foresee, args, recorder.shown)
+        return self.call(key, args, lambda: foresee(None)).known(args, recorder, foresee)
+
+    def recording(self, types: tuple[ArgumentType, ...], args: tuple[Any, ...]) -> Executable:
+        """What runs calls that autograd records: itself, or what also returns what gradients need."""
+        return self
+
+    def plan(self, args: tuple[Any, ...]) -> CallPlan:
+        """The prepared call of real tensors."""
         self.require_current()
-        call = self.call(call_key(self.signature, args), args)
-        return call.tensors(args), call.quick
+        return self.call(call_key(self.signature, args), args)
 
     def require_current(self) -> None:
         """Raise StateChanged where this is no longer what the program means."""
 
-    def call(self, key: Any, args: tuple[Any, ...]) -> CallPlan:
-        """The prepared call of a key, prepared now where there is none."""
+    def plan_ahead(self, args: tuple[Any, ...]) -> None:
+        """Plan a call that is probably made soon, if it is to run on a GPU, and begin to compile what it runs."""
+        key = call_key(self.signature, args)
+        if key not in self._calls and key not in self._ahead:
+            planned = plan_ahead(self.specializable, self.signature, args)
+            if planned is not None:
+                if len(self._ahead) >= _MOST_CALLS:
+                    self._ahead.clear()
+                self._ahead[key] = planned
+
+    def call(self, key: Any, args: tuple[Any, ...], meanwhile: Callable[[], None] | None = None) -> CallPlan:
+        """The prepared call of a key, prepared now where there is none. meanwhile: what there is to do while its kernels are
+        compiled.
+        """
         if self._generation != tuned.generation:
             with self._lock:
                 self._calls.clear()
+                self._ahead.clear()
                 self._generation = tuned.generation
         plan = self._calls.get(key)
         if plan is not None:
             return plan
         quick.begin()
-        plan = prepare(self.specializable, self.signature, args, self.guard)
+        plan = prepare(self.specializable, self.signature, args, self.guard, meanwhile, self._ahead.pop(key, None))
         self.prepared(args)
         tell_unused(self.meaning, plan.unused, self.signature.location, self.told)
         with self._lock:
@@ -205,9 +266,10 @@ class _KeepingAnalyses(Analyses):
                 return pickle.loads(known) if known else None
         from weft.compiler.keeping import keeping, kept_folds
 
-        found = kept_folds(self._parent.function(types, True))
-        if found.folds and keeping(self._parent.function(types, False), found.folds) is None:
-            found = replace(found, folds=())
+        with uncollected():
+            found = kept_folds(self._parent.function(types, True))
+            if found.folds and keeping(self._parent.function(types, False), found.folds) is None:
+                found = replace(found, folds=())
         cache.store(key, pickle.dumps(found, protocol=pickle.HIGHEST_PROTOCOL) if found.folds else b"")
         return found if found.folds else None
 
@@ -318,7 +380,7 @@ class _Whole(Executable):
         signature: Signature,
         meaning: str,
     ) -> None:
-        super().__init__(name, signature, analyses, operator_name, meaning=meaning)
+        super().__init__(name, signature, analyses, operator_name, parent.guard, meaning)
         self._parent = parent
 
     def require_current(self) -> None:

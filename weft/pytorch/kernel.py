@@ -28,8 +28,8 @@ from weft.language.source import plain_function
 from weft.language.text import ANONYMOUS, function_of_text
 from weft.pytorch.call import COMPLEX, argument_types, as_pairs, call_types, finisher, gathered, plain, repeated
 from weft.pytorch.executable import Executable, Keeping, keeping_of
-from weft.pytorch.operator import PLAIN, Operator, eager, has_tangent
-from weft.pytorch.quick import MISS, never
+from weft.pytorch.operator import Operator, has_tangent
+from weft.pytorch.quick import MISS, PLAIN, Ways, eager, never
 from weft.pytorch.specialize import Specializable, Specializer
 from weft.pytorch.specs import TensorSpec
 from weft.pytorch.telling import Place, tell
@@ -83,6 +83,9 @@ class Program(Executable):
         found = self._keeping[types]
         return found if found is not None and found.pays(args) else None
 
+    def recording(self, types: tuple[ArgumentType, ...], args: tuple[Any, ...]) -> Executable:
+        return self.keeping(types, args) or self
+
     def holds(self) -> bool:
         """Whether the kernel is this program."""
         assert self.guard is not None
@@ -123,7 +126,8 @@ class Kernel:
         self.name = ANONYMOUS if function.__name__ == "<lambda>" else function.__name__
         self.py = function
         self.example: Mapping[str, Any] = dict(example or {})
-        self.quick: Callable[..., Any] = never  # the quick way of the last call
+        self.quick: Callable[..., Any] = never  # the quick way of the last calls
+        self._ways = Ways()
         self._lock = threading.RLock()
         self._program: Program | None = None
         self._programs: dict[str, Program] = {}
@@ -174,7 +178,8 @@ class Kernel:
             elif len(self._programs) == _MANY_PROGRAMS:
                 _warn_of_many(self, made.captured)
             if program is not self._program:
-                self.quick, self._program = never, program
+                self._forget()
+                self._program = program
             return program
 
     def _defined(self) -> str:
@@ -258,13 +263,26 @@ class Kernel:
                     return self._special(args, {}, program)
         except RuntimeError:  # a tensor without strides or storage
             return _dispatched(program, args)
+        recorded = None
         if differentiable and torch.is_grad_enabled():
-            return _dispatched(program, args, recorded=True)
+            recorded = program.recorded(tuple(key), args)
+            if recorded is None:
+                return _dispatched(program, args, recorded=True)
+        executable, recorder = recorded or (program, None)
         if program.signature.written:
             key += repeated(program.signature, args)
-        call = program.call(tuple(key), args)
-        self.quick = call.quick
-        return call.run(args)
+        made, way = executable.known(tuple(key), args, recorder)
+        self._remember(way)
+        return made
+
+    def _remember(self, way: Callable[..., Any]) -> None:
+        with self._lock:
+            self._ways.add(way)
+            self.quick = self._ways.quick
+
+    def _forget(self) -> None:
+        with self._lock:
+            self.quick, self._ways = never, Ways()
 
     def _special(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], program: Program | None) -> Any:
         """A call that PyTorch must see, or of a variant of the program. program: None where there are `*args`."""
@@ -406,7 +424,8 @@ class Kernel:
 
         kernel, own = self.specific(args)
         tuned = tune_call(kernel, own, gradients=gradients, seconds=seconds, progress=progress)
-        self.quick = kernel.quick = never
+        self._forget()
+        kernel._forget()
         return tuned
 
 

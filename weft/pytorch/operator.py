@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._guards import TracingContext
 from torch.autograd import forward_ad
 
-from weft.compiler import tuned
 from weft.errors import NotDifferentiable, OverlapError, UnknownOperator, UnsupportedSyntax
-from weft.language import Signature, TensorType
-from weft.loops.ir import Store, walk
-from weft.loops.schedule import Circumstances, Wrapped
-from weft.loops.types import ScalarType
+from weft.language import Signature
+from weft.loops.schedule import Circumstances
 from weft.pytorch.call import (
-    DTYPES,
     allocate,
     argument_types,
     bind,
@@ -28,12 +24,11 @@ from weft.pytorch.call import (
     wraps_for,
 )
 from weft.pytorch.overlap import share_memory
-from weft.pytorch.quick import MISS, never
 
 if TYPE_CHECKING:
     from weft.pytorch.executable import Executable
+    from weft.pytorch.gradients import Rules
 
-PLAIN = (torch.Tensor, torch.nn.Parameter)
 LIBRARY = torch.library.Library("weft", "FRAGMENT")  # type: ignore[no-untyped-call]
 _SCHEMA_TYPES = {"int": "SymInt", "float": "float", "bool": "bool", "number": "Scalar"}
 _taken: set[str] = set()
@@ -120,7 +115,7 @@ def define(executable: Executable, name: str | None = None) -> Operator:
         LIBRARY.impl(name, refuse, "Autograd", with_keyset=True)  # type: ignore[no-untyped-call]
         transformed = _functional(signature, overload)
     elif fresh:
-        rules = _autograd(executable)
+        rules = executable.rules
         torch.library.register_autograd(f"weft::{name}", rules.backward, setup_context=rules.setup, lib=LIBRARY)
         transformed = _transformable(executable.name, overload, rules, batch)
     return Operator(name, overload, signature.results, tuple(p.name for p in signature.parameters), transformed)
@@ -263,160 +258,6 @@ def _refuse_gradients(signature: Signature, overload: Any) -> Callable[..., Any]
     return implementation
 
 
-@dataclass
-class _Adjoints:
-    """The executables that compute gradients, by the arguments that need them."""
-
-    executable: Executable
-    made: dict[tuple[Any, ...], tuple[Executable, tuple[str, ...]]] = field(default_factory=dict)
-
-    def of(
-        self,
-        types: tuple[TensorType | ScalarType, ...],
-        wanted: tuple[str, ...],
-        seeded: tuple[int, ...] | None,
-        wraps: Wrapped,
-    ) -> tuple[Executable, tuple[str, ...]]:
-        """The executable, and the arguments that the results depend on: there is nothing to hand to the others."""
-        from weft.pytorch.executable import adjoint_of
-
-        key = (types, wanted, seeded, wraps)
-        if key not in self.made:
-            made = adjoint_of(self.executable, types, wanted, seeded, wraps)
-            function = made.specializable.analysis((), True).function
-            stored = {s.array for s in walk(function.body) if isinstance(s, Store)}
-            depends = tuple(r in stored for r in function.results)
-            self.made[key] = made, tuple(w for w, d in zip(wanted, depends, strict=True) if d)
-        return self.made[key]
-
-
-@dataclass(frozen=True)
-class _Autograd:
-    """What autograd asks of an operator. setup, backward, jvp: as `torch.autograd.Function` has them."""
-
-    setup: Callable[..., None]
-    backward: Callable[..., Any]
-    jvp: Callable[..., Any]
-
-
-@dataclass(frozen=True)
-class _Pulled:
-    """A call of an adjoint that was made before. quick: of a call like it. seeded: the outputs whose gradients it takes.
-    results: which of its results is the gradient of each argument, None where there is none to hand on. generation: of what was
-    measured of plans by then.
-    """
-
-    quick: Callable[..., Any]
-    seeded: tuple[int, ...]
-    results: tuple[int | None, ...]
-    generation: int = field(default_factory=lambda: tuned.generation)
-
-    def gradients(self, made: Any) -> tuple[Any, ...]:
-        made = made if isinstance(made, tuple) else (made,)
-        return tuple(None if k is None else made[k] for k in self.results)
-
-
-def _autograd(executable: Executable) -> _Autograd:
-    signature = executable.signature
-    adjoints = _Adjoints(executable)
-    pulled: dict[tuple[Any, ...], _Pulled] = {}  # by what was asked for: the last call
-
-    def setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        outputs = output if isinstance(output, (tuple, list)) else () if output is None else (output,)
-        tensors = [a for a in inputs if isinstance(a, torch.Tensor)]
-        ctx.save_for_backward(*tensors, *outputs)
-        if hasattr(ctx, "save_for_forward"):  # a graph's context knows no forward mode
-            ctx.save_for_forward(*tensors, *outputs)
-        ctx.set_materialize_grads(False)
-        ctx.scalars = [None if isinstance(a, torch.Tensor) else a for a in inputs]
-        ctx.is_tensor = [isinstance(a, torch.Tensor) for a in inputs]
-
-    def inputs_of(ctx: Any, saved: Iterator[torch.Tensor]) -> list[Any]:
-        return [next(saved) if t else s for t, s in zip(ctx.is_tensor, ctx.scalars, strict=True)]
-
-    def adjoint_for(
-        inputs: list[Any], wanted: tuple[str, ...], seeded: tuple[int, ...] | None = None
-    ) -> tuple[Executable, tuple[str, ...]]:
-        """What computes the gradients of the arguments `wanted` for those of a call's float outputs (or of those at the places
-        `seeded`), and the arguments whose gradients can be anything but zero.
-        """
-        types = argument_types(signature, inputs)
-        return adjoints.of(types, wanted, seeded, wraps_for(executable.specializable, types, inputs))
-
-    def backward(ctx: Any, *grads: Any) -> Any:
-        recorded = torch.is_grad_enabled() or torch.compiler.is_compiling() or not eager()
-        asked = (ctx.needs_input_grad, tuple(g is None for g in grads))
-        saved = ctx.saved_tensors
-        if not recorded and (last := pulled.get(asked)) is not None and last.generation == tuned.generation:
-            values = iter(saved)
-            made = last.quick(*_detached((*inputs_of(ctx, values), *values, *(grads[k] for k in last.seeded))))
-            if made is not MISS:
-                return last.gradients(made)
-        values = iter(saved)
-        inputs, outputs = inputs_of(ctx, values), tuple(values)
-        wanted = tuple(p.name for p, need in zip(signature.parameters, ctx.needs_input_grad, strict=True) if need)
-        floating = [k for k, o in enumerate(outputs) if _is_float(o)]
-        seeded = tuple(k for k in floating if grads[k] is not None)
-        if not seeded:
-            return (None,) * len(signature.parameters)
-        adjoint, moved = adjoint_for(inputs, wanted, None if len(seeded) == len(floating) else seeded)
-        if not moved:
-            return (None,) * len(signature.parameters)
-        args = (*inputs, *outputs, *(grads[k] for k in seeded))
-        results = tuple(wanted.index(p.name) if p.name in moved else None for p in signature.parameters)
-        if recorded or not all(_in_memory(a) for a in args if isinstance(a, torch.Tensor)):
-            return _Pulled(never, seeded, results).gradients(adjoint.operator(*args))
-        made, quick = adjoint.run(_detached(args))
-        pulled[asked] = _Pulled(quick, seeded, results)
-        return pulled[asked].gradients(made)
-
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        """The gradients are linear in those of the outputs; the transpose of that map is the derivative forwards."""
-        wanted = tuple(p.name for p, t in zip(signature.parameters, tangents, strict=True) if t is not None)
-        # the values alone: with their tangents they would ask for a second derivative
-        values = iter([forward_ad.unpack_dual(t).primal for t in ctx.saved_tensors])  # type: ignore[no-untyped-call]
-        inputs, outputs = inputs_of(ctx, values), tuple(values)
-        adjoint, _ = adjoint_for(inputs, wanted)
-
-        def gradients(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            made = adjoint.operator(*inputs, *outputs, *given)
-            return made if isinstance(made, tuple) else (made,)
-
-        zeros = [torch.zeros_like(o) for o in outputs if _is_float(o)]
-        push = torch.func.vjp(gradients, *zeros)[1]
-        pushed = iter(push(tuple(t for t in tangents if t is not None)))
-        found = tuple(next(pushed) if _is_float(o) else None for o in outputs)
-        return found[0] if len(found) == 1 else found
-
-    return _Autograd(setup, backward, jvp)
-
-
-def _in_memory(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is one of PyTorch's own with memory, no wrapper of others."""
-    try:
-        return type(tensor) in PLAIN and bool(tensor.data_ptr() or not tensor.numel())
-    except RuntimeError:
-        return False
-
-
-def _detached(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The same values, to compute with alone."""
-    return tuple(a.detach() if type(a) in PLAIN and a.requires_grad else a for a in args)
-
-
-def eager() -> bool:
-    """Whether no mode or transform of PyTorch's is active that must see every operator."""
-    return (
-        torch._C._len_torch_dispatch_stack() == 0
-        and torch._C._functorch.peek_interpreter_stack() is None
-        and forward_ad._current_level < 0
-    )
-
-
-def _is_float(tensor: torch.Tensor) -> bool:
-    return DTYPES[tensor.dtype].category == "float"
-
-
 # ---------------------------------------------------------------- torch.func
 
 
@@ -460,7 +301,7 @@ def _functionalizing() -> bool:
     return inner is not None and inner.key() == torch._C._functorch.TransformType.Functionalize
 
 
-def _transformable(name: str, overload: Any, rules: _Autograd, batch: Callable[..., Any]) -> Callable[..., Any]:
+def _transformable(name: str, overload: Any, rules: Rules, batch: Callable[..., Any]) -> Callable[..., Any]:
     """The operator with its derivatives in the form that forward mode and torch.func's transforms can see through."""
     methods = {
         "forward": staticmethod(lambda *args: overload(*args)),

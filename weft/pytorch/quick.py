@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from weft.loops.ir import Array, Function
 from weft.plan.facts import Geometry
@@ -32,6 +34,93 @@ def never(*args: Any) -> Any:
 
 
 REMEMBERED = MOST_WAYS  # quick ways of what is called with operands of several kinds in turn
+_MOST_KINDS = 64  # of calls whose quick ways are known besides
+PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+def eager() -> bool:
+    """Whether no mode or transform of PyTorch's is active that must see every operator."""
+    return (
+        torch._C._len_torch_dispatch_stack() == 0
+        and torch._C._functorch.peek_interpreter_stack() is None
+        and forward_ad._current_level < 0
+    )
+
+
+@dataclass(frozen=True)
+class Recorder:
+    """What records calls for autograd. apply: takes the arguments and then a tuple of what the call made, and gives that back
+    as autograd knows it. shown: how many of it the call returns, from the first on; the rest is kept for gradients.
+    """
+
+    apply: Callable[..., Any]
+    shown: int
+
+    def __call__(self, args: tuple[Any, ...], made: Any) -> Any:
+        recorded = self.apply(*args, made if isinstance(made, tuple) else (made,))
+        if not isinstance(recorded, tuple):
+            return recorded
+        return recorded[0] if self.shown == 1 else recorded[: self.shown]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A call as who makes it sees it. args: its arguments: tensors that begin where those of the function do, perhaps of other
+    sizes and strides, and constants at some positions, which it takes besides and which have to be the same. results: the
+    sizes, strides and dtypes of what it gives, where they are others than the function's. recorder: if autograd records it.
+    defaults: what arguments are that are left out, by position.
+    """
+
+    args: tuple[Any, ...]
+    results: Mapping[str, Geometry] = field(default_factory=dict)
+    constants: frozenset[int] = frozenset()
+    recorder: Recorder | None = None
+    defaults: Mapping[int, Any] = field(default_factory=dict)
+
+
+class Ways:
+    """The quick ways of the last calls, of several kinds, the last one first. quick: what tries them all."""
+
+    def __init__(self) -> None:
+        self.every: tuple[Callable[..., Any], ...] = ()
+        self.quick: Callable[..., Any] = never
+        self._known: dict[Any, Callable[..., Any]] = {}
+
+    def add(self, way: Callable[..., Any], args: tuple[Any, ...] | None = None) -> None:
+        """Take a quick way from now on, if it is one, in the place of the one that was not taken for longest. args: of a call
+        that it is the way of, by which `earlier` finds it.
+        """
+        if way is never:
+            return
+        if args is not None:
+            kind = _kind(args)
+            if kind not in self._known and len(self._known) >= _MOST_KINDS:
+                del self._known[next(iter(self._known))]
+            self._known[kind] = way
+        every = (way, *(w for w in self.every if w is not way))[:REMEMBERED]
+        self.quick, self.every = one_of(every), every
+
+    def earlier(self, args: tuple[Any, ...]) -> Any:
+        """What a call gives that is like one before the last few, or MISS."""
+        try:
+            way: Callable[..., Any] = self._known.get(_kind(args), never)
+            made = way(*args)
+        except (TypeError, RuntimeError):  # what cannot be looked up, or has no strides
+            return MISS
+        if made is not MISS:
+            self.add(way)
+        return made
+
+
+def _kind(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What tells calls with quick ways of their own apart, about: the ways tell exactly."""
+
+    def of(value: Any) -> tuple[Any, ...]:
+        if isinstance(value, torch.Tensor):
+            return value.dtype, value.shape, value.stride(), value.requires_grad
+        return type(value), None if type(value) is float else value
+
+    return torch.is_grad_enabled(), *map(of, args)
 
 
 def one_of(ways: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:
@@ -72,29 +161,28 @@ def quick_call(
     arrays: Mapping[str, Geometry],
     launches: Sequence[tuple[Callable[..., Any], tuple[str, ...], cuda.LaunchParts | HostParts | None]],
     device: torch.device,
-    args: tuple[Any, ...],
+    seen: Seen,
     guard: Guard | None = None,
     partial: Sequence[tuple[str, torch.dtype, int]] = (),
     same: Sequence[tuple[int, int]] = (),
     largest: Mapping[str, float] = MappingProxyType({}),
-    constants: frozenset[int] = frozenset(),
 ) -> Callable[..., Any]:
     """A function of the arguments, for calls like this one; `never` where there is no quick way for it.
 
     launches: (launch, names of arrays and scalars whose addresses and values it takes, its parts on CUDA), in order.
     guard: what must hold besides. partial: (name, dtype, elements) of memory that launches share. same: (position, position of
     an earlier argument) of those that are one tensor, which is one parameter of the function. largest: the size up to which
-    finite values of a float are taken. constants: positions of arguments that the function has not, and that have to be the
-    same.
+    finite values of a float are taken.
     """
+    args, constants = seen.args, seen.constants
     if any(args[k] is not args[earlier] for k, earlier in same):
         return never
     again = _again(args)
     tensors = [a for k, a in enumerate(args) if isinstance(a, torch.Tensor) and k not in again]
     leaves = any(t.requires_grad for t in tensors)  # under no_grad they are tensors like others
-    if not tensors or (leaves and torch.is_grad_enabled()):
+    if not tensors or (leaves and torch.is_grad_enabled()) is not (seen.recorder is not None):
         return never
-    if any(type(t) not in (torch.Tensor, torch.nn.Parameter) for t in tensors):
+    if any(type(t) not in PLAIN for t in tensors):
         return never
     if any(t.is_neg() or t.is_conj() for t in tensors):  # the guard would ask for that bit, no launch does
         return never
@@ -112,13 +200,15 @@ def quick_call(
         "ad": torch.autograd.forward_ad, "default": torch.get_default_dtype, "dtype": torch.get_default_dtype(),
         "inf": math.inf,
     }  # fmt: skip
-    every = {a.name: _made(a, arrays[a.name]) for a in made}
+    every = {a.name: _made(a, seen.results.get(a.name) or arrays[a.name]) for a in made}
     every |= {name: Made((elements,), (1,), dtype) for name, dtype, elements in partial}
     apart = {*dict(same), *constants}
-    compiled = _compiled(function, every, launches, device, args, tensor_guard.check, empty, guard, apart, again, largest)
+    compiled = _compiled(
+        function, every, launches, device, seen, tensor_guard.check, empty, guard, apart, again, largest
+    )
     if compiled is not None:
         return compiled
-    if again or constants:
+    if again or constants or seen.recorder is not None:
         return never
     if any(a.role == "inout" for a in function.arrays):  # whether what is written lies apart is not asked here
         return never
@@ -205,7 +295,7 @@ def _compiled(
     made: Mapping[str, Made],
     launches: Sequence[tuple[Callable[..., Any], tuple[str, ...], cuda.LaunchParts | HostParts | None]],
     device: torch.device,
-    args: tuple[Any, ...],
+    seen: Seen,
     check: Callable[..., bool],
     empty: Callable[..., torch.Tensor],
     guard: Guard | None,
@@ -217,15 +307,15 @@ def _compiled(
     arguments that are the very tensor that an earlier one is, which; apart: positions of those that are no parameters of the
     function.
     """
-    on_gpu = device.type == "cuda"
-    if (on_gpu and torch.cuda.device_count() > 1) or not launches:
-        return None
-    if any(parts is None for _, _, parts in launches):
+    on_gpu, args, recorder = device.type == "cuda", seen.args, seen.recorder
+    if not launches or any(parts is None for _, _, parts in launches):
         return None
     places = dict(zip(function.parameters, (k for k in range(len(args)) if k not in apart), strict=True))
     where = {n: ("argument" if isinstance(args[k], torch.Tensor) else "number", k) for n, k in places.items()}
     fresh = [n for n in function.results if n in made]
     if len({*function.results}) < len(function.results):  # one twice
+        return None
+    if recorder is not None and fresh != [*function.results]:  # autograd would take an argument for another tensor
         return None
     order = [*fresh, *(n for n in made if n not in fresh)]
     where |= {n: ("result", k) for k, n in enumerate(order)}
@@ -242,8 +332,12 @@ def _compiled(
         "where": cuda.current_stream() if on_gpu else torch.get_num_threads, "device": device.index or 0,
         "changed": torch._C._increment_version, "none": None,
     }  # fmt: skip
+    if on_gpu and torch.cuda.device_count() > 1:
+        objects["current"] = torch._C._cuda_getDevice
     if any(isinstance(a, torch.Tensor) and a.requires_grad for a in args):
         objects["recording"] = torch.is_grad_enabled
+    if recorder is not None:
+        objects |= {"record": recorder.apply, "shown": recorder.shown}
     items = [QuickLaunch(parts, tuple(where[n] for n in given)) for _, given, parts in launches if parts is not None]
     sizes = {places[n]: size for n, size in largest.items()}
-    return compile_quick(objects, args, [made[n] for n in order], returned, items, int(on_gpu), guard, sizes)
+    return compile_quick(objects, args, [made[n] for n in order], returned, items, int(on_gpu), guard, sizes, seen.defaults)

@@ -16,6 +16,7 @@ from weft.language import ArgumentType, Capture, Signature, default_float
 from weft.loops.ir import Function
 from weft.loops.schedule import ORDINARY, Circumstances
 from weft.runtime import cache
+from weft.runtime.collection import uncollected
 from weft.runtime.stack import deep
 
 
@@ -115,6 +116,13 @@ def recalled(
             analysis = None
         if isinstance(analysis, Analysis):
             return analysis
+    with uncollected():
+        analysis = _made(function, agree, circumstances, key)
+    cache.store(key, pickle.dumps(analysis, protocol=pickle.HIGHEST_PROTOCOL))
+    return analysis
+
+
+def _made(function: Callable[[], Function], agree: bool, circumstances: Circumstances, key: str) -> Analysis:
     from weft.loops.agree import agreeing
     from weft.loops.automatic.guards import guarded
     from weft.loops.unused import with_faults, without_loops
@@ -125,6 +133,4 @@ def recalled(
     made = with_faults(made) if circumstances.checked or circumstances.empty else made
     made, pairs = agreeing(made) if agree else (made, ())
     made = guarded(made) if agree else made
-    analysis = replace(analyze(made, pairs), key=key)
-    cache.store(key, pickle.dumps(analysis, protocol=pickle.HIGHEST_PROTOCOL))
-    return analysis
+    return replace(analyze(made, pairs), key=key)

@@ -75,7 +75,10 @@ class _Call(ctypes.Structure):
     _fields_ = (
         ("guard", ctypes.c_void_p),
         *((name, ctypes.py_object) for name in _OBJECTS),
+        ("current", ctypes.py_object),
         ("recording", ctypes.py_object),
+        ("record", ctypes.py_object),
+        ("shown", ctypes.c_int64),
         ("arguments", ctypes.c_int64),
         ("results", ctypes.c_int64),
         ("returned", ctypes.c_int64),
@@ -83,6 +86,7 @@ class _Call(ctypes.Structure):
         ("where_count", ctypes.c_int64),
         ("argument", ctypes.c_int64 * _MOST),
         ("same", ctypes.py_object * _MOST),
+        ("otherwise", ctypes.py_object * _MOST),
         ("largest", ctypes.c_double * _MOST),
         ("earlier", ctypes.c_int64 * _MOST),
         ("bytes", ctypes.c_int64 * _MOST),
@@ -185,14 +189,15 @@ def make(
     where_count: int,
     guard: Guard | None,
     largest: Mapping[int, float],
+    defaults: Mapping[int, Any],
 ) -> Callable[..., Any] | None:
     """A function of the call's arguments: its results, or `objects["miss"]` for a call that is not like it, and for any
     where the guard no longer holds.
 
     objects: what `Call` in device/quick.hpp names. arguments: those of the call that it is made for: tensors, floats, of which
     it takes any (of those in `largest`, by position, finite ones up to this size), and values of which it takes the same.
-    results: what is made; what is returned of it first. where_count: arguments of `objects["where"]`. None where it cannot be
-    made.
+    results: what is made; what is returned of it first. where_count: arguments of `objects["where"]`. defaults: of
+    arguments that may be left out, by position. None where it cannot be made.
 
     A call that writes is like the one before only where what it writes lies apart from all else.
     """
@@ -224,6 +229,8 @@ def make(
             call.same[k] = value
         else:
             call.largest[k] = largest.get(k, math.inf)
+    for k, default in defaults.items():
+        call.otherwise[k] = default
     for k, position in enumerate(returned.back):
         call.back[k] = -1 if position is None else position
     for k, made in enumerate(results):

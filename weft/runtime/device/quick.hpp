@@ -28,6 +28,8 @@ object* PyFunction_GetCode(object* function);
 object* PyFunction_GetDefaults(object* function);
 object* PyFunction_GetKwDefaults(object* function);
 object* PyTuple_New(ptrdiff_t size);
+object* PyTuple_GetSlice(object* tuple, ptrdiff_t from, ptrdiff_t to);
+object* PyTuple_GetItem(object* tuple, ptrdiff_t position);
 int PyTuple_SetItem(object* tuple, ptrdiff_t position, object* value);
 void Py_IncRef(object* value);
 void Py_DecRef(object* value);
@@ -107,11 +109,15 @@ struct Call {
     object *miss, *data_ptr, *is_nested, *check, *modes, *forward_mode, *level, *default_dtype, *dtype, *empty, *fill;
     object *where, *device, *plain;
     object *changed, *none;  // `changed` of a tuple of tensors tells autograd that they are written
+    object* current;    // the current device, which is to be `device`; nullptr where there is one alone
     object* recording;  // whether gradients are recorded; nullptr where no tensor asks for its own
+    object* record;  // of the arguments and a tuple of what is made, for autograd; nullptr where a call is not recorded
+    int64_t shown;   // how many of what it gives are returned, from the first on
     int64_t arguments, results, returned, launches;  // what is made and not returned is memory of the call's own
     int64_t where_count;  // arguments of `where`: which says the stream of a device, or how many threads to use
     Argument argument[most];
     object* same[most];  // where an argument is to be the same
+    object* otherwise[most];  // what an argument is that is left out; nullptr where it may not be
     double largest[most];  // of a float
     int64_t earlier[most];  // the argument that one is again
     int64_t bytes[most], written[most];  // of a tensor, from its first to its last element; whether it is written
@@ -185,6 +191,15 @@ inline int number_above(object* number, long bound) {
     const long value = PyLong_AsLong(number);
     Py_DecRef(number);
     return value > bound;
+}
+
+// 1 or 0 as the current device is that of a call or not; -1 for an error.
+inline int is_current_device(const Call& call) {
+    object* const number = PyObject_Vectorcall(call.current, nullptr, 0, nullptr);
+    if (number == nullptr) return -1;
+    const long value = PyLong_AsLong(number);
+    Py_DecRef(number);
+    return value == PyLong_AsLong(call.device);
 }
 
 // 1 or 0 as two objects are of one type and equal or not; -1 for an error.
@@ -261,6 +276,25 @@ inline object* given_back(const Call& call, object* const* arguments, object* co
     return all;
 }
 
+// What autograd makes of a call with these arguments, of which `made` is handed on. nullptr with Python's error set.
+inline object* recorded(const Call& call, object* const* arguments, object* const* made) {
+    object* given[most + 1];
+    object* const all = PyTuple_New(call.returned);
+    for (int64_t k = 0; k < call.returned; ++k) {
+        if (all != nullptr) PyTuple_SetItem(all, k, made[k]);
+        else Py_DecRef(made[k]);
+    }
+    if (all == nullptr) return nullptr;
+    std::memcpy(given, arguments, call.arguments * sizeof(object*));
+    given[call.arguments] = all;
+    object* const found = PyObject_Vectorcall(call.record, given, call.arguments + 1, nullptr);
+    Py_DecRef(all);
+    if (found == nullptr || call.returned == 1 || call.shown == call.returned) return found;
+    object* const part = call.shown == 1 ? kept(PyTuple_GetItem(found, 0)) : PyTuple_GetSlice(found, 0, call.shown);
+    Py_DecRef(found);
+    return part;
+}
+
 // Whether what is no tensor among the arguments is what the Call was made for, and the numbers: 1 or 0; -1 for an error.
 inline int numbers_are_alike(const Call& call, object* const* arguments, double* numbers) {
     for (int k = 0; k < call.arguments; ++k) {
@@ -283,9 +317,21 @@ inline int numbers_are_alike(const Call& call, object* const* arguments, double*
 
 // The result of a call like the one the Call was made for; `miss` for another; nullptr with Python's error set.
 inline object* run(const Call& call, object* const* arguments, ptrdiff_t count, Asked& asked) {
-    if (count != call.arguments || asked.dtype != call.dtype) return kept(call.miss);
+    if (count > call.arguments || asked.dtype != call.dtype) return kept(call.miss);
+    object* all[most];
+    if (count < call.arguments) {
+        std::memcpy(all, arguments, count * sizeof(object*));
+        for (; count < call.arguments; ++count) {
+            all[count] = call.otherwise[count];
+            if (all[count] == nullptr) return kept(call.miss);
+        }
+        arguments = all;
+    }
     double numbers[most];
     if (const int alike = numbers_are_alike(call, arguments, numbers); alike != 1) return alike < 0 ? nullptr : kept(call.miss);
+    if (call.current != nullptr) {
+        if (const int is_current = is_current_device(call); is_current != 1) return is_current < 0 ? nullptr : kept(call.miss);
+    }
     object* tensors[most];
     uint64_t addresses[most], results[most];
     int tensor_count = 0;
@@ -293,11 +339,11 @@ inline object* run(const Call& call, object* const* arguments, ptrdiff_t count, 
         if (call.argument[k] == TENSOR) tensors[tensor_count++] = arguments[k];
     }
     if (call.recording != nullptr) {
-        object* const recorded = PyObject_Vectorcall(call.recording, nullptr, 0, nullptr);
-        if (recorded == nullptr) return nullptr;
-        const bool is_recorded = PyObject_IsTrue(recorded) == 1;
-        Py_DecRef(recorded);
-        if (is_recorded) return kept(call.miss);
+        object* const answer = PyObject_Vectorcall(call.recording, nullptr, 0, nullptr);
+        if (answer == nullptr) return nullptr;
+        const bool is_recorded = PyObject_IsTrue(answer) == 1;
+        Py_DecRef(answer);
+        if (is_recorded != (call.record != nullptr)) return kept(call.miss);
     }
     if (call.guard != nullptr) {
         const int same = holds(**call.guard);
@@ -378,7 +424,7 @@ inline object* run(const Call& call, object* const* arguments, ptrdiff_t count, 
         PyEval_RestoreThread(state);
     }
     for (int64_t k = status == 0 ? own : 0; k < call.results; ++k) Py_DecRef(made[k]);
-    if (status == 0) return given_back(call, arguments, made);
+    if (status == 0) return call.record != nullptr ? recorded(call, arguments, made) : given_back(call, arguments, made);
     if (begun == 1 || !writes(call)) return kept(call.miss);  // the long way tells what is wrong
     fail(call.launch[begun - 1], call.none, status);  // what has begun to write is not run again
     return nullptr;
