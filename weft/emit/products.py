@@ -39,6 +39,7 @@ from weft.plan.product import (
     packed_type,
     reads_of_operands,
     result_reads,
+    turned_read,
 )
 
 
@@ -56,14 +57,15 @@ def emit(
     """
     own = Nest(nest.name, nest.axes, trapping(nest.body), nest.verdicts)
     writer = Writer()
-    clusters = ["weft/cluster.cuh"] if plan.cluster > 1 else []
-    for header in sorted((kind.included(plan), "weft/team.cuh", *clusters)):
-        writer.line(f'#include "{header}"')
     from weft.emit.packing import PackEntry
     from weft.emit.parts import CombineEntry
 
     found = plan.arranged(rough_sweeps(sweeps, None, function)[0])
     packed = [k for k, is_packed in enumerate(plan.packed) if is_packed]
+    others = ["weft/cluster.cuh"] if plan.cluster > 1 else []
+    others += ["weft/byte_tile.cuh"] if any(turned_read(function, plan, found, k, facts) is not None for k in packed) else []
+    for header in sorted((kind.included(plan), "weft/team.cuh", *others)):
+        writer.line(f'#include "{header}"')
     names = entries.of_products(nest, plan)
     launches = dependences([number > 0 for number in range(len(names))], around)
     if not packed and all(function.array(v.array).role == "input" for v in reads_of_operands(found)):
@@ -218,7 +220,7 @@ class ProductEntry(ValueBody):
         given = parameters(self.function, self.nest, self.facts, self)
         for k, (operand, _, _, base) in enumerate(self.tiles()):
             if self.plan.packed and self.plan.packed[k]:
-                type_ = packed_type(self.function, self.products, operand)
+                type_ = packed_type(self.function, self.plan, self.products, operand)
                 name = self.packed[k] = self.fresh.fresh(f"{base}_packed")
                 given.append(f"{memory_type(type_)}* {name}")
         if self.plan.leaves_parts:

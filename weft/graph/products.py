@@ -32,7 +32,20 @@ from weft.loops.ir import (
     walk_expr,
     with_operands,
 )
-from weft.loops.types import BFLOAT16, BOOL, FLOAT16, INT64, ScalarType
+from weft.loops.types import (
+    BFLOAT16,
+    BOOL,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    FLOATS8,
+    INT8,
+    INT32,
+    INT64,
+    UINT8,
+    ScalarType,
+    promote_types,
+)
 
 # Operators that do not evaluate all of their operands.
 _LAZY = ("where", "and", "or")
@@ -129,19 +142,65 @@ def products(sweeps: Sweeps, lane: str, main: int = 0, apart: Collection[str] = 
     )  # fmt: skip
 
 
-def exact_type(function: Function, found: Products, operand: Operand) -> ScalarType | None:
-    """The 16-bit type of which all values of an operand are; None where they may be others."""
+def source(found: Products, operand: Operand, widened: bool = False) -> Expr | Value:
+    """What an operand is, beyond the names of maps. widened: and beyond what converts to larger types."""
     made = {v.name: v for v in found.sweeps.values if isinstance(v, Read | Map)}
     value: Expr | Value = operand.value
-    while isinstance(value, Map) or (isinstance(value, Ref) and value.name in made):
-        value = made[value.name] if isinstance(value, Ref) else value.value
-    if isinstance(value, Read | Load):
-        type_ = function.array(value.array).dtype
-    elif isinstance(value, Round):
-        type_ = value.to
-    else:
+    while True:
+        if isinstance(value, Map):
+            value = value.value
+        elif isinstance(value, Ref) and value.name in made:
+            value = made[value.name]
+        elif widened and isinstance(value, Cast) and _widens(value):
+            value = value.value
+        else:
+            return value
+
+
+def _widens(cast: Cast) -> bool:
+    of, to = cast.value.type, cast.type
+    if of.category == to.category == "float":
+        return of.size < to.size
+    return of.category == to.category == "int" and promote_types(of, to) == to
+
+
+# The type in which matrix instructions sum products of factors.
+SUMS = {FLOAT16: FLOAT32, BFLOAT16: FLOAT32, FLOAT64: FLOAT64, INT8: INT32, UINT8: INT32}
+
+
+def multiplied_type(function: Function, found: Products) -> ScalarType | None:
+    """The type of all factors, where matrix instructions multiply them and sum as the program does; None where they do not.
+    Floats of 8 bits are values of either 16-bit type: instructions for them keep fewer bits of their sums than float32 has.
+    """
+    types = {factor_type(function, found, o) for o in found.operands}
+    type_, *others = types - {*FLOATS8} or {FLOAT16}
+    if type_ is None or others:
         return None
+    return type_ if all(found.neutral(f) and f.types[0] == SUMS[type_] for f in found.folds) else None
+
+
+def factor_type(function: Function, found: Products, operand: Operand) -> ScalarType | None:
+    """The least type of which all values of an operand are, of those that matrix instructions multiply; None: of none."""
+    if operand.value.type == FLOAT64:
+        return FLOAT64
+    if operand.value.type == INT32:
+        type_ = getattr(source(found, operand, widened=True), "type", None)
+        return type_ if type_ in (INT8, UINT8) else None
+    type_ = _type_of_values(function, found, operand)
+    return type_ if type_ in (FLOAT16, BFLOAT16, *FLOATS8) else None
+
+
+def exact_type(function: Function, found: Products, operand: Operand) -> ScalarType | None:
+    """The 16-bit type of which all values of an operand are; None where they may be others."""
+    type_ = _type_of_values(function, found, operand)
     return type_ if type_ in (FLOAT16, BFLOAT16) else None
+
+
+def _type_of_values(function: Function, found: Products, operand: Operand) -> ScalarType | None:
+    value = source(found, operand)
+    if isinstance(value, Read | Load):
+        return function.array(value.array).dtype
+    return value.to if isinstance(value, Round) else None
 
 
 def _of_all_points(sweeps: Sweeps) -> Sweeps:

@@ -125,7 +125,7 @@ template <> inline constexpr bool is_tfloat32<tfloat32> = true;
 template <typename T> struct operand_of {
     static constexpr int packed = 2;
     static WEFT_HOST_FUNCTION double element(uint32_t bits, int half) {
-        static_assert(std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>, "float16, bfloat16 or tfloat32");
+        static_assert(std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>, "a type that mma multiplies");
         T value;
         value.bits = uint16_t(bits >> 16 * half);
         return double(float(value));
@@ -135,6 +135,13 @@ template <> struct operand_of<tfloat32> {
     static constexpr int packed = 1;
     static WEFT_HOST_FUNCTION double element(uint32_t bits, int) { return double(float_of(bits & 0xffffe000u)); }
 };
+
+template <typename T> struct operand_of_bytes {
+    static constexpr int packed = 4;
+    static WEFT_HOST_FUNCTION double element(uint32_t bits, int part) { return double(T(bits >> 8 * part)); }
+};
+template <> struct operand_of<int8_t> : operand_of_bytes<int8_t> {};
+template <> struct operand_of<uint8_t> : operand_of_bytes<uint8_t> {};
 
 // A double rounded once to float16: through a float that keeps in its last bit whether anything was cut off.
 WEFT_HOST_FUNCTION uint16_t float16_bits_of_double(double value) {
@@ -158,6 +165,8 @@ WEFT_HOST_FUNCTION double accumulator(const uint32_t* c, int v) {
     return double(float_of_float16(uint16_t(c[v / 2] >> 16 * (v % 2))));
 }
 WEFT_HOST_FUNCTION void set_accumulator(float* c, int v, double value) { c[v] = float(value); }
+WEFT_HOST_FUNCTION double accumulator(const int32_t* c, int v) { return double(c[v]); }
+WEFT_HOST_FUNCTION void set_accumulator(int32_t* c, int v, double value) { c[v] = int32_t(int64_t(value)); }  // that wraps
 WEFT_HOST_FUNCTION void set_accumulator(uint32_t* c, int v, double value) {
     const uint32_t shift = 16 * (v % 2);
     c[v / 2] = (c[v / 2] & ~(0xffffu << shift)) | uint32_t(float16_bits_of_double(value)) << shift;
@@ -192,6 +201,25 @@ template <typename T, typename C, int a_registers> WEFT_UNWATCHED void multiply(
     }
 }
 
+// Of doubles, a fused multiply-add after the other, in the order of k.
+struct DoubleMmaRecord {
+    const double *a, *b;
+    double* c;
+};
+WEFT_UNWATCHED inline void multiply_doubles(void* const* records) {
+    if (!all_here(records)) return;
+    const auto lanes = reinterpret_cast<DoubleMmaRecord* const*>(records);
+    for (int lane = 0; lane < 32; ++lane) {
+        for (int v = 0; v < 4; ++v) {
+            double& sum = lanes[lane]->c[v];
+            for (int k = 0; k < 8; ++k) {
+                const double left = lanes[lane / 4 * 4 + k % 4]->a[k / 4 * 2 + v / 2];
+                sum = std::fma(left, lanes[(2 * (lane % 4) + v % 2) * 4 + k % 4]->b[k / 4], sum);
+            }
+        }
+    }
+}
+
 template <typename T, typename C, int c_registers, int a_registers, int b_registers>
 WEFT_HOST_FUNCTION void mma(C (&c)[c_registers], const uint32_t (&a)[a_registers], const uint32_t (&b)[b_registers]) {
     weft_check_registers(a, sizeof a, "operand A of mma");
@@ -211,6 +239,20 @@ template <typename T> WEFT_HOST_FUNCTION void mma(float (&c)[4], const uint32_t 
 // float16 and bfloat16: k = 8; tfloat32: k = 4.
 template <typename T> WEFT_HOST_FUNCTION void mma(float (&c)[4], const uint32_t (&a)[2], const uint32_t (&b)[1]) {
     detail::mma<T>(c, a, b);
+}
+
+// int8_t and uint8_t, four elements a register: k = 32. Sums wrap.
+template <typename T> WEFT_HOST_FUNCTION void mma(int32_t (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+    detail::mma<T>(c, a, b);
+}
+
+// double: k = 8.
+template <typename T> WEFT_HOST_FUNCTION void mma(double (&c)[4], const double (&a)[4], const double (&b)[2]) {
+    weft_check_registers(a, sizeof a, "operand A of mma");
+    weft_check_registers(b, sizeof b, "operand B of mma");
+    weft_check_registers(c, sizeof c, "accumulator of mma");
+    detail::DoubleMmaRecord own{a, b, c};
+    weft_together(&own, detail::multiply_doubles);
 }
 
 // float16 with a float16 accumulator, two elements a register: k = 16 and 8.

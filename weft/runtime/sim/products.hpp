@@ -26,9 +26,13 @@ struct Matrix {
     }
 };
 
+uint32_t bytes_of(weft_element type) { return type == weft_tfloat32 ? 4 : type == weft_int8 || type == weft_uint8 ? 1 : 2; }
+
 float element_at(const char* shared, uint32_t offset, weft_element type) {
     uint16_t half;
     uint32_t word;
+    if (type == weft_int8) return float(int8_t(shared[offset]));
+    if (type == weft_uint8) return float(uint8_t(shared[offset]));
     if (type == weft_tfloat32) {
         std::memcpy(&word, shared + offset, 4);
         return weft::float_of(word & 0xffffe000u);
@@ -101,7 +105,7 @@ struct Product {
     weft_element type;
     bool accumulate, a_in_registers;
     Matrix a, b;
-    std::vector<float*> sums;
+    std::vector<void*> sums;
     std::vector<uint32_t> a_registers;
     const char* shared;
 
@@ -126,9 +130,13 @@ struct Product {
         for (uint32_t t = 0; t < 32; ++t) {
             for (uint32_t i = 0; i < columns / 2; ++i) {
                 const uint32_t row = t / 4 + i % 4 / 2 * 8, column = i / 4 * 8 + t % 4 * 2 + i % 2;
-                double sum = accumulate ? double(sums[t][i]) : 0.0;
+                const bool whole = b.element == 1;  // sums of integers, which double has exactly, and which wrap
+                auto* const real = static_cast<float*>(sums[t]) + i;
+                auto* const integer = static_cast<int32_t*>(sums[t]) + i;
+                double sum = !accumulate ? 0.0 : whole ? double(*integer) : double(*real);
                 for (uint32_t k = 0; k < depth; ++k) sum += double(left[row * depth + k]) * double(right[column * depth + k]);
-                sums[t][i] = float(sum);
+                if (whole) *integer = int32_t(int64_t(sum));
+                else *real = float(sum);
             }
         }
     }
@@ -168,7 +176,7 @@ uint32_t weft_shared_offset(const void* shared) {
     return uint32_t(address - current->block->shared.base);
 }
 
-void weft_wgmma(float* sums, uint32_t columns, const uint32_t* a_registers, const weft_matrix* a, const weft_matrix* b,
+void weft_wgmma(void* sums, uint32_t columns, const uint32_t* a_registers, const weft_matrix* a, const weft_matrix* b,
                 bool accumulate, weft_element element) {
     const SiteId site = WEFT_HERE;
     Fiber& f = *current;
@@ -207,8 +215,8 @@ void weft_wgmma(float* sums, uint32_t columns, const uint32_t* a_registers, cons
     product->type = element;
     product->accumulate = accumulate;
     product->a_in_registers = a_registers != nullptr;
-    product->a.element = product->b.element = element == weft_tfloat32 ? 4 : 2;
-    product->a.depth = product->b.depth = element == weft_tfloat32 ? 8 : 16;
+    product->a.element = product->b.element = bytes_of(element);
+    product->a.depth = product->b.depth = 32 / bytes_of(element);
     if (a) product->a.at = *a;
     product->b.at = *b;
     product->shared = reinterpret_cast<const char*>(block.shared.base);

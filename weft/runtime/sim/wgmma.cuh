@@ -38,6 +38,8 @@ template <typename T> struct wgmma_element;
 template <> struct wgmma_element<float16> { static constexpr weft_element value = weft_float16; };
 template <> struct wgmma_element<bfloat16> { static constexpr weft_element value = weft_bfloat16; };
 template <> struct wgmma_element<tfloat32> { static constexpr weft_element value = weft_tfloat32; };
+template <> struct wgmma_element<int8_t> { static constexpr weft_element value = weft_int8; };
+template <> struct wgmma_element<uint8_t> { static constexpr weft_element value = weft_uint8; };
 
 template <typename T> inline constexpr bool has_turns = true;
 template <> inline constexpr bool has_turns<tfloat32> = false;
@@ -67,6 +69,14 @@ WEFT_HOST_FUNCTION void wgmma(float (&d)[count], const uint32_t (&a)[4], SharedM
     weft_check_registers(a, sizeof a, "operand A of wgmma");
     const weft_matrix right = detail::described(b, b_major);
     weft_wgmma(d, 2 * count, a, nullptr, &right, accumulate, detail::wgmma_element<T>::value);
+}
+
+// The same of int8_t and uint8_t, contiguous along k.
+template <typename T, int count>
+WEFT_HOST_FUNCTION void wgmma(int32_t (&d)[count], SharedMatrix a, SharedMatrix b, bool accumulate) {
+    static_assert(detail::is_wgmma_width<count> && (count == 4 || count == 12 || count % 8 == 0), "n is 8, 24 or a multiple of 16");
+    const weft_matrix left = detail::described(a, Major::k), right = detail::described(b, Major::k);
+    weft_wgmma(d, 2 * count, nullptr, &left, &right, accumulate, detail::wgmma_element<T>::value);
 }
 
 }  // namespace weft
