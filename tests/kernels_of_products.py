@@ -625,6 +625,19 @@ def of_bytes(a, b):
 
 
 @weft.kernel
+def of_numbers(a, b):
+    """In Python's own integers."""
+    c = torch.empty(a.shape[0], b.shape[1], dtype=torch.int64)
+    for i in range(a.shape[0]):
+        for j in range(b.shape[1]):
+            s = 0
+            for k in range(a.shape[1]):
+                s += int(a[i, k]) * int(b[k, j])
+            c[i, j] = s
+    return c
+
+
+@weft.kernel
 def of_wrapping_bytes(a, b):
     """Products that wrap before they are summed."""
     c = torch.empty(a.shape[0], b.shape[1], dtype=torch.int32)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from weft.emit.expressions import memory_type, register_type
 from weft.emit.products import Fragment, ProductEntry, Tile
 from weft.emit.rings import given_back
+from weft.graph.products import SUMS
 from weft.graph.tile import Fold
 from weft.loops.types import FLOAT64
 from weft.plan.fold import WARP, axis_along
@@ -55,8 +56,10 @@ class MatrixEntry(ProductEntry):
     def total(self, f: Fold, column: str) -> str:
         own, at = self.totals[f.results[0]], f"({column})" if " " in column else column
         if self.by_warpgroups:
-            return f"{own}[u / 2][{at} / 2 * 4 + u % 2 * 2 + {at} % 2]"
-        return f"{own}[u / 2][{at} / 2][u % 2 * 2 + {at} % 2]"
+            text = f"{own}[u / 2][{at} / 2 * 4 + u % 2 * 2 + {at} % 2]"
+        else:
+            text = f"{own}[u / 2][{at} / 2][u % 2 * 2 + {at} % 2]"
+        return text if f.types[0] == SUMS[self.plan.factors] else f"{register_type(f.types[0])}({text})"
 
     def body(self) -> None:
         if self.plan.boxes:
@@ -88,7 +91,7 @@ class MatrixEntry(ProductEntry):
         shape = f"[{m // 64}][{n // 2}]" if self.by_warpgroups else f"[{m // 16}][{n // 8}][4]"
         for f in self.products.folds:
             name = self.totals.setdefault(f.results[0], self.fresh.fresh(f"{f.names[0]}_own"))
-            self.writer.line(f"{register_type(f.types[0])} {name}{shape} = {{}};")
+            self.writer.line(f"{register_type(SUMS[self.plan.factors])} {name}{shape} = {{}};")
 
     def end(self, results: Callable[[], None]) -> None:
         if self.plan.exchanged:  # threads of a quad have pairs of columns; eight neighbours each are better to write

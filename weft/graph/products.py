@@ -142,15 +142,16 @@ def products(sweeps: Sweeps, lane: str, main: int = 0, apart: Collection[str] = 
     )  # fmt: skip
 
 
-def source(found: Products, operand: Operand, widened: bool = False) -> Expr | Value:
+def source(found: Products, operand: Operand, widened: bool = False) -> Expr | Read:
     """What an operand is, beyond the names of maps. widened: and beyond what converts to larger types."""
     made = {v.name: v for v in found.sweeps.values if isinstance(v, Read | Map)}
-    value: Expr | Value = operand.value
+    value = operand.value
     while True:
-        if isinstance(value, Map):
-            value = value.value
-        elif isinstance(value, Ref) and value.name in made:
-            value = made[value.name]
+        if isinstance(value, Ref) and value.name in made:
+            named = made[value.name]
+            if isinstance(named, Read):
+                return named
+            value = named.value
         elif widened and isinstance(value, Cast) and _widens(value):
             value = value.value
         else:
@@ -159,33 +160,42 @@ def source(found: Products, operand: Operand, widened: bool = False) -> Expr | V
 
 def _widens(cast: Cast) -> bool:
     of, to = cast.value.type, cast.type
-    if of.category == to.category == "float":
-        return of.size < to.size
+    if to.category == "float":
+        return of in BYTES or of.category == "float" and of.size < to.size
     return of.category == to.category == "int" and promote_types(of, to) == to
 
 
+BYTES = (INT8, UINT8)
 # The type in which matrix instructions sum products of factors.
 SUMS = {FLOAT16: FLOAT32, BFLOAT16: FLOAT32, FLOAT64: FLOAT64, INT8: INT32, UINT8: INT32}
+# The largest product of two factors, and of what is summed in int32.
+_LARGEST_PRODUCT, _LARGEST_SUM = {INT8: 1 << 14, UINT8: 255 * 255}, (1 << 31) - 1
 
 
-def multiplied_type(function: Function, found: Products) -> ScalarType | None:
-    """The type of all factors, where matrix instructions multiply them and sum as the program does; None where they do not.
-    Floats of 8 bits are values of either 16-bit type: instructions for them keep fewer bits of their sums than float32 has.
+def multiplied_type(function: Function, found: Products, points: int) -> ScalarType | None:
+    """The type of all factors, where matrix instructions multiply them and sum so many products as the program does; None where
+    they do not. Bytes and floats of 8 bits that are summed in float32 are values of either 16-bit type: instructions for the
+    latter keep fewer bits of their sums.
     """
+    sums = {f.types[0] for f in found.folds}
     types = {factor_type(function, found, o) for o in found.operands}
-    type_, *others = types - {*FLOATS8} or {FLOAT16}
-    if type_ is None or others:
+    if sums == {FLOAT32}:
+        types = types - {*BYTES, *FLOATS8} or {FLOAT16}
+    type_, *others = types
+    if type_ is None or others or not all(map(found.neutral, found.folds)):
         return None
-    return type_ if all(found.neutral(f) and f.types[0] == SUMS[type_] for f in found.folds) else None
+    if sums == {INT64} and points * _LARGEST_PRODUCT.get(type_, 0) <= _LARGEST_SUM:
+        sums = {INT32}  # which holds all that they are
+    return type_ if sums == {SUMS[type_]} else None
 
 
 def factor_type(function: Function, found: Products, operand: Operand) -> ScalarType | None:
     """The least type of which all values of an operand are, of those that matrix instructions multiply; None: of none."""
     if operand.value.type == FLOAT64:
         return FLOAT64
-    if operand.value.type == INT32:
-        type_ = getattr(source(found, operand, widened=True), "type", None)
-        return type_ if type_ in (INT8, UINT8) else None
+    type_: ScalarType | None = source(found, operand, widened=True).type
+    if type_ in BYTES:
+        return type_
     type_ = _type_of_values(function, found, operand)
     return type_ if type_ in (FLOAT16, BFLOAT16, *FLOATS8) else None
 

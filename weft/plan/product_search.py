@@ -315,7 +315,7 @@ def _by_matrices(
     function: Function, plain: ProductPlan, work: _Work, facts: Facts, arrays: Mapping[str, Geometry], narrow: bool
 ) -> Iterator[ProductPlan]:
     """The plans by matrix instructions, where all factors are values of a type that these multiply, and sums are of theirs."""
-    found, machine, factors = work.found, work.machine, multiplied_type(function, work.found)
+    found, machine, factors = work.found, work.machine, multiplied_type(function, work.found, work.points)
     if factors is None:
         return
     count, boxes = range(len(found.operands)), machine.bulk and factors != FLOAT64
