@@ -699,3 +699,17 @@ def in_double(a, b):
                 s += a[i, k].double() * b[k, j].double()
             c[i, j] = s
     return c
+
+
+@weft.kernel
+def of_names_of_ours(first, packets):
+    """What texts declare has names of its own."""
+    c = torch.empty(first.shape[0], packets.shape[2])
+    for i in range(first.shape[0]):
+        for j in range(packets.shape[2]):
+            s = 0.0
+            for points in range(first.shape[1]):
+                for tile in range(first.shape[2]):
+                    s += first[i, points, tile] * packets[points, tile, j]
+            c[i, j] = s
+    return c

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from tests import kernels_of_products as kernels
 from tests.kernels_of_products import drawn
 from tests.test_products import checked, launches, multiplied
 from weft.plan import product_search
+from weft.pytorch import simulated
 
 pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
@@ -133,6 +135,45 @@ def test_few_rows_of_bytes_are_columns_of_narrow_tiles(rows: int) -> None:
 def test_gradients_of_floats_of_8_bits() -> None:
     a, b = (drawn(*n).to(FLOATS8[0]).requires_grad_() for n in ((20, 30), (30, 10)))
     checked(kernels.of_floats, a, b, gradients=True)
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A change of the emitted text, and a kind of finding that tells of it; none: the results do."""
+
+    kernel: Any
+    old: str
+    new: str
+    kind: str = ""
+
+
+PLANTED = [
+    Planted(kernels.product, "weft::wait_copies<2>();", ""),
+    Planted(kernels.product, "MatrixTile<double, 64, true>*>(memory)", "MatrixTile<double, 64, false>*>(memory)"),
+    Planted(kernels.product, "g += 8", "g += 16"),
+    Planted(kernels.of_bytes, "__syncthreads();\n    const int32_t across", "const int32_t across", "race"),
+    Planted(kernels.of_bytes, "g += 32", "g += 16"),
+    Planted(kernels.of_bytes, "weft::wgmma_wait<0>(s_1_own[0]);", "", "registers in flight"),
+]
+
+
+@pytest.mark.parametrize("planted", PLANTED, ids=lambda p: f"{p.kernel.name}-{p.old[:16]}")
+def test_planted_bugs_are_seen(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
+    emitted = simulated.cuda_source
+
+    def changed(*args: Any) -> str:
+        text = emitted(*args)
+        assert planted.old in text
+        return text.replace(planted.old, planted.new)
+
+    monkeypatch.setattr(simulated, "cuda_source", changed)
+    args = (bytes_of(40, 160), bytes_of(160, 48, seed=1))
+    if planted.kernel is kernels.product:
+        args = (drawn(40, 160, dtype=torch.float64), drawn(160, 48, dtype=torch.float64, seed=1))
+    ran = simulated.simulate_call(planted.kernel.program, args, "sm_90a", 0, "call")
+    findings = [f.kind for launch in ran.launches for s in launch.simulations for f in s.findings]
+    wrong = not torch.allclose(ran.arrays["c"].double(), args[0].double() @ args[1].double())
+    assert planted.kind in findings if planted.kind else findings or wrong
 
 
 @pytest.mark.parametrize(

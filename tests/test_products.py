@@ -750,6 +750,12 @@ def test_one_of_a_batch_for_all() -> None:
     checked(kernels.batched, b[:1].as_strided((1, 40, 40), (7, 40, 1)), b[1:2])
 
 
+def test_names_that_texts_declare_may_be_arguments() -> None:
+    args = drawn(20, 3, 13, dtype=torch.bfloat16), drawn(3, 13, 17, dtype=torch.bfloat16, seed=1)
+    assert multiplied(kernels.of_names_of_ours, *args).packed == (True, True)
+    checked(kernels.of_names_of_ours, *args)
+
+
 def test_operands_that_are_one_tensor() -> None:
     x = drawn(72, 72, dtype=torch.bfloat16)
     checked(kernels.product, x, x)

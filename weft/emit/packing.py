@@ -40,8 +40,9 @@ class PackEntry(ProductEntry):
             line(f"const int32_t {self.counts[a]} = int32_t({count});")
         whole = " * ".join(self.counts[a] for a in lane)
         if len(lane) > 1:
-            line(f"const int32_t points = {whole};")
-            whole = "points"
+            name = self.fresh.fresh("points")
+            line(f"const int32_t {name} = {whole};")
+            whole = name
         packet = tile.staged.vector
         line(f"// a thread packs {packet} neighbours of a line")
         line(f"const int32_t packets = ({whole} + {packet - 1}) / {packet};")
@@ -74,11 +75,10 @@ class PackEntry(ProductEntry):
             self.counts[a] = self.fresh.fresh(f"{a}_own")
             line(f"const int32_t {self.counts[a]} = int32_t({self.span(self.axes[a], f'{a}_count')});")
         rows, points = self.counts[row], self.counts[point]
-        own = ("tile", "first_row", "first_point", "packet", "packets", "line")
-        square, first_row, first_point, packet, packets, words = map(self.fresh.fresh, own)
+        first_row, first_point = map(self.fresh.fresh, ("first_row", "first_point"))
         across, type_ = TURNED // BYTES, memory_type(self.plan.factors)
         line(f"// a block turns {TURNED} points of {TURNED} rows, which memory has side by side")
-        line(f"__shared__ weft::ByteTile {square};")
+        line("__shared__ weft::ByteTile tile;")
         line(f"const int32_t squares = ({rows} + {TURNED - 1}) / {TURNED};")
         number = "blockIdx.x"
         if found.batch:
@@ -89,27 +89,27 @@ class PackEntry(ProductEntry):
         line(f"const int32_t {first_row} = {number} % squares * {TURNED}, {first_point} = {number} / squares * {TURNED};")
         line("#pragma unroll")
         with self.writer.block(f"for (int32_t q = 0; q < {TURNED * across // PACK_BLOCK}; ++q)"):
-            line(f"const int32_t {packet} = threadIdx.x + q * {PACK_BLOCK}, across = {packet} % {across};")
+            line(f"const int32_t packet = threadIdx.x + q * {PACK_BLOCK}, across = packet % {across};")
             own_row, own_point = self.declare(row), self.declare(point)
             line(f"const int64_t {own_row} = {first_row} + across * {BYTES};")
-            line(f"const int64_t {own_point} = {first_point} + {packet} / {across};")
+            line(f"const int64_t {own_point} = {first_point} + packet / {across};")
             line(f"weft::Run<{type_}, {BYTES}> run = {{}};")
             self.writer.cite(read.location)
             fetched = f"weft::fetch_anywhere<{BYTES}>({self.address(read.array, read.index)}, {own_row}, 0, {rows})"
             line(f"if ({own_row} < {rows} && {own_point} < {points}) run = {fetched};")
-            line(f"{square}.put({packet} / {across}, across, run);")
+            line(f"tile.put(packet / {across}, across, run);")
         line("__syncthreads();")
         line(f"const int32_t across = threadIdx.x % {across}, down = threadIdx.x / {across};")
-        line(f"weft::Packet<uint32_t, {RUN}> {words}[{RUN}];")
-        line(f"{square}.get(across * {BYTES}, down, {words});")
-        line(f"const int32_t {packets} = ({points} + {BYTES - 1}) / {BYTES}, place = {first_point} / {BYTES} + across;")
+        line(f"weft::Packet<uint32_t, {RUN}> line[{RUN}];")
+        line(f"tile.get(across * {BYTES}, down, line);")
+        line(f"const int32_t packets = ({points} + {BYTES - 1}) / {BYTES}, place = {first_point} / {BYTES} + across;")
         line("#pragma unroll")
         with self.writer.block(f"for (int32_t v = 0; v < {RUN}; ++v)"):
             line(f"const int32_t row = {first_row} + down * {RUN} + v;")
             lines = f"(int64_t(batch) * {rows} + row)" if found.batch else "int64_t(row)"
-            address = f"{self.packed[k]} + ({lines} * {packets} + place) * {BYTES}"
-            line(f"if (row >= {rows} || place >= {packets}) break;")
-            line(f"weft::put(reinterpret_cast<uint32_t*>({address}), {words}[v]);")
+            address = f"{self.packed[k]} + ({lines} * packets + place) * {BYTES}"
+            line(f"if (row >= {rows} || place >= packets) break;")
+            line(f"weft::put(reinterpret_cast<uint32_t*>({address}), line[v]);")
 
     def run_of(self, tile: Tile, read: Read, lane: str) -> None:
         """The elements of a packet that lie side by side in memory."""

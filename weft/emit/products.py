@@ -87,7 +87,7 @@ ENDING_UNROLL = 8
 _OWN = """
     outside here row point place square memory u v h g q e group across down now turn turns lane full empty step
     near_row near_rows batch parts part item first_turn stop begin own_points own_row own_column first_own_row
-    first_own_column squares bring run warp part_run rank lane line_row line_column first_line
+    first_own_column squares bring run warp part_run rank lane line_row line_column first_line first packet packets tile line
 """
 
 
