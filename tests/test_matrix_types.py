@@ -245,6 +245,33 @@ def with_float16(x, z):
     return y
 
 
+@weft.kernel
+def quantised(x, like):
+    """Rows over their largest element, as is done before a product."""
+    y = torch.empty(x.shape[0], x.shape[1], dtype=like.dtype)
+    for i in range(x.shape[0]):
+        largest = 0.0
+        for j in range(x.shape[1]):
+            largest = max(largest, abs(x[i, j]))
+        scale = largest / 448.0
+        for j in range(x.shape[1]):
+            y[i, j] = x[i, j] / scale
+    return y
+
+
+@weft.kernel
+def quantised_to_bytes(x):
+    y = torch.empty(x.shape[0], x.shape[1], dtype=torch.int8)
+    for i in range(x.shape[0]):
+        largest = 0.0
+        for j in range(x.shape[1]):
+            largest = max(largest, abs(x[i, j]))
+        scale = largest / 127.0
+        for j in range(x.shape[1]):
+            y[i, j] = torch.round(x[i, j] / scale).to(torch.int8)
+    return y
+
+
 def hard_numbers() -> torch.Tensor:
     """Floats of any bits, those in reach of floats of 8 bits, and where they round to the next, or to what is no number."""
     generator = torch.Generator().manual_seed(0)
@@ -275,6 +302,16 @@ def test_floats_of_8_bits_on_a_gpu(dtype: torch.dtype, arch: str) -> None:
     every = torch.arange(256, dtype=torch.uint8).view(dtype)
     checked(widened, every, arch=arch)
     checked(rounded, hard_numbers()[::41].contiguous(), every, arch=arch)
+
+
+def test_quotients_on_their_way_to_8_bits_are_those_of_divisions() -> None:
+    """Many lie between two numbers of so few bits, where another last bit would be another number."""
+    x = drawn(24, 1000, dtype=torch.bfloat16)
+    like, largest = torch.empty(0, dtype=FLOATS8[0]), x.float().abs().amax(1, keepdim=True)
+    ran = simulated.simulate_call(quantised.program, (x, like), "sm_90a", 0, "call")
+    assert torch.equal(ran.arrays["y"].float(), (x.float() / (largest / 448.0)).to(FLOATS8[0]).float())
+    ran = simulated.simulate_call(quantised_to_bytes.program, (x,), "sm_90a", 0, "call")
+    assert torch.equal(ran.arrays["y"], torch.round(x.float() / (largest / 127.0)).to(torch.int8))
 
 
 def test_there_is_no_arithmetic_on_floats_of_8_bits() -> None:
