@@ -1555,25 +1555,29 @@ extern "C" __global__ void {name}(const float* a, const float* b, float* y) {{
     )
 
 
-def _mma_bytes(dtype: str) -> DeviceKernel:
-    name = f"mma_{dtype}"
-    least, most = (-128, 127) if dtype == "int8" else (0, 255)
+_ENDS = {"int8": (-128, 128), "uint8": (0, 256)}
+
+
+def _mma_bytes(left: str, right: str) -> DeviceKernel:
+    name = f"mma_{left}_{right}"
     return DeviceKernel(
         name,
         f"""
 #include "weft/matrix.cuh"
 
-extern "C" __global__ void {name}(const {dtype}_t* a, const {dtype}_t* b, int32_t* y) {{
+extern "C" __global__ void {name}(const {left}_t* a, const {right}_t* b, int32_t* y) {{
     const int g = threadIdx.x / 4, t = threadIdx.x % 4;
     uint32_t left[4], right[2];
     for (int r = 0; r < 4; ++r) left[r] = *reinterpret_cast<const uint32_t*>(a + (g + r % 2 * 8) * 32 + 4 * t + r / 2 * 16);
     for (int r = 0; r < 2; ++r) right[r] = *reinterpret_cast<const uint32_t*>(b + g * 32 + 4 * t + r * 16);
     int32_t c[4] = {{0x7fffff00, 0x7fffff00, 0x7fffff00, 0x7fffff00}};
-    weft::mma<{dtype}_t>(c, left, right);
+    weft::mma<{left}_t, {right}_t>(c, left, right);
     for (int v = 0; v < 4; ++v) y[(g + v / 2 * 8) * 8 + 2 * t + v % 2] = c[v];
 }}
 """,
-        lambda generator: tuple(generator.integers(least, most + 1, (rows, 32)).astype(dtype) for rows in (16, 8)),
+        lambda generator: tuple(
+            generator.integers(*_ENDS[dtype], (rows, 32)).astype(dtype) for rows, dtype in ((16, left), (8, right))
+        ),
         lambda a, b: ((a.astype(np.int64) @ b.T.astype(np.int64) + 0x7FFFFF00).astype(np.int32),),  # that wraps
         block=(32, 1, 1),
     )
@@ -1700,10 +1704,9 @@ extern "C" __global__ void __launch_bounds__(128) {name}(const {element}* a, con
     )
 
 
-def _wgmma_bytes(dtype: str, n: int) -> DeviceKernel:
+def _wgmma_bytes(left: str, right: str, n: int) -> DeviceKernel:
     """C [64, n] = A [64, 64] B [n, 64], lines of 64 bytes."""
-    name, count = f"wgmma_{dtype}_n{n}", n // 2
-    least, most = (-128, 127) if dtype == "int8" else (0, 255)
+    name, count = f"wgmma_{left}_{right}_n{n}", n // 2
     return DeviceKernel(
         name,
         f"""
@@ -1712,9 +1715,9 @@ def _wgmma_bytes(dtype: str, n: int) -> DeviceKernel:
 
 __device__ int place(int r, int c) {{ return (r * 64 + c) ^ (r / 2 % 4 * 16); }}
 
-extern "C" __global__ void __launch_bounds__(128) {name}(const {dtype}_t* a, const {dtype}_t* b, int32_t* y) {{
-    __shared__ alignas(1024) {dtype}_t left_tile[64 * 64];
-    __shared__ alignas(1024) {dtype}_t right_tile[{n} * 64];
+extern "C" __global__ void __launch_bounds__(128) {name}(const {left}_t* a, const {right}_t* b, int32_t* y) {{
+    __shared__ alignas(1024) {left}_t left_tile[64 * 64];
+    __shared__ alignas(1024) {right}_t right_tile[{n} * 64];
     for (int i = threadIdx.x; i < 64 * 64; i += 128) left_tile[place(i / 64, i % 64)] = a[i];
     for (int i = threadIdx.x; i < {n} * 64; i += 128) right_tile[place(i / 64, i % 64)] = b[i];
     const weft::SharedMatrix left = weft::shared_matrix<64>(left_tile, 16, 512);
@@ -1724,8 +1727,8 @@ extern "C" __global__ void __launch_bounds__(128) {name}(const {dtype}_t* a, con
     int32_t d[{count}];
     for (int v = 0; v < {count}; ++v) d[v] = 1000;
     weft::wgmma_fence(d);
-    weft::wgmma<{dtype}_t>(d, left, right, false);
-    weft::wgmma<{dtype}_t>(d, left.advanced(32), right.advanced(32), true);
+    weft::wgmma<{left}_t, {right}_t>(d, left, right, false);
+    weft::wgmma<{left}_t, {right}_t>(d, left.advanced(32), right.advanced(32), true);
     weft::wgmma_commit();
     weft::wgmma_wait<0>(d);
     const int row = 16 * (threadIdx.x / 32) + threadIdx.x % 32 / 4;
@@ -1733,7 +1736,9 @@ extern "C" __global__ void __launch_bounds__(128) {name}(const {dtype}_t* a, con
         y[(row + v / 2 % 2 * 8) * {n} + v / 4 * 8 + threadIdx.x % 4 * 2 + v % 2] = d[v];
 }}
 """,
-        lambda generator: tuple(generator.integers(least, most + 1, (rows, 64)).astype(dtype) for rows in (64, n)),
+        lambda generator: tuple(
+            generator.integers(*_ENDS[dtype], (rows, 64)).astype(dtype) for rows, dtype in ((64, left), (n, right))
+        ),
         lambda a, b: (a.astype(np.int32) @ b.T.astype(np.int32),),
         arch="sm_90a",
     )
@@ -1752,9 +1757,9 @@ WGMMA = (
     _wgmma("tfloat32", 96),
     _wgmma("bfloat16", 72, 128, registers=True),
     _wgmma("float16", 128, 64, b="rows", registers=True),
-    _wgmma_bytes("int8", 8),
-    _wgmma_bytes("int8", 48),
-    _wgmma_bytes("uint8", 256),
+    _wgmma_bytes("int8", "int8", 8),
+    _wgmma_bytes("uint8", "int8", 48),
+    _wgmma_bytes("int8", "uint8", 256),
 )
 
 # ---------------------------------------------------------------- cluster.cuh
@@ -2399,7 +2404,7 @@ KERNELS: tuple[DeviceKernel, ...] = (
     *(_mma_half(dtype, k) for dtype, k in product(("float16", "bfloat16"), (8, 16))),
     *(_mma_half("float16", k, half_accumulator=True) for k in (8, 16)),
     *map(_mma_tfloat32, (4, 8)),
-    *map(_mma_bytes, ("int8", "uint8")),
+    *(_mma_bytes(*types) for types in product(("int8", "uint8"), repeat=2)),
     MMA_DOUBLE,
     *WGMMA,
     CLUSTER_RING,

@@ -41,7 +41,7 @@ def bytes_of(*shape: int, dtype: torch.dtype = torch.int8, seed: int = 0) -> tor
         (kernels.of_bytes, ("int8[512,512]", "int8[512,512]:(1,512)"), "wgmma", "int8", (False, False)),
         (kernels.of_bytes, ("int8[512,512]", "int8[512,512]"), "wgmma", "int8", (False, True)),  # bytes lie along the points
         (kernels.of_bytes, ("uint8[512,512]", "uint8[512,512]:(1,512)"), "wgmma", "uint8", (False, False)),
-        (kernels.of_bytes, ("uint8[512,512]", "int8[512,512]:(1,512)"), "fma", "", None),
+        (kernels.of_bytes, ("uint8[512,512]", "int8[512,512]:(1,512)"), "wgmma", "uint8", (False, False)),
         (kernels.of_bytes, ("int16[512,512]",) * 2, "fma", "", None),
         (kernels.of_wrapping_bytes, ("int8[512,512]",) * 2, "fma", "", None),
         (kernels.of_numbers, ("int8[512,512]", "int8[512,512]:(1,512)"), "wgmma", "int8", (False, False)),
@@ -88,6 +88,8 @@ def test_a_quantised_layer_is_one_kernel() -> None:
         (kernels.of_bytes, (bytes_of(70, 160), bytes_of(66, 160, seed=1).T)),
         (kernels.of_bytes, (bytes_of(165, 70).T, bytes_of(165, 66, seed=1))),
         (kernels.of_bytes, tuple(bytes_of(*n, dtype=torch.uint8) for n in ((40, 144), (144, 80)))),
+        (kernels.of_bytes, (bytes_of(70, 160, dtype=torch.uint8), bytes_of(66, 160, seed=1).T)),
+        (kernels.of_bytes, (bytes_of(70, 150), bytes_of(150, 66, dtype=torch.uint8))),
         (kernels.of_numbers, (bytes_of(70, 160), bytes_of(66, 160, seed=1).T)),
         (kernels.of_floats, (bytes_of(40, 50), bytes_of(50, 36, dtype=torch.uint8))),
         (kernels.batched_bytes, (bytes_of(2, 40, 45), bytes_of(2, 45, 50, seed=1))),

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from weft.emit.expressions import memory_type, register_type
 from weft.emit.products import Fragment, ProductEntry, Tile
 from weft.emit.rings import given_back
-from weft.graph.products import SUMS
+from weft.graph.products import SUMS, Operand
 from weft.graph.tile import Fold
 from weft.loops.types import FLOAT64
 from weft.plan.fold import WARP, axis_along
-from weft.plan.product import LINE_PAD, ProductPlan, factor_read, ring_bytes
+from weft.plan.product import LINE_PAD, ProductPlan, factor_read, own_factors, ring_bytes
 
 
 @dataclass
@@ -110,11 +110,19 @@ class MatrixEntry(ProductEntry):
         for operand, staged, left, base in self.tiles():
             name, rows = self.fresh.fresh(f"{base}_tile"), m if left else n
             along = "true" if staged.along_points else "false"
-            type_ = f"weft::MatrixTile<{memory_type(self.plan.factors)}, {rows}, {along}>"
+            type_ = f"weft::MatrixTile<{self.type_of(operand)}, {rows}, {along}>"
             line(f"auto* const {name} = reinterpret_cast<{type_}*>(memory{f' + {offset}' if offset else ''});")
             offset += stages * rows * k * self.plan.factors.size
             found.append(Tile(operand, staged, left, name))
         return found
+
+    def type_of(self, operand: Operand) -> str:
+        """The C++ type of an operand's factors."""
+        return memory_type(own_factors(self.function, self.plan.factors, self.products, operand))
+
+    def types_of(self, left: Tile, right: Tile) -> str:
+        """Those of an instruction: one, if both are the same."""
+        return ", ".join(dict.fromkeys(self.type_of(tile.operand) for tile in (left, right)))
 
     def brought(self, tile: Tile) -> int:
         return self.plan.packet
@@ -287,7 +295,7 @@ class MatrixEntry(ProductEntry):
             for f, (left, right) in self.each_product(tiles):
                 majors = ["weft::Major::k" if t.staged.along_points else "weft::Major::rows" for t in (left, right)]
                 turned = f", {', '.join(majors)}" if majors != ["weft::Major::k"] * 2 else ""
-                template = memory_type(self.plan.factors) + turned
+                template = self.types_of(left, right) + turned
                 for b in range(m // 64):
                     row = f"own_row + {64 * b}" if b else "own_row"
                     a = f"{left.tile}[{place}].matrix({row}, g)"
@@ -309,7 +317,7 @@ class MatrixEntry(ProductEntry):
                 line(f"for (int32_t u = 0; u < {count}; ++u) {t.tile}[turn % {stages}].{side}({first} + u * 16, g, {own}[u]);")
             products = []
             for f, (left, right) in self.each_product(tiles):
-                type_ = memory_type(self.plan.factors)
+                type_ = self.types_of(left, right)
                 pair = f"{{{names[right.tile]}[v / 2][v % 2 * 2], {names[right.tile]}[v / 2][v % 2 * 2 + 1]}}"
                 products.append(f"weft::mma<{type_}>({self.totals[f.results[0]]}[u][v], {names[left.tile]}[u], {pair});")
             self.unrolled([f"for (int32_t u = 0; u < {m // 16}; ++u)", f"for (int32_t v = 0; v < {n // 8}; ++v)"], *products)

@@ -9,7 +9,7 @@ from weft.emit.cpp_body import factor
 from weft.emit.expressions import SUM, memory_type, register_type
 from weft.emit.products import ProductEntry, Tile
 from weft.graph.tile import Axis, Read
-from weft.plan.product import PACK_BLOCK, RUN, TURNED, runs_along, turned_read, widened_read
+from weft.plan.product import PACK_BLOCK, RUN, TURNED, packed_type, runs_along, turned_read, widened_read
 
 BYTES = 16  # neighbours that come together
 
@@ -76,7 +76,7 @@ class PackEntry(ProductEntry):
             line(f"const int32_t {self.counts[a]} = int32_t({self.span(self.axes[a], f'{a}_count')});")
         rows, points = self.counts[row], self.counts[point]
         first_row, first_point = map(self.fresh.fresh, ("first_row", "first_point"))
-        across, type_ = TURNED // BYTES, memory_type(self.plan.factors)
+        across, type_ = TURNED // BYTES, memory_type(packed_type(self.function, self.plan, found, tile.operand))
         line(f"// a block turns {TURNED} points of {TURNED} rows, which memory has side by side")
         line("__shared__ weft::ByteTile tile;")
         line(f"const int32_t squares = ({rows} + {TURNED - 1}) / {TURNED};")

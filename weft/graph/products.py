@@ -175,12 +175,14 @@ _LARGEST_PRODUCT, _LARGEST_SUM = {INT8: 1 << 14, UINT8: 255 * 255}, (1 << 31) - 
 def multiplied_type(function: Function, found: Products, points: int) -> ScalarType | None:
     """The type of all factors, where matrix instructions multiply them and sum so many products as the program does; None where
     they do not. Bytes and floats of 8 bits that are summed in float32 are values of either 16-bit type: instructions for the
-    latter keep fewer bits of their sums.
+    latter keep fewer bits of their sums. Where some are int8 and others uint8: uint8.
     """
     sums = {f.types[0] for f in found.folds}
     types = {factor_type(function, found, o) for o in found.operands}
     if sums == {FLOAT32}:
         types = types - {*BYTES, *FLOATS8} or {FLOAT16}
+    elif types == {*BYTES}:
+        types = {UINT8}  # each side has its own
     type_, *others = types
     if type_ is None or others or not all(map(found.neutral, found.folds)):
         return None

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from weft.graph.products import Operand, Products, products, source
+from weft.graph.products import BYTES, Operand, Products, factor_type, products, source
 from weft.graph.sweeps import Sweeps
 from weft.graph.tile import Map, Read, uses_of_write
 from weft.loops.affine import affine
@@ -218,7 +218,7 @@ def whole_packets(elements: int, staged: Staged) -> int:
 def packed_type(function: Function, plan: ProductPlan, found: Products, operand: Operand) -> ScalarType:
     """What the elements of an operand are in packets."""
     if plan.engine != "fma":
-        return plan.factors
+        return own_factors(function, plan.factors, found, operand)
     read = operand_read(found, operand)
     return operand.value.type if read is None else function.array(read.array).dtype
 
@@ -261,10 +261,15 @@ def widened_read(found: Products, operand: Operand) -> Read | None:
     return read if isinstance(read, Read) else None
 
 
+def own_factors(function: Function, factors: ScalarType, found: Products, operand: Operand) -> ScalarType:
+    """The type of the factors on one side: of bytes each has its own."""
+    return (factors in BYTES and factor_type(function, found, operand)) or factors
+
+
 def factor_read(function: Function, factors: ScalarType, found: Products, operand: Operand) -> Read | None:
     """The read that an operand of matrix instructions is, if memory has it in the type of the factors."""
-    read = widened_read(found, operand)
-    return read if read is not None and function.array(read.array).dtype == factors else None
+    read, own = widened_read(found, operand), own_factors(function, factors, found, operand)
+    return read if read is not None and function.array(read.array).dtype == own else None
 
 
 def boxes_of(
@@ -277,7 +282,7 @@ def boxes_of(
         if plan.packed[k]:
             batch, lines_, line = packed_shape(found, staged, k, extents)
             width = whole_packets(line, staged)
-            packed = Geometry(plan.factors, (batch, lines_, line), (lines_ * width, width, 1), 0)
+            packed = Geometry(packed_type(function, plan, found, operand), (batch, lines_, line), (lines_ * width, width, 1), 0)
             across = (plan.tile[0] if left else plan.tile[1]) if staged.along_points else points
             boxes.append(Box(packed_name(found, k), (2, 1, 0), (points, across, 1), packed.shape[::-1], packed))
             continue

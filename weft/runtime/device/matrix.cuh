@@ -115,11 +115,13 @@ template <typename T> WEFT_FUNCTION void mma(float (&c)[4], const uint32_t (&a)[
     }
 }
 
-// int8_t and uint8_t, four elements a register: k = 32. Sums wrap.
-template <typename T> WEFT_FUNCTION void mma(int32_t (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-    asm("mma.sync.aligned.m16n8k32.row.col.s32.%10.%10.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+// int8_t and uint8_t, each operand its own, four elements a register: k = 32. Sums wrap.
+template <typename A, typename B = A>
+WEFT_FUNCTION void mma(int32_t (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.%10.%11.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "C"(detail::mma_name<T>::text));
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "C"(detail::mma_name<A>::text),
+          "C"(detail::mma_name<B>::text));
 }
 
 // double: k = 8.

@@ -89,8 +89,8 @@ template <typename T> struct wgmma_name;
 template <> struct wgmma_name<float16> { static constexpr char text[] = "k16.f32.f16.f16"; };
 template <> struct wgmma_name<bfloat16> { static constexpr char text[] = "k16.f32.bf16.bf16"; };
 template <> struct wgmma_name<tfloat32> { static constexpr char text[] = "k8.f32.tf32.tf32"; };
-template <> struct wgmma_name<int8_t> { static constexpr char text[] = "k32.s32.s8.s8"; };
-template <> struct wgmma_name<uint8_t> { static constexpr char text[] = "k32.s32.u8.u8"; };
+template <> struct wgmma_name<int8_t> { static constexpr char text[] = "s8"; };
+template <> struct wgmma_name<uint8_t> { static constexpr char text[] = "u8"; };
 
 // Which operands are transposed: the last operands of the instruction; for tfloat32, whose k is always contiguous, none.
 template <Major a, Major b> struct wgmma_turns;
@@ -129,7 +129,7 @@ template <typename T, Major b> struct wgmma_registers {
         asm volatile("{ .reg .pred p; setp.ne.b32 p, %" #e2 ", 0;"                                                       \
                      " wgmma.mma_async.sync.aligned.m64n" #n "%" #e3 " {" WEFT_NAMES_##count "},"                        \
                      " %" #count ", %" #e1 ", p, 1, 1%" #e4 "; }"                                                        \
-                     : WEFT_VALUES_##count("+f")                                                                             \
+                     : WEFT_VALUES_##count("+f")                                                                         \
                      : "l"(a.bits), "l"(b.bits), "r"(int(accumulate)), "C"(detail::wgmma_name<T>::text),                 \
                        "C"(turns::text)                                                                                  \
                      : "memory");                                                                                        \
@@ -140,19 +140,23 @@ template <typename T, Major b> struct wgmma_registers {
         asm volatile("{ .reg .pred p; setp.ne.b32 p, %" #e5 ", 0;"                                                       \
                      " wgmma.mma_async.sync.aligned.m64n" #n "%" #e6 " {" WEFT_NAMES_##count "},"                        \
                      " {%" #count ", %" #e1 ", %" #e2 ", %" #e3 "}, %" #e4 ", p, 1, 1%" #e7 "; }"                        \
-                     : WEFT_VALUES_##count("+f")                                                                             \
+                     : WEFT_VALUES_##count("+f")                                                                         \
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits), "r"(int(accumulate)),                    \
                        "C"(detail::wgmma_name<T>::text), "C"(turns::text)                                                \
                      : "memory");                                                                                        \
     }
 
-// The same of int8_t and uint8_t, contiguous along k, of which a step is of 32; sums wrap. n is 8, 24 or a multiple of 16.
-#define WEFT_WGMMA_INTEGERS(n, count, e1, e2, e3)                                                                           \
-    template <typename T> WEFT_FUNCTION void wgmma(int32_t (&d)[count], SharedMatrix a, SharedMatrix b, bool accumulate) { \
+// The same of int8_t and uint8_t, each operand its own, contiguous along k, of which a step is of 32; sums wrap. n is 8, 24 or a
+// multiple of 16.
+#define WEFT_WGMMA_INTEGERS(n, count, e1, e2, e3, e4)                                                                    \
+    template <typename A, typename B = A>                                                                                \
+    WEFT_FUNCTION void wgmma(int32_t (&d)[count], SharedMatrix a, SharedMatrix b, bool accumulate) {                     \
         asm volatile("{ .reg .pred p; setp.ne.b32 p, %" #e2 ", 0;"                                                       \
-                     " wgmma.mma_async.sync.aligned.m64n" #n "%" #e3 " {" WEFT_NAMES_##count "}, %" #count ", %" #e1 ", p; }" \
+                     " wgmma.mma_async.sync.aligned.m64n" #n "k32.s32.%" #e3 ".%" #e4 " {" WEFT_NAMES_##count "},"       \
+                     " %" #count ", %" #e1 ", p; }"                                                                      \
                      : WEFT_VALUES_##count("+r")                                                                         \
-                     : "l"(a.bits), "l"(b.bits), "r"(int(accumulate)), "C"(detail::wgmma_name<T>::text)                  \
+                     : "l"(a.bits), "l"(b.bits), "r"(int(accumulate)), "C"(detail::wgmma_name<A>::text),                 \
+                       "C"(detail::wgmma_name<B>::text)                                                                  \
                      : "memory");                                                                                        \
     }
 
@@ -256,24 +260,24 @@ WEFT_WGMMA(240, 120, 121, 122, 123, 124, 125, 126, 127)
 WEFT_WGMMA(248, 124, 125, 126, 127, 128, 129, 130, 131)
 WEFT_WGMMA(256, 128, 129, 130, 131, 132, 133, 134, 135)
 
-WEFT_WGMMA_INTEGERS(8, 4, 5, 6, 7)
-WEFT_WGMMA_INTEGERS(16, 8, 9, 10, 11)
-WEFT_WGMMA_INTEGERS(24, 12, 13, 14, 15)
-WEFT_WGMMA_INTEGERS(32, 16, 17, 18, 19)
-WEFT_WGMMA_INTEGERS(48, 24, 25, 26, 27)
-WEFT_WGMMA_INTEGERS(64, 32, 33, 34, 35)
-WEFT_WGMMA_INTEGERS(80, 40, 41, 42, 43)
-WEFT_WGMMA_INTEGERS(96, 48, 49, 50, 51)
-WEFT_WGMMA_INTEGERS(112, 56, 57, 58, 59)
-WEFT_WGMMA_INTEGERS(128, 64, 65, 66, 67)
-WEFT_WGMMA_INTEGERS(144, 72, 73, 74, 75)
-WEFT_WGMMA_INTEGERS(160, 80, 81, 82, 83)
-WEFT_WGMMA_INTEGERS(176, 88, 89, 90, 91)
-WEFT_WGMMA_INTEGERS(192, 96, 97, 98, 99)
-WEFT_WGMMA_INTEGERS(208, 104, 105, 106, 107)
-WEFT_WGMMA_INTEGERS(224, 112, 113, 114, 115)
-WEFT_WGMMA_INTEGERS(240, 120, 121, 122, 123)
-WEFT_WGMMA_INTEGERS(256, 128, 129, 130, 131)
+WEFT_WGMMA_INTEGERS(8, 4, 5, 6, 7, 8)
+WEFT_WGMMA_INTEGERS(16, 8, 9, 10, 11, 12)
+WEFT_WGMMA_INTEGERS(24, 12, 13, 14, 15, 16)
+WEFT_WGMMA_INTEGERS(32, 16, 17, 18, 19, 20)
+WEFT_WGMMA_INTEGERS(48, 24, 25, 26, 27, 28)
+WEFT_WGMMA_INTEGERS(64, 32, 33, 34, 35, 36)
+WEFT_WGMMA_INTEGERS(80, 40, 41, 42, 43, 44)
+WEFT_WGMMA_INTEGERS(96, 48, 49, 50, 51, 52)
+WEFT_WGMMA_INTEGERS(112, 56, 57, 58, 59, 60)
+WEFT_WGMMA_INTEGERS(128, 64, 65, 66, 67, 68)
+WEFT_WGMMA_INTEGERS(144, 72, 73, 74, 75, 76)
+WEFT_WGMMA_INTEGERS(160, 80, 81, 82, 83, 84)
+WEFT_WGMMA_INTEGERS(176, 88, 89, 90, 91, 92)
+WEFT_WGMMA_INTEGERS(192, 96, 97, 98, 99, 100)
+WEFT_WGMMA_INTEGERS(208, 104, 105, 106, 107, 108)
+WEFT_WGMMA_INTEGERS(224, 112, 113, 114, 115, 116)
+WEFT_WGMMA_INTEGERS(240, 120, 121, 122, 123, 124)
+WEFT_WGMMA_INTEGERS(256, 128, 129, 130, 131, 132)
 
 #undef WEFT_NAMES_4
 #undef WEFT_VALUES_4

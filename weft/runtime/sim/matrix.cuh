@@ -173,9 +173,9 @@ WEFT_HOST_FUNCTION void set_accumulator(uint32_t* c, int v, double value) {
 }
 
 // The products are exact in double, their sum in the order of k nearly so, and each result is rounded once.
-template <typename T, typename C, int a_registers> WEFT_UNWATCHED void multiply(void* const* records) {
+template <typename A, typename B, typename C, int a_registers> WEFT_UNWATCHED void multiply(void* const* records) {
     if (!all_here(records)) return;
-    constexpr int packed = operand_of<T>::packed;
+    constexpr int packed = operand_of<A>::packed;
     constexpr int step = 4 * packed;  // of k, from one register of a lane to the next
     constexpr int k = a_registers / 2 * step;
     double a[16][k], b[8][k];
@@ -184,9 +184,9 @@ template <typename T, typename C, int a_registers> WEFT_UNWATCHED void multiply(
         for (int half = 0; half < packed; ++half) {
             const int column = packed * (lane % 4) + half;
             for (int r = 0; r < a_registers; ++r) {
-                a[lane / 4 + 8 * (r % 2)][column + r / 2 * step] = operand_of<T>::element(own.a[r], half);
+                a[lane / 4 + 8 * (r % 2)][column + r / 2 * step] = operand_of<A>::element(own.a[r], half);
             }
-            for (int r = 0; r < a_registers / 2; ++r) b[lane / 4][column + r * step] = operand_of<T>::element(own.b[r], half);
+            for (int r = 0; r < a_registers / 2; ++r) b[lane / 4][column + r * step] = operand_of<B>::element(own.b[r], half);
         }
     }
     for (int lane = 0; lane < 32; ++lane) {
@@ -220,13 +220,13 @@ WEFT_UNWATCHED inline void multiply_doubles(void* const* records) {
     }
 }
 
-template <typename T, typename C, int c_registers, int a_registers, int b_registers>
+template <typename A, typename B = A, typename C, int c_registers, int a_registers, int b_registers>
 WEFT_HOST_FUNCTION void mma(C (&c)[c_registers], const uint32_t (&a)[a_registers], const uint32_t (&b)[b_registers]) {
     weft_check_registers(a, sizeof a, "operand A of mma");
     weft_check_registers(b, sizeof b, "operand B of mma");
     weft_check_registers(c, sizeof c, "accumulator of mma");
     MmaRecord<C> own{a, b, c};
-    weft_together(&own, multiply<T, C, a_registers>);
+    weft_together(&own, multiply<A, B, C, a_registers>);
 }
 
 }  // namespace detail
@@ -241,9 +241,10 @@ template <typename T> WEFT_HOST_FUNCTION void mma(float (&c)[4], const uint32_t 
     detail::mma<T>(c, a, b);
 }
 
-// int8_t and uint8_t, four elements a register: k = 32. Sums wrap.
-template <typename T> WEFT_HOST_FUNCTION void mma(int32_t (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-    detail::mma<T>(c, a, b);
+// int8_t and uint8_t, each operand its own, four elements a register: k = 32. Sums wrap.
+template <typename A, typename B = A>
+WEFT_HOST_FUNCTION void mma(int32_t (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+    detail::mma<A, B>(c, a, b);
 }
 
 // double: k = 8.
