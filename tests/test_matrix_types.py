@@ -36,7 +36,7 @@ def bytes_of(*shape: int, dtype: torch.dtype = torch.int8, seed: int = 0) -> tor
     ("kernel", "specs", "engine", "factors", "packed"),
     [
         (kernels.product, ("float64[512,512]",) * 2, "mma", "float64", (False, False)),
-        (kernels.product, ("float64[512,511]", "float64[511,512]"), "mma", "float64", (True, False)),
+        (kernels.product, ("float64[512,511]", "float64[511,512]"), "mma", "float64", (False, False)),  # element by element
         (kernels.in_double, ("float32[512,512]",) * 2, "mma", "float64", (True, True)),
         (kernels.of_bytes, ("int8[512,512]", "int8[512,512]:(1,512)"), "wgmma", "int8", (False, False)),
         (kernels.of_bytes, ("int8[512,512]", "int8[512,512]"), "wgmma", "int8", (False, True)),  # bytes lie along the points

@@ -124,11 +124,9 @@ class MatrixEntry(ProductEntry):
         """Those of an instruction: one, if both are the same."""
         return ", ".join(dict.fromkeys(self.type_of(tile.operand) for tile in (left, right)))
 
-    def brought(self, tile: Tile) -> int:
-        return self.plan.packet
-
     def bring(self, tile: Tile, k: int) -> None:
         """A packet of the k-th operand to its place in the ring."""
+        few = f"<{tile.staged.vector}>" if tile.staged.vector < self.plan.packet else ""
         with self.packets(tile, located=True):
             read = factor_read(self.function, self.plan.factors, self.products, tile.operand)
             if k in self.packed:
@@ -137,7 +135,7 @@ class MatrixEntry(ProductEntry):
                 assert read is not None
                 self.writer.cite(read.location)
                 address = self.address(read.array, read.index)
-            self.writer.line(f"{tile.tile}[turn % {self.plan.stages}].copy(row, point, {address}, here);")
+            self.writer.line(f"{tile.tile}[turn % {self.plan.stages}].copy{few}(row, point, {address}, here);")
 
     # ---------------------------------------------------------------- boxes
 

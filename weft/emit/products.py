@@ -305,14 +305,10 @@ class ProductEntry(ValueBody):
             left = k < len(found.left)
             yield operand, staged, left, operand.name if "operand." not in operand.name else "left" if left else "right"
 
-    def brought(self, tile: Tile) -> int:
-        """How many neighbours of an operand a thread brings together."""
-        return tile.staged.vector
-
     def fetches(self, tile: Tile) -> int:
         """How many packets of an operand a thread brings in a turn, at the most."""
         m, n, k = self.plan.tile
-        return max(1, (m if tile.left else n) * k // self.brought(tile) // self.plan.threads)
+        return max(1, (m if tile.left else n) * k // tile.staged.vector // self.plan.threads)
 
     @contextmanager
     def packets(self, tile: Tile, located: bool) -> Iterator[None]:
@@ -320,7 +316,7 @@ class ProductEntry(ValueBody):
         `point`). located: and among all; `here` says whether it is there.
         """
         m, n, k = self.plan.tile
-        vector, rows = self.brought(tile), m if tile.left else n
+        vector, rows = tile.staged.vector, m if tile.left else n
         count, threads, line = self.fetches(tile), self.plan.threads, self.writer.line
         own = "threadIdx.x" if count == 1 else f"(threadIdx.x + q * {threads})"
         if count > 1:

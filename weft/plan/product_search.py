@@ -63,6 +63,8 @@ NARROW_TILES = (
 BY_WARPS = (((128, 128), (64, 32), 0), ((128, 64), (32, 32), 0), ((64, 64), (32, 32), 0))
 # Turns whose tiles have a place in shared memory: of boxes at the least and at the most, of copies; bytes besides tiles.
 FEWEST_BOXES, MOST_BOXES, COPIES_AHEAD, OTHER_SHARED = 3, 24, 4, 2048
+# Bytes of a copy at the least.
+LEAST_COPIED = 8
 # Of a box: dimensions, and bytes from one element to the next; of an operand that is packed, elements: at the most.
 MOST_RANK, MOST_STRIDE, MOST_PACKED = 5, 1 << 40, (1 << 31) - 1
 # Bytes of neighbours that a thread stores together at the least: of less, the threads of a warp have neighbours.
@@ -320,8 +322,9 @@ def _by_matrices(
         return
     count, boxes = range(len(found.operands)), machine.bulk and factors != FLOAT64
     staged = tuple(_brought(function, work, s, k, factors, facts, arrays) for k, s in enumerate(plain.staged))
-    packed = tuple(s.vector == 1 or (boxes and not boxed(function, found, k, s, factors, arrays)) for k, s in enumerate(staged))
-    staged = tuple(replace(s, vector=PACKET_BYTES // factors.size, aligned=True) for s in staged)
+    packet = PACKET_BYTES // factors.size
+    packed = tuple(not _copied(function, found, k, s, factors, arrays, boxes) for k, s in enumerate(staged))
+    staged = tuple(replace(s, vector=packet if own else s.vector) for s, own in zip(staged, packed, strict=True))
     if any(packed[k] and packed_elements(found, staged[k], k, work.extents) > MOST_PACKED for k in count):
         return
     plain = replace(plain, staged=staged, packed=packed, type=factors.name, boxes=boxes, engine="wgmma" if boxes else "mma")
@@ -372,6 +375,26 @@ def _brought(
 def made_of_sums(found: Products) -> bool:
     """Whether anything but one sum is written of a result."""
     return len(found.folds) > 1 or any(not isinstance(w.value, Ref) for w in found.sweeps.last) or len(found.sweeps.last) > 1
+
+
+def _copied(
+    function: Function,
+    found: Products,
+    k: int,
+    staged: Staged,
+    factors: ScalarType,
+    arrays: Mapping[str, Geometry],
+    boxes: bool,
+) -> bool:
+    """Whether tiles of the k-th operand of matrix instructions are copied from where it is: as boxes, in packets, or, where
+    one is large enough for a copy, element by element.
+    """
+    if boxes:
+        return boxed(function, found, k, staged, factors, arrays)
+    read = factor_read(function, factors, found, found.operands[k])
+    if staged.vector > 1 or read is None or factors.size < LEAST_COPIED:
+        return staged.vector > 1
+    return read.always and not read.checked and read.array not in {w.array for w in found.sweeps.writes}
 
 
 def boxed(

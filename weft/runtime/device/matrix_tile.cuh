@@ -26,9 +26,10 @@ template <typename T, int rows, bool along_points, int count = 128 / sizeof(T)> 
         else return row / line * (line * points) + point * line + (row % line ^ point % lines * far);
     }
 
-    // A packet = the neighbours from `from` on, a multiple of 16 bytes, if it is there; or zeros. A copy of the thread's.
-    WEFT_FUNCTION void copy(int row, int point, const T* from, bool here) {
-        copy_async_or_zero<16>(&element[place(row, point)], from, here);
+    // A packet, or fewer elements, = the neighbours from `from` on, a multiple of their bytes, if they are there; or zeros. A copy of
+    // the thread's.
+    template <int many = packet> WEFT_FUNCTION void copy(int row, int point, const T* from, bool here) {
+        copy_async_or_zero<many * sizeof(T)>(&element[place(row, point)], from, here);
     }
 
     // Of a warp: 16 rows and 32 bytes of points as the left operand of `mma`, and as two right ones of 8 rows.
