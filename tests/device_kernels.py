@@ -204,6 +204,63 @@ extern "C" __global__ void conversions(const float* x, uint16_t* bits, float* va
     _conversion_reference,
 )
 
+
+
+def _float8_values(digits: int) -> Array:
+    """What the 128 bytes without a sign are: of 3 digits behind the point no infinity, of 2 as the upper byte of float16."""
+    found = []
+    for byte in range(128):
+        exponent, mantissa = byte >> digits, byte & (1 << digits) - 1
+        bias = 7 if digits == 3 else 15
+        value = (mantissa + (1 << digits) * (exponent > 0)) * 2.0 ** (max(exponent, 1) - bias - digits)
+        special = byte == 127 if digits == 3 else byte > 0x7C
+        found.append(math.nan if special else math.inf if digits == 2 and byte == 0x7C else value)
+    return np.array(found)
+
+
+def _float8_reference(x: Array) -> tuple[Array, ...]:
+    bits = []
+    for digits, saturated in ((3, False), (3, True), (2, False)):
+        values = _float8_values(digits)
+        finite = values[np.isfinite(values)]
+        steps = np.append(finite, 2 * finite[-1] - finite[-2])  # what is nearer to the next number is too large
+        gaps = np.nan_to_num(np.abs(np.abs(x.astype(np.float64))[:, None] - steps))
+        near = np.argmin(gaps, axis=1)
+        after = np.minimum(near + 1, len(steps) - 1)
+        near += near % 2 & (np.take_along_axis(gaps, after[:, None], 1) == gaps.min(1, keepdims=True))[:, 0]  # ties to even
+        most = len(finite) - saturated
+        near = np.where(np.isinf(x), most, np.minimum(near, most))
+        bits.append(np.where(np.isnan(x), 127, near).astype(np.uint8) | np.signbit(x).astype(np.uint8) << 7)
+    values = [_float8_values(digits)[b & 127] * np.where(b & 128, -1, 1) for digits, b in zip((3, 3, 2), bits, strict=True)]
+    return np.stack(bits), np.stack(values).astype(np.float32)
+
+
+def _float8_inputs(generator: np.random.Generator) -> tuple[Array, ...]:
+    x = (generator.standard_normal(256) * 2.0 ** generator.integers(-18, 18, 256)).astype(np.float32)
+    ends = [0.0, -0.0, np.inf, -np.inf, 448, 464, 464.1, -480, 1e6, 57344, 61439.9, 61440, -65536, 2.0**-10, 1.0625]
+    x[: len(ends)] = ends
+    return (x,)
+
+
+FLOATS8 = DeviceKernel(
+    "floats8",
+    """
+#include "weft/memory.cuh"
+
+extern "C" __global__ void floats8(const float* x, uint8_t* bits, float* values) {
+    const int i = threadIdx.x, n = blockDim.x;
+    const weft::float8_e4m3fn cut(x[i]);
+    const weft::float8_e4m3fn_saturated kept(x[i]);
+    const weft::float8_e5m2 wide(x[i]);
+    bits[i] = cut.bits, bits[n + i] = kept.bits, bits[2 * n + i] = wide.bits;
+    values[i] = float(cut), values[n + i] = weft::round_float8_e4m3fn_saturated(x[i]), values[2 * n + i] = float(wide);
+}
+""",
+    _float8_inputs,
+    _float8_reference,
+    block=(256, 1, 1),
+)
+
 # ---------------------------------------------------------------- memory.cuh
 
 
@@ -1498,6 +1555,55 @@ extern "C" __global__ void {name}(const float* a, const float* b, float* y) {{
     )
 
 
+_ENDS = {"int8": (-128, 128), "uint8": (0, 256)}
+
+
+def _mma_bytes(left: str, right: str) -> DeviceKernel:
+    name = f"mma_{left}_{right}"
+    return DeviceKernel(
+        name,
+        f"""
+#include "weft/matrix.cuh"
+
+extern "C" __global__ void {name}(const {left}_t* a, const {right}_t* b, int32_t* y) {{
+    const int g = threadIdx.x / 4, t = threadIdx.x % 4;
+    uint32_t left[4], right[2];
+    for (int r = 0; r < 4; ++r) left[r] = *reinterpret_cast<const uint32_t*>(a + (g + r % 2 * 8) * 32 + 4 * t + r / 2 * 16);
+    for (int r = 0; r < 2; ++r) right[r] = *reinterpret_cast<const uint32_t*>(b + g * 32 + 4 * t + r * 16);
+    int32_t c[4] = {{0x7fffff00, 0x7fffff00, 0x7fffff00, 0x7fffff00}};
+    weft::mma<{left}_t, {right}_t>(c, left, right);
+    for (int v = 0; v < 4; ++v) y[(g + v / 2 * 8) * 8 + 2 * t + v % 2] = c[v];
+}}
+""",
+        lambda generator: tuple(
+            generator.integers(*_ENDS[dtype], (rows, 32)).astype(dtype) for rows, dtype in ((16, left), (8, right))
+        ),
+        lambda a, b: ((a.astype(np.int64) @ b.T.astype(np.int64) + 0x7FFFFF00).astype(np.int32),),  # that wraps
+        block=(32, 1, 1),
+    )
+
+
+MMA_DOUBLE = DeviceKernel(
+    "mma_double",
+    """
+#include "weft/matrix.cuh"
+
+extern "C" __global__ void mma_double(const double* a, const double* b, double* y) {
+    const int g = threadIdx.x / 4, t = threadIdx.x % 4;
+    double left[4], right[2], c[4] = {};
+    for (int r = 0; r < 4; ++r) left[r] = a[(g + r % 2 * 8) * 8 + t + r / 2 * 4];
+    for (int r = 0; r < 2; ++r) right[r] = b[g * 8 + t + r * 4];
+    weft::mma<double>(c, left, right);
+    weft::mma<double>(c, left, right);
+    for (int v = 0; v < 4; ++v) y[(g + v / 2 * 8) * 8 + 2 * t + v % 2] = c[v];
+}
+""",
+    lambda generator: tuple(whole(generator, rows, 8, dtype=np.float64, size=1 << 20) for rows in (16, 8)),
+    lambda a, b: (2 * (a @ b.T),),
+    block=(32, 1, 1),
+)
+
+
 def _round_tfloat32(x: Array) -> Array:
     """To nearest, halves away from zero, of 10 mantissa bits."""
     return ((x.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
@@ -1598,6 +1704,46 @@ extern "C" __global__ void __launch_bounds__(128) {name}(const {element}* a, con
     )
 
 
+def _wgmma_bytes(left: str, right: str, n: int) -> DeviceKernel:
+    """C [64, n] = A [64, 64] B [n, 64], lines of 64 bytes."""
+    name, count = f"wgmma_{left}_{right}_n{n}", n // 2
+    return DeviceKernel(
+        name,
+        f"""
+#include "weft/bulk.cuh"
+#include "weft/wgmma.cuh"
+
+__device__ int place(int r, int c) {{ return (r * 64 + c) ^ (r / 2 % 4 * 16); }}
+
+extern "C" __global__ void __launch_bounds__(128) {name}(const {left}_t* a, const {right}_t* b, int32_t* y) {{
+    __shared__ alignas(1024) {left}_t left_tile[64 * 64];
+    __shared__ alignas(1024) {right}_t right_tile[{n} * 64];
+    for (int i = threadIdx.x; i < 64 * 64; i += 128) left_tile[place(i / 64, i % 64)] = a[i];
+    for (int i = threadIdx.x; i < {n} * 64; i += 128) right_tile[place(i / 64, i % 64)] = b[i];
+    const weft::SharedMatrix left = weft::shared_matrix<64>(left_tile, 16, 512);
+    const weft::SharedMatrix right = weft::shared_matrix<64>(right_tile, 16, 512);
+    weft::fence_proxy_async();
+    __syncthreads();
+    int32_t d[{count}];
+    for (int v = 0; v < {count}; ++v) d[v] = 1000;
+    weft::wgmma_fence(d);
+    weft::wgmma<{left}_t, {right}_t>(d, left, right, false);
+    weft::wgmma<{left}_t, {right}_t>(d, left.advanced(32), right.advanced(32), true);
+    weft::wgmma_commit();
+    weft::wgmma_wait<0>(d);
+    const int row = 16 * (threadIdx.x / 32) + threadIdx.x % 32 / 4;
+    for (int v = 0; v < {count}; ++v)
+        y[(row + v / 2 % 2 * 8) * {n} + v / 4 * 8 + threadIdx.x % 4 * 2 + v % 2] = d[v];
+}}
+""",
+        lambda generator: tuple(
+            generator.integers(*_ENDS[dtype], (rows, 64)).astype(dtype) for rows, dtype in ((64, left), (n, right))
+        ),
+        lambda a, b: (a.astype(np.int32) @ b.T.astype(np.int32),),
+        arch="sm_90a",
+    )
+
+
 WGMMA = (
     _wgmma("bfloat16", 8),
     _wgmma("float16", 256),
@@ -1611,6 +1757,9 @@ WGMMA = (
     _wgmma("tfloat32", 96),
     _wgmma("bfloat16", 72, 128, registers=True),
     _wgmma("float16", 128, 64, b="rows", registers=True),
+    _wgmma_bytes("int8", "int8", 8),
+    _wgmma_bytes("uint8", "int8", 48),
+    _wgmma_bytes("int8", "uint8", 256),
 )
 
 # ---------------------------------------------------------------- cluster.cuh
@@ -2059,6 +2208,74 @@ extern "C" __global__ void __launch_bounds__(128) operand_tiles(const float* a, 
 )
 
 
+DOUBLE_TILES = {
+    along: DeviceKernel(
+        f"double_tiles_{along}",
+        f"""
+#include "weft/matrix_tile.cuh"
+
+// c [32, 32] = the product of a [32, 16] and b [32, 16], or [16, 32] each.
+extern "C" __global__ void double_tiles_{along}(const double* a, const double* b, double* c) {{
+    __shared__ weft::MatrixTile<double, 32, {along}> left, right;
+    for (int p = threadIdx.x; p < 256; p += 32) {{
+        const int row = {"p / 8, point = p % 8 * 2" if along == "true" else "p % 16 * 2, point = p / 16"};
+        left.copy(row, point, a + 2 * p, true);
+        right.copy(row, point, b + 2 * p, true);
+    }}
+    weft::commit_copies();
+    weft::wait_copies<0>();
+    __syncthreads();
+    double sums[2][4][4] = {{}};
+    for (int k = 0; k < 16; k += 8) {{
+#pragma unroll
+        for (int u = 0; u < 2; ++u) {{
+            double a_own[4];
+            left.left(u * 16, k, a_own);
+#pragma unroll
+            for (int v = 0; v < 4; ++v) {{
+                double b_own[4];
+                right.right(v / 2 * 16, k, b_own);
+                weft::mma<double>(sums[u][v], a_own, {{b_own[v % 2 * 2], b_own[v % 2 * 2 + 1]}});
+            }}
+        }}
+    }}
+    const int row = threadIdx.x / 4, column = threadIdx.x % 4 * 2;
+    for (int u = 0; u < 2; ++u)
+        for (int v = 0; v < 4; ++v)
+            for (int e = 0; e < 4; ++e) c[(u * 16 + row + e / 2 * 8) * 32 + v * 8 + column + e % 2] = sums[u][v][e];
+}}
+""",
+        lambda generator, own=along: tuple(
+            whole(generator, *((32, 16) if own == "true" else (16, 32)), dtype=np.float64) for _ in range(2)
+        ),
+        lambda a, b, own=along: (a @ b.T if own == "true" else a.T @ b,),
+        block=(32, 1, 1),
+    )
+    for along in ("true", "false")
+}
+
+BYTE_TILE = DeviceKernel(
+    "byte_tile",
+    """
+#include "weft/byte_tile.cuh"
+
+// y = x [128, 128], turned.
+extern "C" __global__ void __launch_bounds__(256) byte_tile(const int8_t* x, int8_t* y) {
+    __shared__ weft::ByteTile tile;
+    for (int p = threadIdx.x; p < 1024; p += 256) tile.put(p / 8, p % 8, weft::fetch<16, 16>(x + p * 16));
+    __syncthreads();
+    const int across = threadIdx.x % 8, down = threadIdx.x / 8;
+    weft::Packet<uint32_t, 4> line[4];
+    tile.get(across * 16, down, line);
+    for (int v = 0; v < 4; ++v) weft::put(reinterpret_cast<uint32_t*>(y + (down * 4 + v) * 128 + across * 16), line[v]);
+}
+""",
+    lambda generator: (generator.integers(-128, 128, (128, 128)).astype(np.int8),),
+    lambda x: (np.ascontiguousarray(x.T),),
+    block=(256, 1, 1),
+)
+
+
 def _matrix_tiles(by_warpgroup: bool, left_along: bool, right_along: bool) -> DeviceKernel:
     """c [64, 64] = the product of a [64, 72] and b [64, 72], each stored along its points or along its rows."""
     flags = ["true" if f else "false" for f in (left_along, right_along)]
@@ -2140,6 +2357,7 @@ KERNELS: tuple[DeviceKernel, ...] = (
     SCALAR_FUNCTIONS,
     INTEGER_FUNCTIONS,
     CONVERSIONS,
+    FLOATS8,
     _runs("half_runs", "weft::float16", np.float16),
     _runs("float_runs", "float", np.float32),
     GATHER,
@@ -2186,6 +2404,8 @@ KERNELS: tuple[DeviceKernel, ...] = (
     *(_mma_half(dtype, k) for dtype, k in product(("float16", "bfloat16"), (8, 16))),
     *(_mma_half("float16", k, half_accumulator=True) for k in (8, 16)),
     *map(_mma_tfloat32, (4, 8)),
+    *(_mma_bytes(*types) for types in product(("int8", "uint8"), repeat=2)),
+    MMA_DOUBLE,
     *WGMMA,
     CLUSTER_RING,
     CLUSTER_REDUCTION,
@@ -2196,5 +2416,7 @@ KERNELS: tuple[DeviceKernel, ...] = (
     WGMMA_PRODUCT,
     HALF_PRODUCT,
     OPERAND_TILES,
+    *DOUBLE_TILES.values(),
+    BYTE_TILE,
     *(_matrix_tiles(*flags) for flags in product((False, True), repeat=3)),
 )

@@ -607,3 +607,109 @@ def drawn(*shape: int, dtype: torch.dtype = torch.float32, way: str = "", seed: 
     if way == "offset":
         return made[..., 5:]
     return made.expand(shape) if way == "expanded" else made
+
+
+# ---------------------------------------------------------------- of other types than what they are summed in
+
+
+@weft.kernel
+def of_bytes(a, b):
+    c = torch.empty(a.shape[0], b.shape[1], dtype=torch.int32)
+    for i in range(a.shape[0]):
+        for j in range(b.shape[1]):
+            s = torch.zeros((), dtype=torch.int32)
+            for k in range(a.shape[1]):
+                s += a[i, k].to(torch.int32) * b[k, j].to(torch.int32)
+            c[i, j] = s
+    return c
+
+
+@weft.kernel
+def of_numbers(a, b):
+    """In Python's own integers."""
+    c = torch.empty(a.shape[0], b.shape[1], dtype=torch.int64)
+    for i in range(a.shape[0]):
+        for j in range(b.shape[1]):
+            s = 0
+            for k in range(a.shape[1]):
+                s += int(a[i, k]) * int(b[k, j])
+            c[i, j] = s
+    return c
+
+
+@weft.kernel
+def of_wrapping_bytes(a, b):
+    """Products that wrap before they are summed."""
+    c = torch.empty(a.shape[0], b.shape[1], dtype=torch.int32)
+    for i in range(a.shape[0]):
+        for j in range(b.shape[1]):
+            s = torch.zeros((), dtype=torch.int32)
+            for k in range(a.shape[1]):
+                s += (a[i, k] * b[k, j]).to(torch.int32)
+            c[i, j] = s
+    return c
+
+
+@weft.kernel
+def batched_bytes(a, b):
+    c = torch.empty(a.shape[0], a.shape[1], b.shape[2], dtype=torch.int32)
+    for z in range(a.shape[0]):
+        for i in range(a.shape[1]):
+            for j in range(b.shape[2]):
+                s = torch.zeros((), dtype=torch.int32)
+                for k in range(a.shape[2]):
+                    s += a[z, i, k].to(torch.int32) * b[z, k, j].to(torch.int32)
+                c[z, i, j] = s
+    return c
+
+
+@weft.kernel
+def quantised_linear(x, w, of_rows, of_columns, bias):
+    y = torch.empty(x.shape[0], w.shape[0], dtype=torch.bfloat16)
+    for i in range(x.shape[0]):
+        for j in range(w.shape[0]):
+            s = torch.zeros((), dtype=torch.int32)
+            for k in range(x.shape[1]):
+                s += x[i, k].to(torch.int32) * w[j, k].to(torch.int32)
+            y[i, j] = s.to(torch.float32) * (of_rows[i] * of_columns[j]) + bias[j]
+    return y
+
+
+@weft.kernel
+def of_floats(a, b):
+    """Of floats in any type, in float32."""
+    c = torch.empty(a.shape[0], b.shape[1], dtype=torch.float32)
+    for i in range(a.shape[0]):
+        for j in range(b.shape[1]):
+            s = 0.0
+            for k in range(a.shape[1]):
+                s += a[i, k].float() * b[k, j].float()
+            c[i, j] = s
+    return c
+
+
+@weft.kernel
+def in_double(a, b):
+    """Of float32, in float64."""
+    c = torch.empty(a.shape[0], b.shape[1], dtype=torch.float64)
+    for i in range(a.shape[0]):
+        for j in range(b.shape[1]):
+            s = torch.zeros((), dtype=torch.float64)
+            for k in range(a.shape[1]):
+                s += a[i, k].double() * b[k, j].double()
+            c[i, j] = s
+    return c
+
+
+@weft.kernel
+def of_names_of_ours(first, packets):
+    """What texts declare has names of its own."""
+    c = torch.empty(first.shape[0], packets.shape[2])
+    for i in range(first.shape[0]):
+        for j in range(packets.shape[2]):
+            s = 0.0
+            for points in range(first.shape[1]):
+                for tile in range(first.shape[2]):
+                    s += first[i, points, tile] * packets[points, tile, j]
+            c[i, j] = s
+    return c

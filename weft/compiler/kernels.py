@@ -49,6 +49,7 @@ from weft.plan.product import (
     PACK_BLOCK,
     ProductPlan,
     boxes_of,
+    pack_blocks,
     packed_elements,
     packed_name,
     packed_type,
@@ -277,9 +278,9 @@ def _launch_products(
     partial, grids = [], []
     for k, staged in enumerate(plan.staged):
         if plan.packed and plan.packed[k]:
-            type_, elements = packed_type(function, found, found.operands[k]), packed_elements(found, staged, k, sizes)
+            type_, elements = packed_type(function, plan, found, found.operands[k]), packed_elements(found, staged, k, sizes)
             partial.append((packed_name(found, k), type_, elements))
-            grids.append(-(-elements // (PACK_BLOCK * staged.vector)))
+            grids.append(pack_blocks(function, plan, found, k, variant.facts, sizes))
     if plan.leaves_parts:
         squares = extents.parts
         partial += [(f"{f.names[0]}.parts", f.types[0], squares * plan.parts * math.prod(plan.tile[:2])) for f in found.folds]

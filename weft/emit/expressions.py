@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from weft.emit.subscripts import simplify
 from weft.loops.ir import Cast, Check, Const, Expr, Fault, Load, Op, Ref, Round, walk_expr
 from weft.loops.operators import COSTLY, OPERATORS
-from weft.loops.types import BFLOAT16, BOOL, FLOAT16, FLOAT32, FLOAT64, INT64, ScalarType
+from weft.loops.types import BOOL, FLOAT8_E4M3FN, FLOAT32, FLOAT64, INT64, ScalarType, saturates
 
 # How tightly C++ binds, loosest first. Text of one level can stand unparenthesised where a looser one is allowed.
 TERNARY, OR, AND, BIT_OR, BIT_XOR, BIT_AND, EQUALITY, RELATION, SUM, PRODUCT, UNARY, PRIMARY = range(1, 13)
@@ -53,9 +53,14 @@ def register_type(type_: ScalarType) -> str:
 
 def memory_type(type_: ScalarType) -> str:
     """The C++ type of an element in memory."""
-    if type_ in (FLOAT16, BFLOAT16):
-        return f"weft::{type_.name}"
+    if type_.category == "float" and type_ != type_.opmath:
+        return f"weft::{_rounding(type_)}"
     return "weft::boolean" if type_ == BOOL else _cpp(type_)
+
+
+def _rounding(type_: ScalarType) -> str:
+    """A type of memory whose op-math type is another one, and how it rounds."""
+    return f"{type_.name}_saturated" if type_ == FLOAT8_E4M3FN and saturates() else type_.name
 
 
 def _cpp(type_: ScalarType) -> str:
@@ -194,7 +199,7 @@ class Printer:
 
     def _round(self, value: Expr, to: ScalarType, wrap: bool) -> Text:
         inner = self._cast(value, to.opmath, wrap)
-        return Text(f"weft::round_{to.name}({inner.text})") if to in (FLOAT16, BFLOAT16) else inner
+        return Text(f"weft::round_{_rounding(to)}({inner.text})") if to != to.opmath else inner
 
     def _operator(self, expr: Op, wrap: bool) -> Text:
         name, args, type_ = expr.name, expr.args, expr.type
@@ -319,4 +324,4 @@ def _minus(value: Text) -> Text:
 
 def zero(type_: ScalarType) -> str:
     """The text of 0 in a register type."""
-    return literal(0, type_ if type_ != FLOAT16 and type_ != BFLOAT16 else FLOAT32)
+    return literal(0, type_.opmath)

@@ -26,6 +26,7 @@ from weft.graph.tile import Axis, Fold, Map, Read, Write, mapped, mapped_write, 
 from weft.loops.accesses import counted_from_end, not_below_0
 from weft.loops.algebra.table import EXTREMA
 from weft.loops.ir import (
+    Cast,
     Check,
     Const,
     Expr,
@@ -41,7 +42,7 @@ from weft.loops.ir import (
     walk_expr,
 )
 from weft.loops.schedule import Nest
-from weft.loops.types import INT64
+from weft.loops.types import FLOAT32, FLOATS8, INT64
 from weft.plan.arguments import Facts
 from weft.plan.fold import BLOCK, PACKET_BYTES, WARP, FoldPlan, Step, lane_of, steps, whole_runs
 from weft.plan.merged import told_apart
@@ -317,8 +318,14 @@ class Entry(ValueBody):
         return fold.results[0] not in self.repairs and fold.algebra not in EXTREMA and not free_names(fold.inits[0])
 
     def divisors(self, exprs: Iterable[Expr]) -> None:
-        """What many points of a row are divided by is the same for all: its reciprocal is taken once."""
+        """What many points of a row are divided by is the same for all: its reciprocal is taken once. A quotient on its way to
+        an integer or to 8 bits often lies between two of these: there it has the bits of a division.
+        """
         assert isinstance(self.printer, DividingPrinter)
+        exprs = list(exprs)
+        written = {self.function.array(w.array).dtype for w in self.sweeps.writes}
+        whole = any(isinstance(x, Cast) and x.type.category == "int" for root in exprs for x in walk_expr(root))
+        exact = whole or bool(written & {*FLOATS8})
         for e in (x for root in exprs for x in walk_expr(root)):
             match e:
                 case Op(name="div", args=(_, Ref(name=name) as by)) if by not in self.printer.divisors:
@@ -327,8 +334,9 @@ class Entry(ValueBody):
                     if by.type.category == "float" and told and not self.first:
                         made = self.fresh.fresh(f"{name}_divisor")
                         self.printer.divisors[by] = made
-                        kind = "OrdinaryDivisor" if counts_from_one(by, self.made) else "Divisor"
-                        self.writer.line(f"const weft::{kind}<{register_type(by.type)}> {made}({self.printer.value(by)});")
+                        kind = f"{'OrdinaryDivisor' if counts_from_one(by, self.made) else 'Divisor'}<{register_type(by.type)}>"
+                        kind = "ExactDivisor" if exact and by.type == FLOAT32 else kind
+                        self.writer.line(f"const weft::{kind} {made}({self.printer.value(by)});")
 
     # ---------------------------------------------------------------- several rows of a thread
 

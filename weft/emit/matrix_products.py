@@ -1,4 +1,5 @@
-"""Products by matrix instructions: of factors that are exactly values of a 16-bit type, summed in float32.
+"""Products by matrix instructions: of factors that are exactly values of a 16-bit type, summed in float32, of bytes, summed in
+int32, or of float64.
 
 Tiles of the operands come to a ring of places in shared memory, some turns ahead. A warpgroup multiplies them where they are
 (wgmma, sm_90a), a warp takes fragments of them to registers (mma.sync).
@@ -10,12 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from weft.emit.expressions import memory_type, register_type
 from weft.emit.products import Fragment, ProductEntry, Tile
 from weft.emit.rings import given_back
-from weft.graph.products import exact_type
+from weft.graph.products import SUMS, Operand
 from weft.graph.tile import Fold
+from weft.loops.types import FLOAT64
 from weft.plan.fold import WARP, axis_along
-from weft.plan.product import LINE_PAD, MATRIX_PACKET, MATRIX_POINTS, ProductPlan, operand_read, ring_bytes
+from weft.plan.product import LINE_PAD, ProductPlan, factor_read, own_factors, ring_bytes
 
 
 @dataclass
@@ -53,8 +56,10 @@ class MatrixEntry(ProductEntry):
     def total(self, f: Fold, column: str) -> str:
         own, at = self.totals[f.results[0]], f"({column})" if " " in column else column
         if self.by_warpgroups:
-            return f"{own}[u / 2][{at} / 2 * 4 + u % 2 * 2 + {at} % 2]"
-        return f"{own}[u / 2][{at} / 2][u % 2 * 2 + {at} % 2]"
+            text = f"{own}[u / 2][{at} / 2 * 4 + u % 2 * 2 + {at} % 2]"
+        else:
+            text = f"{own}[u / 2][{at} / 2][u % 2 * 2 + {at} % 2]"
+        return text if f.types[0] == SUMS[self.plan.factors] else f"{register_type(f.types[0])}({text})"
 
     def body(self) -> None:
         if self.plan.boxes:
@@ -86,7 +91,7 @@ class MatrixEntry(ProductEntry):
         shape = f"[{m // 64}][{n // 2}]" if self.by_warpgroups else f"[{m // 16}][{n // 8}][4]"
         for f in self.products.folds:
             name = self.totals.setdefault(f.results[0], self.fresh.fresh(f"{f.names[0]}_own"))
-            self.writer.line(f"float {name}{shape} = {{}};")
+            self.writer.line(f"{register_type(SUMS[self.plan.factors])} {name}{shape} = {{}};")
 
     def end(self, results: Callable[[], None]) -> None:
         if self.plan.exchanged:  # threads of a quad have pairs of columns; eight neighbours each are better to write
@@ -105,26 +110,32 @@ class MatrixEntry(ProductEntry):
         for operand, staged, left, base in self.tiles():
             name, rows = self.fresh.fresh(f"{base}_tile"), m if left else n
             along = "true" if staged.along_points else "false"
-            type_ = f"weft::MatrixTile<weft::{exact_type(self.function, self.products, operand)}, {rows}, {along}>"
+            type_ = f"weft::MatrixTile<{self.type_of(operand)}, {rows}, {along}>"
             line(f"auto* const {name} = reinterpret_cast<{type_}*>(memory{f' + {offset}' if offset else ''});")
-            offset += stages * rows * k * 2
+            offset += stages * rows * k * self.plan.factors.size
             found.append(Tile(operand, staged, left, name))
         return found
 
-    def brought(self, tile: Tile) -> int:
-        return MATRIX_PACKET
+    def type_of(self, operand: Operand) -> str:
+        """The C++ type of an operand's factors."""
+        return memory_type(own_factors(self.function, self.plan.factors, self.products, operand))
+
+    def types_of(self, left: Tile, right: Tile) -> str:
+        """Those of an instruction: one, if both are the same."""
+        return ", ".join(dict.fromkeys(self.type_of(tile.operand) for tile in (left, right)))
 
     def bring(self, tile: Tile, k: int) -> None:
         """A packet of the k-th operand to its place in the ring."""
+        few = f"<{tile.staged.vector}>" if tile.staged.vector < self.plan.packet else ""
         with self.packets(tile, located=True):
-            read = operand_read(self.products, tile.operand)
+            read = factor_read(self.function, self.plan.factors, self.products, tile.operand)
             if k in self.packed:
                 address = self.packed_address(tile, k)
             else:
                 assert read is not None
                 self.writer.cite(read.location)
                 address = self.address(read.array, read.index)
-            self.writer.line(f"{tile.tile}[turn % {self.plan.stages}].copy(row, point, {address}, here);")
+            self.writer.line(f"{tile.tile}[turn % {self.plan.stages}].copy{few}(row, point, {address}, here);")
 
     # ---------------------------------------------------------------- boxes
 
@@ -163,7 +174,8 @@ class MatrixEntry(ProductEntry):
             with self.each_square(), self.writer.block(turns):
                 line(f"const int32_t place = step % {stages};")
                 line(f"empty[place].wait((step / {stages} % 2) ^ 1);")
-                size = sum((self.plan.tile[0] if t.left else self.plan.tile[1]) * self.plan.tile[2] * 2 for t in tiles)
+                rows = sum(self.plan.tile[0] if t.left else self.plan.tile[1] for t in tiles)
+                size = rows * self.plan.tile[2] * self.plan.factors.size
                 line(f"full[place].arrive_expect({size});")
                 for k, tile in enumerate(tiles):
                     self.bring_box(tile, k)
@@ -211,9 +223,10 @@ class MatrixEntry(ProductEntry):
         offset, found, rows, width = ring_bytes(self.plan, self.products), {}, self.plan.line_rows, WARP + LINE_PAD
         for f in self.products.folds:
             name = found[f.results[0]] = self.fresh.fresh(f"{f.names[0]}_lines")
-            place = f"reinterpret_cast<float(*)[{width}]>(memory + {offset}) + threadIdx.x / {WARP} * {rows}"
+            type_, size = register_type(f.types[0]), f.types[0].size
+            place = f"reinterpret_cast<{type_}(*)[{width}]>(memory + {offset}) + threadIdx.x / {WARP} * {rows}"
             self.writer.line(f"auto* const {name} = {place};")
-            offset += self.plan.folding // WARP * rows * width * 4
+            offset += self.plan.folding // WARP * rows * width * size
         return found
 
     def bring_box(self, tile: Tile, k: int) -> None:
@@ -222,13 +235,13 @@ class MatrixEntry(ProductEntry):
         if k in self.packed:
             rest = ["int(batch)" if self.products.batch else "0"]
         else:
-            read = operand_read(self.products, tile.operand)
+            read = factor_read(self.function, self.plan.factors, self.products, tile.operand)
             assert read is not None
             side = (self.products.rows if tile.left else self.products.columns)[0]
             at = {axis_along(read.index, a) for a in (side, self.products.over[0])}
             rest = [f"int({self.printer.index(read.index[d])})" for d in reversed(range(len(read.index))) if d not in at]
             self.writer.cite(read.location)
-        for begin in range(0, rows, rows if tile.staged.along_points else 64):
+        for begin in range(0, rows, rows if tile.staged.along_points else points):
             more = f" + {begin}" if begin else ""
             place, row = f"{tile.tile}[place].element{f' + {begin * points}' if begin else ''}", f"int({first}{more})"
             pair = [point, row] if tile.staged.along_points else [row, point]
@@ -276,11 +289,11 @@ class MatrixEntry(ProductEntry):
         line, (m, _) = self.writer.line, self.plan.each
         line(f"weft::wgmma_fence({', '.join(self.accumulators())});")
         line("#pragma unroll")
-        with self.writer.block(f"for (int32_t g = 0; g < {MATRIX_POINTS}; g += 16)"):
+        with self.writer.block(f"for (int32_t g = 0; g < {self.plan.tile[2]}; g += {self.plan.deep})"):
             for f, (left, right) in self.each_product(tiles):
-                type_ = exact_type(self.function, self.products, left.operand)
                 majors = ["weft::Major::k" if t.staged.along_points else "weft::Major::rows" for t in (left, right)]
-                template = f"weft::{type_}" + (f", {', '.join(majors)}" if majors != ["weft::Major::k"] * 2 else "")
+                turned = f", {', '.join(majors)}" if majors != ["weft::Major::k"] * 2 else ""
+                template = self.types_of(left, right) + turned
                 for b in range(m // 64):
                     row = f"own_row + {64 * b}" if b else "own_row"
                     a = f"{left.tile}[{place}].matrix({row}, g)"
@@ -292,17 +305,17 @@ class MatrixEntry(ProductEntry):
     def multiply_by_warps(self, tiles: list[Tile]) -> None:
         line, (m, n), stages = self.writer.line, self.plan.each, self.plan.stages
         line("#pragma unroll")
-        with self.writer.block(f"for (int32_t g = 0; g < {MATRIX_POINTS}; g += 16)"):
-            names = {}
+        with self.writer.block(f"for (int32_t g = 0; g < {self.plan.tile[2]}; g += {self.plan.deep})"):
+            names, register = {}, "double" if self.plan.factors == FLOAT64 else "uint32_t"
             for t in tiles:
                 own = names[t.tile] = self.fresh.fresh(f"{t.tile.removesuffix('_tile')}_own")
                 side, count, first = ("left", m // 16, "own_row") if t.left else ("right", n // 16, "own_column")
-                line(f"uint32_t {own}[{count}][4];")
+                line(f"{register} {own}[{count}][4];")
                 line("#pragma unroll")
                 line(f"for (int32_t u = 0; u < {count}; ++u) {t.tile}[turn % {stages}].{side}({first} + u * 16, g, {own}[u]);")
             products = []
             for f, (left, right) in self.each_product(tiles):
-                type_ = exact_type(self.function, self.products, left.operand)
+                type_ = self.types_of(left, right)
                 pair = f"{{{names[right.tile]}[v / 2][v % 2 * 2], {names[right.tile]}[v / 2][v % 2 * 2 + 1]}}"
-                products.append(f"weft::mma<weft::{type_}>({self.totals[f.results[0]]}[u][v], {names[left.tile]}[u], {pair});")
+                products.append(f"weft::mma<{type_}>({self.totals[f.results[0]]}[u][v], {names[left.tile]}[u], {pair});")
             self.unrolled([f"for (int32_t u = 0; u < {m // 16}; ++u)", f"for (int32_t v = 0; v < {n // 8}; ++v)"], *products)

@@ -6,10 +6,12 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 
 from weft.emit.cpp_body import factor
-from weft.emit.expressions import SUM, register_type
+from weft.emit.expressions import SUM, memory_type, register_type
 from weft.emit.products import ProductEntry, Tile
 from weft.graph.tile import Axis, Read
-from weft.plan.product import PACK_BLOCK, in_a_run, operand_read
+from weft.plan.product import PACK_BLOCK, RUN, TURNED, packed_type, runs_along, turned_read, widened_read
+
+BYTES = 16  # neighbours that come together
 
 
 @dataclass
@@ -21,7 +23,11 @@ class PackEntry(ProductEntry):
         lines = ",\n    ".join(self.parameters())
         self.writer.cite(self.function.location)
         with self.kernel(entry, lines, f"__launch_bounds__({PACK_BLOCK})"):
-            self.packed_operand(Tile(operand, staged, left, base), k)
+            read = turned_read(self.function, self.plan, self.products, k, self.facts)
+            if read is None:
+                self.packed_operand(Tile(operand, staged, left, base), k)
+            else:
+                self.turned_operand(Tile(operand, staged, left, base), k, read)
 
     def packed_operand(self, tile: Tile, k: int) -> None:
         line, found = self.writer.line, self.products
@@ -34,8 +40,9 @@ class PackEntry(ProductEntry):
             line(f"const int32_t {self.counts[a]} = int32_t({count});")
         whole = " * ".join(self.counts[a] for a in lane)
         if len(lane) > 1:
-            line(f"const int32_t points = {whole};")
-            whole = "points"
+            name = self.fresh.fresh("points")
+            line(f"const int32_t {name} = {whole};")
+            whole = name
         packet = tile.staged.vector
         line(f"// a thread packs {packet} neighbours of a line")
         line(f"const int32_t packets = ({whole} + {packet - 1}) / {packet};")
@@ -43,9 +50,9 @@ class PackEntry(ProductEntry):
         line(f"if (place >= {' * '.join(factor(self.counts[a]) for a in lines)} * packets) return;")
         self.places([self.axes[a] for a in lines], "place / packets", self.counts)
         line(f"const int32_t first = place % packets * {packet};")
-        read = operand_read(found, tile.operand)
+        read = widened_read(found, tile.operand)
         line(f"{register_type(tile.operand.value.type)} run[{packet}] = {{}};")
-        if read is not None and not in_a_run(found, tile.operand, lane[-1], self.facts):
+        if read is not None and not runs_along(found, read, lane[-1], self.facts):
             read = None  # that comes in packets
         if len(lane) == 1 and read is not None:
             self.names[lane[0]] = "first"
@@ -59,6 +66,50 @@ class PackEntry(ProductEntry):
             with self.writer.block("else") if read is not None else nullcontext():
                 self.one_by_one(tile, axes, whole)
         line(f"weft::store<{packet}>({self.packed[k]} + int64_t(place) * {packet}, run);")
+
+    def turned_operand(self, tile: Tile, k: int, read: Read) -> None:
+        """Bytes that memory has along the rows, along the points: a block turns a square of them in shared memory."""
+        line, found = self.writer.line, self.products
+        (row,), (point,) = found.rows if tile.left else found.columns, found.over
+        for a in (*found.batch, row, point):
+            self.counts[a] = self.fresh.fresh(f"{a}_own")
+            line(f"const int32_t {self.counts[a]} = int32_t({self.span(self.axes[a], f'{a}_count')});")
+        rows, points = self.counts[row], self.counts[point]
+        first_row, first_point = map(self.fresh.fresh, ("first_row", "first_point"))
+        across, type_ = TURNED // BYTES, memory_type(packed_type(self.function, self.plan, found, tile.operand))
+        line(f"// a block turns {TURNED} points of {TURNED} rows, which memory has side by side")
+        line("__shared__ weft::ByteTile tile;")
+        line(f"const int32_t squares = ({rows} + {TURNED - 1}) / {TURNED};")
+        number = "blockIdx.x"
+        if found.batch:
+            whole = f"(squares * (({points} + {TURNED - 1}) / {TURNED}))"
+            line(f"const int32_t batch = blockIdx.x / {whole}, square = blockIdx.x % {whole};")
+            self.places([self.axes[a] for a in found.batch], "batch", self.counts)
+            number = "square"
+        line(f"const int32_t {first_row} = {number} % squares * {TURNED}, {first_point} = {number} / squares * {TURNED};")
+        line("#pragma unroll")
+        with self.writer.block(f"for (int32_t q = 0; q < {TURNED * across // PACK_BLOCK}; ++q)"):
+            line(f"const int32_t packet = threadIdx.x + q * {PACK_BLOCK}, across = packet % {across};")
+            own_row, own_point = self.declare(row), self.declare(point)
+            line(f"const int64_t {own_row} = {first_row} + across * {BYTES};")
+            line(f"const int64_t {own_point} = {first_point} + packet / {across};")
+            line(f"weft::Run<{type_}, {BYTES}> run = {{}};")
+            self.writer.cite(read.location)
+            fetched = f"weft::fetch_anywhere<{BYTES}>({self.address(read.array, read.index)}, {own_row}, 0, {rows})"
+            line(f"if ({own_row} < {rows} && {own_point} < {points}) run = {fetched};")
+            line(f"tile.put(packet / {across}, across, run);")
+        line("__syncthreads();")
+        line(f"const int32_t across = threadIdx.x % {across}, down = threadIdx.x / {across};")
+        line(f"weft::Packet<uint32_t, {RUN}> line[{RUN}];")
+        line(f"tile.get(across * {BYTES}, down, line);")
+        line(f"const int32_t packets = ({points} + {BYTES - 1}) / {BYTES}, place = {first_point} / {BYTES} + across;")
+        line("#pragma unroll")
+        with self.writer.block(f"for (int32_t v = 0; v < {RUN}; ++v)"):
+            line(f"const int32_t row = {first_row} + down * {RUN} + v;")
+            lines = f"(int64_t(batch) * {rows} + row)" if found.batch else "int64_t(row)"
+            address = f"{self.packed[k]} + ({lines} * packets + place) * {BYTES}"
+            line(f"if (row >= {rows} || place >= packets) break;")
+            line(f"weft::put(reinterpret_cast<uint32_t*>({address}), line[v]);")
 
     def run_of(self, tile: Tile, read: Read, lane: str) -> None:
         """The elements of a packet that lie side by side in memory."""

@@ -39,6 +39,7 @@ from weft.plan.product import (
     packed_type,
     reads_of_operands,
     result_reads,
+    turned_read,
 )
 
 
@@ -56,14 +57,15 @@ def emit(
     """
     own = Nest(nest.name, nest.axes, trapping(nest.body), nest.verdicts)
     writer = Writer()
-    clusters = ["weft/cluster.cuh"] if plan.cluster > 1 else []
-    for header in sorted((kind.included(plan), "weft/team.cuh", *clusters)):
-        writer.line(f'#include "{header}"')
     from weft.emit.packing import PackEntry
     from weft.emit.parts import CombineEntry
 
     found = plan.arranged(rough_sweeps(sweeps, None, function)[0])
     packed = [k for k, is_packed in enumerate(plan.packed) if is_packed]
+    others = ["weft/cluster.cuh"] if plan.cluster > 1 else []
+    others += ["weft/byte_tile.cuh"] if any(turned_read(function, plan, found, k, facts) is not None for k in packed) else []
+    for header in sorted((kind.included(plan), "weft/team.cuh", *others)):
+        writer.line(f'#include "{header}"')
     names = entries.of_products(nest, plan)
     launches = dependences([number > 0 for number in range(len(names))], around)
     if not packed and all(function.array(v.array).role == "input" for v in reads_of_operands(found)):
@@ -85,7 +87,7 @@ ENDING_UNROLL = 8
 _OWN = """
     outside here row point place square memory u v h g q e group across down now turn turns lane full empty step
     near_row near_rows batch parts part item first_turn stop begin own_points own_row own_column first_own_row
-    first_own_column squares bring run warp part_run rank lane line_row line_column first_line
+    first_own_column squares bring run warp part_run rank lane line_row line_column first_line first packet packets tile line
 """
 
 
@@ -218,7 +220,7 @@ class ProductEntry(ValueBody):
         given = parameters(self.function, self.nest, self.facts, self)
         for k, (operand, _, _, base) in enumerate(self.tiles()):
             if self.plan.packed and self.plan.packed[k]:
-                type_ = packed_type(self.function, self.products, operand)
+                type_ = packed_type(self.function, self.plan, self.products, operand)
                 name = self.packed[k] = self.fresh.fresh(f"{base}_packed")
                 given.append(f"{memory_type(type_)}* {name}")
         if self.plan.leaves_parts:
@@ -303,14 +305,10 @@ class ProductEntry(ValueBody):
             left = k < len(found.left)
             yield operand, staged, left, operand.name if "operand." not in operand.name else "left" if left else "right"
 
-    def brought(self, tile: Tile) -> int:
-        """How many neighbours of an operand a thread brings together."""
-        return tile.staged.vector
-
     def fetches(self, tile: Tile) -> int:
         """How many packets of an operand a thread brings in a turn, at the most."""
         m, n, k = self.plan.tile
-        return max(1, (m if tile.left else n) * k // self.brought(tile) // self.plan.threads)
+        return max(1, (m if tile.left else n) * k // tile.staged.vector // self.plan.threads)
 
     @contextmanager
     def packets(self, tile: Tile, located: bool) -> Iterator[None]:
@@ -318,7 +316,7 @@ class ProductEntry(ValueBody):
         `point`). located: and among all; `here` says whether it is there.
         """
         m, n, k = self.plan.tile
-        vector, rows = self.brought(tile), m if tile.left else n
+        vector, rows = tile.staged.vector, m if tile.left else n
         count, threads, line = self.fetches(tile), self.plan.threads, self.writer.line
         own = "threadIdx.x" if count == 1 else f"(threadIdx.x + q * {threads})"
         if count > 1:

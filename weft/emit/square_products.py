@@ -95,7 +95,7 @@ class SquareEntry(ProductEntry):
         found = Tile(operand, staged, left, name, own, packed=place if place in self.packed else None)
         count, next_ = self.fetches(found), {v.name: (v.array, self.function.array(v.array).dtype) for v in self.fetched(found)}
         if found.packed is not None:
-            next_ = {operand.name: (base, packed_type(self.function, self.products, operand))}
+            next_ = {operand.name: (base, packed_type(self.function, self.plan, self.products, operand))}
         reads = {}
         for v, (of, dtype) in next_.items():
             reads[v] = self.fresh.fresh(f"{of}_next")

@@ -9,8 +9,9 @@ from weft.compiler import Launch
 from weft.emit import entries
 from weft.explain.drawn import drawn
 from weft.explain.words import wrapped
-from weft.graph.products import Products, exact_type
+from weft.graph.products import Products, factor_type
 from weft.loops.show import renamed, show_expr, user_names
+from weft.loops.types import FLOAT32, FLOATS8, INT32, INT64
 from weft.plan.chain import RUN_OF_PARTS, ChainPlan
 from weft.plan.fold import FoldPlan
 from weft.plan.join import BinsPlan, JoinPlan, PointsPlan, RowsPlan, SortPlan, join_steps
@@ -238,8 +239,11 @@ def _multiplying(launch: Launch, plan: ProductPlan) -> list[str]:
     number = entries.of_products(launch.nest, plan).index(launch.entry)
     if number < sum(plan.packed):
         k = [k for k, packed in enumerate(plan.packed) if packed][number]
-        shown = renamed(show_expr(found.operands[k].value), user_names(launch.where.analysis.function))
-        return [f"{shown} is written to memory in whole packets first, for tiles of it to be copied"]
+        function, operand = launch.where.analysis.function, found.operands[k]
+        shown = renamed(show_expr(operand.value), user_names(function))
+        eight = plan.type in ("float16", "bfloat16") and factor_type(function, found, operand) in FLOATS8
+        exactly = f" as {plan.type}, exactly: instructions for 8 bits keep fewer bits of sums than float32" if eight else ""
+        return [f"{shown} is written to memory in whole packets first, for tiles of it to be copied{exactly}"]
     if number > sum(plan.packed):
         return [f"what {plan.parts} blocks have left of each result is combined, in their order"]
     after = "a cluster of them combines what they have" if plan.together else "for a launch after to combine"
@@ -309,15 +313,19 @@ def _instruction(plan: ProductPlan) -> str:
 
 
 def _no_matrices(launch: Launch, found: Products) -> list[str]:
-    """Why sums of products of floats do not run on tensor cores, and what would change it."""
+    """Why sums of products do not run on tensor cores, and what would change it."""
     assert launch.where is not None
     function = launch.where.analysis.function
-    if not all(found.neutral(f) and f.types[0].category == "float" for f in found.folds):
+    if not all(found.neutral(f) and f.types[0] in (FLOAT32, INT32, INT64) for f in found.folds):
         return []
-    others = [o for o in found.operands if exact_type(function, found, o) is None]
+    others = [o for o in found.operands if factor_type(function, found, o) is None]
+    if not others and len({factor_type(function, found, o) for o in found.operands}) == 1:
+        return ["multiply-adds: so many products may not fit into int32, in which tensor cores sum them"]
     if not others:
         return ["multiply-adds: the factors are of different types, and tensor cores multiply one"]
     shown = " and ".join(renamed(show_expr(o.value), user_names(function)) for o in others)
+    if found.folds[0].types[0].category == "int":
+        return [f"multiply-adds: tensor cores take int8 and uint8, widened to int32, which {shown} may not be"]
     return [f"multiply-adds: tensor cores take float16 and bfloat16, which {shown} may not be; .to(torch.bfloat16) rounds"]
 
 

@@ -32,7 +32,20 @@ from weft.loops.ir import (
     walk_expr,
     with_operands,
 )
-from weft.loops.types import BFLOAT16, BOOL, FLOAT16, INT64, ScalarType
+from weft.loops.types import (
+    BFLOAT16,
+    BOOL,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    FLOATS8,
+    INT8,
+    INT32,
+    INT64,
+    UINT8,
+    ScalarType,
+    promote_types,
+)
 
 # Operators that do not evaluate all of their operands.
 _LAZY = ("where", "and", "or")
@@ -129,19 +142,77 @@ def products(sweeps: Sweeps, lane: str, main: int = 0, apart: Collection[str] = 
     )  # fmt: skip
 
 
+def source(found: Products, operand: Operand, widened: bool = False) -> Expr | Read:
+    """What an operand is, beyond the names of maps. widened: and beyond what converts to larger types."""
+    made = {v.name: v for v in found.sweeps.values if isinstance(v, Read | Map)}
+    value = operand.value
+    while True:
+        if isinstance(value, Ref) and value.name in made:
+            named = made[value.name]
+            if isinstance(named, Read):
+                return named
+            value = named.value
+        elif widened and isinstance(value, Cast) and _widens(value):
+            value = value.value
+        else:
+            return value
+
+
+def _widens(cast: Cast) -> bool:
+    of, to = cast.value.type, cast.type
+    if to.category == "float":
+        return of in BYTES or of.category == "float" and of.size < to.size
+    return of.category == to.category == "int" and promote_types(of, to) == to
+
+
+BYTES = (INT8, UINT8)
+# The type in which matrix instructions sum products of factors.
+SUMS = {FLOAT16: FLOAT32, BFLOAT16: FLOAT32, FLOAT64: FLOAT64, INT8: INT32, UINT8: INT32}
+# The largest product of two factors, and of what is summed in int32.
+_LARGEST_PRODUCT, _LARGEST_SUM = {INT8: 1 << 14, UINT8: 255 * 255}, (1 << 31) - 1
+
+
+def multiplied_type(function: Function, found: Products, points: int) -> ScalarType | None:
+    """The type of all factors, where matrix instructions multiply them and sum so many products as the program does; None where
+    they do not. Bytes and floats of 8 bits that are summed in float32 are values of either 16-bit type: instructions for the
+    latter keep fewer bits of their sums. Where some are int8 and others uint8: uint8.
+    """
+    sums = {f.types[0] for f in found.folds}
+    types = {factor_type(function, found, o) for o in found.operands}
+    if sums == {FLOAT32}:
+        types = types - {*BYTES, *FLOATS8} or {FLOAT16}
+    elif types == {*BYTES}:
+        types = {UINT8}  # each side has its own
+    type_, *others = types
+    if type_ is None or others or not all(map(found.neutral, found.folds)):
+        return None
+    if sums == {INT64} and points * _LARGEST_PRODUCT.get(type_, 0) <= _LARGEST_SUM:
+        sums = {INT32}  # which holds all that they are
+    return type_ if sums == {SUMS[type_]} else None
+
+
+def factor_type(function: Function, found: Products, operand: Operand) -> ScalarType | None:
+    """The least type of which all values of an operand are, of those that matrix instructions multiply; None: of none."""
+    if operand.value.type == FLOAT64:
+        return FLOAT64
+    type_: ScalarType | None = source(found, operand, widened=True).type
+    if type_ in BYTES:
+        return type_
+    type_ = _type_of_values(function, found, operand)
+    return type_ if type_ in (FLOAT16, BFLOAT16, *FLOATS8) else None
+
+
 def exact_type(function: Function, found: Products, operand: Operand) -> ScalarType | None:
     """The 16-bit type of which all values of an operand are; None where they may be others."""
-    made = {v.name: v for v in found.sweeps.values if isinstance(v, Read | Map)}
-    value: Expr | Value = operand.value
-    while isinstance(value, Map) or (isinstance(value, Ref) and value.name in made):
-        value = made[value.name] if isinstance(value, Ref) else value.value
-    if isinstance(value, Read | Load):
-        type_ = function.array(value.array).dtype
-    elif isinstance(value, Round):
-        type_ = value.to
-    else:
-        return None
+    type_ = _type_of_values(function, found, operand)
     return type_ if type_ in (FLOAT16, BFLOAT16) else None
+
+
+def _type_of_values(function: Function, found: Products, operand: Operand) -> ScalarType | None:
+    value = source(found, operand)
+    if isinstance(value, Read | Load):
+        return function.array(value.array).dtype
+    return value.to if isinstance(value, Round) else None
 
 
 def _of_all_points(sweeps: Sweeps) -> Sweeps:

@@ -31,7 +31,7 @@ from weft.language.pairs import COMPLEX_FUNCTIONS
 from weft.language.values import Scalar, describe, number
 from weft.loops.ir import Const, Expr, Op, Round
 from weft.loops.operators import OPERATORS
-from weft.loops.types import BFLOAT16, BOOL, COMPLEX64, COMPLEX128, FLOAT16, FLOAT64, INT64, ScalarType, Typed
+from weft.loops.types import BOOL, COMPLEX64, COMPLEX128, FLOAT64, FLOATS8, INT64, ScalarType, Typed, no_arithmetic
 
 # Up to this exponent x**n is a product, as PyTorch computes small squares and cubes.
 _PRODUCT_POWERS = 4
@@ -114,6 +114,8 @@ def operate(name: str, values: tuple[Scalar, ...], default_float: ScalarType) ->
     if any(v.mixed is not None for v in values):
         return of_each_kind(lambda *vs: operate(name, vs, default_float), name, values, default_float)
     typed = common(values, default_float)
+    if any(v.typed.scalar in FLOATS8 for v in values):
+        raise no_arithmetic(typed.scalar)
     if typed.scalar.category == "complex" and operator.rule != "logical":
         return _of_complex(name, values, typed)
     if name == "sub":
@@ -282,7 +284,7 @@ def convert(value: Scalar, dtype: ScalarType) -> Scalar:
     register = dtype.opmath
     typed = Typed(dtype, max(1, value.typed.weight))
     expr = converted(value, register)
-    if dtype in (FLOAT16, BFLOAT16) and value.typed != typed:
+    if dtype != register and dtype.category == "float" and value.typed != typed:
         expr = Round(expr, dtype)
     return Scalar(expr, typed)
 

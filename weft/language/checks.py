@@ -52,7 +52,18 @@ from weft.loops.ir import (
     with_operands,
 )
 from weft.loops.show import show_expr
-from weft.loops.types import BFLOAT16, BOOL, FLOAT16, FLOAT32, FLOAT64, INT64, ScalarType, Typed
+from weft.loops.types import (
+    BFLOAT16,
+    BOOL,
+    FLOAT8_E4M3FN,
+    FLOAT8_E5M2,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    INT64,
+    ScalarType,
+    Typed,
+)
 
 Span = tuple[int, int]
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
@@ -336,7 +347,8 @@ def _at_most_zero(b: Builder, expr: Expr) -> bool:
     return False
 
 
-LARGEST_FLOATS = {FLOAT32: float.fromhex("0x1.fffffep+127"), FLOAT16: 65504.0, BFLOAT16: float.fromhex("0x1.fep+127")}
+LARGEST_FLOATS = {FLOAT32: float.fromhex("0x1.fffffep+127"), FLOAT16: 65504.0, BFLOAT16: float.fromhex("0x1.fep+127"),
+                  FLOAT8_E4M3FN: 448.0, FLOAT8_E5M2: 57344.0}  # fmt: skip
 # Functions of floats whose values are small, or not finite.
 _SMALL_RESULTS = frozenset(("sin", "cos", "tanh", "sigmoid", "erf", "erfc", "atan", "atan2", "asin", "acos",
                             "log", "log2", "log10", "log1p", "asinh", "acosh", "atanh"))  # fmt: skip

@@ -16,7 +16,7 @@ from weft.layout.layout import Layout
 from weft.layout.swizzle import AnyLayout, Swizzle, composed
 
 # Bits of an element of the types that the instructions multiply.
-BITS: Mapping[str, int] = {"float16": 16, "bfloat16": 16, "tfloat32": 32}
+BITS: Mapping[str, int] = {"float16": 16, "bfloat16": 16, "tfloat32": 32, "int8": 8, "uint8": 8, "float64": 64}
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Atom:
     """A matrix multiplication C[m, n] += A[m, k] B[n, k] by `threads` threads.
 
     a, b, c: the fragments; a or b is None where the instruction reads that matrix from shared memory alone. dtype: of A
-    and B; C is float32 (half types may also accumulate in float16, in the same places).
+    and B; C is float32 (half types may also accumulate in float16, in the same places), int32 of integers, float64 of float64.
     """
 
     name: str
@@ -54,30 +54,36 @@ class MatrixCopy:
     registers: Layout
 
 
+# Elements along k that mma.sync takes.
+_DEPTHS = {8: (32,), 16: (8, 16), 32: (4, 8), 64: (8,)}
+
+
 def mma(dtype: str, k: int) -> Atom:
-    """mma.sync m16n8k8 or k16 for float16 and bfloat16, k4 or k8 for tfloat32. Raises LayoutError for others."""
-    depths = (8, 16) if BITS.get(dtype) == 16 else (4, 8)
-    if dtype not in BITS or k not in depths:
+    """mma.sync m16n8k8 or k16 for float16 and bfloat16, k4 or k8 for tfloat32, k32 for bytes, k8 for float64 (before sm_90 as
+    four of m8n8k4). Raises LayoutError for others.
+    """
+    if dtype not in BITS or k not in _DEPTHS[BITS[dtype]]:
         raise LayoutError(
             f"there is no mma.sync m16n8k{k} for {dtype}",
             operation="mma",
-            remedy="float16 and bfloat16 have k8 and k16, tfloat32 has k4 and k8",
+            remedy="float16 and bfloat16 have k8 and k16, tfloat32 has k4 and k8, int8 and uint8 k32, float64 k8",
         )
     return Atom(f"mma.sync.m16n8k{k}.{dtype}", dtype, 16, 8, k, 32, _a(dtype, k, 16), _b(dtype, k), _c(8, 16))
 
 
 def wgmma(dtype: str, n: int) -> Atom:
-    """wgmma m64nNk16 (k8 for tfloat32) of one warpgroup, A in registers or shared memory, B in shared memory.
+    """wgmma m64nNk16 (k8 for tfloat32, k32 for bytes) of one warpgroup, A in registers or shared memory, B in shared memory.
 
-    n: a multiple of 8 from 8 to 256. Raises LayoutError for others.
+    n: a multiple of 8 from 8 to 256; of bytes 8, 24, or a multiple of 16. Raises LayoutError for others.
     """
-    if dtype not in BITS or n % 8 or not 8 <= n <= 256:
+    bits = BITS.get(dtype, 64)
+    if bits == 64 or n % 8 or not 8 <= n <= 256 or (bits == 8 and n % 16 and n not in (8, 24)):
         raise LayoutError(
             f"there is no wgmma of {n} columns for {dtype}",
             operation="wgmma",
-            remedy="n is a multiple of 8 from 8 to 256; types are float16, bfloat16, tfloat32",
+            remedy="n is a multiple of 8 from 8 to 256, of bytes 8, 24 or of 16; types have 8, 16 or 32 bits",
         )
-    k = 256 // BITS[dtype]
+    k = 256 // bits
     return Atom(f"wgmma.m64n{n}k{k}.{dtype}", dtype, 64, n, k, 128, _a(dtype, k, 64), None, _c(n, 64))
 
 
@@ -180,18 +186,23 @@ def _warps(rows: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return ((), ()) if rows == 16 else ((rows // 16,), (16,))
 
 
+def _packed(dtype: str) -> int:
+    """Elements of a register."""
+    return max(1, 32 // BITS[dtype])
+
+
 def _a(dtype: str, k: int, m: int) -> Layout:
-    warps, rows = _warps(m)
-    if BITS[dtype] == 16:
-        # Lanes (4 pairs of columns, 8 rows); values (2 columns, 2 halves of rows, halves of columns).
-        return Layout(((4, 8, *warps), (2, 2, k // 8)), ((2 * m, 1, *rows), (m, 8, 8 * m)))
+    (warps, rows), own = _warps(m), _packed(dtype)
+    # Lanes (4 runs of columns, 8 rows); values (a run of columns, 2 halves of rows, what is left of columns).
+    if own > 1:
+        return Layout(((4, 8, *warps), (own, 2, k // (4 * own))), ((own * m, 1, *rows), (m, 8, 4 * own * m)))
     return Layout(((4, 8, *warps), (2, k // 4)), ((m, 1, *rows), (8, 4 * m)))
 
 
 def _b(dtype: str, k: int) -> Layout:
-    n = 8
-    if BITS[dtype] == 16:
-        return Layout(((4, 8), (2, k // 8)), ((2 * n, 1), (n, 8 * n)))
+    n, own = 8, _packed(dtype)
+    if own > 1:
+        return Layout(((4, 8), (own, k // (4 * own))), ((own * n, 1), (n, 4 * own * n)))
     return Layout(((4, 8), k // 4), ((n, 1), 4 * n))
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from weft.loops.ir import Array, Cast, Const, Expr, For, Function, If, Let, Load, Op, Ref, Round, Stmt, walk
-from weft.loops.types import BFLOAT16, BOOL, FLOAT16, ScalarType
+from weft.loops.types import BFLOAT16, BOOL, FLOAT8_E4M3FN, FLOAT16, FLOATS8, ScalarType, saturates
 
 # Operators that give one of their operands or its opposite. (`fmin` and `max` may choose a NaN, which every type holds.)
 _CHOOSING = ("neg", "abs", "max", "min", "maximum", "minimum", "fmax", "fmin")
@@ -100,16 +100,27 @@ class Rounding:
 
 
 def rounded(value: float, dtype: ScalarType) -> float:
-    """A number as float16 or bfloat16 holds it, after float32."""
+    """A number as float16, bfloat16 or a float of 8 bits holds it, after float32."""
     if not math.isfinite(value):
-        return value
+        return value if dtype != FLOAT8_E4M3FN or math.isnan(value) else _too_large(value)
     try:
         (single,) = struct.unpack("<f", struct.pack("<f", value))
         if dtype == FLOAT16:
             return float(struct.unpack("<e", struct.pack("<e", single))[0])
     except OverflowError:
         return math.copysign(math.inf, value)
+    if dtype in FLOATS8:
+        digits, least, largest = (4, -9, 448.0) if dtype == FLOAT8_E4M3FN else (3, -16, 57344.0)
+        unit = math.ldexp(1.0, max(math.frexp(single)[1] - digits, least))
+        near = round(single / unit) * unit  # to the nearest, ties to even
+        if abs(near) <= largest:
+            return near if near else math.copysign(0.0, value)
+        return _too_large(value) if dtype == FLOAT8_E4M3FN else math.copysign(math.inf, value)
     assert dtype == BFLOAT16
     (bits,) = struct.unpack("<I", struct.pack("<f", single))
     upper = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000  # to the nearest, ties to even
     return float(struct.unpack("<f", struct.pack("<I", upper))[0])
+
+
+def _too_large(value: float) -> float:
+    return math.copysign(448.0, value) if saturates() else math.nan

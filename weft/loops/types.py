@@ -1,15 +1,18 @@
 """Scalar types, PyTorch's promotion of them, and the type arithmetic runs in.
 
 Memory types are what tensors hold. Register types are what expressions compute in: the op-math
-type of the memory type (float32 for float16 and bfloat16, as PyTorch's `opmath_t`), the type itself otherwise.
+type of the memory type (float32 for floats of 16 and 8 bits, as PyTorch's `opmath_t`), the type itself otherwise.
+Floats of 8 bits are converted and moved alone: PyTorch has no arithmetic on them.
 
 Complex types are the language's alone: a number of one is two of its part's type in a loop nest (weft.language.pairs).
 """
 
 from __future__ import annotations
 
+import functools
+import sys
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from weft.errors import TypeMismatch
 
@@ -33,7 +36,7 @@ class ScalarType:
     @property
     def opmath(self) -> ScalarType:
         """The register type that arithmetic on this memory type runs in."""
-        return FLOAT32 if self in (FLOAT16, BFLOAT16) else self
+        return FLOAT32 if self in (FLOAT16, BFLOAT16, *FLOATS8) else self
 
     @property
     def part(self) -> ScalarType:
@@ -49,13 +52,17 @@ INT32 = ScalarType("int32", "int", 4)
 INT64 = ScalarType("int64", "int", 8)
 FLOAT16 = ScalarType("float16", "float", 2)
 BFLOAT16 = ScalarType("bfloat16", "float", 2)
+FLOAT8_E4M3FN = ScalarType("float8_e4m3fn", "float", 1)
+FLOAT8_E5M2 = ScalarType("float8_e5m2", "float", 1)
+FLOATS8 = (FLOAT8_E4M3FN, FLOAT8_E5M2)
 FLOAT32 = ScalarType("float32", "float", 4)
 FLOAT64 = ScalarType("float64", "float", 8)
 
 COMPLEX64 = ScalarType("complex64", "complex", 8)
 COMPLEX128 = ScalarType("complex128", "complex", 16)
 
-SCALAR_TYPES = {t.name: t for t in (BOOL, UINT8, INT8, INT16, INT32, INT64, FLOAT16, BFLOAT16, FLOAT32, FLOAT64)}
+_INTEGERS = (UINT8, INT8, INT16, INT32, INT64)
+SCALAR_TYPES = {t.name: t for t in (BOOL, *_INTEGERS, *FLOATS8, FLOAT16, BFLOAT16, FLOAT32, FLOAT64)}
 
 COMPLEX_TYPES = {t.name: t for t in (COMPLEX64, COMPLEX128)}
 COMPLEX_OF = {t.part: t for t in COMPLEX_TYPES.values()}
@@ -71,10 +78,30 @@ def complex_of(part: ScalarType) -> ScalarType:
     return COMPLEX128 if part == FLOAT64 else COMPLEX64
 
 
+def no_arithmetic(type_: ScalarType) -> TypeMismatch:
+    return TypeMismatch(f"PyTorch has no arithmetic on {type_}", remedy="convert elements first: .float(), .to(dtype)")
+
+
+def saturates() -> bool:
+    """Whether a number that is too large for float8_e4m3fn becomes its largest one; NaN otherwise. That is what PyTorch does,
+    one version or another.
+    """
+    torch = sys.modules.get("torch")
+    return torch is not None and _saturates(torch)
+
+
+@functools.cache
+def _saturates(torch: Any) -> bool:
+    return float(torch.tensor(1e6).to(torch.float8_e4m3fn)) == 448.0
+
+
 def promote_types(a: ScalarType, b: ScalarType) -> ScalarType:
     """`torch.promote_types(a, b)`."""
     if a == b:
         return a
+    for type_ in (a, b):
+        if type_ in FLOATS8:
+            raise no_arithmetic(type_)
     if "complex" in (a.category, b.category):
         return COMPLEX128 if FLOAT64 in (a.part, b.part) else COMPLEX64
     if a.category != b.category:

@@ -127,7 +127,7 @@ def plan_chain(
     for product, own, operands in ((chain.scores, scores, chain.scores.operands), (chain.sums, sums, chain.sums.right)):
         for operand in operands:
             k = product.operands.index(operand)
-            if not boxed(from_first(product, chain.column), k, own.staged[k], arrays):
+            if not boxed(function, from_first(product, chain.column), k, own.staged[k], type_, arrays):
                 return None
     together = 0 if chain.together is None else bounds(chain.together, names, {})[0]
     whole = ChainPlan(scores, sums, together=together, asking=chain.asks_rows, row=chain.row)

@@ -30,12 +30,14 @@ class Geometry:
         longer = [k for k in candidates if self.shape[k] != 1]
         return longer[-1] if longer else candidates[-1] if candidates else None
 
-    def vector(self) -> int:
-        """A power of two of elements that address, other strides and the size along the unit axis are multiples of."""
+    def vector(self, most: int = _MOST_ELEMENTS) -> int:
+        """A power of two of elements, `most` of them, that address, other strides and the size along the unit axis are
+        multiples of.
+        """
         axis = self.unit_axis
         if axis is None:
             return 1
-        count = min(_MOST_ELEMENTS, _MOST_BYTES // self.dtype.size)
+        count = min(most, _MOST_BYTES // self.dtype.size)
         others = [s for k, (n, s) in enumerate(zip(self.shape, self.strides, strict=True)) if k != axis and n > 1]
         while count > 1 and (
             self.address % (count * self.dtype.size) or any(n % count for n in (self.shape[axis], *others))

@@ -7,16 +7,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from weft.graph.products import Operand, Products, exact_type, products
+from weft.graph.products import BYTES, Operand, Products, factor_type, products, source
 from weft.graph.sweeps import Sweeps
 from weft.graph.tile import Map, Read, uses_of_write
 from weft.loops.affine import affine
-from weft.loops.ir import Expr, Function, Ref, free_names
-from weft.loops.types import ScalarType
+from weft.loops.ir import Expr, Function, free_names
+from weft.loops.types import FLOAT64, SCALAR_TYPES, ScalarType
 from weft.plan.arguments import Facts
 from weft.plan.box import Box
 from weft.plan.facts import Geometry
-from weft.plan.fold import WARP, ZERO, axis_along
+from weft.plan.fold import PACKET_BYTES, WARP, ZERO, axis_along
 from weft.plan.merged import Pairs, merged
 
 if TYPE_CHECKING:
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 # Neighbouring rows that a thread takes at a time; threads of a warp along columns and rows. Those next to each other have the
 # same columns, those two apart the same rows: then what a warp reads of shared memory takes half as many turns.
 RUN, ACROSS, DOWN, NEAREST = 4, 8, 4, 2
-# Of matrix instructions: points of a turn, neighbours that come together; threads of a block that packs an operand.
-MATRIX_POINTS, MATRIX_PACKET, PACK_BLOCK = 64, 8, 256
+# Of matrix instructions: bytes of a line of a tile, which are the points of a turn; of 16-bit types, points of a turn; threads
+# of a block that packs an operand, and its rows and points where memory has these the other way around.
+MATRIX_LINE, MATRIX_POINTS, PACK_BLOCK, TURNED = 128, 64, 256, 128
 # Of a few rows: those of a fragment of a matrix instruction; threads of a warp that have points of their own; columns that a
 # thread writes together.
 FRAGMENT_ROWS, QUAD, FEW_WRITTEN = 8, 4, 4
@@ -146,11 +147,26 @@ class ProductPlan:
         return DOWN if self.engine == "fma" else WARP // QUAD
 
     @property
+    def factors(self) -> ScalarType:
+        """The type that matrix instructions multiply."""
+        return SCALAR_TYPES[self.type]
+
+    @property
+    def deep(self) -> int:
+        """Points of a matrix instruction."""
+        return points_of_instruction(self.factors)
+
+    @property
+    def packet(self) -> int:
+        """Of matrix instructions: neighbours of an operand that come together."""
+        return PACKET_BYTES // self.factors.size
+
+    @property
     def atom(self) -> Atom:
         """The matrix instruction."""
         from weft.layout import mma, wgmma
 
-        return wgmma(self.type, self.each[1]) if self.engine == "wgmma" else mma(self.type, 16)
+        return wgmma(self.type, self.each[1]) if self.engine == "wgmma" else mma(self.type, self.deep)
 
     @property
     def rows(self) -> Layout:
@@ -177,6 +193,11 @@ class ProductPlan:
         )
 
 
+def points_of_instruction(factors: ScalarType) -> int:
+    """Points of a matrix instruction: 32 bytes of them, or 8 of float64."""
+    return 8 if factors == FLOAT64 else 32 // factors.size
+
+
 def packed_shape(found: Products, staged: Staged, k: int, extents: Mapping[str, int]) -> tuple[int, int, int]:
     """Of the k-th operand in packets: how many of the batch, lines, and elements of a line."""
     rows = found.rows if k < len(found.left) else found.columns
@@ -194,12 +215,33 @@ def whole_packets(elements: int, staged: Staged) -> int:
     return -(-elements // staged.vector) * staged.vector
 
 
-def packed_type(function: Function, found: Products, operand: Operand) -> ScalarType:
+def packed_type(function: Function, plan: ProductPlan, found: Products, operand: Operand) -> ScalarType:
     """What the elements of an operand are in packets."""
+    if plan.engine != "fma":
+        return own_factors(function, plan.factors, found, operand)
     read = operand_read(found, operand)
-    if read is not None:
-        return function.array(read.array).dtype
-    return exact_type(function, found, operand) or operand.value.type
+    return operand.value.type if read is None else function.array(read.array).dtype
+
+
+def turned_read(function: Function, plan: ProductPlan, found: Products, k: int, facts: Facts) -> Read | None:
+    """The read of the k-th operand, of bytes, which memory has side by side along the rows, and packets along the points."""
+    if plan.engine == "fma" or plan.factors.size > 1:
+        return None
+    read = factor_read(function, plan.factors, found, found.operands[k])
+    rows = found.rows if k < len(found.left) else found.columns
+    if read is None or len(rows) > 1 or len(found.over) > 1 or found.sweeps.axes[found.over[0]].start != ZERO:
+        return None
+    return read if runs_along(found, read, rows[0], facts) else None
+
+
+def pack_blocks(
+    function: Function, plan: ProductPlan, found: Products, k: int, facts: Facts, extents: Mapping[str, int]
+) -> int:
+    """Blocks of the launch that packs the k-th operand."""
+    if turned_read(function, plan, found, k, facts) is not None:
+        batch, rows, points = packed_shape(found, plan.staged[k], k, extents)
+        return batch * -(-rows // TURNED) * -(-points // TURNED)
+    return -(-packed_elements(found, plan.staged[k], k, extents) // (PACK_BLOCK * plan.staged[k].vector))
 
 
 def packed_name(found: Products, k: int) -> str:
@@ -209,27 +251,44 @@ def packed_name(found: Products, k: int) -> str:
 
 def operand_read(found: Products, operand: Operand) -> Read | None:
     """The read that an operand is, if it is one."""
-    made = (v for v in found.sweeps.values if isinstance(v, Read) and isinstance(operand.value, Ref))
-    return next((v for v in made if v.name == operand.value.name), None)  # type: ignore[union-attr]
+    read = source(found, operand)
+    return read if isinstance(read, Read) else None
+
+
+def widened_read(found: Products, operand: Operand) -> Read | None:
+    """The read that an operand is, in a type that may be larger than memory's."""
+    read = source(found, operand, widened=True)
+    return read if isinstance(read, Read) else None
+
+
+def own_factors(function: Function, factors: ScalarType, found: Products, operand: Operand) -> ScalarType:
+    """The type of the factors on one side: of bytes each has its own."""
+    return (factors in BYTES and factor_type(function, found, operand)) or factors
+
+
+def factor_read(function: Function, factors: ScalarType, found: Products, operand: Operand) -> Read | None:
+    """The read that an operand of matrix instructions is, if memory has it in the type of the factors."""
+    read, own = widened_read(found, operand), own_factors(function, factors, found, operand)
+    return read if read is not None and function.array(read.array).dtype == own else None
 
 
 def boxes_of(
     function: Function, found: Products, plan: ProductPlan, arrays: Mapping[str, Geometry], extents: Mapping[str, int]
 ) -> tuple[Box, ...]:
     """The boxes that tiles are: of the axis along lines, of the other one, and of one element of the rest."""
-    boxes = []
+    boxes, points = [], plan.tile[2]
     for k, (operand, staged) in enumerate(zip(found.operands, plan.staged, strict=True)):
-        read, left = operand_read(found, operand), k < len(found.left)
+        read, left = factor_read(function, plan.factors, found, operand), k < len(found.left)
         if plan.packed[k]:
             batch, lines_, line = packed_shape(found, staged, k, extents)
             width = whole_packets(line, staged)
-            packed = Geometry(packed_type(function, found, operand), (batch, lines_, line), (lines_ * width, width, 1), 0)
-            across = (plan.tile[0] if left else plan.tile[1]) if staged.along_points else MATRIX_POINTS
-            boxes.append(Box(packed_name(found, k), (2, 1, 0), (MATRIX_POINTS, across, 1), packed.shape[::-1], packed))
+            packed = Geometry(packed_type(function, plan, found, operand), (batch, lines_, line), (lines_ * width, width, 1), 0)
+            across = (plan.tile[0] if left else plan.tile[1]) if staged.along_points else points
+            boxes.append(Box(packed_name(found, k), (2, 1, 0), (points, across, 1), packed.shape[::-1], packed))
             continue
         assert read is not None
         rows = (found.rows if left else found.columns)[0]
-        lines = {found.over[0]: MATRIX_POINTS, rows: plan.tile[0] if left else plan.tile[1]}
+        lines = {found.over[0]: points, rows: plan.tile[0] if left else plan.tile[1]}
         names = (found.over[0], rows) if staged.along_points else (rows, found.over[0])
         along = tuple(axis_along(read.index, a) for a in names)
         rest = tuple(d for d in reversed(range(len(read.index))) if d not in along)
@@ -237,7 +296,7 @@ def boxes_of(
         own = arrays[read.array].shape
         others = [max(own[d], *(extents[n] for n in free_names(read.index[d]) & extents.keys()), 0) for d in rest]
         shape = (*(extents[a] for a in names), *others)
-        boxes.append(Box(read.array, (*along, *rest), (MATRIX_POINTS, lines[names[1]], *(1 for _ in rest)), shape))
+        boxes.append(Box(read.array, (*along, *rest), (points, lines[names[1]], *(1 for _ in rest)), shape))
     return tuple(boxes)
 
 
@@ -254,7 +313,7 @@ def shared_bytes(plan: ProductPlan, found: Products) -> int:
 def ring_bytes(plan: ProductPlan, found: Products) -> int:
     """Bytes of the tiles of all operands."""
     m, n, k = plan.tile
-    sizes = [2 if plan.engine != "fma" else o.value.type.size for o in found.operands]
+    sizes = [o.value.type.size if plan.engine == "fma" else plan.factors.size for o in found.operands]
     return sum(plan.stages * k * (m if i < len(found.left) else n) * size for i, size in enumerate(sizes))
 
 

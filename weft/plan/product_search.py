@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from weft.graph.products import Operand, Products, exact_type, products
+from weft.graph.products import Operand, Products, multiplied_type, products
 from weft.graph.sweeps import Sweeps
 from weft.graph.tile import Read
 from weft.loops.ir import Function, Ref, free_names
-from weft.loops.types import FLOAT32, INT64
+from weft.loops.types import FLOAT64, INT64, ScalarType
 from weft.plan.arguments import Facts
 from weft.plan.extents import extents_of
 from weft.plan.facts import Geometry
@@ -21,13 +21,12 @@ from weft.plan.machine import Machine
 from weft.plan.merged import Pairs, merged, pairs_in_memory
 from weft.plan.neighbours import neighbours
 from weft.plan.product import (
-    MATRIX_PACKET,
-    MATRIX_POINTS,
+    MATRIX_LINE,
     RUN,
     ProductPlan,
     Staged,
+    factor_read,
     in_a_run,
-    operand_read,
     operand_reads,
     packed_elements,
     packed_type,
@@ -64,6 +63,8 @@ NARROW_TILES = (
 BY_WARPS = (((128, 128), (64, 32), 0), ((128, 64), (32, 32), 0), ((64, 64), (32, 32), 0))
 # Turns whose tiles have a place in shared memory: of boxes at the least and at the most, of copies; bytes besides tiles.
 FEWEST_BOXES, MOST_BOXES, COPIES_AHEAD, OTHER_SHARED = 3, 24, 4, 2048
+# Bytes of a copy at the least.
+LEAST_COPIED = 8
 # Of a box: dimensions, and bytes from one element to the next; of an operand that is packed, elements: at the most.
 MOST_RANK, MOST_STRIDE, MOST_PACKED = 5, 1 << 40, (1 << 31) - 1
 # Bytes of neighbours that a thread stores together at the least: of less, the threads of a warp have neighbours.
@@ -73,9 +74,9 @@ LEAST_STORED = 8
 # sums: two blocks of 128 x 128 results and an activation took 73 us where one of 128 x 256 took 69, gated ones 68 and 57.
 REGISTERS, WORD = 1 << 16, 4
 MOST_WORDS, MOST_BESIDE, MOST_SUMS, OTHER_WORDS, MATRIX_WORDS, MADE_WORDS = 64, 32, 128, 56, 44, 16
-# What a multiprocessor does in a cycle: multiply-adds, products of 16-bit types; bytes of shared memory, of L2 and of memory
-# where all ask, and those that a block brings; a box of memory costs as much as so many rows more.
-LANES, PRODUCTS, SHARED_BYTES = 107, {"mma": 1024, "wgmma": 2048}, 128
+# What a multiprocessor does in a cycle: multiply-adds, products of bytes of points by an engine and of float64; bytes of shared
+# memory, of L2 and of memory where all ask, and those that a block brings; a box of memory costs as much as so many rows more.
+LANES, PRODUCT_BYTES, DOUBLES, SHARED_BYTES = 107, {"mma": 2048, "wgmma": 4096}, 128, 128
 L2_BYTES, MEMORY_BYTES, L2_BLOCK_BYTES, MEMORY_BLOCK_BYTES, BOX_ROWS = 58, 18.5, 40, 24, 8
 # Cycles: of a turn that waits for memory, times threads, and of one that waits to shift what comes; until a tile is there; of a
 # turn at the least; before the first. Results that are written in one, by threads and by lines.
@@ -123,7 +124,7 @@ def plan_products(
         tall, wide = (work, other) if columns < rows else (other, work)
         plain = ProductPlan(wide.found.columns[-1], (0, 0, 0), (0, 0), 1, (), merged=pairs, main=main)
         streamed = few_rows(function, wide.found, plain, facts, extents, machine)
-        read_along = streamed is not None and all(s.along_points for s in streamed[0].staged)
+        read_along = streamed is not None and streamed[0].engine == "mma" and all(s.along_points for s in streamed[0].staged)
         if not read_along and (plan := _squares(function, tall, pairs, facts, arrays, main, narrow=True)) is not None:
             return plan
         if streamed is not None and streamed[1] < MOST_BLOCKS:
@@ -275,7 +276,9 @@ class _Work:
         sides = [(rows + BOX_ROWS * once, once) for rows, once in brought]
         moved = sum(rows * active / (MEMORY_BYTES if once else L2_BYTES) for rows, once in sides)
         alone = sum(rows / (MEMORY_BLOCK_BYTES if once else L2_BLOCK_BYTES) for rows, once in sides) / beside
-        return max(m * n * k * folds / PRODUCTS[plan.engine], (reads + m + n) * 2 * k / SHARED_BYTES, max(moved, alone) * 2 * k)
+        line = k * plan.factors.size
+        products = DOUBLES if plan.factors == FLOAT64 else PRODUCT_BYTES[plan.engine] / plan.factors.size
+        return max(m * n * k * folds / products, (reads + m + n) * line / SHARED_BYTES, max(moved, alone) * line)
 
     def shared(self, plans: Iterable[ProductPlan]) -> Iterator[ProductPlan]:
         """The plans, and where blocks are few those by which they share the points."""
@@ -291,7 +294,7 @@ def _in_packets(function: Function, plain: ProductPlan, work: _Work) -> ProductP
     """The plan with operands in packets that are not read so."""
     staged, packed = list(plain.staged), []
     for k, (operand, own) in enumerate(zip(work.found.operands, plain.staged, strict=True)):
-        size = packed_type(function, work.found, operand).size
+        size = packed_type(function, plain, work.found, operand).size
         few = packed_elements(work.found, own, k, work.extents) <= MOST_PACKED
         packed.append((own.vector == 1 or not own.aligned) and size >= WORD and few)
         if packed[-1]:
@@ -313,36 +316,60 @@ def _by_threads(plain: ProductPlan, work: _Work) -> Iterator[ProductPlan]:
 def _by_matrices(
     function: Function, plain: ProductPlan, work: _Work, facts: Facts, arrays: Mapping[str, Geometry], narrow: bool
 ) -> Iterator[ProductPlan]:
-    """The plans by matrix instructions, where all factors are values of one 16-bit type, and sums are of float32."""
-    found, boxes = work.found, work.machine.bulk
-    (type_, *others) = {exact_type(function, found, o) for o in found.operands}
-    if type_ is None or others or not all(found.neutral(f) and f.types[0] == FLOAT32 for f in found.folds):
+    """The plans by matrix instructions, where all factors are values of a type that these multiply, and sums are of theirs."""
+    found, machine, factors = work.found, work.machine, multiplied_type(function, work.found, work.points)
+    if factors is None:
         return
-    count = range(len(found.operands))
-    packed = tuple(not _copied(found, k, s) for k, s in enumerate(plain.staged))
-    if boxes:
-        packed = tuple(not boxed(found, k, s, arrays) for k, s in enumerate(plain.staged))
-    staged = tuple(replace(s, vector=MATRIX_PACKET, aligned=True) for s in plain.staged)
+    count, boxes = range(len(found.operands)), machine.bulk and factors != FLOAT64
+    staged = tuple(_brought(function, work, s, k, factors, facts, arrays) for k, s in enumerate(plain.staged))
+    packet = PACKET_BYTES // factors.size
+    packed = tuple(not _copied(function, found, k, s, factors, arrays, boxes) for k, s in enumerate(staged))
+    staged = tuple(replace(s, vector=packet if own else s.vector) for s, own in zip(staged, packed, strict=True))
     if any(packed[k] and packed_elements(found, staged[k], k, work.extents) > MOST_PACKED for k in count):
         return
-    plain = replace(plain, staged=staged, packed=packed, type=type_.name, boxes=boxes, engine="wgmma" if boxes else "mma")
+    plain = replace(plain, staged=staged, packed=packed, type=factors.name, boxes=boxes, engine="wgmma" if boxes else "mma")
     fewest, most = (FEWEST_BOXES, MOST_BOXES) if boxes else (COPIES_AHEAD, COPIES_AHEAD)
     squares: tuple[Square, ...] = BY_WARPGROUPS if boxes else BY_WARPS
     if narrow:  # what is read once is not packed
         width = min((n for (_, n), *_ in NARROW_TILES if work.columns <= n), default=0)
         squares = tuple(t for t in NARROW_TILES if t[0][1] == width) if boxes and not any(packed[: len(found.left)]) else ()
     for (m, n), each, blocks in squares:
-        plan = _stored(function, replace(plain, tile=(m, n, MATRIX_POINTS), each=each), work, facts)
-        sums = m * n * len(found.folds) // plan.folding
+        tile = (m, n, MATRIX_LINE // factors.size)
+        plan = _stored(function, replace(plain, tile=tile, each=each), work, facts)
+        sums = m * n * work.words // plan.folding
         tiles = ring_bytes(replace(plan, stages=1), found)
         other = OTHER_SHARED + shared_bytes(plan, found) - ring_bytes(plan, found)
-        room = work.machine.shared // (fewest * tiles + other)
-        needed = -(-work.squares(plan) // work.machine.multiprocessors)
+        room = machine.shared // (fewest * tiles + other)
+        needed = -(-work.squares(plan) // machine.multiprocessors)
         words = sums + MATRIX_WORDS + MADE_WORDS * made_of_sums(found)
         resident = max(1, min(blocks, REGISTERS // (plan.threads * words), room, needed))
-        stages = min((work.machine.shared // resident - other) // tiles, most)
+        stages = min((machine.shared // resident - other) // tiles, most)
         if sums <= MOST_SUMS and stages >= fewest:
             yield replace(plan, stages=stages, resident=resident if boxes else 0)
+
+
+def _brought(
+    function: Function,
+    work: _Work,
+    plain: Staged,
+    k: int,
+    factors: ScalarType,
+    facts: Facts,
+    arrays: Mapping[str, Geometry],
+) -> Staged:
+    """How the k-th operand of matrix instructions comes in whole packets; by single elements where it does not, and is packed.
+    Bytes lie along the points, since instructions take them so.
+    """
+    found = work.found
+    read = factor_read(function, factors, found, found.operands[k])
+    along = plain.along_points or factors.size == 1
+    axes = found.over if along else found.rows if k < len(found.left) else found.columns
+    if read is None or len(axes) > 1:
+        return Staged(along, 1)
+    packet, (lane,) = PACKET_BYTES // factors.size, axes
+    inside = is_run(read.array, read.index, lane, facts) and not read.checked and read.always
+    whole = arrays[read.array].vector(packet) == packet and not work.extents[lane] % packet
+    return Staged(along, packet if inside and whole and found.sweeps.axes[lane].start == ZERO else 1)
 
 
 def made_of_sums(found: Products) -> bool:
@@ -350,10 +377,35 @@ def made_of_sums(found: Products) -> bool:
     return len(found.folds) > 1 or any(not isinstance(w.value, Ref) for w in found.sweeps.last) or len(found.sweeps.last) > 1
 
 
-def boxed(found: Products, k: int, staged: Staged, arrays: Mapping[str, Geometry]) -> bool:
+def _copied(
+    function: Function,
+    found: Products,
+    k: int,
+    staged: Staged,
+    factors: ScalarType,
+    arrays: Mapping[str, Geometry],
+    boxes: bool,
+) -> bool:
+    """Whether tiles of the k-th operand of matrix instructions are copied from where it is: as boxes, in packets, or, where
+    one is large enough for a copy, element by element.
+    """
+    if boxes:
+        return boxed(function, found, k, staged, factors, arrays)
+    read = factor_read(function, factors, found, found.operands[k])
+    if staged.vector > 1 or read is None or factors.size < LEAST_COPIED:
+        return staged.vector > 1
+    return read.always and not read.checked and read.array not in {w.array for w in found.sweeps.writes}
+
+
+def boxed(
+    function: Function, found: Products, k: int, staged: Staged, factors: ScalarType, arrays: Mapping[str, Geometry]
+) -> bool:
     """Whether a tile of the k-th operand is a box of an array: it has an axis of rows and one of points, as they are."""
-    read, rows = operand_read(found, found.operands[k]), found.rows if k < len(found.left) else found.columns
-    if read is None or not _copied(found, k, staged) or len(rows) > 1 or len(found.over) > 1 or len(read.index) > MOST_RANK:
+    read = factor_read(function, factors, found, found.operands[k])
+    rows = found.rows if k < len(found.left) else found.columns
+    if read is None or staged.vector * factors.size < PACKET_BYTES or not staged.aligned:
+        return False
+    if len(rows) > 1 or len(found.over) > 1 or len(read.index) > MOST_RANK:
         return False
     geometry = arrays[read.array]
     strides = [s * geometry.dtype.size for n, s in zip(geometry.shape, geometry.strides, strict=True) if n > 1]
@@ -364,11 +416,6 @@ def boxed(found: Products, k: int, staged: Staged, arrays: Mapping[str, Geometry
         if len(at) != 1 or read.index[at[0]] != Ref(axis, INT64) or found.sweeps.axes[axis].start != ZERO:
             return False
     return True
-
-
-def _copied(found: Products, k: int, staged: Staged) -> bool:
-    """Whether the k-th operand is read in whole packets."""
-    return staged.vector == MATRIX_PACKET and staged.aligned and operand_read(found, found.operands[k]) is not None
 
 
 def _lane(sweeps: Sweeps, facts: Facts) -> str:

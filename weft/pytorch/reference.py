@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 MOST_ITERATIONS, MOST_ITERATIONS_OF_GRADIENTS = 250_000, 10_000
 
 # Of the magnitude an element has: what reassociated sums of some thousand elements may lose, and one rounding of a result.
-TOLERANCES = {torch.float16: 2e-3, torch.bfloat16: 1.6e-2, torch.float32: 2e-5, torch.float64: 1e-10}
+TOLERANCES = {torch.float16: 2e-3, torch.bfloat16: 1.6e-2, torch.float32: 2e-5, torch.float64: 1e-10,
+              torch.float8_e4m3fn: 0.125, torch.float8_e5m2: 0.25}  # fmt: skip
 UNITS = {SCALAR_TYPES[str(dtype).removeprefix("torch.")]: tolerance for dtype, tolerance in TOLERANCES.items()}
 # Below this an element may differ by as much as one of this magnitude may: cancelled terms leave their rounding behind.
 _LEAST_MAGNITUDE = 1 / 16
@@ -324,14 +325,14 @@ def _compare(
         at = int(gap.argmax())
         return _at(empty, got, want, at, differing=int(unequal.sum()), ulps=float(gap.flatten()[at]))
     unwritten = still_unwritten(got) & ~want.isnan()
-    g, w = got.double(), reference.double()
-    finite = want.isfinite()
+    g, w, held = got.double(), reference.double(), want.double()
+    finite = held.isfinite()
     sizes = w[finite & (w != 0)].abs()
     typical = max(_LEAST_MAGNITUDE, float(sizes.median()) if len(sizes) else 0.0)
-    same = (g == want.double()) | ~(got.isfinite() | finite)
+    same = (g == held) | ~(g.isfinite() | finite)
     gap = torch.where(same, 0.0, (g - w).abs()).nan_to_num(nan=float("inf"))
     excess = gap / w.abs().nan_to_num().clamp(min=typical)
-    wrong = (excess > tolerance) & ~(gap <= besides) | (got.isfinite() != finite) & ~same
+    wrong = (excess > tolerance) & ~(gap <= besides) | (g.isfinite() != finite) & ~same
     at = int(excess.argmax())
     ulps = float(gap.flatten()[at]) / _ulp(float(want.flatten()[at]), got.dtype)
     return _at(empty, got, want, at, differing=int((wrong & ~unwritten).sum()), unwritten=int(unwritten.sum()), ulps=ulps)

@@ -38,9 +38,10 @@ from weft.pytorch.machines import machine_for
 from weft.runtime import nvrtc, simulator
 from weft.runtime.simulator import Finding, Place
 
-# Bits of a NaN that no arithmetic gives: memory that no one wrote is filled with them.
-_UNWRITTEN = {torch.float16: 0x7E5A, torch.bfloat16: 0x7FDA, torch.float32: 0x7FDA5A5A, torch.float64: 0x7FFA5A5A5A5A5A5A}
-_BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+# Bits of a NaN that no arithmetic gives: memory that no one wrote is filled with them. (float8_e4m3fn has no such one.)
+_UNWRITTEN = {torch.float8_e5m2: 0x7D, torch.float16: 0x7E5A, torch.bfloat16: 0x7FDA, torch.float32: 0x7FDA5A5A,
+              torch.float64: 0x7FFA5A5A5A5A5A5A}  # fmt: skip
+_BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,8 @@ def fill_unwritten(tensor: torch.Tensor) -> None:
     """Fill a tensor with what stands for memory that no one wrote: a NaN of its own, the largest integer, true."""
     if tensor.dtype in _UNWRITTEN:
         tensor.view(_BITS[tensor.element_size()]).fill_(_UNWRITTEN[tensor.dtype])
+    elif tensor.dtype.is_floating_point:
+        tensor.fill_(torch.nan)
     else:
         tensor.fill_(True if tensor.dtype is torch.bool else torch.iinfo(tensor.dtype).max)
 

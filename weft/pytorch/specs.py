@@ -17,7 +17,7 @@ from weft.loops.types import COMPLEX_TYPES, SCALAR_TYPES, ScalarType
 if TYPE_CHECKING:
     import torch
 
-_SPEC = re.compile(r"(?P<dtype>[a-z]+\d*)\[(?P<shape>[^\]]*)\](?::\((?P<strides>[^)]*)\))?")
+_SPEC = re.compile(r"(?P<dtype>[a-z]\w*)\[(?P<shape>[^\]]*)\](?::\((?P<strides>[^)]*)\))?")
 _TYPES = SCALAR_TYPES | COMPLEX_TYPES
 _REMEDY = "write it as float32[64,1024], or with strides in elements as float32[64,1024]:(1,64)"
 

@@ -20,6 +20,7 @@ BYTES = 128  # of an encoded map
 # The driver's CUtensorMapDataType, and the bytes of an element.
 _DTYPES = {
     "uint8": (0, 1),
+    "int8": (0, 1),  # as bytes
     "uint16": (1, 2),
     "uint32": (2, 4),
     "int32": (3, 4),

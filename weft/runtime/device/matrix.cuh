@@ -81,6 +81,8 @@ namespace detail {
 template <typename T> struct mma_name;
 template <> struct mma_name<float16> { static constexpr char text[] = "f16"; };
 template <> struct mma_name<bfloat16> { static constexpr char text[] = "bf16"; };
+template <> struct mma_name<int8_t> { static constexpr char text[] = "s8"; };
+template <> struct mma_name<uint8_t> { static constexpr char text[] = "u8"; };
 template <typename T> inline constexpr bool is_tfloat32 = false;
 template <> inline constexpr bool is_tfloat32<tfloat32> = true;
 }  // namespace detail
@@ -111,6 +113,33 @@ template <typename T> WEFT_FUNCTION void mma(float (&c)[4], const uint32_t (&a)[
             : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
             : "r"(a[0]), "r"(a[1]), "r"(b[0]), "C"(detail::mma_name<T>::text));
     }
+}
+
+// int8_t and uint8_t, each operand its own, four elements a register: k = 32. Sums wrap.
+template <typename A, typename B = A>
+WEFT_FUNCTION void mma(int32_t (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.%10.%11.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "C"(detail::mma_name<A>::text),
+          "C"(detail::mma_name<B>::text));
+}
+
+// double: k = 8.
+template <typename T> WEFT_FUNCTION void mma(double (&c)[4], const double (&a)[4], const double (&b)[2]) {
+#if __CUDA_ARCH__ >= 900
+    asm("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+d"(c[0]), "+d"(c[1]), "+d"(c[2]), "+d"(c[3])
+        : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(b[0]), "d"(b[1]));
+#else
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+                : "+d"(c[2 * h]), "+d"(c[2 * h + 1]) : "d"(a[2 * k + h]), "d"(b[k]));
+        }
+    }
+#endif
 }
 
 // float16 with a float16 accumulator, two elements a register: k = 16 and 8.

@@ -1,4 +1,4 @@
-// Tiles of 16-bit operands in shared memory, swizzled as matrix instructions read them.
+// Tiles of operands in shared memory, swizzled as matrix instructions read them.
 #pragma once
 #include "weft/async.cuh"
 #include "weft/matrix.cuh"
@@ -10,56 +10,70 @@
 
 namespace weft {
 
-// 64 points of each of `rows` rows, in lines of 128 bytes: a line has the points of a row (along_points), or a point of 64 rows;
-// of these there may be any multiple of 16 points.
-// Eight neighbours along a line are a packet; packets are swizzled by the line, in the one way that copies, ldmatrix and wgmma
-// have in common, so that no bank is met twice.
-template <typename T, int rows, bool along_points, int count = 64> struct MatrixTile {
-    static constexpr int points = count;
-    static_assert(!along_points || points == 64, "a line has 64 points");
+// Points of each of `rows` rows, in lines of 128 bytes: a line has the points of a row (along_points), or a point of as many
+// rows; of these there may be any multiple of points that an instruction takes.
+// 16 bytes of neighbours along a line are a packet; packets are swizzled by the line, so that no bank is met twice: in the one
+// way that copies, ldmatrix and wgmma have in common, or, of doubles, by which half a warp reads four lines.
+template <typename T, int rows, bool along_points, int count = 128 / sizeof(T)> struct MatrixTile {
+    static constexpr int points = count, line = 128 / sizeof(T), packet = 16 / sizeof(T);
+    static_assert(!along_points || points == line, "a line has as many points");
+    static_assert(along_points || sizeof(T) > 1, "bytes lie along the points");
     alignas(1024) T element[rows * points];
 
     WEFT_FUNCTION static int place(int row, int point) {
-        if constexpr (along_points) return row * 64 + (point ^ row % 8 * 8);
-        else return row / 64 * (64 * points) + point * 64 + (row % 64 ^ point % 8 * 8);
+        constexpr int lines = sizeof(T) == 8 ? 4 : 8, far = 8 / lines * packet;
+        if constexpr (along_points) return row * line + (point ^ row % lines * far);
+        else return row / line * (line * points) + point * line + (row % line ^ point % lines * far);
     }
 
-    // A packet = the eight neighbours from `from` on, a multiple of 16 bytes, if it is there; or zeros. A copy of the thread's.
-    WEFT_FUNCTION void copy(int row, int point, const T* from, bool here) {
-        copy_async_or_zero<16>(&element[place(row, point)], from, here);
+    // A packet, or fewer elements, = the neighbours from `from` on, a multiple of their bytes, if they are there; or zeros. A copy of
+    // the thread's.
+    template <int many = packet> WEFT_FUNCTION void copy(int row, int point, const T* from, bool here) {
+        copy_async_or_zero<many * sizeof(T)>(&element[place(row, point)], from, here);
     }
 
-    // Of a warp: 16 rows and 16 points as the left operand of `mma`, and as two right ones of 8 rows.
+    // Of a warp: 16 rows and 32 bytes of points as the left operand of `mma`, and as two right ones of 8 rows.
     WEFT_FUNCTION void left(int row, int point, uint32_t (&a)[4]) const {
         const int lane = threadIdx.x % 32;
-        if constexpr (along_points) load_matrix(a, &element[place(row + lane % 16, point + lane / 16 * 8)]);
+        if constexpr (along_points) load_matrix(a, &element[place(row + lane % 16, point + lane / 16 * packet)]);
         else load_matrix_transposed(a, &element[place(row + lane / 8 % 2 * 8, point + lane % 8 + lane / 16 * 8)]);
     }
     WEFT_FUNCTION void right(int row, int point, uint32_t (&b)[4]) const {
         const int lane = threadIdx.x % 32;
-        if constexpr (along_points) load_matrix(b, &element[place(row + lane % 8 + lane / 16 * 8, point + lane / 8 % 2 * 8)]);
+        if constexpr (along_points) load_matrix(b, &element[place(row + lane % 8 + lane / 16 * 8, point + lane / 8 % 2 * packet)]);
         else load_matrix_transposed(b, &element[place(row + lane / 16 * 8, point + lane % 8 + lane / 8 % 2 * 8)]);
+    }
+    // The same of doubles, of 8 points.
+    WEFT_FUNCTION void left(int row, int point, double (&a)[4]) const {
+        const int lane = threadIdx.x % 32;
+#pragma unroll
+        for (int r = 0; r < 4; ++r) a[r] = element[place(row + lane / 4 + r % 2 * 8, point + lane % 4 + r / 2 * 4)];
+    }
+    WEFT_FUNCTION void right(int row, int point, double (&b)[4]) const {
+        const int lane = threadIdx.x % 32;
+#pragma unroll
+        for (int r = 0; r < 4; ++r) b[r] = element[place(row + lane / 4 + r / 2 * 8, point + lane % 4 + r % 2 * 4)];
     }
 
 #if __CUDA_ARCH__ >= 900
-    // 16 points of the rows from `row` on, a multiple of 64, as an operand of `wgmma`.
+    // 32 bytes of points of the rows from `row` on, a multiple of 64, as an operand of `wgmma`.
     WEFT_FUNCTION SharedMatrix matrix(int row, int point) const {
-        if constexpr (along_points) return shared_matrix<128>(element + row * 64, 16, 1024).advanced(point * 2);
-        else return shared_matrix<128>(element + row * points, 64 * points * 2, 1024).advanced(point * 128);
+        if constexpr (along_points) return shared_matrix<128>(element + row * line, 16, 1024).advanced(point * sizeof(T));
+        else return shared_matrix<128>(element + row * points, line * points * sizeof(T), 1024).advanced(point * 128);
     }
 #endif
 };
 
 // Sums of a warpgroup's products, of which a thread has the columns 8 r + 2 q + v of its rows, q its place in its quad: from here
 // on it has 32 g + 8 q + 2 i + v in their places, r = 4 g + i. So it has eight neighbours, where it had two.
-template <int count> WEFT_FUNCTION void exchange_quads(float (&sums)[count]) {
+template <typename T, int count> WEFT_FUNCTION void exchange_quads(T (&sums)[count]) {
     static_assert(count % 16 == 0, "columns in runs of 32");
     const int q = threadIdx.x % 4;
 #pragma unroll
     for (int first = 0; first < count; first += 16) {
 #pragma unroll
         for (int v = 0; v < 4; ++v) {
-            float own[4];
+            T own[4];
 #pragma unroll
             for (int i = 0; i < 4; ++i) own[i] = sums[first + 4 * i + v];
             // what belongs to the neighbours at distance 1, then at distance 2, changes places with theirs
@@ -69,8 +83,8 @@ template <int count> WEFT_FUNCTION void exchange_quads(float (&sums)[count]) {
                 for (int i = 0; i < 4; ++i) {
                     if (i & far) continue;
                     const bool high = q & far;
-                    const float given = high ? own[i] : own[i + far];
-                    const float taken = __shfl_xor_sync(0xffffffffu, given, far);
+                    const T given = high ? own[i] : own[i + far];
+                    const T taken = __shfl_xor_sync(0xffffffffu, given, far);
                     own[i] = high ? taken : own[i];
                     own[i + far] = high ? own[i + far] : taken;
                 }

@@ -1,7 +1,7 @@
 // Scalar functions of generated code: one meaning on the host (C++17) and on the device (NVRTC, no headers needed).
 //
-// Arithmetic runs in register types (bool, integers, float, double). float16, bfloat16 and boolean are types of memory:
-// they convert to their register type explicitly, `float(x[i])`, and back by assignment, `y[i] = value`, which rounds to
+// Arithmetic runs in register types (bool, integers, float, double). float16, bfloat16, floats of 8 bits and boolean are types of
+// memory: they convert to their register type explicitly, `float(x[i])`, and back by assignment, `y[i] = value`, which rounds to
 // nearest even.
 #pragma once
 
@@ -140,6 +140,43 @@ WEFT_FUNCTION uint16_t bfloat16_bits(float value) {
 #endif
 }
 
+// Floats of 8 bits, `digits` of them behind the point: 3 (float8_e4m3fn, which has no infinity) or 2 (float8_e5m2). saturated:
+// what is too large for the former becomes its largest number, else NaN.
+template <int digits, bool saturated = false> WEFT_FUNCTION uint8_t float8_bits(float value) {
+    const uint32_t bits = bits_of(value), magnitude = bits & 0x7fffffffu;
+#if WEFT_ON_DEVICE && __CUDA_ARCH__ >= 890
+    uint16_t pair;  // saturated, whatever is asked for
+    if constexpr (digits == 3) asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(value));
+    else asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(value));
+    const uint32_t sign = bits >> 24 & 0x80u;
+    if constexpr (digits == 2) return uint8_t(magnitude >= 0x47700000u && magnitude <= 0x7f800000u ? 0x7cu | sign : pair);
+    return uint8_t(!saturated && magnitude > 0x43e80000u ? 0x7fu | sign : pair);
+#else
+    constexpr int cut = 23 - digits, bias = digits == 3 ? 7 : 15;
+    constexpr uint32_t least = uint32_t(128 - bias) << 23, unit = uint32_t(128 - bias + cut) << 23;
+    const uint32_t rounded = (magnitude - (uint32_t(127 - bias) << 23) + ((1u << (cut - 1)) - 1) + (magnitude >> cut & 1u)) >> cut;
+    // below the least normal number the unit is that of floats around `unit`: the addition rounds
+    const uint32_t subnormal = bits_of(float_of(magnitude) + float_of(unit)) - unit;
+    uint32_t found = magnitude < least ? subnormal : rounded;
+    constexpr uint32_t most = digits == 3 ? (saturated ? 0x7eu : 0x7fu) : 0x7cu;
+    found = found > most ? most : found;
+    found = magnitude > 0x7f800000u ? 0x7fu : found;
+    return uint8_t(found | (bits >> 24 & 0x80u));
+#endif
+}
+
+WEFT_FUNCTION float float_of_float8_e4m3fn(uint8_t bits) {
+#if WEFT_ON_DEVICE && __CUDA_ARCH__ >= 890
+    uint32_t pair;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(uint16_t(bits)));
+    return float_of_float16(uint16_t(pair));
+#else
+    const uint32_t magnitude = bits & 0x7fu, sign = uint32_t(bits & 0x80u) << 24;
+    const uint32_t finite = bits_of(float_of(magnitude << 20) * 0x1p120f);  // rebias the exponent; subnormals become normal
+    return float_of((magnitude == 0x7fu ? 0x7fc00000u : finite) | sign);
+#endif
+}
+
 // What is read and written of an element is an integer, not the member of a struct: of members in structs some stride apart
 // g++ 12 (-O3) assumes that the structs are one or never meet, and merges iterations that must not be.
 template <class T, class S> WEFT_FUNCTION T& integer_of(S& element) { return reinterpret_cast<T&>(element); }
@@ -168,6 +205,30 @@ struct bfloat16 {
     }
 };
 
+template <bool saturated> struct Float8E4m3 {
+    uint8_t bits;
+    Float8E4m3() = default;
+    WEFT_FUNCTION explicit Float8E4m3(float value) : bits(float8_bits<3, saturated>(value)) {}
+    WEFT_FUNCTION Float8E4m3& operator=(float value) {
+        integer_of<uint8_t>(*this) = float8_bits<3, saturated>(value);
+        return *this;
+    }
+    WEFT_FUNCTION explicit operator float() const { return float_of_float8_e4m3fn(integer_of<const uint8_t>(*this)); }
+};
+using float8_e4m3fn = Float8E4m3<false>;
+using float8_e4m3fn_saturated = Float8E4m3<true>;
+
+struct float8_e5m2 {
+    uint8_t bits;
+    float8_e5m2() = default;
+    WEFT_FUNCTION explicit float8_e5m2(float value) : bits(float8_bits<2>(value)) {}
+    WEFT_FUNCTION float8_e5m2& operator=(float value) {
+        integer_of<uint8_t>(*this) = float8_bits<2>(value);
+        return *this;
+    }
+    WEFT_FUNCTION explicit operator float() const { return float_of_float16(uint16_t(integer_of<const uint8_t>(*this) << 8)); }
+};
+
 // A byte of a bool tensor: any value but 0 is true.
 struct boolean {
     uint8_t bits;
@@ -188,6 +249,9 @@ WEFT_FUNCTION const uint16_t& bits(const bfloat16& element) { return integer_of<
 
 WEFT_FUNCTION float round_float16(float value) { return float(float16(value)); }
 WEFT_FUNCTION float round_bfloat16(float value) { return float(bfloat16(value)); }
+WEFT_FUNCTION float round_float8_e4m3fn(float value) { return float(float8_e4m3fn(value)); }
+WEFT_FUNCTION float round_float8_e4m3fn_saturated(float value) { return float(float8_e4m3fn_saturated(value)); }
+WEFT_FUNCTION float round_float8_e5m2(float value) { return float(float8_e5m2(value)); }
 
 // ---------------------------------------------------------------- quotients of places
 

@@ -51,6 +51,10 @@ template <int count> WEFT_FUNCTION void pin(float (&registers)[count]) {
 #pragma unroll
     for (int i = 0; i < count; ++i) asm volatile("" : "+f"(registers[i]) : : "memory");
 }
+template <int count> WEFT_FUNCTION void pin(int32_t (&registers)[count]) {
+#pragma unroll
+    for (int i = 0; i < count; ++i) asm volatile("" : "+r"(registers[i]) : : "memory");
+}
 template <int count> WEFT_FUNCTION void pin(uint32_t (&registers)[count]) {
 #pragma unroll
     for (int i = 0; i < count; ++i) asm volatile("" : "+r"(registers[i]) : : "memory");
@@ -85,6 +89,8 @@ template <typename T> struct wgmma_name;
 template <> struct wgmma_name<float16> { static constexpr char text[] = "k16.f32.f16.f16"; };
 template <> struct wgmma_name<bfloat16> { static constexpr char text[] = "k16.f32.bf16.bf16"; };
 template <> struct wgmma_name<tfloat32> { static constexpr char text[] = "k8.f32.tf32.tf32"; };
+template <> struct wgmma_name<int8_t> { static constexpr char text[] = "s8"; };
+template <> struct wgmma_name<uint8_t> { static constexpr char text[] = "u8"; };
 
 // Which operands are transposed: the last operands of the instruction; for tfloat32, whose k is always contiguous, none.
 template <Major a, Major b> struct wgmma_turns;
@@ -123,7 +129,7 @@ template <typename T, Major b> struct wgmma_registers {
         asm volatile("{ .reg .pred p; setp.ne.b32 p, %" #e2 ", 0;"                                                       \
                      " wgmma.mma_async.sync.aligned.m64n" #n "%" #e3 " {" WEFT_NAMES_##count "},"                        \
                      " %" #count ", %" #e1 ", p, 1, 1%" #e4 "; }"                                                        \
-                     : WEFT_VALUES_##count                                                                               \
+                     : WEFT_VALUES_##count("+f")                                                                         \
                      : "l"(a.bits), "l"(b.bits), "r"(int(accumulate)), "C"(detail::wgmma_name<T>::text),                 \
                        "C"(turns::text)                                                                                  \
                      : "memory");                                                                                        \
@@ -134,14 +140,28 @@ template <typename T, Major b> struct wgmma_registers {
         asm volatile("{ .reg .pred p; setp.ne.b32 p, %" #e5 ", 0;"                                                       \
                      " wgmma.mma_async.sync.aligned.m64n" #n "%" #e6 " {" WEFT_NAMES_##count "},"                        \
                      " {%" #count ", %" #e1 ", %" #e2 ", %" #e3 "}, %" #e4 ", p, 1, 1%" #e7 "; }"                        \
-                     : WEFT_VALUES_##count                                                                               \
+                     : WEFT_VALUES_##count("+f")                                                                         \
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits), "r"(int(accumulate)),                    \
                        "C"(detail::wgmma_name<T>::text), "C"(turns::text)                                                \
                      : "memory");                                                                                        \
     }
 
+// The same of int8_t and uint8_t, each operand its own, contiguous along k, of which a step is of 32; sums wrap. n is 8, 24 or a
+// multiple of 16.
+#define WEFT_WGMMA_INTEGERS(n, count, e1, e2, e3, e4)                                                                    \
+    template <typename A, typename B = A>                                                                                \
+    WEFT_FUNCTION void wgmma(int32_t (&d)[count], SharedMatrix a, SharedMatrix b, bool accumulate) {                     \
+        asm volatile("{ .reg .pred p; setp.ne.b32 p, %" #e2 ", 0;"                                                       \
+                     " wgmma.mma_async.sync.aligned.m64n" #n "k32.s32.%" #e3 ".%" #e4 " {" WEFT_NAMES_##count "},"       \
+                     " %" #count ", %" #e1 ", p; }"                                                                      \
+                     : WEFT_VALUES_##count("+r")                                                                         \
+                     : "l"(a.bits), "l"(b.bits), "r"(int(accumulate)), "C"(detail::wgmma_name<A>::text),                 \
+                       "C"(detail::wgmma_name<B>::text)                                                                  \
+                     : "memory");                                                                                        \
+    }
+
 // The accumulators of n columns: their names in the instruction, their values, and the numbers of the operands after them.
-#define WEFT_FOUR(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define WEFT_FOUR(as, i) as(d[i]), as(d[i + 1]), as(d[i + 2]), as(d[i + 3])
 #define WEFT_NAMES_4 "%0, %1, %2, %3"
 #define WEFT_NAMES_8 WEFT_NAMES_4 ", %4, %5, %6, %7"
 #define WEFT_NAMES_12 WEFT_NAMES_8 ", %8, %9, %10, %11"
@@ -174,38 +194,38 @@ template <typename T, Major b> struct wgmma_registers {
 #define WEFT_NAMES_120 WEFT_NAMES_116 ", %116, %117, %118, %119"
 #define WEFT_NAMES_124 WEFT_NAMES_120 ", %120, %121, %122, %123"
 #define WEFT_NAMES_128 WEFT_NAMES_124 ", %124, %125, %126, %127"
-#define WEFT_VALUES_4 WEFT_FOUR(0)
-#define WEFT_VALUES_8 WEFT_VALUES_4, WEFT_FOUR(4)
-#define WEFT_VALUES_12 WEFT_VALUES_8, WEFT_FOUR(8)
-#define WEFT_VALUES_16 WEFT_VALUES_12, WEFT_FOUR(12)
-#define WEFT_VALUES_20 WEFT_VALUES_16, WEFT_FOUR(16)
-#define WEFT_VALUES_24 WEFT_VALUES_20, WEFT_FOUR(20)
-#define WEFT_VALUES_28 WEFT_VALUES_24, WEFT_FOUR(24)
-#define WEFT_VALUES_32 WEFT_VALUES_28, WEFT_FOUR(28)
-#define WEFT_VALUES_36 WEFT_VALUES_32, WEFT_FOUR(32)
-#define WEFT_VALUES_40 WEFT_VALUES_36, WEFT_FOUR(36)
-#define WEFT_VALUES_44 WEFT_VALUES_40, WEFT_FOUR(40)
-#define WEFT_VALUES_48 WEFT_VALUES_44, WEFT_FOUR(44)
-#define WEFT_VALUES_52 WEFT_VALUES_48, WEFT_FOUR(48)
-#define WEFT_VALUES_56 WEFT_VALUES_52, WEFT_FOUR(52)
-#define WEFT_VALUES_60 WEFT_VALUES_56, WEFT_FOUR(56)
-#define WEFT_VALUES_64 WEFT_VALUES_60, WEFT_FOUR(60)
-#define WEFT_VALUES_68 WEFT_VALUES_64, WEFT_FOUR(64)
-#define WEFT_VALUES_72 WEFT_VALUES_68, WEFT_FOUR(68)
-#define WEFT_VALUES_76 WEFT_VALUES_72, WEFT_FOUR(72)
-#define WEFT_VALUES_80 WEFT_VALUES_76, WEFT_FOUR(76)
-#define WEFT_VALUES_84 WEFT_VALUES_80, WEFT_FOUR(80)
-#define WEFT_VALUES_88 WEFT_VALUES_84, WEFT_FOUR(84)
-#define WEFT_VALUES_92 WEFT_VALUES_88, WEFT_FOUR(88)
-#define WEFT_VALUES_96 WEFT_VALUES_92, WEFT_FOUR(92)
-#define WEFT_VALUES_100 WEFT_VALUES_96, WEFT_FOUR(96)
-#define WEFT_VALUES_104 WEFT_VALUES_100, WEFT_FOUR(100)
-#define WEFT_VALUES_108 WEFT_VALUES_104, WEFT_FOUR(104)
-#define WEFT_VALUES_112 WEFT_VALUES_108, WEFT_FOUR(108)
-#define WEFT_VALUES_116 WEFT_VALUES_112, WEFT_FOUR(112)
-#define WEFT_VALUES_120 WEFT_VALUES_116, WEFT_FOUR(116)
-#define WEFT_VALUES_124 WEFT_VALUES_120, WEFT_FOUR(120)
-#define WEFT_VALUES_128 WEFT_VALUES_124, WEFT_FOUR(124)
+#define WEFT_VALUES_4(as) WEFT_FOUR(as, 0)
+#define WEFT_VALUES_8(as) WEFT_VALUES_4(as), WEFT_FOUR(as, 4)
+#define WEFT_VALUES_12(as) WEFT_VALUES_8(as), WEFT_FOUR(as, 8)
+#define WEFT_VALUES_16(as) WEFT_VALUES_12(as), WEFT_FOUR(as, 12)
+#define WEFT_VALUES_20(as) WEFT_VALUES_16(as), WEFT_FOUR(as, 16)
+#define WEFT_VALUES_24(as) WEFT_VALUES_20(as), WEFT_FOUR(as, 20)
+#define WEFT_VALUES_28(as) WEFT_VALUES_24(as), WEFT_FOUR(as, 24)
+#define WEFT_VALUES_32(as) WEFT_VALUES_28(as), WEFT_FOUR(as, 28)
+#define WEFT_VALUES_36(as) WEFT_VALUES_32(as), WEFT_FOUR(as, 32)
+#define WEFT_VALUES_40(as) WEFT_VALUES_36(as), WEFT_FOUR(as, 36)
+#define WEFT_VALUES_44(as) WEFT_VALUES_40(as), WEFT_FOUR(as, 40)
+#define WEFT_VALUES_48(as) WEFT_VALUES_44(as), WEFT_FOUR(as, 44)
+#define WEFT_VALUES_52(as) WEFT_VALUES_48(as), WEFT_FOUR(as, 48)
+#define WEFT_VALUES_56(as) WEFT_VALUES_52(as), WEFT_FOUR(as, 52)
+#define WEFT_VALUES_60(as) WEFT_VALUES_56(as), WEFT_FOUR(as, 56)
+#define WEFT_VALUES_64(as) WEFT_VALUES_60(as), WEFT_FOUR(as, 60)
+#define WEFT_VALUES_68(as) WEFT_VALUES_64(as), WEFT_FOUR(as, 64)
+#define WEFT_VALUES_72(as) WEFT_VALUES_68(as), WEFT_FOUR(as, 68)
+#define WEFT_VALUES_76(as) WEFT_VALUES_72(as), WEFT_FOUR(as, 72)
+#define WEFT_VALUES_80(as) WEFT_VALUES_76(as), WEFT_FOUR(as, 76)
+#define WEFT_VALUES_84(as) WEFT_VALUES_80(as), WEFT_FOUR(as, 80)
+#define WEFT_VALUES_88(as) WEFT_VALUES_84(as), WEFT_FOUR(as, 84)
+#define WEFT_VALUES_92(as) WEFT_VALUES_88(as), WEFT_FOUR(as, 88)
+#define WEFT_VALUES_96(as) WEFT_VALUES_92(as), WEFT_FOUR(as, 92)
+#define WEFT_VALUES_100(as) WEFT_VALUES_96(as), WEFT_FOUR(as, 96)
+#define WEFT_VALUES_104(as) WEFT_VALUES_100(as), WEFT_FOUR(as, 100)
+#define WEFT_VALUES_108(as) WEFT_VALUES_104(as), WEFT_FOUR(as, 104)
+#define WEFT_VALUES_112(as) WEFT_VALUES_108(as), WEFT_FOUR(as, 108)
+#define WEFT_VALUES_116(as) WEFT_VALUES_112(as), WEFT_FOUR(as, 112)
+#define WEFT_VALUES_120(as) WEFT_VALUES_116(as), WEFT_FOUR(as, 116)
+#define WEFT_VALUES_124(as) WEFT_VALUES_120(as), WEFT_FOUR(as, 120)
+#define WEFT_VALUES_128(as) WEFT_VALUES_124(as), WEFT_FOUR(as, 124)
 
 WEFT_WGMMA(8, 4, 5, 6, 7, 8, 9, 10, 11)
 WEFT_WGMMA(16, 8, 9, 10, 11, 12, 13, 14, 15)
@@ -239,6 +259,25 @@ WEFT_WGMMA(232, 116, 117, 118, 119, 120, 121, 122, 123)
 WEFT_WGMMA(240, 120, 121, 122, 123, 124, 125, 126, 127)
 WEFT_WGMMA(248, 124, 125, 126, 127, 128, 129, 130, 131)
 WEFT_WGMMA(256, 128, 129, 130, 131, 132, 133, 134, 135)
+
+WEFT_WGMMA_INTEGERS(8, 4, 5, 6, 7, 8)
+WEFT_WGMMA_INTEGERS(16, 8, 9, 10, 11, 12)
+WEFT_WGMMA_INTEGERS(24, 12, 13, 14, 15, 16)
+WEFT_WGMMA_INTEGERS(32, 16, 17, 18, 19, 20)
+WEFT_WGMMA_INTEGERS(48, 24, 25, 26, 27, 28)
+WEFT_WGMMA_INTEGERS(64, 32, 33, 34, 35, 36)
+WEFT_WGMMA_INTEGERS(80, 40, 41, 42, 43, 44)
+WEFT_WGMMA_INTEGERS(96, 48, 49, 50, 51, 52)
+WEFT_WGMMA_INTEGERS(112, 56, 57, 58, 59, 60)
+WEFT_WGMMA_INTEGERS(128, 64, 65, 66, 67, 68)
+WEFT_WGMMA_INTEGERS(144, 72, 73, 74, 75, 76)
+WEFT_WGMMA_INTEGERS(160, 80, 81, 82, 83, 84)
+WEFT_WGMMA_INTEGERS(176, 88, 89, 90, 91, 92)
+WEFT_WGMMA_INTEGERS(192, 96, 97, 98, 99, 100)
+WEFT_WGMMA_INTEGERS(208, 104, 105, 106, 107, 108)
+WEFT_WGMMA_INTEGERS(224, 112, 113, 114, 115, 116)
+WEFT_WGMMA_INTEGERS(240, 120, 121, 122, 123, 124)
+WEFT_WGMMA_INTEGERS(256, 128, 129, 130, 131, 132)
 
 #undef WEFT_NAMES_4
 #undef WEFT_VALUES_4
@@ -306,5 +345,6 @@ WEFT_WGMMA(256, 128, 129, 130, 131, 132, 133, 134, 135)
 #undef WEFT_VALUES_128
 #undef WEFT_FOUR
 #undef WEFT_WGMMA
+#undef WEFT_WGMMA_INTEGERS
 
 }  // namespace weft

@@ -92,11 +92,11 @@ struct weft_matrix {
     uint32_t start, leading, stride, swizzle;
     bool rows_contiguous;
 };
-enum weft_element : uint32_t { weft_float16, weft_bfloat16, weft_tfloat32 };
+enum weft_element : uint32_t { weft_float16, weft_bfloat16, weft_tfloat32, weft_int8, weft_uint8 };
 uint32_t weft_shared_offset(const void* shared);
-// sums: this thread's columns / 2 accumulators. a_registers: its four registers of A, or null where A is in shared memory.
-void weft_wgmma(float* sums, uint32_t columns, const uint32_t* a_registers, const weft_matrix* a, const weft_matrix* b,
-                bool accumulate, weft_element element);
+// sums: this thread's columns / 2 accumulators, float or int32_t. a_registers: its four registers of A, or null where A is in shared memory.
+void weft_wgmma(void* sums, uint32_t columns, const uint32_t* a_registers, const weft_matrix* a, const weft_matrix* b,
+                bool accumulate, weft_element left, weft_element right);
 void weft_wgmma_fence();
 void weft_wgmma_commit();
 void weft_wgmma_wait(uint32_t left);

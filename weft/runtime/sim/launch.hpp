@@ -118,7 +118,7 @@ struct Warp {
 struct Multiplier {
     struct Given {
         Fiber* fiber;
-        float* sums;
+        void* sums;
         const uint32_t* a;
     };
     std::vector<Given> here;

@@ -125,7 +125,7 @@ template <> inline constexpr bool is_tfloat32<tfloat32> = true;
 template <typename T> struct operand_of {
     static constexpr int packed = 2;
     static WEFT_HOST_FUNCTION double element(uint32_t bits, int half) {
-        static_assert(std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>, "float16, bfloat16 or tfloat32");
+        static_assert(std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>, "a type that mma multiplies");
         T value;
         value.bits = uint16_t(bits >> 16 * half);
         return double(float(value));
@@ -135,6 +135,13 @@ template <> struct operand_of<tfloat32> {
     static constexpr int packed = 1;
     static WEFT_HOST_FUNCTION double element(uint32_t bits, int) { return double(float_of(bits & 0xffffe000u)); }
 };
+
+template <typename T> struct operand_of_bytes {
+    static constexpr int packed = 4;
+    static WEFT_HOST_FUNCTION double element(uint32_t bits, int part) { return double(T(bits >> 8 * part)); }
+};
+template <> struct operand_of<int8_t> : operand_of_bytes<int8_t> {};
+template <> struct operand_of<uint8_t> : operand_of_bytes<uint8_t> {};
 
 // A double rounded once to float16: through a float that keeps in its last bit whether anything was cut off.
 WEFT_HOST_FUNCTION uint16_t float16_bits_of_double(double value) {
@@ -158,15 +165,17 @@ WEFT_HOST_FUNCTION double accumulator(const uint32_t* c, int v) {
     return double(float_of_float16(uint16_t(c[v / 2] >> 16 * (v % 2))));
 }
 WEFT_HOST_FUNCTION void set_accumulator(float* c, int v, double value) { c[v] = float(value); }
+WEFT_HOST_FUNCTION double accumulator(const int32_t* c, int v) { return double(c[v]); }
+WEFT_HOST_FUNCTION void set_accumulator(int32_t* c, int v, double value) { c[v] = int32_t(int64_t(value)); }  // that wraps
 WEFT_HOST_FUNCTION void set_accumulator(uint32_t* c, int v, double value) {
     const uint32_t shift = 16 * (v % 2);
     c[v / 2] = (c[v / 2] & ~(0xffffu << shift)) | uint32_t(float16_bits_of_double(value)) << shift;
 }
 
 // The products are exact in double, their sum in the order of k nearly so, and each result is rounded once.
-template <typename T, typename C, int a_registers> WEFT_UNWATCHED void multiply(void* const* records) {
+template <typename A, typename B, typename C, int a_registers> WEFT_UNWATCHED void multiply(void* const* records) {
     if (!all_here(records)) return;
-    constexpr int packed = operand_of<T>::packed;
+    constexpr int packed = operand_of<A>::packed;
     constexpr int step = 4 * packed;  // of k, from one register of a lane to the next
     constexpr int k = a_registers / 2 * step;
     double a[16][k], b[8][k];
@@ -175,9 +184,9 @@ template <typename T, typename C, int a_registers> WEFT_UNWATCHED void multiply(
         for (int half = 0; half < packed; ++half) {
             const int column = packed * (lane % 4) + half;
             for (int r = 0; r < a_registers; ++r) {
-                a[lane / 4 + 8 * (r % 2)][column + r / 2 * step] = operand_of<T>::element(own.a[r], half);
+                a[lane / 4 + 8 * (r % 2)][column + r / 2 * step] = operand_of<A>::element(own.a[r], half);
             }
-            for (int r = 0; r < a_registers / 2; ++r) b[lane / 4][column + r * step] = operand_of<T>::element(own.b[r], half);
+            for (int r = 0; r < a_registers / 2; ++r) b[lane / 4][column + r * step] = operand_of<B>::element(own.b[r], half);
         }
     }
     for (int lane = 0; lane < 32; ++lane) {
@@ -192,13 +201,32 @@ template <typename T, typename C, int a_registers> WEFT_UNWATCHED void multiply(
     }
 }
 
-template <typename T, typename C, int c_registers, int a_registers, int b_registers>
+// Of doubles, a fused multiply-add after the other, in the order of k.
+struct DoubleMmaRecord {
+    const double *a, *b;
+    double* c;
+};
+WEFT_UNWATCHED inline void multiply_doubles(void* const* records) {
+    if (!all_here(records)) return;
+    const auto lanes = reinterpret_cast<DoubleMmaRecord* const*>(records);
+    for (int lane = 0; lane < 32; ++lane) {
+        for (int v = 0; v < 4; ++v) {
+            double& sum = lanes[lane]->c[v];
+            for (int k = 0; k < 8; ++k) {
+                const double left = lanes[lane / 4 * 4 + k % 4]->a[k / 4 * 2 + v / 2];
+                sum = std::fma(left, lanes[(2 * (lane % 4) + v % 2) * 4 + k % 4]->b[k / 4], sum);
+            }
+        }
+    }
+}
+
+template <typename A, typename B = A, typename C, int c_registers, int a_registers, int b_registers>
 WEFT_HOST_FUNCTION void mma(C (&c)[c_registers], const uint32_t (&a)[a_registers], const uint32_t (&b)[b_registers]) {
     weft_check_registers(a, sizeof a, "operand A of mma");
     weft_check_registers(b, sizeof b, "operand B of mma");
     weft_check_registers(c, sizeof c, "accumulator of mma");
     MmaRecord<C> own{a, b, c};
-    weft_together(&own, multiply<T, C, a_registers>);
+    weft_together(&own, multiply<A, B, C, a_registers>);
 }
 
 }  // namespace detail
@@ -211,6 +239,21 @@ template <typename T> WEFT_HOST_FUNCTION void mma(float (&c)[4], const uint32_t 
 // float16 and bfloat16: k = 8; tfloat32: k = 4.
 template <typename T> WEFT_HOST_FUNCTION void mma(float (&c)[4], const uint32_t (&a)[2], const uint32_t (&b)[1]) {
     detail::mma<T>(c, a, b);
+}
+
+// int8_t and uint8_t, each operand its own, four elements a register: k = 32. Sums wrap.
+template <typename A, typename B = A>
+WEFT_HOST_FUNCTION void mma(int32_t (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+    detail::mma<A, B>(c, a, b);
+}
+
+// double: k = 8.
+template <typename T> WEFT_HOST_FUNCTION void mma(double (&c)[4], const double (&a)[4], const double (&b)[2]) {
+    weft_check_registers(a, sizeof a, "operand A of mma");
+    weft_check_registers(b, sizeof b, "operand B of mma");
+    weft_check_registers(c, sizeof c, "accumulator of mma");
+    detail::DoubleMmaRecord own{a, b, c};
+    weft_together(&own, detail::multiply_doubles);
 }
 
 // float16 with a float16 accumulator, two elements a register: k = 16 and 8.

@@ -26,9 +26,13 @@ struct Matrix {
     }
 };
 
+uint32_t bytes_of(weft_element type) { return type == weft_tfloat32 ? 4 : type == weft_int8 || type == weft_uint8 ? 1 : 2; }
+
 float element_at(const char* shared, uint32_t offset, weft_element type) {
     uint16_t half;
     uint32_t word;
+    if (type == weft_int8) return float(int8_t(shared[offset]));
+    if (type == weft_uint8) return float(uint8_t(shared[offset]));
     if (type == weft_tfloat32) {
         std::memcpy(&word, shared + offset, 4);
         return weft::float_of(word & 0xffffe000u);
@@ -98,37 +102,41 @@ void read_matrix(Region& r, const Matrix& m, uint32_t first, uint32_t rows, cons
 
 struct Product {
     uint32_t columns, first_row;  // of 16
-    weft_element type;
+    weft_element left, right;
     bool accumulate, a_in_registers;
     Matrix a, b;
-    std::vector<float*> sums;
+    std::vector<void*> sums;
     std::vector<uint32_t> a_registers;
     const char* shared;
 
     void run() const {
         const uint32_t depth = b.depth;
-        std::vector<float> left(16 * depth), right(size_t(columns) * depth);
+        std::vector<float> rows(16 * depth), across(size_t(columns) * depth);
         for (uint32_t n = 0; n < columns; ++n) {
-            for (uint32_t k = 0; k < depth; ++k) right[n * depth + k] = element_at(shared, b.offset(n, k), type);
+            for (uint32_t k = 0; k < depth; ++k) across[n * depth + k] = element_at(shared, b.offset(n, k), right);
         }
         for (uint32_t m = 0; m < 16; ++m) {
             for (uint32_t k = 0; k < depth; ++k) {
                 if (!a_in_registers) {
-                    left[m * depth + k] = element_at(shared, a.offset(first_row + m, k), type);
+                    rows[m * depth + k] = element_at(shared, a.offset(first_row + m, k), left);
                     continue;
                 }
                 // a register holds 4 bytes of k: pairs of 16-bit elements, or one of 32
                 const uint32_t group = k * b.element / 4, per = 4 / b.element;
                 const uint32_t thread = m % 8 * 4 + group % 4, reg = m / 8 + group / 4 * 2;
-                left[m * depth + k] = element_of(a_registers[thread * 4 + reg], k % per, type);
+                rows[m * depth + k] = element_of(a_registers[thread * 4 + reg], k % per, left);
             }
         }
         for (uint32_t t = 0; t < 32; ++t) {
             for (uint32_t i = 0; i < columns / 2; ++i) {
                 const uint32_t row = t / 4 + i % 4 / 2 * 8, column = i / 4 * 8 + t % 4 * 2 + i % 2;
-                double sum = accumulate ? double(sums[t][i]) : 0.0;
-                for (uint32_t k = 0; k < depth; ++k) sum += double(left[row * depth + k]) * double(right[column * depth + k]);
-                sums[t][i] = float(sum);
+                const bool whole = b.element == 1;  // sums of integers, which double has exactly, and which wrap
+                auto* const real = static_cast<float*>(sums[t]) + i;
+                auto* const integer = static_cast<int32_t*>(sums[t]) + i;
+                double sum = !accumulate ? 0.0 : whole ? double(*integer) : double(*real);
+                for (uint32_t k = 0; k < depth; ++k) sum += double(rows[row * depth + k]) * double(across[column * depth + k]);
+                if (whole) *integer = int32_t(int64_t(sum));
+                else *real = float(sum);
             }
         }
     }
@@ -168,8 +176,8 @@ uint32_t weft_shared_offset(const void* shared) {
     return uint32_t(address - current->block->shared.base);
 }
 
-void weft_wgmma(float* sums, uint32_t columns, const uint32_t* a_registers, const weft_matrix* a, const weft_matrix* b,
-                bool accumulate, weft_element element) {
+void weft_wgmma(void* sums, uint32_t columns, const uint32_t* a_registers, const weft_matrix* a, const weft_matrix* b,
+                bool accumulate, weft_element left, weft_element right) {
     const SiteId site = WEFT_HERE;
     Fiber& f = *current;
     Block& block = *f.block;
@@ -204,11 +212,12 @@ void weft_wgmma(float* sums, uint32_t columns, const uint32_t* a_registers, cons
     auto product = std::make_shared<Product>();
     product->columns = columns;
     product->first_row = f.number / 32 % 4 * 16;
-    product->type = element;
+    product->left = left;
+    product->right = right;
     product->accumulate = accumulate;
     product->a_in_registers = a_registers != nullptr;
-    product->a.element = product->b.element = element == weft_tfloat32 ? 4 : 2;
-    product->a.depth = product->b.depth = element == weft_tfloat32 ? 8 : 16;
+    product->a.element = product->b.element = bytes_of(left);
+    product->a.depth = product->b.depth = 32 / bytes_of(left);
     if (a) product->a.at = *a;
     product->b.at = *b;
     product->shared = reinterpret_cast<const char*>(block.shared.base);

@@ -38,6 +38,8 @@ template <typename T> struct wgmma_element;
 template <> struct wgmma_element<float16> { static constexpr weft_element value = weft_float16; };
 template <> struct wgmma_element<bfloat16> { static constexpr weft_element value = weft_bfloat16; };
 template <> struct wgmma_element<tfloat32> { static constexpr weft_element value = weft_tfloat32; };
+template <> struct wgmma_element<int8_t> { static constexpr weft_element value = weft_int8; };
+template <> struct wgmma_element<uint8_t> { static constexpr weft_element value = weft_uint8; };
 
 template <typename T> inline constexpr bool has_turns = true;
 template <> inline constexpr bool has_turns<tfloat32> = false;
@@ -58,7 +60,7 @@ WEFT_HOST_FUNCTION void wgmma(float (&d)[count], SharedMatrix a, SharedMatrix b,
     static_assert(detail::is_wgmma_width<count>, "n / 2 registers, n a multiple of 8 from 8 to 256");
     static_assert(detail::has_turns<T> || (a_major == Major::k && b_major == Major::k), "tfloat32 is contiguous along k");
     const weft_matrix left = detail::described(a, a_major), right = detail::described(b, b_major);
-    weft_wgmma(d, 2 * count, nullptr, &left, &right, accumulate, detail::wgmma_element<T>::value);
+    weft_wgmma(d, 2 * count, nullptr, &left, &right, accumulate, detail::wgmma_element<T>::value, detail::wgmma_element<T>::value);
 }
 template <typename T, Major b_major = Major::k, int count>
 WEFT_HOST_FUNCTION void wgmma(float (&d)[count], const uint32_t (&a)[4], SharedMatrix b, bool accumulate) {
@@ -66,7 +68,15 @@ WEFT_HOST_FUNCTION void wgmma(float (&d)[count], const uint32_t (&a)[4], SharedM
     static_assert(detail::has_turns<T> || b_major == Major::k, "tfloat32 is contiguous along k");
     weft_check_registers(a, sizeof a, "operand A of wgmma");
     const weft_matrix right = detail::described(b, b_major);
-    weft_wgmma(d, 2 * count, a, nullptr, &right, accumulate, detail::wgmma_element<T>::value);
+    weft_wgmma(d, 2 * count, a, nullptr, &right, accumulate, detail::wgmma_element<T>::value, detail::wgmma_element<T>::value);
+}
+
+// The same of int8_t and uint8_t, each operand its own, contiguous along k.
+template <typename A, typename B = A, int count>
+WEFT_HOST_FUNCTION void wgmma(int32_t (&d)[count], SharedMatrix a, SharedMatrix b, bool accumulate) {
+    static_assert(detail::is_wgmma_width<count> && (count == 4 || count == 12 || count % 8 == 0), "n is 8, 24 or a multiple of 16");
+    const weft_matrix left = detail::described(a, Major::k), right = detail::described(b, Major::k);
+    weft_wgmma(d, 2 * count, nullptr, &left, &right, accumulate, detail::wgmma_element<A>::value, detail::wgmma_element<B>::value);
 }
 
 }  // namespace weft
