@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from weft.compiler.launch import Launch
 from weft.compiler.points import most_points
-from weft.loops.ir import For, Stmt, bodies, walk
+from weft.loops.ir import For, Stmt, bodies, free_names, walk
 from weft.loops.steps import Ranges, bounds
+from weft.plan.arguments import Facts, subscripts
 from weft.plan.chain import ChainPlan
 from weft.plan.product import ProductPlan
 from weft.plan.threads import ThreadPlan
@@ -20,6 +21,8 @@ ITERATION_SECONDS, THREADS, OUTER_SECONDS = 2e-8, 1 << 16, 5e-7
 # How many times as long iterations of loops take in which threads that share the loops around them go through loops: what
 # neighbours read lies apart.
 LYING_APART = 2
+# The same of loops that threads share whose iterations touch no neighbours at all: each element comes with a sector.
+A_SECTOR = 8
 # Products that a GPU makes in a second, where tiles of their operands are in shared memory.
 PRODUCTS_A_SECOND = {"fma": 1.5e13, "mma": 1.5e14, "wgmma": 3e14}
 _MOST_STOPPED = 100  # iterations of a loop that may end early, where it does: what is launched for all of them does not
@@ -44,6 +47,8 @@ def seconds_of(program: Sequence[Launch], names: Mapping[str, int], ranges: Rang
         seconds = ITERATION_SECONDS * work / max(1, min(threads, THREADS))
         if turn > 1 and any(isinstance(s, For) for stmt in nest.body if isinstance(stmt, For) for s in walk(stmt.body)):
             seconds *= LYING_APART
+        if turn > 1 and any(_apart(stmt, launch.variant.facts) for stmt in nest.body if isinstance(stmt, For)):
+            seconds *= A_SECTOR
         if isinstance(launch.variant.plan, ThreadPlan) and not launch.variant.plan.shared:
             seconds = max(seconds, OUTER_SECONDS * _outer_iterations(nest.body, names, own))
         if isinstance(launch.variant.plan, ChainPlan):
@@ -55,6 +60,12 @@ def seconds_of(program: Sequence[Launch], names: Mapping[str, int], ranges: Rang
         once *= math.prod(sum(g.taken) / len(g.taken) for g in launch.when)
         total += once * math.prod(most_points(s.start, s.stop, s.step, names, own) for s in inner)
     return total
+
+
+def _apart(loop: For, facts: Facts) -> bool:
+    """Whether what a loop touches lies along memory, and never along the loop."""
+    sides = [i for a, index in subscripts((loop,)) for axis, i in enumerate(index) if (a, axis) in facts.unit]
+    return bool(sides) and not any(loop.var in free_names(i) for i in sides)
 
 
 def _outer_iterations(body: tuple[Stmt, ...], names: Mapping[str, int], ranges: Ranges) -> float:

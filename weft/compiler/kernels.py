@@ -56,6 +56,7 @@ from weft.plan.product import (
 )
 from weft.plan.product import shared_bytes as product_bytes
 from weft.plan.product_search import plan_products
+from weft.plan.quotients import Short, short_of_graph, short_of_statements
 from weft.plan.recurrence import RecurrenceExtents, RecurrencePlan, plan_recurrences, recurrence_memory
 from weft.plan.recurrence import shared_bytes as recurrence_bytes
 from weft.plan.scan import TURNS_TOLD, ScanPlan, plan_scan, ring_bytes, told_words
@@ -74,7 +75,7 @@ def whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[L
     function, own = analysis.function, analysis.schedule.nests[nest]
     used = {a.name: arrays[a.name] for a in nest_arrays(function, own)}
     extents = [most_points(a.start, a.stop, a.step, names, ranges) for a in own.axes]
-    facts = facts_of(used, extents)
+    facts = replace(facts_of(used, extents), short=_short(where, nest, names))
     entry = kernel_entry(own.name)
     maps = analysis.lowered[nest].maps
     placed = None if maps is None else plan_maps(function, maps, used, names, ranges, where.leaning)
@@ -123,6 +124,16 @@ def whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[L
         made = tuple(replace(one, variant=variant, dependent=one.dependent or (k == 0 and not where.first))
                      for k, one in enumerate(made))  # fmt: skip
     return tuple(replace(launch, where=where, steps=where.steps, when=where.when) for launch in made)
+
+
+def _short(where: Where, nest: int, names: Mapping[str, int]) -> Short:
+    """The quotients of a nest that 32 bits hold in a call."""
+    lowered, own = where.analysis.lowered[nest], where.analysis.schedule.nests[nest]
+    graphs = lowered.maps, lowered.sweeps, lowered.joins, lowered.scans, lowered.states, lowered.recurrences
+    found = dict(short_of_statements((*own.around(), *own.body), names, where.ranges))
+    for graph in graphs:
+        found |= {} if graph is None else dict(short_of_graph(graph, names, where.ranges))
+    return tuple(found.items())
 
 
 def shared_launches(where: Where, launch: Launch, names: Mapping[str, int]) -> tuple[Launch, ...] | None:

@@ -30,8 +30,9 @@ from weft.runtime.stack import deep
 
 # Launches that repeat are taken where they cost this part of one launch at most, or of a chain of products, and are looked for
 # where that costs so much. Attention of 8 tiles of 64 queries over 4096 keys took 36 us as a chain and 21 as passes on an
-# H200, of 64 tiles 34 and 91.
-GAIN, CHAIN_GAIN, WORTH_SECONDS = 0.5, 0.75, 2e-5
+# H200, of 64 tiles 34 and 91. So are launches that do not repeat: a ring of 128 x 256 places, 512 rounds of it in each thread,
+# took 122 us on an H100.
+GAIN, CHAIN_GAIN, ONCE_GAIN, WORTH_SECONDS = 0.5, 0.75, 0.75, 2e-5
 MOST_CANDIDATES = 8
 _DEEPEST = 4  # how often a nest is taken apart
 _MOST_BYTES = 1 << 33  # of memory that its parts share
@@ -89,7 +90,8 @@ def _launches(where: Where, nest: int, names: Mapping[str, int], depth: int) -> 
     found.append(None if apart is None else _repeated_launches(apart, inside, nest, names, depth - 1))
     costs = [(seconds_of(own, names, where.ranges), own) for own in found if own is not None]
     least, best = min(costs, key=lambda cost: cost[0], default=(math.inf, whole))
-    return best if leaning.apart or least <= (CHAIN_GAIN if chained else GAIN) * seconds else whole
+    gain = CHAIN_GAIN if chained else GAIN if any(one.steps != where.steps for one in best) else ONCE_GAIN
+    return best if leaning.apart or least <= gain * seconds else whole
 
 
 def _of_several_products(analysis: Analysis, nest: int, whole: tuple[Launch, ...]) -> bool:

@@ -136,7 +136,8 @@ class Body:
         self.faults = {f: first + k for k, f in enumerate(faults_of(self.nest))}
         # what loops whose bounds data decide are known to stay below
         self.known_below = {f.var: f.segment.limits for f in self.nest.loops() if f.segment is not None}
-        self.printer = Printer(self._name, self._load, lambda name: name not in self.large, fault=self._fault)
+        self.printer = Printer(self._name, self._load, lambda name: name not in self.large, fault=self._fault,
+                               short=dict(self.facts.short))  # fmt: skip
 
     # ------------------------------------------------------------ names and elements
 
@@ -241,6 +242,8 @@ class Body:
         """Whether the call could not tell that this subscript of an axis is inside."""
         if array in self.function.checked:
             return True
+        if (array, axis) in self.function.sized.axes:
+            return False
         extent = self.function.array(array).shape[axis]
         if isinstance(index, Ref) and extent in self.known_below.get(index.name, ()):
             return False

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from weft.emit.subscripts import simplify
@@ -43,6 +43,7 @@ _INFIX = {
 _STRAIGHT = frozenset({"exp", "exp2", "erf", "gelu", "rsqrt", "sigmoid", "tanh"})
 # Functions of float32 that weft/rare.hpp has too, quicker and with an end.
 RARELY_WRONG = frozenset({"sin", "cos", "tan", "fmod", "mod", "floordiv"})
+_SHORT = {"floordiv": "quotient", "mod": "remainder"}
 _WRAPPING = {"add": "wrapping_add", "sub": "wrapping_sub", "mul": "wrapping_mul", "neg": "wrapping_neg"}
 
 
@@ -141,7 +142,7 @@ class Printer:
     names need not wrap. fuses: state multiply-adds of floats as `weft::fma`; otherwise they are left to the compiler.
     narrow: whether an int64 name is a C++ variable of 32 bits, which subscripts may compute with, but values not. fault: the
     number of a fault and where it is noted. rare: the variable that tells that a function of `weft/rare.hpp` was wrong, where
-    those are to be called.
+    those are to be called. short: quotients and remainders of integers, and the C++ types of 32 bits that they are computed in.
     """
 
     name: Callable[[Ref], str]
@@ -151,6 +152,7 @@ class Printer:
     narrow: Callable[[str], bool] = lambda name: False
     fault: Callable[[Fault], str] = lambda fault: ""
     rare: str = ""
+    short: Mapping[Expr, str] = field(default_factory=dict)
 
     def value(self, expr: Expr, level: int = TERNARY) -> str:
         """A value, parenthesised if it binds less tightly than `level`."""
@@ -212,6 +214,9 @@ class Printer:
             if product := Product.of(second):
                 negated = product.negated != (name == "sub")
                 return self._fma(replace(product, negated=negated), self._print(first, wrap), wrap)
+        if expr in self.short:
+            dividend, divisor = (self._exact(a, wrap).text for a in args)
+            return Text(f"weft::{_SHORT[name]}<{self.short[expr]}>({dividend}, {divisor})")
         if isinstance(expr, Check):
             noted = self.fault(expr.fault)
             value = self._exact(args[0], wrap).within(OR)

@@ -154,7 +154,7 @@ class ProductEntry(ValueBody):
         told = {a.name: a for a in sweeps.axes.values() if "." not in a.name}  # axes that are counted as one are boxes
         parts = told_apart(sweeps, plan.merged)
         varies = deciding(told, [v for v in sweeps.values if not parts & {*names_of(v)}])
-        large = varies | {s.name for s in function.scalars} | {o.name for o in products.operands}  # what data decide wraps
+        large = varies | {s.name for s in function.scalars} | {o.name for o in (*products.operands, *products.owns)}  # wraps
         return cls(
             function, nest, facts, writer, Names(frozenset({*own, kernel_entry(nest.name)})), {}, {}, varies, large,
             axes=sweeps.axes, values=sweeps.values, products=products, plan=plan, launch=launch,

@@ -13,7 +13,7 @@ from weft.emit.products import Fragment, ProductEntry, Tile
 from weft.graph.products import Operand
 from weft.graph.tile import Fold, Read, names_of
 from weft.loops.ir import free_names
-from weft.plan.product import ACROSS, DOWN, NEAREST, RUN, ProductPlan, Staged, operand_reads, packed_type
+from weft.plan.product import ACROSS, DOWN, NEAREST, RUN, ProductPlan, Staged, made_of, operand_reads, packed_type
 
 # The place of a thread among those of its warp, as C++: of four below each other, and of eight beside each other.
 LANE_ROW = f"threadIdx.x % {NEAREST} + threadIdx.x % 32 / {NEAREST * ACROSS} * {NEAREST}"
@@ -53,6 +53,7 @@ class SquareEntry(ProductEntry):
         self.places_of_thread()
         tiles = [self.begun_tile(k, *each) for k, each in enumerate(self.tiles())]
         self.begin_totals()
+        self.owns = {own.name: self.own(own) for own in self.products.owns}
         self.turns(tiles)
 
     def end(self, results: Callable[[], None]) -> None:
@@ -68,6 +69,19 @@ class SquareEntry(ProductEntry):
             self.writer.line(f"{register_type(f.types[0])} {own}[{m}][{n}];")
             starts.append(f"{own}[u][v] = {self.algebra(f)}::identity();")
         self.unrolled(self.each_result(), *starts)
+
+    def own(self, own: Operand) -> str:
+        """Declare what each of a thread's results has of its own."""
+        (m, n), at, line, found = self.plan.each, self.fragment, self.writer.line, self.products
+        name = self.fresh.fresh("of_result" if own.name.startswith("own.") else f"{own.name}_of_result")
+        line(f"{register_type(own.value.type)} {name}[{m}][{n}] = {{}};")
+        with self.each_run(), self.unrolled_block([f"for (int32_t v = 0; v < {at.run}; ++v)"]):
+            row = self.place_of(found.rows, self.firsts["rows"], at.row, self.wholes["rows"])
+            column = self.place_of(found.columns, self.firsts["columns"], f"{at.column} + v", self.wholes["columns"])
+            with self.writer.block(f"if ({row} && {column})"):
+                self.statements(tuple(map(self.let, made_of(found, (own.value,)))))
+                line(f"{name}[u][h * {at.run} + v] = {self.printer.value(own.value)};")
+        return name
 
     def each_result(self) -> list[str]:
         m, n = self.plan.each
@@ -213,6 +227,7 @@ class SquareEntry(ProductEntry):
             with self.writer.block(f"for (int32_t u = 0; u < {m}; ++u)"):
                 line("#pragma unroll")
                 names = {t.operand.name: f"{t.own}[{'u' if t.left else 'v'}]" for t in tiles}
+                names |= {operand: f"{own}[u][v]" for operand, own in self.owns.items()}
                 with self.writer.block(f"for (int32_t v = 0; v < {n}; ++v)"), self.spelled(names):
                     for f in self.products.folds:
                         self.fold(f, self.total(f, "v"))

@@ -175,7 +175,11 @@ class Builder:
         if read.always or read.checked:
             return read.always
         access = access_of(graph, read.array, read.index, read.axes, False)
-        return self.polyhedra.outside(access, self.arrays[read.array].shape) is None
+        told, shape = self.function.sized.everywhere, self.arrays[read.array].shape
+        asked = [axis for axis in range(len(read.index)) if (read.array, axis) not in told]
+        if any(access.subscript[axis] is None for axis in asked):
+            return False
+        return all(self.polyhedra.outside(access, shape, axis) is None for axis in asked)
 
     def refuse(self, why: str, kind: str, remedy: str = "", where: Location | None = None) -> NotTiles:
         return NotTiles(why, where or self.location, remedy, kind)
@@ -385,8 +389,11 @@ class Builder:
 
     def checked(self, array: str, index: tuple[Expr, ...]) -> bool:
         """Whether data decide if a subscript is inside its array: by its value, or by whether it is evaluated."""
-        forms = [affine(i) for i in index]
-        if array in self.function.checked or None in forms:
+        if array in self.function.checked:
+            return True
+        asked = [a for a, i in enumerate(index) if (array, a) not in self.function.sized.axes or affine(i) is not None]
+        forms = [affine(index[a]) for a in asked]
+        if None in forms:
             return True
         names = {n for f in forms if f is not None for n in f.names} - self.arguments
         axes = {a.name: a for a in self.axes.axes}
@@ -397,8 +404,9 @@ class Builder:
             return False
         if any(axes[n].segment is None for n in ragged):
             return True
-        access = Access(array, tuple(forms), index, False, self.domain(names), (), 0, None)
-        return self.polyhedra.outside(access, self.arrays[array].shape) is not None
+        own, shape = (tuple(e[a] for a in asked) for e in (index, self.arrays[array].shape))
+        access = Access(array, tuple(forms), own, False, self.domain(names), (), 0, None)
+        return self.polyhedra.outside(access, shape) is not None
 
     def ragged(self, axis: str) -> bool:
         """Whether data decide the bounds of an axis."""

@@ -3,7 +3,7 @@
 The axes of the results fall in two groups, *rows* and *columns*, so that what is folded is made of operands which have the axes
 of one group alone, and those that are folded. So a point of an operand serves a whole row or column of results. What is made of
 two operands may be anything: their product, the distance of two vectors, a sum whose largest is wanted. Axes that all operands
-have are the *batch*.
+have are the *batch*. What a result has of its own, the same at all of its points, may be among what is made of them.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ class Operand:
 class Products:
     """folds: their parts are made of the operands' names. rows, columns: the axes that left operands have alone, and right
     ones. Each group of axes from the slowest to the fastest. ending: what is folded for each result by itself, over other axes.
+    owns: what each result has of its own.
     """
 
     sweeps: Sweeps
@@ -74,6 +75,7 @@ class Products:
     right: tuple[Operand, ...]
     folds: tuple[Fold, ...]
     ending: tuple[Sweep, ...] = ()
+    owns: tuple[Operand, ...] = ()
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -121,11 +123,13 @@ def products(sweeps: Sweeps, lane: str, main: int = 0, apart: Collection[str] = 
         return None  # rows or columns that have points of their own
     reach = _Reach(sweeps, made)
     leaves = [leaf for f in sweep.folds for leaf in reach.leaves(f.parts[0])]
+    steady = [leaf for leaf in leaves if not leaf & {*sweep.over}]
     found = _groups(sweeps.rows, lane, leaves, apart)
+    found = found or _groups(sweeps.rows, lane, [leaf for leaf in leaves if leaf not in steady], apart)
     if found is None:
         return None
     batch, rows, columns = found
-    split = _Split(reach, frozenset(sweep.over) | batch, rows, columns)
+    split = _Split(reach, frozenset(sweep.over), batch, rows, columns)
     folds = []
     for f in sweep.folds:
         part = split.of(f.parts[0], strict=True)
@@ -138,7 +142,7 @@ def products(sweeps: Sweeps, lane: str, main: int = 0, apart: Collection[str] = 
         return tuple(a for a in sweeps.rows if a in axes)
 
     return Products(
-        sweeps, ordered(batch), ordered(rows), ordered(columns), sweep.over, left, right, tuple(folds), ending
+        sweeps, ordered(batch), ordered(rows), ordered(columns), sweep.over, left, right, tuple(folds), ending, split.owns
     )  # fmt: skip
 
 
@@ -295,15 +299,22 @@ class _Reach:
 
 
 class _Split:
-    """The largest parts of expressions that one side alone makes. shared: the axes that both have."""
+    """The largest parts of expressions that one side alone makes, or that are a result's own."""
 
-    def __init__(self, reach: _Reach, shared: frozenset[str], rows: frozenset[str], columns: frozenset[str]) -> None:
-        self._reach, self._shared, self._sides = reach, shared, (rows, columns)
+    def __init__(
+        self, reach: _Reach, over: frozenset[str], batch: frozenset[str], rows: frozenset[str], columns: frozenset[str]
+    ) -> None:
+        self._reach, self._over, self._shared, self._sides = reach, over, over | batch, (rows, columns)
         self._names: dict[Expr, str] = {}
+        self._owns: dict[Expr, str] = {}
 
     @property
     def found(self) -> tuple[Operand, ...]:
         return tuple(Operand(name, e) for e, name in self._names.items())
+
+    @property
+    def owns(self) -> tuple[Operand, ...]:
+        return tuple(Operand(name, e) for e, name in self._owns.items())
 
     def of(self, e: Expr, strict: bool) -> Expr | None:
         """The expression of operands; None where it is no such. strict: it is evaluated at every point."""
@@ -314,6 +325,11 @@ class _Split:
             if not strict and any(isinstance(x, Load | Check) for x in walk_expr(e)):
                 return None
             name = self._names.setdefault(e, e.name if isinstance(e, Ref) else f"operand.{len(self._names)}")
+            return Ref(name, e.type)
+        if not axes & self._over:
+            if not strict and any(isinstance(x, Load | Check) for x in walk_expr(e)):
+                return None
+            name = self._owns.setdefault(e, e.name if isinstance(e, Ref) else f"own.{len(self._owns)}")
             return Ref(name, e.type)
         match e:
             case Ref(name=name) if isinstance(value := self._reach.made.get(name), Map):

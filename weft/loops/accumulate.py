@@ -971,6 +971,8 @@ def _spanned(function: Function, site: _Site, settled: _Settled) -> _Spanned | N
     closure = _Closure(site, 0, settled)
     if not functions or closure.spills or not closure.repeatable:
         return None
+    if told == loops.keys() and all(affine(i) is not None for _, i in functions.values()):
+        return None  # each iteration adds to an element of its own
     if any(f.step != 1 or not free_names(f.start) | free_names(f.stop) <= fixed for f in site.loops):
         return None
     around = [f for f in site.loops if f.var in told]
@@ -1468,8 +1470,8 @@ def _kept(function: Function, value: Expr, index: tuple[Expr, ...]) -> str | Non
 
 
 def _spread(function: Function, target: str, names: Names) -> Function:
-    """Let loops over all elements of a row add what is added to one of them before, which data choose: each asks if it is that.
-    The element is one of the array: the program has read it.
+    """Let loops over all elements of a row add what is added to one of them before, which data choose, perhaps under a
+    condition: each asks if it is that. The element is one of the array: the program has read it.
     """
     while True:
         sites = list(_sites(function.body, target))
@@ -1479,26 +1481,42 @@ def _spread(function: Function, target: str, names: Names) -> Function:
             return function
         a, b, which = found
         edit, type_ = _Edit(), a.value.type
-        value = Let(names.fresh(f"{target}_there"), a.value, a.store.location)
-        places = [Let(names.fresh("there"), place, a.store.location) for place, _ in which]
-        here = [Op("eq", (Ref(let.name, INT64), Ref(var, INT64)), BOOL) for let, (_, var) in zip(places, which, strict=True)]
-        own = Op("where", (_all(here), Ref(value.name, type_), number(0, type_)), type_)
-        edit.instead[id(a.store)] = [value, *places]
+        told = [Let(names.fresh(f"{target}_there"), a.value, a.store.location)]
+        told += [Let(names.fresh("there"), place, a.store.location) for place, _ in which]
+        given: tuple[Stmt, ...] = tuple(told)
+        top: Stmt = a.store
+        for step in reversed(a.path[_in_common(a, b) :]):  # a branch that is not taken adds 0
+            assert isinstance(step.stmt, If)
+            inside, told = told, [replace(let, name=names.fresh(base_name(let.name))) for let in told]
+            sides = [(Ref(x.name, x.value.type), number(0, x.value.type)) for x in inside]
+            merges = [Merge(let.name, *(s if step.taken else s[::-1])) for let, s in zip(told, sides, strict=True)]
+            body = (*step.before, *given, *step.body[step.at + 1 :])
+            then, orelse = (body, step.stmt.orelse) if step.taken else (step.stmt.then, body)
+            given = (replace(step.stmt, then=then, orelse=orelse, merges=(*step.stmt.merges, *merges)),)
+            top = step.stmt
+        value, *places = (Ref(let.name, let.value.type) for let in told)
+        here = [Op("eq", (place, Ref(var, INT64)), BOOL) for place, (_, var) in zip(places, which, strict=True)]
+        own = Op("where", (_all(here), value, number(0, type_)), type_)
+        edit.instead[id(top)] = [*given]
         edit.instead[id(b.store)] = [accumulate_into(target, b.store.index, add(b.value, own), b.store)]
         function = replace(function, body=edit.apply(function.body))
+
+
+def _in_common(a: _Site, b: _Site) -> int:
+    """How many steps the ways to two sites have in common."""
+    pairs = zip(a.path, b.path, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda p: p[0].stmt is p[1].stmt and p[0].taken == p[1].taken, pairs))
 
 
 def _one_of(function: Function, a: _Site, b: _Site) -> list[tuple[Expr, str]] | None:
     """The subscripts that data choose of the one element that `a` adds to, each with the variable of `b` that runs over all it
     may be; None where `b` does not follow, or does not add to all those elements.
     """
-    depth = len(a.path)
-    if depth == 0 or len(b.path) <= depth:
-        return None
-    if any(x.stmt is not y.stmt or x.taken != y.taken for x, y in zip(a.path, b.path, strict=False)):
+    depth = _in_common(a, b)
+    if depth == 0 or len(b.path) <= depth or any(isinstance(s.stmt, For) for s in a.path[depth:]):
         return None
     inner = {s.stmt.var: s.stmt for s in b.path[depth:] if isinstance(s.stmt, For)}
-    if len(inner) < len(b.path) - depth or a.path[-1].at > b.path[depth - 1].at:
+    if len(inner) < len(b.path) - depth or a.path[depth - 1].at > b.path[depth - 1].at:
         return None
     which: list[tuple[Expr, str]] = []
     for i, j, extent in zip(a.store.index, b.store.index, function.array(a.store.array).shape, strict=True):

@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from weft.loops.accesses import Access, Nested, collect, loops_in, pairs_in, unknown_ranges
+from weft.loops.affine import is_bound
 from weft.loops.algebra.accumulation import accumulated
 from weft.loops.algebra.counters import distinct, settle
 from weft.loops.algebra.elements import elements
 from weft.loops.algebra.recurrences import match_updates, told
 from weft.loops.automatic.counters import counters
 from weft.loops.automatic.distribute import Distributed, distributions
-from weft.loops.automatic.induction import close
+from weft.loops.automatic.induction import close, close_one
 from weft.loops.automatic.interchange import sink
 from weft.loops.automatic.joins_apart import joins_apart, sums_first
 from weft.loops.automatic.last_value import last_values
@@ -23,6 +24,7 @@ from weft.loops.automatic.privatize import privatizations
 from weft.loops.automatic.renaming import renamings
 from weft.loops.automatic.residues import residues
 from weft.loops.automatic.rewriting import Rewriting
+from weft.loops.automatic.rounds import rounds
 from weft.loops.automatic.segments import flattened, segments
 from weft.loops.automatic.skewing import skewings
 from weft.loops.automatic.splitting import splittings
@@ -82,7 +84,11 @@ def requirements(function: Function) -> tuple[Requirement, ...]:
             continue
         unknown = unknown_ranges(function, access)
         for axis, form in enumerate(access.subscript):
-            if form is None or form.names & unknown or not form.names <= fixed | {loop.var for loop in access.loops}:
+            no_sum = form is None or form.names & unknown or not form.names <= fixed | {loop.var for loop in access.loops}
+            extent = function.array(access.array).shape[axis]
+            if (access.array, axis) in function.sized.axes and (no_sum or not is_bound(extent, free_names(extent))):
+                continue  # the call tells
+            if no_sum:
                 if access in closed and kernel_wraps(function, access, axis):
                     below = _below(polyhedra, access, axis)
                     found.update({} if below is None else {(below.condition, below.beyond, below.array, axis): below})
@@ -198,6 +204,7 @@ _TRANSFORMS: tuple[Callable[[Function, frozenset[str]], Iterator[Rewriting]], ..
     last_values,
     splittings,
     residues,
+    rounds,
     skewings,
     privatizations,
 )
@@ -375,7 +382,9 @@ def _judged(function: Function, group: Grouping, alone: frozenset[str], names: N
     """A nest, judged; loops that add up in arrays moved inside."""
     around = _around(group)
 
-    def judge(statements: tuple[Stmt, ...]) -> tuple[Function, tuple[Stmt, ...], dict[str, Verdict]]:
+    def judge(
+        statements: tuple[Stmt, ...], function: Function = function
+    ) -> tuple[Function, tuple[Stmt, ...], dict[str, Verdict]]:
         own = _nesting(function, around, statements)
         promoter = Promoter(own, around, alone, names)
         body = promoter.run(statements)
@@ -399,8 +408,33 @@ def _judged(function: Function, group: Grouping, alone: frozenset[str], names: N
             for var in moved:
                 requires = ("interchange: moved into the loop in it", *verdicts[var].requires)
                 verdicts[var] = replace(verdicts[var], requires=requires)
+    stuck = frozenset(v.var for v in verdicts.values() if v.kind == "sequential")
+    promoted = {c.name for s in walk(body) if isinstance(s, For) and s.var in stuck for c in s.carries}
+    if promoted:  # an element that is overwritten unread is told by the iteration that does it
+        closed, reasons = _closed(kept, around, body, frozenset(promoted))
+        if reasons:
+            whole, other, after = judge(closed, kept)
+            if _no_worse(after, verdicts) and any(after[var].kind != "sequential" for var in stuck & after.keys()):
+                kept, body, verdicts = whole, other, dict(after)
+                for var in stuck & after.keys() & reasons.keys():
+                    verdicts[var] = replace(verdicts[var], requires=(*reasons[var], *verdicts[var].requires))
     known = set(function.arrays)
     return _Judged(body, tuple(a for a in kept.arrays if a not in known), tuple(verdicts.items()))
+
+
+def _closed(
+    function: Function, around: tuple[For, ...], body: tuple[Stmt, ...], names: frozenset[str]
+) -> tuple[tuple[Stmt, ...], dict[str, tuple[str, ...]]]:
+    """The body of a nest without those of these carries that have a closed form, and what was done to its loops."""
+    for loop in reversed(around):
+        body = (replace(loop, body=body),)
+    closed = close_one(replace(function, body=body), names)
+    body = closed.function.body
+    for _ in around:
+        (inner,) = body
+        assert isinstance(inner, For)
+        body = inner.body
+    return body, closed.transforms
 
 
 def _no_worse(after: Mapping[str, Verdict], before: Mapping[str, Verdict]) -> bool:

@@ -106,7 +106,11 @@ class Faults:
     def _is_fault(self, load: Load) -> bool:
         if self.every or load.array in self.function.checked:
             return True
-        return not all((form := affine(i)) is not None and form.names <= self.known for i in load.index)
+        told = self.function.sized.axes
+        return not all(
+            (load.array, axis) in told or ((form := affine(i)) is not None and form.names <= self.known)
+            for axis, i in enumerate(load.index)
+        )
 
     def stores(self, exprs: Iterable[Expr], loops: tuple[str, ...], stmt: Stmt) -> tuple[Store, ...]:
         """Statements that have the faults of these expressions and nothing else. loops: the variables around them, in the

@@ -342,6 +342,35 @@ class Idle:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """What a call's sizes are to show of an integer, or condition, over them and the variables of loops: what it checks holds,
+    and it lies in 0 <= index < extent (None: anywhere). name: of the subscript or the name that it is. loops: those around it
+    that it depends on, without bodies; guard: what holds where it is evaluated.
+    """
+
+    name: str
+    index: Expr
+    extent: Expr | None
+    loops: tuple[For, ...]
+    guard: tuple[tuple[Expr, bool], ...]
+
+
+@dataclass(frozen=True)
+class Sized:
+    """What is taken to be shown by the sizes of the calls that a function is for (`weft.loops.sized`). axes: (array, axis) of
+    which every subscript is inside wherever it is evaluated; everywhere: those of which it is so in all iterations of the loops
+    around, whatever the conditions.
+    """
+
+    axes: frozenset[tuple[str, int]]
+    everywhere: frozenset[tuple[str, int]]
+    asked: tuple[Asked, ...]
+
+
+NOT_SIZED = Sized(frozenset(), frozenset(), ())
+
+
+@dataclass(frozen=True)
 class Joint:
     """What PyTorch asks of a view that merges dimensions: that each steps over all of the next one.
 
@@ -390,6 +419,7 @@ class Function:
     ends: (array, axis, count): some subscript of the Python is the constant -count, here the size less the count, which does
     not count from the end again where that is below 0.
     widenings: what is computed in double precision because Python's floats are doubles.
+    sized: what else the sizes of the calls that it is for show.
     """
 
     name: str
@@ -412,6 +442,7 @@ class Function:
     direct: frozenset[tuple[str, int]] = frozenset()
     ends: frozenset[tuple[str, int, int]] = frozenset()
     widenings: tuple[Widening, ...] = field(default=(), compare=False)
+    sized: Sized = NOT_SIZED
 
     def array(self, name: str) -> Array:
         return next(a for a in self.arrays if a.name == name)
@@ -422,7 +453,12 @@ def with_copies(function: Function, copies: Mapping[str, Array]) -> Function:
     """The function with arrays that hold what others of it do, by the names of these: their subscripts are as sure."""
     checked = {copy.name for name, copy in copies.items() if name in function.checked}
     arrays = (replace(copy, called=function.array(name).user_name) for name, copy in copies.items())
-    return replace(function, arrays=(*function.arrays, *arrays), checked=function.checked | checked)
+    told = function.sized
+    axes, everywhere = (
+        own | {(copies[name].name, axis) for name, axis in own if name in copies} for own in (told.axes, told.everywhere)
+    )
+    sized = replace(told, axes=axes, everywhere=everywhere)
+    return replace(function, arrays=(*function.arrays, *arrays), checked=function.checked | checked, sized=sized)
 
 
 # ---------------------------------------------------------------- walking

@@ -12,6 +12,7 @@ from weft.loops.ir import (
     Function,
 )
 from weft.loops.polyhedra import Polyhedra
+from weft.loops.polynomials import merged_subscripts
 
 
 @dataclass(frozen=True)
@@ -85,11 +86,9 @@ class Memory:
         system = self.polyhedra.system()
         system.add_domain(a, names_a)
         system.add_domain(b, names_b)
-        for i, j in zip(a.subscript, b.subscript, strict=True):
-            if i is not None and j is not None:
-                left, right = system.text(i, names_a), system.text(j, names_b)
-                if left is not None and right is not None:
-                    system.lines.append(f"{left} = {right}")
+        for i, j in (*zip(a.index, b.index, strict=True), *merged_subscripts(a.index, b.index)):
+            if (same := system.equal(i, j, names_a, names_b)) is not None:
+                system.lines.append(same)
         loop = common[k]
         x, y = system.dimensions[names_a[loop.var]], system.dimensions[names_b[loop.var]]
         return not system.points(f"{x} < {y}" if loop.step > 0 else f"{x} > {y}").is_empty()

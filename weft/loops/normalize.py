@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft.loops.affine import affine
+from weft.loops.conditions import OPPOSITE, comparisons
 from weft.loops.faults import fails_as_it_runs, may_fail
 from weft.loops.ir import (
     Const,
@@ -22,6 +23,7 @@ from weft.loops.ir import (
     Op,
     Ref,
     Stmt,
+    free_arrays,
     free_names,
     map_statement,
     operands,
@@ -133,6 +135,10 @@ def simplify(expr: Expr) -> Expr:
                 return _decide(e, a, b)
             case Op(name="where", args=(Const(value=value), then, orelse)):
                 return then if value else orelse
+            case Op(
+                name="where", args=(Op(name="and", args=(Op(name="not", args=(seen,)), here)), Const(value=True), orelse), type=type_
+            ) if seen == orelse and type_ == BOOL:
+                return Op("or", (seen, here), BOOL)  # `if not seen and here: seen = True`
             case Op(name="where", args=(condition, then, orelse)):
                 if then == orelse and not may_fail(condition):
                     return then
@@ -223,7 +229,10 @@ def fold_names(
 
 def _fold_branch(stmt: If, names: dict[str, Expr], checked: frozenset[str]) -> list[Stmt]:
     condition = simplify(substitute(stmt.condition, names))
-    then, orelse = fold_names(stmt.then, names, checked), fold_names(stmt.orelse, names, checked)
+    then, orelse = (
+        fold_names(_knowing(side, condition, holds), names, checked)
+        for side, holds in ((stmt.then, True), (stmt.orelse, False))
+    )
     merges = [
         replace(m, then=simplify(substitute(m.then, names)), orelse=simplify(substitute(m.orelse, names)))
         for m in stmt.merges
@@ -251,6 +260,27 @@ def _fold_branch(stmt: If, names: dict[str, Expr], checked: frozenset[str]) -> l
                 out.append(replace(stmt, condition=condition, then=then, orelse=orelse, merges=()))
             return out
     return [replace(stmt, condition=condition, then=then, orelse=orelse, merges=tuple(merges))]
+
+
+def _knowing(body: tuple[Stmt, ...], condition: Expr, holds: bool) -> tuple[Stmt, ...]:
+    """The statements of a branch, without comparisons of elements that its condition decides: `k + n if k < 0 else k` where
+    data say that k is not below 0.
+    """
+    stored = {s.array for s in walk(body) if isinstance(s, StoreStatement)}
+    known: dict[Expr, Expr] = {}
+    for told in comparisons(condition, holds).all:
+        if free_arrays(told) and not free_arrays(told) & stored:
+            known |= {told: Const(True, BOOL), replace(told, name=OPPOSITE[told.name]): Const(False, BOOL)}
+    if not known:
+        return body
+
+    def expr(e: Expr) -> Expr:
+        return simplify(rewrite(e, known.get)) if free_arrays(e) else e
+
+    def block(statements: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        return tuple(map_statement(s, expr, block) for s in statements)
+
+    return block(body)
 
 
 def _fails_before_a_choice(body: tuple[Stmt, ...], values: list[Expr], checked: frozenset[str]) -> bool:

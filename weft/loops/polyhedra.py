@@ -248,8 +248,32 @@ class System:
         left, right = self.bound(a, rename_a), self.bound(b, rename_b)
         if left is not None and right is not None:
             return f"{left} = {right}"
+        if (told := self._divided(a, b, rename_a, rename_b)) is not None:
+            return told
         first, second = polynomial(a), polynomial(b)
         return None if first is None or second is None else self._equal(first, second, rename_a, rename_b)
+
+    def _divided(self, a: Expr, b: Expr, rename_a: dict[str, str], rename_b: dict[str, str]) -> str | None:
+        """The same of remainders by one number, or quotients: numbers with equal remainders are equal, or at least the divisor
+        apart, those with equal quotients are less than it apart.
+        """
+        found = []
+        name = next((e.name for e in (a, b) if isinstance(e, Op) and e.name in ("floordiv", "mod")), "")
+        for e, rename in ((a, rename_a), (b, rename_b)):
+            match e:
+                case Op(name=own, args=(divided, by), type=type_) if own == name and type_ == INT64:
+                    found.append((self.bound(divided, rename), self.bound(by, rename)))
+                case _ if name == "mod":  # a number below the divisor is its own remainder
+                    found.append((self.bound(e, rename), None))
+                case _:
+                    return None
+        (x, n), (y, m) = found
+        divisor = n if m is None else m if n is None else n if n == m else None
+        if x is None or y is None or divisor is None:
+            return None
+        if name == "mod":
+            return f"(({x}) = ({y}) or ({x}) - ({y}) >= ({divisor}) or ({y}) - ({x}) >= ({divisor}))"
+        return f"(({divisor}) < 0 or (({x}) - ({y}) < ({divisor}) and ({y}) - ({x}) < ({divisor})))"
 
     def _equal(self, a: Polynomial, b: Polynomial, rename_a: dict[str, str], rename_b: dict[str, str]) -> str | None:
         """The same of polynomials: s*q + r = s*p + t means q = p and r = t where r and t differ by less than the size s."""

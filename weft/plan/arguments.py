@@ -57,7 +57,8 @@ class Facts:
 
     unit: (array, axis) whose stride is 1 and so is not passed. vectors: arrays whose pointer, other strides and sizes
     along the unit axis are multiples of this many elements (absent: 1). wide: offsets need 64 bits. unused: (array, axis) whose
-    stride the kernel does without; without: arrays that it keeps elsewhere than in memory.
+    stride the kernel does without; without: arrays that it keeps elsewhere than in memory. short: quotients and remainders of
+    integers, and the C++ type of 32 bits that holds what is divided and the divisor, which is above 0.
     """
 
     unit: frozenset[tuple[str, int]] = frozenset()
@@ -65,11 +66,13 @@ class Facts:
     wide: bool = True
     unused: frozenset[tuple[str, int]] = frozenset()
     without: frozenset[str] = frozenset()
+    short: tuple[tuple[Expr, str], ...] = ()
 
     @property
     def key(self) -> str:
         """A text that is the same for equal facts, in every process."""
-        return f"{sorted(self.unit)} {sorted(self.vectors)} {self.wide} {sorted(self.unused)} {sorted(self.without)}"
+        told = f"{sorted(self.unit)} {sorted(self.vectors)} {self.wide} {sorted(self.unused)} {sorted(self.without)}"
+        return f"{told} {self.short!r}" if self.short else told
 
     def vector(self, array: str) -> int:
         return dict(self.vectors).get(array, 1)

@@ -249,6 +249,7 @@ def _plan(
             # rows of several lengths follow each other in memory
             threads = min(32, power_of_two(-(-max(points, FEWEST_POINTS) // FEW_OF_RAGGED)) if ragged else team)
             alone = (ragged and points <= FEW_OF_RAGGED) or (points <= FEW_POINTS and _windows(sweeps, lane))
+            alone = alone or (extents[order[-1]] >= WARP and _in_common(sweeps, lane, order[-1]))
             if rows >= MANY_ROWS and alone:
                 threads = 1  # a team would meet as often as it adds, and what rows have in common is at hand
         teams = BLOCK // threads
@@ -613,6 +614,12 @@ def _windows(sweeps: Sweeps, lane: str) -> bool:
     """Whether neighbouring rows read the same points along a lane, as those of a convolution do."""
     rows = set(sweeps.rows)
     return any(lane in free_names(i) and free_names(i) & rows for _, index, _ in _accesses(sweeps) for i in index)
+
+
+def _in_common(sweeps: Sweeps, lane: str, row: str) -> bool:
+    """Whether neighbouring rows, along this axis, read the same at all points: those of a warp read it once."""
+    read = [axes | {n for i in index for n in free_names(i)} for _, index, axes in _accesses(sweeps)]
+    return all(row not in axes for axes in read if lane in axes)
 
 
 def _lane(sweeps: Sweeps, facts: Facts, extents: Mapping[str, int]) -> str:

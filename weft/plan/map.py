@@ -460,7 +460,8 @@ class _Call:
     def proven(self, array: str, axis: int) -> bool:
         """Whether the call has told that sums of axes and sizes are inside."""
         extent = self.function.array(array).shape[axis]
-        return array not in self.function.checked and is_bound(extent, free_names(extent))
+        told = is_bound(extent, free_names(extent)) or (array, axis) in self.function.sized.axes
+        return array not in self.function.checked and told
 
     def groups(self, course: Course) -> tuple[tuple[str, ...], ...]:
         """The axes in the order of memory, those that are counted as one together."""

@@ -117,7 +117,7 @@ def plan_products(
     if not batch or not rows or not columns or max(rows, columns, points) >= MOST_BLOCKS:
         return None
     work = _Work(found, batch, rows, columns, points, machine, extents)
-    if min(rows, columns) <= MOST_FEW and max(rows, columns) >= FEWEST_COLUMNS and points >= FEW_POINTS:
+    if not found.owns and min(rows, columns) <= MOST_FEW and max(rows, columns) >= FEWEST_COLUMNS and points >= FEW_POINTS:
         turned = products(sweeps, found.rows[-1], main)
         assert turned is not None
         other = replace(work, found=turned, rows=columns, columns=rows)
@@ -240,8 +240,9 @@ class _Work:
 
     @property
     def words(self) -> int:
-        """What the sums of a result take."""
-        return sum(max(WORD, f.types[0].size) // WORD for f in self.found.folds)
+        """What the sums of a result take, and what it has of its own."""
+        types = [f.types[0] for f in self.found.folds] + [o.value.type for o in self.found.owns]
+        return sum(max(WORD, t.size) // WORD for t in types)
 
     def resident(self, plan: ProductPlan, registers: int) -> int:
         """Blocks that a multiprocessor has at a time, of so many registers a thread."""

@@ -46,6 +46,7 @@ from weft.loops.affine import Affine, affine, evaluate
 from weft.loops.faults import Faults
 from weft.loops.ir import Array, Check, Const, Expr, Function, Op, Ref, free_names, walk_expr
 from weft.loops.schedule import ORDINARY, Circumstances, Wrapped
+from weft.loops.sized import untold
 from weft.loops.types import BOOL, COMPLEX_TYPES, FLOAT64, INT64, SCALAR_TYPES, ScalarType
 from weft.loops.unused import empty_loops
 from weft.plan.arguments import Slot
@@ -306,15 +307,21 @@ def _expected_or_not(
     args: Sequence[Any],
     circumstances: Circumstances,
 ) -> tuple[Analysis, Bound]:
-    """The analysis for sizes and arguments as expected if they are so, else the one for any."""
-    analysis = specializable.analysis(types, True, circumstances)
-    bound = bind(analysis.function, args)
-    agree = all(bound.names[a] == bound.names[b] for a, b in analysis.assumed)
-    assumption = analysis.function.assumption
-    if not (agree and (assumption is None or bool(eval(assumption.condition, {}, bound.names)))):
-        analysis = specializable.analysis(types, False, circumstances)
+    """The analysis for sizes and arguments as expected if they are so, else the one for any; with checks of what sizes do not
+    show.
+    """
+    while True:
+        analysis = specializable.analysis(types, True, circumstances)
         bound = bind(analysis.function, args)
-    return analysis, bound
+        agree = all(bound.names[a] == bound.names[b] for a, b in analysis.assumed)
+        assumption = analysis.function.assumption
+        if not (agree and (assumption is None or bool(eval(assumption.condition, {}, bound.names)))):
+            analysis = specializable.analysis(types, False, circumstances)
+            bound = bind(analysis.function, args)
+        left = untold(analysis.function.sized, bound.names)
+        if not left:
+            return analysis, bound
+        circumstances = replace(circumstances, untold=circumstances.untold | left)
 
 
 def _wraps(analysis: Analysis, bound: Bound) -> Wrapped:

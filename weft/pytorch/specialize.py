@@ -106,7 +106,7 @@ def recalled(
     circumstances: Circumstances = ORDINARY,
 ) -> Analysis:
     """The analysis that the disk cache holds for this function and these types, else a new one, which it then holds."""
-    told = [sorted(c) for c in (circumstances.checked, circumstances.wraps, circumstances.empty)]
+    told = [sorted(c) for c in (circumstances.checked, circumstances.wraps, circumstances.empty, circumstances.untold)]
     key = cache.key("analysis", compiler_version(), identity, repr((tuple(types), agree, told)))
     kept = cache.load(key)
     if kept is not None:
@@ -125,12 +125,14 @@ def recalled(
 def _made(function: Callable[[], Function], agree: bool, circumstances: Circumstances, key: str) -> Analysis:
     from weft.loops.agree import agreeing
     from weft.loops.automatic.guards import guarded
+    from weft.loops.sized import sized
     from weft.loops.unused import with_faults, without_loops
     from weft.loops.wrapping import wrapped
 
     made = wrapped(without_loops(function(), circumstances.empty), circumstances.wraps)
     made = replace(made, checked=circumstances.checked)
     made = with_faults(made) if circumstances.checked or circumstances.empty else made
+    made = sized(made, circumstances.untold)
     made, pairs = agreeing(made) if agree else (made, ())
     made = guarded(made) if agree else made
     return replace(analyze(made, pairs), key=key)

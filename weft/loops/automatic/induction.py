@@ -4,7 +4,8 @@ Two kinds, each exact:
   induction    `k += c` with a c that the loop does not change: k0 + c * (number of iterations before);
   wrap-around  `before = b[i]`, told by the iteration itself: the value of the iteration before, in the first the initial one.
 An increment by a floating constant is multiplied out, which reassociates the additions as a parallel sum does, unless the
-sum decides something (weft.loops.automatic.discrete): steps of one size are then added up in their order.
+sum decides something (weft.loops.automatic.discrete): steps of one size are then added up in their order, but for whole
+numbers, whose sums are exact.
 """
 
 from __future__ import annotations
@@ -44,13 +45,15 @@ from weft.loops.ir import (
 from weft.loops.names import Names, names_bound_in
 from weft.loops.normalize import normalize, simplify
 from weft.loops.polyhedra import Polyhedra
-from weft.loops.types import BOOL, INT64
+from weft.loops.types import BOOL, FLOAT64, INT64
 from weft.loops.unused import faults_kept
 
 # A value of the iteration before is computed again only where that takes at most this many operations and loads.
 _MOST_REPEATED = 24
 # A floating increment of at most this size does not overflow when it is multiplied by a number of iterations.
 _LARGEST_INCREMENT = 1e15
+# Whole numbers of at most this size: 2^33 of them have an exact sum in double precision.
+_LARGEST_STEP = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -147,6 +150,7 @@ class _Closer:
             for c in loop.carries
             if c.type.category == "float"
             and _steady(loop, c, self._next(loop, c))
+            and not _exact(c, self._next(loop, c))
             and decides(self.function, (c.name, c.result))
         }
         if not steps:
@@ -294,6 +298,24 @@ def _steady(loop: For, carry: Carry, next_: Expr) -> bool:
             sides = [e for e in (then, orelse) if e != own]
             return bool(sides) and all(same(e) or _steady(loop, carry, e) for e in sides)
     return False
+
+
+def _exact(carry: Carry, next_: Expr) -> bool:
+    """Whether a loop adds whole numbers to one, in some iterations or in all, whose sums no loop is long enough to round."""
+    own = Ref(carry.name, carry.type)
+
+    def whole(e: Expr) -> bool:
+        return isinstance(e, Const) and math.isfinite(e.value) and abs(e.value) <= _LARGEST_STEP and e.value == int(e.value)
+
+    def steps(e: Expr) -> bool:
+        match e:
+            case Op(name="add" | "sub" as name, args=(a, b)):
+                return (a == own and whole(b)) or (name == "add" and b == own and whole(a))
+            case Op(name="where", args=(_, then, orelse)):
+                return steps(then) and steps(orelse)
+        return e == own
+
+    return carry.type == FLOAT64 and whole(carry.init) and steps(next_)
 
 
 def _loaded(expr: Expr) -> set[str]:

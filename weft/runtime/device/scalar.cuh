@@ -573,6 +573,18 @@ template <class T> WEFT_FUNCTION T modulo(T a, T b) {
     }
 }
 
+// The same of an a and a b above 0 that 32 bits hold.
+template <class T> WEFT_FUNCTION int64_t quotient(int64_t a, int64_t b) {
+    const T whole = T(a) / T(b);
+    if constexpr (detail::is_signed<T>) return T(a) - whole * T(b) < 0 ? whole - 1 : whole;
+    return whole;
+}
+template <class T> WEFT_FUNCTION int64_t remainder(int64_t a, int64_t b) {
+    const T left = T(a) % T(b);
+    if constexpr (detail::is_signed<T>) return left < 0 ? left + T(b) : left;
+    return left;
+}
+
 // Where among `count` neighbours from `first` on a number is, -1 where it is none of them.
 template <int count> WEFT_FUNCTION int32_t place_in_run(int64_t number, int64_t first) {
     const uint64_t away = uint64_t(number) - uint64_t(first);
