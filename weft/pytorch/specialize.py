@@ -125,6 +125,6 @@ def recalled(
     made = with_faults(made) if circumstances.checked or circumstances.empty else made
     made, pairs = agreeing(made) if agree else (made, ())
     made = guarded(made) if agree else made
-    analysis = replace(analyze(made, pairs), key=key)
+    analysis = analyze(made, pairs).known_by(key)
     cache.store(key, pickle.dumps(analysis, protocol=pickle.HIGHEST_PROTOCOL))
     return analysis
