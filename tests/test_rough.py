@@ -173,11 +173,29 @@ def _tanh_of_float32(x, like):
     return y
 
 
+def _slope_of_float32(x, like):
+    y = torch.empty(x.shape[0], dtype=like.dtype)
+    for i in range(x.shape[0]):
+        t = torch.tanh(x[i])
+        y[i] = 1.0 - t * t
+    return y
+
+
+def test_the_slope_of_tanh_is_no_difference_of_what_is_nearly_equal() -> None:
+    text = weft.kernel(_slope_of_float32).source("float32[4096]", "bfloat16[0]", arch="sm_90a")
+    assert "weft::one_less_tanh_squared(t)" in text and "weft::tanh(" not in text
+    assert "weft::tanh(" in weft.kernel(_slope_of_float32).source("float32[4096]", "float32[0]", arch="sm_90a")
+
+
 @BOTH
 @pytest.mark.gpu
 @pytest.mark.parametrize(
     ("program", "exact"),
-    [(_sigmoid_of_float32, lambda x: torch.sigmoid(-x)), (_tanh_of_float32, lambda x: 2 * torch.sigmoid(2 * x))],
+    [
+        (_sigmoid_of_float32, lambda x: torch.sigmoid(-x)),
+        (_tanh_of_float32, lambda x: 2 * torch.sigmoid(2 * x)),
+        (_slope_of_float32, lambda x: 4 * torch.sigmoid(2 * x) * torch.sigmoid(-2 * x)),
+    ],
 )
 def test_rough_quotients_are_rounded_as_exact_ones(program: Any, exact: Callable[..., Any], dtype: torch.dtype) -> None:
     x = torch.linspace(-43, 43, 1 << 22, device="cuda").to(torch.float32)

@@ -339,6 +339,17 @@ def test_a_tile_of_a_dimension_that_is_cut_and_reduced() -> None:
         agrees(g, torch.rand(4, n, dtype=torch.float64), tolerance=1e-12)
 
 
+def test_a_tile_without_elements_has_a_root_in_plain_python_too() -> None:
+    """The root is that of a tensor: torch.rsqrt takes no number of Python's."""
+    g = KernelGraph()
+    x = g.input("x", (4, 4), "float64")
+    block = BlockGraph((3,), 1)
+    block.output(block.rms_norm(block.input(x, (1,)), eps=0.1), (1,))
+    g.output(*g.customized((x,), block))
+    given = torch.rand(4, 4, dtype=torch.float64)
+    near(g.kernel.py(given), g.reference(given), 1e-12)
+
+
 # ---------------------------------------------------------------- random ones
 
 

@@ -5,7 +5,7 @@ Importing this module is quick: the analysis itself is imported when it is neede
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -60,6 +60,7 @@ class Analysis:
     """All that is known of a function before its sizes are: `schedule.function` is its normal form.
 
     assumed: pairs of sizes that are equal in the calls it is for. key: what the disk cache knows it by, and its sources.
+    at_once: of the nests that store what the next one folds, or read the same points, both as one nest.
     """
 
     schedule: Schedule
@@ -67,10 +68,15 @@ class Analysis:
     lowered: tuple[Lowered, ...]
     assumed: tuple[tuple[str, str], ...] = ()
     key: str = ""
+    at_once: tuple[tuple[int, Analysis], ...] = ()
 
     @property
     def function(self) -> Function:
         return self.schedule.function
+
+    def known_by(self, key: str) -> Analysis:
+        """The same with a key for the disk cache."""
+        return replace(self, key=key, at_once=tuple((k, own.known_by(f"{key} {k} at once")) for k, own in self.at_once))
 
 
 def analyze(function: Function, assumed: tuple[tuple[str, str], ...] = ()) -> Analysis:
@@ -86,7 +92,25 @@ def analyze(function: Function, assumed: tuple[tuple[str, str], ...] = ()) -> An
             others = (*scheduled.nests[:k], *scheduled.nests[k + 2 :])
             elsewhere = frozenset(a.name for n in others for a in nest_arrays(scheduled.function, n))
             lowered[k] = replace(one, columns=columns(scheduled.function, one.sweeps, after.sweeps, elsewhere))
-    return Analysis(scheduled, requirements(function), tuple(lowered), assumed)
+    return Analysis(scheduled, requirements(function), tuple(lowered), assumed, at_once=tuple(_at_once(scheduled, lowered)))
+
+
+def _at_once(scheduled: Schedule, lowered: Sequence[Lowered]) -> Iterator[tuple[int, Analysis]]:
+    """The nests that map what the next one folds, each with that as one nest: one sweep over all points."""
+    from weft.loops.at_once import at_once
+
+    # to a nest alone, what others read of it has values after it
+    arrays = (replace(a, role="inout") if a.role == "local" and not a.within else a for a in scheduled.function.arrays)
+    lasting = replace(scheduled.function, arrays=tuple(arrays))
+    for k, (one, after) in enumerate(pairwise(lowered)):
+        if one.maps is None or after.sweeps is None or sum(map(len, after.sweeps.stages)) != 1:
+            continue
+        nest = at_once(scheduled.function, scheduled.nests[k], scheduled.nests[k + 1])
+        if nest is None:
+            continue
+        found = lower_nest(replace(scheduled, function=lasting, nests=(nest,)), nest)
+        if found.sweeps is not None and sum(map(len, found.sweeps.stages)) == 1:
+            yield k, Analysis(replace(scheduled, nests=(nest,)), (), (found,))
 
 
 def lower_nest(schedule: Schedule, nest: Nest) -> Lowered:

@@ -81,7 +81,8 @@ def whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[L
     placed = None if maps is None else plan_maps(function, maps, used, names, ranges, where.leaning)
     sweeps = analysis.lowered[nest].sweeps
     for first in (nest - 1, nest):
-        if (joint := _joint_launches(where, first, names)) is not None:
+        joint = _joint_launches(where, first, names) or _launches_at_once(where, first, names)
+        if joint is not None:
             return (joint[nest - first],)
     multiplied = None if sweeps is None else _plan_products(where, sweeps, facts, used, names)
     found = None if sweeps is None or multiplied is not None else _plan_folds(where, sweeps, facts, used, names)
@@ -332,7 +333,7 @@ def _launch_folds(
 def _joint_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[Launch, Launch] | None:
     """Rows that are held and folds of their columns: one launch goes through all points, one combines what its blocks have."""
     analysis = where.analysis
-    columns = analysis.lowered[nest].columns if nest >= 0 else None
+    columns = analysis.lowered[nest].columns if 0 <= nest < len(analysis.lowered) else None
     if columns is None or where.steps or where.ranges:
         return None
     facts, sweeps = [], []
@@ -365,6 +366,29 @@ def _joint_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[
         for entry in entries.of_folds(analysis.schedule.nests[k], its, plan)
     ]  # fmt: skip
     return replace(found[0], where=inside), replace(found[1], where=inside)
+
+
+def _launches_at_once(where: Where, nest: int, names: Mapping[str, int]) -> tuple[Launch, Launch] | None:
+    """A nest that maps what the next one folds: one launch goes through all points, one combines what its blocks have; None
+    where nobody shares rows, or they come in no packets.
+    """
+    analysis = dict(where.analysis.at_once).get(nest)
+    if analysis is None or where.steps or where.ranges or _joint_launches(where, nest + 1, names) is not None:
+        return None
+    (own,), (lowered,) = analysis.schedule.nests, analysis.lowered
+    sweeps = lowered.sweeps
+    assert sweeps is not None
+    used = {a.name: where.arrays[a.name] for a in nest_arrays(analysis.function, own)}
+    facts = facts_of(used, [most_points(a.start, a.stop, a.step, names, {}) for a in own.axes])
+    found = plan_folds(analysis.function, sweeps, facts, names, where.machine, arrays=used)
+    if found is None or not found[0].shared or not found[0].beside or found[0].vector == 1:
+        return None
+    inside = replace(where, analysis=analysis, path=str(nest))  # what one leaves and the other one takes is the same memory
+    facts = replace(facts, without=frozenset(used) - sweeps.arrays)
+    last = nest + 2 == len(where.analysis.schedule.nests)
+    variant = Variant(0, facts, found[0], awaits=nest > 0, allows=not last)
+    through, combined = _launch_folds(analysis.function, own, sweeps, variant, *found)
+    return replace(through, where=inside, dependent=nest > 0), replace(combined, where=inside)
 
 
 def _launch_joins(own: Nest, variant: Variant, plan: JoinPlan, met: tuple[Meeting, ...]) -> tuple[Launch, ...]:

@@ -126,7 +126,8 @@ def rough_maps(maps: Maps, function: Function) -> Maps:
 @dataclass
 class _Rough:
     """levels: how names are used, by the most exact of their uses. folds: by their results. narrow: the exponential on the way
-    to 16 bits.
+    to 16 bits. otherwise: names that are used as anything else than `1 + t` and `1 - t * t`, as the derivative of a hyperbolic
+    tangent has them.
     """
 
     function: Function
@@ -134,6 +135,7 @@ class _Rough:
     narrow: str = "exp_rough"
     levels: dict[str, int] = field(default_factory=dict)
     maps: dict[str, Expr] = field(default_factory=dict)
+    otherwise: set[str] = field(default_factory=set)
 
     # ---------------------------------------------------------------- how values are used, from the last to the first
 
@@ -172,8 +174,12 @@ class _Rough:
             self.levels[name] = EXACT
 
     def use(self, expr: Expr, level: int) -> None:
+        if (own := _near_one(expr)) is not None:
+            self.levels[own.name] = min(level, self.level(own.name))
+            return
         if isinstance(expr, Ref):
             self.levels[expr.name] = min(level, self.level(expr.name))
+            self.otherwise.add(expr.name)
         for part, its in zip(operands(expr), _of_operands(expr, level), strict=True):
             self.use(part, its)
 
@@ -183,6 +189,8 @@ class _Rough:
         return self.fold(value) if isinstance(value, Fold) else self.point(value)
 
     def point(self, value: Read | Map) -> Read | Map:
+        if isinstance(value, Map) and self.is_tangent(value.name):  # its name is that of what it is the tangent of
+            return replace(value, value=operands(value.value)[0])
         return replace(value, value=self.expr(value.value, self.level(value.name))) if isinstance(value, Map) else value
 
     def fold(self, fold: Fold) -> Fold:
@@ -198,6 +206,9 @@ class _Rough:
     def expr(self, expr: Expr, level: int) -> Expr:
         if level == EXACT or not operands(expr):
             return expr
+        if (own := _near_one(expr)) is not None and self.is_tangent(own.name):
+            added = isinstance(expr, Op) and expr.name == "add"
+            return Op("one_and_tanh" if added else "one_less_tanh_squared", (own,), FLOAT32)
         if _is_exp(expr):
             flushed = self.relative(operands(expr)[0])
             rough = "exp_flushed" if flushed else self.narrow
@@ -211,6 +222,12 @@ class _Rough:
                 case Op(name="div", args=(_, by)) if self.from_one(by):
                     return replace(found, name="divide_rough")
         return found
+
+    def is_tangent(self, name: str) -> bool:
+        """Whether a value is a hyperbolic tangent that is used roughly, and only by `1 + t` and `1 - t * t`."""
+        value = self.maps.get(name)
+        is_tanh = isinstance(value, Op) and value.name == "tanh" and value.type == FLOAT32
+        return is_tanh and self.level(name) == NARROW and name not in self.otherwise
 
     def from_one(self, e: Expr) -> bool:
         """Whether a value is 1 at the least, or NaN: 1 and an exponential."""
@@ -230,6 +247,16 @@ class _Rough:
 
 def _flushed(expr: Expr) -> Expr:
     return rewrite(expr, lambda e: Op("exp_flushed", operands(e), FLOAT32) if _is_exp(e) else None)
+
+
+def _near_one(expr: Expr) -> Ref | None:
+    """The value in `1 + t` and in `1 - t * t`."""
+    match expr:
+        case Op(name="add", args=(Const(value=1.0), Ref() as t) | (Ref() as t, Const(value=1.0)), type=type_):
+            return t if type_ == FLOAT32 else None
+        case Op(name="sub", args=(Const(value=1.0), Op(name="mul", args=(Ref() as t, other))), type=type_):
+            return t if type_ == FLOAT32 and other == t else None
+    return None
 
 
 def _is_exp(expr: Expr) -> bool:

@@ -201,7 +201,7 @@ POLYNOMIALS = (
 )
 
 # Operators that no program has: some texts for a GPU have them in place of others.
-ROUGH = frozenset({"exp_rough", "exp_flushed", "exp2_flushed", "one_and_tanh", "divide_rough"})
+ROUGH = frozenset({"exp_rough", "exp_flushed", "exp2_flushed", "one_and_tanh", "one_less_tanh_squared", "divide_rough"})
 
 _TABLE = [
     Operator("add", 2, "arithmetic", "{0} + {1}", lambda a, b: a + b),
@@ -235,8 +235,9 @@ _TABLE = [
     ),
     # the same, right to |x| 2^-24 + 2^-22 of itself, on a GPU; where it is below 2^-126 the second is 0: see weft.emit.rough
     *(Operator(name, 1, "float", name, _guard(math.exp)) for name in ("exp_flushed", "exp_rough")),
-    # 1 + tanh(x), and a / b for a b of 1 or more, right to 2^-21 of itself, on a GPU
+    # 1 + tanh(x), 1 - tanh(x)^2, and a / b for a b of 1 or more, right to 2^-20 of itself, on a GPU
     Operator("one_and_tanh", 1, "float", "one_and_tanh", lambda x: 1.0 + math.tanh(x)),
+    Operator("one_less_tanh_squared", 1, "float", "one_less_tanh_squared", lambda x: 1.0 - math.tanh(x) ** 2),
     Operator("divide_rough", 2, "float", "divide_rough", _divide),
     # 2^x, of two units of the last place; 0 where it is below 2^-126
     Operator("exp2_flushed", 1, "float", "exp2_estimate", _guard(lambda x: 2.0**x)),

@@ -131,7 +131,7 @@ def _sources(examined: Examined, arch: str) -> list[tuple[str, str]]:
             analyses = [(one.nest.name, one.where.analysis, one.variant) for one in planned if one.where is not None]
             texts = {(name, variant): cuda_source(own, variant) for name, own, variant in analyses}
             out += [(name, text) for (name, _), text in texts.items()]
-    return out
+    return list(dict.fromkeys(out))  # nests may be launched by one text
 
 
 def source(kernel: Kernel, args: Sequence[Any], arch: str | None) -> str:

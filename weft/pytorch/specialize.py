@@ -135,4 +135,4 @@ def _made(function: Callable[[], Function], agree: bool, circumstances: Circumst
     made = sized(made, circumstances.untold)
     made, pairs = agreeing(made) if agree else (made, ())
     made = guarded(made) if agree else made
-    return replace(analyze(made, pairs), key=key)
+    return analyze(made, pairs).known_by(key)

@@ -325,7 +325,7 @@ class _Program:
         for k, d in enumerate(terms.kept(fold.node.dims)):
             if d is not None:
                 at[d] = point.at[k] if fold.node.dims[k] == terms.dims[d] else At(point.at[k].text, False)
-        nest.line(f"{total} = {'0.0' if fold.how != 'max' else _lowest(opmath(fold.node.dtype), self.device)}")
+        nest.line(f"{total} = {self._first(fold)}")
         inner = nest.within(fold.block)
         if fold.by_turns:
             inner.turn(LOOP)
@@ -345,6 +345,14 @@ class _Program:
             root = "rsqrt" if fold.inverse else "sqrt"
             value = value if fold.eps is None else f"torch.{root}({value} + {_number(fold.eps)})"
             nest.line(f"{total} = {value}")
+
+    def _first(self, fold: Fold) -> str:
+        """What a fold starts with: a tensor where that may be all it has, since functions take no number of Python's."""
+        dtype = opmath(fold.node.dtype)
+        if fold.how == "max":
+            return _scalar(-math.inf, dtype, self.device)
+        dims = [fold.terms.dims[d] for d in fold.terms.folded]
+        return "0.0" if all(exact(d) and isinstance(d.size, int) for d in dims) else _scalar(0.0, dtype, self.device)
 
     def _rms_norm(self, node: Node, block: Block | None) -> None:
         x = self._array_of(node.inputs[0])
@@ -371,7 +379,7 @@ class _Program:
         nest = _Nest.of(self, block, tuple(a for a in own.leading if a != LOOP))
         outer = nest.over(node.dims, own)
         total = self.total
-        nest.line(f"{total} = {_lowest(opmath(node.dtype), self.device)}")
+        nest.line(f"{total} = {_scalar(-math.inf, opmath(node.dtype), self.device)}")
         nest.turn(LOOP)
         at = tuple(
             a if d == e else At(a.text, False) for a, d, e in zip(outer.at, node.dims, x.dims, strict=True)
@@ -574,8 +582,8 @@ def _somewhere(value: Lowered) -> Point:
     return Point(places, tuple(At("0", joined) for joined in value.form.joined))
 
 
-def _lowest(dtype: str, device: str) -> str:
-    return f"torch.full((), -math.inf, dtype=torch.{dtype}, device={device})"
+def _scalar(value: float, dtype: str, device: str) -> str:
+    return f"torch.full((), {_number(value)}, dtype=torch.{dtype}, device={device})"
 
 
 def _number(value: object) -> str:

@@ -440,12 +440,18 @@ WEFT_FUNCTION float exp_flushed(float x) { return exp2_estimate(x * 0x1.715476p+
 WEFT_FUNCTION float one_and_tanh(float x) {
     return 2.0f * reciprocal_estimate(1.0f + exp2_estimate(x * -0x1.715476p+1f));
 }
+// 1 - tanh(x)^2 within |x| 2^-23 + 2^-20 of itself, as 4 e / (1 + e)^2 of the same e: it is no difference of what is nearly equal.
+WEFT_FUNCTION float one_less_tanh_squared(float x) {
+    const float e = exp2_estimate(x * -0x1.715476p+1f), above = 2.0f * reciprocal_estimate(1.0f + e);
+    return above * (::fminf(e, 0x1p+125f) * above);
+}
 // a / b within 2^-21 of itself, for a b of 1 or more: the reciprocal of its quarter is no subnormal.
 WEFT_FUNCTION float divide_rough(float a, float b) { return a * 0.25f * reciprocal_estimate(b * 0.25f); }
 #else
 WEFT_FUNCTION float exp_rough(float x) { return exp(x); }
 WEFT_FUNCTION float exp_flushed(float x) { return exp(x); }
 WEFT_FUNCTION float one_and_tanh(float x) { return 1.0f + tanh(x); }
+WEFT_FUNCTION float one_less_tanh_squared(float x) { return 1.0f - tanh(x) * tanh(x); }
 WEFT_FUNCTION float divide_rough(float a, float b) { return a / b; }
 #endif
 
