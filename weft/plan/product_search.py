@@ -350,8 +350,10 @@ def made_of_sums(found: Products) -> bool:
     return len(found.folds) > 1 or any(not isinstance(w.value, Ref) for w in found.sweeps.last) or len(found.sweeps.last) > 1
 
 
-def boxed(found: Products, k: int, staged: Staged, arrays: Mapping[str, Geometry]) -> bool:
-    """Whether a tile of the k-th operand is a box of an array: it has an axis of rows and one of points, as they are."""
+def boxed(found: Products, k: int, staged: Staged, arrays: Mapping[str, Geometry], paged: str = "") -> bool:
+    """Whether a tile of the k-th operand is a box of an array: it has an axis of rows and one of points, as they are. paged: of
+    these, the one whose points lie in pages, each of which is a box.
+    """
     read, rows = operand_read(found, found.operands[k]), found.rows if k < len(found.left) else found.columns
     if read is None or not _copied(found, k, staged) or len(rows) > 1 or len(found.over) > 1 or len(read.index) > MOST_RANK:
         return False
@@ -360,6 +362,8 @@ def boxed(found: Products, k: int, staged: Staged, arrays: Mapping[str, Geometry
     if not all(0 < s < MOST_STRIDE for s in strides):  # none of an array that repeats itself
         return False
     for axis in (*rows, *found.over):
+        if axis == paged:
+            continue
         at = [d for d, i in enumerate(read.index) if axis in free_names(i)]
         if len(at) != 1 or read.index[at[0]] != Ref(axis, INT64) or found.sweeps.axes[axis].start != ZERO:
             return False
