@@ -12,8 +12,8 @@ from bench.harness import options_of, record, results_file
 
 ON_GPU = (
     "linrec", "rows", "folds", "maps", "joins", "steps", "scans", "selective_scan", "algebras", "ordinary", "pointwise",
-    "products", "tensor_graphs", "attention", "attention_schedules", "variants", "linear_attention", "compiled",
-    "first_call", "host_overhead",
+    "products", "tensor_graphs", "attention", "attention_schedules", "attention_pages", "variants", "linear_attention",
+    "compiled", "first_call", "host_overhead",
 )  # fmt: skip
 ON_CPU = ("cpu", "check_speed", "compiled_bytes", "first_call", "host_overhead")
 

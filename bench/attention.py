@@ -129,6 +129,7 @@ def decode(q, k, v, scale: float):
     return out
 
 
+PARTS = ("schedules", "pages")  # which have a benchmark of their own
 SHAPE = (16, 1024, 64)
 GRID = tuple((heads * 16384 // n, n, width) for width, heads in ((64, 32), (128, 16)) for n in (1024, 4096, 16384))
 DECODED = ((8, 4096), (8, 32768), (8, 131072))  # of the batch, and keys

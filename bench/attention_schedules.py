@@ -1,7 +1,7 @@
 """The schedules of attention's key loop, all from one program: blocks that go through all keys of their queries, blocks that
 share these and are combined after, and passes through memory without an order among their blocks.
 
-Each is a plan that `kernel.tune` measures; the one that the planner takes is first.
+Each is a plan that `kernel.tune` measures; the one that the planner takes is first. `weft bench attention --schedules`
 """
 
 from __future__ import annotations

@@ -196,12 +196,16 @@ def show(rows: Sequence[Row], console: Console) -> None:
 def main(name: str, argv: Sequence[str] = ()) -> int:
     """Run the benchmark `name` with the options in argv, print its rows and record them. Returns 0."""
     parser = argparse.ArgumentParser(prog=f"weft bench {name}")
+    parser.set_defaults(name="")
     parser.add_argument("--device", help="cuda or cpu; a GPU where there is one if left out")
     parser.add_argument("--quick", action="store_true", help="small sizes, nothing recorded")
     parser.add_argument("--out", type=Path, help="results file; bench/results/DEVICE.json if left out")
+    for part in getattr(importlib.import_module(f"bench.{name}"), "PARTS", ()):
+        own = f"{name}_{part}"
+        parser.add_argument(f"--{part}", dest="name", action="store_const", const=own, help=f"bench/{own}.py in its place")
     given = parser.parse_args(argv)
     command = shlex.join(["weft", "bench", name, *argv])
-    return record([name], options_of(given.device, given.quick), command, given.out)
+    return record([given.name or name], options_of(given.device, given.quick), command, given.out)
 
 
 def options_of(device: str | None, quick: bool, cases: Sequence[str] = ()) -> Options:

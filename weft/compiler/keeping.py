@@ -137,7 +137,7 @@ def _of_rows(function: Function) -> tuple[str, ...]:
     if not may_chain(function):
         return ()
     chain = chain_of(function)
-    if chain is None or (chain.asked and not chain.told_by_rows) or chain.together is not None:
+    if chain is None or (chain.asked and not chain.told_by_rows) or chain.together is not None or chain.pages:
         return ()
     folds = tuple(f.results[0] for f in (*chain.leading, *chain.following))
     whole = keeping(function, folds)

@@ -69,7 +69,7 @@ def recomputing(
     try:
         graph = build(found, found.nests[0])
         own = chain(graph, [s.name for s in found.function.sizes])
-        if (own.asked and not own.told_by_rows) or own.together is not None:
+        if (own.asked and not own.told_by_rows) or own.together is not None or own.pages:
             return None
         names.taken |= {*graph.made, *(a.name for a in graph.axes)}
         result = gradients(prepared(inside(graph)[0]), own, made.function, made.seeds, made.saved, made.gradients, names)

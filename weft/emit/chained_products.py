@@ -14,7 +14,7 @@ from typing import Self
 
 from weft.emit import entries
 from weft.emit.chained_columns import PAIRS
-from weft.emit.chained_folds import RowFoldsEntry
+from weft.emit.chained_pages import PagesEntry
 from weft.emit.cpp_body import factor
 from weft.emit.dependent import Dependence, dependences, include
 from weft.emit.expressions import register_type
@@ -29,7 +29,7 @@ from weft.graph.tile import Fold, uses_of_write
 from weft.loops.ir import Function, free_names, trapping
 from weft.loops.schedule import Nest
 from weft.plan.arguments import Facts
-from weft.plan.chain import FRAGMENT_ROWS, WARPGROUP, Brought, ChainPlan, brought
+from weft.plan.chain import FRAGMENT_ROWS, WARPGROUP, ChainPlan, brought
 from weft.plan.product import MATRIX_POINTS, operand_read
 
 _OWN = """
@@ -39,7 +39,7 @@ _OWN = """
     start_of_row stop_of_row asking has point told begin end any last phase leave_turn rows_empty tile tiles
     pairs pair row_tile any_turn any_own rows multiply_scores multiply_sums rows_full scores_full scores_empty sums_full
     sums_empty before power slope lost unit rising factor_of_scores part parts part_run item row_stop first_place place_of_row
-    infinite fetch_columns hand_columns handed
+    infinite fetch_columns hand_columns handed n
 """
 
 
@@ -64,7 +64,7 @@ def emit(function: Function, nest: Nest, chain: Chain, plan: ChainPlan, facts: F
 
 
 @dataclass
-class ChainEntry(RowFoldsEntry):
+class ChainEntry(PagesEntry):
     """The one launch of a plan. Its products are the sums, which end it."""
 
     @classmethod
@@ -258,12 +258,16 @@ class ChainEntry(RowFoldsEntry):
         self.begin_places()
         with self.each_tile():
             self.look()
+            self.look_at_last_pages()
             with self.writer.block(alone) if alone else nullcontext():
                 self.bring_turns(groups, size)
 
     def bring_turns(self, groups: Mapping[str, list[int]], size: Mapping[str, int]) -> None:
         line, columns = self.writer.line, self.plan.tile[2]
         with self.writer.block("for (int32_t turn = first_turn; turn < turns; ++turn)"):
+            for which in self.which:
+                for k in groups[which]:
+                    self.find_pages(k)
             for which in self.which:
                 line(f"{which}_empty[place].wait(phase ^ 1);")
                 line(f"{which}_full[place].arrive_expect({size[which]});")
@@ -293,8 +297,11 @@ class ChainEntry(RowFoldsEntry):
     def bring_boxes(self, k: int, barrier: str, place: str, first: str) -> None:
         """The boxes of the k-th operand's tiles. first: the first row, or the first column."""
         b, name, map_ = self.tiles_of[k], self.tile_names[k], self.maps[k]
-        read = operand_read(b.product, b.operand)
+        read, pages = operand_read(b.product, b.operand), self.pages_of(k)
         assert read is not None
+        if pages is not None:
+            self.bring_pages(k, pages, barrier)
+            return
         axes = {b.product.rows[0] if b.once else b.product.columns[0], b.product.over[0]}
         with self.spelled({self.chain.row: "first_row"}):
             rest = [f"int({self.printer.index(i)})" for i in reversed(read.index) if not free_names(i) & axes]
@@ -308,9 +315,6 @@ class ChainEntry(RowFoldsEntry):
                 pair = pair if b.along_points else pair[::-1]
                 element = f"{tile}.element{f' + {begin * b.points}' if begin else ''}"
                 self.writer.line(f"weft::tensor_load({element}, {map_}, {barrier}, {', '.join([*pair, *rest])});")
-
-    def tile_at(self, name: str, b: Brought, place: str, t: str) -> str:
-        return f"{name}[{place}]" if b.tiles == 1 else f"{name}[{place}][{t}]"
 
     # ---------------------------------------------------------------- scores and sums
 

@@ -303,7 +303,8 @@ def _chained(launch: Launch, plan: ChainPlan) -> list[str]:
         f"scores of {found.row} and {found.column} stay in registers; a turn takes {turn} of {found.column}"
         + (", of those that rows have" if found.bounded else ""),
         *moved,
-        f"tiles in shared memory, {plan.sums.stages} turns of them; a thread brings them as boxes (TMA)",
+        f"tiles in shared memory, {plan.sums.stages} turns of them; a thread brings them as boxes (TMA)"
+        + (f", {plan.page} of {found.column} each, of the page that is told" if plan.page else ""),
         f"warpgroups take turns at the tensor cores, {points} registers a thread; {order}",
     ]
 

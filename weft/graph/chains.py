@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from weft.graph.needs import by_need
+from weft.graph.pages import Pages, paged
 from weft.graph.passes import folded_alone
 from weft.graph.products import Operand, Products
 from weft.graph.relative import related
@@ -48,7 +49,7 @@ class Chain:
     up (1), down (-1), or as each row tells by itself (None). asked: reads that a plan, and where data decide the columns, the
     kernel has to see inside their arrays: their subscripts are of axes and sizes. together: as many rows as have columns in
     common, by a division of their place (heads that share keys); None: all have. given: where sums alone are folded, what
-    tells which of its columns a row has.
+    tells which of its columns a row has. pages: operands whose columns lie in pages. divisors: of sizes, which are not 0.
     """
 
     scores: Products
@@ -62,13 +63,25 @@ class Chain:
     asked: tuple[Read, ...] = ()
     together: Expr | None = None
     given: Expr | None = None
+    pages: tuple[Pages, ...] = ()
+    divisors: tuple[Expr, ...] = ()
 
     @property
     def bounded(self) -> bool:
-        """Whether the columns of a row are not from 0 on, or not as many as those of another one, of the batch too."""
+        """Whether the columns of a row are not from 0 on, not as many as those of another one, of the batch too, or end in a
+        page.
+        """
         axis = self.axes[self.column]
         told = {*self.axes, *(n for v in self.values for n in names_of(v))}
-        return axis.start != Const(0, INT64) or bool(free_names(axis.stop) & told)
+        return axis.start != Const(0, INT64) or bool(free_names(axis.stop) & told) or not all(map(self._whole, self.pages))
+
+    def pages_of(self, operand: Operand) -> Pages | None:
+        """How the columns of an operand lie in pages, if they do."""
+        return next((p for p in self.pages if isinstance(operand.value, Ref) and p.read == operand.value.name), None)
+
+    def _whole(self, pages: Pages) -> bool:
+        stop = self.axes[self.column].stop
+        return isinstance(stop, Op) and stop.name == "mul" and pages.size in stop.args
 
     @property
     def told_by_rows(self) -> bool:
@@ -148,8 +161,13 @@ def by_rows(chain: Chain) -> dict[str, Chain]:
 
 def chain(graph: TileGraph, sizes: Collection[str]) -> Chain:
     """The chain that a graph is. sizes: names of numbers that are not below 0. Raises NotTiles."""
+    graph, pages, divisors = paged(graph, _operands_alone(graph))
     graph, asked = inside(graph)
-    return replace(_Reading(prepared(graph), frozenset(sizes)).found(), asked=asked)
+    found = replace(_Reading(prepared(graph), frozenset(sizes)).found(), asked=asked, pages=pages, divisors=divisors)
+    rights = {o.name for p in (found.scores, found.sums) for o in p.right}
+    if any(p.read not in rights or p.column != found.column for p in pages) or (pages and found.given is not None):
+        raise NotTiles("what lies in pages are no columns of its products")
+    return found
 
 
 def inside(graph: TileGraph) -> tuple[TileGraph, tuple[Read, ...]]:
@@ -167,7 +185,8 @@ def prepared(graph: TileGraph) -> TileGraph:
     alike = {a.name for a in graph.axes if not (free_names(a.start) | free_names(a.stop)) & names}  # a plan has points of all
     operands = _operands_alone(graph)  # of which tiles have nothing beyond their arrays
     graph = by_need(
-        graph, lambda read: read.name in operands or (read.given is not None and alike >= set(read.given))
+        graph,
+        lambda read: read.name in operands or (not read.checked and read.given is not None and alike >= set(read.given)),
     )
     return folded_alone(graph)
 

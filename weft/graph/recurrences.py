@@ -195,7 +195,7 @@ def _plain(graph: TileGraph, axes: set[str], met: Collection[str]) -> None:
         if any(map(may_fail, _all_uses(value))) or any(not set(axes_of_name(value, n)) <= axes for n in names_of(value)):
             raise NotTiles(f"{names_of(value)[0]} is not known at every point of a row")
         if isinstance(value, Read):
-            told = value.always or (value.given is not None and axes >= set(value.given))
+            told = value.always or (not value.checked and value.given is not None and axes >= set(value.given))
             alone = value.name in last - others and places.get(value.array) == value.index
             if not (told or alone) or (value.array in stored and not alone):
                 raise NotTiles(f"{value.array} is not read at every point, or is written", value.location)

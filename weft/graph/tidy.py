@@ -308,9 +308,9 @@ def _placed(
         # where a loop around it has no iteration it is not loaded, though it has an element for each point of the others
         own = {*axes, *everywhere}
         own |= {b for a in own for b in alike.get(a, ())}
-        loaded = [around - own for certain, around in notes.seen.get(value.name, ()) if certain and not value.checked]
+        loaded = [around - own for certain, around in notes.seen.get(value.name, ()) if certain]
         given = min(map(tuple, map(sorted, loaded)), key=len, default=None)
-        return replace(value, axes=axes, always=given == (), given=given)
+        return replace(value, axes=axes, always=given == () and not value.checked, given=given)
     return replace(value, axes=axes)
 
 

@@ -21,24 +21,39 @@ _GROUPED = {
     "k": "bfloat16[2,4,1024,64]",
     "v": "bfloat16[2,4,1024,64]",
 }
+_PAGED = {
+    "q": "bfloat16[2,4,8,1,64]",
+    "k": "bfloat16[80,16,4,64]",
+    "v": "bfloat16[80,16,4,64]",
+    "table": "int32[2,64]",
+    "lengths": "int32[2]",
+    "scale": 0.125,
+}
 _ALONE = {name: "bfloat16[2,8,1024,64]" for name in "qkv"}
 _WAYS = {key: Ways() for key in itertools.product((False, True), repeat=3)}  # by what is asked for besides tensors and scale
 
 
+def _beside(head: Any, j: Any) -> Any:
+    """The place of the j-th key of a head, where all of them lie beside each other."""
+    return (*head, j)
+
+
 def _of_keys(
-    q: Any, k: Any, v: Any, out: Any, head: Any, row: Any, to: Any, keys: Any, score: Callable[[Any, Any], Any]
-) -> None:
-    """One query's result: the mean of its first `keys` values, weighed by the exponentials of their scores. head: the place of
-    these; row: of the query; to: of its result.
+    q: Any, k: Any, v: Any, out: Any, head: Any, row: Any, to: Any, keys: Any, score: Callable[[Any, Any], Any],
+    at: Callable[[Any, Any], Any] = _beside, room: Any = None,
+) -> None:  # fmt: skip
+    """One query's result: the mean of its first `keys` values, weighed by the exponentials of their scores. row: the place of
+    the query; to: of its result; at: of a key of a head, and of its value. room: for how many scores.
 
     What weighs a value is rounded to the type of the values, relative to the largest score. A row of which every key is masked
     is 0.
     """
-    scores = torch.empty(k.shape[2], dtype=torch.float64 if q.dtype == torch.float64 else torch.float32)
+    own = k.shape[2] if room is None else room
+    scores = torch.empty(own, dtype=torch.float64 if q.dtype == torch.float64 else torch.float32)
     for j in range(keys):
         dot = 0.0
         for d in range(q.shape[-1]):
-            dot += q[*row, d] * k[*head, j, d]
+            dot += q[*row, d] * k[*at(head, j), d]
         scores[j] = score(dot, j)
     largest = -math.inf
     for j in range(keys):
@@ -50,7 +65,7 @@ def _of_keys(
     for e in range(v.shape[3]):
         acc = 0.0
         for j in range(keys):
-            acc += torch.exp(scores[j] - reference).to(v.dtype) * v[*head, j, e]
+            acc += torch.exp(scores[j] - reference).to(v.dtype) * v[*at(head, j), e]
         out[*to, e] = acc / total if total != 0.0 else 0.0
 
 
@@ -165,6 +180,26 @@ def attended_masked_alone(q: Any, k: Any, v: Any, mask: Any, scale: float) -> An
             for i in range(queries):
                 row, to = (b, h, i), (b, i, h)
                 _of_keys(q, k, v, out, (b, h), row, to, keys, lambda dot, j: dot * scale if mask[*row, j] else -math.inf)  # noqa: B023
+    return out
+
+
+@weft.kernel(example=_PAGED)
+def attended_in_pages(q: Any, k: Any, v: Any, table: Any, lengths: Any, scale: float) -> Any:
+    """`attended_causal` of keys in pages: k and v are [pages, page, heads, width] and [pages, page, heads, lanes], and the j-th
+    key of b is in the page `table[b, j // page]`. b has `lengths[b]` of them, and queries where the last ones are.
+    """
+    batch, heads, group, queries, _ = q.shape
+    page = k.shape[1]
+    out = torch.empty(batch, queries, heads, group, v.shape[3], dtype=q.dtype)
+    for b in range(batch):
+        for h in range(heads):
+            for g in range(group):
+                for i in range(queries):
+                    row, to, keys = (b, h, g, i), (b, i, h, g), lengths[b] - queries + i + 1
+                    _of_keys(
+                        q, k, v, out, (b, h), row, to, keys, lambda dot, j: dot * scale,
+                        at=lambda head, j: (table[head[0], j // page], j % page, head[1]), room=table.shape[1] * page,
+                    )  # fmt: skip
     return out
 
 

@@ -594,4 +594,8 @@ def bounds(expr: Expr, names: Mapping[str, int], ranges: Ranges) -> tuple[int, i
                 return min(products), max(products)
             if b0 == b1 and b0 > 0:
                 return (a0 // b0, a1 // b0) if name == "floordiv" else (a0 % b0, a1 % b0) if a0 == a1 else (0, b0 - 1)
+        case Op(name="where", args=(Op(name="lt", args=(a, Const(value=0))), below, other)):  # as subscripts count from the end
+            low, high = bounds(a, names, ranges)
+            if low >= 0 or high < 0:
+                return bounds(other if low >= 0 else below, names, ranges)
     raise KeyError(expr)

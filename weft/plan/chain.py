@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from weft.graph.chains import Chain, by_rows
+from weft.graph.pages import Pages
 from weft.graph.products import Operand, Products, exact_type
-from weft.graph.tile import Read
-from weft.loops.ir import Function, Ref, free_names
+from weft.graph.tile import Read, names_of
+from weft.loops.ir import Expr, Function, Ref, free_names
 from weft.loops.steps import bounds
 from weft.loops.types import FLOAT32, INT64, ScalarType
 from weft.plan.arguments import Facts
@@ -39,6 +40,8 @@ MOST_WORDS, MOST_POINTS, MOST_LANES = {1: 218, 2: 218, 3: 148}, 256, 256
 # Of several scores, whose values are made of each other, or of no sums: columns of a turn that are tried; what part of the
 # registers is filled, and where sums and scores have them at once; columns of a turn at the most where they have not.
 TURNS_OF_SEVERAL, FILLED, FILLED_BY_SEVERAL, MOST_ALONE = TURNS[:-1], 0.93, 0.875, 64
+# Columns of a page, that are whole lines of a swizzle: a multiple of so many.
+LEAST_PAGE = 8
 # Rows in all, and columns, at the most.
 MOST_TILES = 1 << 30
 # Cycles: of what is made of a score, by warpgroups that take turns at the tensor cores; of a product, of a turn besides, of a
@@ -62,7 +65,7 @@ class ChainPlan:
     these. paired: tiles of rows are taken in pairs, that with the most columns and that with the fewest. overlapped: the sums
     of a turn are multiplied together with the scores of the next one; else, if there are any, before them, so that both need
     not have registers. together: how many of a tile's rows there are; 0: all. parts: of the columns, which as many blocks
-    fold; a launch after combines what they leave.
+    fold; a launch after combines what they leave. page: columns that a box has of operands that lie in pages.
     """
 
     scores: ProductPlan
@@ -74,6 +77,7 @@ class ChainPlan:
     parts: int = 1
     asking: bool = False
     row: str = ""
+    page: int = 0
 
     def arranged(self, chain: Chain) -> Chain:
         """The chain with the rows of the plan."""
@@ -108,8 +112,13 @@ def plan_chain(
     leaning: Leaning = PLANNED,
 ) -> tuple[ChainPlan, int] | None:
     """The plan for a call, and how many blocks it has; None where tensor cores or bulk copies do not do."""
-    extents = extents_of(chain.axes, names)
+    page = page_of(chain, names, arrays)
+    if page is None:
+        return None
+    extents = _extents(chain, names, arrays, page)
     chain = min(by_rows(chain).values(), key=lambda c: _fragments(c, extents))
+    if page and chain.start != 0:  # rows of a tile might have pages between which none of them has any
+        return None
     batch = math.prod(extents[a] for a in chain.sums.batch)
     rows, columns, points = (extents[a] for a in (chain.row, chain.column, chain.point))
     lanes = math.prod(extents[a] for a in chain.sums.columns)  # 1 if there are no sums
@@ -127,10 +136,14 @@ def plan_chain(
     for product, own, operands in ((chain.scores, scores, chain.scores.operands), (chain.sums, sums, chain.sums.right)):
         for operand in operands:
             k = product.operands.index(operand)
-            if not boxed(function, from_first(product, chain.column), k, own.staged[k], type_, arrays):
+            pages = chain.pages_of(operand)
+            paged = "" if pages is None else pages.column
+            if not boxed(function, from_first(product, chain.column), k, own.staged[k], type_, arrays, paged):
+                return None
+            if pages is not None and own.staged[k].along_points != (product is chain.scores):  # a page is a part of each line
                 return None
     together = 0 if chain.together is None else bounds(chain.together, names, {})[0]
-    whole = ChainPlan(scores, sums, together=together, asking=chain.asks_rows, row=chain.row)
+    whole = ChainPlan(scores, sums, together=together, asking=chain.asks_rows, row=chain.row, page=page)
     plans = list(_plans(chain, whole, points, lanes * bool(chain.sums.folds), machine))
     if not plans or together < 0 or chain.together is not None and not together:
         return None
@@ -196,22 +209,82 @@ def several(chain: Chain) -> bool:
 
 def all_inside(chain: Chain, names: Mapping[str, int], arrays: Mapping[str, Geometry]) -> bool:
     """Whether the reads that are asked for are inside their arrays, but for what the kernel looks at."""
-    ranges: dict[str, tuple[int, int]] = {}
-    try:
-        for axis in chain.axes.values():
-            if not any(free_names(e) - names.keys() - ranges.keys() for e in (axis.start, axis.stop)):
-                ends = bounds(axis.start, names, ranges), bounds(axis.stop, names, ranges)
-                ranges[axis.name] = ends[0][0], ends[1][1] - 1
-        for read in chain.asked:
-            for d, (e, size) in enumerate(zip(read.index, arrays[read.array].shape, strict=True)):
-                if (read.array, d) in chain.looked_at and e == Ref(chain.column, INT64):
-                    continue
-                low, high = bounds(e, names, ranges)
-                if low < 0 or high >= size:
-                    return False
-    except KeyError:  # of what is not told
-        return False
+    ranges = _ranges(chain, names)
+    for read in chain.asked:
+        told = [
+            (e, size)
+            for d, (e, size) in enumerate(zip(read.index, arrays[read.array].shape, strict=True))
+            if not ((read.array, d) in chain.looked_at and e == Ref(chain.column, INT64))
+        ]
+        if not _inside(told, names, ranges):
+            return False
     return True
+
+
+def _ranges(chain: Chain, names: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    """The first and the last point of the axes whose bounds sizes tell."""
+    ranges: dict[str, tuple[int, int]] = {}
+    for axis in chain.axes.values():
+        if not any(free_names(e) - names.keys() - ranges.keys() for e in (axis.start, axis.stop)):
+            try:
+                ends = bounds(axis.start, names, ranges), bounds(axis.stop, names, ranges)
+            except KeyError:  # of what is not told
+                continue
+            ranges[axis.name] = ends[0][0], ends[1][1] - 1
+    return ranges
+
+
+def _inside(
+    told: Iterable[tuple[Expr, int]], names: Mapping[str, int], ranges: Mapping[str, tuple[int, int]]
+) -> bool:
+    """Whether integers are known to be subscripts of so many elements."""
+    try:
+        return all(low >= 0 and high < size for e, size in told for low, high in [bounds(e, names, ranges)])
+    except KeyError:
+        return False
+
+
+def page_of(chain: Chain, names: Mapping[str, int], arrays: Mapping[str, Geometry]) -> int | None:
+    """How many columns a page has; 0 where none lie in pages, None where these are no boxes, or not known to be inside their
+    arrays but for which page it is.
+    """
+    try:
+        if any(low <= 0 <= high for low, high in (bounds(e, names, {}) for e in chain.divisors)):
+            return None
+        sizes = {bounds(p.size, names, {})[0] for p in chain.pages}
+    except KeyError:
+        return None
+    if not sizes:
+        return 0
+    size = sizes.pop()
+    if sizes or size < LEAST_PAGE or size % LEAST_PAGE:
+        return None
+    ranges, made = _ranges(chain, names), {v.name: v for v in chain.values if isinstance(v, Read)}
+    for p in chain.pages:
+        index, shape = made[p.read].index, arrays[made[p.read].array].shape
+        rest = [(e, n) for d, (e, n) in enumerate(zip(index, shape, strict=True)) if d not in (p.place, p.number)]
+        many = max(_most_pages(chain, p, arrays) * size, shape[p.number]) >= MOST_TILES
+        if many or shape[p.place] < size or not _inside(rest, names, ranges):
+            return None
+    return size
+
+
+def _most_pages(chain: Chain, pages: Pages, arrays: Mapping[str, Geometry]) -> int:
+    """How many pages of columns what tells them has."""
+    made = {v.name: v for v in chain.values if isinstance(v, Read)}
+    tables = [arrays[made[n].array].shape for n in pages.asked if pages.column in made[n].axes]
+    return max((max(shape) for shape in tables), default=arrays[made[pages.read].array].shape[pages.number])
+
+
+def _extents(chain: Chain, names: Mapping[str, int], arrays: Mapping[str, Geometry], page: int) -> dict[str, int]:
+    """The most points of each axis; of columns whose number data decide for all rows of a tile, as many as arrays have."""
+    found = extents_of(chain.axes, names)
+    data = {n for v in chain.values for n in names_of(v)} & free_names(chain.axes[chain.column].stop)
+    if data and not chain.told_by_rows:
+        most = [arrays[array].shape[d] for array, d in chain.looked_at]
+        most += [_most_pages(chain, p, arrays) * page for p in chain.pages]
+        found[chain.column] = min(most, default=found[chain.column])
+    return found
 
 
 def from_first(found: Products, axis: str) -> Products:
@@ -240,7 +313,7 @@ def _plans(chain: Chain, plain: ChainPlan, points: int, lanes: int, machine: Mac
     registers = REGISTERS_ASKING if plain.asking else REGISTERS
     for groups in WARPGROUPS:
         for turn in TURNS_OF_SEVERAL if several(chain) else TURNS:
-            if lines and turn % MATRIX_POINTS:
+            if lines and turn % MATRIX_POINTS or plain.page and turn % plain.page and plain.page % turn:
                 continue
             rows = groups * FRAGMENT_ROWS
             if plain.together > rows:
@@ -271,6 +344,7 @@ def _plans(chain: Chain, plain: ChainPlan, points: int, lanes: int, machine: Mac
                     sums=replace(plain.sums, tile=(rows, lanes, turn), each=(FRAGMENT_ROWS, lanes), stages=stages),
                     row_places=places,
                     overlapped=overlapped,
+                    page=min(plain.page, turn),
                 )
                 whole = all(b.points * b.tiles == turn for b in brought(plan, chain) if b.product is chain.sums)
                 if whole and shared_bytes(plan, chain) <= machine.shared - OTHER_SHARED:
@@ -327,14 +401,15 @@ def chain_boxes(chain: Chain, plan: ChainPlan, arrays: Mapping[str, Geometry], e
         assert read is not None
         rows, points = (b.product.rows if b.k < len(b.product.left) else b.product.columns)[0], b.product.over[0]
         names = (points, rows) if b.along_points else (rows, points)
-        along = tuple(axis_along(read.index, a) for a in names)
+        pages = None if b.once else chain.pages_of(b.operand)
+        along = tuple(pages.place if pages and a == pages.column else axis_along(read.index, a) for a in names)
         rest = tuple(d for d in reversed(range(len(read.index))) if d not in along)
         own = arrays[read.array].shape
         whole = {a: min(own[d], extents[a]) for a, d in zip(names, along, strict=True)}
-        if chain.bounded and chain.column in whole:
+        if (chain.bounded or pages) and chain.column in whole:
             whole[chain.column] = own[along[names.index(chain.column)]]
         shape = (*(whole[a] for a in names), *(own[d] for d in rest))
-        across = b.rows if b.along_points else b.points
+        across = plan.page if pages else b.rows if b.along_points else b.points
         boxes.append(Box(read.array, (*along, *rest), (MATRIX_POINTS, across, *(1 for _ in rest)), shape))
     return tuple(boxes)
 

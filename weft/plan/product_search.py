@@ -399,9 +399,17 @@ def _copied(
 
 
 def boxed(
-    function: Function, found: Products, k: int, staged: Staged, factors: ScalarType, arrays: Mapping[str, Geometry]
+    function: Function,
+    found: Products,
+    k: int,
+    staged: Staged,
+    factors: ScalarType,
+    arrays: Mapping[str, Geometry],
+    paged: str = "",
 ) -> bool:
-    """Whether a tile of the k-th operand is a box of an array: it has an axis of rows and one of points, as they are."""
+    """Whether a tile of the k-th operand is a box of an array: it has an axis of rows and one of points, as they are. paged: of
+    these, the one whose points lie in pages, each of which is a box.
+    """
     read = factor_read(function, factors, found, found.operands[k])
     rows = found.rows if k < len(found.left) else found.columns
     if read is None or staged.vector * factors.size < PACKET_BYTES or not staged.aligned:
@@ -413,6 +421,8 @@ def boxed(
     if not all(0 < s < MOST_STRIDE for s in strides):  # none of an array that repeats itself
         return False
     for axis in (*rows, *found.over):
+        if axis == paged:
+            continue
         at = [d for d, i in enumerate(read.index) if axis in free_names(i)]
         if len(at) != 1 or read.index[at[0]] != Ref(axis, INT64) or found.sweeps.axes[axis].start != ZERO:
             return False

@@ -113,7 +113,7 @@ def _fill(extent: RecurrenceExtents, teams: int, machine: Machine) -> bool:
 
 def brought(read: Read) -> bool:
     """Whether a read that has points is read ahead: not what an array had before, which is read where it is written."""
-    return read.always or read.given is not None
+    return read.always or (read.given is not None and not read.checked)
 
 
 def units(found: Recurrences, read: Read, plan: RecurrencePlan) -> int:
