@@ -24,7 +24,7 @@ from weft.loops.schedule import ORDINARY, Circumstances, Wrapped
 from weft.pytorch.call import CallPlan, Planned, argument_types, finisher, gathered, plan_ahead, prepare, repeated
 from weft.pytorch.gradients import Rules, rules_of
 from weft.pytorch.operator import Operator, define, executables
-from weft.pytorch.quick import Recorder
+from weft.pytorch.quick import Recorder, never
 from weft.pytorch.specialize import Specializable, compiler_version, recalled
 from weft.pytorch.telling import Place, tell_unused
 from weft.pytorch.views import Views
@@ -88,6 +88,11 @@ class Executable:
     def execute(self, args: tuple[Any, ...]) -> Any:
         """Run on real tensors, without autograd; results are tensors."""
         return self.plan(args).tensors(args)
+
+    def run(self, args: tuple[Any, ...]) -> tuple[Any, Callable[..., Any]]:
+        """As `execute`, and the quick way of calls like this one."""
+        plan = self.plan(args)
+        return plan.known(args) if plan.run is plan.tensors else (plan.tensors(args), never)
 
     def recorded(self, key: Any, args: tuple[Any, ...], views: Views | None = None) -> tuple[Executable, Recorder] | None:
         """What runs a call of plain tensors that autograd records, and what records it; None where the dispatcher does.
