@@ -261,8 +261,8 @@ class Pointwise:
             named = zip(results, one.function.results, strict=True)
             results = tuple(torch.view_as_complex(r) if n in one.function.pairs else r for r, n in named)
         results = outs or tuple(result_of(r, loops.shape, loops.order, made_strides) for r in results)
-        if recording is not None and placed is not None and len(results) == 1 and _own_is_given(own, given, ()):
-            self._keep_recorded(placed, given, one, own, made, results[0], loops)
+        if recording is not None and placed is not None and _own_is_given(own, given, ()):
+            self._keep_recorded(placed, given, one, own, made if isinstance(made, tuple) else (made,), results, loops)
         if one.function.container:
             return list(results) if one.function.container == "list" else tuple(results)
         return results[0] if len(results) == 1 else tuple(results)
@@ -286,8 +286,8 @@ class Pointwise:
         self._remember(placed, outs, way)
 
     def _keep_recorded(
-        self, placed: tuple[Any, ...], given: Given, one: Applied, own: tuple[Any, ...], made: torch.Tensor,
-        result: torch.Tensor, loops: Loops,
+        self, placed: tuple[Any, ...], given: Given, one: Applied, own: tuple[Any, ...],
+        made: tuple[torch.Tensor, ...], results: tuple[torch.Tensor, ...], loops: Loops,
     ) -> None:  # fmt: skip
         """Remember the quick way of calls like this one, which autograd records, if there is one."""
         positions = tuple(k for k, (n, _) in enumerate(zip(self._names, placed, strict=False)) if n in given.operands)
@@ -301,8 +301,9 @@ class Pointwise:
             operands = [args[k] for k in positions]
             return [o if s is None else by_dimensions(o, shape, order, s) for o, s in zip(operands, own_sizes, strict=True)]
 
-        views = Views(inside, lambda result: result_of(result, shape, order, None), tuple(made.shape), positions)
-        self._remember(placed, (), way_with_views(one.program, placed, own, made, result, views))
+        shapes = tuple(tuple(m.shape) for m in made)
+        views = Views(inside, lambda result: result_of(result, shape, order, None), shapes, positions)
+        self._remember(placed, (), way_with_views(one.program, placed, own, made, results, views))
 
     def _earlier(self, placed: tuple[Any, ...], out: Any) -> Any:
         """The quick way of a call like one before the last few, or MISS."""

@@ -37,19 +37,19 @@ def called_with_views(
     program, made = kernel.program, kernel(*own)
     given = outside(made)
     if not program.has_variant(own):
-        views = Views(inside, outside, tuple(made.shape), tuple(range(len(args))))
-        ways.add(way_with_views(program, args, own, made, given, views), args)
+        views = Views(inside, outside, (tuple(made.shape),), tuple(range(len(args))))
+        ways.add(way_with_views(program, args, own, (made,), (given,), views), args)
     return given
 
 
 def way_with_views(
-    program: Executable, args: tuple[Any, ...], own: tuple[Any, ...], made: Any, given: Any, views: Views
+    program: Executable, args: tuple[Any, ...], own: tuple[Any, ...], made: Sequence[Any], given: Sequence[Any], views: Views
 ) -> Callable[..., Any]:
     """The quick way of calls like one that was made; `never` where there is none. own: the program's arguments; made: its
-    result; given: the result of the call.
+    results; given: those of the call.
     """
-    outer = (*(args[k] for k in views.positions), given)
-    if not eager() or not is_same_memory(outer, (*own, made)):
+    outer = (*(args[k] for k in views.positions), *given)
+    if not eager() or not is_same_memory(outer, (*own, *made)):
         return never
     if gathered(program.signature, own) is not own or program.signature.written:
         return never
@@ -63,4 +63,5 @@ def way_with_views(
     if not plan.results:
         return never
     constants = frozenset(range(len(args))) - {*views.positions}
-    return plan.seen(Seen(args, {plan.results[0]: geometry_of(given)}, constants, recorder, plan.defaults))
+    results = dict(zip(plan.results, map(geometry_of, given), strict=False))  # what is kept lies as the program has it
+    return plan.seen(Seen(args, results, constants, recorder, plan.defaults))
