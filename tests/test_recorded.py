@@ -163,13 +163,11 @@ def test_saved_tensors_that_were_written_are_told_of() -> None:
             made.sum().backward()
 
 
-@pytest.mark.parametrize("name", ["add", "mul", "sub"])
-def test_elementwise_calls_that_are_recorded_take_quick_ways(name: str) -> None:
-    ours, theirs = getattr(weft.ops, name), getattr(torch, name)
+def test_elementwise_calls_that_are_recorded_take_quick_ways() -> None:
     x, row, other = rows(4, 6), rows(6), rows(6, 4).t().detach().requires_grad_()
     for second in (row, other, row, other):
-        same_gradients(ours, theirs, x, second)
-    assert repr(ours.quick(x, row)) != "MISS"
+        same_gradients(weft.ops.mul, torch.mul, x, second)
+    assert repr(weft.ops.mul.quick(x, row)) != "MISS"
 
 
 def turned(a, b, cosine, sine):

@@ -48,7 +48,7 @@ class Views:
         if k >= len(self.shapes):
             return given
         with torch.enable_grad():
-            point = given.new_empty(()).expand(self.shapes[k]).requires_grad_()
+            point = torch.empty((), dtype=given.dtype, device=given.device).expand(self.shapes[k]).requires_grad_()
             (own,) = torch.autograd.grad(self.outside(point), point, given, create_graph=recorded)
         return own
 
