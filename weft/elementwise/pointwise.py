@@ -27,8 +27,7 @@ from weft.plan.facts import Geometry
 from weft.pytorch.call import COMPLEX, DTYPES, CallPlan, as_pairs, plain
 from weft.pytorch.executable import call_key
 from weft.pytorch.quick import MISS, PLAIN, Seen, Ways, eager, never
-from weft.pytorch.viewed import way_with_views
-from weft.pytorch.views import Views
+from weft.pytorch.viewed import recorded_with_views
 from weft.runtime import quick
 from weft.runtime.stack import deep
 
@@ -242,16 +241,15 @@ class Pointwise:
                 location=one.signature.location,
                 remedy="call it without out=, or under torch.no_grad()",
             )
+        if recorded and loops.strides is not None and placed is not None:
+            made = self._recorded(placed, given, one, loops)
+            if made is not MISS:
+                return made
         own = _over_axes(given, outs, loops, recorded)
-        key = () if loops.strides is None else call_key(one.signature, own)
-        recording = one.program.recorded(key, own) if loops.strides is not None and recorded else None
-        if loops.strides is None or (recorded and recording is None):
+        if loops.strides is None or recorded:
             made = one.program.operator(*own)
-        elif recording is not None:
-            executable, recorder = recording
-            made, _ = executable.known(key, own, recorder)
         else:
-            plan = one.program.call(key, own)
+            plan = one.program.call(call_key(one.signature, own), own)
             made = plan.tensors(own)
             if placed is not None:
                 self._keep(placed, outs, given, one, plan, own, loops)
@@ -261,8 +259,6 @@ class Pointwise:
             named = zip(results, one.function.results, strict=True)
             results = tuple(torch.view_as_complex(r) if n in one.function.pairs else r for r, n in named)
         results = outs or tuple(result_of(r, loops.shape, loops.order, made_strides) for r in results)
-        if recording is not None and placed is not None and len(results) == 1 and _own_is_given(own, given, ()):
-            self._keep_recorded(placed, given, one, own, made, results[0], loops)
         if one.function.container:
             return list(results) if one.function.container == "list" else tuple(results)
         return results[0] if len(results) == 1 else tuple(results)
@@ -285,14 +281,11 @@ class Pointwise:
             return
         self._remember(placed, outs, way)
 
-    def _keep_recorded(
-        self, placed: tuple[Any, ...], given: Given, one: Applied, own: tuple[Any, ...], made: torch.Tensor,
-        result: torch.Tensor, loops: Loops,
-    ) -> None:  # fmt: skip
-        """Remember the quick way of calls like this one, which autograd records, if there is one."""
+    def _recorded(self, placed: tuple[Any, ...], given: Given, one: Applied, loops: Loops) -> Any:
+        """A call that autograd records as one step; MISS where it cannot be."""
+        if not self._is_plain(placed, given) or any(t.is_complex() for t in given.tensors.values()):
+            return MISS
         positions = tuple(k for k, (n, _) in enumerate(zip(self._names, placed, strict=False)) if n in given.operands)
-        if not self._is_plain(placed, given):
-            return
         shape, order = loops.shape, loops.order
         sizes = dict(zip(given.tensors, ([loops.sizes[a] for a in axes] for axes in loops.axes), strict=False))
         own_sizes = [sizes.get(self._names[k]) for k in positions]
@@ -301,8 +294,16 @@ class Pointwise:
             operands = [args[k] for k in positions]
             return [o if s is None else by_dimensions(o, shape, order, s) for o, s in zip(operands, own_sizes, strict=True)]
 
-        views = Views(inside, lambda result: result_of(result, shape, order, None), tuple(made.shape), positions)
-        self._remember(placed, (), way_with_views(one.program, placed, own, made, result, views))
+        def outside(result: torch.Tensor) -> torch.Tensor:
+            return result_of(result, shape, order, None)
+
+        with torch.no_grad(), self._lock:
+            own, ways = tuple(inside(*placed)), self._ways.setdefault(0, Ways())
+        if any(isinstance(v, complex) for v in own):
+            return MISS
+        made = recorded_with_views(one.program, ways, placed, own, inside, outside, positions)
+        self.quick = ways.quick
+        return made
 
     def _earlier(self, placed: tuple[Any, ...], out: Any) -> Any:
         """The quick way of a call like one before the last few, or MISS."""

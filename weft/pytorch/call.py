@@ -57,6 +57,7 @@ from weft.pytorch.overlap import share_memory
 from weft.pytorch.quick import MISS, REMEMBERED, Recorder, Seen, never, quick_call
 from weft.pytorch.specialize import Specializable
 from weft.runtime import binaries, cuda, host, steps
+from weft.runtime.collection import uncollected
 from weft.runtime.guard import Guard
 from weft.runtime.slots import Given, pack
 
@@ -601,7 +602,8 @@ def plan_ahead(specializable: Specializable, signature: Signature, args: tuple[A
 
 def _planned(analysis: Analysis, bound: Bound, device: torch.device) -> Planned:
     arrays, nests = geometries(analysis, bound), range(len(analysis.schedule.nests))
-    launches = of_a_call([plan_launches(analysis, k, arrays, bound.names, machine_on(device)) for k in nests])
+    with uncollected():
+        launches = of_a_call([plan_launches(analysis, k, arrays, bound.names, machine_on(device)) for k in nests])
     waits = _begin_to_compile([launch for own in launches for launch in own], device)
     return Planned(arrays, launches, waits)
 

@@ -24,7 +24,7 @@ from weft.loops.schedule import ORDINARY, Circumstances, Wrapped
 from weft.pytorch.call import CallPlan, Planned, argument_types, finisher, gathered, plan_ahead, prepare, repeated
 from weft.pytorch.gradients import Rules, rules_of
 from weft.pytorch.operator import Operator, define, executables
-from weft.pytorch.quick import Recorder
+from weft.pytorch.quick import Recorder, never
 from weft.pytorch.specialize import Specializable, compiler_version, recalled
 from weft.pytorch.telling import Place, tell_unused
 from weft.pytorch.views import Views
@@ -89,22 +89,25 @@ class Executable:
         """Run on real tensors, without autograd; results are tensors."""
         return self.plan(args).tensors(args)
 
-    def recorded(self, key: Any, args: tuple[Any, ...], views: Views | None = None) -> tuple[Executable, Recorder] | None:
-        """What runs a call of plain tensors that autograd records, and what records it; None where the dispatcher does.
+    def run(self, args: tuple[Any, ...]) -> tuple[Any, Callable[..., Any]]:
+        """As `execute`, and the quick way of calls like this one."""
+        plan = self.plan(args)
+        return plan.known(args) if plan.run is plan.tensors else (plan.tensors(args), never)
 
-        views: of what the call is made with.
-        """
+    def recorded(self, key: Any, args: tuple[Any, ...]) -> Executable | None:
+        """What runs a call of plain tensors that autograd records; None where the dispatcher does."""
         if key not in self._recorded:
             if len(self._recorded) >= _MOST_CALLS:
                 self._recorded.clear()
-            self._recorded[key] = self._recorder(args)
-        executable = self._recorded[key]
-        if executable is None:
-            return None
-        recorder = executable.rules.recorder(tuple(isinstance(a, torch.Tensor) for a in args), views)
-        return executable, replace(recorder, shown=len(self.signature.results))
+            self._recorded[key] = self._recording(args)
+        return self._recorded[key]
 
-    def _recorder(self, args: tuple[Any, ...]) -> Executable | None:
+    def recorder(self, args: tuple[Any, ...], shown: int, views: Views | None = None) -> Recorder:
+        """What records such a call. shown: how many of its results are returned; views: of what it is made with."""
+        are_tensors = tuple(isinstance(a, torch.Tensor) for a in args)
+        return replace(self.rules.recorder(are_tensors, views), shown=shown)
+
+    def _recording(self, args: tuple[Any, ...]) -> Executable | None:
         names = self.signature.results
         if gathered(self.signature, args) is not args or not names or any(name is not None for name in names):
             return None
@@ -115,13 +118,22 @@ class Executable:
         return self.recording(types, args)
 
     def known(self, key: Any, args: tuple[Any, ...], recorder: Recorder | None = None) -> tuple[Any, Callable[..., Any]]:
-        """What a call gives, and the quick way of calls like it. recorder: if it is recorded: then its gradients are asked for
-        next, and what a first call waits for is a good time to begin with them.
+        """What a call gives, and the quick way of calls like it. recorder: if it is recorded."""
+        if recorder is None:
+            return self.call(key, args).known(args)
+        plan, then = self.begun(key, args, tuple(isinstance(a, torch.Tensor) and a.requires_grad for a in args), recorder.shown)
+        return plan.known(args, recorder, then)
+
+    def begun(
+        self, key: Any, args: tuple[Any, ...], needs: tuple[bool, ...], shown: int
+    ) -> tuple[CallPlan, Callable[[Any], None]]:
+        """The prepared call of a call that is recorded, and what to do with what it makes: its gradients are asked for next,
+        and what a first call waits for is a good time to begin with them. needs: which; shown: how many results are returned.
         """
-        if recorder is None or key in self._calls or not any(isinstance(a, torch.Tensor) and a.is_cuda for a in args):
-            return self.call(key, args).known(args, recorder)
-        foresee = functools.partial(self.rules.foresee, args, recorder.shown)
-        return self.call(key, args, lambda: foresee(None)).known(args, recorder, foresee)
+        if key in self._calls or not any(isinstance(a, torch.Tensor) and a.is_cuda for a in args):
+            return self.call(key, args), lambda made: None
+        foresee = functools.partial(self.rules.foresee, args, needs, shown)
+        return self.call(key, args, lambda: foresee(None)), foresee
 
     def recording(self, types: tuple[ArgumentType, ...], args: tuple[Any, ...]) -> Executable:
         """What runs calls that autograd records: itself, or what also returns what gradients need."""

@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 class Rules:
     """What autograd asks of an operator. setup, backward, jvp: as `torch.autograd.Function` has them. recorder: what records
     calls of arguments of which these are tensors, seen by views or not. foresee: does what can be done for the gradients of a
-    call on a GPU before they are asked for, given the arguments, how many of its results are returned, and what it made; None:
-    what that need not be known for.
+    call on a GPU before they are asked for, given the arguments, which of them have gradients, how many results are returned,
+    and what the call made; None: what that need not be known for.
     """
 
     setup: Callable[..., None]
     backward: Callable[..., Any]
     jvp: Callable[..., Any]
     recorder: Callable[[tuple[bool, ...], Views | None], Recorder]
-    foresee: Callable[[tuple[Any, ...], int, Any], None]
+    foresee: Callable[[tuple[Any, ...], tuple[bool, ...], int, Any], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,9 +246,8 @@ def rules_of(executable: Executable) -> Rules:
         apply = super(torch.autograd.Function, made).apply  # type: ignore[misc]
         return Recorder(apply, len(signature.results))
 
-    def foresee(args: tuple[Any, ...], shown: int, made: Any) -> None:
-        given = zip(signature.names, args, strict=True)
-        wanted = tuple(name for name, a in given if isinstance(a, torch.Tensor) and a.requires_grad)
+    def foresee(args: tuple[Any, ...], needs: tuple[bool, ...], shown: int, made: Any) -> None:
+        wanted = tuple(name for name, need in zip(signature.names, needs, strict=True) if need)
         with contextlib.suppress(Exception):  # what is wrong is told where gradients are asked for
             function = executable.specializable.analysis(argument_types(signature, args), True).function
             floating = [k for k, r in enumerate(function.results) if function.array(r).dtype.category == "float"]

@@ -263,15 +263,16 @@ class Kernel:
                     return self._special(args, {}, program)
         except RuntimeError:  # a tensor without strides or storage
             return _dispatched(program, args)
-        recorded = None
         if differentiable and torch.is_grad_enabled():
-            recorded = program.recorded(tuple(key), args)
-            if recorded is None:
+            executable = program.recorded(tuple(key), args)
+            if executable is None:
                 return _dispatched(program, args, recorded=True)
-        executable, recorder = recorded or (program, None)
-        if program.signature.written:
-            key += repeated(program.signature, args)
-        made, way = executable.known(tuple(key), args, recorder)
+            recorder = executable.recorder(args, len(program.signature.results))
+            made, way = executable.known(tuple(key), args, recorder)
+        else:
+            if program.signature.written:
+                key += repeated(program.signature, args)
+            made, way = program.known(tuple(key), args)
         self._remember(way)
         return made
 

@@ -85,6 +85,7 @@ class Ways:
         self.every: tuple[Callable[..., Any], ...] = ()
         self.quick: Callable[..., Any] = never
         self._known: dict[Any, Callable[..., Any]] = {}
+        self._recorders: dict[Any, Recorder] = {}
 
     def add(self, way: Callable[..., Any], args: tuple[Any, ...] | None = None) -> None:
         """Take a quick way from now on, if it is one, in the place of the one that was not taken for longest. args: of a call
@@ -110,6 +111,15 @@ class Ways:
         if made is not MISS:
             self.add(way)
         return made
+
+    def recorder(self, args: tuple[Any, ...], make: Callable[[], Recorder]) -> Recorder:
+        """What records calls like this one: the one that was made for it before, where there is one."""
+        kind = _kind(args)
+        if kind not in self._recorders and len(self._recorders) >= _MOST_KINDS:
+            del self._recorders[next(iter(self._recorders))]
+        if kind not in self._recorders:
+            self._recorders[kind] = make()
+        return self._recorders[kind]
 
 
 def _kind(args: tuple[Any, ...]) -> tuple[Any, ...]:

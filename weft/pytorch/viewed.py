@@ -14,7 +14,7 @@ from torch.compiler import is_compiling
 
 from weft.pytorch.call import gathered
 from weft.pytorch.executable import Executable, call_key
-from weft.pytorch.quick import MISS, Seen, Ways, eager, never
+from weft.pytorch.quick import MISS, Seen, Ways, eager
 from weft.pytorch.views import Views, geometry_of, is_same_memory
 
 if TYPE_CHECKING:
@@ -33,34 +33,72 @@ def called_with_views(
         return outside(kernel(*inside(*args)))
     if (known := ways.earlier(args)) is not MISS:
         return known
+    program, positions = kernel.program, tuple(range(len(args)))
+    if is_recorded(args):
+        with torch.no_grad():
+            own = tuple(inside(*args))
+        if not program.has_variant(own):
+            made = recorded_with_views(program, ways, args, own, inside, outside, positions)
+            if made is not MISS:
+                return made
+        return outside(kernel(*inside(*args)))
     own = tuple(inside(*args))
-    program, made = kernel.program, kernel(*own)
+    made = kernel(*own)
     given = outside(made)
-    if not program.has_variant(own):
-        views = Views(inside, outside, tuple(made.shape), tuple(range(len(args))))
-        ways.add(way_with_views(program, args, own, made, given, views), args)
+    if eager() and not program.has_variant(own) and is_same_memory((*args, given), (*own, made)) and _is_whole(program, own):
+        plan = program.plan(own)
+        if plan.results:
+            ways.add(plan.seen(Seen(args, {plan.results[0]: geometry_of(given)}, defaults=plan.defaults)), args)
     return given
 
 
-def way_with_views(
-    program: Executable, args: tuple[Any, ...], own: tuple[Any, ...], made: Any, given: Any, views: Views
-) -> Callable[..., Any]:
-    """The quick way of calls like one that was made; `never` where there is none. own: the program's arguments; made: its
-    result; given: the result of the call.
+def recorded_with_views(
+    program: Executable,
+    ways: Ways,
+    args: tuple[Any, ...],
+    own: tuple[Any, ...],
+    inside: Callable[..., Sequence[Any]],
+    outside: Callable[[torch.Tensor], torch.Tensor],
+    positions: tuple[int, ...],
+) -> Any:
+    """A call that autograd records as one step on its arguments, whose quick way is one of `ways` afterwards if it has one;
+    MISS where it cannot be. own: the program's arguments, views of those at `positions` that are not recorded.
     """
-    outer = (*(args[k] for k in views.positions), given)
-    if not eager() or not is_same_memory(outer, (*own, made)):
-        return never
-    if gathered(program.signature, own) is not own or program.signature.written:
-        return never
-    executable, recorder, key = program, None, call_key(program.signature, own)
-    if torch.is_grad_enabled() and any(isinstance(a, torch.Tensor) and a.requires_grad for a in own):
-        recorded = program.recorded(key, own, views)
-        if recorded is None:
-            return never
-        executable, recorder = recorded
-    plan = executable.call(key, own)
-    if not plan.results:
-        return never
-    constants = frozenset(range(len(args))) - {*views.positions}
-    return plan.seen(Seen(args, {plan.results[0]: geometry_of(given)}, constants, recorder, plan.defaults))
+    passed = [args[k] for k in positions]
+    if not eager() or not is_same_memory(passed, own):
+        return MISS
+    key = call_key(program.signature, own)
+    executable = program.recorded(key, own)
+    if executable is None:
+        return MISS
+    shown = len(program.signature.results)
+    with torch.no_grad():
+        plan, then = executable.begun(key, own, tuple(isinstance(a, torch.Tensor) and a.requires_grad for a in passed), shown)
+        made = plan.tensors(own)
+        then(made)
+        made = made if isinstance(made, tuple) else (made,)
+        given = tuple(_of_its_own(outside(m)) for m in made[:shown])
+    if not is_same_memory(given, made[:shown]):
+        return MISS
+    views = Views(inside, outside, tuple(tuple(m.shape) for m in made[:shown]), positions)
+    recorder = ways.recorder(args, lambda: executable.recorder(args, shown, views))
+    if plan.results:
+        constants = frozenset(range(len(args))) - {*positions}
+        results = dict(zip(plan.results, map(geometry_of, given), strict=False))  # what is kept lies as the program has it
+        ways.add(plan.seen(Seen(args, results, constants, recorder, plan.defaults)), args)
+    return recorder(args, (*given, *made[shown:]))
+
+
+def is_recorded(args: Sequence[Any]) -> bool:
+    """Whether autograd records a call."""
+    return torch.is_grad_enabled() and any(isinstance(a, torch.Tensor) and a.requires_grad for a in args)
+
+
+def _is_whole(program: Executable, own: tuple[Any, ...]) -> bool:
+    """Whether a call of a program is one on tensors that lie on one device, none of which it writes."""
+    return gathered(program.signature, own) is own and not program.signature.written
+
+
+def _of_its_own(view: torch.Tensor) -> torch.Tensor:
+    """A view as a tensor of the same memory that is no view to autograd."""
+    return view.new_empty(0).set_(view.untyped_storage(), view.storage_offset(), view.shape, view.stride())

@@ -16,13 +16,13 @@ from weft.pytorch.quick import PLAIN
 @dataclass(frozen=True)
 class Views:
     """How a kernel sees a call of a function. inside: its arguments, of the function's, as views of them, or themselves;
-    outside: the function's result, a view of all of its own. shape: of its own result. positions: the function's argument that
-    each of its own is.
+    outside: each of the function's results, a view of all of one of its own. shapes: of these; what it makes besides, the
+    function does not return. positions: the function's argument that each of its own is.
     """
 
     inside: Callable[..., Sequence[Any]]
     outside: Callable[[torch.Tensor], torch.Tensor]
-    shape: tuple[int, ...]
+    shapes: tuple[tuple[int, ...], ...]
     positions: tuple[int, ...]
 
     def of_adjoint(
@@ -40,13 +40,15 @@ class Views:
         )
         with torch.enable_grad():
             own = tuple(self.inside(*known))
-        given = [self._own(grads[k], recorded) if k == 0 else grads[k] for k in seeded]
-        return known, (*own, self._own(outputs[0], recorded), *outputs[1:], *given)
+        made = (self._own(k, output, recorded) for k, output in enumerate(outputs))
+        return known, (*own, *made, *(self._own(k, grads[k], recorded) for k in seeded))
 
-    def _own(self, given: torch.Tensor, recorded: bool) -> torch.Tensor:
-        """What the kernel has for the function's result, or for the gradient of it: its derivative is the way back."""
+    def _own(self, k: int, given: torch.Tensor, recorded: bool) -> torch.Tensor:
+        """What the kernel has for the k-th result, or for the gradient of it: the derivative of a view is the way back."""
+        if k >= len(self.shapes):
+            return given
         with torch.enable_grad():
-            point = given.new_empty(()).expand(self.shape).requires_grad_()
+            point = torch.empty((), dtype=given.dtype, device=given.device).expand(self.shapes[k]).requires_grad_()
             (own,) = torch.autograd.grad(self.outside(point), point, given, create_graph=recorded)
         return own
 
