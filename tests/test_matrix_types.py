@@ -13,6 +13,8 @@ import weft
 from tests import kernels_of_products as kernels
 from tests.kernels_of_products import drawn
 from tests.test_products import checked, launches, multiplied
+from weft.language.types import TensorType
+from weft.loops.types import FLOAT8_E4M3FN
 from weft.plan import product_search
 from weft.pytorch import simulated
 
@@ -314,6 +316,13 @@ def test_quotients_on_their_way_to_8_bits_are_those_of_divisions() -> None:
     assert torch.equal(ran.arrays["y"].float(), (x.float() / (largest / 448.0)).to(FLOATS8[0]).float())
     ran = simulated.simulate_call(quantised_to_bytes.program, (x,), "sm_90a", 0, "call")
     assert torch.equal(ran.arrays["y"], torch.round(x.float() / (largest / 127.0)).to(torch.int8))
+
+
+def test_loops_over_floats_of_8_bits_are_printed_as_python() -> None:
+    a, b = drawn(3, 4).to(FLOATS8[0]), drawn(4, 5).to(FLOATS8[0])
+    schedule = weft.schedule(kernels.of_floats, types=dict.fromkeys("ab", TensorType(FLOAT8_E4M3FN, 2)))
+    assert "a[i, k].float() * b[k, j].float()" in str(schedule)
+    assert torch.allclose(schedule.py(a, b), a.float() @ b.float())
 
 
 def test_there_is_no_arithmetic_on_floats_of_8_bits() -> None:

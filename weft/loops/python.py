@@ -35,7 +35,7 @@ from weft.loops.ir import (
 from weft.loops.names import Names
 from weft.loops.operators import OPERATORS
 from weft.loops.show import ATOM, INFIX, PREFIX, SELECT
-from weft.loops.types import BOOL, FLOAT32, FLOAT64, INT64, ScalarType, Typed, promote
+from weft.loops.types import BOOL, FLOAT32, FLOAT64, FLOATS8, INT64, ScalarType, Typed, promote
 from weft.loops.variables import Variables, variables
 
 # Functions of math on Python floats; all of these and the others are functions of torch on tensors.
@@ -322,13 +322,14 @@ class _Writer:
             case Op(name="check", args=(value, _)):  # Python checks by itself
                 return self.expr(value)
             case Op(name="clone", args=(Load(array=array, index=index),)):  # no operator of the nest: see `_owned`
-                return Text(f"{self._element(array, index)}.clone()", _CALL, Typed(self.arrays[array].dtype, 1))
+                text = Text(f"{self._element(array, index)}.clone()", _CALL, Typed(self.arrays[array].dtype, 1))
+                return _computable(text)
             case Const(value=value):
                 return _constant(value)
             case Ref(name=name, type=type_):
                 return Text(self.name(name), ATOM, self.typed.get(name) or Typed(type_, 1))
             case Load(array=array, index=index):
-                return Text(self._element(array, index), ATOM, Typed(self.arrays[array].dtype, 1))
+                return _computable(Text(self._element(array, index), ATOM, Typed(self.arrays[array].dtype, 1)))
             case Cast(value=Op(name=name, args=(inner,)), type=type_) if type_ == INT64 and name in _WHOLE:
                 text = self.expr(inner)
                 if text.typed == Typed(FLOAT64, 0):
@@ -347,8 +348,8 @@ class _Writer:
                 if text.typed == Typed(to, 1):  # said to be of this type already, without having been rounded
                     text = self.converted(text, to.opmath, number=False)
                 if text.typed.weight == 0:
-                    return Text(f"torch.tensor({text.text}, dtype=torch.{to})", _CALL, Typed(to, 1))
-                return Text(f"{text.at(ATOM)}.to(torch.{to})", _CALL, Typed(to, 1))
+                    return _computable(Text(f"torch.tensor({text.text}, dtype=torch.{to})", _CALL, Typed(to, 1)))
+                return _computable(Text(f"{text.at(ATOM)}.to(torch.{to})", _CALL, Typed(to, 1)))
             case Op():
                 return self._operation(expr)
         raise TypeError(expr)
@@ -481,6 +482,13 @@ class _Writer:
 def _wraps(typed: Typed) -> bool:
     """Whether this is an element whose arithmetic a Python int's is not."""
     return typed.weight > 0 and typed.scalar.category == "int" and typed.scalar != INT64
+
+
+def _computable(text: Text) -> Text:
+    """A value in a type that there is arithmetic on."""
+    if text.typed.scalar not in FLOATS8:
+        return text
+    return Text(f"{text.at(ATOM)}.float()", _CALL, Typed(FLOAT32, 1))
 
 
 def _constant(value: bool | int | float) -> Text:

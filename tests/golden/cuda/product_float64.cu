@@ -62,7 +62,6 @@ extern "C" __global__ void __launch_bounds__(128) product_parts(
     for (int32_t turn = first_turn; turn < stop; ++turn) {
         weft::wait_copies<2>();
         __syncthreads();  // all have what this turn takes, and are done with what the next copies replace
-        bring(turn + 3);
         #pragma unroll
         for (int32_t g = 0; g < 16; g += 8) {
             double a_own[2][4];
@@ -78,6 +77,7 @@ extern "C" __global__ void __launch_bounds__(128) product_parts(
                     weft::mma<double>(s_own[u][v], a_own[u], {b_own[v / 2][v % 2 * 2], b_own[v / 2][v % 2 * 2 + 1]});
                 }
             }
+            if (g == 0) bring(turn + 3);
         }
     }
     #pragma unroll

@@ -43,16 +43,20 @@ template <typename T, int rows, bool along_points, int count = 128 / sizeof(T)> 
         if constexpr (along_points) load_matrix(b, &element[place(row + lane % 8 + lane / 16 * 8, point + lane / 8 % 2 * packet)]);
         else load_matrix_transposed(b, &element[place(row + lane / 16 * 8, point + lane % 8 + lane / 8 % 2 * 8)]);
     }
-    // The same of doubles, of 8 points.
+    // The same of doubles, of 8 points: multiples of 16 and of 8 are the first row and point. So the swizzle is of the lane, and the
+    // rest of a place a number that the instruction has.
     WEFT_FUNCTION void left(int row, int point, double (&a)[4]) const {
-        const int lane = threadIdx.x % 32;
 #pragma unroll
-        for (int r = 0; r < 4; ++r) a[r] = element[place(row + lane / 4 + r % 2 * 8, point + lane % 4 + r / 2 * 4)];
+        for (int r = 0; r < 4; ++r) a[r] = element[place_of_lane(row, point, r % 2, r / 2)];
     }
     WEFT_FUNCTION void right(int row, int point, double (&b)[4]) const {
-        const int lane = threadIdx.x % 32;
 #pragma unroll
-        for (int r = 0; r < 4; ++r) b[r] = element[place(row + lane / 4 + r / 2 * 8, point + lane % 4 + r % 2 * 4)];
+        for (int r = 0; r < 4; ++r) b[r] = element[place_of_lane(row, point, r / 2, r % 2)];
+    }
+    WEFT_FUNCTION static int place_of_lane(int row, int point, int down, int after) {
+        const int across = threadIdx.x % 4, below = threadIdx.x % 32 / 4;
+        if constexpr (along_points) return (row + below + 8 * down) * line + across + (point / 4 + after ^ below % 4) * 4;
+        else return row * points + (point + across + 4 * after) * line + (below + 8 * down ^ across * 4);
     }
 
 #if __CUDA_ARCH__ >= 900
