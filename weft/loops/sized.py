@@ -198,7 +198,9 @@ class _Writer:
             name, extent = subscript_name(array, axis), self.function.array(array).shape[axis]
             if affine(i) is not None and free_names(i) <= self.sums and is_bound(extent, free_names(extent)):
                 self.told.add((array, axis))  # by polyhedra
-                self.guarded |= {(array, axis)} if guard else set()
+                # a loop that goes through an axis mostly does so whatever the conditions in it
+                if guard and not (isinstance(i, Ref) and self.ask(name + EVERYWHERE, i, extent, loops, ())):
+                    self.guarded.add((array, axis))
                 out.append(i)
             elif self.ask(name + EVERYWHERE, i, extent, loops, ()):
                 self.told.add((array, axis))
