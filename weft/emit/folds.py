@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 
@@ -44,7 +44,7 @@ from weft.loops.ir import (
 from weft.loops.schedule import Nest
 from weft.loops.types import FLOAT32, FLOATS8, INT64
 from weft.plan.arguments import Facts
-from weft.plan.fold import BLOCK, PACKET_BYTES, WARP, FoldPlan, Step, lane_of, steps, whole_runs
+from weft.plan.fold import BLOCK, PACKET_BYTES, WARP, FoldPlan, Step, lane_of, rows_alike, steps, whole_runs
 from weft.plan.merged import told_apart
 
 # Points whose loads a thread has in flight, and of rows whose lengths data decide, which are often short.
@@ -936,26 +936,41 @@ class LongerEntry(Entry):
         line, fresh = self.writer.line, self.fresh.fresh
         axes = [self.axes[a] for a in self.plan.rows]
         counts = {a.name: self.span(a, f"{a.name}_count") for a in axes}
+        alike = axes[len(axes) - len(rows_alike(self.sweeps, self.plan)) :]  # whose rows have the same points
+        others = " * ".join(counts[a.name] for a in axes if a not in alike) or "1"
         first, looked, found, left, word = (fresh(n) for n in ("first_row", "looked_at", "longer", "longer_rows", "word"))
         line(f"// {BLOCK} rows, of which those of more than {self.plan.longer} points have all threads each")
-        line(f"const int64_t {first} = int64_t(blockIdx.x) * {BLOCK};")
-        line(f"const int64_t {looked} = {first} + threadIdx.x;")
-        line(f"bool {found} = false;")
-        with self.writer.block(f"if ({looked} < {' * '.join(counts[a.name] for a in axes)})"):
-            self.begin_row(axes, looked, counts)
-            line(f"{found} = {self.longer()};")
-        self.known.clear()
         line(f"__shared__ uint32_t {left}[{BLOCK // WARP}];")
-        line(f"const uint32_t {word} = __ballot_sync(0xffffffffu, {found});")
-        line(f"if (threadIdx.x % {WARP} == 0) {left}[threadIdx.x / {WARP}] = {word};")
-        line("__syncthreads();")
-        k, rest = fresh("k"), fresh("rest")
-        words = f"for (int32_t {k} = 0; {k} < {BLOCK // WARP}; ++{k})"
-        rows = f"for (uint32_t {rest} = {left}[{k}]; {rest} != 0; {rest} &= {rest} - 1)"
-        with self.writer.block(words), self.writer.block(rows):
-            self.begin_row(axes, f"{first} + {k} * {WARP} + __ffs({rest}) - 1", counts)
-            self.stages()
-            line("__syncthreads();  // what the threads told each other is not needed any more")
+        if alike:
+            item, own, many = fresh("item"), fresh("own_row"), fresh("rows_alike")
+            line(f"const int64_t {many} = {' * '.join(counts[a.name] for a in alike)};  // with the same points")
+            items = f"int64_t {item} = blockIdx.x; {item} < ({others} + {BLOCK - 1}) / {BLOCK} * {many}; {item} += gridDim.x"
+            blocks, begin = f"for ({items})", f"{item} / {many} * {BLOCK}"
+        else:
+            blocks, begin = "", f"int64_t(blockIdx.x) * {BLOCK}"
+        with self.writer.block(blocks) if alike else nullcontext():
+            line(f"const int64_t {first} = {begin};")
+            if alike:
+                line(f"const int64_t {own} = {item} % {many};")
+            line(f"const int64_t {looked} = {first} + threadIdx.x;")
+            line(f"bool {found} = false;")
+            with self.writer.block(f"if ({looked} < {others})"):
+                self.begin_row(axes, f"{looked} * {many} + {own}" if alike else looked, counts)
+                line(f"{found} = {self.longer()};")
+            self.known.clear()
+            line(f"const uint32_t {word} = __ballot_sync(0xffffffffu, {found});")
+            line(f"if (threadIdx.x % {WARP} == 0) {left}[threadIdx.x / {WARP}] = {word};")
+            line("__syncthreads();")
+            k, rest = fresh("k"), fresh("rest")
+            words = f"for (int32_t {k} = 0; {k} < {BLOCK // WARP}; ++{k})"
+            rows = f"for (uint32_t {rest} = {left}[{k}]; {rest} != 0; {rest} &= {rest} - 1)"
+            with self.writer.block(words), self.writer.block(rows):
+                place = f"{first} + {k} * {WARP} + __ffs({rest}) - 1"
+                self.begin_row(axes, f"({place}) * {many} + {own}" if alike else place, counts)
+                self.stages()
+                line("__syncthreads();  // what the threads told each other is not needed any more")
+            if alike:
+                line("__syncthreads();  // nor is which rows are longer")
 
     def begin_row(self, axes: Sequence[Axis], place: str, counts: dict[str, str]) -> None:
         """The names of the axes of the row at a place among all."""

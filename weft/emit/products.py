@@ -613,9 +613,11 @@ class ProductEntry(ValueBody):
         """The values of one result: what folds start with, these, and the rest."""
         first = [v for v in made_of(self.products, self.products.inits) if v in values]
         self.statements(tuple(map(self.let, first)))
+        exact = {f.results[0]: f for f in self.products.exact}
         for f in self.products.folds:
             self.writer.cite(f.location)
-            self.folded(f, self.whole[f.results[0]].format(column) if self.whole else self.total(f, column))
+            total = self.whole[f.results[0]].format(column) if self.whole else self.total(f, column)
+            self.folded(f, self.looked_at(exact[f.results[0]], total) if f.results[0] in exact else total)
         for sweep in self.products.ending:
             self.fold_ending(sweep)
         self.statements(tuple(self.let(v) for v in values if v not in first))
@@ -631,18 +633,31 @@ class ProductEntry(ValueBody):
         own = {f.results[0]: self.fresh.fresh(f"{f.names[0]}_own") for f in sweep.folds}
         for f in sweep.folds:
             self.writer.line(f"{register_type(f.types[0])} {own[f.results[0]]} = {self.algebra(f)}::identity();")
-        with ExitStack() as stack:
-            for axis in (self.axes[a] for a in sweep.over):
-                if axis.name == sweep.over[-1]:
-                    self.writer.line(f"#pragma unroll {ENDING_UNROLL}")
-                start, stop, name = self.printer.index(axis.start), self.printer.index(axis.stop), self.declare(axis.name)
-                stack.enter_context(self.writer.block(f"for (int64_t {name} = {start}; {name} < {stop}; ++{name})"))
-            wanted = [v for v in self.needed([e for f in sweep.folds for e in f.parts]) if not isinstance(v, Fold)]
-            self.statements(tuple(map(self.let, wanted)))
-            for f in sweep.folds:
-                self.fold(f, own[f.results[0]])
+        self.each_point(sweep.over, sweep.folds, own, ENDING_UNROLL)
         for f in sweep.folds:
             self.folded(f, own[f.results[0]])
+
+    def looked_at(self, f: Fold, total: str) -> str:
+        """A sum on conditions: where what is multiplied by 0 instead is infinite or no number, it is summed again."""
+        name, line = self.fresh.fresh(f"{f.names[0]}_sum"), self.writer.line
+        line(f"{register_type(f.types[0])} {name} = {total};")
+        with self.writer.block(f"if (weft::is_nan({name}))"):
+            line(f"{name} = {self.algebra(f)}::identity();")
+            self.each_point(self.products.over, (f,), {f.results[0]: name}, 1)
+        return name
+
+    def each_point(self, over: tuple[str, ...], folds: tuple[Fold, ...], own: Mapping[str, str], unroll: int) -> None:
+        """Fold all points for one result."""
+        with ExitStack() as stack:
+            for axis in (self.axes[a] for a in over):
+                if axis.name == over[-1]:
+                    self.writer.line(f"#pragma unroll {unroll}")
+                start, stop, name = self.printer.index(axis.start), self.printer.index(axis.stop), self.declare(axis.name)
+                stack.enter_context(self.writer.block(f"for (int64_t {name} = {start}; {name} < {stop}; ++{name})"))
+            wanted = [v for v in self.needed([e for f in folds for e in f.parts]) if not isinstance(v, Fold)]
+            self.statements(tuple(map(self.let, wanted)))
+            for f in folds:
+                self.fold(f, own[f.results[0]])
 
 
 def sum_of(first: str, more: str) -> str:

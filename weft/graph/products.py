@@ -4,6 +4,9 @@ The axes of the results fall in two groups, *rows* and *columns*, so that what i
 of one group alone, and those that are folded. So a point of an operand serves a whole row or column of results. What is made of
 two operands may be anything: their product, the distance of two vectors, a sum whose largest is wanted. Axes that all operands
 have are the *batch*. What a result has of its own, the same at all of its points, may be among what is made of them.
+
+Products that are summed on conditions (the border of a convolution) are products of operands that are 0 elsewhere: the sum is
+another one where that is multiplied by what is infinite or no number, and is then none itself. Such results are summed again.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from weft.graph.sweeps import Sweep, Sweeps
 from weft.graph.tile import Fold, Map, Read, Value
@@ -63,7 +67,7 @@ class Operand:
 class Products:
     """folds: their parts are made of the operands' names. rows, columns: the axes that left operands have alone, and right
     ones. Each group of axes from the slowest to the fastest. ending: what is folded for each result by itself, over other axes.
-    owns: what each result has of its own.
+    owns: what each result has of its own. exact: the sums on conditions, as they are.
     """
 
     sweeps: Sweeps
@@ -76,6 +80,7 @@ class Products:
     folds: tuple[Fold, ...]
     ending: tuple[Sweep, ...] = ()
     owns: tuple[Operand, ...] = ()
+    exact: tuple[Fold, ...] = ()
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -130,9 +135,12 @@ def products(sweeps: Sweeps, lane: str, main: int = 0, apart: Collection[str] = 
         return None
     batch, rows, columns = found
     split = _Split(reach, frozenset(sweep.over), batch, rows, columns)
-    folds = []
+    folds, exact = [], []
     for f in sweep.folds:
         part = split.of(f.parts[0], strict=True)
+        if part is None and f.algebra == "sum" and f.types[0] == FLOAT32:
+            part = split.masked(f.parts[0])
+            exact.append(f)
         if part is None:
             return None
         folds.append(replace(f, parts=(part,)))
@@ -142,7 +150,8 @@ def products(sweeps: Sweeps, lane: str, main: int = 0, apart: Collection[str] = 
         return tuple(a for a in sweeps.rows if a in axes)
 
     return Products(
-        sweeps, ordered(batch), ordered(rows), ordered(columns), sweep.over, left, right, tuple(folds), ending, split.owns
+        sweeps, ordered(batch), ordered(rows), ordered(columns), sweep.over, left, right, tuple(folds), ending, split.owns,
+        tuple(exact),
     )  # fmt: skip
 
 
@@ -199,7 +208,7 @@ def factor_type(function: Function, found: Products, operand: Operand) -> Scalar
     """The least type of which all values of an operand are, of those that matrix instructions multiply; None: of none."""
     if operand.value.type == FLOAT64:
         return FLOAT64
-    type_: ScalarType | None = source(found, operand, widened=True).type
+    type_: ScalarType | None = source(found, _unmasked(operand), widened=True).type
     if type_ in BYTES:
         return type_
     type_ = _type_of_values(function, found, operand)
@@ -212,8 +221,16 @@ def exact_type(function: Function, found: Products, operand: Operand) -> ScalarT
     return type_ if type_ in (FLOAT16, BFLOAT16) else None
 
 
+def _unmasked(operand: Operand) -> Operand:
+    """An operand as it is where its condition holds; elsewhere it is 0, which is a value of any type."""
+    match operand.value:
+        case Op(name="where", args=(_, inner, Const(value=0))):
+            return replace(operand, value=inner)
+    return operand
+
+
 def _type_of_values(function: Function, found: Products, operand: Operand) -> ScalarType | None:
-    value = source(found, operand)
+    value = source(found, _unmasked(operand))
     if isinstance(value, Read | Load):
         return function.array(value.array).dtype
     return value.to if isinstance(value, Round) else None
@@ -298,6 +315,10 @@ class _Reach:
         return [leaf for own in operands(e) for leaf in self.leaves(own)]
 
 
+def _both(a: Expr, b: Expr) -> Expr:
+    return Op("and", (a, b), BOOL)
+
+
 class _Split:
     """The largest parts of expressions that one side alone makes, or that are a result's own."""
 
@@ -315,6 +336,55 @@ class _Split:
     @property
     def owns(self) -> tuple[Operand, ...]:
         return tuple(Operand(name, e) for e, name in self._owns.items())
+
+    def masked(self, e: Expr) -> Expr | None:
+        """A product on conditions, else 0, as one of operands that are 0 where those of their side do not hold; None where it
+        is no such.
+        """
+        match self._made(e):
+            case Op(name="where", args=(condition, product, Const(value=0))):
+                conditions: tuple[list[Expr], list[Expr]] = [], []
+                for c in self._parts("and", condition):
+                    side = self._side(c)
+                    if side is None or any(isinstance(x, Load | Check) for x in walk_expr(c)):
+                        return None
+                    conditions[side].append(c)
+                made, asked = [], [bool(own) for own in conditions]
+                for factor in self._parts("mul", product):
+                    side = self._side(factor)
+                    if side is None:
+                        return None
+                    own, others = conditions[side], conditions[1 - side]
+                    looks = any(isinstance(x, Load | Check) for x in walk_expr(factor))
+                    if looks and any(self._reach.axes(c) & self._over for c in others):
+                        return None  # the other side's may be what keeps it inside
+                    if own and (asked[side] or looks):
+                        asked[side] = False
+                        factor = Op("where", (reduce(_both, own), factor, Const(0.0, factor.type)), factor.type)
+                        made.append(Ref(self._names.setdefault(factor, f"operand.{len(self._names)}"), factor.type))
+                    elif (told := self.of(factor, strict=not looks)) is not None:
+                        made.append(told)
+                    else:
+                        return None
+                return None if any(asked) else reduce(lambda a, b: Op("mul", (a, b), e.type), made)
+        return None
+
+    def _made(self, e: Expr) -> Expr:
+        """An expression, or what the map is that it names."""
+        while isinstance(e, Ref) and isinstance(value := self._reach.made.get(e.name), Map):
+            e = value.value
+        return e
+
+    def _parts(self, name: str, e: Expr) -> list[Expr]:
+        """What is joined by an operator."""
+        e = self._made(e)
+        if isinstance(e, Op) and e.name == name:
+            return [part for own in e.args for part in self._parts(name, own)]
+        return [e]
+
+    def _side(self, e: Expr) -> int | None:
+        axes = self._reach.axes(e)
+        return next((k for k, side in enumerate(self._sides) if axes <= side | self._shared), None)
 
     def of(self, e: Expr, strict: bool) -> Expr | None:
         """The expression of operands; None where it is no such. strict: it is evaluated at every point."""

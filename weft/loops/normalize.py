@@ -135,10 +135,10 @@ def simplify(expr: Expr) -> Expr:
                 return _decide(e, a, b)
             case Op(name="where", args=(Const(value=value), then, orelse)):
                 return then if value else orelse
-            case Op(
-                name="where", args=(Op(name="and", args=(Op(name="not", args=(seen,)), here)), Const(value=True), orelse), type=type_
-            ) if seen == orelse and type_ == BOOL:
-                return Op("or", (seen, here), BOOL)  # `if not seen and here: seen = True`
+            case Op(name="where", args=(Op(name="and", args=(Op(name="not", args=(seen,)), here)), Const(value=True), other)):
+                return Op("or", (seen, here), BOOL) if seen == other else None  # `if not seen and here: seen = True`
+            case Op(name="where", args=(first, then, other), type=type_) if type_ == BOOL and first in (then, other):
+                return Op("and", (first, then), BOOL) if first == other else Op("or", (first, other), BOOL)
             case Op(name="where", args=(condition, then, orelse)):
                 if then == orelse and not may_fail(condition):
                     return then

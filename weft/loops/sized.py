@@ -25,6 +25,7 @@ from weft.loops.ir import (
     Load,
     Op,
     Ref,
+    Scalar,
     Sized,
     Stmt,
     Store,
@@ -56,6 +57,15 @@ def sized(function: Function, without: Collection[str] = ()) -> Function:
     return _Writer(function, frozenset(without)).made()
 
 
+def _with_numbers(function: Function, told: Collection[str]) -> Function:
+    """The function with what it computes of sizes alone, before all loops, as numbers of a call: loops may end at them."""
+    lets = [s for s in function.body if isinstance(s, Let) and s.name in told]
+    made = [s for s in lets if s.value.type == INT64 and not has_check(s.value)]
+    scalars = tuple(Scalar(s.name, INT64, s.value) for s in made)
+    body = tuple(s for s in function.body if s not in made)
+    return replace(function, body=body, scalars=(*function.scalars, *scalars)) if made else function
+
+
 def subscript_name(array: str, axis: int) -> str:
     """What a subscript is asked for by."""
     return f"{array}[{axis}]"
@@ -84,7 +94,8 @@ class _Writer:
         self.sums = set(numbers)
         body = self.block(own.body, (), ())
         axes = frozenset(self.told - self.open)
-        return replace(own, body=body, sized=Sized(axes, axes - self.guarded, tuple(self.asked)))
+        made = replace(own, body=body, sized=Sized(axes, axes - self.guarded, tuple(self.asked)))
+        return _with_numbers(made, {n for n, e in self.known.items() if free_names(e) <= {*numbers}})
 
     # ---- what is told
 
@@ -136,7 +147,10 @@ class _Writer:
                     self.merge(m.name, condition, m.then, m.orelse)
                 return replace(stmt, condition=condition, then=then, orelse=orelse, merges=merges)
             case For():
-                start, stop = (self.expr(e, loops, guard) for e in (stmt.start, stmt.stop))
+                start, stop = (
+                    self.end(f"{end} of {stmt.var}", self.expr(e, loops, guard), loops, guard)
+                    for end, e in (("start", stmt.start), ("stop", stmt.stop))
+                )
                 ends = [self.written_out(e) for e in (start, stop)]
                 carries = tuple(replace(c, init=self.expr(c.init, loops, guard)) for c in stmt.carries)
                 inside = loops
@@ -160,6 +174,10 @@ class _Writer:
         self.known[name] = unchecked(out)
         return unchecked(value)
 
+    def end(self, name: str, e: Expr, loops: tuple[For, ...], guard: Guard) -> Expr:
+        """A bound of a loop, without the checks of which a call is asked."""
+        return unchecked(e) if has_check(e) and self.ask(name, e, None, loops, guard) else e
+
     def merge(self, name: str, condition: Expr, then: Expr, orelse: Expr) -> None:
         if then.type in (INT64, BOOL):
             out = self.written_out(Op("where", (condition, then, orelse), then.type))
@@ -180,7 +198,9 @@ class _Writer:
             name, extent = subscript_name(array, axis), self.function.array(array).shape[axis]
             if affine(i) is not None and free_names(i) <= self.sums and is_bound(extent, free_names(extent)):
                 self.told.add((array, axis))  # by polyhedra
-                self.guarded |= {(array, axis)} if guard else set()
+                # a loop that goes through an axis mostly does so whatever the conditions in it
+                if guard and not (isinstance(i, Ref) and self.ask(name + EVERYWHERE, i, extent, loops, ())):
+                    self.guarded.add((array, axis))
                 out.append(i)
             elif self.ask(name + EVERYWHERE, i, extent, loops, ()):
                 self.told.add((array, axis))
@@ -304,7 +324,7 @@ class Ranges:
 
     def _of(self, e: Expr) -> Interval:
         match e:
-            case Const(value=value):
+            case Const(value=value, type=type_) if type_ in (INT64, BOOL):
                 return int(value), int(value)
             case Ref(name=name):
                 if name not in self.known:

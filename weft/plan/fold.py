@@ -250,6 +250,7 @@ def _plan(
             threads = min(32, power_of_two(-(-max(points, FEWEST_POINTS) // FEW_OF_RAGGED)) if ragged else team)
             alone = (ragged and points <= FEW_OF_RAGGED) or (points <= FEW_POINTS and _windows(sweeps, lane))
             alone = alone or (extents[order[-1]] >= WARP and _in_common(sweeps, lane, order[-1]))
+            alone = alone or (bool(ragged) and extents[order[-1]] >= WARP and _lines_of_points(sweeps, facts, lane, order[-1]))
             if rows >= MANY_ROWS and alone:
                 threads = 1  # a team would meet as often as it adds, and what rows have in common is at hand
         teams = BLOCK // threads
@@ -269,7 +270,8 @@ def _plan(
         return replace(held, merged=pairs), Extents(rows, -(-rows // held.teams) * held.cluster, 1)
     plan = FoldPlan(order, lane, across, threads, teams, parts > 1, vector, running, merged=pairs)
     if ragged and threads < BLOCK and parts == 1 and lane not in sweeps.rows and _of_one_length(sweeps):
-        plan = replace(plan, longer=TURNS_OF_RAGGED * FEW_OF_RAGGED * threads)
+        fewest = TURNS_OF_RAGGED * FEW_OF_RAGGED * threads
+        plan = replace(plan, longer=max(fewest, power_of_two(FEW_OF_RAGGED * points)) if threads == 1 else fewest)
     return plan, Extents(rows, blocks, parts)
 
 
@@ -614,6 +616,24 @@ def _windows(sweeps: Sweeps, lane: str) -> bool:
     """Whether neighbouring rows read the same points along a lane, as those of a convolution do."""
     rows = set(sweeps.rows)
     return any(lane in free_names(i) and free_names(i) & rows for _, index, _ in _accesses(sweeps) for i in index)
+
+
+def rows_alike(sweeps: Sweeps, plan: FoldPlan) -> tuple[str, ...]:
+    """The fastest axes of rows on which it does not depend what points these have."""
+    over = [sweeps.axes[a] for s in sweeps.stages[0] for a in s.over]
+    bounds = {n for a in over for e in (a.start, a.stop) for n in free_names(e)}
+    deciding = bounds | {a for v in sweeps.values if bounds & {*names_of(v)} for a in v.axes}
+    free = itertools.takewhile(lambda a: a not in deciding, reversed(plan.rows))
+    return tuple(reversed([*free]))
+
+
+def _lines_of_points(sweeps: Sweeps, facts: Facts, lane: str, row: str) -> bool:
+    """Whether points have lines of memory, of which neighbouring rows, along this axis, read neighbours."""
+    moving = {lane} | {n for v in sweeps.values if lane in getattr(v, "axes", ()) for n in names_of(v)}
+    return any(
+        row in neighbours(array, index, facts) and any(free_names(i) & moving for i in index)
+        for array, index, _ in _accesses(sweeps)
+    )
 
 
 def _in_common(sweeps: Sweeps, lane: str, row: str) -> bool:

@@ -117,7 +117,8 @@ def plan_products(
     if not batch or not rows or not columns or max(rows, columns, points) >= MOST_BLOCKS:
         return None
     work = _Work(found, batch, rows, columns, points, machine, extents)
-    if not found.owns and min(rows, columns) <= MOST_FEW and max(rows, columns) >= FEWEST_COLUMNS and points >= FEW_POINTS:
+    few = min(rows, columns) <= MOST_FEW and max(rows, columns) >= FEWEST_COLUMNS and points >= FEW_POINTS
+    if few and not (found.owns or found.exact):
         turned = products(sweeps, found.rows[-1], main)
         assert turned is not None
         other = replace(work, found=turned, rows=columns, columns=rows)
