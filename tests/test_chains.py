@@ -16,17 +16,20 @@ from tests import kernels_of_chains as kernels
 from tests.graphs import built_of
 from weft.compiler import kernels as planning
 from weft.compiler.planning import candidates
+from weft.compiler.tuned import asking
 from weft.graph.chains import Chain, chain
 from weft.graph.tile import NotTiles
 from weft.kernels.attention import attended
 from weft.plan import chain as plans
 from weft.plan.chain import ChainPlan
+from weft.plan.leaning import Leaning, Meeting
 from weft.pytorch import simulated
 from weft.pytorch.inspection import examine
 from weft.pytorch.machines import machine_for
 from weft.runtime.nvrtc import compile_cubin, gate
 
 BF16 = torch.bfloat16
+MEETINGS: tuple[Meeting, ...] = ("after", "cluster", "tickets")
 
 
 def inputs(*shapes: tuple[int, ...], dtype: torch.dtype = BF16, seed: int = 0) -> list[Tensor]:
@@ -118,14 +121,18 @@ def test_registers_do(kernel: Any, width: int) -> None:
 
 
 def test_the_schedules_of_the_keys() -> None:
-    """What `tune` measures: blocks that share the keys, blocks that do not, and passes through memory."""
+    """What `tune` measures: blocks that share the keys, by who combines what they have, blocks that do not, and passes through
+    memory.
+    """
     found = examine(kernels.decode, ("bfloat16[8,32,128]", *("bfloat16[8,4,4096,128]",) * 2, 0.1))
     machine = machine_for("sm_90a")
     own = {one.name: plan for one, plan in candidates(found.analysis, 0, found.arrays, found.names, machine)}
-    parts = {name: getattr(launches[0].variant.plan, "parts", None) for name, launches in own.items()}
-    assert parts == {
-        "as planned": 4, "twice as many blocks a row": 8, "half as many blocks a row": 2, "one block a row": 1,
-        "passes through memory": None,
+    chained = {name: launches[0].variant.plan for name, launches in own.items() if name != "passes through memory"}
+    assert len(chained) == len(own) - 1
+    assert {name: (plan.parts, plan.meeting) for name, plan in chained.items()} == {
+        "as planned": (3, "cluster"), "twice as many blocks a row": (6, "cluster"), "half as many blocks a row": (2, "cluster"),
+        "one block a row": (1, ""), "blocks a row, the last of which combines parts": (4, "tickets"),
+        "blocks a row, and a launch after": (4, "after"),
     }  # fmt: skip
 
 
@@ -136,10 +143,16 @@ def test_explain_says_how() -> None:
 
 def test_explain_says_who_has_the_keys() -> None:
     args = inputs((8, 32, 128), (8, 4, 4096, 128), (8, 4, 4096, 128))
-    text = " ".join(str(kernels.decode.explain(*args, 0.1, detail=True)).split())
-    assert "8 of h, which have j in common, are the rows of a tile" in text
-    assert "combines 4 parts of it in their order" in text
-    assert text.count("MB read") == 1
+    said = {
+        "after": "combines 4 parts of it in their order", "cluster": "combine parts of its rows as a cluster",
+        "tickets": "of which no block has left a part",
+    }  # fmt: skip
+    for meeting in MEETINGS:
+        with asking({0: Leaning("", meetings=(meeting,))}):
+            text = " ".join(str(kernels.decode.explain(*args, 0.1, detail=True)).split())
+        assert "8 of h, which have j in common, are the rows of a tile" in text
+        assert said[meeting] in text
+        assert text.count("MB read") == 1
 
 
 # ---------------------------------------------------------------- what they compute
@@ -430,12 +443,33 @@ def test_one_query(forced: Callable[..., None], multiprocessors: int) -> None:
 
 def test_plan_of_one_query() -> None:
     args = inputs((8, 32, 128), (8, 4, 4096, 128), (8, 4, 4096, 128))
-    launches = examine(kernels.decode, (*args, 0.1)).launches()
-    assert [launch.entry for launch in launches] == ["decode_parts", "decode"]
-    plan = launches[0].variant.plan
-    assert isinstance(plan, ChainPlan)
-    assert plan.together == 8
-    assert plan.parts > 1
+    entries = {"after": ["decode_parts", "decode"], "cluster": ["decode"], "tickets": ["decode_tickets", "decode"]}
+    for meeting in MEETINGS:
+        with asking({0: Leaning("", meetings=(meeting,))}):
+            launches = examine(kernels.decode, (*args, 0.1)).launches()
+        assert [launch.entry for launch in launches] == entries[meeting]
+        plan = launches[0].variant.plan
+        assert isinstance(plan, ChainPlan)
+        assert plan.together == 8
+        assert plan.parts > 1
+
+
+def test_parts_are_combined_to_the_same_bits_whoever_does(forced: Callable[..., None], monkeypatch: Any) -> None:
+    """A launch after, the blocks of a cluster, or the block that comes last; of rows without keys too."""
+    forced(1, 64, 64)
+    monkeypatch.setattr(plans, "MOST_PARTS", 3)
+    monkeypatch.setattr(plans, "MEETING_CYCLES", dict.fromkeys(("", "after", "cluster", "tickets"), 0))
+    q, k, v = inputs((2, 6, 64), (2, 2, 700, 64), (2, 2, 700, 64))
+    lengths = torch.tensor([150, 0, 7])
+    for kernel, args in ((kernels.decode, (q, k, v, 0.1)), (kernels.of_lengths, (*three(3, 40, 150, 32), lengths, 0.2))):
+        found = []
+        for k, meeting in enumerate(MEETINGS):
+            with asking({0: Leaning("", meetings=(meeting,))}):
+                plan = plan_of(kernel, *args)
+                assert (plan.parts, plan.meeting) == (3, meeting)
+                found.append(ran(kernel, *args, seed=k)["out"])
+        assert all(torch.equal(one.isnan(), found[0].isnan()) for one in found)
+        assert all(torch.equal(one.nan_to_num(0.0), found[0].nan_to_num(0.0)) for one in found)
 
 
 @pytest.mark.parametrize("multiprocessors", [2, 40])

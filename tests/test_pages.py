@@ -11,8 +11,9 @@ from torch import Tensor
 
 import weft
 from tests.test_chains import BF16, close, inputs, plan_of, ran, read, reference
+from weft.errors import ShapeMismatch
 from weft.graph.pages import Pages
-from weft.kernels.attention import attended_in_pages
+from weft.kernels.attention import attended_in_pages, paged_attention
 from weft.loops.ir import Ref
 from weft.loops.types import INT64
 from weft.plan.chain import ChainPlan
@@ -53,7 +54,7 @@ def test_keys_in_pages(page: int, lengths: list[int], queries: int) -> None:
     args = paged(page, 7, lengths, queries, group=2 if queries > 1 else 8)
     plan = plan_of(attended_in_pages, *args)
     assert isinstance(plan, ChainPlan)
-    assert plan.page == min(page, plan.sums.tile[2])
+    assert plan.box_columns == min(page, plan.sums.tile[2])
     close(ran(attended_in_pages, *args)["out"], expected(*args))
 
 
@@ -119,6 +120,26 @@ def test_other_pages_run_in_passes() -> None:
     found = simulated.simulate_call(attended_in_pages.program, args, "sm_80", 0, "call")
     assert not [f for launch in found.launches for s in launch.simulations for f in s.findings]
     close(found.arrays["out"], expected(*args))
+
+
+def test_paged_attention_checks_what_it_is_given() -> None:
+    q, k, v, table, lengths, _ = paged(16, 5, [40, 3], queries=2)
+    out = paged_attention(q.flatten(1, 2), k, v, table, lengths)
+    close(out, expected(q, k, v, table, lengths, 0.125).permute(0, 2, 3, 1, 4).flatten(1, 2))
+    with pytest.raises(ShapeMismatch, match="do not fit"):
+        paged_attention(q.flatten(1, 2), k, v[:, :8], table, lengths)
+    with pytest.raises(ShapeMismatch, match="evenly"):
+        paged_attention(q.flatten(1, 2)[:, :3], k, v, table, lengths)
+
+
+def test_gradients_of_keys_in_pages() -> None:
+    """On a CPU, against PyTorch's of what is gathered; a page that two sequences share has both."""
+    q, k, v = (t.double().requires_grad_() for t in inputs((2, 4, 1, 8), (3, 8, 2, 8), (3, 8, 2, 8)))
+    table, lengths = torch.tensor([[1, 2], [2, 0]]), torch.tensor([11, 16])
+    ours = torch.autograd.grad(paged_attention(q, k, v, table, lengths).square().sum(), (q, k, v))
+    made = expected(q.unflatten(1, (2, 2)), k, v, table, lengths, 8**-0.5)
+    for a, b in zip(ours, torch.autograd.grad(made.square().sum(), (q, k, v)), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.gpu

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from weft.compiler.launch import Launch
 from weft.compiler.points import most_points
+from weft.emit import entries
 from weft.loops.ir import For, Stmt, bodies, free_names, walk
 from weft.loops.steps import Ranges, bounds
 from weft.plan.arguments import Facts, subscripts
@@ -51,9 +52,11 @@ def seconds_of(program: Sequence[Launch], names: Mapping[str, int], ranges: Rang
             seconds *= A_SECTOR
         if isinstance(launch.variant.plan, ThreadPlan) and not launch.variant.plan.shared:
             seconds = max(seconds, OUTER_SECONDS * _outer_iterations(nest.body, names, own))
-        if isinstance(launch.variant.plan, ChainPlan):
-            seconds = work / PRODUCTS_A_SECOND["wgmma"] * max(1.0, launch.where.machine.multiprocessors / launch.grid[0])
-        elif isinstance(plan := launch.variant.plan, ProductPlan):
+        if isinstance(plan := launch.variant.plan, ChainPlan):
+            multiplies = launch.entry == entries.of_chained_products(nest, plan)
+            seconds = multiplies * work / PRODUCTS_A_SECOND["wgmma"]
+            seconds *= max(1.0, launch.where.machine.multiprocessors / launch.grid[0])
+        elif isinstance(plan, ProductPlan):
             seconds = work / PRODUCTS_A_SECOND[plan.engine] * max(1.0, launch.where.machine.multiprocessors / launch.grid[0])
         once = LAUNCH_SECONDS + seconds
         inner = [s for s in launch.steps if s.var not in ranges]

@@ -266,11 +266,20 @@ def _launch_chain(
     extents = extents_of(chain.axes, names)
     boxes, shared = chain_boxes(chain, plan, arrays, extents), chain_bytes(plan, chain)
     tiles = math.prod(extents[a] for a in chain.sums.batch) * -(-extents[chain.row] // plan.step)
-    partial = parts_of(chain, plan, tiles) if plan.parts > 1 else ()
-    first, *rest = entries.of_chain(nest, plan)
-    launch = Launch(variant, first, (blocks, 1, 1), (plan.threads, 1, 1), partial=partial, shared=shared, boxes=boxes)
-    grid, block = (tiles * pieces_of(plan), 1, 1), (PARTS_BLOCK, 1, 1)
-    return (launch, *(Launch(variant, name, grid, block, partial=partial, dependent=True) for name in rest))
+    partial = parts_of(chain, plan, tiles) if plan.leaves_parts else ()
+    names_of_entries, block = entries.of_chain(nest, plan), (PARTS_BLOCK, 1, 1)
+    launch = Launch(
+        variant, names_of_entries[0], (blocks, 1, 1), (plan.threads, 1, 1), partial=partial, shared=shared, boxes=boxes,
+        cluster=plan.cluster,
+    )  # fmt: skip
+    match plan.meeting:
+        case "after":
+            grid = (tiles * pieces_of(plan), 1, 1)
+            return launch, Launch(variant, names_of_entries[1], grid, block, partial=partial, dependent=True)
+        case "tickets":
+            before = Launch(variant, names_of_entries[0], (-(-tiles // PARTS_BLOCK), 1, 1), block, partial=partial)
+            return before, replace(launch, entry=names_of_entries[1], dependent=True)
+    return (launch,)
 
 
 def _launch_products(

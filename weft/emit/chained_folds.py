@@ -482,7 +482,10 @@ class RowFoldsEntry(ColumnsEntry):
                     self.printer.divisors[by] = self.divisor(self.fresh.fresh(f"{name}_divisor"), kind, self.names[name])
 
     def divisor(self, name: str, kind: str, value: str) -> str:
-        """Declare what the rows of a thread are divided by; its name for the u-th of them."""
+        """Declare what the rows of a thread, or its only one, are divided by; its name for the u-th of them."""
+        if "[u]" not in value:
+            self.writer.line(f"const {kind} {name}({value});")
+            return name
         each = (f"{kind}({value.replace('[u]', f'[{u}]', 1)})" for u in (0, 1))
         self.writer.line(f"const {kind} {name}[2] = {{{', '.join(each)}}};")
         return f"{name}[u]"

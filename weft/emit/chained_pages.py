@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from weft.emit.chained_folds import RowFoldsEntry
 from weft.emit.values import ZERO
 from weft.graph.pages import Pages
-from weft.graph.tile import Read
-from weft.loops.ir import Expr, Let, Ref
+from weft.graph.tile import Read, mapped
+from weft.loops.ir import Expr, Op, Ref, rewrite
 from weft.loops.types import INT64
 from weft.plan.chain import Brought
 from weft.plan.product import MATRIX_POINTS, operand_read
@@ -41,40 +41,48 @@ class PagesEntry(RowFoldsEntry):
         if not self.of_bounds:
             return
         for k in range(len(self.tiles_of)):
-            pages = self.pages_of(k)
-            if pages is not None:
+            if self.pages_of(k) is not None:
                 with self.writer.block(f"if ({self.stop_of_columns} > 0)"):
-                    self.writer.line(f"const int64_t {self.declare(self.chain.column)} = {self.stop_of_columns} - 1;")
-                    self.tell_page(self._read(k), pages)
+                    self.tell_page(k, f"({self.stop_of_columns} - 1) / {self.whole_plan.page}")
                     self.writer.line(_OUTSIDE)
 
     def find_pages(self, k: int) -> None:
         """Which pages the k-th operand has in a turn, before there is room for them: memory takes a while to tell."""
-        pages, page, axis = self.pages_of(k), self.whole_plan.page, self.axes[self.chain.column]
+        pages, box, axis = self.pages_of(k), self.whole_plan.box_columns, self.axes[self.chain.column]
         if pages is None:
             return
-        line, read, column = self.writer.line, self._read(k), self.declare(self.chain.column)
+        line, columns, column = self.writer.line, self.plan.tile[2], self.declare(self.chain.column)
         own = self.numbers[k] = self.fresh.fresh(f"{pages.read}_pages")
         has = f"{column} < {self.stop_of_columns}"
-        has += "" if axis.start == ZERO else f" && {column} + {page} > {self.bound('start', 'tile', least=True)}"
-        line(f"int32_t {own}[{self.plan.tile[2] // page}];")
+        has += "" if axis.start == ZERO else f" && {column} + {box} > {self.bound('start', 'tile', least=True)}"
+        beyond = self.printer.index(self.function.array(self._read(k).array).shape[pages.number])
+        line(f"int32_t {own}[{columns // box}];")
         with self.each_page():
-            line(f"{own}[n] = {self.printer.index(self.function.array(read.array).shape[pages.number])};  // beyond all: zeros")
+            line(f"const int64_t {column} = int64_t(turn) * {columns} + n * {box};")
+            line(f"{own}[n] = {beyond};  // beyond the array, where all is 0")
             with self.writer.block(f"if ({has})"):
-                self.tell_page(read, pages)
-                line(f"{own}[n] = {self.printer.index(read.index[pages.number])};")
+                line(f"{own}[n] = {self.tell_page(k, self.whole_plan.page_of_turn)};")
         line(_OUTSIDE)
 
-    def tell_page(self, read: Read, pages: Pages) -> None:
-        """What tells the page of a column, and whether that is inside."""
+    def tell_page(self, k: int, of_columns: str) -> str:
+        """Which page of the array, by the number of the page among those of the columns: looked at, as is what tells it."""
+        pages, read = self.pages_of(k), self._read(k)
+        assert pages is not None
+        told = self.raw(self.fresh.fresh("page_of_columns"))
+        self.varies |= {told.name}
+        self.writer.line(f"const int64_t {self.names[told.name]} = {of_columns};")
+        quotient = Op("floordiv", (Ref(pages.column, INT64), pages.size), INT64)
+
+        def by_page(e: Expr) -> Expr:
+            return rewrite(e, lambda x: told if x == quotient else None)
+
         number = read.index[pages.number]
-        self.statements(self.told([number]))
+        values = [mapped(v, by_page) for v in self.needed([number]) if v not in self.of_bounds]
+        self.statements(tuple(map(self.let, values)))
+        number = by_page(number)
         if self.unproven(read.array, pages.number, number):
             self.writer.line(f"{self.check(read.array, pages.number, number)};")
-
-    def told(self, exprs: Iterable[Expr]) -> tuple[Let, ...]:
-        """The values of a column that these are made of: those of its bounds are there already."""
-        return tuple(self.let(v) for v in self.needed(exprs) if v not in self.of_bounds)
+        return self.printer.index(number)
 
     @property
     def stop_of_columns(self) -> str:
@@ -83,34 +91,27 @@ class PagesEntry(RowFoldsEntry):
 
     def bring_pages(self, k: int, pages: Pages, barrier: str) -> None:
         """The boxes of the k-th operand in a turn: lines of 64 points."""
-        b, read, page = self.tiles_of[k], self._read(k), self.whole_plan.page
+        b, read, plan = self.tiles_of[k], self._read(k), self.whole_plan
         of_sums = b.product is self.chain.sums
         (along,) = self.chain.sums.columns if of_sums else self.chain.scores.over
-        place = "0"  # of a turn with several pages; what is less than a page may begin inside
+        others = [d for d in reversed(range(len(read.index))) if d != pages.place and read.index[d] != Ref(along, INT64)]
+        with self.spelled({self.chain.row: "first_row"}):
+            told = {d: f"int({self.printer.index(read.index[d])})" for d in others if d != pages.number}
+        rest = [plan.place_in_page, *(told.get(d, f"{self.numbers[k]}[n]") for d in others)]
         self.writer.cite(read.location)
         with self.each_page():
-            if page == self.plan.tile[2]:
-                self.statements(self.told([read.index[pages.place]]))
-                place = f"int({self.printer.index(read.index[pages.place])})"
-            others = [d for d in reversed(range(len(read.index))) if d != pages.place and read.index[d] != Ref(along, INT64)]
-            with self.spelled({self.chain.row: "first_row"}):
-                told = {d: f"int({self.printer.index(read.index[d])})" for d in others if d != pages.number}
-            rest = [told.get(d, f"{self.numbers[k]}[n]") for d in others]
             for first in range(0, b.rows if of_sums else b.tiles * b.points, MATRIX_POINTS):
                 # lines of sums are points of one tile, those of scores of a tile each
                 tile = self.tile_at(self.tile_names[k], b, "place", "0" if of_sums else str(first // MATRIX_POINTS))
                 begin = f"{first * b.points} + " if of_sums and first else ""
-                element = f"{tile}.element + {begin}n * {page * MATRIX_POINTS}"
-                box = ", ".join([str(first), place, *rest])
-                self.writer.line(f"weft::tensor_load({element}, {self.maps[k]}, {barrier}, {box});")
+                element = f"{tile}.element + {begin}n * {plan.box_columns * MATRIX_POINTS}"
+                self.writer.line(f"weft::tensor_load({element}, {self.maps[k]}, {barrier}, {', '.join([str(first), *rest])});")
 
     @contextmanager
     def each_page(self) -> Iterator[None]:
         """What is written here is done for the n-th page of a turn, or for the part of a page that a turn is."""
-        columns, page = self.plan.tile[2], self.whole_plan.page
         self.writer.line("#pragma unroll")
-        with self.writer.block(f"for (int32_t n = 0; n < {columns // page}; ++n)"):
-            self.writer.line(f"const int64_t {self.declare(self.chain.column)} = int64_t(turn) * {columns} + n * {page};")
+        with self.writer.block(f"for (int32_t n = 0; n < {self.plan.tile[2] // self.whole_plan.box_columns}; ++n)"):
             yield
 
     def _read(self, k: int) -> Read:

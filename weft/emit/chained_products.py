@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from weft.emit import entries
-from weft.emit.chained_columns import PAIRS
-from weft.emit.chained_pages import PagesEntry
+from weft.emit.chained_meeting import MeetingEntry
 from weft.emit.cpp_body import factor
 from weft.emit.dependent import Dependence, dependences, include
-from weft.emit.expressions import register_type
 from weft.emit.matrix_products import MatrixEntry
 from weft.emit.names import Names, kernel_entry, words
 from weft.emit.rings import WARPS_OF_A_GROUP, given_back
@@ -25,7 +23,7 @@ from weft.emit.rough import rough_chain
 from weft.emit.text import Writer
 from weft.emit.values import ZERO, deciding
 from weft.graph.chains import Chain
-from weft.graph.tile import Fold, uses_of_write
+from weft.graph.tile import Fold
 from weft.loops.ir import Function, free_names, trapping
 from weft.loops.schedule import Nest
 from weft.plan.arguments import Facts
@@ -39,32 +37,37 @@ _OWN = """
     start_of_row stop_of_row asking has point told begin end any last phase leave_turn rows_empty tile tiles
     pairs pair row_tile any_turn any_own rows multiply_scores multiply_sums rows_full scores_full scores_empty sums_full
     sums_empty before power slope lost unit rising factor_of_scores part parts part_run item row_stop first_place place_of_row
-    infinite fetch_columns hand_columns handed n
+    infinite fetch_columns hand_columns handed n ticket tickets
 """
 
 
 def emit(function: Function, nest: Nest, chain: Chain, plan: ChainPlan, facts: Facts) -> str:
     """The kernel's translation unit. Its entry takes the slots of `weft.plan.arguments`, and the maps of its boxes."""
-    from weft.emit.chained_parts import ChainedPartsEntry
+    from weft.emit.chained_parts import ChainedPartsEntry, TicketsEntry
 
     own = Nest(nest.name, nest.axes, trapping(nest.body), nest.verdicts)
     writer = Writer()
     within = ["weft/within.cuh"] if chain.bounded else ["weft/barrier.cuh"]
     within += ["weft/bounds.cuh"] if chain.told_by_rows else []
+    within += ["weft/atomic.cuh"] if plan.meeting == "tickets" else []
+    within += ["weft/cluster.cuh"] if plan.cluster > 1 else []
     for header in sorted(("weft/matrix_tile.cuh", "weft/power.cuh", "weft/registers.cuh", "weft/team.cuh", *within)):
         writer.line(f'#include "{header}"')
     names = entries.of_chain(nest, plan)
     launches = dependences([number > 0 for number in range(len(names))])
+    kinds: tuple[type[ChainEntry], ...] = (ChainEntry, ChainedPartsEntry)
+    if plan.meeting == "tickets":
+        launches, kinds = (launches[0], replace(launches[1], late=True)), (TicketsEntry, ChainEntry)
     include(writer, launches)
     rough = rough_chain(chain, function)
-    for name, launch, kind in zip(names, launches, (ChainEntry, ChainedPartsEntry), strict=False):
+    for name, launch, kind in zip(names, launches, kinds, strict=False):
         writer.line()
         kind.of(function, own, facts, writer, rough, plan, launch).emit(name)
     return writer.text()
 
 
 @dataclass
-class ChainEntry(PagesEntry):
+class ChainEntry(MeetingEntry):
     """The one launch of a plan. Its products are the sums, which end it."""
 
     @classmethod
@@ -85,7 +88,8 @@ class ChainEntry(PagesEntry):
         return f"a block has {own}, a warpgroup {FRAGMENT_ROWS} of its rows; a turn takes {columns} of {chain.column}"
 
     def bounds(self) -> str:
-        return f"__launch_bounds__({self.whole_plan.threads}, 1)"
+        cluster = f" __cluster_dims__({self.whole_plan.cluster}, 1, 1)" if self.whole_plan.cluster > 1 else ""
+        return f"__launch_bounds__({self.whole_plan.threads}, 1){cluster}"
 
     def parameters(self) -> list[str]:
         self.tiles_of = brought(self.whole_plan, self.chain)
@@ -97,14 +101,6 @@ class ChainEntry(PagesEntry):
 
     def parameters_of_slots(self) -> list[str]:
         return super(MatrixEntry, self).parameters()
-
-    def parameters_of_parts(self) -> list[str]:
-        """Where parts of rows are left."""
-        if self.whole_plan.parts == 1:
-            return []
-        folds = (*self.chain.leading, *self.chain.following, *self.chain.sums.folds)
-        self.left_in = {f.results[0]: self.fresh.fresh(f"{f.names[0]}_parts") for f in folds}
-        return [*(f"{register_type(f.types[0])}* {self.left_in[f.results[0]]}" for f in folds), "const int64_t parts"]
 
     # ---------------------------------------------------------------- the kernel
 
@@ -128,6 +124,8 @@ class ChainEntry(PagesEntry):
             line(f"if ({self.group} == {self.whole_plan.warpgroups - 1}) weft::barrier_arrive(1, 256);  // the first may begin")
         if self.chain.bounded and self.chain.sums.folds:
             line(f"__shared__ int32_t told[{self.whole_plan.warpgroups}][4];")
+        if self.whole_plan.meeting == "tickets":
+            line("__shared__ uint32_t ticket;  // how many parts of a tile were there before this block's")
         self.stage_columns()
         self.begin_places()
         with self.each_tile():
@@ -137,7 +135,7 @@ class ChainEntry(PagesEntry):
             self.go_through_columns()
             self.end_folds()
             if self.whole_plan.parts > 1:
-                self.leave_parts()
+                self.meet()
             else:
                 if self.chain.sums.folds:
                     self.divisors()
@@ -176,8 +174,15 @@ class ChainEntry(PagesEntry):
 
     @contextmanager
     def each_tile(self) -> Iterator[None]:
-        """What is written here is done for each tile of rows of a block, at its place."""
+        """What is written here is done for each tile of rows of a block, at its place; blocks of a cluster have one."""
         paired = self.whole_plan.paired
+        if self.whole_plan.cluster > 1:
+            with self.writer.block(""):
+                self.writer.line("const int32_t tile = blockIdx.x;")
+                self.place_of_tile(f"tile / {self.whole_plan.parts}")
+                self.turns_of_tile()
+                yield
+            return
         first, step = ("2 * blockIdx.x", "tile % 2 ? 2 * gridDim.x - 1 : 1") if paired else ("blockIdx.x", "gridDim.x")
         with self.writer.block(f"for (int32_t tile = {first}; tile < tiles; tile += {step})"):
             self.place_of_tile(f"tile / {self.whole_plan.parts}" if self.whole_plan.parts > 1 else "tile")
@@ -596,22 +601,6 @@ class ChainEntry(PagesEntry):
 
     # ---------------------------------------------------------------- the end
 
-    def leave_parts(self) -> None:
-        """What a thread has of a part of the columns, for the next launch: tiles of rows as they lie."""
-        line, chain, (rows, lanes, _) = self.writer.line, self.chain, self.plan.tile
-        with self.unrolled_block(["for (int32_t u = 0; u < 2; ++u)"]):
-            line(f"if (first_row + first_own_row + u * 8 >= {self.wholes['rows']}) break;")
-            line(f"const int64_t place_of_row = int64_t(tile) * {rows} + first_own_row + u * 8;")
-            with self.writer.block("if (threadIdx.x % 4 == 0)"):
-                for f in (*chain.leading, *chain.following):
-                    line(f"{self.left_in[f.results[0]]}[place_of_row] = {self.names[f.results[0]]};")
-            for f in chain.sums.folds:
-                own, place = f"{self.totals[f.results[0]]}[0]", f"place_of_row * {lanes} + threadIdx.x % 4 * 2 + h * {PAIRS}"
-                pair = f"{{{own}[h * 4 + u * 2], {own}[h * 4 + u * 2 + 1]}}"
-                with self.unrolled_block([f"for (int32_t h = 0; h < {lanes // PAIRS}; ++h)"]):
-                    line(f"const float part_run[2] = {pair};")
-                    line(f"weft::store<2>({self.left_in[f.results[0]]} + {place}, part_run);")
-
     def write_rows(self) -> None:
         """What is written once a row."""
         if not self.chain.writes:
@@ -621,13 +610,6 @@ class ChainEntry(PagesEntry):
             self.writer.line(f"const int64_t {row} = first_row + first_own_row + u * 8;")
             self.writer.line(f"if ({row} >= {factor(self.wholes['rows'])}) break;")
             self.write_row()
-
-    def write_row(self) -> None:
-        exprs = [e for w in self.chain.writes for e in uses_of_write(w)]
-        wanted = [v for v in self.needed(exprs) if not isinstance(v, Fold)]
-        self.statements(tuple(map(self.let, wanted)))
-        for w in self.chain.writes:
-            self.write(w)
 
 
 def _done(which: str, place: str) -> str:

@@ -39,9 +39,14 @@ def of_products(nest: Nest, plan: ProductPlan) -> tuple[str, ...]:
 
 
 def of_chain(nest: Nest, plan: ChainPlan) -> tuple[str, ...]:
-    """What leaves parts, and what combines them."""
+    """What leaves parts, and what combines them; or what tells that none is there, and both."""
     name = kernel_entry(nest.name)
-    return (f"{name}_parts", name) if plan.parts > 1 else (name,)
+    return (f"{name}_{'tickets' if plan.meeting == 'tickets' else 'parts'}", name) if plan.leaves_parts else (name,)
+
+
+def of_chained_products(nest: Nest, plan: ChainPlan) -> str:
+    """What multiplies."""
+    return of_chain(nest, plan)[plan.meeting == "tickets"]
 
 
 def of_joins(nest: Nest, plan: JoinPlan) -> tuple[str, ...]:

@@ -68,8 +68,8 @@ def drawn(launch: Launch, numbers: Mapping[str, int]) -> Drawn | None:
         found = plan.arranged(lowered.sweeps)
         made, axes, homed = found.sweeps.values, dict(found.sweeps.axes), _of_products(found, plan)
     elif isinstance(plan, ChainPlan) and lowered.chain is not None:
-        if launch.dependent:
-            return None  # what combines parts
+        if launch.entry != entries.of_chained_products(launch.nest, plan):
+            return None  # what combines parts, or tells that none is there
         chain = plan.arranged(lowered.chain)
         made, axes, homed = chain.values, dict(chain.axes), _of_chain(chain, plan)
     elif isinstance(plan, ScanPlan) and lowered.scans is not None:

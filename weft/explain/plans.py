@@ -292,19 +292,23 @@ def _chained(launch: Launch, plan: ChainPlan) -> list[str]:
     order = "the tiles of rows with the most and with the fewest columns" if plan.paired else "tiles of rows"
     longest = found.stop == 1 and not found.told_by_rows and not plan.paired
     order = f"the longest {order} first" if longest else f"blocks stay and go through {order}"
-    if launch.dependent:
+    if launch.entry != entries.of_chained_products(launch.nest, plan):
+        if plan.meeting == "tickets":
+            return ["a thread has a tile of rows, of which no block has left a part"]
         return [f"a thread has {RUN_OF_PARTS} of {found.lane} of a row, and combines {plan.parts} parts of it in their order"]
     if plan.together:
         moved.append(f"{plan.together} of {found.row}, which have {found.column} in common, are the rows of a tile")
     if plan.parts > 1:
-        moved.append(f"{plan.parts} blocks share the columns of a tile, and leave parts of its rows for the next launch")
+        who = {"after": "leave parts of its rows for the next launch", "cluster": "combine parts of its rows as a cluster",
+               "tickets": "leave parts of its rows in memory, which the one that comes last combines"}  # fmt: skip
+        moved.append(f"{plan.parts} blocks share the columns of a tile, and {who[plan.meeting]}")
     return [
         f"a block has {own}{batch}, a warpgroup 64 of its rows, by {atom.name}",
         f"scores of {found.row} and {found.column} stay in registers; a turn takes {turn} of {found.column}"
         + (", of those that rows have" if found.bounded else ""),
         *moved,
         f"tiles in shared memory, {plan.sums.stages} turns of them; a thread brings them as boxes (TMA)"
-        + (f", {plan.page} of {found.column} each, of the page that is told" if plan.page else ""),
+        + (f", {plan.box_columns} of {found.column} each, of the page that is told" if plan.page else ""),
         f"warpgroups take turns at the tensor cores, {points} registers a thread; {order}",
     ]
 

@@ -1,6 +1,6 @@
 """The library: functions of `[..., length]` tensors, each written as plain loops over rows in a module of its name."""
 
-from weft.kernels.attention import attention
+from weft.kernels.attention import attention, paged_attention
 from weft.kernels.cumsum import cumsum
 from weft.kernels.ema import ema
 from weft.kernels.gelu_bias_residual import gelu_bias_residual
@@ -41,6 +41,7 @@ __all__ = [
     "linrec",
     "linrec_reverse",
     "log_softmax",
+    "paged_attention",
     "rms_norm",
     "softmax",
 ]

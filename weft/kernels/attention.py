@@ -291,6 +291,36 @@ def attention(
     return called_with_views(by[group == 1], ways, (*tensors.values(), scale), inside, outside)  # type: ignore[no-any-return]
 
 
+def paged_attention(
+    query: Tensor, key: Tensor, value: Tensor, table: Tensor, lengths: Tensor, scale: float | None = None
+) -> Tensor:
+    """Causal attention on keys and values that lie in pages, as a decoder's cache does.
+
+    query: [batch, heads, queries, width], of the last tokens of each sequence: the i-th has the keys up to
+    `lengths[b] - queries + i`. key: [pages, page, shared, width]; value: [pages, page, shared, lanes]; heads are a multiple of
+    those that key and value share. table: integers, [batch, most]; the j-th token of b is in the page `table[b, j // page]`.
+    What no query has of pages and table may be anything. lengths: integers, [batch]. scale: 1 / sqrt(width) if none is given.
+
+    Returns [batch, heads, queries, lanes]; a query without keys gives 0. Raises ShapeMismatch and TypeMismatch; an entry of the
+    table that is no page, or a length beyond the table, ends the kernel.
+    """
+    _check_dtypes(query, key, value, None)
+    sizes = {"query": 4, "key": 4, "value": 4, "table": 2, "lengths": 1}
+    given = dict(zip(sizes, (query, key, value, table, lengths), strict=True))
+    shapes = [f"{name} is {list(t.shape)}" for name, t in given.items()]
+    alike = all(t.dim() == sizes[name] for name, t in given.items()) and key.shape[:3] == value.shape[:3]
+    if not alike or query.shape[-1] != key.shape[-1] or not query.shape[0] == table.shape[0] == lengths.shape[0]:
+        remedy = "pass query as [batch, heads, queries, width], pages as [pages, page, shared, width], table as [batch, most]"
+        raise ShapeMismatch("query, key, value and their table do not fit each other", evidence=shapes, remedy=remedy)
+    group, left = divmod(query.shape[1], max(key.shape[2], 1))
+    if left or not group:
+        remedy = "give query a multiple of the heads of key and value"
+        raise ShapeMismatch("the heads of query cannot share those of key evenly", evidence=shapes, remedy=remedy)
+    q = query.unflatten(1, (-1, group))  # type: ignore[no-untyped-call]
+    out = attended_in_pages(q, key, value, table, lengths, 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale)
+    return out.flatten(2, 3).transpose(1, 2)  # type: ignore[no-any-return]
+
+
 def _autocast(*tensors: Tensor | None) -> list[Any]:
     """Tensors as autocast gives them to PyTorch's attention."""
     device = next(t.device.type for t in tensors if t is not None)

@@ -13,13 +13,13 @@ from weft.graph.products import Operand, Products, exact_type
 from weft.graph.tile import Read, names_of
 from weft.loops.ir import Expr, Function, Ref, free_names
 from weft.loops.steps import bounds
-from weft.loops.types import FLOAT32, INT64, ScalarType
+from weft.loops.types import FLOAT32, INT32, INT64, ScalarType
 from weft.plan.arguments import Facts
 from weft.plan.box import Box
 from weft.plan.extents import extents_of
 from weft.plan.facts import Geometry
 from weft.plan.fold import ZERO, axis_along
-from weft.plan.leaning import PLANNED, Leaning
+from weft.plan.leaning import PLANNED, Leaning, Meeting
 from weft.plan.machine import Machine
 from weft.plan.product import MATRIX_POINTS, ProductPlan, operand_read
 from weft.plan.product_search import OTHER_SHARED, boxed, staged_of, written_together
@@ -45,15 +45,18 @@ LEAST_PAGE = 8
 # Rows in all, and columns, at the most.
 MOST_TILES = 1 << 30
 # Cycles: of what is made of a score, by warpgroups that take turns at the tensor cores; of a product, of a turn besides, of a
-# tile of rows besides, and of both for each warpgroup after the first where rows have columns of their own. Bytes of memory
-# that a multiprocessor has in a cycle. (Measured on an H200.)
+# tile of rows besides, and of both for each warpgroup after the first where rows have columns of their own. Of the bytes that
+# memory has in a second, how many are one in a cycle. (Measured on an H200.)
 SCORE_CYCLES, PRODUCT_CYCLES = {1: 0.05, 2: 0.034, 3: 0.028}, 1 / 1780
-TURN_CYCLES, TILE_CYCLES, BOUNDED_TURN_CYCLES, BOUNDED_TILE_CYCLES, CYCLE_BYTES = 500, 2200, 60, 1700, 17
+TURN_CYCLES, TILE_CYCLES, BOUNDED_TURN_CYCLES, BOUNDED_TILE_CYCLES, A_CYCLE = 500, 2200, 60, 1700, 2.14e9
 # The same of several scores, or of no sums.
 SCORE_CYCLES_OF_SEVERAL, TURN_CYCLES_OF_SEVERAL, BOUNDED_CYCLES, ALONE_CYCLES = {1: 0.09, 2: 0.07, 3: 0.056}, 200, 130, 100
 TILE_CYCLES_OF_SEVERAL = 4000
-# Parts of the columns at the most, and blocks of parts for each multiprocessor; cycles of the launch that combines them.
-MOST_PARTS, MOST_WAVES, PARTS_CYCLES = 64, 2, 5000
+# Parts of the columns at the most, and blocks of parts for each multiprocessor; groups of multiprocessors, of one of which a
+# cluster is, and each of which may be of an odd number of pairs; cycles in which parts are combined, by who does, and the bytes
+# of parts that one block combines in a cycle. (Measured on an H100.)
+MOST_PARTS, MOST_WAVES, GROUPS, TICKET_BYTES = 64, 2, 8, 40
+MEETING_CYCLES: dict[Meeting, int] = {"": 0, "after": 5000, "cluster": 3100, "tickets": 4500}
 # Columns that a thread of that launch combines, and threads of a block.
 RUN_OF_PARTS, PARTS_BLOCK = 8, 128
 
@@ -65,7 +68,7 @@ class ChainPlan:
     these. paired: tiles of rows are taken in pairs, that with the most columns and that with the fewest. overlapped: the sums
     of a turn are multiplied together with the scores of the next one; else, if there are any, before them, so that both need
     not have registers. together: how many of a tile's rows there are; 0: all. parts: of the columns, which as many blocks
-    fold; a launch after combines what they leave. page: columns that a box has of operands that lie in pages.
+    fold. meeting: who combines what they leave. page: columns of a page, where they lie in such.
     """
 
     scores: ProductPlan
@@ -78,6 +81,7 @@ class ChainPlan:
     asking: bool = False
     row: str = ""
     page: int = 0
+    meeting: Meeting = ""
 
     def arranged(self, chain: Chain) -> Chain:
         """The chain with the rows of the plan."""
@@ -87,6 +91,32 @@ class ChainPlan:
     def step(self) -> int:
         """From the first row of a tile to that of the next one."""
         return self.together or self.sums.tile[0]
+
+    @property
+    def leaves_parts(self) -> bool:
+        """Whether parts are left in memory."""
+        return self.meeting in ("after", "tickets")
+
+    @property
+    def cluster(self) -> int:
+        """Blocks that run together."""
+        return self.parts if self.meeting == "cluster" else 1
+
+    @property
+    def box_columns(self) -> int:
+        """Columns that a box has of operands that lie in pages."""
+        return min(self.page, self.sums.tile[2])
+
+    @property
+    def page_of_turn(self) -> str:
+        """Which page of the columns the n-th box of a turn is of, as C++; and where in it that begins."""
+        turn = self.sums.tile[2]
+        return f"turn * {turn // self.page} + n" if turn >= self.page else f"turn / {self.page // turn}"
+
+    @property
+    def place_in_page(self) -> str:
+        turn = self.sums.tile[2]
+        return "0" if turn >= self.page else f"turn % {self.page // turn} * {turn}"
 
     @property
     def warpgroups(self) -> int:
@@ -159,13 +189,11 @@ def plan_chain(
             )
             return each + chain.bounded * BOUNDED_CYCLES * plan.warpgroups + (not plan.overlapped) * ALONE_CYCLES
         each = TURN_CYCLES + own_rows * turn * (SCORE_CYCLES[plan.warpgroups] + products * PRODUCT_CYCLES)
-        each += chain.bounded * BOUNDED_TURN_CYCLES * (plan.warpgroups - 1)
-        if together or rows <= own_rows:  # nobody else reads the same columns
-            each = max(each, sum(b.bytes for b in brought(plan, chain) if not b.once) / CYCLE_BYTES)
-        return each
+        return each + chain.bounded * BOUNDED_TURN_CYCLES * (plan.warpgroups - 1)
 
-    def cycles(plan: ChainPlan, parts: int, each: float) -> float:
-        own_rows, _, turn = plan.sums.tile
+    def cycles(plan: ChainPlan, each: float, memory: int) -> float:
+        """each: of a turn; memory: bytes that it brings and no other block does."""
+        parts, (own_rows, own_lanes, turn) = plan.parts, plan.sums.tile
         turns: float = -(-columns // turn)
         if chain.start != 0 or chain.stop != 0:  # half of them, and what is left of the last one
             turns = (columns + own_rows) / 2 / turn + (1 - math.gcd(own_rows, turn) / turn) / 2
@@ -173,24 +201,37 @@ def plan_chain(
         turns = -(-turns // parts) if parts > 1 else turns
         tile_cycles = TILE_CYCLES + chain.bounded * BOUNDED_TILE_CYCLES * (plan.warpgroups - 1)
         tile_cycles = TILE_CYCLES_OF_SEVERAL if several(chain) else tile_cycles
-        waves = -(-batch * -(-rows // plan.step) * parts // machine.multiprocessors)
-        return waves * (tile_cycles + turns * each) + (parts > 1) * PARTS_CYCLES
+        blocks, running = batch * -(-rows // plan.step) * parts, machine.multiprocessors
+        if plan.cluster > 1:
+            running = max(running - GROUPS * (parts - 2), parts) // parts * parts
+        each = max(each, memory * min(blocks, running) * A_CYCLE / machine.bandwidth)
+        meeting: float = MEETING_CYCLES[plan.meeting]
+        if plan.meeting == "tickets":
+            meeting += min(together or rows, own_rows) * own_lanes * 4 * parts / TICKET_BYTES
+        return -(-blocks // running) * (tile_cycles + turns * each) + meeting
 
     costs = []
     for plan in plans:
         each, tiles = turn_cycles(plan), batch * -(-rows // plan.step)
+        alone = not several(chain) and bool(together or rows <= plan.sums.tile[0])
+        memory = alone * sum(b.bytes for b in brought(plan, chain) if not b.once)
         # more than one part where tiles of rows are too few to keep the device busy
         most = min(-(-columns // plan.sums.tile[2]), MOST_PARTS, MOST_WAVES * machine.multiprocessors // tiles)
-        most = 1 if several(chain) or chain.told_by_rows else most
-        costs += [(cycles(plan, parts, each), plan, parts) for parts in range(1, 1 + (1 if leaning.alone else max(1, most)))]
-    _, plan, parts = min(costs, key=lambda cost: cost[0])
-    plan = replace(plan, parts=leaning.shared_by(parts, min(-(-columns // plan.sums.tile[2]), MOST_PARTS)))
+        most = 1 if several(chain) or chain.told_by_rows or leaning.alone else max(1, most)
+        costs.append((cycles(plan, each, memory), plan))
+        for meeting in leaning.meetings:
+            for parts in range(2, 1 + (min(most, machine.cluster) if meeting == "cluster" else most)):
+                shared = replace(plan, parts=parts, meeting=meeting)
+                costs.append((cycles(shared, each, memory), shared))
+    _, plan = min(costs, key=lambda cost: cost[0])
+    most = min(-(-columns // plan.sums.tile[2]), machine.cluster if plan.cluster > 1 else MOST_PARTS)
+    plan = replace(plan, parts=leaning.shared_by(plan.parts, most))
     vector = written_together(chain.sums, facts, plan.sums.run, extents)
     tiles = -(-rows // plan.step)
     # blocks stay, and go from tile to tile; where these differ, one each, the longest first, if pairs of them are too few
     pairs, alike = batch * -(-tiles // 2), chain.start == chain.stop == 0
     paired = not alike and not chain.told_by_rows and pairs >= machine.multiprocessors
-    stay = paired or alike or chain.told_by_rows
+    stay = (paired or alike or chain.told_by_rows) and plan.cluster == 1
     paired = paired and plan.parts == 1
     number = batch * tiles * plan.parts
     number = min(pairs if paired else number, machine.multiprocessors) if stay else number
@@ -344,7 +385,6 @@ def _plans(chain: Chain, plain: ChainPlan, points: int, lanes: int, machine: Mac
                     sums=replace(plain.sums, tile=(rows, lanes, turn), each=(FRAGMENT_ROWS, lanes), stages=stages),
                     row_places=places,
                     overlapped=overlapped,
-                    page=min(plain.page, turn),
                 )
                 whole = all(b.points * b.tiles == turn for b in brought(plan, chain) if b.product is chain.sums)
                 if whole and shared_bytes(plan, chain) <= machine.shared - OTHER_SHARED:
@@ -409,7 +449,7 @@ def chain_boxes(chain: Chain, plan: ChainPlan, arrays: Mapping[str, Geometry], e
         if (chain.bounded or pages) and chain.column in whole:
             whole[chain.column] = own[along[names.index(chain.column)]]
         shape = (*(whole[a] for a in names), *(own[d] for d in rest))
-        across = plan.page if pages else b.rows if b.along_points else b.points
+        across = plan.box_columns if pages else b.rows if b.along_points else b.points
         boxes.append(Box(read.array, (*along, *rest), (MATRIX_POINTS, across, *(1 for _ in rest)), shape))
     return tuple(boxes)
 
@@ -418,7 +458,8 @@ def parts_of(chain: Chain, plan: ChainPlan, tiles: int) -> tuple[tuple[str, Scal
     """The memory that parts of rows are left in, of so many tiles: name, type and elements."""
     rows, lanes, _ = plan.sums.tile
     of_rows = [(f"{f.results[0]}.parts", f.types[0], tiles * plan.parts * rows) for f in (*chain.leading, *chain.following)]
-    return (*of_rows, *((f"{f.results[0]}.parts", f.types[0], tiles * plan.parts * rows * lanes) for f in chain.sums.folds))
+    of_rows += [(f"{f.results[0]}.parts", f.types[0], tiles * plan.parts * rows * lanes) for f in chain.sums.folds]
+    return (*of_rows, *([("tickets", INT32, tiles)] if plan.meeting == "tickets" else []))
 
 
 def pieces_of(plan: ChainPlan) -> int:
