@@ -39,9 +39,9 @@ def test_blocks_have_rows_that_read_alike_while_all_multiprocessors_have_one() -
 
 
 def test_scans_whose_reads_lie_apart_from_point_to_point() -> None:
-    assert isinstance(plan_of(linear_attention, *specs(16, 16384)[:4]), RecurrencePlan)
-    along = f":({16 * 16384 * 64},{16384 * 64},1,16384)"
-    assert isinstance(plan_of(linear_attention, *specs(16, 16384, strides=along)[:4]), StatePlan)
+    assert isinstance(plan_of(linear_attention, *specs(16, 120)[:4]), RecurrencePlan)
+    along = f":({16 * 120 * 64},{120 * 64},1,120)"
+    assert isinstance(plan_of(linear_attention, *specs(16, 120, strides=along)[:4]), StatePlan)
 
 
 def test_rows_of_more_states_than_a_warp_has_room_for() -> None:

@@ -15,6 +15,7 @@ from weft.graph.beside import Columns
 from weft.graph.chains import Chain
 from weft.graph.joins import Joins
 from weft.graph.maps import Maps
+from weft.graph.outer_states import OuterStates
 from weft.graph.recurrences import Recurrences
 from weft.graph.scans import Scanned
 from weft.graph.state_scans import StateScans
@@ -39,7 +40,8 @@ class Refused:
 @dataclass(frozen=True)
 class Lowered:
     """What threads share of a nest. sweeps: its folds, where nothing else is carried. joins: values that it joins to elements
-    which the data choose. scans, states: its scans, of one state a row and of many; recurrences: what rows carry in order.
+    which the data choose. scans, states: its scans, of one state a row and of many; recurrences: what rows carry in order;
+    outer: the same, of states that grow by outer products.
     columns: what the next nest folds, where the sweeps can do that too. refused: why it has none of them. chain: products whose
     results are folded again, of such.
     """
@@ -51,6 +53,7 @@ class Lowered:
     scans: Scanned | None = None
     states: StateScans | None = None
     recurrences: Recurrences | None = None
+    outer: OuterStates | None = None
     columns: Columns | None = None
     chain: Chain | None = None
 
@@ -129,9 +132,10 @@ def lower_nest(schedule: Schedule, nest: Nest) -> Lowered:
     if isinstance(found, Scanned):
         return Lowered(scans=found)
     if isinstance(found, StateScans):
-        return Lowered(states=found, recurrences=_recurrences(graph))
+        recurrences = _recurrences(graph)
+        return Lowered(states=found, recurrences=recurrences, outer=_outer(recurrences))
     if isinstance(found, Recurrences):
-        return Lowered(recurrences=found)
+        return Lowered(recurrences=found, outer=_outer(found))
     return Lowered(refused=found or mapped, chain=_chain(graph, sizes) if kinds == {"parallel", "reduction"} else None)
 
 
@@ -244,6 +248,17 @@ def _recurrences(graph: _Graph) -> Recurrences | None:
 
     try:
         return recurrences(graph())
+    except NotTiles:
+        return None
+
+
+def _outer(found: Recurrences | None) -> OuterStates | None:
+    """The same as states that grow by outer products; None where they do not."""
+    from weft.graph.outer_states import outer_states
+    from weft.graph.tile import NotTiles
+
+    try:
+        return None if found is None else outer_states(found)
     except NotTiles:
         return None
 

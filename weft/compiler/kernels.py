@@ -13,6 +13,7 @@ from weft.emit import entries
 from weft.emit.names import kernel_entry
 from weft.graph.chains import Chain
 from weft.graph.joins import Joins
+from weft.graph.outer_states import OuterStates
 from weft.graph.recurrences import Recurrences
 from weft.graph.scans import Scanned
 from weft.graph.state_scans import StateScans
@@ -45,6 +46,8 @@ from weft.plan.fold import (
 )
 from weft.plan.join import JoinPlan, Meeting, dependent_steps, plan_joins
 from weft.plan.map import MapPlan, Placed, plan_maps
+from weft.plan.outer_states import OuterExtents, OuterPlan, outer_memory, outer_steps, plan_outer_states
+from weft.plan.outer_states import shared_bytes as outer_bytes
 from weft.plan.product import (
     PACK_BLOCK,
     ProductPlan,
@@ -89,6 +92,7 @@ def whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[L
     joining = _plan_joins(function, analysis.lowered[nest].joins, facts, used, names, ranges)
     scan = _plan_scan(where, nest, facts, names)
     chained = _plan_chain(where, analysis.lowered[nest].chain, facts, used, names)
+    grown = _plan_outer(where, nest, facts, names)
     ordered = _plan_recurrences(where, nest, facts, names)
     states = None if ordered is not None and _apart(where, nest, facts) else _plan_states(where, nest, facts, names)
     if placed is not None:
@@ -101,6 +105,11 @@ def whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[L
         made = _launch_folds(function, own, sweeps, Variant(nest, facts, found[0]), *found)
     elif joining is not None:
         made = _launch_joins(own, Variant(nest, facts, joining[0]), *joining)
+    elif grown is not None:
+        outer = analysis.lowered[nest].outer
+        assert outer is not None
+        facts = replace(facts, without=frozenset(used) - outer.found.arrays)
+        made = _launch_outer(function, own, outer, Variant(nest, facts, grown[0]), *grown)
     elif states is not None:
         scanned = analysis.lowered[nest].states
         assert scanned is not None
@@ -185,6 +194,16 @@ def _plan_recurrences(
     if found is None or any(free_names(e) & where.ranges.keys() for a in found.axes.values() for e in (a.start, a.stop)):
         return None
     return plan_recurrences(where.analysis.function, found, facts, names, where.machine)
+
+
+def _plan_outer(where: Where, nest: int, facts: Facts, names: Mapping[str, int]) -> tuple[OuterPlan, OuterExtents] | None:
+    """The plan of states that grow by outer products; None where their rows differ from iteration to iteration of the loops
+    around.
+    """
+    outer = where.analysis.lowered[nest].outer
+    if outer is None or any(free_names(e) & where.ranges.keys() for a in outer.found.axes.values() for e in (a.start, a.stop)):
+        return None
+    return plan_outer_states(where.analysis.function, outer, facts, names, where.machine)
 
 
 def _plan_joins(
@@ -455,6 +474,19 @@ def _launch_recurrences(
         shared = recurrence_bytes(found, plan) if entry == kernel_entry(nest.name) else 0
         launches.append(Launch(variant, entry, grid, block, partial=partial, parts=extents.groups(plan), shared=shared))
     return tuple(launches)
+
+
+def _launch_outer(
+    function: Function, nest: Nest, found: OuterStates, variant: Variant, plan: OuterPlan, extents: OuterExtents
+) -> tuple[Launch, ...]:
+    partial, grid, block = tuple(outer_memory(found, plan, extents)), (extents.blocks, 1, 1), (plan.threads, 1, 1)
+    return tuple(
+        Launch(
+            variant, step.entry, grid, block, partial=partial, parts=extents.parts,
+            shared=outer_bytes(function, found, plan, variant.facts, step),
+        )
+        for step in outer_steps(found, plan, kernel_entry(nest.name))
+    )  # fmt: skip
 
 
 def _launch_threads(variant: Variant, name: str, extents: list[int], most: int = _LARGEST_GRID) -> Launch:

@@ -20,6 +20,7 @@ from weft.plan.join import JoinPlan
 from weft.plan.leaning import PLANNED, Leaning
 from weft.plan.machine import Machine
 from weft.plan.map import MapPlan
+from weft.plan.outer_states import OuterPlan
 from weft.plan.product import ProductPlan
 from weft.plan.recurrence import RecurrencePlan
 from weft.plan.scan import ScanPlan
@@ -36,7 +37,9 @@ class Variant:
 
     nest: int
     facts: Facts
-    plan: ChainPlan | FoldPlan | JoinPlan | MapPlan | ProductPlan | RecurrencePlan | ScanPlan | StatePlan | ThreadPlan
+    plan: (
+        ChainPlan | FoldPlan | JoinPlan | MapPlan | OuterPlan | ProductPlan | RecurrencePlan | ScanPlan | StatePlan | ThreadPlan
+    )
     awaits: bool = False
     allows: bool = False
 

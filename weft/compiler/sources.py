@@ -12,6 +12,7 @@ from weft.plan.chain import ChainPlan
 from weft.plan.fold import FoldPlan
 from weft.plan.join import JoinPlan
 from weft.plan.map import MapPlan
+from weft.plan.outer_states import OuterPlan
 from weft.plan.product import ProductPlan
 from weft.plan.recurrence import RecurrencePlan
 from weft.plan.scan import ScanPlan
@@ -89,6 +90,12 @@ def _cuda_source(analysis: Analysis, variant: Variant) -> str:
         recurrences = analysis.lowered[variant.nest].recurrences
         assert recurrences is not None
         return emit_recurrences(analysis.function, nest, recurrences, variant.plan, variant.facts)
+    if isinstance(variant.plan, OuterPlan):
+        from weft.emit.outer_states import emit as emit_outer_states
+
+        outer = analysis.lowered[variant.nest].outer
+        assert outer is not None
+        return emit_outer_states(analysis.function, nest, outer, variant.plan, variant.facts)
     if isinstance(variant.plan, FoldPlan):
         from weft.emit.copied import CopiedEntry
         from weft.emit.folds import emit as emit_folds

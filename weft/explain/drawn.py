@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from weft.compiler import Launch
 from weft.emit import entries
+from weft.emit.names import kernel_entry
 from weft.graph.chains import Chain
 from weft.graph.joins import Joins, Points
 from weft.graph.maps import Course, read_at_need
+from weft.graph.outer_states import Meeting, OuterStates, Taken
 from weft.graph.products import Products
 from weft.graph.recurrences import Recurrences
 from weft.graph.scans import Scanned
@@ -24,6 +26,7 @@ from weft.plan.extents import extents_of
 from weft.plan.fold import FoldPlan, held_reads, steps
 from weft.plan.join import JoinPlan, PointsPlan, join_steps
 from weft.plan.map import CoursePlan, MapPlan
+from weft.plan.outer_states import OuterPlan, OuterStep, numbers, outer_steps
 from weft.plan.product import ProductPlan, operand_reads
 from weft.plan.recurrence import RecurrencePlan
 from weft.plan.scan import ScanPlan, ring_reads
@@ -76,6 +79,13 @@ def drawn(launch: Launch, numbers: Mapping[str, int]) -> Drawn | None:
         made, axes, homed = lowered.scans.values, dict(lowered.scans.axes), _of_scans(launch, lowered.scans, plan)
     elif isinstance(plan, StatePlan) and lowered.states is not None and not launch.entry.endswith(("_before", "_after")):
         made, axes, homed = lowered.states.values, dict(lowered.states.axes), _of_states(lowered.states)
+    elif isinstance(plan, OuterPlan) and lowered.outer is not None:
+        entry = kernel_entry(launch.nest.name)
+        own = next(s for s in outer_steps(lowered.outer, plan, entry) if s.entry == launch.entry)
+        if not own.takes:
+            return None  # what blocks leave for each other
+        made, axes = lowered.outer.found.values, dict(lowered.outer.found.axes)
+        homed = _of_outer_states(lowered.outer, own)
     elif isinstance(plan, RecurrencePlan) and lowered.recurrences is not None:
         made, axes = lowered.recurrences.values, dict(lowered.recurrences.axes)
         homed = _of_recurrences(lowered.recurrences)
@@ -278,6 +288,33 @@ def _of_recurrences(found: Recurrences) -> Iterator[_Homed]:
             yield _Homed(value, own if found.along in value.axes else _once(own, value.axes))
     for write in (*found.writes, *found.ends):
         yield _Homed(write, "memory" if found.along in write.axes else _once("memory", write.axes))
+
+
+def _of_outer_states(found: OuterStates, step: OuterStep) -> Iterator[_Homed]:
+    """Of a launch that goes through one of the scans."""
+    last = step.growth == len(found.growths) - 1
+    taken: list[Taken | Meeting] = [*found.taken_of(step.growth), *(found.meetings if last else ())]
+    needed = _reached(
+        [
+            *(e for e in (*found.operands(step.growth), *numbers(found, step).values())),
+            *(e for w, own in found.writes if own in taken for e in uses_of_write(w)),
+        ],
+        {n: v for v in found.found.values for n in names_of(v)},
+    )
+    scan = found.growths[step.growth].scan
+    for value in found.found.values:
+        if value == scan:
+            yield _Homed(value, "registers, and shared memory as sums of three bfloat16")
+        elif isinstance(value, Fold) and value in [own.fold for own in taken]:
+            yield _Homed(value, "registers, by products of matrices")
+        elif isinstance(value, Read | Map) and value.name in needed:
+            home = "shared memory, a chunk ahead" if found.found.along in value.axes else _once("a register", value.axes)
+            yield _Homed(value, home)
+    for write, own in found.writes:
+        if own in taken:
+            yield _Homed(write, "memory")
+    for write in found.found.ends if last else ():
+        yield _Homed(write, _once("memory", write.axes))
 
 
 def _of_points(whole: Joins, group: Points, plan: PointsPlan) -> Iterator[_Homed]:

@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from weft.compiler import Launch
 from weft.emit import entries
+from weft.emit.names import kernel_entry
 from weft.explain.drawn import drawn
 from weft.explain.words import wrapped
+from weft.graph.outer_states import OuterStates
 from weft.graph.products import Products, factor_type
 from weft.loops.show import renamed, show_expr, user_names
 from weft.loops.types import FLOAT32, FLOATS8, INT32, INT64
@@ -17,6 +19,7 @@ from weft.plan.fold import FoldPlan
 from weft.plan.join import BinsPlan, JoinPlan, PointsPlan, RowsPlan, SortPlan, join_steps
 from weft.plan.latest import LastPlan
 from weft.plan.map import MapPlan
+from weft.plan.outer_states import CHUNK, OuterPlan, OuterStep, outer_steps
 from weft.plan.product import ProductPlan
 from weft.plan.recurrence import RecurrencePlan
 from weft.plan.scan import ScanPlan
@@ -104,6 +107,8 @@ def _kernel_lines(launch: Launch) -> list[str]:
         return [*_multiplying(launch, plan), grid]
     if isinstance(plan, ScanPlan):
         return [*_scanning(launch, plan), grid + (f", {teams} rows each" if teams > 1 else "")]
+    if isinstance(plan, OuterPlan):
+        return [*_in_chunks(launch, plan), grid]
     if isinstance(plan, RecurrencePlan):
         return [*_in_order(launch, plan), grid + (f", {teams} rows each" if teams > 1 else "")]
     return [*_of_states(launch, plan), grid + (f", {teams} rows each" if teams > 1 else "")]
@@ -178,6 +183,40 @@ def _of_states(launch: Launch, plan: StatePlan) -> list[str]:
     if scans.early:
         found.append(f"tiles backwards: {early} goes on from where an earlier launch has kept it before the tile")
     return found
+
+
+def _in_chunks(launch: Launch, plan: OuterPlan) -> list[str]:
+    """What a block has of states that grow by outer products, and how it goes through its points."""
+    found, step = _outer(launch, plan)
+    growth, (first, second), along = found.growths[step.growth], found.sides, found.found.along
+    assert launch.where is not None
+    state = renamed(growth.scan.names[0], user_names(launch.where.analysis.function))
+    parts = _count(launch.parts, "block")
+    wide = f"{plan.widths[1]} of {second}" if plan.tiled else f"all of {second}"
+    lines = [f"rows: {', '.join(found.rows) or 'none'}; a block has {state} of all of {first} and {wide} in registers"]
+    lines.append(f"goes through {along} in chunks of {CHUNK}, by products whose float32 factors are sums of three bfloat16")
+    if not step.takes:
+        return [*lines, f"{parts} share a row: each leaves what its points make of states of zeros"]
+    if plan.shared:
+        lines.append(f"{parts} share a row: each goes on from what those before it have left, in order")
+    if found.meetings and not step.growth:
+        lines.append(f"keeps {state} before each chunk")
+    lines.append("a chunk in which something is not finite is gone through point by point")
+    return lines
+
+
+def _outer(launch: Launch, plan: OuterPlan) -> tuple[OuterStates, OuterStep]:
+    assert launch.where is not None
+    found = launch.where.analysis.lowered[launch.variant.nest].outer
+    assert found is not None
+    steps = outer_steps(found, plan, kernel_entry(launch.nest.name))
+    return found, next(step for step in steps if step.entry == launch.entry)
+
+
+def _in_chunks_line(launch: Launch, plan: OuterPlan) -> str:
+    """The same in a few words."""
+    _, step = _outer(launch, plan)
+    return f"chunks of {CHUNK} points" if step.takes else "the states that they add"
 
 
 def _in_order(launch: Launch, plan: RecurrencePlan) -> list[str]:
@@ -429,6 +468,8 @@ def plan_line(launches: Sequence[Launch]) -> str:
             how = f"{plan.tile[0]} x {plan.tile[1]} results each"
         elif isinstance(plan, ScanPlan):
             how = _scanning_line(launch, plan)
+        elif isinstance(plan, OuterPlan):
+            how = _in_chunks_line(launch, plan)
         elif isinstance(plan, RecurrencePlan):
             how = f"{_count(plan.threads, 'thread')} a row, its points in order"
         else:

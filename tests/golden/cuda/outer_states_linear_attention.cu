@@ -1,0 +1,356 @@
+#include "weft/chunk.cuh"
+
+extern "C" __global__ void __launch_bounds__(256, 2) linear_attention_before(
+    const weft::bfloat16* __restrict__ q,
+    const weft::bfloat16* __restrict__ k,
+    const weft::bfloat16* __restrict__ v_2,
+    const float* __restrict__ g,
+    weft::bfloat16* __restrict__ o,
+    const int64_t q_stride_0,
+    const int64_t q_stride_1,
+    const int64_t q_stride_2,
+    const int64_t k_stride_0,
+    const int64_t k_stride_1,
+    const int64_t k_stride_2,
+    const int64_t v_stride_0,
+    const int64_t v_stride_1,
+    const int64_t v_stride_2,
+    const int64_t g_stride_0,
+    const int64_t g_stride_1,
+    const int64_t o_stride_0,
+    const int64_t o_stride_1,
+    const int64_t o_stride_2,
+    const int64_t batch,
+    const int64_t heads,
+    const int64_t length,
+    const int64_t width,
+    const int64_t v_size_3,
+    float* state_before_sums,
+    float* state_before_left,
+    const int64_t parts) {
+    // a block has 64 x 64 states, and goes through its points 64 at a time
+    const int32_t segment = int32_t(blockIdx.x % parts);
+    const int64_t b = int64_t(blockIdx.x / parts) / heads;
+    const int64_t h_2 = int64_t(blockIdx.x / parts) % heads;
+    const weft::bfloat16* k_b_h = k + b * k_stride_0 + h_2 * k_stride_1;
+    const weft::bfloat16* v_b_h = v_2 + b * v_stride_0 + h_2 * v_stride_1;
+    const float* g_b_h = g + b * g_stride_0 + h_2 * g_stride_1;
+    // in shared memory: what products are made of, the states before a chunk, and numbers of its points
+    struct Shared {
+        weft::PartsTile<64, 64, 1> k_tile[2];
+        weft::PartsTile<64, 64, 1> v_tile[2];
+        float states[4096];
+        weft::ChunkWeights weights;
+        float weight[2][64];
+        float decay[2][64];
+    };
+    extern __shared__ __align__(1024) unsigned char memory[];
+    static_assert(sizeof(Shared) <= 57344);
+    Shared& shared = *reinterpret_cast<Shared*>(memory);
+    weft::OuterStates<64, 64, 8> states;
+    static_assert(states.count * 4 == 16);
+    const int32_t chunks = int32_t((length + 63) / 64);
+    const int32_t each = int32_t((chunks + parts - 1) / parts);
+    const int32_t first = segment * each, stop = weft::minimum<int32_t>(first + each, chunks);
+    float weight_ahead = 1.0f;
+    float decay_ahead = 1.0f;
+    const auto bring = [&](const int32_t chunk, const int32_t stage) {
+        // found anew for each chunk: places of all copies would take registers from the products
+        const int32_t thread = weft::opaque(int32_t(threadIdx.x));
+        #pragma unroll
+        for (int32_t n = 0; n < 2; ++n) {
+            const int32_t item = thread + n * 256;
+            const int32_t row = item / 8, lane = item % 8 * 8;
+            const int64_t point = int64_t(chunk) * 64 + row;
+            const bool here = point < length && lane < int32_t(width);
+            const int64_t d = lane;
+            const int64_t t = point;
+            // linear_attention.py:35: state[d] = torch.exp(g[b, h, t]) * state[d] + k[b, h, t, d] * v[b, h, t, e]
+            shared.k_tile[stage].copy(row, lane, k_b_h + t * k_stride_2 + d, here);
+        }
+        #pragma unroll
+        for (int32_t n = 0; n < 2; ++n) {
+            const int32_t item = thread + n * 256;
+            const int32_t row = item / 8, lane = item % 8 * 8;
+            const int64_t point = int64_t(chunk) * 64 + row;
+            const bool here = point < length && lane < int32_t(v_size_3);
+            const int64_t e = lane;
+            const int64_t t = point;
+            // linear_attention.py:35: state[d] = torch.exp(g[b, h, t]) * state[d] + k[b, h, t, d] * v[b, h, t, e]
+            shared.v_tile[stage].copy(row, lane, v_b_h + t * v_stride_2 + e, here);
+        }
+        weft::commit_copies();
+        if (threadIdx.x < 64) {
+            const int64_t point = int64_t(chunk) * 64 + threadIdx.x;
+            const bool here = point < length;
+            weight_ahead = 1.0f;
+            decay_ahead = 1.0f;
+            if (here) {
+                const int64_t t = point;
+                // linear_attention.py:35: state[d] = torch.exp(g[b, h, t]) * state[d] + k[b, h, t, d] * v[b, h, t, e]
+                const float g_value = g_b_h[t];
+                const float exp = weft::exp(g_value);
+                weight_ahead = 1.0f;
+                decay_ahead = exp;
+            }
+        }
+    };
+    const auto keep = [&](const int32_t stage) {
+        if (threadIdx.x >= 64) return;
+        shared.weight[stage][threadIdx.x] = weight_ahead;
+        shared.decay[stage][threadIdx.x] = decay_ahead;
+    };
+    states.clear();
+    float left = 1.0f;
+    if (first < stop) {
+        bring(first, 0);
+        keep(0);
+    }
+    for (int32_t chunk = first; chunk < stop; ++chunk) {
+        const int32_t stage = (chunk - first) % 2;
+        weft::wait_copies<0>();
+        __syncthreads();
+        if (chunk + 1 < stop) bring(chunk + 1, stage ^ 1);
+        shared.weights.weigh(shared.decay[stage], shared.weight[stage]);
+        __syncthreads();
+        bool fine = true;
+        float next[decltype(states)::count][4];
+        {
+            fine = states.after(next, shared.k_tile[stage], shared.v_tile[stage], shared.weights) && fine;
+            left *= shared.weights.total();
+        }
+        if (__syncthreads_and(fine)) {
+            states.take(next);
+        }
+        else {
+            // something is not finite: only those points are to have it that have it in order
+            float* const all = reinterpret_cast<float*>(&shared.states);
+            states.spread(all);
+            const int32_t points = int32_t(weft::minimum<int64_t>(64, length - int64_t(chunk) * 64));
+            #pragma unroll 1
+            for (int32_t point = 0; point < points; ++point) {
+                states.step(all, point, shared.k_tile[stage], shared.v_tile[stage], shared.decay[stage][point],
+                        shared.weight[stage][point], int32_t(width), int32_t(v_size_3));
+            }
+            states.gather(all);
+        }
+        if (chunk + 1 < stop) {
+            keep(stage ^ 1);
+        }
+    }
+    states.leave(state_before_sums + int64_t(blockIdx.x) * 4096);
+    if (threadIdx.x == 0) state_before_left[blockIdx.x] = left;
+}
+
+extern "C" __global__ void __launch_bounds__(256, 2) linear_attention(
+    const weft::bfloat16* __restrict__ q,
+    const weft::bfloat16* __restrict__ k,
+    const weft::bfloat16* __restrict__ v_2,
+    const float* __restrict__ g,
+    weft::bfloat16* __restrict__ o,
+    const int64_t q_stride_0,
+    const int64_t q_stride_1,
+    const int64_t q_stride_2,
+    const int64_t k_stride_0,
+    const int64_t k_stride_1,
+    const int64_t k_stride_2,
+    const int64_t v_stride_0,
+    const int64_t v_stride_1,
+    const int64_t v_stride_2,
+    const int64_t g_stride_0,
+    const int64_t g_stride_1,
+    const int64_t o_stride_0,
+    const int64_t o_stride_1,
+    const int64_t o_stride_2,
+    const int64_t batch,
+    const int64_t heads,
+    const int64_t length,
+    const int64_t width,
+    const int64_t v_size_3,
+    float* state_before_sums,
+    float* state_before_left,
+    const int64_t parts) {
+    // a block has 64 x 64 states, and goes through its points 64 at a time
+    const int32_t segment = int32_t(blockIdx.x % parts);
+    const int64_t b = int64_t(blockIdx.x / parts) / heads;
+    const int64_t h_2 = int64_t(blockIdx.x / parts) % heads;
+    const weft::bfloat16* q_b_h = q + b * q_stride_0 + h_2 * q_stride_1;
+    const weft::bfloat16* k_b_h = k + b * k_stride_0 + h_2 * k_stride_1;
+    const weft::bfloat16* v_b_h = v_2 + b * v_stride_0 + h_2 * v_stride_1;
+    const float* g_b_h = g + b * g_stride_0 + h_2 * g_stride_1;
+    weft::bfloat16* o_b_h = o + b * o_stride_0 + h_2 * o_stride_1;
+    // in shared memory: what products are made of, the states before a chunk, and numbers of its points
+    struct Shared {
+        weft::PartsTile<64, 64, 1> k_tile[2];
+        weft::PartsTile<64, 64, 1> v_tile[2];
+        weft::PartsTile<64, 64, 1> q_tile[2];
+        weft::PartsTile<64, 64, weft::exact_parts> states;
+        weft::ChunkWeights weights;
+        float weight[2][64];
+        float decay[2][64];
+    };
+    extern __shared__ __align__(1024) unsigned char memory[];
+    static_assert(sizeof(Shared) <= 81920);
+    Shared& shared = *reinterpret_cast<Shared*>(memory);
+    weft::OuterStates<64, 64, 8> states;
+    static_assert(states.count * 4 == 16);
+    const int32_t chunks = int32_t((length + 63) / 64);
+    const int32_t each = int32_t((chunks + parts - 1) / parts);
+    const int32_t first = segment * each, stop = weft::minimum<int32_t>(first + each, chunks);
+    float weight_ahead = 1.0f;
+    float decay_ahead = 1.0f;
+    const auto bring = [&](const int32_t chunk, const int32_t stage) {
+        // found anew for each chunk: places of all copies would take registers from the products
+        const int32_t thread = weft::opaque(int32_t(threadIdx.x));
+        #pragma unroll
+        for (int32_t n = 0; n < 2; ++n) {
+            const int32_t item = thread + n * 256;
+            const int32_t row = item / 8, lane = item % 8 * 8;
+            const int64_t point = int64_t(chunk) * 64 + row;
+            const bool here = point < length && lane < int32_t(width);
+            const int64_t d = lane;
+            const int64_t t = point;
+            // linear_attention.py:35: state[d] = torch.exp(g[b, h, t]) * state[d] + k[b, h, t, d] * v[b, h, t, e]
+            shared.k_tile[stage].copy(row, lane, k_b_h + t * k_stride_2 + d, here);
+        }
+        #pragma unroll
+        for (int32_t n = 0; n < 2; ++n) {
+            const int32_t item = thread + n * 256;
+            const int32_t row = item / 8, lane = item % 8 * 8;
+            const int64_t point = int64_t(chunk) * 64 + row;
+            const bool here = point < length && lane < int32_t(v_size_3);
+            const int64_t e = lane;
+            const int64_t t = point;
+            // linear_attention.py:35: state[d] = torch.exp(g[b, h, t]) * state[d] + k[b, h, t, d] * v[b, h, t, e]
+            shared.v_tile[stage].copy(row, lane, v_b_h + t * v_stride_2 + e, here);
+        }
+        #pragma unroll
+        for (int32_t n = 0; n < 2; ++n) {
+            const int32_t item = thread + n * 256;
+            const int32_t row = item / 8, lane = item % 8 * 8;
+            const int64_t point = int64_t(chunk) * 64 + row;
+            const bool here = point < length && lane < int32_t(width);
+            const int64_t d = lane;
+            const int64_t t = point;
+            // linear_attention.py:36: total += q[b, h, t, d] * state[d]
+            shared.q_tile[stage].copy(row, lane, q_b_h + t * q_stride_2 + d, here);
+        }
+        weft::commit_copies();
+        if (threadIdx.x < 64) {
+            const int64_t point = int64_t(chunk) * 64 + threadIdx.x;
+            const bool here = point < length;
+            weight_ahead = 1.0f;
+            decay_ahead = 1.0f;
+            if (here) {
+                const int64_t t = point;
+                // linear_attention.py:35: state[d] = torch.exp(g[b, h, t]) * state[d] + k[b, h, t, d] * v[b, h, t, e]
+                const float g_value = g_b_h[t];
+                const float exp = weft::exp(g_value);
+                weight_ahead = 1.0f;
+                decay_ahead = exp;
+            }
+        }
+    };
+    const auto keep = [&](const int32_t stage) {
+        if (threadIdx.x >= 64) return;
+        shared.weight[stage][threadIdx.x] = weight_ahead;
+        shared.decay[stage][threadIdx.x] = decay_ahead;
+    };
+    const auto write_0 = [&](const int32_t chunk, const int32_t row, const int32_t lane, const float value) {
+        const int64_t point = int64_t(chunk) * 64 + row;
+        if (!(point < length) || lane >= int32_t(v_size_3)) return;
+        const int64_t e = lane;
+        const int64_t t = point;
+        const float total = value;
+        // linear_attention.py:37: o[b, h, t, e] = total
+        o_b_h[t * o_stride_2 + e] = total;
+    };
+    const auto write_0_packet = [&](const int32_t chunk, const int32_t row, const int32_t lane, const float (&values)[8]) {
+        const int64_t point = int64_t(chunk) * 64 + row;
+        if (!(point < length) || lane >= int32_t(v_size_3)) return;
+        const int64_t t = point;
+        float made[8];
+        #pragma unroll
+        for (int32_t v = 0; v < 8; ++v) {
+            const float total_2 = values[v];
+            made[v] = total_2;
+        }
+        const int64_t e = lane;
+        weft::store<8>(static_cast<weft::bfloat16*>(o_b_h + t * o_stride_2 + e), made);
+    };
+    int32_t from = first;
+    states.clear();
+    #pragma unroll 4
+    for (int32_t n = 0; n < segment; ++n) {
+        const int64_t block = int64_t(blockIdx.x) - segment + n;
+        states.follow(state_before_sums + block * 4096, state_before_left[block]);
+    }
+    if (!__syncthreads_and(weft::all_finite(states.state))) {
+        // what is not finite is found again in order: not all that blocks have left may be in it
+        from = 0;
+        states.clear();
+    }
+    if (from < stop) {
+        bring(from, 0);
+        keep(0);
+    }
+    states.share(shared.states);
+    for (int32_t chunk = from; chunk < stop; ++chunk) {
+        const int32_t stage = (chunk - from) % 2;
+        weft::wait_copies<0>();
+        __syncthreads();
+        if (chunk + 1 < stop) bring(chunk + 1, stage ^ 1);
+        shared.weights.weigh(shared.decay[stage], shared.weight[stage]);
+        __syncthreads();
+        bool fine = true;
+        float next[decltype(states)::count][4];
+        if (chunk < first) fine = false;  // for its states alone, in order
+        else {
+            {
+                float sums[4][4];
+                const int32_t first_lane = int32_t(threadIdx.x) / 128 * 32;
+                fine = weft::read_chunk<true, true>(sums, shared.q_tile[stage], shared.k_tile[stage], shared.v_tile[stage], shared.states, shared.weights, shared.decay[stage], shared.weight[stage], first_lane) && fine;
+                const int32_t row = int32_t(threadIdx.x) / 32 % 4 * 16 + int32_t(threadIdx.x) % 32 / 4;
+                const int32_t lane = first_lane + int32_t(threadIdx.x) % 4 * 8;
+                weft::exchange_quads(reinterpret_cast<float(&)[sizeof(sums) / 4]>(sums));
+                #pragma unroll
+                for (int32_t r = 0; r < 4; r += 4) {
+                    #pragma unroll
+                    for (int32_t h = 0; h < 2; ++h) {
+                        const float values[8] = {sums[r + 0][2 * h + 0], sums[r + 0][2 * h + 1], sums[r + 1][2 * h + 0], sums[r + 1][2 * h + 1], sums[r + 2][2 * h + 0], sums[r + 2][2 * h + 1], sums[r + 3][2 * h + 0], sums[r + 3][2 * h + 1]};
+                        write_0_packet(chunk, row + 8 * h, lane + r * 8, values);
+                    }
+                }
+            }
+            fine = states.after(next, shared.k_tile[stage], shared.v_tile[stage], shared.weights) && fine;
+        }
+        if (__syncthreads_and(fine)) {
+            states.take(next);
+        }
+        else {
+            // something is not finite: only those points are to have it that have it in order
+            float* const all = reinterpret_cast<float*>(&shared.states);
+            states.spread(all);
+            const int32_t points = int32_t(weft::minimum<int64_t>(64, length - int64_t(chunk) * 64));
+            #pragma unroll 1
+            for (int32_t point = 0; point < points; ++point) {
+                if (chunk >= first) {
+                    const auto use_0 = [&](const int32_t lane, const float sum) {
+                        write_0(chunk, point, lane, sum);
+                    };
+                    states.read_step<true, true>(all, point, shared.q_tile[stage], shared.k_tile[stage],
+                            shared.v_tile[stage], shared.decay[stage][point], shared.weight[stage][point],
+                            int32_t(width), int32_t(v_size_3), use_0);
+                    __syncthreads();
+                }
+                states.step(all, point, shared.k_tile[stage], shared.v_tile[stage], shared.decay[stage][point],
+                        shared.weight[stage][point], int32_t(width), int32_t(v_size_3));
+            }
+            states.gather(all);
+        }
+        states.share(shared.states);
+        if (chunk + 1 < stop) {
+            keep(stage ^ 1);
+        }
+    }
+}

@@ -1,0 +1,596 @@
+"""States that grow by outer products as CUDA C++: a block goes through its points a chunk at a time, with products of matrices.
+
+Where blocks share the points of a row, a launch before leaves what the points of each of them make of states of zeros, and what
+they leave of others. A chunk in which something is not finite is gone through in order, as the program has it; so is all before
+a block's points where the states that come to it are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+
+from weft.emit.expressions import SUM, memory_type
+from weft.emit.names import Names, kernel_entry
+from weft.emit.text import Writer
+from weft.emit.threads import parameters
+from weft.emit.values import ZERO, ValueBody, deciding
+from weft.graph.outer_states import Meeting, OuterStates, Taken
+from weft.graph.tile import Fold, Map, Read, Write, uses_of_write
+from weft.loops.ir import Const, Expr, Function, Let, Ref, Store, trapping
+from weft.loops.schedule import Nest
+from weft.plan.arguments import Facts
+from weft.plan.outer_states import (
+    CHUNK,
+    PACKET,
+    RESIDENT,
+    Brought,
+    OuterPlan,
+    OuterStep,
+    brought,
+    held_states,
+    is_packets,
+    meets,
+    numbers,
+    outer_steps,
+    shared_bytes,
+)
+
+_TAKEN = (
+    "Shared", "added", "all", "before", "block", "both", "bring", "chunk", "chunks", "column", "each", "early", "fine", "first",
+    "first_lane", "from", "h", "here", "item", "keep", "kept", "lane", "late", "left", "made", "memory", "n", "next", "outside",
+    "own", "parts", "point", "points", "r", "row", "segment", "shared", "stage", "states", "stop", "sum", "sums", "thread",
+    "v", "value", "values", "x",
+)  # fmt: skip
+
+
+def emit(function: Function, nest: Nest, found: OuterStates, plan: OuterPlan, facts: Facts) -> str:
+    """The kernels' translation unit: an entry for each launch, named by `outer_steps`. Each takes the slots of
+    `weft.plan.arguments`; where blocks share rows, pointers to what they leave for each other; and how many share a row.
+    """
+    own = Nest(nest.name, nest.axes, trapping(nest.body), nest.verdicts)
+    writer = Writer()
+    writer.line('#include "weft/chunk.cuh"')
+    varies = deciding(found.found.axes, found.found.values)
+    large = varies | {s.name for s in function.scalars}
+    steps = outer_steps(found, plan, kernel_entry(nest.name))
+    names = [step.entry for step in steps]
+    for step in steps:
+        writer.line()
+        OuterEntry(
+            function, own, facts, writer, Names(frozenset({*_TAKEN, *names})), {}, {}, varies, large,
+            axes=found.found.axes, values=found.found.values, found=found, plan=plan, step=step,
+        ).emit()  # fmt: skip
+    return writer.text()
+
+
+@dataclass
+class OuterEntry(ValueBody):
+    """A launch that goes through the points of one scan."""
+
+    found: OuterStates = None  # type: ignore[assignment]
+    plan: OuterPlan = None  # type: ignore[assignment]
+    step: OuterStep = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.along = self.axes[self.found.found.along]
+        self.growth = self.found.growths[self.step.growth]
+        self.takes = self.step.takes
+        self.taken = self.found.taken_of(self.step.growth) if self.takes else ()
+        self.meets = meets(self.found, self.step)
+        self.keeps = self.takes and bool(self.found.meetings) and not self.meets
+        self.count = ""  # of points
+        self.columns = ""  # the first column of a block
+        self.before = ""  # points of the first chunk that are none
+        self.memory: dict[str, str] = {}  # that launches leave for each other, by what it has
+        self.row = ""  # the number of a block's row
+        self.tiles: dict[Expr, str] = {}
+        self.numbers = numbers(self.found, self.step)
+        self.places_of = {e: name for name, e in reversed(self.numbers.items())}  # equal ones have one place
+        self.held = held_states(self.plan) * self.plan.threads
+        self.own = brought(self.function, self.found, self.plan, self.facts, self.step)
+
+    # ---------------------------------------------------------------- the kernel
+
+    def emit(self) -> None:
+        given = parameters(self.function, self.nest, self.facts, self)
+        for g in self.found.growths if self.plan.shared else ():
+            own = g.scan.names[0]
+            self.memory |= {f"{own}.{what}": self.fresh.fresh(f"{own}_{what}") for what in ("sums", "left")}
+        if self.found.meetings:
+            early = self.found.growths[0].scan.names[0]
+            self.memory[f"{early}.kept"] = self.fresh.fresh(f"{early}_kept")
+        given += [f"float* {name}" for name in self.memory.values()]
+        given += ["const int64_t parts"] if self.memory else []
+        lines = ",\n    ".join(given)
+        bounds = f"{self.plan.threads}, {RESIDENT // self.plan.warps}"
+        with self.writer.block(f'extern "C" __global__ void __launch_bounds__({bounds}) {self.step.entry}(\n    {lines})'):
+            self.body()
+
+    def left_by(self, what: str, growth: int | None = None) -> str:
+        own = self.growth if growth is None else self.found.growths[growth]
+        return self.memory[f"{own.scan.names[0]}.{what}"]
+
+    def body(self) -> None:
+        self.rows()
+        self.hoist(self.everything(), [*self.found.rows])
+        self.declare_shared()
+        self.chunks()
+        self.bringing()
+        self.writing()
+        if self.takes:
+            self.begin()
+        else:
+            self.writer.line("states.clear();")
+            self.writer.line("float left = 1.0f;")
+        self.go()
+        self.end()
+
+    def everything(self) -> tuple[Let | Store, ...]:
+        writes = [w for w, needed in self.found.writes if needed in self.taken or (self.meets and isinstance(needed, Meeting))]
+        exprs = [*(own.value for own in self.own), *self.numbers.values(), *self.growth.scan.inits]
+        exprs += [e for w in writes for e in uses_of_write(w)]
+        lets = [self.let(v) for v in self.needed(exprs) if isinstance(v, Read | Map)]
+        return (*lets, *(Store(w.array, w.index, w.value) for w in writes))
+
+    @contextmanager
+    def placed(self, point: str = "", sides: Mapping[int, str] = MappingProxyType({})) -> Iterator[None]:
+        """What is written here is so at a point, and at places along sides of the states, as far as it asks for them."""
+        lines = []
+        if point:
+            start, stop = self.printer.index(self.along.start, SUM), self.printer.index(self.along.stop, SUM)
+            place = f"{stop} - 1 - {point}" if self.growth.scan.reverse else point if start == "0" else f"{start} + {point}"
+            lines.append((self.declare(self.along.name), place))
+        for side, lane in sides.items():
+            axis = self.axes[self.found.sides[side]]
+            place = f"{self.columns} + {lane}" if side == 1 and self.columns else lane
+            start = "" if axis.start == ZERO else f"{self.printer.index(axis.start, SUM)} + "
+            lines.append((self.declare(axis.name), f"{start}{place}"))
+        mark = self.writer.mark()
+        leaves = set(self.leaves)
+        yield
+        self.leaves = leaves
+        for name, place in lines:
+            if self.writer.mentions(name, mark):
+                self.writer.insert(mark, f"const int64_t {name} = {place};")
+
+    def rows(self) -> None:
+        """Which row, which of its columns and which of its points a block has."""
+        line, plan, found = self.writer.line, self.plan, self.found
+        (rows, columns), (first, second) = plan.widths, found.sides
+        line(f"// a block has {rows} x {columns} states, and goes through its points {CHUNK} at a time")
+        counts = {a: self.span(self.axes[a], f"{a}_count") for a in (*found.rows, second)}
+        number = "int64_t(blockIdx.x)"
+        if plan.shared:
+            line("const int32_t segment = int32_t(blockIdx.x % parts);")
+            number = "int64_t(blockIdx.x / parts)"
+        if plan.tiled:
+            tiles = self.fresh.fresh(f"{second}_tiles")
+            line(f"const int64_t {tiles} = ({counts[second]} + {columns - 1}) / {columns};")
+            self.columns = self.fresh.fresh(f"{second}_first")
+            line(f"const int64_t {self.columns} = {number} % {tiles} * {columns};")
+            number = f"{number} / {tiles}"
+        self.places([self.axes[a] for a in found.rows], number, {a: counts[a] for a in found.rows})
+        self.row = number
+        self.count = self.span(self.along, f"{self.along.name}_count")
+        sides = [self.span(self.axes[first], f"{first}_count"), counts[second]]
+        self.here = [f"int32_t({sides[0]})", f"int32_t({sides[1]}{f' - {self.columns}' if self.columns else ''})"]
+
+    def declare_shared(self) -> None:
+        line, plan = self.writer.line, self.plan
+        rows, columns = plan.widths
+        line("// in shared memory: what products are made of, the states before a chunk, and numbers of its points")
+        with self.writer.block("struct Shared", "};"):
+            for own in self.own:
+                wanted = own.value.name if isinstance(own.value, Ref) else "operand"
+                self.tiles[own.value] = self.fresh.fresh(f"{wanted}_tile")
+                line(f"weft::PartsTile<{CHUNK}, {plan.widths[own.side]}, {own.parts}> {self.tiles[own.value]}[{plan.stages}];")
+            of_states = f"weft::PartsTile<{rows}, {columns}, weft::exact_parts> states;"
+            if self.meets:
+                with self.writer.block("union", "};"):
+                    line(of_states)
+                    line("weft::MeetingTable table;")
+            else:
+                line(of_states if self.takes else f"float states[{rows * columns}];")
+            line("weft::ChunkWeights weights;")
+            if self.meets:
+                line("weft::ChunkMeeting meeting;")
+            for name in self.places_of.values():
+                line(f"float {name}[{plan.stages}][{CHUNK}];")
+        line("extern __shared__ __align__(1024) unsigned char memory[];")
+        size = shared_bytes(self.function, self.found, plan, self.facts, self.step)
+        line(f"static_assert(sizeof(Shared) <= {size});")
+        line("Shared& shared = *reinterpret_cast<Shared*>(memory);")
+        line(f"weft::OuterStates<{rows}, {columns}, {plan.warps}> states;")
+        line(f"static_assert(states.count * 4 == {held_states(plan)});")
+
+    def chunks(self) -> None:
+        line = self.writer.line
+        line(f"const int32_t chunks = int32_t(({self.count} + {CHUNK - 1}) / {CHUNK});")
+        if self.plan.shared:
+            line("const int32_t each = int32_t((chunks + parts - 1) / parts);")
+            line("const int32_t first = segment * each, stop = weft::minimum<int32_t>(first + each, chunks);")
+        else:
+            line("const int32_t first = 0, stop = chunks;")
+        if self.found.meetings and self.step.growth:
+            self.before = "before"
+            line("// chunks are those of early states, so that the first of them may lack points")
+            line(f"const int32_t before = int32_t(int64_t(chunks) * {CHUNK} - {self.count});")
+
+    # ---------------------------------------------------------------- what comes to shared memory
+
+    def bringing(self) -> None:
+        """What brings the points of a chunk: operands by copies, numbers by way of registers."""
+        line = self.writer.line
+        for name in self.places_of.values():
+            line(f"float {name}_ahead = 1.0f;")
+        with self.writer.block("const auto bring = [&](const int32_t chunk, const int32_t stage)", "};"):
+            line("// found anew for each chunk: places of all copies would take registers from the products")
+            line("const int32_t thread = weft::opaque(int32_t(threadIdx.x));")
+            for own in self.own:
+                self.bring(own)
+            line("weft::commit_copies();")
+            with self.writer.block(f"if (threadIdx.x < {CHUNK})"):
+                line(f"const int64_t point = {self.point_of('threadIdx.x')};")
+                line(f"const bool here = {self.is_point};")
+                for name in self.places_of.values():  # points that are none add nothing, and leave all as it is
+                    line(f"{name}_ahead = 1.0f;")
+                with self.writer.block("if (here)"), self.placed("point"):
+                    self.computed(self.places_of)
+                    for value, name in self.places_of.items():
+                        line(f"{name}_ahead = {self.printer.value(value)};")
+        with self.writer.block("const auto keep = [&](const int32_t stage)", "};"):
+            line(f"if (threadIdx.x >= {CHUNK}) return;")
+            for name in self.places_of.values():
+                line(f"shared.{name}[stage][threadIdx.x] = {name}_ahead;")
+
+    def number(self, name: str) -> str:
+        """Where the numbers of a chunk's points are."""
+        return f"shared.{self.places_of[self.numbers[name]]}[stage]"
+
+    def bring(self, own: Brought) -> None:
+        line, plan = self.writer.line, self.plan
+        width, tile, packet = plan.widths[own.side], f"shared.{self.tiles[own.value]}[stage]", PACKET if own.copied else 1
+        items = CHUNK * width // packet
+        line("#pragma unroll" if own.copied else "#pragma unroll 4")
+        with self.writer.block(f"for (int32_t n = 0; n < {-(-items // plan.threads)}; ++n)"):
+            line(f"const int32_t item = thread + n * {plan.threads};")
+            if items % plan.threads:
+                line(f"if (item >= {items}) break;")
+            across = width // packet
+            line(f"const int32_t row = item / {across}, lane = item % {across}{f' * {packet}' if packet > 1 else ''};")
+            line(f"const int64_t point = {self.point_of('row')};")
+            line(f"const bool here = {self.is_point} && lane < {self.here[own.side]};")
+            with self.placed("point", {own.side: "lane"}):
+                if own.copied is not None:
+                    self.writer.cite(own.copied.location)
+                    self.computed(own.copied.index)
+                    line(f"{tile}.copy(row, lane, {self.address(own.copied.array, own.copied.index)}, here);")
+                    return
+                line("float value = 0.0f;")
+                with self.writer.block("if (here)"):
+                    self.computed([own.value])
+                    line(f"value = {self.printer.value(own.value)};")
+                line(f"{tile}.set(row, lane, value);")
+
+    def point_of(self, row: str) -> str:
+        """The number of a point, of its row in a chunk."""
+        return f"int64_t(chunk) * {CHUNK} + {row}" + (f" - {self.before}" if self.before else "")
+
+    @property
+    def is_point(self) -> str:
+        return "point >= 0" if self.before else f"point < {self.count}"
+
+    def computed(self, exprs: Iterable[Expr]) -> None:
+        """Compute the values that expressions need."""
+        for value in self.needed(exprs):
+            self.writer.cite(value.location)
+            self.statements((self.let(value),))
+            self.leaves.add(value.name)
+
+    # ---------------------------------------------------------------- what is written
+
+    def writing(self) -> None:
+        """What threads do with sums that they have at a point: of one place, and of a packet where something is written so."""
+        line = self.writer.line
+        for k, t in enumerate(self.taken):
+            (side,) = {0, 1} - {self.found.sides.index(t.over)}
+            place, writes = "const int32_t chunk, const int32_t row, const int32_t lane", self.writes_of(t)
+            packets = [w for w in writes if self.in_packets(w, side)]
+            one, whole = (f"const auto write_{k}{name} = [&]({place}, {given})" for name, given in
+                          (("", "const float value"), ("_packet", f"const float (&values)[{PACKET}]")))  # fmt: skip
+            with self.writer.block(one, "};"):
+                line(f"const int64_t point = {self.point_of('row')};")
+                line(f"if (!({self.is_point}) || lane >= {self.here[side]}) return;")
+                with self.placed("point", {side: "lane"}):
+                    for w in writes:
+                        self.with_sum(t.fold, "value", partial(self.write, w), uses_of_write(w))
+            if not packets:
+                continue
+            with self.writer.block(whole, "};"):
+                line(f"const int64_t point = {self.point_of('row')};")
+                line(f"if (!({self.is_point}) || lane >= {self.here[side]}) return;")
+                with self.placed("point"):
+                    for w in packets:
+                        self.write_packet(w, t, side)
+                if len(packets) < len(writes):
+                    line("#pragma unroll")
+                    lanes = self.writer.block(f"for (int32_t v = 0; v < {PACKET}; ++v)")
+                    with lanes, self.placed("point", {side: "lane + v"}):
+                        for w in writes:
+                            if w not in packets:
+                                self.with_sum(t.fold, "values[v]", partial(self.write, w), uses_of_write(w))
+        for k, m in enumerate(self.found.meetings if self.meets else ()):
+            given = "const int32_t chunk, const int32_t row, const float sum"
+            with self.writer.block(f"const auto write_met_{k} = [&]({given})", "};"):
+                line(f"const int64_t point = {self.point_of('row')};")
+                line(f"if (!({self.is_point})) return;")
+                with self.placed("point"):
+                    for w in self.writes_of(m):
+                        self.with_sum(m.fold, "sum", partial(self.write, w), uses_of_write(w))
+
+    def writes_of(self, needed: Taken | Meeting) -> list[Write]:
+        return [w for w, of in self.found.writes if of is needed]
+
+    def in_packets(self, w: Write, side: int) -> bool:
+        return w.guard is None and is_packets(w, self.found, self.plan, self.found.sides[side], self.facts)
+
+    def write_packet(self, w: Write, taken: Taken, side: int) -> None:
+        line = self.writer.line
+        type_ = memory_type(self.function.array(w.array).dtype)
+        line(f"float made[{PACKET}];")
+        line("#pragma unroll")
+        with self.writer.block(f"for (int32_t v = 0; v < {PACKET}; ++v)"), self.placed(sides={side: "lane + v"}):
+            made = lambda: line(f"made[v] = {self.printer.value(w.value)};")  # noqa: E731
+            self.with_sum(taken.fold, "values[v]", made, uses_of_write(w))
+        with self.placed(sides={side: "lane"}):
+            line(f"weft::store<{PACKET}>(static_cast<{type_}*>({self.address(w.array, w.index)}), made);")
+
+    def with_sum(self, fold: Fold, value: str, use: Callable[[], None], exprs: Sequence[Expr]) -> None:
+        """What is done with the result of a fold, which has this value."""
+        (result,) = fold.results
+        leaves, names = set(self.leaves), dict(self.names)
+        self.names[result] = self.fresh.fresh(result)
+        self.writer.line(f"const float {self.names[result]} = {value};")
+        self.leaves.add(result)
+        self.computed(exprs)
+        use()
+        self.leaves, self.names = leaves, names
+
+    # ---------------------------------------------------------------- states
+
+    def begin(self) -> None:
+        """The states before the first point of a block."""
+        line, shared = self.writer.line, self.plan.shared
+        if not shared:
+            self.initial()
+            return
+        line("int32_t from = first;")
+        self.initial()
+        line("#pragma unroll 4")
+        with self.writer.block("for (int32_t n = 0; n < segment; ++n)"):
+            line("const int64_t block = int64_t(blockIdx.x) - segment + n;")
+            line(f"states.follow({self.left_by('sums')} + block * {self.held}, {self.left_by('left')}[block]);")
+        with self.writer.block("if (!__syncthreads_and(weft::all_finite(states.state)))"):
+            line("// what is not finite is found again in order: not all that blocks have left may be in it")
+            line("from = 0;")
+            self.initial()
+
+    def initial(self) -> None:
+        """The states before the first point of all."""
+        line, (init,) = self.writer.line, self.growth.scan.inits
+        if isinstance(init, Const) and not init.value:
+            line("states.clear();")
+            return
+        with self.writer.block("states.each([&](const int32_t row, const int32_t column, float& x)", "});"):
+            line("x = 0.0f;")
+            line(f"if (row >= {self.here[0]} || column >= {self.here[1]}) return;")
+            with self.placed(sides={0: "row", 1: "column"}):
+                self.computed([init])
+                line(f"x = {self.printer.value(init)};")
+
+    def tile_of(self, value: Expr) -> str:
+        return f"shared.{self.tiles[value]}[stage]"
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """What is added to the states is the product of these."""
+        return self.tile_of(self.growth.left), self.tile_of(self.growth.right)
+
+    def point_by_point(self) -> None:
+        """The points of a chunk one after another."""
+        line, (left, right), here = self.writer.line, self.pair, f"{self.here[0]}, {self.here[1]}"
+        line("float* const all = reinterpret_cast<float*>(&shared.states);")
+        line("states.spread(all);")
+        begin = f"chunk == 0 ? {self.before} : 0" if self.before else "0"
+        left_over = f"int32_t(weft::minimum<int64_t>({CHUNK}, {self.count} - int64_t(chunk) * {CHUNK}))"
+        line(f"const int32_t points = {CHUNK if self.before else left_over};")
+        line("#pragma unroll 1")
+        with self.writer.block(f"for (int32_t point = {begin}; point < points; ++point)"):
+            if self.takes:
+                with self.writer.block("if (chunk >= first)" if self.plan.shared else ""):
+                    self.read_point(left, right, here)
+            given = ["all", "point", left, right, *(f"{self.number(n)}[point]" for n in ("decay", "weight")), here]
+            self.writer.wrapped("states.step(", given, ");")
+        line("states.gather(all);")
+
+    def read_point(self, left: str, right: str, here: str) -> None:
+        """What is taken of the states at one point."""
+        line = self.writer.line
+        for k, t in enumerate(self.taken):
+            own = "true" if t.own is not None else "false"
+            over = "true" if t.over == self.found.sides[0] else "false"
+            factors = [f"{self.number(f'before_{k}')}[point]", "0.0f" if t.own is None else f"{self.number(f'own_{k}')}[point]"]
+            with self.writer.block(f"const auto use_{k} = [&](const int32_t lane, const float sum)", "};"):
+                line(f"write_{k}(chunk, point, lane, sum);")
+            given = ["all", "point", self.tile_of(t.factor), left, right, *factors, here, f"use_{k}"]
+            self.writer.wrapped(f"states.read_step<{over}, {own}>(", given, ");")
+        if self.meets:
+            self.meet_point(here)
+        line("__syncthreads();")
+
+    def meet_point(self, here: str) -> None:
+        """What early and late states make together at one point: the early ones go to it again from the chunk's last one on."""
+        line, first = self.writer.line, self.found.growths[0]
+        (left, right), (own_left, own_right) = map(self.tile_of, (first.left, first.right)), self.pair
+        line("decltype(states) early;")
+        line(f"early.find({self.kept('chunks - 1 - chunk')});")
+        with self.writer.block(f"for (int32_t n = {CHUNK - 1}; n > point; --n)"):
+            given = ["n", left, right, *(f"{self.number(n)}[n]" for n in ("early_decay", "early_weight")), here]
+            self.writer.wrapped("early.step_here(", given, ");")
+        for k, m in enumerate(self.found.meetings):
+            parameters = "const int32_t row, const int32_t column, const float x"
+            with self.writer.block(f"const auto made_{k} = [&]({parameters})", "};"):
+                line(f"const float added = {left}.get(point, row) * {right}.get(point, column);")
+                line(f"const float own = {own_left}.get(point, row) * {own_right}.get(point, column);")
+                line(f"const float late = all[row * {self.plan.widths[1]} + column];")
+                words = {e: f"({'x' if e[0] else 'added'} * {'late' if e[1] else 'own'})" for e in m.factors}
+                terms = [f"{self.number(f'met_{k}_{e:d}{l:d}')}[point] * {words[e, l]}" for e, l in m.factors]
+                line(f"return {' + '.join(terms)};")
+            line(f"const float sum_{k} = early.sum_here(shared.meeting.of_both, {here}, made_{k});")
+            line(f"if (threadIdx.x == 0) write_met_{k}(chunk, point, sum_{k});")
+
+    def go(self) -> None:
+        """Go through a block's chunks."""
+        line, ahead = self.writer.line, self.plan.stages > 1
+        begin = "from" if self.takes and self.plan.shared else "first"
+        with self.writer.block(f"if ({begin} < stop)"):
+            line(f"bring({begin}, 0);")
+            line("keep(0);")
+        if self.takes:
+            line("states.share(shared.states);")
+        with self.writer.block(f"for (int32_t chunk = {begin}; chunk < stop; ++chunk)"):
+            line(f"const int32_t stage = {f'(chunk - {begin}) % 2' if ahead else '0'};")
+            line("weft::wait_copies<0>();")
+            line("__syncthreads();")
+            if ahead:
+                line("if (chunk + 1 < stop) bring(chunk + 1, stage ^ 1);")
+            line(f"shared.weights.weigh({self.number('decay')}, {self.number('weight')});")
+            line("__syncthreads();")
+            line("bool fine = true;")
+            line("float next[decltype(states)::count][4];")
+            if begin == "from":
+                line("if (chunk < first) fine = false;  // for its states alone, in order")
+            with self.writer.block("else" if begin == "from" else ""):
+                self.chunk()
+            with self.writer.block("if (__syncthreads_and(fine))"):
+                line("states.take(next);")
+            with self.writer.block("else"):
+                line("// something is not finite: only those points are to have it that have it in order")
+                self.point_by_point()
+            if self.takes:
+                line("states.share(shared.states);")
+            with self.writer.block("if (chunk + 1 < stop)"):
+                if not ahead:
+                    line("bring(chunk + 1, 0);")
+                line(f"keep({'stage ^ 1' if ahead else '0'});")
+
+    def chunk(self) -> None:
+        """The points of a chunk at once."""
+        line, (left, right) = self.writer.line, self.pair
+        if self.keeps or self.meets:
+            number = "chunks - 1 - chunk" if self.meets else "chunk"
+            line(f"float* const kept = {self.kept(number)};")
+        if self.keeps:
+            line("states.leave(kept);")
+        for k, t in enumerate(self.taken):
+            self.read(k, t)
+        if self.meets:
+            with self.writer.block(""):
+                self.meet()
+        line(f"fine = states.after(next, {left}, {right}, shared.weights) && fine;")
+        if not self.takes:
+            line("left *= shared.weights.total();")
+
+    def kept(self, chunk: str) -> str:
+        """Where early states before a chunk are kept."""
+        return f"{self.left_by('kept', 0)} + ({self.row} * chunks + {chunk}) * {self.held}"
+
+    def meet(self) -> None:
+        """What early and late states make together at all points of a chunk."""
+        line, first, groups = self.writer.line, self.found.growths[0], self.plan.warps // 4
+        early, late = tuple(map(self.tile_of, (first.left, first.right))), self.pair
+        line("// the sums of products with early states, which take the place of the others, as does what points make together")
+        line(f"shared.meeting.across(shared.meeting.of_late, {early[0]}, shared.states, {early[1]}, {groups});")
+        line("__syncthreads();")
+        line("decltype(states) early;")
+        line("early.find(kept);")
+        line("const float both = states.products(early);")
+        line("if (threadIdx.x % 32 == 0) shared.meeting.of_both[threadIdx.x / 32] = both;")
+        line("early.share(shared.states);")
+        line("__syncthreads();")
+        line(f"shared.meeting.across(shared.meeting.of_early, {late[0]}, shared.states, {late[1]}, {groups});")
+        for k, _ in enumerate(self.found.meetings):
+            line("__syncthreads();")
+            self.writer.wrapped("shared.meeting.multiply(", ["shared.table", *early, *late, str(groups)], ");")
+            line("__syncthreads();")
+            own = ("early_decay", "early_weight", *(f"met_{k}_{c}" for c in ("11", "10", "01", "00")))
+            given = ["shared.table", "shared.weights", *map(self.number, own), str(self.plan.warps)]
+            self.writer.wrapped("shared.meeting.go(", given, ");")
+            line("__syncthreads();")
+            with self.writer.block(f"if (threadIdx.x < {CHUNK})"):
+                line("const float sum = shared.meeting.sum(shared.table, threadIdx.x);")
+                line("fine = weft::is_finite(sum) && fine;")
+                line(f"write_met_{k}(chunk, threadIdx.x, sum);")
+
+    def read(self, k: int, taken: Taken) -> None:
+        """What is taken of the states at all points of a chunk."""
+        line, plan = self.writer.line, self.plan
+        over = self.found.sides.index(taken.over)
+        inner, outer = map(self.tile_of, self.found.inner(taken))
+        groups = plan.warps // 4
+        width = plan.widths[1 - over] // groups
+        with self.writer.block(""):
+            line(f"float sums[{width // 8}][4];")
+            first = f"int32_t(threadIdx.x) / 128 * {width}" if groups > 1 else "0"
+            line(f"const int32_t first_lane = {first};")
+            own = "true" if taken.own is not None else "false"
+            given = [self.tile_of(taken.factor), inner, outer, "shared.states", "shared.weights"]
+            given += [self.number(f"before_{k}"), self.number(f"before_{k}" if taken.own is None else f"own_{k}")]
+            call = f"weft::read_chunk<{'false' if over else 'true'}, {own}>(sums, {', '.join(given)}, first_lane)"
+            line(f"fine = {call} && fine;")
+            (side,) = {0, 1} - {over}
+            packets = any(self.in_packets(w, side) for w in self.writes_of(taken))
+            line("const int32_t row = int32_t(threadIdx.x) / 32 % 4 * 16 + int32_t(threadIdx.x) % 32 / 4;")
+            line("const int32_t lane = first_lane + int32_t(threadIdx.x) % 4 * "
+                 + ("8;" if packets and width % 32 == 0 else "2;"))  # fmt: skip
+            if packets and width % 32 == 0:
+                line("weft::exchange_quads(reinterpret_cast<float(&)[sizeof(sums) / 4]>(sums));")
+                line("#pragma unroll")
+                with self.writer.block(f"for (int32_t r = 0; r < {width // 8}; r += 4)"):
+                    line("#pragma unroll")
+                    with self.writer.block("for (int32_t h = 0; h < 2; ++h)"):
+                        pairs = ", ".join(f"sums[r + {i}][2 * h + {v}]" for i in range(4) for v in range(2))
+                        line(f"const float values[{PACKET}] = {{{pairs}}};")
+                        line(f"write_{k}_packet(chunk, row + 8 * h, lane + r * 8, values);")
+            else:
+                line("#pragma unroll")
+                with self.writer.block(f"for (int32_t r = 0; r < {width // 8}; ++r)"):
+                    line("#pragma unroll")
+                    with self.writer.block("for (int32_t v = 0; v < 4; ++v)"):
+                        line(f"write_{k}(chunk, row + v / 2 * 8, lane + r * 8 + v % 2, sums[r][v]);")
+
+    def end(self) -> None:
+        """What is known after a block's last point."""
+        line, scan = self.writer.line, self.growth.scan
+        if not self.takes:
+            line(f"states.leave({self.left_by('sums')} + int64_t(blockIdx.x) * {self.held});")
+            line(f"if (threadIdx.x == 0) {self.left_by('left')}[blockIdx.x] = left;")
+            return
+        ends = self.found.found.ends if self.step.growth == len(self.found.growths) - 1 else ()
+        if not ends:
+            return
+        if self.plan.shared:
+            line("if (stop != chunks || first >= stop) return;")
+        with self.writer.block("states.each([&](const int32_t row, const int32_t column, float& x)", "});"):
+            line(f"if (row >= {self.here[0]} || column >= {self.here[1]}) return;")
+            self.names |= {n: "x" for n in scan.results}
+            with self.placed(sides={0: "row", 1: "column"}):
+                self.leaves |= {*scan.results}
+                for w in ends:
+                    self.computed(uses_of_write(w))
+                    self.write(w)

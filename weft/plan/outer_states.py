@@ -1,0 +1,210 @@
+"""The plan of states that grow by outer products: which of them a block has, and how many blocks share the points of a row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from weft.graph.outer_states import OuterStates
+from weft.graph.tile import Map, Read, Value, Write
+from weft.loops.ir import Const, Expr, Function, Ref, Round
+from weft.loops.types import BFLOAT16, FLOAT16, FLOAT32, INT64, ScalarType
+from weft.plan.arguments import Facts
+from weft.plan.extents import extents_of
+from weft.plan.fold import is_run
+from weft.plan.machine import Machine
+
+# Points of a chunk, neighbours of a line of a tile and of a packet, and the parts that a float32 is the sum of (chunk.cuh).
+CHUNK, LINE, PACKET, PARTS = 64, 64, 8, 3
+# The widest sides of the states that a block has, which has all of a side that is summed over; and of a part of the other one.
+MOST_SIDE, TILED_SIDE = 128, 64
+# Below these there is nothing to gain.
+LEAST_SIDE, LEAST_LENGTH = 16, 2 * CHUNK
+RESIDENT = 16  # warps of a multiprocessor, where shared memory has room
+_ALIGNED = 1024  # bytes of shared memory of which tiles begin at a multiple
+_WEIGHTS, _MEETING = 4 * (4 * 16 * 24 + 2 * 64 + 4), 4 * (8 * 64 + 32)  # bytes of ChunkWeights, and of ChunkMeeting
+_TABLE = 4 * 64 * 65  # bytes of MeetingTable
+_LARGEST_GRID = (1 << 31) - 1
+
+
+@dataclass(frozen=True)
+class OuterPlan:
+    """widths: of the states that a block has, of either side, in multiples of 16. packets: of either side, whether it
+    is whole packets. tiled: blocks share the second side. warps: of a block. stages: chunks that have a
+    place in shared memory. shared: blocks share the points of a row.
+    """
+
+    widths: tuple[int, int]
+    packets: tuple[bool, bool]
+    tiled: bool
+    warps: int
+    stages: int
+    shared: bool
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.warps
+
+
+@dataclass(frozen=True)
+class OuterExtents:
+    """How a plan meets a call. rows: of the batch; tiles: of the second side; parts: blocks that share the points of a
+    row, which has so many chunks."""
+
+    rows: int
+    tiles: int
+    parts: int
+    chunks: int
+
+    @property
+    def blocks(self) -> int:
+        return self.rows * self.tiles * self.parts
+
+
+@dataclass(frozen=True)
+class Brought:
+    """How an operand comes to shared memory: as so many parts; copied: by packets, as it is in memory."""
+
+    value: Expr
+    side: int
+    parts: int
+    copied: Read | None
+
+
+@dataclass(frozen=True)
+class OuterStep:
+    """A launch that goes through the points of one scan. takes: with what is taken of its states; else with what other blocks
+    need to know.
+    """
+
+    entry: str
+    growth: int
+    takes: bool
+
+
+def outer_steps(found: OuterStates, plan: OuterPlan, entry: str) -> tuple[OuterStep, ...]:
+    """The launches, of which the last one has this name."""
+    growths, last = range(len(found.growths)), len(found.growths) - 1
+    names = ("_early", "") if last else ("",)
+    sums = [OuterStep(f"{entry}{names[k]}_before", k, False) for k in growths if plan.shared]
+    return (*sums, *(OuterStep(f"{entry}{names[k]}", k, True) for k in growths))
+
+
+def brought(
+    function: Function, found: OuterStates, plan: OuterPlan, facts: Facts, step: OuterStep
+) -> tuple[Brought, ...]:
+    made = {v.name: v for v in found.found.values if isinstance(v, Read | Map)}
+    own = []
+    for value, side in found.operands(step.growth, step.takes).items():
+        type_ = _type_of(function, made, value)
+        read = made.get(value.name) if isinstance(value, Ref) else None
+        number, parts = found.sides.index(side), {BFLOAT16: 1, FLOAT16: 2}.get(type_, PARTS)
+        run = isinstance(read, Read) and type_ == BFLOAT16 and is_packets(read, found, plan, side, facts)
+        own.append(Brought(value, number, parts, read if run and isinstance(read, Read) else None))
+    return tuple(own)
+
+
+def is_packets(access: Read | Write, found: OuterStates, plan: OuterPlan, side: str, facts: Facts) -> bool:
+    """Whether eight neighbours of a side are a packet in memory."""
+    run = found.found.axes[side].start == Const(0, INT64) and is_run(access.array, access.index, side, facts)
+    return run and plan.packets[found.sides.index(side)] and facts.vector(access.array) % PACKET == 0
+
+
+def _type_of(function: Function, made: Mapping[str, Value], value: Expr) -> ScalarType:
+    """The type of which all values of an operand are."""
+    while isinstance(value, Ref) and isinstance(own := made.get(value.name), Map):
+        value = own.value
+    if isinstance(value, Round):
+        return value.to
+    read = made.get(value.name) if isinstance(value, Ref) else None
+    return function.array(read.array).dtype if isinstance(read, Read) else FLOAT32
+
+
+def plan_outer_states(
+    function: Function, found: OuterStates, facts: Facts, names: Mapping[str, int], machine: Machine
+) -> tuple[OuterPlan, OuterExtents] | None:
+    """The plan for a call; None where there are few points or states, or more than a block has room for."""
+    extents = extents_of(found.found.axes, names)
+    rows, columns = (extents[a] for a in found.sides)
+    length, batch = extents[found.found.along], math.prod(extents[a] for a in found.rows)
+    if min(rows, columns) < LEAST_SIDE or length < LEAST_LENGTH or rows > MOST_SIDE or not batch:
+        return None
+    whole = bool(found.meetings) or any(t.over == found.sides[1] for t in found.taken)
+    if whole and columns > MOST_SIDE:
+        return None
+    width = columns if whole or columns <= TILED_SIDE else TILED_SIDE
+    widths = _width(rows), _width(width)
+    states = math.prod(widths)
+    warps = 4 if any(w % 32 for w in widths) else 8 if states <= 128 * 64 else 16
+    packets = rows % PACKET == 0, columns % PACKET == 0
+    for stages in (2, 1):
+        plan = OuterPlan(widths, packets, width < columns, warps, stages, False)
+        size = max(shared_bytes(function, found, plan, facts, s) for s in outer_steps(found, plan, ""))
+        if size <= machine.shared:
+            break
+    else:
+        return None
+    tiles = -(-columns // widths[1])
+    resident = max(1, min(RESIDENT // plan.warps, machine.shared // (size + 1024)))
+    chunks = -(-length // CHUNK)
+    parts = max(1, min(resident * machine.multiprocessors // (batch * tiles), chunks // 2))
+    parts = -(-chunks // -(-chunks // parts))  # all have some
+    extent = OuterExtents(batch, tiles, parts, chunks)
+    return (replace(plan, shared=parts > 1), extent) if extent.blocks <= _LARGEST_GRID else None
+
+
+def _width(extent: int) -> int:
+    """Places for a side of the states."""
+    return MOST_SIDE if extent > LINE else -(-extent // 16) * 16
+
+
+def tile_bytes(rows: int, width: int, parts: int) -> int:
+    return rows * -(-width // LINE) * LINE * 2 * parts
+
+
+def shared_bytes(function: Function, found: OuterStates, plan: OuterPlan, facts: Facts, step: OuterStep) -> int:
+    """Of all that a block has in shared memory."""
+    states, more = tile_bytes(*plan.widths, PARTS) if step.takes else math.prod(plan.widths) * 4, 0
+    if meets(found, step):  # what points make together takes the place of states
+        states, more = max(states, -(-_TABLE // _ALIGNED) * _ALIGNED), _MEETING
+    tiles = (tile_bytes(CHUNK, plan.widths[own.side], own.parts) for own in brought(function, found, plan, facts, step))
+    size = plan.stages * (sum(tiles) + CHUNK * 4 * len({*numbers(found, step).values()})) + states + _WEIGHTS + more
+    return -(-size // _ALIGNED) * _ALIGNED
+
+
+def meets(found: OuterStates, step: OuterStep) -> bool:
+    return bool(found.meetings) and step.takes and step.growth == 1
+
+
+def numbers(found: OuterStates, step: OuterStep) -> dict[str, Expr]:
+    """Numbers of a point, by what they are for."""
+    growth = found.growths[step.growth]
+    own = {"decay": growth.decay, "weight": growth.weight}
+    for k, t in enumerate(found.taken_of(step.growth) if step.takes else ()):
+        own |= {f"before_{k}": t.before} | ({} if t.own is None else {f"own_{k}": t.own})
+    if meets(found, step):
+        own |= {"early_decay": found.growths[0].decay, "early_weight": found.growths[0].weight}
+        for k, m in enumerate(found.meetings):
+            for early, late in ((True, True), (False, True), (True, False), (False, False)):
+                own[f"met_{k}_{early:d}{late:d}"] = m.factors.get((early, late), Const(0.0, FLOAT32))
+    return own
+
+
+def held_states(plan: OuterPlan) -> int:
+    """How many states a thread has (`OuterStates`)."""
+    (rows, columns), warps = plan.widths, plan.warps
+    below = min(rows // 16, warps)
+    beside = next(n for n in (4, 2, 1) if n == 1 or (below * n <= warps and columns % (16 * n) == 0))
+    return -(-rows // 16 // below) * (columns // 8 // beside) * 4
+
+
+def outer_memory(found: OuterStates, plan: OuterPlan, extent: OuterExtents) -> list[tuple[str, ScalarType, int]]:
+    """(name, type, elements) of what the blocks of a row leave for each other, and early scans for late ones."""
+    memory, own = [], held_states(plan) * plan.threads
+    for g in found.growths if plan.shared else ():
+        name = g.scan.names[0]
+        memory += [(f"{name}.sums", FLOAT32, extent.blocks * own), (f"{name}.left", FLOAT32, extent.blocks)]
+    if found.meetings:
+        memory.append((f"{found.growths[0].scan.names[0]}.kept", FLOAT32, extent.rows * extent.chunks * own))
+    return memory
