@@ -15,7 +15,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import weft
 from weft.kernels import attention, linrec, rms_norm
-from weft.pytorch import executable
 from weft.pytorch.call import CallPlan
 
 
@@ -205,20 +204,3 @@ def test_a_kernel_is_called_by_the_dispatcher_where_it_has_to_be() -> None:
         linrec(x, c).sum().backward()
     assert any("linrec" in name for name in seen)
 
-
-@pytest.mark.gpu
-def test_kernels_of_gradients_are_begun_with_by_the_first_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gradients then find what was planned for them, where they lie as the result does."""
-    found = []
-    way = executable.prepare
-
-    def prepare(*args: Any) -> Any:
-        found.append(args[-1])
-        return way(*args)
-
-    monkeypatch.setattr(executable, "prepare", prepare)
-    x, weight = torch.randn(4, 24, device="cuda", requires_grad=True), torch.randn(24, device="cuda", requires_grad=True)
-    made = weft.kernel(rms_norm.py)(x, weight, 1e-5)
-    made.backward(torch.ones_like(made))
-    assert [ahead is not None for ahead in found] == [False, True]
-    torch.testing.assert_close(made, F.rms_norm(x, (24,), weight, 1e-5))
