@@ -93,7 +93,8 @@ class CallPlan:
         made, way = self.run(args), never
         if len(self.ways) < REMEMBERED and self.run is self.tensors:
             way = self.seen(Seen(args, recorder=recorder, defaults=self.defaults))
-            self.ways.append(way)
+            if way is not never:
+                self.ways.append(way)
         return made if recorder is None else recorder(args, made), way
 
 
