@@ -112,14 +112,14 @@ class Ways:
             self.add(way)
         return made
 
-    def recorder(self, args: tuple[Any, ...], make: Callable[[], Recorder]) -> Recorder:
-        """What records calls like this one: the one that was made for it before, where there is one."""
-        kind = _kind(args)
-        if kind not in self._recorders and len(self._recorders) >= _MOST_KINDS:
-            del self._recorders[next(iter(self._recorders))]
-        if kind not in self._recorders:
-            self._recorders[kind] = make()
-        return self._recorders[kind]
+    def recorder(self, of: Any, args: tuple[Any, ...], make: Callable[[], Recorder]) -> Recorder:
+        """What records calls like this one of something: the one that was made for it before, where there is one."""
+        key = (of, _kind(args))
+        if key not in self._recorders:
+            if len(self._recorders) >= _MOST_KINDS:
+                del self._recorders[next(iter(self._recorders))]
+            self._recorders[key] = make()
+        return self._recorders[key]
 
 
 def _kind(args: tuple[Any, ...]) -> tuple[Any, ...]:
