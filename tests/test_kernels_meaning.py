@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+import weft
 from weft.errors import ShapeMismatch, TypeMismatch
-from weft.kernels import LIBRARY
-from weft.pytorch.quick import never
+from weft.kernels import LIBRARY, rows
+from weft.pytorch.quick import Ways
+from weft.pytorch.viewed import called_with_views
 
 pytestmark = pytest.mark.usefixtures("optimised")
 
@@ -140,16 +143,13 @@ def test_leading_dimensions_are_traced_without_a_graph_break(name: str) -> None:
 @pytest.mark.parametrize("name", LIBRARY)
 def test_the_view_of_leading_dimensions_copies_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Tensor] = []
-    kernel = LIBRARY[name].kernel
 
-    class Spy:
-        quick = staticmethod(never)
+    def spied(kernel: weft.Kernel, ways: Ways, args: tuple[Any, ...], inside: Callable[..., Any], outside: Any) -> Any:
+        seen.extend(a for a in inside(*args) if isinstance(a, Tensor))
+        return called_with_views(kernel, ways, args, inside, outside)
 
-        def __call__(self, *arguments: Tensor | float) -> Tensor:
-            seen.extend(a for a in arguments if isinstance(a, Tensor))
-            return kernel(*arguments)
-
-    monkeypatch.setattr(LIBRARY[name], "kernel", Spy())
+    monkeypatch.setattr(rows, "called_with_views", spied)
+    monkeypatch.setattr(LIBRARY[name], "_ways", Ways())
     arguments = [
         a.reshape(2, 5, 3, 8).transpose(1, 2) if isinstance(a, Tensor) and a.dim() > 1 else a
         for a in inputs(name, (30, 8))

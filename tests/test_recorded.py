@@ -7,15 +7,16 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
 
 import weft
 from weft.kernels import attention, linrec, rms_norm
-from weft.pytorch import executable
 from weft.pytorch.call import CallPlan
 
 
@@ -98,6 +99,46 @@ def test_gradients_of_gradients_through_views() -> None:
             found.append((*first, *torch.autograd.grad(sum(g.square().sum() for g in first), (x, weight))))
         for g, w in zip(*found, strict=True):
             torch.testing.assert_close(g, w)
+
+
+def test_one_tensor_twice_and_one_made_of_the_other() -> None:
+    x = rows(3, 4)
+    for _ in range(3):
+        found = []
+        for f in (weft.ops.mul, torch.mul):
+            made = f(x, x).sin().sum() + f(x, x.t().exp().t()).sum()
+            (first,) = torch.autograd.grad(made, x, create_graph=True)
+            found.append((first, *torch.autograd.grad(first.square().sum(), x)))
+        for g, w in zip(*found, strict=True):
+            torch.testing.assert_close(g, w)
+
+
+def test_what_is_computed_again_saves_what_it_saved_before() -> None:
+    """A checkpoint compares them, and the second call goes the quick way."""
+    x, weight = rows(2, 3, 8), rows(8)
+    for f in (weft.kernel(rms_norm.py), rms_norm):
+        y = x.flatten(0, 1) if f is not rms_norm else x
+        made = checkpoint(lambda x, f=f: weft.ops.mul(f(x, weight, 1e-6), x), y, use_reentrant=False)
+        want = normed(y, weight) * y
+        found = (torch.autograd.grad(made.sum(), (x, weight)), torch.autograd.grad(want.sum(), (x, weight)))
+        for g, w in zip(*found, strict=True):
+            torch.testing.assert_close(g, w)
+
+
+def test_another_default_dtype_is_another_program() -> None:
+    x, weight = rows(2, 3, 8), rows(8)
+    for dtype in (torch.float32, torch.float64, torch.float32):
+        torch.set_default_dtype(dtype)
+        try:
+            same_gradients(rms_norm, normed, x, weight)
+        finally:
+            torch.set_default_dtype(torch.float32)
+
+
+def test_numbers_of_numpy() -> None:
+    x = rows(3, 4)
+    for _ in range(2):
+        same_gradients(lambda x: weft.ops.mul(x, np.float64(2.0)), lambda x: x * 2.0, x)
 
 
 def test_recorded_and_not_under_autocast_and_not(long: list[Any]) -> None:
@@ -205,20 +246,3 @@ def test_a_kernel_is_called_by_the_dispatcher_where_it_has_to_be() -> None:
         linrec(x, c).sum().backward()
     assert any("linrec" in name for name in seen)
 
-
-@pytest.mark.gpu
-def test_kernels_of_gradients_are_begun_with_by_the_first_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gradients then find what was planned for them, where they lie as the result does."""
-    found = []
-    way = executable.prepare
-
-    def prepare(*args: Any) -> Any:
-        found.append(args[-1])
-        return way(*args)
-
-    monkeypatch.setattr(executable, "prepare", prepare)
-    x, weight = torch.randn(4, 24, device="cuda", requires_grad=True), torch.randn(24, device="cuda", requires_grad=True)
-    made = weft.kernel(rms_norm.py)(x, weight, 1e-5)
-    made.backward(torch.ones_like(made))
-    assert [ahead is not None for ahead in found] == [False, True]
-    torch.testing.assert_close(made, F.rms_norm(x, (24,), weight, 1e-5))

@@ -283,9 +283,12 @@ class Pointwise:
 
     def _recorded(self, placed: tuple[Any, ...], given: Given, one: Applied, loops: Loops) -> Any:
         """A call that autograd records as one step; MISS where it cannot be."""
-        if not self._is_plain(placed, given) or any(t.is_complex() for t in given.tensors.values()):
-            return MISS
         positions = tuple(k for k, (n, _) in enumerate(zip(self._names, placed, strict=False)) if n in given.operands)
+        numbers = [placed[k] for k in positions if not isinstance(placed[k], torch.Tensor)]
+        if any(t.is_complex() for t in given.tensors.values()) or any(type(n) not in (bool, int, float) for n in numbers):
+            return MISS
+        if not self._is_plain(placed, given):
+            return MISS
         shape, order = loops.shape, loops.order
         sizes = dict(zip(given.tensors, ([loops.sizes[a] for a in axes] for axes in loops.axes), strict=False))
         own_sizes = [sizes.get(self._names[k]) for k in positions]
@@ -299,8 +302,6 @@ class Pointwise:
 
         with torch.no_grad(), self._lock:
             own, ways = tuple(inside(*placed)), self._ways.setdefault(0, Ways())
-        if any(isinstance(v, complex) for v in own):
-            return MISS
         made = recorded_with_views(one.program, ways, placed, own, inside, outside, positions)
         self.quick = ways.quick
         return made

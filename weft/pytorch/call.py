@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -56,7 +58,7 @@ from weft.pytorch.machines import index_of, machine_on
 from weft.pytorch.overlap import share_memory
 from weft.pytorch.quick import MISS, REMEMBERED, Recorder, Seen, never, quick_call
 from weft.pytorch.specialize import Specializable
-from weft.runtime import binaries, cuda, host, steps
+from weft.runtime import cuda, host, nvrtc, steps
 from weft.runtime.collection import uncollected
 from weft.runtime.guard import Guard
 from weft.runtime.slots import Given, pack
@@ -84,20 +86,16 @@ class CallPlan:
     results: tuple[str, ...] = ()
     ways: list[Quick] = field(default_factory=list)
 
-    def known(
-        self, args: tuple[Any, ...], recorder: Recorder | None = None, then: Callable[[Any], None] = lambda made: None
-    ) -> tuple[Any, Quick]:
-        """What a call gives, and the quick way of calls like it. recorder: if it is recorded. then: what to do with what a call
-        has made that goes the long way.
-        """
+    def known(self, args: tuple[Any, ...], recorder: Recorder | None = None) -> tuple[Any, Quick]:
+        """What a call gives, and the quick way of calls like it. recorder: if it is recorded."""
         for way in self.ways:
             if (made := way(*args)) is not MISS:
                 return made, way
         made, way = self.run(args), never
-        then(made)
         if len(self.ways) < REMEMBERED and self.run is self.tensors:
             way = self.seen(Seen(args, recorder=recorder, defaults=self.defaults))
-            self.ways.append(way)
+            if way is not never:
+                self.ways.append(way)
         return made if recorder is None else recorder(args, made), way
 
 
@@ -532,13 +530,10 @@ def prepare(
     signature: Signature,
     args: tuple[Any, ...],
     guard: Guard | None = None,
-    meanwhile: Callable[[], None] | None = None,
-    ahead: Planned | None = None,
 ) -> CallPlan:
     """A function that runs calls with arguments of these types, shapes, strides, alignment and integer values.
 
-    guard: what a quick call asks besides. meanwhile: what there is to do while kernels are compiled. ahead: what was planned of
-    a call like this one before.
+    guard: what a quick call asks besides.
     """
     if torch._C._get_tracing_state() is not None:
         raise UnsupportedSyntax(
@@ -552,7 +547,7 @@ def prepare(
     same = repeated(signature, args)
     if same:
         return _of_single(_prepared(specializable, signature, args, guard, same), signature, same)
-    return _prepared(specializable, signature, args, guard, (), meanwhile, ahead)
+    return _prepared(specializable, signature, args, guard)
 
 
 def _of_gathered(plan: CallPlan, signature: Signature) -> CallPlan:
@@ -582,40 +577,12 @@ def _of_single(plan: CallPlan, signature: Signature, same: tuple[tuple[int, int]
     return CallPlan(run, tensors, plan.unused, plan.seen, plan.defaults, plan.results)
 
 
-@dataclass(frozen=True)
-class Planned:
-    """The plan of a call whose kernels are being compiled. arrays: where its arrays lie; launches: of each of its nests; waits:
-    whether the compiler was not done when it was made.
-    """
-
-    arrays: dict[str, Geometry]
-    launches: Sequence[Sequence[Launch]]
-    waits: bool
-
-
-def plan_ahead(specializable: Specializable, signature: Signature, args: tuple[Any, ...]) -> Planned | None:
-    """Plan a call that is made later, on a GPU, and begin to compile its kernels; None where it is not as calls mostly are."""
-    analysis, bound = analysis_for(specializable, signature, args)
-    device = common_device(analysis.function, bound.tensors)
-    return _planned(analysis, bound, device) if device.type == "cuda" and not repeated(signature, args) else None
-
-
-def _planned(analysis: Analysis, bound: Bound, device: torch.device) -> Planned:
-    arrays, nests = geometries(analysis, bound), range(len(analysis.schedule.nests))
-    with uncollected():
-        launches = of_a_call([plan_launches(analysis, k, arrays, bound.names, machine_on(device)) for k in nests])
-    waits = _begin_to_compile([launch for own in launches for launch in own], device)
-    return Planned(arrays, launches, waits)
-
-
 def _prepared(
     specializable: Specializable,
     signature: Signature,
     args: tuple[Any, ...],
     guard: Guard | None,
     same: Same = (),
-    meanwhile: Callable[[], None] | None = None,
-    ahead: Planned | None = None,
 ) -> CallPlan:
     """A plan for arguments of which it takes each once. same: those that repeat others, which a quick call takes too."""
     analysis, bound = analysis_for(specializable, signature, args)
@@ -628,18 +595,17 @@ def _prepared(
     if device.type == "meta":
         bare = _without_memory(function, device)
         return CallPlan(bare if finish is None else lambda given: finish(bare(given)), bare)
-    launches, idle = [], []
+    arrays = geometries(analysis, bound)
+    nests, launches, idle = range(len(analysis.schedule.nests)), [], []
     if device.type == "cuda":
-        planned = _planned(analysis, bound, device) if ahead is None else ahead
-        arrays = planned.arrays
-        if meanwhile is not None and planned.waits:
-            meanwhile()
-        for own in planned.launches:
+        with uncollected():
+            planned = of_a_call([plan_launches(analysis, k, arrays, bound.names, machine_on(device)) for k in nests])
+        _compile_side_by_side([launch for own in planned for launch in own], device)
+        for own in planned:
             launches += _cuda_launchers(own, bound, device)
             idle += [u for launch in own for u in unused(analysis, launch, bound.names)]
     else:
-        arrays = geometries(analysis, bound)
-        launches = [_host_launcher(analysis, k, arrays, bound, device) for k in range(len(analysis.schedule.nests))]
+        launches = [_host_launcher(analysis, k, arrays, bound, device) for k in nests]
     quotients = {s.name: repr(bound.names[s.name]) for s in function.scalars if s.value is not None}
     run = _runner(analysis, device, launches, tuple(bound.tensors), quotients)
     if function.numbers or function.container:
@@ -924,6 +890,7 @@ def _end(expr: Expr, bound: Bound, around: tuple[str, ...]) -> steps.End:
 
 
 _handles: dict[tuple[str, str, str, int], cuda.KernelHandle] = {}
+_binaries: dict[tuple[str, str], bytes] = {}
 _sources: dict[tuple[int, Variant], tuple[Analysis, str]] = {}
 
 
@@ -932,8 +899,7 @@ def _loaded(analysis: Analysis, variant: Variant, entry: str, arch: str, device:
     source = _source(analysis, variant)
     handle = _handles.get((source, entry, arch, device))
     if handle is None:
-        name = analysis.schedule.nests[variant.nest].name
-        handle = _handles[source, entry, arch, device] = cuda.load(binaries.get(source, arch, name), entry, device)
+        handle = _handles[source, entry, arch, device] = cuda.load(_binary(analysis, variant, arch), entry, device)
     return handle
 
 
@@ -944,18 +910,29 @@ def _source(analysis: Analysis, variant: Variant) -> str:
     return known[1]
 
 
-def _begin_to_compile(planned: Sequence[Launch], device: torch.device) -> bool:
-    """Have all that launches run compiled, side by side: the compiler takes longer than all else of a first call. Whether
-    anything of it is not yet.
-    """
+def _binary(analysis: Analysis, variant: Variant, arch: str) -> bytes:
+    source = _source(analysis, variant)
+    binary = _binaries.get((source, arch))
+    if binary is None:
+        name = analysis.schedule.nests[variant.nest].name
+        binary = _binaries[source, arch] = nvrtc.compile_cubin(source, arch, name=f"{name}.cu").binary
+    return binary
+
+
+def _compile_side_by_side(planned: Sequence[Launch], device: torch.device) -> None:
+    """Compile what launches run, all of it at a time: the compiler takes longer than all else of a first call."""
     arch = cuda.device_properties(index_of(device)).arch
-    begun = False
+    wanted = {}
     for launch in planned:
         assert launch.where is not None
-        analysis, variant = launch.where.analysis, launch.variant
-        name = analysis.schedule.nests[variant.nest].name
-        begun = not binaries.begin(_source(analysis, variant), arch, name).done() or begun
-    return begun
+        own = launch.where.analysis, launch.variant
+        source = _source(*own)
+        if (source, arch) not in _binaries:
+            wanted[source] = own
+    if len(wanted) > 1:
+        with ThreadPoolExecutor(min(len(wanted), os.cpu_count() or 1)) as threads:
+            for compiled in [threads.submit(_binary, *own, arch) for own in wanted.values()]:
+                compiled.result()
 
 
 def _host_launcher(

@@ -21,7 +21,7 @@ from weft.errors import OverlapError
 from weft.language import ArgumentType, Parameter, Signature, TensorType
 from weft.loops.ir import Function
 from weft.loops.schedule import ORDINARY, Circumstances, Wrapped
-from weft.pytorch.call import CallPlan, Planned, argument_types, finisher, gathered, plan_ahead, prepare, repeated
+from weft.pytorch.call import CallPlan, argument_types, finisher, gathered, prepare, repeated
 from weft.pytorch.gradients import Rules, rules_of
 from weft.pytorch.operator import Operator, define, executables
 from weft.pytorch.quick import Recorder, never
@@ -66,7 +66,6 @@ class Executable:
         self.guard = guard
         self._calls: dict[Any, CallPlan] = {}
         self._recorded: dict[Any, Executable | None] = {}
-        self._ahead: dict[Any, Planned] = {}
         self._generation = tuned.generation
         self._lock = threading.RLock()
         self._operator: Operator | None = None
@@ -117,24 +116,6 @@ class Executable:
             return None
         return self.recording(types, args)
 
-    def known(self, key: Any, args: tuple[Any, ...], recorder: Recorder | None = None) -> tuple[Any, Callable[..., Any]]:
-        """What a call gives, and the quick way of calls like it. recorder: if it is recorded."""
-        if recorder is None:
-            return self.call(key, args).known(args)
-        plan, then = self.begun(key, args, tuple(isinstance(a, torch.Tensor) and a.requires_grad for a in args), recorder.shown)
-        return plan.known(args, recorder, then)
-
-    def begun(
-        self, key: Any, args: tuple[Any, ...], needs: tuple[bool, ...], shown: int
-    ) -> tuple[CallPlan, Callable[[Any], None]]:
-        """The prepared call of a call that is recorded, and what to do with what it makes: its gradients are asked for next,
-        and what a first call waits for is a good time to begin with them. needs: which; shown: how many results are returned.
-        """
-        if key in self._calls or not any(isinstance(a, torch.Tensor) and a.is_cuda for a in args):
-            return self.call(key, args), lambda made: None
-        foresee = functools.partial(self.rules.foresee, args, needs, shown)
-        return self.call(key, args, lambda: foresee(None)), foresee
-
     def recording(self, types: tuple[ArgumentType, ...], args: tuple[Any, ...]) -> Executable:
         """What runs calls that autograd records: itself, or what also returns what gradients need."""
         return self
@@ -147,30 +128,17 @@ class Executable:
     def require_current(self) -> None:
         """Raise StateChanged where this is no longer what the program means."""
 
-    def plan_ahead(self, args: tuple[Any, ...]) -> None:
-        """Plan a call that is probably made soon, if it is to run on a GPU, and begin to compile what it runs."""
-        key = call_key(self.signature, args)
-        if key not in self._calls and key not in self._ahead:
-            planned = plan_ahead(self.specializable, self.signature, args)
-            if planned is not None:
-                if len(self._ahead) >= _MOST_CALLS:
-                    self._ahead.clear()
-                self._ahead[key] = planned
-
-    def call(self, key: Any, args: tuple[Any, ...], meanwhile: Callable[[], None] | None = None) -> CallPlan:
-        """The prepared call of a key, prepared now where there is none. meanwhile: what there is to do while its kernels are
-        compiled.
-        """
+    def call(self, key: Any, args: tuple[Any, ...]) -> CallPlan:
+        """The prepared call of a key, prepared now where there is none."""
         if self._generation != tuned.generation:
             with self._lock:
                 self._calls.clear()
-                self._ahead.clear()
                 self._generation = tuned.generation
         plan = self._calls.get(key)
         if plan is not None:
             return plan
         quick.begin()
-        plan = prepare(self.specializable, self.signature, args, self.guard, meanwhile, self._ahead.pop(key, None))
+        plan = prepare(self.specializable, self.signature, args, self.guard)
         self.prepared(args)
         tell_unused(self.meaning, plan.unused, self.signature.location, self.told)
         with self._lock:

@@ -6,7 +6,6 @@ arguments; its backward runs the adjoint, an executable like any other, by the q
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -33,16 +32,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Rules:
     """What autograd asks of an operator. setup, backward, jvp: as `torch.autograd.Function` has them. recorder: what records
-    calls of arguments of which these are tensors, seen by views or not. foresee: does what can be done for the gradients of a
-    call on a GPU before they are asked for, given the arguments, which of them have gradients, how many results are returned,
-    and what the call made; None: what that need not be known for.
+    calls of arguments of which these are tensors, seen by views or not.
     """
 
     setup: Callable[..., None]
     backward: Callable[..., Any]
     jvp: Callable[..., Any]
     recorder: Callable[[tuple[bool, ...], Views | None], Recorder]
-    foresee: Callable[[tuple[Any, ...], tuple[bool, ...], int, Any], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,18 +242,7 @@ def rules_of(executable: Executable) -> Rules:
         apply = super(torch.autograd.Function, made).apply  # type: ignore[misc]
         return Recorder(apply, len(signature.results))
 
-    def foresee(args: tuple[Any, ...], needs: tuple[bool, ...], shown: int, made: Any) -> None:
-        wanted = tuple(name for name, need in zip(signature.names, needs, strict=True) if need)
-        with contextlib.suppress(Exception):  # what is wrong is told where gradients are asked for
-            function = executable.specializable.analysis(argument_types(signature, args), True).function
-            floating = [k for k, r in enumerate(function.results) if function.array(r).dtype.category == "float"]
-            seeded = tuple(k for k in floating if k < shown)
-            adjoint, moved = adjoint_for(args, wanted, None if len(seeded) == len(floating) else seeded)
-            if made is not None and moved:
-                outputs = made if isinstance(made, tuple) else (made,)
-                adjoint.plan_ahead((*args, *outputs, *(outputs[k] for k in seeded)))  # gradients mostly lie as outputs do
-
-    return Rules(setup, backward, jvp, recorder, foresee)
+    return Rules(setup, backward, jvp, recorder)
 
 
 def _viewed(

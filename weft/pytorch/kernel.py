@@ -268,11 +268,11 @@ class Kernel:
             if executable is None:
                 return _dispatched(program, args, recorded=True)
             recorder = executable.recorder(args, len(program.signature.results))
-            made, way = executable.known(tuple(key), args, recorder)
+            made, way = executable.call(tuple(key), args).known(args, recorder)
         else:
             if program.signature.written:
                 key += repeated(program.signature, args)
-            made, way = program.known(tuple(key), args)
+            made, way = program.call(tuple(key), args).known(args)
         self._remember(way)
         return made
 

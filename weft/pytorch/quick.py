@@ -21,7 +21,7 @@ from weft.plan.facts import Geometry
 from weft.runtime import cuda
 from weft.runtime.guard import Guard
 from weft.runtime.host import HostParts
-from weft.runtime.quick import ALIGNMENT, MOST_WAYS, Made, QuickLaunch, Returned, together
+from weft.runtime.quick import ALIGNMENT, MOST_WAYS, Made, QuickLaunch, Returned, is_ready, together
 from weft.runtime.quick import make as compile_quick
 
 # What a quick call gives when the call is not like the one it was made for.
@@ -112,14 +112,14 @@ class Ways:
             self.add(way)
         return made
 
-    def recorder(self, args: tuple[Any, ...], make: Callable[[], Recorder]) -> Recorder:
-        """What records calls like this one: the one that was made for it before, where there is one."""
-        kind = _kind(args)
-        if kind not in self._recorders and len(self._recorders) >= _MOST_KINDS:
-            del self._recorders[next(iter(self._recorders))]
-        if kind not in self._recorders:
-            self._recorders[kind] = make()
-        return self._recorders[kind]
+    def recorder(self, of: Any, args: tuple[Any, ...], make: Callable[[], Recorder]) -> Recorder:
+        """What records calls like this one of something: the one that was made for it before, where there is one."""
+        key = (of, _kind(args))
+        if key not in self._recorders:
+            if len(self._recorders) >= _MOST_KINDS:
+                del self._recorders[next(iter(self._recorders))]
+            self._recorders[key] = make()
+        return self._recorders[key]
 
 
 def _kind(args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -185,6 +185,8 @@ def quick_call(
     finite values of a float are taken.
     """
     args, constants = seen.args, seen.constants
+    if not is_ready():
+        return never
     if any(args[k] is not args[earlier] for k, earlier in same):
         return never
     again = _again(args)

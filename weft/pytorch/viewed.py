@@ -1,7 +1,7 @@
 """Calls of a function that is a kernel of views of its arguments: `outside(kernel(*inside(*args)))`.
 
-PyTorch makes the views of a first call, and differentiates them; calls like it launch what that one did, on the same memory,
-and autograd records them as one.
+PyTorch makes the views of a first call; calls like it launch what that one did, on the same memory. Autograd records each as
+one step on the function's own arguments, which it keeps; PyTorch's derivatives of the views lead from the kernel's to those.
 """
 
 from __future__ import annotations
@@ -73,15 +73,14 @@ def recorded_with_views(
         return MISS
     shown = len(program.signature.results)
     with torch.no_grad():
-        plan, then = executable.begun(key, own, tuple(isinstance(a, torch.Tensor) and a.requires_grad for a in passed), shown)
+        plan = executable.call(key, own)
         made = plan.tensors(own)
-        then(made)
         made = made if isinstance(made, tuple) else (made,)
         given = tuple(_of_its_own(outside(m)) for m in made[:shown])
     if not is_same_memory(given, made[:shown]):
         return MISS
     views = Views(inside, outside, tuple(tuple(m.shape) for m in made[:shown]), positions)
-    recorder = ways.recorder(args, lambda: executable.recorder(args, shown, views))
+    recorder = ways.recorder(executable, args, lambda: executable.recorder(args, shown, views))
     if plan.results:
         constants = frozenset(range(len(args))) - {*positions}
         results = dict(zip(plan.results, map(geometry_of, given), strict=False))  # what is kept lies as the program has it

@@ -34,8 +34,9 @@ class Views:
         are asked for. What is made of gradients is differentiable where gradients are recorded.
         """
         recorded = torch.is_grad_enabled()
-        known = inputs if recorded else tuple(
-            a.detach().requires_grad_(need) if isinstance(a, torch.Tensor) else a
+        # each for itself, where one is another or is made of it
+        known = tuple(
+            a if not isinstance(a, torch.Tensor) else a.view_as(a) if recorded else a.detach().requires_grad_(need)
             for a, need in zip(inputs, needs, strict=False)
         )
         with torch.enable_grad():
