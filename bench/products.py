@@ -113,6 +113,42 @@ def distances(a, b):
     return d
 
 
+@weft.kernel
+def of_bytes(a, b):
+    c = torch.empty(a.shape[0], b.shape[1], dtype=torch.int32)
+    for i in range(a.shape[0]):
+        for j in range(b.shape[1]):
+            s = torch.zeros((), dtype=torch.int32)
+            for k in range(a.shape[1]):
+                s += a[i, k].to(torch.int32) * b[k, j].to(torch.int32)
+            c[i, j] = s
+    return c
+
+
+@weft.kernel
+def quantised_linear(x, w, of_rows, of_columns):
+    y = torch.empty(x.shape[0], w.shape[0], dtype=torch.bfloat16)
+    for i in range(x.shape[0]):
+        for j in range(w.shape[0]):
+            s = torch.zeros((), dtype=torch.int32)
+            for k in range(x.shape[1]):
+                s += x[i, k].to(torch.int32) * w[j, k].to(torch.int32)
+            y[i, j] = s.to(torch.float32) * of_rows[i] * of_columns[j]
+    return y
+
+
+@weft.kernel
+def scaled_linear(x, w, of_rows, of_columns):
+    y = torch.empty(x.shape[0], w.shape[0], dtype=torch.bfloat16)
+    for i in range(x.shape[0]):
+        for j in range(w.shape[0]):
+            s = 0.0
+            for k in range(x.shape[1]):
+                s += x[i, k].float() * w[j, k].float()
+            y[i, j] = s * of_rows[i] * of_columns[j]
+    return y
+
+
 def _product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return a @ b
 
@@ -129,13 +165,27 @@ def _gated(x: torch.Tensor, w_gate: torch.Tensor, w_up: torch.Tensor) -> torch.T
     return functional.silu(functional.linear(x, w_gate)) * functional.linear(x, w_up)
 
 
+def _quantised(x: torch.Tensor, w: torch.Tensor, of_rows: torch.Tensor, of_columns: torch.Tensor) -> torch.Tensor:
+    return (torch._int_mm(x, w.T).float() * of_rows[:, None] * of_columns).bfloat16()
+
+
+def _scaled(x: torch.Tensor, w: torch.Tensor, of_rows: torch.Tensor, of_columns: torch.Tensor) -> torch.Tensor:
+    return torch._scaled_mm(x, w.T, of_rows[:, None], of_columns[None], out_dtype=torch.bfloat16)
+
+
+def _scaled_exactly(x: torch.Tensor, w: torch.Tensor, of_rows: torch.Tensor, of_columns: torch.Tensor) -> torch.Tensor:
+    return x @ w.T * of_rows[:, None] * of_columns
+
+
 def _distances(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return torch.cdist(a, b, p=1.0)
 
 
 @dataclass(frozen=True)
 class Work:
-    """shapes: of the tensors; turned: those that lie the other way round in memory."""
+    """shapes: of the tensors; turned: those that lie the other way round in memory. exactly: the peer in float64, where it
+    has none itself.
+    """
 
     kernel: Any
     peer: Callable[..., torch.Tensor]
@@ -143,6 +193,7 @@ class Work:
     shapes: tuple[tuple[int, ...], ...]
     dtype: torch.dtype = torch.bfloat16
     turned: tuple[bool, ...] = ()
+    exactly: Callable[..., torch.Tensor] | None = None
 
 
 def _works() -> Iterator[Work]:
@@ -157,7 +208,14 @@ def _works() -> Iterator[Work]:
     for n in (1024, 4096):
         yield Work(matmul, _product, "cuBLAS", ((n, n), (n, n)), torch.float32)
         yield Work(matmul, _product, "cuBLAS", ((n, n), (n, n)), torch.float16)
-    yield Work(matmul, _product, "cuBLAS", ((2048, 2048), (2048, 2048)), torch.float64)
+    for m, k, n in ((1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096), *ragged[:6]):
+        yield Work(matmul, _product, "cuBLAS", ((m, k), (k, n)), torch.float64)
+    for n in (1024, 2048, 4096, 8192):
+        for turned in ((False, True), (False, False)):
+            yield Work(of_bytes, torch._int_mm, "cuBLAS", ((n, n), (n, n)), torch.int8, turned, _product)
+        shapes = ((n, n), (n, n), (n,), (n,))
+        yield Work(quantised_linear, _quantised, "torch eager", shapes, torch.int8, exactly=_scaled_exactly)
+        yield Work(scaled_linear, _scaled, "torch._scaled_mm", shapes, torch.float8_e4m3fn, exactly=_scaled_exactly)
     for dtype in (torch.bfloat16, torch.float32):
         yield Work(batched, _product, "cuBLAS", ((64, 512, 512), (64, 512, 512)), dtype)
         yield Work(batched, _product, "cuBLAS", ((300, 100, 65), (300, 65, 130)), dtype)
@@ -178,11 +236,12 @@ def run(options: Options) -> Iterator[Row]:
         bytes_ = sum(math.prod(s) for s in shapes) * work.dtype.itemsize
         sets = [_made(work, shapes, options.device, k) for k in range(max(4, min(12, rotations(bytes_))))]
         with torch.no_grad():
-            got, want = work.kernel(*sets[0]).double(), work.peer(*(t.double() for t in sets[0]))
+            result = work.kernel(*sets[0])
+            got, want = result.double(), (work.exactly or work.peer)(*(t.double() for t in sets[0]))
             off = (got - want).abs().max() / want.abs().max()
-            if off > 2 * torch.finfo(work.dtype).eps + 1e-5:
+            if off > (2 * torch.finfo(result.dtype).eps + 1e-5 if result.dtype.is_floating_point else 0.0):
                 raise AssertionError(f"{work.kernel.name} {shapes} is off by {off:.2g} of the largest element")
-            del got, want
+            del result, got, want
             calls = [[partial(f, *t) for t in sets] for f in (work.kernel, work.peer)]
             times = times_in_turn(calls, options.device, seconds=min(0.1, options.seconds), graph=True)
         sizes = " ".join("x".join(map(str, s)) for s in shapes)
@@ -230,6 +289,11 @@ def _made(work: Work, shapes: Sequence[tuple[int, ...]], device: torch.device, s
     made = []
     for k, shape in enumerate(shapes):
         turned = bool(work.turned) and work.turned[k]
+        if len(shape) > 1 and work.dtype == torch.int8:
+            t = torch.randint(-128, 128, shape[::-1] if turned else shape, device=device, generator=generator, dtype=torch.int8)
+            made.append(t.T if turned else t)
+            continue
+        dtype = torch.float32 if len(shape) == 1 and work.dtype.itemsize == 1 else work.dtype
         t = torch.randn(shape[::-1] if turned else shape, device=device, generator=generator) / shape[-1] ** 0.25
-        made.append(t.to(work.dtype).T if turned else t.to(work.dtype))
+        made.append(t.to(dtype).T if turned else t.to(dtype))
     return made

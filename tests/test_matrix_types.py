@@ -106,9 +106,9 @@ def test_kernels_compute_what_the_loops_do(kernel: Any, args: tuple[Any, ...], a
     checked(kernel, *args, arch=arch)
 
 
-@pytest.mark.parametrize("tile", product_search.BY_WARPS, ids=str)
+@pytest.mark.parametrize("tile", product_search.OF_DOUBLES, ids=str)
 def test_every_tile_of_doubles(tile: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(product_search, "BY_WARPS", (tile,))
+    monkeypatch.setattr(product_search, "OF_DOUBLES", (tile,))
     args = drawn(140, 68, dtype=torch.float64), drawn(68, 150, dtype=torch.float64, seed=1)
     assert multiplied(kernels.product, *args).tile[:2] == tile[0]
     checked(kernels.product, *args)

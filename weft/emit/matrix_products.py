@@ -271,7 +271,11 @@ class MatrixEntry(ProductEntry):
                 line(f"bring(turn + {ahead});")
                 line("weft::wgmma_wait<1>();  // the products of the turn before")
             else:
-                self.multiply_by_warps(tiles, f"bring(turn + {ahead});")
+                begun = f"bring(turn + {ahead});"
+                # products of doubles take so long that copies begin while those of the first points run; others were slower so
+                if self.plan.factors != FLOAT64:
+                    line(begun)
+                self.multiply_by_warps(tiles, begun if self.plan.factors == FLOAT64 else "")
         if self.by_warpgroups:
             line(f"weft::wgmma_wait<0>({', '.join(self.accumulators())});")
 
@@ -302,7 +306,7 @@ class MatrixEntry(ProductEntry):
         line("weft::wgmma_commit();")
 
     def multiply_by_warps(self, tiles: list[Tile], bring: str) -> None:
-        """The products of a turn. bring: what begins the next copies, while the products of the first points run."""
+        """The products of a turn. bring: what is begun while those of the first points run."""
         line, (m, n), stages = self.writer.line, self.plan.each, self.plan.stages
         line("#pragma unroll")
         with self.writer.block(f"for (int32_t g = 0; g < {self.plan.tile[2]}; g += {self.plan.deep})"):
@@ -319,4 +323,5 @@ class MatrixEntry(ProductEntry):
                 pair = f"{{{names[right.tile]}[v / 2][v % 2 * 2], {names[right.tile]}[v / 2][v % 2 * 2 + 1]}}"
                 products.append(f"weft::mma<{type_}>({self.totals[f.results[0]]}[u][v], {names[left.tile]}[u], {pair});")
             self.unrolled([f"for (int32_t u = 0; u < {m // 16}; ++u)", f"for (int32_t v = 0; v < {n // 8}; ++v)"], *products)
-            line(f"if (g == 0) {bring}")
+            if bring:
+                line(f"if (g == 0) {bring}")

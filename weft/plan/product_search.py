@@ -61,6 +61,8 @@ NARROW_TILES = (
     ((128, 32), (64, 32), 1), ((64, 32), (64, 32), 1),
 )  # fmt: skip
 BY_WARPS = (((128, 128), (64, 32), 0), ((128, 64), (32, 32), 0), ((64, 64), (32, 32), 0))
+# The same of doubles, of whose sums a warp has few or a multiprocessor few warps.
+OF_DOUBLES = (((128, 128), (64, 32), 0), ((64, 64), (32, 32), 0))
 # Turns whose tiles have a place in shared memory: of boxes at the least and at the most, of copies; bytes besides tiles.
 FEWEST_BOXES, MOST_BOXES, COPIES_AHEAD, OTHER_SHARED = 3, 24, 4, 2048
 # Bytes of a copy at the least.
@@ -332,7 +334,7 @@ def _by_matrices(
         return
     plain = replace(plain, staged=staged, packed=packed, type=factors.name, boxes=boxes, engine="wgmma" if boxes else "mma")
     fewest, most = (FEWEST_BOXES, MOST_BOXES) if boxes else (COPIES_AHEAD, COPIES_AHEAD)
-    squares: tuple[Square, ...] = BY_WARPGROUPS if boxes else BY_WARPS
+    squares: tuple[Square, ...] = BY_WARPGROUPS if boxes else OF_DOUBLES if factors == FLOAT64 else BY_WARPS
     if narrow:  # what is read once is not packed
         width = min((n for (_, n), *_ in NARROW_TILES if work.columns <= n), default=0)
         squares = tuple(t for t in NARROW_TILES if t[0][1] == width) if boxes and not any(packed[: len(found.left)]) else ()

@@ -56,6 +56,7 @@ extern "C" __global__ void __launch_bounds__(128) linear_gelu(
     for (int32_t turn = 0; turn < turns; ++turn) {
         weft::wait_copies<2>();
         __syncthreads();  // all have what this turn takes, and are done with what the next copies replace
+        bring(turn + 3);
         #pragma unroll
         for (int32_t g = 0; g < 64; g += 16) {
             uint32_t x_own[2][4];
@@ -71,7 +72,6 @@ extern "C" __global__ void __launch_bounds__(128) linear_gelu(
                     weft::mma<weft::bfloat16>(s_own[u][v], x_own[u], {w_own[v / 2][v % 2 * 2], w_own[v / 2][v % 2 * 2 + 1]});
                 }
             }
-            if (g == 0) bring(turn + 3);
         }
     }
     #pragma unroll

@@ -58,6 +58,7 @@ extern "C" __global__ void __launch_bounds__(128) quantised_linear(
     for (int32_t turn = 0; turn < turns; ++turn) {
         weft::wait_copies<2>();
         __syncthreads();  // all have what this turn takes, and are done with what the next copies replace
+        bring(turn + 3);
         #pragma unroll
         for (int32_t g = 0; g < 128; g += 32) {
             uint32_t left_own[2][4];
@@ -73,7 +74,6 @@ extern "C" __global__ void __launch_bounds__(128) quantised_linear(
                     weft::mma<int8_t>(s_1_own[u][v], left_own[u], {right_own[v / 2][v % 2 * 2], right_own[v / 2][v % 2 * 2 + 1]});
                 }
             }
-            if (g == 0) bring(turn + 3);
         }
     }
     #pragma unroll
