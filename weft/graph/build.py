@@ -63,10 +63,12 @@ from weft.loops.ir import (
     with_operands,
 )
 from weft.loops.names import Names, names_bound_in
+from weft.loops.normalize import simplify
 from weft.loops.polyhedra import Polyhedra
 from weft.loops.rounding import Rounding
 from weft.loops.schedule import Nest, Schedule
 from weft.loops.simplify import number
+from weft.loops.sized import EVERYWHERE, is_asked, subscript_name
 from weft.loops.types import BOOL, INT64, ScalarType
 
 
@@ -175,11 +177,21 @@ class Builder:
         if read.always or read.checked:
             return read.always
         access = access_of(graph, read.array, read.index, read.axes, False)
-        told, shape = self.function.sized.everywhere, self.arrays[read.array].shape
-        asked = [axis for axis in range(len(read.index)) if (read.array, axis) not in told]
-        if any(access.subscript[axis] is None for axis in asked):
-            return False
-        return all(self.polyhedra.outside(access, shape, axis) is None for axis in asked)
+        ranges, shape = {a.name: (a.start, a.stop) for a in graph.axes}, self.arrays[read.array].shape
+        for axis, index in enumerate(self.written_out(graph, i) for i in read.index):
+            name = subscript_name(read.array, axis) + EVERYWHERE
+            if (read.array, axis) in self.function.sized.everywhere and is_asked(
+                self.function.sized, name, simplify(index), ranges
+            ):
+                continue
+            if access.subscript[axis] is None or self.polyhedra.outside(access, shape, axis) is not None:
+                return False
+        return True
+
+    def written_out(self, graph: TileGraph, e: Expr) -> Expr:
+        """An expression with what the maps in it are."""
+        return rewrite(e, lambda x: self.written_out(graph, graph.made[x.name].value)  # type: ignore[union-attr]
+                       if isinstance(x, Ref) and isinstance(graph.made.get(x.name), Map) else None)  # fmt: skip
 
     def refuse(self, why: str, kind: str, remedy: str = "", where: Location | None = None) -> NotTiles:
         return NotTiles(why, where or self.location, remedy, kind)

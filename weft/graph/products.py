@@ -349,7 +349,8 @@ class _Split:
                     if side is None or any(isinstance(x, Load | Check) for x in walk_expr(c)):
                         return None
                     conditions[side].append(c)
-                made, asked = [], [bool(own) for own in conditions]
+                made: list[Expr] = []
+                asked = [bool(own) for own in conditions]
                 for factor in self._parts("mul", product):
                     side = self._side(factor)
                     if side is None:

@@ -36,6 +36,8 @@ from weft.loops.ir import (
     unchecked,
     walk_expr,
 )
+from weft.loops.normalize import simplify
+from weft.loops.polynomials import polynomial
 from weft.loops.types import BOOL, INT64
 
 # Nodes of an expression whose names are written out; what is larger is not looked at.
@@ -69,6 +71,48 @@ def _with_numbers(function: Function, told: Collection[str]) -> Function:
 def subscript_name(array: str, axis: int) -> str:
     """What a subscript is asked for by."""
     return f"{array}[{axis}]"
+
+
+def is_asked(found: Sized, name: str, index: Expr, ranges: Mapping[str, tuple[Expr, Expr]]) -> bool:
+    """Whether a call is asked just this of a subscript: it is one as the program has it. ranges: of variables, by other names
+    perhaps, from the first value to the one after the last.
+    """
+    asked = (a for a in found.asked if a.name == name)
+    return any(_Same({f.var: _upward(f) for f in a.loops}, ranges).told(simplify(unchecked(a.index)), index) for a in asked)
+
+
+def _upward(loop: For) -> tuple[Expr, Expr]:
+    """The first and the last value of a loop's variable, and 1."""
+    if loop.step > 0:
+        return loop.start, loop.stop
+    one = Const(1, INT64)
+    return Op("add", (loop.stop, one), INT64), Op("add", (loop.start, one), INT64)
+
+
+@dataclass
+class _Same:
+    """Whether expressions are one but for the names of variables, which have the same ranges."""
+
+    own: Mapping[str, tuple[Expr, Expr]]
+    other: Mapping[str, tuple[Expr, Expr]]
+    names: dict[str, str] = field(default_factory=dict)
+
+    def told(self, a: Expr, b: Expr) -> bool:
+        match a, b:
+            case Ref(name=x), Ref(name=y) if x in self.own and y in self.other:
+                if x in self.names or y in self.names.values():
+                    return self.names.get(x) == y
+                self.names[x] = y
+                return all(self._alike(simplify(e), simplify(f)) for e, f in zip(self.own[x], self.other[y], strict=True))
+            case Ref(name=x), Ref(name=y):
+                return x == y and x not in self.own and y not in self.other
+            case Op(name=x, args=xs), Op(name=y, args=ys):
+                return x == y and len(xs) == len(ys) and all(map(self.told, xs, ys))
+        return a == b and isinstance(a, Const)
+
+    def _alike(self, a: Expr, b: Expr) -> bool:
+        """The same of bounds, whose sums and products may be written otherwise."""
+        return (polynomial(a) is not None and polynomial(a) == polynomial(b)) or self.told(a, b)
 
 
 @dataclass

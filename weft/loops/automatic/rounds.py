@@ -16,9 +16,11 @@ from weft.loops.automatic.residues import independent
 from weft.loops.automatic.rewriting import Rewriting, copied, keeps_array, replaced
 from weft.loops.digits import Digits, digits
 from weft.loops.digits import replaced as replaced_in
-from weft.loops.ir import Const, Expr, For, Function, Op, Ref, Scalar, Stmt, free_names, map_statement, substitute
+from weft.loops.ir import Const, Expr, For, Function, Op, Ref, Scalar, Stmt, free_names, map_statement, substitute, unchecked
 from weft.loops.names import Names, names_bound_in
+from weft.loops.normalize import simplify
 from weft.loops.simplify import fold
+from weft.loops.sized import EVERYWHERE
 from weft.loops.types import INT64
 
 _ZERO = Const(0, INT64)
@@ -43,11 +45,12 @@ def _digits(function: Function, nested: Nested) -> Digits | None:
     if fold(start) != _ZERO:
         return None
     accesses = collect((loop,), nested.loops, nested.guard)
+    asked = {simplify(unchecked(a.index)) for a in function.sized.asked if a.name.endswith(EVERYWHERE)}
     index = [
         i
         for a in accesses
-        for axis, i in enumerate(a.index)
-        if loop.var in free_names(i) and affine(i) is None and (a.array, axis) in function.sized.everywhere
+        for i in a.index
+        if loop.var in free_names(i) and affine(i) is None and simplify(unchecked(i)) in asked
     ]
     changing = names_bound_in(nested.loops) | names_bound_in((loop,))
     fixed = {s.name for s in function.sizes} | {s.name for s in function.scalars if s.type == INT64} - changing
