@@ -24,6 +24,7 @@ from weft.plan import chain as plans
 from weft.plan.chain import ChainPlan
 from weft.plan.leaning import Leaning, Meeting
 from weft.pytorch import simulated
+from weft.pytorch.call import prepare
 from weft.pytorch.inspection import examine
 from weft.pytorch.machines import machine_for
 from weft.runtime.nvrtc import compile_cubin, gate
@@ -130,8 +131,8 @@ def test_the_schedules_of_the_keys() -> None:
     chained = {name: launches[0].variant.plan for name, launches in own.items() if name != "passes through memory"}
     assert len(chained) == len(own) - 1
     assert {name: (plan.parts, plan.meeting) for name, plan in chained.items()} == {
-        "as planned": (3, "cluster"), "twice as many blocks a row": (6, "cluster"), "half as many blocks a row": (2, "cluster"),
-        "one block a row": (1, ""), "blocks a row, the last of which combines parts": (4, "tickets"),
+        "as planned": (4, "tickets"), "twice as many blocks a row": (8, "tickets"), "half as many blocks a row": (2, "tickets"),
+        "one block a row": (1, ""), "blocks of a cluster a row": (3, "cluster"),
         "blocks a row, and a launch after": (4, "after"),
     }  # fmt: skip
 
@@ -458,7 +459,7 @@ def test_parts_are_combined_to_the_same_bits_whoever_does(forced: Callable[..., 
     """A launch after, the blocks of a cluster, or the block that comes last; of rows without keys too."""
     forced(1, 64, 64)
     monkeypatch.setattr(plans, "MOST_PARTS", 3)
-    monkeypatch.setattr(plans, "MEETING_CYCLES", dict.fromkeys(("", "after", "cluster", "tickets"), 0))
+    monkeypatch.setattr(plans, "MEETING_CYCLES", dict.fromkeys(("", *MEETINGS), 0))
     q, k, v = inputs((2, 6, 64), (2, 2, 700, 64), (2, 2, 700, 64))
     lengths = torch.tensor([150, 0, 7])
     for kernel, args in ((kernels.decode, (q, k, v, 0.1)), (kernels.of_lengths, (*three(3, 40, 150, 32), lengths, 0.2))):
@@ -470,6 +471,21 @@ def test_parts_are_combined_to_the_same_bits_whoever_does(forced: Callable[..., 
                 found.append(ran(kernel, *args, seed=k)["out"])
         assert all(torch.equal(one.isnan(), found[0].isnan()) for one in found)
         assert all(torch.equal(one.nan_to_num(0.0), found[0].nan_to_num(0.0)) for one in found)
+
+
+@pytest.mark.gpu
+def test_parts_are_combined_to_the_same_bits_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "MOST_PARTS", 3)
+    monkeypatch.setattr(plans, "MEETING_CYCLES", dict.fromkeys(("", *MEETINGS), 0))
+    q, k, v = (t.cuda() for t in inputs((8, 32, 128), (8, 4, 2000, 128), (8, 4, 2000, 128)))
+    program, found = kernels.decode.program, []
+    for meeting in MEETINGS:
+        with asking({0: Leaning("", meetings=(meeting,))}):
+            call = prepare(program.specializable, program.signature, (q, k, v, 0.1), None)
+        found += [call.tensors((q, k, v, 0.1))[0] for _ in range(3)]
+    assert all(torch.equal(one, found[0]) for one in found)
+    keys, values = (t.cpu().repeat_interleave(8, 1) for t in (k, v))
+    close(found[0].cpu(), reference(q.cpu()[:, :, None], keys, values, 0.1)[:, :, 0])
 
 
 @pytest.mark.parametrize("multiprocessors", [2, 40])

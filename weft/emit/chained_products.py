@@ -28,7 +28,7 @@ from weft.loops.ir import Function, free_names, trapping
 from weft.loops.schedule import Nest
 from weft.plan.arguments import Facts
 from weft.plan.chain import FRAGMENT_ROWS, WARPGROUP, ChainPlan, brought
-from weft.plan.product import MATRIX_POINTS, operand_read
+from weft.plan.product import MATRIX_POINTS
 
 _OWN = """
     outside here memory u v h g place turn turns batch edge fold_turn first_row first_column own_row own_column
@@ -114,8 +114,11 @@ class ChainEntry(MeetingEntry):
             line("// one of these threads brings the tiles of all turns, as their places become free")
             if bring != take:
                 line(f"weft::decrease_registers<{take}>();")
-            line(f"if (threadIdx.x > {own + 31 if self.chain.asks_rows else own}) return;")
-            self.bring_all(f"if (threadIdx.x == {own})" if self.chain.asks_rows else "")
+            warp = self.chain.asks_rows or bool(self.chain.pages)  # all of it ask rows, or have pages
+            line(f"if (threadIdx.x > {own + 31 if warp else own}) return;")
+            if self.chain.pages:
+                line("const int32_t n = threadIdx.x % 32;  // which of the pages of a turn is this lane's")
+            self.bring_all(f"if (threadIdx.x == {own})" if self.chain.asks_rows and not self.chain.pages else "")
             line("return;")
         if bring != take:
             line(f"weft::increase_registers<{bring}>();")
@@ -265,6 +268,7 @@ class ChainEntry(MeetingEntry):
             self.look()
             self.look_at_last_pages()
             with self.writer.block(alone) if alone else nullcontext():
+                self.others = [self.other_places(k) for k in range(len(self.tiles_of))]
                 self.bring_turns(groups, size)
 
     def bring_turns(self, groups: Mapping[str, list[int]], size: Mapping[str, int]) -> None:
@@ -275,17 +279,25 @@ class ChainEntry(MeetingEntry):
                     self.find_pages(k)
             for which in self.which:
                 line(f"{which}_empty[place].wait(phase ^ 1);")
-                line(f"{which}_full[place].arrive_expect({size[which]});")
-                for k in groups[which]:
-                    self.bring_boxes(k, f"{which}_full[place]", "place", f"turn * {columns}")
+                self.bring_group(groups[which], f"{which}_full[place]", size[which], "place", f"turn * {columns}")
             line(self.next_place)
             line("if (turn > first_turn) continue;")
             line("// the rows of a tile come after its first columns, which need not wait for those of the tile before")
             line(f"rows_empty[{self.rows_place}].wait({self.rows_phase} ^ 1);")
-            line(f"rows_full[{self.rows_place}].arrive_expect({size['rows']});")
-            for k in groups["rows"]:
-                self.bring_boxes(k, f"rows_full[{self.rows_place}]", self.rows_place, "first_row")
+            self.bring_group(groups["rows"], f"rows_full[{self.rows_place}]", size["rows"], self.rows_place, "first_row")
             line("++rows;")
+
+    def bring_group(self, operands: list[int], barrier: str, size: int, place: str, first: str) -> None:
+        """The boxes of some operands, which a barrier counts."""
+        with self.one_lane():
+            self.writer.line(f"{barrier}.arrive_expect({size});")
+            for k in operands:
+                if self.pages_of(k) is None:
+                    self.bring_boxes(k, barrier, place, first)
+        for k in operands:
+            if self.pages_of(k) is not None:
+                self.writer.line("__syncwarp();  // the barrier knows what comes")
+                self.bring_pages(k, barrier)
 
     @property
     def next_place(self) -> str:
@@ -302,15 +314,7 @@ class ChainEntry(MeetingEntry):
     def bring_boxes(self, k: int, barrier: str, place: str, first: str) -> None:
         """The boxes of the k-th operand's tiles. first: the first row, or the first column."""
         b, name, map_ = self.tiles_of[k], self.tile_names[k], self.maps[k]
-        read, pages = operand_read(b.product, b.operand), self.pages_of(k)
-        assert read is not None
-        if pages is not None:
-            self.bring_pages(k, pages, barrier)
-            return
-        axes = {b.product.rows[0] if b.once else b.product.columns[0], b.product.over[0]}
-        with self.spelled({self.chain.row: "first_row"}):
-            rest = [f"int({self.printer.index(i)})" for i in reversed(read.index) if not free_names(i) & axes]
-        self.writer.cite(read.location)
+        self.writer.cite(self.read_of(k).location)
         of_sums = b.product is self.chain.sums  # whose points are the columns
         for t in range(b.tiles):
             tile = self.tile_at(name, b, place, str(t))
@@ -319,7 +323,7 @@ class ChainEntry(MeetingEntry):
                 pair = [point, f"int({row})" if row.startswith("first") else row]
                 pair = pair if b.along_points else pair[::-1]
                 element = f"{tile}.element{f' + {begin * b.points}' if begin else ''}"
-                self.writer.line(f"weft::tensor_load({element}, {map_}, {barrier}, {', '.join([*pair, *rest])});")
+                self.writer.line(f"weft::tensor_load({element}, {map_}, {barrier}, {', '.join([*pair, *self.others[k]])});")
 
     # ---------------------------------------------------------------- scores and sums
 

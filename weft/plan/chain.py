@@ -46,9 +46,10 @@ LEAST_PAGE = 8
 MOST_TILES = 1 << 30
 # Cycles: of what is made of a score, by warpgroups that take turns at the tensor cores; of a product, of a turn besides, of a
 # tile of rows besides, and of both for each warpgroup after the first where rows have columns of their own. Of the bytes that
-# memory has in a second, how many are one in a cycle. (Measured on an H200.)
+# memory has in a second, how many are one in a cycle; how many times as long a turn takes that nobody else reads. (Measured on
+# an H200.)
 SCORE_CYCLES, PRODUCT_CYCLES = {1: 0.05, 2: 0.034, 3: 0.028}, 1 / 1780
-TURN_CYCLES, TILE_CYCLES, BOUNDED_TURN_CYCLES, BOUNDED_TILE_CYCLES, A_CYCLE = 500, 2200, 60, 1700, 2.14e9
+TURN_CYCLES, TILE_CYCLES, BOUNDED_TURN_CYCLES, BOUNDED_TILE_CYCLES, A_CYCLE, UNSHARED = 500, 2200, 60, 1700, 2.14e9, 1.35
 # The same of several scores, or of no sums.
 SCORE_CYCLES_OF_SEVERAL, TURN_CYCLES_OF_SEVERAL, BOUNDED_CYCLES, ALONE_CYCLES = {1: 0.09, 2: 0.07, 3: 0.056}, 200, 130, 100
 TILE_CYCLES_OF_SEVERAL = 4000
@@ -204,7 +205,10 @@ def plan_chain(
         blocks, running = batch * -(-rows // plan.step) * parts, machine.multiprocessors
         if plan.cluster > 1:
             running = max(running - GROUPS * (parts - 2), parts) // parts * parts
-        each = max(each, memory * min(blocks, running) * A_CYCLE / machine.bandwidth)
+        if memory:  # which pairs of multiprocessors share evenly, however many of a pair are busy
+            pairs = max(1, machine.multiprocessors // 2)
+            busy = -(-min(blocks, running) // pairs) * pairs
+            each = max(each * UNSHARED, memory * busy * A_CYCLE / machine.bandwidth)
         meeting: float = MEETING_CYCLES[plan.meeting]
         if plan.meeting == "tickets":
             meeting += min(together or rows, own_rows) * own_lanes * 4 * parts / TICKET_BYTES
