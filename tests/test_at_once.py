@@ -9,6 +9,7 @@ import torch
 import weft
 from weft.pytorch.inspection import examine
 
+
 @weft.kernel
 def stored_and_summed(x, bias):
     y = torch.empty_like(x)

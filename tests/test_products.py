@@ -16,6 +16,7 @@ from tests import kernels_of_products as kernels
 from tests.examples import examples
 from tests.kernels_of_products import drawn
 from tests.test_runtime import StandIn, axpb_slots, stand_in, stand_in_library  # noqa: F401  the fixtures
+from weft.check import limits
 from weft.compiler import Launch, planning
 from weft.compiler import launches as planned
 from weft.compiler.boxes import tensor_map
@@ -465,9 +466,32 @@ def test_every_tile_of_threads(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_tile_of_warpgroups(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
     (tile,) = own = product_search.BY_WARPGROUPS[k : k + 1]
     monkeypatch.setattr(product_search, "BY_WARPGROUPS", own)
+    monkeypatch.setattr(product_search, "BY_CREWS", ())
     args = several_tiles(HALVES[k % 2], k)
     plan = multiplied(kernels.product, *args)
     assert plan.tile[:2] == tile[0] and plan.packed == (bool(k & 1), False)  # 300 rows are no packets
+    checked(kernels.product, *args)
+
+
+@pytest.fixture
+def one_multiprocessor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small device: blocks that stay have several squares of few results."""
+    small = {arch: replace(target, multiprocessors=1) for arch, target in limits.TARGETS.items()}
+    monkeypatch.setattr(limits, "TARGETS", small)
+
+
+@pytest.mark.usefixtures("one_multiprocessor")
+@pytest.mark.parametrize("k", range(len(product_search.BY_CREWS)), ids=lambda k: str(product_search.BY_CREWS[k]))
+def test_every_tile_of_crews(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Squares in odd and even numbers, whose turns go around the ring."""
+    (tile,) = own = product_search.BY_CREWS[k : k + 1]
+    monkeypatch.setattr(product_search, "BY_WARPGROUPS", ())
+    monkeypatch.setattr(product_search, "BY_CREWS", own)
+    monkeypatch.setattr(product_search, "MOST_BOXES", 3)
+    rows, columns = (tile[0] + 8, tile[1] + 8) if k % 2 else (2 * tile[0] + 8, tile[1])
+    args = several_tiles(HALVES[k % 2], k, (rows, columns, 136))
+    plan = multiplied(kernels.product, *args)
+    assert (plan.tile[:2], plan.crews, plan.threads) == (tile, 2, 288)
     checked(kernels.product, *args)
 
 
@@ -812,6 +836,12 @@ BY_WARPGROUPS = (
     Planted("barriers_are_not_made_known", "weft::fence_mbarrier_init();", ""),
     Planted("barriers_are_not_awaited", "    __syncthreads();\n    const int32_t squares", "    const int32_t squares"),
 )  # fmt: skip
+BY_CREWS = (
+    Planted("crews_are_not_called", "called[crew].wait(called_before % 2);", ""),
+    Planted("the_first_crew_waits_to_be_called", "called_before = crew == 0;", "called_before = 0;"),
+    Planted("crews_call_themselves", "called[(crew + 1) % 2].arrive();", "called[crew].arrive();"),
+    Planted("turns_of_the_other_crew_are_counted_once_less", "step += turns;", "step += turns - 1;"),
+)  # fmt: skip
 LINES = (
     Planted("lines_are_not_awaited", "__syncwarp();\n            const int32_t first_line",
             "const int32_t first_line", ("race",)),
@@ -858,10 +888,23 @@ def seen(planted: Planted, args: tuple[torch.Tensor, torch.Tensor]) -> list[str]
 @pytest.mark.parametrize("planted", BY_WARPGROUPS + BY_WARPS, ids=lambda p: p.name)
 def test_planted_bugs_are_seen(planted: Planted, text_of: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(product_search, "BY_WARPGROUPS", (((64, 64), (64, 64), 3),))
+    monkeypatch.setattr(product_search, "BY_CREWS", ())
     monkeypatch.setattr(product_search, "BY_WARPS", (((64, 64), (32, 32), 0),))
     monkeypatch.setattr(product_search, "MOST_BOXES", 4)
     text_of(planted.old, planted.new)
     assert seen(planted, several_tiles(torch.bfloat16, 0, (72, 64, 448))) is None
+
+
+@pytest.mark.usefixtures("one_multiprocessor")
+@pytest.mark.parametrize("planted", BY_CREWS, ids=lambda p: p.name)
+def test_planted_bugs_of_crews_are_seen(
+    planted: Planted, text_of: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(product_search, "BY_WARPGROUPS", ())
+    monkeypatch.setattr(product_search, "BY_CREWS", ((64, 64),))
+    monkeypatch.setattr(product_search, "MOST_BOXES", 3)
+    text_of(planted.old, planted.new)
+    assert seen(planted, several_tiles(torch.bfloat16, 0, (136, 128, 136))) is None
 
 
 @pytest.mark.parametrize("planted", LINES, ids=lambda p: p.name)

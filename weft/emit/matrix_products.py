@@ -79,7 +79,7 @@ class MatrixEntry(ProductEntry):
         across = plan.tile[1] // n
         threads = 128 if self.by_warpgroups else 32
         unit = f"threadIdx.x / {threads}"
-        rows = f"{unit} * {m}" if across == 1 else f"{unit} / {across} * {m}"
+        rows = "0" if plan.crews > 1 else f"{unit} * {m}" if across == 1 else f"{unit} / {across} * {m}"
         columns = "0" if across == 1 else f"{unit} % {across} * {n}"
         line(f"const int32_t own_row = {rows}, own_column = {columns};  // of the {'warpgroup' if threads > 32 else 'warp'}")
         inner = "threadIdx.x / 32 % 4 * 16 + " if self.by_warpgroups else ""
@@ -151,11 +151,14 @@ class MatrixEntry(ProductEntry):
         """
         line, stages, own = self.writer.line, self.plan.stages, self.plan.threads - 32
         tiles = self.ring()
-        line(f"__shared__ weft::Mbarrier full[{stages}], empty[{stages}];")
+        crews, warps = self.plan.crews, self.plan.folding // WARP
+        line(f"__shared__ weft::Mbarrier full[{stages}], empty[{stages}]{f', called[{crews}]' if crews > 1 else ''};")
         with self.writer.block("if (threadIdx.x == 0)"):
             with self.writer.block(f"for (int32_t place = 0; place < {stages}; ++place)"):
                 line("full[place].init(1);")
-                line(f"empty[place].init({own // 32});")
+                line(f"empty[place].init({warps});")
+            if crews > 1:
+                line(f"for (int32_t crew = 0; crew < {crews}; ++crew) called[crew].init({warps});")
             line("weft::fence_mbarrier_init();")
         line("__syncthreads();")
         if self.plan.parts > 1:
@@ -181,32 +184,49 @@ class MatrixEntry(ProductEntry):
                     self.bring_box(tile, k)
             line("return;")
         self.places_of_thread()
-        with self.each_square():
+        if crews > 1:
+            line("// each of the crews has squares of its own: one multiplies while another writes")
+            line(f"const int32_t crew = threadIdx.x / {self.plan.folding};")
+            line("step = crew * turns;")
+            line("int32_t called_before = crew == 0;  // the first need not be called")
+        with self.each_square(by_crews=crews > 1):
             self.multiply_squares(tiles, turns, begin)
             self.finish()
 
     def multiply_squares(self, tiles: list[Tile], turns: str, begin: str) -> None:
         """All turns of a square, by warpgroups."""
-        line, stages = self.writer.line, self.plan.stages
+        line, stages, crews = self.writer.line, self.plan.stages, self.plan.crews
         self.begin_totals()
+        if crews > 1:
+            line("called[crew].wait(called_before % 2);")
+            line("++called_before;")
         with self.writer.block(turns):
             line(f"const int32_t place = step % {stages};")
             line(f"full[place].wait(step / {stages} % 2);")
             self.multiply_by_warpgroups(tiles, "place")
             line("weft::wgmma_wait<1>();  // the products of the turn before: their place is free")
             line(given_back(f"empty[(step - 1) % {stages}]", f"turn > {begin}"))
+        if crews > 1:  # the next one waits for its tiles from now on: a wait asks for a parity, so all phases before are over
+            line(given_back(f"called[(crew + 1) % {crews}]"))
         line(f"weft::wgmma_wait<0>({', '.join(self.accumulators())});")
         if self.plan.parts == 1:  # of the next square: nobody waits for the last place of the only one
             line(given_back(f"empty[(step - 1) % {stages}]"))
+        if crews > 1:
+            line(f"step += {'turns' if crews == 2 else f'{crews - 1} * turns'};  // those of the other crew")
 
     @contextmanager
-    def each_square(self) -> Iterator[None]:
-        """What is written here is done for each square of a block, which is one where blocks share squares."""
+    def each_square(self, by_crews: bool = False) -> Iterator[None]:
+        """What is written here is done for each square of a block, which is one where blocks share squares. by_crews: for each
+        of a crew's.
+        """
         if self.plan.parts > 1:
             yield
             return
         number = "place_of_square" if self.products.batch else "square"
-        with self.writer.block(f"for (int32_t {number} = blockIdx.x; {number} < squares; {number} += gridDim.x)"):
+        first, step = "blockIdx.x", "gridDim.x"
+        if by_crews:
+            first, step = f"{first} + crew * {step}", f"{self.plan.crews} * {step}"
+        with self.writer.block(f"for (int32_t {number} = {first}; {number} < squares; {number} += {step})"):
             self.square(number)
             yield
 
@@ -226,7 +246,7 @@ class MatrixEntry(ProductEntry):
             type_, size = register_type(f.types[0]), f.types[0].size
             place = f"reinterpret_cast<{type_}(*)[{width}]>(memory + {offset}) + threadIdx.x / {WARP} * {rows}"
             self.writer.line(f"auto* const {name} = {place};")
-            offset += self.plan.folding // WARP * rows * width * size
+            offset += self.plan.writing // WARP * rows * width * size
         return found
 
     def bring_box(self, tile: Tile, k: int) -> None:

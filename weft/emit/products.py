@@ -87,7 +87,8 @@ ENDING_UNROLL = 8
 _OWN = """
     outside here row point place square memory u v h g q e group across down now turn turns lane full empty step
     near_row near_rows batch parts part item first_turn stop begin own_points own_row own_column first_own_row
-    first_own_column squares bring run warp part_run rank lane line_row line_column first_line first packet packets tile line
+    first_own_column squares bring run warp part_run rank lane line_row line_column first_line crew called called_before
+    first packet packets tile line
 """
 
 
@@ -514,7 +515,7 @@ class ProductEntry(ValueBody):
     def lines_place(self) -> dict[str, str]:
         """Declare where the lines of a warp are, such that rows below each other lie in other banks."""
         found, plan = {}, self.plan
-        warps, width = plan.folding // WARP, WARP + LINE_PAD
+        warps, width = plan.writing // WARP, WARP + LINE_PAD
         for f in self.products.folds:
             name = self.fresh.fresh(f"{f.names[0]}_lines")
             type_ = register_type(f.types[0])

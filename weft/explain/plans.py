@@ -299,6 +299,8 @@ def _multiplying(launch: Launch, plan: ProductPlan) -> list[str]:
         who = "warpgroup" if plan.engine == "wgmma" else "warp"
         way = "a warp brings them as boxes (TMA)" if plan.boxes else "threads copy them (cp.async)"
         stays = ["blocks stay and go from square to square"] if plan.resident else []
+        if plan.crews > 1:
+            stays = [f"blocks stay; {plan.crews} warpgroups have squares of their own: one writes while another multiplies"]
         return [
             f"{square} {who} {down} x {across}, by {plan.atom.name}",
             *stays,

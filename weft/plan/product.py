@@ -60,7 +60,8 @@ class ProductPlan:
     between packets. type: of the factors of matrix instructions. parts: blocks that share the points of a square; a launch
     after combines what they leave. together: they are blocks of a cluster, which combine it. streamed: of a few rows with
     many columns; operands go from memory to the registers of the threads that take them, `stages` runs ahead; groups are warps.
-    main: of sweeps over different axes, which is multiplied. apart: axes of the batch that one side alone has.
+    main: of sweeps over different axes, which is multiplied. apart: axes of the batch that one side alone has. crews: of
+    warpgroups of a block that stays; each has squares of its own, and one writes what another follows with its products.
     """
 
     lane: str
@@ -83,6 +84,7 @@ class ProductPlan:
     streamed: bool = False
     main: int = 0
     apart: tuple[str, ...] = ()
+    crews: int = 1
 
     @property
     def leaves_parts(self) -> bool:
@@ -122,12 +124,17 @@ class ProductPlan:
 
     @property
     def folding(self) -> int:
-        """Threads of a block that have results."""
+        """Threads that share a square of results."""
         return WARP if self.streamed else math.prod(self.squares) * _TOGETHER[self.engine]
 
     @property
+    def writing(self) -> int:
+        """Threads of a block that have results."""
+        return self.folding * self.crews
+
+    @property
     def threads(self) -> int:
-        return self.folding * self.groups + (WARP if self.boxes else 0)
+        return self.writing * self.groups + (WARP if self.boxes else 0)
 
     @property
     def run(self) -> int:
@@ -306,7 +313,7 @@ def shared_bytes(plan: ProductPlan, found: Products) -> int:
     each = sum(max(4, f.types[0].size) for f in found.folds)
     if plan.streamed:
         return plan.groups * m * n * each
-    lines = plan.lines * plan.folding // WARP * plan.line_rows * (WARP + LINE_PAD) * each
+    lines = plan.lines * plan.writing // WARP * plan.line_rows * (WARP + LINE_PAD) * each
     return ring_bytes(plan, found) + (plan.groups - 1) * m * n * each + lines
 
 

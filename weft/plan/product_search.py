@@ -55,6 +55,8 @@ BY_WARPGROUPS = (
     ((128, 256), (64, 256), 1), ((256, 128), (128, 128), 1), ((128, 128), (64, 128), 2), ((128, 64), (64, 64), 2),
     ((64, 64), (64, 64), 2), ((64, 128), (64, 128), 2), ((64, 256), (64, 256), 1),
 )  # fmt: skip
+# Of two crews of a warpgroup, each of which has squares of its own: (rows, columns).
+CREWS, BY_CREWS = 2, ((128, 128), (64, 128))
 # The same of few columns.
 NARROW_TILES = (
     ((128, 8), (64, 8), 1), ((64, 8), (64, 8), 1), ((128, 16), (64, 16), 1), ((64, 16), (64, 16), 1),
@@ -78,12 +80,14 @@ REGISTERS, WORD = 1 << 16, 4
 MOST_WORDS, MOST_BESIDE, MOST_SUMS, OTHER_WORDS, MATRIX_WORDS, MADE_WORDS = 64, 32, 128, 56, 44, 16
 # What a multiprocessor does in a cycle: multiply-adds, products of bytes of points by an engine and of float64; bytes of shared
 # memory, of L2 and of memory where all ask, and those that a block brings; a box of memory costs as much as so many rows more.
+# What crews bring, whose ring no writing interrupts, to that.
 LANES, PRODUCT_BYTES, DOUBLES, SHARED_BYTES = 107, {"mma": 2048, "wgmma": 4096}, 128, 128
-L2_BYTES, MEMORY_BYTES, L2_BLOCK_BYTES, MEMORY_BLOCK_BYTES, BOX_ROWS = 58, 18.5, 40, 24, 8
+L2_BYTES, MEMORY_BYTES, L2_BLOCK_BYTES, MEMORY_BLOCK_BYTES, BOX_ROWS, CREWS_BRING = 58, 18.5, 40, 24, 8, 1.1
 # Cycles: of a turn that waits for memory, times threads, and of one that waits to shift what comes; until a tile is there; of a
-# turn at the least; before the first. Results that are written in one, by threads and by lines.
+# turn at the least; before the first. Results that are written in one, by threads and by lines, and bytes of these where all
+# multiprocessors write.
 WAITING, SHIFTED_WAITING = 240 * 128, 1600
-FETCH_CYCLES, TURN_CYCLES, START_CYCLES, END_RESULTS, END_LINES = 1800, 250, 2500, 16, 4
+FETCH_CYCLES, TURN_CYCLES, START_CYCLES, END_RESULTS, END_LINES, WRITTEN_BYTES = 1800, 250, 2500, 16, 4, 12
 # Blocks that share the points of a square, and turns of each at the least; bytes of parts that a multiprocessor moves in a
 # cycle, cycles of another launch.
 PARTS = (*range(2, 9), *range(10, 17, 2), *range(20, 33, 4), *range(40, 65, 8), *range(80, 113, 16))
@@ -118,7 +122,8 @@ def plan_products(
     batch, rows, columns, points = (math.prod(extents[a] for a in axes) for axes in groups)
     if not batch or not rows or not columns or max(rows, columns, points) >= MOST_BLOCKS:
         return None
-    work = _Work(found, batch, rows, columns, points, machine, extents)
+    each = sum(function.array(w.array).dtype.size for w in found.sweeps.last)
+    work = _Work(found, batch, rows, columns, points, machine, extents, each)
     few = min(rows, columns) <= MOST_FEW and max(rows, columns) >= FEWEST_COLUMNS and points >= FEW_POINTS
     if few and not (found.owns or found.exact):
         turned = products(sweeps, found.rows[-1], main)
@@ -185,7 +190,7 @@ def _plain(
 
 @dataclass(frozen=True)
 class _Work:
-    """What a call multiplies, and on what."""
+    """What a call multiplies, and on what. each: bytes of a result."""
 
     found: Products
     batch: int
@@ -194,6 +199,7 @@ class _Work:
     points: int
     machine: Machine
     extents: Mapping[str, int]
+    each: int
 
     def apart(self, main: int) -> Iterator[_Work]:
         """The same with all axes of one side but the fastest in the batch: what has several is packed, one is a box's."""
@@ -219,6 +225,9 @@ class _Work:
             waiting = WAITING / plan.threads if all(s.aligned for s in plan.staged) else SHIFTED_WAITING
             turn = beside * self.by_threads(plan) + waiting / beside
             took = -(-several // resident) * turns * turn
+        elif plan.crews > 1:  # which wait for products, or for who writes
+            products, writes = turns * self.turn(plan, blocks, CREWS_BRING), self.writing(plan) + self.written(plan)
+            took = START_CYCLES + several * max(products, (products + writes) / plan.crews) + writes
         elif plan.resident:
             rounds, left = divmod(blocks, plan.resident * self.machine.multiprocessors)
             took = START_CYCLES + rounds * self.round(plan, turns, blocks) + self.round(plan, turns, left)
@@ -237,9 +246,21 @@ class _Work:
         beside = min(plan.resident, -(-blocks // self.machine.multiprocessors))
         if not beside:
             return 0
-        turn = max(self.by_matrices(plan, blocks, beside), FETCH_CYCLES / (plan.stages * beside), TURN_CYCLES / beside)
-        results = math.prod(plan.tile[:2]) / (END_LINES if plan.lines else END_RESULTS)
-        return beside * (turns * turn + results / min(2, beside))
+        own = turns * self.turn(plan, blocks, beside) + self.writing(plan) / min(2, beside) + self.written(plan)
+        return beside * own
+
+    def turn(self, plan: ProductPlan, blocks: int, beside: float) -> float:
+        """Cycles of a turn by matrix instructions of blocks that stay."""
+        return max(self.by_matrices(plan, blocks, beside), FETCH_CYCLES / (plan.stages * beside), TURN_CYCLES / beside)
+
+    def writing(self, plan: ProductPlan) -> float:
+        """Cycles that threads take for the results of a square."""
+        return math.prod(plan.tile[:2]) / (END_LINES if plan.lines else END_RESULTS)
+
+    def written(self, plan: ProductPlan) -> float:
+        """Cycles in which they come to memory: squares end together, and all write at once."""
+        active = min(self.squares(plan), self.machine.multiprocessors) / self.machine.multiprocessors
+        return math.prod(plan.tile[:2]) * self.each * active / WRITTEN_BYTES
 
     @property
     def words(self) -> int:
@@ -269,13 +290,13 @@ class _Work:
         brought = sum(rows * k * (APART if s.vector == 1 else 0 if s.aligned else ANYWHERE) for rows, s in sides)
         return (m * n * k * each * max(1, size // WORD) + brought) / LANES
 
-    def by_matrices(self, plan: ProductPlan, blocks: int, beside: int) -> float:
+    def by_matrices(self, plan: ProductPlan, blocks: int, beside: float) -> float:
         """Cycles of a turn: of products, of shared memory, of what a block brings, or of what all of them do, from L2, or from
         memory where one square alone takes it. beside: blocks that a multiprocessor has.
         """
         (m, n, k), (own_m, own_n), found = plan.tile, plan.each, self.found
         folds = sum(len(found.terms(f)) for f in found.folds)
-        reads = m // 64 * (64 + n) if plan.engine == "wgmma" else math.prod(plan.squares) * (own_m + own_n)
+        reads = folds * m // 64 * (64 + n) if plan.engine == "wgmma" else math.prod(plan.squares) * (own_m + own_n)
         active = min(blocks, self.machine.multiprocessors) / self.machine.multiprocessors
         brought = ((len(found.left) * m, self.columns <= n), (len(found.right) * n, self.rows <= m))
         sides = [(rows + BOX_ROWS * once, once) for rows, once in brought]
@@ -283,14 +304,15 @@ class _Work:
         alone = sum(rows / (MEMORY_BLOCK_BYTES if once else L2_BLOCK_BYTES) for rows, once in sides) / beside
         line = k * plan.factors.size
         products = DOUBLES if plan.factors == FLOAT64 else PRODUCT_BYTES[plan.engine] / plan.factors.size
-        return max(m * n * k * folds / products, (reads + m + n) * line / SHARED_BYTES, max(moved, alone) * line)
+        shared = (reads + len(found.left) * m + len(found.right) * n) * line / SHARED_BYTES
+        return max(m * n * k * folds / products, shared, max(moved, alone) * line)
 
     def shared(self, plans: Iterable[ProductPlan]) -> Iterator[ProductPlan]:
         """The plans, and where blocks are few those by which they share the points."""
         for plan in plans:
             yield plan
             turns = -(-self.points // plan.tile[2])
-            for parts in PARTS:
+            for parts in PARTS if plan.crews == 1 else ():
                 if self.squares(plan) < self.machine.multiprocessors and turns >= FEWEST_TURNS * parts:
                     yield replace(plan, parts=parts, lines=False)
 
@@ -338,9 +360,10 @@ def _by_matrices(
     if narrow:  # what is read once is not packed
         width = min((n for (_, n), *_ in NARROW_TILES if work.columns <= n), default=0)
         squares = tuple(t for t in NARROW_TILES if t[0][1] == width) if boxes and not any(packed[: len(found.left)]) else ()
-    for (m, n), each, blocks in squares:
+    crews = tuple((tile, tile, 1, CREWS) for tile in BY_CREWS) if boxes and not narrow else ()
+    for (m, n), each, blocks, crew in (*((*own, 1) for own in squares), *crews):
         tile = (m, n, MATRIX_LINE // factors.size)
-        plan = _stored(function, replace(plain, tile=tile, each=each), work, facts)
+        plan = _stored(function, replace(plain, tile=tile, each=each, crews=crew), work, facts)
         sums = m * n * work.words // plan.folding
         tiles = ring_bytes(replace(plan, stages=1), found)
         other = OTHER_SHARED + shared_bytes(plan, found) - ring_bytes(plan, found)
@@ -349,7 +372,7 @@ def _by_matrices(
         words = sums + MATRIX_WORDS + MADE_WORDS * made_of_sums(found)
         resident = max(1, min(blocks, REGISTERS // (plan.threads * words), room, needed))
         stages = min((machine.shared // resident - other) // tiles, most)
-        if sums <= MOST_SUMS and stages >= fewest:
+        if sums <= MOST_SUMS and stages >= fewest and needed >= crew:
             yield replace(plan, stages=stages, resident=resident if boxes else 0)
 
 
