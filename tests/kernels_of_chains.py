@@ -11,7 +11,7 @@ from bench.attention import causal
 
 __all__ = [
     "between", "biased", "by_batch", "causal", "decode", "divided", "from_first", "full", "grouped", "log_sums", "near",
-    "of_lengths", "prefix", "ragged", "sharpened", "squared", "squared_turned", "values_of_two",
+    "of_keys", "of_lengths", "prefix", "ragged", "sharpened", "squared", "squared_turned", "values_of_two",
 ]  # fmt: skip
 
 
@@ -38,6 +38,34 @@ def full(q, k, v, scale: float):
                 acc = 0.0
                 for j in range(keys):
                     acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, j, e]
+                out[b, i, e] = acc / total
+    return out
+
+
+@weft.kernel
+def of_keys(q, k, scale: float, lanes: int):
+    """The first numbers of a key are its value."""
+    batch, queries, width = q.shape
+    keys = k.shape[1]
+    out = torch.empty(batch, queries, lanes, dtype=q.dtype)
+    for b in range(batch):
+        for i in range(queries):
+            scores = torch.empty(keys)
+            for j in range(keys):
+                dot = 0.0
+                for d in range(width):
+                    dot += q[b, i, d] * k[b, j, d]
+                scores[j] = dot * scale
+            largest = -math.inf
+            for j in range(keys):
+                largest = max(largest, scores[j])
+            total = 0.0
+            for j in range(keys):
+                total += torch.exp(scores[j] - largest)
+            for e in range(lanes):
+                acc = 0.0
+                for j in range(keys):
+                    acc += torch.exp(scores[j] - largest).to(q.dtype) * k[b, j, e]
                 out[b, i, e] = acc / total
     return out
 

@@ -207,6 +207,16 @@ def test_full(forced: Callable[..., None], warpgroups: int, turn: int, dtype: to
     assert all(torch.equal(r, results[0]) for r in results)
 
 
+@pytest.mark.parametrize(("width", "lanes", "same"), [(64, 48, True), (80, 72, True), (40, 40, True), (96, 64, False)])
+def test_values_that_are_in_the_tiles_of_keys(forced: Callable[..., None], width: int, lanes: int, same: bool) -> None:
+    forced(2, 64)
+    q, k, _ = three(1, 130, 150, width)
+    plan = plan_of(kernels.of_keys, q, k, 0.125, lanes)
+    assert isinstance(plan, ChainPlan)
+    assert bool(plan.same) == same
+    close(ran(kernels.of_keys, q, k, 0.125, lanes)["out"], reference(q, k, k[..., :lanes], 0.125))
+
+
 @pytest.mark.parametrize(("warpgroups", "turn"), [(1, 80), (2, 128), (3, 64)])
 def test_causal_with_infinities_that_no_row_has_yet(forced: Callable[..., None], warpgroups: int, turn: int) -> None:
     forced(warpgroups, turn)

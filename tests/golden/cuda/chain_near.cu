@@ -113,8 +113,9 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
         float total_own[2][2] = {{weft::Sum<float>::identity(), weft::Sum<float>::identity()}, {weft::Sum<float>::identity(), weft::Sum<float>::identity()}};
         float dot_own[64];
         uint32_t exp_own[8][4];
+        const float scale_float = weft::kept(float(scale));
         float acc_own[1][32] = {};
-        const float factor_of_scores = float(scale);
+        const float factor_of_scores = scale_float;
         const bool rising = 0x1.715476p+0f * factor_of_scores > 0.0f;  // the maximum goes up with the scores
         const float unit = rising ? factor_of_scores : 1.0f, slope = 0x1.715476p+0f * unit;
         const auto fold_turn = [&](const int32_t turn, const bool edge) WEFT_INLINE {
