@@ -20,7 +20,7 @@ import torch
 
 from tests import syntax, validated
 from weft.pytorch import reference, simulated
-from weft.runtime import host, quick
+from weft.runtime import host
 from weft.runtime.simulator.engine import engine
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -98,12 +98,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """What is loaded by now stays: the collector of garbage need not look through it again and again."""
     gc.collect()
     gc.freeze()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def quick_ways() -> None:
-    """What quick calls are compiled to, without which the first calls on a machine go: tests tell which way a call takes."""
-    quick.begin().result()
 
 
 @pytest.fixture

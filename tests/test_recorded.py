@@ -230,6 +230,14 @@ def test_several_results_of_which_some_have_gradients(long: list[Any]) -> None:
             assert k < 2 or not long
 
 
+def test_operators_in_graphs_take_the_quick_way_too(long: list[Any]) -> None:
+    x, c = rows(4, 24).detach(), rows(4, 24).detach()
+    for _ in range(2):
+        long.clear()
+        torch.testing.assert_close(linrec.kernel.operator(x, c), linrec(x, c))
+    assert not long
+
+
 def test_a_kernel_is_called_by_the_dispatcher_where_it_has_to_be() -> None:
     """Modes see the operator; eager calls have none between."""
     seen = []

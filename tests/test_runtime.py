@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib.util
 import os
 import shutil
@@ -27,6 +28,7 @@ from hypothesis import strategies as st
 from weft.errors import CompileError, DeviceMismatch, LaunchError, OutOfRange, WeftError
 from weft.pytorch.quick import MISS, Seen, quick_call
 from weft.runtime import cache, cuda, host, nvrtc, precompiled, steps
+from weft.runtime.collection import uncollected
 from weft.runtime.include import resolve
 from weft.runtime.sheltered import Processes
 from weft.runtime.slots import Frame, Given, Slots, pack
@@ -1042,3 +1044,14 @@ def test_gpu_wrong_architecture_is_named() -> None:
     other = "sm_80" if cuda.device_properties(0).arch != "sm_80" else "sm_90a"
     with pytest.raises(DeviceMismatch, match="another architecture"):
         cuda.load(nvrtc.compile_cubin(ADD, other, name="add.cu").binary, "add", 0)
+
+
+# ---------------------------------------------------------------- the collector of cycles
+
+
+def test_cycles_are_sought_again_where_the_last_of_several_ends() -> None:
+    with uncollected():
+        with uncollected():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+    assert gc.isenabled()

@@ -94,8 +94,7 @@ class CallPlan:
         made, way = self.run(args), never
         if len(self.ways) < REMEMBERED and self.run is self.tensors:
             way = self.seen(Seen(args, recorder=recorder, defaults=self.defaults))
-            if way is not never:
-                self.ways.append(way)
+            self.ways.append(way)
         return made if recorder is None else recorder(args, made), way
 
 

@@ -21,7 +21,7 @@ from weft.plan.facts import Geometry
 from weft.runtime import cuda
 from weft.runtime.guard import Guard
 from weft.runtime.host import HostParts
-from weft.runtime.quick import ALIGNMENT, MOST_WAYS, Made, QuickLaunch, Returned, is_ready, together
+from weft.runtime.quick import ALIGNMENT, MOST_WAYS, Made, QuickLaunch, Returned, together
 from weft.runtime.quick import make as compile_quick
 
 # What a quick call gives when the call is not like the one it was made for.
@@ -185,8 +185,6 @@ def quick_call(
     finite values of a float are taken.
     """
     args, constants = seen.args, seen.constants
-    if not is_ready():
-        return never
     if any(args[k] is not args[earlier] for k, earlier in same):
         return never
     again = _again(args)

@@ -149,7 +149,7 @@ def build(whole: Source, name: str, flags: tuple[str, ...] = FLAGS, *, alone: bo
     alone: no other text has its headers, so that they need not be parsed for others.
     """
     compiler = find_compiler()
-    key = _key(whole, compiler, flags)
+    key = cache.key(_FORMAT, compiler.identity, cpu_model(), *flags, whole.text)
     entry = cache.load(key)  # whole and unharmed, or None: what is damaged must not reach the dynamic loader
     said = cache.key(key, "warnings")
     if entry is not None:
@@ -158,16 +158,6 @@ def build(whole: Source, name: str, flags: tuple[str, ...] = FLAGS, *, alone: bo
     if warnings:
         cache.store(said, warnings.encode())
     return Built(binary, cache.store(key, binary), warnings)
-
-
-def is_kept(source: str, name: str) -> bool:
-    """Whether the disk cache has what `library` would compile. Raises CompileError where there is no compiler."""
-    place = cache.path(_key(resolve(source, name), find_compiler(), FLAGS))
-    return place is not None and place.exists()
-
-
-def _key(whole: Source, compiler: Compiler, flags: tuple[str, ...]) -> str:
-    return cache.key(_FORMAT, compiler.identity, cpu_model(), *flags, whole.text)
 
 
 def _compile(

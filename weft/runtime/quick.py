@@ -23,7 +23,6 @@ from weft.runtime.host import HostParts
 ALIGNMENT = 31  # the bits of an address that a plan is made for
 _MOST, _MOST_SLOTS, _MOST_MAPS = 16, 64, 8
 MOST_WAYS = 8  # calls of different kinds that one function tries in turn
-_SOURCE, _NAME = '#include "weft/quick.hpp"\n', "quick.cpp"
 _KINDS = {"argument": 0, "result": 1, "number": 2}
 _FLOAT, _TENSOR, _SAME, _AGAIN = range(4)
 # Types of arguments of which a call takes one value: equal ones do not differ.
@@ -169,23 +168,10 @@ def begin() -> Future[ctypes.PyDLL | None]:
 os.register_at_fork(after_in_child=begin.cache_clear)  # where nobody works on it
 
 
-def is_ready() -> bool:
-    """Whether the functions are there, or that there are none, without waiting for a compiler: the first calls on a machine go
-    without.
-    """
-    library = begin()
-    if library.done():
-        return True
-    try:
-        return host.is_kept(_SOURCE, _NAME)
-    except CompileError:
-        return True
-
-
 def _library() -> ctypes.PyDLL | None:
     """The compiled functions; None where there is no C++ compiler, or Python's own functions cannot be found."""
     try:
-        library = host.library(_SOURCE, _NAME, ctypes.PyDLL)
+        library = host.library('#include "weft/quick.hpp"\n', "quick.cpp", ctypes.PyDLL)
         library.make_quick_call.argtypes = [ctypes.py_object]
         library.make_quick_call.restype = ctypes.py_object
         library.size_of_call.restype = ctypes.c_int64
