@@ -276,12 +276,13 @@ def longer_than_a_product(x):
     return y
 
 
-def test_a_size_that_is_a_product_is_checked_by_the_kernel():
+def test_a_size_that_is_a_product_is_checked_where_a_call_does_not_tell():
     kernel = weft.kernel(longer_than_a_product)
     torch.testing.assert_close(kernel(torch.ones(4, 5)), longer_than_a_product(torch.ones(4, 5)))
     with pytest.raises(OutOfRange):
         kernel(torch.ones(1, 1))
-    assert "weft::inside(i" in kernel.source("float32[4,5]", arch="sm_90a")
+    assert "weft::inside(i" in kernel.source("float32[1,1]", arch="sm_90a")
+    assert "weft::inside(i" not in kernel.source("float32[4,5]", arch="sm_90a")
 
 
 def test_a_tensor_without_memory_may_hold_a_mask():

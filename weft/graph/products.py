@@ -137,8 +137,11 @@ def products(sweeps: Sweeps, lane: str, main: int = 0, apart: Collection[str] = 
     split = _Split(reach, frozenset(sweep.over), batch, rows, columns)
     folds, exact = [], []
     for f in sweep.folds:
-        part = split.of(f.parts[0], strict=True)
-        if part is None and f.algebra == "sum" and f.types[0] == FLOAT32:
+        tried = split.copy()
+        part = tried.of(f.parts[0], strict=True)
+        if part is not None:
+            split = tried
+        elif f.algebra == "sum" and f.types[0] == FLOAT32:
             part = split.masked(f.parts[0])
             exact.append(f)
         if part is None:
@@ -328,6 +331,12 @@ class _Split:
         self._reach, self._over, self._shared, self._sides = reach, over, over | batch, (rows, columns)
         self._names: dict[Expr, str] = {}
         self._owns: dict[Expr, str] = {}
+
+    def copy(self) -> _Split:
+        """The same, with what has been found so far."""
+        made = _Split(self._reach, self._over, self._shared - self._over, *self._sides)
+        made._names, made._owns = dict(self._names), dict(self._owns)
+        return made
 
     @property
     def found(self) -> tuple[Operand, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -97,6 +98,10 @@ def polynomial(expr: Expr) -> Polynomial | None:
 def merged_subscripts(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> tuple[tuple[Expr, Expr], ...]:
     """What is equal, too, where two subscripts name one element: of `k // m, k % m` and `i, j`, k and i * m + j."""
     found = []
+    for k, j in itertools.permutations(range(len(a)), 2):  # with others between them, or the other way around
+        size = None if j == k + 1 else _divisor(a[k], a[j]) or _divisor(b[k], b[j])
+        if size is not None:
+            found.append((_joined(a[k], a[j], size), _joined(b[k], b[j], size)))
     k = 0
     while k + 1 < len(a):
         size = _divisor(a[k], a[k + 1]) or _divisor(b[k], b[k + 1])
