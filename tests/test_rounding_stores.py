@@ -19,7 +19,7 @@ import weft
 from tests.fuzz_programs import compiled
 from tests.test_cells import kinds, outputs
 from weft.loops.rounding import rounded
-from weft.loops.types import BFLOAT16, FLOAT16, SCALAR_TYPES
+from weft.loops.types import BFLOAT16, FLOAT16, FLOATS8, SCALAR_TYPES
 from weft.pytorch.simulated import simulate_call
 
 HALF = (torch.float16, torch.bfloat16)
@@ -271,4 +271,4 @@ def test_random_programs_give_the_bits_of_the_python(seed: int, dtype: torch.dty
 
 
 def test_every_type_is_known() -> None:
-    assert {t for t in SCALAR_TYPES.values() if t != t.opmath} == {FLOAT16, BFLOAT16}
+    assert {t for t in SCALAR_TYPES.values() if t != t.opmath} == {FLOAT16, BFLOAT16, *FLOATS8}
