@@ -75,6 +75,21 @@ def test_a_quantised_layer_is_one_kernel() -> None:
     assert multiplied(kernels.quantised_linear, "int8[16,4096]", *wide).tile[1] == 16
 
 
+@pytest.mark.parametrize(
+    ("kernel", "specs", "told"),
+    [
+        (kernels.of_floats, ("float8_e4m3fn[512,512]",) * 2, "as float16, exactly"),
+        (kernels.of_floats, ("float8_e4m3fn[4,512]", "float8_e4m3fn[512,512]"), "of few rows"),
+        (kernels.of_numbers, ("int8[64,131072]", "int8[131072,64]"), "so many products may not fit into int32"),
+        (kernels.of_integers, ("int32[512,512]",) * 2, "tensor cores take int8 and uint8"),
+        (kernels.of_floats, ("bfloat16[512,512]", "float16[512,512]"), "different types"),
+    ],
+    ids=lambda v: v if isinstance(v, str) else "",
+)
+def test_explain_says_why(kernel: Any, specs: tuple[str, ...], told: str) -> None:
+    assert told in str(kernel.explain(*specs, detail=True))
+
+
 # ---------------------------------------------------------------- what kernels compute
 
 

@@ -324,7 +324,8 @@ class Entry(ValueBody):
         assert isinstance(self.printer, DividingPrinter)
         exprs = list(exprs)
         written = {self.function.array(w.array).dtype for w in self.sweeps.writes}
-        whole = any(isinstance(x, Cast) and x.type.category == "int" for root in exprs for x in walk_expr(root))
+        casts = [x for root in exprs for x in walk_expr(root) if isinstance(x, Cast)]
+        whole = any(x.type.category == "int" and x.value.type.category == "float" for x in casts)
         exact = whole or bool(written & {*FLOATS8})
         for e in (x for root in exprs for x in walk_expr(root)):
             match e:

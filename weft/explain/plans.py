@@ -11,7 +11,7 @@ from weft.emit.names import kernel_entry
 from weft.explain.drawn import drawn
 from weft.explain.words import wrapped
 from weft.graph.outer_states import OuterStates
-from weft.graph.products import Products, factor_type
+from weft.graph.products import Products, factor_type, multiplied_type
 from weft.loops.show import renamed, show_expr, user_names
 from weft.loops.types import FLOAT32, FLOATS8, INT32, INT64
 from weft.plan.chain import RUN_OF_PARTS, ChainPlan
@@ -293,7 +293,7 @@ def _multiplying(launch: Launch, plan: ProductPlan) -> list[str]:
             f"{square} thread {across} columns, {plan.run_points} points of each at a time, by {_instruction(plan)}",
             *shared,
             f"what columns are made of is read once, {_count(plan.stages, 'run')} ahead; {plan.groups} warps share the points",
-            *([] if plan.engine == "mma" else _no_matrices(launch, found)),
+            *([] if plan.engine == "mma" else _no_matrices(launch, found, streamed=True)),
         ]
     if plan.engine != "fma":
         who = "warpgroup" if plan.engine == "wgmma" else "warp"
@@ -358,21 +358,24 @@ def _instruction(plan: ProductPlan) -> str:
     return "mma.sync m16n8k16" if plan.engine == "mma" else "multiply-adds"
 
 
-def _no_matrices(launch: Launch, found: Products) -> list[str]:
+def _no_matrices(launch: Launch, found: Products, streamed: bool = False) -> list[str]:
     """Why sums of products do not run on tensor cores, and what would change it."""
     assert launch.where is not None
     function = launch.where.analysis.function
     if not all(found.neutral(f) and f.types[0] in (FLOAT32, INT32, INT64) for f in found.folds):
         return []
-    others = [o for o in found.operands if factor_type(function, found, o) is None]
-    if not others and len({factor_type(function, found, o) for o in found.operands}) == 1:
-        return ["multiply-adds: so many products may not fit into int32, in which tensor cores sum them"]
-    if not others:
-        return ["multiply-adds: the factors are of different types, and tensor cores multiply one"]
+    types = {o: factor_type(function, found, o) for o in found.operands}
+    others, whole = [o for o, t in types.items() if t is None], found.folds[0].types[0].category == "int"
     shown = " and ".join(renamed(show_expr(o.value), user_names(function)) for o in others)
-    if found.folds[0].types[0].category == "int":
+    if whole and others:
         return [f"multiply-adds: tensor cores take int8 and uint8, widened to int32, which {shown} may not be"]
-    return [f"multiply-adds: tensor cores take float16 and bfloat16, which {shown} may not be; .to(torch.bfloat16) rounds"]
+    if others:
+        return [f"multiply-adds: tensor cores take float16 and bfloat16, which {shown} may not be; .to(torch.bfloat16) rounds"]
+    if multiplied_type(function, found, 1) is None:
+        return ["multiply-adds: the factors are of different types, and tensor cores multiply one"]
+    if streamed:
+        return ["multiply-adds: of few rows, tensor cores take what is in memory in 16 bits"]
+    return ["multiply-adds: so many products may not fit into int32, in which tensor cores sum them"]
 
 
 _SORTING = {

@@ -275,8 +275,7 @@ class _Work:
 
     def packing(self, plan: ProductPlan, k: int) -> float:
         """Cycles of a launch that packs the k-th operand."""
-        size = self.found.operands[k].value.type.size if plan.engine == "fma" else plan.factors.size
-        bytes_ = packed_elements(self.found, plan.staged[k], k, self.extents) * size * 2
+        bytes_ = packed_elements(self.found, plan.staged[k], k, self.extents) * self.found.operands[k].value.type.size * 2
         return PACK_CYCLES + bytes_ / (self.machine.multiprocessors * PACK_BYTES)
 
     def by_threads(self, plan: ProductPlan) -> float:
