@@ -25,11 +25,13 @@ from weft.loops.schedule import Nest
 from weft.plan.arguments import Facts
 from weft.plan.outer_states import (
     CHUNK,
+    DOTS,
+    MOST_SHARED,
     PACKET,
-    RESIDENT,
     Brought,
     OuterPlan,
     OuterStep,
+    blocks_at_once,
     brought,
     held_states,
     is_packets,
@@ -91,6 +93,7 @@ class OuterEntry(ValueBody):
         self.tiles: dict[Expr, str] = {}
         self.numbers = numbers(self.found, self.step)
         self.places_of = {e: name for name, e in reversed(self.numbers.items())}  # equal ones have one place
+        self.stages = self.step.stages(self.plan)
         self.held = held_states(self.plan) * self.plan.threads
         self.own = brought(self.function, self.found, self.plan, self.facts, self.step)
 
@@ -104,12 +107,19 @@ class OuterEntry(ValueBody):
         if self.found.meetings:
             early = self.found.growths[0].scan.names[0]
             self.memory[f"{early}.kept"] = self.fresh.fresh(f"{early}_kept")
+            self.memory[f"{early}.dots"] = self.fresh.fresh(f"{early}_dots")
         given += [f"float* {name}" for name in self.memory.values()]
         given += ["const int64_t parts"] if self.memory else []
         lines = ",\n    ".join(given)
-        bounds = f"{self.plan.threads}, {RESIDENT // self.plan.warps}"
+        bounds = f"{self.plan.threads}, {self.resident}"
         with self.writer.block(f'extern "C" __global__ void __launch_bounds__({bounds}) {self.step.entry}(\n    {lines})'):
             self.body()
+
+    @property
+    def resident(self) -> int:
+        """Blocks that a multiprocessor has at once."""
+        size = shared_bytes(self.function, self.found, self.plan, self.facts, self.step)
+        return max(1, blocks_at_once(self.plan, size, MOST_SHARED))
 
     def left_by(self, what: str, growth: int | None = None) -> str:
         own = self.growth if growth is None else self.found.growths[growth]
@@ -188,7 +198,7 @@ class OuterEntry(ValueBody):
             for own in self.own:
                 wanted = own.value.name if isinstance(own.value, Ref) else "operand"
                 self.tiles[own.value] = self.fresh.fresh(f"{wanted}_tile")
-                line(f"weft::PartsTile<{CHUNK}, {plan.widths[own.side]}, {own.parts}> {self.tiles[own.value]}[{plan.stages}];")
+                line(f"weft::PartsTile<{CHUNK}, {plan.widths[own.side]}, {own.parts}> {self.tiles[own.value]}[{own.stages}];")
             of_states = f"weft::PartsTile<{rows}, {columns}, weft::exact_parts> states;"
             if self.meets:
                 with self.writer.block("union", "};"):
@@ -200,7 +210,7 @@ class OuterEntry(ValueBody):
             if self.meets:
                 line("weft::ChunkMeeting meeting;")
             for name in self.places_of.values():
-                line(f"float {name}[{plan.stages}][{CHUNK}];")
+                line(f"float {name}[{self.stages}][{CHUNK}];")
         line("extern __shared__ __align__(1024) unsigned char memory[];")
         size = shared_bytes(self.function, self.found, plan, self.facts, self.step)
         line(f"static_assert(sizeof(Shared) <= {size});")
@@ -232,7 +242,8 @@ class OuterEntry(ValueBody):
             line("// found anew for each chunk: places of all copies would take registers from the products")
             line("const int32_t thread = weft::opaque(int32_t(threadIdx.x));")
             for own in self.own:
-                self.bring(own)
+                if own.stages > 1 or self.stages == 1:
+                    self.bring(own)
             line("weft::commit_copies();")
             with self.writer.block(f"if (threadIdx.x < {CHUNK})"):
                 line(f"const int64_t point = {self.point_of('threadIdx.x')};")
@@ -243,10 +254,21 @@ class OuterEntry(ValueBody):
                     self.computed(self.places_of)
                     for value, name in self.places_of.items():
                         line(f"{name}_ahead = {self.printer.value(value)};")
+        if self.single:
+            with self.writer.block("const auto bring_factors = [&](const int32_t chunk)", "};"):
+                line("const int32_t thread = weft::opaque(int32_t(threadIdx.x));")
+                for own in self.single:
+                    self.bring(own)
+                line("weft::commit_copies();")
         with self.writer.block("const auto keep = [&](const int32_t stage)", "};"):
             line(f"if (threadIdx.x >= {CHUNK}) return;")
             for name in self.places_of.values():
                 line(f"shared.{name}[stage][threadIdx.x] = {name}_ahead;")
+
+    @property
+    def single(self) -> list[Brought]:
+        """What has a place for one chunk, while others have more."""
+        return [own for own in self.own if own.stages < self.stages]
 
     def number(self, name: str) -> str:
         """Where the numbers of a chunk's points are."""
@@ -254,7 +276,7 @@ class OuterEntry(ValueBody):
 
     def bring(self, own: Brought) -> None:
         line, plan = self.writer.line, self.plan
-        width, tile, packet = plan.widths[own.side], f"shared.{self.tiles[own.value]}[stage]", PACKET if own.copied else 1
+        width, tile, packet = plan.widths[own.side], self.tile_of(own.value), PACKET if own.copied else 1
         items = CHUNK * width // packet
         line("#pragma unroll" if own.copied else "#pragma unroll 4")
         with self.writer.block(f"for (int32_t n = 0; n < {-(-items // plan.threads)}; ++n)"):
@@ -371,7 +393,7 @@ class OuterEntry(ValueBody):
             return
         line("int32_t from = first;")
         self.initial()
-        line("#pragma unroll 4")
+        line("#pragma unroll 2")
         with self.writer.block("for (int32_t n = 0; n < segment; ++n)"):
             line("const int64_t block = int64_t(blockIdx.x) - segment + n;")
             line(f"states.follow({self.left_by('sums')} + block * {self.held}, {self.left_by('left')}[block]);")
@@ -394,7 +416,7 @@ class OuterEntry(ValueBody):
                 line(f"x = {self.printer.value(init)};")
 
     def tile_of(self, value: Expr) -> str:
-        return f"shared.{self.tiles[value]}[stage]"
+        return f"shared.{self.tiles[value]}[{'0' if value in [own.value for own in self.single] else 'stage'}]"
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -438,7 +460,7 @@ class OuterEntry(ValueBody):
         line, first = self.writer.line, self.found.growths[0]
         (left, right), (own_left, own_right) = map(self.tile_of, (first.left, first.right)), self.pair
         line("decltype(states) early;")
-        line(f"early.find({self.kept('chunks - 1 - chunk')});")
+        line(f"early.find({self.left_by('kept', 0)} + ({self.row} * chunks + chunks - 1 - chunk) * {self.held});")
         with self.writer.block(f"for (int32_t n = {CHUNK - 1}; n > point; --n)"):
             given = ["n", left, right, *(f"{self.number(n)}[n]" for n in ("early_decay", "early_weight")), here]
             self.writer.wrapped("early.step_here(", given, ");")
@@ -456,11 +478,13 @@ class OuterEntry(ValueBody):
 
     def go(self) -> None:
         """Go through a block's chunks."""
-        line, ahead = self.writer.line, self.plan.stages > 1
+        line, ahead = self.writer.line, self.stages > 1
         begin = "from" if self.takes and self.plan.shared else "first"
         with self.writer.block(f"if ({begin} < stop)"):
             line(f"bring({begin}, 0);")
             line("keep(0);")
+            if self.single:
+                line(f"bring_factors({begin});")
         if self.takes:
             line("states.share(shared.states);")
         with self.writer.block(f"for (int32_t chunk = {begin}; chunk < stop; ++chunk)"):
@@ -476,12 +500,21 @@ class OuterEntry(ValueBody):
             if begin == "from":
                 line("if (chunk < first) fine = false;  // for its states alone, in order")
             with self.writer.block("else" if begin == "from" else ""):
-                self.chunk()
+                self.taking()
+            if self.single:
+                line("__syncthreads();  // what states are taken with makes room")
+                line("if (chunk + 1 < stop) bring_factors(chunk + 1);")
+            with self.writer.block("if (chunk >= first)" if begin == "from" else ""):
+                self.adding()
             with self.writer.block("if (__syncthreads_and(fine))"):
                 line("states.take(next);")
             with self.writer.block("else"):
                 line("// something is not finite: only those points are to have it that have it in order")
+                if self.single:
+                    self.again("chunk")
                 self.point_by_point()
+                if self.single:
+                    line("if (chunk + 1 < stop) bring_factors(chunk + 1);")
             if self.takes:
                 line("states.share(shared.states);")
             with self.writer.block("if (chunk + 1 < stop)"):
@@ -489,12 +522,21 @@ class OuterEntry(ValueBody):
                     line("bring(chunk + 1, 0);")
                 line(f"keep({'stage ^ 1' if ahead else '0'});")
 
-    def chunk(self) -> None:
-        """The points of a chunk at once."""
-        line, (left, right) = self.writer.line, self.pair
+    def again(self, chunk: str) -> None:
+        """Bring what states are taken with once more, when what is on its way has come."""
+        for text in ("weft::wait_copies<0>();", "__syncthreads();", f"bring_factors({chunk});", "weft::wait_copies<0>();"):
+            self.writer.line(text)
+        self.writer.line("__syncthreads();")
+
+    def taking(self) -> None:
+        """What is taken of the states at all points of a chunk."""
+        line = self.writer.line
         if self.keeps or self.meets:
-            number = "chunks - 1 - chunk" if self.meets else "chunk"
-            line(f"float* const kept = {self.kept(number)};")
+            number = f"{self.row} * chunks + {'chunks - 1 - chunk' if self.meets else 'chunk'}"
+            line(f"float* const kept = {self.left_by('kept', 0)} + ({number}) * {self.held};")
+            if self.found.dotted(0) is not None:
+                place = f"{self.left_by('dots', 0)} + ({number}) * {DOTS}"
+                line(f"auto& dots = *reinterpret_cast<float(*)[4][{CHUNK}]>({place});")
         if self.keeps:
             line("states.leave(kept);")
         for k, t in enumerate(self.taken):
@@ -502,28 +544,33 @@ class OuterEntry(ValueBody):
         if self.meets:
             with self.writer.block(""):
                 self.meet()
+
+    def adding(self) -> None:
+        """The states after the points of a chunk."""
+        line, (left, right) = self.writer.line, self.pair
         line(f"fine = states.after(next, {left}, {right}, shared.weights) && fine;")
         if not self.takes:
             line("left *= shared.weights.total();")
-
-    def kept(self, chunk: str) -> str:
-        """Where early states before a chunk are kept."""
-        return f"{self.left_by('kept', 0)} + ({self.row} * chunks + {chunk}) * {self.held}"
 
     def meet(self) -> None:
         """What early and late states make together at all points of a chunk."""
         line, first, groups = self.writer.line, self.found.growths[0], self.plan.warps // 4
         early, late = tuple(map(self.tile_of, (first.left, first.right))), self.pair
-        line("// the sums of products with early states, which take the place of the others, as does what points make together")
-        line(f"shared.meeting.across(shared.meeting.of_late, {early[0]}, shared.states, {early[1]}, {groups});")
-        line("__syncthreads();")
+        if self.found.dotted(1) is None:
+            line(f"weft::ChunkMeeting::across(shared.meeting.of_late, {early[0]}, shared.states, {early[1]}, {groups});")
         line("decltype(states) early;")
         line("early.find(kept);")
         line("const float both = states.products(early);")
         line("if (threadIdx.x % 32 == 0) shared.meeting.of_both[threadIdx.x / 32] = both;")
-        line("early.share(shared.states);")
-        line("__syncthreads();")
-        line(f"shared.meeting.across(shared.meeting.of_early, {late[0]}, shared.states, {late[1]}, {groups});")
+        if self.found.dotted(0) is None:
+            line("__syncthreads();")
+            line("early.share(shared.states);")
+            line("__syncthreads();")
+            line(f"weft::ChunkMeeting::across(shared.meeting.of_early, {late[0]}, shared.states, {late[1]}, {groups});")
+        else:
+            line(f"for (int32_t n = threadIdx.x; n < {groups * CHUNK}; n += {self.plan.threads}) {{")
+            line(f"    shared.meeting.of_early[n / {CHUNK}][n % {CHUNK}] = dots[n / {CHUNK}][{CHUNK - 1} - n % {CHUNK}];")
+            line("}")
         for k, _ in enumerate(self.found.meetings):
             line("__syncthreads();")
             self.writer.wrapped("shared.meeting.multiply(", ["shared.table", *early, *late, str(groups)], ");")
@@ -549,10 +596,14 @@ class OuterEntry(ValueBody):
             first = f"int32_t(threadIdx.x) / 128 * {width}" if groups > 1 else "0"
             line(f"const int32_t first_lane = {first};")
             own = "true" if taken.own is not None else "false"
-            given = [self.tile_of(taken.factor), inner, outer, "shared.states", "shared.weights"]
-            given += [self.number(f"before_{k}"), self.number(f"before_{k}" if taken.own is None else f"own_{k}")]
-            call = f"weft::read_chunk<{'false' if over else 'true'}, {own}>(sums, {', '.join(given)}, first_lane)"
-            line(f"fine = {call} && fine;")
+            factor = self.tile_of(taken.factor)
+            line(f"weft::read_states<{'false' if over else 'true'}>(sums, {factor}, shared.states, first_lane);")
+            if taken is self.found.dotted(self.step.growth) and (far := self.found.met(taken)) is not None:
+                place = "shared.meeting.of_late" if self.meets else "dots"
+                line(f"weft::ChunkMeeting::dots({place}, sums, {self.tile_of(far)}, first_lane);")
+            given = ["sums", factor, inner, outer, "shared.weights", self.number(f"before_{k}")]
+            given += [self.number(f"before_{k}" if taken.own is None else f"own_{k}"), "first_lane"]
+            self.writer.wrapped(f"fine = weft::read_points<{own}>(", given, ") && fine;")
             (side,) = {0, 1} - {over}
             packets = any(self.in_packets(w, side) for w in self.writes_of(taken))
             line("const int32_t row = int32_t(threadIdx.x) / 32 % 4 * 16 + int32_t(threadIdx.x) % 32 / 4;")

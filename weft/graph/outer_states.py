@@ -84,7 +84,29 @@ class OuterStates:
         first, second = self.sides
         growths = self.growths if self.meetings and takes and growth else self.growths[growth : growth + 1]
         found = {e: side for g in growths for e, side in ((g.left, first), (g.right, second))}
-        return found | ({t.factor: t.over for t in self.taken_of(growth)} if takes else {})
+        if takes:
+            found |= {t.factor: t.over for t in self.taken_of(growth)}
+            own = self.dotted(growth)
+            far = None if own is None else self.met(own)
+            found |= {} if far is None else {far: self.operands_side(far)}
+        return found
+
+    def met(self, taken: Taken) -> Expr | None:
+        """What sums over states are multiplied by and summed over their other side, for what early and late ones make together;
+        None where other vectors than those that are added to the other states are in them.
+        """
+        other = self.growths[1 - taken.growth] if self.meetings else None
+        pairs = () if other is None else ((other.left, other.right), (other.right, other.left))
+        found = [far for near, far in pairs if near == taken.factor and self.operands_side(near) == taken.over]
+        return found[0] if found else None
+
+    def dotted(self, growth: int) -> Taken | None:
+        """What is taken of states that also tells what early and late ones make together."""
+        return next((t for t in self.taken_of(growth) if self.met(t) is not None), None)
+
+    def operands_side(self, operand: Expr) -> str:
+        """The side of what is added to states."""
+        return self.sides[0] if operand in [g.left for g in self.growths] else self.sides[1]
 
     def inner(self, taken: Taken) -> tuple[Expr, Expr]:
         """Of the two vectors whose product is added, the one that has the side that is summed over, and the other one."""

@@ -21,7 +21,9 @@ CHUNK, LINE, PACKET, PARTS = 64, 64, 8, 3
 MOST_SIDE, TILED_SIDE = 128, 64
 # Below these there is nothing to gain.
 LEAST_SIDE, LEAST_LENGTH = 16, 2 * CHUNK
-RESIDENT = 16  # warps of a multiprocessor, where shared memory has room
+RESIDENT = 12  # warps of a multiprocessor, where shared memory has room
+DOTS = 4 * CHUNK  # of early states at the points of a chunk, by groups of four warps
+MOST_SHARED = 224 * 1024  # of blocks that registers are to leave room for
 _ALIGNED = 1024  # bytes of shared memory of which tiles begin at a multiple
 _WEIGHTS, _MEETING = 4 * (4 * 16 * 24 + 2 * 64 + 4), 4 * (8 * 64 + 32)  # bytes of ChunkWeights, and of ChunkMeeting
 _TABLE = 4 * 64 * 65  # bytes of MeetingTable
@@ -31,15 +33,15 @@ _LARGEST_GRID = (1 << 31) - 1
 @dataclass(frozen=True)
 class OuterPlan:
     """widths: of the states that a block has, of either side, in multiples of 16. packets: of either side, whether it
-    is whole packets. tiled: blocks share the second side. warps: of a block. stages: chunks that have a
-    place in shared memory. shared: blocks share the points of a row.
+    is whole packets. tiled: blocks share the second side. warps: of a block. stages: of either
+    scan, chunks that have a place in shared memory. shared: blocks share the points of a row.
     """
 
     widths: tuple[int, int]
     packets: tuple[bool, bool]
     tiled: bool
     warps: int
-    stages: int
+    stages: tuple[int, ...]
     shared: bool
 
     @property
@@ -64,11 +66,12 @@ class OuterExtents:
 
 @dataclass(frozen=True)
 class Brought:
-    """How an operand comes to shared memory: as so many parts; copied: by packets, as it is in memory."""
+    """How an operand comes to shared memory: as so many parts, for so many chunks; copied: by packets, as it is in memory."""
 
     value: Expr
     side: int
     parts: int
+    stages: int
     copied: Read | None
 
 
@@ -83,6 +86,11 @@ class OuterStep:
     takes: bool
 
 
+    def stages(self, plan: OuterPlan) -> int:
+        """Chunks that have a place in shared memory."""
+        return plan.stages[self.growth] if self.takes else 2
+
+
 def outer_steps(found: OuterStates, plan: OuterPlan, entry: str) -> tuple[OuterStep, ...]:
     """The launches, of which the last one has this name."""
     growths, last = range(len(found.growths)), len(found.growths) - 1
@@ -95,13 +103,15 @@ def brought(
     function: Function, found: OuterStates, plan: OuterPlan, facts: Facts, step: OuterStep
 ) -> tuple[Brought, ...]:
     made = {v.name: v for v in found.found.values if isinstance(v, Read | Map)}
-    own = []
+    growth, own = found.growths[step.growth], []
     for value, side in found.operands(step.growth, step.takes).items():
         type_ = _type_of(function, made, value)
         read = made.get(value.name) if isinstance(value, Ref) else None
         number, parts = found.sides.index(side), {BFLOAT16: 1, FLOAT16: 2}.get(type_, PARTS)
         run = isinstance(read, Read) and type_ == BFLOAT16 and is_packets(read, found, plan, side, facts)
-        own.append(Brought(value, number, parts, read if run and isinstance(read, Read) else None))
+        # what is only taken with has its place free before the chunk's states are found
+        stages = step.stages(plan) if value in (growth.left, growth.right) else 1
+        own.append(Brought(value, number, parts, stages, read if run and isinstance(read, Read) else None))
     return tuple(own)
 
 
@@ -136,22 +146,31 @@ def plan_outer_states(
     width = columns if whole or columns <= TILED_SIDE else TILED_SIDE
     widths = _width(rows), _width(width)
     states = math.prod(widths)
-    warps = 4 if any(w % 32 for w in widths) else 8 if states <= 128 * 64 else 16
+    warps = next(n for n in (16, 8, 4) if n == 4 or (states >= 1024 * n and not any(w % 32 for w in widths)))
     packets = rows % PACKET == 0, columns % PACKET == 0
-    for stages in (2, 1):
-        plan = OuterPlan(widths, packets, width < columns, warps, stages, False)
-        size = max(shared_bytes(function, found, plan, facts, s) for s in outer_steps(found, plan, ""))
-        if size <= machine.shared:
-            break
-    else:
+    plan = OuterPlan(widths, packets, width < columns, warps, (2,) * len(found.growths), False)
+
+    def at_once(plan: OuterPlan, step: OuterStep) -> int:
+        return blocks_at_once(plan, shared_bytes(function, found, plan, facts, step), machine.shared)
+
+    steps = outer_steps(found, plan, "")
+    for step in steps:  # blocks rather than chunks that are on their way
+        one = replace(plan, stages=tuple(1 if k == step.growth else n for k, n in enumerate(plan.stages)))
+        plan = one if step.takes and at_once(one, step) > at_once(plan, step) else plan
+    resident = min(at_once(plan, step) for step in steps)
+    if not resident:
         return None
     tiles = -(-columns // widths[1])
-    resident = max(1, min(RESIDENT // plan.warps, machine.shared // (size + 1024)))
     chunks = -(-length // CHUNK)
     parts = max(1, min(resident * machine.multiprocessors // (batch * tiles), chunks // 2))
     parts = -(-chunks // -(-chunks // parts))  # all have some
     extent = OuterExtents(batch, tiles, parts, chunks)
     return (replace(plan, shared=parts > 1), extent) if extent.blocks <= _LARGEST_GRID else None
+
+
+def blocks_at_once(plan: OuterPlan, size: int, shared: int) -> int:
+    """Blocks that a multiprocessor has at once, of so many bytes of its shared memory."""
+    return 0 if size > shared else max(1, min(RESIDENT // plan.warps, shared // (size + _ALIGNED)))
 
 
 def _width(extent: int) -> int:
@@ -168,8 +187,9 @@ def shared_bytes(function: Function, found: OuterStates, plan: OuterPlan, facts:
     states, more = tile_bytes(*plan.widths, PARTS) if step.takes else math.prod(plan.widths) * 4, 0
     if meets(found, step):  # what points make together takes the place of states
         states, more = max(states, -(-_TABLE // _ALIGNED) * _ALIGNED), _MEETING
-    tiles = (tile_bytes(CHUNK, plan.widths[own.side], own.parts) for own in brought(function, found, plan, facts, step))
-    size = plan.stages * (sum(tiles) + CHUNK * 4 * len({*numbers(found, step).values()})) + states + _WEIGHTS + more
+    own = brought(function, found, plan, facts, step)
+    tiles = sum(o.stages * tile_bytes(CHUNK, plan.widths[o.side], o.parts) for o in own)
+    size = tiles + step.stages(plan) * CHUNK * 4 * len({*numbers(found, step).values()}) + states + _WEIGHTS + more
     return -(-size // _ALIGNED) * _ALIGNED
 
 
@@ -206,5 +226,6 @@ def outer_memory(found: OuterStates, plan: OuterPlan, extent: OuterExtents) -> l
         name = g.scan.names[0]
         memory += [(f"{name}.sums", FLOAT32, extent.blocks * own), (f"{name}.left", FLOAT32, extent.blocks)]
     if found.meetings:
-        memory.append((f"{found.growths[0].scan.names[0]}.kept", FLOAT32, extent.rows * extent.chunks * own))
+        name, chunks = found.growths[0].scan.names[0], extent.rows * extent.chunks
+        memory += [(f"{name}.kept", FLOAT32, chunks * own), (f"{name}.dots", FLOAT32, chunks * DOTS)]
     return memory

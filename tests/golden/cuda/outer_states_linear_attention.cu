@@ -1,6 +1,6 @@
 #include "weft/chunk.cuh"
 
-extern "C" __global__ void __launch_bounds__(256, 2) linear_attention_before(
+extern "C" __global__ void __launch_bounds__(128, 3) linear_attention_before(
     const weft::bfloat16* __restrict__ q,
     const weft::bfloat16* __restrict__ k,
     const weft::bfloat16* __restrict__ v_2,
@@ -47,8 +47,8 @@ extern "C" __global__ void __launch_bounds__(256, 2) linear_attention_before(
     extern __shared__ __align__(1024) unsigned char memory[];
     static_assert(sizeof(Shared) <= 57344);
     Shared& shared = *reinterpret_cast<Shared*>(memory);
-    weft::OuterStates<64, 64, 8> states;
-    static_assert(states.count * 4 == 16);
+    weft::OuterStates<64, 64, 4> states;
+    static_assert(states.count * 4 == 32);
     const int32_t chunks = int32_t((length + 63) / 64);
     const int32_t each = int32_t((chunks + parts - 1) / parts);
     const int32_t first = segment * each, stop = weft::minimum<int32_t>(first + each, chunks);
@@ -58,8 +58,8 @@ extern "C" __global__ void __launch_bounds__(256, 2) linear_attention_before(
         // found anew for each chunk: places of all copies would take registers from the products
         const int32_t thread = weft::opaque(int32_t(threadIdx.x));
         #pragma unroll
-        for (int32_t n = 0; n < 2; ++n) {
-            const int32_t item = thread + n * 256;
+        for (int32_t n = 0; n < 4; ++n) {
+            const int32_t item = thread + n * 128;
             const int32_t row = item / 8, lane = item % 8 * 8;
             const int64_t point = int64_t(chunk) * 64 + row;
             const bool here = point < length && lane < int32_t(width);
@@ -69,8 +69,8 @@ extern "C" __global__ void __launch_bounds__(256, 2) linear_attention_before(
             shared.k_tile[stage].copy(row, lane, k_b_h + t * k_stride_2 + d, here);
         }
         #pragma unroll
-        for (int32_t n = 0; n < 2; ++n) {
-            const int32_t item = thread + n * 256;
+        for (int32_t n = 0; n < 4; ++n) {
+            const int32_t item = thread + n * 128;
             const int32_t row = item / 8, lane = item % 8 * 8;
             const int64_t point = int64_t(chunk) * 64 + row;
             const bool here = point < length && lane < int32_t(v_size_3);
@@ -116,6 +116,8 @@ extern "C" __global__ void __launch_bounds__(256, 2) linear_attention_before(
         bool fine = true;
         float next[decltype(states)::count][4];
         {
+        }
+        {
             fine = states.after(next, shared.k_tile[stage], shared.v_tile[stage], shared.weights) && fine;
             left *= shared.weights.total();
         }
@@ -142,7 +144,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) linear_attention_before(
     if (threadIdx.x == 0) state_before_left[blockIdx.x] = left;
 }
 
-extern "C" __global__ void __launch_bounds__(256, 2) linear_attention(
+extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
     const weft::bfloat16* __restrict__ q,
     const weft::bfloat16* __restrict__ k,
     const weft::bfloat16* __restrict__ v_2,
@@ -183,17 +185,17 @@ extern "C" __global__ void __launch_bounds__(256, 2) linear_attention(
     struct Shared {
         weft::PartsTile<64, 64, 1> k_tile[2];
         weft::PartsTile<64, 64, 1> v_tile[2];
-        weft::PartsTile<64, 64, 1> q_tile[2];
+        weft::PartsTile<64, 64, 1> q_tile[1];
         weft::PartsTile<64, 64, weft::exact_parts> states;
         weft::ChunkWeights weights;
         float weight[2][64];
         float decay[2][64];
     };
     extern __shared__ __align__(1024) unsigned char memory[];
-    static_assert(sizeof(Shared) <= 81920);
+    static_assert(sizeof(Shared) <= 73728);
     Shared& shared = *reinterpret_cast<Shared*>(memory);
-    weft::OuterStates<64, 64, 8> states;
-    static_assert(states.count * 4 == 16);
+    weft::OuterStates<64, 64, 4> states;
+    static_assert(states.count * 4 == 32);
     const int32_t chunks = int32_t((length + 63) / 64);
     const int32_t each = int32_t((chunks + parts - 1) / parts);
     const int32_t first = segment * each, stop = weft::minimum<int32_t>(first + each, chunks);
@@ -203,8 +205,8 @@ extern "C" __global__ void __launch_bounds__(256, 2) linear_attention(
         // found anew for each chunk: places of all copies would take registers from the products
         const int32_t thread = weft::opaque(int32_t(threadIdx.x));
         #pragma unroll
-        for (int32_t n = 0; n < 2; ++n) {
-            const int32_t item = thread + n * 256;
+        for (int32_t n = 0; n < 4; ++n) {
+            const int32_t item = thread + n * 128;
             const int32_t row = item / 8, lane = item % 8 * 8;
             const int64_t point = int64_t(chunk) * 64 + row;
             const bool here = point < length && lane < int32_t(width);
@@ -214,8 +216,8 @@ extern "C" __global__ void __launch_bounds__(256, 2) linear_attention(
             shared.k_tile[stage].copy(row, lane, k_b_h + t * k_stride_2 + d, here);
         }
         #pragma unroll
-        for (int32_t n = 0; n < 2; ++n) {
-            const int32_t item = thread + n * 256;
+        for (int32_t n = 0; n < 4; ++n) {
+            const int32_t item = thread + n * 128;
             const int32_t row = item / 8, lane = item % 8 * 8;
             const int64_t point = int64_t(chunk) * 64 + row;
             const bool here = point < length && lane < int32_t(v_size_3);
@@ -223,17 +225,6 @@ extern "C" __global__ void __launch_bounds__(256, 2) linear_attention(
             const int64_t t = point;
             // linear_attention.py:35: state[d] = torch.exp(g[b, h, t]) * state[d] + k[b, h, t, d] * v[b, h, t, e]
             shared.v_tile[stage].copy(row, lane, v_b_h + t * v_stride_2 + e, here);
-        }
-        #pragma unroll
-        for (int32_t n = 0; n < 2; ++n) {
-            const int32_t item = thread + n * 256;
-            const int32_t row = item / 8, lane = item % 8 * 8;
-            const int64_t point = int64_t(chunk) * 64 + row;
-            const bool here = point < length && lane < int32_t(width);
-            const int64_t d = lane;
-            const int64_t t = point;
-            // linear_attention.py:36: total += q[b, h, t, d] * state[d]
-            shared.q_tile[stage].copy(row, lane, q_b_h + t * q_stride_2 + d, here);
         }
         weft::commit_copies();
         if (threadIdx.x < 64) {
@@ -250,6 +241,21 @@ extern "C" __global__ void __launch_bounds__(256, 2) linear_attention(
                 decay_ahead = exp;
             }
         }
+    };
+    const auto bring_factors = [&](const int32_t chunk) {
+        const int32_t thread = weft::opaque(int32_t(threadIdx.x));
+        #pragma unroll
+        for (int32_t n = 0; n < 4; ++n) {
+            const int32_t item = thread + n * 128;
+            const int32_t row = item / 8, lane = item % 8 * 8;
+            const int64_t point = int64_t(chunk) * 64 + row;
+            const bool here = point < length && lane < int32_t(width);
+            const int64_t d = lane;
+            const int64_t t = point;
+            // linear_attention.py:36: total += q[b, h, t, d] * state[d]
+            shared.q_tile[0].copy(row, lane, q_b_h + t * q_stride_2 + d, here);
+        }
+        weft::commit_copies();
     };
     const auto keep = [&](const int32_t stage) {
         if (threadIdx.x >= 64) return;
@@ -280,7 +286,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) linear_attention(
     };
     int32_t from = first;
     states.clear();
-    #pragma unroll 4
+    #pragma unroll 2
     for (int32_t n = 0; n < segment; ++n) {
         const int64_t block = int64_t(blockIdx.x) - segment + n;
         states.follow(state_before_sums + block * 4096, state_before_left[block]);
@@ -293,6 +299,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) linear_attention(
     if (from < stop) {
         bring(from, 0);
         keep(0);
+        bring_factors(from);
     }
     states.share(shared.states);
     for (int32_t chunk = from; chunk < stop; ++chunk) {
@@ -307,14 +314,16 @@ extern "C" __global__ void __launch_bounds__(256, 2) linear_attention(
         if (chunk < first) fine = false;  // for its states alone, in order
         else {
             {
-                float sums[4][4];
-                const int32_t first_lane = int32_t(threadIdx.x) / 128 * 32;
-                fine = weft::read_chunk<true, true>(sums, shared.q_tile[stage], shared.k_tile[stage], shared.v_tile[stage], shared.states, shared.weights, shared.decay[stage], shared.weight[stage], first_lane) && fine;
+                float sums[8][4];
+                const int32_t first_lane = 0;
+                weft::read_states<true>(sums, shared.q_tile[0], shared.states, first_lane);
+                fine = weft::read_points<true>(sums, shared.q_tile[0], shared.k_tile[stage], shared.v_tile[stage],
+                        shared.weights, shared.decay[stage], shared.weight[stage], first_lane) && fine;
                 const int32_t row = int32_t(threadIdx.x) / 32 % 4 * 16 + int32_t(threadIdx.x) % 32 / 4;
                 const int32_t lane = first_lane + int32_t(threadIdx.x) % 4 * 8;
                 weft::exchange_quads(reinterpret_cast<float(&)[sizeof(sums) / 4]>(sums));
                 #pragma unroll
-                for (int32_t r = 0; r < 4; r += 4) {
+                for (int32_t r = 0; r < 8; r += 4) {
                     #pragma unroll
                     for (int32_t h = 0; h < 2; ++h) {
                         const float values[8] = {sums[r + 0][2 * h + 0], sums[r + 0][2 * h + 1], sums[r + 1][2 * h + 0], sums[r + 1][2 * h + 1], sums[r + 2][2 * h + 0], sums[r + 2][2 * h + 1], sums[r + 3][2 * h + 0], sums[r + 3][2 * h + 1]};
@@ -322,6 +331,10 @@ extern "C" __global__ void __launch_bounds__(256, 2) linear_attention(
                     }
                 }
             }
+        }
+        __syncthreads();  // what states are taken with makes room
+        if (chunk + 1 < stop) bring_factors(chunk + 1);
+        if (chunk >= first) {
             fine = states.after(next, shared.k_tile[stage], shared.v_tile[stage], shared.weights) && fine;
         }
         if (__syncthreads_and(fine)) {
@@ -329,6 +342,11 @@ extern "C" __global__ void __launch_bounds__(256, 2) linear_attention(
         }
         else {
             // something is not finite: only those points are to have it that have it in order
+            weft::wait_copies<0>();
+            __syncthreads();
+            bring_factors(chunk);
+            weft::wait_copies<0>();
+            __syncthreads();
             float* const all = reinterpret_cast<float*>(&shared.states);
             states.spread(all);
             const int32_t points = int32_t(weft::minimum<int64_t>(64, length - int64_t(chunk) * 64));
@@ -338,7 +356,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) linear_attention(
                     const auto use_0 = [&](const int32_t lane, const float sum) {
                         write_0(chunk, point, lane, sum);
                     };
-                    states.read_step<true, true>(all, point, shared.q_tile[stage], shared.k_tile[stage],
+                    states.read_step<true, true>(all, point, shared.q_tile[0], shared.k_tile[stage],
                             shared.v_tile[stage], shared.decay[stage][point], shared.weight[stage][point],
                             int32_t(width), int32_t(v_size_3), use_0);
                     __syncthreads();
@@ -347,6 +365,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) linear_attention(
                         shared.weight[stage][point], int32_t(width), int32_t(v_size_3));
             }
             states.gather(all);
+            if (chunk + 1 < stop) bring_factors(chunk + 1);
         }
         states.share(shared.states);
         if (chunk + 1 < stop) {

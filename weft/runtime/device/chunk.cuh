@@ -10,14 +10,14 @@ namespace weft {
 
 constexpr int chunk_points = 64, exact_parts = 3;
 
+// Two numbers as pairs of the first eight bits of each, of the next eight, and of the rest.
 WEFT_FUNCTION void split(float first, float second, uint32_t (&parts)[exact_parts]) {
 #pragma unroll
     for (int p = 0; p < exact_parts; ++p) {
-        float a, b;
-        parts[p] = pack<bfloat16>(first, second);
-        unpack<bfloat16>(parts[p], a, b);
-        first -= a;
-        second -= b;
+        const uint32_t a = bits_of(first), b = bits_of(second);
+        parts[p] = a >> 16 | (b & 0xffff0000u);
+        first -= float_of(a & 0xffff0000u);
+        second -= float_of(b & 0xffff0000u);
     }
 }
 
@@ -39,7 +39,8 @@ template <int rows, int width, int parts> struct PartsTile {
     WEFT_FUNCTION void set(int row, int lane, float value) {
 #pragma unroll
         for (int p = 0; p < parts; ++p) {
-            const bfloat16 own(value);
+            bfloat16 own;
+            own.bits = uint16_t(bits_of(value) >> 16);
             part[p][lane / 64].element[part[p][0].place(row, lane % 64)] = own;
             value -= float(own);
         }
@@ -101,22 +102,25 @@ struct ChunkWeights {
     // By at least 128 threads.
     WEFT_FUNCTION void weigh(const float (&decay)[64], const float (&weight)[64]) {
         const int point = threadIdx.x % 64, own = point % 16, first = point - own;
+        float decays[16];  // all of them before anything is stored, which might be one of them
+#pragma unroll
+        for (int r = 0; r < 16; ++r) decays[r] = decay[first + r];
         if (threadIdx.x < 64) {
             float left = weight[point];
 #pragma unroll
             for (int later = 0; later < 16; ++later) {
                 near[first / 16][later][own] = left;
-                if (later > own) left *= decay[first + later];
+                if (later > own) left *= decays[later];
             }
             after[point] = left;
         } else if (threadIdx.x < 128) {
             float left = 1.0f;
 #pragma unroll
             for (int earlier = 0; earlier < 16; ++earlier) {
-                if (earlier < own) left *= decay[first + earlier];
+                if (earlier < own) left *= decays[earlier];
             }
             before[point] = left;
-            if (own == 15) block[first / 16] = left * decay[point];
+            if (own == 15) block[first / 16] = left * decays[15];
         }
     }
 
@@ -141,16 +145,12 @@ struct ChunkWeights {
     WEFT_FUNCTION float total() const { return block[0] * to_end(0); }
 };
 
-// Sums at the points of a chunk over one side of the states before each of them, times `before` of the point, and of the product
-// that the point adds, times `own`. over_rows: the states' rows are summed over, else their columns; factor: what they are
-// multiplied by; inner and outer: the vectors of the products, the one that has the side first. A warp has 16 points and the
-// sums from `first` on, eight a block. Returns whether all are finite: otherwise something is not that others do not have.
-template <bool over_rows, bool owns, int blocks, int depth, int factors, int inners, int width, int outers, typename States>
-WEFT_FUNCTION bool read_chunk(float (&sums)[blocks][4], const PartsTile<64, depth, factors>& factor,
-                              const PartsTile<64, depth, inners>& inner, const PartsTile<64, width, outers>& outer,
-                              const States& states, const ChunkWeights& weights, const float (&before)[64],
-                              const float (&own)[64], int first) {
-    const int warp = threadIdx.x / 32 % 4, q = threadIdx.x % 4, point = threadIdx.x % 32 / 4;
+// sums = at the points of a chunk, the sums over one side of the states before all of them, multiplied by `factor`. over_rows: the
+// states' rows are summed over, else their columns. A warp has 16 points and the sums from `first` on, eight a block.
+template <bool over_rows, int blocks, int depth, int factors, typename States>
+WEFT_FUNCTION void read_states(float (&sums)[blocks][4], const PartsTile<64, depth, factors>& factor, const States& states,
+                               int first) {
+    const int warp = threadIdx.x / 32 % 4;
 #pragma unroll
     for (int r = 0; r < blocks; ++r) {
 #pragma unroll
@@ -172,6 +172,16 @@ WEFT_FUNCTION bool read_chunk(float (&sums)[blocks][4], const PartsTile<64, dept
             multiply_parts(sums[r], sums[r + 1], a, b);
         }
     }
+}
+
+// The same of the states before each of the points, times `before` of it, and of the product that the point adds, times `own`.
+// inner and outer: the vectors of the products, the one that has the side that is summed over first. Returns whether all are
+// finite: otherwise something is not that others do not have.
+template <bool owns, int blocks, int depth, int factors, int inners, int width, int outers>
+WEFT_FUNCTION bool read_points(float (&sums)[blocks][4], const PartsTile<64, depth, factors>& factor,
+                               const PartsTile<64, depth, inners>& inner, const PartsTile<64, width, outers>& outer,
+                               const ChunkWeights& weights, const float (&before)[64], const float (&own)[64], int first) {
+    const int warp = threadIdx.x / 32 % 4, q = threadIdx.x % 4, point = threadIdx.x % 32 / 4;
     float until[2], here[2];  // of the warp's block, what is left of what is before it; of a point, what is taken of its own
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -274,6 +284,26 @@ struct ChunkMeeting {
         }
     }
 
+    // The same of sums that `read_states` has found, with the neighbours of what it left.
+    template <int blocks, int width, int parts>
+    WEFT_FUNCTION static void dots(float (&found)[4][64], const float (&sums)[blocks][4], const PartsTile<64, width, parts>& other,
+                                   int first) {
+        const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            const int point = warp * 16 + h * 8 + lane / 4;
+            float total = 0.0f;
+#pragma unroll
+            for (int r = 0; r < blocks; ++r) {
+#pragma unroll
+                for (int v = 0; v < 2; ++v) total += sums[r][2 * h + v] * other.get(point, first + r * 8 + lane % 4 * 2 + v);
+            }
+            total += __shfl_xor_sync(0xffffffffu, total, 1);
+            total += __shfl_xor_sync(0xffffffffu, total, 2);
+            if (lane % 4 == 0) found[threadIdx.x / 128][point] = total;
+        }
+    }
+
     // table = the products of what two points add: of both sides.
     template <int rows, int width, int p0, int p1, int p2, int p3>
     WEFT_FUNCTION static void multiply(MeetingTable& table, const PartsTile<64, rows, p0>& early_left,
@@ -313,29 +343,30 @@ struct ChunkMeeting {
         for (int b = 3; b >= (last < 0 ? 0 : last); --b) {
             float far = own < 0 ? 1.0f : weights.after[own];
             for (int between = b - 1; between > last; --between) far *= weights.block[between];
+            float sums[16];  // stored after all is loaded
 #pragma unroll
             for (int r = 15; r >= 0; --r) {
                 const int point = b * 16 + r;
-                if (point < own) break;
-                float product = own < 0 ? 0.0f : table.cell[point][own];
+                float product = own < 0 ? of_late[0][point] : table.cell[point][own];
                 if (own < 0) {
-                    for (int g = 0; g < warps / 4; ++g) product += of_late[g][point];
+                    for (int g = 1; g < warps / 4; ++g) product += of_late[g][point];
                 }
-                float sum;
-                if (point == own) sum = early[point] * state + added[point] * product;
-                else {
-                    const float left = b == last ? weights.near[b][r][own % 16] : weights.before[point] * far;
-                    sum = left * (both[point] * state + late[point] * product);
-                }
-                state = decay[point] * state + weight[point] * product;
-                table.cell[point][own < 0 ? 64 : own] = sum;
+                const float left = b == last ? weights.near[b][r][own % 16] : weights.before[point] * far;
+                sums[r] = left * (both[point] * state + late[point] * product);
+                if (point == own) sums[r] = early[point] * state + added[point] * product;
+                if (point > own) state = decay[point] * state + weight[point] * product;
+            }
+#pragma unroll
+            for (int r = 0; r < 16; ++r) {
+                if (b * 16 + r >= own) table.cell[b * 16 + r][own < 0 ? 64 : own] = sums[r];
             }
         }
     }
     // The sum at a point.
     WEFT_FUNCTION static float sum(const MeetingTable& table, int point) {
         float sum = table.cell[point][64];
-        for (int n = 0; n <= point; ++n) sum += table.cell[point][n];
+#pragma unroll 16
+        for (int n = 0; n < 64; ++n) sum += n <= point ? table.cell[point][n] : 0.0f;
         return sum;
     }
 
