@@ -15,6 +15,7 @@ from weft.loops.ir import (
     Array,
     Const,
     Equality,
+    Expr,
     For,
     Function,
     Op,
@@ -87,7 +88,13 @@ def recomputing(
         if agree and lanes != points and all(a.start == Const(0, INT64) and isinstance(a.stop, Ref) for a in (points, lanes)):
             what = f"the numbers of {own.point} and {own.lane}"
             equalities = (*equalities, Equality(points.stop, lanes.stop, what, function.location, expected=True))
-    covered = {w.array for one in result.graphs for w in one.writes if _covers(one, w, made.function)}
+    writes = [(w, _covers(one, w, made.function)) for one in result.graphs for w in one.writes]
+    if agree:
+        for w, pairs in writes:
+            for size, extent in pairs or ():
+                what = f"the numbers of rows of {w.array} and of what they are made of"
+                equalities = (*equalities, Equality(size, extent, what, function.location, expected=True))
+    covered = {w.array for w, pairs in writes if pairs is not None and (agree or not pairs)}
     arrays = [replace(a, fill=None) if a.name in covered else a for a in arrays]
     return replace(made.function, arrays=tuple(arrays), body=tuple(body), equalities=equalities)
 
@@ -101,15 +108,34 @@ def _depths(statements: tuple[Stmt, ...], around: int = 0) -> Iterator[int]:
             yield from _depths(body, around + isinstance(s, For))
 
 
-def _covers(graph: TileGraph, write: Write, function: Function) -> bool:
-    """Whether a write reaches every element of its array."""
-    axes = {a.name: a for a in graph.axes}
-    own = [axes[i.name] if isinstance(i, Ref) else None for i in write.index]
+def _covers(graph: TileGraph, write: Write, function: Function) -> tuple[tuple[Ref, Ref], ...] | None:
+    """The sizes that have to be equal for a write to reach every element of its array; None where none say so."""
+    axes, sizes = {a.name: a for a in graph.axes}, {s.name for s in function.sizes}
     shape = function.array(write.array).shape if any(a.name == write.array for a in function.arrays) else ()
-    return bool(shape) and all(
-        a is not None and a.start == Const(0, INT64) and affine(a.stop) == affine(extent)
-        for a, extent in zip(own, shape, strict=True)
-    )
+    found: list[tuple[Ref, Ref]] = []
+    for i, extent in zip(write.index, shape, strict=bool(shape)):
+        axis = axes.get(i.name) if isinstance(i, Ref) else None
+        if axis is None or axis.start != Const(0, INT64):
+            return None
+        if affine(axis.stop) == affine(extent):
+            continue
+        least = _least_of(axis.stop)
+        if not isinstance(extent, Ref) or any(n.name not in sizes for n in (extent, *least)) or not least:
+            return None
+        found += [(n, extent) for n in least if n != extent]
+    return tuple(found) if shape else None
+
+
+def _least_of(expr: Expr) -> tuple[Ref, ...]:
+    """The names that an expression is the least one of, if it is; sizes are no less than 0."""
+    match expr:
+        case Ref():
+            return (expr,)
+        case Op(name="min", args=(a, b)) if (first := _least_of(a)) and (second := _least_of(b)):
+            return tuple(dict.fromkeys((*first, *second)))
+        case Op(name="max", args=(a, Const(value=0)) | (Const(value=0), a)):
+            return _least_of(a)
+    return ()
 
 
 def chain_of(function: Function) -> Chain | None:
