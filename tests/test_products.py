@@ -800,7 +800,7 @@ BY_WARPGROUPS = (
     Planted("more_bytes_are_expected", "arrive_expect(16384)", "arrive_expect(24576)"),
     Planted("places_are_taken_early", "empty[place].wait((step / 4 % 2) ^ 1);", "", ("race",)),
     Planted("places_are_given_back_early", "weft::wgmma_wait<1>();", "", ("slot reused",)),
-    Planted("the_turn_is_given_back_with_the_one_before", "empty[(step - 1) % 4].arrive();", "empty[step % 4].arrive();"),
+    Planted("the_turn_is_given_back_with_the_one_before", "empty[(step - 1) % 4].arrive_if(", "empty[step % 4].arrive_if("),
     Planted("sums_are_not_awaited", "weft::wgmma_wait<0>(s_own[0]);", "", ("registers in flight",)),
     Planted("rows_lie_as_points", "MatrixTile<weft::bfloat16, 64, true>*>(memory)",
             "MatrixTile<weft::bfloat16, 64, false>*>(memory)"),

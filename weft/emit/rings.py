@@ -12,4 +12,4 @@ def given_back(place: str, when: str = "") -> str:
     That a warp's products are done says nothing of the other warps of its warpgroup. One that is behind would read what is
     being filled anew; one that is a ring behind would wait for a phase by a parity that has come back, and never go on.
     """
-    return f"if ({when and f'{when} && '}threadIdx.x % 32 == 0) {place}.arrive();"
+    return f"{place}.arrive_if({when and f'{when} && '}threadIdx.x % 32 == 0);"

@@ -27,6 +27,12 @@ struct alignas(8) Mbarrier {
                      : : "r"(detail::shared_address(this)) : "memory");
     }
 
+    // One arrival, if `here`: without a branch, which threads would have to meet again after.
+    WEFT_FUNCTION void arrive_if(bool here) {
+        asm volatile("{ .reg .pred p; .reg .b64 state; setp.ne.u32 p, %1, 0; @p mbarrier.arrive.shared.b64 state, [%0]; }"
+                     : : "r"(detail::shared_address(this)), "r"(uint32_t(here)) : "memory");
+    }
+
     // Whether the phase of this parity is over.
     WEFT_FUNCTION bool test(uint32_t parity) const {
         uint32_t over;

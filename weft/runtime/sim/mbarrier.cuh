@@ -12,6 +12,9 @@ struct alignas(8) Mbarrier {
     WEFT_HOST_FUNCTION void init(int count) { weft_mbarrier_init(this, uint32_t(count)); }
     WEFT_HOST_FUNCTION void invalidate() { weft_mbarrier_invalidate(this); }
     WEFT_HOST_FUNCTION void arrive() { weft_mbarrier_arrive(this, 0, true, -1); }
+    WEFT_HOST_FUNCTION void arrive_if(bool here) {
+        if (here) arrive();
+    }
     WEFT_HOST_FUNCTION bool test(uint32_t parity) const { return weft_mbarrier_test(place(), parity); }
     template <Scope scope = Scope::block> WEFT_HOST_FUNCTION void wait(uint32_t parity) const {
         weft_mbarrier_wait(place(), parity);
