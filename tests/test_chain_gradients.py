@@ -287,6 +287,20 @@ def test_sinks() -> None:
         close(ours, expected)
 
 
+def test_only_keys_that_no_query_may_have_are_filled_with_zeros_first() -> None:
+    function = parsed(kernels.causal.__wrapped__, [*three(2, 40, 40, 16), 0.25])
+    filled = []
+    for agree in (True, False):
+        made = recomputing(function, ("q", "k", "v"), agree=agree)
+        assert made is not None
+        filled.append([a.name for a in made.arrays if a.role == "result" and a.fill is not None])
+    assert filled == [[], ["grad_k", "grad_v"]]
+    q, k, v = (t.requires_grad_() for t in three(2, 40, 50, 16))
+    found = torch.autograd.grad(kernels.causal(q, k, v, 0.25).sum(), (k, v))
+    assert not any(g[:, 40:].any() for g in found)
+    assert all(g[:, :40].any() for g in found)
+
+
 # ---------------------------------------------------------------- what is differentiated otherwise
 
 

@@ -221,10 +221,10 @@ extern "C" __global__ void __launch_bounds__(160) convolution(
             }
             weft::wgmma_commit();
             weft::wgmma_wait<1>();  // the products of the turn before: their place is free
-            if (turn > 0 && threadIdx.x % 32 == 0) empty[(step - 1) % 13].arrive();
+            empty[(step - 1) % 13].arrive_if(turn > 0 && threadIdx.x % 32 == 0);
         }
         weft::wgmma_wait<0>(s_own[0]);
-        if (threadIdx.x % 32 == 0) empty[(step - 1) % 13].arrive();
+        empty[(step - 1) % 13].arrive_if(threadIdx.x % 32 == 0);
         weft::exchange_quads(s_own[0]);
         auto* const s_lines = reinterpret_cast<float(*)[36]>(memory + 212992) + threadIdx.x / 32 * 8;
         const int32_t lane = threadIdx.x % 32, line_row = lane / 4, line_column = lane % 4 * 8;

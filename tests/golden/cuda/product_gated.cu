@@ -80,10 +80,10 @@ extern "C" __global__ void __launch_bounds__(160) gated(
             }
             weft::wgmma_commit();
             weft::wgmma_wait<1>();  // the products of the turn before: their place is free
-            if (turn > 0 && threadIdx.x % 32 == 0) empty[(step - 1) % 9].arrive();
+            empty[(step - 1) % 9].arrive_if(turn > 0 && threadIdx.x % 32 == 0);
         }
         weft::wgmma_wait<0>(g_own[0], u_own[0]);
-        if (threadIdx.x % 32 == 0) empty[(step - 1) % 9].arrive();
+        empty[(step - 1) % 9].arrive_if(threadIdx.x % 32 == 0);
         weft::exchange_quads(g_own[0]);
         weft::exchange_quads(u_own[0]);
         #pragma unroll
