@@ -48,6 +48,9 @@ class Views:
         """What the kernel has for the k-th result, or for the gradient of it: the derivative of a view is the way back."""
         if k >= len(self.shapes):
             return given
+        if not given.is_floating_point():  # which has no derivative: element by element
+            places = torch.arange(given.numel(), device=given.device).view(self.shapes[k])
+            return torch.empty_like(places, dtype=given.dtype).put_(self.outside(places), given)
         with torch.enable_grad():
             point = torch.empty((), dtype=given.dtype, device=given.device).expand(self.shapes[k]).requires_grad_()
             (own,) = torch.autograd.grad(self.outside(point), point, given, create_graph=recorded)
