@@ -230,6 +230,20 @@ def test_several_results_of_which_some_have_gradients(long: list[Any]) -> None:
             assert k < 2 or not long
 
 
+def squared(x, z):
+    y = x * x * z
+    return y, y > 1.0
+
+
+def test_results_of_bools_beside_those_that_are_differentiated() -> None:
+    ours = weft.pointwise(squared)
+    x, z = (rows(5, 7, 3).detach().transpose(0, 2).requires_grad_() for _ in range(2))
+    for _ in range(2):
+        (y, large), (wanted, also) = ours(x, z), squared(x, z)
+        assert torch.equal(large, also) and large.stride() == also.stride()
+        torch.testing.assert_close(torch.autograd.grad(y.sum(), x), torch.autograd.grad(wanted.sum(), x))
+
+
 def test_operators_in_graphs_take_the_quick_way_too(long: list[Any]) -> None:
     x, c = rows(4, 24).detach(), rows(4, 24).detach()
     for _ in range(2):
