@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 
 import weft
+from weft.errors import OutOfRange
 from weft.pytorch.inspection import examine
 
 
@@ -123,3 +125,50 @@ def test_a_bias_has_its_gradient_beside_that_of_what_it_is_added_to() -> None:
     assert report.ok, report
     text = str(report.text())
     assert "activated_adjoint_1_parts" in text and "activated_adjoint_2" not in text
+
+
+@weft.kernel
+def summed_first(a, b):
+    """A sum over rows of a view, then what else is made of the same elements: as groups of torch.compile have them."""
+    assert a.shape[0] == 4
+    assert a.shape[1] == 128
+    assert a.shape[2] == 64
+    sums = torch.empty(64)
+    y = torch.empty(4, 128, 64, dtype=torch.bfloat16)
+    for i in range(64):
+        total = 0.0
+        for r in range(512):
+            total += a[r // 128, r % 128, i] * b[r // 128, r % 128, i]
+        sums[i] = total
+    for i in range(4):
+        for j in range(128):
+            for k in range(64):
+                y[i, j, k] = a[i, j, k] * (b[i, j, k] if k < 32 else 2.0 * b[i, j, k])
+    return sums, y
+
+
+def test_a_sum_over_rows_of_a_view_meets_the_elements_that_are_stored_after_it() -> None:
+    specs = "bfloat16[4,128,64]", "bfloat16[4,128,64]"
+    assert entries(summed_first, *specs) == ["summed_first_2_parts", "summed_first_2"]
+    text = summed_first.source(*specs, arch="sm_90a")
+    assert text.count("fetch<8, 8>(a") == 1 and "floor_divide" not in text
+    report = summed_first.check(*specs)
+    assert report.ok, report
+
+
+@weft.kernel
+def in_order(x):
+    """The digits of a number are gone through in its order."""
+    y = torch.empty(2, 3, 4, dtype=x.dtype)
+    h = torch.zeros((), dtype=x.dtype)
+    for i in range(24):
+        h = torch.tanh(h * x[i // 12, i // 4 % 3, i % 4]) + x[i // 12, i % 12 // 4, i % 4]
+        y[i // 12, i // 4 % 3, i % 4] = h
+    return y
+
+
+def test_loops_over_digits_keep_their_order() -> None:
+    x = torch.randn(2, 3, 4, dtype=torch.float64)
+    torch.testing.assert_close(in_order(x), in_order.py(x))
+    with pytest.raises(OutOfRange, match=r"x outside axis 1, at index i // 4 % 3"):
+        in_order(x[:, :2])

@@ -99,16 +99,19 @@ def analyze(function: Function, assumed: tuple[tuple[str, str], ...] = ()) -> An
 
 
 def _at_once(scheduled: Schedule, lowered: Sequence[Lowered]) -> Iterator[tuple[int, Analysis]]:
-    """The nests that map what the next one folds, each with that as one nest: one sweep over all points."""
+    """Nests of which one maps and the next one folds, or the other way round, as one nest: one sweep over all points."""
     from weft.loops.at_once import at_once
 
     # to a nest alone, what others read of it has values after it
     arrays = (replace(a, role="inout") if a.role == "local" and not a.within else a for a in scheduled.function.arrays)
     lasting = replace(scheduled.function, arrays=tuple(arrays))
     for k, (one, after) in enumerate(pairwise(lowered)):
-        if one.maps is None or after.sweeps is None or sum(map(len, after.sweeps.stages)) != 1:
+        first = one.maps is not None
+        folds = after.sweeps if first else one.sweeps
+        if folds is None or (one if first else after).maps is None or sum(map(len, folds.stages)) != 1:
             continue
-        nest = at_once(scheduled.function, scheduled.nests[k], scheduled.nests[k + 1])
+        own, its = scheduled.nests[k : k + 2] if first else scheduled.nests[k : k + 2][::-1]
+        nest = at_once(scheduled.function, own, its, first)
         if nest is None:
             continue
         found = lower_nest(replace(scheduled, function=lasting, nests=(nest,)), nest)

@@ -14,6 +14,7 @@ from weft.loops.algebra.accumulation import accumulated
 from weft.loops.algebra.counters import distinct, settle
 from weft.loops.algebra.elements import elements
 from weft.loops.algebra.recurrences import match_updates, told
+from weft.loops.automatic.by_digits import by_digits
 from weft.loops.automatic.counters import counters
 from weft.loops.automatic.distribute import Distributed, distributions
 from weft.loops.automatic.induction import close, close_one
@@ -68,7 +69,10 @@ def requirements(function: Function) -> tuple[Requirement, ...]:
     arrays = {a.name for a in function.arrays}
     fixed = {s.name for s in function.sizes} | {s.name for s in function.scalars}
     unified = unify_sizes(function)
-    written, closed = collect(fold_subscripts(function).body), dict.fromkeys(collect(close(normalize(function)).function.body))
+    normal = close(normalize(function)).function
+    written, closed = collect(fold_subscripts(function).body), dict.fromkeys(collect(by_digits(normal).body))
+    whole = collect(normal.body)
+    plain, places = {*written, *whole}, {(a.array, a.location): a.index for a in whole}  # with no loops over digits
     answers: dict[tuple[Any, ...], tuple[str, int] | None] = {}
 
     def outside(access: Access, axis: int, wraps: bool = False) -> tuple[str, int] | None:
@@ -97,7 +101,8 @@ def requirements(function: Function) -> tuple[Requirement, ...]:
             if leaving is not None:
                 condition, _ = leaving
                 sure = condition != UNDECIDED and polyhedra.certain(access)
-                index = show_expr(access.index[axis])
+                own = access.index if access in plain else places.get((access.array, access.location), access.index)
+                index = show_expr(own[axis])
                 beyond = None
                 direct = (access.array, axis) in function.direct and not from_end(unified, access, axis)
                 if direct and condition != UNDECIDED and polyhedra.below(access, axis):
@@ -146,7 +151,7 @@ def _transformed(function: Function) -> Schedule:
     if function.assumption is not None:
         for var in function.assumption.loops:
             transforms[var] = (*transforms.get(var, ()), f"guard: {function.assumption.condition}")
-    found, freed = _freed(settle(joins_apart(sums_first(flattened(joins_apart(closed.function))))))
+    found, freed = _freed(settle(joins_apart(sums_first(flattened(joins_apart(by_digits(closed.function)))))))
     for var, reasons in freed.items():
         transforms[var] = (*transforms.get(var, ()), *reasons)
     return _with_transforms(found, transforms)
