@@ -58,6 +58,11 @@ def test_keys_in_pages(page: int, lengths: list[int], queries: int) -> None:
     close(ran(attended_in_pages, *args)["out"], expected(*args))
 
 
+def test_the_widest_heads() -> None:
+    shapes = "bfloat16[2,2,8,1,256]", "bfloat16[100,16,2,256]", "bfloat16[100,16,2,256]", "int32[2,60]", "int32[2]"
+    assert isinstance(plan_of(attended_in_pages, *shapes, 0.1), ChainPlan)
+
+
 def test_what_nobody_has_of_a_page_may_be_anything() -> None:
     args = paged(16, 1, [5])
     clean = ran(attended_in_pages, *args)["out"]

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from weft.graph.chains import Chain, by_rows
 from weft.graph.pages import Pages
@@ -33,13 +34,14 @@ REGISTERS = {1: (240, 240), 2: (240, 24), 3: (160, 32)}
 REGISTERS_ASKING = {1: (240, 240), 2: (232, 40), 3: (152, 56)}
 # Words of a thread: besides sums, scores and operands, and where rows have columns of their own, a part of which goes with the
 # lanes, or where lanes are many; for each axis of the batch after the first, and each other read; all of them at the most, by
-# warpgroups of a block. Points of the first products and lanes of the second at the most.
+# warpgroups of a block, and how many more a lone one has where else nothing fits, or columns lie in pages, which another warp
+# is told. Points of the first products and lanes of the second at the most.
 OTHER_WORDS, BOUNDED_WORDS, BOUNDED_LANES, MANY_LANES, MANY_WORDS, AXIS_WORDS, READ_WORDS = 20, 18, 16, 128, 16, 4, 8
 ASKING_WORDS = 6  # of several scores, where rows are asked for their columns, and sums come before the next scores
 # Of several scores: words of a thread for each read that rows have alone, which stay; bytes of shared memory for each read that
 # columns have alone, of which a warpgroup has those of two turns.
 ROW_WORDS, LINE_BYTES = 2, 8
-MOST_WORDS, MOST_POINTS, MOST_LANES = {1: 218, 2: 218, 3: 148}, 256, 256
+MOST_WORDS, SPARE_WORDS, MOST_POINTS, MOST_LANES = {1: 218, 2: 218, 3: 148}, 4, 256, 256
 # Of several scores, whose values are made of each other, or of no sums: columns of a turn that are tried; what part of the
 # registers is filled, and where sums and scores have them at once; columns of a turn at the most where they have not.
 TURNS_OF_SEVERAL, FILLED, FILLED_BY_SEVERAL, MOST_ALONE = TURNS[:-1], 0.93, 0.875, 64
@@ -183,7 +185,8 @@ def plan_chain(
     together = 0 if chain.together is None else bounds(chain.together, names, {})[0]
     same = same_tiles(chain, scores, sums, extents)
     whole = ChainPlan(scores, sums, together=together, asking=chain.asks_rows, row=chain.row, page=page, same=same)
-    plans = list(_plans(chain, whole, points, lanes * bool(chain.sums.folds), machine))
+    found = partial(_plans, chain, whole, points, lanes * bool(chain.sums.folds), machine)
+    plans = list(found(SPARE_WORDS if chain.pages else 0)) or list(found(SPARE_WORDS))
     if not plans or together < 0 or chain.together is not None and not together:
         return None
 
@@ -382,12 +385,16 @@ def _whole(function: Function, found: Products, facts: Facts, extents: Mapping[s
     )  # fmt: skip
 
 
-def _plans(chain: Chain, plain: ChainPlan, points: int, lanes: int, machine: Machine) -> Iterator[ChainPlan]:
+def _plans(
+    chain: Chain, plain: ChainPlan, points: int, lanes: int, machine: Machine, spare_words: int
+) -> Iterator[ChainPlan]:
+    """spare_words: how many more than usual the threads of a lone warpgroup have."""
     points, lanes = -(-points // 16) * 16, -(-lanes // 32) * 32
     left, sums = len(chain.sums.left), len(chain.sums.folds)
     lines = any(not s.along_points for s in plain.scores.staged[len(chain.scores.left) :])  # of 64 columns
-    operands = {o.name for p in (chain.scores, chain.sums) for o in p.operands}
-    reads = sum(isinstance(v, Read) and v.name not in operands for v in chain.values)
+    brought_alone = {o.name for p in (chain.scores, chain.sums) for o in p.operands}
+    brought_alone |= {n for p in chain.pages for n in p.asked}
+    reads = sum(isinstance(v, Read) and v.name not in brought_alone for v in chain.values)
     made = made_of(chain.sums, (o.value for o in chain.sums.left))
     of_rows, of_columns = (
         sum(isinstance(v, Read) and own in v.axes and other not in v.axes for v in made)
@@ -419,7 +426,7 @@ def _plans(chain: Chain, plain: ChainPlan, points: int, lanes: int, machine: Mac
             else:
                 many = MANY_WORDS * max(0, lanes - MANY_LANES) // MANY_LANES
                 words += OTHER_WORDS + more + (BOUNDED_WORDS + lanes // BOUNDED_LANES if chain.bounded else many)
-                if words > MOST_WORDS[groups]:
+                if words > MOST_WORDS[groups] + (groups == 1) * spare_words:
                     continue
             for row_places, stages in places:
                 plan = replace(
