@@ -574,6 +574,16 @@ def test_forward_mode_among_other_transforms(name: str) -> None:
     torch.testing.assert_close(made, want)
 
 
+# ---------------------------------------------------------------- names and defaults
+
+
+@pytest.mark.parametrize("named", [{}, {"eps": 1e-6}])
+def test_rows_with_names_and_defaults_are_in_a_graph(named: dict[str, float]) -> None:
+    x, weight = double(2, 3, 8), double(8)
+    compiled = torch.compile(lambda x: LIBRARY["rms_norm"](x, weight, **named), fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(x), LIBRARY["rms_norm"](x, weight))
+
+
 # ---------------------------------------------------------------- modes
 
 

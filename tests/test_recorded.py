@@ -66,6 +66,8 @@ def test_calls_like_ones_before_go_the_quick_way_there_and_back(leading: tuple[i
         long.clear()
         same_gradients(rms_norm, normed, x, weight)  # eps is left out
     assert not long
+    same_gradients(lambda x, w: rms_norm(x, eps=1e-6, weight=w), normed, x, weight)
+    same_gradients(lambda x, w: rms_norm(x.mul(1), eps=1e-6, weight=w), normed, torch.stack([x, x]), weight)
 
 
 def test_another_scale_is_another_number_in_the_same_way(long: list[Any]) -> None:

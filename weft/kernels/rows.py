@@ -47,16 +47,16 @@ class RowKernel:
 
     def __call__(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """The result, in the shape of the first row tensor. Raises ShapeMismatch where leading dimensions differ."""
+        given = self.kernel.bind(args, kwargs) if kwargs else args
         if not is_compiling():
-            args = self.kernel.bind(args, kwargs) if kwargs else args
             for quick in (self._ways.quick, self.kernel.quick):  # tensors like those of its last calls have two dimensions
                 try:
-                    made = quick(*args)
+                    made = quick(*given)
                     if made is not MISS:
                         return made  # type: ignore[no-any-return]
                 except TypeError:  # another number of arguments: told below
                     pass
-        given = args if len(args) == len(self._names) and not kwargs else self.kernel.bind(args, kwargs)
+        given = given if len(given) == len(self._names) else self.kernel.bind(given, {})
         first = given[self._rows[0]]
         # what has no rows that could be viewed as one, the kernel refuses
         if not all(isinstance(given[i], torch.Tensor) and given[i].layout is torch.strided for i in self._rows):

@@ -356,6 +356,10 @@ class Kernel:
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """The arguments in order, defaults filled in. Raises TypeMismatch."""
+        if is_compiling():
+            self._defined()  # which torch.compile does not trace
+            program: Any = self._program
+            return _bound(program.signature, args, kwargs)
         return _bound(self.signature, args, kwargs)
 
     # ---- looking inside
