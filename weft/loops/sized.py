@@ -60,8 +60,10 @@ def sized(function: Function, without: Collection[str] = ()) -> Function:
 
 
 def _with_numbers(function: Function, told: Collection[str]) -> Function:
-    """The function with what it computes of sizes alone, before all loops, as numbers of a call: loops may end at them."""
-    lets = [s for s in function.body if isinstance(s, Let) and s.name in told]
+    """The function with what it computes of sizes alone, before all loops, as numbers of a call, unless the polyhedra know what
+    it is: loops may end at them.
+    """
+    lets = [s for s in function.body if isinstance(s, Let) and s.name in told and not is_bound(s.value, free_names(s.value))]
     made = [s for s in lets if s.value.type == INT64 and not has_check(s.value)]
     scalars = tuple(Scalar(s.name, INT64, s.value) for s in made)
     body = tuple(s for s in function.body if s not in made)
